@@ -1,0 +1,121 @@
+/* libmillrace: the client side of a Millrace server (docs/protocol.md).
+ *
+ * A connection carries any number of streams. It may be driven in two ways:
+ *   - blocking: millrace_open_stream, millrace_encrypt, millrace_close_stream do one thing and wait for it;
+ *   - event-driven, for many streams at once: put packets into the output buffer (millrace_data), poll the
+ *     descriptor (millrace_descriptor), let millrace_process write and read as much as the socket takes and
+ * call the callbacks. Frames are batched: one write carries all that is buffered, one read may bring many
+ * results.
+ *
+ * Threads: every function may be called from any thread; a connection has one lock, held during a call
+ * (callbacks run on the calling thread, with the lock held; from inside one, only functions of the same
+ * connection may be called, and not millrace_disconnect). Different connections are independent.
+ *
+ * Errors: functions return a core_status; error (may be NULL) gets a sentence for a person. After
+ * CORE_CLOSED, CORE_SYSTEM or CORE_INVALID from the wire the connection is dead: every further call says
+ * CORE_CLOSED with the first cause. */
+#ifndef MILLRACE_CLIENT_MILLRACE_H
+#define MILLRACE_CLIENT_MILLRACE_H
+
+#include "core/status.h"
+#include "core/stream.h"
+#include "server/protocol.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct millrace; /* a connection */
+
+struct millrace_tls { /* for tls: addresses; NULL members: system trust, no client certificate */
+    const char *ca_file;
+    const char *certificate_file, *key_file;
+    const char *server_name; /* to verify; NULL: the host of the address */
+};
+
+struct millrace_result {
+    uint32_t stream, sequence;
+    struct protocol_result info;
+    const uint8_t *ciphertext; /* valid during the callback */
+    uint32_t bytes;
+};
+
+/* All optional. `argument` is passed through. */
+struct millrace_callbacks {
+    void (*on_result)(void *argument, const struct millrace_result *result);
+    void (*on_opened)(void *argument, uint32_t request, const struct protocol_opened *opened);
+    void (*on_refused)(void *argument, uint32_t request, const struct protocol_refused *refused);
+    void (*on_closed)(void *argument, uint32_t stream, const struct protocol_closed *closed);
+    void (*on_pong)(void *argument, uint32_t request, const uint8_t *payload, uint32_t bytes);
+    void (*on_error)(void *argument, uint32_t id, enum protocol_error code, bool fatal, const char *text);
+    void *argument;
+};
+
+/* Connects to "unix:/path", "tcp:host:port" or "tls:host:port", says hello, waits for WELCOME. timeout_ms
+ * covers all of that. On success *connection is the caller's, to be given to millrace_disconnect. */
+CORE_CHECKED core_status millrace_connect(const char *address, const struct millrace_tls *tls, int timeout_ms,
+                                          struct millrace **connection, struct core_error *error);
+void millrace_disconnect(struct millrace *connection); /* NULL is fine; no other call may be running */
+
+const struct protocol_welcome *millrace_welcome(const struct millrace *connection);
+void millrace_set_callbacks(struct millrace *connection, const struct millrace_callbacks *callbacks);
+
+/* ---- event-driven ---- */
+
+int millrace_descriptor(const struct millrace *connection); /* for poll; owned by the connection */
+
+/* POLLIN, and POLLOUT while output waits. */
+short millrace_events(struct millrace *connection);
+
+/* Writes what is buffered and reads what is there, calling back for every frame, until the socket would block
+ * (or `reads` read calls were made; 0: no limit). CORE_OK also when there was nothing to do. */
+CORE_CHECKED core_status millrace_process(struct millrace *connection, unsigned reads,
+                                          struct core_error *error);
+
+/* Only writes. */
+CORE_CHECKED core_status millrace_flush(struct millrace *connection, struct core_error *error);
+
+/* Buffers OPEN or QUERY; *request (may be NULL) is the id that the answer will carry. */
+CORE_CHECKED core_status millrace_send_open(struct millrace *connection, enum protocol_type type,
+                                            const struct protocol_open *open, uint32_t *request,
+                                            struct core_error *error);
+CORE_CHECKED core_status millrace_send_close(struct millrace *connection, uint32_t stream,
+                                             struct core_error *error);
+CORE_CHECKED core_status millrace_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
+                                            uint32_t *request, struct core_error *error);
+
+/* Buffers one packet and returns its sequence number. CORE_FULL when the output buffer (8 MiB) has no room:
+ * process, then try again. */
+CORE_CHECKED core_status millrace_data(struct millrace *connection, uint32_t stream, const void *packet,
+                                       uint32_t bytes, uint32_t *sequence, struct core_error *error);
+
+/* The same without a copy: *packet is room for `bytes` in the output buffer, to be filled before the next
+ * call on this connection. For one thread per connection only. */
+CORE_CHECKED core_status millrace_data_reserve(struct millrace *connection, uint32_t stream, uint32_t bytes,
+                                               uint8_t **packet, uint32_t *sequence,
+                                               struct core_error *error);
+
+size_t millrace_unsent_bytes(struct millrace *connection);
+
+/* ---- blocking ---- */
+
+/* OPEN and wait. CORE_OK: *opened; CORE_REFUSED: *refused (may be NULL) and its text in error. */
+CORE_CHECKED core_status millrace_open_stream(struct millrace *connection, const struct protocol_open *open,
+                                              int timeout_ms, struct protocol_opened *opened,
+                                              struct protocol_refused *refused, struct core_error *error);
+CORE_CHECKED core_status millrace_query(struct millrace *connection, const struct protocol_open *open,
+                                        int timeout_ms, struct protocol_opened *opened,
+                                        struct protocol_refused *refused, struct core_error *error);
+
+/* One packet there and back. ciphertext: room for bytes + 16. CORE_INVALID with the server's reason if the
+ * result's status is not OK. */
+CORE_CHECKED core_status millrace_encrypt(struct millrace *connection, uint32_t stream, const void *packet,
+                                          uint32_t bytes, int timeout_ms, uint8_t *ciphertext,
+                                          uint32_t *ciphertext_bytes, struct protocol_result *result,
+                                          struct core_error *error);
+CORE_CHECKED core_status millrace_close_stream(struct millrace *connection, uint32_t stream, int timeout_ms,
+                                               struct protocol_closed *closed, struct core_error *error);
+CORE_CHECKED core_status millrace_ping(struct millrace *connection, int timeout_ms, core_ns *round_trip_ns,
+                                       struct core_error *error);
+
+#endif

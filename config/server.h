@@ -1,0 +1,75 @@
+/* The server's configuration, as loaded from YAML. Every key is documented in config/millraced.yaml. */
+#ifndef MILLRACE_CONFIG_SERVER_H
+#define MILLRACE_CONFIG_SERVER_H
+
+#include "core/address.h"
+#include "core/log.h"
+#include "core/status.h"
+#include "core/time.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct config_listener {
+    struct core_address address;
+    unsigned mode;           /* permission bits of a Unix socket */
+    char *certificate, *key; /* PEM files, tls only */
+    char *client_ca; /* PEM file: clients must present a certificate signed by it; NULL: none asked for */
+};
+
+struct config_server_limits {
+    uint32_t connections; /* in all */
+    uint32_t streams;     /* in all */
+    uint32_t streams_per_connection;
+    uint32_t packet_bytes;
+    uint32_t burst_packets;
+    uint64_t stream_buffer_bytes; /* one stream's declared burst */
+    uint64_t buffer_bytes;        /* all streams' buffers */
+    uint64_t bytes_per_key;       /* a stream must be re-opened with a new key after this much */
+};
+
+struct config_server_timeouts {
+    core_ns hello_ns; /* to the end of the client's HELLO, and of a TLS handshake */
+    core_ns frame_ns; /* from a frame's first byte to its last */
+    core_ns idle_ns;  /* a connection without streams and without a frame */
+    core_ns stall_ns; /* a reader that takes nothing while results wait */
+    core_ns drain_ns; /* SIGTERM: to finish and deliver what was accepted */
+};
+
+enum config_realtime { CONFIG_REALTIME_OFF, CONFIG_REALTIME_AUTO, CONFIG_REALTIME_REQUIRED };
+
+struct config_server_threads {
+    uint32_t io;      /* 0: chosen from the cores */
+    uint32_t workers; /* 0: chosen from the cores */
+    enum config_realtime
+        realtime; /* SCHED_FIFO and mlockall: not asked for, where permitted, or start fails */
+    int worker_priority, io_priority; /* SCHED_FIFO 1..99 */
+    bool pin;                         /* workers to cores of their own */
+};
+
+struct config_server {
+    struct config_listener *listeners;
+    size_t listener_count;
+    struct config_server_threads threads;
+    struct config_server_limits limits;
+    struct config_server_timeouts timeouts;
+    char *engine;   /* "auto", "ipsec-mb", "openssl" */
+    char *profile;  /* path, or NULL: measure at start */
+    char *keyring;  /* path, or NULL: no named keys */
+    bool client_iv; /* may clients choose the IV? (test vectors, resuming a chain) */
+    bool has_admin;
+    struct core_address admin;
+    enum core_log_level log_level;
+    enum core_log_format log_format;
+};
+
+/* Reads and checks a configuration; paths in it are relative to the file's folder. On failure error has
+ * "file:line: what, and what to do". */
+CORE_CHECKED core_status config_server_load(const char *path, struct config_server **server,
+                                            struct core_error *error);
+CORE_CHECKED core_status config_server_parse(const char *text, size_t bytes, const char *name,
+                                             struct config_server **server, struct core_error *error);
+void config_server_free(struct config_server *server);
+
+#endif

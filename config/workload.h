@@ -1,0 +1,64 @@
+/* A workload: classes of streams with distributions of rate and deadline, from which a generator draws
+ * streams.
+ *
+ *   name: norm
+ *   classes:
+ *     - name: norm
+ *       weight: 1
+ *       rate_mbit_per_s: {distribution: normal, mean: 3.1, sd: 1.1}
+ *       deadline_ms: {distribution: normal, mean: 20.5, sd: 7.5}
+ *       packet_bytes: 1400
+ *       burst_packets: 2
+ *
+ * Truncation as in the SYSTOR paper, section 5.2: normal draws are limited to [0.002 mu, 100 mu], exponential
+ * ones to [0.1 mu, 30 mu]; `minimum` and `maximum` narrow that. A draw outside is drawn again. */
+#ifndef MILLRACE_CONFIG_WORKLOAD_H
+#define MILLRACE_CONFIG_WORKLOAD_H
+
+#include "core/status.h"
+#include "core/stream.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum config_distribution_kind {
+    CONFIG_DISTRIBUTION_CONSTANT,   /* value: mean */
+    CONFIG_DISTRIBUTION_UNIFORM,    /* [minimum, maximum] */
+    CONFIG_DISTRIBUTION_NORMAL,     /* mean, sd */
+    CONFIG_DISTRIBUTION_EXPONENTIAL /* mean (= sd) */
+};
+
+struct config_distribution {
+    enum config_distribution_kind kind;
+    double mean, sd;
+    double minimum, maximum; /* truncation in force, after the paper's rule; always minimum <= maximum */
+};
+
+struct config_workload_class {
+    char *name;
+    double weight;                              /* share of the streams, relative */
+    struct config_distribution rate_mbit_per_s; /* 10^6 bit/s of payload */
+    struct config_distribution deadline_ms;
+    uint32_t packet_bytes;
+    uint32_t burst_packets;
+    enum core_cipher cipher;
+    enum core_padding padding;
+};
+
+struct config_workload {
+    char *name;
+    char *description;
+    uint32_t streams;      /* how many, unless the command line says */
+    double duration_s;     /* how long, unless the command line says */
+    double start_spread_s; /* streams start at times uniform in [0, start_spread_s] */
+    struct config_workload_class *classes;
+    size_t class_count;
+};
+
+CORE_CHECKED core_status config_workload_load(const char *path, struct config_workload **workload,
+                                              struct core_error *error);
+CORE_CHECKED core_status config_workload_parse(const char *text, size_t bytes, const char *name,
+                                               struct config_workload **workload, struct core_error *error);
+void config_workload_free(struct config_workload *workload);
+
+#endif

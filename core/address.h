@@ -1,0 +1,40 @@
+/* Addresses of sockets as people write them:
+ *
+ *   unix:/run/millrace/millraced.sock     a path (at most 107 bytes); "unix:@name" is an abstract socket
+ *   tcp:127.0.0.1:7411   tcp:[::1]:7411   host or address, port 1..65535 (0 lets the kernel choose, listeners
+ * only) tls:host:7412                         the same, TLS 1.3 on top (the caller does the TLS)
+ */
+#ifndef MILLRACE_CORE_ADDRESS_H
+#define MILLRACE_CORE_ADDRESS_H
+
+#include "core/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum core_transport { CORE_TRANSPORT_UNIX, CORE_TRANSPORT_TCP, CORE_TRANSPORT_TLS };
+
+struct core_address {
+    enum core_transport transport;
+    char host[256]; /* path for unix (leading '@' kept), host or address without brackets otherwise */
+    uint16_t port;  /* 0 for unix */
+};
+
+CORE_CHECKED core_status core_address_parse(const char *text, struct core_address *address,
+                                            struct core_error *error);
+
+/* Writes the address as above, cut to size; returns text. */
+char *core_address_format(const struct core_address *address, char *text, size_t size);
+
+/* Binds and listens, non-blocking and close-on-exec, backlog 1024. A Unix path that no one serves is
+ * replaced, a served one is CORE_SYSTEM; `mode` are the permission bits of a Unix path (0: 0660). On success
+ * *descriptor is the caller's and *bound (may be NULL) the address with the port the kernel chose. */
+CORE_CHECKED core_status core_address_listen(const struct core_address *address, unsigned mode,
+                                             int *descriptor, struct core_address *bound,
+                                             struct core_error *error);
+
+/* Connects within timeout_ms (blocking connect, descriptor left non-blocking, close-on-exec, TCP_NODELAY). */
+CORE_CHECKED core_status core_address_connect(const struct core_address *address, int timeout_ms,
+                                              int *descriptor, struct core_error *error);
+
+#endif

@@ -1,0 +1,31 @@
+/* Real-time settings of threads and of the process, and a plain account of what the system did not permit. */
+#ifndef MILLRACE_CORE_REALTIME_H
+#define MILLRACE_CORE_REALTIME_H
+
+#include "core/status.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct core_thread_options {
+    const char *name;   /* at most 15 characters, shown by ps and top */
+    int fifo_priority;  /* 1..99: SCHED_FIFO at that priority; 0: the default policy */
+    int cpu;            /* pin to this core, or -1 */
+    size_t stack_bytes; /* 0: 256 KiB */
+};
+
+/* Starts a thread with these settings. A setting that the system refuses is left out and named in
+ * `not_permitted` (may be NULL; empty text when everything was granted); only failure to start the thread at
+ * all is an error. */
+CORE_CHECKED core_status core_thread_start(pthread_t *thread, const struct core_thread_options *options,
+                                           void *(*run)(void *), void *argument,
+                                           struct core_error *not_permitted, struct core_error *error);
+
+/* mlockall(MCL_CURRENT | MCL_FUTURE). CORE_DENIED with the reason and what to do if the system refuses. */
+CORE_CHECKED core_status core_memory_lock(struct core_error *error);
+
+/* Cores this process may run on. */
+unsigned core_cpu_count(void);
+
+#endif

@@ -1,0 +1,62 @@
+/* The contract of one stream, as its owner declares it.
+ *
+ * Packets of at most packet_bytes, one every interval_ns in the long run, at most burst_packets at once; each
+ * is to be finished within latency_ns of its eligible time. After policing (GCRA), in any window of length D
+ * at most N(D) = burst_packets + floor(D / interval_ns) packets are eligible. */
+#ifndef MILLRACE_CORE_STREAM_H
+#define MILLRACE_CORE_STREAM_H
+
+#include "core/status.h"
+#include "core/time.h"
+
+#include <stdint.h>
+
+enum core_cipher { CORE_CIPHER_AES_128_CBC = 1, CORE_CIPHER_AES_192_CBC = 2, CORE_CIPHER_AES_256_CBC = 3 };
+#define CORE_CIPHER_COUNT 3 /* valid values are 1..CORE_CIPHER_COUNT */
+
+enum core_padding { CORE_PADDING_NONE = 0, CORE_PADDING_PKCS7 = 1 };
+
+#define CORE_BLOCK_BYTES 16 /* AES block, IV and chaining value */
+
+/* Hard ranges of version 1; a server may set tighter limits. They keep every product of the model inside
+ * int64_t: packet_bytes * burst <= 2^36, and times are at most one hour. */
+#define CORE_PACKET_BYTES_MAX (UINT32_C(1) << 20)
+#define CORE_BURST_MAX        (UINT32_C(1) << 16)
+#define CORE_INTERVAL_NS_MIN  CORE_NS_PER_US
+#define CORE_INTERVAL_NS_MAX  (3600 * CORE_NS_PER_S)
+#define CORE_LATENCY_NS_MIN   (10 * CORE_NS_PER_US)
+#define CORE_LATENCY_NS_MAX   (3600 * CORE_NS_PER_S)
+
+struct core_stream_spec {
+    uint32_t packet_bytes;  /* 1 .. CORE_PACKET_BYTES_MAX, before padding */
+    uint32_t burst_packets; /* 1 .. CORE_BURST_MAX */
+    core_ns interval_ns;    /* CORE_INTERVAL_NS_MIN .. CORE_INTERVAL_NS_MAX */
+    core_ns latency_ns;     /* CORE_LATENCY_NS_MIN .. CORE_LATENCY_NS_MAX */
+    enum core_cipher cipher;
+    enum core_padding padding;
+};
+
+/* CORE_OK, or CORE_INVALID with the field, its value and its range in error. With padding none, packet_bytes
+ * must be a multiple of 16: a longest packet that could never be sent is a mistake. */
+CORE_CHECKED core_status core_stream_spec_check(const struct core_stream_spec *spec,
+                                                struct core_error *error);
+
+/* Bytes of a packet of `bytes` after padding: the next multiple of 16 (PKCS#7 always adds 1..16 bytes;
+ * without padding the length is rounded up only for sizing). */
+uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes);
+
+/* Long-run rate of the payload in bits per second, for people. */
+double core_stream_rate_bits_per_s(const struct core_stream_spec *spec);
+
+/* 16, 24 or 32; 0 for a value that is no cipher. */
+uint32_t core_cipher_key_bytes(enum core_cipher cipher);
+
+/* "aes-128-cbc" ...; NULL for a value that is no cipher. And back: CORE_NOT_FOUND for an unknown name. */
+const char *core_cipher_name(enum core_cipher cipher);
+CORE_CHECKED core_status core_cipher_parse(const char *name, enum core_cipher *cipher);
+
+/* "none", "pkcs7", and back. */
+const char *core_padding_name(enum core_padding padding);
+CORE_CHECKED core_status core_padding_parse(const char *name, enum core_padding *padding);
+
+#endif

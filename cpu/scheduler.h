@@ -1,0 +1,97 @@
+/* The burst scheduler of one worker: which pieces are encrypted next, and nothing else. No thread, no clock
+ * of its own; the worker thread, the benches and the virtual-time simulator run this very code.
+ *
+ * Policy (model.md section 3): a stream's packets are served in order. A packet is cut into
+ * pieces of stream->piece_bytes, the last one shorter; piece j (from 0) of a packet released at a has the
+ * absolute deadline a + (j + 1) * piece_deadline_ns. A piece may start before its release; its deadline
+ * stays. At each burst boundary the scheduler takes the up to B pending pieces with the earliest deadlines,
+ * at most one of a stream, and never waits for a burst to fill.
+ *
+ * Threads: every function is called by the worker's thread. A cpu_stream belongs to that thread while any of
+ * its packets is inside; the I/O thread may set it up before its first packet and tear it down after its last
+ * came back. */
+#ifndef MILLRACE_CPU_SCHEDULER_H
+#define MILLRACE_CPU_SCHEDULER_H
+
+#include "core/status.h"
+#include "core/stream.h"
+#include "core/time.h"
+#include "cpu/edf.h"
+#include "cpu/engine.h"
+
+#include <stdalign.h>
+#include <stdint.h>
+
+struct cpu_stream;
+
+/* One packet on its way through a worker. Set by the submitter, except where said. Encrypted in place. */
+struct cpu_packet {
+    struct cpu_packet *next; /* owned by whoever holds the packet: scheduler or submitter */
+    struct cpu_stream *stream;
+    uint8_t *data;       /* padded payload; ciphertext afterwards */
+    uint32_t bytes;      /* multiple of 16, 16 .. stream's padded packet bytes */
+    uint32_t done_bytes; /* scheduler: encrypted so far; the submitter sets 0 */
+    core_ns release_ns;  /* spaced release of model.md section 3 */
+    core_ns finished_ns; /* scheduler: end of the burst that finished it */
+    core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed */
+};
+
+/* The part of a stream that a worker touches. Allocate cpu_stream_bytes(ops) from secret memory, 64-byte
+ * aligned: the key state follows the struct so that one stream is one run of cache lines. */
+struct cpu_stream {
+    alignas(64) struct cpu_edf_entry entry; /* first member; key: deadline of the head packet's next piece */
+    struct cpu_packet *head, *tail;         /* packets in order, owned by the scheduler */
+    core_ns piece_deadline_ns;              /* set before start: relative deadline of one piece */
+    uint32_t piece_bytes;    /* set before start: bytes of every piece but a packet's last, multiple of 16 */
+    uint32_t piece_index;    /* scheduler: next piece of the head packet */
+    enum core_cipher cipher; /* set before start */
+    uint8_t chain[CORE_BLOCK_BYTES]; /* IV, then the last ciphertext block */
+    alignas(64) uint8_t key_state[]; /* of the worker's engine kind */
+};
+
+size_t cpu_stream_bytes(const struct cpu_engine_ops *ops);
+
+/* Expands the key and sets the IV; `engine` is an instance owned by the calling thread. */
+CORE_CHECKED core_status cpu_stream_init(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
+                                         struct cpu_engine *engine, enum core_cipher cipher,
+                                         const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES],
+                                         uint32_t piece_bytes, core_ns piece_deadline_ns);
+/* Wipes key and chain. No packet of the stream may be inside a scheduler. */
+void cpu_stream_wipe(struct cpu_stream *stream, const struct cpu_engine_ops *ops);
+
+struct cpu_scheduler;
+
+struct cpu_scheduler_options {
+    const struct cpu_engine_ops *ops;
+    uint32_t burst_pieces; /* B: 1 .. CPU_BURST_MAX */
+    uint32_t
+        far_capacity; /* streams that may wait beyond the queue's horizon: number of streams on the worker */
+};
+
+struct cpu_scheduler_counters { /* atomic: written by the worker, read by any */
+    _Atomic uint64_t bursts, pieces, packets, bytes;
+    _Atomic core_ns busy_ns;      /* time inside bursts; what the caller's clock said */
+    _Atomic core_ns burst_max_ns; /* longest burst, to hold against q */
+};
+
+CORE_CHECKED core_status cpu_scheduler_create(struct cpu_scheduler **scheduler,
+                                              const struct cpu_scheduler_options *options,
+                                              struct core_error *error);
+void cpu_scheduler_destroy(struct cpu_scheduler *scheduler);
+
+/* Takes `count` packets into the queue. now_ns must not run backwards between calls. */
+void cpu_scheduler_push(struct cpu_scheduler *scheduler, struct cpu_packet *const *packets, uint32_t count,
+                        core_ns now_ns);
+
+/* Runs one burst. Returns how many packets it finished (0 .. B) in `finished` (room for B), in the order of
+ * their deadlines; *pieces (may be NULL) says how many pieces the burst had, 0 when nothing was pending.
+ * `clock` is called after the burst to stamp finished_ns (core_time_now_ns in the worker, virtual time in the
+ * simulator). */
+uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet **finished, uint32_t *pieces,
+                             core_ns (*clock)(void *), void *clock_argument);
+
+uint32_t cpu_scheduler_pending(const struct cpu_scheduler *scheduler); /* streams with pending packets */
+core_ns cpu_scheduler_first_deadline_ns(const struct cpu_scheduler *scheduler);
+const struct cpu_scheduler_counters *cpu_scheduler_counters_get(const struct cpu_scheduler *scheduler);
+
+#endif

@@ -1,0 +1,48 @@
+/* A worker thread: takes packets from the I/O threads, schedules them with cpu_scheduler, hands them back.
+ *
+ * Queues: per (I/O thread, worker) pair one ring in and one ring out (ck_ring, single producer, single
+ * consumer each, cpu_packet pointers). Nothing on the way allocates, locks or logs. A worker with nothing to
+ * do sleeps in read() of an eventfd; a producer writes to it only if the worker said that it sleeps. */
+#ifndef MILLRACE_CPU_WORKER_H
+#define MILLRACE_CPU_WORKER_H
+
+#include "core/realtime.h"
+#include "cpu/scheduler.h"
+
+#include <stdbool.h>
+
+struct cpu_worker;
+
+struct cpu_worker_options {
+    struct core_thread_options thread;
+    struct cpu_scheduler_options scheduler;
+    uint32_t producers;    /* I/O threads, numbered from 0 */
+    uint32_t ring_packets; /* capacity of each ring, a power of two; one less can be used */
+    /* Called on the worker's thread after it put packets into producer p's ring, at most once until that
+     * producer next calls cpu_worker_collect. Must not block: writes an eventfd. */
+    void (*notify)(void *argument, uint32_t producer);
+    void *notify_argument;
+};
+
+CORE_CHECKED core_status cpu_worker_start(struct cpu_worker **worker,
+                                          const struct cpu_worker_options *options,
+                                          struct core_error *not_permitted, struct core_error *error);
+
+/* Producer p: hands over packets; returns how many the ring took (from the front). The rest stays with the
+ * caller, who tries again after the next completion. Wakes the worker if it sleeps. */
+uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct cpu_packet *const *packets,
+                           uint32_t count);
+
+/* Producer p: takes up to `count` finished packets; packets of one stream come in order. When fewer than
+ * `count` come, the next completion notifies again. */
+uint32_t cpu_worker_collect(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
+                            uint32_t count);
+
+/* Finishes what is queued (collectors must still collect, or it stops with packets in its rings), ends the
+ * thread and frees it. */
+void cpu_worker_stop(struct cpu_worker *worker);
+
+const struct cpu_scheduler_counters *cpu_worker_counters(const struct cpu_worker *worker);
+core_ns cpu_worker_cpu_time_ns(const struct cpu_worker *worker); /* CPU time of its thread; any thread */
+
+#endif

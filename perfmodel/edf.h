@@ -1,0 +1,59 @@
+/* One-processor EDF with a blocking term: exact tests on integers.
+ *
+ * The burst test of model.md section 3 is perfmodel_edf_test with `blocking_ns` = 2q: accepted if for all Z >
+ * 0 that are deadlines of the set sum_i dbf_i(Z) + blocking <= Z,      and total utilisation < 1 checked by
+ * QPA (Zhang and Burns 2009, "Schedulability analysis for real-time systems with EDF scheduling"): from the
+ * largest deadline below L downwards, t <- h(t) or the next deadline below t. L bounds the first violation:
+ * L = (blocking + sum m C (k - delta/t)^+...) / (1 - U). Pure; any thread; integers only, saturating. */
+#ifndef MILLRACE_PERFMODEL_EDF_H
+#define MILLRACE_PERFMODEL_EDF_H
+
+#include "perfmodel/cpu.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum perfmodel_edf_binding {
+    PERFMODEL_EDF_NONE,        /* accepted */
+    PERFMODEL_EDF_UTILISATION, /* long-run demand is 100 % or more */
+    PERFMODEL_EDF_DEMAND       /* demand exceeds a window */
+};
+
+struct perfmodel_edf_result {
+    bool accepted;
+    enum perfmodel_edf_binding binding;
+    core_ns window_ns;       /* first window found where demand + blocking > window (DEMAND) */
+    core_ns demand_ns;       /* sum of dbf there */
+    int64_t utilisation_ppb; /* rounded up */
+    uint32_t steps;          /* QPA iterations, for curiosity and benches */
+};
+
+/* Tasks as pieces of streams (cpu.h). count = 0 is accepted. */
+struct perfmodel_edf_result perfmodel_edf_test(const struct perfmodel_cpu_task *tasks, size_t count,
+                                               core_ns blocking_ns);
+
+/* The textbook forms, for reference values and for plans of other work: sporadic task (C, D, T) with a
+ * longest non-preemptive section b (0: fully preemptive). For every deadline Z up to the horizon sum_i C_i
+ * (floor((Z - D_i)/T_i) + 1)^+ + B(Z) <= Z,    B(Z) = max{ b_j - delta : D_j > Z }, at least 0 delta = 1 in
+ * exact integer time, 0 to be safe in continuous time. */
+struct perfmodel_edf_task {
+    int64_t cost, deadline, period; /* ticks, each >= 1 */
+    int64_t section;                /* b, 0 .. cost */
+};
+
+struct perfmodel_edf_verdict {
+    bool accepted;
+    int64_t window;   /* first (smallest) violated deadline when asked exhaustively, else one found by QPA; -1
+                         none */
+    int64_t demand;   /* dbf there; -1 none */
+    int64_t blocking; /* B there; -1 none */
+};
+
+/* QPA. */
+struct perfmodel_edf_verdict perfmodel_edf_sporadic_test(const struct perfmodel_edf_task *tasks, size_t count,
+                                                         int64_t delta);
+/* Processor demand at every deadline up to the horizon (which it computes); finds the smallest violation. */
+struct perfmodel_edf_verdict perfmodel_edf_sporadic_exhaustive(const struct perfmodel_edf_task *tasks,
+                                                               size_t count, int64_t delta);
+
+#endif
