@@ -1,0 +1,106 @@
+#include "core/stream.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    uint32_t key_bytes;
+} ciphers[CORE_CIPHER_COUNT + 1] = {
+    [CORE_CIPHER_AES_128_CBC] = {"aes-128-cbc", 16},
+    [CORE_CIPHER_AES_192_CBC] = {"aes-192-cbc", 24},
+    [CORE_CIPHER_AES_256_CBC] = {"aes-256-cbc", 32},
+};
+
+static const char *const paddings[] = {[CORE_PADDING_NONE] = "none", [CORE_PADDING_PKCS7] = "pkcs7"};
+#define PADDING_COUNT (sizeof paddings / sizeof paddings[0])
+
+static core_status range_check(const char *field, int64_t value, int64_t low, int64_t high,
+                               struct core_error *error)
+{
+    if (value >= low && value <= high)
+        return CORE_OK;
+    return core_error_set(error, CORE_INVALID, "%s is %" PRId64 ", must be %" PRId64 " to %" PRId64, field,
+                          value, low, high);
+}
+
+core_status core_stream_spec_check(const struct core_stream_spec *spec, struct core_error *error)
+{
+    const struct {
+        const char *field;
+        int64_t value, low, high;
+    } ranges[] = {
+        {"packet_bytes", spec->packet_bytes, 1, CORE_PACKET_BYTES_MAX},
+        {"burst_packets", spec->burst_packets, 1, CORE_BURST_MAX},
+        {"interval_ns", spec->interval_ns, CORE_INTERVAL_NS_MIN, CORE_INTERVAL_NS_MAX},
+        {"latency_ns", spec->latency_ns, CORE_LATENCY_NS_MIN, CORE_LATENCY_NS_MAX},
+        {"cipher", spec->cipher, 1, CORE_CIPHER_COUNT},
+        {"padding", spec->padding, CORE_PADDING_NONE, CORE_PADDING_PKCS7},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        const core_status status =
+            range_check(ranges[i].field, ranges[i].value, ranges[i].low, ranges[i].high, error);
+        if (status != CORE_OK)
+            return status;
+    }
+    if (spec->padding == CORE_PADDING_NONE && spec->packet_bytes % CORE_BLOCK_BYTES != 0)
+        return core_error_set(error, CORE_INVALID,
+                              "packet_bytes is %" PRIu32 ", must be a multiple of %d with padding none",
+                              spec->packet_bytes, CORE_BLOCK_BYTES);
+    return CORE_OK;
+}
+
+uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes)
+{
+    const uint32_t at_least = padding == CORE_PADDING_PKCS7 ? bytes + 1 : bytes;
+    return (at_least + CORE_BLOCK_BYTES - 1) / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
+}
+
+double core_stream_rate_bits_per_s(const struct core_stream_spec *spec)
+{
+    return 8.0 * spec->packet_bytes * (double)CORE_NS_PER_S / (double)spec->interval_ns;
+}
+
+static bool cipher_valid(enum core_cipher cipher)
+{
+    return (int)cipher >= 1 && (int)cipher <= CORE_CIPHER_COUNT;
+}
+
+uint32_t core_cipher_key_bytes(enum core_cipher cipher)
+{
+    return cipher_valid(cipher) ? ciphers[cipher].key_bytes : 0;
+}
+
+const char *core_cipher_name(enum core_cipher cipher)
+{
+    return cipher_valid(cipher) ? ciphers[cipher].name : NULL;
+}
+
+core_status core_cipher_parse(const char *name, enum core_cipher *cipher)
+{
+    for (int i = 1; i <= CORE_CIPHER_COUNT; i++) {
+        if (strcmp(name, ciphers[i].name) == 0) {
+            *cipher = (enum core_cipher)i;
+            return CORE_OK;
+        }
+    }
+    return CORE_NOT_FOUND;
+}
+
+const char *core_padding_name(enum core_padding padding)
+{
+    return (size_t)padding < PADDING_COUNT ? paddings[padding] : NULL;
+}
+
+core_status core_padding_parse(const char *name, enum core_padding *padding)
+{
+    for (size_t i = 0; i < PADDING_COUNT; i++) {
+        if (strcmp(name, paddings[i]) == 0) {
+            *padding = (enum core_padding)i;
+            return CORE_OK;
+        }
+    }
+    return CORE_NOT_FOUND;
+}
