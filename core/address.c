@@ -1,0 +1,367 @@
+#include "core/address.h"
+
+#include "core/time.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG           1024
+#define UNIX_MODE_DEFAULT 0660U
+#define ENDPOINT_MAX      8
+#define RETRY_NS          CORE_NS_PER_MS
+
+static const struct {
+    const char *prefix;
+    enum core_transport transport;
+} transports[] = {
+    {"unix:", CORE_TRANSPORT_UNIX},
+    {"tcp:", CORE_TRANSPORT_TCP},
+    {"tls:", CORE_TRANSPORT_TLS},
+};
+#define TRANSPORT_COUNT (sizeof transports / sizeof transports[0])
+
+/* What the kernel takes: the places one address may mean (a name can resolve to several). */
+struct endpoint {
+    struct sockaddr_storage address;
+    socklen_t bytes;
+};
+
+struct endpoints {
+    struct endpoint list[ENDPOINT_MAX];
+    size_t count;
+};
+
+/* ---- text ---- */
+
+static core_status unix_parse(const char *text, const char *path, struct core_address *address,
+                              struct core_error *error)
+{
+    const size_t length = strlen(path);
+    const size_t room = sizeof((struct sockaddr_un *)NULL)->sun_path - 1;
+    if (length == 0 || strcmp(path, "@") == 0)
+        return core_error_set(error, CORE_INVALID, "address \"%s\" has no path", text);
+    if (length > room)
+        return core_error_set(error, CORE_INVALID,
+                              "address \"%.200s\": the path has %zu bytes, a Unix socket allows %zu", text,
+                              length, room);
+    memcpy(address->host, path, length + 1);
+    return CORE_OK;
+}
+
+static bool port_parse(const char *text, uint16_t *port)
+{
+    const size_t length = strlen(text);
+    if (length == 0 || length > 5 || strspn(text, "0123456789") != length)
+        return false;
+    const long value = strtol(text, NULL, 10);
+    *port = (uint16_t)value;
+    return value <= UINT16_MAX;
+}
+
+/* "host:port" or "[address]:port". */
+static core_status host_port_parse(const char *text, const char *rest, struct core_address *address,
+                                   struct core_error *error)
+{
+    const bool bracketed = rest[0] == '[';
+    const char *host = rest + (bracketed ? 1 : 0);
+    const char *host_end = bracketed ? strchr(host, ']') : strrchr(host, ':');
+    if (!host_end || host_end[bracketed ? 1 : 0] != ':')
+        return core_error_set(error, CORE_INVALID, "address \"%s\" lacks a port: write host:port", text);
+    const size_t length = (size_t)(host_end - host);
+    if (length == 0 || length >= sizeof address->host)
+        return core_error_set(error, CORE_INVALID,
+                              "address \"%.200s\": the host has %zu bytes, must be 1 to %zu", text, length,
+                              sizeof address->host - 1);
+    if (!bracketed && memchr(host, ':', length))
+        return core_error_set(error, CORE_INVALID,
+                              "address \"%s\": write an IPv6 address in brackets, as [::1]:7411", text);
+    if (!port_parse(host_end + (bracketed ? 2 : 1), &address->port))
+        return core_error_set(error, CORE_INVALID, "address \"%s\": the port must be 0 to 65535", text);
+    memcpy(address->host, host, length);
+    return CORE_OK;
+}
+
+core_status core_address_parse(const char *text, struct core_address *address, struct core_error *error)
+{
+    for (size_t i = 0; i < TRANSPORT_COUNT; i++) {
+        const size_t length = strlen(transports[i].prefix);
+        if (strncmp(text, transports[i].prefix, length) != 0)
+            continue;
+        struct core_address parsed = {.transport = transports[i].transport};
+        const core_status status = parsed.transport == CORE_TRANSPORT_UNIX
+                                       ? unix_parse(text, text + length, &parsed, error)
+                                       : host_port_parse(text, text + length, &parsed, error);
+        if (status == CORE_OK)
+            *address = parsed;
+        return status;
+    }
+    return core_error_set(error, CORE_INVALID,
+                          "address \"%s\" must begin with unix:, tcp: or tls:, as unix:/run/millrace.sock or "
+                          "tcp:127.0.0.1:7411",
+                          text);
+}
+
+char *core_address_format(const struct core_address *address, char *text, size_t size)
+{
+    const char *prefix = transports[address->transport].prefix;
+    if (address->transport == CORE_TRANSPORT_UNIX)
+        snprintf(text, size, "%s%s", prefix, address->host);
+    else if (strchr(address->host, ':'))
+        snprintf(text, size, "%s[%s]:%u", prefix, address->host, address->port);
+    else
+        snprintf(text, size, "%s%s:%u", prefix, address->host, address->port);
+    return text;
+}
+
+/* ---- resolving ---- */
+
+static core_status unix_resolve(const struct core_address *address, struct endpoints *endpoints,
+                                struct core_error *error)
+{
+    struct sockaddr_un unix_address = {.sun_family = AF_UNIX};
+    const size_t length = strlen(address->host);
+    if (length == 0 || length >= sizeof unix_address.sun_path)
+        return core_error_set(error, CORE_INVALID, "a Unix socket's path must have 1 to %zu bytes, not %zu",
+                              sizeof unix_address.sun_path - 1, length);
+    memcpy(unix_address.sun_path, address->host, length);
+    const bool abstract = address->host[0] == '@';
+    if (abstract)
+        unix_address.sun_path[0] = '\0'; /* and its length ends the name, not a zero */
+    endpoints->count = 1;
+    memcpy(&endpoints->list[0].address, &unix_address, sizeof unix_address);
+    endpoints->list[0].bytes =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + (abstract ? 0 : 1));
+    return CORE_OK;
+}
+
+static core_status host_resolve(const struct core_address *address, int flags, struct endpoints *endpoints,
+                                struct core_error *error)
+{
+    char port[8];
+    struct addrinfo *found = NULL;
+    const struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    snprintf(port, sizeof port, "%u", address->port);
+    const int code = getaddrinfo(address->host, port, &hints, &found);
+    if (code == EAI_SYSTEM)
+        return core_error_errno(error, "can not resolve \"%s\"", address->host);
+    if (code != 0)
+        return core_error_set(error, CORE_NOT_FOUND, "can not resolve \"%s\": %s", address->host,
+                              gai_strerror(code));
+    endpoints->count = 0;
+    for (struct addrinfo *one = found; one && endpoints->count < ENDPOINT_MAX; one = one->ai_next) {
+        struct endpoint *endpoint = &endpoints->list[endpoints->count++];
+        memcpy(&endpoint->address, one->ai_addr, one->ai_addrlen);
+        endpoint->bytes = one->ai_addrlen;
+    }
+    freeaddrinfo(found);
+    return CORE_OK;
+}
+
+static core_status resolve(const struct core_address *address, int flags, struct endpoints *endpoints,
+                           struct core_error *error)
+{
+    return address->transport == CORE_TRANSPORT_UNIX ? unix_resolve(address, endpoints, error)
+                                                     : host_resolve(address, flags, endpoints, error);
+}
+
+static int socket_open(const struct endpoint *endpoint)
+{
+    return socket(endpoint->address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+static const struct sockaddr *socket_address(const struct endpoint *endpoint)
+{
+    return (const struct sockaddr *)&endpoint->address;
+}
+
+/* Keeps errno, so that the caller can still say why it gave up. */
+static void socket_close(int descriptor)
+{
+    const int number = errno;
+    close(descriptor);
+    errno = number;
+}
+
+/* ---- listening ---- */
+
+/* Removes a socket file that no one serves. errno is EADDRINUSE where someone does, or the path is none. */
+static bool stale_remove(const struct endpoint *endpoint, const char *path)
+{
+    struct stat about;
+    if (path[0] == '@' || lstat(path, &about) != 0 || !S_ISSOCK(about.st_mode)) {
+        errno = EADDRINUSE;
+        return false;
+    }
+    const int probe = socket_open(endpoint);
+    if (probe < 0)
+        return false;
+    const bool refused =
+        connect(probe, socket_address(endpoint), endpoint->bytes) != 0 && errno == ECONNREFUSED;
+    close(probe);
+    if (refused)
+        return unlink(path) == 0 || errno == ENOENT;
+    errno = EADDRINUSE;
+    return false;
+}
+
+/* The file is never, not even for a moment, open to more than `mode`: the kernel gives a new socket file the
+ * mode of the descriptor, less the umask. */
+static bool unix_bind(int descriptor, const struct endpoint *endpoint, const char *path, mode_t mode)
+{
+    const struct sockaddr *address = socket_address(endpoint);
+    if (fchmod(descriptor, mode) != 0)
+        return false;
+    if (bind(descriptor, address, endpoint->bytes) != 0 &&
+        (errno != EADDRINUSE || !stale_remove(endpoint, path) ||
+         bind(descriptor, address, endpoint->bytes) != 0))
+        return false;
+    return path[0] == '@' || chmod(path, mode) == 0;
+}
+
+static bool tcp_bind(int descriptor, const struct endpoint *endpoint)
+{
+    const int yes = 1;
+    return setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+           bind(descriptor, socket_address(endpoint), endpoint->bytes) == 0;
+}
+
+/* A listening descriptor, or -1 and errno. */
+static int endpoint_listen(const struct endpoint *endpoint, const struct core_address *address, mode_t mode)
+{
+    const int descriptor = socket_open(endpoint);
+    if (descriptor < 0)
+        return -1;
+    const bool bound_there = address->transport == CORE_TRANSPORT_UNIX
+                                 ? unix_bind(descriptor, endpoint, address->host, mode)
+                                 : tcp_bind(descriptor, endpoint);
+    if (bound_there && listen(descriptor, BACKLOG) == 0)
+        return descriptor;
+    socket_close(descriptor);
+    return -1;
+}
+
+static uint16_t bound_port(int descriptor)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+    if (getsockname(descriptor, (struct sockaddr *)&address, &bytes) != 0)
+        return 0;
+    if (address.ss_family == AF_INET)
+        return ntohs(((const struct sockaddr_in *)&address)->sin_port);
+    return address.ss_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)&address)->sin6_port) : 0;
+}
+
+core_status core_address_listen(const struct core_address *address, unsigned mode, int *descriptor,
+                                struct core_address *bound, struct core_error *error)
+{
+    struct endpoints endpoints;
+    char text[sizeof address->host + 16];
+    const core_status status = resolve(address, AI_PASSIVE, &endpoints, error);
+    if (status != CORE_OK)
+        return status;
+    int listener = -1;
+    for (size_t i = 0; i < endpoints.count && listener < 0; i++)
+        listener = endpoint_listen(&endpoints.list[i], address, (mode_t)(mode ? mode : UNIX_MODE_DEFAULT));
+    if (listener < 0)
+        return core_error_errno(error, "can not listen on %s",
+                                core_address_format(address, text, sizeof text));
+    if (bound) {
+        *bound = *address;
+        bound->port = bound_port(listener);
+    }
+    *descriptor = listener;
+    return CORE_OK;
+}
+
+/* ---- connecting ---- */
+
+/* Waits for a connect under way. 0, or the errno it ended with. */
+static int connect_finish(int descriptor, core_ns deadline_ns)
+{
+    for (;;) {
+        const core_ns left_ns = deadline_ns - core_time_now_ns();
+        struct pollfd ready = {.fd = descriptor, .events = POLLOUT};
+        const int count = left_ns <= 0 ? 0 : poll(&ready, 1, (int)(left_ns / CORE_NS_PER_MS) + 1);
+        if (count == 0)
+            return ETIMEDOUT;
+        if (count < 0 && errno != EINTR)
+            return errno;
+        if (count > 0) {
+            int number = 0;
+            socklen_t bytes = sizeof number;
+            return getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &number, &bytes) == 0 ? number : errno;
+        }
+    }
+}
+
+/* 0, or the errno of the failure. A Unix listener whose backlog is full says EAGAIN: try again then. */
+static int connect_until(int descriptor, const struct endpoint *endpoint, core_ns deadline_ns)
+{
+    while (connect(descriptor, socket_address(endpoint), endpoint->bytes) != 0) {
+        if (errno == EINPROGRESS || errno == EINTR)
+            return connect_finish(descriptor, deadline_ns);
+        if (errno != EAGAIN)
+            return errno;
+        const core_ns now_ns = core_time_now_ns();
+        if (now_ns >= deadline_ns)
+            return ETIMEDOUT;
+        core_time_sleep_until(now_ns + RETRY_NS);
+    }
+    return 0;
+}
+
+/* A connected descriptor, or -1 and errno. */
+static int endpoint_connect(const struct endpoint *endpoint, core_ns deadline_ns)
+{
+    const int yes = 1;
+    const int descriptor = socket_open(endpoint);
+    if (descriptor < 0)
+        return -1;
+    errno = connect_until(descriptor, endpoint, deadline_ns);
+    if (errno == 0 && (endpoint->address.ss_family == AF_UNIX ||
+                       setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes) == 0))
+        return descriptor;
+    socket_close(descriptor);
+    return -1;
+}
+
+core_status core_address_connect(const struct core_address *address, int timeout_ms, int *descriptor,
+                                 struct core_error *error)
+{
+    struct endpoints endpoints;
+    char text[sizeof address->host + 16];
+    const core_ns deadline_ns = core_time_now_ns() + (timeout_ms > 0 ? timeout_ms : 0) * CORE_NS_PER_MS;
+    core_address_format(address, text, sizeof text);
+    if (address->transport != CORE_TRANSPORT_UNIX && address->port == 0)
+        return core_error_set(error, CORE_INVALID, "can not connect to %s: port 0 is only for listening",
+                              text);
+    const core_status status = resolve(address, 0, &endpoints, error);
+    if (status != CORE_OK)
+        return status;
+    int connected = -1;
+    for (size_t i = 0; i < endpoints.count && connected < 0; i++)
+        connected = endpoint_connect(&endpoints.list[i], deadline_ns);
+    if (connected >= 0) {
+        *descriptor = connected;
+        return CORE_OK;
+    }
+    if (errno == ETIMEDOUT)
+        return core_error_set(error, CORE_TIMEOUT, "no connection to %s within %d ms", text, timeout_ms);
+    const bool absent = errno == ECONNREFUSED || errno == ENOENT;
+    return core_error_errno(error, "can not connect to %s%s", text,
+                            absent ? " (is the server running?)" : "");
+}
