@@ -27,6 +27,7 @@
 #define PROTOCOL_ERROR_BYTES       4   /* fixed part, before the text */
 #define PROTOCOL_CONTROL_BYTES_MAX 512 /* longest body of any frame but DATA and RESULT */
 #define PROTOCOL_KEY_NAME_MAX      63
+#define PROTOCOL_PING_BYTES_MAX    64
 
 enum protocol_type {
     PROTOCOL_HELLO = 1,   /* client -> server */
@@ -156,7 +157,8 @@ enum protocol_error {
  * most) and returns the frame's length. Texts are cut to fit. Every decoder takes a body and its length and
  * returns CORE_OK or CORE_INVALID with the reason in error; it reads nothing outside the body. */
 void protocol_header_write(uint8_t *frame, const struct protocol_header *header);
-/* CORE_INVALID if flags or the zero field are not 0. Does not judge type and length. */
+/* CORE_INVALID if a field that must be 0 is not: flags, the zero field, the id of HELLO and WELCOME, the
+ * sequence of all but DATA and RESULT. Fills *header in any case; does not judge type and length. */
 CORE_CHECKED core_status protocol_header_read(const uint8_t *frame, struct protocol_header *header);
 
 /* Longest body allowed for a frame type from the client (DATA: packet_bytes_max), and shortest; false if the
