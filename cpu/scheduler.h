@@ -20,6 +20,7 @@
 #include "cpu/engine.h"
 
 #include <stdalign.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct cpu_stream;
@@ -33,7 +34,9 @@ struct cpu_packet {
     uint32_t done_bytes; /* scheduler: encrypted so far; the submitter sets 0 */
     core_ns release_ns;  /* spaced release of model.md section 3 */
     core_ns finished_ns; /* scheduler: end of the burst that finished it */
-    core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed */
+    core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
+                            is not known any more, and all its later packets are worthless */
+    uint32_t producer;   /* worker: who submitted it and gets it back */
 };
 
 /* The part of a stream that a worker touches. Allocate cpu_stream_bytes(ops) from secret memory, 64-byte
@@ -43,10 +46,9 @@ struct cpu_stream {
     struct cpu_packet *head, *tail;         /* packets in order, owned by the scheduler */
     core_ns piece_deadline_ns;              /* set before start: relative deadline of one piece */
     uint32_t piece_bytes;    /* set before start: bytes of every piece but a packet's last, multiple of 16 */
-    uint32_t piece_index;    /* scheduler: next piece of the head packet */
     enum core_cipher cipher; /* set before start */
     uint8_t chain[CORE_BLOCK_BYTES]; /* IV, then the last ciphertext block */
-    alignas(64) uint8_t key_state[]; /* of the worker's engine kind */
+    alignas(64) uint8_t key_state[]; /* of the worker's engine kind; what precedes it is one cache line */
 };
 
 size_t cpu_stream_bytes(const struct cpu_engine_ops *ops);
