@@ -1,0 +1,281 @@
+#include "cpu/scheduler.h"
+
+#include "core/secret.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(offsetof(struct cpu_stream, key_state) == 64, "a stream's state is one cache line");
+_Static_assert(offsetof(struct cpu_stream, entry) == 0, "an entry of the queue is its stream");
+
+#define LINE_BYTES 64
+/* Lines of key schedule and of payload to ask for ahead; the processor itself goes on from there. */
+#define KEY_LINES     3
+#define PAYLOAD_LINES 2
+#define PUSH_AHEAD    8 /* packets between asking for a line and using it */
+
+/* The pieces of one cipher in the burst at hand. */
+struct group {
+    uint32_t count;
+    core_status status;
+    struct cpu_piece pieces[CPU_BURST_MAX];
+};
+
+struct cpu_scheduler {
+    const struct cpu_engine_ops *ops;
+    struct cpu_engine *engine;
+    struct cpu_edf *queue;
+    uint32_t burst_pieces;
+    core_ns now_ns; /* the latest time heard of: a burst starts then */
+    struct cpu_edf_entry *entries[CPU_BURST_MAX];
+    struct group groups[CORE_CIPHER_COUNT + 1];
+    struct cpu_scheduler_counters counters;
+};
+
+size_t cpu_stream_bytes(const struct cpu_engine_ops *ops)
+{
+    return sizeof(struct cpu_stream) + ((ops->key_state_bytes + LINE_BYTES - 1) & ~(size_t)(LINE_BYTES - 1));
+}
+
+core_status cpu_stream_init(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
+                            struct cpu_engine *engine, enum core_cipher cipher, const uint8_t *key,
+                            const uint8_t iv[CORE_BLOCK_BYTES], uint32_t piece_bytes,
+                            core_ns piece_deadline_ns)
+{
+    assert(piece_bytes % CORE_BLOCK_BYTES == 0 && piece_bytes > 0 && piece_bytes <= CPU_PIECE_BYTES_MAX);
+    memset(stream, 0, sizeof *stream);
+    stream->piece_bytes = piece_bytes;
+    stream->piece_deadline_ns = piece_deadline_ns;
+    stream->cipher = cipher;
+    memcpy(stream->chain, iv, CORE_BLOCK_BYTES);
+    return ops->key_set(engine, stream->key_state, cipher, key);
+}
+
+void cpu_stream_wipe(struct cpu_stream *stream, const struct cpu_engine_ops *ops)
+{
+    ops->key_wipe(stream->key_state);
+    core_secret_wipe(stream, sizeof *stream);
+}
+
+core_status cpu_scheduler_create(struct cpu_scheduler **scheduler,
+                                 const struct cpu_scheduler_options *options, struct core_error *error)
+{
+    if (options->burst_pieces < 1 || options->burst_pieces > CPU_BURST_MAX) {
+        return core_error_set(error, CORE_INVALID, "a burst of %u pieces: 1 to %d are possible",
+                              options->burst_pieces, CPU_BURST_MAX);
+    }
+    struct cpu_scheduler *created = aligned_alloc(LINE_BYTES, (sizeof *created + 63) & ~(size_t)63);
+    if (created == NULL) {
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a scheduler");
+    }
+    memset(created, 0, sizeof *created);
+    created->ops = options->ops;
+    created->burst_pieces = options->burst_pieces;
+    core_status status = options->ops->open(&created->engine, error);
+    if (status != CORE_OK) {
+        goto free_scheduler;
+    }
+    status = cpu_edf_create(&created->queue, options->far_capacity);
+    if (status != CORE_OK) {
+        (void)core_error_set(error, status, "no memory for a deadline queue");
+        goto close_engine;
+    }
+    *scheduler = created;
+    return CORE_OK;
+
+close_engine:
+    options->ops->close(created->engine);
+free_scheduler:
+    free(created);
+    return status;
+}
+
+void cpu_scheduler_destroy(struct cpu_scheduler *scheduler)
+{
+    if (scheduler != NULL) {
+        cpu_edf_destroy(scheduler->queue);
+        scheduler->ops->close(scheduler->engine);
+        free(scheduler);
+    }
+}
+
+static void push_packet(struct cpu_scheduler *scheduler, struct cpu_packet *packet, core_ns now_ns)
+{
+    struct cpu_stream *stream = packet->stream;
+    packet->next = NULL;
+    packet->status = CORE_OK;
+    if (stream->head != NULL) {
+        stream->tail->next = packet;
+        stream->tail = packet;
+        return;
+    }
+    stream->head = packet;
+    stream->tail = packet;
+    cpu_edf_push(scheduler->queue, &stream->entry, packet->release_ns + stream->piece_deadline_ns, now_ns);
+}
+
+void cpu_scheduler_push(struct cpu_scheduler *scheduler, struct cpu_packet *const *packets, uint32_t count,
+                        core_ns now_ns)
+{
+    scheduler->now_ns = now_ns;
+    for (uint32_t i = 0; i < count; i++) {
+        if (i + 2 * PUSH_AHEAD < count) {
+            __builtin_prefetch(packets[i + 2 * PUSH_AHEAD], 1);
+        }
+        if (i + PUSH_AHEAD < count) {
+            __builtin_prefetch(packets[i + PUSH_AHEAD]->stream, 1);
+        }
+        push_packet(scheduler, packets[i], now_ns);
+    }
+}
+
+static struct cpu_stream *stream_of(struct cpu_edf_entry *entry)
+{
+    return (struct cpu_stream *)entry;
+}
+
+/* Each loop asks for what the next one reads, so that the misses of a whole burst overlap. */
+static void burst_prefetch(struct cpu_edf_entry *const *entries, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        __builtin_prefetch(entries[i], 1);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct cpu_stream *stream = stream_of(entries[i]);
+        __builtin_prefetch(stream->head, 1);
+        for (uint32_t line = 0; line < KEY_LINES; line++) {
+            __builtin_prefetch(stream->key_state + line * LINE_BYTES);
+        }
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct cpu_packet *packet = stream_of(entries[i])->head;
+        for (uint32_t line = 0; line < PAYLOAD_LINES; line++) {
+            __builtin_prefetch(packet->data + packet->done_bytes + line * LINE_BYTES, 1);
+        }
+    }
+}
+
+static uint32_t piece_bytes(const struct cpu_stream *stream)
+{
+    uint32_t left_bytes = stream->head->bytes - stream->head->done_bytes;
+    return left_bytes < stream->piece_bytes ? left_bytes : stream->piece_bytes;
+}
+
+/* Cuts one piece of every stream, by cipher, in the order of the deadlines. */
+static void burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
+{
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+        scheduler->groups[cipher].count = 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct cpu_stream *stream = stream_of(scheduler->entries[i]);
+        struct cpu_packet *packet = stream->head;
+        struct group *group = &scheduler->groups[stream->cipher];
+        group->pieces[group->count++] = (struct cpu_piece){.source = packet->data + packet->done_bytes,
+                                                           .target = packet->data + packet->done_bytes,
+                                                           .bytes = piece_bytes(stream),
+                                                           .chain = stream->chain,
+                                                           .key = stream->key_state};
+    }
+}
+
+static void burst_encrypt(struct cpu_scheduler *scheduler)
+{
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+        struct group *group = &scheduler->groups[cipher];
+        if (group->count > 0) {
+            group->status = scheduler->ops->encrypt(scheduler->engine, (enum core_cipher)cipher,
+                                                    group->pieces, group->count);
+        }
+    }
+}
+
+/* Moves the stream on by the piece just encrypted and queues it again if more is pending. Returns the packet
+ * that this piece finished, or NULL. */
+static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct cpu_stream *stream,
+                                         core_ns now_ns)
+{
+    struct cpu_packet *packet = stream->head;
+    packet->done_bytes += piece_bytes(stream);
+    if (scheduler->groups[stream->cipher].status != CORE_OK) {
+        packet->status = scheduler->groups[stream->cipher].status;
+    }
+    if (packet->done_bytes < packet->bytes) {
+        cpu_edf_push(scheduler->queue, &stream->entry, stream->entry.key_ns + stream->piece_deadline_ns,
+                     now_ns);
+        return NULL;
+    }
+    packet->finished_ns = now_ns;
+    stream->head = packet->next;
+    if (stream->head != NULL) {
+        cpu_edf_push(scheduler->queue, &stream->entry, stream->head->release_ns + stream->piece_deadline_ns,
+                     now_ns);
+    }
+    return packet;
+}
+
+static void counter_add(_Atomic uint64_t *counter, uint64_t value)
+{
+    /* Relaxed, and no locked instruction: there is one writer, and readers want each figure, not an order. */
+    uint64_t old = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, old + value, memory_order_relaxed);
+}
+
+static void counters_update(struct cpu_scheduler_counters *counters, uint32_t pieces, uint32_t packets,
+                            uint64_t bytes, core_ns burst_ns)
+{
+    counter_add(&counters->bursts, 1);
+    counter_add(&counters->pieces, pieces);
+    counter_add(&counters->packets, packets);
+    counter_add(&counters->bytes, bytes);
+    core_ns busy_ns = atomic_load_explicit(&counters->busy_ns, memory_order_relaxed);
+    atomic_store_explicit(&counters->busy_ns, busy_ns + burst_ns, memory_order_relaxed);
+    if (burst_ns > atomic_load_explicit(&counters->burst_max_ns, memory_order_relaxed)) {
+        atomic_store_explicit(&counters->burst_max_ns, burst_ns, memory_order_relaxed);
+    }
+}
+
+uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet **finished, uint32_t *pieces,
+                             core_ns (*clock)(void *), void *clock_argument)
+{
+    uint32_t count = cpu_edf_pop_many(scheduler->queue, scheduler->entries, scheduler->burst_pieces);
+    if (pieces != NULL) {
+        *pieces = count;
+    }
+    if (count == 0) {
+        return 0;
+    }
+    burst_prefetch(scheduler->entries, count);
+    burst_cut(scheduler, count);
+    burst_encrypt(scheduler);
+    core_ns now_ns = clock(clock_argument);
+    uint32_t finished_count = 0;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct cpu_stream *stream = stream_of(scheduler->entries[i]);
+        bytes += piece_bytes(stream);
+        struct cpu_packet *packet = stream_advance(scheduler, stream, now_ns);
+        if (packet != NULL) {
+            finished[finished_count++] = packet;
+        }
+    }
+    counters_update(&scheduler->counters, count, finished_count, bytes, now_ns - scheduler->now_ns);
+    scheduler->now_ns = now_ns;
+    return finished_count;
+}
+
+uint32_t cpu_scheduler_pending(const struct cpu_scheduler *scheduler)
+{
+    return cpu_edf_size(scheduler->queue);
+}
+
+core_ns cpu_scheduler_first_deadline_ns(const struct cpu_scheduler *scheduler)
+{
+    return cpu_edf_first_ns(scheduler->queue);
+}
+
+const struct cpu_scheduler_counters *cpu_scheduler_counters_get(const struct cpu_scheduler *scheduler)
+{
+    return &scheduler->counters;
+}

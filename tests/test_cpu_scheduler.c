@@ -1,0 +1,488 @@
+/* The burst scheduler in virtual time: which pieces it takes, in which order, and what it hands back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <openssl/evp.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/secret.h"
+#include "cpu/scheduler.h"
+
+#define MS CORE_NS_PER_MS
+
+/* An engine that encrypts nothing and writes down what it was asked, to see the scheduler's choices. */
+
+#define CALLS_MAX 256
+
+struct call {
+    enum core_cipher cipher;
+    uint32_t count;
+    void *keys[CPU_BURST_MAX];
+    uint32_t bytes[CPU_BURST_MAX];
+};
+
+static struct call calls[CALLS_MAX];
+static uint32_t call_count;
+static core_ns virtual_now_ns;          /* the fake engine moves it: 1 us per piece */
+static enum core_cipher failing_cipher; /* 0: none */
+
+static core_status fake_open(struct cpu_engine **engine, struct core_error *error)
+{
+    (void)error;
+    *engine = NULL;
+    return CORE_OK;
+}
+
+static void fake_close(struct cpu_engine *engine)
+{
+    (void)engine;
+}
+
+static uint32_t fake_lanes(const struct cpu_engine *engine)
+{
+    (void)engine;
+    return 4;
+}
+
+static core_status fake_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
+                                const uint8_t *key)
+{
+    (void)engine;
+    (void)cipher;
+    memcpy(key_state, key, 1);
+    return CORE_OK;
+}
+
+static void fake_key_wipe(void *key_state)
+{
+    core_secret_wipe(key_state, 1);
+}
+
+static core_status fake_encrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
+                                uint32_t count)
+{
+    (void)engine;
+    assert_in_range(call_count, 0, CALLS_MAX - 1);
+    struct call *call = &calls[call_count++];
+    call->cipher = cipher;
+    call->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        call->keys[i] = pieces[i].key;
+        call->bytes[i] = pieces[i].bytes;
+        assert_ptr_equal(pieces[i].source, pieces[i].target);
+    }
+    virtual_now_ns += count * CORE_NS_PER_US;
+    return cipher == failing_cipher ? CORE_SYSTEM : CORE_OK;
+}
+
+static const struct cpu_engine_ops fake = {.name = "fake",
+                                           .key_state_bytes = 1,
+                                           .open = fake_open,
+                                           .close = fake_close,
+                                           .lanes = fake_lanes,
+                                           .key_set = fake_key_set,
+                                           .key_wipe = fake_key_wipe,
+                                           .encrypt = fake_encrypt};
+
+static core_ns virtual_clock(void *argument)
+{
+    (void)argument;
+    return virtual_now_ns;
+}
+
+static int reset_fake(void **state)
+{
+    (void)state;
+    call_count = 0;
+    virtual_now_ns = 0;
+    failing_cipher = (enum core_cipher)0;
+    return 0;
+}
+
+static struct cpu_scheduler *scheduler_open(const struct cpu_engine_ops *ops, uint32_t burst_pieces)
+{
+    struct cpu_scheduler *scheduler;
+    struct cpu_scheduler_options options = {.ops = ops, .burst_pieces = burst_pieces, .far_capacity = 1024};
+    assert_int_equal(cpu_scheduler_create(&scheduler, &options, NULL), CORE_OK);
+    return scheduler;
+}
+
+static struct cpu_stream *stream_open(const struct cpu_engine_ops *ops, enum core_cipher cipher,
+                                      const uint8_t *key, uint32_t piece_bytes, core_ns piece_deadline_ns)
+{
+    struct cpu_engine *engine;
+    static const uint8_t iv[CORE_BLOCK_BYTES] = {1, 2, 3};
+    struct cpu_stream *stream = aligned_alloc(64, cpu_stream_bytes(ops));
+    assert_non_null(stream);
+    assert_int_equal(ops->open(&engine, NULL), CORE_OK);
+    assert_int_equal(cpu_stream_init(stream, ops, engine, cipher, key, iv, piece_bytes, piece_deadline_ns),
+                     CORE_OK);
+    ops->close(engine);
+    return stream;
+}
+
+static void stream_close(struct cpu_stream *stream, const struct cpu_engine_ops *ops)
+{
+    cpu_stream_wipe(stream, ops);
+    free(stream);
+}
+
+static struct cpu_stream *fake_stream(uint32_t piece_bytes, core_ns piece_deadline_ns)
+{
+    static const uint8_t key[32];
+    return stream_open(&fake, CORE_CIPHER_AES_128_CBC, key, piece_bytes, piece_deadline_ns);
+}
+
+static uint8_t payload[1 << 16]; /* the fake engine does not touch it */
+
+static struct cpu_packet packet_of(struct cpu_stream *stream, uint32_t bytes, core_ns release_ns)
+{
+    return (struct cpu_packet){.stream = stream, .data = payload, .bytes = bytes, .release_ns = release_ns};
+}
+
+static void push_one(struct cpu_scheduler *scheduler, struct cpu_packet *packet)
+{
+    cpu_scheduler_push(scheduler, &packet, 1, virtual_now_ns);
+}
+
+static uint32_t burst(struct cpu_scheduler *scheduler, struct cpu_packet **finished, uint32_t *pieces)
+{
+    return cpu_scheduler_burst(scheduler, finished, pieces, virtual_clock, NULL);
+}
+
+static void test_nothing_pending(void **state)
+{
+    (void)state;
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 8);
+    struct cpu_packet *finished[8];
+    uint32_t pieces = 99;
+    assert_int_equal(burst(scheduler, finished, &pieces), 0);
+    assert_int_equal(pieces, 0);
+    assert_int_equal(call_count, 0);
+    assert_int_equal(cpu_scheduler_pending(scheduler), 0);
+    assert_true(cpu_scheduler_first_deadline_ns(scheduler) == CORE_NS_NEVER);
+    assert_int_equal(atomic_load(&cpu_scheduler_counters_get(scheduler)->bursts), 0);
+    cpu_scheduler_destroy(scheduler);
+    cpu_scheduler_destroy(NULL);
+}
+
+static void test_burst_size_is_checked(void **state)
+{
+    (void)state;
+    struct cpu_scheduler *scheduler;
+    struct core_error error;
+    struct cpu_scheduler_options options = {.ops = &fake};
+    assert_int_equal(cpu_scheduler_create(&scheduler, &options, &error), CORE_INVALID);
+    options.burst_pieces = CPU_BURST_MAX + 1;
+    assert_int_equal(cpu_scheduler_create(&scheduler, &options, &error), CORE_INVALID);
+    assert_non_null(strstr(error.text, "129"));
+}
+
+/* Earliest deadlines first, whatever the order of arrival; a burst takes no more than it may. */
+static void test_deadline_order(void **state)
+{
+    (void)state;
+    enum { STREAMS = 10, BURST = 4 };
+    static const int deadline_ms[STREAMS] = {70, 10, 90, 30, 50, 20, 100, 40, 60, 80};
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, BURST);
+    struct cpu_stream *streams[STREAMS];
+    struct cpu_packet packets[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = fake_stream(1024, deadline_ms[i] * MS);
+        packets[i] = packet_of(streams[i], 64, 0);
+        push_one(scheduler, &packets[i]);
+    }
+    assert_int_equal(cpu_scheduler_pending(scheduler), STREAMS);
+    assert_true(cpu_scheduler_first_deadline_ns(scheduler) == 10 * MS);
+    int next_ms = 10;
+    for (uint32_t left = STREAMS; left > 0;) {
+        struct cpu_packet *finished[BURST];
+        uint32_t pieces;
+        uint32_t count = burst(scheduler, finished, &pieces);
+        assert_int_equal(count, left < BURST ? left : BURST);
+        assert_int_equal(pieces, count);
+        for (uint32_t i = 0; i < count; i++, next_ms += 10) {
+            assert_true(finished[i]->stream->piece_deadline_ns == next_ms * MS);
+            assert_true(finished[i]->finished_ns == virtual_now_ns);
+            assert_int_equal(finished[i]->status, CORE_OK);
+            assert_int_equal(finished[i]->done_bytes, 64);
+        }
+        left -= count;
+    }
+    assert_int_equal(call_count, 3);
+    for (int i = 0; i < STREAMS; i++) {
+        stream_close(streams[i], &fake);
+    }
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* One piece of a stream in a burst, pieces cut as declared, each with its own deadline, packets in order. */
+static void test_pieces_of_one_stream(void **state)
+{
+    (void)state;
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 16);
+    struct cpu_stream *stream = fake_stream(1024, 2 * MS);
+    struct cpu_packet first = packet_of(stream, 2 * 1024 + 16, 5 * MS);
+    struct cpu_packet second = packet_of(stream, 1024, 20 * MS);
+    push_one(scheduler, &first);
+    push_one(scheduler, &second);
+    static const struct {
+        core_ns deadline_ns;
+        uint32_t bytes;
+        int finishes; /* 0: none, 1: first, 2: second */
+    } expected[] = {{7 * MS, 1024, 0}, {9 * MS, 1024, 0}, {11 * MS, 16, 1}, {22 * MS, 1024, 2}};
+    for (size_t i = 0; i < 4; i++) {
+        struct cpu_packet *finished[16];
+        uint32_t pieces;
+        assert_true(cpu_scheduler_first_deadline_ns(scheduler) == expected[i].deadline_ns);
+        assert_int_equal(cpu_scheduler_pending(scheduler), 1);
+        uint32_t count = burst(scheduler, finished, &pieces);
+        assert_int_equal(pieces, 1);
+        assert_int_equal(calls[i].bytes[0], expected[i].bytes);
+        assert_int_equal(count, expected[i].finishes != 0);
+        if (count == 1) {
+            assert_ptr_equal(finished[0], expected[i].finishes == 1 ? &first : &second);
+        }
+    }
+    assert_int_equal(cpu_scheduler_pending(scheduler), 0);
+    const struct cpu_scheduler_counters *counters = cpu_scheduler_counters_get(scheduler);
+    assert_int_equal(atomic_load(&counters->bursts), 4);
+    assert_int_equal(atomic_load(&counters->pieces), 4);
+    assert_int_equal(atomic_load(&counters->packets), 2);
+    assert_int_equal(atomic_load(&counters->bytes), 3 * 1024 + 16);
+    assert_true(atomic_load(&counters->busy_ns) == 4 * CORE_NS_PER_US);
+    assert_true(atomic_load(&counters->burst_max_ns) == CORE_NS_PER_US);
+    stream_close(stream, &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* A newcomer with an earlier deadline goes before the rest of a long packet. */
+static void test_urgent_packet_overtakes(void **state)
+{
+    (void)state;
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 1);
+    struct cpu_stream *bulky = fake_stream(1024, 10 * MS);
+    struct cpu_stream *urgent = fake_stream(1024, 1 * MS);
+    struct cpu_packet long_packet = packet_of(bulky, 4096, 0);
+    struct cpu_packet short_packet = packet_of(urgent, 16, 0);
+    struct cpu_packet *finished[1];
+    push_one(scheduler, &long_packet);
+    assert_int_equal(burst(scheduler, finished, NULL), 0);
+    push_one(scheduler, &short_packet);
+    assert_int_equal(burst(scheduler, finished, NULL), 1);
+    assert_ptr_equal(finished[0], &short_packet);
+    assert_int_equal(burst(scheduler, finished, NULL), 0);
+    assert_int_equal(burst(scheduler, finished, NULL), 0);
+    assert_int_equal(burst(scheduler, finished, NULL), 1);
+    assert_ptr_equal(finished[0], &long_packet);
+    stream_close(bulky, &fake);
+    stream_close(urgent, &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* Key sizes may mix in a burst: one engine call for each, the results still in order of deadlines. */
+static void test_ciphers_are_grouped(void **state)
+{
+    (void)state;
+    enum { STREAMS = 9 };
+    static const uint8_t key[32];
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 16);
+    struct cpu_stream *streams[STREAMS];
+    struct cpu_packet packets[STREAMS], *pushed[STREAMS], *finished[16];
+    for (int i = 0; i < STREAMS; i++) {
+        enum core_cipher cipher = (enum core_cipher)(1 + i % 3);
+        streams[i] = stream_open(&fake, cipher, key, 1024, (20 - i) * MS);
+        packets[i] = packet_of(streams[i], 64, 0);
+        pushed[i] = &packets[i];
+    }
+    failing_cipher = CORE_CIPHER_AES_192_CBC;
+    cpu_scheduler_push(scheduler, pushed, STREAMS, 0);
+    assert_int_equal(burst(scheduler, finished, NULL), STREAMS);
+    assert_int_equal(call_count, 3);
+    for (uint32_t call = 0; call < 3; call++) {
+        assert_int_equal(calls[call].count, 3);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        assert_ptr_equal(finished[i], &packets[STREAMS - 1 - i]);
+        enum core_cipher cipher = finished[i]->stream->cipher;
+        assert_int_equal(finished[i]->status, cipher == failing_cipher ? CORE_SYSTEM : CORE_OK);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        stream_close(streams[i], &fake);
+    }
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* A failure in any piece marks its packet, also if the last piece succeeds. */
+static void test_failure_sticks(void **state)
+{
+    (void)state;
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 4);
+    struct cpu_stream *stream = fake_stream(16, MS);
+    struct cpu_packet packet = packet_of(stream, 48, 0);
+    struct cpu_packet *finished[4];
+    push_one(scheduler, &packet);
+    assert_int_equal(burst(scheduler, finished, NULL), 0);
+    failing_cipher = CORE_CIPHER_AES_128_CBC;
+    assert_int_equal(burst(scheduler, finished, NULL), 0);
+    failing_cipher = (enum core_cipher)0;
+    assert_int_equal(burst(scheduler, finished, NULL), 1);
+    assert_int_equal(packet.status, CORE_SYSTEM);
+    stream_close(stream, &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* The real engines through the scheduler. */
+
+static void reference_encrypt(enum core_cipher cipher, const uint8_t *key, const uint8_t *iv,
+                              const uint8_t *source, uint8_t *target, uint32_t bytes)
+{
+    static const EVP_CIPHER *(*const by_cipher[])(void) = {NULL, EVP_aes_128_cbc, EVP_aes_192_cbc,
+                                                           EVP_aes_256_cbc};
+    EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+    int written = 0;
+    assert_int_equal(EVP_EncryptInit_ex(context, by_cipher[cipher](), NULL, key, iv), 1);
+    assert_int_equal(EVP_EncryptUpdate(context, target, &written, source, (int)bytes), 1);
+    EVP_CIPHER_CTX_free(context);
+}
+
+/* However a message of 8 blocks is cut into packets (bit b: a cut behind block b), and those into pieces, the
+ * ciphertext is the same. All 128 cuts ride together, one stream each. */
+static void check_every_split(const struct cpu_engine_ops *ops, enum core_cipher cipher, uint32_t piece_bytes)
+{
+    enum { CUTS = 128, BLOCKS = 8, BYTES = BLOCKS * CORE_BLOCK_BYTES };
+    static uint8_t text[CUTS][BYTES];
+    static struct cpu_packet packets[CUTS][BLOCKS];
+    struct cpu_stream *streams[CUTS];
+    struct cpu_scheduler *scheduler = scheduler_open(ops, 16);
+    uint8_t key[32], iv[CORE_BLOCK_BYTES] = {1, 2, 3}, plain[BYTES], expected[BYTES];
+    memset(key, 0x42 + (int)cipher, sizeof key);
+    memset(plain, 0x17, sizeof plain);
+    reference_encrypt(cipher, key, iv, plain, expected, BYTES);
+    uint32_t left = 0;
+    for (uint32_t cuts = 0; cuts < CUTS; cuts++) {
+        memcpy(text[cuts], plain, BYTES);
+        streams[cuts] = stream_open(ops, cipher, key, piece_bytes, (1 + cuts * 7 % 50) * MS);
+        uint32_t count = 0, start = 0;
+        for (uint32_t block = 0; block < BLOCKS; block++) {
+            if (block < BLOCKS - 1 && (cuts >> block & 1) == 0) {
+                continue;
+            }
+            struct cpu_packet *packet = &packets[cuts][count++];
+            *packet = packet_of(streams[cuts], CORE_BLOCK_BYTES * (block + 1 - start), (core_ns)count * MS);
+            packet->data = text[cuts] + CORE_BLOCK_BYTES * start;
+            push_one(scheduler, packet);
+            start = block + 1;
+        }
+        left += count;
+    }
+    while (left > 0) {
+        struct cpu_packet *finished[16];
+        uint32_t pieces;
+        left -= burst(scheduler, finished, &pieces);
+        assert_in_range(pieces, 1, 16);
+    }
+    for (uint32_t cuts = 0; cuts < CUTS; cuts++) {
+        assert_memory_equal(text[cuts], expected, BYTES);
+        stream_close(streams[cuts], ops);
+    }
+    cpu_scheduler_destroy(scheduler);
+}
+
+static void test_every_split(void **state)
+{
+    (void)state;
+    for (const struct cpu_engine_ops *const *ops = cpu_engines; *ops != NULL; ops++) {
+        for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+            check_every_split(*ops, (enum core_cipher)cipher, 16);
+            check_every_split(*ops, (enum core_cipher)cipher, 48);
+            check_every_split(*ops, (enum core_cipher)cipher, 4096);
+        }
+    }
+}
+
+/* Random traffic: pushes and bursts interleaved, many streams, all key sizes. Checks what must hold at every
+ * burst: at most one piece a stream, no pending piece left behind that is more urgent by over one bucket,
+ * order in each stream, no packet lost. */
+static void test_random_traffic(void **state)
+{
+    (void)state;
+    enum { STREAMS = 60, PACKETS = 4000, BURST = 8 };
+    static struct cpu_packet packets[PACKETS];
+    static const uint8_t key[32];
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, BURST);
+    struct cpu_stream *streams[STREAMS];
+    core_ns last_release_ns[STREAMS] = {0};
+    uint32_t last_finished[STREAMS] = {0};
+    uint64_t random = 7;
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = stream_open(&fake, (enum core_cipher)(1 + i % 3), key, 1024, (1 + i % 13) * MS);
+    }
+    uint32_t pushed = 0, done = 0;
+    while (done < PACKETS) {
+        random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        if (pushed < PACKETS && (random >> 33) % 3 != 0) {
+            uint32_t i = (uint32_t)(random >> 40) % STREAMS;
+            last_release_ns[i] = virtual_now_ns + (core_ns)((random >> 20) % (2 * MS));
+            packets[pushed] =
+                packet_of(streams[i], 16 * (1 + (uint32_t)(random >> 50) % 200), last_release_ns[i]);
+            push_one(scheduler, &packets[pushed++]);
+            continue;
+        }
+        struct cpu_packet *finished[BURST];
+        uint32_t pieces;
+        call_count = 0;
+        uint32_t count = burst(scheduler, finished, &pieces);
+        core_ns latest_ns = INT64_MIN;
+        uint32_t seen = 0;
+        for (uint32_t call = 0; call < call_count; call++) {
+            for (uint32_t i = 0; i < calls[call].count; i++, seen++) {
+                for (uint32_t other = 0; other < i; other++) {
+                    assert_ptr_not_equal(calls[call].keys[i], calls[call].keys[other]);
+                }
+            }
+        }
+        assert_int_equal(seen, pieces);
+        for (uint32_t i = 0; i < count; i++) {
+            struct cpu_packet *packet = finished[i];
+            uint32_t stream = 0;
+            while (streams[stream] != packet->stream) {
+                stream++;
+            }
+            uint32_t number = (uint32_t)(packet - packets) + 1;
+            assert_true(number > last_finished[stream]);
+            last_finished[stream] = number;
+            uint32_t piece_count = (packet->bytes + 1023) / 1024;
+            core_ns deadline_ns = packet->release_ns + piece_count * packet->stream->piece_deadline_ns;
+            assert_true(latest_ns == INT64_MIN || deadline_ns > latest_ns - CPU_EDF_BUCKET_NS);
+            latest_ns = deadline_ns;
+        }
+        done += count;
+    }
+    assert_int_equal(cpu_scheduler_pending(scheduler), 0);
+    for (int i = 0; i < STREAMS; i++) {
+        stream_close(streams[i], &fake);
+    }
+    cpu_scheduler_destroy(scheduler);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_nothing_pending, reset_fake),
+        cmocka_unit_test_setup(test_burst_size_is_checked, reset_fake),
+        cmocka_unit_test_setup(test_deadline_order, reset_fake),
+        cmocka_unit_test_setup(test_pieces_of_one_stream, reset_fake),
+        cmocka_unit_test_setup(test_urgent_packet_overtakes, reset_fake),
+        cmocka_unit_test_setup(test_ciphers_are_grouped, reset_fake),
+        cmocka_unit_test_setup(test_failure_sticks, reset_fake),
+        cmocka_unit_test_setup(test_every_split, reset_fake),
+        cmocka_unit_test_setup(test_random_traffic, reset_fake),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
