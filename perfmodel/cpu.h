@@ -1,20 +1,36 @@
 /* From a stream's contract and a hardware profile to the task that a worker must schedule.
  *
- * Shaping. A stream (p, t, k, d) leaves d' = d - in_ns - out_ns - granularity for the work. Its packets are
- * released to the worker at least s = min(t, floor(d' / k)) apart: rel_n = max(eligible_n, rel_(n-1) + s).
- * Since at most k packets are backlogged, rel_n <= eligible_n + (k-1) s, so finishing each packet within s of
- * its release keeps d'. Two facts bound the demand. Releases are s apart; and shaping keeps the arrival curve
- * (max-plus: with rel_n = e_i + (n-i) s, rel_(n+j) >= e_(i+j) + (n-i) s >= rel_n + a(j)), so a window of
- * length x still sees at most k + floor(x / t) releases. A packet is cut into m equal pieces of at most Q
- * bytes, piece j released j*delta after the packet with relative deadline delta = floor(s / m); so pieces of
- * one stream are delta apart, always. In a window of length x the number of pieces released is at most
+ * Shaping. A stream (p, t, k, d) leaves d' = d - in_ns - out_ns for the work. Its packets, eligible at e_n,
+ * are in the worker's queue by e_n + in_ns, and released to it at least s = min(t, floor(d' / k)) apart:
  *
- *     count(x) = min( floor(x/delta) + 1,  m * (floor(x/s) + 1),  m * (k + floor(x/t)) )
+ *     rel_n = max(e_n + in_ns, rel_(n-1) + s)
  *
- * and the demand bound function is dbf(Z) = C * count(Z - delta) for Z >= delta, 0 below.
+ * Policing keeps e_(n+j) - e_n >= a(j) = max(0, (j + 1 - k) t). With rel_n = e_i + in_ns + (n-i) s for the i
+ * where the last pause ended: rel_n - e_n - in_ns <= (n-i) s - a(n-i) <= (k-1) s because s <= t, so finishing
+ * each packet within s of its release keeps d'. And shaping keeps the arrival curve: rel_(n+j) >= e_(i+j) +
+ * in_ns + (n-i) s >= rel_n + a(j). So packet j of any run is released r_j = max(j s, a(j)) or more after its
+ * first.
+ *
+ * A packet is cut into m pieces of at most Q bytes; piece j is released j*delta after the packet and has the
+ * relative deadline delta = floor(s / m). So pieces of one stream are delta apart, always, and a piece is due
+ * when the next one is released. A window of length x that is closed on both sides sees at most
+ *
+ *     count(x) = m (P-1) + min(m, floor((x - r_(P-1)) / delta) + 1),    P = min(floor(x/s) + 1, k +
+ * floor(x/t))
+ *
+ * pieces: P packets are released by x when all come as early as they may, only the last of them in part. A
+ * window that starts inside a packet, j pieces late, misses j pieces in front and gains at most j behind. The
+ * bound is attained, so it can not be made tighter.
+ *
+ * The worker's queue tells deadlines apart only to its granularity G: all pieces due less than G after a
+ * piece may go before it. So a piece counts as demand of every window of at least u = delta - G from its
+ * release:
+ *
+ *     dbf(Z) = C * count(Z - u) for Z >= u, 0 below.
  *
  * This departs from model.md section 3 where it is tighter: there k t > d' is refused, and all m pieces of a
- * packet are charged at the first piece's deadline. */
+ * packet are charged at the first piece's deadline. It is stricter in one point: G is taken off every piece,
+ * not every packet, since the proof needs each piece done before the next one of its stream is released. */
 #ifndef MILLRACE_PERFMODEL_CPU_H
 #define MILLRACE_PERFMODEL_CPU_H
 
@@ -23,10 +39,12 @@
 
 #include <stdint.h>
 
-/* All times > 0 and at most one hour; pieces * burst_packets at most 2^30. */
+/* All times > 0 and at most one hour. deadline_ns is more than 1 us and k m delta <= d', so pieces *
+ * burst_packets is below 3.6e9 and no count of pieces in a window of x ns exceeds x / 1000 + 2^17. */
 struct perfmodel_cpu_task {
     core_ns cost_ns;        /* C: charge of one piece, margin included, rounded up */
     core_ns deadline_ns;    /* delta: relative deadline, and least distance, of pieces */
+    core_ns urgency_ns;     /* u: delta less the queue's granularity, at least 1 us */
     core_ns spacing_ns;     /* s: least distance of packets */
     core_ns interval_ns;    /* t: long-run distance of packets */
     uint32_t pieces;        /* m */
@@ -35,8 +53,8 @@ struct perfmodel_cpu_task {
     enum core_cipher cipher;
 };
 
-/* CORE_OK, or CORE_REFUSED if no work time is left: d <= margins, or delta would be under 1 us; error says
- * the shortest latency bound that leaves any. spec must have passed core_stream_spec_check. */
+/* CORE_OK, or CORE_REFUSED if no work time is left: u would be under 1 us. error says the shortest latency
+ * bound that leaves any, or that none does. spec must have passed core_stream_spec_check. */
 CORE_CHECKED core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec,
                                                  const struct config_profile *profile,
                                                  struct perfmodel_cpu_task *task, struct core_error *error);
@@ -49,16 +67,24 @@ core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum c
 /* q = (1+m) * (B * (c0 + max c1 * Q) + sum l): no burst takes longer. The burst test adds it twice. */
 core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile);
 
-/* Long-run share of one worker in parts per billion, rounded up: m C / t. */
+/* Shortest latency bound that leaves any work time; CORE_NS_NEVER if none in range does: the
+ * interval is too short for the pieces of one packet, or the burst too long. */
+core_ns perfmodel_cpu_latency_floor_ns(const struct core_stream_spec *spec,
+                                       const struct config_profile *profile);
+
+/* Long-run share of one worker in parts per billion, rounded up: m C / t. No more than 10^12, so that sums
+ * over a million streams fit. */
 int64_t perfmodel_cpu_utilisation_ppb(const struct perfmodel_cpu_task *task);
 
-/* Number of pieces released in any window of length x_ns >= 0: count(x) above. */
+/* Number of pieces released in any window of length x_ns >= 0: count(x) above. x_ns at
+ * most 2^62. */
 int64_t perfmodel_cpu_count(const struct perfmodel_cpu_task *task, core_ns x_ns);
 
 /* dbf(Z), saturating at INT64_MAX. */
 core_ns perfmodel_cpu_demand_ns(const struct perfmodel_cpu_task *task, core_ns window_ns);
 
-/* Share of one I/O thread in ppb, rounded up: (1+m) * (per_packet + per_byte * p^) / t. */
+/* Share of one I/O thread in ppb, rounded up: (1+m) * (per_packet + per_byte * p^) / t.
+ * No more than 10^12. */
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile);
 

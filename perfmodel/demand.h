@@ -1,13 +1,26 @@
 /* A worker's demand on a fixed grid of window lengths: admission in time independent of the number of
  * streams.
  *
- * The grid is geometric, 64 windows an octave, from 1 us to 2^42 ns (73 min), each g_j. The object keeps
- * H_j = sum_i dbf_i(g_j) exactly (integers; adding and removing a stream leave no trace). The set is accepted
- * if H_(j+1) + 2q <= g_j   for every j with H_(j+1) > 0,   and   U < 1 beyond the last window, which implies
- * dbf(Z) + 2q <= Z for all Z in [g_j, g_(j+1)] because dbf grows with Z: sound, and it gives away at most the
- * grid's step (1.1 %) of a window. Beyond the last window the bound m C (k + Z/t) is used.
+ * The grid is w_0 = 0, then geometric, 64 windows an octave, from w_1 = 1024 ns to w_N = 2^42 ns (73 min).
+ * The object keeps H_j = sum_i dbf_i(w_j) exactly (integers; adding and removing a stream leave no trace).
+ * The set is accepted if
  *
- * Pure. One owner (the planner thread, or a test). */
+ *     H_j + 2q <= w_(j-1)   for every j >= 1 with H_j > 0,
+ *     sum m C (k + (w_N - u) / t) + 2q <= w_N   and   U < 1.
+ *
+ * The first line implies dbf(Z) + 2q <= Z for all Z in [w_(j-1), w_j] because dbf grows with Z; the second
+ * does beyond w_N, where the left side bounds dbf and then grows by U < 1 a nanosecond. So it is sound: what
+ * it accepts, perfmodel_edf_test accepts. It gives away at most the grid's step (1.1 %) of a window, and what
+ * comes due within that step.
+ *
+ * Monotone: no dbf_i(Z), tail or share grows when a stream's interval or latency bound does, so a set that is
+ * accepted stays so.
+ *
+ * Cost: adding or removing recomputes one dbf at every point. Testing first holds the smallest room of a
+ * block of points against the demand at its end, and looks at single points only where that does not settle
+ * it.
+ *
+ * At most 2^19 streams. Pure. One owner (the planner thread, or a test). */
 #ifndef MILLRACE_PERFMODEL_DEMAND_H
 #define MILLRACE_PERFMODEL_DEMAND_H
 
@@ -25,15 +38,17 @@ void perfmodel_demand_add(struct perfmodel_demand *demand, const struct perfmode
 void perfmodel_demand_remove(struct perfmodel_demand *demand,
                              const struct perfmodel_cpu_task *task); /* one added */
 
-/* Would the set with `task` added (NULL: as it stands) be accepted? `steps` is 0. Stops at the first
- * violation, so a refusal is cheaper than an acceptance. */
+/* Would the set with `task` added (NULL: as it stands) be accepted? `steps` is 0. If not
+ * for DEMAND, window_ns is w_(j-1) of the first j that fails, and demand_ns the H_j there (or the tail's
+ * sum).
+ */
 struct perfmodel_edf_result perfmodel_demand_test(const struct perfmodel_demand *demand,
                                                   const struct perfmodel_cpu_task *task);
 
 int64_t perfmodel_demand_utilisation_ppb(const struct perfmodel_demand *demand);
 
-/* Smallest relative headroom over all windows, (g_j - 2q - H_(j+1)) / g_j in ppb, and the window where it is.
- */
+/* Smallest relative headroom over all windows with demand, (w_(j-1) - 2q - H_j) / w_(j-1) in ppb, rounded
+ * down, and the window w_(j-1) where it is (may be NULL). 10^9 and 0 while empty; -10^9 at the least. */
 int64_t perfmodel_demand_headroom_ppb(const struct perfmodel_demand *demand, core_ns *window_ns);
 
 size_t perfmodel_demand_streams(const struct perfmodel_demand *demand);

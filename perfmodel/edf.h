@@ -1,10 +1,17 @@
 /* One-processor EDF with a blocking term: exact tests on integers.
  *
- * The burst test of model.md section 3 is perfmodel_edf_test with `blocking_ns` = 2q: accepted if for all Z >
- * 0 that are deadlines of the set sum_i dbf_i(Z) + blocking <= Z,      and total utilisation < 1 checked by
- * QPA (Zhang and Burns 2009, "Schedulability analysis for real-time systems with EDF scheduling"): from the
- * largest deadline below L downwards, t <- h(t) or the next deadline below t. L bounds the first violation:
- * L = (blocking + sum m C (k - delta/t)^+...) / (1 - U). Pure; any thread; integers only, saturating. */
+ * The burst test of model.md section 3 is perfmodel_edf_test with `blocking_ns` = 2q. A set is accepted if
+ * its long-run share U = sum m C / t is below one and
+ *
+ *     h(Z) = sum_i dbf_i(Z) + blocking <= Z      for all Z > 0 with a demand.
+ *
+ * Checked by QPA (Zhang and Burns 2009, "Schedulability analysis for real-time systems with EDF scheduling"):
+ * from L downwards, Z <- h(Z), or the next deadline below Z where h(Z) = Z, until no demand is left. h never
+ * falls, so h(Z) <= Z clears all of [h(Z), Z]. No violation is at or above
+ * L = (blocking + sum m C (k - u/t)) / (1 - U), because dbf(Z) <= m C (k + (Z - u)/t).
+ *
+ * Pure; any thread; integers only. U is a sum of shares rounded up to 2^-62: a set so full that 1 - U is
+ * below count * 2^-62, or that L exceeds 2^61 ns (73 years), is refused as one of utilisation 1. */
 #ifndef MILLRACE_PERFMODEL_EDF_H
 #define MILLRACE_PERFMODEL_EDF_H
 
@@ -22,8 +29,8 @@ enum perfmodel_edf_binding {
 struct perfmodel_edf_result {
     bool accepted;
     enum perfmodel_edf_binding binding;
-    core_ns window_ns;       /* first window found where demand + blocking > window (DEMAND) */
-    core_ns demand_ns;       /* sum of dbf there */
+    core_ns window_ns;       /* a window where demand + blocking > window (DEMAND), else 0 */
+    core_ns demand_ns;       /* sum of dbf there, saturating (DEMAND), else 0 */
     int64_t utilisation_ppb; /* rounded up */
     uint32_t steps;          /* QPA iterations, for curiosity and benches */
 };
@@ -33,9 +40,12 @@ struct perfmodel_edf_result perfmodel_edf_test(const struct perfmodel_cpu_task *
                                                core_ns blocking_ns);
 
 /* The textbook forms, for reference values and for plans of other work: sporadic task (C, D, T) with a
- * longest non-preemptive section b (0: fully preemptive). For every deadline Z up to the horizon sum_i C_i
- * (floor((Z - D_i)/T_i) + 1)^+ + B(Z) <= Z,    B(Z) = max{ b_j - delta : D_j > Z }, at least 0 delta = 1 in
- * exact integer time, 0 to be safe in continuous time. */
+ * longest non-preemptive section b (0: fully preemptive). Accepted if U <= 1 and for every deadline Z up to
+ * the horizon
+ *
+ *     sum_i C_i (floor((Z - D_i)/T_i) + 1)^+ + B(Z) <= Z,    B(Z) = max{ b_j - delta : D_j > Z }, at least 0
+ *
+ * delta = 1 in exact integer time, 0 to be safe in continuous time. Values up to 2^40 ticks. */
 struct perfmodel_edf_task {
     int64_t cost, deadline, period; /* ticks, each >= 1 */
     int64_t section;                /* b, 0 .. cost */
@@ -52,7 +62,8 @@ struct perfmodel_edf_verdict {
 /* QPA. */
 struct perfmodel_edf_verdict perfmodel_edf_sporadic_test(const struct perfmodel_edf_task *tasks, size_t count,
                                                          int64_t delta);
-/* Processor demand at every deadline up to the horizon (which it computes); finds the smallest violation. */
+/* Processor demand at every deadline up to the horizon (which it computes); finds the smallest violation.
+ * With U > 1 both forms refuse at once and name no window. */
 struct perfmodel_edf_verdict perfmodel_edf_sporadic_exhaustive(const struct perfmodel_edf_task *tasks,
                                                                size_t count, int64_t delta);
 
