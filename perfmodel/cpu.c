@@ -1,0 +1,168 @@
+#include "perfmodel/cpu.h"
+
+#include "perfmodel/wide.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+#define FS_PER_NS 1000000
+/* An urgency below this leaves no room for anything; it also keeps counts small (see the header). */
+#define URGENCY_NS_MIN CORE_NS_PER_US
+/* Work longer than this fits no window, so that charging no more than this refuses it all the same. */
+#define COST_NS_MAX CORE_LATENCY_NS_MAX
+
+/* x * (100 + percent) / 100 fs in whole ns, rounded up. The largest profile figures (2^63 ns, 2^63 fs per
+ * byte) times 128 pieces of 2^16 bytes and a margin of 2 stay below 2^100. */
+static perfmodel_wide with_margin_ns(const struct config_profile *profile, perfmodel_wide fs)
+{
+    return perfmodel_wide_divide_up(fs * (100 + profile->margins.percent), (perfmodel_wide)FS_PER_NS * 100);
+}
+
+static perfmodel_wide bytes_fs(const struct config_profile_cpu *cpu, enum core_cipher cipher, uint32_t bytes)
+{
+    return (perfmodel_wide)cpu->per_byte_fs[cipher - 1] * bytes;
+}
+
+/* Sum over the ciphers: a burst with pieces of every key size is one engine call for each. */
+static perfmodel_wide lanes_fs(const struct config_profile_cpu *cpu)
+{
+    perfmodel_wide sum = 0;
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
+        sum += cpu->lane_ns[i];
+    return sum * FS_PER_NS;
+}
+
+core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum core_cipher cipher,
+                                    uint32_t bytes)
+{
+    const struct config_profile_cpu *cpu = &profile->cpu;
+    perfmodel_wide alone = (perfmodel_wide)cpu->per_piece_ns * FS_PER_NS + bytes_fs(cpu, cipher, bytes);
+    perfmodel_wide fs = alone + perfmodel_wide_divide_up(lanes_fs(cpu), cpu->burst_pieces);
+    perfmodel_wide ns = with_margin_ns(profile, fs);
+    return perfmodel_wide_limit(ns > 0 ? ns : 1, COST_NS_MAX);
+}
+
+core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile)
+{
+    const struct config_profile_cpu *cpu = &profile->cpu;
+    perfmodel_wide longest = 0;
+    for (int i = 1; i <= CORE_CIPHER_COUNT; i++) {
+        perfmodel_wide fs = bytes_fs(cpu, (enum core_cipher)i, cpu->piece_bytes);
+        longest = fs > longest ? fs : longest;
+    }
+    perfmodel_wide piece = (perfmodel_wide)cpu->per_piece_ns * FS_PER_NS + longest;
+    return perfmodel_wide_limit(with_margin_ns(profile, piece * cpu->burst_pieces + lanes_fs(cpu)),
+                                COST_NS_MAX);
+}
+
+static uint32_t pieces_of(const struct core_stream_spec *spec, const struct config_profile *profile,
+                          uint32_t *piece_bytes)
+{
+    uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint32_t pieces = (padded + profile->cpu.piece_bytes - 1) / profile->cpu.piece_bytes;
+    uint32_t even = (padded + pieces - 1) / pieces;
+    *piece_bytes = (even + CORE_BLOCK_BYTES - 1) / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
+    return pieces;
+}
+
+/* Shortest spacing of packets that leaves every piece the least urgency. */
+static core_ns spacing_floor_ns(const struct core_stream_spec *spec, const struct config_profile *profile)
+{
+    uint32_t piece_bytes;
+    return pieces_of(spec, profile, &piece_bytes) * (profile->cpu.queue_granularity_ns + URGENCY_NS_MIN);
+}
+
+core_ns perfmodel_cpu_latency_floor_ns(const struct core_stream_spec *spec,
+                                       const struct config_profile *profile)
+{
+    core_ns spacing_ns = spacing_floor_ns(spec, profile);
+    if (spacing_ns > spec->interval_ns)
+        return CORE_NS_NEVER;
+    core_ns work_ns = spacing_ns * spec->burst_packets;
+    core_ns floor_ns = profile->margins.in_ns + profile->margins.out_ns + work_ns;
+    if (floor_ns > CORE_LATENCY_NS_MAX)
+        return CORE_NS_NEVER;
+    return floor_ns > CORE_LATENCY_NS_MIN ? floor_ns : CORE_LATENCY_NS_MIN;
+}
+
+static core_status refuse(const struct core_stream_spec *spec, const struct config_profile *profile,
+                          struct core_error *error)
+{
+    core_ns floor_ns = perfmodel_cpu_latency_floor_ns(spec, profile);
+    if (floor_ns == CORE_NS_NEVER)
+        return core_error_set(error, CORE_REFUSED,
+                              "%u packets of %u bytes at once, every %.3f us, leave no time between their "
+                              "pieces at any latency bound: %.3f us a packet are the least",
+                              spec->burst_packets, spec->packet_bytes, (double)spec->interval_ns / 1e3,
+                              (double)spacing_floor_ns(spec, profile) / 1e3);
+    return core_error_set(error, CORE_REFUSED,
+                          "a latency bound of %.3f ms leaves no time for the work after the margins: the "
+                          "shortest that leaves any is %.3f ms",
+                          (double)spec->latency_ns / 1e6, (double)floor_ns / 1e6);
+}
+
+core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec, const struct config_profile *profile,
+                                    struct perfmodel_cpu_task *task, struct core_error *error)
+{
+    core_ns work_ns = spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns;
+    core_ns spacing_ns = work_ns / spec->burst_packets;
+    if (spacing_ns > spec->interval_ns)
+        spacing_ns = spec->interval_ns;
+    uint32_t piece_bytes;
+    uint32_t pieces = pieces_of(spec, profile, &piece_bytes);
+    core_ns deadline_ns = spacing_ns / pieces;
+    core_ns urgency_ns = deadline_ns - profile->cpu.queue_granularity_ns;
+    if (urgency_ns < URGENCY_NS_MIN)
+        return refuse(spec, profile, error);
+    *task = (struct perfmodel_cpu_task){
+        .cost_ns = perfmodel_cpu_piece_cost_ns(profile, spec->cipher, piece_bytes),
+        .deadline_ns = deadline_ns,
+        .urgency_ns = urgency_ns,
+        .spacing_ns = spacing_ns,
+        .interval_ns = spec->interval_ns,
+        .pieces = pieces,
+        .burst_packets = spec->burst_packets,
+        .piece_bytes = piece_bytes,
+        .cipher = spec->cipher,
+    };
+    return CORE_OK;
+}
+
+int64_t perfmodel_cpu_utilisation_ppb(const struct perfmodel_cpu_task *task)
+{
+    return perfmodel_wide_share_ppb(perfmodel_wide_share(task));
+}
+
+/* m packets' pieces are at most x / 1000 + m because s >= 1000 m: no product overflows. */
+int64_t perfmodel_cpu_count(const struct perfmodel_cpu_task *task, core_ns x_ns)
+{
+    assert(x_ns >= 0);
+    struct perfmodel_wide_place last =
+        perfmodel_wide_place_of(task, x_ns, x_ns / task->spacing_ns, x_ns / task->interval_ns);
+    int64_t begun = last.offset_ns / task->deadline_ns + 1;
+    return last.packet * task->pieces + (begun < task->pieces ? begun : task->pieces);
+}
+
+core_ns perfmodel_cpu_demand_ns(const struct perfmodel_cpu_task *task, core_ns window_ns)
+{
+    if (window_ns < task->urgency_ns)
+        return 0;
+    int64_t count = perfmodel_cpu_count(task, window_ns - task->urgency_ns);
+    return perfmodel_wide_limit((perfmodel_wide)count * task->cost_ns, INT64_MAX);
+}
+
+int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
+                                     const struct config_profile *profile)
+{
+    uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    perfmodel_wide fs = (perfmodel_wide)profile->io.per_packet_ns * FS_PER_NS +
+                        (perfmodel_wide)profile->io.per_byte_fs * padded;
+    perfmodel_wide share =
+        perfmodel_wide_divide_up(with_margin_ns(profile, fs) * PERFMODEL_PPB, spec->interval_ns);
+    return perfmodel_wide_limit(share, PERFMODEL_PPB_MAX);
+}
+
+int64_t perfmodel_io_limit_ppb(const struct config_profile *profile)
+{
+    return (int64_t)profile->io.limit_percent * (PERFMODEL_PPB / 100);
+}
