@@ -138,13 +138,17 @@ uint64_t core_histogram_total(const struct core_histogram *histogram)
     return LOAD(histogram->total);
 }
 
+/* From the buckets' middles, so that their width cancels out; the tops would widen every spread. */
 static double deviation_ns(const struct core_histogram *histogram, double mean_ns)
 {
     double squares = 0;
     for (unsigned i = 0; i < CORE_HISTOGRAM_BUCKETS; i++) {
         const uint64_t count = LOAD(histogram->count[i]);
         if (count != 0) {
-            const double distance_ns = (double)bucket_value_ns(histogram, i) - mean_ns;
+            const core_ns top_ns = bucket_value_ns(histogram, i);
+            const core_ns below_ns = i == 0 ? 0 : bucket_top_ns(i - 1);
+            const double middle_ns = (double)(top_ns < below_ns ? top_ns : below_ns / 2 + top_ns / 2);
+            const double distance_ns = middle_ns - mean_ns;
             squares += (double)count * distance_ns * distance_ns;
         }
     }

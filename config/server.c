@@ -1,0 +1,288 @@
+#include "config/server.h"
+
+#include "config/file.h"
+#include "config/report.h"
+#include "config/server_raw.h"
+#include "config/yaml.h"
+#include "core/stream.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB            INT64_C(1024)
+#define MIB            (1024 * KIB)
+#define TIMEOUT_MS_MAX 3600000
+
+/* A path in the file, seen from the file's own folder; NULL stays NULL. */
+static char *path_from(struct config_report *report, const char *path)
+{
+    char *made = path ? config_file_beside(report->yaml->name, path) : NULL;
+
+    if (path && !made)
+        config_report_no_memory(report);
+    return made;
+}
+
+/* Relative Unix paths are relative to the file, too. */
+static void address_from(struct config_report *report, const char *path, const char *text,
+                         struct core_address *address)
+{
+    struct core_error why;
+
+    if (core_address_parse(text, address, &why) != CORE_OK) {
+        config_report_invalid(report, path, "%s", why.text);
+        return;
+    }
+    if (address->transport != CORE_TRANSPORT_UNIX || address->host[0] == '@')
+        return;
+    char *file = path_from(report, address->host);
+    char *full = NULL;
+    if (file && asprintf(&full, "unix:%s", file) >= 0) {
+        if (core_address_parse(full, address, &why) != CORE_OK)
+            config_report_invalid(report, path, "%s", why.text);
+        free(full);
+    } else {
+        config_report_no_memory(report);
+    }
+    free(file);
+}
+
+static bool same_place(const struct core_address *a, const struct core_address *b)
+{
+    const bool a_unix = a->transport == CORE_TRANSPORT_UNIX, b_unix = b->transport == CORE_TRANSPORT_UNIX;
+
+    /* tcp and tls share the ports; port 0 is a new one each time */
+    return a_unix == b_unix && strcmp(a->host, b->host) == 0 && a->port == b->port && (a_unix || a->port);
+}
+
+static void listener_check(struct config_report *report, size_t index, const struct config_listener *listener,
+                           bool has_mode)
+{
+    const struct config_path path = config_path("listeners[%zu]", index);
+    const bool tls = listener->address.transport == CORE_TRANSPORT_TLS;
+
+    if (has_mode && listener->address.transport != CORE_TRANSPORT_UNIX)
+        config_report_invalid(report, config_path("%s.mode", path.text).text,
+                              "only a Unix socket has permissions; remove it");
+    if (tls && !listener->certificate)
+        config_report_invalid(report, config_path("%s.certificate", path.text).text,
+                              "a tls: listener needs a certificate; name its PEM file");
+    if (tls && !listener->key)
+        config_report_invalid(report, config_path("%s.key", path.text).text,
+                              "a tls: listener needs its certificate's key; name the PEM file");
+    if (!tls && (listener->certificate || listener->key || listener->client_ca))
+        config_report_invalid(report, path.text,
+                              "certificate, key and client_ca are for tls: addresses; remove them or change "
+                              "the address");
+}
+
+static void listener_from(struct config_report *report, size_t index, const struct raw_listener *raw,
+                          struct config_listener *listener)
+{
+    const struct config_path path = config_path("listeners[%zu]", index);
+    const int64_t mode = raw->mode ? *raw->mode : 0660;
+
+    address_from(report, config_path("%s.address", path.text).text, raw->address, &listener->address);
+    if (mode < 1 || mode > 0777)
+        config_report_invalid(report, config_path("%s.mode", path.text).text,
+                              "is no permission; write it in octal with a leading 0, as in 0660");
+    listener->mode = (unsigned)mode;
+    listener->certificate = path_from(report, raw->certificate);
+    listener->key = path_from(report, raw->key);
+    listener->client_ca = path_from(report, raw->client_ca);
+    listener_check(report, index, listener, raw->mode);
+}
+
+static void listeners_from(struct config_report *report, const struct raw_server *raw,
+                           struct config_server *server)
+{
+    server->listeners = calloc(raw->listener_count, sizeof *server->listeners);
+    if (!server->listeners) {
+        config_report_no_memory(report);
+        return;
+    }
+    server->listener_count = raw->listener_count;
+    for (size_t i = 0; i < server->listener_count; i++) {
+        listener_from(report, i, &raw->listeners[i], &server->listeners[i]);
+        for (size_t j = 0; j < i; j++)
+            if (same_place(&server->listeners[i].address, &server->listeners[j].address))
+                config_report_invalid(report, config_path("listeners[%zu].address", i).text,
+                                      "is the same as that of listeners[%zu]; remove one", j);
+    }
+}
+
+static void threads_from(struct config_report *report, const struct raw_threads *raw,
+                         struct config_server_threads *threads)
+{
+    threads->io = (uint32_t)config_report_integer(report, "threads.io", raw->io, 0, 0, 256);
+    threads->workers = (uint32_t)config_report_integer(report, "threads.workers", raw->workers, 0, 0, 256);
+    threads->realtime = raw->realtime ? *raw->realtime : CONFIG_REALTIME_AUTO;
+    threads->worker_priority =
+        (int)config_report_integer(report, "threads.worker_priority", raw->worker_priority, 20, 1, 99);
+    threads->io_priority =
+        (int)config_report_integer(report, "threads.io_priority", raw->io_priority, 10, 1, 99);
+    threads->pin = raw->pin ? *raw->pin : true;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Where one limit bounds another, the default of the inner one gives way. */
+static void limits_from(struct config_report *report, const struct raw_limits *raw,
+                        struct config_server_limits *limits)
+{
+    const int64_t streams = config_report_integer(report, "limits.streams", raw->streams, 65536, 1, 4 * MIB);
+    const int64_t per_connection =
+        config_report_integer(report, "limits.streams_per_connection", raw->streams_per_connection,
+                              smaller(16384, streams), 1, 4 * MIB);
+    const int64_t buffer_mib =
+        config_report_integer(report, "limits.buffer_mib", raw->buffer_mib, 2048, 1, 1024 * KIB);
+    const int64_t stream_buffer_kib =
+        config_report_integer(report, "limits.stream_buffer_kib", raw->stream_buffer_kib,
+                              smaller(16 * KIB, buffer_mib * 1024), 1, 64 * MIB);
+
+    limits->connections =
+        (uint32_t)config_report_integer(report, "limits.connections", raw->connections, 4096, 1, 1024 * KIB);
+    limits->streams = (uint32_t)streams;
+    limits->streams_per_connection = (uint32_t)per_connection;
+    limits->packet_bytes = (uint32_t)config_report_integer(report, "limits.packet_bytes", raw->packet_bytes,
+                                                           65536, 16, CORE_PACKET_BYTES_MAX);
+    limits->burst_packets = (uint32_t)config_report_integer(report, "limits.burst_packets",
+                                                            raw->burst_packets, 1024, 1, CORE_BURST_MAX);
+    limits->stream_buffer_bytes = (uint64_t)(stream_buffer_kib * KIB);
+    limits->buffer_bytes = (uint64_t)(buffer_mib * MIB);
+    limits->bytes_per_key = (uint64_t)config_report_integer(
+        report, "limits.bytes_per_key", raw->bytes_per_key, INT64_C(1) << 40, CORE_BLOCK_BYTES, INT64_MAX);
+    if (per_connection > streams)
+        config_report_invalid(report, "limits.streams_per_connection",
+                              "is more than limits.streams; lower it or raise that");
+    if (limits->stream_buffer_bytes > limits->buffer_bytes)
+        config_report_invalid(report, "limits.stream_buffer_kib",
+                              "is more than limits.buffer_mib; lower it or raise that");
+    if (core_stream_padded_bytes(CORE_PADDING_PKCS7, limits->packet_bytes) > limits->stream_buffer_bytes)
+        config_report_invalid(report, "limits.stream_buffer_kib",
+                              "has no room for one packet of limits.packet_bytes; raise it or lower that");
+}
+
+static core_ns timeout_from(struct config_report *report, const char *path, const int64_t *given,
+                            int64_t fallback_ms)
+{
+    return config_report_integer(report, path, given, fallback_ms, 1, TIMEOUT_MS_MAX) * CORE_NS_PER_MS;
+}
+
+static void timeouts_from(struct config_report *report, const struct raw_timeouts *raw,
+                          struct config_server_timeouts *timeouts)
+{
+    timeouts->hello_ns = timeout_from(report, "timeouts.hello_ms", raw->hello_ms, 5000);
+    timeouts->frame_ns = timeout_from(report, "timeouts.frame_ms", raw->frame_ms, 30000);
+    timeouts->idle_ns = timeout_from(report, "timeouts.idle_ms", raw->idle_ms, 60000);
+    timeouts->stall_ns = timeout_from(report, "timeouts.stall_ms", raw->stall_ms, 10000);
+    timeouts->drain_ns = timeout_from(report, "timeouts.drain_ms", raw->drain_ms, 10000);
+}
+
+static void admin_from(struct config_report *report, const char *text, struct config_server *server)
+{
+    if (!text)
+        return;
+    server->has_admin = true;
+    address_from(report, "admin", text, &server->admin);
+    if (server->admin.transport == CORE_TRANSPORT_TLS)
+        config_report_invalid(report, "admin",
+                              "speaks plain HTTP; give a tcp: address of this machine or "
+                              "a unix: path");
+    for (size_t i = 0; i < server->listener_count; i++)
+        if (same_place(&server->admin, &server->listeners[i].address))
+            config_report_invalid(report, "admin", "is the same address as listeners[%zu]; change one", i);
+}
+
+static void engine_from(struct config_report *report, const char *name, struct config_server *server)
+{
+    static const char *const known[] = {"auto", "ipsec-mb", "openssl"};
+
+    server->engine = strdup(name ? name : known[0]);
+    if (!server->engine)
+        config_report_no_memory(report);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (!name || strcmp(name, known[i]) == 0)
+            return;
+    config_report_invalid(report, "engine", "'%.40s' is no engine; give auto, ipsec-mb or openssl", name);
+}
+
+static core_status server_convert(const struct config_yaml *yaml, const struct raw_server *raw,
+                                  struct config_server *server, struct core_error *error)
+{
+    struct config_report report = {.yaml = yaml, .error = error};
+
+    listeners_from(&report, raw, server);
+    threads_from(&report, &raw->threads, &server->threads);
+    limits_from(&report, &raw->limits, &server->limits);
+    timeouts_from(&report, &raw->timeouts, &server->timeouts);
+    engine_from(&report, raw->engine, server);
+    server->profile = path_from(&report, raw->profile);
+    server->keyring = path_from(&report, raw->keyring);
+    server->client_iv = raw->client_iv && *raw->client_iv;
+    admin_from(&report, raw->admin, server);
+    server->log_level = raw->log.level ? *raw->log.level : CORE_LOG_INFO;
+    server->log_format = raw->log.format ? *raw->log.format : CORE_LOG_TEXT;
+    return report.status;
+}
+
+/* Closes the document. */
+static core_status server_from(struct config_yaml *yaml, struct config_server **server,
+                               struct core_error *error)
+{
+    void *raw;
+    core_status status = config_yaml_load(yaml, &config_server_schema, &raw, error);
+
+    if (status != CORE_OK)
+        goto close;
+    struct config_server *made = calloc(1, sizeof *made);
+    if (made)
+        status = server_convert(yaml, raw, made, error);
+    else
+        status = core_error_set(error, CORE_NO_MEMORY, "%s: out of memory", yaml->name);
+    if (status == CORE_OK)
+        *server = made;
+    else
+        config_server_free(made);
+    config_yaml_free(&config_server_schema, raw);
+close:
+    config_yaml_close(yaml);
+    return status;
+}
+
+core_status config_server_load(const char *path, struct config_server **server, struct core_error *error)
+{
+    struct config_yaml *yaml;
+    const core_status status = config_yaml_open(path, &yaml, error);
+
+    return status == CORE_OK ? server_from(yaml, server, error) : status;
+}
+
+core_status config_server_parse(const char *text, size_t bytes, const char *name,
+                                struct config_server **server, struct core_error *error)
+{
+    struct config_yaml *yaml;
+    const core_status status = config_yaml_parse(text, bytes, name, &yaml, error);
+
+    return status == CORE_OK ? server_from(yaml, server, error) : status;
+}
+
+void config_server_free(struct config_server *server)
+{
+    if (!server)
+        return;
+    for (size_t i = 0; i < server->listener_count; i++) {
+        free(server->listeners[i].certificate);
+        free(server->listeners[i].key);
+        free(server->listeners[i].client_ca);
+    }
+    free(server->listeners);
+    free(server->engine);
+    free(server->profile);
+    free(server->keyring);
+    free(server);
+}

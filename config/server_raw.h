@@ -1,0 +1,50 @@
+/* The server's configuration as it is written: units as in the keys, NULL where a key is absent. Private to
+ * this folder; config/server.c turns it into struct config_server. */
+#ifndef MILLRACE_CONFIG_SERVER_RAW_H
+#define MILLRACE_CONFIG_SERVER_RAW_H
+
+#include "config/server.h"
+
+#include <cyaml/cyaml.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct raw_listener {
+    char *address, *certificate, *key, *client_ca;
+    int64_t *mode;
+};
+
+struct raw_threads {
+    int64_t *io, *workers, *worker_priority, *io_priority;
+    enum config_realtime *realtime;
+    bool *pin;
+};
+
+struct raw_limits {
+    int64_t *connections, *streams, *streams_per_connection, *packet_bytes, *burst_packets;
+    int64_t *stream_buffer_kib, *buffer_mib, *bytes_per_key;
+};
+
+struct raw_timeouts {
+    int64_t *hello_ms, *frame_ms, *idle_ms, *stall_ms, *drain_ms;
+};
+
+struct raw_log {
+    enum core_log_level *level;
+    enum core_log_format *format;
+};
+
+struct raw_server {
+    struct raw_listener *listeners;
+    uint32_t listener_count;
+    struct raw_threads threads;
+    struct raw_limits limits;
+    struct raw_timeouts timeouts;
+    char *engine, *profile, *keyring, *admin;
+    bool *client_iv;
+    struct raw_log log;
+};
+
+extern const cyaml_schema_value_t config_server_schema; /* of struct raw_server */
+
+#endif

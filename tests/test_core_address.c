@@ -1,0 +1,391 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/address.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/millrace-address-XXXXXX";
+
+static int folder_make(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int folder_remove(void **state)
+{
+    (void)state;
+    return rmdir(folder); /* fails where a test left something behind */
+}
+
+static struct core_address parsed(const char *text)
+{
+    struct core_address address;
+    assert_int_equal(core_address_parse(text, &address, NULL), CORE_OK);
+    return address;
+}
+
+/* An abstract name of this process alone. */
+static struct core_address abstract(const char *name)
+{
+    struct core_address address = {.transport = CORE_TRANSPORT_UNIX};
+    snprintf(address.host, sizeof address.host, "@millrace-test-%s-%d", name, (int)getpid());
+    return address;
+}
+
+static struct core_address in_folder(const char *name)
+{
+    struct core_address address = {.transport = CORE_TRANSPORT_UNIX};
+    snprintf(address.host, sizeof address.host, "%s/%s", folder, name);
+    return address;
+}
+
+static int listen_on(const struct core_address *address, struct core_address *bound)
+{
+    int descriptor = -1;
+    struct core_error error = {""};
+    const core_status status = core_address_listen(address, 0, &descriptor, bound, &error);
+    if (status != CORE_OK)
+        fail_msg("%s", error.text);
+    return descriptor;
+}
+
+/* ---- text ---- */
+
+static void good_addresses_parse_and_format_back(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        enum core_transport transport;
+        const char *host;
+        uint16_t port;
+    } cases[] = {
+        {"unix:/run/millrace/millraced.sock", CORE_TRANSPORT_UNIX, "/run/millrace/millraced.sock", 0},
+        {"unix:relative", CORE_TRANSPORT_UNIX, "relative", 0},
+        {"unix:/with:colon", CORE_TRANSPORT_UNIX, "/with:colon", 0},
+        {"unix:@name", CORE_TRANSPORT_UNIX, "@name", 0},
+        {"tcp:127.0.0.1:7411", CORE_TRANSPORT_TCP, "127.0.0.1", 7411},
+        {"tcp:[::1]:7411", CORE_TRANSPORT_TCP, "::1", 7411},
+        {"tcp:localhost:0", CORE_TRANSPORT_TCP, "localhost", 0},
+        {"tls:example.org:65535", CORE_TRANSPORT_TLS, "example.org", 65535},
+        {"tls:[fe80::1%eth0]:1", CORE_TRANSPORT_TLS, "fe80::1%eth0", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[300], cut[8];
+        const struct core_address address = parsed(cases[i].text);
+        assert_int_equal(address.transport, cases[i].transport);
+        assert_string_equal(address.host, cases[i].host);
+        assert_int_equal(address.port, cases[i].port);
+        assert_ptr_equal(core_address_format(&address, text, sizeof text), text);
+        assert_string_equal(text, cases[i].text);
+        core_address_format(&address, cut, sizeof cut);
+        assert_int_equal(strlen(cut), sizeof cut - 1);
+        assert_memory_equal(cut, cases[i].text, sizeof cut - 1);
+    }
+}
+
+static void bad_addresses_say_why(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *complaint;
+    } cases[] = {
+        {"", "must begin with unix:"},
+        {"/run/x.sock", "must begin with unix:"},
+        {"udp:127.0.0.1:1", "must begin with unix:"},
+        {"TCP:127.0.0.1:1", "must begin with unix:"},
+        {"unix:", "no path"},
+        {"unix:@", "no path"},
+        {"tcp:", "lacks a port"},
+        {"tcp:localhost", "lacks a port"},
+        {"tcp:[::1]", "lacks a port"},
+        {"tcp:[::1", "lacks a port"},
+        {"tcp:[::1]7411", "lacks a port"},
+        {"tcp:localhost:", "0 to 65535"},
+        {"tcp:localhost:65536", "0 to 65535"},
+        {"tcp:localhost:-1", "0 to 65535"},
+        {"tcp:localhost:+1", "0 to 65535"},
+        {"tcp:localhost: 1", "0 to 65535"},
+        {"tcp:localhost:1x", "0 to 65535"},
+        {"tcp:localhost:000001", "0 to 65535"},
+        {"tcp::7411", "0 bytes"},
+        {"tcp:[]:7411", "0 bytes"},
+        {"tcp:::1:7411", "brackets"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct core_error error = {""};
+        struct core_address address = {.port = 77};
+        assert_int_equal(core_address_parse(cases[i].text, &address, &error), CORE_INVALID);
+        assert_non_null(strstr(error.text, cases[i].complaint));
+        assert_int_equal(address.port, 77);
+    }
+}
+
+static void lengths_are_limited(void **state)
+{
+    (void)state;
+    char text[400];
+    struct core_address address;
+    struct core_error error;
+    snprintf(text, sizeof text, "unix:/%0106d", 0);
+    assert_int_equal(core_address_parse(text, &address, &error), CORE_OK);
+    snprintf(text, sizeof text, "unix:/%0107d", 0);
+    assert_int_equal(core_address_parse(text, &address, &error), CORE_INVALID);
+    assert_non_null(strstr(error.text, "108 bytes, a Unix socket allows 107"));
+    snprintf(text, sizeof text, "tcp:%0255d:1", 0);
+    assert_int_equal(core_address_parse(text, &address, &error), CORE_OK);
+    snprintf(text, sizeof text, "tcp:%0256d:1", 0);
+    assert_int_equal(core_address_parse(text, &address, &error), CORE_INVALID);
+}
+
+/* ---- sockets ---- */
+
+static void assert_descriptor_flags(int descriptor)
+{
+    assert_true(fcntl(descriptor, F_GETFL) & O_NONBLOCK);
+    assert_true(fcntl(descriptor, F_GETFD) & FD_CLOEXEC);
+}
+
+static void assert_bytes_pass(int listener, int client)
+{
+    char byte = 0;
+    struct pollfd ready = {.fd = listener, .events = POLLIN};
+    assert_int_equal(poll(&ready, 1, 10000), 1);
+    const int server = accept(listener, NULL, NULL);
+    assert_true(server >= 0);
+    assert_int_equal(write(client, "x", 1), 1);
+    assert_int_equal(read(server, &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    close(server);
+}
+
+static void every_transport_listens_and_connects(void **state)
+{
+    (void)state;
+    const struct core_address addresses[] = {in_folder("a.sock"), abstract("address"),
+                                             parsed("tcp:127.0.0.1:0"), parsed("tcp:localhost:0"),
+                                             parsed("tls:127.0.0.1:0")};
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        struct core_address bound;
+        int client = -1;
+        const int listener = listen_on(&addresses[i], &bound);
+        assert_descriptor_flags(listener);
+        assert_int_equal(bound.port > 0, addresses[i].transport != CORE_TRANSPORT_UNIX);
+        assert_string_equal(bound.host, addresses[i].host);
+        assert_int_equal(core_address_connect(&bound, 10000, &client, NULL), CORE_OK);
+        assert_descriptor_flags(client);
+        if (bound.port > 0) {
+            int no_delay = 0;
+            socklen_t bytes = sizeof no_delay;
+            assert_int_equal(getsockopt(client, IPPROTO_TCP, TCP_NODELAY, &no_delay, &bytes), 0);
+            assert_int_not_equal(no_delay, 0);
+        }
+        assert_bytes_pass(listener, client);
+        close(client);
+        close(listener);
+        if (addresses[i].host[0] == '/')
+            assert_int_equal(unlink(addresses[i].host), 0);
+    }
+}
+
+static void ipv6_works_where_there_is_ipv6(void **state)
+{
+    (void)state;
+    const struct core_address address = parsed("tcp:[::1]:0");
+    struct core_address bound;
+    struct core_error error;
+    int listener = -1, client = -1;
+    if (core_address_listen(&address, 0, &listener, &bound, &error) != CORE_OK) {
+        assert_non_null(strstr(error.text, "tcp:[::1]:0"));
+        skip();
+    }
+    assert_int_equal(core_address_connect(&bound, 10000, &client, &error), CORE_OK);
+    assert_bytes_pass(listener, client);
+    close(client);
+    close(listener);
+}
+
+static void a_tcp_port_is_taken_over_after_a_connection(void **state)
+{
+    (void)state;
+    const struct core_address address = parsed("tcp:127.0.0.1:0");
+    struct core_address bound;
+    int client = -1;
+    int listener = listen_on(&address, &bound);
+    assert_int_equal(core_address_connect(&bound, 10000, &client, NULL), CORE_OK);
+    const int server = accept(listener, NULL, NULL);
+    assert_true(server >= 0);
+    close(server); /* the server closes first, so its side stays in TIME_WAIT */
+    close(client);
+    close(listener);
+    listener = listen_on(&bound, NULL);
+    close(listener);
+}
+
+static void a_served_address_is_refused(void **state)
+{
+    (void)state;
+    const struct core_address addresses[] = {in_folder("served.sock"), abstract("served"),
+                                             parsed("tcp:127.0.0.1:0")};
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        struct core_address bound;
+        struct core_error error;
+        int second = -7, client = -1;
+        const int listener = listen_on(&addresses[i], &bound);
+        assert_int_equal(core_address_listen(&bound, 0, &second, NULL, &error), CORE_SYSTEM);
+        assert_non_null(strstr(error.text, "Address already in use"));
+        assert_int_equal(second, -7);
+        assert_int_equal(core_address_connect(&bound, 10000, &client, NULL), CORE_OK);
+        close(client);
+        close(listener);
+        if (addresses[i].host[0] == '/')
+            assert_int_equal(unlink(addresses[i].host), 0);
+    }
+}
+
+static void a_stale_unix_socket_is_replaced(void **state)
+{
+    (void)state;
+    const struct core_address address = in_folder("stale.sock");
+    close(listen_on(&address, NULL));
+    assert_int_equal(access(address.host, F_OK), 0);
+    const int listener = listen_on(&address, NULL);
+    int client = -1;
+    assert_int_equal(core_address_connect(&address, 10000, &client, NULL), CORE_OK);
+    close(client);
+    close(listener);
+    assert_int_equal(unlink(address.host), 0);
+}
+
+static void a_file_that_is_no_socket_is_left_alone(void **state)
+{
+    (void)state;
+    const struct core_address address = in_folder("file");
+    struct core_error error;
+    struct stat about;
+    int listener = -1;
+    FILE *file = fopen(address.host, "w");
+    assert_non_null(file);
+    assert_true(fputs("precious", file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(core_address_listen(&address, 0, &listener, NULL, &error), CORE_SYSTEM);
+    assert_int_equal(stat(address.host, &about), 0);
+    assert_int_equal(about.st_size, strlen("precious"));
+    assert_int_equal(unlink(address.host), 0);
+}
+
+static void a_unix_socket_has_exactly_the_mode_asked_for(void **state)
+{
+    (void)state;
+    static const struct {
+        mode_t umask;
+        unsigned mode, expected;
+    } cases[] = {{0, 0, 0660}, {077, 0, 0660}, {0, 0600, 0600}, {0777, 0666, 0666}, {022, 0770, 0770}};
+    const struct core_address address = in_folder("mode.sock");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int listener = -1;
+        struct stat about;
+        const mode_t before = umask(cases[i].umask);
+        const core_status status = core_address_listen(&address, cases[i].mode, &listener, NULL, NULL);
+        umask(before);
+        assert_int_equal(status, CORE_OK);
+        assert_int_equal(stat(address.host, &about), 0);
+        assert_int_equal(about.st_mode & 07777, cases[i].expected);
+        close(listener);
+    }
+    assert_int_equal(unlink(address.host), 0);
+}
+
+static void connecting_to_nobody_says_so(void **state)
+{
+    (void)state;
+    struct core_address closed_port;
+    const struct core_address any_port = parsed("tcp:127.0.0.1:0"), absent = in_folder("absent.sock"),
+                              unnamed = abstract("nobody");
+    close(listen_on(&any_port, &closed_port));
+    const struct core_address *addresses[] = {&closed_port, &absent, &unnamed};
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
+        struct core_error error;
+        int descriptor = -7;
+        assert_int_equal(core_address_connect(addresses[i], 1000, &descriptor, &error), CORE_SYSTEM);
+        assert_non_null(strstr(error.text, "is the server running?"));
+        assert_int_equal(descriptor, -7);
+    }
+}
+
+static void a_full_backlog_times_out(void **state)
+{
+    (void)state;
+    const struct core_address address = in_folder("full.sock");
+    const int listener = listen_on(&address, NULL);
+    assert_int_equal(listen(listener, 0), 0); /* shrink it */
+    int clients[8], count = 0;
+    core_status status = CORE_OK;
+    struct core_error error;
+    while (count < 8 && (status = core_address_connect(&address, 20, &clients[count], &error)) == CORE_OK)
+        count++;
+    assert_int_equal(status, CORE_TIMEOUT);
+    assert_non_null(strstr(error.text, "within 20 ms"));
+    while (count > 0)
+        close(clients[--count]);
+    close(listener);
+    assert_int_equal(unlink(address.host), 0);
+}
+
+static void bad_requests_are_told(void **state)
+{
+    (void)state;
+    struct core_error error;
+    int descriptor = -7;
+    const struct core_address port_zero = parsed("tcp:127.0.0.1:0");
+    assert_int_equal(core_address_connect(&port_zero, 100, &descriptor, &error), CORE_INVALID);
+    assert_non_null(strstr(error.text, "port 0"));
+    const struct core_address no_name = parsed("tcp:256.256.256.256.invalid:1");
+    const core_status status = core_address_connect(&no_name, 100, &descriptor, &error);
+    assert_true(status == CORE_NOT_FOUND || status == CORE_SYSTEM);
+    assert_non_null(strstr(error.text, "256.256.256.256.invalid"));
+    const struct core_address no_folder = parsed("unix:/nonexistent/folder/x.sock");
+    assert_int_equal(core_address_listen(&no_folder, 0, &descriptor, NULL, &error), CORE_SYSTEM);
+    assert_non_null(strstr(error.text, "No such file"));
+    struct core_address long_path = {.transport = CORE_TRANSPORT_UNIX};
+    memset(long_path.host, 'x', sizeof long_path.host - 1);
+    assert_int_equal(core_address_listen(&long_path, 0, &descriptor, NULL, &error), CORE_INVALID);
+    assert_int_equal(core_address_connect(&long_path, 100, &descriptor, &error), CORE_INVALID);
+    assert_int_equal(descriptor, -7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_addresses_parse_and_format_back),
+        cmocka_unit_test(bad_addresses_say_why),
+        cmocka_unit_test(lengths_are_limited),
+        cmocka_unit_test(every_transport_listens_and_connects),
+        cmocka_unit_test(ipv6_works_where_there_is_ipv6),
+        cmocka_unit_test(a_tcp_port_is_taken_over_after_a_connection),
+        cmocka_unit_test(a_served_address_is_refused),
+        cmocka_unit_test(a_stale_unix_socket_is_replaced),
+        cmocka_unit_test(a_file_that_is_no_socket_is_left_alone),
+        cmocka_unit_test(a_unix_socket_has_exactly_the_mode_asked_for),
+        cmocka_unit_test(connecting_to_nobody_says_so),
+        cmocka_unit_test(a_full_backlog_times_out),
+        cmocka_unit_test(bad_requests_are_told),
+    };
+    return cmocka_run_group_tests_name("core/address", tests, folder_make, folder_remove);
+}

@@ -1,0 +1,183 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/realtime.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* What a thread saw of itself. */
+struct seen {
+    char name[16];
+    int policy;
+    int priority;
+    int cpu_count;
+    size_t stack_bytes;
+};
+
+static void *look(void *argument)
+{
+    struct seen *seen = argument;
+    struct sched_param parameters;
+    pthread_attr_t attributes;
+    cpu_set_t set;
+    pthread_getname_np(pthread_self(), seen->name, sizeof seen->name);
+    pthread_getschedparam(pthread_self(), &seen->policy, &parameters);
+    seen->priority = parameters.sched_priority;
+    sched_getaffinity(0, sizeof set, &set);
+    seen->cpu_count = CPU_COUNT(&set);
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstacksize(&attributes, &seen->stack_bytes);
+    pthread_attr_destroy(&attributes);
+    return argument;
+}
+
+static struct seen start_and_look(const struct core_thread_options *options, struct core_error *not_permitted)
+{
+    struct seen seen = {.name = ""};
+    struct core_error error;
+    pthread_t thread;
+    void *returned = NULL;
+    assert_int_equal(core_thread_start(&thread, options, look, &seen, not_permitted, &error), CORE_OK);
+    assert_int_equal(pthread_join(thread, &returned), 0);
+    assert_ptr_equal(returned, &seen);
+    return seen;
+}
+
+static int allowed_cpu(void)
+{
+    cpu_set_t set;
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    int cpu = 0;
+    while (!CPU_ISSET((size_t)cpu, &set))
+        cpu++;
+    return cpu;
+}
+
+static void plain_settings_are_all_granted(void **state)
+{
+    (void)state;
+    struct core_error not_permitted = {"old"};
+    const struct core_thread_options options = {.name = "plain", .cpu = -1};
+    const struct seen seen = start_and_look(&options, &not_permitted);
+    assert_string_equal(not_permitted.text, "");
+    assert_string_equal(seen.name, "plain");
+    assert_int_equal(seen.policy, SCHED_OTHER);
+    assert_int_equal(seen.cpu_count, core_cpu_count());
+    assert_true(seen.stack_bytes >= 256 * 1024 && seen.stack_bytes < 1024 * 1024);
+}
+
+static void a_thread_is_pinned_and_named_shortly(void **state)
+{
+    (void)state;
+    struct core_error not_permitted;
+    const struct core_thread_options options = {.name = "a-name-of-more-than-15", .cpu = allowed_cpu()};
+    const struct seen seen = start_and_look(&options, &not_permitted);
+    assert_string_equal(not_permitted.text, "");
+    assert_string_equal(seen.name, "a-name-of-more-");
+    assert_int_equal(seen.cpu_count, 1);
+}
+
+static void a_tiny_stack_is_raised_to_the_least_possible(void **state)
+{
+    (void)state;
+    const struct core_thread_options options = {.cpu = -1, .stack_bytes = 1};
+    const struct seen seen = start_and_look(&options, NULL);
+    assert_true(seen.stack_bytes >= (size_t)PTHREAD_STACK_MIN);
+}
+
+static void fifo_is_granted_or_named(void **state)
+{
+    (void)state;
+    struct core_error not_permitted;
+    const struct core_thread_options options = {.name = "fifo", .fifo_priority = 3, .cpu = -1};
+    const struct seen seen = start_and_look(&options, &not_permitted);
+    if (not_permitted.text[0] == '\0') {
+        assert_int_equal(seen.policy, SCHED_FIFO);
+        assert_int_equal(seen.priority, 3);
+    } else {
+        assert_int_equal(seen.policy, SCHED_OTHER);
+        assert_string_equal(not_permitted.text, "SCHED_FIFO priority 3 (Operation not permitted)");
+    }
+}
+
+static void refused_settings_are_named_and_the_thread_runs(void **state)
+{
+    (void)state;
+    static const struct {
+        struct core_thread_options options;
+        const char *not_permitted;
+    } cases[] = {
+        {{.cpu = CPU_SETSIZE - 1}, "pinning to core 1023 (Invalid argument)"},
+        {{.cpu = CPU_SETSIZE}, "pinning to core 1024 (Invalid argument)"},
+        {{.cpu = -1, .fifo_priority = 100}, "SCHED_FIFO priority 100 (Invalid argument)"},
+        {{.cpu = CPU_SETSIZE, .fifo_priority = -1},
+         "pinning to core 1024 (Invalid argument), SCHED_FIFO priority -1 (Invalid argument)"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct core_error not_permitted;
+        const struct seen seen = start_and_look(&cases[i].options, &not_permitted);
+        assert_int_equal(seen.policy, SCHED_OTHER);
+        assert_string_equal(not_permitted.text, cases[i].not_permitted);
+        (void)start_and_look(&cases[i].options, NULL);
+    }
+}
+
+static void a_thread_that_can_not_start_is_an_error(void **state)
+{
+    (void)state;
+    struct core_error error, not_permitted;
+    struct seen seen;
+    pthread_t thread;
+    const struct core_thread_options options = {.name = "giant", .cpu = -1, .stack_bytes = SIZE_MAX / 2};
+    assert_int_equal(core_thread_start(&thread, &options, look, &seen, &not_permitted, &error), CORE_SYSTEM);
+    assert_non_null(strstr(error.text, "giant"));
+}
+
+static void memory_is_locked_or_the_refusal_explained(void **state)
+{
+    (void)state;
+    struct core_error error = {""};
+    const core_status status = core_memory_lock(&error);
+    if (status != CORE_OK) {
+        assert_int_equal(status, CORE_DENIED);
+        assert_non_null(strstr(error.text, "RLIMIT_MEMLOCK"));
+    }
+    munlockall();
+}
+
+static void cpu_count_is_what_this_process_may_use(void **state)
+{
+    (void)state;
+    cpu_set_t before, one;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(core_cpu_count(), CPU_COUNT(&before));
+    CPU_ZERO(&one);
+    CPU_SET((size_t)allowed_cpu(), &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(core_cpu_count(), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_settings_are_all_granted),
+        cmocka_unit_test(a_thread_is_pinned_and_named_shortly),
+        cmocka_unit_test(a_tiny_stack_is_raised_to_the_least_possible),
+        cmocka_unit_test(fifo_is_granted_or_named),
+        cmocka_unit_test(refused_settings_are_named_and_the_thread_runs),
+        cmocka_unit_test(a_thread_that_can_not_start_is_an_error),
+        cmocka_unit_test(memory_is_locked_or_the_refusal_explained),
+        cmocka_unit_test(cpu_count_is_what_this_process_may_use),
+    };
+    return cmocka_run_group_tests_name("core/realtime", tests, NULL, NULL);
+}

@@ -1,0 +1,157 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/stream.h"
+
+#include <string.h>
+
+static const struct core_stream_spec good = {
+    .packet_bytes = 1400,
+    .burst_packets = 4,
+    .interval_ns = 10 * CORE_NS_PER_MS,
+    .latency_ns = 20 * CORE_NS_PER_MS,
+    .cipher = CORE_CIPHER_AES_128_CBC,
+    .padding = CORE_PADDING_PKCS7,
+};
+
+#define BASE                                                                                                 \
+    .packet_bytes = 1600, .burst_packets = 1, .interval_ns = CORE_NS_PER_MS, .latency_ns = CORE_NS_PER_MS,   \
+    .cipher = CORE_CIPHER_AES_256_CBC, .padding = CORE_PADDING_NONE
+#pragma GCC diagnostic ignored "-Woverride-init" /* each row changes one field of BASE */
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#endif
+
+static void check_knows_every_limit(void **state)
+{
+    (void)state;
+    static const struct {
+        struct core_stream_spec spec;
+        const char *complaint; /* NULL: valid */
+    } cases[] = {
+        {{BASE}, NULL},
+        {{BASE, .packet_bytes = 16}, NULL},
+        {{BASE, .packet_bytes = CORE_PACKET_BYTES_MAX}, NULL},
+        {{BASE, .packet_bytes = 1, .padding = CORE_PADDING_PKCS7}, NULL},
+        {{BASE, .burst_packets = CORE_BURST_MAX}, NULL},
+        {{BASE, .interval_ns = CORE_INTERVAL_NS_MIN}, NULL},
+        {{BASE, .interval_ns = CORE_INTERVAL_NS_MAX}, NULL},
+        {{BASE, .latency_ns = CORE_LATENCY_NS_MIN}, NULL},
+        {{BASE, .latency_ns = CORE_LATENCY_NS_MAX}, NULL},
+        {{BASE, .cipher = CORE_CIPHER_AES_192_CBC}, NULL},
+        {{BASE, .packet_bytes = 0}, "packet_bytes is 0"},
+        {{BASE, .packet_bytes = CORE_PACKET_BYTES_MAX + 16}, "packet_bytes is 1048592"},
+        {{BASE, .packet_bytes = 15}, "multiple of 16"},
+        {{BASE, .packet_bytes = 1601}, "multiple of 16"},
+        {{BASE, .burst_packets = 0}, "burst_packets is 0"},
+        {{BASE, .burst_packets = CORE_BURST_MAX + 1}, "burst_packets is 65537"},
+        {{BASE, .interval_ns = CORE_INTERVAL_NS_MIN - 1}, "interval_ns is 999"},
+        {{BASE, .interval_ns = -1}, "interval_ns is -1"},
+        {{BASE, .interval_ns = CORE_INTERVAL_NS_MAX + 1}, "interval_ns is 3600000000001"},
+        {{BASE, .latency_ns = CORE_LATENCY_NS_MIN - 1}, "latency_ns is 9999"},
+        {{BASE, .latency_ns = CORE_LATENCY_NS_MAX + 1}, "latency_ns is 3600000000001"},
+        {{BASE, .cipher = (enum core_cipher)0}, "cipher is 0"},
+        {{BASE, .cipher = (enum core_cipher)4}, "cipher is 4"},
+        {{BASE, .padding = (enum core_padding)2}, "padding is 2"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct core_error error = {""};
+        const core_status expected = cases[i].complaint ? CORE_INVALID : CORE_OK;
+        assert_int_equal(core_stream_spec_check(&cases[i].spec, &error), expected);
+        assert_int_equal(core_stream_spec_check(&cases[i].spec, NULL), expected);
+        if (cases[i].complaint)
+            assert_non_null(strstr(error.text, cases[i].complaint));
+    }
+}
+
+static void padding_rounds_up_to_blocks(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t bytes, none, pkcs7;
+    } cases[] = {
+        {1, 16, 16},        {15, 16, 16},
+        {16, 16, 32},       {17, 32, 32},
+        {31, 32, 32},       {32, 32, 48},
+        {1400, 1408, 1408}, {CORE_PACKET_BYTES_MAX, CORE_PACKET_BYTES_MAX, CORE_PACKET_BYTES_MAX + 16}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(core_stream_padded_bytes(CORE_PADDING_NONE, cases[i].bytes), cases[i].none);
+        assert_int_equal(core_stream_padded_bytes(CORE_PADDING_PKCS7, cases[i].bytes), cases[i].pkcs7);
+    }
+    assert_int_equal(core_stream_padded_bytes(CORE_PADDING_NONE, 0), 0);
+    assert_int_equal(core_stream_padded_bytes(CORE_PADDING_PKCS7, 0), 16);
+}
+
+static void rate_is_bits_of_payload_per_second(void **state)
+{
+    (void)state;
+    assert_true(core_stream_rate_bits_per_s(&good) == 1400 * 8 * 100.0);
+}
+
+static void ciphers_have_names_and_key_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        enum core_cipher cipher;
+        const char *name;
+        uint32_t key_bytes;
+    } cases[] = {{CORE_CIPHER_AES_128_CBC, "aes-128-cbc", 16},
+                 {CORE_CIPHER_AES_192_CBC, "aes-192-cbc", 24},
+                 {CORE_CIPHER_AES_256_CBC, "aes-256-cbc", 32}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        enum core_cipher parsed = (enum core_cipher)0;
+        assert_string_equal(core_cipher_name(cases[i].cipher), cases[i].name);
+        assert_int_equal(core_cipher_key_bytes(cases[i].cipher), cases[i].key_bytes);
+        assert_int_equal(core_cipher_parse(cases[i].name, &parsed), CORE_OK);
+        assert_int_equal(parsed, cases[i].cipher);
+    }
+}
+
+static void unknown_ciphers_are_told(void **state)
+{
+    (void)state;
+    static const int values[] = {-1, 0, 4, 1000};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        assert_null(core_cipher_name((enum core_cipher)values[i]));
+        assert_int_equal(core_cipher_key_bytes((enum core_cipher)values[i]), 0);
+    }
+    static const char *const names[] = {"", "aes", "aes-128-cbc ", "AES-128-CBC", "aes-128-gcm"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        enum core_cipher parsed = CORE_CIPHER_AES_192_CBC;
+        assert_int_equal(core_cipher_parse(names[i], &parsed), CORE_NOT_FOUND);
+        assert_int_equal(parsed, CORE_CIPHER_AES_192_CBC);
+    }
+}
+
+static void paddings_have_names(void **state)
+{
+    (void)state;
+    enum core_padding parsed = CORE_PADDING_NONE;
+    assert_string_equal(core_padding_name(CORE_PADDING_NONE), "none");
+    assert_string_equal(core_padding_name(CORE_PADDING_PKCS7), "pkcs7");
+    assert_null(core_padding_name((enum core_padding)2));
+    assert_null(core_padding_name((enum core_padding) - 1));
+    assert_int_equal(core_padding_parse("pkcs7", &parsed), CORE_OK);
+    assert_int_equal(parsed, CORE_PADDING_PKCS7);
+    assert_int_equal(core_padding_parse("pkcs5", &parsed), CORE_NOT_FOUND);
+    assert_int_equal(parsed, CORE_PADDING_PKCS7);
+    assert_int_equal(core_padding_parse("none", &parsed), CORE_OK);
+    assert_int_equal(parsed, CORE_PADDING_NONE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(check_knows_every_limit),
+        cmocka_unit_test(padding_rounds_up_to_blocks),
+        cmocka_unit_test(rate_is_bits_of_payload_per_second),
+        cmocka_unit_test(ciphers_have_names_and_key_sizes),
+        cmocka_unit_test(unknown_ciphers_are_told),
+        cmocka_unit_test(paddings_have_names),
+    };
+    return cmocka_run_group_tests_name("core/stream", tests, NULL, NULL);
+}
