@@ -1,8 +1,11 @@
 /* A worker thread: takes packets from the I/O threads, schedules them with cpu_scheduler, hands them back.
  *
- * Queues: per (I/O thread, worker) pair one ring in and one ring out (ck_ring, single producer, single
- * consumer each, cpu_packet pointers). Nothing on the way allocates, locks or logs. A worker with nothing to
- * do sleeps in read() of an eventfd; a producer writes to it only if the worker said that it sleeps. */
+ * Queues: per (I/O thread, worker) pair one ring in and one ring out (ring.h: single producer, single
+ * consumer each, cpu_packet pointers in batches). Nothing on the way allocates, locks or logs. A worker with
+ * nothing to do sleeps in read() of an eventfd; a producer writes to it only if the worker said that it
+ * sleeps. A worker never waits for a collector: what finds no room in a ring out it keeps, in order, and goes
+ * on.
+ */
 #ifndef MILLRACE_CPU_WORKER_H
 #define MILLRACE_CPU_WORKER_H
 
@@ -17,7 +20,7 @@ struct cpu_worker_options {
     struct core_thread_options thread;
     struct cpu_scheduler_options scheduler;
     uint32_t producers;    /* I/O threads, numbered from 0 */
-    uint32_t ring_packets; /* capacity of each ring, a power of two; one less can be used */
+    uint32_t ring_packets; /* capacity of each ring, a power of two */
     /* Called on the worker's thread after it put packets into producer p's ring, at most once until that
      * producer next calls cpu_worker_collect. Must not block: writes an eventfd. */
     void (*notify)(void *argument, uint32_t producer);
@@ -38,8 +41,12 @@ uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct 
 uint32_t cpu_worker_collect(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
                             uint32_t count);
 
-/* Finishes what is queued (collectors must still collect, or it stops with packets in its rings), ends the
- * thread and frees it. */
+/* Finishes what was submitted and ends the thread; nobody may submit any more. Afterwards (and meanwhile)
+ * collect hands out everything that was finished. One thread calls it, as often as it likes. */
+void cpu_worker_finish(struct cpu_worker *worker);
+
+/* cpu_worker_finish, then frees everything; NULL is fine. No other thread may be inside a call or make one
+ * any more. Packets not collected stay the submitters' (encrypted). */
 void cpu_worker_stop(struct cpu_worker *worker);
 
 const struct cpu_scheduler_counters *cpu_worker_counters(const struct cpu_worker *worker);
