@@ -1,0 +1,354 @@
+/* The life of a connection. */
+#include "server/io.h"
+
+#include "core/log.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LINGER_NS CORE_NS_PER_S
+
+static void describe_peer(int descriptor, char *text, size_t size, const char *transport)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    char host[INET6_ADDRSTRLEN] = "?";
+
+    snprintf(text, size, "%s:?", transport);
+    if (getpeername(descriptor, (struct sockaddr *)&address, &length) != 0)
+        return;
+    if (address.ss_family == AF_INET) {
+        struct sockaddr_in *ip4 = (struct sockaddr_in *)&address;
+        inet_ntop(AF_INET, &ip4->sin_addr, host, sizeof host);
+        snprintf(text, size, "%s:%s:%u", transport, host, ntohs(ip4->sin_port));
+    } else if (address.ss_family == AF_INET6) {
+        struct sockaddr_in6 *ip6 = (struct sockaddr_in6 *)&address;
+        inet_ntop(AF_INET6, &ip6->sin6_addr, host, sizeof host);
+        snprintf(text, size, "%s:[%s]:%u", transport, host, ntohs(ip6->sin6_port));
+    } else {
+        struct ucred credentials;
+        length = sizeof credentials;
+        if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0)
+            snprintf(text, size, "unix:pid=%d,uid=%u", credentials.pid, credentials.uid);
+    }
+}
+
+/* Failures are harmless: the socket then works with the system's defaults. */
+static void tune_tcp(int descriptor)
+{
+    int on = 1, idle_s = 30, interval_s = 10, probes = 3;
+    (void)setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    (void)setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+static void on_readable(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_connection *connection = argument;
+    (void)descriptor, (void)events;
+    server_input_read(connection);
+    server_io_turn_end(connection->io);
+}
+
+static void on_writable(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_connection *connection = argument;
+    (void)descriptor, (void)events;
+    if (connection->state == SERVER_CONNECTION_HANDSHAKE)
+        server_input_read(connection);
+    server_io_mark(connection);
+    server_io_turn_end(connection->io);
+}
+
+static void link_connection(struct server_io *io, struct server_connection *connection)
+{
+    connection->next = io->connections;
+    connection->previous = &io->connections;
+    if (io->connections != NULL)
+        io->connections->previous = &connection->next;
+    io->connections = connection;
+    server_stats_add(&io->stats.connections, 1);
+}
+
+void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, bool inline_keys)
+{
+    struct server *server = io->server;
+    struct core_error error = {""};
+    struct server_connection *connection = calloc(1, sizeof *connection);
+    core_status status = CORE_NO_MEMORY;
+
+    if (connection == NULL)
+        close(descriptor);
+    else
+        status = server_transport_init(&connection->transport, descriptor, tls, &error);
+    if (status == CORE_OK) {
+        connection->readable = event_new(io->base, descriptor, EV_READ | EV_PERSIST, on_readable, connection);
+        connection->writable =
+            event_new(io->base, descriptor, EV_WRITE | EV_PERSIST, on_writable, connection);
+    }
+    if (status != CORE_OK || connection->readable == NULL || connection->writable == NULL) {
+        core_log(CORE_LOG_ERROR, "connection.memory", "no memory for a new connection; it is closed");
+        if (status == CORE_OK) {
+            server_transport_close(&connection->transport);
+            if (connection->readable != NULL)
+                event_free(connection->readable);
+        }
+        free(connection);
+        atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
+        return;
+    }
+    connection->io = io;
+    connection->number = 1 + atomic_fetch_add_explicit(&server->connection_number, 1, memory_order_relaxed);
+    connection->inline_keys = inline_keys;
+    connection->state = tls != NULL ? SERVER_CONNECTION_HANDSHAKE : SERVER_CONNECTION_HELLO;
+    connection->opened_ns = connection->last_frame_ns = core_time_now_ns();
+    connection->blocked_ns = connection->lingering_ns = CORE_NS_NEVER;
+    describe_peer(descriptor, connection->peer, sizeof connection->peer, tls != NULL ? "tls" : "tcp");
+    if (strncmp(connection->peer, "unix:", 5) != 0)
+        tune_tcp(descriptor);
+    server_input_init(&connection->input);
+    link_connection(io, connection);
+    core_log(CORE_LOG_DEBUG, "connection.open", "connection %lu from %s", (unsigned long)connection->number,
+             connection->peer);
+    if (io->draining)
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_SHUTDOWN, "the server is stopping");
+    server_input_arm(connection);
+    server_io_mark(connection);
+}
+
+/* Results that are still to come are of no use to anybody: what waits is dropped now, what is inside a worker
+ * when it comes back. */
+static void abandon(struct server_connection *connection)
+{
+    connection->abandoned = true;
+    server_input_free(connection);
+    for (uint32_t i = 0; i < connection->stream_capacity; i++) {
+        struct server_stream *stream = connection->streams[i];
+        if (stream == NULL)
+            continue;
+        server_waiting_remove(&connection->io->waiting, &stream->waiter);
+        for (struct server_packet *packet = stream->wait_head; packet != NULL; packet = packet->next)
+            packet->ready = true;
+        stream->wait_head = NULL;
+        server_output_results(stream);
+        server_connection_settle_stream(stream);
+    }
+}
+
+void server_connection_fail(struct server_connection *connection, uint32_t id, enum protocol_error code,
+                            const char *text)
+{
+    core_log(CORE_LOG_INFO, "connection.error", "connection %lu (%s): %s: %s; closed",
+             (unsigned long)connection->number, connection->peer, protocol_error_name(code), text);
+    if (connection->state == SERVER_CONNECTION_HANDSHAKE) {
+        server_connection_abort(connection);
+        return;
+    }
+    server_output_error(connection, id, code, true, text);
+    if (connection->state == SERVER_CONNECTION_DEAD)
+        return;
+    connection->state = SERVER_CONNECTION_LINGERING;
+    abandon(connection);
+    server_input_arm(connection);
+    server_io_mark(connection);
+}
+
+void server_connection_finish(struct server_connection *connection, enum protocol_close_reason reason,
+                              const enum protocol_error *last_error)
+{
+    connection->state = SERVER_CONNECTION_FINISHING;
+    connection->has_last_error = last_error != NULL;
+    if (last_error != NULL)
+        connection->last_error = *last_error;
+    server_input_free(connection);
+    for (uint32_t i = 0; i < connection->stream_capacity; i++) {
+        struct server_stream *stream = connection->streams[i];
+        if (stream == NULL)
+            continue;
+        if (stream->state == SERVER_STREAM_OPEN) {
+            stream->state = SERVER_STREAM_CLOSING;
+            stream->close_reason = reason;
+        }
+        server_connection_settle_stream(stream);
+    }
+    server_input_arm(connection);
+    server_io_mark(connection);
+}
+
+void server_connection_abort(struct server_connection *connection)
+{
+    struct server_io *io = connection->io;
+    if (connection->state == SERVER_CONNECTION_DEAD)
+        return;
+    connection->state = SERVER_CONNECTION_DEAD;
+    connection->abandoned = true;
+    server_output_purge(connection);
+    abandon(connection);
+    event_free(connection->readable);
+    event_free(connection->writable);
+    connection->readable = connection->writable = NULL;
+    connection->reading = connection->writing = false;
+    server_transport_close(&connection->transport);
+    atomic_fetch_sub_explicit(&io->server->connections, 1, memory_order_relaxed);
+    server_stats_add(&io->stats.connections, (uint64_t)-1);
+    server_io_mark(connection);
+}
+
+void server_connection_count_lost(struct server_connection *connection)
+{
+    server_stats_add(&connection->io->stats.lost, 1);
+    if (connection->overdue)
+        atomic_fetch_add_explicit(&connection->io->server->drain_lost, 1, memory_order_relaxed);
+}
+
+static void end_stream(struct server_connection *connection, struct server_stream *stream)
+{
+    struct server_io *io = connection->io;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+
+    if (!connection->abandoned) {
+        stream->totals.reason = stream->close_reason;
+        server_output_control(connection, frame, protocol_closed_write(frame, stream->id, &stream->totals));
+    }
+    connection->streams[stream->id - 1] = NULL;
+    if (stream->id - 1 < connection->first_free)
+        connection->first_free = stream->id - 1;
+    connection->stream_count--;
+    io->stream_count--;
+    server_stats_add(&io->stats.streams, (uint64_t)-1);
+    server_waiting_remove(&io->waiting, &stream->waiter);
+    server_planner_release(io->server->planner, stream->grant);
+    server_stream_destroy(stream, io->server->engine);
+    server_io_mark(connection);
+}
+
+void server_connection_settle_stream(struct server_stream *stream)
+{
+    struct server_connection *connection = stream->connection;
+    if (stream->busy_packets == 0 && (stream->state == SERVER_STREAM_CLOSING || connection->abandoned))
+        end_stream(connection, stream);
+}
+
+static void settle_finishing(struct server_connection *connection)
+{
+    if (connection->stream_count > 0 || connection->requests > 0)
+        return;
+    if (connection->has_last_error) {
+        connection->has_last_error = false;
+        server_output_error(connection, 0, connection->last_error, true, "the server is stopping");
+    }
+    if (connection->output_head == NULL)
+        connection->state = SERVER_CONNECTION_LINGERING;
+}
+
+static void free_connection(struct server_connection *connection)
+{
+    *connection->previous = connection->next;
+    if (connection->next != NULL)
+        connection->next->previous = connection->previous;
+    server_input_free(connection);
+    free(connection->streams);
+    free(connection);
+}
+
+void server_connection_settle(struct server_connection *connection)
+{
+    if (connection->state == SERVER_CONNECTION_FINISHING)
+        settle_finishing(connection);
+    if (connection->state == SERVER_CONNECTION_LINGERING && connection->lingering_ns == CORE_NS_NEVER &&
+        connection->output_head == NULL && connection->transport.bounce_bytes == 0) {
+        server_transport_finish(&connection->transport);
+        connection->lingering_ns = core_time_now_ns();
+        server_input_arm(connection);
+    }
+    if (connection->state == SERVER_CONNECTION_DEAD && connection->stream_count == 0 &&
+        connection->requests == 0 && !connection->dirty)
+        free_connection(connection);
+}
+
+/* A peer that is gone altogether, not only done with writing: nobody will read what is still to come. */
+static bool peer_gone(const struct server_connection *connection)
+{
+    struct pollfd peer = {.fd = connection->transport.descriptor};
+    return poll(&peer, 1, 0) > 0 && (peer.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+static bool input_paused(const struct server_connection *connection)
+{
+    return connection->input.stash != NULL || connection->input.phase == SERVER_INPUT_SLOT;
+}
+
+void server_connection_tick(struct server_connection *connection, core_ns now_ns)
+{
+    const struct config_server_timeouts *timeouts = &connection->io->server->config->timeouts;
+
+    if (connection->state == SERVER_CONNECTION_DEAD)
+        return;
+    if (connection->lingering_ns != CORE_NS_NEVER) {
+        if (now_ns - connection->lingering_ns > LINGER_NS)
+            server_connection_abort(connection);
+        return;
+    }
+    if (connection->blocked_ns != CORE_NS_NEVER && now_ns - connection->progress_ns > timeouts->stall_ns) {
+        core_log(CORE_LOG_WARNING, "connection.stalled",
+                 "connection %lu (%s) took none of its results for %.1f s; closed",
+                 (unsigned long)connection->number, connection->peer,
+                 (double)(now_ns - connection->progress_ns) / (double)CORE_NS_PER_S);
+        server_connection_abort(connection);
+        return;
+    }
+    if (connection->state == SERVER_CONNECTION_FINISHING && peer_gone(connection)) {
+        server_connection_abort(connection);
+        return;
+    }
+    if (connection->state <= SERVER_CONNECTION_HELLO) {
+        if (now_ns - connection->opened_ns > timeouts->hello_ns)
+            server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT, "no HELLO within the hello time");
+        return;
+    }
+    if (connection->state != SERVER_CONNECTION_READY || input_paused(connection))
+        return;
+    if (connection->input.frame_started_ns != CORE_NS_NEVER &&
+        now_ns - connection->input.frame_started_ns > timeouts->frame_ns)
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
+                               "half a frame for longer than the frame time");
+    else if (connection->stream_count == 0 && connection->requests == 0 &&
+             now_ns - connection->last_frame_ns > timeouts->idle_ns)
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
+                               "no stream and no frame for longer than the idle time");
+}
+
+core_status server_connection_add_stream(struct server_connection *connection, struct server_stream *stream)
+{
+    uint32_t slot = connection->first_free;
+    while (slot < connection->stream_capacity && connection->streams[slot] != NULL)
+        slot++;
+    if (slot == connection->stream_capacity) {
+        uint32_t capacity = slot == 0 ? 8 : 2 * slot;
+        struct server_stream **streams =
+            realloc(connection->streams, capacity * sizeof(struct server_stream *));
+        if (streams == NULL)
+            return CORE_NO_MEMORY;
+        memset(streams + slot, 0, (capacity - slot) * sizeof(struct server_stream *));
+        connection->streams = streams;
+        connection->stream_capacity = capacity;
+    }
+    connection->streams[slot] = stream;
+    connection->stream_count++;
+    connection->first_free = slot + 1;
+    stream->id = slot + 1;
+    return CORE_OK;
+}
+
+struct server_stream *server_connection_find_stream(const struct server_connection *connection, uint32_t id)
+{
+    return id >= 1 && id <= connection->stream_capacity ? connection->streams[id - 1] : NULL;
+}

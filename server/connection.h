@@ -1,0 +1,156 @@
+/* One client connection. Owned by one I/O thread from accept to free; nobody else touches it.
+ *
+ * Life: HANDSHAKE (TLS) -> HELLO -> READY -> FINISHING -> LINGERING -> DEAD. FINISHING takes no more input,
+ * lets every stream finish and deliver, then writes a last frame if there is one. LINGERING has written
+ * everything and discards input until the peer closes too (at most 1 s), so that the last frame is not lost
+ * to a reset. DEAD has no descriptor any more and waits only for packets inside workers and answers of the
+ * planner. An error of the peer goes from anywhere straight to LINGERING by way of an ERROR frame; a broken
+ * socket goes to DEAD.
+ *
+ * The files: connection.c (life), input.c (bytes to frames), frames.c (what each frame does), output.c
+ * (writing). */
+#ifndef MILLRACE_SERVER_CONNECTION_H
+#define MILLRACE_SERVER_CONNECTION_H
+
+#include "server/protocol.h"
+#include "server/stream.h"
+#include "server/transport.h"
+
+#include <event2/event.h>
+#include <stdbool.h>
+
+struct server_io;
+struct server_message;
+
+enum server_connection_state {
+    SERVER_CONNECTION_HANDSHAKE,
+    SERVER_CONNECTION_HELLO,
+    SERVER_CONNECTION_READY,
+    SERVER_CONNECTION_FINISHING,
+    SERVER_CONNECTION_LINGERING,
+    SERVER_CONNECTION_DEAD
+};
+
+enum server_input_phase {
+    SERVER_INPUT_HEADER,  /* gathering 16 bytes */
+    SERVER_INPUT_BODY,    /* gathering a control frame's body behind them */
+    SERVER_INPUT_SLOT,    /* a DATA header is there, its stream has no free packet */
+    SERVER_INPUT_PAYLOAD, /* copying a DATA body into its packet */
+    SERVER_INPUT_SKIP     /* dropping a DATA body (no such stream, or too long) */
+};
+
+struct server_input {
+    enum server_input_phase phase;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    uint32_t done; /* bytes of the current phase that are there */
+    struct protocol_header header;
+    struct server_packet *packet; /* PAYLOAD; SKIP of a packet that is too long */
+    core_ns frame_started_ns;     /* first byte of the frame in the making; CORE_NS_NEVER between frames */
+    uint8_t *stash;               /* read but not consumed while paused */
+    size_t stash_bytes, stash_done;
+};
+
+struct server_connection {
+    struct server_connection *next, **previous; /* the I/O thread's list */
+    struct server_connection *next_dirty;       /* connections with output to write or input to resume */
+    bool dirty;
+    struct server_io *io;
+    uint64_t number;  /* unique in this server's life, for logs and status */
+    char peer[96];    /* "unix:pid=17,uid=0", "tcp:127.0.0.1:5151" */
+    bool inline_keys; /* unix or tls */
+    enum server_connection_state state;
+    struct server_transport transport;
+    struct event *readable, *writable;
+    bool reading, writing; /* events added */
+    struct server_input input;
+
+    struct server_stream **streams; /* by id - 1; NULL: free id */
+    uint32_t stream_capacity, stream_count, first_free;
+    uint32_t requests; /* at the planner */
+    bool abandoned;    /* results are discarded */
+    bool overdue;      /* closed because the drain time was over: what is discarded is the server's loss */
+
+    struct server_output *output_head, *output_tail;
+    uint32_t output_done; /* bytes of the head that are written */
+    size_t control_bytes; /* of control frames in the queue */
+    core_ns blocked_ns;   /* since when the socket has taken no more; CORE_NS_NEVER while it does */
+    core_ns progress_ns;  /* last time it took something */
+
+    core_ns opened_ns, last_frame_ns, lingering_ns;
+    bool has_last_error; /* FINISHING: send this when all is delivered */
+    enum protocol_error last_error;
+};
+
+/* connection.c
+ * ------------------------------------------------------------------------------------------------ */
+
+/* Takes over an accepted descriptor. On failure it is closed and logged. */
+void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, bool inline_keys);
+
+/* The peer broke the protocol: one fatal ERROR, then lingering. Streams are abandoned. */
+void server_connection_fail(struct server_connection *connection, uint32_t id, enum protocol_error code,
+                            const char *text);
+
+/* No more input; streams finish and are delivered, then (optionally) a fatal ERROR, then lingering. */
+void server_connection_finish(struct server_connection *connection, enum protocol_close_reason reason,
+                              const enum protocol_error *last_error);
+
+/* The socket is gone or must go: closes at once. The connection is freed when nothing refers to it any more:
+ * do not touch it after this, except from a caller that holds it in the dirty list. */
+void server_connection_abort(struct server_connection *connection);
+
+/* A stream may have finished: sends CLOSED and frees it if so. */
+void server_connection_settle_stream(struct server_stream *stream);
+
+/* A phase of the connection may have ended: goes on to the next. */
+void server_connection_settle(struct server_connection *connection);
+
+/* A packet that was received whole is not delivered. */
+void server_connection_count_lost(struct server_connection *connection);
+
+/* Timeouts, called a few times a second. */
+void server_connection_tick(struct server_connection *connection, core_ns now_ns);
+
+/* Registers a stream under a free id (sets stream->id). CORE_NO_MEMORY. */
+CORE_CHECKED core_status server_connection_add_stream(struct server_connection *connection,
+                                                      struct server_stream *stream);
+struct server_stream *server_connection_find_stream(const struct server_connection *connection, uint32_t id);
+
+/* input.c
+ * ----------------------------------------------------------------------------------------------------- */
+
+void server_input_init(struct server_input *input);
+void server_input_free(struct server_connection *connection);
+/* The socket is readable. */
+void server_input_read(struct server_connection *connection);
+/* A packet or output room came free: goes on if input was paused for it. */
+void server_input_resume(struct server_connection *connection);
+/* Adds or removes the read event as state and pause demand. */
+void server_input_arm(struct server_connection *connection);
+
+/* frames.c
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* A control frame is complete. */
+void server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
+                         const uint8_t *body, core_ns now_ns);
+/* A DATA packet is complete in its slot (or skipped because too long). */
+void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns);
+/* The planner answered. Run on the I/O thread. */
+void server_frame_answered(void *io, struct server_message *message);
+
+/* output.c
+ * ---------------------------------------------------------------------------------------------------- */
+
+/* Queues a control frame (copied). An allocation failure aborts the connection. */
+void server_output_control(struct server_connection *connection, const uint8_t *frame, uint32_t bytes);
+void server_output_error(struct server_connection *connection, uint32_t id, enum protocol_error code,
+                         bool fatal, const char *text);
+/* Moves the stream's deliverable packets to the output queue. */
+void server_output_results(struct server_stream *stream);
+/* Writes what the socket takes. */
+void server_output_flush(struct server_connection *connection);
+/* Drops everything that is queued. */
+void server_output_purge(struct server_connection *connection);
+
+#endif

@@ -1,0 +1,313 @@
+/* What each frame of a client does. */
+#include "server/io.h"
+
+#include "core/log.h"
+#include "core/secret.h"
+
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUESTS_MAX 1024 /* unanswered OPENs and QUERYs of one connection */
+#define KEY_BYTES    32
+
+static void handle_hello(struct server_connection *connection, const uint8_t *body, uint32_t bytes)
+{
+    const struct server *server = connection->io->server;
+    const struct config_server_limits *limits = &server->config->limits;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    uint16_t lowest, highest;
+    struct core_error error = {""};
+
+    if (protocol_hello_read(body, bytes, &lowest, &highest, &error) != CORE_OK) {
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED, error.text);
+        return;
+    }
+    if (lowest > PROTOCOL_VERSION || highest < PROTOCOL_VERSION) {
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_VERSION, "this server speaks version 1 only");
+        return;
+    }
+    struct protocol_welcome welcome = {
+        .version = PROTOCOL_VERSION,
+        .flags = (uint16_t)((connection->inline_keys ? PROTOCOL_ALLOWS_INLINE_KEY : 0) |
+                            (server->config->client_iv ? PROTOCOL_ALLOWS_CLIENT_IV : 0) |
+                            (server->config->keyring != NULL ? PROTOCOL_HAS_NAMED_KEYS : 0)),
+        .packet_bytes_max = limits->packet_bytes,
+        .burst_packets_max = limits->burst_packets,
+        .streams_max = limits->streams_per_connection,
+        .stream_buffer_bytes_max = limits->stream_buffer_bytes,
+        .bytes_per_key = limits->bytes_per_key,
+        .interval_ns_min = CORE_INTERVAL_NS_MIN,
+        .latency_ns_min = CORE_LATENCY_NS_MIN,
+    };
+    connection->state = SERVER_CONNECTION_READY;
+    server_output_control(connection, frame, protocol_welcome_write(frame, &welcome));
+}
+
+static void refuse(struct server_connection *connection, uint32_t request, enum protocol_refusal code,
+                   const struct partition_placement *placement, const char *text)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    struct protocol_refused refused = {.code = code};
+
+    if (code == PROTOCOL_REFUSED_CAPACITY) {
+        refused.constraint = (uint16_t)placement->constraint;
+        refused.offer_interval_ns = placement->offer.interval_ns;
+        refused.offer_latency_ns = placement->offer.latency_ns;
+        text = placement->reason;
+    }
+    snprintf(refused.text, sizeof refused.text, "%s", text);
+    server_stats_add(&connection->io->stats.refused, 1);
+    server_output_control(connection, frame, protocol_refused_write(frame, request, &refused));
+}
+
+/* What this connection and this server allow, whatever the load. 0, or the refusal with its reason in error.
+ */
+static enum protocol_refusal check_open(const struct server_connection *connection,
+                                        const struct protocol_open *open, bool is_query,
+                                        struct core_error *error)
+{
+    const struct config_server *config = connection->io->server->config;
+    const struct config_server_limits *limits = &config->limits;
+    uint64_t burst_bytes = (uint64_t)open->spec.burst_packets *
+                           core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes);
+
+    if (core_stream_spec_check(&open->spec, error) != CORE_OK)
+        return PROTOCOL_REFUSED_SPEC;
+    (void)core_error_set(
+        error, CORE_REFUSED,
+        "over a limit of this server: packet %u (limit %u bytes), burst %u (%u packets), burst "
+        "memory %llu (%llu bytes), or streams of this connection (%u)",
+        open->spec.packet_bytes, limits->packet_bytes, open->spec.burst_packets, limits->burst_packets,
+        (unsigned long long)burst_bytes, (unsigned long long)limits->stream_buffer_bytes,
+        limits->streams_per_connection);
+    if (open->spec.packet_bytes > limits->packet_bytes || open->spec.burst_packets > limits->burst_packets ||
+        burst_bytes > limits->stream_buffer_bytes ||
+        (!is_query && connection->stream_count + connection->requests >= limits->streams_per_connection))
+        return PROTOCOL_REFUSED_LIMIT;
+    if (open->has_iv && !config->client_iv) {
+        (void)core_error_set(error, CORE_DENIED, "a client-given IV is not allowed here (client_iv)");
+        return PROTOCOL_REFUSED_IV;
+    }
+    if (open->key_kind == PROTOCOL_KEY_INLINE && !connection->inline_keys) {
+        (void)core_error_set(error, CORE_DENIED, "inline keys are allowed on Unix and TLS connections only");
+        return PROTOCOL_REFUSED_KEY;
+    }
+    return 0;
+}
+
+/* Copies the key into secret memory. 0, or the refusal with its reason in error. */
+static enum protocol_refusal fetch_key(struct server *server, const struct protocol_open *open, bool is_query,
+                                       uint8_t *key, struct core_error *error)
+{
+    core_status status = CORE_OK;
+
+    if (open->key_kind == PROTOCOL_KEY_NONE) {
+        (void)core_error_set(error, CORE_INVALID, "OPEN needs a key, inline or named");
+        return is_query ? 0 : PROTOCOL_REFUSED_KEY;
+    }
+    if (open->key_kind == PROTOCOL_KEY_INLINE) {
+        uint32_t wanted = core_cipher_key_bytes(open->spec.cipher);
+        (void)core_error_set(error, CORE_INVALID, "the key has %u bytes; %s needs %u", open->key_bytes,
+                             core_cipher_name(open->spec.cipher), wanted);
+        if (open->key_bytes != wanted)
+            return PROTOCOL_REFUSED_KEY;
+        memcpy(key, open->key, wanted);
+        return 0;
+    }
+    status = server_key_find(server, (const char *)open->key, open->key_bytes, open->spec.cipher, key);
+    (void)core_error_set(error, CORE_INVALID,
+                         status == CORE_MISMATCH ? "the key called '%.*s' is for another cipher"
+                                                 : "no key is called '%.*s' in the server's keyring",
+                         (int)open->key_bytes, (const char *)open->key);
+    return status == CORE_OK ? 0 : PROTOCOL_REFUSED_KEY;
+}
+
+static void free_request(struct server_request *request)
+{
+    core_secret_free(request->key, KEY_BYTES);
+    free(request);
+}
+
+static struct server_request *new_request(struct server_connection *connection, bool is_query)
+{
+    struct server_request *request = calloc(1, sizeof *request);
+    if (request == NULL)
+        return NULL;
+    request->key = core_secret_alloc(KEY_BYTES);
+    if (request->key == NULL) {
+        free(request);
+        return NULL;
+    }
+    request->connection = connection;
+    request->reply = &connection->io->mailbox;
+    request->answered = server_frame_answered;
+    request->is_query = is_query;
+    request->io = connection->io->index;
+    return request;
+}
+
+static void handle_open(struct server_connection *connection, const struct protocol_header *header,
+                        const uint8_t *body, core_ns now_ns)
+{
+    bool is_query = header->type == PROTOCOL_QUERY;
+    struct core_error error = {""};
+    struct protocol_open open;
+
+    if (protocol_open_read(body, header->body_bytes, &open, &error) != CORE_OK) {
+        server_connection_fail(connection, header->id, PROTOCOL_ERROR_MALFORMED, error.text);
+        return;
+    }
+    if (connection->requests >= REQUESTS_MAX) {
+        server_connection_fail(connection, header->id, PROTOCOL_ERROR_LIMIT, "too many unanswered requests");
+        return;
+    }
+    struct server_request *request = new_request(connection, is_query);
+    if (request == NULL) {
+        refuse(connection, header->id, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory");
+        return;
+    }
+    enum protocol_refusal refusal = check_open(connection, &open, is_query, &error);
+    if (refusal == 0)
+        refusal = fetch_key(connection->io->server, &open, is_query, request->key, &error);
+    if (refusal != 0) {
+        refuse(connection, header->id, refusal, NULL, error.text);
+        free_request(request);
+        return;
+    }
+    request->open = open;
+    request->open.key = NULL; /* pointed into the read buffer */
+    request->request = header->id;
+    request->buffer_bytes = server_stream_buffer_bytes(&open.spec);
+    request->received_ns = now_ns;
+    connection->requests++;
+    server_planner_ask(connection->io->server->planner, request);
+}
+
+/* Makes the granted stream; NULL if there is no memory for it. */
+static struct server_stream *make_stream(struct server_connection *connection, struct server_request *request,
+                                         uint8_t iv[CORE_BLOCK_BYTES])
+{
+    struct server_io *io = connection->io;
+    const struct cpu_engine_ops *ops = io->server->engine;
+    struct server_stream *stream = NULL;
+
+    if (request->open.has_iv)
+        memcpy(iv, request->open.iv, CORE_BLOCK_BYTES);
+    else if (RAND_bytes(iv, CORE_BLOCK_BYTES) != 1)
+        return NULL;
+    if (server_waiting_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
+        server_stream_create(&stream, &request->open.spec, io->stagger++) != CORE_OK)
+        return NULL;
+    stream->connection = connection;
+    stream->worker = request->placement.worker;
+    stream->grant = request->grant;
+    if (server_stream_arm(stream, ops, io->engine, &request->placement.task, request->key, iv) != CORE_OK ||
+        server_connection_add_stream(connection, stream) != CORE_OK) {
+        server_stream_destroy(stream, ops);
+        return NULL;
+    }
+    io->stream_count++;
+    server_stats_add(&io->stats.streams, 1);
+    server_stats_add(&io->stats.opened, 1);
+    return stream;
+}
+
+static void answer_open(struct server_connection *connection, struct server_request *request)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    struct protocol_opened opened = {.unit = PROTOCOL_UNIT_CPU,
+                                     .unit_index = (uint16_t)request->placement.worker,
+                                     .bound_ns = request->placement.bound_ns,
+                                     .decided_ns = request->decided_ns,
+                                     .queue_packets = server_stream_queue_packets(&request->open.spec)};
+    if (!request->is_query) {
+        struct server_stream *stream = make_stream(connection, request, opened.iv);
+        if (stream == NULL) {
+            refuse(connection, request->request, PROTOCOL_REFUSED_INTERNAL, NULL,
+                   "the server is out of memory");
+            return;
+        }
+        opened.stream = stream->id;
+        request->grant = NULL; /* the stream's now */
+    }
+    server_output_control(connection, frame, protocol_opened_write(frame, request->request, &opened));
+}
+
+void server_frame_answered(void *owner, struct server_message *message)
+{
+    struct server_io *io = owner;
+    struct server_request *request = (struct server_request *)message;
+    struct server_connection *connection = request->connection;
+
+    connection->requests--;
+    server_io_mark(connection);
+    if (connection->state == SERVER_CONNECTION_READY) {
+        core_histogram_record(&io->stats.admission, core_time_now_ns() - request->received_ns);
+        if (request->refusal == 0)
+            answer_open(connection, request);
+        else
+            refuse(connection, request->request, request->refusal, &request->placement,
+                   request->refusal_text);
+    } else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->abandoned)
+        refuse(connection, request->request, PROTOCOL_REFUSED_DRAINING, NULL,
+               "the connection was being closed before the answer");
+    if (request->grant != NULL)
+        server_planner_release(io->server->planner, request->grant);
+    free_request(request);
+}
+
+static void handle_close(struct server_connection *connection, uint32_t id)
+{
+    struct server_stream *stream = server_connection_find_stream(connection, id);
+    if (stream == NULL || stream->state != SERVER_STREAM_OPEN) {
+        server_output_error(connection, id, PROTOCOL_ERROR_STREAM, false,
+                            "CLOSE for a stream that is not open on this connection");
+        return;
+    }
+    stream->state = SERVER_STREAM_CLOSING;
+    stream->close_reason = PROTOCOL_CLOSE_ASKED;
+    server_connection_settle_stream(stream);
+}
+
+void server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
+                         const uint8_t *body, core_ns now_ns)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+
+    switch (header->type) {
+    case PROTOCOL_HELLO:
+        handle_hello(connection, body, header->body_bytes);
+        break;
+    case PROTOCOL_OPEN:
+    case PROTOCOL_QUERY:
+        handle_open(connection, header, body, now_ns);
+        break;
+    case PROTOCOL_CLOSE:
+        handle_close(connection, header->id);
+        break;
+    case PROTOCOL_PING:
+        server_output_control(
+            connection, frame,
+            protocol_ping_write(frame, PROTOCOL_PONG, header->id, body, header->body_bytes));
+        break;
+    default: /* protocol_body_range lets nothing else through */
+        break;
+    }
+}
+
+void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns)
+{
+    struct server_io *io = connection->io;
+    struct server_stream *stream = packet->stream;
+
+    if (server_stream_accept(stream, packet, now_ns, io->server->config->limits.bytes_per_key)) {
+        if (packet->policed)
+            server_stats_add(&io->stats.policed, 1);
+        server_io_submit(io, stream, packet, now_ns);
+        return;
+    }
+    server_stats_add(&io->stats.rejected, 1);
+    server_output_results(stream);
+    server_io_mark(connection);
+}

@@ -1,0 +1,305 @@
+/* Bytes to frames. Payloads go straight from the read buffer (or the stash) into their packet's slot; only
+ * headers and control frames that are cut by a read are gathered in the connection. */
+#include "server/io.h"
+
+#include "core/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CONTROL_QUEUE_BYTES_MAX 65536 /* answers that may wait before we stop reading more questions */
+#define READS_PER_TURN          4     /* of one connection, before others get their turn */
+
+void server_input_init(struct server_input *input)
+{
+    input->phase = SERVER_INPUT_HEADER;
+    input->frame_started_ns = CORE_NS_NEVER;
+}
+
+void server_input_free(struct server_connection *connection)
+{
+    struct server_input *input = &connection->input;
+    if (input->packet != NULL) { /* half received: not counted as lost, its DATA never came whole */
+        server_stream_give(input->packet->stream, input->packet);
+        input->packet = NULL;
+    }
+    free(input->stash);
+    input->stash = NULL;
+    input->stash_bytes = input->stash_done = 0;
+}
+
+static bool accepts_input(const struct server_connection *connection)
+{
+    return connection->state == SERVER_CONNECTION_HELLO || connection->state == SERVER_CONNECTION_READY;
+}
+
+static bool paused(const struct server_connection *connection)
+{
+    return connection->input.phase == SERVER_INPUT_SLOT ||
+           connection->control_bytes > CONTROL_QUEUE_BYTES_MAX;
+}
+
+void server_input_arm(struct server_connection *connection)
+{
+    bool wanted = connection->state != SERVER_CONNECTION_DEAD &&
+                  connection->state != SERVER_CONNECTION_FINISHING &&
+                  !(accepts_input(connection) && (paused(connection) || connection->input.stash != NULL));
+    if (wanted && !connection->reading)
+        event_add(connection->readable, NULL);
+    if (!wanted && connection->reading)
+        event_del(connection->readable);
+    connection->reading = wanted;
+}
+
+static uint32_t smaller(size_t a, uint32_t b)
+{
+    return a < b ? (uint32_t)a : b;
+}
+
+static void next_frame(struct server_connection *connection)
+{
+    connection->input.phase = SERVER_INPUT_HEADER;
+    connection->input.done = 0;
+    connection->input.frame_started_ns = CORE_NS_NEVER;
+}
+
+/* A DATA header whose stream exists: claims a packet for it, or waits for one. */
+static void claim_packet(struct server_connection *connection, struct server_stream *stream, core_ns now_ns)
+{
+    struct server_input *input = &connection->input;
+    struct server_packet *packet =
+        server_stream_take(stream, input->header.sequence, input->header.body_bytes);
+
+    if (packet == NULL) {
+        input->phase = SERVER_INPUT_SLOT;
+        return;
+    }
+    stream->next_sequence++;
+    input->done = 0;
+    input->packet = packet;
+    input->phase = packet->bytes > stream->spec.packet_bytes ? SERVER_INPUT_SKIP : SERVER_INPUT_PAYLOAD;
+    if (packet->bytes == 0) {
+        input->packet = NULL;
+        next_frame(connection);
+        server_frame_data(connection, packet, now_ns);
+    }
+}
+
+static void begin_data(struct server_connection *connection, core_ns now_ns)
+{
+    struct server_input *input = &connection->input;
+    struct server_stream *stream = server_connection_find_stream(connection, input->header.id);
+
+    if (stream == NULL || stream->state != SERVER_STREAM_OPEN) {
+        server_output_error(connection, input->header.id, PROTOCOL_ERROR_STREAM, false,
+                            "DATA for a stream that is not open on this connection; it is skipped");
+        input->done = 0;
+        input->packet = NULL;
+        input->phase = SERVER_INPUT_SKIP;
+        if (input->header.body_bytes == 0)
+            next_frame(connection);
+        return;
+    }
+    if (input->header.sequence != stream->next_sequence) {
+        char text[128];
+        snprintf(text, sizeof text, "DATA has sequence %u where %u is next", input->header.sequence,
+                 stream->next_sequence);
+        server_connection_fail(connection, stream->id, PROTOCOL_ERROR_SEQUENCE, text);
+        return;
+    }
+    claim_packet(connection, stream, now_ns);
+}
+
+/* The 16 bytes are there: is this frame allowed, now and at this length? */
+static void begin_frame(struct server_connection *connection, core_ns now_ns)
+{
+    struct server_input *input = &connection->input;
+    struct protocol_header *header = &input->header;
+    uint32_t minimum, maximum;
+
+    if (protocol_header_read(input->frame, header) != CORE_OK) {
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED,
+                               "flags and the zero field of a frame header must be 0 in version 1");
+        return;
+    }
+    if (!protocol_body_range(header->type, connection->io->server->config->limits.packet_bytes, &minimum,
+                             &maximum)) {
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_UNKNOWN_TYPE,
+                               "unknown frame type, or one that only a server sends");
+        return;
+    }
+    if ((header->type == PROTOCOL_HELLO) != (connection->state == SERVER_CONNECTION_HELLO)) {
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_STATE,
+                               header->type == PROTOCOL_HELLO ? "a second HELLO"
+                                                              : "the first frame must be HELLO");
+        return;
+    }
+    if (header->body_bytes < minimum || header->body_bytes > maximum) {
+        char text[128];
+        snprintf(text, sizeof text, "a frame of type %u has a body of %u bytes; %u to %u are allowed",
+                 header->type, header->body_bytes, minimum, maximum);
+        server_connection_fail(connection, header->id, PROTOCOL_ERROR_OVERSIZED, text);
+        return;
+    }
+    connection->last_frame_ns = now_ns;
+    if (header->type == PROTOCOL_DATA) {
+        begin_data(connection, now_ns);
+        return;
+    }
+    input->phase = SERVER_INPUT_BODY;
+    input->done = 0;
+    if (header->body_bytes == 0) {
+        next_frame(connection);
+        server_frame_handle(connection, header, input->frame + PROTOCOL_HEADER_BYTES, now_ns);
+    }
+}
+
+/* Gathers up to `goal` bytes of the current phase at `target`; returns how many it took. */
+static uint32_t gather(struct server_input *input, uint8_t *target, uint32_t goal, const uint8_t *bytes,
+                       size_t count)
+{
+    uint32_t piece = smaller(count, goal - input->done);
+    if (target != NULL)
+        memcpy(target + input->done, bytes, piece);
+    input->done += piece;
+    return piece;
+}
+
+static size_t step(struct server_connection *connection, const uint8_t *bytes, size_t count, core_ns now_ns)
+{
+    struct server_input *input = &connection->input;
+    struct server_packet *packet = input->packet;
+    uint32_t body_bytes = input->header.body_bytes, taken = 0;
+
+    switch (input->phase) {
+    case SERVER_INPUT_HEADER:
+        if (input->done == 0)
+            input->frame_started_ns = now_ns;
+        taken = gather(input, input->frame, PROTOCOL_HEADER_BYTES, bytes, count);
+        if (input->done == PROTOCOL_HEADER_BYTES)
+            begin_frame(connection, now_ns);
+        break;
+    case SERVER_INPUT_BODY:
+        taken = gather(input, input->frame + PROTOCOL_HEADER_BYTES, body_bytes, bytes, count);
+        if (input->done == body_bytes) {
+            next_frame(connection);
+            server_frame_handle(connection, &input->header, input->frame + PROTOCOL_HEADER_BYTES, now_ns);
+        }
+        break;
+    case SERVER_INPUT_PAYLOAD:
+    case SERVER_INPUT_SKIP:
+        taken = gather(input, input->phase == SERVER_INPUT_PAYLOAD ? server_packet_payload(packet) : NULL,
+                       body_bytes, bytes, count);
+        if (input->done == body_bytes) {
+            input->packet = NULL;
+            next_frame(connection);
+            if (packet != NULL)
+                server_frame_data(connection, packet, now_ns);
+        }
+        break;
+    case SERVER_INPUT_SLOT:
+        break;
+    }
+    return taken;
+}
+
+/* Consumes what it may; returns how many bytes. */
+static size_t consume(struct server_connection *connection, const uint8_t *bytes, size_t count,
+                      core_ns now_ns)
+{
+    size_t done = 0;
+    while (done < count && accepts_input(connection) && !paused(connection))
+        done += step(connection, bytes + done, count - done, now_ns);
+    return done;
+}
+
+/* Keeps what a pause left over. The one allocation on the way of a packet, for senders above their contract
+ * only. */
+static void stash(struct server_connection *connection, const uint8_t *bytes, size_t count)
+{
+    struct server_input *input = &connection->input;
+    input->stash = malloc(count);
+    if (input->stash == NULL) {
+        core_log(CORE_LOG_ERROR, "connection.memory",
+                 "connection %lu (%s): no memory to hold its input; closed",
+                 (unsigned long)connection->number, connection->peer);
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_LIMIT, "the server is out of memory");
+        return;
+    }
+    memcpy(input->stash, bytes, count);
+    input->stash_bytes = count;
+    input->stash_done = 0;
+}
+
+static void peer_finished(struct server_connection *connection)
+{
+    if (connection->state == SERVER_CONNECTION_READY)
+        server_connection_finish(connection, PROTOCOL_CLOSE_ASKED, NULL);
+    else
+        server_connection_abort(connection);
+}
+
+/* One read and what follows from it; false when there is nothing more to read for now. */
+static bool read_once(struct server_connection *connection)
+{
+    struct server_io *io = connection->io;
+    size_t got = 0;
+    core_status status =
+        server_transport_read(&connection->transport, io->read_buffer, SERVER_READ_BYTES, &got);
+
+    if (status == CORE_OK && accepts_input(connection)) {
+        size_t done = consume(connection, io->read_buffer, got, core_time_now_ns());
+        if (done < got && accepts_input(connection))
+            stash(connection, io->read_buffer + done, got - done);
+        return (got == SERVER_READ_BYTES || connection->transport.tls != NULL) && accepts_input(connection) &&
+               !paused(connection);
+    }
+    if (status == CORE_NOT_FOUND)
+        peer_finished(connection);
+    else if (status == CORE_CLOSED)
+        server_connection_abort(connection);
+    return status == CORE_OK; /* lingering: go on discarding */
+}
+
+void server_input_read(struct server_connection *connection)
+{
+    server_io_mark(connection);
+    if (connection->state == SERVER_CONNECTION_HANDSHAKE) {
+        core_status status = server_transport_handshake(&connection->transport);
+        if (status == CORE_CLOSED)
+            server_connection_abort(connection);
+        if (status != CORE_OK)
+            return;
+        connection->state = SERVER_CONNECTION_HELLO;
+    }
+    for (int reads = 0; reads < READS_PER_TURN && connection->state != SERVER_CONNECTION_DEAD; reads++)
+        if (!read_once(connection))
+            break;
+    server_input_arm(connection);
+}
+
+void server_input_resume(struct server_connection *connection)
+{
+    struct server_input *input = &connection->input;
+    core_ns now_ns;
+
+    if (!accepts_input(connection))
+        return;
+    now_ns = core_time_now_ns();
+    if (input->phase == SERVER_INPUT_SLOT) {
+        struct server_stream *stream = server_connection_find_stream(connection, input->header.id);
+        if (stream->free == NULL)
+            return;
+        claim_packet(connection, stream, now_ns);
+    }
+    if (input->stash != NULL) {
+        input->stash_done += consume(connection, input->stash + input->stash_done,
+                                     input->stash_bytes - input->stash_done, now_ns);
+        if (input->stash == NULL || input->stash_done < input->stash_bytes)
+            return;
+        free(input->stash);
+        input->stash = NULL;
+        input->stash_bytes = input->stash_done = 0;
+    }
+    server_input_arm(connection);
+}

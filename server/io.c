@@ -1,0 +1,383 @@
+/* The I/O thread's turns. */
+#include "server/io.h"
+
+#include "core/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define COLLECT_PACKETS 64
+#define SUBMIT_PACKETS  64
+#define TICK_MS         100
+#define EARLY_NS                                                                                             \
+    (100 * CORE_NS_PER_US) /* packets this close to eligible are handed over at once: cheaper than           \
+                              a timer, and a worker may start before the release anyway */
+
+void server_io_mark(struct server_connection *connection)
+{
+    if (connection->dirty)
+        return;
+    connection->dirty = true;
+    connection->next_dirty = connection->io->dirty;
+    connection->io->dirty = connection;
+}
+
+static void queue_submission(struct server_io *io, struct server_stream *stream, struct server_packet *packet)
+{
+    struct server_submission *submission = &io->submissions[stream->worker];
+    packet->cpu.next = NULL;
+    if (submission->tail == NULL)
+        submission->head = &packet->cpu;
+    else
+        submission->tail->next = &packet->cpu;
+    submission->tail = &packet->cpu;
+}
+
+void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
+                      core_ns now_ns)
+{
+    if (stream->wait_head == NULL && packet->eligible_ns <= now_ns + EARLY_NS) {
+        queue_submission(io, stream, packet);
+        return;
+    }
+    if (stream->wait_head == NULL) {
+        stream->wait_head = packet;
+        server_waiting_add(&io->waiting, &stream->waiter, packet->eligible_ns);
+    }
+}
+
+/* Hands over the stream's packets that have become eligible. */
+static void release_stream(struct server_io *io, struct server_stream *stream, core_ns now_ns)
+{
+    struct server_packet *packet = stream->wait_head;
+
+    server_waiting_remove(&io->waiting, &stream->waiter);
+    while (packet != NULL &&
+           (packet->status != PROTOCOL_RESULT_OK || packet->eligible_ns <= now_ns + EARLY_NS)) {
+        if (packet->status == PROTOCOL_RESULT_OK)
+            queue_submission(io, stream, packet);
+        packet = packet->next;
+    }
+    stream->wait_head = packet;
+    if (packet != NULL)
+        server_waiting_add(&io->waiting, &stream->waiter, packet->eligible_ns);
+}
+
+static void release_waiting(struct server_io *io)
+{
+    core_ns now_ns = core_time_now_ns();
+    struct server_waiter *waiter;
+    while ((waiter = server_waiting_first(&io->waiting)) != NULL && waiter->eligible_ns <= now_ns + EARLY_NS)
+        release_stream(io, (struct server_stream *)waiter, now_ns);
+}
+
+static void set_timer(struct server_io *io)
+{
+    struct server_waiter *waiter = server_waiting_first(&io->waiting);
+    core_ns wake_ns = waiter == NULL ? CORE_NS_NEVER : waiter->eligible_ns;
+    struct itimerspec spec = {0};
+
+    if (wake_ns == io->timer_ns)
+        return;
+    if (wake_ns != CORE_NS_NEVER)
+        spec.it_value =
+            (struct timespec){.tv_sec = wake_ns / CORE_NS_PER_S, .tv_nsec = wake_ns % CORE_NS_PER_S};
+    if (timerfd_settime(io->timer_descriptor, TFD_TIMER_ABSTIME, &spec, NULL) == 0)
+        io->timer_ns = wake_ns;
+}
+
+static void flush_submission(struct server_io *io, uint32_t worker)
+{
+    struct server_submission *submission = &io->submissions[worker];
+    struct cpu_packet *batch[SUBMIT_PACKETS];
+
+    while (submission->head != NULL) {
+        uint32_t count = 0, taken;
+        for (struct cpu_packet *packet = submission->head; packet != NULL && count < SUBMIT_PACKETS;
+             packet = packet->next)
+            batch[count++] = packet;
+        struct cpu_packet *rest = batch[count - 1]->next; /* the worker may reuse `next` from here on */
+        taken = cpu_worker_submit(io->server->workers[worker], io->index, batch, count);
+        submission->head = taken == count ? rest : batch[taken];
+        if (submission->head == NULL)
+            submission->tail = NULL;
+        if (taken < count)
+            return; /* ring full: again when results come back */
+    }
+}
+
+/* The engine could not encrypt: the chain is broken, so nothing after this packet is of use. */
+static void fail_stream(struct server_stream *stream, struct server_packet *packet)
+{
+    if (stream->close_reason != PROTOCOL_CLOSE_FAILED)
+        core_log(CORE_LOG_ERROR, "stream.failed",
+                 "connection %lu stream %u: the cipher failed; stream closed",
+                 (unsigned long)stream->connection->number, stream->id);
+    packet->status = PROTOCOL_RESULT_FAILED;
+    stream->state = SERVER_STREAM_CLOSING;
+    stream->close_reason = PROTOCOL_CLOSE_FAILED;
+}
+
+static void collect(struct server_io *io, uint32_t worker)
+{
+    struct cpu_packet *batch[COLLECT_PACKETS];
+    uint32_t count;
+
+    do {
+        count = cpu_worker_collect(io->server->workers[worker], io->index, batch, COLLECT_PACKETS);
+        for (uint32_t i = 0; i < count; i++) {
+            struct server_packet *packet = (struct server_packet *)batch[i];
+            struct server_stream *stream = packet->stream;
+            packet->ready = true;
+            if (batch[i]->status != CORE_OK || stream->close_reason == PROTOCOL_CLOSE_FAILED)
+                fail_stream(stream, packet);
+            server_io_mark(stream->connection);
+            server_output_results(stream);
+            server_connection_settle_stream(stream);
+        }
+    } while (count == COLLECT_PACKETS);
+}
+
+static void finish_dirty(struct server_io *io)
+{
+    struct server_connection *connection;
+    while ((connection = io->dirty) != NULL) {
+        io->dirty = connection->next_dirty;
+        connection->dirty = false;
+        if (connection->state != SERVER_CONNECTION_DEAD && connection->state != SERVER_CONNECTION_HANDSHAKE) {
+            server_output_flush(connection);
+            server_input_resume(connection);
+        }
+        server_connection_settle(connection);
+    }
+}
+
+void server_io_turn_end(struct server_io *io)
+{
+    finish_dirty(io);
+    for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
+        flush_submission(io, worker);
+    set_timer(io);
+    if (io->draining && io->connections == NULL)
+        event_base_loopbreak(io->base);
+}
+
+static void clear_descriptor(int descriptor)
+{
+    uint64_t count;
+    ssize_t got = read(descriptor, &count, sizeof count);
+    (void)got;
+}
+
+static void on_completion(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    (void)events;
+    clear_descriptor(descriptor);
+    for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
+        collect(io, worker);
+    server_io_turn_end(io);
+}
+
+static void on_timer(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    (void)events;
+    clear_descriptor(descriptor);
+    io->timer_ns = CORE_NS_NEVER;
+    release_waiting(io);
+    server_io_turn_end(io);
+}
+
+static void on_mail(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    (void)descriptor, (void)events;
+    server_mailbox_run(&io->mailbox, io);
+    server_io_turn_end(io);
+}
+
+static void on_tick(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    core_ns now_ns = core_time_now_ns();
+    (void)descriptor, (void)events;
+
+    for (struct server_connection *connection = io->connections, *next; connection != NULL;
+         connection = next) {
+        next = connection->next;
+        server_connection_tick(connection, now_ns);
+        if (io->draining && now_ns > io->drain_until_ns) {
+            connection->overdue = true;
+            server_connection_abort(connection);
+        }
+    }
+    if (!io->draining)
+        server_io_listen_again(io);
+    atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
+    server_io_turn_end(io);
+}
+
+void server_io_notify(struct server_io *io)
+{
+    uint64_t one = 1;
+    ssize_t written = write(io->completion_descriptor, &one, sizeof one);
+    (void)written; /* fails only when the counter is full, and then the descriptor is readable */
+}
+
+struct drain_message {
+    struct server_message message; /* first member */
+    core_ns until_ns;
+};
+
+static void start_drain(void *owner, struct server_message *message)
+{
+    struct server_io *io = owner;
+    const enum protocol_error shutdown = PROTOCOL_ERROR_SHUTDOWN;
+
+    io->draining = true;
+    io->drain_until_ns = ((struct drain_message *)message)->until_ns;
+    for (uint32_t i = 0; io->listen_events != NULL && i < io->server->listener_count; i++)
+        event_del(io->listen_events[i]);
+    for (struct server_connection *connection = io->connections, *next; connection != NULL;
+         connection = next) {
+        next = connection->next;
+        if (connection->state == SERVER_CONNECTION_READY)
+            server_connection_finish(connection, PROTOCOL_CLOSE_DRAINED, &shutdown);
+        else if (connection->state < SERVER_CONNECTION_READY)
+            server_connection_fail(connection, 0, shutdown, "the server is stopping");
+    }
+    free(message);
+}
+
+void server_io_drain(struct server_io *io, core_ns drain_until_ns)
+{
+    struct drain_message *message = malloc(sizeof *message);
+    if (message == NULL)
+        abort(); /* nothing can be saved: not even the order to stop fits into memory */
+    *message = (struct drain_message){.message.run = start_drain, .until_ns = drain_until_ns};
+    server_mailbox_post(&io->mailbox, &message->message);
+}
+
+static void *run(void *argument)
+{
+    struct server_io *io = argument;
+    event_base_dispatch(io->base);
+    atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
+    return NULL;
+}
+
+static struct event *add_event(struct server_io *io, int descriptor, event_callback_fn handler)
+{
+    struct event *event = event_new(io->base, descriptor, EV_READ | EV_PERSIST, handler, io);
+    if (event != NULL && event_add(event, NULL) != 0) {
+        event_free(event);
+        return NULL;
+    }
+    return event;
+}
+
+static bool create_events(struct server_io *io)
+{
+    struct timeval tick = {.tv_usec = TICK_MS * 1000};
+    struct event_config *config = event_config_new();
+    if (config != NULL) {
+        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
+        event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+        io->base = event_base_new_with_config(config);
+        event_config_free(config);
+    }
+    if (io->base == NULL)
+        return false;
+    io->mailbox_event = add_event(io, io->mailbox.descriptor, on_mail);
+    io->completion_event = add_event(io, io->completion_descriptor, on_completion);
+    io->timer_event = add_event(io, io->timer_descriptor, on_timer);
+    io->tick_event = event_new(io->base, -1, EV_PERSIST, on_tick, io);
+    return io->mailbox_event != NULL && io->completion_event != NULL && io->timer_event != NULL &&
+           io->tick_event != NULL && event_add(io->tick_event, &tick) == 0;
+}
+
+core_status server_io_create(struct server_io **io, struct server *server, uint32_t index,
+                             struct core_error *error)
+{
+    struct server_io *fresh = calloc(1, sizeof *fresh);
+    if (fresh == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for an I/O thread");
+    fresh->server = server;
+    fresh->index = index;
+    fresh->timer_ns = CORE_NS_NEVER;
+    fresh->mailbox.descriptor = -1;
+    core_histogram_init(&fresh->stats.latency);
+    core_histogram_init(&fresh->stats.slack);
+    core_histogram_init(&fresh->stats.admission);
+    fresh->completion_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    fresh->timer_descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    fresh->read_buffer = malloc(SERVER_READ_BYTES);
+    fresh->submissions = calloc(server->worker_count, sizeof *fresh->submissions);
+    core_status status = server_mailbox_init(&fresh->mailbox, error);
+    if (status == CORE_OK)
+        status = server->engine->open(&fresh->engine, error);
+    if (status == CORE_OK &&
+        (fresh->read_buffer == NULL || fresh->submissions == NULL || fresh->completion_descriptor < 0 ||
+         fresh->timer_descriptor < 0 || server_waiting_reserve(&fresh->waiting, 64) != CORE_OK ||
+         !create_events(fresh)))
+        status = core_error_set(error, CORE_NO_MEMORY, "no memory or descriptors for an I/O thread");
+    if (status != CORE_OK) {
+        server_io_destroy(fresh);
+        return status;
+    }
+    *io = fresh;
+    return CORE_OK;
+}
+
+core_status server_io_start(struct server_io *io, struct core_error *not_permitted, struct core_error *error)
+{
+    const struct config_server_threads *threads = &io->server->config->threads;
+    char name[24];
+    snprintf(name, sizeof name, "io-%u", io->index);
+    struct core_thread_options options = {.name = name, .cpu = -1};
+    if (threads->realtime != CONFIG_REALTIME_OFF)
+        options.fifo_priority = threads->io_priority;
+    return core_thread_start(&io->thread, &options, run, io, not_permitted, error);
+}
+
+void server_io_join(struct server_io *io)
+{
+    pthread_join(io->thread, NULL);
+}
+
+static void free_event(struct event *event)
+{
+    if (event != NULL)
+        event_free(event);
+}
+
+void server_io_destroy(struct server_io *io)
+{
+    if (io == NULL)
+        return;
+    for (uint32_t i = 0; io->listen_events != NULL && i < io->server->listener_count; i++)
+        free_event(io->listen_events[i]);
+    free(io->listen_events);
+    free_event(io->mailbox_event);
+    free_event(io->completion_event);
+    free_event(io->timer_event);
+    free_event(io->tick_event);
+    if (io->base != NULL)
+        event_base_free(io->base);
+    if (io->engine != NULL)
+        io->server->engine->close(io->engine);
+    server_mailbox_destroy(&io->mailbox);
+    server_waiting_free(&io->waiting);
+    if (io->completion_descriptor >= 0)
+        close(io->completion_descriptor);
+    if (io->timer_descriptor >= 0)
+        close(io->timer_descriptor);
+    free(io->read_buffer);
+    free(io->submissions);
+    free(io);
+}

@@ -1,0 +1,37 @@
+/* A mailbox: messages from any thread to the one that owns it, in order per sender.
+ *
+ * Many producers, one consumer, lock-free, unbounded because the messages bring their own memory. Control
+ * path only (opening, closing, status); packets travel through the rings of cpu/worker.h. */
+#ifndef MILLRACE_SERVER_MAILBOX_H
+#define MILLRACE_SERVER_MAILBOX_H
+
+#include "core/status.h"
+
+#include <stdatomic.h>
+
+struct server_message {
+    struct server_message *next; /* owned by the mailbox between post and run */
+    /* Called on the owner's thread; the message is the callee's from then on. */
+    void (*run)(void *owner, struct server_message *message);
+};
+
+struct server_mailbox {
+    _Atomic(struct server_message *) head; /* atomic: pushed by producers, taken whole by the consumer */
+    int descriptor;                        /* eventfd, readable while messages wait; set before start */
+};
+
+CORE_CHECKED core_status server_mailbox_init(struct server_mailbox *mailbox, struct core_error *error);
+
+/* Any thread. */
+void server_mailbox_post(struct server_mailbox *mailbox, struct server_message *message);
+
+/* Owner: runs every message that waits, oldest first. */
+void server_mailbox_run(struct server_mailbox *mailbox, void *owner);
+
+/* Owner: blocks until a message waits, then runs as above. */
+void server_mailbox_wait(struct server_mailbox *mailbox, void *owner);
+
+/* After the last post. Messages still inside are not run. */
+void server_mailbox_destroy(struct server_mailbox *mailbox);
+
+#endif

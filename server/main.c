@@ -1,0 +1,196 @@
+/* millraced: options, signals, readiness; everything else is server.h. */
+#include "config/keyring.h"
+#include "core/log.h"
+#include "core/secret.h"
+#include "server/server.h"
+
+#include <argp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+#ifdef MILLRACE_HAS_SYSTEMD
+#include <poll.h>
+#include <systemd/sd-daemon.h>
+#endif
+
+enum { EXIT_LOST = 1, EXIT_USAGE = 2, EXIT_START = 3 };
+
+struct options {
+    const char *config;
+    bool check;
+};
+
+static const struct argp_option option_table[] = {
+    {"check-config", 'c', NULL, 0, "Check the configuration, its profile and keyring; start nothing", 0},
+    {0},
+};
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct options *options = state->input;
+    switch (key) {
+    case 'c':
+        options->check = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (options->config != NULL)
+            argp_error(state, "one configuration file, please");
+        options->config = argument;
+        return 0;
+    case ARGP_KEY_END:
+        if (options->config == NULL)
+            argp_error(state, "which configuration file?");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const char *argp_program_version = "millraced " MILLRACE_VERSION;
+
+static const struct argp argp = {
+    option_table,
+    parse_option,
+    "CONFIG.yaml",
+    "The Millrace server: encrypts live streams before their deadlines.\v"
+    "Signals: SIGTERM or SIGINT finish and deliver what was accepted, then stop; SIGHUP reads keyring and "
+    "log level "
+    "again.\n\n"
+    "Exit status: 0 stopped and nothing lost; 1 stopped, but accepted packets could not be delivered in the "
+    "drain "
+    "time; 2 usage; 3 the configuration or the start failed.",
+    NULL,
+    NULL,
+    NULL,
+};
+
+static void apply_log(const struct config_server *config)
+{
+    struct core_log_options log = {.level = config->log_level,
+                                   .format = config->log_format,
+                                   .descriptor = STDERR_FILENO,
+                                   .per_s = 10,
+                                   .burst = 20};
+    core_log_configure(&log);
+}
+
+/* SIGHUP: a bad file changes nothing. */
+static void reload(struct server *server, const char *path)
+{
+    struct config_server *fresh;
+    struct core_error error = {""};
+    core_status status = config_server_load(path, &fresh, &error);
+
+    if (status == CORE_OK) {
+        status = server_reload_keys(server, fresh->keyring, &error);
+        if (status == CORE_OK)
+            core_log_set_level(fresh->log_level);
+        config_server_free(fresh);
+    }
+    if (status == CORE_OK)
+        core_log(CORE_LOG_INFO, "reload.done", "keyring and log level read again from %s", path);
+    else
+        core_log(CORE_LOG_ERROR, "reload.failed", "%s; keys and log level stay as they were", error.text);
+}
+
+/* Blocks until a signal comes; meanwhile keeps systemd's watchdog content. */
+static int wait_for_signal(int descriptor)
+{
+    struct signalfd_siginfo info;
+#ifdef MILLRACE_HAS_SYSTEMD
+    uint64_t watchdog_us = 0;
+    int watched = sd_watchdog_enabled(0, &watchdog_us);
+    struct pollfd ready = {.fd = descriptor, .events = POLLIN};
+    while (poll(&ready, 1, watched > 0 ? (int)(watchdog_us / 2000) : -1) == 0)
+        (void)sd_notify(0, "WATCHDOG=1");
+#endif
+    return read(descriptor, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
+}
+
+static void notify_systemd(const char *state)
+{
+#ifdef MILLRACE_HAS_SYSTEMD
+    (void)sd_notify(0, state);
+#else
+    (void)state;
+#endif
+}
+
+static int serve(const struct options *options, const struct config_server *config,
+                 const struct config_profile *profile)
+{
+    struct core_error error = {""};
+    struct server *server;
+    sigset_t signals;
+    int number;
+
+    /* Blocked before any thread starts, so that all of them inherit it and only the descriptor delivers. */
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    int descriptor = signalfd(-1, &signals, SFD_CLOEXEC);
+    if (descriptor < 0 || server_start(&server, config, profile, &error) != CORE_OK) {
+        core_log(CORE_LOG_ERROR, "start.failed", "%s", error.text);
+        return EXIT_START;
+    }
+    notify_systemd("READY=1");
+    while ((number = wait_for_signal(descriptor)) == SIGHUP || number == 0)
+        if (number == SIGHUP)
+            reload(server, options->config);
+    notify_systemd("STOPPING=1");
+    core_log(CORE_LOG_INFO, "stop.begin", "signal %d: finishing what was accepted", number);
+    uint64_t lost = server_stop(server);
+    close(descriptor);
+    if (lost > 0) {
+        core_log(CORE_LOG_ERROR, "stop.lost", "stopped; %llu accepted packets could not be delivered in time",
+                 (unsigned long long)lost);
+        return EXIT_LOST;
+    }
+    core_log(CORE_LOG_INFO, "stop.done", "stopped; nothing was lost");
+    return EXIT_SUCCESS;
+}
+
+static core_status check_keyring(const struct config_server *config, struct core_error *error)
+{
+    struct config_keyring *keyring;
+    if (config->keyring == NULL)
+        return CORE_OK;
+    core_status status = config_keyring_load(config->keyring, &keyring, error);
+    if (status == CORE_OK)
+        config_keyring_free(keyring);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options = {0};
+    struct core_error error = {""};
+    struct config_server *config = NULL;
+    struct config_profile *profile = NULL;
+    int result = EXIT_START;
+
+    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+        return EXIT_USAGE;
+    core_status status = config_server_load(options.config, &config, &error);
+    if (status == CORE_OK && config->profile != NULL)
+        status = config_profile_load(config->profile, &profile, &error);
+    if (status == CORE_OK && options.check)
+        status = check_keyring(config, &error);
+    if (status != CORE_OK)
+        fprintf(stderr, "%s\n", error.text);
+    else if (options.check) {
+        printf("%s: good\n", options.config);
+        result = EXIT_SUCCESS;
+    } else {
+        apply_log(config);
+        result = serve(&options, config, profile);
+    }
+    config_profile_free(profile);
+    config_server_free(config);
+    return result;
+}

@@ -1,0 +1,317 @@
+/* Putting the parts together, and taking them apart. */
+#include "server/server.h"
+
+#include "core/log.h"
+#include "core/realtime.h"
+#include "core/secret.h"
+#include "server/io.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define WORKER_RING_PACKETS 16384
+
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* accept says so when descriptors run out */
+    }
+}
+
+/* Key states, and the keys of requests at the planner. */
+static core_status prepare_secrets(const struct server *server, struct core_error *error)
+{
+    bool locked = false;
+    size_t state_bytes = 64;
+    while (state_bytes < cpu_stream_bytes(server->engine))
+        state_bytes *= 2;
+    core_status status =
+        core_secret_init((server->config->limits.streams + 2048) * state_bytes, &locked, error);
+    if (status == CORE_OK && !locked)
+        core_log(CORE_LOG_WARNING, "start.secrets",
+                 "key memory could not be locked and may be swapped out; raise RLIMIT_MEMLOCK or run with "
+                 "CAP_IPC_LOCK");
+    return status;
+}
+
+/* Asks for locked memory as configured; says what was not permitted. */
+static core_status lock_memory(const struct server *server, struct core_error *error)
+{
+    struct core_error reason = {""};
+    enum config_realtime realtime = server->config->threads.realtime;
+    if (realtime == CONFIG_REALTIME_OFF || core_memory_lock(&reason) == CORE_OK)
+        return CORE_OK;
+    if (realtime == CONFIG_REALTIME_REQUIRED)
+        return core_error_set(error, CORE_DENIED, "threads.realtime is required, but %s", reason.text);
+    core_log(CORE_LOG_WARNING, "start.realtime", "not permitted: %s", reason.text);
+    return CORE_OK;
+}
+
+/* What a thread was not permitted: a warning, or the end where it is required. */
+static core_status judge_thread(const struct server *server, const struct core_error *not_permitted,
+                                struct core_error *error)
+{
+    if (not_permitted->text[0] == '\0')
+        return CORE_OK;
+    if (server->config->threads.realtime == CONFIG_REALTIME_REQUIRED)
+        return core_error_set(error, CORE_DENIED, "threads.realtime is required, but %s",
+                              not_permitted->text);
+    core_log(CORE_LOG_WARNING, "start.realtime", "not permitted: %s", not_permitted->text);
+    return CORE_OK;
+}
+
+static void choose_threads(struct server *server)
+{
+    uint32_t cores = core_cpu_count();
+    const struct config_server_threads *threads = &server->config->threads;
+    server->io_count = threads->io != 0 ? threads->io : (cores >= 8 ? cores / 4 : 1);
+    server->worker_count = threads->workers != 0 ? threads->workers : (cores >= 4 ? cores / 2 : 1);
+}
+
+static core_status open_listeners(struct server *server, struct core_error *error)
+{
+    server->listeners = calloc(server->config->listener_count, sizeof *server->listeners);
+    if (server->listeners == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the listeners");
+    for (size_t i = 0; i < server->config->listener_count; i++) {
+        const struct config_listener *config = &server->config->listeners[i];
+        struct server_listener *listener = &server->listeners[i];
+        core_status status = CORE_OK;
+        char text[300];
+
+        if (config->address.transport == CORE_TRANSPORT_TLS)
+            status = server_transport_context(config, &listener->tls, error);
+        if (status == CORE_OK)
+            status = core_address_listen(&config->address, config->mode, &listener->descriptor,
+                                         &listener->bound, error);
+        if (status != CORE_OK) {
+            SSL_CTX_free(listener->tls);
+            return status;
+        }
+        listener->config = config;
+        server->listener_count++;
+        core_log(CORE_LOG_INFO, "start.listen", "listening on %s",
+                 core_address_format(&listener->bound, text, sizeof text));
+    }
+    return CORE_OK;
+}
+
+static void notify(void *argument, uint32_t producer)
+{
+    struct server *server = argument;
+    server_io_notify(server->ios[producer]);
+}
+
+static core_status start_workers(struct server *server, struct core_error *error)
+{
+    const struct config_server_threads *threads = &server->config->threads;
+    uint32_t cores = core_cpu_count();
+    bool pin = threads->pin && cores > server->worker_count;
+
+    server->workers = calloc(server->worker_count, sizeof(struct cpu_worker *));
+    if (server->workers == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the workers");
+    for (uint32_t i = 0; i < server->worker_count; i++) {
+        struct core_error not_permitted = {""};
+        char name[24];
+        snprintf(name, sizeof name, "worker-%u", i);
+        struct cpu_worker_options options = {
+            .thread = {.name = name,
+                       .fifo_priority =
+                           threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,
+                       .cpu = pin ? (int)(cores - 1 - i) : -1},
+            .scheduler = {.ops = server->engine,
+                          .burst_pieces = server->profile->cpu.burst_pieces,
+                          .far_capacity = server->config->limits.streams},
+            .producers = server->io_count,
+            .ring_packets = WORKER_RING_PACKETS,
+            .notify = notify,
+            .notify_argument = server,
+        };
+        core_status status = cpu_worker_start(&server->workers[i], &options, &not_permitted, error);
+        if (status == CORE_OK)
+            status = judge_thread(server, &not_permitted, error);
+        if (status != CORE_OK)
+            return status;
+    }
+    return CORE_OK;
+}
+
+static core_status create_ios(struct server *server, struct core_error *error)
+{
+    server->ios = calloc(server->io_count, sizeof(struct server_io *));
+    if (server->ios == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the I/O threads");
+    for (uint32_t i = 0; i < server->io_count; i++) {
+        core_status status = server_io_create(&server->ios[i], server, i, error);
+        if (status != CORE_OK)
+            return status;
+    }
+    return server_io_listen(server->ios[0], error);
+}
+
+/* Starts the I/O threads; on failure the ones started are stopped again. */
+static core_status start_ios(struct server *server, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    uint32_t started = 0;
+    while (status == CORE_OK && started < server->io_count) {
+        struct core_error not_permitted = {""};
+        status = server_io_start(server->ios[started], &not_permitted, error);
+        if (status != CORE_OK)
+            break;
+        started++;
+        status = judge_thread(server, &not_permitted, error);
+    }
+    for (uint32_t i = 0; status != CORE_OK && i < started; i++) {
+        server_io_drain(server->ios[i], 0);
+        server_io_join(server->ios[i]);
+    }
+    return status;
+}
+
+static core_status choose_engine(struct server *server, const struct config_profile *profile,
+                                 struct core_error *error)
+{
+    const char *name = server->config->engine;
+    if (profile != NULL && strcmp(name, "auto") == 0)
+        name = profile->cpu.engine;
+    server->engine = cpu_engine_find(name, error);
+    if (server->engine == NULL)
+        return CORE_UNSUPPORTED;
+    if (profile != NULL && strcmp(server->engine->name, profile->cpu.engine) != 0)
+        return core_error_set(
+            error, CORE_INVALID,
+            "the profile was measured with engine %s, but the configuration asks for %s; calibrate "
+            "again or set engine: auto",
+            profile->cpu.engine, server->engine->name);
+    return CORE_OK;
+}
+
+/* Frees everything but the threads of the I/O, which must have ended. */
+static void dismantle(struct server *server)
+{
+    for (uint32_t i = 0; server->workers != NULL && i < server->worker_count; i++)
+        if (server->workers[i] != NULL)
+            cpu_worker_stop(server->workers[i]);
+    if (server->planner != NULL)
+        server_planner_stop(server->planner);
+    for (uint32_t i = 0; server->ios != NULL && i < server->io_count; i++)
+        server_io_destroy(server->ios[i]);
+    for (uint32_t i = 0; i < server->listener_count; i++) {
+        close(server->listeners[i].descriptor);
+        if (server->listeners[i].bound.transport == CORE_TRANSPORT_UNIX &&
+            server->listeners[i].bound.host[0] != '@')
+            unlink(server->listeners[i].bound.host);
+        SSL_CTX_free(server->listeners[i].tls);
+    }
+    free(server->listeners);
+    free(server->ios);
+    free(server->workers);
+    config_keyring_free(server->keyring);
+    config_profile_free(server->profile);
+    pthread_mutex_destroy(&server->keyring_lock);
+    free(server);
+}
+
+core_status server_start(struct server **server, const struct config_server *config,
+                         const struct config_profile *profile, struct core_error *error)
+{
+    struct server *fresh = calloc(1, sizeof *fresh);
+    core_status status;
+
+    if (fresh == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the server");
+    fresh->config = config;
+    fresh->started_ns = core_time_now_ns();
+    pthread_mutex_init(&fresh->keyring_lock, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
+    choose_threads(fresh);
+    if ((status = choose_engine(fresh, profile, error)) != CORE_OK ||
+        (status = prepare_secrets(fresh, error)) != CORE_OK ||
+        (status = lock_memory(fresh, error)) != CORE_OK ||
+        (status = server_reload_keys(fresh, config->keyring, error)) != CORE_OK)
+        goto failed;
+    status = profile != NULL ? config_profile_copy(profile, &fresh->profile)
+                             : core_error_set(error, CORE_INVALID, "no hardware profile is configured");
+    if (status != CORE_OK || (status = open_listeners(fresh, error)) != CORE_OK ||
+        (status = create_ios(fresh, error)) != CORE_OK || (status = start_workers(fresh, error)) != CORE_OK ||
+        (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
+        (status = start_ios(fresh, error)) != CORE_OK)
+        goto failed;
+    core_log(CORE_LOG_INFO, "start.ready", "ready: %u I/O threads, %u workers, engine %s, profile %s",
+             fresh->io_count, fresh->worker_count, fresh->engine->name, fresh->profile->name);
+    *server = fresh;
+    return CORE_OK;
+
+failed:
+    dismantle(fresh);
+    return status;
+}
+
+const struct core_address *server_address(const struct server *server, uint32_t index)
+{
+    return index < server->listener_count ? &server->listeners[index].bound : NULL;
+}
+
+core_status server_reload_keys(struct server *server, const char *path, struct core_error *error)
+{
+    struct config_keyring *fresh = NULL, *old;
+    if (path != NULL) {
+        core_status status = config_keyring_load(path, &fresh, error);
+        if (status != CORE_OK)
+            return status;
+    }
+    pthread_mutex_lock(&server->keyring_lock);
+    old = server->keyring;
+    server->keyring = fresh;
+    pthread_mutex_unlock(&server->keyring_lock);
+    config_keyring_free(old);
+    return CORE_OK;
+}
+
+core_status server_key_find(struct server *server, const char *name, size_t name_bytes,
+                            enum core_cipher cipher, uint8_t *key)
+{
+    char terminated[CONFIG_KEY_NAME_MAX + 1];
+    enum core_cipher found_cipher = CORE_CIPHER_AES_128_CBC;
+    core_status status = CORE_NOT_FOUND;
+
+    if (name_bytes > CONFIG_KEY_NAME_MAX)
+        return CORE_NOT_FOUND;
+    memcpy(terminated, name, name_bytes);
+    terminated[name_bytes] = '\0';
+    pthread_mutex_lock(&server->keyring_lock);
+    const uint8_t *found = server->keyring == NULL || strlen(terminated) != name_bytes
+                               ? NULL
+                               : config_keyring_find(server->keyring, terminated, &found_cipher);
+    if (found != NULL) {
+        status = found_cipher == cipher ? CORE_OK : CORE_MISMATCH;
+        if (status == CORE_OK)
+            memcpy(key, found, core_cipher_key_bytes(cipher));
+    }
+    pthread_mutex_unlock(&server->keyring_lock);
+    return status;
+}
+
+uint64_t server_stop(struct server *server)
+{
+    core_ns until_ns = core_time_now_ns() + server->config->timeouts.drain_ns;
+    uint64_t lost = 0;
+
+    /* Seen by the planner before any connection is told to finish. */
+    atomic_store_explicit(&server->draining, true, memory_order_seq_cst);
+    for (uint32_t i = 0; i < server->io_count; i++)
+        server_io_drain(server->ios[i], until_ns);
+    for (uint32_t i = 0; i < server->io_count; i++)
+        server_io_join(server->ios[i]);
+    lost = atomic_load_explicit(&server->drain_lost, memory_order_relaxed);
+    dismantle(server);
+    return lost;
+}

@@ -1,0 +1,32 @@
+/* The server as a library: what main() and the tests start, look at, and stop. */
+#ifndef MILLRACE_SERVER_SERVER_H
+#define MILLRACE_SERVER_SERVER_H
+
+#include "config/profile.h"
+#include "config/server.h"
+#include "core/address.h"
+
+#include <stdint.h>
+
+struct server;
+
+/* Binds the listeners, measures this machine if profile is NULL (at most 2 s, logged), starts every thread.
+ * The configuration is borrowed until server_stop; the profile is copied. Process-wide: ignores SIGPIPE,
+ * raises the limit of descriptors, forbids core dumps. */
+CORE_CHECKED core_status server_start(struct server **server, const struct config_server *config,
+                                      const struct config_profile *profile, struct core_error *error);
+
+/* The address of listener `index` with the port the kernel chose. NULL past the last. */
+const struct core_address *server_address(const struct server *server, uint32_t index);
+
+/* Replaces the keys by those in `path` (NULL: none); on failure the old ones stay. Streams already open keep
+ * theirs. Any thread. */
+CORE_CHECKED core_status server_reload_keys(struct server *server, const char *path,
+                                            struct core_error *error);
+
+/* Refuses what is new, finishes and delivers what was accepted within the configured drain time, ends every
+ * thread and frees the server. Returns the number of accepted packets that could not be delivered in that
+ * time. */
+uint64_t server_stop(struct server *server);
+
+#endif

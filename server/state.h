@@ -1,0 +1,51 @@
+/* The server's parts and what they share. Private to the folder. */
+#ifndef MILLRACE_SERVER_STATE_H
+#define MILLRACE_SERVER_STATE_H
+
+#include "config/keyring.h"
+#include "config/profile.h"
+#include "config/server.h"
+#include "cpu/worker.h"
+#include "server/planner.h"
+#include "server/stats.h"
+
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct server_io;
+struct server_admin;
+
+struct server_listener {
+    const struct config_listener *config;
+    struct core_address bound; /* with the port the kernel chose */
+    int descriptor;
+    SSL_CTX *tls; /* NULL: plain */
+};
+
+struct server {
+    const struct config_server *config;              /* borrowed for the server's life; set before start */
+    struct config_profile *profile;                  /* owned; set before start */
+    const struct cpu_engine_ops *engine;             /* set before start */
+    uint32_t io_count, worker_count, listener_count; /* set before start */
+    struct server_listener *listeners;               /* set before start; events belong to I/O thread 0 */
+    struct cpu_worker **workers;
+    struct server_io **ios;
+    struct server_planner *planner;
+    struct server_admin *admin;     /* NULL: none configured */
+    struct config_keyring *keyring; /* guarded by keyring_lock; NULL: none */
+    pthread_mutex_t keyring_lock;
+    core_ns started_ns;
+    _Atomic uint64_t connection_number; /* atomic: the last one given out; I/O thread 0 */
+    _Atomic uint32_t connections;       /* atomic: open in all, counted by every I/O thread */
+    _Atomic bool draining;              /* atomic: set once by server_stop, read by all */
+    _Atomic uint64_t drain_lost;        /* atomic: packets not delivered when the drain time was over */
+};
+
+/* Copies a named key out of the keyring: CORE_OK, CORE_NOT_FOUND, or CORE_MISMATCH if it is for another
+ * cipher. */
+CORE_CHECKED core_status server_key_find(struct server *server, const char *name, size_t name_bytes,
+                                         enum core_cipher cipher, uint8_t *key);
+
+#endif

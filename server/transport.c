@@ -1,0 +1,197 @@
+#include "server/transport.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define BOUNCE_BYTES 16384 /* one TLS record */
+
+static core_status tls_error(struct core_error *error, const char *what, const char *file)
+{
+    char reason[160] = "no reason given";
+    unsigned long code = ERR_peek_last_error();
+    if (code != 0)
+        ERR_error_string_n(code, reason, sizeof reason);
+    ERR_clear_error();
+    return core_error_set(error, CORE_INVALID, "%s %s: %s", what, file, reason);
+}
+
+core_status server_transport_context(const struct config_listener *listener, SSL_CTX **context,
+                                     struct core_error *error)
+{
+    core_status status = CORE_OK;
+    SSL_CTX *fresh = SSL_CTX_new(TLS_server_method());
+    if (fresh == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "can not create a TLS context");
+    SSL_CTX_set_min_proto_version(fresh, TLS1_3_VERSION);
+    SSL_CTX_set_mode(fresh, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_set_options(fresh, SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_session_cache_mode(fresh, SSL_SESS_CACHE_OFF);
+    if (SSL_CTX_use_certificate_chain_file(fresh, listener->certificate) != 1)
+        status = tls_error(error, "can not use the certificate", listener->certificate);
+    else if (SSL_CTX_use_PrivateKey_file(fresh, listener->key, SSL_FILETYPE_PEM) != 1)
+        status = tls_error(error, "can not use the private key", listener->key);
+    else if (SSL_CTX_check_private_key(fresh) != 1)
+        status = tls_error(error, "the private key does not belong to the certificate:", listener->key);
+    else if (listener->client_ca != NULL) {
+        if (SSL_CTX_load_verify_locations(fresh, listener->client_ca, NULL) != 1)
+            status = tls_error(error, "can not use the client CA", listener->client_ca);
+        else {
+            SSL_CTX_set_client_CA_list(fresh, SSL_load_client_CA_file(listener->client_ca));
+            SSL_CTX_set_verify(fresh, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+        }
+    }
+    if (status != CORE_OK) {
+        SSL_CTX_free(fresh);
+        return status;
+    }
+    *context = fresh;
+    return CORE_OK;
+}
+
+core_status server_transport_init(struct server_transport *transport, int descriptor, SSL_CTX *context,
+                                  struct core_error *error)
+{
+    *transport = (struct server_transport){.descriptor = descriptor};
+    if (context == NULL)
+        return CORE_OK;
+    transport->tls = SSL_new(context);
+    transport->bounce = malloc(BOUNCE_BYTES);
+    if (transport->tls == NULL || transport->bounce == NULL || SSL_set_fd(transport->tls, descriptor) != 1) {
+        server_transport_close(transport);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a TLS connection");
+    }
+    SSL_set_accept_state(transport->tls);
+    return CORE_OK;
+}
+
+/* What a failed TLS call means for us; remembers whether it waits for the socket to be writable. */
+static core_status tls_outcome(struct server_transport *transport, int result)
+{
+    int reason = SSL_get_error(transport->tls, result);
+    ERR_clear_error();
+    transport->wants_write = reason == SSL_ERROR_WANT_WRITE;
+    if (reason == SSL_ERROR_WANT_READ || reason == SSL_ERROR_WANT_WRITE)
+        return CORE_AGAIN;
+    return reason == SSL_ERROR_ZERO_RETURN ? CORE_NOT_FOUND : CORE_CLOSED;
+}
+
+core_status server_transport_handshake(struct server_transport *transport)
+{
+    if (transport->tls == NULL || SSL_is_init_finished(transport->tls))
+        return CORE_OK;
+    int result = SSL_accept(transport->tls);
+    if (result == 1) {
+        transport->wants_write = false;
+        return CORE_OK;
+    }
+    core_status status = tls_outcome(transport, result);
+    return status == CORE_AGAIN ? CORE_AGAIN : CORE_CLOSED;
+}
+
+core_status server_transport_read(struct server_transport *transport, uint8_t *buffer, size_t bytes,
+                                  size_t *got)
+{
+    if (transport->tls != NULL) {
+        int result = SSL_read_ex(transport->tls, buffer, bytes, got);
+        return result == 1 ? CORE_OK : tls_outcome(transport, result);
+    }
+    ssize_t result = recv(transport->descriptor, buffer, bytes, 0);
+    if (result > 0) {
+        *got = (size_t)result;
+        return CORE_OK;
+    }
+    if (result == 0)
+        return CORE_NOT_FOUND;
+    return errno == EAGAIN || errno == EINTR ? CORE_AGAIN : CORE_CLOSED;
+}
+
+static core_status plain_write(struct server_transport *transport, const struct iovec *vector, int count,
+                               size_t *taken)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)vector, .msg_iovlen = (size_t)count};
+    size_t total = 0;
+
+    *taken = 0;
+    for (int i = 0; i < count; i++)
+        total += vector[i].iov_len;
+    ssize_t result = sendmsg(transport->descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (result < 0)
+        return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? CORE_AGAIN : CORE_CLOSED;
+    *taken = (size_t)result;
+    return *taken == total ? CORE_OK : CORE_AGAIN;
+}
+
+core_status server_transport_flush(struct server_transport *transport)
+{
+    while (transport->bounce_done < transport->bounce_bytes) {
+        size_t written;
+        int result = SSL_write_ex(transport->tls, transport->bounce + transport->bounce_done,
+                                  transport->bounce_bytes - transport->bounce_done, &written);
+        if (result != 1)
+            return tls_outcome(transport, result) == CORE_AGAIN ? CORE_AGAIN : CORE_CLOSED;
+        transport->bounce_done += written;
+    }
+    transport->bounce_bytes = transport->bounce_done = 0;
+    transport->wants_write = false;
+    return CORE_OK;
+}
+
+static size_t fill_bounce(struct server_transport *transport, const struct iovec *vector, int count,
+                          size_t skip)
+{
+    size_t filled = 0;
+    for (int i = 0; i < count && transport->bounce_bytes < BOUNCE_BYTES; i++) {
+        size_t bytes = vector[i].iov_len;
+        if (skip >= bytes) {
+            skip -= bytes;
+            continue;
+        }
+        size_t piece = bytes - skip, room = BOUNCE_BYTES - transport->bounce_bytes;
+        if (piece > room)
+            piece = room;
+        memcpy(transport->bounce + transport->bounce_bytes, (const uint8_t *)vector[i].iov_base + skip,
+               piece);
+        transport->bounce_bytes += piece;
+        filled += piece;
+        skip = 0;
+    }
+    return filled;
+}
+
+core_status server_transport_write(struct server_transport *transport, const struct iovec *vector, int count,
+                                   size_t *taken)
+{
+    if (transport->tls == NULL)
+        return plain_write(transport, vector, count, taken);
+    *taken = 0;
+    for (;;) {
+        core_status status = server_transport_flush(transport);
+        if (status != CORE_OK)
+            return status;
+        size_t filled = fill_bounce(transport, vector, count, *taken);
+        if (filled == 0)
+            return CORE_OK;
+        *taken += filled;
+    }
+}
+
+void server_transport_finish(struct server_transport *transport)
+{
+    if (transport->tls != NULL && SSL_is_init_finished(transport->tls))
+        (void)SSL_shutdown(transport->tls);
+    ERR_clear_error();
+    shutdown(transport->descriptor, SHUT_WR);
+}
+
+void server_transport_close(struct server_transport *transport)
+{
+    SSL_free(transport->tls);
+    free(transport->bounce);
+    if (transport->descriptor >= 0)
+        close(transport->descriptor);
+    *transport = (struct server_transport){.descriptor = -1};
+}

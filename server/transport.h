@@ -1,0 +1,50 @@
+/* Bytes of one connection, plain or through TLS 1.3. Non-blocking; the owning I/O thread calls everything. */
+#ifndef MILLRACE_SERVER_TRANSPORT_H
+#define MILLRACE_SERVER_TRANSPORT_H
+
+#include "config/server.h"
+#include "core/status.h"
+
+#include <openssl/ssl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+/* The TLS context of one listener: TLS 1.3 only, its certificate, and the client CA if one is asked for. */
+CORE_CHECKED core_status server_transport_context(const struct config_listener *listener, SSL_CTX **context,
+                                                  struct core_error *error);
+
+struct server_transport {
+    int descriptor;
+    SSL *tls;        /* NULL: plain */
+    uint8_t *bounce; /* tls: bytes taken and not yet written */
+    size_t bounce_bytes, bounce_done;
+    bool wants_write; /* tls: waits for the socket to become writable */
+};
+
+/* Takes over the descriptor, also on failure. context NULL: plain. */
+CORE_CHECKED core_status server_transport_init(struct server_transport *transport, int descriptor,
+                                               SSL_CTX *context, struct core_error *error);
+
+/* CORE_OK when the TLS handshake is done (at once where plain), CORE_AGAIN, or CORE_CLOSED. */
+CORE_CHECKED core_status server_transport_handshake(struct server_transport *transport);
+
+/* *got > 0 with CORE_OK; CORE_AGAIN; CORE_NOT_FOUND at the end of the peer's stream; CORE_CLOSED when broken.
+ */
+CORE_CHECKED core_status server_transport_read(struct server_transport *transport, uint8_t *buffer,
+                                               size_t bytes, size_t *got);
+
+/* Takes as many bytes from the front as there is room; *taken may be 0. CORE_OK, CORE_AGAIN when less than
+ * all was taken, CORE_CLOSED. Bytes taken are gone from the caller's view even if TLS still holds them. */
+CORE_CHECKED core_status server_transport_write(struct server_transport *transport,
+                                                const struct iovec *vector, int count, size_t *taken);
+
+/* Writes what TLS holds: CORE_OK when nothing is left. */
+CORE_CHECKED core_status server_transport_flush(struct server_transport *transport);
+
+/* Ends our direction: TLS close_notify and shutdown(SHUT_WR). */
+void server_transport_finish(struct server_transport *transport);
+void server_transport_close(struct server_transport *transport);
+
+#endif
