@@ -1,0 +1,8 @@
+/* The subcommands of millrace-gen, one function each: arguments as main gets them, argv[0] already
+ * "millrace-gen <command>". Returns the exit status: 0 done, 1 failed, 2 misused. */
+#ifndef MILLRACE_INPUTGEN_COMMANDS_H
+#define MILLRACE_INPUTGEN_COMMANDS_H
+
+int inputgen_command_make(int argc, char **argv);
+
+#endif
