@@ -161,7 +161,6 @@ static core_status host_resolve(const struct core_address *address, int flags, s
     if (code != 0)
         return core_error_set(error, CORE_NOT_FOUND, "can not resolve \"%s\": %s", address->host,
                               gai_strerror(code));
-    endpoints->count = 0;
     for (struct addrinfo *one = found; one && endpoints->count < ENDPOINT_MAX; one = one->ai_next) {
         struct endpoint *endpoint = &endpoints->list[endpoints->count++];
         memcpy(&endpoint->address, one->ai_addr, one->ai_addrlen);
@@ -256,7 +255,7 @@ static int endpoint_listen(const struct endpoint *endpoint, const struct core_ad
 
 static uint16_t bound_port(int descriptor)
 {
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
     socklen_t bytes = sizeof address;
     if (getsockname(descriptor, (struct sockaddr *)&address, &bytes) != 0)
         return 0;
@@ -268,7 +267,7 @@ static uint16_t bound_port(int descriptor)
 core_status core_address_listen(const struct core_address *address, unsigned mode, int *descriptor,
                                 struct core_address *bound, struct core_error *error)
 {
-    struct endpoints endpoints;
+    struct endpoints endpoints = {.count = 0};
     char text[sizeof address->host + 16];
     const core_status status = resolve(address, AI_PASSIVE, &endpoints, error);
     if (status != CORE_OK)
@@ -342,7 +341,7 @@ static int endpoint_connect(const struct endpoint *endpoint, core_ns deadline_ns
 core_status core_address_connect(const struct core_address *address, int timeout_ms, int *descriptor,
                                  struct core_error *error)
 {
-    struct endpoints endpoints;
+    struct endpoints endpoints = {.count = 0};
     char text[sizeof address->host + 16];
     const core_ns deadline_ns = core_time_now_ns() + (timeout_ms > 0 ? timeout_ms : 0) * CORE_NS_PER_MS;
     core_address_format(address, text, sizeof text);
