@@ -28,18 +28,20 @@ static core_status core_dumps_forbid(struct core_error *error)
 
 core_status core_secret_init(size_t heap_bytes, bool *locked, struct core_error *error)
 {
-    *locked = false;
+    static bool first_locked;
+
+    *locked = first_locked;
     if (heap_bytes == 0 || heap_bytes > SIZE_MAX / 4)
         return core_error_set(error, CORE_INVALID, "a secure heap of %zu bytes is not possible", heap_bytes);
     if (CRYPTO_secure_malloc_initialized())
-        return core_error_set(error, CORE_INVALID, "the secure heap is already set up");
+        return CORE_OK;
     const core_status status = core_dumps_forbid(error);
     if (status != CORE_OK)
         return status;
     /* 1: all granted; 2: set up, but the guard pages, mlock or MADV_DONTDUMP were refused. */
     switch (CRYPTO_secure_malloc_init(power_of_two_above(heap_bytes), BLOCK_BYTES_MIN)) {
     case 1:
-        *locked = true;
+        *locked = first_locked = true;
         return CORE_OK;
     case 2:
         return CORE_OK;

@@ -13,7 +13,9 @@
 
 /* Reserves heap_bytes (rounded up to a power of two) and forbids core dumps of this process
  * (PR_SET_DUMPABLE 0, RLIMIT_CORE 0). *locked says whether the system let us lock the pages: where it did
- * not, the caller tells the operator (raise RLIMIT_MEMLOCK). Call once, before the first allocation. */
+ * not, the caller tells the operator (raise RLIMIT_MEMLOCK). Call before the first allocation. The heap is
+ * the process's and is set up once: later calls keep it, whatever size they ask for, and say the same. Not
+ * from two threads at once. */
 CORE_CHECKED core_status core_secret_init(size_t heap_bytes, bool *locked, struct core_error *error);
 
 /* Zeroed block, or NULL when the heap is used up. Before core_secret_init it is ordinary memory, still wiped.

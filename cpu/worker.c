@@ -234,8 +234,14 @@ static uint32_t lane_take_held(struct lane *lane, struct cpu_packet **packets, u
 uint32_t cpu_worker_collect(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
                             uint32_t count)
 {
+    atomic_store(&worker->lanes[producer].notified, false);
+    return cpu_worker_poll(worker, producer, packets, count);
+}
+
+uint32_t cpu_worker_poll(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
+                         uint32_t count)
+{
     struct lane *lane = &worker->lanes[producer];
-    atomic_store(&lane->notified, false);
     bool ended = atomic_load(&worker->ended); /* before the ring: nothing comes into it after */
     uint32_t taken = ring_take(&lane->out, packets, count);
     if (ended) {

@@ -41,6 +41,11 @@ uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct 
 uint32_t cpu_worker_collect(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
                             uint32_t count);
 
+/* The same without asking for a notification: for a producer that is awake and will collect before it sleeps.
+ */
+uint32_t cpu_worker_poll(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
+                         uint32_t count);
+
 /* Finishes what was submitted and ends the thread; nobody may submit any more. Afterwards (and meanwhile)
  * collect hands out everything that was finished. One thread calls it, as often as it likes. */
 void cpu_worker_finish(struct cpu_worker *worker);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define CONTROL_QUEUE_BYTES_MAX 65536 /* answers that may wait before we stop reading more questions */
-#define READS_PER_TURN          4     /* of one connection, before others get their turn */
 
 void server_input_init(struct server_input *input)
 {
@@ -239,8 +238,9 @@ static void peer_finished(struct server_connection *connection)
         server_connection_abort(connection);
 }
 
-/* One read and what follows from it; false when there is nothing more to read for now. */
-static bool read_once(struct server_connection *connection)
+/* One read a turn: a connection that sends much gets its next one after the others, and results that are
+ * ready meanwhile leave in between. */
+static void read_once(struct server_connection *connection)
 {
     struct server_io *io = connection->io;
     size_t got = 0;
@@ -251,14 +251,10 @@ static bool read_once(struct server_connection *connection)
         size_t done = consume(connection, io->read_buffer, got, core_time_now_ns());
         if (done < got && accepts_input(connection))
             stash(connection, io->read_buffer + done, got - done);
-        return (got == SERVER_READ_BYTES || connection->transport.tls != NULL) && accepts_input(connection) &&
-               !paused(connection);
-    }
-    if (status == CORE_NOT_FOUND)
+    } else if (status == CORE_NOT_FOUND)
         peer_finished(connection);
     else if (status == CORE_CLOSED)
         server_connection_abort(connection);
-    return status == CORE_OK; /* lingering: go on discarding */
 }
 
 void server_input_read(struct server_connection *connection)
@@ -272,9 +268,7 @@ void server_input_read(struct server_connection *connection)
             return;
         connection->state = SERVER_CONNECTION_HELLO;
     }
-    for (int reads = 0; reads < READS_PER_TURN && connection->state != SERVER_CONNECTION_DEAD; reads++)
-        if (!read_once(connection))
-            break;
+    read_once(connection);
     server_input_arm(connection);
 }
 

@@ -122,13 +122,16 @@ static void fail_stream(struct server_stream *stream, struct server_packet *pack
     stream->close_reason = PROTOCOL_CLOSE_FAILED;
 }
 
-static void collect(struct server_io *io, uint32_t worker)
+typedef uint32_t collect_fn(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
+                            uint32_t count);
+
+static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take)
 {
     struct cpu_packet *batch[COLLECT_PACKETS];
     uint32_t count;
 
     do {
-        count = cpu_worker_collect(io->server->workers[worker], io->index, batch, COLLECT_PACKETS);
+        count = take(io->server->workers[worker], io->index, batch, COLLECT_PACKETS);
         for (uint32_t i = 0; i < count; i++) {
             struct server_packet *packet = (struct server_packet *)batch[i];
             struct server_stream *stream = packet->stream;
@@ -140,6 +143,12 @@ static void collect(struct server_io *io, uint32_t worker)
             server_connection_settle_stream(stream);
         }
     } while (count == COLLECT_PACKETS);
+}
+
+static void collect(struct server_io *io, collect_fn *take)
+{
+    for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
+        collect_from(io, worker, take);
 }
 
 static void finish_dirty(struct server_io *io)
@@ -158,6 +167,8 @@ static void finish_dirty(struct server_io *io)
 
 void server_io_turn_end(struct server_io *io)
 {
+    /* What came back while we were reading leaves first: no result waits for more than one turn of input. */
+    collect(io, cpu_worker_poll);
     finish_dirty(io);
     for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
         flush_submission(io, worker);
@@ -178,8 +189,7 @@ static void on_completion(evutil_socket_t descriptor, short events, void *argume
     struct server_io *io = argument;
     (void)events;
     clear_descriptor(descriptor);
-    for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
-        collect(io, worker);
+    collect(io, cpu_worker_collect); /* asks for the next notification, too */
     server_io_turn_end(io);
 }
 

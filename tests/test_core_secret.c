@@ -58,8 +58,9 @@ static void init_makes_a_heap_and_forbids_core_dumps(void **state)
     assert_int_equal(prctl(PR_GET_DUMPABLE, 0, 0, 0, 0), 0);
     assert_int_equal(getrlimit(RLIMIT_CORE, &limit), 0);
     assert_true(limit.rlim_cur == 0 && limit.rlim_max == 0);
-    assert_int_equal(core_secret_init(HEAP_BYTES, &locked, &error), CORE_INVALID);
-    assert_non_null(strstr(error.text, "already"));
+    bool again = !locked;
+    assert_int_equal(core_secret_init(2 * HEAP_BYTES, &again, &error), CORE_OK);
+    assert_int_equal(again, locked);
 }
 
 static void blocks_are_zeroed_aligned_and_in_the_heap(void **state)
