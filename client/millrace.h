@@ -7,9 +7,16 @@
  * call the callbacks. Frames are batched: one write carries all that is buffered, one read may bring many
  * results.
  *
- * Threads: every function may be called from any thread; a connection has one lock, held during a call
- * (callbacks run on the calling thread, with the lock held; from inside one, only functions of the same
- * connection may be called, and not millrace_disconnect). Different connections are independent.
+ * Threads: every function may be called from any thread; a connection has one lock, held during a call (a
+ * blocking call gives it up while it sleeps). Callbacks run on the thread that happens to read, with the lock
+ * held; from inside one, only functions of the same connection may be called, and of these not
+ * millrace_process, millrace_disconnect or a blocking one. Different connections are independent.
+ *
+ * An answer that a blocking call waits for goes to that call and to no callback. If the call has given up
+ * (CORE_TIMEOUT), a late RESULT or CLOSED goes to the callbacks; a late OPENED is dropped and its stream
+ * closed.
+ *
+ * Times: timeout_ms < 0 waits for ever. Signals: no call raises SIGPIPE.
  *
  * Errors: functions return a core_status; error (may be NULL) gets a sentence for a person. After
  * CORE_CLOSED, CORE_SYSTEM or CORE_INVALID from the wire the connection is dead: every further call says
@@ -72,10 +79,12 @@ short millrace_events(struct millrace *connection);
 CORE_CHECKED core_status millrace_process(struct millrace *connection, unsigned reads,
                                           struct core_error *error);
 
-/* Only writes. */
+/* Only writes; reads too if writing fails, for the server's last words. */
 CORE_CHECKED core_status millrace_flush(struct millrace *connection, struct core_error *error);
 
-/* Buffers OPEN or QUERY; *request (may be NULL) is the id that the answer will carry. */
+/* Buffers OPEN or QUERY; *request (may be NULL) is the id that the answer will carry. CORE_FULL: no room in
+ * the output buffer, or 1,024 requests are unanswered; CORE_INVALID: the key fits its kind in no way. The
+ * contract is judged by the server. */
 CORE_CHECKED core_status millrace_send_open(struct millrace *connection, enum protocol_type type,
                                             const struct protocol_open *open, uint32_t *request,
                                             struct core_error *error);
@@ -84,8 +93,9 @@ CORE_CHECKED core_status millrace_send_close(struct millrace *connection, uint32
 CORE_CHECKED core_status millrace_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
                                             uint32_t *request, struct core_error *error);
 
-/* Buffers one packet and returns its sequence number. CORE_FULL when the output buffer (8 MiB) has no room:
- * process, then try again. */
+/* Buffers one packet and returns its sequence number (which may be NULL). CORE_NOT_FOUND: the stream is not
+ * open, or being closed; CORE_INVALID: longer than packet_bytes_max of WELCOME; CORE_FULL when the output
+ * buffer (8 MiB) has no room: process, then try again. */
 CORE_CHECKED core_status millrace_data(struct millrace *connection, uint32_t stream, const void *packet,
                                        uint32_t bytes, uint32_t *sequence, struct core_error *error);
 

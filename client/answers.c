@@ -1,0 +1,242 @@
+/* What each frame of the server means: for the tables, for who waits, for the callbacks. A frame that breaks
+ * the protocol ends the connection. */
+#include "client/connection.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static core_status breach(struct millrace *connection, const struct core_error *error)
+{
+    return client_fail(connection, CORE_INVALID, CLIENT_BREACH "%s", error->text);
+}
+
+static core_status on_welcome(struct millrace *connection, const struct protocol_header *header,
+                              const uint8_t *body)
+{
+    struct core_error error;
+    if (connection->welcomed)
+        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "a second WELCOME");
+    if (protocol_welcome_read(body, header->body_bytes, &connection->welcome, &error))
+        return breach(connection, &error);
+    if (connection->welcome.version != PROTOCOL_VERSION)
+        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "version %u, which was not offered",
+                           connection->welcome.version);
+    connection->welcomed = true;
+    return CORE_OK;
+}
+
+/* Takes the request that the frame answers off the table. */
+static core_status take_request(struct millrace *connection, const struct protocol_header *header,
+                                bool of_ping, struct client_request *taken)
+{
+    struct client_request *request = client_requests_find(&connection->requests, header->id);
+    if (request == NULL || (request->type == PROTOCOL_PING) != of_ping)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "an answer to request %" PRIu32 ", which was not made", header->id);
+    *taken = *request;
+    client_requests_remove(&connection->requests, request);
+    connection->opening -= taken->type == PROTOCOL_OPEN;
+    return CORE_OK;
+}
+
+/* Enters a stream. One whose opener has given up waiting is closed at once, for nobody knows its id. */
+static core_status enter_stream(struct millrace *connection, const struct client_request *request,
+                                uint32_t id)
+{
+    struct client_stream *stream = client_streams_insert(&connection->streams, id);
+    if (stream == NULL)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "stream id %" PRIu32 " in OPENED is zero or taken", id);
+    stream->padded_bytes_max = request->padded_bytes_max;
+    stream->unwanted = request->abandoned;
+    struct core_error error;
+    if (request->abandoned && client_send_close(connection, id, &error))
+        return client_fail(connection, CORE_FULL, "closing a stream that came too late: %s", error.text);
+    return CORE_OK;
+}
+
+static core_status on_opened(struct millrace *connection, const struct protocol_header *header,
+                             const uint8_t *body)
+{
+    struct protocol_opened opened;
+    struct client_request request;
+    struct core_error error;
+    core_status status;
+    if (protocol_opened_read(body, header->body_bytes, &opened, &error))
+        return breach(connection, &error);
+    if ((status = take_request(connection, header, false, &request)))
+        return status;
+    if (request.type == PROTOCOL_QUERY && opened.stream != 0)
+        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "it opened a stream for a QUERY");
+    if (request.type == PROTOCOL_OPEN && (status = enter_stream(connection, &request, opened.stream)))
+        return status;
+    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_OPENED, header->id, 0);
+    if (waiter != NULL) {
+        waiter->opened = opened;
+        client_waiter_done(connection, waiter, CORE_OK);
+    } else if (connection->callbacks.on_opened != NULL && !request.abandoned) {
+        connection->callbacks.on_opened(connection->callbacks.argument, header->id, &opened);
+    }
+    return CORE_OK;
+}
+
+static core_status on_refused(struct millrace *connection, const struct protocol_header *header,
+                              const uint8_t *body)
+{
+    struct protocol_refused refused;
+    struct client_request request;
+    struct core_error error;
+    if (protocol_refused_read(body, header->body_bytes, &refused, &error))
+        return breach(connection, &error);
+    core_status status = take_request(connection, header, false, &request);
+    if (status)
+        return status;
+    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_OPENED, header->id, 0);
+    if (waiter != NULL) {
+        waiter->refused = refused;
+        core_error_set(&waiter->error, CORE_REFUSED, "refused (%s): %s", protocol_refusal_name(refused.code),
+                       refused.text);
+        client_waiter_done(connection, waiter, CORE_REFUSED);
+    } else if (connection->callbacks.on_refused != NULL && !request.abandoned) {
+        connection->callbacks.on_refused(connection->callbacks.argument, header->id, &refused);
+    }
+    return CORE_OK;
+}
+
+static core_status check_result(struct millrace *connection, const struct protocol_header *header)
+{
+    struct client_stream *stream = client_streams_find(&connection->streams, header->id);
+    if (stream == NULL)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "RESULT for stream %" PRIu32 ", which is not open", header->id);
+    if (header->sequence != stream->answered || stream->answered == stream->next)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "RESULT %" PRIu32 " of stream %" PRIu32 ", expected is %" PRIu32
+                                         " of %" PRIu32,
+                           header->sequence, header->id, stream->answered, stream->next);
+    if (header->body_bytes > PROTOCOL_RESULT_BYTES + stream->padded_bytes_max)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "RESULT of %" PRIu32
+                                         " bytes, longer than a packet of stream %" PRIu32,
+                           header->body_bytes, header->id);
+    stream->answered++;
+    return CORE_OK;
+}
+
+static void give_result(struct millrace *connection, struct client_waiter *waiter,
+                        const struct millrace_result *result)
+{
+    waiter->result = result->info;
+    waiter->ciphertext_bytes = result->bytes;
+    if (result->bytes > 0)
+        memcpy(waiter->ciphertext, result->ciphertext, result->bytes);
+    bool encrypted = result->info.status == PROTOCOL_RESULT_OK;
+    if (!encrypted)
+        core_error_set(&waiter->error, CORE_INVALID,
+                       "packet %" PRIu32 " of stream %" PRIu32 " was not encrypted: %s", result->sequence,
+                       result->stream, protocol_result_name(result->info.status));
+    client_waiter_done(connection, waiter, encrypted ? CORE_OK : CORE_INVALID);
+}
+
+static core_status on_result(struct millrace *connection, const struct protocol_header *header,
+                             const uint8_t *body)
+{
+    struct millrace_result result = {.stream = header->id, .sequence = header->sequence};
+    struct core_error error;
+    if (protocol_result_read(body, header->body_bytes, &result.info, &error))
+        return breach(connection, &error);
+    core_status status = check_result(connection, header);
+    if (status)
+        return status;
+    result.ciphertext = body + PROTOCOL_RESULT_BYTES;
+    result.bytes = header->body_bytes - PROTOCOL_RESULT_BYTES;
+    struct client_waiter *waiter =
+        client_waiter_find(connection, PROTOCOL_RESULT, header->id, header->sequence);
+    if (waiter != NULL)
+        give_result(connection, waiter, &result);
+    else if (connection->callbacks.on_result != NULL)
+        connection->callbacks.on_result(connection->callbacks.argument, &result);
+    return CORE_OK;
+}
+
+/* Packets that crossed the CLOSED on the wire are never answered; who waits for one is told. */
+static void drop_waiting_packets(struct millrace *connection, uint32_t stream)
+{
+    for (struct client_waiter *waiter = connection->waiters; waiter != NULL; waiter = waiter->next) {
+        if (waiter->done || waiter->answer != PROTOCOL_RESULT || waiter->id != stream)
+            continue;
+        core_error_set(&waiter->error, CORE_CLOSED, "stream %" PRIu32 " was closed before packet %" PRIu32,
+                       stream, waiter->sequence);
+        client_waiter_done(connection, waiter, CORE_CLOSED);
+    }
+}
+
+static core_status on_closed(struct millrace *connection, const struct protocol_header *header,
+                             const uint8_t *body)
+{
+    struct protocol_closed closed;
+    struct core_error error;
+    if (protocol_closed_read(body, header->body_bytes, &closed, &error))
+        return breach(connection, &error);
+    struct client_stream *stream = client_streams_find(&connection->streams, header->id);
+    if (stream == NULL)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "CLOSED for stream %" PRIu32 ", which is not open", header->id);
+    bool unwanted = stream->unwanted;
+    client_streams_remove(&connection->streams, stream);
+    drop_waiting_packets(connection, header->id);
+    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_CLOSED, header->id, 0);
+    if (waiter != NULL) {
+        waiter->closed = closed;
+        client_waiter_done(connection, waiter, CORE_OK);
+    } else if (connection->callbacks.on_closed != NULL && !unwanted) {
+        connection->callbacks.on_closed(connection->callbacks.argument, header->id, &closed);
+    }
+    return CORE_OK;
+}
+
+static core_status on_error(struct millrace *connection, const struct protocol_header *header,
+                            const uint8_t *body)
+{
+    enum protocol_error code;
+    bool fatal;
+    char text[PROTOCOL_CONTROL_BYTES_MAX];
+    struct core_error error;
+    if (protocol_error_read(body, header->body_bytes, &code, &fatal, text, sizeof text, &error))
+        return breach(connection, &error);
+    if (connection->callbacks.on_error != NULL)
+        connection->callbacks.on_error(connection->callbacks.argument, header->id, code, fatal, text);
+    if (!fatal)
+        return CORE_OK;
+    connection->fatal = code;
+    return client_fail(connection, CORE_CLOSED, "the server ended the connection (%s): %s",
+                       protocol_error_name(code), text);
+}
+
+static core_status on_pong(struct millrace *connection, const struct protocol_header *header,
+                           const uint8_t *body)
+{
+    struct client_request request;
+    core_status status = take_request(connection, header, true, &request);
+    if (status)
+        return status;
+    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_PONG, header->id, 0);
+    if (waiter != NULL)
+        client_waiter_done(connection, waiter, CORE_OK);
+    else if (connection->callbacks.on_pong != NULL && !request.abandoned)
+        connection->callbacks.on_pong(connection->callbacks.argument, header->id, body, header->body_bytes);
+    return CORE_OK;
+}
+
+/* ---- the table ---- */
+
+static client_frame_handler *const handlers[] = {
+    [PROTOCOL_WELCOME] = on_welcome, [PROTOCOL_OPENED] = on_opened, [PROTOCOL_REFUSED] = on_refused,
+    [PROTOCOL_RESULT] = on_result,   [PROTOCOL_CLOSED] = on_closed, [PROTOCOL_ERROR] = on_error,
+    [PROTOCOL_PONG] = on_pong,
+};
+
+client_frame_handler *client_frame_handler_of(uint8_t type)
+{
+    return type < sizeof handlers / sizeof handlers[0] ? handlers[type] : NULL;
+}

@@ -1,0 +1,291 @@
+/* Calls that wait. Several threads may wait on one connection: one of them at a time, the poller, sleeps in
+ * poll without the lock and then reads for all; the others sleep on the condition. Each reader completes
+ * whatever answers it finds. */
+#include "client/connection.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define WAIT_READS 16 /* reads before a waiting call looks at its own answer and deadline again */
+
+/* ---- waiters ---- */
+
+struct client_waiter *client_waiter_find(const struct millrace *connection, uint8_t answer, uint32_t id,
+                                         uint32_t sequence)
+{
+    struct client_waiter *waiter = connection->waiters;
+    while (waiter != NULL && (waiter->done || waiter->answer != answer || waiter->id != id ||
+                              (answer == PROTOCOL_RESULT && waiter->sequence != sequence)))
+        waiter = waiter->next;
+    return waiter;
+}
+
+void client_waiter_done(struct millrace *connection, struct client_waiter *waiter, core_status status)
+{
+    waiter->done = true;
+    waiter->status = status;
+    client_wake(connection);
+}
+
+static void waiter_add(struct millrace *connection, struct client_waiter *waiter, uint8_t answer, uint32_t id)
+{
+    waiter->answer = answer;
+    waiter->id = id;
+    waiter->next = connection->waiters;
+    connection->waiters = waiter;
+}
+
+static void waiter_remove(struct millrace *connection, const struct client_waiter *waiter)
+{
+    struct client_waiter **link = &connection->waiters;
+    while (*link != waiter)
+        link = &(*link)->next;
+    *link = waiter->next;
+}
+
+/* ---- sleeping and waking ---- */
+
+static void end_poll(const struct millrace *connection)
+{
+    const uint64_t one = 1;
+    /* Fails only when the count is at its limit, and then the poller is awake already. */
+    ssize_t written = write(connection->wake, &one, sizeof one);
+    (void)written;
+}
+
+void client_wake(struct millrace *connection)
+{
+    pthread_cond_broadcast(&connection->changed);
+    if (connection->polling)
+        end_poll(connection);
+}
+
+static core_status sleep_in_poll(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
+{
+    struct pollfd ready[2] = {
+        {.fd = connection->transport.descriptor, .events = client_events(connection)},
+        {.fd = connection->wake, .events = POLLIN},
+    };
+    connection->polling = true;
+    connection->polled_events = ready[0].events;
+    client_unlock(connection);
+    int count = poll(ready, 2, client_milliseconds_until(deadline_ns));
+    int poll_errno = errno;
+    client_lock(connection);
+    connection->polling = false;
+    uint64_t wakes;
+    if (count > 0 && ready[1].revents != 0 && read(connection->wake, &wakes, sizeof wakes) < 0)
+        wakes = 0; /* somebody's wake was read already */
+    pthread_cond_broadcast(&connection->changed);
+    errno = poll_errno;
+    if (count < 0 && errno != EINTR)
+        return core_error_errno(error, "poll");
+    return CORE_OK;
+}
+
+/* The poller reads for us; it must also write for us. */
+static void sleep_on_condition(struct millrace *connection, core_ns deadline_ns)
+{
+    if (client_events(connection) & ~connection->polled_events)
+        end_poll(connection);
+    if (deadline_ns == CORE_NS_NEVER) {
+        pthread_cond_wait(&connection->changed, &connection->lock);
+        return;
+    }
+    const struct timespec until = {.tv_sec = deadline_ns / CORE_NS_PER_S,
+                                   .tv_nsec = deadline_ns % CORE_NS_PER_S};
+    pthread_cond_timedwait(&connection->changed, &connection->lock, &until);
+}
+
+/* Sleeps until something may have changed. */
+static core_status await_change(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
+{
+    if (deadline_ns != CORE_NS_NEVER && core_time_now_ns() >= deadline_ns)
+        return core_error_set(error, CORE_TIMEOUT, "the server did not answer in time");
+    if (connection->polling) {
+        sleep_on_condition(connection, deadline_ns);
+        return CORE_OK;
+    }
+    return sleep_in_poll(connection, deadline_ns, error);
+}
+
+/* ---- waiting ---- */
+
+/* What every blocking call does first, with the lock. */
+static core_status begin(struct millrace *connection, int timeout_ms, core_ns *deadline_ns,
+                         struct core_error *error)
+{
+    *deadline_ns = timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
+    if (connection->receiving)
+        return core_error_set(error, CORE_INVALID, "a callback must not wait on its own connection");
+    if (connection->wake < 0)
+        connection->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (connection->wake < 0)
+        return core_error_errno(error, "eventfd");
+    return client_alive(connection, error);
+}
+
+/* After a frame did not fit: sends, and waits for room. */
+static core_status await_room(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
+{
+    size_t before = client_output_waiting(&connection->output);
+    core_status status = client_process(connection, WAIT_READS, error);
+    if (status || client_output_waiting(&connection->output) < before)
+        return status;
+    return await_change(connection, deadline_ns, error);
+}
+
+/* Until the waiter is done. Its status and error, or why it was not waited for to the end. */
+static core_status await_answer(struct millrace *connection, struct client_waiter *waiter,
+                                core_ns deadline_ns, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    do
+        status = client_process(connection, WAIT_READS, error);
+    while (status == CORE_OK && !waiter->done &&
+           (status = await_change(connection, deadline_ns, error)) == CORE_OK);
+    waiter_remove(connection, waiter);
+    if (!waiter->done)
+        return status;
+    return waiter->status ? core_error_set(error, waiter->status, "%s", waiter->error.text) : CORE_OK;
+}
+
+/* ---- the calls ---- */
+
+/* An answer that comes after its call has given up is for nobody. */
+static void abandon(struct millrace *connection, uint32_t request_id)
+{
+    struct client_request *request = client_requests_find(&connection->requests, request_id);
+    if (request != NULL)
+        request->abandoned = true;
+}
+
+static core_status ask(struct millrace *connection, enum protocol_type type, const struct protocol_open *open,
+                       core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
+{
+    uint32_t request;
+    core_status status;
+    while ((status = client_send_open(connection, type, open, &request, error)) == CORE_FULL)
+        if ((status = await_room(connection, deadline_ns, error)))
+            return status;
+    if (status)
+        return status;
+    waiter_add(connection, waiter, PROTOCOL_OPENED, request);
+    status = await_answer(connection, waiter, deadline_ns, error);
+    if (!waiter->done)
+        abandon(connection, request);
+    return status;
+}
+
+static core_status open_or_query(struct millrace *connection, enum protocol_type type,
+                                 const struct protocol_open *open, int timeout_ms,
+                                 struct protocol_opened *opened, struct protocol_refused *refused,
+                                 struct core_error *error)
+{
+    struct client_waiter waiter = {0};
+    core_ns deadline_ns;
+    client_lock(connection);
+    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    if (status == CORE_OK)
+        status = ask(connection, type, open, deadline_ns, &waiter, error);
+    client_unlock(connection);
+    if (status == CORE_OK)
+        *opened = waiter.opened;
+    if (status == CORE_REFUSED && refused != NULL)
+        *refused = waiter.refused;
+    return status;
+}
+
+core_status millrace_open_stream(struct millrace *connection, const struct protocol_open *open,
+                                 int timeout_ms, struct protocol_opened *opened,
+                                 struct protocol_refused *refused, struct core_error *error)
+{
+    return open_or_query(connection, PROTOCOL_OPEN, open, timeout_ms, opened, refused, error);
+}
+
+core_status millrace_query(struct millrace *connection, const struct protocol_open *open, int timeout_ms,
+                           struct protocol_opened *opened, struct protocol_refused *refused,
+                           struct core_error *error)
+{
+    return open_or_query(connection, PROTOCOL_QUERY, open, timeout_ms, opened, refused, error);
+}
+
+static core_status exchange(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
+                            core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
+{
+    uint8_t *room;
+    core_status status;
+    while ((status = client_send_data(connection, stream, bytes, &room, &waiter->sequence, error)) ==
+           CORE_FULL)
+        if ((status = await_room(connection, deadline_ns, error)))
+            return status;
+    if (status)
+        return status;
+    if (bytes > 0)
+        memcpy(room, packet, bytes);
+    waiter_add(connection, waiter, PROTOCOL_RESULT, stream);
+    return await_answer(connection, waiter, deadline_ns, error);
+}
+
+core_status millrace_encrypt(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
+                             int timeout_ms, uint8_t *ciphertext, uint32_t *ciphertext_bytes,
+                             struct protocol_result *result, struct core_error *error)
+{
+    struct client_waiter waiter = {.ciphertext = ciphertext};
+    core_ns deadline_ns;
+    client_lock(connection);
+    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    if (status == CORE_OK)
+        status = exchange(connection, stream, packet, bytes, deadline_ns, &waiter, error);
+    client_unlock(connection);
+    *ciphertext_bytes = waiter.ciphertext_bytes;
+    *result = waiter.result;
+    return status;
+}
+
+core_status millrace_close_stream(struct millrace *connection, uint32_t stream, int timeout_ms,
+                                  struct protocol_closed *closed, struct core_error *error)
+{
+    struct client_waiter waiter = {0};
+    core_ns deadline_ns;
+    client_lock(connection);
+    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    while (status == CORE_OK && (status = client_send_close(connection, stream, error)) == CORE_FULL)
+        status = await_room(connection, deadline_ns, error);
+    if (status == CORE_OK) {
+        waiter_add(connection, &waiter, PROTOCOL_CLOSED, stream);
+        status = await_answer(connection, &waiter, deadline_ns, error);
+    }
+    client_unlock(connection);
+    if (status == CORE_OK)
+        *closed = waiter.closed;
+    return status;
+}
+
+core_status millrace_ping(struct millrace *connection, int timeout_ms, core_ns *round_trip_ns,
+                          struct core_error *error)
+{
+    struct client_waiter waiter = {0};
+    core_ns deadline_ns, sent_ns = 0;
+    uint32_t request;
+    client_lock(connection);
+    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    while (status == CORE_OK &&
+           (status = client_send_ping(connection, NULL, 0, &request, error)) == CORE_FULL)
+        status = await_room(connection, deadline_ns, error);
+    if (status == CORE_OK) {
+        sent_ns = core_time_now_ns();
+        waiter_add(connection, &waiter, PROTOCOL_PONG, request);
+        status = await_answer(connection, &waiter, deadline_ns, error);
+        if (!waiter.done)
+            abandon(connection, request);
+    }
+    client_unlock(connection);
+    if (status == CORE_OK)
+        *round_trip_ns = core_time_now_ns() - sent_ns;
+    return status;
+}

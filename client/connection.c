@@ -1,0 +1,177 @@
+#include "client/connection.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CONNECT_READS 8 /* reads before the deadline of a connect is looked at again */
+
+void client_lock(struct millrace *connection)
+{
+    pthread_mutex_lock(&connection->lock);
+}
+
+void client_unlock(struct millrace *connection)
+{
+    pthread_mutex_unlock(&connection->lock);
+}
+
+/* ---- life and death ---- */
+
+core_status client_fail(struct millrace *connection, core_status status, const char *format, ...)
+{
+    if (connection->dead)
+        return status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(connection->cause.text, sizeof connection->cause.text, format, arguments);
+    va_end(arguments);
+    connection->dead = true;
+    client_output_discard(&connection->output);
+    shutdown(connection->transport.descriptor, SHUT_RDWR); /* the server is to know, and poll to return */
+    client_wake(connection);
+    return status;
+}
+
+core_status client_alive(const struct millrace *connection, struct core_error *error)
+{
+    if (!connection->dead)
+        return CORE_OK;
+    return core_error_set(error, CORE_CLOSED, "%s", connection->cause.text);
+}
+
+/* ---- set-up ---- */
+
+static bool init_lock(struct millrace *connection)
+{
+    pthread_mutexattr_t recursive;
+    pthread_condattr_t monotonic;
+    if (pthread_mutexattr_init(&recursive) != 0)
+        return false;
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    bool done = pthread_mutex_init(&connection->lock, &recursive) == 0;
+    pthread_mutexattr_destroy(&recursive);
+    if (!done)
+        return false;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    done = pthread_cond_init(&connection->changed, &monotonic) == 0;
+    pthread_condattr_destroy(&monotonic);
+    if (!done)
+        pthread_mutex_destroy(&connection->lock);
+    return done;
+}
+
+static core_status say_hello(struct millrace *connection, struct core_error *error)
+{
+    uint8_t *frame;
+    core_status status =
+        client_output_append(&connection->output, PROTOCOL_HEADER_BYTES + PROTOCOL_HELLO_BYTES, &frame);
+    if (status)
+        return core_error_set(error, status, "no memory for a connection");
+    protocol_hello_write(frame, PROTOCOL_VERSION, PROTOCOL_VERSION);
+    return CORE_OK;
+}
+
+/* Nobody else has the connection yet, so this waits without the ceremony of a blocking call. */
+static core_status await_welcome(struct millrace *connection, core_ns deadline_ns, struct core_error *error)
+{
+    for (;;) {
+        core_status status = client_process(connection, CONNECT_READS, error);
+        if (connection->fatal == PROTOCOL_ERROR_VERSION)
+            return CORE_UNSUPPORTED;
+        if (status || connection->welcomed)
+            return status;
+        struct pollfd ready = {.fd = connection->transport.descriptor, .events = client_events(connection)};
+        int timeout_ms = client_milliseconds_until(deadline_ns);
+        if (timeout_ms == 0)
+            return core_error_set(error, CORE_TIMEOUT, "the server did not answer HELLO in time");
+        if (poll(&ready, 1, timeout_ms) < 0 && errno != EINTR)
+            return core_error_errno(error, "poll");
+    }
+}
+
+core_status millrace_connect(const char *address_text, const struct millrace_tls *tls, int timeout_ms,
+                             struct millrace **connection_out, struct core_error *error)
+{
+    core_ns deadline_ns = timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
+    struct core_address address;
+    core_status status = core_address_parse(address_text, &address, error);
+    if (status)
+        return status;
+    struct millrace *connection = calloc(1, sizeof *connection);
+    if (connection == NULL || !init_lock(connection)) {
+        free(connection);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
+    }
+    connection->wake = -1;
+    if ((status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error)) ||
+        (status = say_hello(connection, error)) || (status = await_welcome(connection, deadline_ns, error))) {
+        millrace_disconnect(connection);
+        return core_error_prefix(error, status, "%s", address_text);
+    }
+    *connection_out = connection;
+    return CORE_OK;
+}
+
+void millrace_disconnect(struct millrace *connection)
+{
+    if (connection == NULL)
+        return;
+    if (connection->transport.descriptor >= 0)
+        connection->transport.kind->close(&connection->transport);
+    if (connection->wake >= 0)
+        close(connection->wake);
+    client_output_free(&connection->output);
+    free(connection->input.bytes);
+    client_streams_free(&connection->streams);
+    client_requests_free(&connection->requests);
+    pthread_cond_destroy(&connection->changed);
+    pthread_mutex_destroy(&connection->lock);
+    free(connection);
+}
+
+/* ---- small questions ---- */
+
+const struct protocol_welcome *millrace_welcome(const struct millrace *connection)
+{
+    return &connection->welcome;
+}
+
+void millrace_set_callbacks(struct millrace *connection, const struct millrace_callbacks *callbacks)
+{
+    client_lock(connection);
+    connection->callbacks = *callbacks;
+    client_unlock(connection);
+}
+
+int millrace_descriptor(const struct millrace *connection)
+{
+    return connection->transport.descriptor;
+}
+
+short client_events(const struct millrace *connection)
+{
+    bool waiting = client_output_waiting(&connection->output) > 0;
+    return (short)(POLLIN | (waiting ? POLLOUT : 0) | connection->transport.wants);
+}
+
+short millrace_events(struct millrace *connection)
+{
+    client_lock(connection);
+    short events = client_events(connection);
+    client_unlock(connection);
+    return events;
+}
+
+size_t millrace_unsent_bytes(struct millrace *connection)
+{
+    client_lock(connection);
+    size_t bytes = client_output_waiting(&connection->output);
+    client_unlock(connection);
+    return bytes;
+}

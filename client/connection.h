@@ -1,0 +1,119 @@
+/* The inside of a connection, shared by the files of this folder.
+ *
+ * All of it is under `lock`, but for what is marked constant. A function named client_... is called with the
+ * lock held; one named millrace_... takes it.
+ *
+ * A connection dies once, by client_fail; from then on only client_cause speaks of it. */
+#ifndef MILLRACE_CLIENT_CONNECTION_H
+#define MILLRACE_CLIENT_CONNECTION_H
+
+#include "client/millrace.h"
+#include "client/output.h"
+#include "client/requests.h"
+#include "client/streams.h"
+#include "client/transport.h"
+
+#include <pthread.h>
+
+/* A blocking call that waits, on its own stack. Whoever reads the answer fills it in. */
+struct client_waiter {
+    struct client_waiter *next;
+    uint8_t answer;    /* protocol type of the frame it waits for; PROTOCOL_OPENED stands for REFUSED too */
+    uint32_t id;       /* request or stream */
+    uint32_t sequence; /* of a RESULT */
+    bool done;
+    core_status status;
+    struct core_error error;
+    struct protocol_opened opened;
+    struct protocol_refused refused;
+    struct protocol_closed closed;
+    struct protocol_result result;
+    uint8_t *ciphertext; /* the caller's */
+    uint32_t ciphertext_bytes;
+};
+
+struct client_input {
+    uint8_t *bytes;
+    size_t capacity;
+    size_t begin, end; /* read and not yet parsed */
+    size_t missing;    /* bytes that the frame begun last still lacks, at least */
+};
+
+struct millrace {
+    pthread_mutex_t lock;   /* recursive: a callback may call functions of its connection */
+    pthread_cond_t changed; /* a waiter is done, or the poller has come back, or the connection died */
+    struct client_transport transport; /* kind and descriptor: constant once connected */
+    struct protocol_welcome welcome;   /* constant once connected */
+    struct millrace_callbacks callbacks;
+    bool welcomed;
+    bool receiving; /* frames are being handled, maybe by a callback */
+
+    bool dead;
+    enum protocol_error fatal; /* code of the server's last word, 0: it said none */
+    struct core_error cause;   /* of death */
+    bool unwritable;           /* a write failed; what the server still says is read before death */
+    struct core_error write_error;
+
+    struct client_output output;
+    struct client_input input;
+    struct client_streams streams;
+    struct client_requests requests;
+    size_t opening; /* OPENs among the requests */
+
+    struct client_waiter *waiters;
+    bool polling;        /* a blocking call sleeps in poll, without the lock */
+    short polled_events; /* for what */
+    int wake;            /* eventfd that ends the sleep; -1 until the first blocking call */
+};
+
+void client_lock(struct millrace *connection);
+void client_unlock(struct millrace *connection);
+
+/* Ends the connection: its first cause is kept and everybody who waits is told. Returns status. */
+core_status client_fail(struct millrace *connection, core_status status, const char *format, ...)
+    CORE_PRINTF(3, 4);
+
+/* CORE_OK while it lives, else CORE_CLOSED with the first cause. */
+CORE_CHECKED core_status client_alive(const struct millrace *connection, struct core_error *error);
+
+short client_events(const struct millrace *connection);
+
+/* Writes until nothing waits or the socket takes no more. Never fails: sets `unwritable`. */
+void client_flush(struct millrace *connection);
+
+/* Reads and dispatches, at most `reads` times (0: no limit). */
+CORE_CHECKED core_status client_receive(struct millrace *connection, unsigned reads);
+
+/* client_flush, client_receive, and once more what callbacks have buffered. */
+CORE_CHECKED core_status client_process(struct millrace *connection, unsigned reads,
+                                        struct core_error *error);
+
+/* Handles one frame whose header is sound. CORE_OK, or the status with which the connection died. */
+typedef core_status client_frame_handler(struct millrace *connection, const struct protocol_header *header,
+                                         const uint8_t *body);
+
+/* NULL for what no server sends. */
+client_frame_handler *client_frame_handler_of(uint8_t type);
+
+#define CLIENT_BREACH "the server broke the protocol: "
+
+/* As millrace_send_open, _ping, _close and millrace_data, under the lock. */
+CORE_CHECKED core_status client_send_open(struct millrace *connection, enum protocol_type type,
+                                          const struct protocol_open *open, uint32_t *request,
+                                          struct core_error *error);
+CORE_CHECKED core_status client_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
+                                          uint32_t *request, struct core_error *error);
+CORE_CHECKED core_status client_send_close(struct millrace *connection, uint32_t stream,
+                                           struct core_error *error);
+CORE_CHECKED core_status client_send_data(struct millrace *connection, uint32_t stream, uint32_t bytes,
+                                          uint8_t **packet, uint32_t *sequence, struct core_error *error);
+
+/* The waiter for this answer, or NULL. sequence counts for PROTOCOL_RESULT only. */
+struct client_waiter *client_waiter_find(const struct millrace *connection, uint8_t answer, uint32_t id,
+                                         uint32_t sequence);
+void client_waiter_done(struct millrace *connection, struct client_waiter *waiter, core_status status);
+
+/* Wakes every blocking call to look again. */
+void client_wake(struct millrace *connection);
+
+#endif

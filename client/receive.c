@@ -1,0 +1,169 @@
+/* From the socket to whole frames, which are handled where they were read. */
+#include "client/connection.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define READ_BYTES  ((size_t)256 << 10) /* asked for in one read, at most */
+#define ROOM_BYTES  ((size_t)64 << 10)  /* less room than this: move what is left to the front first */
+#define INPUT_BYTES (READ_BYTES + ROOM_BYTES)
+
+/* ---- from bytes to frames ---- */
+
+static uint32_t body_bytes_max(const struct millrace *connection, uint8_t type)
+{
+    return type != PROTOCOL_RESULT
+               ? PROTOCOL_CONTROL_BYTES_MAX
+               : PROTOCOL_RESULT_BYTES + connection->welcome.packet_bytes_max + CORE_BLOCK_BYTES;
+}
+
+/* Judges a header before its body is waited for, so that nonsense can not make the buffer grow. */
+static core_status check_header(struct millrace *connection, const uint8_t *frame,
+                                struct protocol_header *header)
+{
+    bool sound = protocol_header_read(frame, header) == CORE_OK;
+    if (!sound || client_frame_handler_of(header->type) == NULL)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "no frame begins with %02x %02x %02x %02x %02x %02x %02x %02x"
+                                         " (is this a Millrace server, and are both sides tls: or both not?)",
+                           frame[0], frame[1], frame[2], frame[3], frame[4], frame[5], frame[6], frame[7]);
+    if (!connection->welcomed && header->type != PROTOCOL_WELCOME && header->type != PROTOCOL_ERROR)
+        return client_fail(connection, CORE_INVALID, CLIENT_BREACH "a frame of type %u before WELCOME",
+                           header->type);
+    if (header->body_bytes > body_bytes_max(connection, header->type))
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "a frame of type %u with %" PRIu32 " bytes", header->type,
+                           header->body_bytes);
+    return CORE_OK;
+}
+
+/* Handles every whole frame. */
+static core_status parse(struct millrace *connection)
+{
+    struct client_input *input = &connection->input;
+    input->missing = PROTOCOL_HEADER_BYTES;
+    while (input->end - input->begin >= PROTOCOL_HEADER_BYTES) {
+        struct protocol_header header;
+        const uint8_t *frame = input->bytes + input->begin;
+        core_status status = check_header(connection, frame, &header);
+        if (status)
+            return status;
+        size_t whole = PROTOCOL_HEADER_BYTES + (size_t)header.body_bytes;
+        if (input->end - input->begin < whole) {
+            input->missing = whole - (input->end - input->begin);
+            return CORE_OK;
+        }
+        input->begin += whole;
+        if ((status =
+                 client_frame_handler_of(header.type)(connection, &header, frame + PROTOCOL_HEADER_BYTES)))
+            return status;
+    }
+    return CORE_OK;
+}
+
+/* ---- from the socket to bytes ---- */
+
+/* Room behind what is left for at least what is missing. */
+static core_status make_room(struct millrace *connection)
+{
+    struct client_input *input = &connection->input;
+    size_t missing = input->missing;
+    size_t left = input->end - input->begin;
+    if (left == 0)
+        input->begin = input->end = 0;
+    size_t wanted = missing > ROOM_BYTES ? missing : ROOM_BYTES;
+    if (input->capacity - input->end >= wanted)
+        return CORE_OK;
+    if (input->begin > 0) {
+        memmove(input->bytes, input->bytes + input->begin, left);
+        input->begin = 0;
+        input->end = left;
+    }
+    if (input->capacity - left >= wanted)
+        return CORE_OK;
+    size_t capacity = left + missing > READ_BYTES ? left + missing + ROOM_BYTES : INPUT_BYTES;
+    uint8_t *larger = realloc(input->bytes, capacity);
+    if (larger == NULL)
+        return client_fail(connection, CORE_NO_MEMORY, "no memory for %zu bytes of input", capacity);
+    input->bytes = larger;
+    input->capacity = capacity;
+    return CORE_OK;
+}
+
+static core_status ended(struct millrace *connection)
+{
+    size_t left = connection->input.end - connection->input.begin;
+    if (connection->unwritable)
+        return CORE_AGAIN; /* the failed write says more than this */
+    if (left > 0)
+        return client_fail(connection, CORE_CLOSED,
+                           "the server closed the connection in the middle of a frame");
+    return client_fail(connection, CORE_CLOSED, "the server closed the connection");
+}
+
+/* *drained: there was less than asked for, so that another read would find nothing. */
+static core_status read_once(struct millrace *connection, bool *drained)
+{
+    core_status status = make_room(connection);
+    if (status)
+        return status;
+    struct client_input *input = &connection->input;
+    size_t room = input->capacity - input->end, got = 0;
+    struct core_error error;
+    if (room > READ_BYTES && input->missing <= READ_BYTES)
+        room = READ_BYTES;
+    status = connection->transport.kind->read(&connection->transport, input->bytes + input->end, room, &got,
+                                              &error);
+    if (status == CORE_CLOSED)
+        return ended(connection);
+    if (status == CORE_SYSTEM && connection->unwritable)
+        return CORE_AGAIN;
+    if (status == CORE_SYSTEM)
+        return client_fail(connection, status, "%s", error.text);
+    input->end += got;
+    *drained = got < room && connection->transport.tls == NULL;
+    return status;
+}
+
+core_status client_receive(struct millrace *connection, unsigned reads)
+{
+    bool drained = false;
+    core_status status = CORE_OK;
+    connection->receiving = true;
+    for (unsigned i = 0; status == CORE_OK && !drained; i++) {
+        if (reads > 0 && i >= reads && !connection->transport.kind->pending(&connection->transport))
+            break;
+        status = read_once(connection, &drained);
+        if (status == CORE_OK)
+            status = parse(connection);
+    }
+    connection->receiving = false;
+    return status == CORE_AGAIN ? CORE_OK : status;
+}
+
+core_status client_process(struct millrace *connection, unsigned reads, struct core_error *error)
+{
+    core_status status = client_alive(connection, error);
+    if (status)
+        return status;
+    if (connection->receiving)
+        return core_error_set(error, CORE_INVALID, "a callback must not process its own connection");
+    client_flush(connection);
+    status = client_receive(connection, reads);
+    if (status == CORE_OK)
+        client_flush(connection);
+    if (status == CORE_OK && connection->unwritable)
+        status = client_receive(connection, 0);
+    if (status == CORE_OK && connection->unwritable)
+        status = client_fail(connection, CORE_SYSTEM, "%s", connection->write_error.text);
+    return status ? core_error_set(error, status, "%s", connection->cause.text) : CORE_OK;
+}
+
+core_status millrace_process(struct millrace *connection, unsigned reads, struct core_error *error)
+{
+    client_lock(connection);
+    core_status status = client_process(connection, reads, error);
+    client_unlock(connection);
+    return status;
+}

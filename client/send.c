@@ -1,0 +1,247 @@
+/* From the caller into the output buffer, and from there to the socket. */
+#include "client/connection.h"
+
+#include "core/secret.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- writing ---- */
+
+/* A server that ends a connection says why before it closes, so a failed write does not end the connection
+ * yet: whoever reads next may find the reason. */
+static void write_failed(struct millrace *connection, const struct core_error *why)
+{
+    connection->unwritable = true;
+    connection->write_error = *why;
+    client_output_discard(&connection->output);
+}
+
+void client_flush(struct millrace *connection)
+{
+    struct iovec parts[2];
+    int count;
+    while (!connection->unwritable && (count = client_output_parts(&connection->output, parts)) > 0) {
+        size_t written;
+        struct core_error error;
+        core_status status =
+            connection->transport.kind->write(&connection->transport, parts, count, &written, &error);
+        if (status == CORE_AGAIN)
+            return;
+        if (status)
+            write_failed(connection, &error);
+        else
+            client_output_consume(&connection->output, written);
+    }
+}
+
+core_status millrace_flush(struct millrace *connection, struct core_error *error)
+{
+    client_lock(connection);
+    core_status status = client_alive(connection, error);
+    if (status == CORE_OK)
+        client_flush(connection);
+    if (connection->unwritable && !connection->dead && !connection->receiving)
+        status = client_process(connection, 0, error);
+    client_unlock(connection);
+    return status;
+}
+
+/* ---- frames ---- */
+
+static core_status append(struct millrace *connection, size_t bytes, uint8_t **room, struct core_error *error)
+{
+    core_status status = client_output_append(&connection->output, bytes, room);
+    if (status == CORE_FULL)
+        return core_error_set(error, status,
+                              "the output buffer has no room for %zu bytes until the server reads", bytes);
+    if (status)
+        return core_error_set(error, status, "no memory for %zu bytes of output", bytes);
+    return CORE_OK;
+}
+
+static core_status new_request(struct millrace *connection, enum protocol_type type,
+                               struct client_request **request, struct core_error *error)
+{
+    core_status status = client_requests_add(&connection->requests, type, request);
+    if (status == CORE_FULL)
+        return core_error_set(error, status, "%d requests are unanswered; wait for some answers",
+                              CLIENT_REQUESTS_MAX);
+    if (status)
+        return core_error_set(error, status, "no memory for another request");
+    return CORE_OK;
+}
+
+/* What would break the frame's format, and with it the connection, is refused here; the contract itself is
+ * for the server to judge. */
+static core_status check_open(enum protocol_type type, const struct protocol_open *open,
+                              struct core_error *error)
+{
+    uint32_t bytes = open->key_bytes;
+    bool fits = false;
+    if (type != PROTOCOL_OPEN && type != PROTOCOL_QUERY)
+        return core_error_set(error, CORE_INVALID, "neither OPEN nor QUERY: %d", (int)type);
+    if (open->key_kind == PROTOCOL_KEY_NONE)
+        fits = bytes == 0;
+    else if (open->key_kind == PROTOCOL_KEY_INLINE)
+        fits = open->key != NULL && (bytes == 16 || bytes == 24 || bytes == 32);
+    else if (open->key_kind == PROTOCOL_KEY_NAMED)
+        fits = open->key != NULL && bytes >= 1 && bytes <= PROTOCOL_KEY_NAME_MAX &&
+               memchr(open->key, 0, bytes) == NULL;
+    if (fits)
+        return CORE_OK;
+    return core_error_set(error, CORE_INVALID,
+                          "a key is none, 16, 24 or 32 bytes, or a name of 1 to %d; not %" PRIu32
+                          " bytes of kind %d",
+                          PROTOCOL_KEY_NAME_MAX, bytes, (int)open->key_kind);
+}
+
+core_status client_send_open(struct millrace *connection, enum protocol_type type,
+                             const struct protocol_open *open, uint32_t *request_id, struct core_error *error)
+{
+    core_status status;
+    struct client_request *request;
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX], *room;
+    if ((status = client_alive(connection, error)) || (status = check_open(type, open, error)))
+        return status;
+    /* Room for the stream now, so that an answer never comes too late to be refused. */
+    if (client_streams_reserve(&connection->streams, connection->streams.count + connection->opening + 1))
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for another stream");
+    if ((status = new_request(connection, type, &request, error)))
+        return status;
+    uint32_t bytes = protocol_open_write(frame, type, request->id, open);
+    if ((status = append(connection, bytes, &room, error))) {
+        client_requests_remove(&connection->requests, request);
+        return status;
+    }
+    memcpy(room, frame, bytes);
+    request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes);
+    connection->opening += type == PROTOCOL_OPEN;
+    if (open->key_kind == PROTOCOL_KEY_INLINE) {
+        connection->output.secret = true;
+        core_secret_wipe(frame, sizeof frame);
+    }
+    if (request_id != NULL)
+        *request_id = request->id;
+    return CORE_OK;
+}
+
+core_status client_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
+                             uint32_t *request_id, struct core_error *error)
+{
+    core_status status = client_alive(connection, error);
+    struct client_request *request;
+    uint8_t *room;
+    if (status)
+        return status;
+    if (bytes > PROTOCOL_PING_BYTES_MAX)
+        return core_error_set(error, CORE_INVALID, "a PING carries at most %d bytes, not %" PRIu32,
+                              PROTOCOL_PING_BYTES_MAX, bytes);
+    if ((status = new_request(connection, PROTOCOL_PING, &request, error)))
+        return status;
+    if ((status = append(connection, PROTOCOL_HEADER_BYTES + bytes, &room, error))) {
+        client_requests_remove(&connection->requests, request);
+        return status;
+    }
+    protocol_ping_write(room, PROTOCOL_PING, request->id, payload, bytes);
+    if (request_id != NULL)
+        *request_id = request->id;
+    return CORE_OK;
+}
+
+static core_status find_open_stream(struct millrace *connection, uint32_t id, struct client_stream **stream,
+                                    struct core_error *error)
+{
+    core_status status = client_alive(connection, error);
+    if (status)
+        return status;
+    *stream = client_streams_find(&connection->streams, id);
+    if (*stream == NULL || (*stream)->closing)
+        return core_error_set(error, CORE_NOT_FOUND, "stream %" PRIu32 " is not open on this connection", id);
+    return CORE_OK;
+}
+
+core_status client_send_close(struct millrace *connection, uint32_t id, struct core_error *error)
+{
+    struct client_stream *stream;
+    uint8_t *room;
+    core_status status = find_open_stream(connection, id, &stream, error);
+    if (status || (status = append(connection, PROTOCOL_HEADER_BYTES, &room, error)))
+        return status;
+    protocol_close_write(room, id);
+    stream->closing = true;
+    return CORE_OK;
+}
+
+core_status client_send_data(struct millrace *connection, uint32_t id, uint32_t bytes, uint8_t **packet,
+                             uint32_t *sequence, struct core_error *error)
+{
+    struct client_stream *stream;
+    uint8_t *room;
+    core_status status = find_open_stream(connection, id, &stream, error);
+    if (status)
+        return status;
+    if (bytes > connection->welcome.packet_bytes_max)
+        return core_error_set(error, CORE_INVALID,
+                              "a packet of %" PRIu32 " bytes; this server takes at most %" PRIu32, bytes,
+                              connection->welcome.packet_bytes_max);
+    if ((status = append(connection, PROTOCOL_HEADER_BYTES + (size_t)bytes, &room, error)))
+        return status;
+    const struct protocol_header header = {
+        .body_bytes = bytes, .type = PROTOCOL_DATA, .id = id, .sequence = stream->next};
+    protocol_header_write(room, &header);
+    *packet = room + PROTOCOL_HEADER_BYTES;
+    if (sequence != NULL)
+        *sequence = stream->next;
+    stream->next++;
+    return CORE_OK;
+}
+
+/* ---- the same for everybody: with the lock ---- */
+
+core_status millrace_send_open(struct millrace *connection, enum protocol_type type,
+                               const struct protocol_open *open, uint32_t *request, struct core_error *error)
+{
+    client_lock(connection);
+    core_status status = client_send_open(connection, type, open, request, error);
+    client_unlock(connection);
+    return status;
+}
+
+core_status millrace_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
+                               uint32_t *request, struct core_error *error)
+{
+    client_lock(connection);
+    core_status status = client_send_ping(connection, payload, bytes, request, error);
+    client_unlock(connection);
+    return status;
+}
+
+core_status millrace_send_close(struct millrace *connection, uint32_t stream, struct core_error *error)
+{
+    client_lock(connection);
+    core_status status = client_send_close(connection, stream, error);
+    client_unlock(connection);
+    return status;
+}
+
+core_status millrace_data(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
+                          uint32_t *sequence, struct core_error *error)
+{
+    uint8_t *room;
+    client_lock(connection);
+    core_status status = client_send_data(connection, stream, bytes, &room, sequence, error);
+    if (status == CORE_OK && bytes > 0)
+        memcpy(room, packet, bytes);
+    client_unlock(connection);
+    return status;
+}
+
+core_status millrace_data_reserve(struct millrace *connection, uint32_t stream, uint32_t bytes,
+                                  uint8_t **packet, uint32_t *sequence, struct core_error *error)
+{
+    client_lock(connection);
+    core_status status = client_send_data(connection, stream, bytes, packet, sequence, error);
+    client_unlock(connection);
+    return status;
+}

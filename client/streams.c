@@ -1,0 +1,77 @@
+#include "client/streams.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define CAPACITY_MIN 16
+
+/* The slot that has the id, or the free one where it would go. */
+static struct client_stream *probe(const struct client_streams *streams, uint32_t id)
+{
+    size_t mask = streams->capacity - 1;
+    size_t slot = id & mask;
+    while (streams->slots[slot].id != 0 && streams->slots[slot].id != id)
+        slot = (slot + 1) & mask;
+    return &streams->slots[slot];
+}
+
+core_status client_streams_reserve(struct client_streams *streams, size_t count)
+{
+    size_t capacity = streams->capacity == 0 ? CAPACITY_MIN : streams->capacity;
+    while (capacity <= 2 * count)
+        capacity *= 2;
+    if (capacity == streams->capacity)
+        return CORE_OK;
+    struct client_streams larger = {calloc(capacity, sizeof *larger.slots), capacity, streams->count};
+    if (larger.slots == NULL)
+        return CORE_NO_MEMORY;
+    for (size_t i = 0; i < streams->capacity; i++)
+        if (streams->slots[i].id != 0)
+            *probe(&larger, streams->slots[i].id) = streams->slots[i];
+    free(streams->slots);
+    *streams = larger;
+    return CORE_OK;
+}
+
+struct client_stream *client_streams_find(const struct client_streams *streams, uint32_t id)
+{
+    if (streams->capacity == 0 || id == 0)
+        return NULL;
+    struct client_stream *stream = probe(streams, id);
+    return stream->id == id ? stream : NULL;
+}
+
+struct client_stream *client_streams_insert(struct client_streams *streams, uint32_t id)
+{
+    assert(streams->capacity > 2 * streams->count);
+    if (id == 0)
+        return NULL;
+    struct client_stream *stream = probe(streams, id);
+    if (stream->id == id)
+        return NULL;
+    *stream = (struct client_stream){.id = id};
+    streams->count++;
+    return stream;
+}
+
+/* Moves later streams of the same run back into the gap, so that no look-up stops short of them. */
+void client_streams_remove(struct client_streams *streams, struct client_stream *stream)
+{
+    size_t mask = streams->capacity - 1;
+    size_t gap = (size_t)(stream - streams->slots);
+    streams->count--;
+    for (size_t slot = (gap + 1) & mask; streams->slots[slot].id != 0; slot = (slot + 1) & mask) {
+        size_t home = streams->slots[slot].id & mask;
+        if (((slot - home) & mask) >= ((slot - gap) & mask)) {
+            streams->slots[gap] = streams->slots[slot];
+            gap = slot;
+        }
+    }
+    streams->slots[gap].id = 0;
+}
+
+void client_streams_free(struct client_streams *streams)
+{
+    free(streams->slots);
+    *streams = (struct client_streams){0};
+}

@@ -1,0 +1,39 @@
+/* The open streams of a connection by id: a hash table with open addressing whose hash is the id itself.
+ * Servers number streams densely, so a look-up is one probe; other numbers are merely slower.
+ * Not thread-safe; under the connection's lock. */
+#ifndef MILLRACE_CLIENT_STREAMS_H
+#define MILLRACE_CLIENT_STREAMS_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct client_stream {
+    uint32_t id;               /* 0: no stream in this slot */
+    uint32_t next;             /* sequence of the next DATA */
+    uint32_t answered;         /* sequence of the next RESULT */
+    uint32_t padded_bytes_max; /* longest ciphertext of a packet */
+    bool closing;              /* CLOSE was sent */
+    bool unwanted;             /* its opener gave up waiting: nobody is to hear of it */
+};
+
+struct client_streams {
+    struct client_stream *slots;
+    size_t capacity; /* 0 or a power of two, more than twice the count */
+    size_t count;
+};
+
+/* Makes room for `count` streams in all. CORE_OK or CORE_NO_MEMORY. Moves what client_streams_find gave. */
+CORE_CHECKED core_status client_streams_reserve(struct client_streams *streams, size_t count);
+
+struct client_stream *client_streams_find(const struct client_streams *streams, uint32_t id);
+
+/* The new stream, zero but for its id; NULL if the id is 0 or taken. Room must have been reserved. */
+struct client_stream *client_streams_insert(struct client_streams *streams, uint32_t id);
+
+void client_streams_remove(struct client_streams *streams, struct client_stream *stream);
+void client_streams_free(struct client_streams *streams);
+
+#endif
