@@ -11,6 +11,8 @@ static const struct command {
     int (*run)(int argc, char **argv);
 } commands[] = {
     {"make", "draw a list of streams from a workload", inputgen_command_make},
+    {"replay", "replay streams against a server in real time, check all that comes back",
+     inputgen_command_replay},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -1,0 +1,41 @@
+#include "inputgen/replay_figures.h"
+
+void inputgen_figures_init(struct inputgen_figures *figures)
+{
+    *figures = (struct inputgen_figures){0};
+    core_histogram_init(&figures->latency);
+    core_histogram_init(&figures->slack);
+}
+
+void inputgen_figures_add(struct inputgen_figures *target, const struct inputgen_figures *source)
+{
+    target->opened += source->opened;
+    target->refused += source->refused;
+    target->planned += source->planned;
+    target->sent += source->sent;
+    target->received += source->received;
+    target->met += source->met;
+    target->missed += source->missed;
+    target->rejected += source->rejected;
+    target->reader_late += source->reader_late;
+    target->late += source->late;
+    target->policed += source->policed;
+    target->lost += source->lost;
+    target->mismatched += source->mismatched;
+    target->disordered += source->disordered;
+    target->payload_bytes += source->payload_bytes;
+    target->cipher_bytes += source->cipher_bytes;
+    core_histogram_merge(&target->latency, &source->latency);
+    core_histogram_merge(&target->slack, &source->slack);
+}
+
+bool inputgen_figures_intact(const struct inputgen_figures *figures)
+{
+    return figures->sent == figures->planned && figures->lost == 0 && figures->rejected == 0 &&
+           figures->mismatched == 0 && figures->disordered == 0;
+}
+
+bool inputgen_figures_in_time(const struct inputgen_figures *figures, bool server_only)
+{
+    return figures->missed == 0 && (server_only || figures->late == 0);
+}

@@ -1,0 +1,77 @@
+#include "inputgen/replay_link.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+void inputgen_link_free(struct inputgen_link *link)
+{
+    millrace_disconnect(link->millrace);
+    inputgen_map_free(&link->by_id);
+    free(link->lives);
+    free(link->unsent);
+}
+
+void inputgen_link_fail(struct inputgen_link *link, const char *why)
+{
+    if (!link->failed)
+        (void)snprintf(link->failure, sizeof link->failure, "%s", why);
+    link->failed = true;
+}
+
+static core_status unsent_grow(struct inputgen_link *link)
+{
+    size_t capacity = link->unsent_capacity ? 2 * link->unsent_capacity : 1024;
+    struct inputgen_unsent *ring = malloc(capacity * sizeof *ring);
+    if (!ring)
+        return CORE_NO_MEMORY;
+    for (size_t at = 0; at < link->unsent_count; at++)
+        ring[at] = link->unsent[(link->unsent_head + at) & (link->unsent_capacity - 1)];
+    free(link->unsent);
+    link->unsent = ring;
+    link->unsent_head = 0;
+    link->unsent_capacity = capacity;
+    return CORE_OK;
+}
+
+core_status inputgen_link_reserve(struct inputgen_link *link, uint32_t stream, uint32_t bytes, core_ns due_ns,
+                                  uint8_t **packet)
+{
+    struct core_error error;
+    uint32_t sequence;
+    if (link->unsent_count == link->unsent_capacity && unsent_grow(link) != CORE_OK) {
+        inputgen_link_fail(link, "out of memory");
+        return CORE_NO_MEMORY;
+    }
+    core_status status = millrace_data_reserve(link->millrace, stream, bytes, packet, &sequence, &error);
+    if (status == CORE_FULL)
+        return status;
+    if (status != CORE_OK) {
+        inputgen_link_fail(link, error.text);
+        return status;
+    }
+    link->buffered_bytes += PROTOCOL_HEADER_BYTES + bytes;
+    link->batch_bytes += PROTOCOL_HEADER_BYTES + bytes;
+    link->unsent[(link->unsent_head + link->unsent_count++) & (link->unsent_capacity - 1)] =
+        (struct inputgen_unsent){link->buffered_bytes, due_ns};
+    return CORE_OK;
+}
+
+void inputgen_link_flush(struct inputgen_link *link, struct core_histogram *lateness)
+{
+    struct core_error error;
+    if (link->failed || link->unsent_count == 0)
+        return;
+    link->batch_bytes = 0;
+    core_status status = millrace_flush(link->millrace, &error);
+    if (status != CORE_OK && status != CORE_AGAIN) {
+        inputgen_link_fail(link, error.text);
+        return;
+    }
+    core_ns now_ns = core_time_now_ns();
+    uint64_t taken = link->buffered_bytes - millrace_unsent_bytes(link->millrace);
+    while (link->unsent_count > 0 && link->unsent[link->unsent_head].end <= taken) {
+        core_histogram_record(lateness, now_ns - link->unsent[link->unsent_head].due_ns);
+        link->unsent_head = (link->unsent_head + 1) & (link->unsent_capacity - 1);
+        link->unsent_count--;
+    }
+}

@@ -1,0 +1,308 @@
+#include "inputgen/replay_sender.h"
+
+#include "core/realtime.h"
+
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define BATCH_BYTES_MAX ((size_t)256 << 10) /* a flush this early keeps the server busy during a long batch  \
+                                             */
+#define EVENTS         64
+#define TIMER_SLACK_NS UINT64_C(10000) /* Linux gives ordinary threads 50 us: too coarse for a tick */
+
+/* ---- results ---- */
+
+/* Which packet of the stream is this? Sequences are modulo 2^32; the nearest to the next one is meant. */
+static uint64_t packet_number(const struct inputgen_live *live, uint32_t sequence)
+{
+    int32_t distance = (int32_t)(sequence - (uint32_t)live->received);
+    return live->received + (uint64_t)(int64_t)distance;
+}
+
+static void count_time(struct inputgen_sender *sender, struct inputgen_figures *figures,
+                       const struct inputgen_live *live, uint64_t n, const struct protocol_result *info)
+{
+    core_ns due_ns = sender->plan->start_ns + inputgen_live_due_ns(live, n);
+    core_ns latency_ns = sender->read_ns - due_ns;
+    bool late = latency_ns > live->spec.latency_ns;
+    bool met = (info->flags & (PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER)) != 0;
+    figures->met += met;
+    figures->missed += !met;
+    figures->late += late;
+    figures->reader_late += (info->flags & PROTOCOL_RESULT_READER) != 0;
+    figures->policed += (info->flags & PROTOCOL_RESULT_POLICED) != 0;
+    sender->missed += !met || late;
+    core_histogram_record(&figures->latency, latency_ns);
+    core_histogram_record(&figures->slack, live->spec.latency_ns - latency_ns);
+}
+
+static void count_content(struct inputgen_sender *sender, struct inputgen_figures *figures,
+                          struct inputgen_live *live, const struct millrace_result *result)
+{
+    const struct inputgen_payload *payload = sender->plan->payload;
+    bool encrypted = result->info.status == PROTOCOL_RESULT_OK;
+    struct inputgen_check_packet packet = {
+        .stream = live->index,
+        .sequence = result->sequence,
+        .sent_bytes = inputgen_payload_bytes(payload, &live->spec, live->index, result->sequence),
+        .ciphertext = encrypted ? result->ciphertext : NULL,
+        .bytes = result->bytes,
+    };
+    struct inputgen_check_verdict verdict =
+        inputgen_checker_take(&live->checker, payload, &packet, sender->scratch);
+    figures->disordered += !verdict.in_order;
+    figures->mismatched += !verdict.right;
+    sender->bad += !verdict.in_order || !verdict.right || !encrypted;
+    if (encrypted && verdict.right) {
+        figures->payload_bytes += packet.sent_bytes;
+        figures->cipher_bytes += packet.bytes;
+    }
+}
+
+static void on_result(void *argument, const struct millrace_result *result)
+{
+    struct inputgen_link *link = argument;
+    struct inputgen_sender *sender = link->owner;
+    struct inputgen_live *live = inputgen_map_get(&link->by_id, result->stream);
+    if (sender->read_ns == 0) /* one look at the clock for all frames of a chunk */
+        sender->read_ns = sender->last_result_ns = core_time_now_ns();
+    uint64_t n = live ? packet_number(live, result->sequence) : 0;
+    if (!live || live->received >= live->sent || n >= live->sent) {
+        inputgen_link_fail(link, "the server sent a RESULT for a packet that it was not given");
+        return;
+    }
+    struct inputgen_figures *figures = &sender->classes[live->class_index];
+    figures->received++;
+    if (result->info.status == PROTOCOL_RESULT_OK) {
+        count_time(sender, figures, live, n, &result->info);
+    } else {
+        figures->rejected++;
+        live->rejected++;
+    }
+    count_content(sender, figures, live, result);
+    live->received++;
+    link->waiting--;
+    sender->received++;
+}
+
+static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+{
+    struct inputgen_link *link = argument;
+    struct inputgen_live *live = inputgen_map_get(&link->by_id, stream);
+    (void)closed;
+    if (live)
+        live->state = INPUTGEN_LIVE_CLOSED; /* unasked: the server stops, or its cipher failed */
+}
+
+static void process(struct inputgen_sender *sender, struct inputgen_link *link)
+{
+    struct core_error error;
+    sender->read_ns = 0;
+    core_status status = millrace_process(link->millrace, 1, &error);
+    if (status != CORE_OK && status != CORE_AGAIN)
+        inputgen_link_fail(link, error.text);
+    if (link->failed)
+        (void)epoll_ctl(sender->epoll, EPOLL_CTL_DEL, millrace_descriptor(link->millrace), NULL);
+}
+
+/* Takes one chunk from every connection that has something; more waits for the next tick, so that a flood
+ * of results can not hold up what is to be sent. */
+static void receive(struct inputgen_sender *sender)
+{
+    struct epoll_event events[EVENTS];
+    int ready = EVENTS;
+    for (size_t seen = 0; ready == EVENTS && seen < sender->link_count; seen += EVENTS) {
+        ready = epoll_wait(sender->epoll, events, EVENTS, 0);
+        for (int at = 0; at < ready; at++) {
+            struct inputgen_link *link = events[at].data.ptr;
+            if (!link->failed)
+                process(sender, link);
+        }
+    }
+}
+
+/* ---- packets ---- */
+
+/* False: the output buffer has no room now. */
+static bool send_packet(struct inputgen_sender *sender, struct inputgen_live *live)
+{
+    const struct inputgen_payload *payload = sender->plan->payload;
+    struct inputgen_link *link = live->link;
+    uint32_t sequence = (uint32_t)live->sent;
+    uint32_t bytes = inputgen_payload_bytes(payload, &live->spec, live->index, sequence);
+    core_ns due_ns = sender->plan->start_ns + inputgen_live_due_ns(live, live->sent);
+    uint8_t *packet;
+    core_status status = inputgen_link_reserve(link, live->id, bytes, due_ns, &packet);
+    if (status != CORE_OK)
+        return status != CORE_FULL;
+    inputgen_payload_fill(payload, live->index, sequence, packet, bytes);
+    live->sent++;
+    link->waiting++;
+    sender->classes[live->class_index].sent++;
+    sender->sent++;
+    if (link->batch_bytes > BATCH_BYTES_MAX)
+        inputgen_link_flush(link, &sender->lateness);
+    return true;
+}
+
+/* Everything due by now_ns goes into the output buffers. A stream whose connection is full tries again a tick
+ * later: its packet keeps its due time. */
+static void send_due(struct inputgen_sender *sender, core_ns now_ns)
+{
+    struct inputgen_schedule *schedule = &sender->schedule;
+    core_ns key_ns;
+    while ((key_ns = inputgen_schedule_next_ns(schedule)) <= now_ns) {
+        struct inputgen_live *live = inputgen_schedule_top(schedule);
+        core_ns next_ns = now_ns + sender->plan->tick_ns;
+        if (live->state == INPUTGEN_LIVE_OPEN && !live->link->failed && send_packet(sender, live))
+            next_ns = sender->plan->start_ns + inputgen_live_due_ns(live, live->sent);
+        if (live->state != INPUTGEN_LIVE_OPEN || live->link->failed || live->sent == live->planned)
+            inputgen_schedule_pop(schedule);
+        else
+            inputgen_schedule_move_top(schedule, next_ns > key_ns ? next_ns : key_ns);
+    }
+}
+
+static void flush(struct inputgen_sender *sender)
+{
+    for (size_t at = 0; at < sender->link_count; at++)
+        inputgen_link_flush(sender->links[at], &sender->lateness);
+}
+
+/* ---- the thread ---- */
+
+static void show(struct inputgen_sender *sender)
+{
+    atomic_store_explicit(&sender->shown_sent, sender->sent, memory_order_relaxed); /* only figures */
+    atomic_store_explicit(&sender->shown_received, sender->received, memory_order_relaxed);
+    atomic_store_explicit(&sender->shown_missed, sender->missed, memory_order_relaxed);
+    atomic_store_explicit(&sender->shown_bad, sender->bad, memory_order_relaxed);
+}
+
+/* Once interrupted, nothing more is sent. */
+static void look_for_stop(struct inputgen_sender *sender, core_ns now_ns)
+{
+    const atomic_bool *stop = sender->plan->stop;
+    if (stop && sender->stopped_ns == 0 && atomic_load_explicit(stop, memory_order_relaxed)) {
+        sender->stopped_ns = now_ns;
+        sender->schedule.count = 0;
+    }
+}
+
+static bool results_wait(const struct inputgen_sender *sender)
+{
+    for (size_t at = 0; at < sender->link_count; at++)
+        if (!sender->links[at]->failed && sender->links[at]->waiting > 0)
+            return true;
+    return false;
+}
+
+static bool finished(const struct inputgen_sender *sender, core_ns now_ns)
+{
+    if (sender->schedule.count > 0)
+        return false;
+    if (now_ns > sender->plan->give_up_ns ||
+        (sender->stopped_ns && now_ns > sender->stopped_ns + sender->plan->drain_ns))
+        return true;
+    return !results_wait(sender);
+}
+
+/* The next tick, or the next packet if nothing can happen before. */
+static core_ns next_wake_ns(const struct inputgen_sender *sender, core_ns now_ns)
+{
+    core_ns tick_ns = now_ns + sender->plan->tick_ns;
+    core_ns next_ns = inputgen_schedule_next_ns(&sender->schedule);
+    if (next_ns == CORE_NS_NEVER || next_ns <= tick_ns || results_wait(sender))
+        return tick_ns;
+    core_ns look_ns = now_ns + 100 * CORE_NS_PER_MS; /* for an interruption, and for what comes unasked */
+    return next_ns < look_ns ? next_ns : look_ns;
+}
+
+static void *run(void *argument)
+{
+    struct inputgen_sender *sender = argument;
+    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS); /* an older kernel refuses: coarser ticks, no harm */
+    core_ns now_ns = core_time_now_ns();
+    while (!finished(sender, now_ns)) {
+        send_due(sender, now_ns);
+        flush(sender);
+        receive(sender);
+        show(sender);
+        core_time_sleep_until(next_wake_ns(sender, now_ns));
+        now_ns = core_time_now_ns();
+        look_for_stop(sender, now_ns);
+    }
+    show(sender);
+    atomic_store(&sender->done, true);
+    return NULL;
+}
+
+static core_status schedule_fill(struct inputgen_sender *sender)
+{
+    size_t streams = 0;
+    for (size_t at = 0; at < sender->link_count; at++)
+        streams += sender->links[at]->live_count;
+    core_status status = inputgen_schedule_init(&sender->schedule, streams);
+    for (size_t at = 0; at < sender->link_count && status == CORE_OK; at++)
+        for (size_t n = 0; n < sender->links[at]->live_count; n++) {
+            struct inputgen_live *live = sender->links[at]->lives[n];
+            if (live->state == INPUTGEN_LIVE_OPEN && live->planned > 0)
+                inputgen_schedule_push(&sender->schedule,
+                                       sender->plan->start_ns + inputgen_live_due_ns(live, 0), live);
+        }
+    return status;
+}
+
+static core_status links_register(struct inputgen_sender *sender, struct core_error *error)
+{
+    sender->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (sender->epoll < 0)
+        return core_error_errno(error, "epoll_create1");
+    for (size_t at = 0; at < sender->link_count; at++) {
+        struct inputgen_link *link = sender->links[at];
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
+        if (epoll_ctl(sender->epoll, EPOLL_CTL_ADD, millrace_descriptor(link->millrace), &event) != 0)
+            return core_error_errno(error, "epoll_ctl");
+        struct millrace_callbacks callbacks = {
+            .on_result = on_result, .on_closed = on_closed, .argument = link};
+        link->owner = sender;
+        millrace_set_callbacks(link->millrace, &callbacks);
+    }
+    return CORE_OK;
+}
+
+core_status inputgen_sender_init(struct inputgen_sender *sender, const struct inputgen_sender_plan *plan,
+                                 struct inputgen_link **links, size_t link_count, struct core_error *error)
+{
+    *sender = (struct inputgen_sender){.plan = plan, .links = links, .link_count = link_count, .epoll = -1};
+    core_histogram_init(&sender->lateness);
+    sender->classes = calloc(plan->class_count, sizeof *sender->classes);
+    sender->scratch = malloc(plan->packet_bytes_max + 2 * CORE_BLOCK_BYTES);
+    if (!sender->classes || !sender->scratch || schedule_fill(sender) != CORE_OK)
+        return core_error_set(error, CORE_NO_MEMORY, "out of memory");
+    for (size_t at = 0; at < plan->class_count; at++)
+        inputgen_figures_init(&sender->classes[at]);
+    return links_register(sender, error);
+}
+
+core_status inputgen_sender_start(struct inputgen_sender *sender, struct core_error *error)
+{
+    struct core_thread_options options = {.name = "millrace-sender", .cpu = -1};
+    return core_thread_start(&sender->thread, &options, run, sender, NULL, error);
+}
+
+void inputgen_sender_join(struct inputgen_sender *sender)
+{
+    (void)pthread_join(sender->thread, NULL);
+}
+
+void inputgen_sender_free(struct inputgen_sender *sender)
+{
+    if (sender->epoll >= 0)
+        (void)close(sender->epoll);
+    inputgen_schedule_free(&sender->schedule);
+    free(sender->classes);
+    free(sender->scratch);
+}

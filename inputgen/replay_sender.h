@@ -1,0 +1,66 @@
+/* A sending thread: the hot half of a replay, for some of its connections.
+ *
+ * It wakes at most once a tick. Each time it puts every packet that is due into the output buffers, flushes
+ * each connection once, and takes what has come back, in big chunks. Nothing is allocated but the growth of
+ * a connection's list of unsent packets. */
+#ifndef MILLRACE_INPUTGEN_REPLAY_SENDER_H
+#define MILLRACE_INPUTGEN_REPLAY_SENDER_H
+
+#include "core/status.h"
+#include "core/time.h"
+#include "inputgen/replay_figures.h"
+#include "inputgen/replay_link.h"
+#include "inputgen/replay_payload.h"
+#include "inputgen/replay_schedule.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The same for all senders; set before they start. */
+struct inputgen_sender_plan {
+    const struct inputgen_payload *payload;
+    size_t class_count;
+    uint32_t packet_bytes_max;
+    core_ns start_ns;   /* absolute: time 0 of the run */
+    core_ns give_up_ns; /* absolute: results that did not come by then are lost */
+    core_ns tick_ns;
+    core_ns drain_ns;        /* after an interruption: how long to wait for results */
+    const atomic_bool *stop; /* may be NULL */
+};
+
+struct inputgen_sender {
+    /* set before start */
+    const struct inputgen_sender_plan *plan;
+    struct inputgen_link **links;
+    size_t link_count;
+
+    /* owned by the thread until it is joined */
+    struct inputgen_schedule schedule; /* of streams by the next packet's time */
+    struct inputgen_figures *classes;
+    struct core_histogram lateness;
+    uint8_t *scratch;
+    int epoll;
+    core_ns read_ns;        /* when the chunk being handled was read; 0: not yet asked */
+    core_ns last_result_ns; /* absolute; 0: none */
+    core_ns stopped_ns;     /* when an interruption was seen; 0: none */
+    uint64_t sent, received, missed, bad;
+
+    /* atomic: written by the thread, read by the one that shows progress */
+    _Atomic uint64_t shown_sent, shown_received, shown_missed, shown_bad;
+    atomic_bool done;
+    pthread_t thread;
+};
+
+/* `links` (link_count of them) stay the caller's; their streams are all answered. */
+CORE_CHECKED core_status inputgen_sender_init(struct inputgen_sender *sender,
+                                              const struct inputgen_sender_plan *plan,
+                                              struct inputgen_link **links, size_t link_count,
+                                              struct core_error *error);
+CORE_CHECKED core_status inputgen_sender_start(struct inputgen_sender *sender, struct core_error *error);
+void inputgen_sender_join(struct inputgen_sender *sender);
+void inputgen_sender_free(struct inputgen_sender *sender);
+
+#endif
