@@ -130,7 +130,8 @@ core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec, const s
 
 int64_t perfmodel_cpu_utilisation_ppb(const struct perfmodel_cpu_task *task)
 {
-    return perfmodel_wide_share_ppb(perfmodel_wide_share(task));
+    perfmodel_wide scaled = perfmodel_wide_packet_work(task) * PERFMODEL_PPB;
+    return perfmodel_wide_limit(perfmodel_wide_divide_up(scaled, task->interval_ns), PERFMODEL_PPB_MAX);
 }
 
 /* m packets' pieces are at most x / 1000 + m because s >= 1000 m: no product overflows. */

@@ -1,0 +1,338 @@
+/* From a stream's contract to a task: costs, shaping, and the number of pieces in a window. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perfmodel/cpu.h"
+#include "tests/support/random.h"
+
+#define US CORE_NS_PER_US
+#define MS CORE_NS_PER_MS
+
+__extension__ typedef __int128 wide;
+
+static const struct config_profile profile = {
+    .cpu = {.lanes = 8,
+            .burst_pieces = 32,
+            .piece_bytes = 4096,
+            .per_piece_ns = 100,
+            .per_byte_fs = {200000, 250000, 300000},
+            .lane_ns = {4000, 5000, 6000},
+            .queue_granularity_ns = 4096},
+    .io = {.per_packet_ns = 1000, .per_byte_fs = 500000, .limit_percent = 85},
+    .margins = {.in_ns = 300 * US, .out_ns = 200 * US, .percent = 10},
+};
+
+static struct core_stream_spec spec_of(uint32_t packet_bytes, uint32_t burst, core_ns interval_ns,
+                                       core_ns latency_ns)
+{
+    return (struct core_stream_spec){.packet_bytes = packet_bytes,
+                                     .burst_packets = burst,
+                                     .interval_ns = interval_ns,
+                                     .latency_ns = latency_ns,
+                                     .cipher = CORE_CIPHER_AES_128_CBC,
+                                     .padding = CORE_PADDING_NONE};
+}
+
+/* 1.1 (100 + 15000/32 + c1 x), rounded up. */
+static void test_piece_cost(void **state)
+{
+    (void)state;
+    static const struct {
+        enum core_cipher cipher;
+        uint32_t bytes;
+        core_ns cost_ns;
+    } rows[] = {
+        {CORE_CIPHER_AES_128_CBC, 16, 630},    /* 629.145 */
+        {CORE_CIPHER_AES_128_CBC, 1408, 936},  /* 935.385 */
+        {CORE_CIPHER_AES_128_CBC, 4096, 1527}, /* 1526.745 */
+        {CORE_CIPHER_AES_192_CBC, 4096, 1753}, /* 1752.025 */
+        {CORE_CIPHER_AES_256_CBC, 4096, 1978}, /* 1977.305 */
+        {CORE_CIPHER_AES_256_CBC, 16, 631},    /* 630.905 */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(perfmodel_cpu_piece_cost_ns(&profile, rows[i].cipher, rows[i].bytes),
+                         rows[i].cost_ns);
+}
+
+/* 1.1 (32 (100 + 0.3 * 4096) + 15000) = 63273.76. */
+static void test_burst_bound(void **state)
+{
+    (void)state;
+    assert_int_equal(perfmodel_cpu_burst_ns(&profile), 63274);
+    struct config_profile bare = profile;
+    bare.margins.percent = 0;
+    bare.cpu.burst_pieces = 1;
+    assert_int_equal(perfmodel_cpu_burst_ns(&bare), 16329); /* 1328.8 + 15000 */
+}
+
+/* A full burst of any pieces is never charged less than it may take. */
+static void test_costs_cover_bursts(void **state)
+{
+    (void)state;
+    struct test_random random = {1};
+    for (int round = 0; round < 2000; round++) {
+        wide took_fs = 15000 * (wide)1000000, charged_ns = 0;
+        for (uint32_t i = 0; i < profile.cpu.burst_pieces; i++) {
+            enum core_cipher cipher = (enum core_cipher)test_random_in(&random, 1, 3);
+            uint32_t bytes = 16 * (uint32_t)test_random_in(&random, 1, 256);
+            took_fs += 100 * 1000000 + profile.cpu.per_byte_fs[cipher - 1] * (wide)bytes;
+            charged_ns += perfmodel_cpu_piece_cost_ns(&profile, cipher, bytes);
+        }
+        assert_true(charged_ns * 1000000 * 100 >= took_fs * 110);
+        assert_true((wide)perfmodel_cpu_burst_ns(&profile) * 1000000 * 100 >= took_fs * 110);
+    }
+}
+
+static void test_task(void **state)
+{
+    (void)state;
+    static const struct {
+        struct core_stream_spec spec;
+        struct perfmodel_cpu_task task;
+    } rows[] = {
+        /* d' = 9.5 ms leaves more than t: spaced by t */
+        {{1408, 1, 5 * MS, 10 * MS, 1, 0}, {936, 5 * MS, 5 * MS - 4096, 5 * MS, 5 * MS, 1, 1, 1408, 1}},
+        /* d' below t */
+        {{1408, 1, 50 * MS, 10 * MS, 1, 0},
+         {936, 9500 * US, 9500 * US - 4096, 9500 * US, 50 * MS, 1, 1, 1408, 1}},
+        /* k t > d': spaced by d' / 4 */
+        {{1408, 4, 5 * MS, 10 * MS, 1, 0},
+         {936, 2375 * US, 2375 * US - 4096, 2375 * US, 5 * MS, 1, 4, 1408, 1}},
+        /* PKCS#7 adds a block; 3 pieces of 9008 bytes: ceil(9008/3) = 3003 -> 3008 */
+        {{8992, 1, 30 * MS, 10 * MS, 1, 1},
+         {1288, 3166666, 3166666 - 4096, 9500 * US, 30 * MS, 3, 1, 3008, 1}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct perfmodel_cpu_task task;
+        memset(&task, 0, sizeof task);
+        assert_int_equal(perfmodel_cpu_task_from(&rows[i].spec, &profile, &task, NULL), CORE_OK);
+        assert_int_equal(task.cost_ns, rows[i].task.cost_ns);
+        assert_int_equal(task.deadline_ns, rows[i].task.deadline_ns);
+        assert_int_equal(task.urgency_ns, rows[i].task.urgency_ns);
+        assert_int_equal(task.spacing_ns, rows[i].task.spacing_ns);
+        assert_int_equal(task.interval_ns, rows[i].task.interval_ns);
+        assert_int_equal(task.pieces, rows[i].task.pieces);
+        assert_int_equal(task.burst_packets, rows[i].task.burst_packets);
+        assert_int_equal(task.piece_bytes, rows[i].task.piece_bytes);
+        assert_int_equal(task.cipher, rows[i].task.cipher);
+    }
+}
+
+static void test_no_time_left(void **state)
+{
+    (void)state;
+    struct perfmodel_cpu_task task;
+    struct core_error error;
+    /* 3 pieces x 4 packets x (4096 + 1000) ns, and the margins */
+    struct core_stream_spec spec = spec_of(12288, 4, MS, 561152);
+    assert_int_equal(perfmodel_cpu_latency_floor_ns(&spec, &profile), 561152);
+    assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, NULL), CORE_OK);
+    assert_int_equal(task.urgency_ns, US);
+    spec.latency_ns--;
+    assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, &error), CORE_REFUSED);
+    assert_non_null(strstr(error.text, "0.561 ms"));
+    spec.latency_ns = CORE_LATENCY_NS_MIN; /* less than the margins alone */
+    assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, &error), CORE_REFUSED);
+
+    /* no latency bound helps where the interval is too short for the pieces of a packet */
+    spec = spec_of(12288, 1, 3 * 5096, CORE_LATENCY_NS_MAX);
+    assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, NULL), CORE_OK);
+    spec.interval_ns--;
+    assert_int_equal(perfmodel_cpu_latency_floor_ns(&spec, &profile), CORE_NS_NEVER);
+    assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, &error), CORE_REFUSED);
+    assert_non_null(strstr(error.text, "15.288 us"));
+}
+
+static void test_utilisation(void **state)
+{
+    (void)state;
+    struct core_stream_spec spec = spec_of(1408, 1, 5 * MS, 10 * MS);
+    struct perfmodel_cpu_task task;
+    assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, NULL), CORE_OK);
+    assert_int_equal(perfmodel_cpu_utilisation_ppb(&task), 187200); /* 936 / 5e6 */
+    task.interval_ns = 5 * MS + 1;
+    assert_int_equal(perfmodel_cpu_utilisation_ppb(&task), 187200); /* 187199.96 */
+    task = (struct perfmodel_cpu_task){.cost_ns = CORE_LATENCY_NS_MAX, .interval_ns = US, .pieces = 65537};
+    assert_int_equal(perfmodel_cpu_utilisation_ppb(&task), 1000 * CORE_NS_PER_S);
+
+    /* 1.1 (1000 + 0.5 * 1408) = 1874.4 -> 1875 ns of every 5 ms */
+    assert_int_equal(perfmodel_io_utilisation_ppb(&spec, &profile), 375000);
+    assert_int_equal(perfmodel_io_limit_ppb(&profile), 850000000);
+}
+
+/* Small tasks in abstract ticks, for comparison with explicit releases. */
+static struct perfmodel_cpu_task small_task(struct test_random *random)
+{
+    struct perfmodel_cpu_task task = {.cost_ns = test_random_in(random, 1, 5)};
+    task.pieces = (uint32_t)test_random_in(random, 1, 4);
+    task.burst_packets = (uint32_t)test_random_in(random, 1, 5);
+    task.spacing_ns = test_random_in(random, task.pieces, 20);
+    task.deadline_ns = task.spacing_ns / task.pieces;
+    task.urgency_ns = test_random_in(random, 1, task.deadline_ns);
+    task.interval_ns = task.spacing_ns + (test_random_chance(random, 30) ? 0 : test_random_in(random, 0, 60));
+    return task;
+}
+
+#define PACKETS 40
+
+struct releases {
+    size_t count;
+    core_ns at_ns[PACKETS * 4];
+};
+
+/* Polices and shapes packets as the server does. gap(n) = 0 everywhere is the hostile sender that waits and
+ * then sends as fast as it may. Also checks that shaping costs no packet more than it was given. */
+static void release(const struct perfmodel_cpu_task *task, struct test_random *random, int pause_percent,
+                    struct releases *releases)
+{
+    core_ns arrival_ns = 0, tat_ns = 0, release_ns = -task->spacing_ns;
+    releases->count = 0;
+    for (int n = 0; n < PACKETS; n++) {
+        if (n > 0 && test_random_chance(random, pause_percent))
+            arrival_ns += test_random_in(random, 0, 3 * task->interval_ns);
+        core_ns eligible_ns = tat_ns - (task->burst_packets - 1) * task->interval_ns;
+        eligible_ns = arrival_ns > eligible_ns ? arrival_ns : eligible_ns;
+        tat_ns = (arrival_ns > tat_ns ? arrival_ns : tat_ns) + task->interval_ns;
+        release_ns += task->spacing_ns;
+        release_ns = eligible_ns > release_ns ? eligible_ns : release_ns;
+        assert_true(release_ns + task->spacing_ns <= eligible_ns + task->burst_packets * task->spacing_ns);
+        for (uint32_t piece = 0; piece < task->pieces; piece++)
+            releases->at_ns[releases->count++] = release_ns + piece * task->deadline_ns;
+    }
+}
+
+static size_t released_in(const struct releases *releases, size_t from, core_ns x_ns)
+{
+    size_t end = from;
+    while (end < releases->count && releases->at_ns[end] <= releases->at_ns[from] + x_ns)
+        end++;
+    return end - from;
+}
+
+/* No window of any conforming stream holds more than count(x), and the greedy stream attains it. */
+static void test_count_against_releases(void **state)
+{
+    (void)state;
+    struct test_random random = {2};
+    for (int round = 0; round < 1500; round++) {
+        struct perfmodel_cpu_task task = small_task(&random);
+        struct releases releases;
+        release(&task, &random, 0, &releases);
+        for (core_ns x_ns = 0; releases.at_ns[0] + x_ns < releases.at_ns[releases.count - task.pieces];
+             x_ns++)
+            assert_int_equal(perfmodel_cpu_count(&task, x_ns), released_in(&releases, 0, x_ns));
+        release(&task, &random, (int)test_random_in(&random, 1, 60), &releases);
+        for (size_t from = 0; from < releases.count; from++) {
+            for (core_ns x_ns = 0; x_ns < 100; x_ns++)
+                assert_true(perfmodel_cpu_count(&task, x_ns) >= (int64_t)released_in(&releases, from, x_ns));
+        }
+    }
+}
+
+static void test_demand(void **state)
+{
+    (void)state;
+    /* 2 pieces a packet, 3 packets at once: spaced 10, then every 40 */
+    struct perfmodel_cpu_task task = {.cost_ns = 7,
+                                      .deadline_ns = 5,
+                                      .urgency_ns = 4,
+                                      .spacing_ns = 10,
+                                      .interval_ns = 40,
+                                      .pieces = 2,
+                                      .burst_packets = 3};
+    /* packets at 0, 10, 20 (+5 each), then 40, 80 */
+    static const struct {
+        core_ns window_ns;
+        int64_t pieces;
+    } rows[] = {{0, 0},  {3, 0},  {4, 1},  {8, 1},  {9, 2},  {13, 2}, {14, 3}, {19, 4},
+                {24, 5}, {29, 6}, {43, 6}, {44, 7}, {48, 7}, {49, 8}, {83, 8}, {84, 9}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_int_equal(perfmodel_cpu_demand_ns(&task, rows[i].window_ns), 7 * rows[i].pieces);
+}
+
+static wide count_wide(const struct perfmodel_cpu_task *task, wide x)
+{
+    wide spaced = x / task->spacing_ns + 1, policed = x / task->interval_ns + task->burst_packets;
+    wide packets = spaced < policed ? spaced : policed;
+    wide last = (packets - 1) * task->spacing_ns;
+    wide last_policed = (packets - task->burst_packets) * task->interval_ns;
+    last = last > last_policed ? last : last_policed;
+    wide begun = (x - last) / task->deadline_ns + 1;
+    return (packets - 1) * task->pieces + (begun < task->pieces ? begun : task->pieces);
+}
+
+/* The corners of every range, against the same sums in 128 bits. */
+static void test_ranges(void **state)
+{
+    (void)state;
+    static const uint32_t packets[] = {16, 4096, CORE_PACKET_BYTES_MAX};
+    static const uint32_t bursts[] = {1, 2, CORE_BURST_MAX};
+    static const core_ns times_ns[] = {10 * US, 500 * US, 700 * MS, CORE_LATENCY_NS_MAX};
+    static const core_ns windows_ns[] = {
+        0, 1, 5 * US, INT64_C(1) << 42, CORE_LATENCY_NS_MAX, INT64_C(1) << 61, INT64_C(1) << 62};
+    struct config_profile extreme = profile;
+    extreme.cpu.piece_bytes = 16;
+    extreme.margins.in_ns = extreme.margins.out_ns = 0;
+    int tasks = 0;
+    for (size_t i = 0; i < 3 * 3 * 4 * 4; i++) {
+        struct core_stream_spec spec =
+            spec_of(packets[i % 3], bursts[i / 3 % 3], times_ns[i / 9 % 4], times_ns[i / 36]);
+        struct perfmodel_cpu_task task;
+        if (perfmodel_cpu_task_from(&spec, i % 2 ? &extreme : &profile, &task, NULL) != CORE_OK)
+            continue;
+        tasks++;
+        assert_true((wide)task.pieces * task.burst_packets <= 3600000000);
+        for (size_t w = 0; w < sizeof windows_ns / sizeof *windows_ns; w++) {
+            wide count = count_wide(&task, windows_ns[w]);
+            assert_true(perfmodel_cpu_count(&task, windows_ns[w]) == count);
+            wide demand = windows_ns[w] < task.urgency_ns
+                              ? 0
+                              : task.cost_ns * count_wide(&task, windows_ns[w] - task.urgency_ns);
+            assert_true(perfmodel_cpu_demand_ns(&task, windows_ns[w]) ==
+                        (demand < INT64_MAX ? demand : INT64_MAX));
+        }
+    }
+    assert_in_range(tasks, 40, 144);
+}
+
+static void test_saturation(void **state)
+{
+    (void)state;
+    struct config_profile huge = profile;
+    huge.cpu.per_piece_ns = INT64_MAX;
+    huge.cpu.per_byte_fs[0] = INT64_MAX;
+    assert_int_equal(perfmodel_cpu_piece_cost_ns(&huge, CORE_CIPHER_AES_128_CBC, 65520), CORE_LATENCY_NS_MAX);
+    assert_int_equal(perfmodel_cpu_burst_ns(&huge), CORE_LATENCY_NS_MAX);
+    struct perfmodel_cpu_task task = {.cost_ns = CORE_LATENCY_NS_MAX,
+                                      .deadline_ns = US,
+                                      .urgency_ns = US,
+                                      .spacing_ns = US,
+                                      .interval_ns = US,
+                                      .pieces = 1,
+                                      .burst_packets = 1};
+    assert_int_equal(perfmodel_cpu_demand_ns(&task, INT64_C(1) << 61), INT64_MAX);
+    assert_int_equal(perfmodel_cpu_demand_ns(&task, 2 * US), 2 * CORE_LATENCY_NS_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_piece_cost),
+        cmocka_unit_test(test_burst_bound),
+        cmocka_unit_test(test_costs_cover_bursts),
+        cmocka_unit_test(test_task),
+        cmocka_unit_test(test_no_time_left),
+        cmocka_unit_test(test_utilisation),
+        cmocka_unit_test(test_count_against_releases),
+        cmocka_unit_test(test_demand),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_saturation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
