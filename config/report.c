@@ -52,7 +52,7 @@ int64_t config_report_integer(struct config_report *report, const char *path, co
     if (!given)
         return fallback;
     config_report_range(report, path, *given, low, high);
-    return *given;
+    return *given >= low && *given <= high ? *given : fallback;
 }
 
 double config_report_number(struct config_report *report, const char *path, const double *given,
@@ -60,7 +60,8 @@ double config_report_number(struct config_report *report, const char *path, cons
 {
     if (!given)
         return fallback;
-    if (!(*given >= low && *given <= high)) /* written so that NaN fails */
-        config_report_invalid(report, path, "%g is out of range; give %g to %g", *given, low, high);
-    return *given;
+    if (*given >= low && *given <= high) /* not so for NaN */
+        return *given;
+    config_report_invalid(report, path, "%g is out of range; give %g to %g", *given, low, high);
+    return fallback;
 }

@@ -32,7 +32,8 @@ void config_report_no_memory(struct config_report *report);
 void config_report_range(struct config_report *report, const char *path, int64_t value, int64_t low,
                          int64_t high);
 
-/* The given value, checked, or the fallback where the key is absent. */
+/* The given value; the fallback where the key is absent, or the value out of range and reported (so that
+ * what is computed from it meanwhile can not overflow). */
 int64_t config_report_integer(struct config_report *report, const char *path, const int64_t *given,
                               int64_t fallback, int64_t low, int64_t high);
 

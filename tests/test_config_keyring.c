@@ -1,0 +1,296 @@
+/* Keyrings: parsing, mistakes by file and line, and who may read the file. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "config/keyring.h"
+#include "core/secret.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEX16 "000102030405060708090a0b0c0d0e0f"
+
+static const char good[] = "# name cipher key\n"
+                           "\n"
+                           "camera-7   aes-128-cbc  " HEX16 "\n"
+                           "  b.2_X\taes-192-cbc\t" HEX16 "1011121314151617  \r\n"
+                           "Z aes-256-cbc FFeeDDccBBaa99887766554433221100" HEX16; /* no line end */
+
+static void check_good(struct config_keyring *keyring)
+{
+    enum core_cipher cipher;
+    const uint8_t *key = config_keyring_find(keyring, "camera-7", &cipher);
+
+    assert_int_equal(config_keyring_size(keyring), 3);
+    assert_non_null(key);
+    assert_int_equal(cipher, CORE_CIPHER_AES_128_CBC);
+    for (uint8_t i = 0; i < 16; i++)
+        assert_int_equal(key[i], i);
+    key = config_keyring_find(keyring, "b.2_X", &cipher);
+    assert_non_null(key);
+    assert_int_equal(cipher, CORE_CIPHER_AES_192_CBC);
+    assert_int_equal(key[23], 0x17);
+    key = config_keyring_find(keyring, "Z", &cipher);
+    assert_non_null(key);
+    assert_int_equal(cipher, CORE_CIPHER_AES_256_CBC);
+    assert_int_equal(key[0], 0xff);
+    assert_int_equal(key[5], 0xaa);
+    assert_int_equal(key[31], 0x0f);
+    assert_null(config_keyring_find(keyring, "z", &cipher));
+    assert_null(config_keyring_find(keyring, "", &cipher));
+    assert_null(config_keyring_find(
+        keyring, "a-name-that-is-longer-than-any-name-of-a-key-may-be-0123456789-0123456789", &cipher));
+}
+
+static void good_text_is_parsed(void **state)
+{
+    struct config_keyring *keyring = NULL;
+    struct core_error error = {""};
+
+    (void)state;
+    if (config_keyring_parse(good, strlen(good), "keys", &keyring, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    check_good(keyring);
+    config_keyring_free(keyring);
+    config_keyring_free(NULL);
+}
+
+static void an_empty_keyring_is_no_mistake(void **state)
+{
+    struct config_keyring *keyring;
+    enum core_cipher cipher;
+
+    (void)state;
+    assert_int_equal(config_keyring_parse("# none yet\n", 11, "keys", &keyring, NULL), CORE_OK);
+    assert_int_equal(config_keyring_size(keyring), 0);
+    assert_null(config_keyring_find(keyring, "a", &cipher));
+    config_keyring_free(keyring);
+}
+
+static const struct {
+    const char *text, *message;
+} mistakes[] = {
+    {"a", "keys:1: the second word must be aes-128-cbc"},
+    {"#\na aes-128-gcm " HEX16, "keys:2: the second word must be aes-128-cbc"},
+    {"a a-cipher-name-that-is-much-too-long-for-any " HEX16, "keys:1: the second word must be"},
+    {"a aes-128-cbc", "keys:1: a key for aes-128-cbc has 32 hexadecimal digits, not 0"},
+    {"a aes-128-cbc " HEX16 "00", "keys:1: a key for aes-128-cbc has 32 hexadecimal digits, not 34"},
+    {"a aes-192-cbc " HEX16, "keys:1: a key for aes-192-cbc has 48 hexadecimal digits, not 32"},
+    {"a aes-256-cbc " HEX16, "keys:1: a key for aes-256-cbc has 64 hexadecimal digits, not 32"},
+    {"\n\na aes-128-cbc 000102030405060708090a0b0c0d0e0g", "keys:3: the key has a character that is no"},
+    {"a aes-128-cbc " HEX16 " x", "keys:1: there is something behind the key"},
+    {"a aes-128-cbc " HEX16 " # comment", "keys:1: there is something behind the key"},
+    {"k\xc3\xa4se aes-128-cbc " HEX16, "keys:1: a name has 1 to 63 letters"},
+    {"a/b aes-128-cbc " HEX16, "keys:1: a name has 1 to 63 letters"},
+    {"0123456789012345678901234567890123456789012345678901234567890123 aes-128-cbc " HEX16,
+     "keys:1: a name has 1 to 63 letters"},
+    {"b aes-128-cbc " HEX16 "\na aes-128-cbc " HEX16 "\nb aes-128-cbc " HEX16 "\n",
+     "keys:3: the name 'b' is already used in line 1"},
+};
+
+static void mistakes_are_named_with_file_and_line(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
+        struct config_keyring *keyring = NULL;
+        struct core_error error = {""};
+        const core_status status =
+            config_keyring_parse(mistakes[i].text, strlen(mistakes[i].text), "keys", &keyring, &error);
+        if (status != CORE_INVALID ||
+            strncmp(error.text, mistakes[i].message, strlen(mistakes[i].message)) != 0)
+            fail_msg("case %zu: status %d, \"%s\", expected \"%s\"", i, status, error.text,
+                     mistakes[i].message);
+        assert_null(strstr(error.text, "0001020304")); /* no message shows a key */
+        assert_null(keyring);
+    }
+}
+
+static void nul_bytes_are_refused(void **state)
+{
+    const char text[] = "a\0b aes-128-cbc " HEX16;
+    struct config_keyring *keyring;
+
+    (void)state;
+    assert_int_equal(config_keyring_parse(text, sizeof text - 1, "keys", &keyring, NULL), CORE_INVALID);
+}
+
+/* ---- files ---- */
+
+struct place {
+    char folder[64], path[80], link[80];
+};
+
+static void file_write(const char *path, const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0600), 0);
+}
+
+static int place_make(void **state)
+{
+    struct place *place = calloc(1, sizeof *place);
+
+    if (!place)
+        return -1;
+    strcpy(place->folder, "/tmp/millrace-test-XXXXXX");
+    if (!mkdtemp(place->folder))
+        return -1;
+    snprintf(place->path, sizeof place->path, "%s/keys", place->folder);
+    snprintf(place->link, sizeof place->link, "%s/link", place->folder);
+    *state = place;
+    return 0;
+}
+
+static int place_remove(void **state)
+{
+    struct place *place = *state;
+
+    unlink(place->path);
+    unlink(place->link);
+    const int result = rmdir(place->folder);
+    free(place);
+    return result;
+}
+
+static core_status load(const char *path, char message[512])
+{
+    struct config_keyring *keyring = NULL;
+    struct core_error error = {""};
+    const core_status status = config_keyring_load(path, &keyring, &error);
+
+    strcpy(message, error.text);
+    config_keyring_free(keyring);
+    return status;
+}
+
+static void a_private_file_is_loaded(void **state)
+{
+    const struct place *place = *state;
+    struct config_keyring *keyring = NULL;
+    struct core_error error = {""};
+
+    file_write(place->path, good, strlen(good));
+    if (config_keyring_load(place->path, &keyring, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    check_good(keyring);
+    config_keyring_free(keyring);
+    assert_int_equal(chmod(place->path, 0400), 0); /* stricter is fine */
+    assert_int_equal(load(place->path, error.text), CORE_OK);
+}
+
+static void others_must_not_have_access(void **state)
+{
+    static const mode_t loose[] = {0640, 0604, 0660, 0610, 0601, 0602, 0777};
+    const struct place *place = *state;
+    char message[512];
+
+    file_write(place->path, good, strlen(good));
+    for (size_t i = 0; i < sizeof loose / sizeof loose[0]; i++) {
+        assert_int_equal(chmod(place->path, loose[i]), 0);
+        assert_int_equal(load(place->path, message), CORE_DENIED);
+        assert_non_null(strstr(message, "chmod 600"));
+    }
+}
+
+static void another_users_file_is_refused(void **state)
+{
+    const struct place *place = *state;
+    char message[512];
+
+    if (geteuid() != 0)
+        skip(); /* only root can give a file away */
+    file_write(place->path, good, strlen(good));
+    assert_int_equal(chown(place->path, 12345, 12345), 0);
+    assert_int_equal(load(place->path, message), CORE_DENIED);
+    assert_non_null(strstr(message, "belongs to user 12345"));
+}
+
+static void links_folders_and_pipes_are_refused(void **state)
+{
+    const struct place *place = *state;
+    char message[512];
+
+    file_write(place->path, good, strlen(good));
+    assert_int_equal(symlink(place->path, place->link), 0);
+    assert_int_equal(load(place->link, message), CORE_DENIED);
+    assert_non_null(strstr(message, "symbolic link"));
+    unlink(place->link);
+    assert_int_equal(mkfifo(place->link, 0600), 0);
+    assert_int_equal(load(place->link, message), CORE_INVALID);
+    assert_int_equal(load(place->folder, message), CORE_INVALID);
+    assert_non_null(strstr(message, "not a regular file"));
+    assert_int_equal(load("/nonexistent/keys", message), CORE_SYSTEM);
+}
+
+static void long_lines_are_refused_with_their_number(void **state)
+{
+    const struct place *place = *state;
+    char text[9000], message[512], expected[128];
+    static const size_t lengths[] = {256, 4095, 4096, 4097, 8191, 8192, 8193};
+
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        memset(text, '#', sizeof text);
+        text[0] = '\n';
+        file_write(place->path, text, lengths[i] + 1);
+        snprintf(expected, sizeof expected, "%s:2: the line is too long", place->path);
+        assert_int_equal(load(place->path, message), CORE_INVALID);
+        if (strncmp(message, expected, strlen(expected)) != 0)
+            fail_msg("%zu bytes: %s", lengths[i], message);
+    }
+}
+
+/* Many more bytes than the window that the file is read through, so that every cut between windows occurs. */
+static void many_keys_survive_the_window(void **state)
+{
+    const struct place *place = *state;
+    struct config_keyring *keyring;
+    struct core_error error = {""};
+    enum core_cipher cipher;
+    FILE *file = fopen(place->path, "w");
+
+    assert_non_null(file);
+    for (unsigned i = 0; i < 1000; i++)
+        fprintf(file, "key-%u aes-128-cbc %032x\n", i, i);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(place->path, 0600), 0);
+    if (config_keyring_load(place->path, &keyring, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(config_keyring_size(keyring), 1000);
+    for (unsigned i = 0; i < 1000; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "key-%u", i);
+        const uint8_t *key = config_keyring_find(keyring, name, &cipher);
+        assert_non_null(key);
+        assert_int_equal(key[14] << 8 | key[15], i);
+    }
+    config_keyring_free(keyring);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_text_is_parsed),
+        cmocka_unit_test(an_empty_keyring_is_no_mistake),
+        cmocka_unit_test(mistakes_are_named_with_file_and_line),
+        cmocka_unit_test(nul_bytes_are_refused),
+        cmocka_unit_test_setup_teardown(a_private_file_is_loaded, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(others_must_not_have_access, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(another_users_file_is_refused, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(links_folders_and_pipes_are_refused, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(long_lines_are_refused_with_their_number, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(many_keys_survive_the_window, place_make, place_remove),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
