@@ -14,8 +14,9 @@
 #define TIMEOUT_MS_DEFAULT  10000
 #define DRAIN_NS_DEFAULT    (5 * CORE_NS_PER_S)
 #define LEAD_NS             (20 * CORE_NS_PER_MS) /* from starting the threads to time 0 of the run */
-#define TICK_NS_MAX         (250 * CORE_NS_PER_US)
+#define TICK_NS_MAX         (500 * CORE_NS_PER_US)
 #define TICK_NS_MIN         (20 * CORE_NS_PER_US)
+#define FIFO_PRIORITY       5 /* above ordinary load, below the server's threads */
 #define PROGRESS_NS         (200 * CORE_NS_PER_MS)
 
 /* One replay while it runs; everything is owned by the caller's thread, but what replay_sender.h lends out.
@@ -150,7 +151,7 @@ static core_status links_init(struct replay *replay)
 
 static core_ns tick_chosen_ns(const struct replay *replay)
 {
-    core_ns tick_ns = replay->report->latency_bound_min_ns / 8;
+    core_ns tick_ns = replay->report->latency_bound_min_ns / 16; /* leave the bound to the server */
     if (replay->options->tick_ns > 0)
         return replay->options->tick_ns;
     if (tick_ns > TICK_NS_MAX)
@@ -175,6 +176,7 @@ static void plan_set(struct replay *replay)
         .give_up_ns = start_ns + replay->duration_ns + drain_ns,
         .tick_ns = tick_chosen_ns(replay),
         .drain_ns = drain_ns,
+        .fifo_priority = options->ordinary_priority ? 0 : FIFO_PRIORITY,
         .stop = options->stop,
     };
 }

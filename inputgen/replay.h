@@ -35,6 +35,7 @@ struct inputgen_replay_options {
     bool uniform_sizes;             /* lengths uniform in 1..packet_bytes instead of packet_bytes */
     bool random_phases;             /* streams begin up to an interval later than listed, at random */
     bool bursts;                    /* packets come burst_packets at once, as the contract just allows */
+    bool ordinary_priority;         /* do not ask for SCHED_FIFO, which keeps the schedule under other load */
     core_ns tick_ns;                /* shortest time between two batches of a thread; 0: chosen */
     core_ns drain_ns;               /* to wait for results past the last deadline; 0: 5 s */
     int timeout_ms;                 /* to connect, to open all streams, to close them; 0: 10 s */

@@ -34,6 +34,7 @@ enum option_key {
     OPTION_PHASES,
     OPTION_BURSTS,
     OPTION_TICK,
+    OPTION_REALTIME,
     OPTION_DRAIN,
     OPTION_TIMEOUT,
     OPTION_SERVER_PID,
@@ -60,7 +61,9 @@ static const struct argp_option argp_options[] = {
     {"phases", OPTION_PHASES, "listed|random", 0,
      "When streams begin: as listed, or up to one interval later at random", 2},
     {"bursts", OPTION_BURSTS, NULL, 0, "Send whole bursts at once, as the contracts just allow", 2},
-    {"tick", OPTION_TICK, "MICROSECONDS", 0, "Shortest time between two batches (default 250 or less)", 2},
+    {"tick", OPTION_TICK, "MICROSECONDS", 0, "Shortest time between two batches (default 500 or less)", 2},
+    {"realtime", OPTION_REALTIME, "off|auto", 0, "Ask for SCHED_FIFO, to keep the schedule (default auto)",
+     2},
     {"drain", OPTION_DRAIN, "SECONDS", 0, "Wait so long past the last deadline for results (default 5)", 2},
     {"key-name", OPTION_KEY_NAME, "NAME", 0, "Use this key of the server (default: a random key each)", 3},
     {"keyring", OPTION_KEYRING, "FILE", 0, "Keyring with that key, to check the results", 3},
@@ -139,6 +142,9 @@ static bool parse_run_option(int key, char *text, struct argp_state *state,
         return true;
     case OPTION_BURSTS:
         options->bursts = true;
+        return true;
+    case OPTION_REALTIME:
+        options->ordinary_priority = choice(state, "realtime", text, "auto", "off");
         return true;
     case OPTION_TICK:
         options->tick_ns = (core_ns)(number(state, "tick", text, 1, 1e6) * 1e3);

@@ -7,8 +7,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define BATCH_BYTES_MAX ((size_t)256 << 10) /* a flush this early keeps the server busy during a long batch  \
-                                             */
+#define BATCH_BYTES_MAX                                                                                      \
+    ((size_t)256 << 10) /* a flush this early keeps the server busy during a long batch                      \
+                         */
 #define EVENTS         64
 #define TIMER_SLACK_NS UINT64_C(10000) /* Linux gives ordinary threads 50 us: too coarse for a tick */
 
@@ -289,7 +290,8 @@ core_status inputgen_sender_init(struct inputgen_sender *sender, const struct in
 
 core_status inputgen_sender_start(struct inputgen_sender *sender, struct core_error *error)
 {
-    struct core_thread_options options = {.name = "millrace-sender", .cpu = -1};
+    struct core_thread_options options = {
+        .name = "millrace-sender", .cpu = -1, .fifo_priority = sender->plan->fifo_priority};
     return core_thread_start(&sender->thread, &options, run, sender, NULL, error);
 }
 

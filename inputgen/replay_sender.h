@@ -28,6 +28,7 @@ struct inputgen_sender_plan {
     core_ns give_up_ns; /* absolute: results that did not come by then are lost */
     core_ns tick_ns;
     core_ns drain_ns;        /* after an interruption: how long to wait for results */
+    int fifo_priority;       /* SCHED_FIFO where the system permits it; 0: not asked for */
     const atomic_bool *stop; /* may be NULL */
 };
 
