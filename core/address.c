@@ -85,6 +85,8 @@ static core_status host_port_parse(const char *text, const char *rest, struct co
         return core_error_set(error, CORE_INVALID,
                               "address \"%.200s\": the host has %zu bytes, must be 1 to %zu", text, length,
                               sizeof address->host - 1);
+    if (memchr(host, '[', length) || memchr(host, ']', length))
+        return core_error_set(error, CORE_INVALID, "address \"%s\": a host has no brackets in it", text);
     if (!bracketed && memchr(host, ':', length))
         return core_error_set(error, CORE_INVALID,
                               "address \"%s\": write an IPv6 address in brackets, as [::1]:7411", text);

@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The header's hints for the analyzer. */
+#undef core_error_set
+#undef core_error_prefix
+#undef core_error_errno
+
 const char *core_status_text(core_status status)
 {
     switch (status) {

@@ -43,4 +43,10 @@ core_status core_error_errno(struct core_error *error, const char *format, ...) 
 core_status core_error_prefix(struct core_error *error, core_status status, const char *format, ...)
     CORE_PRINTF(3, 4);
 
+#ifdef __clang_analyzer__ /* it sees one file at a time, so it is told here what they return */
+#define core_error_set(error, status, ...)    ((void)core_error_set(error, status, __VA_ARGS__), (status))
+#define core_error_prefix(error, status, ...) ((void)core_error_prefix(error, status, __VA_ARGS__), (status))
+#define core_error_errno(error, ...)          ((void)core_error_errno(error, __VA_ARGS__), CORE_SYSTEM)
+#endif
+
 #endif

@@ -127,6 +127,8 @@ static void bad_addresses_say_why(void **state)
         {"tcp::7411", "0 bytes"},
         {"tcp:[]:7411", "0 bytes"},
         {"tcp:::1:7411", "brackets"},
+        {"tcp:[[]:3", "brackets"},
+        {"tcp:a]:3", "brackets"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct core_error error = {""};
