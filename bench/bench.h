@@ -1,0 +1,11 @@
+/* The subcommands of millrace-bench: one row in main.c's table and one file each. */
+#ifndef MILLRACE_BENCH_BENCH_H
+#define MILLRACE_BENCH_BENCH_H
+
+/* Runs a subcommand; argv[0] is its name ("millrace-bench crypto"). Returns the exit status: 0 when it
+ * measured and what it checks held, 1 when a check failed or it could not run, 2 for wrong arguments. */
+typedef int bench_run(int argc, char **argv);
+
+bench_run bench_crypto;
+
+#endif

@@ -1,0 +1,52 @@
+#include "bench/bench.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct command {
+    const char *name;
+    bench_run *run;
+    const char *summary;
+};
+
+static const struct command commands[] = {
+    {"crypto", bench_crypto, "a worker against IPsec-MB called bare and against OpenSSL"},
+};
+
+#define COMMAND_COUNT (sizeof commands / sizeof commands[0])
+
+static void usage_print(FILE *file)
+{
+    fputs("Usage: millrace-bench COMMAND [OPTION...]\n\n", file);
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    }
+    fputs("\nmillrace-bench COMMAND --help tells the options of a command.\n", file);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage_print(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0) {
+        usage_print(stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("millrace-bench " MILLRACE_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0) {
+            char name[64];
+            snprintf(name, sizeof name, "millrace-bench %s", commands[i].name);
+            argv[1] = name;
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    }
+    fprintf(stderr, "millrace-bench: no command \"%s\"\n\n", argv[1]);
+    usage_print(stderr);
+    return 2;
+}
