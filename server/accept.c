@@ -2,8 +2,10 @@
 #include "server/io.h"
 
 #include "core/log.h"
+#include "server/server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -72,6 +74,21 @@ static void hand_over(struct server_io *acceptor, int descriptor, const struct s
                                           .tls = listener->tls,
                                           .inline_keys = inline_keys};
     server_mailbox_post(&target->mailbox, &accepted->message);
+}
+
+core_status server_adopt(struct server *server, int descriptor, struct core_error *error)
+{
+    struct accepted_message *accepted = malloc(sizeof *accepted);
+    if (accepted == NULL || fcntl(descriptor, F_SETFL, O_NONBLOCK) != 0) {
+        free(accepted);
+        close(descriptor);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
+    }
+    *accepted = (struct accepted_message){
+        .message.run = take_connection, .descriptor = descriptor, .inline_keys = true};
+    atomic_fetch_add_explicit(&server->connections, 1, memory_order_relaxed);
+    server_mailbox_post(&server->ios[0]->mailbox, &accepted->message);
+    return CORE_OK;
 }
 
 static const struct server_listener *listener_of(const struct server *server, int descriptor)

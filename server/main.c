@@ -124,6 +124,7 @@ static int serve(const struct options *options, const struct config_server *conf
 {
     struct core_error error = {""};
     struct server *server;
+    char text[256];
     sigset_t signals;
     int number;
 
@@ -138,6 +139,7 @@ static int serve(const struct options *options, const struct config_server *conf
         core_log(CORE_LOG_ERROR, "start.failed", "%s", error.text);
         return EXIT_START;
     }
+    core_log(CORE_LOG_INFO, "start.ready", "ready: %s", server_describe(server, text, sizeof text));
     notify_systemd("READY=1");
     while ((number = wait_for_signal(descriptor)) == SIGHUP || number == 0)
         if (number == SIGHUP)

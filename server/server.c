@@ -245,14 +245,19 @@ core_status server_start(struct server **server, const struct config_server *con
         (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
         (status = start_ios(fresh, error)) != CORE_OK)
         goto failed;
-    core_log(CORE_LOG_INFO, "start.ready", "ready: %u I/O threads, %u workers, engine %s, profile %s",
-             fresh->io_count, fresh->worker_count, fresh->engine->name, fresh->profile->name);
     *server = fresh;
     return CORE_OK;
 
 failed:
     dismantle(fresh);
     return status;
+}
+
+char *server_describe(const struct server *server, char *text, size_t size)
+{
+    snprintf(text, size, "%u I/O threads, %u workers, engine %s, profile %s", server->io_count,
+             server->worker_count, server->engine->name, server->profile->name);
+    return text;
 }
 
 const struct core_address *server_address(const struct server *server, uint32_t index)

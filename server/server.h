@@ -6,6 +6,7 @@
 #include "config/server.h"
 #include "core/address.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct server;
@@ -18,6 +19,13 @@ CORE_CHECKED core_status server_start(struct server **server, const struct confi
 
 /* The address of listener `index` with the port the kernel chose. NULL past the last. */
 const struct core_address *server_address(const struct server *server, uint32_t index);
+
+/* "1 I/O threads, 1 workers, engine ipsec-mb, profile cpu-only"; returns text. */
+char *server_describe(const struct server *server, char *text, size_t size);
+
+/* Serves a connected stream socket as if a Unix listener had accepted it (inline keys allowed); the server's
+ * from here on, also on failure. Any thread. */
+CORE_CHECKED core_status server_adopt(struct server *server, int descriptor, struct core_error *error);
 
 /* Replaces the keys by those in `path` (NULL: none); on failure the old ones stay. Streams already open keep
  * theirs. Any thread. */
