@@ -253,6 +253,11 @@ uint32_t cpu_worker_poll(struct cpu_worker *worker, uint32_t producer, struct cp
     return taken;
 }
 
+void cpu_worker_mute(struct cpu_worker *worker, uint32_t producer)
+{
+    atomic_store(&worker->lanes[producer].notified, true);
+}
+
 /* Life and death. */
 
 static void worker_free(struct cpu_worker *worker)

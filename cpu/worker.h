@@ -46,6 +46,9 @@ uint32_t cpu_worker_collect(struct cpu_worker *worker, uint32_t producer, struct
 uint32_t cpu_worker_poll(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
                          uint32_t count);
 
+/* Producer p: no notification until it next calls cpu_worker_collect. For one that will look by itself. */
+void cpu_worker_mute(struct cpu_worker *worker, uint32_t producer);
+
 /* Finishes what was submitted and ends the thread; nobody may submit any more. Afterwards (and meanwhile)
  * collect hands out everything that was finished. One thread calls it, as often as it likes. */
 void cpu_worker_finish(struct cpu_worker *worker);

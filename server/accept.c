@@ -119,7 +119,6 @@ static void on_connect(evutil_socket_t descriptor, short events, void *argument)
         }
         break;
     }
-    server_io_turn_end(io);
 }
 
 core_status server_io_listen(struct server_io *io, struct core_error *error)

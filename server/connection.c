@@ -53,9 +53,9 @@ static void tune_tcp(int descriptor)
 static void on_readable(evutil_socket_t descriptor, short events, void *argument)
 {
     struct server_connection *connection = argument;
+    struct server_io *io = connection->io;
     (void)descriptor, (void)events;
-    server_input_read(connection);
-    server_io_turn_end(connection->io);
+    server_io_has_read(io, server_input_read(connection));
 }
 
 static void on_writable(evutil_socket_t descriptor, short events, void *argument)
@@ -65,7 +65,6 @@ static void on_writable(evutil_socket_t descriptor, short events, void *argument
     if (connection->state == SERVER_CONNECTION_HANDSHAKE)
         server_input_read(connection);
     server_io_mark(connection);
-    server_io_turn_end(connection->io);
 }
 
 static void link_connection(struct server_io *io, struct server_connection *connection)
@@ -223,6 +222,7 @@ static void end_stream(struct server_connection *connection, struct server_strea
         connection->first_free = stream->id - 1;
     connection->stream_count--;
     io->stream_count--;
+    server_io_count_latency(io, stream->spec.latency_ns, -1);
     server_stats_add(&io->stats.streams, (uint64_t)-1);
     server_waiting_remove(&io->waiting, &stream->waiter);
     server_planner_release(io->server->planner, stream->grant);

@@ -121,8 +121,8 @@ struct server_stream *server_connection_find_stream(const struct server_connecti
 
 void server_input_init(struct server_input *input);
 void server_input_free(struct server_connection *connection);
-/* The socket is readable. */
-void server_input_read(struct server_connection *connection);
+/* The socket is readable. Returns how many bytes were read. */
+size_t server_input_read(struct server_connection *connection);
 /* A packet or output room came free: goes on if input was paused for it. */
 void server_input_resume(struct server_connection *connection);
 /* Adds or removes the read event as state and pause demand. */

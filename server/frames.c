@@ -208,6 +208,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
         return NULL;
     }
     io->stream_count++;
+    server_io_count_latency(io, stream->spec.latency_ns, 1);
     server_stats_add(&io->stats.streams, 1);
     server_stats_add(&io->stats.opened, 1);
     return stream;
@@ -301,6 +302,7 @@ void server_frame_data(struct server_connection *connection, struct server_packe
     struct server_io *io = connection->io;
     struct server_stream *stream = packet->stream;
 
+    io->packets++;
     if (server_stream_accept(stream, packet, now_ns, io->server->config->limits.bytes_per_key)) {
         if (packet->policed)
             server_stats_add(&io->stats.policed, 1);

@@ -240,7 +240,7 @@ static void peer_finished(struct server_connection *connection)
 
 /* One read a turn: a connection that sends much gets its next one after the others, and results that are
  * ready meanwhile leave in between. */
-static void read_once(struct server_connection *connection)
+static size_t read_once(struct server_connection *connection)
 {
     struct server_io *io = connection->io;
     size_t got = 0;
@@ -255,21 +255,25 @@ static void read_once(struct server_connection *connection)
         peer_finished(connection);
     else if (status == CORE_CLOSED)
         server_connection_abort(connection);
+    return got;
 }
 
-void server_input_read(struct server_connection *connection)
+size_t server_input_read(struct server_connection *connection)
 {
+    size_t got;
+
     server_io_mark(connection);
     if (connection->state == SERVER_CONNECTION_HANDSHAKE) {
         core_status status = server_transport_handshake(&connection->transport);
         if (status == CORE_CLOSED)
             server_connection_abort(connection);
         if (status != CORE_OK)
-            return;
+            return 0;
         connection->state = SERVER_CONNECTION_HELLO;
     }
-    read_once(connection);
+    got = read_once(connection);
     server_input_arm(connection);
+    return got;
 }
 
 void server_input_resume(struct server_connection *connection)

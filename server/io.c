@@ -13,6 +13,10 @@
 #define COLLECT_PACKETS 64
 #define SUBMIT_PACKETS  64
 #define TICK_MS         100
+#define TURN_BYTES      (4 * SERVER_READ_BYTES)
+#define REST_SHARE      32
+#define REST_NS_MAX     (500 * CORE_NS_PER_US)
+#define REST_PACKETS    2
 #define EARLY_NS                                                                                             \
     (100 * CORE_NS_PER_US) /* packets this close to eligible are handed over at once: cheaper than           \
                               a timer, and a worker may start before the release anyway */
@@ -165,16 +169,23 @@ static void finish_dirty(struct server_io *io)
     }
 }
 
-void server_io_turn_end(struct server_io *io)
+static void end_turn(struct server_io *io)
 {
-    /* What came back while we were reading leaves first: no result waits for more than one turn of input. */
-    collect(io, cpu_worker_poll);
-    finish_dirty(io);
+    io->turn_bytes = 0;
+    collect(io, cpu_worker_poll); /* what came back while we were reading */
     for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
         flush_submission(io, worker);
+    finish_dirty(io);
+    for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
+        flush_submission(io, worker); /* what resumed input brought */
     set_timer(io);
-    if (io->draining && io->connections == NULL)
-        event_base_loopbreak(io->base);
+}
+
+void server_io_has_read(struct server_io *io, size_t bytes)
+{
+    io->turn_bytes += bytes;
+    if (io->turn_bytes >= TURN_BYTES)
+        end_turn(io);
 }
 
 static void clear_descriptor(int descriptor)
@@ -190,7 +201,6 @@ static void on_completion(evutil_socket_t descriptor, short events, void *argume
     (void)events;
     clear_descriptor(descriptor);
     collect(io, cpu_worker_collect); /* asks for the next notification, too */
-    server_io_turn_end(io);
 }
 
 static void on_timer(evutil_socket_t descriptor, short events, void *argument)
@@ -200,7 +210,6 @@ static void on_timer(evutil_socket_t descriptor, short events, void *argument)
     clear_descriptor(descriptor);
     io->timer_ns = CORE_NS_NEVER;
     release_waiting(io);
-    server_io_turn_end(io);
 }
 
 static void on_mail(evutil_socket_t descriptor, short events, void *argument)
@@ -208,7 +217,6 @@ static void on_mail(evutil_socket_t descriptor, short events, void *argument)
     struct server_io *io = argument;
     (void)descriptor, (void)events;
     server_mailbox_run(&io->mailbox, io);
-    server_io_turn_end(io);
 }
 
 static void on_tick(evutil_socket_t descriptor, short events, void *argument)
@@ -229,7 +237,6 @@ static void on_tick(evutil_socket_t descriptor, short events, void *argument)
     if (!io->draining)
         server_io_listen_again(io);
     atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
-    server_io_turn_end(io);
 }
 
 void server_io_notify(struct server_io *io)
@@ -273,10 +280,58 @@ void server_io_drain(struct server_io *io, core_ns drain_until_ns)
     server_mailbox_post(&io->mailbox, &message->message);
 }
 
+void server_io_count_latency(struct server_io *io, core_ns latency_ns, int change)
+{
+    io->latency_classes[63 - __builtin_clzll((unsigned long long)latency_ns)] += (uint32_t)change;
+}
+
+core_ns server_io_rest_ns(const struct server_io *io)
+{
+    core_ns rest_ns = 0;
+    for (int class = 0; class < 64 && rest_ns == 0; class ++)
+        if (io->latency_classes[class] > 0)
+            rest_ns = (INT64_C(1) << class) / REST_SHARE;
+    if (rest_ns > REST_NS_MAX)
+        rest_ns = REST_NS_MAX;
+    return io->packets_per_ns * (double)rest_ns >= REST_PACKETS ? rest_ns : 0;
+}
+
+static void take_rate(struct server_io *io, core_ns now_ns)
+{
+    core_ns elapsed_ns = now_ns - io->rate_ns;
+    if (elapsed_ns < CORE_NS_PER_MS)
+        return;
+    io->packets_per_ns = (double)(io->packets - io->rate_packets) / (double)elapsed_ns;
+    io->rate_packets = io->packets;
+    io->rate_ns = now_ns;
+}
+
+/* One turn, and the rest after it. Workers need not wake a thread that rests. */
+static void turn(struct server_io *io)
+{
+    core_ns now_ns, rest_ns = 0;
+
+    (void)event_base_loop(io->base, EVLOOP_ONCE); /* fails only if the kernel has no epoll left to give */
+    now_ns = core_time_now_ns();
+    take_rate(io, now_ns);
+    if (io->turn_bytes > 0)
+        rest_ns = server_io_rest_ns(io);
+    for (uint32_t worker = 0; rest_ns > 0 && worker < io->server->worker_count; worker++)
+        cpu_worker_mute(io->server->workers[worker], io->index);
+    end_turn(io);
+    if (rest_ns > 0) {
+        core_time_sleep_until(now_ns + rest_ns);
+        collect(io, cpu_worker_collect);
+        end_turn(io);
+    }
+}
+
 static void *run(void *argument)
 {
     struct server_io *io = argument;
-    event_base_dispatch(io->base);
+
+    while (!io->draining || io->connections != NULL)
+        turn(io);
     atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
     return NULL;
 }

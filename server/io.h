@@ -1,8 +1,14 @@
 /* An I/O thread: one libevent base, its connections, and the hand-over of packets to the workers and back.
  *
- * Everything below is called on that thread, except where said. Work is done in turns: an event handler reads
- * frames, collects results or takes a message, and the turn ends with server_io_turn_end, which hands what
- * was gathered to the workers and writes what is due, many frames at once. */
+ * Everything below is called on that thread, except where said. Work is done in turns: the handlers of all
+ * events that were ready together read frames, collect results or take messages; then the turn ends: what was
+ * gathered goes to the workers and what is due is written, many frames at once. A turn that has read
+ * TURN_BYTES (io.c) ends early, so that no result waits for more input than that.
+ *
+ * Moderation. When packets come in quick succession, the thread rests for server_io_rest_ns after a turn that
+ * has read input, and lets input and results gather: one wake-up and one system call then serve many packets.
+ * A rest is at most 1/32 of the shortest latency bound among the thread's streams and at most 500 us;
+ * admission takes it off the deadline with the margins. A packet that comes alone never waits for it. */
 #ifndef MILLRACE_SERVER_IO_H
 #define MILLRACE_SERVER_IO_H
 
@@ -25,6 +31,12 @@ struct server_io {
     struct server_mailbox mailbox;
     int completion_descriptor, timer_descriptor; /* eventfd written by workers; timerfd for waiting streams */
     struct event *mailbox_event, *completion_event, *timer_event, *tick_event;
+    size_t turn_bytes;            /* read since the last end of a turn */
+    uint64_t packets;             /* received whole, ever */
+    uint64_t rate_packets;        /* as of rate_ns */
+    core_ns rate_ns;              /* when the rate was last taken */
+    double packets_per_ns;        /* rate of arrival over about the last millisecond */
+    uint32_t latency_classes[64]; /* open streams by floor(log2(latency_ns)) */
     struct event **listen_events; /* I/O thread 0 */
     struct cpu_engine *engine;    /* expands keys */
     struct server_connection *connections;
@@ -60,7 +72,14 @@ void server_io_mark(struct server_connection *connection);
 /* Hands over a packet that was accepted: to its worker if eligible, else to the waiting streams. */
 void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
                       core_ns now_ns);
-void server_io_turn_end(struct server_io *io);
+/* A handler has read `bytes`: ends the turn early if that was much. */
+void server_io_has_read(struct server_io *io, size_t bytes);
+
+/* A stream with this latency bound was opened (change 1) or closed (change -1). */
+void server_io_count_latency(struct server_io *io, core_ns latency_ns, int change);
+
+/* How long the thread rests now; 0 while fewer than a few packets would gather. */
+core_ns server_io_rest_ns(const struct server_io *io);
 
 /* accept.c: listens again after a lack of descriptors. */
 void server_io_listen_again(struct server_io *io);
