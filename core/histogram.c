@@ -138,6 +138,16 @@ uint64_t core_histogram_total(const struct core_histogram *histogram)
     return LOAD(histogram->total);
 }
 
+uint64_t core_histogram_count_within(const struct core_histogram *histogram, core_ns limit_ns)
+{
+    const unsigned end =
+        limit_ns >= VALUE_MAX ? CORE_HISTOGRAM_BUCKETS : (limit_ns < 0 ? 0 : bucket_of(limit_ns + 1));
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < end; i++)
+        sum += LOAD(histogram->count[i]);
+    return sum;
+}
+
 /* From the buckets' middles, so that their width cancels out; the tops would widen every spread. */
 static double deviation_ns(const struct core_histogram *histogram, double mean_ns)
 {

@@ -45,6 +45,10 @@ core_ns core_histogram_minimum_ns(const struct core_histogram *histogram); /* 0 
 core_ns core_histogram_maximum_ns(const struct core_histogram *histogram); /* 0 while empty */
 uint64_t core_histogram_total(const struct core_histogram *histogram);
 
+/* How many values are at most limit_ns: those in buckets that end there or below, so never too many, and too
+ * few only by values within 1/64 of the limit. CORE_NS_NEVER counts all; below 0 is 0. */
+uint64_t core_histogram_count_within(const struct core_histogram *histogram, core_ns limit_ns);
+
 /* Writes the percentile distribution in the text format of HdrHistogram (.hgrm), values divided by unit_ns
  * (1000 for microseconds). Returns what fprintf says: negative on a write error. */
 int core_histogram_write_hgrm(const struct core_histogram *histogram, FILE *file, double unit_ns);

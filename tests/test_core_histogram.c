@@ -210,6 +210,30 @@ static void others_may_read_while_one_records(void **state)
 }
 
 /* Reads back what was written: quantiles and counts rise to 1 and the total, values never fall. */
+static void counts_within_a_limit_are_never_too_many(void **state)
+{
+    static const core_ns limits[] = {-1, 0, 1, 63, 64, 1000, 4095, 4096, 1000000, 123456789};
+    struct core_histogram histogram;
+    (void)state;
+
+    core_histogram_init(&histogram);
+    core_histogram_record(&histogram, -5);
+    for (core_ns value_ns = 1; value_ns < 400000000; value_ns += 1 + value_ns / 500)
+        core_histogram_record(&histogram, value_ns);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        uint64_t within = limits[i] < 0 ? 0 : 1, surely = within;
+        for (core_ns value_ns = 1; value_ns < 400000000; value_ns += 1 + value_ns / 500) {
+            within += value_ns <= limits[i];
+            surely += value_ns <= limits[i] - limits[i] / 64;
+        }
+        uint64_t counted = core_histogram_count_within(&histogram, limits[i]);
+        assert_true(counted <= within);
+        assert_true(counted >= surely);
+    }
+    assert_int_equal(core_histogram_count_within(&histogram, CORE_NS_NEVER),
+                     core_histogram_total(&histogram));
+}
+
 static void hgrm_is_a_rising_distribution(void **state)
 {
     (void)state;
@@ -289,6 +313,7 @@ int main(void)
         cmocka_unit_test(every_edge_lies_in_its_own_bucket),
         cmocka_unit_test(merging_equals_recording_all),
         cmocka_unit_test(others_may_read_while_one_records),
+        cmocka_unit_test(counts_within_a_limit_are_never_too_many),
         cmocka_unit_test(hgrm_is_a_rising_distribution),
         cmocka_unit_test(hgrm_of_nothing_is_still_a_table),
         cmocka_unit_test(hgrm_tells_a_write_error),
