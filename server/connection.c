@@ -251,6 +251,7 @@ static void settle_finishing(struct server_connection *connection)
 
 static void free_connection(struct server_connection *connection)
 {
+    server_listing_forget(&connection->io->listing, connection);
     *connection->previous = connection->next;
     if (connection->next != NULL)
         connection->next->previous = connection->previous;

@@ -304,8 +304,10 @@ void server_frame_data(struct server_connection *connection, struct server_packe
 
     io->packets++;
     if (server_stream_accept(stream, packet, now_ns, io->server->config->limits.bytes_per_key)) {
-        if (packet->policed)
+        if (packet->policed) {
+            stream->policed++;
             server_stats_add(&io->stats.policed, 1);
+        }
         server_io_submit(io, stream, packet, now_ns);
         return;
     }

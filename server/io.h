@@ -13,6 +13,7 @@
 #define MILLRACE_SERVER_IO_H
 
 #include "server/connection.h"
+#include "server/listing.h"
 #include "server/mailbox.h"
 #include "server/state.h"
 #include "server/waiting.h"
@@ -40,6 +41,7 @@ struct server_io {
     struct event **listen_events; /* I/O thread 0 */
     struct cpu_engine *engine;    /* expands keys */
     struct server_connection *connections;
+    struct server_listing_place listing;   /* how far the admin thread's list has come */
     struct server_connection *dirty;       /* to flush or resume at the end of the turn */
     struct server_submission *submissions; /* by worker */
     struct server_waiting waiting;

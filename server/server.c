@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "core/realtime.h"
 #include "core/secret.h"
+#include "server/admin.h"
 #include "server/io.h"
 
 #include <signal.h>
@@ -196,6 +197,7 @@ static core_status choose_engine(struct server *server, const struct config_prof
 /* Frees everything but the threads of the I/O, which must have ended. */
 static void dismantle(struct server *server)
 {
+    server_admin_stop(server->admin);
     for (uint32_t i = 0; server->workers != NULL && i < server->worker_count; i++)
         if (server->workers[i] != NULL)
             cpu_worker_stop(server->workers[i]);
@@ -243,6 +245,7 @@ core_status server_start(struct server **server, const struct config_server *con
     if (status != CORE_OK || (status = open_listeners(fresh, error)) != CORE_OK ||
         (status = create_ios(fresh, error)) != CORE_OK || (status = start_workers(fresh, error)) != CORE_OK ||
         (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
+        (config->has_admin && (status = server_admin_start(&fresh->admin, fresh, error)) != CORE_OK) ||
         (status = start_ios(fresh, error)) != CORE_OK)
         goto failed;
     *server = fresh;
@@ -263,6 +266,11 @@ char *server_describe(const struct server *server, char *text, size_t size)
 const struct core_address *server_address(const struct server *server, uint32_t index)
 {
     return index < server->listener_count ? &server->listeners[index].bound : NULL;
+}
+
+const struct core_address *server_admin_address(const struct server *server)
+{
+    return server->admin == NULL ? NULL : server_admin_bound(server->admin);
 }
 
 core_status server_reload_keys(struct server *server, const char *path, struct core_error *error)

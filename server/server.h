@@ -20,6 +20,9 @@ CORE_CHECKED core_status server_start(struct server **server, const struct confi
 /* The address of listener `index` with the port the kernel chose. NULL past the last. */
 const struct core_address *server_address(const struct server *server, uint32_t index);
 
+/* The same of the admin address; NULL if none is configured. */
+const struct core_address *server_admin_address(const struct server *server);
+
 /* "1 I/O threads, 1 workers, engine ipsec-mb, profile cpu-only"; returns text. */
 char *server_describe(const struct server *server, char *text, size_t size);
 

@@ -63,6 +63,7 @@ struct server_stream {
     struct server_packet *wait_head; /* first of those not yet eligible (later ones follow it) */
     uint64_t key_bytes;              /* encrypted or accepted under this key */
     struct protocol_closed totals;
+    uint64_t policed;               /* packets that were held back */
     core_ns slack_minimum_ns;       /* CORE_NS_NEVER before the first packet */
     uint64_t buffer_bytes;          /* charged to the server's budget */
     struct server_packet packets[]; /* queue_packets of them, the slots behind */
