@@ -1,0 +1,75 @@
+/* A client without manners: a socket and the codec. It sends whatever bytes it is given, cut anywhere, and
+ * reads frame by frame. What is awaited is awaited for TEST_PATIENCE_MS at most, so that a server that hangs
+ * fails the test. Every function may be used by any thread and by a forked child; one thread per client. */
+#ifndef MILLRACE_TESTS_CLIENT_H
+#define MILLRACE_TESTS_CLIENT_H
+
+#include "core/address.h"
+#include "server/protocol.h"
+
+#include <openssl/ssl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TEST_PATIENCE_MS 60000
+#define TEST_FRAME_BYTES (PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX)
+
+struct test_client {
+    int descriptor;
+    SSL *tls; /* NULL: plain */
+    uint8_t *input;
+    size_t input_start, input_end, input_capacity;
+    bool ended; /* the server closed, or the connection broke */
+};
+
+struct test_frame {
+    struct protocol_header header;
+    const uint8_t *body; /* valid until the next call on this client */
+};
+
+enum test_outcome { TEST_FRAME, TEST_END, TEST_SILENCE };
+
+/* ---- bytes ---- */
+
+/* Connects and says nothing yet. */
+void test_client_dial(struct test_client *client, const struct core_address *address);
+/* TLS on top; false if the handshake fails. */
+bool test_client_secure(struct test_client *client, SSL_CTX *context);
+void test_client_close(struct test_client *client);
+void test_client_half_close(struct test_client *client);
+
+/* Sends all of it, reading meanwhile whatever comes; false if the server closed first. */
+bool test_client_send(struct test_client *client, const void *bytes, size_t count);
+/* Sends what the socket takes now, without reading; returns how much. Plain connections only. */
+size_t test_client_push(struct test_client *client, const void *bytes, size_t count);
+/* Reads what there is into the buffer, at most `limit` bytes; false at the end. */
+bool test_client_fill(struct test_client *client, size_t limit);
+
+/* ---- frames ---- */
+
+enum test_outcome test_client_next(struct test_client *client, struct test_frame *frame, int timeout_ms);
+/* The next frame must have this type. */
+void test_client_expect(struct test_client *client, enum protocol_type type, struct test_frame *frame);
+/* The next frame must be this ERROR; after a fatal one the server must close. */
+void test_client_expect_error(struct test_client *client, enum protocol_error code, uint32_t id, bool fatal);
+void test_client_expect_end(struct test_client *client);
+
+/* dial and HELLO; welcome may be NULL. */
+void test_client_connect(struct test_client *client, const struct core_address *address,
+                         struct protocol_welcome *welcome);
+void test_client_hello(struct test_client *client, struct protocol_welcome *welcome);
+
+/* OPEN or QUERY and its answer, which must be the next frame: true if OPENED. opened and refused may be NULL.
+ */
+bool test_client_ask(struct test_client *client, enum protocol_type type, const struct protocol_open *open,
+                     struct protocol_opened *opened, struct protocol_refused *refused);
+
+/* PING and its PONG, the next frame: everything before it has been handled. */
+void test_client_ping(struct test_client *client);
+
+/* Header of a DATA frame. */
+void test_data_header(uint8_t frame[PROTOCOL_HEADER_BYTES], uint32_t stream, uint32_t sequence,
+                      uint32_t bytes);
+
+#endif

@@ -1,0 +1,299 @@
+/* One stream's memory, judgement, order and stamps, without a thread or a socket. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/stream.h"
+#include "tests/support/random.h"
+
+#define NOW_NS   (100 * CORE_NS_PER_S)
+#define NO_LIMIT UINT64_MAX
+
+static const struct core_stream_spec base_spec = {.packet_bytes = 64,
+                                                  .burst_packets = 4,
+                                                  .interval_ns = CORE_NS_PER_MS,
+                                                  .latency_ns = 10 * CORE_NS_PER_MS,
+                                                  .cipher = CORE_CIPHER_AES_128_CBC,
+                                                  .padding = CORE_PADDING_NONE};
+
+static struct server_stream *make(const struct core_stream_spec *spec)
+{
+    struct server_stream *stream = NULL;
+    assert_int_equal(server_stream_create(&stream, spec, 3), CORE_OK);
+    server_police_init(&stream->police, &stream->spec, stream->spec.interval_ns);
+    return stream;
+}
+
+static void destroy(struct server_stream *stream)
+{
+    server_stream_destroy(stream, NULL); /* never armed: no engine is asked */
+}
+
+static struct server_packet *accept_packet(struct server_stream *stream, uint32_t bytes, core_ns now_ns,
+                                           uint64_t bytes_per_key)
+{
+    struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, bytes);
+    assert_non_null(packet);
+    memset(server_packet_payload(packet), 0xAA, bytes <= stream->spec.packet_bytes ? bytes : 0);
+    (void)server_stream_accept(stream, packet, now_ns, bytes_per_key);
+    return packet;
+}
+
+static void slots_have_room_and_do_not_overlap(void **state)
+{
+    struct test_random random = {.state = 6};
+    (void)state;
+    for (int round = 0; round < 300; round++) {
+        struct core_stream_spec spec = base_spec;
+        spec.padding = round % 2 == 0 ? CORE_PADDING_PKCS7 : CORE_PADDING_NONE;
+        spec.packet_bytes = (uint32_t)test_random_log(&random, 16, 70000) / 16 * 16;
+        spec.burst_packets = (uint32_t)test_random_log(&random, 1, 40);
+        struct server_stream *stream = make(&spec);
+        uint32_t room = 32 + core_stream_padded_bytes(spec.padding, spec.packet_bytes);
+        const uint8_t *end = (const uint8_t *)stream + sizeof *stream + stream->buffer_bytes;
+        const uint8_t *previous = NULL;
+
+        assert_true(stream->queue_packets >= spec.burst_packets);
+        assert_int_equal(stream->queue_packets, server_stream_queue_packets(&spec));
+        for (uint32_t i = 0; i < stream->queue_packets; i++) {
+            uint8_t *slot = stream->packets[i].output.frame;
+            assert_true(slot >= (uint8_t *)&stream->packets[stream->queue_packets] && slot + room <= end);
+            assert_int_equal((uintptr_t)slot % 64, 0);
+            if (previous != NULL) {
+                assert_true(slot >= previous + room);
+                assert_int_not_equal((slot - previous) % 4096, 0); /* other cache sets */
+            }
+            memset(slot, 0x55, room); /* the sanitizer watches */
+            previous = slot;
+        }
+        destroy(stream);
+    }
+}
+
+static void packets_come_from_a_bounded_pool(void **state)
+{
+    struct server_stream *stream = make(&base_spec);
+    struct server_packet *taken[64];
+    uint32_t count = 0;
+    (void)state;
+
+    while ((taken[count] = server_stream_take(stream, count, 16)) != NULL)
+        count++;
+    assert_int_equal(count, stream->queue_packets);
+    assert_int_equal(stream->busy_packets, count);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t j = 0; j < i; j++)
+            assert_ptr_not_equal(taken[i], taken[j]);
+    server_stream_give(stream, taken[1]);
+    assert_ptr_equal(server_stream_take(stream, 7, 16), taken[1]);
+    assert_null(server_stream_take(stream, 8, 16));
+    for (uint32_t i = 0; i < count; i++)
+        server_stream_give(stream, taken[i]);
+    assert_int_equal(stream->busy_packets, 0);
+    destroy(stream);
+}
+
+static void padding_fills_to_the_block(void **state)
+{
+    struct core_stream_spec spec = base_spec;
+    (void)state;
+    spec.padding = CORE_PADDING_PKCS7;
+    for (uint32_t bytes = 0; bytes <= spec.packet_bytes; bytes++) {
+        struct server_stream *stream = make(&spec);
+        struct server_packet *packet = accept_packet(stream, bytes, NOW_NS, NO_LIMIT);
+        uint32_t padding = 16 - bytes % 16;
+        assert_int_equal(packet->status, PROTOCOL_RESULT_OK);
+        assert_int_equal(packet->cpu.bytes, bytes + padding);
+        assert_ptr_equal(packet->cpu.data, server_packet_payload(packet));
+        for (uint32_t i = 0; i < bytes + padding; i++)
+            assert_int_equal(packet->cpu.data[i], i < bytes ? 0xAA : padding);
+        assert_int_equal(stream->key_bytes, bytes + padding);
+        server_stream_give(stream, packet);
+        destroy(stream);
+    }
+}
+
+static void lengths_are_judged(void **state)
+{
+    static const struct {
+        enum core_padding padding;
+        uint32_t bytes;
+        enum protocol_result_status status;
+    } rows[] = {
+        {CORE_PADDING_NONE, 0, PROTOCOL_RESULT_NOT_BLOCKS},
+        {CORE_PADDING_NONE, 1, PROTOCOL_RESULT_NOT_BLOCKS},
+        {CORE_PADDING_NONE, 15, PROTOCOL_RESULT_NOT_BLOCKS},
+        {CORE_PADDING_NONE, 16, PROTOCOL_RESULT_OK},
+        {CORE_PADDING_NONE, 63, PROTOCOL_RESULT_NOT_BLOCKS},
+        {CORE_PADDING_NONE, 64, PROTOCOL_RESULT_OK},
+        {CORE_PADDING_NONE, 65, PROTOCOL_RESULT_TOO_LONG},
+        {CORE_PADDING_NONE, 80, PROTOCOL_RESULT_TOO_LONG},
+        {CORE_PADDING_PKCS7, 0, PROTOCOL_RESULT_OK},
+        {CORE_PADDING_PKCS7, 63, PROTOCOL_RESULT_OK},
+        {CORE_PADDING_PKCS7, 64, PROTOCOL_RESULT_OK},
+        {CORE_PADDING_PKCS7, 65, PROTOCOL_RESULT_TOO_LONG},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct core_stream_spec spec = base_spec;
+        spec.padding = rows[i].padding;
+        struct server_stream *stream = make(&spec);
+        struct server_packet *packet = accept_packet(stream, rows[i].bytes, NOW_NS, NO_LIMIT);
+        assert_int_equal(packet->status, rows[i].status);
+        assert_int_equal(packet->ready, rows[i].status != PROTOCOL_RESULT_OK);
+        if (rows[i].status != PROTOCOL_RESULT_OK)
+            assert_int_equal(stream->key_bytes, 0);
+        server_stream_give(stream, packet);
+        destroy(stream);
+    }
+}
+
+static void the_key_is_spent_to_the_byte(void **state)
+{
+    struct server_stream *stream = make(&base_spec);
+    struct server_packet *packets[5];
+    static const uint32_t bytes[5] = {64, 48, 16, 16, 16};
+    (void)state;
+
+    for (int i = 0; i < 5; i++)
+        packets[i] = accept_packet(stream, bytes[i], NOW_NS, 128 + 8);
+    assert_int_equal(packets[2]->status, PROTOCOL_RESULT_OK); /* 128 in all */
+    assert_int_equal(packets[3]->status, PROTOCOL_RESULT_KEY_SPENT);
+    assert_int_equal(packets[4]->status, PROTOCOL_RESULT_KEY_SPENT);
+    assert_int_equal(stream->key_bytes, 128);
+    for (int i = 0; i < 5; i++)
+        server_stream_give(stream, packets[i]);
+    destroy(stream);
+}
+
+static void results_leave_in_order_of_arrival(void **state)
+{
+    struct server_stream *stream = make(&base_spec);
+    struct server_packet *packets[4];
+    (void)state;
+
+    packets[0] = accept_packet(stream, 16, NOW_NS, NO_LIMIT);
+    packets[1] = accept_packet(stream, 17, NOW_NS, NO_LIMIT); /* ready at once */
+    packets[2] = accept_packet(stream, 32, NOW_NS, NO_LIMIT);
+    packets[3] = accept_packet(stream, 48, NOW_NS, NO_LIMIT);
+    assert_null(server_stream_next_ready(stream));
+    packets[2]->ready = true;
+    assert_null(server_stream_next_ready(stream));
+    packets[0]->ready = true;
+    for (int i = 0; i < 3; i++)
+        assert_ptr_equal(server_stream_next_ready(stream), packets[i]);
+    assert_null(server_stream_next_ready(stream));
+    packets[3]->ready = true;
+    assert_ptr_equal(server_stream_next_ready(stream), packets[3]);
+    assert_null(server_stream_next_ready(stream));
+    for (int i = 0; i < 4; i++)
+        server_stream_give(stream, packets[i]);
+    destroy(stream);
+}
+
+static void times_follow_the_contract(void **state)
+{
+    struct core_stream_spec spec = base_spec;
+    (void)state;
+    spec.burst_packets = 1;
+    struct server_stream *stream = make(&spec);
+    struct server_packet *first = accept_packet(stream, 16, NOW_NS, NO_LIMIT);
+    struct server_packet *second = accept_packet(stream, 16, NOW_NS + 1000, NO_LIMIT);
+    assert_int_equal(first->eligible_ns, NOW_NS);
+    assert_int_equal(first->deadline_ns, NOW_NS + spec.latency_ns);
+    assert_false(first->policed);
+    assert_int_equal(second->arrival_ns, NOW_NS + 1000);
+    assert_int_equal(second->eligible_ns, NOW_NS + spec.interval_ns);
+    assert_int_equal(second->deadline_ns, NOW_NS + spec.interval_ns + spec.latency_ns);
+    assert_true(second->policed);
+    server_stream_give(stream, first);
+    server_stream_give(stream, second);
+    destroy(stream);
+}
+
+static void stamps_tell_who_was_late(void **state)
+{
+    enum { MET = PROTOCOL_RESULT_MET, READER = PROTOCOL_RESULT_READER, POLICED = PROTOCOL_RESULT_POLICED };
+    static const struct {
+        core_ns early_ns;                           /* how long before it was eligible it came */
+        core_ns finished_ns, handed_ns, blocked_ns; /* relative to the deadline; never: the reader is fine */
+        unsigned flags;
+    } rows[] = {
+        {0, -5, -1, CORE_NS_NEVER, MET},
+        {0, 0, 0, CORE_NS_NEVER, MET},
+        {0, -5, 1, CORE_NS_NEVER, 0}, /* late in our hands */
+        {0, -5, 1, -1, MET | READER}, /* the reader kept it waiting since before the deadline */
+        {0, -5, 1, 0, MET | READER},
+        {0, -5, 9, 1, 0},   /* the reader stopped only after we were late */
+        {0, 1, 9, -100, 0}, /* finished late: no reader excuses that */
+        {0, 1, 1, CORE_NS_NEVER, 0},
+        {0, -5, -1, -100, MET}, /* a blocked connection, but in time */
+        {700000, -5, -1, CORE_NS_NEVER, MET | POLICED},
+        {700000, -5, 1, -1, MET | READER | POLICED},
+        {700000, 1, 1, CORE_NS_NEVER, POLICED},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct core_stream_spec spec = base_spec;
+        struct protocol_header header;
+        struct protocol_result decoded;
+        spec.burst_packets = 1;
+        struct server_stream *stream = make(&spec);
+        stream->id = 9;
+        core_ns deadline_ns = NOW_NS + spec.latency_ns;
+        if (rows[i].early_ns > 0) /* a packet just before uses up the token */
+            server_stream_give(stream, accept_packet(stream, 16, NOW_NS - spec.interval_ns, NO_LIMIT));
+        struct server_packet *packet = accept_packet(stream, 32, NOW_NS - rows[i].early_ns, NO_LIMIT);
+        assert_int_equal(packet->deadline_ns, deadline_ns);
+        packet->cpu.finished_ns = deadline_ns + rows[i].finished_ns;
+        core_ns blocked_ns =
+            rows[i].blocked_ns == CORE_NS_NEVER ? CORE_NS_NEVER : deadline_ns + rows[i].blocked_ns;
+        struct protocol_result result =
+            server_packet_stamp(packet, deadline_ns + rows[i].handed_ns, blocked_ns);
+        assert_int_equal(result.flags, rows[i].flags);
+        assert_int_equal(result.latency_ns, spec.latency_ns + rows[i].handed_ns);
+        assert_int_equal(result.waited_us, rows[i].early_ns / 1000);
+        assert_int_equal(packet->output.bytes, 32 + 32);
+        assert_int_equal(protocol_header_read(packet->output.frame, &header), CORE_OK);
+        assert_true(header.type == PROTOCOL_RESULT && header.id == 9 && header.body_bytes == 16 + 32);
+        assert_int_equal(header.sequence, packet->sequence);
+        assert_int_equal(protocol_result_read(packet->output.frame + 16, 16 + 32, &decoded, NULL), CORE_OK);
+        assert_int_equal(decoded.flags, rows[i].flags);
+        server_stream_give(stream, packet);
+        destroy(stream);
+    }
+}
+
+static void a_rejected_packet_promises_nothing(void **state)
+{
+    struct server_stream *stream = make(&base_spec);
+    struct server_packet *packet = accept_packet(stream, 17, NOW_NS, NO_LIMIT);
+    (void)state;
+    struct protocol_result result = server_packet_stamp(packet, NOW_NS + CORE_NS_PER_S, CORE_NS_NEVER);
+    assert_int_equal(result.status, PROTOCOL_RESULT_NOT_BLOCKS);
+    assert_true(result.flags == 0 && result.latency_ns == 0 && result.waited_us == 0);
+    assert_int_equal(packet->output.bytes, 32); /* no ciphertext */
+    server_stream_give(stream, packet);
+    destroy(stream);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slots_have_room_and_do_not_overlap),
+        cmocka_unit_test(packets_come_from_a_bounded_pool),
+        cmocka_unit_test(padding_fills_to_the_block),
+        cmocka_unit_test(lengths_are_judged),
+        cmocka_unit_test(the_key_is_spent_to_the_byte),
+        cmocka_unit_test(results_leave_in_order_of_arrival),
+        cmocka_unit_test(times_follow_the_contract),
+        cmocka_unit_test(stamps_tell_who_was_late),
+        cmocka_unit_test(a_rejected_packet_promises_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
