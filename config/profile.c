@@ -49,6 +49,7 @@ static const cyaml_schema_field_t io_fields[] = {
     INT_FIELD(struct config_profile_io, per_packet_ns),
     INT_FIELD(struct config_profile_io, per_byte_fs),
     UINT_FIELD(struct config_profile_io, limit_percent),
+    INT_FIELD(struct config_profile_io, rest_max_ns),
     CYAML_FIELD_END,
 };
 
@@ -127,6 +128,7 @@ static core_status profile_check(const struct config_profile *profile, const str
     config_report_range(&report, "io.per_packet_ns", profile->io.per_packet_ns, 0, COST_NS_MAX);
     config_report_range(&report, "io.per_byte_fs", profile->io.per_byte_fs, 0, COST_FS_MAX);
     config_report_range(&report, "io.limit_percent", profile->io.limit_percent, 1, 100);
+    config_report_range(&report, "io.rest_max_ns", profile->io.rest_max_ns, 0, CORE_NS_PER_S);
     config_report_range(&report, "margins.in_ns", profile->margins.in_ns, 0, COST_NS_MAX);
     config_report_range(&report, "margins.out_ns", profile->margins.out_ns, 0, COST_NS_MAX);
     config_report_range(&report, "margins.percent", profile->margins.percent, 0, 100);

@@ -132,9 +132,11 @@ static bool place(const struct partition_workers *workers, const struct core_str
 
 /* A packet is released at most (k - 1) s after it became eligible, and its last piece is due m delta later.
  */
-static core_ns bound_ns(const struct partition_workers *workers, const struct perfmodel_cpu_task *task)
+static core_ns bound_ns(const struct partition_workers *workers, const struct core_stream_spec *spec,
+                        const struct perfmodel_cpu_task *task)
 {
-    core_ns margins_ns = workers->profile->margins.in_ns + workers->profile->margins.out_ns;
+    core_ns margins_ns = workers->profile->margins.in_ns + workers->profile->margins.out_ns +
+                         perfmodel_io_rest_ns(spec->latency_ns, workers->profile);
     return margins_ns + (task->burst_packets - 1) * task->spacing_ns + task->pieces * task->deadline_ns;
 }
 
@@ -238,7 +240,7 @@ void partition_workers_query(const struct partition_workers *workers, const stru
 {
     assert(io < workers->io_count);
     if (place(workers, spec, io, placement)) {
-        placement->bound_ns = bound_ns(workers, &placement->task);
+        placement->bound_ns = bound_ns(workers, spec, &placement->task);
         return;
     }
     classify(workers, spec, io, placement);

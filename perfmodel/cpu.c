@@ -7,6 +7,7 @@
 
 #define FS_PER_NS 1000000
 /* An urgency below this leaves no room for anything; it also keeps counts small (see the header). */
+#define IO_REST_SHARE  32
 #define URGENCY_NS_MIN CORE_NS_PER_US
 /* Work longer than this fits no window, so that charging no more than this refuses it all the same. */
 #define COST_NS_MAX CORE_LATENCY_NS_MAX
@@ -72,6 +73,12 @@ static core_ns spacing_floor_ns(const struct core_stream_spec *spec, const struc
     return pieces_of(spec, profile, &piece_bytes) * (profile->cpu.queue_granularity_ns + URGENCY_NS_MIN);
 }
 
+core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *profile)
+{
+    core_ns share_ns = latency_ns / IO_REST_SHARE;
+    return share_ns < profile->io.rest_max_ns ? share_ns : profile->io.rest_max_ns;
+}
+
 core_ns perfmodel_cpu_latency_floor_ns(const struct core_stream_spec *spec,
                                        const struct config_profile *profile)
 {
@@ -79,7 +86,12 @@ core_ns perfmodel_cpu_latency_floor_ns(const struct core_stream_spec *spec,
     if (spacing_ns > spec->interval_ns)
         return CORE_NS_NEVER;
     core_ns work_ns = spacing_ns * spec->burst_packets;
-    core_ns floor_ns = profile->margins.in_ns + profile->margins.out_ns + work_ns;
+    core_ns needed_ns = profile->margins.in_ns + profile->margins.out_ns + work_ns;
+    core_ns floor_ns = needed_ns;
+    core_ns next_ns;
+    /* The rest grows with the bound: from below, this ends at the least bound that covers its own rest. */
+    while ((next_ns = needed_ns + perfmodel_io_rest_ns(floor_ns, profile)) > floor_ns)
+        floor_ns = next_ns;
     if (floor_ns > CORE_LATENCY_NS_MAX)
         return CORE_NS_NEVER;
     return floor_ns > CORE_LATENCY_NS_MIN ? floor_ns : CORE_LATENCY_NS_MIN;
@@ -104,7 +116,8 @@ static core_status refuse(const struct core_stream_spec *spec, const struct conf
 core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec, const struct config_profile *profile,
                                     struct perfmodel_cpu_task *task, struct core_error *error)
 {
-    core_ns work_ns = spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns;
+    core_ns work_ns = spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns -
+                      perfmodel_io_rest_ns(spec->latency_ns, profile);
     core_ns spacing_ns = work_ns / spec->burst_packets;
     if (spacing_ns > spec->interval_ns)
         spacing_ns = spec->interval_ns;

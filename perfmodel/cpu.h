@@ -1,6 +1,7 @@
 /* From a stream's contract and a hardware profile to the task that a worker must schedule.
  *
- * Shaping. A stream (p, t, k, d) leaves d' = d - in_ns - out_ns for the work. Its packets, eligible at e_n,
+ * Shaping. A stream (p, t, k, d) leaves d' = d - in_ns - out_ns - rest(d) for the work
+ * (perfmodel_io_rest_ns). Its packets, eligible at e_n,
  * are in the worker's queue by e_n + in_ns, and released to it at least s = min(t, floor(d' / k)) apart:
  *
  *     rel_n = max(e_n + in_ns, rel_(n-1) + s)
@@ -82,6 +83,11 @@ int64_t perfmodel_cpu_count(const struct perfmodel_cpu_task *task, core_ns x_ns)
 
 /* dbf(Z), saturating at INT64_MAX. */
 core_ns perfmodel_cpu_demand_ns(const struct perfmodel_cpu_task *task, core_ns window_ns);
+
+/* How long the I/O thread of a stream with this latency bound may let packets gather before it goes on:
+ * min(latency / 32, rest_max). The server rests for no longer than this for the shortest latency bound it
+ * serves, and d' is without it. */
+core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *profile);
 
 /* Share of one I/O thread in ppb, rounded up: (1+m) * (per_packet + per_byte * p^) / t.
  * No more than 10^12. */

@@ -14,9 +14,7 @@
 #define SUBMIT_PACKETS  64
 #define TICK_MS         100
 #define TURN_BYTES      (4 * SERVER_READ_BYTES)
-#define REST_SHARE      32
-#define REST_NS_MAX     (500 * CORE_NS_PER_US)
-#define REST_PACKETS    2
+#define REST_PACKETS    2 /* a rest that gathers fewer is not worth it */
 #define EARLY_NS                                                                                             \
     (100 * CORE_NS_PER_US) /* packets this close to eligible are handed over at once: cheaper than           \
                               a timer, and a worker may start before the release anyway */
@@ -287,13 +285,12 @@ void server_io_count_latency(struct server_io *io, core_ns latency_ns, int chang
 
 core_ns server_io_rest_ns(const struct server_io *io)
 {
-    core_ns rest_ns = 0;
-    for (int class = 0; class < 64 && rest_ns == 0; class ++)
-        if (io->latency_classes[class] > 0)
-            rest_ns = (INT64_C(1) << class) / REST_SHARE;
-    if (rest_ns > REST_NS_MAX)
-        rest_ns = REST_NS_MAX;
-    return io->packets_per_ns * (double)rest_ns >= REST_PACKETS ? rest_ns : 0;
+    for (int class = 0; class < 64; class ++)
+        if (io->latency_classes[class] > 0) {
+            core_ns rest_ns = perfmodel_io_rest_ns(INT64_C(1) << class, io->server->profile);
+            return io->packets_per_ns * (double)rest_ns >= REST_PACKETS ? rest_ns : 0;
+        }
+    return 0;
 }
 
 static void take_rate(struct server_io *io, core_ns now_ns)

@@ -7,8 +7,9 @@
  *
  * Moderation. When packets come in quick succession, the thread rests for server_io_rest_ns after a turn that
  * has read input, and lets input and results gather: one wake-up and one system call then serve many packets.
- * A rest is at most 1/32 of the shortest latency bound among the thread's streams and at most 500 us;
- * admission takes it off the deadline with the margins. A packet that comes alone never waits for it. */
+ * A
+ * rest is at most perfmodel_io_rest_ns of the shortest latency bound among the thread's streams, which
+ * admission has taken off every deadline. A packet that comes alone never waits for it. */
 #ifndef MILLRACE_SERVER_IO_H
 #define MILLRACE_SERVER_IO_H
 

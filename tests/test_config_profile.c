@@ -36,10 +36,11 @@ static const char *const good[] = {
     /* 17 */ "  per_packet_ns: 1500",
     /* 18 */ "  per_byte_fs: 500000",
     /* 19 */ "  limit_percent: 85",
-    /* 20 */ "margins:",
-    /* 21 */ "  in_ns: 300000",
-    /* 22 */ "  out_ns: 200000",
-    /* 23 */ "  percent: 10",
+    /* 20 */ "  rest_max_ns: 500000",
+    /* 21 */ "margins:",
+    /* 22 */ "  in_ns: 300000",
+    /* 23 */ "  out_ns: 200000",
+    /* 24 */ "  percent: 10",
 };
 #define GOOD_LINES (sizeof good / sizeof good[0])
 
@@ -87,6 +88,7 @@ static void every_key_arrives(void **state)
     assert_int_equal(profile->io.per_packet_ns, 1500);
     assert_int_equal(profile->io.per_byte_fs, 500000);
     assert_int_equal(profile->io.limit_percent, 85);
+    assert_int_equal(profile->io.rest_max_ns, 500000);
     assert_int_equal(profile->margins.in_ns, 300000);
     assert_int_equal(profile->margins.out_ns, 200000);
     assert_int_equal(profile->margins.percent, 10);
@@ -127,10 +129,12 @@ static const struct {
     {18, "  per_byte_fs: 1000000001", "p.yaml:18: io.per_byte_fs: 1000000001 is out of range"},
     {19, "  limit_percent: 0", "p.yaml:19: io.limit_percent: 0 is out of range; give 1 to 100"},
     {19, "  limit_percent: 101", "p.yaml:19: io.limit_percent: 101 is out of range"},
-    {21, "  in_ns: -5", "p.yaml:21: margins.in_ns: -5 is out of range"},
-    {22, "  out_ns: 1e6", "p.yaml:22: margins.out_ns: is not a whole number"},
-    {23, "  percent: 101", "p.yaml:23: margins.percent: 101 is out of range"},
-    {23, "  percent: 10 %", "p.yaml:23: margins.percent: is not a whole number"},
+    {20, "  rest_max_ns: -1", "p.yaml:20: io.rest_max_ns: -1 is out of range"},
+    {20, "  rest_max_ns: 1000000001", "p.yaml:20: io.rest_max_ns: 1000000001 is out of range"},
+    {22, "  in_ns: -5", "p.yaml:22: margins.in_ns: -5 is out of range"},
+    {23, "  out_ns: 1e6", "p.yaml:23: margins.out_ns: is not a whole number"},
+    {24, "  percent: 101", "p.yaml:24: margins.percent: 101 is out of range"},
+    {24, "  percent: 10 %", "p.yaml:24: margins.percent: is not a whole number"},
 };
 
 static void mistakes_are_named_with_file_and_line(void **state)

@@ -124,6 +124,32 @@ static void test_task(void **state)
     }
 }
 
+static void test_rest_of_the_io_thread(void **state)
+{
+    (void)state;
+    struct config_profile resting = profile;
+    struct perfmodel_cpu_task task;
+    resting.io.rest_max_ns = 500 * US;
+    assert_int_equal(perfmodel_io_rest_ns(3200 * US, &resting), 100 * US);
+    assert_int_equal(perfmodel_io_rest_ns(16 * MS, &resting), 500 * US);
+    assert_int_equal(perfmodel_io_rest_ns(CORE_LATENCY_NS_MAX, &resting), 500 * US);
+    assert_int_equal(perfmodel_io_rest_ns(3200 * US, &profile), 0);
+
+    /* d' = 3.2 - 0.5 (margins) - 0.1 (rest) ms, of which one interval is used */
+    struct core_stream_spec spec = spec_of(1408, 1, 50 * MS, 3200 * US);
+    assert_int_equal(perfmodel_cpu_task_from(&spec, &resting, &task, NULL), CORE_OK);
+    assert_int_equal(task.spacing_ns, 2600 * US);
+
+    /* the least latency bound is exact, whatever share of it is rest */
+    for (uint32_t burst = 1; burst <= 4096; burst = burst * 2 + 1) {
+        spec = spec_of(12288, burst, 50 * MS, MS);
+        spec.latency_ns = perfmodel_cpu_latency_floor_ns(&spec, &resting);
+        assert_int_equal(perfmodel_cpu_task_from(&spec, &resting, &task, NULL), CORE_OK);
+        spec.latency_ns--;
+        assert_int_equal(perfmodel_cpu_task_from(&spec, &resting, &task, NULL), CORE_REFUSED);
+    }
+}
+
 static void test_no_time_left(void **state)
 {
     (void)state;
@@ -327,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_burst_bound),
         cmocka_unit_test(test_costs_cover_bursts),
         cmocka_unit_test(test_task),
+        cmocka_unit_test(test_rest_of_the_io_thread),
         cmocka_unit_test(test_no_time_left),
         cmocka_unit_test(test_utilisation),
         cmocka_unit_test(test_count_against_releases),
