@@ -109,10 +109,13 @@ core_status millrace_connect(const char *address_text, const struct millrace_tls
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
     }
     connection->wake = -1;
-    if ((status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error)) ||
-        (status = say_hello(connection, error)) || (status = await_welcome(connection, deadline_ns, error))) {
+    status = client_transport_connect(&connection->transport, &address, tls, deadline_ns, error);
+    if (status == CORE_OK &&
+        ((status = say_hello(connection, error)) || (status = await_welcome(connection, deadline_ns, error))))
+        core_error_prefix(error, status, "%s", address_text);
+    if (status) {
         millrace_disconnect(connection);
-        return core_error_prefix(error, status, "%s", address_text);
+        return status;
     }
     *connection_out = connection;
     return CORE_OK;

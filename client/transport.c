@@ -69,9 +69,10 @@ core_status client_transport_connect(struct client_transport *transport, const s
     if (status || address->transport != CORE_TRANSPORT_TLS)
         return status;
     status = client_tls_start(transport, address, tls, deadline_ns, error);
-    if (status) {
-        close(transport->descriptor);
-        transport->descriptor = -1;
-    }
-    return status;
+    if (status == CORE_OK)
+        return status;
+    close(transport->descriptor);
+    transport->descriptor = -1;
+    char text[sizeof address->host + 16];
+    return core_error_prefix(error, status, "%s", core_address_format(address, text, sizeof text));
 }

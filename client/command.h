@@ -1,0 +1,100 @@
+/* The `millrace` command: one file a subcommand, and what they share. Everything here runs on one thread. */
+#ifndef MILLRACE_CLIENT_COMMAND_H
+#define MILLRACE_CLIENT_COMMAND_H
+
+#include "client/millrace.h"
+
+#include <argp.h>
+
+enum command_exit {
+    COMMAND_OK = 0,
+    COMMAND_FAILED = 1,  /* could not connect, read, write, or the server broke off */
+    COMMAND_USAGE = 2,   /* the command line, a key or a file is not as it must be */
+    COMMAND_REFUSED = 3, /* the server does not admit the stream */
+    COMMAND_MISSED = 4   /* all is done, but deadlines were missed */
+};
+#define COMMAND_EXIT_HELP                                                                                    \
+    "Exit status: 0 done; 1 failed (no connection, reading, writing, or the server broke off); 2 the "       \
+    "command "                                                                                               \
+    "line or a file it names is wrong; 3 the server refused the stream; 4 done, but deadlines were missed."
+
+/* Subcommands: argv[0] is "millrace <name>". */
+int command_encrypt(int argc, char **argv);
+int command_query(int argc, char **argv);
+int command_status(int argc, char **argv);
+int command_ping(int argc, char **argv);
+
+/* Prints "millrace: <sentence>" on standard error and returns exit. */
+int command_fail(enum command_exit exit, const char *format, ...) CORE_PRINTF(2, 3);
+
+/* ---- where the server is (command_options.c) ---- */
+
+struct command_server {
+    const char *address; /* default: $MILLRACE_SERVER, else the socket of an installed server */
+    struct millrace_tls tls;
+    int timeout_ms;
+};
+extern const struct argp command_server_argp; /* for argp_child; input: struct command_server */
+
+void command_server_init(struct command_server *server);
+/* Connects, or says why not; NULL then. */
+struct millrace *command_connect(const struct command_server *server);
+
+/* ---- what a stream is to be (command_options.c) ---- */
+
+struct command_contract {
+    uint32_t packet_bytes, burst_packets;
+    double rate_bits_per_s; /* 0: not given; infinity: the highest that the server admits */
+    core_ns latency_ns;
+    enum core_cipher cipher; /* 0: not given */
+    enum core_padding padding;
+    bool pad_end; /* no padding by the server, PKCS#7 by us, at the end of all */
+    enum protocol_key_kind key_kind;
+    uint8_t key[PROTOCOL_KEY_NAME_MAX]; /* or its name */
+    uint32_t key_bytes;
+    bool has_iv;
+    uint8_t iv[CORE_BLOCK_BYTES];
+};
+extern const struct argp command_contract_argp; /* input: struct command_contract */
+
+void command_contract_init(struct command_contract *contract);
+/* The contract as the protocol has it; points into `contract`. An open rate becomes the shortest interval
+ * that the server's WELCOME allows. CORE_INVALID with the reason. */
+CORE_CHECKED core_status command_contract_open(const struct command_contract *contract,
+                                               const struct protocol_welcome *welcome,
+                                               struct protocol_open *open, struct core_error *error);
+
+/* ---- values as people write them (command_values.c): false if the text is none ---- */
+
+bool command_parse_rate(const char *text, double *bits_per_s);    /* 5Mbit/s, 800k, 1.5MB/s */
+bool command_parse_duration(const char *text, core_ns *value_ns); /* 20ms, 500us, 1.5s */
+bool command_parse_count(const char *text, uint64_t maximum, uint64_t *value);
+bool command_parse_bytes(const char *text, uint64_t maximum, uint64_t *value); /* 1408, 64KiB, 1MiB */
+bool command_parse_hex(const char *text, size_t text_bytes, uint8_t *bytes, size_t room, size_t *count);
+
+/* And as they read them; each returns text. */
+#define COMMAND_TEXT_BYTES 32
+char *command_format_duration(core_ns value_ns, char text[COMMAND_TEXT_BYTES]);
+char *command_format_rate(double bits_per_s, char text[COMMAND_TEXT_BYTES]);
+char *command_format_bytes(double bytes, char text[COMMAND_TEXT_BYTES]);
+char *command_format_hex(const uint8_t *bytes, size_t count, char *text); /* 2 x count + 1 characters */
+
+bool command_rate_is_open(const struct command_contract *contract);
+
+/* For a contract with an open rate: asks the server for the highest rate that it would admit now and makes it
+ * the contract's. CORE_REFUSED with *refused if there is none. */
+CORE_CHECKED core_status command_best_rate(struct millrace *connection, int timeout_ms,
+                                           struct protocol_open *open, struct protocol_refused *refused,
+                                           struct core_error *error);
+
+/* Prints a refusal with its offers on standard error; returns COMMAND_REFUSED. */
+int command_print_refused(const struct protocol_open *open, const struct protocol_refused *refused);
+
+/* ---- a page over plain HTTP (command_http.c) ---- */
+
+/* GET path from a server at `address`; *body is the caller's to free, terminated. Anything but status 200 is
+ * CORE_INVALID. */
+CORE_CHECKED core_status command_http_get(const char *address, const char *path, int timeout_ms, char **body,
+                                          size_t *body_bytes, struct core_error *error);
+
+#endif

@@ -1,0 +1,178 @@
+#include "client/command_encrypt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool is_standard(const char *path)
+{
+    return path == NULL || strcmp(path, "-") == 0;
+}
+
+/* ---- input ---- */
+
+/* A pipe can not seek: what is to be left out must be read. */
+static core_status read_past(struct encrypt_input *input, uint64_t bytes, struct core_error *error)
+{
+    while (bytes > 0) {
+        size_t wanted = bytes < input->packet_bytes ? (size_t)bytes : input->packet_bytes;
+        ssize_t count = read(input->descriptor, input->packet, wanted);
+        if (count < 0 && errno != EINTR)
+            return core_error_errno(error, "%s", input->name);
+        if (count == 0)
+            return core_error_set(error, CORE_INVALID, "%s ends before the packets to be skipped",
+                                  input->name);
+        if (count > 0)
+            bytes -= (uint64_t)count;
+    }
+    return CORE_OK;
+}
+
+static core_status skip_packets(struct encrypt_input *input, uint64_t skip, struct core_error *error)
+{
+    uint64_t bytes;
+    if (__builtin_mul_overflow(skip, (uint64_t)input->packet_bytes, &bytes) || bytes > INT64_MAX)
+        return core_error_set(error, CORE_INVALID, "--skip %" PRIu64 " is beyond any file", skip);
+    if (bytes == 0)
+        return CORE_OK;
+    if (input->size == 0)
+        return read_past(input, bytes, error);
+    if (bytes > input->size)
+        return core_error_set(error, CORE_INVALID, "%s ends before the packets to be skipped", input->name);
+    if (lseek(input->descriptor, (off_t)bytes, SEEK_CUR) < 0)
+        return core_error_errno(error, "%s", input->name);
+    return CORE_OK;
+}
+
+core_status encrypt_input_open(struct encrypt_input *input, const char *path,
+                               const struct command_contract *contract, uint64_t skip,
+                               struct core_error *error)
+{
+    struct stat status;
+    *input = (struct encrypt_input){.descriptor = STDIN_FILENO,
+                                    .name = is_standard(path) ? "standard input" : path,
+                                    .packet_bytes = contract->packet_bytes,
+                                    .pad_end = contract->pad_end};
+    if (!is_standard(path) && (input->descriptor = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        return core_error_errno(error, "%s", path);
+    if (fstat(input->descriptor, &status) == 0 && S_ISREG(status.st_mode))
+        input->size = (uint64_t)status.st_size;
+    input->packet = malloc(input->packet_bytes);
+    if (input->packet == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a packet");
+    return skip_packets(input, skip, error);
+}
+
+static core_status finish(struct encrypt_input *input)
+{
+    input->finished = true;
+    if (input->pad_end) {
+        uint32_t padding = CORE_BLOCK_BYTES - input->bytes % CORE_BLOCK_BYTES;
+        memset(input->packet + input->bytes, (int)padding, padding);
+        input->bytes += padding;
+    }
+    input->complete = input->bytes > 0;
+    return CORE_OK;
+}
+
+core_status encrypt_input_read(struct encrypt_input *input, struct core_error *error)
+{
+    ssize_t count = read(input->descriptor, input->packet + input->bytes, input->packet_bytes - input->bytes);
+    if (count < 0)
+        return errno == EINTR || errno == EAGAIN ? CORE_OK : core_error_errno(error, "%s", input->name);
+    if (count == 0)
+        return finish(input);
+    input->bytes += (uint32_t)count;
+    input->complete = input->bytes == input->packet_bytes;
+    return CORE_OK;
+}
+
+void encrypt_input_next(struct encrypt_input *input)
+{
+    input->bytes = 0;
+    input->complete = false;
+}
+
+void encrypt_input_close(struct encrypt_input *input)
+{
+    free(input->packet);
+    if (input->descriptor > STDIN_FILENO)
+        close(input->descriptor);
+}
+
+/* ---- output ---- */
+
+static core_status find_last_block(struct encrypt_output *output, uint64_t skip, uint32_t padded_bytes,
+                                   struct core_error *error)
+{
+    struct stat status;
+    if (__builtin_mul_overflow(skip, (uint64_t)padded_bytes, &output->kept_bytes) ||
+        output->kept_bytes > INT64_MAX || fstat(fileno(output->file), &status) != 0 ||
+        (uint64_t)status.st_size < output->kept_bytes)
+        return core_error_set(error, CORE_INVALID,
+                              "%s does not hold the %" PRIu64 " packets of %" PRIu32 " bytes to go on after",
+                              output->name, skip, padded_bytes);
+    if (fseeko(output->file, (off_t)output->kept_bytes - CORE_BLOCK_BYTES, SEEK_SET) != 0 ||
+        fread(output->last_block, 1, CORE_BLOCK_BYTES, output->file) != CORE_BLOCK_BYTES)
+        return core_error_errno(error, "%s", output->name);
+    return CORE_OK;
+}
+
+static core_status open_file(struct encrypt_output *output, int flags, const char *mode,
+                             struct core_error *error)
+{
+    int descriptor = open(output->name, flags | O_CLOEXEC, 0666);
+    output->file = descriptor < 0 ? NULL : fdopen(descriptor, mode);
+    if (output->file == NULL)
+        return core_error_errno(error, "%s", output->name);
+    setvbuf(output->file, NULL, _IOFBF, 1 << 18);
+    return CORE_OK;
+}
+
+core_status encrypt_output_open(struct encrypt_output *output, const char *path, uint64_t skip,
+                                uint32_t padded_bytes, struct core_error *error)
+{
+    *output = (struct encrypt_output){.file = stdout, .name = "standard output"};
+    if (is_standard(path))
+        return CORE_OK;
+    *output = (struct encrypt_output){.name = path};
+    if (skip == 0)
+        return CORE_OK;
+    core_status status = open_file(output, O_RDWR, "r+b", error);
+    return status ? status : find_last_block(output, skip, padded_bytes, error);
+}
+
+core_status encrypt_output_start(struct encrypt_output *output, struct core_error *error)
+{
+    off_t kept = (off_t)output->kept_bytes;
+    if (output->file == NULL)
+        return open_file(output, O_WRONLY | O_CREAT | O_TRUNC, "wb", error);
+    if (kept > 0 && (ftruncate(fileno(output->file), kept) != 0 || fseeko(output->file, kept, SEEK_SET) != 0))
+        return core_error_errno(error, "%s", output->name);
+    return CORE_OK;
+}
+
+core_status encrypt_output_write(struct encrypt_output *output, const uint8_t *ciphertext, uint32_t bytes,
+                                 struct core_error *error)
+{
+    if (fwrite(ciphertext, 1, bytes, output->file) != bytes)
+        return core_error_errno(error, "%s", output->name);
+    memcpy(output->last_block, ciphertext + bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+    return CORE_OK;
+}
+
+core_status encrypt_output_close(struct encrypt_output *output, struct core_error *error)
+{
+    FILE *file = output->file;
+    output->file = NULL;
+    if (file == NULL)
+        return CORE_OK;
+    if (fflush(file) != 0 || (file != stdout && fclose(file) != 0))
+        return core_error_errno(error, "%s", output->name);
+    return CORE_OK;
+}

@@ -1,0 +1,322 @@
+/* The options that several subcommands share: where the server is, and what a stream is to be. */
+#include "client/command.h"
+
+#include "core/secret.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_ADDRESS "unix:/run/millrace/millraced.sock"
+
+/* ---- server ---- */
+
+enum { OPTION_CA = 0x100, OPTION_CERTIFICATE, OPTION_CERTIFICATE_KEY, OPTION_SERVER_NAME, OPTION_TIMEOUT };
+
+static const struct argp_option server_options[] = {
+    {"server", 's', "ADDRESS", 0,
+     "unix:/path, tcp:host:port or tls:host:port [$MILLRACE_SERVER, else " DEFAULT_ADDRESS "]", 0},
+    {"timeout", OPTION_TIMEOUT, "TIME", 0, "give up waiting for an answer after this long [10s]", 0},
+    {"ca", OPTION_CA, "FILE", 0, "tls: trust the certificates in this PEM file only [the system's]", 0},
+    {"certificate", OPTION_CERTIFICATE, "FILE", 0, "tls: show this certificate (PEM, whole chain)", 0},
+    {"certificate-key", OPTION_CERTIFICATE_KEY, "FILE", 0, "tls: its private key (PEM)", 0},
+    {"server-name", OPTION_SERVER_NAME, "NAME", 0, "tls: expect this name [the host of ADDRESS]", 0},
+    {0},
+};
+
+static error_t parse_server(int key, char *argument, struct argp_state *state)
+{
+    struct command_server *server = state->input;
+    core_ns timeout_ns;
+    switch (key) {
+    case 's':
+        server->address = argument;
+        return 0;
+    case OPTION_CA:
+        server->tls.ca_file = argument;
+        return 0;
+    case OPTION_CERTIFICATE:
+        server->tls.certificate_file = argument;
+        return 0;
+    case OPTION_CERTIFICATE_KEY:
+        server->tls.key_file = argument;
+        return 0;
+    case OPTION_SERVER_NAME:
+        server->tls.server_name = argument;
+        return 0;
+    case OPTION_TIMEOUT:
+        if (!command_parse_duration(argument, &timeout_ns) || timeout_ns > 3600 * CORE_NS_PER_S)
+            argp_error(state, "--timeout %s: give a time up to an hour, as 500ms or 10s", argument);
+        server->timeout_ms = (int)(timeout_ns / CORE_NS_PER_MS);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp command_server_argp = {.options = server_options, .parser = parse_server};
+
+void command_server_init(struct command_server *server)
+{
+    const char *address = getenv("MILLRACE_SERVER");
+    *server =
+        (struct command_server){.address = address == NULL ? DEFAULT_ADDRESS : address, .timeout_ms = 10000};
+}
+
+struct millrace *command_connect(const struct command_server *server)
+{
+    struct millrace *connection;
+    struct core_error error;
+    if (millrace_connect(server->address, &server->tls, server->timeout_ms, &connection, &error) == CORE_OK)
+        return connection;
+    command_fail(COMMAND_FAILED, "%s", error.text);
+    return NULL;
+}
+
+/* ---- contract ---- */
+
+enum {
+    OPTION_KEY = 0x200,
+    OPTION_KEY_FILE,
+    OPTION_KEY_NAME,
+    OPTION_IV,
+    OPTION_CIPHER,
+    OPTION_PADDING,
+    OPTION_BURST
+};
+
+static const struct argp_option contract_options[] = {
+    {"packet-bytes", 'p', "BYTES", 0, "longest packet, before padding [1408]", 0},
+    {"rate", 'r', "RATE", 0, "as 5Mbit/s; max: the highest that the server admits [max]", 0},
+    {"latency", 'l', "TIME", 0, "each packet is to be back within this time [20ms]", 0},
+    {"burst", OPTION_BURST, "PACKETS", 0, "packets that may be sent at once [2]", 0},
+    {"cipher", OPTION_CIPHER, "NAME", 0,
+     "aes-128-cbc, aes-192-cbc, aes-256-cbc [as long as the key; aes-128-cbc]", 0},
+    {"padding", OPTION_PADDING, "KIND", 0,
+     "end: PKCS#7 at the end of all, as `openssl enc` does; pkcs7: every packet on its own; none [end]", 0},
+    {"key-name", OPTION_KEY_NAME, "NAME", 0, "a key of the server's keyring", 0},
+    {"key-file", OPTION_KEY_FILE, "FILE", 0, "the key: hexadecimal digits, or 16, 24 or 32 raw bytes", 0},
+    {"key", OPTION_KEY, "HEX", 0, "the key itself; others on this machine can see it in ps while it starts",
+     0},
+    {"iv", OPTION_IV, "HEX", 0, "start the chain from these 16 bytes (the server must allow it) [random]", 0},
+    {0},
+};
+
+/* A regular file's whole content, if it is short; 0 otherwise. */
+static size_t read_short_file(const char *path, uint8_t *bytes, size_t room)
+{
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        return 0;
+    setvbuf(file, NULL, _IONBF, 0); /* keeps the key out of a buffer nobody wipes */
+    size_t count = fread(bytes, 1, room, file);
+    fclose(file);
+    return count;
+}
+
+static bool is_key_length(size_t bytes)
+{
+    return bytes == 16 || bytes == 24 || bytes == 32;
+}
+
+static bool load_key_file(struct command_contract *contract, const char *path)
+{
+    uint8_t content[80];
+    size_t bytes = read_short_file(path, content, sizeof content), text_bytes = bytes, count = 0;
+    while (text_bytes > 0 && strchr(" \t\r\n", content[text_bytes - 1]) != NULL)
+        text_bytes--;
+    bool found =
+        command_parse_hex((const char *)content, text_bytes, contract->key, sizeof contract->key, &count) &&
+        is_key_length(count);
+    if (!found && is_key_length(bytes)) {
+        memcpy(contract->key, content, bytes);
+        count = bytes;
+        found = true;
+    }
+    contract->key_bytes = (uint32_t)count;
+    core_secret_wipe(content, sizeof content);
+    return found;
+}
+
+static void take_key(struct command_contract *contract, int key, char *argument, struct argp_state *state)
+{
+    size_t count = strlen(argument);
+    if (contract->key_kind != PROTOCOL_KEY_NONE)
+        argp_error(state, "give one of --key, --key-file and --key-name");
+    contract->key_kind = key == OPTION_KEY_NAME ? PROTOCOL_KEY_NAMED : PROTOCOL_KEY_INLINE;
+    switch (key) {
+    case OPTION_KEY_NAME:
+        if (count < 1 || count > PROTOCOL_KEY_NAME_MAX)
+            argp_error(state, "--key-name: a name has 1 to %d characters", PROTOCOL_KEY_NAME_MAX);
+        memcpy(contract->key, argument, count);
+        contract->key_bytes = (uint32_t)count;
+        return;
+    case OPTION_KEY_FILE:
+        if (!load_key_file(contract, argument))
+            argp_error(state,
+                       "--key-file %s: no file with 32, 48 or 64 hexadecimal digits, or 16, 24 or 32 bytes",
+                       argument);
+        return;
+    default:
+        if (!command_parse_hex(argument, count, contract->key, sizeof contract->key, &count) ||
+            !is_key_length(count))
+            argp_error(state, "--key: give 32, 48 or 64 hexadecimal digits");
+        contract->key_bytes = (uint32_t)count;
+        core_secret_wipe(argument, strlen(argument)); /* what ps shows from now on */
+        fputs("millrace: warning: a key on the command line can be seen by others; use --key-file\n", stderr);
+    }
+}
+
+static void take_padding(struct command_contract *contract, const char *argument, struct argp_state *state)
+{
+    contract->pad_end = strcmp(argument, "end") == 0;
+    if (contract->pad_end)
+        contract->padding = CORE_PADDING_NONE;
+    else if (core_padding_parse(argument, &contract->padding) != CORE_OK)
+        argp_error(state, "--padding %s: give end, pkcs7 or none", argument);
+}
+
+static error_t parse_contract(int key, char *argument, struct argp_state *state)
+{
+    struct command_contract *contract = state->input;
+    uint64_t number;
+    size_t count;
+    switch (key) {
+    case 'p':
+        if (!command_parse_bytes(argument, CORE_PACKET_BYTES_MAX, &number) || number == 0)
+            argp_error(state, "--packet-bytes %s: give 1 to %u, or as 64KiB", argument,
+                       CORE_PACKET_BYTES_MAX);
+        contract->packet_bytes = (uint32_t)number;
+        return 0;
+    case 'r':
+        contract->rate_bits_per_s = INFINITY;
+        if (strcmp(argument, "max") != 0 && !command_parse_rate(argument, &contract->rate_bits_per_s))
+            argp_error(state, "--rate %s: give a rate, as 5Mbit/s, or max", argument);
+        return 0;
+    case 'l':
+        if (!command_parse_duration(argument, &contract->latency_ns))
+            argp_error(state, "--latency %s: give a time, as 20ms or 500us", argument);
+        return 0;
+    case OPTION_BURST:
+        if (!command_parse_count(argument, CORE_BURST_MAX, &number) || number == 0)
+            argp_error(state, "--burst %s: give 1 to %u", argument, CORE_BURST_MAX);
+        contract->burst_packets = (uint32_t)number;
+        return 0;
+    case OPTION_CIPHER:
+        if (core_cipher_parse(argument, &contract->cipher) != CORE_OK)
+            argp_error(state, "--cipher %s: give aes-128-cbc, aes-192-cbc or aes-256-cbc", argument);
+        return 0;
+    case OPTION_PADDING:
+        take_padding(contract, argument, state);
+        return 0;
+    case OPTION_KEY:
+    case OPTION_KEY_FILE:
+    case OPTION_KEY_NAME:
+        take_key(contract, key, argument, state);
+        return 0;
+    case OPTION_IV:
+        if (!command_parse_hex(argument, strlen(argument), contract->iv, sizeof contract->iv, &count) ||
+            count != sizeof contract->iv)
+            argp_error(state, "--iv: give 32 hexadecimal digits");
+        contract->has_iv = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp command_contract_argp = {.options = contract_options, .parser = parse_contract};
+
+void command_contract_init(struct command_contract *contract)
+{
+    *contract = (struct command_contract){.packet_bytes = 1408,
+                                          .burst_packets = 2,
+                                          .latency_ns = 20 * CORE_NS_PER_MS,
+                                          .padding = CORE_PADDING_NONE,
+                                          .pad_end = true};
+}
+
+static enum core_cipher cipher_of(const struct command_contract *contract)
+{
+    if (contract->cipher != 0)
+        return contract->cipher;
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
+        if (contract->key_kind == PROTOCOL_KEY_INLINE &&
+            core_cipher_key_bytes((enum core_cipher)cipher) == contract->key_bytes)
+            return (enum core_cipher)cipher;
+    return CORE_CIPHER_AES_128_CBC;
+}
+
+bool command_rate_is_open(const struct command_contract *contract)
+{
+    return contract->rate_bits_per_s == 0 || isinf(contract->rate_bits_per_s);
+}
+
+/* Rounded down, so that the rate is at least what was asked for. */
+static core_ns interval_of(const struct command_contract *contract, const struct protocol_welcome *welcome)
+{
+    if (command_rate_is_open(contract))
+        return welcome->interval_ns_min < CORE_INTERVAL_NS_MIN ? CORE_INTERVAL_NS_MIN
+                                                               : welcome->interval_ns_min;
+    double interval_ns = contract->packet_bytes * 8.0 * 1e9 / contract->rate_bits_per_s;
+    return interval_ns > CORE_INTERVAL_NS_MAX ? CORE_INTERVAL_NS_MAX + 1 : (core_ns)interval_ns;
+}
+
+core_status command_contract_open(const struct command_contract *contract,
+                                  const struct protocol_welcome *welcome, struct protocol_open *open,
+                                  struct core_error *error)
+{
+    *open = (struct protocol_open){
+        .spec = {.packet_bytes = contract->packet_bytes,
+                 .burst_packets = contract->burst_packets,
+                 .interval_ns = interval_of(contract, welcome),
+                 .latency_ns = contract->latency_ns,
+                 .cipher = cipher_of(contract),
+                 .padding = contract->padding},
+        .key_kind = contract->key_kind,
+        .has_iv = contract->has_iv,
+        .key = contract->key_kind == PROTOCOL_KEY_NONE ? NULL : contract->key,
+        .key_bytes = contract->key_bytes,
+    };
+    memcpy(open->iv, contract->iv, sizeof open->iv);
+    if (contract->key_kind == PROTOCOL_KEY_INLINE &&
+        contract->key_bytes != core_cipher_key_bytes(open->spec.cipher))
+        return core_error_set(error, CORE_INVALID, "%s needs a key of %" PRIu32 " bytes, not %" PRIu32,
+                              core_cipher_name(open->spec.cipher), core_cipher_key_bytes(open->spec.cipher),
+                              contract->key_bytes);
+    return core_stream_spec_check(&open->spec, error);
+}
+
+core_status command_best_rate(struct millrace *connection, int timeout_ms, struct protocol_open *open,
+                              struct protocol_refused *refused, struct core_error *error)
+{
+    struct protocol_opened opened;
+    open->spec.interval_ns = CORE_INTERVAL_NS_MIN;
+    if (millrace_welcome(connection)->interval_ns_min > open->spec.interval_ns)
+        open->spec.interval_ns = millrace_welcome(connection)->interval_ns_min;
+    core_status status = millrace_query(connection, open, timeout_ms, &opened, refused, error);
+    if (status != CORE_REFUSED || refused->offer_interval_ns <= 0)
+        return status;
+    open->spec.interval_ns = refused->offer_interval_ns;
+    return CORE_OK;
+}
+
+int command_print_refused(const struct protocol_open *open, const struct protocol_refused *refused)
+{
+    char first[COMMAND_TEXT_BYTES], second[COMMAND_TEXT_BYTES];
+    struct core_stream_spec offer = open->spec;
+    command_fail(COMMAND_REFUSED, "refused (%s): %s", protocol_refusal_name(refused->code), refused->text);
+    offer.interval_ns = refused->offer_interval_ns;
+    if (offer.interval_ns > 0)
+        fprintf(stderr, "  with a latency of %s the server would now admit up to %s\n",
+                command_format_duration(offer.latency_ns, first),
+                command_format_rate(core_stream_rate_bits_per_s(&offer), second));
+    if (refused->offer_latency_ns > 0)
+        fprintf(stderr, "  with a rate of %s it would now admit a latency of %s or longer\n",
+                command_format_rate(core_stream_rate_bits_per_s(&open->spec), first),
+                command_format_duration(refused->offer_latency_ns, second));
+    return COMMAND_REFUSED;
+}

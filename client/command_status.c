@@ -1,0 +1,239 @@
+/* millrace status: the server's own JSON as tables. A figure that the server does not send shows as "-". */
+#include "client/command.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct options {
+    const char *admin;
+    int timeout_ms;
+    bool json, streams;
+};
+
+enum { OPTION_TIMEOUT = 0x100 };
+
+static const struct argp_option option_table[] = {
+    {"admin", 'a', "ADDRESS", 0, "the server's admin socket, unix:/path or tcp:host:port [$MILLRACE_ADMIN]",
+     0},
+    {"streams", 'S', NULL, 0, "list every stream too", 0},
+    {"json", 'j', NULL, 0, "print the document as it came", 0},
+    {"timeout", OPTION_TIMEOUT, "TIME", 0, "give up after this long [10s]", 0},
+    {0},
+};
+
+static error_t parse(int key, char *argument, struct argp_state *state)
+{
+    struct options *options = state->input;
+    core_ns timeout_ns;
+    switch (key) {
+    case 'a':
+        options->admin = argument;
+        return 0;
+    case 'S':
+        options->streams = true;
+        return 0;
+    case 'j':
+        options->json = true;
+        return 0;
+    case OPTION_TIMEOUT:
+        if (!command_parse_duration(argument, &timeout_ns) || timeout_ns > 3600 * CORE_NS_PER_S)
+            argp_error(state, "--timeout %s: give a time up to an hour, as 500ms or 10s", argument);
+        options->timeout_ms = (int)(timeout_ns / CORE_NS_PER_MS);
+        return 0;
+    case ARGP_KEY_END:
+        if (options->admin == NULL)
+            argp_error(state, "give --admin, the address under `admin:` in the server's configuration");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = option_table,
+    .parser = parse,
+    .doc = "Shows what the server's admin socket says under /status."
+           "\v" COMMAND_EXIT_HELP,
+};
+
+/* ---- figures ---- */
+
+enum form { COUNT, BYTES, MICROSECONDS, SHARE, TEXT };
+
+static void format_figure(const json_t *value, enum form form, char text[COMMAND_TEXT_BYTES])
+{
+    double number = json_number_value(value);
+    strcpy(text, "-");
+    if (form == TEXT && json_is_string(value))
+        snprintf(text, COMMAND_TEXT_BYTES, "%s", json_string_value(value));
+    else if (json_is_integer(value) && (form == COUNT || form == TEXT))
+        snprintf(text, COMMAND_TEXT_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    else if (!json_is_number(value) || form == TEXT)
+        return;
+    else if (form == BYTES)
+        command_format_bytes(number, text);
+    else if (form == MICROSECONDS && fabs(number) < 9e15)
+        command_format_duration((core_ns)(number * 1e3), text);
+    else if (form == SHARE)
+        snprintf(text, COMMAND_TEXT_BYTES, "%.1f %%", 100 * number);
+    else
+        snprintf(text, COMMAND_TEXT_BYTES, "%.0f", number);
+}
+
+struct column {
+    const char *key, *title;
+    enum form form;
+};
+
+static void print_cell(const char *text, const struct column *column)
+{
+    int width = (int)strlen(column->title);
+    printf("  %*s", width > 10 ? width : 10, text);
+}
+
+/* One line for each member of the array; nothing if there is no such array. */
+static void print_table(const json_t *rows, const char *title, const struct column *columns, size_t count)
+{
+    size_t index;
+    const json_t *row;
+    char text[COMMAND_TEXT_BYTES];
+    if (!json_is_array(rows))
+        return;
+    printf("\n%-10s", title);
+    for (size_t i = 0; i < count; i++)
+        print_cell(columns[i].title, &columns[i]);
+    putchar('\n');
+    json_array_foreach(rows, index, row)
+    {
+        printf("%-10zu", index);
+        for (size_t i = 0; i < count; i++) {
+            format_figure(json_object_get(row, columns[i].key), columns[i].form, text);
+            print_cell(text, &columns[i]);
+        }
+        putchar('\n');
+    }
+}
+
+/* "title: value name, value name" for the keys of one object. */
+static void print_line(const json_t *object, const char *title, const struct column *columns, size_t count)
+{
+    char text[COMMAND_TEXT_BYTES];
+    printf("%-10s", title);
+    for (size_t i = 0; i < count; i++) {
+        format_figure(json_object_get(object, columns[i].key), columns[i].form, text);
+        printf("%s%s %s", i > 0 ? ", " : "", columns[i].title, text);
+    }
+    putchar('\n');
+}
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+static const struct column totals_now[] = {{"connections", "connections", COUNT},
+                                           {"streams", "streams", COUNT},
+                                           {"opened", "opened", COUNT},
+                                           {"refused", "refused", COUNT},
+                                           {"errors", "protocol errors", COUNT}};
+static const struct column totals_packets[] = {
+    {"packets", "encrypted", COUNT}, {"bytes", "in all", BYTES}, {"policed", "came early", COUNT}};
+static const struct column totals_deadlines[] = {
+    {"met", "met", COUNT}, {"missed", "missed", COUNT}, {"reader_late", "read late", COUNT}};
+static const struct column totals_slack[] = {{"p50", "p50", MICROSECONDS},
+                                             {"p1", "p1", MICROSECONDS},
+                                             {"p0_01", "p0.01", MICROSECONDS},
+                                             {"min", "min", MICROSECONDS}};
+static const struct column totals_latency[] = {{"p50", "p50", MICROSECONDS},
+                                               {"p99", "p99", MICROSECONDS},
+                                               {"p99_99", "p99.99", MICROSECONDS},
+                                               {"max", "max", MICROSECONDS}};
+static const struct column io_columns[] = {{"connections", "connections", COUNT},
+                                           {"streams", "streams", COUNT},
+                                           {"packets", "packets", COUNT},
+                                           {"bytes", "bytes", BYTES},
+                                           {"met", "met", COUNT},
+                                           {"missed", "missed", COUNT},
+                                           {"reader_late", "read late", COUNT},
+                                           {"policed", "early", COUNT},
+                                           {"utilisation", "busy", SHARE}};
+static const struct column worker_columns[] = {{"streams", "streams", COUNT},
+                                               {"utilisation", "promised", SHARE},
+                                               {"headroom", "headroom", SHARE},
+                                               {"bursts", "bursts", COUNT},
+                                               {"pieces", "pieces", COUNT},
+                                               {"burst_max_us", "longest", MICROSECONDS},
+                                               {"burst_bound_us", "at most", MICROSECONDS}};
+static const struct column stream_columns[] = {{"connection", "connection", TEXT},
+                                               {"stream", "stream", COUNT},
+                                               {"unit", "unit", TEXT},
+                                               {"packet_bytes", "packet", COUNT},
+                                               {"interval_us", "interval", MICROSECONDS},
+                                               {"latency_us", "latency", MICROSECONDS},
+                                               {"packets", "packets", COUNT},
+                                               {"met", "met", COUNT},
+                                               {"missed", "missed", COUNT},
+                                               {"slack_min_us", "least slack", MICROSECONDS}};
+
+static void print_head(const json_t *root)
+{
+    char version[COMMAND_TEXT_BYTES], state[COMMAND_TEXT_BYTES];
+    const json_t *uptime = json_object_get(root, "uptime_s");
+    format_figure(json_object_get(root, "version"), TEXT, version);
+    format_figure(json_object_get(root, "state"), TEXT, state);
+    printf("millraced %s, %s", version, state);
+    if (json_is_number(uptime)) {
+        double seconds = json_number_value(uptime);
+        printf(", up %.0f h %02d min %02d s", floor(seconds / 3600), (int)fmod(seconds / 60, 60),
+               (int)fmod(seconds, 60));
+    }
+    putchar('\n');
+}
+
+static void print_tables(const json_t *root, bool streams)
+{
+    const json_t *totals = json_object_get(root, "totals");
+    print_head(root);
+    print_line(totals, "now", totals_now, COUNT_OF(totals_now));
+    print_line(totals, "packets", totals_packets, COUNT_OF(totals_packets));
+    print_line(totals, "deadlines", totals_deadlines, COUNT_OF(totals_deadlines));
+    print_line(json_object_get(totals, "latency_us"), "latency", totals_latency, COUNT_OF(totals_latency));
+    print_line(json_object_get(totals, "slack_us"), "slack", totals_slack, COUNT_OF(totals_slack));
+    print_table(json_object_get(root, "io_threads"), "io thread", io_columns, COUNT_OF(io_columns));
+    print_table(json_object_get(root, "workers"), "worker", worker_columns, COUNT_OF(worker_columns));
+    if (streams)
+        print_table(json_object_get(root, "streams"), "", stream_columns, COUNT_OF(stream_columns));
+}
+
+static int print_document(const char *body, size_t bytes, const struct options *options)
+{
+    json_error_t why;
+    if (options->json) {
+        fwrite(body, 1, bytes, stdout);
+    } else {
+        json_t *root = json_loadb(body, bytes, 0, &why);
+        if (!json_is_object(root)) {
+            json_decref(root);
+            return command_fail(COMMAND_FAILED, "%s/status is no JSON object: %s", options->admin, why.text);
+        }
+        print_tables(root, options->streams);
+        json_decref(root);
+    }
+    if (fflush(stdout) != 0)
+        return command_fail(COMMAND_FAILED, "standard output can not be written");
+    return COMMAND_OK;
+}
+
+int command_status(int argc, char **argv)
+{
+    struct options options = {.admin = getenv("MILLRACE_ADMIN"), .timeout_ms = 10000};
+    struct core_error error;
+    char *body;
+    size_t bytes;
+    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    if (command_http_get(options.admin, "/status", options.timeout_ms, &body, &bytes, &error) != CORE_OK)
+        return command_fail(COMMAND_FAILED, "%s", error.text);
+    int exit = print_document(body, bytes, &options);
+    free(body);
+    return exit;
+}
