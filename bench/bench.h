@@ -7,5 +7,6 @@
 typedef int bench_run(int argc, char **argv);
 
 bench_run bench_crypto;
+bench_run bench_sockets;
 
 #endif

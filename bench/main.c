@@ -11,6 +11,7 @@ struct command {
 
 static const struct command commands[] = {
     {"crypto", bench_crypto, "a worker against IPsec-MB called bare and against OpenSSL"},
+    {"sockets", bench_sockets, "a bare echo over sockets, and what the server carries of it without a miss"},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])

@@ -16,7 +16,8 @@
 #define LEAD_NS             (20 * CORE_NS_PER_MS) /* from starting the threads to time 0 of the run */
 #define TICK_NS_MAX         (500 * CORE_NS_PER_US)
 #define TICK_NS_MIN         (20 * CORE_NS_PER_US)
-#define FIFO_PRIORITY       5 /* above ordinary load, below the server's threads */
+#define FIFO_PRIORITY       5                     /* above ordinary load, below the server's threads */
+#define LOOK_NS             (20 * CORE_NS_PER_MS) /* how often to look whether the threads have ended */
 #define PROGRESS_NS         (200 * CORE_NS_PER_MS)
 
 /* One replay while it runs; everything is owned by the caller's thread, but what replay_sender.h lends out.
@@ -218,8 +219,7 @@ static void progress_show(const struct replay *replay)
         progress.missed += atomic_load_explicit(&sender->shown_missed, memory_order_relaxed);
         progress.bad += atomic_load_explicit(&sender->shown_bad, memory_order_relaxed);
     }
-    if (replay->options->progress)
-        replay->options->progress(replay->options->progress_argument, &progress);
+    replay->options->progress(replay->options->progress_argument, &progress);
 }
 
 static bool senders_done(const struct replay *replay)
@@ -242,11 +242,14 @@ static core_status senders_run(struct replay *replay, struct core_error *error)
     while (started < replay->sender_count && status == CORE_OK)
         if ((status = inputgen_sender_start(&replay->senders[started], error)) == CORE_OK)
             started++;
-    /* A thread that could not start leaves the others a run that is only incomplete: let it end. */
-    while (status == CORE_OK && !senders_done(replay)) {
-        core_time_sleep_until(core_time_now_ns() +
-                              (replay->options->progress ? PROGRESS_NS : PROGRESS_NS / 10));
-        progress_show(replay);
+    /* If one could not start, the others still run to their end. */
+    for (core_ns shown_ns = 0; status == CORE_OK && !senders_done(replay);) {
+        core_ns now_ns = core_time_now_ns();
+        if (replay->options->progress && now_ns - shown_ns >= PROGRESS_NS) {
+            progress_show(replay);
+            shown_ns = now_ns;
+        }
+        core_time_sleep_until(now_ns + LOOK_NS);
     }
     for (size_t at = 0; at < started; at++)
         inputgen_sender_join(&replay->senders[at]);

@@ -120,9 +120,11 @@ int inputgen_report_judge(const struct inputgen_report *report, const struct inp
         status = 1;
     }
     if (status == 0)
-        (void)snprintf(sentence, size,
-                       "%s packets came back in order, byte for byte right, every one before its deadline",
-                       grouped(all->received).text);
+        (void)snprintf(
+            sentence, size,
+            "%s packets came back in order, byte for byte right, every one before its deadline%s%s",
+            grouped(all->received).text, all->late ? "" : ", the closest by ",
+            all->late ? " says the server" : duration(core_histogram_minimum_ns(&all->slack)).text);
     return status;
 }
 
@@ -158,12 +160,21 @@ static void print_figures(const struct inputgen_report *report, FILE *file)
         print_figures_row(report, "all", width, &report->all, file);
 }
 
+/* A histogram knows negative values only by their number and by the least one. */
+static struct text quantile(const struct core_histogram *histogram, double percent)
+{
+    core_ns value_ns = core_histogram_percentile_ns(histogram, percent);
+    if (percent > 0 && value_ns <= 0 && core_histogram_minimum_ns(histogram) < 0)
+        return (struct text){"none"};
+    return duration(value_ns);
+}
+
 static void print_percentiles(const char *name, const struct core_histogram *histogram,
                               const double *percents, FILE *file)
 {
     (void)fprintf(file, "  %-10s", name);
     for (int at = 0; at < 5; at++)
-        (void)fprintf(file, " %10s", duration(core_histogram_percentile_ns(histogram, percents[at])).text);
+        (void)fprintf(file, " %10s", quantile(histogram, percents[at]).text);
     (void)fputc('\n', file);
 }
 

@@ -1,0 +1,333 @@
+/* millrace-bench sockets: what the sockets alone carry, and how much of that the server carries while it
+ * keeps every deadline.
+ *
+ * A round measures the bare echo (echo.h) with a write for every packet, then with batched writes, and, where
+ * a server is given, the highest rate that it sustains without a miss (sustain.h) over as many connections
+ * and with packets of the same size. Ratios are taken inside a round. */
+#include "bench/bench.h"
+#include "bench/daemon.h"
+#include "bench/echo.h"
+#include "bench/samples.h"
+#include "bench/sustain.h"
+#include "core/stream.h"
+
+#include <argp.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define STREAMS    2000
+#define ROUNDS_MAX 100
+#define GOAL       0.5 /* of the echo that writes every packet */
+#define HEADROOM   2.0 /* how far beyond that echo the server's rate is looked for */
+
+struct options {
+    size_t connections, packet_bytes, outstanding;
+    double seconds;
+    unsigned rounds;
+    bool batch; /* only the batched echo */
+    bool json;
+    const char *server, *profile;
+};
+
+/* Megabytes per second each way. */
+struct round {
+    double single, batched, server;
+};
+
+struct figures {
+    struct bench_samples single, batched, server, to_single, to_batched;
+};
+
+static core_status echo_measure(const struct options *options, bool batch, double *mb_per_s,
+                                struct core_error *error)
+{
+    struct bench_echo_options echo = {.connections = options->connections,
+                                      .packet_bytes = options->packet_bytes,
+                                      .outstanding = options->outstanding,
+                                      .duration_ns = (core_ns)(options->seconds * 1e9),
+                                      .batch = batch};
+    struct bench_echo_result result;
+    core_status status = bench_echo_run(&echo, &result, error);
+    if (status == CORE_OK)
+        *mb_per_s = result.bytes_per_s / 1e6;
+    return status;
+}
+
+static core_status round_measure(const struct options *options, const char *address, struct round *round,
+                                 struct core_error *error)
+{
+    core_status status = CORE_OK;
+    *round = (struct round){0};
+    if (!options->batch)
+        status = echo_measure(options, false, &round->single, error);
+    if (status == CORE_OK)
+        status = echo_measure(options, true, &round->batched, error);
+    if (status != CORE_OK || !address)
+        return status;
+    struct bench_sustain_options sustain = {.address = address,
+                                            .connections = options->connections,
+                                            .packet_bytes = (uint32_t)options->packet_bytes,
+                                            .streams = STREAMS,
+                                            .trial_ns = (core_ns)(options->seconds * 1e9)};
+    double yardstick = options->batch ? round->batched : round->single;
+    status = bench_sustain_find(&sustain, yardstick * HEADROOM * 1e6, &round->server, error);
+    round->server /= 1e6;
+    return status;
+}
+
+/* ---- figures ---- */
+
+static struct bench_samples *const *figures_list(struct figures *figures, struct bench_samples *list[5])
+{
+    list[0] = &figures->single;
+    list[1] = &figures->batched;
+    list[2] = &figures->server;
+    list[3] = &figures->to_single;
+    list[4] = &figures->to_batched;
+    return list;
+}
+
+static core_status figures_init(struct figures *figures, unsigned rounds)
+{
+    struct bench_samples *list[5];
+    core_status status = CORE_OK;
+    *figures = (struct figures){0};
+    figures_list(figures, list);
+    for (int at = 0; at < 5 && status == CORE_OK; at++)
+        status = bench_samples_init(list[at], rounds);
+    return status;
+}
+
+static void figures_free(struct figures *figures)
+{
+    struct bench_samples *list[5];
+    figures_list(figures, list);
+    for (int at = 0; at < 5; at++)
+        bench_samples_free(list[at]);
+}
+
+static void figures_add(struct figures *figures, const struct round *round)
+{
+    bench_samples_add(&figures->single, round->single);
+    bench_samples_add(&figures->batched, round->batched);
+    bench_samples_add(&figures->server, round->server);
+    if (round->single > 0)
+        bench_samples_add(&figures->to_single, round->server / round->single);
+    bench_samples_add(&figures->to_batched, round->server / round->batched);
+}
+
+/* ---- reports ---- */
+
+static void header_print(const struct options *options)
+{
+    printf("%zu-byte packets over %zu Unix connections, MB/s each way\n\n", options->packet_bytes,
+           options->connections);
+    printf("  %-8s %18s %14s", "round", "echo, each packet", "echo, batched");
+    if (options->server)
+        printf(" %18s %9s %9s", "server, no miss", "/ each", "/ batched");
+    putchar('\n');
+}
+
+static void row_print(const struct options *options, const char *name, double single, double batched,
+                      double server, double to_single, double to_batched)
+{
+    printf("  %-8s ", name);
+    if (options->batch)
+        printf("%18s ", "-");
+    else
+        printf("%18.0f ", single);
+    printf("%14.0f", batched);
+    if (options->server && options->batch)
+        printf(" %18.0f %9s %9.2f", server, "-", to_batched);
+    else if (options->server)
+        printf(" %18.0f %9.2f %9.2f", server, to_single, to_batched);
+    putchar('\n');
+    (void)fflush(stdout);
+}
+
+static void round_print(const struct options *options, unsigned number, const struct round *round)
+{
+    char name[16];
+    (void)snprintf(name, sizeof name, "%u", number);
+    row_print(options, name, round->single, round->batched, round->server, round->server / round->single,
+              round->server / round->batched);
+}
+
+static void percentile_print(const struct options *options, const char *name, struct figures *figures,
+                             double percent)
+{
+    row_print(options, name, bench_samples_percentile(&figures->single, percent),
+              bench_samples_percentile(&figures->batched, percent),
+              bench_samples_percentile(&figures->server, percent),
+              bench_samples_percentile(&figures->to_single, percent),
+              bench_samples_percentile(&figures->to_batched, percent));
+}
+
+static void summary_print(const struct options *options, struct figures *figures)
+{
+    if (options->rounds > 1) {
+        percentile_print(options, "least", figures, 0);
+        percentile_print(options, "median", figures, 50);
+        percentile_print(options, "most", figures, 100);
+    }
+    if (!options->server || options->batch)
+        return;
+    double median = bench_samples_percentile(&figures->to_single, 50);
+    printf(
+        "\n%s  with %d streams, every byte right and every deadline (20 to 100 ms) kept, the server carries "
+        "%.2f of\n      the echo that reads and writes nothing else (goal: %.2f)\n",
+        median >= GOAL ? "PASS" : "FAIL", STREAMS, median, GOAL);
+}
+
+static json_t *samples_json(struct bench_samples *samples)
+{
+    return json_pack("{s:f,s:f,s:f}", "min", bench_samples_percentile(samples, 0), "median",
+                     bench_samples_percentile(samples, 50), "max", bench_samples_percentile(samples, 100));
+}
+
+static bool json_print(const struct options *options, struct figures *figures)
+{
+    json_t *root =
+        json_pack("{s:I,s:I,s:I,s:I,s:o}", "packet_bytes", (json_int_t)options->packet_bytes, "connections",
+                  (json_int_t)options->connections, "outstanding", (json_int_t)options->outstanding, "rounds",
+                  (json_int_t)options->rounds, "echo_batched_mb_per_s", samples_json(&figures->batched));
+    if (!options->batch)
+        json_object_set_new(root, "echo_single_mb_per_s", samples_json(&figures->single));
+    if (options->server) {
+        json_object_set_new(root, "streams", json_integer(STREAMS));
+        json_object_set_new(root, "server_mb_per_s", samples_json(&figures->server));
+        json_object_set_new(root, "server_to_batched", samples_json(&figures->to_batched));
+    }
+    if (options->server && !options->batch)
+        json_object_set_new(root, "server_to_single", samples_json(&figures->to_single));
+    bool good = json_dumpf(root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(5)) == 0;
+    putchar('\n');
+    json_decref(root);
+    return good;
+}
+
+/* ---- the command ---- */
+
+static core_status rounds_run(const struct options *options, const char *address, struct figures *figures,
+                              struct core_error *error)
+{
+    for (unsigned number = 1; number <= options->rounds; number++) {
+        struct round round;
+        core_status status = round_measure(options, address, &round, error);
+        if (status != CORE_OK)
+            return status;
+        figures_add(figures, &round);
+        if (!options->json)
+            round_print(options, number, &round);
+    }
+    return CORE_OK;
+}
+
+static core_status measure(const struct options *options, struct figures *figures, struct core_error *error)
+{
+    struct bench_daemon daemon;
+    if (!options->server)
+        return rounds_run(options, NULL, figures, error);
+    core_status status = bench_daemon_start(&daemon, options->server, options->profile, error);
+    if (status != CORE_OK)
+        return status;
+    status = rounds_run(options, daemon.address, figures, error);
+    core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? error : NULL);
+    return status == CORE_OK ? stopped : status;
+}
+
+static double number(struct argp_state *state, const char *name, const char *text, double minimum,
+                     double maximum)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !(value >= minimum && value <= maximum))
+        argp_error(state, "--%s %s: a number from %g to %g", name, text, minimum, maximum);
+    return value;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct options *options = state->input;
+    switch (key) {
+    case 'n':
+        options->connections = (size_t)number(state, "connections", text, 1, 10000);
+        return 0;
+    case 'p':
+        options->packet_bytes = (size_t)number(state, "packet", text, 1, CORE_PACKET_BYTES_MAX);
+        return 0;
+    case 'o':
+        options->outstanding = (size_t)number(state, "outstanding", text, 1, 1024);
+        return 0;
+    case 's':
+        options->seconds = number(state, "seconds", text, 0.1, 3600);
+        return 0;
+    case 'r':
+        options->rounds = (unsigned)number(state, "rounds", text, 1, ROUNDS_MAX);
+        return 0;
+    case 'b':
+        options->batch = true;
+        return 0;
+    case 'j':
+        options->json = true;
+        return 0;
+    case 'S':
+        options->server = text;
+        return 0;
+    case 'P':
+        options->profile = text;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option argp_options[] = {
+    {"connections", 'n', "N", 0, "Unix connections (default 16)", 0},
+    {"packet", 'p', "BYTES", 0, "Bytes of a packet (default 1400)", 0},
+    {"outstanding", 'o', "N", 0, "The echo's messages under way on a connection (default 4)", 0},
+    {"seconds", 's', "S", 0, "Time of one measurement or trial (default 3)", 0},
+    {"rounds", 'r', "N", 0, "Rounds (default 1, with a server 3)", 0},
+    {"batch", 'b', NULL, 0, "Only the echo with batched writes", 0},
+    {"server", 'S', "MILLRACED", 0, "Compare with this server program: a round then takes some 10 trials", 0},
+    {"profile", 'P', "FILE", 0, "Its hardware profile, an absolute path (default: it measures at start)", 0},
+    {"json", 'j', NULL, 0, "Report as JSON", 0},
+    {0},
+};
+static const struct argp argp = {
+    .options = argp_options,
+    .parser = parse_option,
+    .doc =
+        "What a bare echo over Unix sockets carries, one thread echoing and one sending, with a write for "
+        "every packet and with batched writes; and what the server carries over as many connections without "
+        "missing one deadline.\v"
+        "Exit status: 0 measured (and the server carries at least half of the echo with a write for every "
+        "packet); 1 it does not, or it could not be measured; 2 usage."};
+
+int bench_sockets(int argc, char **argv)
+{
+    struct options options = {.connections = 16, .packet_bytes = 1400, .outstanding = 4, .seconds = 3};
+    struct figures figures;
+    struct core_error error = {.text = "out of memory"};
+    argp_err_exit_status = 2;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+        return 2;
+    if (options.rounds == 0)
+        options.rounds = options.server ? 3 : 1;
+    core_status status = figures_init(&figures, options.rounds);
+    if (status == CORE_OK && !options.json)
+        header_print(&options);
+    if (status == CORE_OK)
+        status = measure(&options, &figures, &error);
+    if (status != CORE_OK)
+        (void)fprintf(stderr, "millrace-bench sockets: %s\n", error.text);
+    else if (options.json)
+        status = json_print(&options, &figures) ? CORE_OK : CORE_SYSTEM;
+    else
+        summary_print(&options, &figures);
+    bool goal_missed = status == CORE_OK && options.server && !options.batch &&
+                       bench_samples_percentile(&figures.to_single, 50) < GOAL;
+    figures_free(&figures);
+    return status == CORE_OK && !goal_missed ? 0 : 1;
+}
