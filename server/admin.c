@@ -2,6 +2,7 @@
 
 #include "core/log.h"
 #include "core/realtime.h"
+#include "server/guests.h"
 #include "server/listing.h"
 #include "server/metrics.h"
 #include "server/state.h"
@@ -29,9 +30,10 @@
 struct server_admin {
     struct server *server;     /* set before start */
     struct core_address bound; /* set before start */
-    int descriptor;            /* listens; evhttp's once it accepted it (-1 then) */
+    int descriptor;            /* listens; -1 once it is evhttp's */
     struct event_base *base;   /* this and all below: owned by the admin thread while it runs */
     struct evhttp *http;
+    struct server_guests *guests;
     struct server_mailbox mailbox;
     struct event *mailbox_event;
     struct server_message stop_message;
@@ -316,18 +318,19 @@ static core_status start_listening(struct server_admin *admin, struct core_error
     return CORE_OK;
 }
 
-static bool create_base(struct server_admin *admin)
+static core_status create_base(struct server_admin *admin, struct core_error *error)
 {
     struct event_config *config = event_config_new();
-    if (config == NULL)
-        return false;
-    event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-    admin->base = event_base_new_with_config(config);
-    event_config_free(config);
-    return admin->base != NULL;
+    if (config != NULL) {
+        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
+        admin->base = event_base_new_with_config(config);
+        event_config_free(config);
+    }
+    return admin->base != NULL ? CORE_OK
+                               : core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
 }
 
-static bool create_http(struct server_admin *admin)
+static core_status create_http(struct server_admin *admin, struct core_error *error)
 {
     admin->mailbox_event =
         event_new(admin->base, admin->mailbox.descriptor, EV_READ | EV_PERSIST, on_mail, admin);
@@ -335,16 +338,17 @@ static bool create_http(struct server_admin *admin)
     admin->http = evhttp_new(admin->base);
     if (admin->mailbox_event == NULL || admin->rows == NULL || admin->http == NULL ||
         event_add(admin->mailbox_event, NULL) != 0)
-        return false;
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
     evhttp_set_max_headers_size(admin->http, HEADERS_BYTES_MAX);
     evhttp_set_max_body_size(admin->http, BODY_BYTES_MAX);
     evhttp_set_timeout(admin->http, TIMEOUT_S);
     evhttp_set_allowed_methods(admin->http, ALL_METHODS);
     evhttp_set_gencb(admin->http, on_request, admin);
-    if (evhttp_accept_socket(admin->http, admin->descriptor) != 0)
-        return false;
-    admin->descriptor = -1;
-    return true;
+    core_status status =
+        server_guests_create(&admin->guests, admin->base, admin->http, admin->descriptor, error);
+    if (status == CORE_OK)
+        admin->descriptor = -1;
+    return status;
 }
 
 static void destroy(struct server_admin *admin)
@@ -355,6 +359,7 @@ static void destroy(struct server_admin *admin)
     server_listing_destroy(admin->listing);
     if (admin->http != NULL)
         evhttp_free(admin->http);
+    server_guests_destroy(admin->guests);
     if (admin->rows != NULL)
         evbuffer_free(admin->rows);
     if (admin->mailbox_event != NULL)
@@ -383,8 +388,10 @@ core_status server_admin_start(struct server_admin **admin, struct server *serve
     core_status status = start_listening(fresh, error);
     if (status == CORE_OK)
         status = server_mailbox_init(&fresh->mailbox, error);
-    if (status == CORE_OK && (!create_base(fresh) || !create_http(fresh)))
-        status = core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
+    if (status == CORE_OK)
+        status = create_base(fresh, error);
+    if (status == CORE_OK)
+        status = create_http(fresh, error);
     if (status == CORE_OK)
         status = server_listing_create(&fresh->listing, server, fresh->base, &fresh->mailbox, &calls, error);
     if (status == CORE_OK)

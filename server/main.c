@@ -176,6 +176,7 @@ int main(int argc, char **argv)
     struct config_profile *profile = NULL;
     int result = EXIT_START;
 
+    argp_err_exit_status = EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return EXIT_USAGE;
     core_status status = config_server_load(options.config, &config, &error);

@@ -1,0 +1,26 @@
+/* The connections of the admin port, bounded in number and in age, which evhttp does not do.
+ *
+ * At most SERVER_GUESTS_MAX at once: more wait in the kernel's queue. Each is ended after
+ * SERVER_GUESTS_AGE_S, so that nobody can hold a place by sending or reading one byte at a time. Without
+ * descriptors accepting pauses. The admin thread owns all of it. */
+#ifndef MILLRACE_SERVER_GUESTS_H
+#define MILLRACE_SERVER_GUESTS_H
+
+#include "core/status.h"
+
+#define SERVER_GUESTS_MAX   32
+#define SERVER_GUESTS_AGE_S 30
+
+struct event_base;
+struct evhttp;
+struct server_guests;
+
+/* Lets `http` accept on the listening descriptor, which is http's from here on (still the caller's on
+ * failure). */
+CORE_CHECKED core_status server_guests_create(struct server_guests **guests, struct event_base *base,
+                                              struct evhttp *http, int descriptor, struct core_error *error);
+
+/* After evhttp_free, before event_base_free. NULL is fine. */
+void server_guests_destroy(struct server_guests *guests);
+
+#endif
