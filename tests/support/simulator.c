@@ -1,0 +1,438 @@
+#include "tests/support/simulator.h"
+
+#include "cpu/scheduler.h"
+#include "server/police.h"
+#include "tests/support/random.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EARLY_NS    (100 * CORE_NS_PER_US) /* what SIMULATOR_LEAST hands over ahead of time */
+#define FAR_STREAMS (1 << 16)
+
+__extension__ typedef __int128 wide;
+
+struct packet {
+    struct cpu_packet cpu; /* first member */
+    core_ns due_ns;
+    struct packet *next_free;
+};
+
+/* One stream's sender, and its end in the worker. */
+struct source {
+    const struct simulator_stream *stream;
+    struct cpu_stream *cpu;
+    struct server_police police;
+    uint64_t sent;
+    core_ns arrival_ns;     /* of the next packet */
+    core_ns phase_ns;       /* start, relative to the run's or the round's */
+    core_ns handed_over_ns; /* last packet */
+    struct packet *next;    /* policed and waiting to be handed over at due_at */
+    core_ns due_at_ns;
+};
+
+struct simulator {
+    struct cpu_scheduler *scheduler;
+    uint32_t burst_pieces;
+    core_ns now_ns; /* goes on from run to run: the scheduler's clock must not run backwards */
+    struct packet *free;
+    struct source *sources;
+    struct cpu_stream *cpu_streams;
+    size_t stride_bytes, capacity;
+    struct source **heap; /* by due_at_ns */
+    size_t heap_size;
+    /* of the run */
+    const struct config_profile *profile;
+    const struct simulator_pattern *pattern;
+    struct test_random random;
+    struct simulator_result result;
+    core_ns start_ns, round_ns, burst_limit_ns;
+    uint64_t pieces_sent;
+    wide burst_fs; /* work of the burst at hand */
+};
+
+/* The engine: adds up what the profile says its calls take. The engine's table has no argument to carry the
+ * simulator, hence one at a time. */
+
+static struct simulator *running;
+
+static core_status engine_open(struct cpu_engine **engine, struct core_error *error)
+{
+    (void)error;
+    *engine = NULL;
+    return CORE_OK;
+}
+
+static void engine_close(struct cpu_engine *engine)
+{
+    (void)engine;
+}
+
+static uint32_t engine_lanes(const struct cpu_engine *engine)
+{
+    (void)engine;
+    return running->profile->cpu.lanes;
+}
+
+static core_status engine_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
+                                  const uint8_t *key)
+{
+    (void)engine;
+    (void)key_state;
+    (void)cipher;
+    (void)key;
+    return CORE_OK;
+}
+
+static void engine_key_wipe(void *key_state)
+{
+    (void)key_state;
+}
+
+static core_status engine_encrypt(struct cpu_engine *engine, enum core_cipher cipher,
+                                  struct cpu_piece *pieces, uint32_t count)
+{
+    (void)engine;
+    const struct config_profile_cpu *cpu = &running->profile->cpu;
+    wide fs = ((wide)count * cpu->per_piece_ns + cpu->lane_ns[cipher - 1]) * 1000000;
+    for (uint32_t i = 0; i < count; i++) {
+        assert(pieces[i].bytes >= 16 && pieces[i].bytes <= cpu->piece_bytes);
+        fs += (wide)cpu->per_byte_fs[cipher - 1] * pieces[i].bytes;
+    }
+    running->burst_fs += fs;
+    return CORE_OK;
+}
+
+static const struct cpu_engine_ops engine = {.name = "simulated",
+                                             .key_state_bytes = 1,
+                                             .open = engine_open,
+                                             .close = engine_close,
+                                             .lanes = engine_lanes,
+                                             .key_set = engine_key_set,
+                                             .key_wipe = engine_key_wipe,
+                                             .encrypt = engine_encrypt};
+
+/* The scheduler asks for the time when a burst has ended. */
+static core_ns burst_end(void *argument)
+{
+    struct simulator *simulator = argument;
+    wide most_fs = simulator->burst_fs * (100 + simulator->profile->margins.percent) / 100;
+    core_ns took_ns = (core_ns)(most_fs / 1000000);
+    if (simulator->pattern->execution == SIMULATOR_LEAST)
+        took_ns /= 10;
+    else if (simulator->pattern->execution == SIMULATOR_ANY && test_random_chance(&simulator->random, 60))
+        took_ns = test_random_in(&simulator->random, took_ns / 10, took_ns);
+    simulator->result.long_bursts += took_ns > simulator->burst_limit_ns;
+    simulator->now_ns += took_ns;
+    simulator->burst_fs = 0;
+    return simulator->now_ns;
+}
+
+struct simulator *simulator_create(uint32_t burst_pieces)
+{
+    struct simulator *simulator = calloc(1, sizeof *simulator);
+    struct cpu_scheduler_options options = {
+        .ops = &engine, .burst_pieces = burst_pieces, .far_capacity = FAR_STREAMS};
+    if (simulator == NULL)
+        return NULL;
+    simulator->burst_pieces = burst_pieces;
+    simulator->stride_bytes = cpu_stream_bytes(&engine);
+    if (cpu_scheduler_create(&simulator->scheduler, &options, NULL) != CORE_OK) {
+        free(simulator);
+        return NULL;
+    }
+    return simulator;
+}
+
+void simulator_destroy(struct simulator *simulator)
+{
+    while (simulator->free != NULL) {
+        struct packet *packet = simulator->free;
+        simulator->free = packet->next_free;
+        free(packet);
+    }
+    cpu_scheduler_destroy(simulator->scheduler);
+    free(simulator->heap);
+    free(simulator->cpu_streams);
+    free(simulator->sources);
+    free(simulator);
+}
+
+static void *checked(void *memory)
+{
+    if (memory == NULL)
+        abort();
+    return memory;
+}
+
+static void reserve(struct simulator *simulator, size_t count)
+{
+    assert(count <= FAR_STREAMS);
+    if (count <= simulator->capacity)
+        return;
+    free(simulator->cpu_streams);
+    simulator->cpu_streams = checked(aligned_alloc(64, count * simulator->stride_bytes));
+    simulator->sources = checked(realloc(simulator->sources, count * sizeof *simulator->sources));
+    simulator->heap = checked(realloc(simulator->heap, count * sizeof(*simulator->heap)));
+    simulator->capacity = count;
+}
+
+/* Sources in a binary heap, the earliest hand-over first. */
+
+static void heap_push(struct simulator *simulator, struct source *source)
+{
+    size_t hole = simulator->heap_size++;
+    for (; hole > 0 && simulator->heap[(hole - 1) / 2]->due_at_ns > source->due_at_ns; hole = (hole - 1) / 2)
+        simulator->heap[hole] = simulator->heap[(hole - 1) / 2];
+    simulator->heap[hole] = source;
+}
+
+static struct source *heap_pop(struct simulator *simulator)
+{
+    struct source *first = simulator->heap[0], *moved = simulator->heap[--simulator->heap_size];
+    size_t hole = 0;
+    for (size_t child = 1; child < simulator->heap_size; child = 2 * hole + 1) {
+        if (child + 1 < simulator->heap_size &&
+            simulator->heap[child + 1]->due_at_ns < simulator->heap[child]->due_at_ns)
+            child++;
+        if (simulator->heap[child]->due_at_ns >= moved->due_at_ns)
+            break;
+        simulator->heap[hole] = simulator->heap[child];
+        hole = child;
+    }
+    simulator->heap[hole] = moved;
+    return first;
+}
+
+/* Packets. */
+
+static uint32_t packet_bytes(struct simulator *simulator, const struct core_stream_spec *spec)
+{
+    uint32_t most = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    if (simulator->pattern->sizes == SIMULATOR_MOST ||
+        (simulator->pattern->sizes == SIMULATOR_ANY && test_random_chance(&simulator->random, 40)))
+        return most;
+    if (simulator->pattern->sizes == SIMULATOR_LEAST || test_random_chance(&simulator->random, 30))
+        return CORE_BLOCK_BYTES;
+    return CORE_BLOCK_BYTES * (uint32_t)test_random_in(&simulator->random, 1, most / CORE_BLOCK_BYTES);
+}
+
+/* When the packet reaches the worker: between a little before it is eligible, as an I/O thread may choose,
+ * and in_ns after. */
+static core_ns hand_over_ns(struct simulator *simulator, const struct source *source, core_ns eligible_ns)
+{
+    core_ns latest_ns = eligible_ns + simulator->profile->margins.in_ns;
+    core_ns earliest_ns = eligible_ns - EARLY_NS;
+    if (earliest_ns < source->arrival_ns)
+        earliest_ns = source->arrival_ns;
+    core_ns at_ns = latest_ns;
+    if (simulator->pattern->hand_over == SIMULATOR_LEAST)
+        at_ns = earliest_ns;
+    else if (simulator->pattern->hand_over == SIMULATOR_ANY)
+        at_ns = test_random_in(&simulator->random, earliest_ns, latest_ns);
+    return at_ns > source->handed_over_ns ? at_ns : source->handed_over_ns;
+}
+
+static struct packet *packet_take(struct simulator *simulator)
+{
+    struct packet *packet = simulator->free;
+    if (packet == NULL)
+        return checked(malloc(sizeof *packet));
+    simulator->free = packet->next_free;
+    return packet;
+}
+
+/* Polices the source's next packet and queues it for hand-over. */
+static void packet_send(struct simulator *simulator, struct source *source)
+{
+    static uint8_t payload[CORE_PACKET_BYTES_MAX + CORE_BLOCK_BYTES]; /* never read: nothing is encrypted */
+    const struct config_profile_margins *margins = &simulator->profile->margins;
+    struct server_police_times times = server_police_packet(&source->police, source->arrival_ns);
+    struct packet *packet = packet_take(simulator);
+    packet->due_ns = times.eligible_ns + source->stream->spec.latency_ns - margins->out_ns;
+    packet->cpu = (struct cpu_packet){.stream = source->cpu,
+                                      .data = payload,
+                                      .bytes = packet_bytes(simulator, &source->stream->spec),
+                                      .release_ns = times.release_ns + margins->in_ns};
+    source->due_at_ns = hand_over_ns(simulator, source, times.eligible_ns);
+    source->handed_over_ns = source->due_at_ns;
+    source->next = packet;
+    source->sent++;
+    simulator->pieces_sent += source->stream->task.pieces;
+    heap_push(simulator, source);
+}
+
+/* Arrivals. */
+
+static core_ns pause_ns(struct simulator *simulator, const struct source *source)
+{
+    core_ns interval_ns = source->stream->spec.interval_ns;
+    if (test_random_chance(&simulator->random, 70))
+        return 0;
+    return test_random_in(&simulator->random, 0, interval_ns * (source->stream->spec.burst_packets + 1));
+}
+
+/* The time of the source's next packet; the policing delays it as it must. */
+static void arrival_next(struct simulator *simulator, struct source *source)
+{
+    uint32_t burst = source->stream->spec.burst_packets;
+    if (simulator->pattern->arrivals == SIMULATOR_RANDOM) {
+        source->arrival_ns += pause_ns(simulator, source);
+    } else if (simulator->pattern->arrivals == SIMULATOR_AGAIN && source->sent % burst == 0) {
+        core_ns round = (source->arrival_ns - simulator->start_ns) / simulator->round_ns + 1;
+        source->arrival_ns = simulator->start_ns + round * simulator->round_ns + source->phase_ns;
+    }
+}
+
+/* Does the source go on? Every source sends one burst at least. */
+static bool arrival_wanted(const struct simulator *simulator, const struct source *source)
+{
+    const struct simulator_pattern *pattern = simulator->pattern;
+    if (source->sent < source->stream->spec.burst_packets &&
+        simulator->pieces_sent < 64 * pattern->pieces_max)
+        return true;
+    return source->arrival_ns < simulator->start_ns + pattern->window_ns &&
+           simulator->pieces_sent < pattern->pieces_max && simulator->result.misses == 0;
+}
+
+static int by_urgency_falling(const void *a, const void *b)
+{
+    core_ns x_ns = (*(struct source *const *)a)->stream->task.urgency_ns;
+    core_ns y_ns = (*(struct source *const *)b)->stream->task.urgency_ns;
+    return (x_ns < y_ns) - (x_ns > y_ns);
+}
+
+/* The first B streams by falling deadline start at once; the others 1 ns after their burst has begun. */
+static void phases_after_long(struct simulator *simulator, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        simulator->heap[i] = &simulator->sources[i];
+    qsort(simulator->heap, count, sizeof(*simulator->heap), by_urgency_falling);
+    size_t first = count > simulator->burst_pieces ? simulator->burst_pieces : count / 2;
+    for (size_t i = 0; i < count; i++)
+        simulator->heap[i]->phase_ns = i < first ? 0 : 1;
+}
+
+static void phases_set(struct simulator *simulator, size_t count)
+{
+    core_ns longest_ns = 0;
+    for (size_t i = 0; i < count; i++) {
+        core_ns urgency_ns = simulator->sources[i].stream->task.urgency_ns;
+        longest_ns = urgency_ns > longest_ns ? urgency_ns : longest_ns;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct source *source = &simulator->sources[i];
+        source->phase_ns = 0;
+        if (simulator->pattern->arrivals == SIMULATOR_DUE_AT_ONCE)
+            source->phase_ns = longest_ns - source->stream->task.urgency_ns;
+        else if (simulator->pattern->arrivals == SIMULATOR_RANDOM)
+            source->phase_ns = test_random_in(&simulator->random, 0, source->stream->spec.interval_ns);
+    }
+    if (simulator->pattern->arrivals == SIMULATOR_AFTER_LONG ||
+        simulator->pattern->arrivals == SIMULATOR_AGAIN)
+        phases_after_long(simulator, count);
+}
+
+static void start(struct simulator *simulator, const struct simulator_stream *streams, size_t count)
+{
+    static const uint8_t nothing[CORE_BLOCK_BYTES * 2];
+    reserve(simulator, count);
+    simulator->now_ns += CORE_NS_PER_MS;
+    simulator->start_ns = simulator->now_ns;
+    for (size_t i = 0; i < count; i++) {
+        struct cpu_stream *cpu =
+            (struct cpu_stream *)(void *)((char *)simulator->cpu_streams + i * simulator->stride_bytes);
+        const struct perfmodel_cpu_task *task = &streams[i].task;
+        core_status status = cpu_stream_init(cpu, &engine, NULL, task->cipher, nothing, nothing,
+                                             task->piece_bytes, task->deadline_ns);
+        assert(status == CORE_OK);
+        (void)status;
+        simulator->sources[i] = (struct source){.stream = &streams[i], .cpu = cpu};
+        server_police_init(&simulator->sources[i].police, &streams[i].spec, task->spacing_ns);
+    }
+    phases_set(simulator, count);
+    simulator->heap_size = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct source *source = &simulator->sources[i];
+        source->arrival_ns = simulator->start_ns + source->phase_ns;
+        packet_send(simulator, source);
+    }
+}
+
+/* Hands over what is due. */
+static void hand_over(struct simulator *simulator)
+{
+    while (simulator->heap_size > 0 && simulator->heap[0]->due_at_ns <= simulator->now_ns) {
+        struct source *source = heap_pop(simulator);
+        struct cpu_packet *packet = &source->next->cpu;
+        cpu_scheduler_push(simulator->scheduler, &packet, 1, simulator->now_ns);
+        arrival_next(simulator, source);
+        if (arrival_wanted(simulator, source))
+            packet_send(simulator, source);
+    }
+}
+
+static void burst(struct simulator *simulator)
+{
+    struct cpu_packet *finished[CPU_BURST_MAX];
+    uint32_t pieces;
+    uint32_t count = cpu_scheduler_burst(simulator->scheduler, finished, &pieces, burst_end, simulator);
+    assert(pieces > 0 && pieces <= simulator->burst_pieces);
+    simulator->result.bursts++;
+    simulator->result.pieces += pieces;
+    for (uint32_t i = 0; i < count; i++) {
+        struct packet *packet = (struct packet *)finished[i];
+        core_ns slack_ns = packet->due_ns - finished[i]->finished_ns;
+        simulator->result.packets++;
+        if (slack_ns < simulator->result.least_slack_ns)
+            simulator->result.least_slack_ns = slack_ns;
+        if (slack_ns < 0 && simulator->result.misses++ == 0)
+            simulator->result.first_missed =
+                (size_t)((char *)finished[i]->stream - (char *)simulator->cpu_streams) /
+                simulator->stride_bytes;
+        packet->next_free = simulator->free;
+        simulator->free = packet;
+    }
+}
+
+/* After an early end: what was not handed over is dropped, the rest finished without being looked at. */
+static void clear(struct simulator *simulator)
+{
+    struct simulator_result result = simulator->result;
+    while (simulator->heap_size > 0) {
+        struct source *source = heap_pop(simulator);
+        source->next->next_free = simulator->free;
+        simulator->free = source->next;
+    }
+    while (cpu_scheduler_pending(simulator->scheduler) > 0)
+        burst(simulator);
+    simulator->result = result;
+}
+
+struct simulator_result simulator_run(struct simulator *simulator, const struct config_profile *profile,
+                                      const struct simulator_stream *streams, size_t count,
+                                      const struct simulator_pattern *pattern)
+{
+    assert(profile->cpu.burst_pieces == simulator->burst_pieces);
+    running = simulator;
+    simulator->profile = profile;
+    simulator->pattern = pattern;
+    simulator->random = (struct test_random){pattern->seed};
+    simulator->result = (struct simulator_result){.least_slack_ns = CORE_NS_NEVER};
+    simulator->burst_limit_ns = perfmodel_cpu_burst_ns(profile);
+    simulator->round_ns = 1 + pattern->window_ns / 4;
+    simulator->pieces_sent = 0;
+    start(simulator, streams, count);
+    while (!(pattern->stop_at_miss && simulator->result.misses > 0)) {
+        hand_over(simulator);
+        if (cpu_scheduler_pending(simulator->scheduler) > 0)
+            burst(simulator);
+        else if (simulator->heap_size > 0)
+            simulator->now_ns = simulator->heap[0]->due_at_ns;
+        else
+            break;
+    }
+    clear(simulator);
+    return simulator->result;
+}
