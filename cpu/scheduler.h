@@ -32,7 +32,7 @@ struct cpu_packet {
     uint8_t *data;       /* padded payload; ciphertext afterwards */
     uint32_t bytes;      /* multiple of 16, 16 .. stream's padded packet bytes */
     uint32_t done_bytes; /* scheduler: encrypted so far; the submitter sets 0 */
-    core_ns release_ns;  /* spaced release of model.md section 3 */
+    core_ns release_ns;  /* eligible + in_ns, spaced (perfmodel/cpu.h): not before it is handed over */
     core_ns finished_ns; /* scheduler: end of the burst that finished it */
     core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
                             is not known any more, and all its later packets are worthless */
