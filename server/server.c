@@ -5,6 +5,7 @@
 #include "core/realtime.h"
 #include "core/secret.h"
 #include "server/admin.h"
+#include "server/calibrate.h"
 #include "server/io.h"
 
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #define WORKER_RING_PACKETS 16384
+#define CALIBRATE_NS        (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
 
 static void raise_descriptor_limit(void)
 {
@@ -194,6 +196,27 @@ static core_status choose_engine(struct server *server, const struct config_prof
     return CORE_OK;
 }
 
+/* No profile was given: a short measurement, and what it found. */
+static core_status measure_machine(struct server *server, struct core_error *error)
+{
+    struct server_calibrate_options options = {
+        .engine = server->engine, .realtime = server->config->threads.realtime, .time_ns = CALIBRATE_NS};
+    core_status status = server_calibrate(&options, &server->profile, error);
+    if (status != CORE_OK)
+        return status;
+    const struct config_profile *found = server->profile;
+    core_log(CORE_LOG_INFO, "start.measured",
+             "no profile: measured this machine: %s, bursts of %u pieces of %u bytes, %lld ns a piece, %.2f "
+             "GB/s a "
+             "worker (AES-128), %lld ns a packet and %.2f GB/s an I/O thread, margins %.0f us in and out; "
+             "`millrace-bench calibrate` measures longer",
+             found->cpu.engine, found->cpu.burst_pieces, found->cpu.piece_bytes,
+             (long long)found->cpu.per_piece_ns, 1e6 / (double)found->cpu.per_byte_fs[0],
+             (long long)found->io.per_packet_ns, 1e6 / (double)(found->io.per_byte_fs + 1),
+             (double)found->margins.in_ns / 1e3);
+    return CORE_OK;
+}
+
 /* Frees everything but the threads of the I/O, which must have ended. */
 static void dismantle(struct server *server)
 {
@@ -240,8 +263,7 @@ core_status server_start(struct server **server, const struct config_server *con
         (status = lock_memory(fresh, error)) != CORE_OK ||
         (status = server_reload_keys(fresh, config->keyring, error)) != CORE_OK)
         goto failed;
-    status = profile != NULL ? config_profile_copy(profile, &fresh->profile)
-                             : core_error_set(error, CORE_INVALID, "no hardware profile is configured");
+    status = profile != NULL ? config_profile_copy(profile, &fresh->profile) : measure_machine(fresh, error);
     if (status != CORE_OK || (status = open_listeners(fresh, error)) != CORE_OK ||
         (status = create_ios(fresh, error)) != CORE_OK || (status = start_workers(fresh, error)) != CORE_OK ||
         (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
