@@ -67,6 +67,7 @@ struct server_connection {
     struct server_stream **streams; /* by id - 1; NULL: free id */
     uint32_t stream_capacity, stream_count, first_free;
     uint32_t requests; /* at the planner */
+    uint32_t opening;  /* of these: OPEN, not QUERY */
     bool abandoned;    /* results are discarded */
     bool overdue;      /* closed because the drain time was over: what is discarded is the server's loss */
 

@@ -64,8 +64,7 @@ static void refuse(struct server_connection *connection, uint32_t request, enum 
 /* What this connection and this server allow, whatever the load. 0, or the refusal with its reason in error.
  */
 static enum protocol_refusal check_open(const struct server_connection *connection,
-                                        const struct protocol_open *open, bool is_query,
-                                        struct core_error *error)
+                                        const struct protocol_open *open, struct core_error *error)
 {
     const struct config_server *config = connection->io->server->config;
     const struct config_server_limits *limits = &config->limits;
@@ -83,7 +82,7 @@ static enum protocol_refusal check_open(const struct server_connection *connecti
         limits->streams_per_connection);
     if (open->spec.packet_bytes > limits->packet_bytes || open->spec.burst_packets > limits->burst_packets ||
         burst_bytes > limits->stream_buffer_bytes ||
-        (!is_query && connection->stream_count + connection->requests >= limits->streams_per_connection))
+        connection->stream_count + connection->opening >= limits->streams_per_connection)
         return PROTOCOL_REFUSED_LIMIT;
     if (open->has_iv && !config->client_iv) {
         (void)core_error_set(error, CORE_DENIED, "a client-given IV is not allowed here (client_iv)");
@@ -155,11 +154,11 @@ static void handle_open(struct server_connection *connection, const struct proto
     struct protocol_open open;
 
     if (protocol_open_read(body, header->body_bytes, &open, &error) != CORE_OK) {
-        server_connection_fail(connection, header->id, PROTOCOL_ERROR_MALFORMED, error.text);
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED, error.text);
         return;
     }
     if (connection->requests >= REQUESTS_MAX) {
-        server_connection_fail(connection, header->id, PROTOCOL_ERROR_LIMIT, "too many unanswered requests");
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_LIMIT, "too many unanswered requests");
         return;
     }
     struct server_request *request = new_request(connection, is_query);
@@ -167,7 +166,7 @@ static void handle_open(struct server_connection *connection, const struct proto
         refuse(connection, header->id, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory");
         return;
     }
-    enum protocol_refusal refusal = check_open(connection, &open, is_query, &error);
+    enum protocol_refusal refusal = check_open(connection, &open, &error);
     if (refusal == 0)
         refusal = fetch_key(connection->io->server, &open, is_query, request->key, &error);
     if (refusal != 0) {
@@ -181,6 +180,7 @@ static void handle_open(struct server_connection *connection, const struct proto
     request->buffer_bytes = server_stream_buffer_bytes(&open.spec);
     request->received_ns = now_ns;
     connection->requests++;
+    connection->opening += is_query ? 0 : 1;
     server_planner_ask(connection->io->server->planner, request);
 }
 
@@ -242,6 +242,7 @@ void server_frame_answered(void *owner, struct server_message *message)
     struct server_connection *connection = request->connection;
 
     connection->requests--;
+    connection->opening -= request->is_query ? 0 : 1;
     server_io_mark(connection);
     if (connection->state == SERVER_CONNECTION_READY) {
         core_histogram_record(&io->stats.admission, core_time_now_ns() - request->received_ns);

@@ -137,7 +137,8 @@ static void begin_frame(struct server_connection *connection, core_ns now_ns)
         char text[128];
         snprintf(text, sizeof text, "a frame of type %u has a body of %u bytes; %u to %u are allowed",
                  header->type, header->body_bytes, minimum, maximum);
-        server_connection_fail(connection, header->id, PROTOCOL_ERROR_OVERSIZED, text);
+        bool has_stream = header->type == PROTOCOL_DATA || header->type == PROTOCOL_CLOSE;
+        server_connection_fail(connection, has_stream ? header->id : 0, PROTOCOL_ERROR_OVERSIZED, text);
         return;
     }
     connection->last_frame_ns = now_ns;
