@@ -3,8 +3,11 @@
 #include "tests/support/require.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sched.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -89,6 +92,28 @@ bool test_client_send(struct test_client *client, const void *bytes, size_t coun
             return false;
     }
     return true;
+}
+
+/* Nothing of what was sent lies in the socket any more. */
+static bool all_read(const struct test_client *client)
+{
+    int waiting_bytes = 0;
+    TEST_REQUIRE(ioctl(client->descriptor, SIOCOUTQ, &waiting_bytes) == 0);
+    return waiting_bytes == 0;
+}
+
+void test_client_send_cut(struct test_client *client, const void *bytes, size_t count, size_t first,
+                          size_t then)
+{
+    const uint8_t *next = bytes;
+    for (size_t piece = first; count > 0; piece = then) {
+        piece = piece < count ? piece : count;
+        TEST_REQUIRE(test_client_send(client, next, piece));
+        while (client->tls == NULL && !all_read(client))
+            sched_yield();
+        next += piece;
+        count -= piece;
+    }
 }
 
 size_t test_client_push(struct test_client *client, const void *bytes, size_t count)

@@ -41,6 +41,10 @@ void test_client_half_close(struct test_client *client);
 
 /* Sends all of it, reading meanwhile whatever comes; false if the server closed first. */
 bool test_client_send(struct test_client *client, const void *bytes, size_t count);
+/* Sends pieces: one of `first` bytes, then each of `then` bytes, the next one not before the server has read
+ * the one before (Unix sockets). */
+void test_client_send_cut(struct test_client *client, const void *bytes, size_t count, size_t first,
+                          size_t then);
 /* Sends what the socket takes now, without reading; returns how much. Plain connections only. */
 size_t test_client_push(struct test_client *client, const void *bytes, size_t count);
 /* Reads what there is into the buffer, at most `limit` bytes; false at the end. */

@@ -38,12 +38,17 @@ const struct config_profile test_profile_real = {
     .margins = {.in_ns = 300000, .out_ns = 300000, .percent = 10},
 };
 
+static void add(char *text, size_t size, const char *line)
+{
+    size_t used = strlen(text);
+    TEST_REQUIRE(snprintf(text + used, size - used, "%s", line) < (int)(size - used));
+}
+
 /* A line of the configuration unless the test has its own for that key. */
 static void add_default(char *text, size_t size, const char *yaml, const char *key, const char *line)
 {
-    size_t used = strlen(text);
     if (strstr(yaml, key) == NULL)
-        TEST_REQUIRE(snprintf(text + used, size - used, "%s", line) < (int)(size - used));
+        add(text, size, line);
 }
 
 void test_server_prepare(struct test_server *server)
@@ -65,7 +70,7 @@ void test_server_start(struct test_server *server, const char *yaml, const struc
                 "listeners:", "listeners: [{address: 'unix:socket'}, {address: 'tcp:127.0.0.1:0'}]\n");
     add_default(text, sizeof text, yaml, "threads:", "threads: {realtime: off, pin: false}\n");
     add_default(text, sizeof text, yaml, "engine:", "engine: ipsec-mb\n");
-    add_default(text, sizeof text, "", "", yaml);
+    add(text, sizeof text, yaml);
     snprintf(name, sizeof name, "%s/test.yaml", server->folder);
     if (config_server_parse(text, strlen(text), name, &server->config, &error) != CORE_OK) {
         fprintf(stderr, "%s\n", error.text);
