@@ -202,7 +202,8 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     stream->connection = connection;
     stream->worker = request->placement.worker;
     stream->grant = request->grant;
-    if (server_stream_arm(stream, ops, io->engine, &request->placement.task, request->key, iv) != CORE_OK ||
+    if (server_stream_arm(stream, ops, io->engine, &request->placement.task,
+                          io->server->profile->margins.in_ns, request->key, iv) != CORE_OK ||
         server_connection_add_stream(connection, stream) != CORE_OK) {
         server_stream_destroy(stream, ops);
         return NULL;

@@ -58,7 +58,7 @@ core_status server_stream_create(struct server_stream **stream, const struct cor
 }
 
 core_status server_stream_arm(struct server_stream *stream, const struct cpu_engine_ops *ops,
-                              struct cpu_engine *engine, const struct perfmodel_cpu_task *task,
+                              struct cpu_engine *engine, const struct perfmodel_cpu_task *task, core_ns in_ns,
                               const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES])
 {
     stream->cpu = core_secret_alloc(cpu_stream_bytes(ops));
@@ -71,6 +71,7 @@ core_status server_stream_arm(struct server_stream *stream, const struct cpu_eng
         stream->cpu = NULL;
         return status;
     }
+    stream->in_ns = in_ns;
     server_police_init(&stream->police, &stream->spec, task->spacing_ns);
     for (uint32_t i = 0; i < stream->queue_packets; i++)
         stream->packets[i].cpu.stream = stream->cpu;
@@ -154,7 +155,7 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
     packet->cpu.data = payload;
     packet->cpu.bytes = padded;
     packet->cpu.done_bytes = 0;
-    packet->cpu.release_ns = times.release_ns;
+    packet->cpu.release_ns = times.release_ns + stream->in_ns;
     return true;
 }
 

@@ -53,6 +53,7 @@ struct server_stream {
     struct cpu_stream *cpu;     /* secret memory */
     struct server_grant *grant; /* the planner's record, given back with the stream */
     struct server_police police;
+    core_ns in_ns; /* margin between a packet's eligible time and its release */
     enum server_stream_state state;
     enum protocol_close_reason close_reason;
     uint32_t next_sequence;
@@ -80,10 +81,12 @@ uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec);
 CORE_CHECKED core_status server_stream_create(struct server_stream **stream,
                                               const struct core_stream_spec *spec, uint32_t stagger);
 
-/* Expands the key and arms the chain for one worker; key material is copied. */
+/* Expands the key and arms the chain for one worker; key material is copied. in_ns: the margin that admission
+ * left for a packet to reach the worker; releases count from eligible + in_ns (cpu/scheduler.h). */
 CORE_CHECKED core_status server_stream_arm(struct server_stream *stream, const struct cpu_engine_ops *ops,
                                            struct cpu_engine *engine, const struct perfmodel_cpu_task *task,
-                                           const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES]);
+                                           core_ns in_ns, const uint8_t *key,
+                                           const uint8_t iv[CORE_BLOCK_BYTES]);
 
 /* Wipes and frees. No packet may be busy. */
 void server_stream_destroy(struct server_stream *stream, const struct cpu_engine_ops *ops);
