@@ -1,12 +1,10 @@
 #include "inputgen/replay.h"
 
 #include "core/realtime.h"
-#include "core/secret.h"
 #include "inputgen/replay_open.h"
 #include "inputgen/replay_process.h"
 #include "inputgen/replay_sender.h"
 
-#include <openssl/rand.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,56 +48,6 @@ static core_ns duration_of(const struct inputgen_replay_options *options, const 
     return options->duration_ns ? options->duration_ns : last_ns;
 }
 
-/* The contract at the scaled rate; the named key decides about the cipher. */
-static core_status spec_scale(const struct inputgen_replay_options *options, struct core_stream_spec *spec,
-                              size_t stream, struct core_error *error)
-{
-    double scale = options->scale > 0 ? options->scale : 1;
-    double interval_ns = (double)spec->interval_ns / scale;
-    if (interval_ns > (double)CORE_INTERVAL_NS_MAX)
-        interval_ns = (double)CORE_INTERVAL_NS_MAX;
-    spec->interval_ns = (core_ns)interval_ns;
-    if (options->key_name)
-        spec->cipher = options->key_cipher;
-    if (core_stream_spec_check(spec, error) != CORE_OK)
-        return core_error_prefix(error, CORE_INVALID, "stream %zu", stream);
-    return CORE_OK;
-}
-
-/* Groups of packets are due every group_ns from the start on, as long as that is before the stop. */
-static void timetable_set(struct inputgen_live *live, const struct inputgen_stream *stream,
-                          const struct replay *replay)
-{
-    uint64_t draw = inputgen_mix(inputgen_mix(replay->options->seed) + live->index);
-    core_ns stop_ns = stream->stop_ns < replay->duration_ns ? stream->stop_ns : replay->duration_ns;
-    live->group = replay->options->bursts ? live->spec.burst_packets : 1;
-    live->group_ns = live->spec.interval_ns * live->group;
-    live->first_ns = stream->start_ns;
-    if (replay->options->random_phases)
-        live->first_ns += (core_ns)(draw % (uint64_t)live->group_ns);
-    if (live->first_ns < stop_ns)
-        live->planned = (uint64_t)((stop_ns - live->first_ns - 1) / live->group_ns + 1) * live->group;
-}
-
-static core_status live_init(struct replay *replay, size_t index, struct core_error *error)
-{
-    const struct inputgen_replay_options *options = replay->options;
-    const struct inputgen_stream *stream = &replay->list->streams[index];
-    struct inputgen_live *live = &replay->lives[index];
-    *live = (struct inputgen_live){
-        .spec = stream->spec, .index = (uint32_t)index, .class_index = stream->class_index};
-    core_status status = spec_scale(options, &live->spec, index + 1, error);
-    if (status != CORE_OK)
-        return status;
-    timetable_set(live, stream, replay);
-    int key_bytes = (int)core_cipher_key_bytes(live->spec.cipher);
-    if (options->key_name)
-        memcpy(live->key, options->key, (size_t)key_bytes);
-    else if (RAND_bytes(live->key, key_bytes) != 1)
-        return core_error_set(error, CORE_SYSTEM, "OpenSSL has no random bytes for a key");
-    return CORE_OK;
-}
-
 /* Streams are dealt to the connections in turn, so that each carries about the same load. */
 static core_status lives_init(struct replay *replay, struct core_error *error)
 {
@@ -112,12 +60,14 @@ static core_status lives_init(struct replay *replay, struct core_error *error)
     if (!replay->lives)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");
     for (size_t at = 0; at < count; at++) {
-        core_status status = live_init(replay, at, error);
+        struct inputgen_live *live = &replay->lives[at];
+        core_status status =
+            inputgen_live_init(live, replay->options, replay->list, at, replay->duration_ns, error);
         if (status != CORE_OK)
             return status;
         struct inputgen_link *link = &replay->links[at % replay->link_count];
-        replay->lives[at].link = link;
-        link->lives[link->live_count++] = &replay->lives[at];
+        live->link = link;
+        link->lives[link->live_count++] = live;
     }
     return CORE_OK;
 }
@@ -387,10 +337,8 @@ static void replay_clean(struct replay *replay)
         inputgen_sender_free(&replay->senders[at]);
     for (size_t at = 0; replay->links && at < replay->link_count; at++)
         inputgen_link_free(&replay->links[at]);
-    for (size_t at = 0; replay->lives && at < replay->list->count; at++) {
-        inputgen_checker_free(&replay->lives[at].checker);
-        core_secret_wipe(replay->lives[at].key, sizeof replay->lives[at].key);
-    }
+    for (size_t at = 0; replay->lives && at < replay->list->count; at++)
+        inputgen_live_free(&replay->lives[at]);
     inputgen_payload_free(&replay->payload);
     free(replay->senders);
     free(replay->link_pointers);

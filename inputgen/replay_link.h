@@ -7,44 +7,13 @@
 
 #include "client/millrace.h"
 #include "core/histogram.h"
-#include "core/stream.h"
 #include "core/time.h"
-#include "inputgen/replay_check.h"
+#include "inputgen/replay_live.h"
 #include "inputgen/replay_map.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum inputgen_live_state {
-    INPUTGEN_LIVE_WAITING, /* not asked for, or not answered */
-    INPUTGEN_LIVE_OPEN,
-    INPUTGEN_LIVE_REFUSED,
-    INPUTGEN_LIVE_CLOSED
-};
-
-/* A stream being replayed. */
-struct inputgen_live {
-    struct core_stream_spec spec; /* as declared to the server */
-    uint32_t index;               /* among all streams; part of every payload */
-    uint32_t class_index;
-    uint32_t group;   /* packets due at one time: 1, or the burst */
-    core_ns group_ns; /* time from one group to the next */
-    core_ns first_ns; /* when the first group is due, from the start of the run */
-    uint64_t planned; /* packets */
-    uint64_t sent, received, rejected;
-    enum inputgen_live_state state;
-    uint32_t id; /* the server's number, once open */
-    uint8_t key[32];
-    struct inputgen_checker checker;
-    struct inputgen_link *link;
-};
-
-/* When packet n is due, from the start of the run. */
-static inline core_ns inputgen_live_due_ns(const struct inputgen_live *live, uint64_t n)
-{
-    return live->first_ns + (core_ns)(n / live->group) * live->group_ns;
-}
 
 /* A packet that is in the output buffer: leaves it when `end` bytes have. */
 struct inputgen_unsent {
