@@ -1,9 +1,13 @@
-/* The two ends of `millrace encrypt`: packets from a file or pipe, ciphertext to one, both by number, so that
- * work can go on where it stopped. One thread. */
+/* `millrace encrypt` in three files: options and opening; its two ends, packets from a file or pipe and
+ * ciphertext to one, both by number, so that work can go on where it stopped; and the run between them. */
 #ifndef MILLRACE_CLIENT_COMMAND_ENCRYPT_H
 #define MILLRACE_CLIENT_COMMAND_ENCRYPT_H
 
 #include "client/command.h"
+
+#include "core/histogram.h"
+
+#include <stdio.h>
 
 /* ---- input: packets of packet_bytes, the last one shorter ---- */
 
@@ -46,5 +50,36 @@ CORE_CHECKED core_status encrypt_output_start(struct encrypt_output *output, str
 CORE_CHECKED core_status encrypt_output_write(struct encrypt_output *output, const uint8_t *ciphertext,
                                               uint32_t bytes, struct core_error *error);
 CORE_CHECKED core_status encrypt_output_close(struct encrypt_output *output, struct core_error *error);
+
+/* ---- the run ---- */
+
+struct encrypt_options {
+    struct command_server server;
+    struct command_contract contract;
+    const char *input, *output;
+    uint64_t skip;
+    bool quiet;
+};
+
+struct encrypt_run {
+    const struct encrypt_options *options;
+    struct millrace *connection;
+    struct encrypt_input input;
+    struct encrypt_output output;
+    struct protocol_open open;
+    struct protocol_opened opened;
+    struct core_error error; /* of what went wrong inside a callback */
+    core_status status;
+    core_ns arrival_ns; /* the contract's theoretical arrival time of the next packet */
+    core_ns started_ns, told_ns;
+    bool terminal;
+    uint64_t sent, received, received_bytes;
+    uint64_t met, missed, reader_late, policed;
+    struct core_histogram latency;
+};
+
+/* From the open stream to its close, at the contract's pace, with progress and summary; what the process is
+ * to exit with. Ends early and in good order at SIGINT and SIGTERM. */
+int encrypt_stream(struct encrypt_run *run);
 
 #endif

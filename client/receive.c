@@ -94,8 +94,6 @@ static core_status make_room(struct millrace *connection)
 static core_status ended(struct millrace *connection)
 {
     size_t left = connection->input.end - connection->input.begin;
-    if (connection->unwritable)
-        return CORE_AGAIN; /* the failed write says more than this */
     if (left > 0)
         return client_fail(connection, CORE_CLOSED,
                            "the server closed the connection in the middle of a frame");
@@ -118,7 +116,7 @@ static core_status read_once(struct millrace *connection, bool *drained)
     if (status == CORE_CLOSED)
         return ended(connection);
     if (status == CORE_SYSTEM && connection->unwritable)
-        return CORE_AGAIN;
+        return CORE_AGAIN; /* the write failed first, and says more */
     if (status == CORE_SYSTEM)
         return client_fail(connection, status, "%s", error.text);
     input->end += got;

@@ -1,0 +1,259 @@
+/* millrace encrypt: the run, from the open stream to its close. One thread, one loop. */
+#include "client/command_encrypt.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define AHEAD_BYTES (UINT64_C(4) << 20) /* sent and not yet back, at most */
+#define PROGRESS_NS (200 * CORE_NS_PER_MS)
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* ---- results ---- */
+
+static void count_result(struct encrypt_run *run, const struct protocol_result *info)
+{
+    if (info->flags & PROTOCOL_RESULT_MET)
+        run->met++;
+    else
+        run->missed++;
+    run->reader_late += (info->flags & PROTOCOL_RESULT_READER) != 0;
+    run->policed += (info->flags & PROTOCOL_RESULT_POLICED) != 0;
+    core_histogram_record(&run->latency, info->latency_ns);
+}
+
+static void on_result(void *argument, const struct millrace_result *result)
+{
+    struct encrypt_run *run = argument;
+    if (run->status)
+        return;
+    if (result->info.status != PROTOCOL_RESULT_OK) {
+        run->status =
+            core_error_set(&run->error, CORE_INVALID, "packet %" PRIu64 " was not encrypted: %s%s",
+                           run->options->skip + run->received, protocol_result_name(result->info.status),
+                           result->info.status == PROTOCOL_RESULT_NOT_BLOCKS
+                               ? " (without padding the input must be a multiple of 16 bytes)"
+                               : "");
+        return;
+    }
+    run->status = encrypt_output_write(&run->output, result->ciphertext, result->bytes, &run->error);
+    run->received++;
+    run->received_bytes += result->bytes;
+    count_result(run, &result->info);
+}
+
+static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+{
+    struct encrypt_run *run = argument;
+    (void)stream;
+    if (run->status == CORE_OK)
+        run->status =
+            core_error_set(&run->error, CORE_CLOSED, "the server closed the stream: %s",
+                           closed->reason == PROTOCOL_CLOSE_DRAINED ? "it is stopping" : "its cipher failed");
+}
+
+/* ---- the loop ---- */
+
+static void show_progress(struct encrypt_run *run, core_ns now_ns)
+{
+    char bytes[COMMAND_TEXT_BYTES], rate[COMMAND_TEXT_BYTES];
+    if (!run->terminal || now_ns - run->told_ns < PROGRESS_NS)
+        return;
+    double seconds = (double)(now_ns - run->started_ns) / 1e9;
+    run->told_ns = now_ns;
+    fprintf(stderr, "\r\033[K%s, %s, %" PRIu64 " packets, %" PRIu64 " missed",
+            command_format_bytes((double)run->received_bytes, bytes),
+            command_format_rate((double)run->received_bytes * 8 / seconds, rate), run->received, run->missed);
+    if (run->input.size > 0) {
+        double done = (double)(run->options->skip + run->received) * run->open.spec.packet_bytes;
+        fprintf(stderr, ", %.0f %%",
+                done >= (double)run->input.size ? 100 : 100 * done / (double)run->input.size);
+    }
+}
+
+/* When the packet at hand may be sent: the server's own rule, with half an interval of the burst kept back
+ * for the jitter of the way, so that the server has little to hold back. The rest makes up for late wake-ups.
+ */
+static core_ns due_ns(const struct encrypt_run *run)
+{
+    const struct core_stream_spec *spec = &run->open.spec;
+    core_ns ahead_ns = (core_ns)(spec->burst_packets - 1) * spec->interval_ns;
+    return run->arrival_ns - ahead_ns + (ahead_ns > 0 ? spec->interval_ns / 2 : 0);
+}
+
+static bool has_room(const struct encrypt_run *run)
+{
+    uint64_t ahead = (run->sent - run->received) * run->open.spec.packet_bytes;
+    return ahead < AHEAD_BYTES;
+}
+
+static void send_packet(struct encrypt_run *run, core_ns now_ns)
+{
+    run->status = millrace_data(run->connection, run->opened.stream, run->input.packet, run->input.bytes,
+                                NULL, &run->error);
+    if (run->status == CORE_FULL)
+        run->status = CORE_OK; /* stays at hand until the server has read */
+    else if (run->status == CORE_OK) {
+        run->sent++;
+        run->arrival_ns = (run->arrival_ns > now_ns ? run->arrival_ns : now_ns) + run->open.spec.interval_ns;
+        encrypt_input_next(&run->input);
+    }
+}
+
+static bool wants_input(const struct encrypt_run *run)
+{
+    return !interrupted && !run->input.finished && !run->input.complete;
+}
+
+static bool wants_to_send(const struct encrypt_run *run)
+{
+    return !interrupted && run->input.complete && has_room(run) &&
+           millrace_unsent_bytes(run->connection) == 0;
+}
+
+/* Until the socket, the input, or the next packet's time. */
+static void sleep_until_needed(const struct encrypt_run *run, core_ns now_ns)
+{
+    struct pollfd ready[2] = {
+        {.fd = millrace_descriptor(run->connection), .events = millrace_events(run->connection)},
+        {.fd = wants_input(run) ? run->input.descriptor : -1, .events = POLLIN},
+    };
+    core_ns wake_ns = now_ns + PROGRESS_NS;
+    if (wants_to_send(run) && due_ns(run) < wake_ns)
+        wake_ns = due_ns(run);
+    core_ns sleep_ns = wake_ns > now_ns ? wake_ns - now_ns : 0;
+    const struct timespec timeout = {sleep_ns / CORE_NS_PER_S, sleep_ns % CORE_NS_PER_S};
+    ppoll(ready, 2, &timeout, NULL);
+}
+
+static bool input_is_ready(const struct encrypt_run *run)
+{
+    struct pollfd ready = {.fd = run->input.descriptor, .events = POLLIN};
+    return poll(&ready, 1, 0) == 1;
+}
+
+/* Sends every packet that is there and due; a regular file always has the next one. */
+static void send_due(struct encrypt_run *run, core_ns now_ns)
+{
+    while (run->status == CORE_OK && !interrupted && has_room(run)) {
+        if (wants_input(run) && input_is_ready(run))
+            run->status = encrypt_input_read(&run->input, &run->error);
+        if (run->status || !run->input.complete)
+            return;
+        uint64_t sent = run->sent;
+        if (due_ns(run) <= now_ns)
+            send_packet(run, now_ns);
+        if (run->sent == sent)
+            return;
+    }
+}
+
+static bool is_done(const struct encrypt_run *run)
+{
+    bool all_sent = interrupted || (run->input.finished && !run->input.complete);
+    return all_sent && run->received == run->sent;
+}
+
+static void pump(struct encrypt_run *run)
+{
+    run->started_ns = run->told_ns = core_time_now_ns();
+    while (run->status == CORE_OK && !is_done(run)) {
+        core_ns now_ns = core_time_now_ns();
+        send_due(run, now_ns);
+        core_status status = run->status;
+        if (status == CORE_OK)
+            status = millrace_process(run->connection, 0, &run->error);
+        if (run->status == CORE_OK)
+            run->status = status;
+        show_progress(run, now_ns);
+        if (run->status == CORE_OK && !is_done(run))
+            sleep_until_needed(run, core_time_now_ns());
+    }
+}
+
+/* ---- the end ---- */
+
+static void print_latency(const struct core_histogram *latency)
+{
+    static const double percents[] = {50, 99, 99.9};
+    char text[COMMAND_TEXT_BYTES];
+    fputs("latency:", stderr);
+    for (size_t i = 0; i < sizeof percents / sizeof percents[0]; i++)
+        fprintf(stderr, "%s p%g %s", i > 0 ? "," : "", percents[i],
+                command_format_duration(core_histogram_percentile_ns(latency, percents[i]), text));
+    fprintf(stderr, ", max %s\n", command_format_duration(core_histogram_maximum_ns(latency), text));
+}
+
+static void print_summary(const struct encrypt_run *run)
+{
+    char bytes[COMMAND_TEXT_BYTES], rate[COMMAND_TEXT_BYTES], iv[2 * CORE_BLOCK_BYTES + 1];
+    double seconds = (double)(core_time_now_ns() - run->started_ns) / 1e9;
+    if (run->terminal)
+        fputs("\r\033[K", stderr);
+    fprintf(stderr, "%" PRIu64 " packets, %s in %.2f s (%s)\n", run->received,
+            command_format_bytes((double)run->received_bytes, bytes), seconds,
+            command_format_rate((double)run->received_bytes * 8 / seconds, rate));
+    fprintf(stderr,
+            "deadlines: %" PRIu64 " met, %" PRIu64 " missed; %" PRIu64 " read late by us, %" PRIu64
+            " sent early\n",
+            run->met, run->missed, run->reader_late, run->policed);
+    if (run->received > 0)
+        print_latency(&run->latency);
+    fprintf(stderr, "IV: %s\n", command_format_hex(run->opened.iv, CORE_BLOCK_BYTES, iv));
+}
+
+static void print_how_to_go_on(const struct encrypt_run *run)
+{
+    char iv[2 * CORE_BLOCK_BYTES + 1];
+    if (run->received == 0)
+        return;
+    fprintf(stderr, "%" PRIu64 " packets are written; go on with --skip=%" PRIu64 " --iv=%s\n", run->received,
+            run->options->skip + run->received,
+            command_format_hex(run->output.last_block, CORE_BLOCK_BYTES, iv));
+}
+
+static int finish(struct encrypt_run *run)
+{
+    struct protocol_closed closed;
+    struct core_error error;
+    bool complete = run->status == CORE_OK && !interrupted;
+    if (encrypt_output_close(&run->output, &error) != CORE_OK && run->status == CORE_OK) {
+        run->status = CORE_SYSTEM;
+        run->error = error;
+    }
+    if (run->status == CORE_OK)
+        run->status = millrace_close_stream(run->connection, run->opened.stream,
+                                            run->options->server.timeout_ms, &closed, &run->error);
+    if (!run->options->quiet)
+        print_summary(run);
+    if (run->status)
+        command_fail(COMMAND_FAILED, "%s", run->error.text);
+    if (!complete)
+        print_how_to_go_on(run);
+    if (run->status || !complete)
+        return COMMAND_FAILED;
+    return run->missed > 0 ? COMMAND_MISSED : COMMAND_OK;
+}
+
+int encrypt_stream(struct encrypt_run *run)
+{
+    const struct millrace_callbacks callbacks = {
+        .on_result = on_result, .on_closed = on_closed, .argument = run};
+    const struct sigaction stop = {.sa_handler = on_signal,
+                                   .sa_flags = (int)SA_RESETHAND}; /* the second kills */
+    millrace_set_callbacks(run->connection, &callbacks);
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a reader that leaves is an error of the output, with its words */
+    pump(run);
+    return finish(run);
+}
