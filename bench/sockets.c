@@ -15,6 +15,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define STREAMS    2000
 #define ROUNDS_MAX 100
@@ -33,6 +34,7 @@ struct options {
 /* Megabytes per second each way. */
 struct round {
     double single, batched, server;
+    char beyond[400]; /* what kept the server from more */
 };
 
 struct figures {
@@ -71,9 +73,13 @@ static core_status round_measure(const struct options *options, const char *addr
                                             .streams = STREAMS,
                                             .trial_ns = (core_ns)(options->seconds * 1e9)};
     double yardstick = options->batch ? round->batched : round->single;
-    status = bench_sustain_find(&sustain, yardstick * HEADROOM * 1e6, &round->server, error);
-    round->server /= 1e6;
-    return status;
+    struct bench_sustained found;
+    status = bench_sustain_find(&sustain, yardstick * HEADROOM * 1e6, &found, error);
+    if (status != CORE_OK)
+        return status;
+    round->server = found.bytes_per_s / 1e6;
+    memcpy(round->beyond, found.beyond, sizeof round->beyond);
+    return CORE_OK;
 }
 
 /* ---- figures ---- */
@@ -143,7 +149,6 @@ static void row_print(const struct options *options, const char *name, double si
     else if (options->server)
         printf(" %18.0f %9.2f %9.2f", server, to_single, to_batched);
     putchar('\n');
-    (void)fflush(stdout);
 }
 
 static void round_print(const struct options *options, unsigned number, const struct round *round)
@@ -152,6 +157,9 @@ static void round_print(const struct options *options, unsigned number, const st
     (void)snprintf(name, sizeof name, "%u", number);
     row_print(options, name, round->single, round->batched, round->server, round->server / round->single,
               round->server / round->batched);
+    if (round->beyond[0])
+        printf("           beyond that: %s\n", round->beyond);
+    (void)fflush(stdout);
 }
 
 static void percentile_print(const struct options *options, const char *name, struct figures *figures,

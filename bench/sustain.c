@@ -3,12 +3,15 @@
 #include "inputgen/random.h"
 #include "inputgen/replay.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#define LATENCY_MIN_MS 20
-#define LATENCY_MAX_MS 100
-#define RELATIVE_STEP  1.04 /* the bisection ends when its bounds are this close */
-#define FLOOR          0.02 /* of the ceiling: below this a server sustains nothing worth telling */
+#define LATENCY_MIN_MS    20
+#define LATENCY_MAX_MS    100
+#define RELATIVE_STEP     1.04 /* the bisection ends when its bounds are this close */
+#define REASON_CHARACTERS 140  /* of the server's words */
+#define FLOOR             0.02 /* of the ceiling: below this a server sustains nothing worth telling */
 
 /* Streams that together carry bytes_per_s, evenly spread in time. */
 static core_status list_make(const struct bench_sustain_options *options, double bytes_per_s,
@@ -39,11 +42,11 @@ static core_status list_make(const struct bench_sustain_options *options, double
     return CORE_OK;
 }
 
-static core_status trial(const struct bench_sustain_options *options, double bytes_per_s, double *reached,
-                         struct core_error *error)
+static core_status trial(const struct bench_sustain_options *options, double bytes_per_s,
+                         struct bench_sustained *found, bool *passed, struct core_error *error)
 {
     static const struct inputgen_judgement strict;
-    char sentence[512];
+    char sentence[256];
     struct inputgen_streams list;
     struct inputgen_report *report;
     struct inputgen_replay_options replay = {.address = options->address,
@@ -51,31 +54,35 @@ static core_status trial(const struct bench_sustain_options *options, double byt
                                              .connections = (unsigned)options->connections,
                                              .drain_ns = 2 * CORE_NS_PER_S,
                                              .seed = 1};
-    *reached = 0;
     if (list_make(options, bytes_per_s, &list) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");
     core_status status = inputgen_replay_run(&replay, &list, &report, error);
     free(list.streams);
     if (status != CORE_OK)
         return status;
-    if (inputgen_report_judge(report, &strict, sentence, sizeof sentence) == 0)
-        *reached = bytes_per_s;
+    *passed = inputgen_report_judge(report, &strict, sentence, sizeof sentence) == 0;
+    if (*passed)
+        found->bytes_per_s = bytes_per_s;
+    else
+        (void)snprintf(found->beyond, sizeof found->beyond, "%s%s%.*s", sentence,
+                       report->refusal_kinds ? ": " : "", REASON_CHARACTERS, report->refusals[0].text);
     inputgen_report_free(report);
     return CORE_OK;
 }
 
 core_status bench_sustain_find(const struct bench_sustain_options *options, double ceiling_bytes_per_s,
-                               double *bytes_per_s, struct core_error *error)
+                               struct bench_sustained *found, struct core_error *error)
 {
-    double low = ceiling_bytes_per_s * FLOOR, high = ceiling_bytes_per_s, reached;
-    *bytes_per_s = 0;
+    double low = ceiling_bytes_per_s * FLOOR, high = ceiling_bytes_per_s;
+    *found = (struct bench_sustained){0};
     while (high / low > RELATIVE_STEP) {
         double middle = (low + high) / 2;
-        core_status status = trial(options, middle, &reached, error);
+        bool passed;
+        core_status status = trial(options, middle, found, &passed, error);
         if (status != CORE_OK)
             return status;
-        if (reached > 0)
-            *bytes_per_s = low = middle;
+        if (passed)
+            low = middle;
         else
             high = middle;
     }

@@ -20,10 +20,14 @@ struct bench_sustain_options {
     core_ns trial_ns;
 };
 
-/* *bytes_per_s: payload each way of the best trial that passed, at most `ceiling_bytes_per_s`, to within 4 %;
- * 0 if none did. Fails only if a trial could not be made. */
+struct bench_sustained {
+    double bytes_per_s; /* payload each way of the best trial that passed; 0 if none did */
+    char beyond[400];   /* what went wrong in the trial at the next higher rate; empty if none failed */
+};
+
+/* Looks up to `ceiling_bytes_per_s`, to within 4 %. Fails only if a trial could not be made. */
 CORE_CHECKED core_status bench_sustain_find(const struct bench_sustain_options *options,
-                                            double ceiling_bytes_per_s, double *bytes_per_s,
+                                            double ceiling_bytes_per_s, struct bench_sustained *found,
                                             struct core_error *error);
 
 #endif

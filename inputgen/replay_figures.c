@@ -4,6 +4,7 @@ void inputgen_figures_init(struct inputgen_figures *figures)
 {
     *figures = (struct inputgen_figures){0};
     core_histogram_init(&figures->latency);
+    core_histogram_init(&figures->service);
     core_histogram_init(&figures->slack);
 }
 
@@ -26,6 +27,7 @@ void inputgen_figures_add(struct inputgen_figures *target, const struct inputgen
     target->payload_bytes += source->payload_bytes;
     target->cipher_bytes += source->cipher_bytes;
     core_histogram_merge(&target->latency, &source->latency);
+    core_histogram_merge(&target->service, &source->service);
     core_histogram_merge(&target->slack, &source->slack);
 }
 

@@ -26,6 +26,7 @@ struct inputgen_figures {
     uint64_t payload_bytes;        /* of RESULTs with a right ciphertext, before padding */
     uint64_t cipher_bytes;         /* the same, as it came back */
     struct core_histogram latency; /* intended time to receipt of the RESULT */
+    struct core_histogram service; /* of that, what the server says it took: eligible time to hand-over */
     struct core_histogram slack;   /* latency bound - latency; what is negative was late */
 };
 

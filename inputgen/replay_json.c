@@ -68,6 +68,7 @@ static json_t *figures_json(const struct inputgen_report *report, const struct i
     json_object_set_new(object, "packets_per_s",
                         json_real(seconds > 0 ? (double)figures->received / seconds : 0));
     json_object_set_new(object, "latency_ns", high_percentiles(&figures->latency));
+    json_object_set_new(object, "server_latency_ns", high_percentiles(&figures->service));
     json_object_set_new(object, "slack_ns", low_percentiles(&figures->slack));
     return object;
 }

@@ -184,6 +184,7 @@ static void print_times(const struct inputgen_report *report, FILE *file)
     (void)fprintf(file, "\n  %-10s %10s %10s %10s %10s %10s\n", "", "half", "1 in 100", "1 in 1000",
                   "1 in 10^4", "worst");
     print_percentiles("latency", &report->all.latency, high, file);
+    print_percentiles("in server", &report->all.service, high, file);
     print_percentiles("slack", &report->all.slack, low, file);
     print_percentiles("sent late", &report->send_lateness, high, file);
 }

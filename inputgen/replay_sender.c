@@ -36,6 +36,7 @@ static void count_time(struct inputgen_sender *sender, struct inputgen_figures *
     figures->policed += (info->flags & PROTOCOL_RESULT_POLICED) != 0;
     sender->missed += !met || late;
     core_histogram_record(&figures->latency, latency_ns);
+    core_histogram_record(&figures->service, info->latency_ns);
     core_histogram_record(&figures->slack, live->spec.latency_ns - latency_ns);
 }
 

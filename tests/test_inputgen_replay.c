@@ -345,6 +345,7 @@ static void finds_nothing_wrong_with_a_good_server(void **state)
     assert_int_equal(report->classes[1].figures.received, 20);
     assert_int_equal(core_histogram_total(&report->all.latency), 10 * STREAMS);
     assert_int_equal(core_histogram_total(&report->send_lateness), 10 * STREAMS);
+    assert_int_equal(core_histogram_maximum_ns(&report->all.service), 1000); /* as it says */
     assert_int_equal(report->decision_max_ns, 12345);
     assert_int_equal(report->server, getpid()); /* the fake lives in our process */
     assert_true(report->latency_bound_min_ns == BOUND_NS);
