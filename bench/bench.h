@@ -6,7 +6,10 @@
  * measured and what it checks held, 1 when a check failed or it could not run, 2 for wrong arguments. */
 typedef int bench_run(int argc, char **argv);
 
+bench_run bench_admission;
+bench_run bench_calibrate;
 bench_run bench_crypto;
+bench_run bench_memory;
 bench_run bench_sockets;
 
 #endif

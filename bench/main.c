@@ -10,8 +10,12 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {"calibrate", bench_calibrate, "measures this machine and writes its hardware profile"},
     {"crypto", bench_crypto, "a worker against IPsec-MB called bare and against OpenSSL"},
     {"sockets", bench_sockets, "a bare echo over sockets, and what the server carries of it without a miss"},
+    {"admission", bench_admission, "how fast a server answers who may join it"},
+    {"memory", bench_memory,
+     "what an idle stream costs a server, and whether it keeps anything of closed ones"},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])

@@ -7,11 +7,11 @@
 #include "bench/bench.h"
 #include "bench/daemon.h"
 #include "bench/echo.h"
+#include "bench/options.h"
 #include "bench/samples.h"
 #include "bench/sustain.h"
 #include "core/stream.h"
 
-#include <argp.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,34 +245,24 @@ static core_status measure(const struct options *options, struct figures *figure
     return status == CORE_OK ? stopped : status;
 }
 
-static double number(struct argp_state *state, const char *name, const char *text, double minimum,
-                     double maximum)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= minimum && value <= maximum))
-        argp_error(state, "--%s %s: a number from %g to %g", name, text, minimum, maximum);
-    return value;
-}
-
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     struct options *options = state->input;
     switch (key) {
     case 'n':
-        options->connections = (size_t)number(state, "connections", text, 1, 10000);
+        options->connections = (size_t)bench_option_number(state, "connections", text, 1, 10000);
         return 0;
     case 'p':
-        options->packet_bytes = (size_t)number(state, "packet", text, 1, CORE_PACKET_BYTES_MAX);
+        options->packet_bytes = (size_t)bench_option_number(state, "packet", text, 1, CORE_PACKET_BYTES_MAX);
         return 0;
     case 'o':
-        options->outstanding = (size_t)number(state, "outstanding", text, 1, 1024);
+        options->outstanding = (size_t)bench_option_number(state, "outstanding", text, 1, 1024);
         return 0;
     case 's':
-        options->seconds = number(state, "seconds", text, 0.1, 3600);
+        options->seconds = bench_option_number(state, "seconds", text, 0.1, 3600);
         return 0;
     case 'r':
-        options->rounds = (unsigned)number(state, "rounds", text, 1, ROUNDS_MAX);
+        options->rounds = (unsigned)bench_option_number(state, "rounds", text, 1, ROUNDS_MAX);
         return 0;
     case 'b':
         options->batch = true;

@@ -16,6 +16,8 @@
 #define IO_LIMIT_PERCENT 85
 #define IO_REST_NS       (500 * CORE_NS_PER_US)
 #define MARGIN_PERCENT   10
+#define WORKER_PRIORITY  20
+#define STACK_BYTES      (1 << 20)
 
 static void read_processor(char *text, size_t size)
 {
@@ -95,19 +97,55 @@ static void fill_io(struct config_profile *profile, const struct server_probe *p
         (struct config_profile_margins){.in_ns = margin_ns, .out_ns = margin_ns, .percent = MARGIN_PERCENT};
 }
 
+/* cpu_measure on a thread that runs as the workers will: what is measured must not be somebody else's turn.
+ */
+struct measurement {
+    struct cpu_measure_options options;
+    struct cpu_measure_result result;
+    core_status status;
+    struct core_error *error;
+};
+
+static void *measure_thread(void *argument)
+{
+    struct measurement *measurement = argument;
+    measurement->status = cpu_measure(&measurement->options, &measurement->result, measurement->error);
+    return NULL;
+}
+
+static core_status measure_cpu(const struct server_calibrate_options *options, struct config_profile_cpu *cpu,
+                               core_ns time_ns, struct core_error *error)
+{
+    struct measurement measurement = {.options = {.ops = options->engine,
+                                                  .budget_ns = time_ns,
+                                                  .burst_pieces = options->burst_pieces,
+                                                  .piece_bytes = options->piece_bytes},
+                                      .error = error};
+    struct core_thread_options thread = {.name = "calibrate",
+                                         .fifo_priority =
+                                             options->realtime == CONFIG_REALTIME_OFF ? 0 : WORKER_PRIORITY,
+                                         .cpu = (int)core_cpu_count() - 1,
+                                         .stack_bytes = STACK_BYTES};
+    pthread_t handle;
+    core_status status = core_thread_start(&handle, &thread, measure_thread, &measurement, NULL, error);
+    if (status != CORE_OK)
+        return status;
+    pthread_join(handle, NULL);
+    if (measurement.status == CORE_OK)
+        fill_cpu(cpu, &measurement.result.cost);
+    return measurement.status;
+}
+
 static core_status measure(const struct server_calibrate_options *options, struct config_profile *profile,
                            struct core_error *error)
 {
     core_ns probe_ns = options->time_ns / PROBE_SHARE;
-    struct cpu_measure_options cpu = {.ops = options->engine, .budget_ns = options->time_ns - probe_ns};
-    struct cpu_measure_result result;
     struct server_probe probe = {0};
 
     report(options, "encryption", 0);
-    core_status status = cpu_measure(&cpu, &result, error);
+    core_status status = measure_cpu(options, &profile->cpu, options->time_ns - probe_ns, error);
     if (status != CORE_OK)
         return status;
-    fill_cpu(&profile->cpu, &result.cost);
     report(options, "input and output", 1 - 1.0 / PROBE_SHARE);
     status = server_probe_run(&profile->cpu, options->realtime, probe_ns, &probe, error);
     if (status != CORE_OK)

@@ -15,7 +15,9 @@
 struct server_calibrate_options {
     const struct cpu_engine_ops *engine;
     enum config_realtime realtime;
-    core_ns time_ns; /* about how long in all, at least 0.5 s */
+    core_ns time_ns;       /* about how long in all, at least 0.5 s */
+    uint32_t burst_pieces; /* measure with this B and Q; 0: choose them */
+    uint32_t piece_bytes;
     /* Called now and then with what is being done and the share that is done; may be NULL. */
     void (*progress)(void *argument, const char *what, double share);
     void *progress_argument;

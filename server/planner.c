@@ -134,7 +134,10 @@ static void destroy(struct server_planner *planner)
 core_status server_planner_start(struct server_planner **planner, struct server *server,
                                  struct core_error *error)
 {
-    struct core_thread_options thread = {.name = "planner", .cpu = -1};
+    bool realtime = server->config->threads.realtime != CONFIG_REALTIME_OFF;
+    /* Below every thread that packets pass through, above everything that is not real-time: an answer takes
+     * tens of microseconds and must not wait for some other process's turn. */
+    struct core_thread_options thread = {.name = "planner", .fifo_priority = realtime ? 1 : 0, .cpu = -1};
     struct server_planner *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");

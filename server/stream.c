@@ -22,7 +22,8 @@ static uint64_t slot_stride(const struct core_stream_spec *spec)
 
 uint32_t server_stream_queue_packets(const struct core_stream_spec *spec)
 {
-    return spec->burst_packets + (uint32_t)(QUEUE_SPARE_BYTES / slot_stride(spec));
+    return spec->burst_packets +
+           (uint32_t)(QUEUE_SPARE_BYTES / (slot_stride(spec) + sizeof(struct server_packet)));
 }
 
 uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec)

@@ -70,7 +70,8 @@ struct server_stream {
     struct server_packet packets[]; /* queue_packets of them, the slots behind */
 };
 
-/* Packets the server holds for a stream: its burst, and as many more as fit into 2 KiB. */
+/* Packets the server holds for a stream: its burst, and as many more as fit, with their records, into 2 KiB.
+ */
 uint32_t server_stream_queue_packets(const struct core_stream_spec *spec);
 
 /* Memory of the packets' records and slots. */
