@@ -46,6 +46,7 @@ struct test_stream *test_stream_adopt(struct test_client *client, const struct c
     stream->spec = *spec;
     stream->opened = *opened;
     stream->seed = seed;
+    stream->bytes_per_key = UINT64_MAX;
     stream->scratch = malloc(spec->packet_bytes + CORE_BLOCK_BYTES);
     stream->expected = malloc(spec->packet_bytes + 2 * CORE_BLOCK_BYTES);
     stream->reference = EVP_CIPHER_CTX_new();
@@ -87,11 +88,27 @@ static uint64_t packet_seed(const struct test_stream *stream, uint32_t sequence)
     return stream->seed * UINT64_C(0x9e3779b97f4a7c15) + sequence;
 }
 
+/* How the server must judge the next packet. */
+static enum protocol_result_status judge(const struct test_stream *stream, uint32_t bytes)
+{
+    if (bytes > stream->spec.packet_bytes)
+        return PROTOCOL_RESULT_TOO_LONG;
+    if (stream->spec.padding == CORE_PADDING_NONE && (bytes == 0 || bytes % CORE_BLOCK_BYTES != 0))
+        return PROTOCOL_RESULT_NOT_BLOCKS;
+    if (stream->key_bytes + core_stream_padded_bytes(stream->spec.padding, bytes) > stream->bytes_per_key)
+        return PROTOCOL_RESULT_KEY_SPENT;
+    return PROTOCOL_RESULT_OK;
+}
+
 size_t test_stream_frame(struct test_stream *stream, uint32_t bytes, uint8_t *frame)
 {
     TEST_REQUIRE(stream->sent - stream->received < TEST_WINDOW);
     test_data_header(frame, stream->id, stream->sent, bytes);
     fill(packet_seed(stream, stream->sent), frame + PROTOCOL_HEADER_BYTES, bytes);
+    enum protocol_result_status status = judge(stream, bytes);
+    if (status == PROTOCOL_RESULT_OK)
+        stream->key_bytes += core_stream_padded_bytes(stream->spec.padding, bytes);
+    stream->statuses[stream->sent % TEST_WINDOW] = status;
     stream->sizes[stream->sent++ % TEST_WINDOW] = bytes;
     return PROTOCOL_HEADER_BYTES + (size_t)bytes;
 }
@@ -131,12 +148,24 @@ struct protocol_result test_stream_check(struct test_stream *stream, const struc
     TEST_REQUIRE(frame->header.sequence == stream->received);
     TEST_REQUIRE(stream->received != stream->sent);
     TEST_REQUIRE(protocol_result_read(frame->body, frame->header.body_bytes, &result, NULL) == CORE_OK);
-    TEST_REQUIRE(result.status == PROTOCOL_RESULT_OK);
-    uint32_t bytes = expect(stream, stream->received);
-    TEST_REQUIRE(frame->header.body_bytes == PROTOCOL_RESULT_BYTES + bytes);
-    TEST_REQUIRE(memcmp(frame->body + PROTOCOL_RESULT_BYTES, stream->expected, bytes) == 0);
+    TEST_REQUIRE(result.status == stream->statuses[stream->received % TEST_WINDOW]);
+    if (result.status != PROTOCOL_RESULT_OK) {
+        TEST_REQUIRE(result.flags == 0 && result.latency_ns == 0 && result.waited_us == 0);
+        TEST_REQUIRE(frame->header.body_bytes == PROTOCOL_RESULT_BYTES);
+    } else {
+        uint32_t bytes = expect(stream, stream->received);
+        TEST_REQUIRE(frame->header.body_bytes == PROTOCOL_RESULT_BYTES + bytes);
+        TEST_REQUIRE(memcmp(frame->body + PROTOCOL_RESULT_BYTES, stream->expected, bytes) == 0);
+    }
     stream->received++;
     return result;
+}
+
+struct protocol_result test_streams_take(struct test_client *client, struct test_stream *const *streams)
+{
+    struct test_frame frame;
+    test_client_expect(client, PROTOCOL_RESULT, &frame);
+    return test_stream_check(streams[frame.header.id - 1], &frame);
 }
 
 void test_stream_drain(struct test_stream *stream)

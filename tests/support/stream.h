@@ -16,7 +16,9 @@ struct test_stream {
     struct protocol_opened opened;
     uint64_t seed;
     uint32_t sent, received;
-    uint32_t sizes[TEST_WINDOW]; /* by sequence */
+    uint32_t sizes[TEST_WINDOW];                       /* by sequence */
+    enum protocol_result_status statuses[TEST_WINDOW]; /* that the server must answer with, by sequence */
+    uint64_t key_bytes, bytes_per_key;                 /* used, and what the server allows */
     EVP_CIPHER_CTX *reference;
     uint8_t *scratch, *expected; /* one packet, plain and encrypted */
 };
@@ -36,11 +38,14 @@ struct test_stream *test_stream_adopt(struct test_client *client, const struct c
                                       const struct protocol_opened *opened);
 void test_stream_free(struct test_stream *stream);
 
+/* Reads one RESULT of any of the streams (streams[id - 1]) and checks it. */
+struct protocol_result test_streams_take(struct test_client *client, struct test_stream *const *streams);
+
 /* Writes the next DATA frame (header and payload) to `frame`; returns its length. */
 size_t test_stream_frame(struct test_stream *stream, uint32_t bytes, uint8_t *frame);
 /* Sends the next packet; false if the server closed. */
 bool test_stream_send(struct test_stream *stream, uint32_t bytes);
-/* A RESULT of this stream: it must be the next one, encrypted, and right in every byte. */
+/* A RESULT of this stream: it must be the next one, of the right status, and right in every byte. */
 struct protocol_result test_stream_check(struct test_stream *stream, const struct test_frame *frame);
 /* Reads and checks RESULTs until all that was sent is back. Nothing else may come meanwhile. */
 void test_stream_drain(struct test_stream *stream);
