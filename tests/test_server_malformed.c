@@ -183,8 +183,10 @@ static void header_fields(void **state)
     }
     for (size_t i = 0; i < 24 * sizeof types; i++) { /* every bit that must be 0 */
         struct breach breach = {.raw = {.type = types[i / 24], .id = 1}, .code = PROTOCOL_ERROR_MALFORMED};
-        breach.raw.flags = i % 24 < 8 ? (uint8_t)(1u << i % 24) : 0;
-        breach.raw.zero = i % 24 < 8 ? 0 : (uint16_t)(1u << (i % 24 - 8));
+        if (i % 24 < 8)
+            breach.raw.flags = (uint8_t)(1u << i % 24);
+        else
+            breach.raw.zero = (uint16_t)(1u << (i % 24 - 8));
         test_client_connect(&client, test_server_unix(&server), NULL);
         expect_breach(&client, &breach);
     }
