@@ -231,7 +231,8 @@ int command_status(int argc, char **argv)
     char *body;
     size_t bytes;
     argp_parse(&argp, argc, argv, 0, NULL, &options);
-    if (command_http_get(options.admin, "/status", options.timeout_ms, &body, &bytes, &error) != CORE_OK)
+    const char *path = options.streams ? "/status?streams=1" : "/status";
+    if (command_http_get(options.admin, path, options.timeout_ms, &body, &bytes, &error) != CORE_OK)
         return command_fail(COMMAND_FAILED, "%s", error.text);
     int exit = print_document(body, bytes, &options);
     free(body);
