@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define STEPS_MAX  4096 /* connections and stream ids looked at in one turn, listed or not */
-#define PATIENCE_S 2    /* then the listing ends without those who did not answer */
+#define PATIENCE_S 2    /* without any page; then the listing ends without those who did not answer */
 
 struct page {
     struct server_message message;  /* first member */
@@ -90,8 +90,11 @@ static void answer(void *owner, struct server_message *message)
 
 /* ---- on the admin thread ---- */
 
+/* If there is no timer, what is missing is just waited for. */
 static void ask(struct page *page, bool begin)
 {
+    const struct timeval patience = {.tv_sec = PATIENCE_S};
+    (void)event_add(page->listing->patience, &patience);
     page->begin = begin;
     page->away = true;
     page->message.run = answer;
@@ -130,8 +133,6 @@ static void on_patience(evutil_socket_t descriptor, short events, void *argument
 
 void server_listing_start(struct server_listing *listing)
 {
-    const struct timeval patience = {.tv_sec = PATIENCE_S};
-
     listing->round++;
     listing->open = 0;
     listing->complete = true;
@@ -145,7 +146,7 @@ void server_listing_start(struct server_listing *listing)
         listing->open++;
         ask(page, true);
     }
-    if (listing->open == 0 || event_add(listing->patience, &patience) != 0)
+    if (listing->open == 0)
         finish(listing, false);
 }
 
@@ -180,7 +181,7 @@ void server_listing_destroy(struct server_listing *listing)
 {
     if (listing == NULL)
         return;
-    for (uint32_t i = 0; i < listing->page_count; i++)
+    for (uint32_t i = 0; listing->pages != NULL && i < listing->page_count; i++)
         free(listing->pages[i]);
     free(listing->pages);
     if (listing->patience != NULL)
