@@ -346,9 +346,9 @@ static void floods_are_refused(void **state)
 
     (void)state;
     assert_non_null(text);
-    memcpy(text, "listeners: [", 12);
-    for (size_t i = 12; i + 1 < bytes; i += 2)
-        memcpy(text + i, "a,", 2);
+    snprintf(text, bytes, "listeners: [");
+    for (size_t i = strlen("listeners: ["); i < bytes; i++)
+        text[i] = i % 2 ? ',' : 'a';
     assert_int_equal(config_server_parse(text, bytes, "m.yaml", &server, &error), CORE_INVALID);
     assert_string_equal(error.text, "m.yaml:1: more than 1000000 values; split the file");
     memset(text, '[', bytes);
