@@ -102,10 +102,19 @@ static bool choice(struct argp_state *state, const char *name, const char *text,
     return strcmp(text, other) == 0;
 }
 
+/* A list is named .csv; all else is a workload, from which the streams are drawn. */
+static bool list_is_csv(const char *name)
+{
+    const char *suffix = strrchr(name, '.');
+    return suffix && strcmp(suffix, ".csv") == 0;
+}
+
 static void argument_check(struct argp_state *state, const struct command *command)
 {
     if (!command->list)
         argp_error(state, "a stream list (CSV) or a workload is needed");
+    if (command->streams && list_is_csv(command->list))
+        argp_error(state, "--streams is for workloads: a list has the streams it has");
     if (!command->options.address)
         argp_error(state, "--connect ADDRESS is needed");
     if (command->options.key_name && !command->keyring)
@@ -326,12 +335,10 @@ static core_status key_find(struct command *command, const struct config_keyring
     return CORE_OK;
 }
 
-/* A list is named .csv; all else is a workload, from which the streams are drawn. */
 static core_status list_load(const struct command *command, struct inputgen_streams **list,
                              struct core_error *error)
 {
-    const char *suffix = strrchr(command->list, '.');
-    if (suffix && strcmp(suffix, ".csv") == 0)
+    if (list_is_csv(command->list))
         return inputgen_streams_read(command->list, list, error);
     struct config_workload *workload;
     core_status status = inputgen_workload_open(command->list, &workload, error);

@@ -109,7 +109,6 @@ int inputgen_report_judge(const struct inputgen_report *report, const struct inp
         {report->accounts_differ, "stream that the server counts otherwise",
          "streams that the server counts otherwise"},
         {report->connections_failed, "connection failed", "connections failed"},
-        {all->opened == 0, "try: no stream was opened", "try: no stream was opened"},
     };
     int status = 0;
     sentence[0] = '\0';
@@ -118,6 +117,11 @@ int inputgen_report_judge(const struct inputgen_report *report, const struct inp
             continue;
         sentence_add(sentence, size, &faults[at]);
         status = 1;
+    }
+    if (all->opened == 0) {
+        (void)snprintf(sentence + strlen(sentence), size - strlen(sentence), "%sno stream was opened",
+                       status ? ", " : "");
+        return 1;
     }
     if (status == 0)
         (void)snprintf(

@@ -505,6 +505,7 @@ static void tells_why_streams_were_refused(void **state)
     assert_int_equal(report->all.opened, 0);
     assert_int_equal(report->refusals[0].streams, STREAMS);
     assert_int_equal(inputgen_report_judge(report, &lenient, sentence, sizeof sentence), 1);
+    assert_string_equal(sentence, "no stream was opened");
     inputgen_report_free(report);
 }
 
@@ -583,6 +584,7 @@ static void command_returns_the_documented_exit_status(void **state)
     assert_int_equal(command_against(FAULT_NONE, "--scale nonsense"), 2);
     assert_int_equal(command_against(FAULT_NONE, "--key-name a"), 2);
     assert_int_equal(command_against(FAULT_NONE, "--sizes odd"), 2);
+    assert_int_equal(command_against(FAULT_NONE, "--streams 2"), 2);
     assert_int_equal(command_against(FAULT_MUTE, ""), 3);
     assert_int_equal(command("/nowhere/list.csv --connect unix:/nowhere/socket"), 2);
     assert_int_equal(command("demo --connect unix:/nowhere/socket"), 3);
