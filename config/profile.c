@@ -94,8 +94,9 @@ static void text_check(struct config_report *report, const char *path, const cha
 static void cpu_check(struct config_report *report, const struct config_profile_cpu *cpu)
 {
     text_check(report, "cpu.engine", cpu->engine);
-    if (cpu->engine && strcmp(cpu->engine, "ipsec-mb") != 0 && strcmp(cpu->engine, "openssl") != 0)
-        config_report_invalid(report, "cpu.engine", "'%.40s' is no engine; give ipsec-mb or openssl",
+    if (cpu->engine && strcmp(cpu->engine, "vaes") != 0 && strcmp(cpu->engine, "ipsec-mb") != 0 &&
+        strcmp(cpu->engine, "openssl") != 0)
+        config_report_invalid(report, "cpu.engine", "'%.40s' is no engine; give vaes, ipsec-mb or openssl",
                               cpu->engine);
     config_report_range(report, "cpu.lanes", cpu->lanes, 1, 128);
     config_report_range(report, "cpu.burst_pieces", cpu->burst_pieces, 1, 128);

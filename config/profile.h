@@ -17,7 +17,7 @@
  * 1e-6 ns) + lane_ns[c] for each cipher c in it (a burst with several key sizes is one engine call for each).
  */
 struct config_profile_cpu {
-    char *engine; /* "ipsec-mb" or "openssl": a profile holds for the engine it was measured with */
+    char *engine; /* "vaes", "ipsec-mb" or "openssl": a profile holds for the engine it was measured with */
     uint32_t lanes;
     uint32_t burst_pieces;                  /* B, a multiple of lanes, 1..128 */
     uint32_t piece_bytes;                   /* Q, multiple of 16, 16..65520 */

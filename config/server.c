@@ -200,7 +200,7 @@ static void admin_from(struct config_report *report, const char *text, struct co
 
 static void engine_from(struct config_report *report, const char *name, struct config_server *server)
 {
-    static const char *const known[] = {"auto", "ipsec-mb", "openssl"};
+    static const char *const known[] = {"auto", "vaes", "ipsec-mb", "openssl"};
 
     server->engine = strdup(name ? name : known[0]);
     if (!server->engine)
@@ -208,7 +208,8 @@ static void engine_from(struct config_report *report, const char *name, struct c
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (!name || strcmp(name, known[i]) == 0)
             return;
-    config_report_invalid(report, "engine", "'%.40s' is no engine; give auto, ipsec-mb or openssl", name);
+    config_report_invalid(report, "engine", "'%.40s' is no engine; give auto, vaes, ipsec-mb or openssl",
+                          name);
 }
 
 static core_status server_convert(const struct config_yaml *yaml, const struct raw_server *raw,

@@ -54,7 +54,7 @@ struct config_server {
     struct config_server_threads threads;
     struct config_server_limits limits;
     struct config_server_timeouts timeouts;
-    char *engine;   /* "auto", "ipsec-mb", "openssl" */
+    char *engine;   /* "auto", "vaes", "ipsec-mb", "openssl" */
     char *profile;  /* path, or NULL: measure at start */
     char *keyring;  /* path, or NULL: no named keys */
     bool client_iv; /* may clients choose the IV? (test vectors, resuming a chain) */
