@@ -85,22 +85,29 @@ static bool bitmap_test(const struct cpu_edf *queue, uint32_t bucket)
     return (queue->bottom[bucket >> BITS] >> (bucket & 63) & 1) != 0;
 }
 
+/* A level above changes only with the first bit of a word: usually one store. */
 static void bitmap_set(struct cpu_edf *queue, uint32_t bucket)
 {
-    queue->bottom[bucket >> BITS] |= UINT64_C(1) << (bucket & 63);
-    queue->middle[bucket >> (2 * BITS)] |= UINT64_C(1) << (bucket >> BITS & 63);
-    queue->top |= UINT64_C(1) << (bucket >> (2 * BITS));
+    uint64_t *bottom = &queue->bottom[bucket >> BITS];
+    if (*bottom == 0) {
+        uint64_t *middle = &queue->middle[bucket >> (2 * BITS)];
+        if (*middle == 0) {
+            queue->top |= UINT64_C(1) << (bucket >> (2 * BITS));
+        }
+        *middle |= UINT64_C(1) << (bucket >> BITS & 63);
+    }
+    *bottom |= UINT64_C(1) << (bucket & 63);
 }
 
-static void bitmap_clear(struct cpu_edf *queue, uint32_t bucket)
+/* Sets one word of the bottom level to what is left of it, at most what it was. */
+static void bitmap_reduce(struct cpu_edf *queue, uint32_t word, uint64_t left)
 {
-    uint64_t *bottom = &queue->bottom[bucket >> BITS];
-    uint64_t *middle = &queue->middle[bucket >> (2 * BITS)];
-    *bottom &= ~(UINT64_C(1) << (bucket & 63));
-    if (*bottom == 0) {
-        *middle &= ~(UINT64_C(1) << (bucket >> BITS & 63));
+    queue->bottom[word] = left;
+    if (left == 0) {
+        uint64_t *middle = &queue->middle[word >> BITS];
+        *middle &= ~(UINT64_C(1) << (word & 63));
         if (*middle == 0) {
-            queue->top &= ~(UINT64_C(1) << (bucket >> (2 * BITS)));
+            queue->top &= ~(UINT64_C(1) << (word >> BITS));
         }
     }
 }
@@ -249,22 +256,39 @@ struct cpu_edf_entry *cpu_edf_pop(struct cpu_edf *queue)
     return cpu_edf_pop_many(queue, &entry, 1) == 1 ? entry : NULL;
 }
 
-/* Takes up to `count` entries of one bucket. */
-static uint32_t bucket_take(struct cpu_edf *queue, uint32_t number, struct cpu_edf_entry **entries,
-                            uint32_t count)
+/* Takes up to `count` entries of one bucket; *emptied says whether that was all. */
+static inline uint32_t bucket_take(struct bucket *bucket, struct cpu_edf_entry **entries, uint32_t count,
+                                   bool *emptied)
 {
-    struct bucket *bucket = &queue->buckets[number];
     struct cpu_edf_entry *entry = bucket->head;
     uint32_t taken = 0;
     while (taken < count) {
         entries[taken++] = entry;
         if (entry == bucket->tail) { /* the usual single entry is not touched, only handed out */
-            bitmap_clear(queue, number);
+            *emptied = true;
             return taken;
         }
         entry = entry->next;
     }
     bucket->head = entry;
+    *emptied = false;
+    return taken;
+}
+
+/* Takes up to `count` entries of the buckets from `bucket` on that share its word of the bitmap. */
+static uint32_t word_take(struct cpu_edf *queue, uint32_t bucket, struct cpu_edf_entry **entries,
+                          uint32_t count)
+{
+    uint32_t word = bucket >> BITS;
+    uint64_t left = queue->bottom[word];
+    uint32_t taken = 0;
+    for (uint64_t bits = bits_from(left, bucket & 63); bits != 0 && taken < count; bits &= bits - 1) {
+        bool emptied;
+        taken += bucket_take(&queue->buckets[word << BITS | lowest(bits)], entries + taken, count - taken,
+                             &emptied);
+        left &= emptied ? ~(bits & -bits) : ~UINT64_C(0);
+    }
+    bitmap_reduce(queue, word, left);
     return taken;
 }
 
@@ -273,7 +297,7 @@ uint32_t cpu_edf_pop_many(struct cpu_edf *queue, struct cpu_edf_entry **entries,
     uint32_t taken = 0;
     uint32_t bucket;
     while (taken < count && wheel_first(queue, &bucket)) {
-        taken += bucket_take(queue, bucket, entries + taken, count - taken);
+        taken += word_take(queue, bucket, entries + taken, count - taken);
     }
     while (taken < count && queue->far_size > 0) { /* whatever is beyond the horizon comes after the wheel */
         entries[taken++] = far_take(queue);

@@ -14,6 +14,7 @@
 #include "core/status.h"
 #include "core/stream.h"
 
+#include <stdalign.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,7 +34,7 @@ struct cpu_piece {
 struct cpu_engine; /* an instance; hidden */
 
 struct cpu_engine_ops {
-    const char *name; /* "openssl", "ipsec-mb" */
+    const char *name; /* "openssl", "ipsec-mb", "vaes" */
     size_t
         key_state_bytes; /* size of a key state; the caller provides it, 64-byte aligned, in secret memory */
 
@@ -55,12 +56,14 @@ struct cpu_engine_ops {
 
 extern const struct cpu_engine_ops cpu_engine_openssl;
 extern const struct cpu_engine_ops cpu_engine_ipsec_mb;
+extern const struct cpu_engine_ops cpu_engine_vaes;
 
 /* NULL-terminated, fastest expected first. */
 extern const struct cpu_engine_ops *const cpu_engines[];
 
 /* The engine called `name`; "auto" measures every engine that opens here for a few milliseconds on 1400-byte
- * pieces of independent streams and takes the fastest. NULL with the known names in error if there is none.
+ * pieces of more independent streams than the inner caches hold and takes the fastest. NULL with the known
+ * names in error if there is none.
  */
 const struct cpu_engine_ops *cpu_engine_find(const char *name, struct core_error *error);
 

@@ -9,11 +9,9 @@
 _Static_assert(offsetof(struct cpu_stream, key_state) == 64, "a stream's state is one cache line");
 _Static_assert(offsetof(struct cpu_stream, entry) == 0, "an entry of the queue is its stream");
 
-#define LINE_BYTES 64
-/* Lines of key schedule and of payload to ask for ahead; the processor itself goes on from there. */
-#define KEY_LINES     3
-#define PAYLOAD_LINES 2
-#define PUSH_AHEAD    8 /* packets between asking for a line and using it */
+#define LINE_BYTES   64
+#define PUSH_AHEAD   16 /* packets between asking for a line and using it */
+#define FIRST_PIECES 16 /* that an engine works on at once */
 
 /* The pieces of one cipher in the burst at hand. */
 struct group {
@@ -135,24 +133,25 @@ static struct cpu_stream *stream_of(struct cpu_edf_entry *entry)
     return (struct cpu_stream *)entry;
 }
 
-/* Each loop asks for what the next one reads, so that the misses of a whole burst overlap. */
-static void burst_prefetch(struct cpu_edf_entry *const *entries, uint32_t count)
+/* Each loop asks for what the next one reads, so that the misses of a whole burst overlap. Keys and payload
+ * are the engine's to ask for, except those that it starts with. */
+static void burst_prefetch(const struct cpu_scheduler *scheduler, uint32_t count)
 {
+    struct cpu_edf_entry *const *entries = scheduler->entries;
     for (uint32_t i = 0; i < count; i++) {
         __builtin_prefetch(entries[i], 1);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        struct cpu_stream *stream = stream_of(entries[i]);
-        __builtin_prefetch(stream->head, 1);
-        for (uint32_t line = 0; line < KEY_LINES; line++) {
-            __builtin_prefetch(stream->key_state + line * LINE_BYTES);
+    for (uint32_t i = 0; i < count && i < FIRST_PIECES; i++) {
+        for (size_t at = 0; at < scheduler->ops->key_state_bytes; at += LINE_BYTES) {
+            __builtin_prefetch(stream_of(entries[i])->key_state + at);
         }
     }
     for (uint32_t i = 0; i < count; i++) {
+        __builtin_prefetch(stream_of(entries[i])->head, 1);
+    }
+    for (uint32_t i = 0; i < count && i < FIRST_PIECES; i++) {
         const struct cpu_packet *packet = stream_of(entries[i])->head;
-        for (uint32_t line = 0; line < PAYLOAD_LINES; line++) {
-            __builtin_prefetch(packet->data + packet->done_bytes + line * LINE_BYTES, 1);
-        }
+        __builtin_prefetch(packet->data + packet->done_bytes, 1);
     }
 }
 
@@ -246,7 +245,7 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
     if (count == 0) {
         return 0;
     }
-    burst_prefetch(scheduler->entries, count);
+    burst_prefetch(scheduler, count);
     burst_cut(scheduler, count);
     burst_encrypt(scheduler);
     core_ns now_ns = clock(clock_argument);
