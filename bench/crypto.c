@@ -1,12 +1,15 @@
 /* millrace-bench crypto: what the scheduler costs on top of the cipher.
  *
  * Three contenders encrypt the same packets of the same streams in place, one packet a stream and round,
- * round by round in turn, on one pinned core:
+ * round by round in turn, on one pinned core.
  *
- *   worker  the packets are pushed into cpu_scheduler, which runs bursts until it is empty: everything a
- * worker does, deadline queue, hand-back and time stamps included bare    IPsec-MB's cipher burst called in a
- * loop, in bursts of the size that is fastest here, its keys and chaining values packed in an array of its
- * own evp     one OpenSSL context per stream
+ * worker: the packets are pushed into cpu_scheduler, which runs bursts until it is empty. Everything a worker
+ * does is in it, deadline queue, hand-back and time stamps included.
+ *
+ * bare: IPsec-MB's cipher burst called in a loop over the very same keys, chaining values and buffers, in
+ * bursts of the size that is fastest here.
+ *
+ * evp: one OpenSSL context per stream.
  *
  * Deadlines are 20 to 100 ms, all different. In order "memory" they rise with the address, so that the worker
  * takes the packets in the order that suits the caches best, and so do the others; in order "random" all
@@ -26,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUND_KEYS_BYTES   (11 * CORE_BLOCK_BYTES) /* AES-128 */
 #define STREAMS_MAX        100000
 #define ROUNDS_MAX         4000
 #define ROUNDS_MIN         5
@@ -35,7 +37,7 @@
 #define DEADLINE_LAST_NS   (100 * CORE_NS_PER_MS)
 #define STAGGER_BYTES      64 /* between buffers: at one stride the lanes would share their cache sets */
 #define WORKER_PIECE_BYTES 16384
-#define WORKER_BURST       64
+#define WORKER_BURST       128
 
 static const uint32_t packet_sizes[] = {64, 256, 1400, 16384};
 #define SIZE_COUNT (sizeof packet_sizes / sizeof packet_sizes[0])
@@ -46,15 +48,10 @@ static const char *const order_names[] = {"memory", "random"};
 enum contender { WORKER, BARE, EVP, CONTENDER_COUNT };
 
 struct options {
+    const struct cpu_engine_ops *ops; /* of the worker */
     uint32_t streams;
     double seconds;
     bool json;
-};
-
-/* A stream of the bare loop, as compact as it can be. */
-struct bare_stream {
-    alignas(16) uint8_t chain[CORE_BLOCK_BYTES];
-    uint8_t round_keys[ROUND_KEYS_BYTES];
 };
 
 struct bench {
@@ -72,7 +69,6 @@ struct bench {
     IMB_MGR *manager;
     IMB_JOB *jobs;
     uint32_t bare_burst;
-    struct bare_stream *bare_streams;
     EVP_CIPHER *cipher;
     EVP_CIPHER_CTX **contexts;
 };
@@ -130,18 +126,18 @@ static bool bare_burst(struct bench *bench, const uint32_t *order, uint32_t coun
 {
     for (uint32_t i = 0; i < count; i++) {
         IMB_JOB *job = &bench->jobs[i];
-        struct bare_stream *stream = &bench->bare_streams[order[i]];
+        struct cpu_stream *stream = stream_at(bench, order[i]);
         job->src = bench->data + order[i] * bench->stride_bytes;
         job->dst = bench->data + order[i] * bench->stride_bytes;
         job->msg_len_to_cipher_in_bytes = bench->bytes;
         job->iv = stream->chain;
-        job->enc_keys = stream->round_keys;
+        job->enc_keys = stream->key_state;
     }
     uint32_t done = IMB_SUBMIT_CIPHER_BURST_NOCHECK(bench->manager, bench->jobs, count, IMB_CIPHER_CBC,
                                                     IMB_DIR_ENCRYPT, IMB_KEY_128_BYTES);
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *end = bench->data + order[i] * bench->stride_bytes + bench->bytes;
-        memcpy(bench->bare_streams[order[i]].chain, end - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+        memcpy(stream_at(bench, order[i])->chain, end - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     }
     return done == count;
 }
@@ -170,12 +166,13 @@ static bool evp_round(struct bench *bench)
 
 static bool (*const rounds[CONTENDER_COUNT])(struct bench *) = {worker_round, bare_round, evp_round};
 
-/* Nanoseconds of one round; NaN on failure. */
+/* Nanoseconds of one round on this thread's CPU clock, which leaves out what other programs took of the core;
+ * NaN on failure. */
 static double round_time_ns(struct bench *bench, enum contender contender)
 {
-    core_ns start_ns = core_time_now_ns();
+    core_ns start_ns = core_time_thread_cpu_ns();
     bool good = rounds[contender](bench);
-    return good ? (double)(core_time_now_ns() - start_ns) : NAN;
+    return good ? (double)(core_time_thread_cpu_ns() - start_ns) : NAN;
 }
 
 /* Set-up. */
@@ -199,11 +196,10 @@ static bool streams_open(struct bench *bench)
         uint8_t key[16];
         key_of(i, key);
         struct cpu_stream *stream = stream_at(bench, i);
-        if (cpu_stream_init(stream, &cpu_engine_ipsec_mb, bench->engine, CORE_CIPHER_AES_128_CBC, key, iv,
+        if (cpu_stream_init(stream, bench->options->ops, bench->engine, CORE_CIPHER_AES_128_CBC, key, iv,
                             WORKER_PIECE_BYTES, DEADLINE_FIRST_NS) != CORE_OK) {
             return false;
         }
-        memcpy(bench->bare_streams[i].round_keys, stream->key_state, ROUND_KEYS_BYTES);
         bench->contexts[i] = EVP_CIPHER_CTX_new();
         if (bench->contexts[i] == NULL ||
             EVP_EncryptInit_ex2(bench->contexts[i], bench->cipher, key, iv, NULL) != 1) {
@@ -217,29 +213,27 @@ static bool bench_open(struct bench *bench, const struct options *options, struc
 {
     uint32_t count = options->streams;
     uint32_t longest = packet_sizes[SIZE_COUNT - 1];
-    *bench = (struct bench){.options = options, .stream_bytes = cpu_stream_bytes(&cpu_engine_ipsec_mb)};
+    *bench = (struct bench){.options = options, .stream_bytes = cpu_stream_bytes(options->ops)};
     bench->order = calloc(count, sizeof *bench->order);
     bench->data = aligned_alloc(64, (size_t)count * (longest + STAGGER_BYTES));
     bench->streams = aligned_alloc(64, count * bench->stream_bytes);
     bench->packets = calloc(count, sizeof *bench->packets);
     bench->pushed = calloc(count, sizeof(struct cpu_packet *));
     bench->jobs = calloc(CPU_BURST_MAX, sizeof *bench->jobs);
-    bench->bare_streams = calloc(count, sizeof *bench->bare_streams);
     bench->contexts = calloc(count, sizeof(EVP_CIPHER_CTX *));
     bench->cipher = EVP_CIPHER_fetch(NULL, "AES-128-CBC", NULL);
     bench->manager = alloc_mb_mgr(0);
     struct cpu_scheduler_options scheduler = {
-        .ops = &cpu_engine_ipsec_mb, .burst_pieces = WORKER_BURST, .far_capacity = count};
+        .ops = options->ops, .burst_pieces = WORKER_BURST, .far_capacity = count};
     if (bench->order == NULL || bench->data == NULL || bench->streams == NULL || bench->packets == NULL ||
-        bench->pushed == NULL || bench->jobs == NULL || bench->bare_streams == NULL ||
-        bench->contexts == NULL || bench->manager == NULL) {
+        bench->pushed == NULL || bench->jobs == NULL || bench->contexts == NULL || bench->manager == NULL) {
         (void)core_error_set(error, CORE_NO_MEMORY, "no memory for %u streams: try fewer", count);
         return false;
     }
     memset(bench->data, 0x5a, (size_t)count * (longest + STAGGER_BYTES));
     init_mb_mgr_auto(bench->manager, NULL);
     if (cpu_scheduler_create(&bench->scheduler, &scheduler, error) != CORE_OK ||
-        cpu_engine_ipsec_mb.open(&bench->engine, error) != CORE_OK) {
+        options->ops->open(&bench->engine, error) != CORE_OK) {
         return false;
     }
     if (bench->cipher == NULL || !streams_open(bench)) {
@@ -255,13 +249,12 @@ static void bench_close(struct bench *bench)
         EVP_CIPHER_CTX_free(bench->contexts[i]);
     }
     if (bench->engine != NULL) {
-        cpu_engine_ipsec_mb.close(bench->engine);
+        bench->options->ops->close(bench->engine);
     }
     cpu_scheduler_destroy(bench->scheduler);
     EVP_CIPHER_free(bench->cipher);
     free_mb_mgr(bench->manager);
     free(bench->contexts);
-    free(bench->bare_streams);
     free(bench->jobs);
     free(bench->pushed);
     free(bench->packets);
@@ -369,8 +362,8 @@ static void print_header(const struct options *options)
 {
     printf("AES-128-CBC, %u streams with their own keys, one packet each in turn, one core. GB/s (10^9); "
            "ratios\n"
-           "inside a round: median, and the quartiles in brackets. Worker: bursts of %d.\n\n",
-           options->streams, WORKER_BURST);
+           "inside a round: median, and the quartiles in brackets. Worker: engine %s, bursts of %d.\n\n",
+           options->streams, options->ops->name, WORKER_BURST);
     printf("%7s %-7s %7s %7s %7s   %-19s %-19s %s\n", "packet", "order", "worker", "bare", "evp",
            "worker/bare", "worker/evp", "rounds, bare burst");
 }
@@ -407,9 +400,9 @@ static bool print_json(const struct options *options, const struct result *resul
     for (size_t i = 0; i < count; i++) {
         json_array_append_new(list, result_json(&results[i]));
     }
-    json_t *report =
-        json_pack("{s:s,s:I,s:I,s:o}", "cipher", "aes-128-cbc", "streams", (json_int_t)options->streams,
-                  "worker_burst_pieces", (json_int_t)WORKER_BURST, "results", list);
+    json_t *report = json_pack("{s:s,s:s,s:I,s:I,s:o}", "cipher", "aes-128-cbc", "worker_engine",
+                               options->ops->name, "streams", (json_int_t)options->streams,
+                               "worker_burst_pieces", (json_int_t)WORKER_BURST, "results", list);
     bool good = report != NULL && json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(5)) == 0;
     putchar('\n');
     json_decref(report);
@@ -434,6 +427,14 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->streams = (uint32_t)streams;
         return 0;
     }
+    case 'e': {
+        struct core_error error;
+        options->ops = cpu_engine_find(argument, &error);
+        if (options->ops == NULL) {
+            argp_error(state, "--engine: %s", error.text);
+        }
+        return 0;
+    }
     case 's':
         options->seconds = strtod(argument, &end);
         if (*argument == '\0' || *end != '\0' || !(options->seconds > 0 && options->seconds <= 3600)) {
@@ -446,6 +447,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_option argp_options[] = {
+    {"engine", 'e', "NAME", 0, "The worker's engine (default auto, the fastest)", 0},
     {"json", 'j', NULL, 0, "Report as JSON", 0},
     {"streams", 'n', "N", 0, "Streams, each with its own key (default 10000)", 0},
     {"seconds", 's', "S", 0, "Time to measure in all (default 16)", 0},
@@ -493,10 +495,11 @@ int bench_crypto(int argc, char **argv)
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0) {
         return 2;
     }
-    struct bench bench;
+    struct bench bench = {.options = &options};
     struct core_error error = {.text = ""};
     pin();
-    bool good = bench_open(&bench, &options, &error);
+    options.ops = options.ops != NULL ? options.ops : cpu_engine_find("auto", &error);
+    bool good = options.ops != NULL && bench_open(&bench, &options, &error);
     if (!good) {
         fprintf(stderr, "millrace-bench crypto: %s\n", error.text);
     }
