@@ -89,32 +89,20 @@ static core_status write_all(int descriptor, const char *text, size_t bytes)
     return CORE_OK;
 }
 
-/* mkstemp makes the file 0600; these files are no secret, so it gets what the umask leaves. */
-static core_status temporary_fill(int descriptor, const char *text, size_t bytes)
-{
-    const mode_t mask = umask(0);
-
-    umask(mask);
-    if (fchmod(descriptor, 0666 & ~mask) != 0 || write_all(descriptor, text, bytes) != CORE_OK ||
-        fsync(descriptor) != 0)
-        return CORE_SYSTEM;
-    return CORE_OK;
-}
-
 core_status config_file_replace(const char *path, const char *text, size_t bytes, struct core_error *error)
 {
     core_status status = CORE_OK;
     char *temporary;
 
-    if (asprintf(&temporary, "%s.XXXXXX", path) < 0)
+    if (asprintf(&temporary, "%s.%ld.new", path, (long)getpid()) < 0)
         return core_error_set(error, CORE_NO_MEMORY, "%s: out of memory", path);
-    const int descriptor = mkostemp(temporary, O_CLOEXEC);
+    const int descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0) {
-        status = core_error_errno(error, "%s: can not be written beside", path);
+        status = core_error_errno(error, "%s: can not be created", temporary);
         goto release;
     }
-    if (temporary_fill(descriptor, text, bytes) != CORE_OK) {
-        status = core_error_errno(error, "%s: can not be written", path);
+    if (write_all(descriptor, text, bytes) != CORE_OK || fsync(descriptor) != 0) {
+        status = core_error_errno(error, "%s: can not be written", temporary);
         close(descriptor);
         goto discard;
     }

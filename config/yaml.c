@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define EVENTS_MAX 1000000 /* bounds the memory of the tree */
+#define DEPTH_MAX  32      /* libyaml's time grows with the square of the depth */
 
 yaml_node_t *config_yaml_node(const struct config_yaml *yaml, int index)
 {
@@ -31,14 +32,32 @@ static core_status parser_problem(const struct config_yaml *yaml, const yaml_par
                           parser->context ? parser->context : "", parser->context ? ": " : "", problem);
 }
 
-static core_status event_check(const struct config_yaml *yaml, const yaml_event_t *event, unsigned *documents,
-                               struct core_error *error)
+/* What has been seen of the text. */
+struct survey {
+    unsigned events, documents, depth;
+};
+
+static core_status event_check(const struct config_yaml *yaml, const yaml_event_t *event,
+                               struct survey *survey, struct core_error *error)
 {
     const size_t line = event->start_mark.line + 1;
 
+    if (++survey->events > EVENTS_MAX)
+        return core_error_set(error, CORE_INVALID, "%s:%zu: more than %d values; split the file", yaml->name,
+                              line, EVENTS_MAX);
     switch (event->type) {
+    case YAML_SEQUENCE_START_EVENT:
+    case YAML_MAPPING_START_EVENT:
+        if (++survey->depth > DEPTH_MAX)
+            return core_error_set(error, CORE_INVALID, "%s:%zu: nested more than %d deep; flatten it",
+                                  yaml->name, line, DEPTH_MAX);
+        return CORE_OK;
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT:
+        survey->depth--;
+        return CORE_OK;
     case YAML_DOCUMENT_START_EVENT:
-        if (++*documents > 1)
+        if (++survey->documents > 1)
             return core_error_set(error, CORE_INVALID,
                                   "%s:%zu: a second document begins; leave one document in the file",
                                   yaml->name, line);
@@ -61,27 +80,24 @@ static core_status events_check(const struct config_yaml *yaml, struct core_erro
 {
     yaml_parser_t parser;
     core_status status = CORE_OK;
-    unsigned documents = 0;
+    struct survey survey = {.events = 0};
     bool more = true;
 
     if (!yaml_parser_initialize(&parser))
         return core_error_set(error, CORE_NO_MEMORY, "%s: out of memory", yaml->name);
     yaml_parser_set_input_string(&parser, (const unsigned char *)yaml->text, yaml->bytes);
-    for (unsigned events = 0; more && status == CORE_OK; events++) {
+    while (more && status == CORE_OK) {
         yaml_event_t event;
         if (!yaml_parser_parse(&parser, &event)) {
             status = parser_problem(yaml, &parser, error);
             break;
         }
         more = event.type != YAML_STREAM_END_EVENT;
-        status = event_check(yaml, &event, &documents, error);
-        if (status == CORE_OK && events >= EVENTS_MAX)
-            status = core_error_set(error, CORE_INVALID, "%s:%zu: more than %d values; split the file",
-                                    yaml->name, event.start_mark.line + 1, EVENTS_MAX);
+        status = event_check(yaml, &event, &survey, error);
         yaml_event_delete(&event);
     }
     yaml_parser_delete(&parser);
-    if (status == CORE_OK && documents == 0)
+    if (status == CORE_OK && survey.documents == 0)
         status = core_error_set(error, CORE_INVALID, "%s:1: the file is empty; see the shipped examples",
                                 yaml->name);
     return status;

@@ -6,8 +6,8 @@
  * libcyaml alone is not strict enough for people: it takes "12abc" for 12, reports an unknown key at the line
  * of the key before it, and does not look past the first document. So the schema is first checked here, on
  * the tree that libyaml builds; libcyaml then does the loading, and whatever it still refuses is reported
- * from its log. Aliases, second documents, NUL characters and more than a million events are refused: none
- * has a use in these files. */
+ * from its log. Aliases, second documents, NUL characters, nesting beyond 32 and more than a million events
+ * are refused: none has a use in these files. */
 #ifndef MILLRACE_CONFIG_YAML_H
 #define MILLRACE_CONFIG_YAML_H
 

@@ -52,7 +52,7 @@ static void explain_rate(const struct partition_refusal *refusal, struct partiti
             "even an idle worker could not carry packets of %u bytes every %s, whatever the latency bound: "
             "at windows of %s it would need %s; send less often",
             spec->packet_bytes, interval.text, duration_of(test->window_ns).text,
-            duration_of(test->demand_ns + refusal->blocking_ns).text);
+            duration_of(test->demand_ns + test->blocking_ns).text);
     else
         say(placement,
             "packets of %u bytes every %s, %u at once, leave no time between the pieces that they are "
@@ -78,7 +78,7 @@ static void explain_demand(const struct partition_refusal *refusal, struct parti
         "at windows of %s worker %u, the closest of %u, would need %s of %s (load %.1f %%, of which this "
         "stream %.2f %%)",
         window.text, placement->worker, refusal->worker_count,
-        duration_of(test->demand_ns + refusal->blocking_ns).text, window.text,
+        duration_of(test->demand_ns + test->blocking_ns).text, window.text,
         (double)test->utilisation_ppb / PPB_PER_PERCENT, (double)refusal->stream_ppb / PPB_PER_PERCENT);
 }
 

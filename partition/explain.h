@@ -7,9 +7,8 @@
 struct partition_refusal {
     const struct core_stream_spec *spec;
     uint32_t worker_count;
-    core_ns blocking_ns;      /* 2q */
     core_ns latency_least_ns; /* shortest that an empty worker could keep, 0 if none */
-    int64_t stream_ppb;       /* of a worker; 0 if unknown */
+    int64_t stream_ppb;       /* what the stream adds to the worker's load */
     bool idle;                /* even an empty worker refuses */
     uint32_t io;
     int64_t io_taken_ppb, io_limit_ppb; /* of the I/O thread, with this stream; its limit */

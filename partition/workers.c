@@ -11,7 +11,6 @@
 
 struct partition_workers {
     struct config_profile *profile; /* only its numbers are used */
-    core_ns blocking_ns;            /* 2q */
     int64_t io_limit_ppb;
     uint32_t worker_count, io_count;
     struct perfmodel_demand *empty; /* of a worker with no stream */
@@ -28,8 +27,6 @@ core_status partition_workers_create(struct partition_workers **workers, const s
     struct partition_workers *made = calloc(1, sizeof *made);
     if (made == NULL)
         goto no_memory;
-    core_ns burst_ns = perfmodel_cpu_burst_ns(profile);
-    made->blocking_ns = 2 * burst_ns;
     made->io_limit_ppb = perfmodel_io_limit_ppb(profile);
     made->io_count = io_count;
     made->profile = malloc(sizeof *made->profile);
@@ -39,7 +36,7 @@ core_status partition_workers_create(struct partition_workers **workers, const s
         goto no_memory;
     *made->profile = *profile;
     made->profile->name = made->profile->machine = made->profile->measured = made->profile->cpu.engine = NULL;
-    if (perfmodel_demand_create(&made->empty, burst_ns) != CORE_OK)
+    if (perfmodel_demand_create(&made->empty, profile) != CORE_OK)
         goto no_memory;
     for (; made->worker_count < worker_count; made->worker_count++) {
         if (perfmodel_demand_copy(made->empty, &made->worker[made->worker_count]) != CORE_OK)
@@ -84,11 +81,11 @@ static uint32_t next_by_load(const struct partition_workers *workers, uint32_t p
 }
 
 /* How much a refused test asks for, relative to what there is. */
-static double excess(const struct partition_workers *workers, const struct perfmodel_edf_result *test)
+static double excess(const struct perfmodel_edf_result *test)
 {
     if (test->binding == PERFMODEL_EDF_UTILISATION)
         return 1e9 + (double)test->utilisation_ppb; /* no window can make up for that */
-    return (double)(test->demand_ns + workers->blocking_ns) / ((double)test->window_ns + 1);
+    return (double)(test->demand_ns + test->blocking_ns) / ((double)test->window_ns + 1);
 }
 
 /* Worst fit. Refused: leaves the worker that came closest, and its figures. */
@@ -97,7 +94,7 @@ static void place_on_worker(const struct partition_workers *workers, struct part
     uint32_t worker = next_by_load(workers, workers->worker_count);
     for (bool first = true; worker < workers->worker_count; first = false) {
         struct perfmodel_edf_result test = perfmodel_demand_test(workers->worker[worker], &placement->task);
-        if (first || test.accepted || excess(workers, &test) < excess(workers, &placement->test)) {
+        if (first || test.accepted || excess(&test) < excess(&placement->test)) {
             placement->test = test;
             placement->worker = worker;
         }
@@ -214,7 +211,6 @@ static void classify(const struct partition_workers *workers, const struct core_
 {
     struct partition_refusal refusal = {.spec = spec,
                                         .worker_count = workers->worker_count,
-                                        .blocking_ns = workers->blocking_ns,
                                         .io = io,
                                         .io_taken_ppb = workers->io_ppb[io] + placement->io_ppb,
                                         .io_limit_ppb = workers->io_limit_ppb};
@@ -230,7 +226,8 @@ static void classify(const struct partition_workers *workers, const struct core_
         else
             placement->constraint = PARTITION_CPU_DEMAND;
     } else {
-        refusal.stream_ppb = perfmodel_cpu_utilisation_ppb(&placement->task);
+        refusal.stream_ppb = placement->test.utilisation_ppb -
+                             perfmodel_demand_utilisation_ppb(workers->worker[placement->worker]);
     }
     partition_explain(&refusal, placement);
 }

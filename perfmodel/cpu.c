@@ -5,9 +5,9 @@
 #include <assert.h>
 #include <stddef.h>
 
-#define FS_PER_NS 1000000
+#define FS_PER_NS     1000000
+#define IO_REST_SHARE 32
 /* An urgency below this leaves no room for anything; it also keeps counts small (see the header). */
-#define IO_REST_SHARE  32
 #define URGENCY_NS_MIN CORE_NS_PER_US
 /* Work longer than this fits no window, so that charging no more than this refuses it all the same. */
 #define COST_NS_MAX CORE_LATENCY_NS_MAX
@@ -24,36 +24,52 @@ static perfmodel_wide bytes_fs(const struct config_profile_cpu *cpu, enum core_c
     return (perfmodel_wide)cpu->per_byte_fs[cipher - 1] * bytes;
 }
 
-/* Sum over the ciphers: a burst with pieces of every key size is one engine call for each. */
-static perfmodel_wide lanes_fs(const struct config_profile_cpu *cpu)
+/* (1+m) l(K) / parts. */
+static perfmodel_wide lanes_ns(const struct config_profile *profile, uint32_t ciphers, uint32_t parts)
 {
-    perfmodel_wide sum = 0;
+    perfmodel_wide sum_ns = 0;
     for (int i = 0; i < CORE_CIPHER_COUNT; i++)
-        sum += cpu->lane_ns[i];
-    return sum * FS_PER_NS;
+        sum_ns += ciphers >> i & 1 ? profile->cpu.lane_ns[i] : 0;
+    return perfmodel_wide_divide_up(sum_ns * (100 + profile->margins.percent), (perfmodel_wide)100 * parts);
 }
 
 core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum core_cipher cipher,
                                     uint32_t bytes)
 {
     const struct config_profile_cpu *cpu = &profile->cpu;
-    perfmodel_wide alone = (perfmodel_wide)cpu->per_piece_ns * FS_PER_NS + bytes_fs(cpu, cipher, bytes);
-    perfmodel_wide fs = alone + perfmodel_wide_divide_up(lanes_fs(cpu), cpu->burst_pieces);
+    perfmodel_wide fs = (perfmodel_wide)cpu->per_piece_ns * FS_PER_NS + bytes_fs(cpu, cipher, bytes);
     perfmodel_wide ns = with_margin_ns(profile, fs);
     return perfmodel_wide_limit(ns > 0 ? ns : 1, COST_NS_MAX);
 }
 
+struct perfmodel_cpu_company perfmodel_cpu_company_with(struct perfmodel_cpu_company company,
+                                                        const struct perfmodel_cpu_task *task)
+{
+    company.ciphers |= 1U << (task->cipher - 1);
+    if (task->cost_ns > company.piece_ns)
+        company.piece_ns = task->cost_ns;
+    return company;
+}
+
+core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_t ciphers)
+{
+    return perfmodel_wide_limit(lanes_ns(profile, ciphers, profile->cpu.burst_pieces), COST_NS_MAX);
+}
+
+core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile, struct perfmodel_cpu_company company)
+{
+    perfmodel_wide pieces_ns = (perfmodel_wide)profile->cpu.burst_pieces * company.piece_ns;
+    return perfmodel_wide_limit(pieces_ns + lanes_ns(profile, company.ciphers, 1), COST_NS_MAX);
+}
+
 core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile)
 {
-    const struct config_profile_cpu *cpu = &profile->cpu;
-    perfmodel_wide longest = 0;
+    struct perfmodel_cpu_company worst = {.ciphers = (1U << CORE_CIPHER_COUNT) - 1};
     for (int i = 1; i <= CORE_CIPHER_COUNT; i++) {
-        perfmodel_wide fs = bytes_fs(cpu, (enum core_cipher)i, cpu->piece_bytes);
-        longest = fs > longest ? fs : longest;
+        core_ns cost_ns = perfmodel_cpu_piece_cost_ns(profile, (enum core_cipher)i, profile->cpu.piece_bytes);
+        worst.piece_ns = cost_ns > worst.piece_ns ? cost_ns : worst.piece_ns;
     }
-    perfmodel_wide piece = (perfmodel_wide)cpu->per_piece_ns * FS_PER_NS + longest;
-    return perfmodel_wide_limit(with_margin_ns(profile, piece * cpu->burst_pieces + lanes_fs(cpu)),
-                                COST_NS_MAX);
+    return perfmodel_cpu_blocking_ns(profile, worst);
 }
 
 static uint32_t pieces_of(const struct core_stream_spec *spec, const struct config_profile *profile,
@@ -143,7 +159,7 @@ core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec, const s
 
 int64_t perfmodel_cpu_utilisation_ppb(const struct perfmodel_cpu_task *task)
 {
-    perfmodel_wide scaled = perfmodel_wide_packet_work(task) * PERFMODEL_PPB;
+    perfmodel_wide scaled = (perfmodel_wide)task->pieces * task->cost_ns * PERFMODEL_PPB;
     return perfmodel_wide_limit(perfmodel_wide_divide_up(scaled, task->interval_ns), PERFMODEL_PPB_MAX);
 }
 

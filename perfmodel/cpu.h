@@ -1,8 +1,8 @@
 /* From a stream's contract and a hardware profile to the task that a worker must schedule.
  *
  * Shaping. A stream (p, t, k, d) leaves d' = d - in_ns - out_ns - rest(d) for the work
- * (perfmodel_io_rest_ns). Its packets, eligible at e_n,
- * are in the worker's queue by e_n + in_ns, and released to it at least s = min(t, floor(d' / k)) apart:
+ * (perfmodel_io_rest_ns). Its packets, eligible at e_n, are in the worker's queue by e_n + in_ns, and
+ * released to it at least s = min(t, floor(d' / k)) apart:
  *
  *     rel_n = max(e_n + in_ns, rel_(n-1) + s)
  *
@@ -16,8 +16,8 @@
  * relative deadline delta = floor(s / m). So pieces of one stream are delta apart, always, and a piece is due
  * when the next one is released. A window of length x that is closed on both sides sees at most
  *
- *     count(x) = m (P-1) + min(m, floor((x - r_(P-1)) / delta) + 1),    P = min(floor(x/s) + 1, k +
- * floor(x/t))
+ *     count(x) = m (P-1) + min(m, floor((x - r_(P-1)) / delta) + 1)
+ *     P        = min(floor(x/s) + 1, k + floor(x/t))
  *
  * pieces: P packets are released by x when all come as early as they may, only the last of them in part. A
  * window that starts inside a packet, j pieces late, misses j pieces in front and gains at most j behind. The
@@ -28,6 +28,13 @@
  * release:
  *
  *     dbf(Z) = C * count(Z - u) for Z >= u, 0 below.
+ *
+ * Charges. The profile promises that a burst with pieces x_j of the ciphers K takes at most
+ * sum (c0 + c1 x_j) + l(K), where l(K) is the sum of the l of its ciphers: each is an engine call of its own.
+ * So a burst full of B pieces takes no more than the sum of their C = c0 + c1 x + l(K)/B, and no burst takes
+ * more than q = B max (c0 + c1 x) + l(K), with K and max taken over the streams of the worker: a worker whose
+ * streams all have the same key size pays for one engine call a burst, and short packets block shortly. All
+ * of it is multiplied by 1 + m, the profile's margin, and rounded up.
  *
  * This departs from model.md section 3 where it is tighter: there k t > d' is refused, and all m pieces of a
  * packet are charged at the first piece's deadline. It is stricter in one point: G is taken off every piece,
@@ -43,7 +50,7 @@
 /* All times > 0 and at most one hour. deadline_ns is more than 1 us and k m delta <= d', so pieces *
  * burst_packets is below 3.6e9 and no count of pieces in a window of x ns exceeds x / 1000 + 2^17. */
 struct perfmodel_cpu_task {
-    core_ns cost_ns;        /* C: charge of one piece, margin included, rounded up */
+    core_ns cost_ns;        /* (1+m) (c0 + c1 x) of one piece, rounded up: C less its share of l(K) */
     core_ns deadline_ns;    /* delta: relative deadline, and least distance, of pieces */
     core_ns urgency_ns;     /* u: delta less the queue's granularity, at least 1 us */
     core_ns spacing_ns;     /* s: least distance of packets */
@@ -60,12 +67,27 @@ CORE_CHECKED core_status perfmodel_cpu_task_from(const struct core_stream_spec *
                                                  const struct config_profile *profile,
                                                  struct perfmodel_cpu_task *task, struct core_error *error);
 
-/* C = ceil((1+m) * (c0 + l/B + c1 x)) for a piece of x bytes; l is the sum over all ciphers, since a burst
- * may hold every key size and each is a call of its own. */
+/* (1+m) (c0 + c1 x) of a piece of x bytes, rounded up, at least 1. */
 core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum core_cipher cipher,
                                     uint32_t bytes);
 
-/* q = (1+m) * (B * (c0 + max c1 * Q) + sum l): no burst takes longer. The burst test adds it twice. */
+/* What the charges of a worker depend on beside each stream itself. Zeroed: a worker without streams. */
+struct perfmodel_cpu_company {
+    uint32_t ciphers; /* bit c - 1: there is a stream with cipher c */
+    core_ns piece_ns; /* largest cost_ns of a stream */
+};
+
+/* The same with one stream more. */
+struct perfmodel_cpu_company perfmodel_cpu_company_with(struct perfmodel_cpu_company company,
+                                                        const struct perfmodel_cpu_task *task);
+
+/* (1+m) l(K) / B, rounded up: what each piece is charged on top of its cost_ns. */
+core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_t ciphers);
+
+/* q of the company: no burst takes longer. The burst test adds it twice. Grows with the company. */
+core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile, struct perfmodel_cpu_company company);
+
+/* q of the worst company: no burst of any streams takes longer. */
 core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile);
 
 /* Shortest latency bound that leaves any work time; CORE_NS_NEVER if none in range does: the
@@ -73,7 +95,7 @@ core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile);
 core_ns perfmodel_cpu_latency_floor_ns(const struct core_stream_spec *spec,
                                        const struct config_profile *profile);
 
-/* Long-run share of one worker in parts per billion, rounded up: m C / t. No more than 10^12, so that sums
+/* Long-run share of one worker in parts per billion, rounded up: m cost / t. No more than 10^12, so that sums
  * over a million streams fit. */
 int64_t perfmodel_cpu_utilisation_ppb(const struct perfmodel_cpu_task *task);
 

@@ -15,22 +15,47 @@
 #define BLOCKS        ((LAST + BLOCK - 1) / BLOCK) /* block b holds points b * BLOCK + 1 and on */
 #define WINDOW_NS_MAX (INT64_C(1) << OCTAVE_LAST)
 #define STREAMS_MAX   ((size_t)1 << 19)
+#define CIPHER_SETS   (1U << CORE_CIPHER_COUNT)
+#define PIECE_SIZES   (65536 / CORE_BLOCK_BYTES)
 
-/* One stream's demand at a point is capped here: above any window, so still refused, and 2^19 of them fit. */
-#define DEMAND_NS_MAX (INT64_C(1) << 43)
+/* One stream's demand at a point is capped here: above any window, so still refused, and 2^19 of them fit.
+ * The surcharges of all pieces of a point are capped at the second figure, so that sums of both fit. */
+#define DEMAND_NS_MAX    (INT64_C(1) << 43)
+#define SURCHARGE_NS_MAX (INT64_C(1) << 61)
 
 /* 2^(1/64) - 1 in units of 2^-62. */
 #define STEP 50217968235283385
 
+/* A sum over streams of cost times something, kept in two parts: their own costs, and what one nanosecond of
+ * surcharge adds. */
+struct two_part {
+    perfmodel_wide own, per_surcharge;
+};
+
 struct perfmodel_demand {
-    core_ns blocking_ns; /* 2q */
+    /* of the profile */
+    uint32_t burst_pieces;
+    core_ns surcharge_ns[CIPHER_SETS];
+    core_ns lanes_ns[CIPHER_SETS]; /* q without its pieces */
+    /* of the streams */
     size_t streams;
-    perfmodel_wide share;      /* U in units of 2^-62 */
-    perfmodel_wide tail_ns;    /* sum of the bounds at w_N */
-    uint32_t violated;         /* first point that fails as it stands; POINTS if none */
-    core_ns window_ns[POINTS]; /* w */
-    core_ns room_ns[POINTS];   /* w_(j-1) - 2q - H_j; [0] is not used */
-    core_ns block_ns[BLOCKS];  /* smallest room of a block */
+    struct perfmodel_cpu_company company;
+    struct two_part share;                /* U in units of 2^-62; per_surcharge below 2^19 * 2^53 */
+    struct two_part tail_ns;              /* the bounds at w_N; per_surcharge below 2^19 * 2^52 */
+    core_ns window_ns[POINTS];            /* w */
+    core_ns own_ns[POINTS];               /* demand at own costs */
+    int64_t pieces[POINTS];               /* N, below 2^19 * 2^33 */
+    uint32_t first_used;                  /* first point with a piece; POINTS if none */
+    core_ns room_ns[CIPHER_SETS][BLOCKS]; /* smallest w_(j-1) - H_j of a block; where kept (see summarise) */
+    /* of every kind of piece, by cipher and blocks */
+    uint32_t kind_streams[CORE_CIPHER_COUNT][PIECE_SIZES];
+    core_ns kind_cost_ns[CORE_CIPHER_COUNT][PIECE_SIZES];
+};
+
+/* What a set would be charged. */
+struct terms {
+    uint32_t ciphers;
+    core_ns surcharge_ns, blocking_ns; /* e, 2q */
 };
 
 /* floor(x / divisor) without a division. inverse > 2^64 / divisor - 2, so the estimate is too small by less
@@ -56,7 +81,6 @@ static inline int64_t quotient_get(struct quotient quotient, int64_t x)
 struct asked {
     const struct perfmodel_cpu_task *task;
     struct quotient by_spacing, by_interval, by_deadline;
-    int64_t count_max; /* pieces that stay below DEMAND_NS_MAX */
 };
 
 static struct asked asked_of(const struct perfmodel_cpu_task *task)
@@ -64,12 +88,11 @@ static struct asked asked_of(const struct perfmodel_cpu_task *task)
     return (struct asked){.task = task,
                           .by_spacing = quotient_of(task->spacing_ns),
                           .by_interval = quotient_of(task->interval_ns),
-                          .by_deadline = quotient_of(task->deadline_ns),
-                          .count_max = DEMAND_NS_MAX / task->cost_ns};
+                          .by_deadline = quotient_of(task->deadline_ns)};
 }
 
-/* perfmodel_cpu_demand_ns, capped at DEMAND_NS_MAX. */
-static inline core_ns asked_demand_ns(const struct asked *asked, core_ns window_ns)
+/* Pieces in any window: perfmodel_cpu_count(window - u), without divisions. */
+static inline int64_t asked_pieces(const struct asked *asked, core_ns window_ns)
 {
     const struct perfmodel_cpu_task *task = asked->task;
     core_ns x_ns = window_ns - task->urgency_ns;
@@ -77,12 +100,36 @@ static inline core_ns asked_demand_ns(const struct asked *asked, core_ns window_
         return 0;
     struct perfmodel_wide_place last = perfmodel_wide_place_of(
         task, x_ns, quotient_get(asked->by_spacing, x_ns), quotient_get(asked->by_interval, x_ns));
-    int64_t count = last.packet + 1;
-    if (task->pieces > 1) {
-        int64_t begun = quotient_get(asked->by_deadline, last.offset_ns) + 1;
-        count = last.packet * task->pieces + (begun < task->pieces ? begun : task->pieces);
-    }
-    return count > asked->count_max ? DEMAND_NS_MAX : count * task->cost_ns;
+    if (task->pieces == 1)
+        return last.packet + 1;
+    int64_t begun = quotient_get(asked->by_deadline, last.offset_ns) + 1;
+    return last.packet * task->pieces + (begun < task->pieces ? begun : task->pieces);
+}
+
+/* pieces below 2^52, charge_ns at most 2^43. */
+static inline core_ns product_ns(int64_t pieces, core_ns charge_ns, core_ns limit_ns)
+{
+    return perfmodel_wide_limit((perfmodel_wide)pieces * charge_ns, limit_ns);
+}
+
+static struct terms terms_of(const struct perfmodel_demand *demand, struct perfmodel_cpu_company company)
+{
+    perfmodel_wide burst_ns =
+        (perfmodel_wide)demand->burst_pieces * company.piece_ns + demand->lanes_ns[company.ciphers];
+    return (struct terms){.ciphers = company.ciphers,
+                          .surcharge_ns = demand->surcharge_ns[company.ciphers],
+                          .blocking_ns = 2 * perfmodel_wide_limit(burst_ns, CORE_LATENCY_NS_MAX)};
+}
+
+/* H_j of the set as it stands, at a surcharge. */
+static inline core_ns need_ns(const struct perfmodel_demand *demand, uint32_t point, core_ns surcharge_ns)
+{
+    return demand->own_ns[point] + product_ns(demand->pieces[point], surcharge_ns, SURCHARGE_NS_MAX);
+}
+
+static perfmodel_wide two_part_sum(const struct two_part *sum, core_ns surcharge_ns)
+{
+    return sum->own + sum->per_surcharge * surcharge_ns;
 }
 
 static void fill_windows(core_ns window_ns[POINTS])
@@ -97,48 +144,52 @@ static void fill_windows(core_ns window_ns[POINTS])
     window_ns[LAST] = WINDOW_NS_MAX;
 }
 
-static core_ns need_ns(const struct perfmodel_demand *demand, uint32_t point)
-{
-    return demand->window_ns[point - 1] - demand->blocking_ns - demand->room_ns[point];
-}
-
 static uint32_t block_end(uint32_t block)
 {
     uint32_t end = (block + 1) * BLOCK;
     return end < LAST ? end : LAST;
 }
 
-/* Smallest rooms and the first violation, after room_ns has changed. */
-static void summarise(struct perfmodel_demand *demand)
+static void summarise_blocks(struct perfmodel_demand *demand, uint32_t ciphers)
 {
-    demand->violated = POINTS;
+    core_ns surcharge_ns = demand->surcharge_ns[ciphers];
     for (uint32_t block = 0; block < BLOCKS; block++) {
         core_ns least_ns = INT64_MAX;
-        for (uint32_t point = block * BLOCK + 1; point <= block_end(block); point++)
-            least_ns = demand->room_ns[point] < least_ns ? demand->room_ns[point] : least_ns;
-        demand->block_ns[block] = least_ns;
-    }
-    for (uint32_t block = 0; block < BLOCKS && demand->violated == POINTS; block++) {
-        for (uint32_t point = block * BLOCK + 1; demand->block_ns[block] < 0 && point <= block_end(block);
-             point++) {
-            if (demand->room_ns[point] < 0 && need_ns(demand, point) > 0) {
-                demand->violated = point;
-                break;
-            }
+        for (uint32_t point = block * BLOCK + 1; point <= block_end(block); point++) {
+            core_ns room_ns = demand->window_ns[point - 1] - need_ns(demand, point, surcharge_ns);
+            least_ns = room_ns < least_ns ? room_ns : least_ns;
         }
+        demand->room_ns[ciphers][block] = least_ns;
     }
 }
 
-core_status perfmodel_demand_create(struct perfmodel_demand **demand, core_ns burst_ns)
+/* After a change: smallest rooms for the present ciphers, and for those with one more, as a newcomer may
+ * bring. */
+static void summarise(struct perfmodel_demand *demand)
 {
-    assert(burst_ns >= 0 && burst_ns <= CORE_LATENCY_NS_MAX);
+    demand->first_used = 1;
+    while (demand->first_used < POINTS && demand->pieces[demand->first_used] == 0)
+        demand->first_used++;
+    uint32_t present = demand->company.ciphers;
+    summarise_blocks(demand, present);
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
+        if ((present >> i & 1) == 0)
+            summarise_blocks(demand, present | 1U << i);
+    }
+}
+
+core_status perfmodel_demand_create(struct perfmodel_demand **demand, const struct config_profile *profile)
+{
     struct perfmodel_demand *made = calloc(1, sizeof *made);
     if (made == NULL)
         return CORE_NO_MEMORY;
-    made->blocking_ns = 2 * burst_ns;
+    made->burst_pieces = profile->cpu.burst_pieces;
+    for (uint32_t ciphers = 0; ciphers < CIPHER_SETS; ciphers++) {
+        made->surcharge_ns[ciphers] = perfmodel_cpu_surcharge_ns(profile, ciphers);
+        made->lanes_ns[ciphers] =
+            perfmodel_cpu_blocking_ns(profile, (struct perfmodel_cpu_company){.ciphers = ciphers});
+    }
     fill_windows(made->window_ns);
-    for (uint32_t point = 1; point < POINTS; point++)
-        made->room_ns[point] = made->window_ns[point - 1] - made->blocking_ns;
     summarise(made);
     *demand = made;
     return CORE_OK;
@@ -173,20 +224,53 @@ static uint32_t first_point(const struct perfmodel_demand *demand, const struct 
     return low;
 }
 
+/* The company is the largest cost among the kinds present; a kind's own cost is always the same. */
+static void company_leave(struct perfmodel_demand *demand)
+{
+    struct perfmodel_cpu_company company = {0};
+    for (uint32_t cipher = 0; cipher < CORE_CIPHER_COUNT; cipher++) {
+        for (uint32_t size = 0; size < PIECE_SIZES; size++) {
+            if (demand->kind_streams[cipher][size] == 0)
+                continue;
+            company.ciphers |= 1U << cipher;
+            if (demand->kind_cost_ns[cipher][size] > company.piece_ns)
+                company.piece_ns = demand->kind_cost_ns[cipher][size];
+        }
+    }
+    demand->company = company;
+}
+
 static void change(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task, int sign)
 {
     struct asked asked = asked_of(task);
-    for (uint32_t point = first_point(demand, task); point < POINTS; point++)
-        demand->room_ns[point] -= sign * asked_demand_ns(&asked, demand->window_ns[point]);
-    demand->share += sign * perfmodel_wide_share(task);
-    demand->tail_ns += sign * perfmodel_wide_tail(task, WINDOW_NS_MAX);
+    for (uint32_t point = first_point(demand, task); point < POINTS; point++) {
+        int64_t pieces = asked_pieces(&asked, demand->window_ns[point]);
+        demand->pieces[point] += sign * pieces;
+        demand->own_ns[point] += sign * product_ns(pieces, task->cost_ns, DEMAND_NS_MAX);
+    }
+    demand->share.own += sign * perfmodel_wide_share(task, task->cost_ns);
+    demand->share.per_surcharge += sign * perfmodel_wide_share(task, 1);
+    demand->tail_ns.own += sign * perfmodel_wide_tail(task, task->cost_ns, WINDOW_NS_MAX);
+    demand->tail_ns.per_surcharge += sign * perfmodel_wide_tail(task, 1, WINDOW_NS_MAX);
     summarise(demand);
+}
+
+static uint32_t *kind_of(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
+{
+    uint32_t size = task->piece_bytes / CORE_BLOCK_BYTES;
+    assert(size < PIECE_SIZES);
+    uint32_t *streams = &demand->kind_streams[task->cipher - 1][size];
+    assert(*streams == 0 || demand->kind_cost_ns[task->cipher - 1][size] == task->cost_ns);
+    demand->kind_cost_ns[task->cipher - 1][size] = task->cost_ns;
+    return streams;
 }
 
 void perfmodel_demand_add(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
 {
     assert(demand->streams < STREAMS_MAX);
     demand->streams++;
+    ++*kind_of(demand, task);
+    demand->company = perfmodel_cpu_company_with(demand->company, task);
     change(demand, task, 1);
 }
 
@@ -194,30 +278,60 @@ void perfmodel_demand_remove(struct perfmodel_demand *demand, const struct perfm
 {
     assert(demand->streams > 0);
     demand->streams--;
+    if (--*kind_of(demand, task) == 0)
+        company_leave(demand);
     change(demand, task, -1);
 }
 
-/* First point in [from, end] where the task no longer fits; POINTS if it fits at all. */
-static uint32_t first_lack(const struct perfmodel_demand *demand, const struct asked *asked, uint32_t from,
-                           uint32_t end)
+/* A set to be tested: the standing one, and a task more if asked.task is not NULL. */
+struct question {
+    const struct perfmodel_demand *demand;
+    struct asked asked;
+    struct terms terms;
+    core_ns charge_ns; /* of a piece of the task */
+};
+
+static core_ns question_more_ns(const struct question *question, core_ns window_ns)
+{
+    if (question->asked.task == NULL)
+        return 0;
+    return product_ns(asked_pieces(&question->asked, window_ns), question->charge_ns, DEMAND_NS_MAX);
+}
+
+static core_ns question_need_ns(const struct question *question, uint32_t point)
+{
+    return need_ns(question->demand, point, question->terms.surcharge_ns) +
+           question_more_ns(question, question->demand->window_ns[point]);
+}
+
+/* First point in [from, end] that does not hold; POINTS if all do. */
+static uint32_t first_lack(const struct question *question, uint32_t from, uint32_t end)
 {
     for (uint32_t point = from; point <= end; point++) {
-        if (asked_demand_ns(asked, demand->window_ns[point]) > demand->room_ns[point])
+        core_ns sum_ns = question_need_ns(question, point);
+        if (sum_ns > 0 && sum_ns > question->demand->window_ns[point - 1] - question->terms.blocking_ns)
             return point;
     }
     return POINTS;
 }
 
-/* The same over the whole grid, for a set that is not violated without the task. A block whose smallest room
- * holds the demand at its end has room everywhere. */
-static uint32_t first_lack_in_grid(const struct perfmodel_demand *demand, const struct asked *asked)
+/* The same over the whole grid. A block whose smallest room holds the blocking and the task's demand at its
+ * end holds everywhere. */
+static uint32_t first_lack_in_grid(const struct question *question)
 {
-    uint32_t from = first_point(demand, asked->task);
+    const struct perfmodel_demand *demand = question->demand;
+    const core_ns *room_ns = demand->room_ns[question->terms.ciphers];
+    uint32_t from = demand->first_used;
+    if (question->asked.task != NULL) {
+        uint32_t first = first_point(demand, question->asked.task);
+        from = first < from ? first : from;
+    }
     while (from < POINTS) {
         uint32_t block = (from - 1) / BLOCK;
         uint32_t end = block_end(block);
-        if (asked_demand_ns(asked, demand->window_ns[end]) > demand->block_ns[block]) {
-            uint32_t lack = first_lack(demand, asked, from, end);
+        core_ns more_ns = question_more_ns(question, demand->window_ns[end]);
+        if (more_ns + question->terms.blocking_ns > room_ns[block]) {
+            uint32_t lack = first_lack(question, from, end);
             if (lack < POINTS)
                 return lack;
         }
@@ -226,75 +340,93 @@ static uint32_t first_lack_in_grid(const struct perfmodel_demand *demand, const 
     return POINTS;
 }
 
-static void refuse(struct perfmodel_edf_result *result, core_ns window_ns, perfmodel_wide sum)
+static void refuse(struct perfmodel_edf_result *result, core_ns window_ns, perfmodel_wide sum_ns)
 {
     result->accepted = false;
     result->binding = PERFMODEL_EDF_DEMAND;
     result->window_ns = window_ns;
-    result->demand_ns = perfmodel_wide_limit(sum, INT64_MAX);
+    result->demand_ns = perfmodel_wide_limit(sum_ns, INT64_MAX);
+}
+
+static struct question question_of(const struct perfmodel_demand *demand,
+                                   const struct perfmodel_cpu_task *task)
+{
+    struct question question = {.demand = demand};
+    struct perfmodel_cpu_company company = demand->company;
+    if (task != NULL) {
+        company = perfmodel_cpu_company_with(company, task);
+        question.asked = asked_of(task);
+    }
+    question.terms = terms_of(demand, company);
+    question.charge_ns = task != NULL ? task->cost_ns + question.terms.surcharge_ns : 0;
+    return question;
 }
 
 struct perfmodel_edf_result perfmodel_demand_test(const struct perfmodel_demand *demand,
                                                   const struct perfmodel_cpu_task *task)
 {
-    perfmodel_wide share = demand->share + (task != NULL ? perfmodel_wide_share(task) : 0);
+    struct question question = question_of(demand, task);
+    const struct terms *terms = &question.terms;
+    perfmodel_wide share = two_part_sum(&demand->share, terms->surcharge_ns);
+    perfmodel_wide tail_ns = two_part_sum(&demand->tail_ns, terms->surcharge_ns);
+    if (task != NULL) {
+        share += perfmodel_wide_share(task, question.charge_ns);
+        tail_ns += perfmodel_wide_tail(task, question.charge_ns, WINDOW_NS_MAX);
+    }
     struct perfmodel_edf_result result = {.accepted = true,
+                                          .blocking_ns = terms->blocking_ns,
                                           .utilisation_ppb = perfmodel_wide_share_ppb(share)};
     if (share >= PERFMODEL_SHARE_ONE) {
         result.accepted = false;
         result.binding = PERFMODEL_EDF_UTILISATION;
         return result;
     }
-    uint32_t lack = demand->violated;
-    core_ns more_ns = 0;
-    perfmodel_wide tail_ns = demand->tail_ns;
-    if (task != NULL) {
-        struct asked asked = asked_of(task);
-        if (lack == POINTS)
-            lack = first_lack_in_grid(demand, &asked);
-        more_ns = lack < POINTS ? asked_demand_ns(&asked, demand->window_ns[lack]) : 0;
-        tail_ns += perfmodel_wide_tail(task, WINDOW_NS_MAX);
-    }
+    uint32_t lack = first_lack_in_grid(&question);
     if (lack < POINTS)
-        refuse(&result, demand->window_ns[lack - 1], (perfmodel_wide)need_ns(demand, lack) + more_ns);
-    else if (tail_ns > 0 && tail_ns + demand->blocking_ns > WINDOW_NS_MAX)
+        refuse(&result, demand->window_ns[lack - 1], question_need_ns(&question, lack));
+    else if (tail_ns > 0 && tail_ns + terms->blocking_ns > WINDOW_NS_MAX)
         refuse(&result, WINDOW_NS_MAX, tail_ns);
     return result;
 }
 
 int64_t perfmodel_demand_utilisation_ppb(const struct perfmodel_demand *demand)
 {
-    return perfmodel_wide_share_ppb(demand->share);
+    return perfmodel_wide_share_ppb(
+        two_part_sum(&demand->share, demand->surcharge_ns[demand->company.ciphers]));
 }
 
-/* a / b < c / d for b, d > 0. */
-static bool less(int64_t a, int64_t b, int64_t c, int64_t d)
+/* The room of a window, and the window. */
+struct room {
+    core_ns left_ns, of_ns, at_ns;
+};
+
+static void room_take(struct room *room, core_ns left_ns, core_ns at_ns)
 {
-    return (perfmodel_wide)a * d < (perfmodel_wide)c * b;
+    core_ns of_ns = at_ns > 0 ? at_ns : 1;
+    if ((perfmodel_wide)left_ns * room->of_ns < (perfmodel_wide)room->left_ns * of_ns)
+        *room = (struct room){.left_ns = left_ns, .of_ns = of_ns, .at_ns = at_ns};
 }
 
 int64_t perfmodel_demand_headroom_ppb(const struct perfmodel_demand *demand, core_ns *window_ns)
 {
-    core_ns room_ns = 1, of_ns = 1, at_ns = 0;
+    const struct terms terms = terms_of(demand, demand->company);
+    struct room room = {.left_ns = 1, .of_ns = 1, .at_ns = 0};
     if (demand->streams > 0) {
-        of_ns = at_ns = WINDOW_NS_MAX;
-        room_ns =
-            WINDOW_NS_MAX - demand->blocking_ns - perfmodel_wide_limit(demand->tail_ns, 2 * WINDOW_NS_MAX);
+        core_ns tail_ns =
+            perfmodel_wide_limit(two_part_sum(&demand->tail_ns, terms.surcharge_ns), 2 * WINDOW_NS_MAX);
+        room_take(&room, WINDOW_NS_MAX - terms.blocking_ns - tail_ns, WINDOW_NS_MAX);
     }
-    for (uint32_t point = 1; point < POINTS; point++) {
-        core_ns before_ns = demand->window_ns[point - 1] > 0 ? demand->window_ns[point - 1] : 1;
-        if (need_ns(demand, point) > 0 && less(demand->room_ns[point], before_ns, room_ns, of_ns)) {
-            room_ns = demand->room_ns[point];
-            of_ns = before_ns;
-            at_ns = demand->window_ns[point - 1];
-        }
+    for (uint32_t point = demand->first_used; point < POINTS; point++) {
+        core_ns before_ns = demand->window_ns[point - 1];
+        room_take(&room, before_ns - terms.blocking_ns - need_ns(demand, point, terms.surcharge_ns),
+                  before_ns);
     }
     if (window_ns != NULL)
-        *window_ns = at_ns;
-    if (room_ns <= -of_ns)
+        *window_ns = room.at_ns;
+    if (room.left_ns <= -room.of_ns)
         return -PERFMODEL_PPB;
-    perfmodel_wide scaled = (perfmodel_wide)room_ns * PERFMODEL_PPB;
-    return (int64_t)(scaled >= 0 ? scaled / of_ns : -perfmodel_wide_divide_up(-scaled, of_ns));
+    perfmodel_wide scaled = (perfmodel_wide)room.left_ns * PERFMODEL_PPB;
+    return (int64_t)(scaled >= 0 ? scaled / room.of_ns : -perfmodel_wide_divide_up(-scaled, room.of_ns));
 }
 
 size_t perfmodel_demand_streams(const struct perfmodel_demand *demand)

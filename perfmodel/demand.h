@@ -2,8 +2,9 @@
  * streams.
  *
  * The grid is w_0 = 0, then geometric, 64 windows an octave, from w_1 = 1024 ns to w_N = 2^42 ns (73 min).
- * The object keeps H_j = sum_i dbf_i(w_j) exactly (integers; adding and removing a stream leave no trace).
- * The set is accepted if
+ * For every w_j the object keeps the number of pieces N_j and the sum of their own costs, exactly (integers;
+ * adding and removing a stream leave no trace), and the company of its streams, which sets q and the
+ * surcharge e of a piece (cpu.h). With H_j = own_j + e N_j the set is accepted if
  *
  *     H_j + 2q <= w_(j-1)   for every j >= 1 with H_j > 0,
  *     sum m C (k + (w_N - u) / t) + 2q <= w_N   and   U < 1.
@@ -18,9 +19,10 @@
  *
  * Cost: adding or removing recomputes one dbf at every point. Testing first holds the smallest room of a
  * block of points against the demand at its end, and looks at single points only where that does not settle
- * it.
+ * it. The smallest rooms are kept for the present ciphers and for those with one more.
  *
- * At most 2^19 streams. Pure. One owner (the planner thread, or a test). */
+ * At most 2^19 streams, all tasks from the profile that the object was made with (cost_ns follows from cipher
+ * and piece_bytes). Pure. One owner (the planner thread, or a test). */
 #ifndef MILLRACE_PERFMODEL_DEMAND_H
 #define MILLRACE_PERFMODEL_DEMAND_H
 
@@ -29,7 +31,8 @@
 
 struct perfmodel_demand;
 
-CORE_CHECKED core_status perfmodel_demand_create(struct perfmodel_demand **demand, core_ns burst_ns /* q */);
+CORE_CHECKED core_status perfmodel_demand_create(struct perfmodel_demand **demand,
+                                                 const struct config_profile *profile);
 CORE_CHECKED core_status perfmodel_demand_copy(const struct perfmodel_demand *demand,
                                                struct perfmodel_demand **copy);
 void perfmodel_demand_destroy(struct perfmodel_demand *demand);
@@ -45,6 +48,7 @@ void perfmodel_demand_remove(struct perfmodel_demand *demand,
 struct perfmodel_edf_result perfmodel_demand_test(const struct perfmodel_demand *demand,
                                                   const struct perfmodel_cpu_task *task);
 
+/* U of the set as it stands. */
 int64_t perfmodel_demand_utilisation_ppb(const struct perfmodel_demand *demand);
 
 /* Smallest relative headroom over all windows with demand, (w_(j-1) - 2q - H_j) / w_(j-1) in ppb, rounded

@@ -1,6 +1,7 @@
 /* One-processor EDF with a blocking term: exact tests on integers.
  *
- * The burst test of model.md section 3 is perfmodel_edf_test with `blocking_ns` = 2q. A set is accepted if
+ * The burst test of model.md section 3 is perfmodel_edf_test with `blocking_ns` = 2q of the set's company
+ * (cpu.h) and its surcharge. A set is accepted if
  * its long-run share U = sum m C / t is below one and
  *
  *     h(Z) = sum_i dbf_i(Z) + blocking <= Z      for all Z > 0 with a demand.
@@ -31,13 +32,15 @@ struct perfmodel_edf_result {
     enum perfmodel_edf_binding binding;
     core_ns window_ns;       /* a window where demand + blocking > window (DEMAND), else 0 */
     core_ns demand_ns;       /* sum of dbf there, saturating (DEMAND), else 0 */
+    core_ns blocking_ns;     /* as given, or 2q of the worker with the stream */
     int64_t utilisation_ppb; /* rounded up */
     uint32_t steps;          /* QPA iterations, for curiosity and benches */
 };
 
-/* Tasks as pieces of streams (cpu.h). count = 0 is accepted. */
+/* Tasks as pieces of streams (cpu.h), each charged surcharge_ns a piece on top of its cost_ns. count = 0 is
+ * accepted. */
 struct perfmodel_edf_result perfmodel_edf_test(const struct perfmodel_cpu_task *tasks, size_t count,
-                                               core_ns blocking_ns);
+                                               core_ns surcharge_ns, core_ns blocking_ns);
 
 /* The textbook forms, for reference values and for plans of other work: sporadic task (C, D, T) with a
  * longest non-preemptive section b (0: fully preemptive). Accepted if U <= 1 and for every deadline Z up to

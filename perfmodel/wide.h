@@ -25,16 +25,10 @@ static inline int64_t perfmodel_wide_limit(perfmodel_wide value, int64_t limit)
     return value < limit ? (int64_t)value : limit;
 }
 
-/* Work of one packet: m C <= 2^17 * 2^42. */
-static inline perfmodel_wide perfmodel_wide_packet_work(const struct perfmodel_cpu_task *task)
+/* m C / t in multiples of 2^-62, rounded up, for a charge of C <= 2^43: below 2^60 * 2^62. */
+static inline perfmodel_wide perfmodel_wide_share(const struct perfmodel_cpu_task *task, core_ns charge_ns)
 {
-    return (perfmodel_wide)task->pieces * task->cost_ns;
-}
-
-/* m C / t in multiples of 2^-62, rounded up: below 2^59 * 2^62 / 2^9 = 2^112. */
-static inline perfmodel_wide perfmodel_wide_share(const struct perfmodel_cpu_task *task)
-{
-    return perfmodel_wide_divide_up(perfmodel_wide_packet_work(task) << 62, task->interval_ns);
+    return perfmodel_wide_divide_up(((perfmodel_wide)task->pieces * charge_ns) << 62, task->interval_ns);
 }
 
 static inline int64_t perfmodel_wide_share_ppb(perfmodel_wide share)
@@ -45,12 +39,13 @@ static inline int64_t perfmodel_wide_share_ppb(perfmodel_wide share)
 }
 
 /* m C (k + (Z - u) / t), rounded up: at least dbf(Z), and beyond Z the slope is m C / t. Never negative,
- * since u < k t. Below 2^59 * (2^58 + 2^42). */
-static inline perfmodel_wide perfmodel_wide_tail(const struct perfmodel_cpu_task *task, core_ns window_ns)
+ * since u < k t. Below 2^60 * (2^58 + 2^42). */
+static inline perfmodel_wide perfmodel_wide_tail(const struct perfmodel_cpu_task *task, core_ns charge_ns,
+                                                 core_ns window_ns)
 {
-    perfmodel_wide credit =
+    perfmodel_wide credit_ns =
         (perfmodel_wide)task->burst_packets * task->interval_ns + window_ns - task->urgency_ns;
-    return perfmodel_wide_divide_up(perfmodel_wide_packet_work(task) * credit, task->interval_ns);
+    return perfmodel_wide_divide_up((perfmodel_wide)task->pieces * charge_ns * credit_ns, task->interval_ns);
 }
 
 /* The last packet released within x_ns of the first in the pattern that attains count(x) (cpu.h). */

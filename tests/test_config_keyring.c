@@ -143,7 +143,7 @@ static int place_make(void **state)
 
     if (!place)
         return -1;
-    strcpy(place->folder, "/tmp/millrace-test-XXXXXX");
+    snprintf(place->folder, sizeof place->folder, "/tmp/millrace-test-XXXXXX");
     if (!mkdtemp(place->folder))
         return -1;
     snprintf(place->path, sizeof place->path, "%s/keys", place->folder);
@@ -169,7 +169,7 @@ static core_status load(const char *path, char message[512])
     struct core_error error = {""};
     const core_status status = config_keyring_load(path, &keyring, &error);
 
-    strcpy(message, error.text);
+    memcpy(message, error.text, sizeof error.text);
     config_keyring_free(keyring);
     return status;
 }

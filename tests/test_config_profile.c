@@ -51,8 +51,8 @@ static core_status parse_with(size_t number, const char *line, struct config_pro
     char text[2048] = "";
 
     for (size_t i = 0; i < GOOD_LINES; i++) {
-        strcat(text, i + 1 == number ? line : good[i]);
-        strcat(text, "\n");
+        const size_t length = strlen(text);
+        snprintf(text + length, sizeof text - length, "%s\n", i + 1 == number ? line : good[i]);
     }
     return config_profile_parse(text, strlen(text), "p.yaml", profile, error);
 }
@@ -200,7 +200,7 @@ static void replace_text(char **member, const char *text)
 /* Makes a folder and the path of a file in it. */
 static void folder_make(char folder[64], char path[80])
 {
-    strcpy(folder, "/tmp/millrace-test-XXXXXX");
+    snprintf(folder, 64, "/tmp/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(folder));
     snprintf(path, 80, "%s/p.yaml", folder);
 }

@@ -336,6 +336,28 @@ static void files_above_16_mib_are_refused(void **state)
     assert_non_null(strstr(error.text, "are too much"));
 }
 
+/* Large in memory or time for their size: refused before a tree is built. */
+static void floods_are_refused(void **state)
+{
+    const size_t bytes = (size_t)8 << 20;
+    char *text = malloc(bytes);
+    struct config_server *server = NULL;
+    struct core_error error;
+
+    (void)state;
+    assert_non_null(text);
+    snprintf(text, bytes, "listeners: [");
+    for (size_t i = strlen("listeners: ["); i < bytes; i++)
+        text[i] = i % 2 ? ',' : 'a';
+    assert_int_equal(config_server_parse(text, bytes, "m.yaml", &server, &error), CORE_INVALID);
+    assert_string_equal(error.text, "m.yaml:1: more than 1000000 values; split the file");
+    memset(text, '[', bytes);
+    assert_int_equal(config_server_parse(text, bytes, "m.yaml", &server, &error), CORE_INVALID);
+    assert_string_equal(error.text, "m.yaml:1: nested more than 32 deep; flatten it");
+    assert_null(server);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +370,7 @@ int main(void)
         cmocka_unit_test(shipped_example_loads_and_shows_the_defaults),
         cmocka_unit_test(files_that_can_not_be_read_are_named),
         cmocka_unit_test(files_above_16_mib_are_refused),
+        cmocka_unit_test(floods_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,9 +129,19 @@ static bool random_stream(struct test_random *random, const struct config_profil
     return perfmodel_cpu_task_from(spec, profile, &stream->task, NULL) == CORE_OK;
 }
 
+static bool exact_takes(const struct config_profile *profile, size_t count)
+{
+    struct perfmodel_cpu_company company = {0};
+    for (size_t i = 0; i < count; i++)
+        company = perfmodel_cpu_company_with(company, &tasks[i]);
+    return perfmodel_edf_test(tasks, count, perfmodel_cpu_surcharge_ns(profile, company.ciphers),
+                              2 * perfmodel_cpu_blocking_ns(profile, company))
+        .accepted;
+}
+
 struct acceptor {
     bool exact; /* by QPA, not by the grid */
-    core_ns blocking_ns;
+    const struct config_profile *profile;
     struct perfmodel_demand *grid;
 };
 
@@ -140,7 +150,7 @@ static bool accepts(const struct acceptor *acceptor, size_t count, const struct 
     if (!acceptor->exact)
         return perfmodel_demand_test(acceptor->grid, task).accepted;
     tasks[count] = *task;
-    return perfmodel_edf_test(tasks, count + 1, acceptor->blocking_ns).accepted;
+    return exact_takes(acceptor->profile, count + 1);
 }
 
 /* Fills a worker with random streams until `refusals` were turned away. */
@@ -250,9 +260,8 @@ static void one_set(uint64_t seed, struct tally *tally)
     struct test_random random = {seed};
     struct config_profile profile = random_profile(&random);
     struct flavour flavour = random_flavour(&random, &profile);
-    struct acceptor acceptor = {.exact = seed % 2 != 0};
-    acceptor.blocking_ns = 2 * perfmodel_cpu_burst_ns(&profile);
-    assert_int_equal(perfmodel_demand_create(&acceptor.grid, acceptor.blocking_ns / 2), CORE_OK);
+    struct acceptor acceptor = {.exact = seed % 2 != 0, .profile = &profile};
+    assert_int_equal(perfmodel_demand_create(&acceptor.grid, &profile), CORE_OK);
     bool brim = test_random_chance(&random, 80);
     size_t most = brim ? 150 : (size_t)test_random_in(&random, 1, 30);
     size_t count = fill(&random, &profile, &flavour, &acceptor, most, brim ? 6 : 2);
@@ -323,7 +332,7 @@ static void class_draw(struct test_random *random, const struct stream_class *cl
 static bool grid_takes(const struct config_profile *profile, size_t count)
 {
     struct perfmodel_demand *grid = NULL;
-    assert_int_equal(perfmodel_demand_create(&grid, perfmodel_cpu_burst_ns(profile)), CORE_OK);
+    assert_int_equal(perfmodel_demand_create(&grid, profile), CORE_OK);
     for (size_t i = 0; i < count; i++)
         perfmodel_demand_add(grid, &tasks[i]);
     bool accepted = perfmodel_demand_test(grid, NULL).accepted;
@@ -331,18 +340,13 @@ static bool grid_takes(const struct config_profile *profile, size_t count)
     return accepted;
 }
 
-static bool exact_takes(const struct config_profile *profile, size_t count)
-{
-    return perfmodel_edf_test(tasks, count, 2 * perfmodel_cpu_burst_ns(profile)).accepted;
-}
-
 /* No miss in any pattern with the largest packets and the longest bursts. */
 static bool simulation_survives(const struct config_profile *profile, size_t count)
 {
     for (int kind = 0; kind < SIMULATOR_ARRIVALS; kind++) {
         struct simulator_pattern pattern = {.arrivals = (enum simulator_arrivals)kind,
-                                            .window_ns = 40 * MS,
-                                            .pieces_max = 20 * count,
+                                            .window_ns = 200 * MS,
+                                            .pieces_max = 30 * count,
                                             .stop_at_miss = true,
                                             .seed = count};
         if (simulator_run(simulator_for(profile->cpu.burst_pieces), profile, streams, count, &pattern).misses)
@@ -371,11 +375,12 @@ static size_t most_taken(bool (*takes)(const struct config_profile *, size_t),
     return taken;
 }
 
+/* Of the streams' own costs: the surcharge does not scale with what is sent. */
 static double load_of(size_t count)
 {
     double load = 0;
     for (size_t i = 0; i < count; i++)
-        load += (double)tasks[i].pieces * (double)tasks[i].cost_ns / (double)tasks[i].interval_ns;
+        load += (double)perfmodel_cpu_utilisation_ppb(&tasks[i]) / 1e9;
     return load;
 }
 

@@ -39,7 +39,7 @@ static struct core_stream_spec spec_of(uint32_t packet_bytes, uint32_t burst, co
                                      .padding = CORE_PADDING_NONE};
 }
 
-/* 1.1 (100 + 15000/32 + c1 x), rounded up. */
+/* 1.1 (100 + c1 x), rounded up. */
 static void test_piece_cost(void **state)
 {
     (void)state;
@@ -48,44 +48,80 @@ static void test_piece_cost(void **state)
         uint32_t bytes;
         core_ns cost_ns;
     } rows[] = {
-        {CORE_CIPHER_AES_128_CBC, 16, 630},    /* 629.145 */
-        {CORE_CIPHER_AES_128_CBC, 1408, 936},  /* 935.385 */
-        {CORE_CIPHER_AES_128_CBC, 4096, 1527}, /* 1526.745 */
-        {CORE_CIPHER_AES_192_CBC, 4096, 1753}, /* 1752.025 */
-        {CORE_CIPHER_AES_256_CBC, 4096, 1978}, /* 1977.305 */
-        {CORE_CIPHER_AES_256_CBC, 16, 631},    /* 630.905 */
+        {CORE_CIPHER_AES_128_CBC, 16, 114},    /* 113.52 */
+        {CORE_CIPHER_AES_128_CBC, 1408, 420},  /* 419.76 */
+        {CORE_CIPHER_AES_128_CBC, 4096, 1012}, /* 1011.12 */
+        {CORE_CIPHER_AES_192_CBC, 4096, 1237}, /* 1236.40 */
+        {CORE_CIPHER_AES_256_CBC, 4096, 1462}, /* 1461.68 */
+        {CORE_CIPHER_AES_256_CBC, 16, 116},    /* 115.28 */
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(perfmodel_cpu_piece_cost_ns(&profile, rows[i].cipher, rows[i].bytes),
                          rows[i].cost_ns);
+    struct config_profile costless = profile;
+    costless.cpu.per_piece_ns = costless.cpu.per_byte_fs[0] = 0;
+    assert_int_equal(perfmodel_cpu_piece_cost_ns(&costless, CORE_CIPHER_AES_128_CBC, 16), 1);
 }
 
-/* 1.1 (32 (100 + 0.3 * 4096) + 15000) = 63273.76. */
+static void test_company(void **state)
+{
+    (void)state;
+    struct perfmodel_cpu_company company = {0};
+    struct perfmodel_cpu_task small = {.cost_ns = 420, .cipher = CORE_CIPHER_AES_128_CBC};
+    struct perfmodel_cpu_task large = {.cost_ns = 1462, .cipher = CORE_CIPHER_AES_256_CBC};
+    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 0);
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, company), 0);
+    company = perfmodel_cpu_company_with(company, &small);
+    assert_int_equal(company.ciphers, 1);
+    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 138); /* 1.1 * 4000 / 32 */
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, company), 17840);        /* 32 * 420 + 1.1 * 4000 */
+    company = perfmodel_cpu_company_with(company, &large);
+    assert_int_equal(company.ciphers, 5);
+    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 344); /* 1.1 * 10000 / 32 */
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, company), 57784); /* 32 * 1462 + 1.1 * 10000 */
+    company = perfmodel_cpu_company_with(company, &small);
+    assert_int_equal(company.ciphers, 5);
+    assert_int_equal(company.piece_ns, 1462);
+}
+
+/* 32 * 1462 + 1.1 * 15000. */
 static void test_burst_bound(void **state)
 {
     (void)state;
-    assert_int_equal(perfmodel_cpu_burst_ns(&profile), 63274);
+    assert_int_equal(perfmodel_cpu_burst_ns(&profile), 63284);
     struct config_profile bare = profile;
     bare.margins.percent = 0;
     bare.cpu.burst_pieces = 1;
     assert_int_equal(perfmodel_cpu_burst_ns(&bare), 16329); /* 1328.8 + 15000 */
 }
 
-/* A full burst of any pieces is never charged less than it may take. */
-static void test_costs_cover_bursts(void **state)
+/* What the profile allows a burst is never more than its pieces are charged if it is full, and never more
+ * than its company's q. */
+static void test_charges_cover_bursts(void **state)
 {
     (void)state;
     struct test_random random = {1};
-    for (int round = 0; round < 2000; round++) {
-        wide took_fs = 15000 * (wide)1000000, charged_ns = 0;
-        for (uint32_t i = 0; i < profile.cpu.burst_pieces; i++) {
-            enum core_cipher cipher = (enum core_cipher)test_random_in(&random, 1, 3);
+    for (int round = 0; round < 4000; round++) {
+        struct perfmodel_cpu_company company = {0};
+        wide took_fs = 0, own_ns = 0;
+        uint32_t pieces = round % 2 ? 32 : (uint32_t)test_random_in(&random, 1, 31);
+        int ciphers = (int)test_random_in(&random, 1, 3);
+        for (uint32_t i = 0; i < pieces; i++) {
+            struct perfmodel_cpu_task task = {.cipher =
+                                                  (enum core_cipher)test_random_in(&random, 1, ciphers)};
             uint32_t bytes = 16 * (uint32_t)test_random_in(&random, 1, 256);
-            took_fs += 100 * 1000000 + profile.cpu.per_byte_fs[cipher - 1] * (wide)bytes;
-            charged_ns += perfmodel_cpu_piece_cost_ns(&profile, cipher, bytes);
+            task.cost_ns = perfmodel_cpu_piece_cost_ns(&profile, task.cipher, bytes);
+            company = perfmodel_cpu_company_with(company, &task);
+            took_fs += 100 * 1000000 + profile.cpu.per_byte_fs[task.cipher - 1] * (wide)bytes;
+            own_ns += task.cost_ns;
         }
-        assert_true(charged_ns * 1000000 * 100 >= took_fs * 110);
-        assert_true((wide)perfmodel_cpu_burst_ns(&profile) * 1000000 * 100 >= took_fs * 110);
+        for (int i = 0; i < 3; i++)
+            took_fs += company.ciphers >> i & 1 ? profile.cpu.lane_ns[i] * (wide)1000000 : 0;
+        wide charged_ns = own_ns + pieces * (wide)perfmodel_cpu_surcharge_ns(&profile, company.ciphers);
+        assert_true(pieces < 32 || charged_ns * 1000000 * 100 >= took_fs * 110);
+        wide blocking_ns = perfmodel_cpu_blocking_ns(&profile, company);
+        assert_true(blocking_ns * 1000000 * 100 >= took_fs * 110);
+        assert_true(blocking_ns <= perfmodel_cpu_burst_ns(&profile));
     }
 }
 
@@ -97,16 +133,16 @@ static void test_task(void **state)
         struct perfmodel_cpu_task task;
     } rows[] = {
         /* d' = 9.5 ms leaves more than t: spaced by t */
-        {{1408, 1, 5 * MS, 10 * MS, 1, 0}, {936, 5 * MS, 5 * MS - 4096, 5 * MS, 5 * MS, 1, 1, 1408, 1}},
+        {{1408, 1, 5 * MS, 10 * MS, 1, 0}, {420, 5 * MS, 5 * MS - 4096, 5 * MS, 5 * MS, 1, 1, 1408, 1}},
         /* d' below t */
         {{1408, 1, 50 * MS, 10 * MS, 1, 0},
-         {936, 9500 * US, 9500 * US - 4096, 9500 * US, 50 * MS, 1, 1, 1408, 1}},
+         {420, 9500 * US, 9500 * US - 4096, 9500 * US, 50 * MS, 1, 1, 1408, 1}},
         /* k t > d': spaced by d' / 4 */
         {{1408, 4, 5 * MS, 10 * MS, 1, 0},
-         {936, 2375 * US, 2375 * US - 4096, 2375 * US, 5 * MS, 1, 4, 1408, 1}},
+         {420, 2375 * US, 2375 * US - 4096, 2375 * US, 5 * MS, 1, 4, 1408, 1}},
         /* PKCS#7 adds a block; 3 pieces of 9008 bytes: ceil(9008/3) = 3003 -> 3008 */
         {{8992, 1, 30 * MS, 10 * MS, 1, 1},
-         {1288, 3166666, 3166666 - 4096, 9500 * US, 30 * MS, 3, 1, 3008, 1}},
+         {772, 3166666, 3166666 - 4096, 9500 * US, 30 * MS, 3, 1, 3008, 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct perfmodel_cpu_task task;
@@ -181,9 +217,9 @@ static void test_utilisation(void **state)
     struct core_stream_spec spec = spec_of(1408, 1, 5 * MS, 10 * MS);
     struct perfmodel_cpu_task task;
     assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, NULL), CORE_OK);
-    assert_int_equal(perfmodel_cpu_utilisation_ppb(&task), 187200); /* 936 / 5e6 */
+    assert_int_equal(perfmodel_cpu_utilisation_ppb(&task), 84000); /* 420 / 5e6 */
     task.interval_ns = 5 * MS + 1;
-    assert_int_equal(perfmodel_cpu_utilisation_ppb(&task), 187200); /* 187199.96 */
+    assert_int_equal(perfmodel_cpu_utilisation_ppb(&task), 84000); /* 83999.98 */
     task = (struct perfmodel_cpu_task){.cost_ns = CORE_LATENCY_NS_MAX, .interval_ns = US, .pieces = 65537};
     assert_int_equal(perfmodel_cpu_utilisation_ppb(&task), 1000 * CORE_NS_PER_S);
 
@@ -351,7 +387,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_piece_cost),
         cmocka_unit_test(test_burst_bound),
-        cmocka_unit_test(test_costs_cover_bursts),
+        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_charges_cover_bursts),
         cmocka_unit_test(test_task),
         cmocka_unit_test(test_rest_of_the_io_thread),
         cmocka_unit_test(test_no_time_left),

@@ -25,15 +25,34 @@ static const struct config_profile profile = {
     .margins = {.in_ns = 300 * US, .out_ns = 300 * US, .percent = 10},
 };
 
-static struct perfmodel_demand *grid_of(core_ns burst_ns)
+/* Nothing is charged beside the tasks' own costs but q = the largest of them + lane_ns. */
+static struct config_profile plain_profile(core_ns lane_ns)
+{
+    struct config_profile plain = {.cpu = {.lanes = 1, .burst_pieces = 1, .piece_bytes = 65520}};
+    plain.cpu.lane_ns[0] = lane_ns;
+    return plain;
+}
+
+static struct perfmodel_demand *grid_of(const struct config_profile *from)
 {
     struct perfmodel_demand *grid = NULL;
-    assert_int_equal(perfmodel_demand_create(&grid, burst_ns), CORE_OK);
+    assert_int_equal(perfmodel_demand_create(&grid, from), CORE_OK);
     return grid;
 }
 
+static bool exact_accepts(const struct config_profile *from, const struct perfmodel_cpu_task *tasks,
+                          size_t count)
+{
+    struct perfmodel_cpu_company company = {0};
+    for (size_t i = 0; i < count; i++)
+        company = perfmodel_cpu_company_with(company, &tasks[i]);
+    return perfmodel_edf_test(tasks, count, perfmodel_cpu_surcharge_ns(from, company.ciphers),
+                              2 * perfmodel_cpu_blocking_ns(from, company))
+        .accepted;
+}
+
 /* From small frequent packets to large rare ones. */
-static struct perfmodel_cpu_task random_task(struct test_random *random)
+static struct perfmodel_cpu_task random_task(struct test_random *random, const struct config_profile *from)
 {
     struct perfmodel_cpu_task task;
     struct core_stream_spec spec;
@@ -46,21 +65,21 @@ static struct perfmodel_cpu_task random_task(struct test_random *random)
             .cipher = (enum core_cipher)test_random_in(random, 1, 3),
             .padding = CORE_PADDING_NONE,
         };
-    } while (perfmodel_cpu_task_from(&spec, &profile, &task, NULL) != CORE_OK);
+    } while (perfmodel_cpu_task_from(&spec, from, &task, NULL) != CORE_OK);
     return task;
 }
 
-/* Fills a worker until `misses` tasks in a row were refused; the exact test must agree with every acceptance.
- * Returns how many tasks are in. */
-static size_t fill(struct test_random *random, struct perfmodel_demand *grid, core_ns burst_ns,
-                   struct perfmodel_cpu_task *tasks, size_t most, int misses)
+/* Fills a worker until `misses` tasks were refused; the exact test must agree with every acceptance. Returns
+ * how many tasks are in. */
+static size_t fill(struct test_random *random, struct perfmodel_demand *grid,
+                   const struct config_profile *from, struct perfmodel_cpu_task *tasks, size_t most,
+                   int misses)
 {
     size_t count = 0;
     while (count < most && misses > 0) {
-        tasks[count] = random_task(random);
-        struct perfmodel_edf_result result = perfmodel_demand_test(grid, &tasks[count]);
-        if (result.accepted) {
-            assert_true(perfmodel_edf_test(tasks, count + 1, 2 * burst_ns).accepted);
+        tasks[count] = random_task(random, from);
+        if (perfmodel_demand_test(grid, &tasks[count]).accepted) {
+            assert_true(exact_accepts(from, tasks, count + 1));
             perfmodel_demand_add(grid, &tasks[count++]);
         } else {
             misses--;
@@ -75,9 +94,14 @@ static void test_sound(void **state)
     struct test_random random = {5};
     static struct perfmodel_cpu_task tasks[TASKS_MAX];
     for (int round = 0; round < 25; round++) {
-        core_ns burst_ns = test_random_log(&random, 2 * US, 400 * US);
-        struct perfmodel_demand *grid = grid_of(burst_ns);
-        size_t count = fill(&random, grid, burst_ns, tasks, 150, 20);
+        struct config_profile from = profile;
+        int64_t per_byte_fs = test_random_log(&random, 100000, 20000000);
+        for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
+            from.cpu.per_byte_fs[i] = per_byte_fs * (3 + i) / 3;
+            from.cpu.lane_ns[i] = test_random_log(&random, 100, 40000);
+        }
+        struct perfmodel_demand *grid = grid_of(&from);
+        size_t count = fill(&random, grid, &from, tasks, 150, 20);
         assert_int_equal(perfmodel_demand_streams(grid), count);
         assert_true(perfmodel_demand_test(grid, NULL).accepted);
         perfmodel_demand_destroy(grid);
@@ -90,13 +114,12 @@ static void test_refusal(void **state)
     (void)state;
     struct test_random random = {6};
     static struct perfmodel_cpu_task tasks[TASKS_MAX];
-    core_ns burst_ns = perfmodel_cpu_burst_ns(&profile);
     int refusals = 0;
     for (int round = 0; round < 20; round++) {
-        struct perfmodel_demand *grid = grid_of(burst_ns);
-        size_t count = fill(&random, grid, burst_ns, tasks, 200, 5);
+        struct perfmodel_demand *grid = grid_of(&profile);
+        size_t count = fill(&random, grid, &profile, tasks, 200, 5);
         for (int i = 0; i < 50; i++) {
-            tasks[count] = random_task(&random);
+            tasks[count] = random_task(&random, &profile);
             struct perfmodel_edf_result result = perfmodel_demand_test(grid, &tasks[count]);
             if (result.binding != PERFMODEL_EDF_DEMAND)
                 continue;
@@ -105,12 +128,46 @@ static void test_refusal(void **state)
             for (size_t j = 0; j <= count; j++)
                 exact_ns += perfmodel_cpu_demand_ns(&tasks[j], result.window_ns);
             assert_false(result.accepted);
-            assert_true(result.demand_ns + 2 * burst_ns > result.window_ns);
+            assert_true(result.demand_ns + result.blocking_ns > result.window_ns);
             assert_true(result.demand_ns >= exact_ns);
         }
         perfmodel_demand_destroy(grid);
     }
     assert_true(refusals > 100);
+}
+
+/* The worker pays for the ciphers and the pieces that it has, and no longer when they are gone. */
+static void test_company(void **state)
+{
+    (void)state;
+    struct perfmodel_demand *grid = grid_of(&profile);
+    struct perfmodel_cpu_task task[3];
+    core_ns blocking_ns[3];
+    for (int i = 0; i < 3; i++) {
+        struct core_stream_spec spec = {.packet_bytes = 1024 << i,
+                                        .burst_packets = 1,
+                                        .interval_ns = 20 * MS,
+                                        .latency_ns = 20 * MS,
+                                        .cipher = (enum core_cipher)(i + 1)};
+        assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task[i], NULL), CORE_OK);
+        blocking_ns[i] = perfmodel_demand_test(grid, &task[i]).blocking_ns;
+        perfmodel_demand_add(grid, &task[i]);
+        assert_int_equal(perfmodel_demand_test(grid, NULL).blocking_ns, blocking_ns[i]);
+    }
+    /* 32 pieces of 66 + 1.1 * 0.35 * 1024 (461), 66 + 1.1 * 0.42 * 2048 (1013), 66 + 1.1 * 0.49 * 4096 (2274)
+     * ns; 6.6 us a cipher */
+    assert_int_equal(blocking_ns[0], 2 * (32 * 461 + 6600));
+    assert_int_equal(blocking_ns[1], 2 * (32 * 1013 + 13200));
+    assert_int_equal(blocking_ns[2], 2 * (32 * 2274 + 19800));
+    int64_t full_ppb = perfmodel_demand_utilisation_ppb(grid);
+    perfmodel_demand_remove(grid, &task[2]);
+    assert_int_equal(perfmodel_demand_test(grid, NULL).blocking_ns, blocking_ns[1]);
+    /* the cost of the third, and 1.1 * 6 us / 32 less for each of the others, every 20 ms */
+    int64_t less_ppb = full_ppb - perfmodel_demand_utilisation_ppb(grid);
+    assert_in_range(less_ppb, (2274 + 3 * 206 + 2 * 206) * 50 - 200, (2274 + 3 * 207 + 2 * 207) * 50 + 200);
+    perfmodel_demand_remove(grid, &task[0]);
+    assert_int_equal(perfmodel_demand_test(grid, NULL).blocking_ns, 2 * (32 * 1013 + 6600));
+    perfmodel_demand_destroy(grid);
 }
 
 static void assert_same(const struct perfmodel_edf_result *a, const struct perfmodel_edf_result *b)
@@ -128,15 +185,16 @@ static void test_no_trace(void **state)
     (void)state;
     struct test_random random = {7};
     static struct perfmodel_cpu_task tasks[TASKS_MAX];
-    core_ns burst_ns = perfmodel_cpu_burst_ns(&profile);
-    struct perfmodel_demand *grid = grid_of(burst_ns), *copy = NULL;
-    size_t count = fill(&random, grid, burst_ns, tasks, 100, 1000);
+    struct perfmodel_demand *grid = grid_of(&profile), *copy = NULL;
+    size_t count = fill(&random, grid, &profile, tasks, 100, 1000);
     assert_int_equal(perfmodel_demand_copy(grid, &copy), CORE_OK);
     /* far more than fits, huge ones too, removed in another order */
     for (size_t i = count; i < count + 500; i++) {
-        tasks[i] = random_task(&random);
-        if (i % 7 == 0)
+        tasks[i] = random_task(&random, &profile);
+        if (i % 7 == 0) {
             tasks[i].cost_ns = CORE_LATENCY_NS_MAX;
+            tasks[i].piece_bytes = 65520; /* a kind of its own */
+        }
         perfmodel_demand_add(copy, &tasks[i]);
     }
     assert_false(perfmodel_demand_test(copy, NULL).accepted);
@@ -150,7 +208,7 @@ static void test_no_trace(void **state)
     assert_int_equal(perfmodel_demand_utilisation_ppb(grid), perfmodel_demand_utilisation_ppb(copy));
     assert_int_equal(perfmodel_demand_streams(grid), perfmodel_demand_streams(copy));
     for (int i = 0; i < 500; i++) {
-        struct perfmodel_cpu_task task = random_task(&random);
+        struct perfmodel_cpu_task task = random_task(&random, &profile);
         struct perfmodel_edf_result one = perfmodel_demand_test(grid, &task);
         struct perfmodel_edf_result other = perfmodel_demand_test(copy, &task);
         assert_same(&one, &other);
@@ -170,10 +228,11 @@ static void test_matches_plain_demand(void **state)
 {
     (void)state;
     struct test_random random = {8};
-    struct perfmodel_demand *grid = grid_of(0);
+    struct config_profile plain = plain_profile(0);
+    struct perfmodel_demand *grid = grid_of(&plain);
     int compared = 0;
     for (int round = 0; round < 20000; round++) {
-        struct perfmodel_cpu_task task = random_task(&random);
+        struct perfmodel_cpu_task task = random_task(&random, &profile);
         /* so heavy that some window is too short, so light that it need not be the first */
         task.cost_ns = task.interval_ns / task.pieces / test_random_in(&random, 1, 8) *
                            test_random_in(&random, 1, 9) / 10 +
@@ -181,6 +240,7 @@ static void test_matches_plain_demand(void **state)
         struct perfmodel_edf_result result = perfmodel_demand_test(grid, &task);
         if (result.binding != PERFMODEL_EDF_DEMAND || result.window_ns >= INT64_C(1) << 41)
             continue;
+        assert_int_equal(result.blocking_ns, 2 * task.cost_ns);
         compared++;
         core_ns low_ns = perfmodel_cpu_demand_ns(&task, result.window_ns);
         core_ns high_ns = perfmodel_cpu_demand_ns(&task, result.window_ns + result.window_ns / 64 + 1024);
@@ -202,13 +262,14 @@ static void test_loss_bounded(void **state)
                                           .spacing_ns = latency_ns,
                                           .interval_ns = 4 * latency_ns,
                                           .pieces = 1,
-                                          .burst_packets = 1};
-        struct perfmodel_demand *grid = grid_of(50 * US);
-        int64_t count = 0, most = (latency_ns - 100 * US) / US;
+                                          .burst_packets = 1,
+                                          .cipher = CORE_CIPHER_AES_192_CBC};
+        struct config_profile plain = plain_profile(0);
+        struct perfmodel_demand *grid = grid_of(&plain);
+        int64_t count = 0, most = (latency_ns - 2 * US) / US;
         for (; perfmodel_demand_test(grid, &task).accepted; count++)
             perfmodel_demand_add(grid, &task);
-        assert_true(count <= most &&
-                    most - count <= most / 80 + 1); /* 1.1 % and the blocking's share of it */
+        assert_true(count <= most && most - count <= most / 90 + 1);
         perfmodel_demand_destroy(grid);
     }
 }
@@ -221,19 +282,18 @@ static int compare(const void *a, const void *b)
 
 /* Streams one after the other, in the same order for both tests, until each refuses one for the first time.
  * Returns the load the grid took over the load the exact test took. */
-static double loss_of(struct test_random *random, core_ns burst_ns)
+static double loss_of(struct test_random *random, const struct config_profile *from)
 {
     static struct perfmodel_cpu_task tasks[TASKS_MAX];
-    struct perfmodel_demand *grid = grid_of(burst_ns);
+    struct perfmodel_demand *grid = grid_of(from);
     double exact = 0, taken = 0;
     bool open = true;
     for (size_t count = 0; count < TASKS_MAX; count++) {
         struct perfmodel_cpu_task *task = &tasks[count];
         do
-            *task = random_task(random);
-        while (task->urgency_ns < 5 * MS / task->pieces);
-        task->cost_ns += task->deadline_ns / 100; /* so that about a hundred fit */
-        bool fits = perfmodel_edf_test(tasks, count + 1, 2 * burst_ns).accepted;
+            *task = random_task(random, from);
+        while (task->urgency_ns < 3 * perfmodel_cpu_burst_ns(from));
+        bool fits = exact_accepts(from, tasks, count + 1);
         open = open && perfmodel_demand_test(grid, task).accepted;
         assert_true(fits || !open);
         if (!fits)
@@ -253,8 +313,11 @@ static void test_loss_reported(void **state)
     (void)state;
     struct test_random random = {9};
     double ratio[40];
+    struct config_profile slow = profile; /* some ten to a hundred streams fit */
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
+        slow.cpu.per_byte_fs[i] *= 50;
     for (int round = 0; round < 40; round++)
-        ratio[round] = loss_of(&random, perfmodel_cpu_burst_ns(&profile));
+        ratio[round] = loss_of(&random, &slow);
     qsort(ratio, 40, sizeof *ratio, compare);
     print_message("load taken by the grid / by the exact test: median %.4f, least %.4f\n", ratio[20],
                   ratio[0]);
@@ -267,9 +330,8 @@ static void test_monotone(void **state)
     (void)state;
     struct test_random random = {10};
     static struct perfmodel_cpu_task tasks[TASKS_MAX];
-    core_ns burst_ns = perfmodel_cpu_burst_ns(&profile);
-    struct perfmodel_demand *grid = grid_of(burst_ns);
-    (void)fill(&random, grid, burst_ns, tasks, 200, 30);
+    struct perfmodel_demand *grid = grid_of(&profile);
+    (void)fill(&random, grid, &profile, tasks, 200, 30);
     int accepted = 0;
     for (int round = 0; round < 3000; round++) {
         struct core_stream_spec spec = {.packet_bytes = 16 * (uint32_t)test_random_log(&random, 1, 4096),
@@ -293,26 +355,28 @@ static void test_monotone(void **state)
     perfmodel_demand_destroy(grid);
 }
 
-/* Streams slower than the grid is long: the tail decides. */
-static void test_tail(void **state)
+/* Streams about as slow as the grid is long: hours of work are neither lost nor overflow. */
+static void test_longest_times(void **state)
 {
     (void)state;
-    struct perfmodel_cpu_task task = {.cost_ns = CORE_INTERVAL_NS_MAX / 10,
+    struct perfmodel_cpu_task task = {.cost_ns = CORE_INTERVAL_NS_MAX / 100,
                                       .deadline_ns = CORE_INTERVAL_NS_MAX,
                                       .urgency_ns = CORE_INTERVAL_NS_MAX,
                                       .spacing_ns = CORE_INTERVAL_NS_MAX,
                                       .interval_ns = CORE_INTERVAL_NS_MAX,
                                       .pieces = 1,
-                                      .burst_packets = 1};
-    struct perfmodel_demand *grid = grid_of(US);
-    for (int i = 0; i < 9; i++) {
-        assert_true(perfmodel_demand_test(grid, &task).accepted);
+                                      .burst_packets = 1,
+                                      .cipher = CORE_CIPHER_AES_128_CBC};
+    struct config_profile plain = plain_profile(0);
+    struct perfmodel_demand *grid = grid_of(&plain);
+    int count = 0;
+    for (; perfmodel_demand_test(grid, &task).accepted; count++)
         perfmodel_demand_add(grid, &task);
-    }
-    assert_int_equal(perfmodel_demand_test(grid, &task).binding, PERFMODEL_EDF_UTILISATION);
-    /* 9 of 10 hours' work due within the hour, and now the same once more */
-    task.cost_ns -= 1;
+    assert_in_range(count, 96, 98); /* 98 and two bursts fit, less the grid's step */
     assert_int_equal(perfmodel_demand_test(grid, &task).binding, PERFMODEL_EDF_DEMAND);
+    for (; count < 99; count++)
+        perfmodel_demand_add(grid, &task);
+    assert_int_equal(perfmodel_demand_test(grid, &task).binding, PERFMODEL_EDF_UTILISATION);
     perfmodel_demand_destroy(grid);
 }
 
@@ -320,21 +384,25 @@ static void test_overload(void **state)
 {
     (void)state;
     struct perfmodel_cpu_task task = {.cost_ns = 2000,
-                                      .deadline_ns = 5000,
+                                      .deadline_ns = 10000,
                                       .urgency_ns = 1000,
-                                      .spacing_ns = 5000,
-                                      .interval_ns = 5000,
+                                      .spacing_ns = 10000,
+                                      .interval_ns = 10000,
                                       .pieces = 1,
-                                      .burst_packets = 1};
-    struct perfmodel_demand *grid = grid_of(0);
+                                      .burst_packets = 1,
+                                      .piece_bytes = 16,
+                                      .cipher = CORE_CIPHER_AES_128_CBC};
+    struct config_profile plain = plain_profile(0);
+    struct perfmodel_demand *grid = grid_of(&plain);
     struct perfmodel_edf_result result = perfmodel_demand_test(grid, &task);
     assert_int_equal(result.binding, PERFMODEL_EDF_DEMAND);        /* due before the first window */
-    assert_in_range(result.utilisation_ppb, 400000000, 400000001); /* shares are rounded up */
-    task.urgency_ns = 3000;
+    assert_in_range(result.utilisation_ppb, 200000000, 200000001); /* shares are rounded up */
+    task.urgency_ns = 9000;
     assert_true(perfmodel_demand_test(grid, &task).accepted);
     perfmodel_demand_add(grid, &task);
-    assert_in_range(perfmodel_demand_utilisation_ppb(grid), 400000000, 400000001);
-    task.cost_ns = 3000;
+    assert_in_range(perfmodel_demand_utilisation_ppb(grid), 200000000, 200000001);
+    task.cost_ns = 8000;
+    task.piece_bytes = 32;
     result = perfmodel_demand_test(grid, &task);
     assert_int_equal(result.binding, PERFMODEL_EDF_UTILISATION);
     assert_in_range(result.utilisation_ppb, 1000000000, 1000000001);
@@ -347,10 +415,15 @@ static void test_overload(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),        cmocka_unit_test(test_refusal),
-        cmocka_unit_test(test_no_trace),     cmocka_unit_test(test_matches_plain_demand),
-        cmocka_unit_test(test_loss_bounded), cmocka_unit_test(test_loss_reported),
-        cmocka_unit_test(test_monotone),     cmocka_unit_test(test_tail),
+        cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_no_trace),
+        cmocka_unit_test(test_matches_plain_demand),
+        cmocka_unit_test(test_loss_bounded),
+        cmocka_unit_test(test_loss_reported),
+        cmocka_unit_test(test_monotone),
+        cmocka_unit_test(test_longest_times),
         cmocka_unit_test(test_overload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -221,7 +221,7 @@ static core_ns first_violation(const struct perfmodel_cpu_task *tasks, size_t co
 static void check_streams(const struct perfmodel_cpu_task *tasks, size_t count, core_ns blocking_ns,
                           int *verdicts)
 {
-    struct perfmodel_edf_result result = perfmodel_edf_test(tasks, count, blocking_ns);
+    struct perfmodel_edf_result result = perfmodel_edf_test(tasks, count, 0, blocking_ns);
     core_ns first_ns = first_violation(tasks, count, blocking_ns);
     verdicts[result.binding]++;
     if (result.binding == PERFMODEL_EDF_NONE) {
@@ -258,6 +258,29 @@ static void test_streams_against_every_window(void **state)
                 verdicts[PERFMODEL_EDF_UTILISATION] > 10);
 }
 
+/* A surcharge is the same as so much higher costs. */
+static void test_surcharge(void **state)
+{
+    (void)state;
+    struct test_random random = {12};
+    struct perfmodel_cpu_task tasks[TASKS_MAX], dearer[TASKS_MAX];
+    for (int round = 0; round < 2000; round++) {
+        size_t count = (size_t)test_random_in(&random, 1, 8);
+        core_ns surcharge_ns = test_random_in(&random, 1, 4), blocking_ns = test_random_in(&random, 0, 6);
+        for (size_t i = 0; i < count; i++) {
+            tasks[i] = dearer[i] = random_stream(&random, (int64_t)count);
+            dearer[i].cost_ns += surcharge_ns;
+        }
+        struct perfmodel_edf_result one = perfmodel_edf_test(tasks, count, surcharge_ns, blocking_ns);
+        struct perfmodel_edf_result other = perfmodel_edf_test(dearer, count, 0, blocking_ns);
+        assert_int_equal(one.accepted, other.accepted);
+        assert_int_equal(one.binding, other.binding);
+        assert_int_equal(one.window_ns, other.window_ns);
+        assert_int_equal(one.demand_ns, other.demand_ns);
+        assert_int_equal(one.utilisation_ppb, other.utilisation_ppb);
+    }
+}
+
 static const struct perfmodel_cpu_task plain = {.cost_ns = 1000,
                                                 .deadline_ns = 10000,
                                                 .urgency_ns = 10000,
@@ -273,13 +296,13 @@ static void test_streams_boundary(void **state)
     struct perfmodel_cpu_task tasks[9];
     for (size_t i = 0; i < 9; i++)
         tasks[i] = plain;
-    assert_true(perfmodel_edf_test(tasks, 9, 1000).accepted);
-    struct perfmodel_edf_result result = perfmodel_edf_test(tasks, 9, 1001);
+    assert_true(perfmodel_edf_test(tasks, 9, 0, 1000).accepted);
+    struct perfmodel_edf_result result = perfmodel_edf_test(tasks, 9, 0, 1001);
     assert_int_equal(result.binding, PERFMODEL_EDF_DEMAND);
     assert_int_equal(result.window_ns, 10000);
     assert_int_equal(result.demand_ns, 9000);
     assert_in_range(result.utilisation_ppb, 450000000, 450000001); /* shares are rounded up */
-    assert_true(perfmodel_edf_test(NULL, 0, 1000).accepted);
+    assert_true(perfmodel_edf_test(NULL, 0, 0, 1000).accepted);
 }
 
 /* A share of one is refused, the least below one is not refused for that, and nothing overflows on the way:
@@ -290,10 +313,10 @@ static void test_streams_nearly_full(void **state)
     struct perfmodel_cpu_task task = plain;
     task.urgency_ns = task.deadline_ns = task.spacing_ns = task.interval_ns = CORE_NS_PER_S;
     task.cost_ns = CORE_NS_PER_S;
-    assert_int_equal(perfmodel_edf_test(&task, 1, 0).binding, PERFMODEL_EDF_UTILISATION);
+    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 0).binding, PERFMODEL_EDF_UTILISATION);
     task.cost_ns = CORE_NS_PER_S - 1;
-    assert_true(perfmodel_edf_test(&task, 1, 1).accepted);
-    assert_int_equal(perfmodel_edf_test(&task, 1, 2).binding, PERFMODEL_EDF_DEMAND);
+    assert_true(perfmodel_edf_test(&task, 1, 0, 1).accepted);
+    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 2).binding, PERFMODEL_EDF_DEMAND);
 }
 
 /* Work so long that its products would not fit in 64 bits. */
@@ -307,9 +330,9 @@ static void test_streams_extreme(void **state)
                                       .interval_ns = CORE_INTERVAL_NS_MAX,
                                       .pieces = 65536,
                                       .burst_packets = 50000};
-    assert_int_equal(perfmodel_edf_test(&task, 1, 1).binding, PERFMODEL_EDF_UTILISATION);
+    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 1).binding, PERFMODEL_EDF_UTILISATION);
     task.cost_ns = 54000000; /* 0.98 of the worker in the long run, but 49,000 hours in one burst */
-    struct perfmodel_edf_result result = perfmodel_edf_test(&task, 1, 1);
+    struct perfmodel_edf_result result = perfmodel_edf_test(&task, 1, 0, 1);
     assert_int_equal(result.binding, PERFMODEL_EDF_DEMAND);
     assert_int_equal(result.demand_ns, INT64_C(65536) * 50000 * 54000000);
     assert_true(result.demand_ns > result.window_ns);
@@ -323,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_qpa_is_exhaustive),
         cmocka_unit_test(test_full_utilisation),
         cmocka_unit_test(test_streams_against_every_window),
+        cmocka_unit_test(test_surcharge),
         cmocka_unit_test(test_streams_boundary),
         cmocka_unit_test(test_streams_nearly_full),
         cmocka_unit_test(test_streams_extreme),

@@ -250,7 +250,9 @@ static void packet_send(struct simulator *simulator, struct source *source)
     const struct config_profile_margins *margins = &simulator->profile->margins;
     struct server_police_times times = server_police_packet(&source->police, source->arrival_ns);
     struct packet *packet = packet_take(simulator);
-    packet->due_ns = times.eligible_ns + source->stream->spec.latency_ns - margins->out_ns;
+    core_ns latency_ns = source->stream->spec.latency_ns;
+    packet->due_ns = times.eligible_ns + latency_ns - margins->out_ns -
+                     perfmodel_io_rest_ns(latency_ns, simulator->profile);
     packet->cpu = (struct cpu_packet){.stream = source->cpu,
                                       .data = payload,
                                       .bytes = packet_bytes(simulator, &source->stream->spec),
@@ -420,7 +422,10 @@ struct simulator_result simulator_run(struct simulator *simulator, const struct 
     simulator->pattern = pattern;
     simulator->random = (struct test_random){pattern->seed};
     simulator->result = (struct simulator_result){.least_slack_ns = CORE_NS_NEVER};
-    simulator->burst_limit_ns = perfmodel_cpu_burst_ns(profile);
+    struct perfmodel_cpu_company company = {0};
+    for (size_t i = 0; i < count; i++)
+        company = perfmodel_cpu_company_with(company, &streams[i].task);
+    simulator->burst_limit_ns = perfmodel_cpu_blocking_ns(profile, company);
     simulator->round_ns = 1 + pattern->window_ns / 4;
     simulator->pieces_sent = 0;
     start(simulator, streams, count);

@@ -50,7 +50,7 @@ struct simulator_pattern {
 struct simulator_result {
     uint64_t packets, pieces, bursts;
     uint64_t misses;
-    uint64_t long_bursts;   /* bursts that took longer than perfmodel_cpu_burst_ns: a fault of the model */
+    uint64_t long_bursts;   /* bursts that took longer than the streams' q: a fault of the model */
     core_ns least_slack_ns; /* of a packet; CORE_NS_NEVER if there was none */
     size_t first_missed;    /* stream of the first miss */
 };
