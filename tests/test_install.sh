@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Installs the build into a folder of its own, then uses it as a stranger would: every header compiles alone,
+# and the example builds with what pkg-config says, against the shared and the static library.
+set -euo pipefail
+
+if [[ ${1:-} == --help || $# != 2 ]]; then
+    echo "usage: $0 BUILD-FOLDER SOURCE-FOLDER"
+    exit $(($# != 1))
+fi
+build=$1 source=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+cmake --install "$build" --prefix "$scratch" >"$scratch/log"
+for file in bin/millrace bin/millrace-gen sbin/millraced; do
+    [[ -x $scratch/$file ]] || { echo "$file was not installed"; exit 1; }
+done
+if grep -rn "$source" "$scratch/include" "$scratch"/lib*/pkgconfig "$scratch"/share; then
+    echo "installed files name the source folder"
+    exit 1
+fi
+
+PKG_CONFIG_PATH=$(dirname "$(find "$scratch" -name millrace.pc)")
+export PKG_CONFIG_PATH
+pkg() {
+    pkg-config --define-prefix "$@" millrace
+}
+warnings=(-std=c17 -D_DEFAULT_SOURCE -Wall -Wextra -Werror)
+read -ra compile < <(pkg --cflags)
+while read -r header; do
+    echo "#include \"$header\"" | cc "${warnings[@]}" "${compile[@]}" -fsyntax-only -x c -
+done < <(cd "$scratch/include/millrace" && find . -name '*.h')
+
+cp "$source/client/example.c" "$scratch" # so that its includes can not be found beside it
+read -ra shared < <(pkg --libs)
+read -ra static < <(pkg --static --libs)
+cc "${warnings[@]}" "${compile[@]}" "$scratch/example.c" -o "$scratch/shared" "${shared[@]}"
+cc "${warnings[@]}" "${compile[@]}" "$scratch/example.c" -o "$scratch/static" \
+    "${static[@]/#-lmillrace/-l:libmillrace.a}"
+if ldd "$scratch/static" | grep libmillrace; then
+    echo "the static example needs the shared library"
+    exit 1
+fi
+
+# Without arguments the example explains itself and exits with 2.
+for program in shared static; do
+    status=0
+    LD_LIBRARY_PATH=$(pkg --variable=libdir) "$scratch/$program" 2>"$scratch/usage" || status=$?
+    if [[ $status != 2 ]] || ! grep -q '^usage: ' "$scratch/usage"; then
+        echo "the $program example does not run:"
+        cat "$scratch/usage"
+        exit 1
+    fi
+done
+echo "installed headers, libraries and programs work"
