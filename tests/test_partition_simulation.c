@@ -26,7 +26,7 @@
 #define ROUNDS_DEFAULT 1
 #else
 #define SETS_DEFAULT   20000
-#define ROUNDS_DEFAULT 3
+#define ROUNDS_DEFAULT 2
 #endif
 
 #define STREAMS_MAX 16384
@@ -215,7 +215,7 @@ static void simulate(const struct config_profile *profile, size_t count, core_ns
 {
     struct test_random random = {seed};
     for (int kind = 0; kind <= SIMULATOR_ARRIVALS; kind++) {
-        struct simulator_pattern pattern = {.window_ns = window_ns, .pieces_max = 1200, .seed = seed};
+        struct simulator_pattern pattern = {.window_ns = window_ns, .pieces_max = 800, .seed = seed};
         pattern.arrivals = (enum simulator_arrivals)kind;
         if (kind == SIMULATOR_ARRIVALS)
             pattern.arrivals = (enum simulator_arrivals)test_random_in(&random, 0, SIMULATOR_ARRIVALS - 1);
