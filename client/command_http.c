@@ -86,13 +86,13 @@ static core_status read_answer(int descriptor, struct page *page, core_ns deadli
 /* The head must be ours to understand, and the body as long as it says, if it says. */
 static core_status split(const struct page *page, const char **body, struct core_error *error)
 {
-    int version, code;
+    static const char protocol[] = "HTTP/1.";
     const char *end = page->length == 0 ? NULL : strstr(page->bytes, "\r\n\r\n");
-    if (end == NULL || sscanf(page->bytes, "HTTP/1.%1d %3d", &version, &code) != 2)
+    if (end == NULL || strncmp(page->bytes, protocol, sizeof protocol - 1) != 0)
         return core_error_set(error, CORE_INVALID,
                               "no HTTP answer (is this the address of the admin socket?)");
     *body = end + 4;
-    if (code != 200)
+    if (strtol(page->bytes + sizeof protocol, NULL, 10) != 200) /* behind the minor version */
         return core_error_set(error, CORE_INVALID, "the answer is %.*s", (int)strcspn(page->bytes, "\r\n"),
                               page->bytes);
     size_t length = page->length - (size_t)(*body - page->bytes);

@@ -66,7 +66,7 @@ enum form { COUNT, BYTES, MICROSECONDS, SHARE, TEXT };
 static void format_figure(const json_t *value, enum form form, char text[COMMAND_TEXT_BYTES])
 {
     double number = json_number_value(value);
-    strcpy(text, "-");
+    snprintf(text, COMMAND_TEXT_BYTES, "-");
     if (form == TEXT && json_is_string(value))
         snprintf(text, COMMAND_TEXT_BYTES, "%s", json_string_value(value));
     else if (json_is_integer(value) && (form == COUNT || form == TEXT))

@@ -115,8 +115,6 @@ static core_status read_once(struct millrace *connection, bool *drained)
                                               &error);
     if (status == CORE_CLOSED)
         return ended(connection);
-    if (status == CORE_SYSTEM && connection->unwritable)
-        return CORE_AGAIN; /* the write failed first, and says more */
     if (status == CORE_SYSTEM)
         return client_fail(connection, status, "%s", error.text);
     input->end += got;
