@@ -108,7 +108,7 @@ void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, 
     connection->number = 1 + atomic_fetch_add_explicit(&server->connection_number, 1, memory_order_relaxed);
     connection->inline_keys = inline_keys;
     connection->state = tls != NULL ? SERVER_CONNECTION_HANDSHAKE : SERVER_CONNECTION_HELLO;
-    connection->opened_ns = connection->last_frame_ns = core_time_now_ns();
+    connection->opened_ns = connection->alive_ns = core_time_now_ns();
     connection->blocked_ns = connection->lingering_ns = CORE_NS_NEVER;
     describe_peer(descriptor, connection->peer, sizeof connection->peer, tls != NULL ? "tls" : "tcp");
     if (strncmp(connection->peer, "unix:", 5) != 0)
@@ -221,6 +221,7 @@ static void end_stream(struct server_connection *connection, struct server_strea
     if (stream->id - 1 < connection->first_free)
         connection->first_free = stream->id - 1;
     connection->stream_count--;
+    connection->alive_ns = core_time_now_ns();
     io->stream_count--;
     server_io_count_latency(io, stream->spec.latency_ns, -1);
     server_stats_add(&io->stats.streams, (uint64_t)-1);
@@ -322,7 +323,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
                                "half a frame for longer than the frame time");
     else if (connection->stream_count == 0 && connection->requests == 0 &&
-             now_ns - connection->last_frame_ns > timeouts->idle_ns)
+             now_ns - connection->alive_ns > timeouts->idle_ns)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
                                "no stream and no frame for longer than the idle time");
 }

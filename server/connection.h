@@ -45,7 +45,8 @@ struct server_input {
     uint32_t done; /* bytes of the current phase that are there */
     struct protocol_header header;
     struct server_packet *packet; /* PAYLOAD; SKIP of a packet that is too long */
-    core_ns frame_started_ns;     /* first byte of the frame in the making; CORE_NS_NEVER between frames */
+    core_ns frame_started_ns;     /* first byte of the frame in the making, or our going on to read it;
+                                     CORE_NS_NEVER between frames */
     uint8_t *stash;               /* read but not consumed while paused */
     size_t stash_bytes, stash_done;
 };
@@ -77,7 +78,9 @@ struct server_connection {
     core_ns blocked_ns;   /* since when the socket has taken no more; CORE_NS_NEVER while it does */
     core_ns progress_ns;  /* last time it took something */
 
-    core_ns opened_ns, last_frame_ns, lingering_ns;
+    core_ns opened_ns, lingering_ns;
+    core_ns
+        alive_ns; /* last frame, end of a stream, or our own going on to read: idle time counts from here */
     bool has_last_error; /* FINISHING: send this when all is delivered */
     enum protocol_error last_error;
 };

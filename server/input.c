@@ -38,13 +38,23 @@ static bool paused(const struct server_connection *connection)
            connection->control_bytes > CONTROL_QUEUE_BYTES_MAX;
 }
 
+/* The peer could not know that we did not read: its times start anew. */
+static void go_on(struct server_connection *connection)
+{
+    core_ns now_ns = core_time_now_ns();
+    connection->alive_ns = now_ns;
+    if (connection->input.frame_started_ns != CORE_NS_NEVER)
+        connection->input.frame_started_ns = now_ns;
+    event_add(connection->readable, NULL);
+}
+
 void server_input_arm(struct server_connection *connection)
 {
     bool wanted = connection->state != SERVER_CONNECTION_DEAD &&
                   connection->state != SERVER_CONNECTION_FINISHING &&
                   !(accepts_input(connection) && (paused(connection) || connection->input.stash != NULL));
     if (wanted && !connection->reading)
-        event_add(connection->readable, NULL);
+        go_on(connection);
     if (!wanted && connection->reading)
         event_del(connection->readable);
     connection->reading = wanted;
@@ -141,7 +151,7 @@ static void begin_frame(struct server_connection *connection, core_ns now_ns)
         server_connection_fail(connection, has_stream ? header->id : 0, PROTOCOL_ERROR_OVERSIZED, text);
         return;
     }
-    connection->last_frame_ns = now_ns;
+    connection->alive_ns = now_ns;
     if (header->type == PROTOCOL_DATA) {
         begin_data(connection, now_ns);
         return;

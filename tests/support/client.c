@@ -252,13 +252,14 @@ void test_client_expect_error(struct test_client *client, enum protocol_error co
 void test_client_hello(struct test_client *client, struct protocol_welcome *welcome)
 {
     uint8_t bytes[TEST_FRAME_BYTES];
-    struct protocol_welcome ignored;
+    struct protocol_welcome welcome_here;
     struct test_frame frame;
 
+    welcome = welcome != NULL ? welcome : &welcome_here;
     TEST_REQUIRE(test_client_send(client, bytes, protocol_hello_write(bytes, 1, 1)));
     test_client_expect(client, PROTOCOL_WELCOME, &frame);
-    TEST_REQUIRE(protocol_welcome_read(frame.body, frame.header.body_bytes,
-                                       welcome != NULL ? welcome : &ignored, NULL) == CORE_OK);
+    TEST_REQUIRE(protocol_welcome_read(frame.body, frame.header.body_bytes, welcome, NULL) == CORE_OK);
+    client->welcome_flags = welcome->flags;
 }
 
 void test_client_connect(struct test_client *client, const struct core_address *address,

@@ -21,6 +21,7 @@ struct test_client {
     uint8_t *input;
     size_t input_start, input_end, input_capacity;
     bool ended; /* the server closed, or the connection broke */
+    uint16_t welcome_flags;
 };
 
 struct test_frame {

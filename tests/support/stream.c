@@ -66,6 +66,14 @@ struct test_stream *test_stream_open(struct test_client *client, const struct co
 
     fill(seed ^ UINT64_C(0x6b6579), key, sizeof key);
     struct protocol_open open = test_open_inline(spec, key);
+    if ((client->welcome_flags & PROTOCOL_ALLOWS_INLINE_KEY) == 0) {
+        static const char *const names[] = {"", "test-1", "test-2", "test-3"};
+        for (size_t i = 0; i < sizeof key; i++)
+            key[i] = (uint8_t)i;
+        open.key_kind = PROTOCOL_KEY_NAMED;
+        open.key = (const uint8_t *)names[spec->cipher];
+        open.key_bytes = 6;
+    }
     if (!test_client_ask(client, PROTOCOL_OPEN, &open, &opened, &refused)) {
         fprintf(stderr, "refused (%d): %s\n", (int)refused.code, refused.text);
         abort();

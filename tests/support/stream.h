@@ -29,7 +29,14 @@ extern const struct core_stream_spec test_spec;
 /* An OPEN body for `spec` with an inline key of the right length. */
 struct protocol_open test_open_inline(const struct core_stream_spec *spec, const uint8_t *key);
 
-/* Opens with a key made from the seed; the server must accept. */
+/* A keyring for servers that are to be talked to over TCP. */
+#define TEST_KEYRING                                                                                         \
+    "test-1 aes-128-cbc 000102030405060708090a0b0c0d0e0f\n"                                                  \
+    "test-2 aes-192-cbc 000102030405060708090a0b0c0d0e0f1011121314151617\n"                                  \
+    "test-3 aes-256-cbc 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
+
+/* Opens with a key made from the seed, or one of TEST_KEYRING where inline keys are not allowed; the server
+ * must accept. */
 struct test_stream *test_stream_open(struct test_client *client, const struct core_stream_spec *spec,
                                      uint64_t seed);
 /* The same for a stream that the test opened itself. */
