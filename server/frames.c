@@ -215,7 +215,8 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     return stream;
 }
 
-static void answer_open(struct server_connection *connection, struct server_request *request)
+/* Returns the stream's id, 0 if there is none. */
+static uint32_t answer_open(struct server_connection *connection, struct server_request *request)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_opened opened = {.unit = PROTOCOL_UNIT_CPU,
@@ -228,36 +229,13 @@ static void answer_open(struct server_connection *connection, struct server_requ
         if (stream == NULL) {
             refuse(connection, request->request, PROTOCOL_REFUSED_INTERNAL, NULL,
                    "the server is out of memory");
-            return;
+            return 0;
         }
         opened.stream = stream->id;
         request->grant = NULL; /* the stream's now */
     }
     server_output_control(connection, frame, protocol_opened_write(frame, request->request, &opened));
-}
-
-void server_frame_answered(void *owner, struct server_message *message)
-{
-    struct server_io *io = owner;
-    struct server_request *request = (struct server_request *)message;
-    struct server_connection *connection = request->connection;
-
-    connection->requests--;
-    connection->opening -= request->is_query ? 0 : 1;
-    server_io_mark(connection);
-    if (connection->state == SERVER_CONNECTION_READY) {
-        core_histogram_record(&io->stats.admission, core_time_now_ns() - request->received_ns);
-        if (request->refusal == 0)
-            answer_open(connection, request);
-        else
-            refuse(connection, request->request, request->refusal, &request->placement,
-                   request->refusal_text);
-    } else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->abandoned)
-        refuse(connection, request->request, PROTOCOL_REFUSED_DRAINING, NULL,
-               "the connection was being closed before the answer");
-    if (request->grant != NULL)
-        server_planner_release(io->server->planner, request->grant);
-    free_request(request);
+    return opened.stream;
 }
 
 static void handle_close(struct server_connection *connection, uint32_t id)
@@ -271,6 +249,43 @@ static void handle_close(struct server_connection *connection, uint32_t id)
     stream->state = SERVER_STREAM_CLOSING;
     stream->close_reason = PROTOCOL_CLOSE_ASKED;
     server_connection_settle_stream(stream);
+}
+
+/* The peer has finished sending, but still wants its answers. */
+static bool half_closed(const struct server_connection *connection)
+{
+    return connection->state == SERVER_CONNECTION_FINISHING && !connection->has_last_error &&
+           !connection->abandoned;
+}
+
+static void answer(struct server_connection *connection, struct server_request *request)
+{
+    core_histogram_record(&connection->io->stats.admission, core_time_now_ns() - request->received_ns);
+    if (request->refusal != 0) {
+        refuse(connection, request->request, request->refusal, &request->placement, request->refusal_text);
+        return;
+    }
+    uint32_t stream = answer_open(connection, request);
+    if (stream != 0 && half_closed(connection))
+        handle_close(connection, stream);
+}
+
+void server_frame_answered(void *owner, struct server_message *message)
+{
+    struct server_io *io = owner;
+    struct server_request *request = (struct server_request *)message;
+    struct server_connection *connection = request->connection;
+
+    connection->requests--;
+    connection->opening -= request->is_query ? 0 : 1;
+    server_io_mark(connection);
+    if (connection->state == SERVER_CONNECTION_READY || half_closed(connection))
+        answer(connection, request);
+    else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->abandoned)
+        refuse(connection, request->request, PROTOCOL_REFUSED_DRAINING, NULL, "the server is stopping");
+    if (request->grant != NULL)
+        server_planner_release(io->server->planner, request->grant);
+    free_request(request);
 }
 
 void server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
