@@ -16,8 +16,9 @@
 #define IO_LIMIT_PERCENT 85
 #define IO_REST_NS       (500 * CORE_NS_PER_US)
 #define MARGIN_PERCENT   10
-#define WORKER_PRIORITY  20
-#define STACK_BYTES      (1 << 20)
+#define MEASURE_PRIORITY 2 /* above what is not real-time, below the threads of a server that runs already   \
+                            */
+#define STACK_BYTES (1 << 20)
 
 static void read_processor(char *text, size_t size)
 {
@@ -123,7 +124,7 @@ static core_status measure_cpu(const struct server_calibrate_options *options, s
                                       .error = error};
     struct core_thread_options thread = {.name = "calibrate",
                                          .fifo_priority =
-                                             options->realtime == CONFIG_REALTIME_OFF ? 0 : WORKER_PRIORITY,
+                                             options->realtime == CONFIG_REALTIME_OFF ? 0 : MEASURE_PRIORITY,
                                          .cpu = (int)core_cpu_count() - 1,
                                          .stack_bytes = STACK_BYTES};
     pthread_t handle;
