@@ -256,7 +256,7 @@ static void test_loss_bounded(void **state)
 {
     (void)state;
     for (core_ns latency_ns = 2 * MS; latency_ns < 100 * MS; latency_ns += latency_ns / 7) {
-        struct perfmodel_cpu_task task = {.cost_ns = US,
+        struct perfmodel_cpu_task task = {.cost_ns = 20 * US,
                                           .deadline_ns = latency_ns,
                                           .urgency_ns = latency_ns,
                                           .spacing_ns = latency_ns,
@@ -266,7 +266,7 @@ static void test_loss_bounded(void **state)
                                           .cipher = CORE_CIPHER_AES_192_CBC};
         struct config_profile plain = plain_profile(0);
         struct perfmodel_demand *grid = grid_of(&plain);
-        int64_t count = 0, most = (latency_ns - 2 * US) / US;
+        int64_t count = 0, most = (latency_ns - 40 * US) / (20 * US);
         for (; perfmodel_demand_test(grid, &task).accepted; count++)
             perfmodel_demand_add(grid, &task);
         assert_true(count <= most && most - count <= most / 90 + 1);
@@ -315,7 +315,7 @@ static void test_loss_reported(void **state)
     double ratio[15];
     struct config_profile slow = profile; /* some ten to a hundred streams fit */
     for (int i = 0; i < CORE_CIPHER_COUNT; i++)
-        slow.cpu.per_byte_fs[i] *= 50;
+        slow.cpu.per_byte_fs[i] *= 200;
     for (int round = 0; round < 15; round++)
         ratio[round] = loss_of(&random, &slow);
     qsort(ratio, 15, sizeof *ratio, compare);
