@@ -1,0 +1,610 @@
+/* millraced as the system sees it: options, exit codes, signals, log, sockets, systemd. Drives the binary. */
+#include "tests/support/http.h"
+#include "tests/support/stream.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MILLRACED  MILLRACE_BINARY_DIR "/server/millraced"
+#define MILLRACE   MILLRACE_BINARY_DIR "/client/millrace"
+#define PROFILE    "profile: " MILLRACE_SOURCE_DIR "/config/profiles/cpu-only.yaml\n"
+#define SOCKET     "listeners: [{address: 'unix:socket'}]\n"
+#define QUIET      "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {streams: 100}\n"
+#define GOOD       SOCKET PROFILE QUIET
+#define OUTPUT_MAX 65536
+
+/* ---- a private folder for each test ---- */
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/millraced-test-XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    DIR *directory = opendir(folder);
+    struct dirent *entry;
+    (void)state;
+    if (directory == NULL)
+        return -1;
+    while ((entry = readdir(directory)) != NULL)
+        if (entry->d_name[0] != '.')
+            (void)unlinkat(dirfd(directory), entry->d_name, 0);
+    closedir(directory);
+    return rmdir(folder);
+}
+
+struct path {
+    char text[96];
+};
+
+static struct path in_folder(const char *name)
+{
+    struct path path;
+    snprintf(path.text, sizeof path.text, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_file(const char *name, const char *text, mode_t mode)
+{
+    int descriptor = open(in_folder(name).text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(descriptor >= 0);
+    assert_int_equal(fchmod(descriptor, mode), 0);
+    assert_int_equal(write(descriptor, text, strlen(text)), strlen(text));
+    close(descriptor);
+}
+
+static const char *read_file(const char *name)
+{
+    static char text[OUTPUT_MAX];
+    int descriptor = open(in_folder(name).text, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = descriptor < 0 ? 0 : read(descriptor, text, sizeof text - 1);
+    text[bytes < 0 ? 0 : bytes] = '\0';
+    if (descriptor >= 0)
+        close(descriptor);
+    return text;
+}
+
+static bool exists(const char *name)
+{
+    struct stat about;
+    return lstat(in_folder(name).text, &about) == 0;
+}
+
+static struct core_address address_of(const char *name)
+{
+    struct core_address address = {.transport = CORE_TRANSPORT_UNIX};
+    snprintf(address.host, sizeof address.host, "%s/%s", folder, name);
+    return address;
+}
+
+/* ---- processes ---- */
+
+/* Runs with standard output and error in the files "out" and "log", which are new: an earlier process that
+ * still runs keeps its own. */
+static pid_t spawn(const char *program, char *const *arguments)
+{
+    (void)unlink(in_folder("out").text);
+    (void)unlink(in_folder("log").text);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int out = open(in_folder("out").text, O_WRONLY | O_CREAT, 0600);
+    int log = open(in_folder("log").text, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (out >= 0 && log >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0)
+        execv(program, arguments);
+    _exit(127);
+}
+
+/* Exit status; a signal or a hang fails the test. */
+static int join(pid_t pid)
+{
+    int status = 0;
+    for (int waited_ms = 0; waitpid(pid, &status, WNOHANG) == 0; waited_ms += 10) {
+        if (waited_ms > TEST_PATIENCE_MS) {
+            kill(pid, SIGKILL);
+            fail_msg("process %d did not end; it said: %s", (int)pid, read_file("log"));
+        }
+        poll(NULL, 0, 10);
+    }
+    if (!WIFEXITED(status))
+        fail_msg("ended by signal %d; it said: %s", WTERMSIG(status), read_file("log"));
+    return WEXITSTATUS(status);
+}
+
+static int run(const char *program, char *const *arguments)
+{
+    return join(spawn(program, arguments));
+}
+
+static int check_config(const char *name)
+{
+    return run(MILLRACED, (char *[]){"millraced", "--check-config", in_folder(name).text, NULL});
+}
+
+static bool logged(const char *text)
+{
+    return strstr(read_file("log"), text) != NULL;
+}
+
+static void await_log(const char *text)
+{
+    for (int waited_ms = 0; !logged(text); waited_ms += 10) {
+        if (waited_ms > TEST_PATIENCE_MS)
+            fail_msg("never logged '%s' but: %s", text, read_file("log"));
+        poll(NULL, 0, 10);
+    }
+}
+
+/* With the configuration in the file "config". */
+static pid_t start_daemon(const char *yaml)
+{
+    write_file("config", yaml, 0600);
+    pid_t pid = spawn(MILLRACED, (char *[]){"millraced", in_folder("config").text, NULL});
+    await_log("start.ready");
+    return pid;
+}
+
+static int stop_daemon(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    return join(pid);
+}
+
+/* ---- options ---- */
+
+static void good_files_are_called_good(void **state)
+{
+    char *shipped[] = {"millraced", "--check-config", MILLRACE_SOURCE_DIR "/config/millraced.yaml", NULL};
+    (void)state;
+
+    assert_int_equal(run(MILLRACED, shipped), 0);
+    assert_non_null(strstr(read_file("out"), "millraced.yaml: good\n"));
+    assert_string_equal(read_file("log"), "");
+    write_file("keyring", "a aes-128-cbc 000102030405060708090a0b0c0d0e0f\n", 0600);
+    write_file("good.yaml", GOOD "keyring: keyring\n", 0600);
+    assert_int_equal(check_config("good.yaml"), 0);
+    assert_false(exists("socket"));
+}
+
+static void bad_files_are_told_by_line(void **state)
+{
+    static const struct {
+        const char *yaml, *complaint;
+    } cases[] = {
+        {"engine: openssl\n", "bad.yaml:1"},
+        {SOCKET PROFILE "\n\nlimits:\n  streams: -4\n", "bad.yaml:6:"},
+        {SOCKET "colour: blue\n", "bad.yaml:2:"},
+        {SOCKET "engine: steam\n", "bad.yaml:2:"},
+        {"listeners:\n  - address: udp:1\n", "bad.yaml:2:"},
+        {SOCKET "timeouts: {drain_ms: soon}\n", "bad.yaml:2:"},
+        {SOCKET "\tengine: auto\n", "bad.yaml:2:"},
+        {SOCKET "profile: bad-profile\n", "bad-profile:3:"},
+        {SOCKET PROFILE "keyring: bad-keyring\n", "bad-keyring:2:"},
+        {SOCKET PROFILE "keyring: open-keyring\n", "open-keyring"},
+        {SOCKET "profile: nowhere\n", "nowhere"},
+        {SOCKET "keyring: nowhere\n", "nowhere"},
+    };
+    (void)state;
+
+    write_file("bad-profile", "name: x\nmachine: y\ncolour: blue\n", 0600);
+    write_file("bad-keyring", "a aes-128-cbc 000102030405060708090a0b0c0d0e0f\nb aes-128-cbc 00\n", 0600);
+    write_file("open-keyring", "a aes-128-cbc 000102030405060708090a0b0c0d0e0f\n", 0644);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_file("bad.yaml", cases[i].yaml, 0600);
+        assert_int_equal(check_config("bad.yaml"), 3);
+        if (!logged(cases[i].complaint))
+            fail_msg("case %zu: '%s' is not in: %s", i, cases[i].complaint, read_file("log"));
+        assert_string_equal(read_file("out"), "");
+    }
+    assert_int_equal(check_config("missing.yaml"), 3);
+    assert_true(logged("missing.yaml"));
+    assert_false(exists("socket"));
+}
+
+static void wrong_usage_is_exit_code_2(void **state)
+{
+    char *usages[][4] = {
+        {"millraced", NULL},
+        {"millraced", "a.yaml", "b.yaml", NULL},
+        {"millraced", "--frobnicate", "a.yaml", NULL},
+        {"millraced", "--check-config", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof usages / sizeof usages[0]; i++)
+        assert_int_equal(run(MILLRACED, usages[i]), 2);
+    assert_int_equal(run(MILLRACED, (char *[]){"millraced", "--help", NULL}), 0);
+    assert_non_null(strstr(read_file("out"), "--check-config"));
+    assert_int_equal(run(MILLRACED, (char *[]){"millraced", "--version", NULL}), 0);
+    assert_string_equal(read_file("out"), "millraced " MILLRACE_VERSION "\n");
+}
+
+/* ---- start ---- */
+
+static void what_prevents_the_start_is_exit_code_3(void **state)
+{
+    static const char *const cases[] = {
+        "engine: [\n",
+        "listeners: [{address: 'unix:/nowhere/at/all/socket'}]\n" PROFILE QUIET,
+        "listeners: [{address: 'tls:127.0.0.1:0', certificate: none.pem, key: none.key}]\n" PROFILE QUIET,
+        GOOD "keyring: nowhere\n",
+        GOOD "admin: unix:/nowhere/at/all/admin\n",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_file("config", cases[i], 0600);
+        assert_int_equal(run(MILLRACED, (char *[]){"millraced", in_folder("config").text, NULL}), 3);
+        assert_true(i == 0 || logged("start.failed"));
+        assert_false(logged("start.ready"));
+        assert_false(exists("socket"));
+    }
+}
+
+static void ping(const char *name)
+{
+    struct core_address address = address_of(name);
+    struct test_client client;
+    test_client_connect(&client, &address, NULL);
+    test_client_ping(&client);
+    test_client_close(&client);
+}
+
+static void a_served_socket_is_left_alone(void **state)
+{
+    (void)state;
+
+    pid_t pid = start_daemon(GOOD "admin: unix:admin\n");
+    write_file("second", GOOD, 0600);
+    assert_int_equal(run(MILLRACED, (char *[]){"millraced", in_folder("second").text, NULL}), 3);
+    assert_true(logged("start.failed"));
+    write_file("second", "listeners: [{address: 'unix:other'}]\n" PROFILE QUIET "admin: unix:admin\n", 0600);
+    assert_int_equal(run(MILLRACED, (char *[]){"millraced", in_folder("second").text, NULL}), 3);
+    assert_true(logged("admin"));
+    assert_false(exists("other"));
+    ping("socket");
+    struct core_address admin = address_of("admin");
+    assert_int_equal(http_code(&admin, "/health"), 200);
+    assert_int_equal(stop_daemon(pid), 0);
+    assert_false(exists("socket") || exists("admin"));
+}
+
+static void a_socket_left_behind_is_replaced(void **state)
+{
+    (void)state;
+    pid_t pid = start_daemon(GOOD);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_true(exists("socket"));
+    pid = start_daemon(GOOD);
+    ping("socket");
+    assert_int_equal(stop_daemon(pid), 0);
+}
+
+/* ---- SIGHUP ---- */
+
+#define KEY_1 "000102030405060708090a0b0c0d0e0f"
+#define KEY_2 "101112131415161718191a1b1c1d1e1f"
+
+static const uint8_t key_1[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+static const uint8_t key_2[16] = {16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+static bool open_named(struct test_client *client, const char *name, struct protocol_opened *opened)
+{
+    struct protocol_open open = {.spec = test_spec,
+                                 .key_kind = PROTOCOL_KEY_NAMED,
+                                 .key = (const uint8_t *)name,
+                                 .key_bytes = (uint32_t)strlen(name)};
+    return test_client_ask(client, PROTOCOL_OPEN, &open, opened, NULL);
+}
+
+/* A stream under the named key, whose first packet is as the given key makes it. */
+static struct test_stream *open_checked(struct test_client *client, const char *name, const uint8_t *key)
+{
+    struct protocol_opened opened;
+    assert_true(open_named(client, name, &opened));
+    struct test_stream *stream = test_stream_adopt(client, &test_spec, 1, key, &opened);
+    assert_true(test_stream_send(stream, 256));
+    test_stream_drain(stream);
+    return stream;
+}
+
+static void check_old_keys(struct test_client *client)
+{
+    test_stream_free(open_checked(client, "alpha", key_1));
+    assert_false(open_named(client, "beta", NULL));
+}
+
+static void hang_up(pid_t pid, const char *keyring, mode_t mode, const char *answer)
+{
+    write_file("keyring", keyring, mode);
+    assert_int_equal(kill(pid, SIGHUP), 0);
+    await_log(answer);
+}
+
+static void a_reload_takes_good_keys_and_leaves_bad_ones(void **state)
+{
+    struct test_client client;
+    struct core_address address = address_of("socket");
+    (void)state;
+
+    write_file("keyring", "alpha aes-128-cbc " KEY_1 "\n", 0600);
+    pid_t pid = start_daemon(GOOD "keyring: keyring\n");
+    test_client_connect(&client, &address, NULL);
+    struct test_stream *old = open_checked(&client, "alpha", key_1);
+    check_old_keys(&client);
+
+    hang_up(pid, "alpha aes-128-cbc " KEY_2 "\nbeta aes-128-cbc zz\n", 0600, "keyring:2:");
+    check_old_keys(&client);
+    hang_up(pid, "beta aes-128-cbc " KEY_2 "\n", 0644, "0644");
+    check_old_keys(&client);
+    write_file("config", "listeners: nonsense\n", 0600);
+    hang_up(pid, "beta aes-128-cbc " KEY_2 "\n", 0600, "config:1:");
+    check_old_keys(&client);
+    assert_false(logged("reload.done"));
+
+    write_file("config", GOOD "keyring: keyring\n", 0600);
+    hang_up(pid, "alpha aes-128-cbc " KEY_2 "\nbeta aes-128-cbc " KEY_1 "\n", 0600, "reload.done");
+    test_stream_free(open_checked(&client, "alpha", key_2));
+    test_stream_free(open_checked(&client, "beta", key_1));
+    assert_true(test_stream_send(old, 1024)); /* an open stream keeps the key it began with */
+    test_stream_drain(old);
+    test_stream_free(old);
+    test_client_close(&client);
+    assert_int_equal(stop_daemon(pid), 0);
+}
+
+static void a_reload_takes_the_log_level(void **state)
+{
+    (void)state;
+    pid_t pid = start_daemon(GOOD "log: {level: info}\n");
+    ping("socket");
+    assert_false(logged("connection.open"));
+    write_file("config", GOOD "log: {level: debug}\n", 0600);
+    assert_int_equal(kill(pid, SIGHUP), 0);
+    await_log("reload.done");
+    ping("socket");
+    await_log("connection.open");
+    assert_int_equal(stop_daemon(pid), 0);
+}
+
+/* ---- SIGTERM ---- */
+
+/* Sends `packets` at once of which all but the first must wait `interval_ns` each, and makes sure that the
+ * server has them. */
+static struct test_stream *leave_work(struct test_client *client, uint32_t packets, core_ns interval_ns)
+{
+    struct core_address address = address_of("socket");
+    struct core_stream_spec spec = test_spec;
+    struct test_frame frame;
+    uint8_t frames[16 * (64 + PROTOCOL_HEADER_BYTES)], header[PROTOCOL_HEADER_BYTES];
+    size_t bytes = 0;
+
+    spec.packet_bytes = 64;
+    spec.burst_packets = 1;
+    spec.interval_ns = interval_ns;
+    test_client_connect(client, &address, NULL);
+    struct test_stream *stream = test_stream_open(client, &spec, 3);
+    assert_true(packets <= 16 && packets <= stream->opened.queue_packets);
+    for (uint32_t i = 0; i < packets; i++)
+        bytes += test_stream_frame(stream, 64, frames + bytes);
+    assert_true(test_client_send(client, frames, bytes));
+    test_client_expect(client, PROTOCOL_RESULT, &frame);
+    assert_int_equal(test_stream_check(stream, &frame).status, PROTOCOL_RESULT_OK);
+    protocol_header_write(header, &(struct protocol_header){.type = PROTOCOL_PING, .id = 9});
+    assert_true(test_client_send(client, header, sizeof header));
+    test_client_expect(client, PROTOCOL_PONG, &frame);
+    return stream;
+}
+
+static void a_drain_delivers_what_was_accepted(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGINT};
+    struct test_client client;
+    struct test_frame frame;
+    (void)state;
+
+    for (size_t i = 0; i < 2; i++) {
+        pid_t pid = start_daemon(GOOD);
+        struct test_stream *stream = leave_work(&client, 4, 300 * CORE_NS_PER_MS);
+        assert_int_equal(kill(pid, signals[i]), 0);
+        for (int packet = 1; packet < 4; packet++) {
+            test_client_expect(&client, PROTOCOL_RESULT, &frame);
+            struct protocol_result result = test_stream_check(stream, &frame);
+            assert_true((result.flags & PROTOCOL_RESULT_POLICED) != 0);
+            assert_true((result.flags & PROTOCOL_RESULT_MET) != 0);
+        }
+        test_client_expect(&client, PROTOCOL_CLOSED, &frame);
+        assert_int_equal(frame.body[0], PROTOCOL_CLOSE_DRAINED);
+        test_client_expect_error(&client, PROTOCOL_ERROR_SHUTDOWN, 0, true);
+        assert_int_equal(join(pid), 0);
+        assert_true(logged("stop.begin") && logged("stop.done"));
+        assert_false(exists("socket"));
+        test_stream_free(stream);
+        test_client_close(&client);
+    }
+}
+
+static void a_drain_out_of_time_says_what_was_lost(void **state)
+{
+    struct test_client client;
+    (void)state;
+
+    pid_t pid = start_daemon(GOOD "timeouts: {drain_ms: 200}\n");
+    struct test_stream *stream = leave_work(&client, 4, 600 * CORE_NS_PER_S);
+    assert_int_equal(stop_daemon(pid), 1);
+    assert_true(logged("stop.lost"));
+    assert_true(logged("3 accepted packets"));
+    test_stream_free(stream);
+    test_client_close(&client);
+}
+
+static void a_client_that_leaves_is_no_loss_of_the_server(void **state)
+{
+    struct test_client client;
+    (void)state;
+
+    pid_t pid = start_daemon(GOOD);
+    struct test_stream *stream = leave_work(&client, 4, 600 * CORE_NS_PER_S);
+    test_client_close(&client);
+    assert_int_equal(stop_daemon(pid), 0);
+    test_stream_free(stream);
+}
+
+/* ---- log ---- */
+
+static void send_bytes(const char *name, const char *bytes)
+{
+    struct core_address address = address_of(name);
+    struct http_answer answer;
+    int descriptor = http_dial(&address);
+    http_send(descriptor, bytes, strlen(bytes));
+    shutdown(descriptor, SHUT_WR);
+    answer = http_read(descriptor);
+    http_free(&answer);
+}
+
+static void every_line_of_the_json_log_is_json(void **state)
+{
+    char *line, *rest;
+    int lines = 0;
+    (void)state;
+
+    pid_t pid = start_daemon(GOOD "admin: unix:admin\nlog: {format: json, level: debug}\n");
+    ping("socket");
+    send_bytes("socket", "GET / HTTP/1.1\r\n\"quoted\\\"\r\n\r\n");
+    send_bytes("admin", "\"\x01\x02 \xff\r\n\r\n");
+    send_bytes("admin", "GET / HTTP/7.7\r\nno colon\r\n\r\n");
+    assert_int_equal(kill(pid, SIGHUP), 0);
+    await_log("reload.done");
+    assert_int_equal(stop_daemon(pid), 0);
+    assert_true(logged("connection.error") && logged("stop.done"));
+    char *log = strdup(read_file("log"));
+    for (line = strtok_r(log, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        static const char *const keys[] = {"time", "level", "cause", "message"};
+        json_t *root = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        if (root == NULL)
+            fail_msg("no JSON: %s", line);
+        for (size_t i = 0; i < 4; i++)
+            assert_true(json_is_string(json_object_get(root, keys[i])));
+        json_decref(root);
+        lines++;
+    }
+    free(log);
+    assert_true(lines >= 6);
+}
+
+/* ---- the admin socket and the status command ---- */
+
+static void the_status_command_shows_the_admin_socket(void **state)
+{
+    char address_text[160];
+    struct test_client client;
+    struct stat about;
+    (void)state;
+
+    pid_t pid = start_daemon(GOOD "admin: unix:admin\n");
+    struct test_stream *stream = leave_work(&client, 1, CORE_NS_PER_S);
+    assert_int_equal(stat(in_folder("admin").text, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0660);
+    snprintf(address_text, sizeof address_text, "unix:%s", in_folder("admin").text);
+    assert_int_equal(run(MILLRACE, (char *[]){"millrace", "status", "--admin", address_text, NULL}), 0);
+    assert_non_null(strstr(read_file("out"), "serving"));
+    char *streams[] = {"millrace", "status", "--streams", "--admin", address_text, NULL};
+    assert_int_equal(run(MILLRACE, streams), 0);
+    assert_non_null(strstr(read_file("out"), "cpu-0"));
+    char *json[] = {"millrace", "status", "--streams", "--json", "--admin", address_text, NULL};
+    assert_int_equal(run(MILLRACE, json), 0);
+    json_t *root = json_loads(read_file("out"), 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(root, "streams")), 1);
+    json_decref(root);
+    test_stream_free(stream);
+    test_client_close(&client);
+    assert_int_equal(stop_daemon(pid), 0);
+    assert_false(exists("admin"));
+}
+
+/* ---- systemd ---- */
+
+#ifdef MILLRACE_HAS_SYSTEMD
+static void await_notice(int descriptor, const char *text)
+{
+    char notice[256];
+    ssize_t bytes;
+    do {
+        struct pollfd ready = {.fd = descriptor, .events = POLLIN};
+        assert_int_equal(poll(&ready, 1, TEST_PATIENCE_MS), 1);
+        bytes = recv(descriptor, notice, sizeof notice - 1, 0);
+        assert_true(bytes > 0);
+        notice[bytes] = '\0';
+    } while (strstr(notice, text) == NULL);
+}
+
+static void systemd_is_told(void **state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)state;
+
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", in_folder("notify").text);
+    int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(descriptor, (struct sockaddr *)&address, sizeof address), 0);
+    setenv("NOTIFY_SOCKET", address.sun_path, 1);
+    setenv("WATCHDOG_USEC", "200000", 1);
+    pid_t pid = start_daemon(GOOD);
+    unsetenv("NOTIFY_SOCKET");
+    unsetenv("WATCHDOG_USEC");
+    await_notice(descriptor, "READY=1");
+    await_notice(descriptor, "WATCHDOG=1");
+    await_notice(descriptor, "WATCHDOG=1");
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    await_notice(descriptor, "STOPPING=1");
+    assert_int_equal(join(pid), 0);
+    close(descriptor);
+}
+#endif
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, make_folder, remove_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(good_files_are_called_good),
+        TEST(bad_files_are_told_by_line),
+        TEST(wrong_usage_is_exit_code_2),
+        TEST(what_prevents_the_start_is_exit_code_3),
+        TEST(a_served_socket_is_left_alone),
+        TEST(a_socket_left_behind_is_replaced),
+        TEST(a_reload_takes_good_keys_and_leaves_bad_ones),
+        TEST(a_reload_takes_the_log_level),
+        TEST(a_drain_delivers_what_was_accepted),
+        TEST(a_drain_out_of_time_says_what_was_lost),
+        TEST(a_client_that_leaves_is_no_loss_of_the_server),
+        TEST(every_line_of_the_json_log_is_json),
+        TEST(the_status_command_shows_the_admin_socket),
+#ifdef MILLRACE_HAS_SYSTEMD
+        TEST(systemd_is_told),
+#endif
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
