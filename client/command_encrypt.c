@@ -136,8 +136,6 @@ static int encrypt(struct encrypt_run *run)
         exit = open_stream(run);
     if (exit != COMMAND_OK)
         return exit;
-    if (encrypt_output_start(&run->output, &error) != CORE_OK)
-        return command_fail(COMMAND_FAILED, "%s", error.text);
     return encrypt_stream(run);
 }
 

@@ -254,6 +254,9 @@ int encrypt_stream(struct encrypt_run *run)
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     signal(SIGPIPE, SIG_IGN); /* a reader that leaves is an error of the output, with its words */
+    run->status = encrypt_output_start(&run->output, &run->error);
+    if (run->status)
+        return command_fail(COMMAND_FAILED, "%s", run->error.text);
     pump(run);
     return finish(run);
 }

@@ -1,0 +1,502 @@
+/* The `millrace` command: its values, its exit statuses, and its subcommands against a whole server. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/command.h"
+#include "tests/support/fake_server.h"
+#include "tests/support/server.h"
+
+#define KEY_HEX "000102030405060708090a0b0c0d0e0f"
+
+/* ---- values ---- */
+
+static void test_rates(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        double bits_per_s; /* 0: no rate */
+    } rows[] = {{"5Mbit/s", 5e6}, {"800k", 8e5}, {"1.5MB/s", 12e6}, {"2 Gbit/s", 2e9}, {"9", 9},
+                {".5M", 5e5},     {"1e3", 1000}, {"", 0},           {"fast", 0},       {"-5M", 0},
+                {"0", 0},         {"0M", 0},     {"5 Mbit/sec", 0}, {"5M5", 0},        {"inf", 0},
+                {"nan", 0},       {"5mbit", 0},  {"1e999", 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double value = -1;
+        bool is_rate = command_parse_rate(rows[i].text, &value);
+        if (is_rate != (rows[i].bits_per_s > 0) || (is_rate && fabs(value - rows[i].bits_per_s) > 1e-6))
+            fail_msg("\"%s\" gives %d, %f", rows[i].text, is_rate, value);
+    }
+}
+
+static void test_durations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        core_ns value_ns; /* -1: no duration */
+    } rows[] = {{"20ms", 20000000},     {"1.5s", 1500000000}, {"500us", 500000}, {"7ns", 7},
+                {"2min", 120000000000}, {"0ms", 0},           {"20", -1},        {"ms", -1},
+                {"-1ms", -1},           {"1h", -1},           {"9e18s", -1},     {"20 ms", 20000000}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        core_ns value_ns = -1;
+        if (command_parse_duration(rows[i].text, &value_ns) != (rows[i].value_ns >= 0) ||
+            (rows[i].value_ns >= 0 && value_ns != rows[i].value_ns))
+            fail_msg("\"%s\" gives %lld", rows[i].text, (long long)value_ns);
+    }
+}
+
+static void test_counts_bytes_and_hex(void **state)
+{
+    (void)state;
+    uint64_t value;
+    uint8_t bytes[4];
+    size_t count;
+    assert_true(command_parse_count("18446744073709551615", UINT64_MAX, &value) && value == UINT64_MAX);
+    assert_false(command_parse_count("18446744073709551616", UINT64_MAX, &value));
+    assert_false(command_parse_count("11", 10, &value));
+    assert_false(command_parse_count("-1", 10, &value));
+    assert_false(command_parse_count("5x", 10, &value));
+    assert_true(command_parse_bytes("64KiB", 1 << 20, &value) && value == 65536);
+    assert_true(command_parse_bytes("1MiB", 1 << 20, &value) && value == 1 << 20);
+    assert_false(command_parse_bytes("2MiB", 1 << 20, &value));
+    assert_false(command_parse_bytes("1.5", 1 << 20, &value));
+    assert_false(command_parse_bytes("64KB", 1 << 20, &value));
+    assert_true(command_parse_hex("00fFa5", 6, bytes, sizeof bytes, &count) && count == 3);
+    assert_memory_equal(bytes, "\x00\xff\xa5", 3);
+    assert_false(command_parse_hex("00f", 3, bytes, sizeof bytes, &count));
+    assert_false(command_parse_hex("0g", 2, bytes, sizeof bytes, &count));
+    assert_false(command_parse_hex("0011223344", 10, bytes, sizeof bytes, &count));
+}
+
+static void test_formats(void **state)
+{
+    (void)state;
+    char text[COMMAND_TEXT_BYTES];
+    assert_string_equal(command_format_duration(1234567, text), "1.23 ms");
+    assert_string_equal(command_format_duration(20 * CORE_NS_PER_MS, text), "20 ms");
+    assert_string_equal(command_format_duration(-1500, text), "-1.50 us");
+    assert_string_equal(command_format_duration(0, text), "0 ns");
+    assert_string_equal(command_format_duration(INT64_MAX, text), "9223372037 s");
+    assert_string_equal(command_format_rate(12345678, text), "12.3 Mbit/s");
+    assert_string_equal(command_format_bytes(1536, text), "1.50 KiB");
+    char hex[9];
+    assert_string_equal(command_format_hex((const uint8_t[]){0, 255, 16, 1}, 4, hex), "00ff1001");
+}
+
+/* ---- running the command ---- */
+
+static char folder[] = "/tmp/millrace-command-XXXXXX";
+static char output[1 << 16]; /* of the last run: both standard streams */
+
+/* `arguments` are a shell's words; F/ in them stands for the test's folder. Returns the exit status. */
+static int run(const char *arguments)
+{
+    char command[2048];
+    size_t used =
+        (size_t)snprintf(command, sizeof command, "exec 2>&1; %s/client/millrace ", MILLRACE_BINARY_DIR);
+    for (const char *from = arguments; *from != '\0'; from++) {
+        if (from[0] == 'F' && from[1] == '/')
+            used += (size_t)snprintf(command + used, sizeof command - used, "%s", folder);
+        else
+            command[used++] = *from;
+        assert_true(used + 1 < sizeof command);
+        command[used] = '\0';
+    }
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t bytes = fread(output, 1, sizeof output - 1, pipe);
+    output[bytes] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void expect(const char *arguments, int exit, const char *words)
+{
+    int status = run(arguments);
+    if (status != exit || strstr(output, words) == NULL)
+        fail_msg("millrace %s: exit %d, expected %d with \"%s\":\n%s", arguments, status, exit, words,
+                 output);
+}
+
+static void write_file(const char *name, const void *bytes, size_t count)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+static size_t read_file(const char *name, uint8_t *bytes, size_t room)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    size_t count = fread(bytes, 1, room, file);
+    fclose(file);
+    return count;
+}
+
+static void unlink_output(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/out", folder);
+    unlink(path);
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    expect("", 2, "Usage: millrace COMMAND");
+    expect("frobnicate", 2, "no command \"frobnicate\"");
+    expect("--help", 0, "Exit status");
+    expect("--version", 0, "millrace ");
+    expect("encrypt --help", 0, "3 the server");
+    expect("ping --count 0", 2, "--count 0");
+    expect("ping --timeout 5", 2, "--timeout 5");
+    expect("query --rate slow", 2, "--rate slow");
+    expect("query --latency 20", 2, "--latency 20");
+    expect("query --packet-bytes 2MiB", 2, "--packet-bytes 2MiB");
+    expect("query --burst 0", 2, "--burst 0");
+    expect("query --cipher rot13", 2, "aes-128-cbc");
+    expect("query --padding some", 2, "pkcs7");
+    expect("query --key 0011", 2, "hexadecimal");
+    expect("query --iv 0011", 2, "32 hexadecimal");
+    expect("query --key-file F/none", 2, "/none: no file");
+    expect("encrypt F/in", 2, "give a key");
+    expect("encrypt --key-name a --key " KEY_HEX, 2, "one of --key");
+    expect("encrypt --key-name a one two", 2, "one input file");
+    expect("encrypt --key-name a --skip -1", 2, "--skip");
+    char *admin = strdup(getenv("MILLRACE_ADMIN"));
+    unsetenv("MILLRACE_ADMIN");
+    expect("status", 2, "--admin");
+    setenv("MILLRACE_ADMIN", admin, 1);
+    free(admin);
+}
+
+static void test_no_server(void **state)
+{
+    (void)state;
+    expect("ping -s unix:F/none", 1, "is the server running?");
+    expect("query -s gopher:there", 1, "must begin with");
+    expect("encrypt -s unix:F/none --key-name k F/none", 1, "is the server running?");
+    expect("status --admin unix:F/none", 1, "is the server running?");
+    expect("status --admin tls:host:1", 1, "plain");
+}
+
+/* ---- a whole server ---- */
+
+static struct test_server server;
+
+static int start_server(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    test_server_prepare(&server);
+    test_server_write(&server, "keys", "camera aes-128-cbc " KEY_HEX "\n");
+    test_server_start(&server, "client_iv: true\nkeyring: keys\nadmin: 'unix:admin'\n", &test_profile_real);
+    char address[COMMAND_TEXT_BYTES + 256], admin[128];
+    core_address_format(test_server_unix(&server), address, sizeof address);
+    snprintf(admin, sizeof admin, "unix:%s/admin", server.folder);
+    write_file("key", KEY_HEX "\n", 33);
+    return setenv("MILLRACE_SERVER", address, 1) || setenv("MILLRACE_ADMIN", admin, 1);
+}
+
+static int stop_server(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"in", "out", "whole", "key"};
+    char path[128];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    return test_server_stop(&server) != 0 || rmdir(folder) != 0;
+}
+
+static void test_ping(void **state)
+{
+    (void)state;
+    expect("ping -c 2 -i 1ms", 0, "2 answers");
+}
+
+static void test_query(void **state)
+{
+    (void)state;
+    expect("query --rate 1Mbit/s", 0, "admitted: 1 Mbit/s");
+    expect("query", 0, "admitted: "); /* the best rate there is, and it is admitted */
+    expect("query --rate 100Gbit/s", 2, "interval");
+    expect("query --rate 1Gbit/s --latency 1ms", 3, "refused (capacity)");
+    assert_non_null(strstr(output, "the server would now admit up to"));
+    expect("query --packet-bytes 100", 2, "16");
+    expect("query --key-name nobody", 3, "refused (key)");
+}
+
+static void test_query_json(void **state)
+{
+    (void)state;
+    assert_int_equal(run("query --rate 1M --json"), 0);
+    json_t *answer = json_loads(output, 0, NULL);
+    assert_true(json_is_true(json_object_get(answer, "admitted")));
+    assert_true(json_number_value(json_object_get(answer, "bound_us")) > 0);
+    json_decref(answer);
+    assert_int_equal(run("query --rate 1M --latency 10us --json"), 3);
+    answer = json_loads(output, 0, NULL);
+    assert_true(json_is_false(json_object_get(answer, "admitted")));
+    assert_string_equal(json_string_value(json_object_get(answer, "constraint")), "deadline");
+    json_t *offer = json_object_get(answer, "offer");
+    assert_true(json_is_null(json_object_get(offer, "interval_us")));
+    assert_true(json_number_value(json_object_get(offer, "latency_us")) > 10);
+    json_decref(answer);
+}
+
+/* ---- encrypt ---- */
+
+/* Decrypts F/out with the IV that the command has told. */
+static size_t decrypt_output(const char *cipher, const uint8_t *key, bool padded, uint8_t *plain)
+{
+    static uint8_t ciphertext[1 << 20];
+    uint8_t iv[16];
+    size_t iv_bytes, bytes = read_file("out", ciphertext, sizeof ciphertext);
+    int first = 0, last = 0;
+    const char *told = strstr(output, "IV: ");
+    assert_non_null(told);
+    assert_true(command_parse_hex(told + 4, 32, iv, sizeof iv, &iv_bytes));
+    EVP_CIPHER *fetched = EVP_CIPHER_fetch(NULL, cipher, NULL);
+    EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+    assert_int_equal(EVP_DecryptInit_ex2(context, fetched, key, iv, NULL), 1);
+    EVP_CIPHER_CTX_set_padding(context, padded);
+    assert_int_equal(EVP_DecryptUpdate(context, plain, &first, ciphertext, (int)bytes), 1);
+    assert_int_equal(EVP_DecryptFinal_ex(context, plain + first, &last), 1);
+    EVP_CIPHER_CTX_free(context);
+    EVP_CIPHER_free(fetched);
+    return (size_t)first + (size_t)last;
+}
+
+static uint8_t input[200000], plain[300000];
+
+static void make_input(size_t bytes)
+{
+    for (size_t i = 0; i < sizeof input; i++)
+        input[i] = (uint8_t)(i * i >> 5);
+    write_file("in", input, bytes);
+}
+
+static void test_encrypt_lengths(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {0, 1, 15, 16, 17, 1407, 1408, 1409, 2816, 100000};
+    const uint8_t key[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        make_input(lengths[i]);
+        expect("encrypt --latency 1min --key-file F/key -o F/out F/in", 0, "IV: ");
+        assert_int_equal(decrypt_output("AES-128-CBC", key, true, plain), lengths[i]);
+        assert_memory_equal(plain, input, lengths[i]);
+    }
+    make_input(100000);
+    expect("encrypt --latency 1min --key-name camera --rate 50M --burst 20 -o F/out < F/in", 0, "0 missed");
+}
+
+static void test_encrypt_pads_every_packet(void **state)
+{
+    (void)state;
+    const uint8_t key[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    make_input(250);
+    expect("encrypt --latency 1min --key-name camera --padding pkcs7 -p 100 -o F/out F/in", 0, "3 packets");
+    assert_int_equal(decrypt_output("AES-128-CBC", key, false, plain), 112 + 112 + 64);
+    for (size_t i = 0; i < 3; i++)
+        assert_memory_equal(plain + 112 * i, input + 100 * i, i < 2 ? 100 : 50);
+}
+
+static void test_encrypt_without_padding(void **state)
+{
+    (void)state;
+    make_input(1600);
+    expect("encrypt --latency 1min --key-name camera --padding none -o F/out F/in", 0, "2 packets");
+    assert_int_equal(read_file("out", plain, sizeof plain), 1600);
+    make_input(1601);
+    expect("encrypt --latency 1min --key-name camera --padding none -o F/out F/in", 1, "multiple of 16");
+    assert_non_null(strstr(output, "--skip=1 --iv="));
+}
+
+static void test_encrypt_keys(void **state)
+{
+    (void)state;
+    const uint8_t key[32] =
+        "0123456789abcdef0123456789abcde\n"; /* ends as hexadecimal text would, and is none */
+    make_input(5000);
+    write_file("key", key, sizeof key);
+    expect("encrypt --latency 1min --key-file F/key -o F/out F/in", 0, "IV: ");
+    assert_int_equal(decrypt_output("AES-256-CBC", key, true, plain), 5000);
+    assert_memory_equal(plain, input, 5000);
+    expect("encrypt --cipher aes-128-cbc --key-file F/key -o F/out F/in", 2, "needs a key of 16 bytes");
+    expect("encrypt --latency 1min --key " KEY_HEX " -o F/out F/in", 0, "warning: a key on the command line");
+    expect("encrypt --key-name nobody -o F/out F/in", 3, "refused (key)");
+    write_file("key", KEY_HEX "\n", 33);
+}
+
+static void test_encrypt_goes_on(void **state)
+{
+    (void)state;
+    static uint8_t whole[300000], resumed[300000];
+    make_input(100000);
+    expect("encrypt -q --latency 1min --key-file F/key -o F/whole F/in", 0, "");
+    expect("encrypt -q --latency 1min --key-file F/key -o F/whole --iv ffffffffffffffffffffffffffffffff F/in",
+           0, "");
+    size_t bytes = read_file("whole", whole, sizeof whole);
+    assert_int_equal(bytes, 100000 + 16 - 100000 % 16);
+    for (unsigned skip = 0; skip <= 71; skip += skip < 2 ? 1 : 23) {
+        char arguments[256];
+        write_file("out", whole, bytes - 3000 + 30 * skip);
+        snprintf(arguments, sizeof arguments,
+                 "encrypt -q --latency 1min --key-file F/key -o F/out F/in --skip %u%s", skip,
+                 skip == 0 ? " --iv ffffffffffffffffffffffffffffffff" : "");
+        if (skip * 1408 > bytes - 3000 + 30 * skip)
+            continue;
+        expect(arguments, 0, "");
+        assert_int_equal(read_file("out", resumed, sizeof resumed), bytes);
+        assert_memory_equal(resumed, whole, bytes);
+    }
+    write_file("out", whole, 1408 * 60 - 1);
+    expect("encrypt --key-file F/key -o F/out --skip 60 F/in", 2, "does not hold the 60 packets");
+    expect("encrypt --key-file F/key --skip 5 F/in", 2, "needs --iv");
+    expect("encrypt --key-file F/key --skip 72 --iv ffffffffffffffffffffffffffffffff F/in | cat", 0,
+           "ends before");
+}
+
+/* Stopped by a signal it drains, tells how far it came, and what it wrote can be gone on with. */
+static void test_encrypt_is_stopped(void **state)
+{
+    (void)state;
+    static uint8_t whole[300000], resumed[300000];
+    unsigned written;
+    char arguments[256];
+    make_input(100000);
+    expect(
+        "encrypt -q --latency 1min --key-name camera --iv 00000000000000000000000000000000 -o F/whole F/in",
+        0, "");
+    unlink_output();
+    expect("encrypt --latency 1min --rate 1M --key-name camera --iv 00000000000000000000000000000000 -o "
+           "F/out F/in & "
+           "while [ ! -e F/out ]; do sleep 0.01; done; sleep 0.1; kill -TERM $!; wait $!",
+           1, "IV: 00000000000000000000000000000000");
+    const char *hint = strstr(output, "go on with --skip=");
+    if (hint == NULL)
+        return; /* so slow a machine that no packet was back yet */
+    written = (unsigned)strtoul(hint + strlen("go on with --skip="), NULL, 10);
+    assert_in_range(written, 1, 71);
+    assert_int_equal(read_file("out", resumed, sizeof resumed), written * 1408);
+    snprintf(arguments, sizeof arguments,
+             "encrypt -q --latency 1min --key-name camera --skip %u -o F/out F/in", written);
+    expect(arguments, 0, "");
+    size_t bytes = read_file("whole", whole, sizeof whole);
+    assert_int_equal(read_file("out", resumed, sizeof resumed), bytes);
+    assert_memory_equal(resumed, whole, bytes);
+}
+
+static void test_encrypt_files_that_are_wrong(void **state)
+{
+    (void)state;
+    expect("encrypt --key-name camera F/absent -o F/out", 2, "No such file");
+    expect("encrypt --key-name camera F/in -o F/absent/out", 1, "No such file");
+    expect("encrypt --latency 1min --key-name camera F/in -o /dev/full", 1, "No space left");
+}
+
+static void test_status(void **state)
+{
+    (void)state;
+    expect("status", 0, "serving");
+    assert_non_null(strstr(output, "io thread"));
+    assert_non_null(strstr(output, "headroom"));
+    assert_int_equal(run("status --json"), 0);
+    json_t *document = json_loads(output, 0, NULL);
+    assert_string_equal(json_string_value(json_object_get(document, "state")), "serving");
+    json_decref(document);
+    struct millrace *connection;
+    struct protocol_opened opened;
+    const struct protocol_open open = {
+        .spec = {1408, 1, CORE_NS_PER_S, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE},
+        .key_kind = PROTOCOL_KEY_NAMED,
+        .key = (const uint8_t *)"camera",
+        .key_bytes = 6};
+    assert_int_equal(millrace_connect(getenv("MILLRACE_SERVER"), NULL, 10000, &connection, NULL), CORE_OK);
+    assert_int_equal(millrace_open_stream(connection, &open, 10000, &opened, NULL, NULL), CORE_OK);
+    expect("status --streams", 0, "least slack");
+    assert_non_null(strstr(output, "1408"));
+    millrace_disconnect(connection);
+}
+
+/* ---- other HTTP servers ---- */
+
+static void http_script(int descriptor, void *argument)
+{
+    char request[1024] = "";
+    for (size_t i = 0; i + 1 < sizeof request && strstr(request, "\r\n\r\n") == NULL; i++)
+        if (!fake_read(descriptor, request + i, 1))
+            return;
+    fake_write(descriptor, argument, strlen(argument));
+}
+
+static void expect_status(char *answer, int exit, const char *words)
+{
+    struct fake_server fake;
+    char arguments[128];
+    fake_server_start(&fake, http_script, answer);
+    snprintf(arguments, sizeof arguments, "status --timeout 20s --admin %s", fake.address);
+    expect(arguments, exit, words);
+    fake_server_join(&fake);
+}
+
+static void test_status_of_others(void **state)
+{
+    (void)state;
+    expect_status("HTTP/1.1 200 OK\r\n\r\n{}", 0, "millraced -, -"); /* absent keys are no error */
+    expect_status(
+        "HTTP/1.0 200 OK\r\n\r\n{\"totals\": {\"packets\": \"many\"}, \"io_threads\": {}, \"workers\": [3]}",
+        0, "encrypted -");
+    expect_status("HTTP/1.1 200 OK\r\n\r\n[1]", 1, "no JSON object");
+    expect_status("HTTP/1.1 200 OK\r\n\r\n{", 1, "no JSON object");
+    expect_status("HTTP/1.1 404 Not Found\r\n\r\n{}", 1, "404 Not Found");
+    expect_status("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", 1, "cut off");
+    expect_status("SSH-2.0-OpenSSH\r\n", 1, "no HTTP answer");
+    expect_status("", 1, "no HTTP answer");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_durations),
+        cmocka_unit_test(test_counts_bytes_and_hex),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_no_server),
+        cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_query),
+        cmocka_unit_test(test_query_json),
+        cmocka_unit_test(test_encrypt_lengths),
+        cmocka_unit_test(test_encrypt_pads_every_packet),
+        cmocka_unit_test(test_encrypt_without_padding),
+        cmocka_unit_test(test_encrypt_keys),
+        cmocka_unit_test(test_encrypt_goes_on),
+        cmocka_unit_test(test_encrypt_is_stopped),
+        cmocka_unit_test(test_encrypt_files_that_are_wrong),
+        cmocka_unit_test(test_status),
+        cmocka_unit_test(test_status_of_others),
+    };
+    return cmocka_run_group_tests(tests, start_server, stop_server);
+}

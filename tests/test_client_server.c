@@ -1,0 +1,220 @@
+/* The library against a whole server: many streams at once, decrypted by OpenSSL; queries, offers, stopping.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <openssl/evp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "client/millrace.h"
+#include "tests/support/server.h"
+
+#define LONG_MS      20000
+#define STREAMS      200
+#define PACKETS      50
+#define PACKET_BYTES 700
+
+static const uint8_t key[16] = "0123456789abcdef";
+
+static const struct protocol_open contract = {
+    .spec = {.packet_bytes = PACKET_BYTES,
+             .burst_packets = PACKETS,
+             .interval_ns = CORE_NS_PER_MS,
+             .latency_ns = 60 * CORE_NS_PER_S,
+             .cipher = CORE_CIPHER_AES_128_CBC,
+             .padding = CORE_PADDING_PKCS7},
+    .key_kind = PROTOCOL_KEY_INLINE,
+    .key = key,
+    .key_bytes = sizeof key,
+};
+
+static struct millrace *connect_to(const struct test_server *server)
+{
+    char address[300];
+    struct millrace *connection;
+    struct core_error error;
+    core_address_format(test_server_unix(server), address, sizeof address);
+    if (millrace_connect(address, NULL, LONG_MS, &connection, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    return connection;
+}
+
+/* ---- many streams ---- */
+
+struct stream {
+    uint32_t next;  /* sequence of the next RESULT */
+    uint8_t iv[16]; /* to decrypt it with */
+};
+
+struct receiver {
+    struct stream streams[STREAMS + 1]; /* by id: the server numbers them from 1 */
+    EVP_CIPHER_CTX *context;
+    unsigned opened, results, closed;
+};
+
+static uint32_t packet_length(uint32_t stream, uint32_t sequence)
+{
+    return (stream * 7919 + sequence * 104729) % (PACKET_BYTES + 1);
+}
+
+static void make_packet(uint8_t *packet, uint32_t stream, uint32_t sequence)
+{
+    for (uint32_t i = 0; i < PACKET_BYTES; i++)
+        packet[i] = (uint8_t)(stream + sequence * 3 + i);
+}
+
+static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+{
+    struct receiver *receiver = argument;
+    (void)request;
+    assert_in_range(opened->stream, 1, STREAMS);
+    assert_true(opened->bound_ns <= contract.spec.latency_ns);
+    memcpy(receiver->streams[opened->stream].iv, opened->iv, 16);
+    receiver->opened++;
+}
+
+static void on_result(void *argument, const struct millrace_result *result)
+{
+    struct receiver *receiver = argument;
+    struct stream *stream = &receiver->streams[result->stream];
+    uint8_t plain[PACKET_BYTES + 32], expected[PACKET_BYTES];
+    int first = 0, last = 0;
+    assert_int_equal(result->info.status, PROTOCOL_RESULT_OK);
+    assert_int_equal(result->sequence, stream->next++);
+    assert_int_equal(EVP_DecryptInit_ex2(receiver->context, NULL, NULL, stream->iv, NULL), 1);
+    assert_int_equal(
+        EVP_DecryptUpdate(receiver->context, plain, &first, result->ciphertext, (int)result->bytes), 1);
+    assert_int_equal(EVP_DecryptFinal_ex(receiver->context, plain + first, &last), 1);
+    make_packet(expected, result->stream, result->sequence);
+    assert_int_equal(first + last, packet_length(result->stream, result->sequence));
+    assert_memory_equal(plain, expected, (size_t)first + (size_t)last);
+    memcpy(stream->iv, result->ciphertext + result->bytes - 16, 16);
+    receiver->results++;
+}
+
+static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+{
+    struct receiver *receiver = argument;
+    assert_int_equal(closed->packets, receiver->streams[stream].next);
+    assert_int_equal(closed->met + closed->missed, closed->packets);
+    receiver->closed++;
+}
+
+static void process_until(struct millrace *connection, const unsigned *counter, unsigned value)
+{
+    struct core_error error;
+    while (*counter < value) {
+        struct pollfd ready = {.fd = millrace_descriptor(connection), .events = millrace_events(connection)};
+        assert_int_equal(poll(&ready, 1, LONG_MS), 1);
+        if (millrace_process(connection, 0, &error) != CORE_OK)
+            fail_msg("%s", error.text);
+    }
+}
+
+static void send_all(struct millrace *connection)
+{
+    for (uint32_t sequence = 0; sequence < PACKETS; sequence++) {
+        for (uint32_t stream = 1; stream <= STREAMS; stream++) {
+            uint8_t packet[PACKET_BYTES];
+            make_packet(packet, stream, sequence);
+            assert_int_equal(
+                millrace_data(connection, stream, packet, packet_length(stream, sequence), NULL, NULL),
+                CORE_OK);
+        }
+    }
+}
+
+static void test_many_streams(void **state)
+{
+    (void)state;
+    struct test_server server = {0};
+    static struct receiver receiver;
+    test_server_start(&server, "", &test_profile_generous);
+    struct millrace *connection = connect_to(&server);
+    EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "AES-128-CBC", NULL);
+    receiver.context = EVP_CIPHER_CTX_new();
+    assert_int_equal(EVP_DecryptInit_ex2(receiver.context, cipher, key, NULL, NULL), 1);
+    const struct millrace_callbacks callbacks = {
+        .on_opened = on_opened, .on_result = on_result, .on_closed = on_closed, .argument = &receiver};
+    millrace_set_callbacks(connection, &callbacks);
+    for (unsigned i = 0; i < STREAMS; i++)
+        assert_int_equal(millrace_send_open(connection, PROTOCOL_OPEN, &contract, NULL, NULL), CORE_OK);
+    process_until(connection, &receiver.opened, STREAMS);
+    send_all(connection);
+    process_until(connection, &receiver.results, STREAMS * PACKETS);
+    for (uint32_t stream = 1; stream <= STREAMS; stream++)
+        assert_int_equal(millrace_send_close(connection, stream, NULL), CORE_OK);
+    process_until(connection, &receiver.closed, STREAMS);
+    EVP_CIPHER_CTX_free(receiver.context);
+    EVP_CIPHER_free(cipher);
+    millrace_disconnect(connection);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
+/* ---- refusals ---- */
+
+static void test_offer_is_accepted(void **state)
+{
+    (void)state;
+    struct test_server server = {0};
+    test_server_start(&server, "", &test_profile_real);
+    struct millrace *connection = connect_to(&server);
+    struct protocol_open open = contract;
+    struct protocol_opened opened;
+    struct protocol_refused refused;
+    struct core_error error;
+    open.spec.burst_packets = 1;
+    open.spec.interval_ns = 2 * CORE_NS_PER_US;
+    open.spec.latency_ns = 20 * CORE_NS_PER_MS;
+    assert_int_equal(millrace_query(connection, &open, LONG_MS, &opened, &refused, &error), CORE_REFUSED);
+    assert_int_equal(refused.code, PROTOCOL_REFUSED_CAPACITY);
+    assert_true(refused.offer_interval_ns > open.spec.interval_ns);
+    open.spec.interval_ns = refused.offer_interval_ns;
+    if (millrace_open_stream(connection, &open, LONG_MS, &opened, &refused, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    assert_true(opened.stream > 0 && opened.bound_ns <= open.spec.latency_ns);
+    millrace_disconnect(connection);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
+/* ---- the server stops while a call waits ---- */
+
+static void *stop(void *server)
+{
+    test_server_stop(server);
+    return NULL;
+}
+
+static void test_server_stops(void **state)
+{
+    (void)state;
+    struct test_server server = {0};
+    pthread_t stopper;
+    test_server_start(&server, "", &test_profile_generous);
+    struct millrace *connection = connect_to(&server);
+    struct protocol_opened opened;
+    struct core_error error;
+    core_ns round_trip_ns;
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, NULL), CORE_OK);
+    assert_int_equal(pthread_create(&stopper, NULL, stop, &server), 0);
+    while (millrace_ping(connection, LONG_MS, &round_trip_ns, &error) == CORE_OK)
+        continue;
+    assert_non_null(strstr(error.text, "shutdown"));
+    pthread_join(stopper, NULL);
+    millrace_disconnect(connection);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_many_streams),
+        cmocka_unit_test(test_offer_is_accepted),
+        cmocka_unit_test(test_server_stops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
