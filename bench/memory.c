@@ -73,15 +73,16 @@ static const struct argp argp = {
 
 static core_status resident_bytes(pid_t process, int64_t *bytes, struct core_error *error)
 {
-    char path[64];
-    long long size, resident = 0;
+    char path[64], line[256] = "", *end = line;
     snprintf(path, sizeof path, "/proc/%d/statm", (int)process);
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return core_error_errno(error, "%s", path);
-    int fields = fscanf(file, "%lld %lld", &size, &resident);
+    char *read = fgets(line, sizeof line, file);
     fclose(file);
-    if (fields != 2)
+    (void)strtoll(line, &end, 10); /* the first figure is the size of the address space */
+    long long resident = strtoll(end, &end, 10);
+    if (read == NULL || resident <= 0)
         return core_error_set(error, CORE_SYSTEM, "%s: no figures", path);
     *bytes = resident * sysconf(_SC_PAGESIZE);
     return CORE_OK;

@@ -105,7 +105,7 @@ static bool choice(struct argp_state *state, const char *name, const char *text,
 /* A list is named .csv; all else is a workload, from which the streams are drawn. */
 static bool list_is_csv(const char *name)
 {
-    const char *suffix = strrchr(name, '.');
+    const char *suffix = name ? strrchr(name, '.') : NULL;
     return suffix && strcmp(suffix, ".csv") == 0;
 }
 

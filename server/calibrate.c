@@ -16,9 +16,9 @@
 #define IO_LIMIT_PERCENT 85
 #define IO_REST_NS       (500 * CORE_NS_PER_US)
 #define MARGIN_PERCENT   10
-#define MEASURE_PRIORITY 2 /* above what is not real-time, below the threads of a server that runs already   \
-                            */
-#define STACK_BYTES (1 << 20)
+/* Above what is not real-time, below the threads of a server that runs already. */
+#define MEASURE_PRIORITY 2
+#define STACK_BYTES      (1 << 20)
 
 static void read_processor(char *text, size_t size)
 {

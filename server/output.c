@@ -1,6 +1,7 @@
 /* Writing: one queue per connection, drained with as few system calls as the socket allows. */
 #include "server/io.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,7 @@ static void advance(struct server_connection *connection, struct batch *batch, s
 {
     for (int i = 0; i < batch->count && taken > 0; i++) {
         struct server_output *output = connection->output_head;
+        assert(output != NULL); /* the batch was gathered from the head of the queue */
         if (output->is_packet && !output->counted)
             count_result(packet_of(output), &batch->results[i], now_ns);
         if (taken < batch->vector[i].iov_len) {

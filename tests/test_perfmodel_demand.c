@@ -144,7 +144,7 @@ static void test_company(void **state)
     struct perfmodel_cpu_task task[3];
     core_ns blocking_ns[3];
     for (int i = 0; i < 3; i++) {
-        struct core_stream_spec spec = {.packet_bytes = 1024 << i,
+        struct core_stream_spec spec = {.packet_bytes = UINT32_C(1024) << i,
                                         .burst_packets = 1,
                                         .interval_ns = 20 * MS,
                                         .latency_ns = 20 * MS,
