@@ -97,4 +97,9 @@ int command_print_refused(const struct protocol_open *open, const struct protoco
 CORE_CHECKED core_status command_http_get(const char *address, const char *path, int timeout_ms, char **body,
                                           size_t *body_bytes, struct core_error *error);
 
+/* Finds the body in a whole answer, which is terminated; CORE_INVALID if it is none, cut off, or not of
+ * status 200. */
+CORE_CHECKED core_status command_http_body(const char *answer, size_t bytes, const char **body,
+                                           struct core_error *error);
+
 #endif

@@ -84,20 +84,20 @@ static core_status read_answer(int descriptor, struct page *page, core_ns deadli
 }
 
 /* The head must be ours to understand, and the body as long as it says, if it says. */
-static core_status split(const struct page *page, const char **body, struct core_error *error)
+core_status command_http_body(const char *answer, size_t bytes, const char **body, struct core_error *error)
 {
-    static const char protocol[] = "HTTP/1.";
-    const char *end = page->length == 0 ? NULL : strstr(page->bytes, "\r\n\r\n");
-    if (end == NULL || strncmp(page->bytes, protocol, sizeof protocol - 1) != 0)
+    static const char protocol[] = "HTTP/1.", length_field[] = "\r\nContent-Length:";
+    const char *end = strstr(answer, "\r\n\r\n");
+    if (end == NULL || strncmp(answer, protocol, sizeof protocol - 1) != 0)
         return core_error_set(error, CORE_INVALID,
                               "no HTTP answer (is this the address of the admin socket?)");
     *body = end + 4;
-    if (strtol(page->bytes + sizeof protocol, NULL, 10) != 200) /* behind the minor version */
-        return core_error_set(error, CORE_INVALID, "the answer is %.*s", (int)strcspn(page->bytes, "\r\n"),
-                              page->bytes);
-    size_t length = page->length - (size_t)(*body - page->bytes);
-    const char *field = strcasestr(page->bytes, "\r\nContent-Length:");
-    if (field != NULL && field < end && strtoull(field + strlen("\r\nContent-Length:"), NULL, 10) != length)
+    if (strtol(answer + sizeof protocol, NULL, 10) != 200) /* behind the minor version */
+        return core_error_set(error, CORE_INVALID, "the answer is %.*s", (int)strcspn(answer, "\r\n"),
+                              answer);
+    size_t length = bytes - (size_t)(*body - answer);
+    const char *field = strcasestr(answer, length_field);
+    if (field != NULL && field < end && strtoull(field + sizeof length_field - 1, NULL, 10) != length)
         return core_error_set(error, CORE_INVALID, "the answer was cut off");
     return CORE_OK;
 }
@@ -108,7 +108,8 @@ static core_status get(int descriptor, const char *path, core_ns deadline_ns, st
     const char *body = NULL;
     core_status status;
     if ((status = write_request(descriptor, path, deadline_ns, error)) ||
-        (status = read_answer(descriptor, page, deadline_ns, error)) || (status = split(page, &body, error)))
+        (status = read_answer(descriptor, page, deadline_ns, error)) ||
+        (status = command_http_body(page->bytes, page->length, &body, error)))
         return status;
     *body_bytes = page->length - (size_t)(body - page->bytes);
     memmove(page->bytes, body, *body_bytes + 1);

@@ -136,8 +136,11 @@ static const struct column totals_now[] = {{"connections", "connections", COUNT}
                                            {"opened", "opened", COUNT},
                                            {"refused", "refused", COUNT},
                                            {"errors", "protocol errors", COUNT}};
-static const struct column totals_packets[] = {
-    {"packets", "encrypted", COUNT}, {"bytes", "in all", BYTES}, {"policed", "came early", COUNT}};
+static const struct column totals_packets[] = {{"packets", "encrypted", COUNT},
+                                               {"bytes", "in all", BYTES},
+                                               {"policed", "came early", COUNT},
+                                               {"rejected", "rejected", COUNT},
+                                               {"lost", "lost", COUNT}};
 static const struct column totals_deadlines[] = {
     {"met", "met", COUNT}, {"missed", "missed", COUNT}, {"reader_late", "read late", COUNT}};
 static const struct column totals_slack[] = {{"p50", "p50", MICROSECONDS},
@@ -148,6 +151,8 @@ static const struct column totals_latency[] = {{"p50", "p50", MICROSECONDS},
                                                {"p99", "p99", MICROSECONDS},
                                                {"p99_99", "p99.99", MICROSECONDS},
                                                {"max", "max", MICROSECONDS}};
+static const struct column totals_admission[] = {
+    {"p50", "p50", MICROSECONDS}, {"p99", "p99", MICROSECONDS}, {"max", "max", MICROSECONDS}};
 static const struct column io_columns[] = {{"connections", "connections", COUNT},
                                            {"streams", "streams", COUNT},
                                            {"packets", "packets", COUNT},
@@ -177,11 +182,16 @@ static const struct column stream_columns[] = {{"connection", "connection", TEXT
 
 static void print_head(const json_t *root)
 {
-    char version[COMMAND_TEXT_BYTES], state[COMMAND_TEXT_BYTES];
+    static const struct column parts[] = {{"version", "millraced ", TEXT},
+                                          {"state", ", ", TEXT},
+                                          {"engine", ", engine ", TEXT},
+                                          {"profile", ", profile ", TEXT}};
     const json_t *uptime = json_object_get(root, "uptime_s");
-    format_figure(json_object_get(root, "version"), TEXT, version);
-    format_figure(json_object_get(root, "state"), TEXT, state);
-    printf("millraced %s, %s", version, state);
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        char text[COMMAND_TEXT_BYTES];
+        format_figure(json_object_get(root, parts[i].key), TEXT, text);
+        printf("%s%s", parts[i].title, text);
+    }
     if (json_is_number(uptime)) {
         double seconds = json_number_value(uptime);
         printf(", up %.0f h %02d min %02d s", floor(seconds / 3600), (int)fmod(seconds / 60, 60),
@@ -199,6 +209,8 @@ static void print_tables(const json_t *root, bool streams)
     print_line(totals, "deadlines", totals_deadlines, COUNT_OF(totals_deadlines));
     print_line(json_object_get(totals, "latency_us"), "latency", totals_latency, COUNT_OF(totals_latency));
     print_line(json_object_get(totals, "slack_us"), "slack", totals_slack, COUNT_OF(totals_slack));
+    print_line(json_object_get(totals, "admission_us"), "admission", totals_admission,
+               COUNT_OF(totals_admission));
     print_table(json_object_get(root, "io_threads"), "io thread", io_columns, COUNT_OF(io_columns));
     print_table(json_object_get(root, "workers"), "worker", worker_columns, COUNT_OF(worker_columns));
     if (streams)
