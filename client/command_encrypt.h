@@ -71,6 +71,7 @@ struct encrypt_run {
     struct core_error error; /* of what went wrong inside a callback */
     core_status status;
     core_ns arrival_ns; /* the contract's theoretical arrival time of the next packet */
+    uint64_t corrected; /* packets sent when it was last put right by the server's */
     core_ns started_ns, told_ns;
     bool terminal;
     uint64_t sent, received, received_bytes;

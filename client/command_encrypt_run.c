@@ -31,6 +31,16 @@ static void count_result(struct encrypt_run *run, const struct protocol_result *
     core_histogram_record(&run->latency, info->latency_ns);
 }
 
+/* A packet that was held back tells how far the server's clockwork is behind ours, after a stall on the way.
+ * Packets sent before the correction say it again: they are passed over. */
+static void follow_server(struct encrypt_run *run, const struct protocol_result *info)
+{
+    if ((info->flags & PROTOCOL_RESULT_POLICED) == 0 || run->received <= run->corrected)
+        return;
+    run->arrival_ns += info->waited_us * CORE_NS_PER_US;
+    run->corrected = run->sent;
+}
+
 static void on_result(void *argument, const struct millrace_result *result)
 {
     struct encrypt_run *run = argument;
@@ -49,6 +59,7 @@ static void on_result(void *argument, const struct millrace_result *result)
     run->received++;
     run->received_bytes += result->bytes;
     count_result(run, &result->info);
+    follow_server(run, &result->info);
 }
 
 static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
