@@ -193,7 +193,7 @@ static void burst_encrypt(struct cpu_scheduler *scheduler)
 /* Moves the stream on by the piece just encrypted and queues it again if more is pending. Returns the packet
  * that this piece finished, or NULL. */
 static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct cpu_stream *stream,
-                                         core_ns now_ns)
+                                         core_ns now_ns, uint64_t pauses)
 {
     struct cpu_packet *packet = stream->head;
     packet->done_bytes += piece_bytes(stream);
@@ -206,6 +206,7 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
         return NULL;
     }
     packet->finished_ns = now_ns;
+    packet->pauses = pauses;
     stream->head = packet->next;
     if (stream->head != NULL) {
         cpu_edf_push(scheduler->queue, &stream->entry, stream->head->release_ns + stream->piece_deadline_ns,
@@ -245,6 +246,8 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
     if (count == 0) {
         return 0;
     }
+    uint64_t pauses = atomic_load_explicit(&scheduler->counters.pauses, memory_order_relaxed);
+    counter_add(&scheduler->counters.pauses, count < scheduler->burst_pieces);
     burst_prefetch(scheduler, count);
     burst_cut(scheduler, count);
     burst_encrypt(scheduler);
@@ -254,11 +257,12 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
     for (uint32_t i = 0; i < count; i++) {
         struct cpu_stream *stream = stream_of(scheduler->entries[i]);
         bytes += piece_bytes(stream);
-        struct cpu_packet *packet = stream_advance(scheduler, stream, now_ns);
+        struct cpu_packet *packet = stream_advance(scheduler, stream, now_ns, pauses);
         if (packet != NULL) {
             finished[finished_count++] = packet;
         }
     }
+    counter_add(&scheduler->counters.pauses, cpu_edf_size(scheduler->queue) == 0);
     counters_update(&scheduler->counters, count, finished_count, bytes, now_ns - scheduler->now_ns);
     scheduler->now_ns = now_ns;
     return finished_count;

@@ -37,6 +37,7 @@ struct cpu_packet {
     core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
                             is not known any more, and all its later packets are worthless */
     uint32_t producer;   /* worker: who submitted it and gets it back */
+    uint64_t pauses;     /* scheduler: counters.pauses before the burst that finished it */
 };
 
 /* The part of a stream that a worker touches. Allocate cpu_stream_bytes(ops) from secret memory, 64-byte
@@ -74,6 +75,10 @@ struct cpu_scheduler_counters { /* atomic: written by the worker, read by any */
     _Atomic uint64_t bursts, pieces, packets, bytes;
     _Atomic core_ns busy_ns;      /* time inside bursts; what the caller's clock said */
     _Atomic core_ns burst_max_ns; /* longest burst, to hold against q */
+    /* Bursts of fewer than B pieces, and bursts after which nothing was pending. Once this exceeds `pauses`
+     * of a stream's last packet, nothing that the stream sent weighs on any later deadline, and its room may
+     * be promised again (partition_workers_release). */
+    _Atomic uint64_t pauses;
 };
 
 CORE_CHECKED core_status cpu_scheduler_create(struct cpu_scheduler **scheduler,

@@ -261,6 +261,41 @@ static void test_pieces_of_one_stream(void **state)
     cpu_scheduler_destroy(scheduler);
 }
 
+/* A pause is a burst of fewer than B pieces, or one that leaves nothing; packets say how many there were
+ * before the burst that finished them. */
+static void test_pauses(void **state)
+{
+    (void)state;
+    enum { BURST = 2, STREAMS = 3 };
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, BURST);
+    const struct cpu_scheduler_counters *counters = cpu_scheduler_counters_get(scheduler);
+    struct cpu_stream *streams[STREAMS];
+    struct cpu_packet packets[STREAMS], *finished[BURST];
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = fake_stream(1024, (i + 1) * MS);
+        packets[i] = packet_of(streams[i], 64, 0);
+        push_one(scheduler, &packets[i]);
+    }
+    assert_int_equal(burst(scheduler, finished, NULL), 2); /* full, and one is left */
+    assert_int_equal(atomic_load(&counters->pauses), 0);
+    assert_int_equal(burst(scheduler, finished, NULL), 1); /* not full, and none is left */
+    assert_int_equal(atomic_load(&counters->pauses), 2);
+    for (int i = 0; i < STREAMS; i++)
+        assert_int_equal(packets[i].pauses, 0);
+    for (int i = 0; i < BURST; i++) {
+        packets[i] = packet_of(streams[i], 64, MS);
+        push_one(scheduler, &packets[i]);
+    }
+    assert_int_equal(burst(scheduler, finished, NULL), 2); /* full, and none is left */
+    assert_int_equal(atomic_load(&counters->pauses), 3);
+    assert_int_equal(packets[0].pauses, 2);
+    assert_int_equal(burst(scheduler, finished, NULL), 0); /* no burst at all */
+    assert_int_equal(atomic_load(&counters->pauses), 3);
+    for (int i = 0; i < STREAMS; i++)
+        stream_close(streams[i], &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
 /* A newcomer with an earlier deadline goes before the rest of a long packet. */
 static void test_urgent_packet_overtakes(void **state)
 {
@@ -478,6 +513,7 @@ int main(void)
         cmocka_unit_test_setup(test_burst_size_is_checked, reset_fake),
         cmocka_unit_test_setup(test_deadline_order, reset_fake),
         cmocka_unit_test_setup(test_pieces_of_one_stream, reset_fake),
+        cmocka_unit_test_setup(test_pauses, reset_fake),
         cmocka_unit_test_setup(test_urgent_packet_overtakes, reset_fake),
         cmocka_unit_test_setup(test_ciphers_are_grouped, reset_fake),
         cmocka_unit_test_setup(test_failure_sticks, reset_fake),

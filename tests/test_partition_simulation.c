@@ -198,26 +198,28 @@ static void explain_miss(const struct config_profile *profile, size_t count,
 {
     const struct perfmodel_cpu_task *task = &tasks[result->first_missed];
     print_error(
-        "seed %llu: %llu misses (slack %lld ns) of %llu packets, %llu long bursts; arrivals %d sizes %d "
+        "seed %llu: %llu misses (slack %lld ns) of %llu packets, %llu long bursts; arrivals %d%s sizes %d "
         "execution %d hand-over %d; %zu streams, B %u Q %u q %lld ns\n",
         (unsigned long long)seed, (unsigned long long)result->misses, (long long)result->least_slack_ns,
         (unsigned long long)result->packets, (unsigned long long)result->long_bursts, pattern->arrivals,
-        pattern->sizes, pattern->execution, pattern->hand_over, count, profile->cpu.burst_pieces,
-        profile->cpu.piece_bytes, (long long)perfmodel_cpu_burst_ns(profile));
+        pattern->succession ? " in succession" : "", pattern->sizes, pattern->execution, pattern->hand_over,
+        count, profile->cpu.burst_pieces, profile->cpu.piece_bytes,
+        (long long)perfmodel_cpu_burst_ns(profile));
     print_error("stream %zu: C %lld delta %lld s %lld t %lld m %u k %u\n", result->first_missed,
                 (long long)task->cost_ns, (long long)task->deadline_ns, (long long)task->spacing_ns,
                 (long long)task->interval_ns, task->pieces, task->burst_packets);
 }
 
-/* Every kind of arrivals at its most hostile, and one mixture. */
+/* Every kind of arrivals at its most hostile, a mixture, and streams that follow each other. */
 static void simulate(const struct config_profile *profile, size_t count, core_ns window_ns, uint64_t seed,
                      struct tally *tally)
 {
     struct test_random random = {seed};
-    for (int kind = 0; kind <= SIMULATOR_ARRIVALS; kind++) {
+    for (int kind = 0; kind <= SIMULATOR_ARRIVALS + 1; kind++) {
         struct simulator_pattern pattern = {.window_ns = window_ns, .pieces_max = 800, .seed = seed};
         pattern.arrivals = (enum simulator_arrivals)kind;
-        if (kind == SIMULATOR_ARRIVALS)
+        pattern.succession = kind == SIMULATOR_ARRIVALS + 1;
+        if (kind >= SIMULATOR_ARRIVALS)
             pattern.arrivals = (enum simulator_arrivals)test_random_in(&random, 0, SIMULATOR_ARRIVALS - 1);
         if (kind == SIMULATOR_ARRIVALS || kind == SIMULATOR_RANDOM) {
             pattern.sizes = (enum simulator_choice)test_random_in(&random, SIMULATOR_MOST, SIMULATOR_ANY);

@@ -30,6 +30,9 @@ struct source {
     core_ns handed_over_ns; /* last packet */
     struct packet *next;    /* policed and waiting to be handed over at due_at */
     core_ns due_at_ns;
+    uint64_t finished;
+    uint64_t pauses; /* of the last packet finished */
+    bool closing;    /* sends one burst only; then its successor takes over */
 };
 
 struct simulator {
@@ -43,6 +46,7 @@ struct simulator {
     struct source **heap; /* by due_at_ns */
     size_t heap_size;
     /* of the run */
+    size_t count; /* streams; their successors are the sources from there on */
     const struct config_profile *profile;
     const struct simulator_pattern *pattern;
     struct test_random random;
@@ -291,6 +295,8 @@ static void arrival_next(struct simulator *simulator, struct source *source)
 static bool arrival_wanted(const struct simulator *simulator, const struct source *source)
 {
     const struct simulator_pattern *pattern = simulator->pattern;
+    if (source->closing)
+        return source->sent < source->stream->spec.burst_packets;
     if (source->sent < source->stream->spec.burst_packets &&
         simulator->pieces_sent < 64 * pattern->pieces_max)
         return true;
@@ -336,29 +342,50 @@ static void phases_set(struct simulator *simulator, size_t count)
         phases_after_long(simulator, count);
 }
 
-static void start(struct simulator *simulator, const struct simulator_stream *streams, size_t count)
+static void source_open(struct simulator *simulator, size_t index, const struct simulator_stream *stream)
 {
     static const uint8_t nothing[CORE_BLOCK_BYTES * 2];
-    reserve(simulator, count);
+    struct cpu_stream *cpu =
+        (struct cpu_stream *)(void *)((char *)simulator->cpu_streams + index * simulator->stride_bytes);
+    const struct perfmodel_cpu_task *task = &stream->task;
+    core_status status = cpu_stream_init(cpu, &engine, NULL, task->cipher, nothing, nothing,
+                                         task->piece_bytes, task->deadline_ns);
+    assert(status == CORE_OK);
+    (void)status;
+    simulator->sources[index] = (struct source){.stream = stream, .cpu = cpu};
+    server_police_init(&simulator->sources[index].police, &stream->spec, task->spacing_ns);
+}
+
+static void start(struct simulator *simulator, const struct simulator_stream *streams, size_t count)
+{
+    reserve(simulator, 2 * count);
+    simulator->count = count;
     simulator->now_ns += CORE_NS_PER_MS;
     simulator->start_ns = simulator->now_ns;
-    for (size_t i = 0; i < count; i++) {
-        struct cpu_stream *cpu =
-            (struct cpu_stream *)(void *)((char *)simulator->cpu_streams + i * simulator->stride_bytes);
-        const struct perfmodel_cpu_task *task = &streams[i].task;
-        core_status status = cpu_stream_init(cpu, &engine, NULL, task->cipher, nothing, nothing,
-                                             task->piece_bytes, task->deadline_ns);
-        assert(status == CORE_OK);
-        (void)status;
-        simulator->sources[i] = (struct source){.stream = &streams[i], .cpu = cpu};
-        server_police_init(&simulator->sources[i].police, &streams[i].spec, task->spacing_ns);
-    }
+    for (size_t i = 0; i < 2 * count; i++)
+        source_open(simulator, i, &streams[i % count]);
     phases_set(simulator, count);
     simulator->heap_size = 0;
     for (size_t i = 0; i < count; i++) {
         struct source *source = &simulator->sources[i];
+        source->closing = simulator->pattern->succession && i % 2 == 0;
         source->arrival_ns = simulator->start_ns + source->phase_ns;
         packet_send(simulator, source);
+    }
+}
+
+/* Successors of the streams that have closed and whose room may be promised again send their first packet. */
+static void succeed(struct simulator *simulator)
+{
+    uint64_t pauses = cpu_scheduler_counters_get(simulator->scheduler)->pauses;
+    for (size_t i = 0; i < simulator->count; i++) {
+        struct source *source = &simulator->sources[i];
+        if (source->closing && source->finished == source->stream->spec.burst_packets &&
+            pauses > source->pauses) {
+            source->closing = false;
+            simulator->sources[simulator->count + i].arrival_ns = simulator->now_ns;
+            packet_send(simulator, &simulator->sources[simulator->count + i]);
+        }
     }
 }
 
@@ -368,6 +395,7 @@ static void hand_over(struct simulator *simulator)
     while (simulator->heap_size > 0 && simulator->heap[0]->due_at_ns <= simulator->now_ns) {
         struct source *source = heap_pop(simulator);
         struct cpu_packet *packet = &source->next->cpu;
+        source->next = NULL;
         cpu_scheduler_push(simulator->scheduler, &packet, 1, simulator->now_ns);
         arrival_next(simulator, source);
         if (arrival_wanted(simulator, source))
@@ -386,13 +414,15 @@ static void burst(struct simulator *simulator)
     for (uint32_t i = 0; i < count; i++) {
         struct packet *packet = (struct packet *)finished[i];
         core_ns slack_ns = packet->due_ns - finished[i]->finished_ns;
+        size_t index =
+            (size_t)((char *)finished[i]->stream - (char *)simulator->cpu_streams) / simulator->stride_bytes;
+        simulator->sources[index].finished++;
+        simulator->sources[index].pauses = finished[i]->pauses;
         simulator->result.packets++;
         if (slack_ns < simulator->result.least_slack_ns)
             simulator->result.least_slack_ns = slack_ns;
         if (slack_ns < 0 && simulator->result.misses++ == 0)
-            simulator->result.first_missed =
-                (size_t)((char *)finished[i]->stream - (char *)simulator->cpu_streams) /
-                simulator->stride_bytes;
+            simulator->result.first_missed = index % simulator->count;
         packet->next_free = simulator->free;
         simulator->free = packet;
     }
@@ -431,9 +461,11 @@ struct simulator_result simulator_run(struct simulator *simulator, const struct 
     start(simulator, streams, count);
     while (!(pattern->stop_at_miss && simulator->result.misses > 0)) {
         hand_over(simulator);
-        if (cpu_scheduler_pending(simulator->scheduler) > 0)
+        if (cpu_scheduler_pending(simulator->scheduler) > 0) {
             burst(simulator);
-        else if (simulator->heap_size > 0)
+            if (pattern->succession && simulator->result.misses == 0)
+                succeed(simulator);
+        } else if (simulator->heap_size > 0)
             simulator->now_ns = simulator->heap[0]->due_at_ns;
         else
             break;

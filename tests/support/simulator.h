@@ -44,6 +44,9 @@ struct simulator_pattern {
     core_ns window_ns;   /* packets are sent for this long, and every stream sends one burst at least */
     uint64_t pieces_max; /* or until about this much work was sent, the first bursts apart */
     bool stop_at_miss;
+    /* Every other stream closes after its first burst, and as soon as its room may be promised again
+     * (partition_workers_release) one with the same contract opens and sends its own first burst. */
+    bool succession;
     uint64_t seed;
 };
 
