@@ -26,13 +26,27 @@ static void take_connection(void *owner, struct server_message *message)
     free(accepted);
 }
 
+static uint32_t assigned(const struct server_io *io)
+{
+    return atomic_load_explicit(&io->assigned, memory_order_relaxed);
+}
+
 static struct server_io *least_busy(struct server *server)
 {
     struct server_io *best = server->ios[0];
     for (uint32_t i = 1; i < server->io_count; i++)
-        if (server_stats_get(&server->ios[i]->stats.connections) < server_stats_get(&best->stats.connections))
+        if (assigned(server->ios[i]) < assigned(best))
             best = server->ios[i];
     return best;
+}
+
+static bool take_place(struct server *server)
+{
+    uint32_t taken = atomic_fetch_add_explicit(&server->connections, 1, memory_order_relaxed);
+    if (taken < server->config->limits.connections)
+        return true;
+    atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
+    return false;
 }
 
 /* Says why and closes, without ever waiting for the peer. */
@@ -43,52 +57,48 @@ static void turn_away(int descriptor)
                                           "too many connections (limits.connections); try again later");
     (void)!send(descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(descriptor);
-    core_log(CORE_LOG_WARNING, "accept.limit", "connection refused: limits.connections is reached");
 }
 
-static void hand_over(struct server_io *acceptor, int descriptor, const struct server_listener *listener)
+/* Puts the descriptor into the thread's hands, which closes it in any case. False without memory. */
+static bool assign(struct server_io *io, int descriptor, SSL_CTX *tls, bool inline_keys)
 {
-    struct server *server = acceptor->server;
-    struct server_io *target = least_busy(server);
-    bool inline_keys = listener->config->address.transport != CORE_TRANSPORT_TCP;
-    struct accepted_message *accepted;
+    struct accepted_message *accepted = malloc(sizeof *accepted);
+    if (accepted == NULL)
+        return false;
+    *accepted = (struct accepted_message){
+        .message.run = take_connection, .descriptor = descriptor, .tls = tls, .inline_keys = inline_keys};
+    atomic_fetch_add_explicit(&io->assigned, 1, memory_order_relaxed);
+    server_mailbox_post(&io->mailbox, &accepted->message);
+    return true;
+}
 
-    if (atomic_fetch_add_explicit(&server->connections, 1, memory_order_relaxed) >=
-        server->config->limits.connections) {
+static void hand_over(struct server *server, int descriptor, const struct server_listener *listener)
+{
+    bool inline_keys = listener->config->address.transport != CORE_TRANSPORT_TCP;
+
+    if (!take_place(server)) {
+        if (listener->tls == NULL)
+            turn_away(descriptor);
+        else /* nothing can be said before the handshake */
+            close(descriptor);
+        core_log(CORE_LOG_WARNING, "accept.limit", "connection refused: limits.connections is reached");
+    } else if (!assign(least_busy(server), descriptor, listener->tls, inline_keys)) {
         atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
-        turn_away(descriptor);
-        return;
+        close(descriptor);
+        core_log(CORE_LOG_ERROR, "connection.memory", "no memory for a new connection; it is closed");
     }
-    if (target == acceptor) {
-        server_connection_open(acceptor, descriptor, listener->tls, inline_keys);
-        return;
-    }
-    accepted = malloc(sizeof *accepted);
-    if (accepted == NULL) {
-        atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
-        turn_away(descriptor);
-        return;
-    }
-    *accepted = (struct accepted_message){.message.run = take_connection,
-                                          .descriptor = descriptor,
-                                          .tls = listener->tls,
-                                          .inline_keys = inline_keys};
-    server_mailbox_post(&target->mailbox, &accepted->message);
 }
 
 core_status server_adopt(struct server *server, int descriptor, struct core_error *error)
 {
-    struct accepted_message *accepted = malloc(sizeof *accepted);
-    if (accepted == NULL || fcntl(descriptor, F_SETFL, O_NONBLOCK) != 0) {
-        free(accepted);
-        close(descriptor);
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
+    if (fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0) {
+        atomic_fetch_add_explicit(&server->connections, 1, memory_order_relaxed);
+        if (assign(server->ios[0], descriptor, NULL, true))
+            return CORE_OK;
+        atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
     }
-    *accepted = (struct accepted_message){
-        .message.run = take_connection, .descriptor = descriptor, .inline_keys = true};
-    atomic_fetch_add_explicit(&server->connections, 1, memory_order_relaxed);
-    server_mailbox_post(&server->ios[0]->mailbox, &accepted->message);
-    return CORE_OK;
+    close(descriptor);
+    return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
 }
 
 static const struct server_listener *listener_of(const struct server *server, int descriptor)
@@ -108,7 +118,7 @@ static void on_connect(evutil_socket_t descriptor, short events, void *argument)
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         int accepted = accept4(descriptor, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (accepted >= 0) {
-            hand_over(io, accepted, listener);
+            hand_over(io->server, accepted, listener);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {

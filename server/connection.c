@@ -77,6 +77,12 @@ static void link_connection(struct server_io *io, struct server_connection *conn
     server_stats_add(&io->stats.connections, 1);
 }
 
+static void give_place_back(struct server_io *io)
+{
+    atomic_fetch_sub_explicit(&io->server->connections, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&io->assigned, 1, memory_order_relaxed);
+}
+
 void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, bool inline_keys)
 {
     struct server *server = io->server;
@@ -101,7 +107,7 @@ void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, 
                 event_free(connection->readable);
         }
         free(connection);
-        atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
+        give_place_back(io);
         return;
     }
     connection->io = io;
@@ -196,7 +202,7 @@ void server_connection_abort(struct server_connection *connection)
     connection->readable = connection->writable = NULL;
     connection->reading = connection->writing = false;
     server_transport_close(&connection->transport);
-    atomic_fetch_sub_explicit(&io->server->connections, 1, memory_order_relaxed);
+    give_place_back(io);
     server_stats_add(&io->stats.connections, (uint64_t)-1);
     server_io_mark(connection);
 }

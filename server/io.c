@@ -244,20 +244,23 @@ void server_io_notify(struct server_io *io)
     (void)written; /* fails only when the counter is full, and then the descriptor is readable */
 }
 
-struct drain_message {
-    struct server_message message; /* first member */
-    core_ns until_ns;
-};
+static void stop_accepting(struct server_io *io)
+{
+    for (uint32_t i = 0; i < io->server->listener_count; i++)
+        event_del(io->listen_events[i]);
+    for (uint32_t i = 1; i < io->server->io_count; i++)
+        server_io_drain(io->server->ios[i], io->drain_until_ns);
+}
 
 static void start_drain(void *owner, struct server_message *message)
 {
     struct server_io *io = owner;
     const enum protocol_error shutdown = PROTOCOL_ERROR_SHUTDOWN;
+    (void)message;
 
     io->draining = true;
-    io->drain_until_ns = ((struct drain_message *)message)->until_ns;
-    for (uint32_t i = 0; io->listen_events != NULL && i < io->server->listener_count; i++)
-        event_del(io->listen_events[i]);
+    if (io->listen_events != NULL)
+        stop_accepting(io);
     for (struct server_connection *connection = io->connections, *next; connection != NULL;
          connection = next) {
         next = connection->next;
@@ -266,16 +269,13 @@ static void start_drain(void *owner, struct server_message *message)
         else if (connection->state < SERVER_CONNECTION_READY)
             server_connection_fail(connection, 0, shutdown, "the server is stopping");
     }
-    free(message);
 }
 
 void server_io_drain(struct server_io *io, core_ns drain_until_ns)
 {
-    struct drain_message *message = malloc(sizeof *message);
-    if (message == NULL)
-        abort(); /* nothing can be saved: not even the order to stop fits into memory */
-    *message = (struct drain_message){.message.run = start_drain, .until_ns = drain_until_ns};
-    server_mailbox_post(&io->mailbox, &message->message);
+    io->drain_until_ns = drain_until_ns;
+    io->drain_message.run = start_drain;
+    server_mailbox_post(&io->mailbox, &io->drain_message);
 }
 
 void server_io_count_latency(struct server_io *io, core_ns latency_ns, int change)

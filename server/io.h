@@ -50,8 +50,11 @@ struct server_io {
     size_t stream_count;
     uint8_t *read_buffer; /* SERVER_READ_BYTES */
     uint32_t stagger;
-    bool draining, stopping;
-    core_ns drain_until_ns;
+    bool draining;
+    core_ns drain_until_ns;              /* set before drain_message is posted */
+    struct server_message drain_message; /* posted once */
+    _Atomic uint32_t assigned; /* atomic: connections given to this thread, counted by whoever gives one and
+                                  by this thread when it ends */
     struct server_stats stats;
     _Atomic core_ns cpu_ns; /* atomic: CPU time of the thread, written at every tick, read by any */
     pthread_t thread;
@@ -65,7 +68,9 @@ CORE_CHECKED core_status server_io_start(struct server_io *io, struct core_error
                                          struct core_error *error);
 /* Any thread: a worker has put results into our ring. */
 void server_io_notify(struct server_io *io);
-/* Any thread: finish and deliver until drain_until_ns, then close everything and end the thread. */
+/* Any thread: finish and deliver until drain_until_ns, then close everything and end the thread. Thread 0
+ * passes it on to all others when it has stopped accepting, so that no connection is handed to one that has
+ * ended. */
 void server_io_drain(struct server_io *io, core_ns drain_until_ns);
 void server_io_join(struct server_io *io);
 void server_io_destroy(struct server_io *io);

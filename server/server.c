@@ -158,23 +158,30 @@ static core_status create_ios(struct server *server, struct core_error *error)
     return server_io_listen(server->ios[0], error);
 }
 
-/* Starts the I/O threads; on failure the ones started are stopped again. */
+/* Stops and awaits the I/O threads from `first` on, which run. */
+static void stop_ios(struct server *server, uint32_t first, core_ns until_ns)
+{
+    for (uint32_t i = first; i < (first == 0 ? 1 : server->io_count); i++) /* 0 tells the others */
+        server_io_drain(server->ios[i], until_ns);
+    for (uint32_t i = first; i < server->io_count; i++)
+        server_io_join(server->ios[i]);
+}
+
+/* Starts the I/O threads, the one that accepts last; on failure those started are stopped again. */
 static core_status start_ios(struct server *server, struct core_error *error)
 {
     core_status status = CORE_OK;
-    uint32_t started = 0;
-    while (status == CORE_OK && started < server->io_count) {
+    uint32_t first = server->io_count;
+    while (status == CORE_OK && first > 0) {
         struct core_error not_permitted = {""};
-        status = server_io_start(server->ios[started], &not_permitted, error);
+        status = server_io_start(server->ios[first - 1], &not_permitted, error);
         if (status != CORE_OK)
             break;
-        started++;
+        first--;
         status = judge_thread(server, &not_permitted, error);
     }
-    for (uint32_t i = 0; status != CORE_OK && i < started; i++) {
-        server_io_drain(server->ios[i], 0);
-        server_io_join(server->ios[i]);
-    }
+    if (status != CORE_OK)
+        stop_ios(server, first, 0);
     return status;
 }
 
@@ -342,10 +349,7 @@ uint64_t server_stop(struct server *server)
 
     /* Seen by the planner before any connection is told to finish. */
     atomic_store_explicit(&server->draining, true, memory_order_seq_cst);
-    for (uint32_t i = 0; i < server->io_count; i++)
-        server_io_drain(server->ios[i], until_ns);
-    for (uint32_t i = 0; i < server->io_count; i++)
-        server_io_join(server->ios[i]);
+    stop_ios(server, 0, until_ns);
     lost = atomic_load_explicit(&server->drain_lost, memory_order_relaxed);
     dismantle(server);
     return lost;
