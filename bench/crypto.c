@@ -50,6 +50,7 @@ enum contender { WORKER, BARE, EVP, CONTENDER_COUNT };
 struct options {
     const struct cpu_engine_ops *ops; /* of the worker */
     uint32_t streams;
+    uint32_t backlog; /* packets that wait in the worker at once */
     double seconds;
     bool json;
 };
@@ -105,21 +106,32 @@ static void packets_prepare(struct bench *bench)
     }
 }
 
-static bool worker_round(struct bench *bench)
+/* Runs bursts until nothing is pending; returns how many packets were finished well. */
+static uint32_t worker_empty(struct bench *bench)
 {
     struct cpu_packet *finished[CPU_BURST_MAX];
-    cpu_scheduler_push(bench->scheduler, bench->pushed, bench->options->streams, core_time_now_ns());
     uint32_t done = 0;
     uint32_t pieces;
-    bool good = true;
     do {
         uint32_t count = cpu_scheduler_burst(bench->scheduler, finished, &pieces, clock_now, NULL);
         for (uint32_t i = 0; i < count; i++) {
-            good &= finished[i]->status == CORE_OK;
+            done += finished[i]->status == CORE_OK;
         }
-        done += count;
     } while (pieces > 0);
-    return good && done == bench->options->streams;
+    return done;
+}
+
+static bool worker_round(struct bench *bench)
+{
+    uint32_t streams = bench->options->streams;
+    uint32_t backlog = bench->options->backlog;
+    uint32_t done = 0;
+    for (uint32_t start = 0; start < streams; start += backlog) {
+        uint32_t count = streams - start < backlog ? streams - start : backlog;
+        cpu_scheduler_push(bench->scheduler, bench->pushed + start, count, core_time_now_ns());
+        done += worker_empty(bench);
+    }
+    return done == streams;
 }
 
 static bool bare_burst(struct bench *bench, const uint32_t *order, uint32_t count)
@@ -285,7 +297,7 @@ static void bench_arrange(struct bench *bench, uint32_t packet_bytes, enum order
         stream->piece_deadline_ns = DEADLINE_FIRST_NS + i * step_ns;
         bench->packets[i] =
             (struct cpu_packet){.stream = stream_at(bench, i), .data = bench->data + i * bench->stride_bytes};
-        bench->pushed[i] = &bench->packets[i];
+        bench->pushed[i] = &bench->packets[bench->order[i]];
     }
 }
 
@@ -411,6 +423,16 @@ static bool print_json(const struct options *options, const struct result *resul
 
 /* The command. */
 
+static uint32_t parse_count(struct argp_state *state, const char *name, const char *argument)
+{
+    char *end = NULL;
+    unsigned long count = strtoul(argument, &end, 10);
+    if (*argument == '\0' || *end != '\0' || count < CPU_BURST_MAX || count > STREAMS_MAX) {
+        argp_error(state, "%s %s: a number from %d to %d", name, argument, CPU_BURST_MAX, STREAMS_MAX);
+    }
+    return (uint32_t)count;
+}
+
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct options *options = state->input;
@@ -419,14 +441,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'j':
         options->json = true;
         return 0;
-    case 'n': {
-        unsigned long streams = strtoul(argument, &end, 10);
-        if (*argument == '\0' || *end != '\0' || streams < CPU_BURST_MAX || streams > STREAMS_MAX) {
-            argp_error(state, "--streams %s: a number from %d to %d", argument, CPU_BURST_MAX, STREAMS_MAX);
-        }
-        options->streams = (uint32_t)streams;
+    case 'b':
+        options->backlog = parse_count(state, "--backlog", argument);
         return 0;
-    }
+    case 'n':
+        options->streams = parse_count(state, "--streams", argument);
+        return 0;
     case 'e': {
         struct core_error error;
         options->ops = cpu_engine_find(argument, &error);
@@ -448,6 +468,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 
 static const struct argp_option argp_options[] = {
     {"engine", 'e', "NAME", 0, "The worker's engine (default auto, the fastest)", 0},
+    {"backlog", 'b', "N", 0, "Packets that wait in the worker at once (default 1024)", 0},
     {"json", 'j', NULL, 0, "Report as JSON", 0},
     {"streams", 'n', "N", 0, "Streams, each with its own key (default 10000)", 0},
     {"seconds", 's', "S", 0, "Time to measure in all (default 16)", 0},
@@ -491,7 +512,7 @@ static bool run(struct bench *bench, const struct options *options)
 
 int bench_crypto(int argc, char **argv)
 {
-    struct options options = {.streams = 10000, .seconds = 16};
+    struct options options = {.streams = 10000, .backlog = 1024, .seconds = 16};
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0) {
         return 2;
     }

@@ -158,7 +158,8 @@ static int64_t tick_of_bucket(const struct cpu_edf *queue, uint32_t bucket)
     return queue->base_tick + (int64_t)((bucket - bucket_of(queue->base_tick)) & (BUCKETS - 1));
 }
 
-static void wheel_insert(struct cpu_edf *queue, struct cpu_edf_entry *entry, int64_t tick)
+static inline __attribute__((always_inline)) void wheel_insert(struct cpu_edf *queue,
+                                                               struct cpu_edf_entry *entry, int64_t tick)
 {
     uint32_t number = bucket_of(tick);
     struct bucket *bucket = &queue->buckets[number];
@@ -180,7 +181,8 @@ static bool far_before(const struct far_entry *a, const struct far_entry *b)
     return a->tick != b->tick ? a->tick < b->tick : a->sequence < b->sequence;
 }
 
-static void far_insert(struct cpu_edf *queue, struct cpu_edf_entry *entry, int64_t tick)
+static __attribute__((noinline)) void far_insert(struct cpu_edf *queue, struct cpu_edf_entry *entry,
+                                                 int64_t tick)
 {
     assert(queue->far_size < queue->far_capacity);
     struct far_entry added = {tick, queue->far_sequence++, entry};
@@ -213,7 +215,7 @@ static struct cpu_edf_entry *far_take(struct cpu_edf *queue)
 
 /* Turns the wheel up to now, but not past an entry that still waits: behind the base it would count as one
  * turn later. */
-static void wheel_turn(struct cpu_edf *queue, int64_t now_tick)
+static __attribute__((noinline)) void wheel_turn(struct cpu_edf *queue, int64_t now_tick)
 {
     queue->now_tick = now_tick;
     uint32_t first;
@@ -234,7 +236,7 @@ static void wheel_turn(struct cpu_edf *queue, int64_t now_tick)
 void cpu_edf_push(struct cpu_edf *queue, struct cpu_edf_entry *entry, core_ns key_ns, core_ns now_ns)
 {
     int64_t now_tick = now_ns >> BUCKET_SHIFT;
-    if (now_tick > queue->now_tick) {
+    if (__builtin_expect(now_tick > queue->now_tick, 0)) {
         wheel_turn(queue, now_tick);
     }
     entry->key_ns = key_ns;

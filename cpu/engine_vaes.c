@@ -9,6 +9,7 @@
 #include "cpu/engine.h"
 
 #include "core/secret.h"
+#include "cpu/short_pieces.h"
 
 #include <immintrin.h>
 #include <stdbool.h>
@@ -115,17 +116,21 @@ static const struct {
                [CORE_CIPHER_AES_192_CBC] = {12, lanes_run_12, lanes_run_12_wide},
                [CORE_CIPHER_AES_256_CBC] = {14, lanes_run_14, lanes_run_14_wide}};
 
-/* Asks for the key schedule and the first payload line of a piece that will start soon. */
-static void piece_prefetch(const struct cpu_piece *piece, int rounds)
+/* Asks for the key schedule (AES-128 has 3 lines of it, the others 4) and the first payload line of a piece
+ * that will start soon. */
+static inline void piece_prefetch(const struct cpu_piece *piece, int rounds)
 {
     const uint8_t *key = piece->key;
-    for (int line = 0; line <= rounds * CORE_BLOCK_BYTES / LINE_BYTES; line++) {
-        __builtin_prefetch(key + line * LINE_BYTES);
+    __builtin_prefetch(key);
+    __builtin_prefetch(key + LINE_BYTES);
+    __builtin_prefetch(key + 2 * LINE_BYTES);
+    if (rounds > 10) {
+        __builtin_prefetch(key + 3 * LINE_BYTES);
     }
     __builtin_prefetch(piece->source, 1);
 }
 
-static void lane_start(struct cpu_engine *engine, uint32_t lane, struct queue *queue)
+static inline void lane_start(struct cpu_engine *engine, uint32_t lane, struct queue *queue)
 {
     struct cpu_piece *piece = &queue->pieces[queue->next++];
     const uint8_t(*key)[CORE_BLOCK_BYTES] = piece->key;
@@ -159,7 +164,7 @@ static void lane_idle(struct cpu_engine *engine, uint32_t lane)
 }
 
 /* Gives every lane that has nothing left its next piece. */
-static void lanes_refill(struct cpu_engine *engine, struct queue *queue)
+static struct queue lanes_refill(struct cpu_engine *engine, struct queue queue)
 {
     for (uint32_t lane = 0; lane < LANES; lane++) {
         if (engine->left_bytes[lane] != 0) {
@@ -167,14 +172,15 @@ static void lanes_refill(struct cpu_engine *engine, struct queue *queue)
         }
         if (engine->pieces[lane] != NULL) {
             memcpy(engine->pieces[lane]->chain, engine->chains[lane], CORE_BLOCK_BYTES);
-            queue->done++;
+            queue.done++;
         }
-        if (queue->next < queue->count) {
-            lane_start(engine, lane, queue);
+        if (queue.next < queue.count) {
+            lane_start(engine, lane, &queue);
         } else {
             lane_idle(engine, lane);
         }
     }
+    return queue;
 }
 
 /* Moves all lanes on as far as the shortest goes. */
@@ -193,19 +199,31 @@ static void lanes_advance(struct cpu_engine *engine, lanes_run *run)
     }
 }
 
-static bool burst_is_long(const struct cpu_piece *pieces, uint32_t count)
+/* What a burst is like, to choose its code by. */
+struct shape {
+    uint64_t bytes;
+    uint32_t longest_bytes;
+};
+
+static struct shape burst_shape(const struct cpu_piece *pieces, uint32_t count)
 {
-    uint64_t bytes = 0;
+    struct shape shape = {0};
     for (uint32_t i = 0; i < count; i++) {
-        bytes += pieces[i].bytes;
+        shape.bytes += pieces[i].bytes;
+        shape.longest_bytes = pieces[i].bytes > shape.longest_bytes ? pieces[i].bytes : shape.longest_bytes;
     }
-    return bytes >= (uint64_t)count * LONG_BYTES;
+    return shape;
 }
 
 static core_status vaes_encrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
                                 uint32_t count)
 {
-    if (engine->wide && burst_is_long(pieces, count)) {
+    struct shape shape = burst_shape(pieces, count);
+    if (shape.longest_bytes <= SHORT_PIECE_BYTES) {
+        short_pieces_encrypt(pieces, count, ciphers[cipher].rounds);
+        return CORE_OK;
+    }
+    if (engine->wide && shape.bytes >= (uint64_t)count * LONG_BYTES) {
         return cpu_engine_ipsec_mb.encrypt(engine->ipsec_mb, cipher, pieces, count);
     }
     struct queue queue = {.pieces = pieces, .count = count, .rounds = ciphers[cipher].rounds};
@@ -217,10 +235,10 @@ static core_status vaes_encrypt(struct cpu_engine *engine, enum core_cipher ciph
         engine->pieces[lane] = NULL;
         engine->left_bytes[lane] = 0;
     }
-    lanes_refill(engine, &queue);
+    queue = lanes_refill(engine, queue);
     while (queue.done < count) {
         lanes_advance(engine, run);
-        lanes_refill(engine, &queue);
+        queue = lanes_refill(engine, queue);
     }
     return CORE_OK;
 }

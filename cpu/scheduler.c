@@ -12,6 +12,8 @@ _Static_assert(offsetof(struct cpu_stream, entry) == 0, "an entry of the queue i
 #define LINE_BYTES   64
 #define PUSH_AHEAD   16 /* packets between asking for a line and using it */
 #define FIRST_PIECES 16 /* that an engine works on at once */
+#define KEY_LINES    3  /* of an AES-128 schedule */
+#define FIRST_PIECES 16 /* that an engine works on at once */
 
 /* The pieces of one cipher in the burst at hand. */
 struct group {
@@ -134,22 +136,22 @@ static struct cpu_stream *stream_of(struct cpu_edf_entry *entry)
 }
 
 /* Each loop asks for what the next one reads, so that the misses of a whole burst overlap. Keys and payload
- * are the engine's to ask for, except those that it starts with. */
-static void burst_prefetch(const struct cpu_scheduler *scheduler, uint32_t count)
+ * are the engine's to ask for while it works, but for those that it starts with. */
+static void burst_prefetch(struct cpu_edf_entry *const *entries, uint32_t count)
 {
-    struct cpu_edf_entry *const *entries = scheduler->entries;
+    uint32_t first = count < FIRST_PIECES ? count : FIRST_PIECES;
     for (uint32_t i = 0; i < count; i++) {
         __builtin_prefetch(entries[i], 1);
     }
-    for (uint32_t i = 0; i < count && i < FIRST_PIECES; i++) {
-        for (size_t at = 0; at < scheduler->ops->key_state_bytes; at += LINE_BYTES) {
-            __builtin_prefetch(stream_of(entries[i])->key_state + at);
+    for (uint32_t i = 0; i < first; i++) {
+        for (uint32_t line = 0; line < KEY_LINES; line++) {
+            __builtin_prefetch(stream_of(entries[i])->key_state + line * LINE_BYTES);
         }
     }
     for (uint32_t i = 0; i < count; i++) {
         __builtin_prefetch(stream_of(entries[i])->head, 1);
     }
-    for (uint32_t i = 0; i < count && i < FIRST_PIECES; i++) {
+    for (uint32_t i = 0; i < first; i++) {
         const struct cpu_packet *packet = stream_of(entries[i])->head;
         __builtin_prefetch(packet->data + packet->done_bytes, 1);
     }
@@ -161,22 +163,30 @@ static uint32_t piece_bytes(const struct cpu_stream *stream)
     return left_bytes < stream->piece_bytes ? left_bytes : stream->piece_bytes;
 }
 
-/* Cuts one piece of every stream, by cipher, in the order of the deadlines. */
-static void burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
+/* Cuts one piece of every stream, by cipher, in the order of the deadlines. Returns their bytes. */
+static uint64_t burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
 {
+    struct cpu_piece *next[CORE_CIPHER_COUNT + 1];
+    uint64_t bytes = 0;
     for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
-        scheduler->groups[cipher].count = 0;
+        next[cipher] = scheduler->groups[cipher].pieces;
     }
     for (uint32_t i = 0; i < count; i++) {
         struct cpu_stream *stream = stream_of(scheduler->entries[i]);
         struct cpu_packet *packet = stream->head;
-        struct group *group = &scheduler->groups[stream->cipher];
-        group->pieces[group->count++] = (struct cpu_piece){.source = packet->data + packet->done_bytes,
-                                                           .target = packet->data + packet->done_bytes,
-                                                           .bytes = piece_bytes(stream),
-                                                           .chain = stream->chain,
-                                                           .key = stream->key_state};
+        uint8_t *data = packet->data + packet->done_bytes;
+        struct cpu_piece *piece = next[stream->cipher]++;
+        *piece = (struct cpu_piece){.source = data,
+                                    .target = data,
+                                    .bytes = piece_bytes(stream),
+                                    .chain = stream->chain,
+                                    .key = stream->key_state};
+        bytes += piece->bytes;
     }
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+        scheduler->groups[cipher].count = (uint32_t)(next[cipher] - scheduler->groups[cipher].pieces);
+    }
+    return bytes;
 }
 
 static void burst_encrypt(struct cpu_scheduler *scheduler)
@@ -248,15 +258,13 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
     }
     uint64_t pauses = atomic_load_explicit(&scheduler->counters.pauses, memory_order_relaxed);
     counter_add(&scheduler->counters.pauses, count < scheduler->burst_pieces);
-    burst_prefetch(scheduler, count);
-    burst_cut(scheduler, count);
+    burst_prefetch(scheduler->entries, count);
+    uint64_t bytes = burst_cut(scheduler, count);
     burst_encrypt(scheduler);
     core_ns now_ns = clock(clock_argument);
     uint32_t finished_count = 0;
-    uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct cpu_stream *stream = stream_of(scheduler->entries[i]);
-        bytes += piece_bytes(stream);
         struct cpu_packet *packet = stream_advance(scheduler, stream, now_ns, pauses);
         if (packet != NULL) {
             finished[finished_count++] = packet;
