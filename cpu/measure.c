@@ -10,7 +10,7 @@
 #define SLOTS             3900 /* buffers, 64 MB in all: more than the caches hold */
 #define PIECE_BYTES_MAX   (16 * 1024)
 #define SLOT_BYTES        (PIECE_BYTES_MAX + 192) /* staggered, or all lanes would share their cache sets */
-#define SHORT_BYTES       64
+#define SHORT_BYTES       192
 #define LONG_PACKET_BYTES (16 * 1024)
 #define USUAL_BYTES       1408
 #define SAMPLES_MAX       63
@@ -259,7 +259,7 @@ static void draw_burst(struct rig *rig, const struct cpu_cost *cost, struct burs
         uint32_t blocks = 1 + (uint32_t)draw(rig) % (cost->piece_bytes / CORE_BLOCK_BYTES);
         burst->bytes[i] = kind < 2 ? equal_bytes : CORE_BLOCK_BYTES * blocks;
         if (kind == 3 && draw(rig) % 4 != 0) {
-            burst->bytes[i] = SHORT_BYTES;
+            burst->bytes[i] = 64;
         }
         burst->ciphers[i] =
             (enum core_cipher)(one_cipher != 0 ? one_cipher : 1 + draw(rig) % CORE_CIPHER_COUNT);
