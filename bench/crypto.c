@@ -20,6 +20,7 @@
 #include "cpu/scheduler.h"
 
 #include <argp.h>
+#include <assert.h>
 #include <intel-ipsec-mb.h>
 #include <jansson.h>
 #include <math.h>
@@ -40,10 +41,11 @@
 #define WORKER_BURST       128
 
 static const uint32_t packet_sizes[] = {64, 256, 1400, 16384};
-#define SIZE_COUNT (sizeof packet_sizes / sizeof packet_sizes[0])
+enum { SIZE_COUNT = sizeof packet_sizes / sizeof packet_sizes[0] };
 
 enum order { ORDER_MEMORY, ORDER_RANDOM, ORDER_COUNT };
 static const char *const order_names[] = {"memory", "random"};
+enum { RESULT_COUNT = (int)SIZE_COUNT * (int)ORDER_COUNT };
 
 enum contender { WORKER, BARE, EVP, CONTENDER_COUNT };
 
@@ -291,6 +293,7 @@ static void bench_arrange(struct bench *bench, uint32_t packet_bytes, enum order
         bench->order[i] = bench->order[other];
         bench->order[other] = swapped;
     }
+    assert(count > 0);
     core_ns step_ns = (DEADLINE_LAST_NS - DEADLINE_FIRST_NS) / count;
     for (uint32_t i = 0; i < count; i++) {
         struct cpu_stream *stream = stream_at(bench, bench->order[i]);
@@ -492,12 +495,12 @@ static void pin(void)
 
 static bool run(struct bench *bench, const struct options *options)
 {
-    struct result results[ORDER_COUNT * SIZE_COUNT];
-    double seconds = options->seconds / (ORDER_COUNT * SIZE_COUNT);
+    struct result results[RESULT_COUNT];
+    double seconds = options->seconds / RESULT_COUNT;
     if (!options->json) {
         print_header(options);
     }
-    for (size_t i = 0; i < ORDER_COUNT * SIZE_COUNT; i++) {
+    for (size_t i = 0; i < RESULT_COUNT; i++) {
         if (!bench_measure(bench, packet_sizes[i % SIZE_COUNT], (enum order)(i / SIZE_COUNT), seconds,
                            &results[i])) {
             fprintf(stderr, "millrace-bench crypto: an engine failed\n");
@@ -507,7 +510,7 @@ static bool run(struct bench *bench, const struct options *options)
             print_result(&results[i]);
         }
     }
-    return !options->json || print_json(options, results, ORDER_COUNT * SIZE_COUNT);
+    return !options->json || print_json(options, results, RESULT_COUNT);
 }
 
 int bench_crypto(int argc, char **argv)
