@@ -106,11 +106,12 @@ static pid_t spawn(const char *program, char *const *arguments)
 {
     (void)unlink(in_folder("out").text);
     (void)unlink(in_folder("log").text);
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     assert_true(pid >= 0);
     if (pid > 0)
         return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        _exit(127); /* the test has ended before us */
     int out = open(in_folder("out").text, O_WRONLY | O_CREAT, 0600);
     int log = open(in_folder("log").text, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (out >= 0 && log >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(log, STDERR_FILENO) >= 0)
