@@ -296,10 +296,9 @@ void server_input_resume(struct server_connection *connection)
         return;
     now_ns = core_time_now_ns();
     if (input->phase == SERVER_INPUT_SLOT) {
-        struct server_stream *stream = server_connection_find_stream(connection, input->header.id);
-        if (stream->free == NULL)
+        begin_data(connection, now_ns); /* anew: the stream may have failed meanwhile, and be gone */
+        if (input->phase == SERVER_INPUT_SLOT)
             return;
-        claim_packet(connection, stream, now_ns);
     }
     if (input->stash != NULL) {
         input->stash_done += consume(connection, input->stash + input->stash_done,
