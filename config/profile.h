@@ -43,6 +43,38 @@ struct config_profile_margins {
     uint32_t percent; /* m: on execution times, 0..100 */
 };
 
+/* One row of a transfer table: how long a copy of `bytes` takes. Rows are in rising order of bytes; no time
+ * falls from one row to the next. `busy`: while the other direction and every other GPU copy at the same
+ * time. */
+struct config_profile_copy {
+    uint64_t bytes;
+    core_ns up_ns, down_ns;           /* host to device, device to host, alone */
+    core_ns up_busy_ns, down_busy_ns; /* >= the above */
+};
+
+/* One row of the utilisation table: the share of an SM's peak that `jobs` jobs side by side reach. Measured,
+ * and saw-toothed where jobs share warps; perfmodel/gpu.h uses its monotone envelope. */
+struct config_profile_utilisation {
+    uint32_t jobs;      /* 1, 2, ... in rising order, first row 1 */
+    uint32_t share_ppm; /* 1 .. 1,000,000 */
+};
+
+/* `count` like cards. */
+struct config_profile_gpu {
+    char *name;
+    uint32_t count;         /* 1..64 */
+    uint32_t sms;           /* streaming multiprocessors, M */
+    uint32_t copy_engines;  /* 1: copies in both directions take turns; 2: they run side by side */
+    uint64_t memory_bytes;  /* of the card */
+    int64_t sm_bytes_per_s; /* Phi: peak of one SM with jobs enough */
+    core_ns launch_ns;      /* overhead of one kernel */
+    uint32_t job_bytes;     /* table entry, key and chaining values that go up with a job, bytes */
+    struct config_profile_copy *copies; /* at least one row */
+    uint32_t copy_count;
+    struct config_profile_utilisation *utilisation; /* at least one row */
+    uint32_t utilisation_count;
+};
+
 struct config_profile {
     char *name;     /* of the machine or the assumption: "measured at start", "emulated-small" */
     char *machine;  /* processor, cores, kernel, as text */
@@ -50,6 +82,10 @@ struct config_profile {
     struct config_profile_cpu cpu;
     struct config_profile_io io;
     struct config_profile_margins margins;
+    uint32_t workers;      /* CPU workers that estimates count on; the server has its own setting. 1..1024 */
+    uint64_t pinned_bytes; /* host memory that batch arenas may pin; 0 where there are no GPUs */
+    struct config_profile_gpu *gpus; /* kinds of cards; NULL: none */
+    uint32_t gpu_count;              /* kinds */
 };
 
 /* Reads and checks a profile. On failure error has "file:line: what, and what to do" and *profile is
