@@ -1,16 +1,16 @@
 #include "config/profile.h"
 
 #include "config/file.h"
+#include "config/profile_gpu.h"
 #include "config/report.h"
 #include "config/yaml.h"
 
-#include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_BYTES_MAX 1024 /* of a name or description */
-#define COST_NS_MAX    CORE_NS_PER_S
-#define COST_FS_MAX    INT64_C(1000000000) /* 1 us per byte: slower than any machine of interest */
+#define COST_NS_MAX CORE_NS_PER_S
+#define COST_FS_MAX INT64_C(1000000000) /* 1 us per byte: slower than any machine of interest */
 
 /* libcyaml loads straight into the public structs; only the keys of the arrays by cipher need help. */
 #define CIPHER_FIELD(name, cipher)                                                                           \
@@ -22,7 +22,7 @@
 #define INT_FIELD(structure, member)  CYAML_FIELD_INT(#member, CYAML_FLAG_DEFAULT, structure, member)
 #define UINT_FIELD(structure, member) CYAML_FIELD_UINT(#member, CYAML_FLAG_DEFAULT, structure, member)
 #define TEXT_FIELD(structure, member)                                                                        \
-    CYAML_FIELD_STRING_PTR(#member, CYAML_FLAG_POINTER, structure, member, 1, TEXT_BYTES_MAX)
+    CYAML_FIELD_STRING_PTR(#member, CYAML_FLAG_POINTER, structure, member, 1, CONFIG_PROFILE_TEXT_BYTES_MAX)
 #define PART_FIELD(structure, member, fields)                                                                \
     CYAML_FIELD_MAPPING(#member, CYAML_FLAG_DEFAULT, structure, member, fields)
 
@@ -67,6 +67,10 @@ static const cyaml_schema_field_t profile_fields[] = {
     PART_FIELD(struct config_profile, cpu, cpu_fields),
     PART_FIELD(struct config_profile, io, io_fields),
     PART_FIELD(struct config_profile, margins, margins_fields),
+    CYAML_FIELD_UINT("workers", CYAML_FLAG_OPTIONAL, struct config_profile, workers),
+    CYAML_FIELD_UINT("pinned_bytes", CYAML_FLAG_OPTIONAL, struct config_profile, pinned_bytes),
+    CYAML_FIELD_SEQUENCE_COUNT("gpus", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct config_profile, gpus,
+                               gpu_count, &config_profile_gpu_schema, 1, CONFIG_PROFILE_GPU_KINDS_MAX),
     CYAML_FIELD_END,
 };
 
@@ -78,13 +82,13 @@ static const char *const cipher_keys[CORE_CIPHER_COUNT] = {"aes_128_cbc", "aes_1
 
 /* ---- checks ---- */
 
-/* Only what the saved file can carry: YAML admits printable characters of UTF-8. */
-static void text_check(struct config_report *report, const char *path, const char *text)
+void config_profile_text_check(struct config_report *report, const char *path, const char *text)
 {
     if (!text || !text[0])
         config_report_invalid(report, path, "is empty; give a text");
-    else if (strlen(text) > TEXT_BYTES_MAX)
-        config_report_invalid(report, path, "is longer than %d bytes; shorten it", TEXT_BYTES_MAX);
+    else if (strlen(text) > CONFIG_PROFILE_TEXT_BYTES_MAX)
+        config_report_invalid(report, path, "is longer than %d bytes; shorten it",
+                              CONFIG_PROFILE_TEXT_BYTES_MAX);
     else
         for (const char *c = text; *c; c++)
             if ((unsigned char)*c < ' ' || (unsigned char)*c > '~')
@@ -93,7 +97,7 @@ static void text_check(struct config_report *report, const char *path, const cha
 
 static void cpu_check(struct config_report *report, const struct config_profile_cpu *cpu)
 {
-    text_check(report, "cpu.engine", cpu->engine);
+    config_profile_text_check(report, "cpu.engine", cpu->engine);
     if (cpu->engine && strcmp(cpu->engine, "vaes") != 0 && strcmp(cpu->engine, "ipsec-mb") != 0 &&
         strcmp(cpu->engine, "openssl") != 0)
         config_report_invalid(report, "cpu.engine", "'%.40s' is no engine; give vaes, ipsec-mb or openssl",
@@ -122,9 +126,9 @@ static core_status profile_check(const struct config_profile *profile, const str
 {
     struct config_report report = {.yaml = yaml, .error = error};
 
-    text_check(&report, "name", profile->name);
-    text_check(&report, "machine", profile->machine);
-    text_check(&report, "measured", profile->measured);
+    config_profile_text_check(&report, "name", profile->name);
+    config_profile_text_check(&report, "machine", profile->machine);
+    config_profile_text_check(&report, "measured", profile->measured);
     cpu_check(&report, &profile->cpu);
     config_report_range(&report, "io.per_packet_ns", profile->io.per_packet_ns, 0, COST_NS_MAX);
     config_report_range(&report, "io.per_byte_fs", profile->io.per_byte_fs, 0, COST_FS_MAX);
@@ -133,6 +137,9 @@ static core_status profile_check(const struct config_profile *profile, const str
     config_report_range(&report, "margins.in_ns", profile->margins.in_ns, 0, COST_NS_MAX);
     config_report_range(&report, "margins.out_ns", profile->margins.out_ns, 0, COST_NS_MAX);
     config_report_range(&report, "margins.percent", profile->margins.percent, 0, 100);
+    /* a file that has no workers was given its 1 before; a struct may leave them out */
+    config_report_range(&report, "workers", profile->workers, yaml ? 1 : 0, CONFIG_PROFILE_WORKERS_MAX);
+    config_profile_gpus_check(&report, profile);
     return report.status;
 }
 
@@ -143,14 +150,22 @@ core_status config_profile_check(const struct config_profile *profile, struct co
 
 /* ---- loading ---- */
 
+static bool key_present(struct config_yaml *yaml, const char *key)
+{
+    return config_yaml_find(yaml, yaml_document_get_root_node(&yaml->document), key, strlen(key), NULL);
+}
+
 /* Closes the document. */
 static core_status profile_from(struct config_yaml *yaml, struct config_profile **profile,
                                 struct core_error *error)
 {
-    void *loaded;
-    core_status status = config_yaml_load(yaml, &profile_schema, &loaded, error);
+    void *raw;
+    core_status status = config_yaml_load(yaml, &profile_schema, &raw, error);
 
     if (status == CORE_OK) {
+        struct config_profile *loaded = raw;
+        if (!key_present(yaml, "workers"))
+            loaded->workers = 1;
         status = profile_check(loaded, yaml, error);
         if (status == CORE_OK)
             *profile = loaded;
@@ -189,7 +204,8 @@ core_status config_profile_copy(const struct config_profile *profile, struct con
     made->machine = strdup(profile->machine);
     made->measured = strdup(profile->measured);
     made->cpu.engine = strdup(profile->cpu.engine);
-    if (!made->name || !made->machine || !made->measured || !made->cpu.engine) {
+    const core_status status = config_profile_gpus_copy(profile, made);
+    if (status != CORE_OK || !made->name || !made->machine || !made->measured || !made->cpu.engine) {
         config_profile_free(made);
         return CORE_NO_MEMORY;
     }
@@ -205,5 +221,6 @@ void config_profile_free(struct config_profile *profile)
     free(profile->machine);
     free(profile->measured);
     free(profile->cpu.engine);
+    config_profile_gpus_free(profile);
     free(profile);
 }

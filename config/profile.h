@@ -1,7 +1,7 @@
 /* The hardware profile: what calibration measured, and nothing that was not measured (or said to be assumed).
  *
  * Written by `millrace-bench calibrate`, read by the server, the estimator and the tests. One YAML file; the
- * structs mirror it. The GPU part joins with the GPU folder. */
+ * structs mirror it. `workers`, `pinned_bytes` and `gpus` may be left out of the file. */
 #ifndef MILLRACE_CONFIG_PROFILE_H
 #define MILLRACE_CONFIG_PROFILE_H
 
@@ -43,32 +43,47 @@ struct config_profile_margins {
     uint32_t percent; /* m: on execution times, 0..100 */
 };
 
+/* Ranges of the GPU part. They keep every product of perfmodel/gpu.h inside 128 bits. */
+#define CONFIG_PROFILE_WORKERS_MAX          UINT32_C(1024)
+#define CONFIG_PROFILE_GPU_KINDS_MAX        16
+#define CONFIG_PROFILE_GPU_COUNT_MAX        64
+#define CONFIG_PROFILE_SMS_MAX              4096
+#define CONFIG_PROFILE_SM_RATE_MAX          INT64_C(1000000000000) /* bytes per second */
+#define CONFIG_PROFILE_MEMORY_BYTES_MAX     (UINT64_C(1) << 50)
+#define CONFIG_PROFILE_COPY_BYTES_MAX       (UINT64_C(1) << 44)
+#define CONFIG_PROFILE_COPY_NS_MAX          (3600 * CORE_NS_PER_S)
+#define CONFIG_PROFILE_COPY_ROWS_MAX        4096
+#define CONFIG_PROFILE_JOBS_MAX             (UINT32_C(1) << 20) /* side by side on one SM */
+#define CONFIG_PROFILE_SHARE_PPM            UINT32_C(1000000)
+#define CONFIG_PROFILE_UTILISATION_ROWS_MAX 65536
+#define CONFIG_PROFILE_GPU_JOB_BYTES_MAX    UINT32_C(65536)
+
 /* One row of a transfer table: how long a copy of `bytes` takes. Rows are in rising order of bytes; no time
- * falls from one row to the next. `busy`: while the other direction and every other GPU copy at the same
- * time. */
+ * falls from one row to the next. `busy`: while every other GPU copies at the same time, and the other
+ * direction too where the card has two copy engines. */
 struct config_profile_copy {
-    uint64_t bytes;
-    core_ns up_ns, down_ns;           /* host to device, device to host, alone */
-    core_ns up_busy_ns, down_busy_ns; /* >= the above */
+    uint64_t bytes;                   /* 1 .. 2^44 */
+    core_ns up_ns, down_ns;           /* host to device, device to host, alone; 1 ns .. 1 h */
+    core_ns up_busy_ns, down_busy_ns; /* no less than alone; .. 1 h */
 };
 
-/* One row of the utilisation table: the share of an SM's peak that `jobs` jobs side by side reach. Measured,
- * and saw-toothed where jobs share warps; perfmodel/gpu.h uses its monotone envelope. */
+/* One row of the utilisation table: the share of an SM's peak that `jobs` equal jobs side by side reach.
+ * Measured, and saw-toothed where jobs share warps, so it may fall; perfmodel/gpu.h uses a safe envelope. */
 struct config_profile_utilisation {
-    uint32_t jobs;      /* 1, 2, ... in rising order, first row 1 */
+    uint32_t jobs;      /* rising, first row 1, at most 2^20; rows may be left out */
     uint32_t share_ppm; /* 1 .. 1,000,000 */
 };
 
 /* `count` like cards. */
 struct config_profile_gpu {
-    char *name;
+    char *name;             /* no two kinds have the same */
     uint32_t count;         /* 1..64 */
-    uint32_t sms;           /* streaming multiprocessors, M */
+    uint32_t sms;           /* streaming multiprocessors, M; 1..4096 */
     uint32_t copy_engines;  /* 1: copies in both directions take turns; 2: they run side by side */
-    uint64_t memory_bytes;  /* of the card */
-    int64_t sm_bytes_per_s; /* Phi: peak of one SM with jobs enough */
-    core_ns launch_ns;      /* overhead of one kernel */
-    uint32_t job_bytes;     /* table entry, key and chaining values that go up with a job, bytes */
+    uint64_t memory_bytes;  /* of the card; 1 .. 2^50 */
+    int64_t sm_bytes_per_s; /* Phi: peak of one SM with jobs enough; 1 .. 10^12 */
+    core_ns launch_ns;      /* overhead of one kernel; 0 .. 1 s */
+    uint32_t job_bytes;     /* table entry, key and chaining values that go up with a job; 0 .. 65,536 */
     struct config_profile_copy *copies; /* at least one row */
     uint32_t copy_count;
     struct config_profile_utilisation *utilisation; /* at least one row */
@@ -82,9 +97,11 @@ struct config_profile {
     struct config_profile_cpu cpu;
     struct config_profile_io io;
     struct config_profile_margins margins;
-    uint32_t workers;      /* CPU workers that estimates count on; the server has its own setting. 1..1024 */
-    uint64_t pinned_bytes; /* host memory that batch arenas may pin; 0 where there are no GPUs */
-    struct config_profile_gpu *gpus; /* kinds of cards; NULL: none */
+    /* CPU workers that estimates count on; the server has its own setting. 1..1024, 1 where the file has
+     * none. 0 in a struct made by hand counts as 1. */
+    uint32_t workers;
+    uint64_t pinned_bytes;           /* host memory that batch arenas may pin; 1 .. 2^50, or 0 without GPUs */
+    struct config_profile_gpu *gpus; /* kinds of cards, at most 16; NULL: none */
     uint32_t gpu_count;              /* kinds */
 };
 
@@ -100,8 +117,8 @@ CORE_CHECKED core_status config_profile_parse(const char *text, size_t bytes, co
 /* Checks ranges of a profile that did not come from a file. */
 CORE_CHECKED core_status config_profile_check(const struct config_profile *profile, struct core_error *error);
 
-/* Writes the profile as YAML that config_profile_load reads back the same. `comment` (may be NULL) goes on
- * top, each line behind "# ". Replaces the file atomically. */
+/* Writes the profile as YAML that config_profile_load reads back the same (workers: 0 as the 1 it counts as).
+ * `comment` (may be NULL) goes on top, each line behind "# ". Replaces the file atomically. */
 CORE_CHECKED core_status config_profile_save(const struct config_profile *profile, const char *path,
                                              const char *comment, struct core_error *error);
 

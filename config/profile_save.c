@@ -2,6 +2,7 @@
 #include "config/profile.h"
 
 #include "config/file.h"
+#include "config/profile_gpu.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,8 +22,7 @@ static void comment_write(FILE *file, const char *comment)
     }
 }
 
-/* In double quotes, so that no text can be taken for anything else. */
-static void text_write(FILE *file, const char *key, const char *text)
+void config_profile_text_write(FILE *file, const char *key, const char *text)
 {
     fprintf(file, "%s: \"", key);
     for (const char *c = text; *c; c++)
@@ -47,7 +47,7 @@ static void cpu_write(FILE *file, const struct config_profile_cpu *cpu)
           "# n * (per_piece_ns + per_byte_fs * x / 1000000) + lane_ns nanoseconds.\n"
           "cpu:\n",
           file);
-    text_write(file, "  engine", cpu->engine);
+    config_profile_text_write(file, "  engine", cpu->engine);
     fprintf(file, "  lanes: %" PRIu32 " # pieces that the engine encrypts side by side\n", cpu->lanes);
     fprintf(file, "  burst_pieces: %" PRIu32 " # most pieces in one burst; a multiple of lanes\n",
             cpu->burst_pieces);
@@ -63,9 +63,9 @@ static void cpu_write(FILE *file, const struct config_profile_cpu *cpu)
 static void profile_write(FILE *file, const struct config_profile *profile, const char *comment)
 {
     comment_write(file, comment);
-    text_write(file, "name", profile->name);
-    text_write(file, "machine", profile->machine);
-    text_write(file, "measured", profile->measured);
+    config_profile_text_write(file, "name", profile->name);
+    config_profile_text_write(file, "machine", profile->machine);
+    config_profile_text_write(file, "measured", profile->measured);
     cpu_write(file, &profile->cpu);
     fprintf(file,
             "\n# One packet on an I/O thread: read, parse, hand over, collect, write.\n"
@@ -83,6 +83,7 @@ static void profile_write(FILE *file, const struct config_profile *profile, cons
             "  out_ns: %" PRId64 " # from the end of its burst to the socket\n"
             "  percent: %" PRIu32 " # added to every execution time\n",
             profile->margins.in_ns, profile->margins.out_ns, profile->margins.percent);
+    config_profile_gpus_write(file, profile);
 }
 
 core_status config_profile_save(const struct config_profile *profile, const char *path, const char *comment,

@@ -35,13 +35,14 @@ static const char *scalar_text(const yaml_node_t *node)
     return text[0] ? text : NULL;
 }
 
-/* For CYAML_INT of 8 bytes and CYAML_UINT of at most 4. */
+/* For CYAML_INT of 8 bytes and CYAML_UINT of any size; what needs the 64th bit is refused. */
 static core_status integer_check(const struct walk *walk, const cyaml_schema_value_t *schema,
                                  const yaml_node_t *node)
 {
     const char *text = scalar_text(node);
     const bool is_unsigned = schema->type == CYAML_UINT;
-    const long long highest = is_unsigned ? (1LL << (8 * schema->data_size)) - 1 : INT64_MAX;
+    const bool is_whole = schema->data_size == sizeof(int64_t);
+    const long long highest = is_whole ? INT64_MAX : (1LL << (8 * schema->data_size)) - 1;
     long long value = 0;
     char *end = NULL;
 

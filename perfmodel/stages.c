@@ -1,0 +1,101 @@
+/* Batches: their stages, their memory, and whether they hold a period and a deadline. */
+#include "perfmodel/gpu.h"
+
+#include "perfmodel/cpu.h"
+#include "perfmodel/wide.h"
+
+#include <assert.h>
+
+#define ARENAS 5 /* aggregate, copy up, kernel, copy down, deliver */
+
+static uint64_t saturated(perfmodel_wide value)
+{
+    return value < (perfmodel_wide)UINT64_MAX ? (uint64_t)value : UINT64_MAX;
+}
+
+static core_ns with_margin_ns(const struct config_profile_margins *margins, perfmodel_wide ns)
+{
+    return perfmodel_wide_limit(perfmodel_wide_divide_up(ns * (100 + margins->percent), 100), CORE_NS_NEVER);
+}
+
+struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gpu,
+                                             const struct config_profile_margins *margins,
+                                             const uint64_t *job_bytes, size_t count, bool busy,
+                                             uint64_t *scratch)
+{
+    perfmodel_wide bytes = 0;
+    if (count == 0)
+        return (struct perfmodel_stages){0};
+    for (size_t i = 0; i < count; i++)
+        bytes += job_bytes[i];
+    uint64_t up_bytes = saturated(bytes + (perfmodel_wide)count * gpu->job_bytes);
+    core_ns kernel_ns = perfmodel_kernel_ns(gpu, gpu->sms, job_bytes, count, false, scratch);
+    return (struct perfmodel_stages){
+        .up_ns = with_margin_ns(margins, perfmodel_copy_ns(gpu, PERFMODEL_UP, busy, up_bytes)),
+        .kernel_ns = with_margin_ns(margins, (perfmodel_wide)gpu->launch_ns + kernel_ns),
+        .down_ns = with_margin_ns(margins, perfmodel_copy_ns(gpu, PERFMODEL_DOWN, busy, saturated(bytes))),
+    };
+}
+
+uint64_t perfmodel_gpu_job_bytes(const struct core_stream_spec *spec, core_ns period_ns, bool paper)
+{
+    assert(period_ns > 0);
+    if (paper)
+        return saturated(
+            perfmodel_wide_divide_up((perfmodel_wide)spec->packet_bytes * period_ns, spec->interval_ns));
+    perfmodel_wide packets = (perfmodel_wide)spec->burst_packets + period_ns / spec->interval_ns;
+    return saturated(packets * core_stream_padded_bytes(spec->padding, spec->packet_bytes));
+}
+
+uint64_t perfmodel_gpu_memory_bytes(const struct config_profile_gpu *gpu, uint64_t batch_bytes, size_t jobs)
+{
+    return saturated(ARENAS * (2 * (perfmodel_wide)batch_bytes + (perfmodel_wide)jobs * gpu->job_bytes));
+}
+
+core_ns perfmodel_gpu_work_ns(const struct core_stream_spec *spec, const struct config_profile *profile)
+{
+    return spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns -
+           perfmodel_io_rest_ns(spec->latency_ns, profile);
+}
+
+/* ---- verdicts ---- */
+
+static bool takes_turns(const struct config_profile_gpu *gpu)
+{
+    return gpu->copy_engines < 2;
+}
+
+static perfmodel_wide copies_ns(const struct perfmodel_stages *stages)
+{
+    return (perfmodel_wide)stages->up_ns + stages->down_ns;
+}
+
+core_ns perfmodel_gpu_latency_ns(const struct config_profile_gpu *gpu, const struct perfmodel_stages *stages,
+                                 core_ns period_ns)
+{
+    int rounds = takes_turns(gpu) ? 2 : 1;
+    return perfmodel_wide_limit((perfmodel_wide)period_ns + stages->kernel_ns + rounds * copies_ns(stages),
+                                CORE_NS_NEVER);
+}
+
+static bool copies_fit(const struct config_profile_gpu *gpu, const struct perfmodel_stages *stages,
+                       core_ns period_ns, bool paper)
+{
+    if (takes_turns(gpu) && !paper)
+        return copies_ns(stages) <= period_ns;
+    return stages->up_ns <= period_ns && stages->down_ns <= period_ns;
+}
+
+enum perfmodel_gpu_binding perfmodel_gpu_judge(const struct config_profile_gpu *gpu,
+                                               const struct perfmodel_stages *stages, core_ns period_ns,
+                                               core_ns shortest_ns, bool paper)
+{
+    assert(period_ns > 0);
+    if (!copies_fit(gpu, stages, period_ns, paper))
+        return PERFMODEL_GPU_COPY;
+    if (stages->kernel_ns > period_ns)
+        return PERFMODEL_GPU_KERNEL;
+    if (paper ? period_ns > shortest_ns / 4 : perfmodel_gpu_latency_ns(gpu, stages, period_ns) > shortest_ns)
+        return PERFMODEL_GPU_LATENCY;
+    return PERFMODEL_GPU_FITS;
+}
