@@ -232,6 +232,8 @@ static void end_stream(struct server_connection *connection, struct server_strea
     server_io_count_latency(io, stream->spec.latency_ns, -1);
     server_stats_add(&io->stats.streams, (uint64_t)-1);
     server_waiting_remove(&io->waiting, &stream->waiter);
+    stream->grant->worked = stream->worked;
+    stream->grant->pauses = stream->pauses;
     server_planner_release(io->server->planner, stream->grant);
     server_stream_destroy(stream, io->server->engine);
     server_io_mark(connection);

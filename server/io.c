@@ -52,14 +52,13 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
     }
 }
 
-/* Hands over the stream's packets that have become eligible. */
-static void release_stream(struct server_io *io, struct server_stream *stream, core_ns now_ns)
+/* Hands over the stream's packets that are eligible by until_ns. */
+static void release_stream(struct server_io *io, struct server_stream *stream, core_ns until_ns)
 {
     struct server_packet *packet = stream->wait_head;
 
     server_waiting_remove(&io->waiting, &stream->waiter);
-    while (packet != NULL &&
-           (packet->status != PROTOCOL_RESULT_OK || packet->eligible_ns <= now_ns + EARLY_NS)) {
+    while (packet != NULL && (packet->status != PROTOCOL_RESULT_OK || packet->eligible_ns <= until_ns)) {
         if (packet->status == PROTOCOL_RESULT_OK)
             queue_submission(io, stream, packet);
         packet = packet->next;
@@ -69,12 +68,11 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
         server_waiting_add(&io->waiting, &stream->waiter, packet->eligible_ns);
 }
 
-static void release_waiting(struct server_io *io)
+static void release_waiting(struct server_io *io, core_ns until_ns)
 {
-    core_ns now_ns = core_time_now_ns();
     struct server_waiter *waiter;
-    while ((waiter = server_waiting_first(&io->waiting)) != NULL && waiter->eligible_ns <= now_ns + EARLY_NS)
-        release_stream(io, (struct server_stream *)waiter, now_ns);
+    while ((waiter = server_waiting_first(&io->waiting)) != NULL && waiter->eligible_ns <= until_ns)
+        release_stream(io, (struct server_stream *)waiter, until_ns);
 }
 
 static void set_timer(struct server_io *io)
@@ -138,6 +136,8 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
             struct server_packet *packet = (struct server_packet *)batch[i];
             struct server_stream *stream = packet->stream;
             packet->ready = true;
+            stream->worked = true;
+            stream->pauses = batch[i]->pauses;
             if (batch[i]->status != CORE_OK || stream->close_reason == PROTOCOL_CLOSE_FAILED)
                 fail_stream(stream, packet);
             server_io_mark(stream->connection);
@@ -207,7 +207,7 @@ static void on_timer(evutil_socket_t descriptor, short events, void *argument)
     (void)events;
     clear_descriptor(descriptor);
     io->timer_ns = CORE_NS_NEVER;
-    release_waiting(io);
+    release_waiting(io, core_time_now_ns() + EARLY_NS);
 }
 
 static void on_mail(evutil_socket_t descriptor, short events, void *argument)
@@ -315,6 +315,8 @@ static void turn(struct server_io *io)
         rest_ns = server_io_rest_ns(io);
     for (uint32_t worker = 0; rest_ns > 0 && worker < io->server->worker_count; worker++)
         cpu_worker_mute(io->server->workers[worker], io->index);
+    if (rest_ns > 0) /* what becomes eligible meanwhile must not wait for the end of the rest */
+        release_waiting(io, now_ns + rest_ns + EARLY_NS);
     end_turn(io);
     if (rest_ns > 0) {
         core_time_sleep_until(now_ns + rest_ns);

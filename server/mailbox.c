@@ -59,10 +59,10 @@ void server_mailbox_run(struct server_mailbox *mailbox, void *owner)
     }
 }
 
-void server_mailbox_wait(struct server_mailbox *mailbox, void *owner)
+void server_mailbox_wait(struct server_mailbox *mailbox, void *owner, int timeout_ms)
 {
     struct pollfd ready = {.fd = mailbox->descriptor, .events = POLLIN};
-    if (poll(&ready, 1, -1) > 0)
+    if (poll(&ready, 1, timeout_ms) > 0)
         server_mailbox_run(mailbox, owner);
 }
 

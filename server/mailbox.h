@@ -28,8 +28,8 @@ void server_mailbox_post(struct server_mailbox *mailbox, struct server_message *
 /* Owner: runs every message that waits, oldest first. */
 void server_mailbox_run(struct server_mailbox *mailbox, void *owner);
 
-/* Owner: blocks until a message waits, then runs as above. */
-void server_mailbox_wait(struct server_mailbox *mailbox, void *owner);
+/* Owner: blocks until a message waits or timeout_ms are over (-1: no limit), then runs as above. */
+void server_mailbox_wait(struct server_mailbox *mailbox, void *owner, int timeout_ms);
 
 /* After the last post. Messages still inside are not run. */
 void server_mailbox_destroy(struct server_mailbox *mailbox);

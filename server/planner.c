@@ -6,12 +6,15 @@
 
 #include <stdlib.h>
 
+#define SWEEP_MS 1 /* between looks at workers that have not paused yet */
+
 struct server_planner {
     struct server *server;
     struct server_mailbox mailbox;
     struct server_message stop_message;
     struct partition_workers *workers; /* planner thread */
     uint64_t streams, buffer_bytes;    /* planner thread: granted in all */
+    struct server_grant *leaving;      /* planner thread: given back, their worker has not paused since */
     bool stopping;                     /* planner thread */
     struct server_planner_load *worker_loads, *io_loads;
     pthread_t thread;
@@ -75,11 +78,57 @@ static void admit(struct server_planner *planner, struct server_request *request
     publish(planner, grant->placement.worker, grant->io);
 }
 
+static bool may_leave(const struct server_planner *planner, const struct server_grant *grant)
+{
+    const struct cpu_worker *worker = planner->server->workers[grant->placement.worker];
+    return !grant->worked ||
+           atomic_load_explicit(&cpu_worker_counters(worker)->pauses, memory_order_relaxed) > grant->pauses;
+}
+
+static void release(struct server_planner *planner, struct server_grant *grant)
+{
+    partition_workers_release(planner->workers, &grant->placement, grant->io);
+    planner->streams--;
+    planner->buffer_bytes -= grant->buffer_bytes;
+    publish(planner, grant->placement.worker, grant->io);
+    free(grant);
+}
+
+static struct server_grant *next_grant(const struct server_grant *grant)
+{
+    return (struct server_grant *)grant->message.next;
+}
+
+/* Releases those among the leaving whose worker has paused. */
+static void sweep(struct server_planner *planner)
+{
+    struct server_grant *grant = planner->leaving;
+    planner->leaving = NULL;
+    while (grant != NULL) {
+        struct server_grant *next = next_grant(grant);
+        if (may_leave(planner, grant))
+            release(planner, grant);
+        else {
+            grant->message.next = (struct server_message *)planner->leaving;
+            planner->leaving = grant;
+        }
+        grant = next;
+    }
+}
+
+static void take_back(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    message->next = (struct server_message *)planner->leaving;
+    planner->leaving = (struct server_grant *)message;
+}
+
 static void decide(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
     struct server_request *request = (struct server_request *)message;
 
+    sweep(planner);
     if (within_limits(planner, request)) {
         if (!request->is_query)
             admit(planner, request);
@@ -95,18 +144,6 @@ static void decide(void *owner, struct server_message *message)
     server_mailbox_post(request->reply, &request->message);
 }
 
-static void take_back(void *owner, struct server_message *message)
-{
-    struct server_planner *planner = owner;
-    struct server_grant *grant = (struct server_grant *)message;
-
-    partition_workers_release(planner->workers, &grant->placement, grant->io);
-    planner->streams--;
-    planner->buffer_bytes -= grant->buffer_bytes;
-    publish(planner, grant->placement.worker, grant->io);
-    free(grant);
-}
-
 static void stop(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
@@ -117,13 +154,20 @@ static void stop(void *owner, struct server_message *message)
 static void *run(void *argument)
 {
     struct server_planner *planner = argument;
-    while (!planner->stopping)
-        server_mailbox_wait(&planner->mailbox, planner);
+    while (!planner->stopping) {
+        server_mailbox_wait(&planner->mailbox, planner, planner->leaving != NULL ? SWEEP_MS : -1);
+        sweep(planner);
+    }
     return NULL;
 }
 
 static void destroy(struct server_planner *planner)
 {
+    while (planner->leaving != NULL) {
+        struct server_grant *grant = planner->leaving;
+        planner->leaving = next_grant(grant);
+        free(grant);
+    }
     server_mailbox_destroy(&planner->mailbox);
     partition_workers_destroy(planner->workers);
     free(planner->worker_loads);

@@ -21,6 +21,9 @@ struct server_grant {
     struct partition_placement placement;
     uint32_t io;
     uint64_t buffer_bytes;
+    /* Set by the I/O thread before it gives the grant back: */
+    bool worked;     /* the stream has had a packet at its worker, */
+    uint64_t pauses; /* the last of which was finished at this count of the worker's pauses */
 };
 
 /* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it. */
@@ -51,12 +54,13 @@ struct server_planner_load {
 
 CORE_CHECKED core_status server_planner_start(struct server_planner **planner, struct server *server,
                                               struct core_error *error);
-/* After every I/O thread has stopped. */
+/* After every I/O thread has stopped, before the workers do. */
 void server_planner_stop(struct server_planner *planner);
 
 /* I/O thread: the answer comes to request->reply, run as request->answered. */
 void server_planner_ask(struct server_planner *planner, struct server_request *request);
-/* I/O thread: gives a grant back. */
+/* I/O thread: gives a grant back. Its room is promised again once the worker has paused since the stream's
+ * last packet (partition/workers.h says why). */
 void server_planner_release(struct server_planner *planner, struct server_grant *grant);
 
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,

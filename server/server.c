@@ -228,11 +228,11 @@ static core_status measure_machine(struct server *server, struct core_error *err
 static void dismantle(struct server *server)
 {
     server_admin_stop(server->admin);
+    if (server->planner != NULL)
+        server_planner_stop(server->planner);
     for (uint32_t i = 0; server->workers != NULL && i < server->worker_count; i++)
         if (server->workers[i] != NULL)
             cpu_worker_stop(server->workers[i]);
-    if (server->planner != NULL)
-        server_planner_stop(server->planner);
     for (uint32_t i = 0; server->ios != NULL && i < server->io_count; i++)
         server_io_destroy(server->ios[i]);
     for (uint32_t i = 0; i < server->listener_count; i++) {

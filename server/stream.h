@@ -51,6 +51,8 @@ struct server_stream {
     uint32_t worker;
     struct core_stream_spec spec;
     struct cpu_stream *cpu;     /* secret memory */
+    bool worked;                /* a packet has been at the worker; */
+    uint64_t pauses;            /* the worker's pauses as of the last one that came back */
     struct server_grant *grant; /* the planner's record, given back with the stream */
     struct server_police police;
     core_ns in_ns; /* margin between a packet's eligible time and its release */

@@ -71,7 +71,7 @@ static void every_message_once_and_in_order_per_sender(void **state)
         assert_int_equal(pthread_create(&senders[i].thread, NULL, send_all, &senders[i]), 0);
     }
     while (owner.received < SENDERS * MESSAGES) /* a lost wake-up would hang here */
-        server_mailbox_wait(&owner.mailbox, &owner);
+        server_mailbox_wait(&owner.mailbox, &owner, -1);
     for (uint32_t i = 0; i < SENDERS; i++) {
         assert_int_equal(pthread_join(senders[i].thread, NULL), 0);
         assert_int_equal(owner.next[i], MESSAGES);
