@@ -86,7 +86,7 @@ static bool bitmap_test(const struct cpu_edf *queue, uint32_t bucket)
 }
 
 /* A level above changes only with the first bit of a word: usually one store. */
-static void bitmap_set(struct cpu_edf *queue, uint32_t bucket)
+static inline __attribute__((always_inline)) void bitmap_set(struct cpu_edf *queue, uint32_t bucket)
 {
     uint64_t *bottom = &queue->bottom[bucket >> BITS];
     if (*bottom == 0) {
@@ -181,8 +181,7 @@ static bool far_before(const struct far_entry *a, const struct far_entry *b)
     return a->tick != b->tick ? a->tick < b->tick : a->sequence < b->sequence;
 }
 
-static __attribute__((noinline)) void far_insert(struct cpu_edf *queue, struct cpu_edf_entry *entry,
-                                                 int64_t tick)
+static void far_insert(struct cpu_edf *queue, struct cpu_edf_entry *entry, int64_t tick)
 {
     assert(queue->far_size < queue->far_capacity);
     struct far_entry added = {tick, queue->far_sequence++, entry};
@@ -215,7 +214,7 @@ static struct cpu_edf_entry *far_take(struct cpu_edf *queue)
 
 /* Turns the wheel up to now, but not past an entry that still waits: behind the base it would count as one
  * turn later. */
-static __attribute__((noinline)) void wheel_turn(struct cpu_edf *queue, int64_t now_tick)
+static void wheel_turn(struct cpu_edf *queue, int64_t now_tick)
 {
     queue->now_tick = now_tick;
     uint32_t first;
@@ -233,22 +232,31 @@ static __attribute__((noinline)) void wheel_turn(struct cpu_edf *queue, int64_t 
     }
 }
 
-void cpu_edf_push(struct cpu_edf *queue, struct cpu_edf_entry *entry, core_ns key_ns, core_ns now_ns)
+/* Any key at any time; apart from the usual case, so that this one is a leaf without calls. */
+static __attribute__((noinline)) void push_unusual(struct cpu_edf *queue, struct cpu_edf_entry *entry,
+                                                   int64_t tick, int64_t now_tick)
 {
-    int64_t now_tick = now_ns >> BUCKET_SHIFT;
-    if (__builtin_expect(now_tick > queue->now_tick, 0)) {
+    if (now_tick > queue->now_tick) {
         wheel_turn(queue, now_tick);
     }
-    entry->key_ns = key_ns;
-    queue->size++;
-    int64_t tick = key_ns >> BUCKET_SHIFT;
-    if (tick < queue->base_tick) {
-        tick = queue->base_tick;
-    }
+    tick = tick < queue->base_tick ? queue->base_tick : tick;
     if (tick - queue->base_tick < BUCKETS) {
         wheel_insert(queue, entry, tick);
     } else {
         far_insert(queue, entry, tick);
+    }
+}
+
+void cpu_edf_push(struct cpu_edf *queue, struct cpu_edf_entry *entry, core_ns key_ns, core_ns now_ns)
+{
+    int64_t tick = key_ns >> BUCKET_SHIFT;
+    int64_t now_tick = now_ns >> BUCKET_SHIFT;
+    entry->key_ns = key_ns;
+    queue->size++;
+    if (now_tick <= queue->now_tick && (uint64_t)(tick - queue->base_tick) < (uint64_t)BUCKETS) {
+        wheel_insert(queue, entry, tick);
+    } else {
+        push_unusual(queue, entry, tick, now_tick);
     }
 }
 

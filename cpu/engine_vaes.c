@@ -119,7 +119,7 @@ static const struct {
 
 /* Asks for the key schedule (AES-128 has 3 lines of it, the others 4) and the first payload line of a piece
  * that will start soon. */
-static inline void piece_prefetch(const struct cpu_piece *piece, int rounds)
+static inline __attribute__((always_inline)) void piece_prefetch(const struct cpu_piece *piece, int rounds)
 {
     const uint8_t *key = piece->key;
     __builtin_prefetch(key);

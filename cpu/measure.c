@@ -144,9 +144,13 @@ static void fit_cipher(struct rig *rig, struct fit *fit, enum core_cipher cipher
 {
     double full_long = median_ns(rig, cipher, burst_pieces, piece_bytes, samples);
     double full_short = median_ns(rig, cipher, burst_pieces, SHORT_BYTES, samples);
-    double per_byte = fmax(0, (full_long - full_short) / burst_pieces / (piece_bytes - SHORT_BYTES));
+    double per_byte = (full_long - full_short) / burst_pieces / (piece_bytes - SHORT_BYTES);
+    if (per_byte <= 0) { /* a disturbed measurement: then all the time is the bytes' */
+        per_byte = full_long / burst_pieces / piece_bytes;
+    }
     fit->per_byte[cipher - 1] = per_byte;
-    fit->per_piece = fmax(fit->per_piece, full_short / burst_pieces - per_byte * SHORT_BYTES);
+    double per_piece = full_short / burst_pieces - per_byte * SHORT_BYTES;
+    fit->per_piece = fmax(fmax(fit->per_piece, per_piece), 1);
 }
 
 static void fit_lane(struct rig *rig, struct fit *fit, enum core_cipher cipher, uint32_t piece_bytes,

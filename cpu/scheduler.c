@@ -18,7 +18,6 @@ _Static_assert(offsetof(struct cpu_stream, entry) == 0, "an entry of the queue i
 /* The pieces of one cipher in the burst at hand. */
 struct group {
     uint32_t count;
-    core_status status;
     struct cpu_piece pieces[CPU_BURST_MAX];
 };
 
@@ -30,6 +29,7 @@ struct cpu_scheduler {
     core_ns now_ns; /* the latest time heard of: a burst starts then */
     struct cpu_edf_entry *entries[CPU_BURST_MAX];
     struct group groups[CORE_CIPHER_COUNT + 1];
+    core_status statuses[CORE_CIPHER_COUNT + 1]; /* what the engine said to each group */
     struct cpu_scheduler_counters counters;
 };
 
@@ -137,7 +137,8 @@ static struct cpu_stream *stream_of(struct cpu_edf_entry *entry)
 
 /* Each loop asks for what the next one reads, so that the misses of a whole burst overlap. Keys and payload
  * are the engine's to ask for while it works, but for those that it starts with. */
-static void burst_prefetch(struct cpu_edf_entry *const *entries, uint32_t count)
+static inline __attribute__((always_inline)) void burst_prefetch(struct cpu_edf_entry *const *entries,
+                                                                 uint32_t count)
 {
     uint32_t first = count < FIRST_PIECES ? count : FIRST_PIECES;
     for (uint32_t i = 0; i < count; i++) {
@@ -194,8 +195,8 @@ static void burst_encrypt(struct cpu_scheduler *scheduler)
     for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
         struct group *group = &scheduler->groups[cipher];
         if (group->count > 0) {
-            group->status = scheduler->ops->encrypt(scheduler->engine, (enum core_cipher)cipher,
-                                                    group->pieces, group->count);
+            scheduler->statuses[cipher] = scheduler->ops->encrypt(scheduler->engine, (enum core_cipher)cipher,
+                                                                  group->pieces, group->count);
         }
     }
 }
@@ -207,8 +208,9 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
 {
     struct cpu_packet *packet = stream->head;
     packet->done_bytes += piece_bytes(stream);
-    if (scheduler->groups[stream->cipher].status != CORE_OK) {
-        packet->status = scheduler->groups[stream->cipher].status;
+    core_status status = scheduler->statuses[stream->cipher];
+    if (status != CORE_OK) {
+        packet->status = status;
     }
     if (packet->done_bytes < packet->bytes) {
         cpu_edf_push(scheduler->queue, &stream->entry, stream->entry.key_ns + stream->piece_deadline_ns,

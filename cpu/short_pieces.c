@@ -8,8 +8,9 @@
 #define AES        __attribute__((target("avx2,aes")))
 
 /* Encrypts the next `bytes` of all slots. Two slots may be the same piece: all loads of a block come before
- * its stores, so both do the same. */
-AES static void slots_run(const struct cpu_piece slots[SLOTS], size_t bytes, int rounds)
+ * its stores, so both do the same. `rounds` is a constant wherever this is inlined. */
+AES static inline __attribute__((always_inline)) void slots_run_rounds(const struct cpu_piece slots[SLOTS],
+                                                                       size_t bytes, int rounds)
 {
     const __m128i *keys[SLOTS];
     __m128i block[SLOTS];
@@ -24,7 +25,8 @@ AES static void slots_run(const struct cpu_piece slots[SLOTS], size_t bytes, int
             __m128i plain = _mm_loadu_si128((const __m128i *)(slots[i].source + at));
             block[i] = _mm_xor_si128(block[i], _mm_xor_si128(plain, keys[i][0]));
         }
-        for (int round = 1; round < rounds; round++) {
+        UNROLL for (int round = 1; round < rounds; round++)
+        {
             UNROLL for (int i = 0; i < SLOTS; i++) block[i] = _mm_aesenc_si128(block[i], keys[i][round]);
         }
         UNROLL for (int i = 0; i < SLOTS; i++)
@@ -34,6 +36,21 @@ AES static void slots_run(const struct cpu_piece slots[SLOTS], size_t bytes, int
         }
     }
     UNROLL for (int i = 0; i < SLOTS; i++) _mm_storeu_si128((__m128i *)slots[i].chain, block[i]);
+}
+
+AES static void slots_run(const struct cpu_piece slots[SLOTS], size_t bytes, int rounds)
+{
+    switch (rounds) {
+    case 10:
+        slots_run_rounds(slots, bytes, 10);
+        break;
+    case 12:
+        slots_run_rounds(slots, bytes, 12);
+        break;
+    default:
+        slots_run_rounds(slots, bytes, 14);
+        break;
+    }
 }
 
 /* Moves the slots on and drops those that ended; returns how many are left, in front. */
@@ -52,7 +69,7 @@ static uint32_t slots_advance(struct cpu_piece slots[SLOTS], uint32_t held, uint
     return left;
 }
 
-static inline void piece_prefetch(const struct cpu_piece *piece)
+static inline __attribute__((always_inline)) void piece_prefetch(const struct cpu_piece *piece)
 {
     const uint8_t *key = piece->key;
     __builtin_prefetch(key);
