@@ -196,14 +196,15 @@ enum test_outcome test_client_next(struct test_client *client, struct test_frame
             return TEST_FRAME;
         if (client->ended)
             return TEST_END;
+        /* Read before waiting: TLS may hold decrypted bytes that the socket does not show any more. */
+        size_t before = client->input_end - client->input_start;
+        (void)test_client_fill(client, FILL_BYTES);
+        if (client->input_end - client->input_start != before || client->ended)
+            continue;
         core_ns left_ns = until_ns - core_time_now_ns();
         if (left_ns <= 0)
             return TEST_SILENCE;
-        /* TLS may hold decrypted bytes that the socket does not show any more: read before waiting. */
-        size_t before = client->input_end - client->input_start;
-        (void)test_client_fill(client, FILL_BYTES);
-        if (client->input_end - client->input_start == before && !client->ended)
-            await(client, POLLIN, (int)(left_ns / CORE_NS_PER_MS) + 1);
+        await(client, POLLIN, (int)(left_ns / CORE_NS_PER_MS) + 1);
     }
 }
 
