@@ -8,7 +8,9 @@
 
 _Static_assert(CPU_BURST_MAX <= IMB_MAX_BURST_SIZE, "a burst must fit one call");
 
-#define ROUND_KEYS_MAX 15 /* AES-256 */
+#define ROUND_KEYS_MAX         15 /* AES-256 */
+#define AES_128_SCHEDULE_BYTES (11 * CORE_BLOCK_BYTES)
+#define LINE_BYTES             64
 
 /* Only the encryption half of the schedule; AES-128 uses the first 176 bytes. */
 struct key_state {
@@ -124,6 +126,11 @@ static core_status ipsec_encrypt(struct cpu_engine *engine, enum core_cipher cip
 {
     for (uint32_t i = 0; i < count; i++) {
         IMB_JOB *job = &engine->jobs[i];
+        const uint8_t *key = pieces[i].key;
+        for (uint32_t at = 0; at < AES_128_SCHEDULE_BYTES; at += LINE_BYTES) {
+            __builtin_prefetch(key + at); /* the library would wait for each in turn */
+        }
+        __builtin_prefetch(pieces[i].source, 1);
         job->src = pieces[i].source;
         job->dst = pieces[i].target;
         job->msg_len_to_cipher_in_bytes = pieces[i].bytes;
