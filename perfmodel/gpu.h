@@ -124,8 +124,8 @@ core_ns perfmodel_gpu_work_ns(const struct core_stream_spec *spec, const struct 
  *   - The kernel ends by x = nT + D + R + T_K, as before.
  *   - The copy back of batch n ends by x + D + R: that of batch n-1 ended by x - T + D + R <= x, so by x none
  *     is before it but one copy up, and then it is its turn.
- * First come, first served breaks this where kernel times vary: kernels n-2 and n-1 can end together at nT,
- * the copy up of batch n waits for two copies back, and its own copy back comes R later than the bound. */
+ * First come, first served breaks this where stages vary: two copies back can be before one copy up, what
+ * comes late holds up what follows, and the bound is exceeded by more than a period (the tests show it). */
 core_ns perfmodel_gpu_latency_ns(const struct config_profile_gpu *gpu, const struct perfmodel_stages *stages,
                                  core_ns period_ns);
 

@@ -49,9 +49,11 @@ static void walk_to(struct walk *walk, uint64_t n)
 /* Below 2^32 * 10^15 * 2^40 < 2^122 before the division. */
 static perfmodel_wide walk_cost(struct walk *walk)
 {
+    assert(walk->jobs >= 1 && walk->share >= 1);
     if (walk->cost == 0)
         walk->cost = perfmodel_wide_divide_up(walk->jobs * SECOND_PPM << COST_BITS,
                                               (perfmodel_wide)walk->share * walk->gpu->sm_bytes_per_s);
+    assert(walk->cost > 0);
     return walk->cost;
 }
 

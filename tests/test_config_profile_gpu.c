@@ -16,15 +16,16 @@
 
 #define PROFILES MILLRACE_SOURCE_DIR "/config/profiles/"
 
-#define BASE                                                                                                 \
-    "{name: n, machine: m, measured: assumed, io: {per_packet_ns: 1, per_byte_fs: 1, limit_percent: 85, "    \
-    "rest_max_ns: 0}, margins: {in_ns: 1, out_ns: 1, percent: 10}, cpu: {engine: openssl, lanes: 1, "        \
-    "burst_pieces: 1, piece_bytes: 4096, per_piece_ns: 1, per_byte_fs: {aes_128_cbc: 1, aes_192_cbc: 1, "    \
-    "aes_256_cbc: 1}, lane_ns: {aes_128_cbc: 1, aes_192_cbc: 1, aes_256_cbc: 1}, queue_granularity_ns: 1}"
+/* A profile without GPUs but for its last brace. */
+static const char base[] =
+    "{name: n, machine: m, measured: assumed, io: {per_packet_ns: 1, per_byte_fs: 1, limit_percent: 85, "
+    "rest_max_ns: 0}, margins: {in_ns: 1, out_ns: 1, percent: 10}, cpu: {engine: openssl, lanes: 1, "
+    "burst_pieces: 1, piece_bytes: 4096, per_piece_ns: 1, per_byte_fs: {aes_128_cbc: 1, aes_192_cbc: 1, "
+    "aes_256_cbc: 1}, lane_ns: {aes_128_cbc: 1, aes_192_cbc: 1, aes_256_cbc: 1}, queue_granularity_ns: 1}";
 
 /* The lines of a good profile; a test replaces one of them. */
 static const char *const good[] = {
-    /*  1 */ BASE,
+    /*  1 */ base,
     /*  2 */ ", workers: 2",
     /*  3 */ ", pinned_bytes: 1125899906842624, gpus: [",
     /*  4 */ "{name: first",
@@ -43,12 +44,11 @@ static const char *const good[] = {
     /* 17 */ ",{jobs: 3, share_ppm: 60000}",
     /* 18 */ ",{jobs: 4, share_ppm: 50000}",
     /* 19 */ "]}",
-    /* 20 */
-    ", {name: second, count: 1, sms: 1, copy_engines: 2, memory_bytes: 1, sm_bytes_per_s: 1, launch_ns: "
-    "0, job_bytes: 0",
-    /* 21 */ ", copies: [{bytes: 1, up_ns: 1, down_ns: 1, up_busy_ns: 1, down_busy_ns: 1}]",
-    /* 22 */ ", utilisation: [{jobs: 1, share_ppm: 1}]}",
-    /* 23 */ "]}",
+    /* 20 */ ", {name: second, count: 1, sms: 1, copy_engines: 2, memory_bytes: 1",
+    /* 21 */ ", sm_bytes_per_s: 1, launch_ns: 0, job_bytes: 0",
+    /* 22 */ ", copies: [{bytes: 1, up_ns: 1, down_ns: 1, up_busy_ns: 1, down_busy_ns: 1}]",
+    /* 23 */ ", utilisation: [{jobs: 1, share_ppm: 1}]}",
+    /* 24 */ "]}",
 };
 #define GOOD_LINES (sizeof good / sizeof good[0])
 
@@ -111,7 +111,9 @@ static void all_of_it_may_be_absent(void **state)
     struct core_error error = {""};
 
     (void)state;
-    assert_int_equal(config_profile_parse(BASE "}", strlen(BASE "}"), "p.yaml", &profile, &error), CORE_OK);
+    char text[sizeof base + 1];
+    snprintf(text, sizeof text, "%s}", base);
+    assert_int_equal(config_profile_parse(text, strlen(text), "p.yaml", &profile, &error), CORE_OK);
     assert_int_equal(profile->workers, 1);
     assert_int_equal(profile->pinned_bytes, 0);
     assert_null(profile->gpus);
@@ -189,10 +191,10 @@ static const struct {
     {18, ",{jobs: 2, share_ppm: 50000}", "p.yaml:18: gpus[0].utilisation[2].jobs: 2 does not rise above 3"},
     {18, ",{jobs: 1048577, share_ppm: 50000}",
      "p.yaml:18: gpus[0].utilisation[2].jobs: 1048577 is out of range"},
-    {21, ", copies: []", "p.yaml:21: gpus[1].copies: has 0 entries; give 1 to 4096"},
-    {22, ", utilisation: []}", "p.yaml:22: gpus[1].utilisation: has 0 entries; give 1 to 65536"},
-    {22, ", utilisation: {jobs: 1, share_ppm: 1}}", "p.yaml:22: gpus[1].utilisation: must be a list"},
-    {22, "}", "p.yaml:20: gpus[1]: the key 'utilisation' is missing"},
+    {22, ", copies: []", "p.yaml:22: gpus[1].copies: has 0 entries; give 1 to 4096"},
+    {23, ", utilisation: []}", "p.yaml:23: gpus[1].utilisation: has 0 entries; give 1 to 65536"},
+    {23, ", utilisation: {jobs: 1, share_ppm: 1}}", "p.yaml:23: gpus[1].utilisation: must be a list"},
+    {23, "}", "p.yaml:20: gpus[1]: the key 'utilisation' is missing"},
 };
 
 static void mistakes_are_named_with_file_and_line(void **state)

@@ -18,7 +18,7 @@
 static void expect_near(core_ns found_ns, double expected_ns, double size)
 {
     double expected = expected_ns * TEST_GPU_FINE;
-    if (fabs((double)found_ns - expected) > 1e-8 * expected + 5)
+    if (fabs((double)found_ns - expected) > 1e-8 * expected)
         fail_msg("%.0f bytes: %lld, expected %.3f", size, (long long)found_ns, expected);
 }
 

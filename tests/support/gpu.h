@@ -19,10 +19,10 @@ struct test_gpu {
 };
 
 /* The card of tests/data/verner_xfer.csv and verner_util.csv with two copy engines, in finer units, so that
- * the rounding to integers stays below 1e-8 of any value: a "byte" is TEST_GPU_FINE of a byte, a "ns" is
- * TEST_GPU_FINE of a ns, and shares are multiples of 1 / 1,290,240, which makes every one in the file whole.
+ * the rounding to integers stays below 1e-8 of any value: a "byte" is a millionth of one, a "ns" is
+ * a millionth of one, and shares are multiples of 1 / 1,290,240, which makes every one in the file whole.
  * Bytes per ns are the same in both units. */
-#define TEST_GPU_FINE 1000
+#define TEST_GPU_FINE 1000000 /* of them are one */
 void test_gpu_reference(struct test_gpu *card, uint32_t sms, double sm_bytes_per_ns);
 
 /* Any card that config_profile_check takes: one or two copy engines, noisy tables. */
