@@ -1,8 +1,10 @@
-/* Bytes to frames. Payloads go straight from the read buffer (or the stash) into their packet's slot; only
- * headers and control frames that are cut by a read are gathered in the connection. */
+/* Bytes to frames. Payloads go straight from the read buffer (or the stash) into their packet's slot; headers
+ * and control frames are gathered in the connection. OPEN and QUERY bring keys: they are wiped from wherever
+ * they passed. */
 #include "server/io.h"
 
 #include "core/log.h"
+#include "core/secret.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,8 @@ void server_input_free(struct server_connection *connection)
         server_stream_give(input->packet->stream, input->packet);
         input->packet = NULL;
     }
+    core_secret_wipe(input->frame, sizeof input->frame);
+    core_secret_wipe(input->stash, input->stash_bytes);
     free(input->stash);
     input->stash = NULL;
     input->stash_bytes = input->stash_done = 0;
@@ -175,7 +179,29 @@ static uint32_t gather(struct server_input *input, uint8_t *target, uint32_t goa
     return piece;
 }
 
-static size_t step(struct server_connection *connection, const uint8_t *bytes, size_t count, core_ns now_ns)
+static bool brings_key(const struct protocol_header *header)
+{
+    return header->type == PROTOCOL_OPEN || header->type == PROTOCOL_QUERY;
+}
+
+static uint32_t step_body(struct server_connection *connection, uint8_t *bytes, size_t count, core_ns now_ns)
+{
+    struct server_input *input = &connection->input;
+    uint8_t *body = input->frame + PROTOCOL_HEADER_BYTES;
+    uint32_t taken = gather(input, body, input->header.body_bytes, bytes, count);
+
+    if (brings_key(&input->header))
+        core_secret_wipe(bytes, taken);
+    if (input->done == input->header.body_bytes) {
+        next_frame(connection);
+        server_frame_handle(connection, &input->header, body, now_ns);
+        if (brings_key(&input->header))
+            core_secret_wipe(body, input->header.body_bytes);
+    }
+    return taken;
+}
+
+static size_t step(struct server_connection *connection, uint8_t *bytes, size_t count, core_ns now_ns)
 {
     struct server_input *input = &connection->input;
     struct server_packet *packet = input->packet;
@@ -190,11 +216,7 @@ static size_t step(struct server_connection *connection, const uint8_t *bytes, s
             begin_frame(connection, now_ns);
         break;
     case SERVER_INPUT_BODY:
-        taken = gather(input, input->frame + PROTOCOL_HEADER_BYTES, body_bytes, bytes, count);
-        if (input->done == body_bytes) {
-            next_frame(connection);
-            server_frame_handle(connection, &input->header, input->frame + PROTOCOL_HEADER_BYTES, now_ns);
-        }
+        taken = step_body(connection, bytes, count, now_ns);
         break;
     case SERVER_INPUT_PAYLOAD:
     case SERVER_INPUT_SKIP:
@@ -214,8 +236,7 @@ static size_t step(struct server_connection *connection, const uint8_t *bytes, s
 }
 
 /* Consumes what it may; returns how many bytes. */
-static size_t consume(struct server_connection *connection, const uint8_t *bytes, size_t count,
-                      core_ns now_ns)
+static size_t consume(struct server_connection *connection, uint8_t *bytes, size_t count, core_ns now_ns)
 {
     size_t done = 0;
     while (done < count && accepts_input(connection) && !paused(connection))
@@ -253,15 +274,15 @@ static void peer_finished(struct server_connection *connection)
  * ready meanwhile leave in between. */
 static size_t read_once(struct server_connection *connection)
 {
-    struct server_io *io = connection->io;
-    size_t got = 0;
-    core_status status =
-        server_transport_read(&connection->transport, io->read_buffer, SERVER_READ_BYTES, &got);
+    uint8_t *buffer = connection->io->read_buffer;
+    size_t got = 0, done = 0;
+    core_status status = server_transport_read(&connection->transport, buffer, SERVER_READ_BYTES, &got);
 
-    if (status == CORE_OK && accepts_input(connection)) {
-        size_t done = consume(connection, io->read_buffer, got, core_time_now_ns());
+    if (status == CORE_OK) {
+        done = consume(connection, buffer, got, core_time_now_ns());
         if (done < got && accepts_input(connection))
-            stash(connection, io->read_buffer + done, got - done);
+            stash(connection, buffer + done, got - done);
+        core_secret_wipe(buffer + done, got - done);
     } else if (status == CORE_NOT_FOUND)
         peer_finished(connection);
     else if (status == CORE_CLOSED)

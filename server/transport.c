@@ -28,7 +28,7 @@ core_status server_transport_context(const struct config_listener *listener, SSL
         return core_error_set(error, CORE_NO_MEMORY, "can not create a TLS context");
     SSL_CTX_set_min_proto_version(fresh, TLS1_3_VERSION);
     SSL_CTX_set_mode(fresh, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-    SSL_CTX_set_options(fresh, SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_options(fresh, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_CLEANSE_PLAINTEXT); /* keys pass here */
     SSL_CTX_set_session_cache_mode(fresh, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_num_tickets(fresh, 0); /* no resumption: every connection shows its certificate */
     if (SSL_CTX_use_certificate_chain_file(fresh, listener->certificate) != 1)
