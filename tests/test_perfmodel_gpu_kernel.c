@@ -148,7 +148,8 @@ static core_ns kernel(const struct config_profile_gpu *gpu, const uint64_t *jobs
 }
 
 /* Deals and sorts without any of the function's shortcuts. */
-static core_ns kernel_by_definition(const struct config_profile_gpu *gpu, const uint64_t *jobs, size_t count)
+static core_ns kernel_by_definition(const struct config_profile_gpu *gpu, const uint64_t *jobs, size_t count,
+                                    bool measured)
 {
     core_ns longest_ns = 0;
     for (size_t sm = 0; sm < gpu->sms; sm++) {
@@ -158,7 +159,7 @@ static core_ns kernel_by_definition(const struct config_profile_gpu *gpu, const 
             if (i % gpu->sms == sm)
                 dealt[dealt_count++] = jobs[i];
         qsort(dealt, dealt_count, sizeof *dealt, compare_bytes);
-        core_ns ns = perfmodel_sm_ns(gpu, dealt, dealt_count, false);
+        core_ns ns = perfmodel_sm_ns(gpu, dealt, dealt_count, measured);
         longest_ns = ns > longest_ns ? ns : longest_ns;
     }
     return longest_ns;
@@ -181,7 +182,10 @@ static void dealing_has_no_shortcuts(void **state)
         if (test_random_chance(&random, 50))
             qsort(jobs, count, sizeof *jobs,
                   test_random_chance(&random, 30) ? compare_bytes : compare_falling);
-        assert_int_equal(kernel(&card.gpu, jobs, count), kernel_by_definition(&card.gpu, jobs, count));
+        bool measured = test_random_chance(&random, 50);
+        uint64_t scratch[JOBS_MAX];
+        assert_int_equal(perfmodel_kernel_ns(&card.gpu, card.gpu.sms, jobs, count, measured, scratch),
+                         kernel_by_definition(&card.gpu, jobs, count, measured));
     }
 }
 
