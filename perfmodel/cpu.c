@@ -95,11 +95,44 @@ core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *pr
     return share_ns < profile->io.rest_max_ns ? share_ns : profile->io.rest_max_ns;
 }
 
+/* M of the header: the longest way of a packet outside its worker. */
+static core_ns way_ns(const struct config_profile *profile)
+{
+    return profile->margins.in_ns + profile->margins.out_ns + profile->io.rest_max_ns;
+}
+
+/* c of the header. Grows with the interval. */
+static core_ns spacing_cap_ns(core_ns interval_ns, const struct config_profile *profile)
+{
+    core_ns share_ns = interval_ns - interval_ns / 8;
+    core_ns rest_ns = interval_ns - way_ns(profile);
+    return share_ns > rest_ns ? share_ns : rest_ns;
+}
+
+/* The least interval that allows packets to be spaced so. */
+static core_ns interval_floor_ns(core_ns spacing_ns, const struct config_profile *profile)
+{
+    core_ns interval_ns = spacing_ns; /* c(t) <= t */
+    while (spacing_cap_ns(interval_ns, profile) < spacing_ns)
+        interval_ns += spacing_ns - spacing_cap_ns(interval_ns, profile);
+    return interval_ns;
+}
+
+uint32_t perfmodel_cpu_backlog_packets(const struct core_stream_spec *spec,
+                                       const struct config_profile *profile)
+{
+    core_ns spacing_ns = spec->latency_ns / spec->burst_packets; /* at least d' / k: holds more, never less */
+    if (spacing_ns > spacing_cap_ns(spec->interval_ns, profile))
+        spacing_ns = spacing_cap_ns(spec->interval_ns, profile);
+    core_ns inside_ns = way_ns(profile) + spacing_ns;
+    return spec->burst_packets - 1 + (uint32_t)((inside_ns + spec->interval_ns - 1) / spec->interval_ns);
+}
+
 core_ns perfmodel_cpu_latency_floor_ns(const struct core_stream_spec *spec,
                                        const struct config_profile *profile)
 {
     core_ns spacing_ns = spacing_floor_ns(spec, profile);
-    if (spacing_ns > spec->interval_ns)
+    if (spacing_ns > spacing_cap_ns(spec->interval_ns, profile))
         return CORE_NS_NEVER;
     core_ns work_ns = spacing_ns * spec->burst_packets;
     core_ns needed_ns = profile->margins.in_ns + profile->margins.out_ns + work_ns;
@@ -122,7 +155,7 @@ static core_status refuse(const struct core_stream_spec *spec, const struct conf
                               "%u packets of %u bytes at once, every %.3f us, leave no time between their "
                               "pieces at any latency bound: %.3f us a packet are the least",
                               spec->burst_packets, spec->packet_bytes, (double)spec->interval_ns / 1e3,
-                              (double)spacing_floor_ns(spec, profile) / 1e3);
+                              (double)interval_floor_ns(spacing_floor_ns(spec, profile), profile) / 1e3);
     return core_error_set(error, CORE_REFUSED,
                           "a latency bound of %.3f ms leaves no time for the work after the margins: the "
                           "shortest that leaves any is %.3f ms",
@@ -135,8 +168,8 @@ core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec, const s
     core_ns work_ns = spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns -
                       perfmodel_io_rest_ns(spec->latency_ns, profile);
     core_ns spacing_ns = work_ns / spec->burst_packets;
-    if (spacing_ns > spec->interval_ns)
-        spacing_ns = spec->interval_ns;
+    if (spacing_ns > spacing_cap_ns(spec->interval_ns, profile))
+        spacing_ns = spacing_cap_ns(spec->interval_ns, profile);
     uint32_t piece_bytes;
     uint32_t pieces = pieces_of(spec, profile, &piece_bytes);
     core_ns deadline_ns = spacing_ns / pieces;

@@ -2,7 +2,8 @@
  *
  * Shaping. A stream (p, t, k, d) leaves d' = d - in_ns - out_ns - rest(d) for the work
  * (perfmodel_io_rest_ns). Its packets, eligible at e_n, are in the worker's queue by e_n + in_ns, and
- * released to it at least s = min(t, floor(d' / k)) apart:
+ * released to it at least s = min(c, floor(d' / k)) apart, c = max(7t/8, t - M), M = in_ns + out_ns +
+ * rest_max_ns (t alone would do for the deadlines; see perfmodel_cpu_backlog_packets for why it is less):
  *
  *     rel_n = max(e_n + in_ns, rel_(n-1) + s)
  *
@@ -66,6 +67,14 @@ struct perfmodel_cpu_task {
 CORE_CHECKED core_status perfmodel_cpu_task_from(const struct core_stream_spec *spec,
                                                  const struct config_profile *profile,
                                                  struct perfmodel_cpu_task *task, struct core_error *error);
+
+/* Packets of the stream that may be inside the server at once while every promise is kept: eligible, and not
+ * yet handed over. Packet n leaves by rel_n + s + out_ns + rest; a packet n0 that is still inside at a time
+ * tau and the last one n1 that has come by then, in a run that began with packet i, satisfy (n1 - i + 1 - k)
+ * t <= tau - e_i < M + (n0 - i + 1) s, so that n1 - n0 + 1 <= k - 1 + ceil((M + s) / t). That is k where t >=
+ * 8 M: the burst, and no room beyond it, which is what s < t is for. */
+uint32_t perfmodel_cpu_backlog_packets(const struct core_stream_spec *spec,
+                                       const struct config_profile *profile);
 
 /* (1+m) (c0 + c1 x) of a piece of x bytes, rounded up, at least 1. */
 core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum core_cipher cipher,

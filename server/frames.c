@@ -177,7 +177,9 @@ static void handle_open(struct server_connection *connection, const struct proto
     request->open = open;
     request->open.key = NULL; /* pointed into the read buffer */
     request->request = header->id;
-    request->buffer_bytes = server_stream_buffer_bytes(&open.spec);
+    request->queue_packets = server_stream_queue_packets(
+        &open.spec, perfmodel_cpu_backlog_packets(&open.spec, connection->io->server->profile));
+    request->buffer_bytes = server_stream_buffer_bytes(&open.spec, request->queue_packets);
     request->received_ns = now_ns;
     connection->requests++;
     connection->opening += is_query ? 0 : 1;
@@ -197,7 +199,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     else if (RAND_bytes(iv, CORE_BLOCK_BYTES) != 1)
         return NULL;
     if (server_waiting_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
-        server_stream_create(&stream, &request->open.spec, io->stagger++) != CORE_OK)
+        server_stream_create(&stream, &request->open.spec, request->queue_packets, io->stagger++) != CORE_OK)
         return NULL;
     stream->connection = connection;
     stream->worker = request->placement.worker;
@@ -223,7 +225,7 @@ static uint32_t answer_open(struct server_connection *connection, struct server_
                                      .unit_index = (uint16_t)request->placement.worker,
                                      .bound_ns = request->placement.bound_ns,
                                      .decided_ns = request->decided_ns,
-                                     .queue_packets = server_stream_queue_packets(&request->open.spec)};
+                                     .queue_packets = request->queue_packets};
     if (!request->is_query) {
         struct server_stream *stream = make_stream(connection, request, opened.iv);
         if (stream == NULL) {

@@ -36,6 +36,7 @@ struct server_request {
     uint8_t *key;              /* secret memory, 32 bytes; NULL for a QUERY without */
     bool is_query;
     uint32_t request, io;
+    uint32_t queue_packets; /* that the stream will hold */
     uint64_t buffer_bytes;
     core_ns received_ns;
     /* the answer */

@@ -20,23 +20,23 @@ static uint64_t slot_stride(const struct core_stream_spec *spec)
     return bytes % 4096 == 0 ? bytes + CACHE_LINE : bytes;
 }
 
-uint32_t server_stream_queue_packets(const struct core_stream_spec *spec)
+uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets)
 {
-    return spec->burst_packets +
+    return backlog_packets +
            (uint32_t)(QUEUE_SPARE_BYTES / (slot_stride(spec) + sizeof(struct server_packet)));
 }
 
-uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec)
+uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_t queue_packets)
 {
-    return server_stream_queue_packets(spec) * (slot_stride(spec) + sizeof(struct server_packet)) +
+    return queue_packets * (slot_stride(spec) + sizeof(struct server_packet)) +
            (STAGGER_LINES + 1) * CACHE_LINE;
 }
 
 core_status server_stream_create(struct server_stream **stream, const struct core_stream_spec *spec,
-                                 uint32_t stagger)
+                                 uint32_t queue_packets, uint32_t stagger)
 {
-    uint32_t count = server_stream_queue_packets(spec);
-    uint64_t buffer_bytes = server_stream_buffer_bytes(spec);
+    uint32_t count = queue_packets;
+    uint64_t buffer_bytes = server_stream_buffer_bytes(spec, queue_packets);
     struct server_stream *fresh = malloc(sizeof *fresh + buffer_bytes);
     if (fresh == NULL)
         return CORE_NO_MEMORY;

@@ -72,17 +72,18 @@ struct server_stream {
     struct server_packet packets[]; /* queue_packets of them, the slots behind */
 };
 
-/* Packets the server holds for a stream: its burst, and as many more as fit, with their records, into 2 KiB.
- */
-uint32_t server_stream_queue_packets(const struct core_stream_spec *spec);
+/* Packets the server holds for a stream: as many as its contract may have inside at once
+ * (perfmodel_cpu_backlog_packets), and as many more as fit, with their records, into 2 KiB. */
+uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets);
 
-/* Memory of the packets' records and slots. */
-uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec);
+/* Memory of so many packets' records and slots. */
+uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_t queue_packets);
 
 /* Allocates and sets up everything but the cipher. CORE_NO_MEMORY. stagger: any number; spreads slots over
  * cache sets. */
 CORE_CHECKED core_status server_stream_create(struct server_stream **stream,
-                                              const struct core_stream_spec *spec, uint32_t stagger);
+                                              const struct core_stream_spec *spec, uint32_t queue_packets,
+                                              uint32_t stagger);
 
 /* Expands the key and arms the chain for one worker; key material is copied. in_ns: the margin that admission
  * left for a packet to reach the worker; releases count from eligible + in_ns (cpu/scheduler.h). */

@@ -406,13 +406,13 @@ static void test_bound(void **state)
     struct partition_placement placement;
     struct core_stream_spec spec = spec_of(1400, 1, 5 * MS, 50 * MS);
     partition_workers_query(workers, &spec, 0, false, &placement);
-    assert_int_equal(placement.bound_ns, 5600 * US); /* one interval and the margins */
+    assert_int_equal(placement.bound_ns, 5 * MS); /* one spacing, 5 ms less the margins, and the margins */
     spec.latency_ns = 4 * MS;
     partition_workers_query(workers, &spec, 0, false, &placement);
     assert_int_equal(placement.bound_ns, 4 * MS);
     spec = spec_of(1400, 3, 5 * MS, 50 * MS);
     partition_workers_query(workers, &spec, 0, false, &placement);
-    assert_int_equal(placement.bound_ns, 15600 * US);
+    assert_int_equal(placement.bound_ns, 13800 * US); /* three spacings and the margins */
     partition_workers_destroy(workers);
 }
 

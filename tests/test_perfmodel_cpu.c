@@ -132,8 +132,11 @@ static void test_task(void **state)
         struct core_stream_spec spec;
         struct perfmodel_cpu_task task;
     } rows[] = {
-        /* d' = 9.5 ms leaves more than t: spaced by t */
-        {{1408, 1, 5 * MS, 10 * MS, 1, 0}, {420, 5 * MS, 5 * MS - 4096, 5 * MS, 5 * MS, 1, 1, 1408, 1}},
+        /* d' = 9.5 ms leaves more than t: spaced by t less the margins */
+        {{1408, 1, 5 * MS, 10 * MS, 1, 0},
+         {420, 4500 * US, 4500 * US - 4096, 4500 * US, 5 * MS, 1, 1, 1408, 1}},
+        /* the margins are more than an eighth of t: spaced by the other seven */
+        {{1408, 1, 1 * MS, 10 * MS, 1, 0}, {420, 875 * US, 875 * US - 4096, 875 * US, MS, 1, 1, 1408, 1}},
         /* d' below t */
         {{1408, 1, 50 * MS, 10 * MS, 1, 0},
          {420, 9500 * US, 9500 * US - 4096, 9500 * US, 50 * MS, 1, 1, 1408, 1}},
@@ -203,12 +206,51 @@ static void test_no_time_left(void **state)
     assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, &error), CORE_REFUSED);
 
     /* no latency bound helps where the interval is too short for the pieces of a packet */
-    spec = spec_of(12288, 1, 3 * 5096, CORE_LATENCY_NS_MAX);
+    spec = spec_of(12288, 1, 17471, CORE_LATENCY_NS_MAX); /* seven eighths are three pieces of 5096 ns */
     assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, NULL), CORE_OK);
     spec.interval_ns--;
     assert_int_equal(perfmodel_cpu_latency_floor_ns(&spec, &profile), CORE_NS_NEVER);
     assert_int_equal(perfmodel_cpu_task_from(&spec, &profile, &task, &error), CORE_REFUSED);
-    assert_non_null(strstr(error.text, "15.288 us"));
+    assert_non_null(strstr(error.text, "17.471 us"));
+}
+
+/* Packets as early as policing allows, each handed over as late as is promised: how many are inside at once?
+ */
+static void test_backlog(void **state)
+{
+    (void)state;
+    struct test_random random = {7};
+    struct config_profile varied = profile;
+    for (int round = 0; round < 3000; round++) {
+        struct perfmodel_cpu_task task;
+        struct core_stream_spec spec = spec_of(1408, (uint32_t)test_random_in(&random, 1, 12),
+                                               test_random_in(&random, 100, 20000) * US, 0);
+        spec.latency_ns = test_random_in(&random, 1, 100) * MS;
+        varied.margins.in_ns = test_random_in(&random, 0, 2000) * US;
+        varied.io.rest_max_ns = test_random_in(&random, 0, 500) * US;
+        if (perfmodel_cpu_task_from(&spec, &varied, &task, NULL) != CORE_OK)
+            continue;
+        core_ns out_ns = varied.margins.out_ns + perfmodel_io_rest_ns(spec.latency_ns, &varied);
+        core_ns release_ns = INT64_MIN, eligible_ns[64], leaves_ns[64];
+        uint32_t worst = 0;
+        for (uint32_t n = 0; n < 64; n++) {
+            eligible_ns[n] = n < spec.burst_packets ? 0 : (n + 1 - spec.burst_packets) * spec.interval_ns;
+            core_ns ready_ns = eligible_ns[n] + varied.margins.in_ns;
+            release_ns =
+                n > 0 && release_ns + task.spacing_ns > ready_ns ? release_ns + task.spacing_ns : ready_ns;
+            leaves_ns[n] = release_ns + task.spacing_ns + out_ns;
+            assert_true(leaves_ns[n] <= eligible_ns[n] + spec.latency_ns);
+            uint32_t inside = 0;
+            for (uint32_t earlier = 0; earlier <= n; earlier++)
+                inside += leaves_ns[earlier] > eligible_ns[n];
+            worst = inside > worst ? inside : worst;
+        }
+        assert_true(worst <= perfmodel_cpu_backlog_packets(&spec, &varied));
+    }
+    struct core_stream_spec spec = spec_of(1408, 3, 4 * MS, 50 * MS); /* t = 8 M: the burst is all */
+    assert_int_equal(perfmodel_cpu_backlog_packets(&spec, &profile), 3);
+    spec = spec_of(1408, 1, 100 * US, 50 * MS); /* 500 us of margins and 87.5 us of work: six intervals */
+    assert_int_equal(perfmodel_cpu_backlog_packets(&spec, &profile), 6);
 }
 
 static void test_utilisation(void **state)
@@ -385,17 +427,12 @@ static void test_saturation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_piece_cost),
-        cmocka_unit_test(test_burst_bound),
-        cmocka_unit_test(test_company),
-        cmocka_unit_test(test_charges_cover_bursts),
-        cmocka_unit_test(test_task),
-        cmocka_unit_test(test_rest_of_the_io_thread),
-        cmocka_unit_test(test_no_time_left),
-        cmocka_unit_test(test_utilisation),
-        cmocka_unit_test(test_count_against_releases),
-        cmocka_unit_test(test_demand),
-        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_piece_cost),   cmocka_unit_test(test_burst_bound),
+        cmocka_unit_test(test_company),      cmocka_unit_test(test_charges_cover_bursts),
+        cmocka_unit_test(test_task),         cmocka_unit_test(test_rest_of_the_io_thread),
+        cmocka_unit_test(test_no_time_left), cmocka_unit_test(test_backlog),
+        cmocka_unit_test(test_utilisation),  cmocka_unit_test(test_count_against_releases),
+        cmocka_unit_test(test_demand),       cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_saturation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

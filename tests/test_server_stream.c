@@ -24,7 +24,9 @@ static const struct core_stream_spec base_spec = {.packet_bytes = 64,
 static struct server_stream *make(const struct core_stream_spec *spec)
 {
     struct server_stream *stream = NULL;
-    assert_int_equal(server_stream_create(&stream, spec, 3), CORE_OK);
+    assert_int_equal(
+        server_stream_create(&stream, spec, server_stream_queue_packets(spec, spec->burst_packets), 3),
+        CORE_OK);
     server_police_init(&stream->police, &stream->spec, stream->spec.interval_ns);
     return stream;
 }
@@ -59,7 +61,7 @@ static void slots_have_room_and_do_not_overlap(void **state)
         const uint8_t *previous = NULL;
 
         assert_true(stream->queue_packets >= spec.burst_packets);
-        assert_int_equal(stream->queue_packets, server_stream_queue_packets(&spec));
+        assert_int_equal(stream->queue_packets, server_stream_queue_packets(&spec, spec.burst_packets));
         for (uint32_t i = 0; i < stream->queue_packets; i++) {
             uint8_t *slot = stream->packets[i].output.frame;
             assert_true(slot >= (uint8_t *)&stream->packets[stream->queue_packets] && slot + room <= end);
