@@ -7,6 +7,7 @@
 #include "bench/options.h"
 #include "config/profile.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,7 @@ static core_status measure(const struct options *options, const struct cpu_engin
 static void report_spread(struct config_profile *kept, const int64_t smallest[FIGURES])
 {
     int64_t *figures[FIGURES];
+    assert(kept != NULL); /* there is at least one round */
     figures_of(kept, figures);
     fprintf(stderr, "\r\033[K%-26s %12s %12s\n", "figure", "kept", "smallest");
     for (int i = 0; i < FIGURES; i++)

@@ -49,13 +49,15 @@ static bool take_place(struct server *server)
     return false;
 }
 
-/* Says why and closes, without ever waiting for the peer. */
-static void turn_away(int descriptor)
+/* Says why (not on TLS, where nothing can be said before the handshake) and closes, without ever waiting for
+ * the peer. */
+static void turn_away(int descriptor, bool tls)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     uint32_t bytes = protocol_error_write(frame, 0, PROTOCOL_ERROR_LIMIT, true,
                                           "too many connections (limits.connections); try again later");
-    (void)!send(descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (!tls)
+        (void)!send(descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(descriptor);
 }
 
@@ -78,7 +80,7 @@ static void hand_over(struct server *server, int descriptor, const struct server
 
     if (!take_place(server)) {
         if (listener->tls == NULL)
-            turn_away(descriptor);
+            turn_away(descriptor, listener->tls != NULL);
         else /* nothing can be said before the handshake */
             close(descriptor);
         core_log(CORE_LOG_WARNING, "accept.limit", "connection refused: limits.connections is reached");

@@ -47,7 +47,9 @@ struct server_input {
     struct server_packet *packet; /* PAYLOAD; SKIP of a packet that is too long */
     core_ns frame_started_ns;     /* first byte of the frame in the making, or our going on to read it;
                                      CORE_NS_NEVER between frames */
-    uint8_t *stash;               /* read but not consumed while paused */
+    core_ns stopped_ns; /* since when our own delay has kept us from reading: what is read next came then,
+                           at the earliest; CORE_NS_NEVER if not */
+    uint8_t *stash;     /* read but not consumed while paused */
     size_t stash_bytes, stash_done;
 };
 

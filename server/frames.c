@@ -61,28 +61,43 @@ static void refuse(struct server_connection *connection, uint32_t request, enum 
     server_output_control(connection, frame, protocol_refused_write(frame, request, &refused));
 }
 
+/* The configured limits of one stream and of this connection; error names the first that is exceeded. */
+static bool within_limits(const struct server_connection *connection, const struct core_stream_spec *spec,
+                          struct core_error *error)
+{
+    const struct config_server_limits *limits = &connection->io->server->config->limits;
+    uint64_t burst_bytes =
+        (uint64_t)spec->burst_packets * core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    const struct {
+        const char *what, *setting;
+        uint64_t asked, limit;
+    } rows[] = {
+        {"bytes in a packet", "packet_bytes", spec->packet_bytes, limits->packet_bytes},
+        {"packets in a burst", "burst_packets", spec->burst_packets, limits->burst_packets},
+        {"bytes in a burst", "stream_buffer_kib", burst_bytes, limits->stream_buffer_bytes},
+        {"streams of one connection", "streams_per_connection",
+         (uint64_t)connection->stream_count + connection->opening + 1, limits->streams_per_connection},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].asked > rows[i].limit) {
+            (void)core_error_set(error, CORE_REFUSED, "%llu %s; this server allows %llu (limits.%s)",
+                                 (unsigned long long)rows[i].asked, rows[i].what,
+                                 (unsigned long long)rows[i].limit, rows[i].setting);
+            return false;
+        }
+    return true;
+}
+
 /* What this connection and this server allow, whatever the load. 0, or the refusal with its reason in error.
  */
 static enum protocol_refusal check_open(const struct server_connection *connection,
                                         const struct protocol_open *open, struct core_error *error)
 {
     const struct config_server *config = connection->io->server->config;
-    const struct config_server_limits *limits = &config->limits;
-    uint64_t burst_bytes = (uint64_t)open->spec.burst_packets *
-                           core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes);
 
     if (core_stream_spec_check(&open->spec, error) != CORE_OK)
         return PROTOCOL_REFUSED_SPEC;
-    (void)core_error_set(
-        error, CORE_REFUSED,
-        "over a limit of this server: packet %u (limit %u bytes), burst %u (%u packets), burst "
-        "memory %llu (%llu bytes), or streams of this connection (%u)",
-        open->spec.packet_bytes, limits->packet_bytes, open->spec.burst_packets, limits->burst_packets,
-        (unsigned long long)burst_bytes, (unsigned long long)limits->stream_buffer_bytes,
-        limits->streams_per_connection);
-    if (open->spec.packet_bytes > limits->packet_bytes || open->spec.burst_packets > limits->burst_packets ||
-        burst_bytes > limits->stream_buffer_bytes ||
-        connection->stream_count + connection->opening >= limits->streams_per_connection)
+    if (!within_limits(connection, &open->spec, error))
         return PROTOCOL_REFUSED_LIMIT;
     if (open->has_iv && !config->client_iv) {
         (void)core_error_set(error, CORE_DENIED, "a client-given IV is not allowed here (client_iv)");
@@ -93,6 +108,14 @@ static enum protocol_refusal check_open(const struct server_connection *connecti
         return PROTOCOL_REFUSED_KEY;
     }
     return 0;
+}
+
+static bool is_printable(const uint8_t *text, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i++)
+        if (text[i] <= ' ' || text[i] > '~')
+            return false;
+    return true;
 }
 
 /* Copies the key into secret memory. 0, or the refusal with its reason in error. */
@@ -114,11 +137,12 @@ static enum protocol_refusal fetch_key(struct server *server, const struct proto
         memcpy(key, open->key, wanted);
         return 0;
     }
+    bool printable = is_printable(open->key, open->key_bytes); /* else it is not for anybody's screen */
     status = server_key_find(server, (const char *)open->key, open->key_bytes, open->spec.cipher, key);
     (void)core_error_set(error, CORE_INVALID,
                          status == CORE_MISMATCH ? "the key called '%.*s' is for another cipher"
                                                  : "no key is called '%.*s' in the server's keyring",
-                         (int)open->key_bytes, (const char *)open->key);
+                         printable ? (int)open->key_bytes : 1, printable ? (const char *)open->key : "?");
     return status == CORE_OK ? 0 : PROTOCOL_REFUSED_KEY;
 }
 

@@ -14,7 +14,7 @@
 void server_input_init(struct server_input *input)
 {
     input->phase = SERVER_INPUT_HEADER;
-    input->frame_started_ns = CORE_NS_NEVER;
+    input->frame_started_ns = input->stopped_ns = CORE_NS_NEVER;
 }
 
 void server_input_free(struct server_connection *connection)
@@ -76,6 +76,16 @@ static void next_frame(struct server_connection *connection)
     connection->input.frame_started_ns = CORE_NS_NEVER;
 }
 
+/* The stream's room is used up: by packets that we have not finished although the sender kept its contract,
+ * or by a sender that is too early or does not take its results? */
+static bool delay_is_ours(const struct server_connection *connection, const struct server_stream *stream,
+                          core_ns now_ns)
+{
+    return stream->wait_head == NULL && connection->output_head == NULL && stream->order_head != NULL &&
+           !stream->order_head->ready &&
+           stream->police.theoretical_ns - stream->police.tolerance_ns <= now_ns;
+}
+
 /* A DATA header whose stream exists: claims a packet for it, or waits for one. */
 static void claim_packet(struct server_connection *connection, struct server_stream *stream, core_ns now_ns)
 {
@@ -84,6 +94,9 @@ static void claim_packet(struct server_connection *connection, struct server_str
         server_stream_take(stream, input->header.sequence, input->header.body_bytes);
 
     if (packet == NULL) {
+        if (input->phase != SERVER_INPUT_SLOT && input->stopped_ns == CORE_NS_NEVER &&
+            delay_is_ours(connection, stream, now_ns))
+            input->stopped_ns = now_ns;
         input->phase = SERVER_INPUT_SLOT;
         return;
     }
@@ -270,6 +283,12 @@ static void peer_finished(struct server_connection *connection)
         server_connection_abort(connection);
 }
 
+/* When what is read now counts as having arrived. */
+static core_ns arrival_ns(const struct server_input *input)
+{
+    return input->stopped_ns != CORE_NS_NEVER ? input->stopped_ns : core_time_now_ns();
+}
+
 /* One read a turn: a connection that sends much gets its next one after the others, and results that are
  * ready meanwhile leave in between. */
 static size_t read_once(struct server_connection *connection)
@@ -315,7 +334,7 @@ void server_input_resume(struct server_connection *connection)
 
     if (!accepts_input(connection))
         return;
-    now_ns = core_time_now_ns();
+    now_ns = arrival_ns(input);
     if (input->phase == SERVER_INPUT_SLOT) {
         begin_data(connection, now_ns); /* anew: the stream may have failed meanwhile, and be gone */
         if (input->phase == SERVER_INPUT_SLOT)

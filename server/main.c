@@ -5,6 +5,7 @@
 #include "server/server.h"
 
 #include <argp.h>
+#include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,6 +169,15 @@ static core_status check_keyring(const struct config_server *config, struct core
     return status;
 }
 
+/* libevent ends the process where it lacks descriptors for its own use, which happens at start only. */
+static void on_event_failure(int status)
+{
+    (void)status;
+    core_log(CORE_LOG_ERROR, "start.failed",
+             "libevent could not start, most likely for want of open files (ulimit -n)");
+    exit(EXIT_START);
+}
+
 int main(int argc, char **argv)
 {
     struct options options = {0};
@@ -177,6 +187,7 @@ int main(int argc, char **argv)
     int result = EXIT_START;
 
     argp_err_exit_status = EXIT_USAGE;
+    event_set_fatal_callback(on_event_failure);
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return EXIT_USAGE;
     core_status status = config_server_load(options.config, &config, &error);
@@ -184,6 +195,8 @@ int main(int argc, char **argv)
         status = config_profile_load(config->profile, &profile, &error);
     if (status == CORE_OK && options.check)
         status = check_keyring(config, &error);
+    if (status == CORE_OK && options.check)
+        status = server_check(config, &error);
     if (status != CORE_OK)
         fprintf(stderr, "%s\n", error.text);
     else if (options.check) {

@@ -169,8 +169,11 @@ void server_output_flush(struct server_connection *connection)
         if (taken > 0)
             connection->progress_ns = now_ns;
         advance(connection, &batch, taken, now_ns);
-        if (status == CORE_AGAIN && connection->blocked_ns == CORE_NS_NEVER)
-            connection->blocked_ns = connection->progress_ns = now_ns;
+        if (status == CORE_AGAIN) {
+            if (connection->blocked_ns == CORE_NS_NEVER)
+                connection->blocked_ns = connection->progress_ns = now_ns;
+            connection->input.stopped_ns = CORE_NS_NEVER; /* from here on the delay is the reader's */
+        }
     }
     if (status == CORE_OK)
         status = connection->transport.tls == NULL ? CORE_OK : server_transport_flush(&connection->transport);

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #define STREAMS         16
+#define PACKET_NS_MIN   300    /* the like */
+#define BYTE_FS_MIN     100000 /* 10 GB/s: no socket copies faster, a smaller figure is noise */
 #define SLICES          9
 #define SMALL_BYTES     64u
 #define LARGE_BYTES     4096u
@@ -206,8 +208,9 @@ static core_status measure(struct bench *bench, core_ns time_ns, struct server_p
     if (status != CORE_OK)
         return status;
     int64_t byte_fs = (large_ps - small_ps) * 1000 / (LARGE_BYTES - SMALL_BYTES);
-    probe->per_byte_fs = byte_fs > 0 ? byte_fs : 0;
-    probe->per_packet_ns = (small_ps * 1000 - probe->per_byte_fs * SMALL_BYTES) / 1000000 + 1;
+    probe->per_byte_fs = byte_fs > BYTE_FS_MIN ? byte_fs : BYTE_FS_MIN;
+    int64_t packet_ns = (small_ps * 1000 - probe->per_byte_fs * SMALL_BYTES) / 1000000 + 1;
+    probe->per_packet_ns = packet_ns > PACKET_NS_MIN ? packet_ns : PACKET_NS_MIN;
     return CORE_OK;
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define WORKER_RING_PACKETS 16384
+#define BUSY_MARGIN_NS      (2 * CORE_NS_PER_MS)
 #define CALIBRATE_NS        (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
 
 static void raise_descriptor_limit(void)
@@ -114,7 +115,8 @@ static core_status start_workers(struct server *server, struct core_error *error
 {
     const struct config_server_threads *threads = &server->config->threads;
     uint32_t cores = core_cpu_count();
-    bool pin = threads->pin && cores > server->worker_count;
+    /* Without precedence a pinned worker could not even evade a neighbour on its core. */
+    bool pin = threads->pin && threads->realtime != CONFIG_REALTIME_OFF && cores > server->worker_count;
 
     server->workers = calloc(server->worker_count, sizeof(struct cpu_worker *));
     if (server->workers == NULL)
@@ -221,6 +223,12 @@ static core_status measure_machine(struct server *server, struct core_error *err
              (long long)found->cpu.per_piece_ns, 1e6 / (double)found->cpu.per_byte_fs[0],
              (long long)found->io.per_packet_ns, 1e6 / (double)(found->io.per_byte_fs + 1),
              (double)found->margins.in_ns / 1e3);
+    if (found->margins.in_ns > BUSY_MARGIN_NS)
+        core_log(CORE_LOG_WARNING, "start.busy",
+                 "something else kept this machine busy while it was measured: the margins are %.1f ms, and "
+                 "promises "
+                 "will be few; start again on a quiet machine or configure a profile",
+                 (double)found->margins.in_ns / 1e6);
     return CORE_OK;
 }
 
@@ -251,6 +259,20 @@ static void dismantle(struct server *server)
     free(server);
 }
 
+core_status server_check(const struct config_server *config, struct core_error *error)
+{
+    for (size_t i = 0; i < config->listener_count; i++) {
+        SSL_CTX *context = NULL;
+        if (config->listeners[i].address.transport != CORE_TRANSPORT_TLS)
+            continue;
+        core_status status = server_transport_context(&config->listeners[i], &context, error);
+        if (status != CORE_OK)
+            return status;
+        SSL_CTX_free(context);
+    }
+    return CORE_OK;
+}
+
 core_status server_start(struct server **server, const struct config_server *config,
                          const struct config_profile *profile, struct core_error *error)
 {
@@ -270,9 +292,12 @@ core_status server_start(struct server **server, const struct config_server *con
         (status = lock_memory(fresh, error)) != CORE_OK ||
         (status = server_reload_keys(fresh, config->keyring, error)) != CORE_OK)
         goto failed;
+    /* Listeners first: what is wrong with them is known at once, and who connects meanwhile only waits. */
+    if ((status = open_listeners(fresh, error)) != CORE_OK)
+        goto failed;
     status = profile != NULL ? config_profile_copy(profile, &fresh->profile) : measure_machine(fresh, error);
-    if (status != CORE_OK || (status = open_listeners(fresh, error)) != CORE_OK ||
-        (status = create_ios(fresh, error)) != CORE_OK || (status = start_workers(fresh, error)) != CORE_OK ||
+    if (status != CORE_OK || (status = create_ios(fresh, error)) != CORE_OK ||
+        (status = start_workers(fresh, error)) != CORE_OK ||
         (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
         (config->has_admin && (status = server_admin_start(&fresh->admin, fresh, error)) != CORE_OK) ||
         (status = start_ios(fresh, error)) != CORE_OK)
