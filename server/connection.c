@@ -277,7 +277,10 @@ void server_connection_settle(struct server_connection *connection)
         connection->output_head == NULL && connection->transport.bounce_bytes == 0) {
         server_transport_finish(&connection->transport);
         connection->lingering_ns = core_time_now_ns();
-        server_input_arm(connection);
+        if (connection->input.ended)
+            server_connection_abort(connection);
+        else
+            server_input_arm(connection);
     }
     if (connection->state == SERVER_CONNECTION_DEAD && connection->stream_count == 0 &&
         connection->requests == 0 && !connection->dirty)

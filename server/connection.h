@@ -45,8 +45,9 @@ struct server_input {
     uint32_t done; /* bytes of the current phase that are there */
     struct protocol_header header;
     struct server_packet *packet; /* PAYLOAD; SKIP of a packet that is too long */
-    core_ns frame_started_ns;     /* first byte of the frame in the making, or our going on to read it;
-                                     CORE_NS_NEVER between frames */
+    bool ended; /* the peer has finished sending, while our last frames were still to be written */
+    core_ns frame_started_ns; /* first byte of the frame in the making, or our going on to read it;
+                                 CORE_NS_NEVER between frames */
     core_ns stopped_ns; /* since when our own delay has kept us from reading: what is read next came then,
                            at the earliest; CORE_NS_NEVER if not */
     uint8_t *stash;     /* read but not consumed while paused */
@@ -156,6 +157,8 @@ void server_output_error(struct server_connection *connection, uint32_t id, enum
 void server_output_results(struct server_stream *stream);
 /* Writes what the socket takes. */
 void server_output_flush(struct server_connection *connection);
+/* Adds or removes the write event. */
+void server_output_arm(struct server_connection *connection, bool wanted);
 /* Drops everything that is queued. */
 void server_output_purge(struct server_connection *connection);
 

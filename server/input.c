@@ -55,7 +55,7 @@ static void go_on(struct server_connection *connection)
 void server_input_arm(struct server_connection *connection)
 {
     bool wanted = connection->state != SERVER_CONNECTION_DEAD &&
-                  connection->state != SERVER_CONNECTION_FINISHING &&
+                  connection->state != SERVER_CONNECTION_FINISHING && !connection->input.ended &&
                   !(accepts_input(connection) && (paused(connection) || connection->input.stash != NULL));
     if (wanted && !connection->reading)
         go_on(connection);
@@ -279,6 +279,8 @@ static void peer_finished(struct server_connection *connection)
 {
     if (connection->state == SERVER_CONNECTION_READY)
         server_connection_finish(connection, PROTOCOL_CLOSE_ASKED, NULL);
+    else if (connection->state == SERVER_CONNECTION_LINGERING && connection->lingering_ns == CORE_NS_NEVER)
+        connection->input.ended = true;
     else
         server_connection_abort(connection);
 }
@@ -318,6 +320,8 @@ size_t server_input_read(struct server_connection *connection)
         core_status status = server_transport_handshake(&connection->transport);
         if (status == CORE_CLOSED)
             server_connection_abort(connection);
+        if (status == CORE_AGAIN)
+            server_output_arm(connection, connection->transport.wants_write);
         if (status != CORE_OK)
             return 0;
         connection->state = SERVER_CONNECTION_HELLO;

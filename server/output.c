@@ -147,7 +147,7 @@ static void advance(struct server_connection *connection, struct batch *batch, s
     }
 }
 
-static void arm_write(struct server_connection *connection, bool wanted)
+void server_output_arm(struct server_connection *connection, bool wanted)
 {
     if (wanted && !connection->writing)
         event_add(connection->writable, NULL);
@@ -183,7 +183,7 @@ void server_output_flush(struct server_connection *connection)
     }
     if (status == CORE_OK)
         connection->blocked_ns = CORE_NS_NEVER;
-    arm_write(connection, status == CORE_AGAIN || connection->transport.wants_write);
+    server_output_arm(connection, status == CORE_AGAIN || connection->transport.wants_write);
 }
 
 void server_output_purge(struct server_connection *connection)
