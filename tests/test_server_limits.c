@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "tests/support/client.h"
@@ -317,6 +318,51 @@ static void half_closed_after_an_error(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
+static void push_whole(struct test_client *client, const uint8_t *bytes, size_t count)
+{
+    for (size_t done = 0; done < count;) {
+        done += test_client_push(client, bytes + done, count - done);
+        if (done < count)
+            sched_yield();
+    }
+}
+
+/* Also where results that nobody read yet lie before the ERROR, more of them than the socket holds. */
+static void half_closed_after_an_error_behind_results(void **state)
+{
+    static uint8_t frame_bytes[PROTOCOL_HEADER_BYTES + 1408];
+    const uint8_t wrong[PROTOCOL_HEADER_BYTES] = {0};
+    struct core_stream_spec spec = test_spec;
+    struct test_server server;
+    struct test_client slow, quick;
+    (void)state;
+    spec.burst_packets = 1024;
+    start(&server, "timeouts: {stall_ms: 60000}");
+    test_client_connect(&quick, test_server_unix(&server), NULL);
+    test_client_connect(&slow, test_server_unix(&server), NULL);
+    struct test_stream *stream = test_stream_open(&slow, &spec, 2);
+    for (int i = 0; i < 1000; i++)
+        push_whole(&slow, frame_bytes, test_stream_frame(stream, 1408, frame_bytes));
+    push_whole(&slow, wrong, sizeof wrong);
+    test_client_half_close(&slow);
+    for (int i = 0; i < 100; i++) /* meanwhile the server reads all that */
+        test_client_ping(&quick);
+    for (;;) {
+        struct test_frame frame;
+        assert_int_equal(test_client_next(&slow, &frame, TEST_PATIENCE_MS), TEST_FRAME);
+        if (frame.header.type != PROTOCOL_RESULT) { /* put it back */
+            slow.input_start -= PROTOCOL_HEADER_BYTES + (size_t)frame.header.body_bytes;
+            break;
+        }
+        (void)test_stream_check(stream, &frame);
+    }
+    test_client_expect_error(&slow, PROTOCOL_ERROR_UNKNOWN_TYPE, 0, true);
+    test_stream_free(stream);
+    test_client_close(&slow);
+    test_client_close(&quick);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -327,6 +373,7 @@ int main(void)
         cmocka_unit_test(half_closed),
         cmocka_unit_test(half_closed_with_questions_unanswered),
         cmocka_unit_test(half_closed_after_an_error),
+        cmocka_unit_test(half_closed_after_an_error_behind_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

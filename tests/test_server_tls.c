@@ -4,8 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <arpa/inet.h>
 #include <cmocka.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sched.h>
+#include <sys/socket.h>
 
 #include "tests/support/certificates.h"
 #include "tests/support/client.h"
@@ -13,7 +17,12 @@
 #include "tests/support/server.h"
 #include "tests/support/stream.h"
 
-enum { OPEN_PORT, CLOSED_PORT }; /* listeners: the second asks for a client certificate */
+enum {
+    OPEN_PORT,
+    CLOSED_PORT,
+    LONG_PORT
+}; /* listeners: the second asks for a client certificate, the third
+      shows a long chain */
 
 static struct test_server server;
 static SSL_CTX *known, *nameless, *stranger;
@@ -28,6 +37,7 @@ static int set_up(void **state)
                       "  - {address: 'tls:127.0.0.1:0', certificate: server.pem, key: server.key}\n"
                       "  - {address: 'tls:127.0.0.1:0', certificate: server.pem, key: server.key, "
                       "client_ca: ca.pem}\n"
+                      "  - {address: 'tls:127.0.0.1:0', certificate: long.pem, key: server.key}\n"
                       "timeouts: {hello_ms: 2000}\n",
                       &test_profile_generous);
     known = test_certificates_client(server.folder, "client");
@@ -116,6 +126,29 @@ static void one_byte_a_record(void **state)
     }
     test_stream_drain(stream);
     test_stream_free(stream);
+    test_client_close(&client);
+}
+
+/* The server's first words do not fit into its socket at once: it must wait for room, not only for answers.
+ */
+static void a_handshake_in_many_pieces(void **state)
+{
+    const struct core_address *address = server_address(server.server, LONG_PORT);
+    struct sockaddr_in target = {
+        .sin_family = AF_INET, .sin_port = htons(address->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct test_client client = {.descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    int segment_bytes = 536, window_bytes = 4096;
+    (void)state;
+    assert_true(client.descriptor >= 0);
+    assert_int_equal(
+        setsockopt(client.descriptor, IPPROTO_TCP, TCP_MAXSEG, &segment_bytes, sizeof segment_bytes), 0);
+    assert_int_equal(setsockopt(client.descriptor, SOL_SOCKET, SO_RCVBUF, &window_bytes, sizeof window_bytes),
+                     0);
+    assert_int_equal(connect(client.descriptor, (struct sockaddr *)&target, sizeof target), 0);
+    assert_int_equal(fcntl(client.descriptor, F_SETFL, O_NONBLOCK), 0);
+    assert_true(test_client_secure(&client, nameless));
+    test_client_hello(&client, NULL);
+    random_packets(&client, 23);
     test_client_close(&client);
 }
 
@@ -221,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packets_longer_and_shorter_than_records),
         cmocka_unit_test(one_byte_a_record),
+        cmocka_unit_test(a_handshake_in_many_pieces),
         cmocka_unit_test(client_certificates),
         cmocka_unit_test(a_second_connection_with_the_first_one_s_session),
         cmocka_unit_test(older_tls),

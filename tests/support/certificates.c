@@ -62,6 +62,16 @@ static void save(const struct identity *identity, const char *folder, const char
     TEST_REQUIRE(fclose(file) == 0);
 }
 
+/* The server's certificate and a thousand that have nothing to do with it. */
+static void save_chain(const struct identity *server, const struct identity *other, const char *folder)
+{
+    FILE *file = create(folder, "long", "pem");
+    TEST_REQUIRE(PEM_write_X509(file, server->certificate) == 1);
+    for (int i = 0; i < 1000; i++)
+        TEST_REQUIRE(PEM_write_X509(file, other->certificate) == 1);
+    TEST_REQUIRE(fclose(file) == 0);
+}
+
 static void discard(struct identity *identity)
 {
     EVP_PKEY_free(identity->key);
@@ -78,6 +88,7 @@ void test_certificates_write(const char *folder)
     save(&server, folder, "server");
     save(&client, folder, "client");
     save(&stranger, folder, "stranger");
+    save_chain(&server, &stranger, folder);
     discard(&authority);
     discard(&server);
     discard(&client);
@@ -92,6 +103,7 @@ SSL_CTX *test_certificates_client(const char *folder, const char *certificate)
     snprintf(path, sizeof path, "%s/ca.pem", folder);
     TEST_REQUIRE(SSL_CTX_load_verify_locations(context, path, NULL) == 1);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_max_cert_list(context, 1 << 20);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     if (certificate == NULL)
         return context;
