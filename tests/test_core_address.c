@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -177,33 +178,47 @@ static void assert_bytes_pass(int listener, int client)
     close(server);
 }
 
+static void assert_listens_and_connects(const struct core_address *address)
+{
+    struct core_address bound;
+    int client = -1;
+    const int listener = listen_on(address, &bound);
+    assert_descriptor_flags(listener);
+    assert_int_equal(bound.port > 0, address->transport != CORE_TRANSPORT_UNIX);
+    assert_string_equal(bound.host, address->host);
+    assert_int_equal(core_address_connect(&bound, 10000, &client, NULL), CORE_OK);
+    assert_descriptor_flags(client);
+    if (bound.port > 0) {
+        int no_delay = 0;
+        socklen_t bytes = sizeof no_delay;
+        assert_int_equal(getsockopt(client, IPPROTO_TCP, TCP_NODELAY, &no_delay, &bytes), 0);
+        assert_int_not_equal(no_delay, 0);
+    }
+    assert_bytes_pass(listener, client);
+    close(client);
+    close(listener);
+    if (address->host[0] == '/')
+        assert_int_equal(unlink(address->host), 0);
+}
+
 static void every_transport_listens_and_connects(void **state)
 {
     (void)state;
     const struct core_address addresses[] = {in_folder("a.sock"), abstract("address"),
-                                             parsed("tcp:127.0.0.1:0"), parsed("tcp:localhost:0"),
-                                             parsed("tls:127.0.0.1:0")};
-    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++) {
-        struct core_address bound;
-        int client = -1;
-        const int listener = listen_on(&addresses[i], &bound);
-        assert_descriptor_flags(listener);
-        assert_int_equal(bound.port > 0, addresses[i].transport != CORE_TRANSPORT_UNIX);
-        assert_string_equal(bound.host, addresses[i].host);
-        assert_int_equal(core_address_connect(&bound, 10000, &client, NULL), CORE_OK);
-        assert_descriptor_flags(client);
-        if (bound.port > 0) {
-            int no_delay = 0;
-            socklen_t bytes = sizeof no_delay;
-            assert_int_equal(getsockopt(client, IPPROTO_TCP, TCP_NODELAY, &no_delay, &bytes), 0);
-            assert_int_not_equal(no_delay, 0);
-        }
-        assert_bytes_pass(listener, client);
-        close(client);
-        close(listener);
-        if (addresses[i].host[0] == '/')
-            assert_int_equal(unlink(addresses[i].host), 0);
-    }
+                                             parsed("tcp:127.0.0.1:0"), parsed("tls:127.0.0.1:0")};
+    for (size_t i = 0; i < sizeof addresses / sizeof addresses[0]; i++)
+        assert_listens_and_connects(&addresses[i]);
+}
+
+static void names_are_looked_up(void **state)
+{
+    (void)state;
+    struct addrinfo *found = NULL;
+    if (getaddrinfo("localhost", NULL, NULL, &found) != 0)
+        skip(); /* this system has no /etc/hosts */
+    freeaddrinfo(found);
+    const struct core_address address = parsed("tcp:localhost:0");
+    assert_listens_and_connects(&address);
 }
 
 static void ipv6_works_where_there_is_ipv6(void **state)
@@ -379,6 +394,7 @@ int main(void)
         cmocka_unit_test(bad_addresses_say_why),
         cmocka_unit_test(lengths_are_limited),
         cmocka_unit_test(every_transport_listens_and_connects),
+        cmocka_unit_test(names_are_looked_up),
         cmocka_unit_test(ipv6_works_where_there_is_ipv6),
         cmocka_unit_test(a_tcp_port_is_taken_over_after_a_connection),
         cmocka_unit_test(a_served_address_is_refused),
