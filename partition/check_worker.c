@@ -1,0 +1,188 @@
+#include "partition/check_worker.h"
+
+#include <stdlib.h>
+
+__extension__ typedef __int128 wide;
+
+/* A stream as the worker sees it, in the letters of perfmodel/cpu.h. */
+struct task {
+    int64_t cost;           /* C, with its share of the lanes */
+    int64_t s, t, delta, u; /* ns */
+    int64_t k, m;
+};
+
+struct set {
+    const struct task *task;
+    size_t count;
+    core_ns blocking_ns;
+};
+
+static wide ceiling(wide a, wide b)
+{
+    return (a + b - 1) / b;
+}
+
+static wide least(wide a, wide b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t padded(const struct core_stream_spec *spec)
+{
+    if (spec->padding == CORE_PADDING_PKCS7)
+        return (spec->packet_bytes / 16 + 1) * INT64_C(16);
+    return (spec->packet_bytes + 15) / 16 * INT64_C(16);
+}
+
+/* (1+m) (c0 + c1 x), in whole ns. */
+static int64_t piece_ns(const struct config_profile *profile, enum core_cipher cipher, int64_t bytes)
+{
+    wide fs = (wide)profile->cpu.per_piece_ns * 1000000 + (wide)profile->cpu.per_byte_fs[cipher - 1] * bytes;
+    wide ns = ceiling(fs * (100 + profile->margins.percent), 100000000);
+    return (int64_t)(ns > 0 ? least(ns, CORE_LATENCY_NS_MAX) : 1);
+}
+
+/* False: no time is left for the work. */
+static bool task_of(const struct core_stream_spec *spec, const struct config_profile *profile,
+                    struct task *task)
+{
+    core_ns rest_ns = (core_ns)least(spec->latency_ns / 32, profile->io.rest_max_ns);
+    core_ns work_ns = spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns - rest_ns;
+    task->k = spec->burst_packets;
+    task->t = spec->interval_ns;
+    task->m = (int64_t)ceiling(padded(spec), profile->cpu.piece_bytes);
+    task->s = (int64_t)least(task->t, work_ns / task->k);
+    task->delta = task->s / task->m;
+    task->u = task->delta - profile->cpu.queue_granularity_ns;
+    int64_t bytes = (int64_t)ceiling(ceiling(padded(spec), task->m), 16) * 16;
+    task->cost = piece_ns(profile, spec->cipher, bytes);
+    return work_ns > 0 && task->u >= CORE_NS_PER_US;
+}
+
+/* Pieces in a window of length x: m (P-1) + min(m, floor((x - r_(P-1)) / delta) + 1). */
+static wide pieces_in(const struct task *task, core_ns x_ns)
+{
+    if (x_ns < 0)
+        return 0;
+    wide packets = least(x_ns / task->s + 1, task->k + x_ns / task->t);
+    wide j = packets - 1, spaced = j * task->s, policed = (j + 1 - task->k) * task->t;
+    wide release = spaced > policed ? spaced : policed;
+    return task->m * j + least(task->m, (x_ns - release) / task->delta + 1);
+}
+
+static wide demand_ns(const struct set *set, core_ns window_ns)
+{
+    wide sum = 0;
+    for (size_t i = 0; i < set->count; i++)
+        sum += pieces_in(&set->task[i], window_ns - set->task[i].u) * set->task[i].cost;
+    return sum;
+}
+
+/* Does the demand of every window, with the blocking, fit it? All windows in (h, Z] fit if h = h(Z) <= Z; one
+ * that fits just so is passed a nanosecond at a time, which is slow, but needs no other idea. Beyond the
+ * first Z the demand grows by less than the window does. */
+static bool windows_hold(const struct set *set)
+{
+    long double share = 0, ahead = (long double)set->blocking_ns;
+    for (size_t i = 0; i < set->count; i++) {
+        const struct task *task = &set->task[i];
+        long double each = (long double)task->m * (long double)task->cost;
+        share += each / (long double)task->t;
+        ahead += each * ((long double)task->k - (long double)task->u / (long double)task->t);
+    }
+    if (share >= 1)
+        return false;
+    long double from = ahead / (1 - share) * (1 + 1e-9L) + 1;
+    if (from > 0x1p62L)
+        return false;
+    core_ns window_ns = (core_ns)from;
+    for (;;) {
+        wide need_ns = demand_ns(set, window_ns);
+        if (need_ns == 0)
+            return true;
+        if (need_ns + set->blocking_ns > window_ns)
+            return false;
+        need_ns += set->blocking_ns;
+        window_ns = need_ns < window_ns ? (core_ns)need_ns : window_ns - 1;
+    }
+}
+
+/* The company's terms: l(K) / B on every piece, and two whole bursts of blocking. */
+static void set_terms(const struct partition_plan_input *input, const size_t *member, size_t count,
+                      struct task *task, int64_t *surcharge, int64_t *blocking)
+{
+    const struct config_profile *profile = input->profile;
+    wide lanes = 0, most = 0;
+    unsigned seen = 0;
+    for (size_t i = 0; i < count; i++) {
+        enum core_cipher cipher = input->specs[member[i]].cipher;
+        lanes += seen >> cipher & 1 ? 0 : profile->cpu.lane_ns[cipher - 1];
+        seen |= 1U << cipher;
+        most = task[i].cost > most ? task[i].cost : most;
+    }
+    wide scaled = lanes * (100 + profile->margins.percent);
+    *surcharge = (int64_t)least(ceiling(scaled, (wide)100 * profile->cpu.burst_pieces), CORE_LATENCY_NS_MAX);
+    wide burst = profile->cpu.burst_pieces * most + ceiling(scaled, 100);
+    *blocking = 2 * (int64_t)least(burst, CORE_LATENCY_NS_MAX);
+    for (size_t i = 0; i < count; i++)
+        task[i].cost += *surcharge;
+}
+
+static core_status check_tasks(const struct partition_plan_input *input,
+                               const struct partition_plan_worker *worker, const size_t *member, size_t count,
+                               struct task *task, struct core_error *error)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!task_of(&input->specs[member[i]], input->profile, &task[i]))
+            return core_error_set(error, CORE_REFUSED, "no work time is left for stream %zu", member[i]);
+    int64_t surcharge, blocking;
+    set_terms(input, member, count, task, &surcharge, &blocking);
+    if (surcharge != worker->surcharge_ns || blocking != worker->test.blocking_ns)
+        return core_error_set(error, CORE_REFUSED, "the blocking is %lld and the surcharge %lld",
+                              (long long)blocking, (long long)surcharge);
+    struct set set = {.task = task, .count = count, .blocking_ns = blocking};
+    long double share = 0;
+    for (size_t i = 0; i < count; i++)
+        share += (long double)(task[i].m * task[i].cost) / (long double)task[i].t;
+    if ((long double)worker->test.utilisation_ppb < share * 1e9L - 1 ||
+        (long double)worker->test.utilisation_ppb > share * 1e9L + 2)
+        return core_error_set(error, CORE_REFUSED, "its long-run share is %.3Lf ppb", share * 1e9L);
+    if (!windows_hold(&set))
+        return core_error_set(error, CORE_REFUSED, "a window has more demand than time");
+    return CORE_OK;
+}
+
+/* A fluid at the cost of a whole packet in one piece. */
+static core_status check_fluid(const struct partition_plan_input *input,
+                               const struct partition_plan_worker *worker, const size_t *member, size_t count,
+                               struct core_error *error)
+{
+    long double share = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct core_stream_spec *spec = &input->specs[member[i]];
+        share += (long double)piece_ns(input->profile, spec->cipher, spec->packet_bytes) /
+                 (long double)spec->interval_ns;
+    }
+    if (share > 1 || (long double)worker->test.utilisation_ppb < share * 1e9L - 1 ||
+        (long double)worker->test.utilisation_ppb > share * 1e9L + (long double)count + 1)
+        return core_error_set(error, CORE_REFUSED, "its long-run share is %.3Lf ppb", share * 1e9L);
+    return CORE_OK;
+}
+
+core_status partition_check_worker(const struct partition_plan_input *input,
+                                   const struct partition_plan_worker *worker, const size_t *member,
+                                   size_t count, struct core_error *error)
+{
+    if (worker->streams != count)
+        return core_error_set(error, CORE_REFUSED, "it has %zu streams, not %zu", count, worker->streams);
+    if (!worker->test.accepted)
+        return core_error_set(error, CORE_REFUSED, "its test refused it");
+    if (input->paper)
+        return check_fluid(input, worker, member, count, error);
+    struct task *task = malloc((count + 1) * sizeof *task);
+    if (task == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for %zu tasks", count);
+    core_status status = check_tasks(input, worker, member, count, task, error);
+    free(task);
+    return status;
+}

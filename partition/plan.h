@@ -1,0 +1,126 @@
+/* Plans: which stream goes to which CPU worker or GPU, in which batch period, and the figures that prove it.
+ *
+ * An accepted plan guarantees that every stream keeps its latency bound as long as it keeps its contract:
+ *
+ *   each worker   the burst test of perfmodel/edf.h accepts its streams, charged as perfmodel/cpu.h says;
+ *   each GPU      at its period T, the stages of a batch with the jobs of all its streams (perfmodel/gpu.h)
+ *                 fit T, and T and the stages together fit the shortest d' of its streams;
+ *   memory        the arenas of each GPU fit the card, and those of all the pinned budget.
+ *
+ * The jobs of a batch are dealt to the SMs round robin from the longest to the shortest. Copies are charged
+ * at their contended times where the machine has several GPUs or the card two copy engines.
+ *
+ * `paper` mode is that of SYSTOR 2012 and promises less: jobs are a fluid, T is at most d_min / 4, the
+ * longest stage is at most T, and a worker is full at a long-run share of 1. Only for reproducing its
+ * figures.
+ *
+ * The I/O threads are not part of a plan: which one a stream loads is known when its connection is.
+ *
+ * Pure: the same input gives the same plan. Any thread. */
+#ifndef MILLRACE_PARTITION_PLAN_H
+#define MILLRACE_PARTITION_PLAN_H
+
+#include "config/profile.h"
+#include "core/stream.h"
+#include "perfmodel/edf.h"
+#include "perfmodel/gpu.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PARTITION_PLAN_STREAMS_MAX ((size_t)1 << 20)
+#define PARTITION_PLAN_WORKERS_MAX 1024
+
+struct partition_plan_input {
+    const struct core_stream_spec *specs; /* each within the ranges of core_stream_spec_check */
+    size_t count;                         /* 0 .. PARTITION_PLAN_STREAMS_MAX */
+    const struct config_profile *profile; /* has passed config_profile_check */
+    uint32_t workers;                     /* CPU workers, 1 .. PARTITION_PLAN_WORKERS_MAX */
+    bool paper;
+    uint64_t seed; /* of the methods that deal at random */
+};
+
+enum partition_plan_constraint {
+    PARTITION_PLAN_NONE = 0,        /* nothing binds: there is no stream */
+    PARTITION_PLAN_STREAM,          /* no unit could keep some stream's bound, even alone */
+    PARTITION_PLAN_CPU_UTILISATION, /* long-run demand on a worker */
+    PARTITION_PLAN_CPU_DEMAND,      /* demand within some window of a worker */
+    PARTITION_PLAN_GPU_COPY,        /* a GPU's copies against its period */
+    PARTITION_PLAN_GPU_KERNEL,      /* a GPU's kernel against its period */
+    PARTITION_PLAN_GPU_LATENCY,     /* period and stages against the shortest bound on a GPU */
+    PARTITION_PLAN_GPU_MEMORY,      /* arenas against the card or the pinned budget */
+    PARTITION_PLAN_FLUID            /* the bound only: all units together */
+};
+
+/* "cpu-demand" ...; "unknown" for a value that is none. */
+const char *partition_plan_constraint_name(enum partition_plan_constraint constraint);
+
+struct partition_plan_worker {
+    size_t streams;
+    core_ns surcharge_ns;             /* of a piece, for the company of its streams; 0 in paper mode */
+    struct perfmodel_edf_result test; /* blocking_ns is 2q; in paper mode only the share is told */
+};
+
+struct partition_plan_gpu {
+    uint32_t kind; /* index into profile->gpus */
+    size_t streams;
+    core_ns period_ns;              /* T; 0 without streams, as all below */
+    core_ns shortest_ns;            /* least d' of its streams */
+    struct perfmodel_stages stages; /* each at most T; one copy engine: up and down together */
+    core_ns latency_ns;             /* perfmodel_gpu_latency_ns, at most shortest_ns (not in paper mode) */
+    uint64_t batch_bytes;           /* W */
+    uint64_t memory_bytes;          /* of the arenas */
+};
+
+/* The streams inside are on GPUs, those outside on workers. Of the streams that are just at an edge, and have
+ * the same rate or latency bound, a part may be outside. */
+struct partition_plan_rectangle {
+    bool used; /* a method other than the rectangle, or no stream on a GPU: no */
+    core_ns latency_low_ns, latency_high_ns;
+    double rate_low, rate_high; /* bytes of payload per second */
+};
+
+struct partition_plan_method;
+
+struct partition_plan {
+    const struct partition_plan_method *method;
+    bool accepted;
+    bool paper;
+    size_t count;
+    uint32_t workers, gpus;
+    /* By stream: 0 .. workers-1 is a worker, workers + g is GPU g. NULL if the plan was refused, or the
+     * method only gives a bound. */
+    uint32_t *unit;
+    struct partition_plan_worker *worker;
+    struct partition_plan_gpu *gpu; /* in the order of the profile's kinds */
+    struct partition_plan_rectangle rectangle;
+    /* Accepted: where the least room is left. Refused: what failed in the attempt that came closest. */
+    enum partition_plan_constraint binding;
+    uint32_t binding_unit;
+    int64_t headroom_ppb; /* accepted: the room there, relative to the limit; the bound tells none */
+    char reason[256];     /* the same as a sentence with the figures */
+};
+
+/* One way of partitioning. */
+struct partition_plan_method {
+    const char *name;
+    const char *description;
+    bool places; /* no: only tells whether some plan could be, as the bound does */
+    core_status (*make)(const struct partition_plan_input *input, struct partition_plan *plan);
+};
+
+/* All methods; ends with a name of NULL. */
+extern const struct partition_plan_method partition_plan_methods[];
+
+/* NULL for an unknown name. */
+const struct partition_plan_method *partition_plan_method_find(const char *name);
+
+/* CORE_OK, with a plan that is accepted or refused; CORE_INVALID where the input is not as asked for above;
+ * CORE_NO_MEMORY. */
+CORE_CHECKED core_status partition_plan_make(const struct partition_plan_method *method,
+                                             const struct partition_plan_input *input,
+                                             struct partition_plan **plan, struct core_error *error);
+void partition_plan_destroy(struct partition_plan *plan); /* NULL is fine */
+
+#endif

@@ -1,0 +1,236 @@
+#include "partition/problem.h"
+
+#include "partition/order.h"
+
+#include <stdlib.h>
+
+#define RATE_BITS 40 /* a packet has at most 2^20 bytes */
+
+__extension__ typedef __int128 wide;
+
+static bool problem_allocate(struct partition_problem *problem, size_t units)
+{
+    size_t n = problem->count > 0 ? problem->count : 1;
+    size_t gpus = problem->gpus > 0 ? problem->gpus : 1;
+    problem->card = calloc(gpus, sizeof *problem->card);
+    problem->capacity = calloc(gpus, sizeof *problem->capacity);
+    problem->task = malloc(n * sizeof *problem->task);
+    problem->dealt_task = malloc(n * sizeof *problem->dealt_task);
+    problem->share_ppb = malloc(n * sizeof *problem->share_ppb);
+    problem->work_ns = malloc(n * sizeof *problem->work_ns);
+    problem->rate = malloc(n * sizeof *problem->rate);
+    problem->by_rate = malloc(n * sizeof *problem->by_rate);
+    problem->by_latency = malloc(n * sizeof *problem->by_latency);
+    problem->by_share = malloc(n * sizeof *problem->by_share);
+    problem->by_job = malloc(n * sizeof *problem->by_job);
+    problem->job_bytes = malloc(n * sizeof *problem->job_bytes);
+    problem->dealt_bytes = malloc(n * sizeof *problem->dealt_bytes);
+    problem->sort_bytes = malloc(n * sizeof *problem->sort_bytes);
+    problem->order = malloc(n * sizeof *problem->order);
+    problem->start = calloc(units, sizeof *problem->start);
+    problem->load = calloc(units, sizeof *problem->load);
+    return problem->card && problem->capacity && problem->task && problem->dealt_task && problem->share_ppb &&
+           problem->work_ns && problem->rate && problem->by_rate && problem->by_latency &&
+           problem->by_share && problem->by_job && problem->job_bytes && problem->dealt_bytes &&
+           problem->sort_bytes && problem->order && problem->start && problem->load;
+}
+
+void partition_problem_destroy(struct partition_problem *problem)
+{
+    if (problem == NULL)
+        return;
+    free(problem->card);
+    free(problem->capacity);
+    free(problem->task);
+    free(problem->dealt_task);
+    free(problem->share_ppb);
+    free(problem->work_ns);
+    free(problem->rate);
+    free(problem->by_rate);
+    free(problem->by_latency);
+    free(problem->by_share);
+    free(problem->by_job);
+    free(problem->job_bytes);
+    free(problem->dealt_bytes);
+    free(problem->sort_bytes);
+    free(problem->order);
+    free(problem->start);
+    free(problem->load);
+    free(problem);
+}
+
+/* In paper mode a fluid of r bytes a second, else pieces at their own cost. */
+static int64_t share_of(struct partition_problem *problem, size_t i)
+{
+    const struct core_stream_spec *spec = &problem->input->specs[i];
+    const struct config_profile *profile = problem->input->profile;
+    if (problem->input->paper) {
+        core_ns cost_ns = perfmodel_cpu_piece_cost_ns(profile, spec->cipher, spec->packet_bytes);
+        wide share = ((wide)cost_ns * PARTITION_SHARE_ONE + spec->interval_ns - 1) / spec->interval_ns;
+        return share < PARTITION_SHARE_NEVER ? (int64_t)share : PARTITION_SHARE_NEVER;
+    }
+    if (perfmodel_cpu_task_from(spec, profile, &problem->task[i], NULL) != CORE_OK)
+        return PARTITION_SHARE_NEVER;
+    return perfmodel_cpu_utilisation_ppb(&problem->task[i]);
+}
+
+static void sort_by(struct partition_problem *problem, uint32_t *order)
+{
+    partition_order(order, problem->dealt_bytes, problem->count, problem->order, problem->sort_bytes);
+}
+
+static void sort_streams(struct partition_problem *problem)
+{
+    uint64_t *key = problem->dealt_bytes;
+    for (size_t i = 0; i < problem->count; i++)
+        key[i] = problem->rate[i];
+    sort_by(problem, problem->by_rate);
+    for (size_t i = 0; i < problem->count; i++)
+        key[i] = (uint64_t)problem->input->specs[i].latency_ns;
+    sort_by(problem, problem->by_latency);
+    for (size_t i = 0; i < problem->count; i++)
+        key[i] = (uint64_t)(PARTITION_SHARE_NEVER - problem->share_ppb[i]);
+    sort_by(problem, problem->by_share);
+}
+
+static void name_cards(struct partition_problem *problem)
+{
+    const struct config_profile *profile = problem->input->profile;
+    uint32_t g = 0;
+    for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
+        for (uint32_t i = 0; i < profile->gpus[kind].count; i++)
+            problem->card[g++] = &profile->gpus[kind];
+}
+
+core_status partition_problem_create(const struct partition_plan_input *input,
+                                     struct partition_problem **problem)
+{
+    struct partition_problem *made = calloc(1, sizeof *made);
+    if (made == NULL)
+        return CORE_NO_MEMORY;
+    made->input = input;
+    made->count = input->count;
+    for (uint32_t kind = 0; kind < input->profile->gpu_count; kind++)
+        made->gpus += input->profile->gpus[kind].count;
+    if (!problem_allocate(made, input->workers + made->gpus)) {
+        partition_problem_destroy(made);
+        return CORE_NO_MEMORY;
+    }
+    name_cards(made);
+    for (size_t i = 0; i < made->count; i++) {
+        const struct core_stream_spec *spec = &input->specs[i];
+        made->share_ppb[i] = share_of(made, i);
+        made->work_ns[i] = perfmodel_gpu_work_ns(spec, input->profile);
+        made->rate[i] = ((uint64_t)spec->packet_bytes << RATE_BITS) / (uint64_t)spec->interval_ns;
+    }
+    sort_streams(made);
+    *problem = made;
+    return CORE_OK;
+}
+
+bool partition_problem_busy(const struct partition_problem *problem, const struct config_profile_gpu *card)
+{
+    return problem->gpus > 1 || (card->copy_engines > 1 && !problem->input->paper);
+}
+
+/* ---- periods ---- */
+
+static bool carries(const struct partition_problem *problem, const struct config_profile_gpu *card,
+                    uint64_t bytes)
+{
+    bool busy = partition_problem_busy(problem, card);
+    core_ns up_ns = perfmodel_copy_ns(card, PERFMODEL_UP, busy, bytes);
+    core_ns down_ns = perfmodel_copy_ns(card, PERFMODEL_DOWN, busy, bytes);
+    wide copies_ns = card->copy_engines > 1 ? (up_ns > down_ns ? up_ns : down_ns) : (wide)up_ns + down_ns;
+    wide sm_bytes_per_s = (wide)card->sms * card->sm_bytes_per_s;
+    wide kernel_ns = card->launch_ns + (wide)bytes * CORE_NS_PER_S / sm_bytes_per_s;
+    return copies_ns <= problem->weighed_ns && kernel_ns <= problem->weighed_ns;
+}
+
+/* The most bytes that the card carries in a period, were they dealt evenly. */
+static uint64_t capacity_of(const struct partition_problem *problem, const struct config_profile_gpu *card)
+{
+    uint64_t low = 0, high = CONFIG_PROFILE_COPY_BYTES_MAX;
+    while (high - low > 1 + low / 1024) {
+        uint64_t middle = low + (high - low) / 2;
+        if (carries(problem, card, middle))
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void partition_problem_weigh(struct partition_problem *problem, core_ns period_ns)
+{
+    uint64_t sum = 0;
+    if (problem->weighed_ns == period_ns)
+        return;
+    problem->weighed_ns = period_ns;
+    bool alike = problem->input->profile->gpu_count == 1;
+    for (uint32_t g = 0; g < problem->gpus; g++) {
+        bool same = g > 0 && problem->card[g] == problem->card[g - 1];
+        problem->capacity[g] = alike  ? 1
+                               : same ? problem->capacity[g - 1]
+                                      : capacity_of(problem, problem->card[g]);
+        sum += problem->capacity[g];
+    }
+    for (uint32_t g = 0; sum == 0 && g < problem->gpus; g++)
+        problem->capacity[g] = 1;
+}
+
+void partition_problem_period(struct partition_problem *problem, core_ns period_ns)
+{
+    if (problem->period_ns == period_ns)
+        return;
+    problem->period_ns = period_ns;
+    for (size_t i = 0; i < problem->count; i++) {
+        problem->job_bytes[i] =
+            perfmodel_gpu_job_bytes(&problem->input->specs[i], period_ns, problem->input->paper);
+        problem->dealt_bytes[i] = ~problem->job_bytes[i];
+    }
+    sort_by(problem, problem->by_job);
+    partition_problem_weigh(problem, period_ns);
+}
+
+core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n)
+{
+    static const int per_mille[] = {250, 333, 400, 450, 480, 200, 150};
+    uint32_t count = problem->input->paper ? 1 : sizeof per_mille / sizeof *per_mille;
+    return n < count ? shortest_ns * per_mille[n] / 1000 : 0;
+}
+
+static bool gpu_alone(const struct partition_problem *problem, const struct config_profile_gpu *card,
+                      size_t i)
+{
+    const struct partition_plan_input *input = problem->input;
+    core_ns period_ns;
+    for (uint32_t n = 0; (period_ns = partition_trial_period_ns(problem, problem->work_ns[i], n)) > 0; n++) {
+        uint64_t scratch, job = perfmodel_gpu_job_bytes(&input->specs[i], period_ns, input->paper);
+        struct perfmodel_stages stages = perfmodel_gpu_stages(
+            card, &input->profile->margins, &job, 1, partition_problem_busy(problem, card), &scratch);
+        if (perfmodel_gpu_judge(card, &stages, period_ns, problem->work_ns[i], input->paper) ==
+            PERFMODEL_GPU_FITS)
+            return true;
+    }
+    return false;
+}
+
+bool partition_problem_hopeless(const struct partition_problem *problem, struct partition_plan *plan)
+{
+    for (size_t k = 0; k < problem->count; k++) {
+        size_t i = problem->by_share[k];
+        if (problem->share_ppb[i] <= PARTITION_SHARE_ONE)
+            return false; /* by_share falls */
+        bool fits = false;
+        for (uint32_t g = 0; g < problem->gpus && !fits; g++)
+            fits = (g == 0 || problem->card[g] != problem->card[g - 1]) &&
+                   gpu_alone(problem, problem->card[g], i);
+        if (!fits) {
+            partition_plan_refuse(plan, PARTITION_PLAN_STREAM, 0,
+                                  "stream %zu can be kept neither by a worker nor by a GPU, even alone", i);
+            return true;
+        }
+    }
+    return false;
+}
