@@ -206,7 +206,8 @@ static void run_engine(const char *engine)
     (void)backtrace(warm_up, 1); /* its first call allocates */
     test_server_prepare(&server);
     test_server_write(&server, "keyring", TEST_KEYRING);
-    snprintf(yaml, sizeof yaml, "keyring: keyring\nengine: %s", engine);
+    snprintf(yaml, sizeof yaml,
+             "keyring: keyring\nengine: %s\nthreads: {io: 2, workers: 2, realtime: off, pin: false}", engine);
     test_server_start(&server, yaml, &test_profile_generous);
     packets_without_allocation(&client, test_server_unix(&server));
     packets_without_allocation(&client, test_server_tcp(&server));
