@@ -238,6 +238,40 @@ static void mark_but(struct search *search, const uint32_t *order, bool back, si
         search->on_gpu[order[back ? n - 1 - k : k]] = k >= first;
 }
 
+static core_ns shortest_marked_ns(const struct search *search)
+{
+    core_ns shortest_ns = CORE_NS_NEVER;
+    for (size_t i = 0; i < search->problem->count; i++)
+        if (search->on_gpu[i] && search->problem->work_ns[i] < shortest_ns)
+            shortest_ns = search->problem->work_ns[i];
+    return shortest_ns;
+}
+
+/* The GPUs as they were dealt to, each at the period that suits it. */
+static bool own_periods(struct search *search)
+{
+    for (uint32_t g = 0; g < search->problem->gpus; g++)
+        if (!partition_trial_gpu(search->problem, g, search->plan))
+            return false;
+    return partition_trial_pinned(search->problem, search->plan);
+}
+
+/* The streams that are marked to the GPUs, at a common period if one holds. */
+static bool try_brim_gpus(struct search *search)
+{
+    core_ns shortest_ns = shortest_marked_ns(search), period_ns;
+    if (shortest_ns == CORE_NS_NEVER)
+        return false; /* all are on workers: not for this trial */
+    for (uint32_t n = 0; (period_ns = partition_trial_period_ns(search->problem, shortest_ns, n)) > 0; n++) {
+        struct partition_plan before = *search->plan;
+        partition_problem_period(search->problem, period_ns);
+        if (partition_trial_virtual(search->problem, search->on_gpu, search->plan) || own_periods(search))
+            return true;
+        keep_reason(search, &before);
+    }
+    return false;
+}
+
 /* The baselines' splits are rectangles too: the shortest deadlines or the highest rates to the workers, to
  * the last one that they take. So this method is not below them where the grid is too coarse for the brim. */
 static bool try_brim(struct search *search, const uint32_t *order, bool back)
@@ -253,20 +287,7 @@ static bool try_brim(struct search *search, const uint32_t *order, bool back)
             refused = middle;
     }
     mark_but(search, order, back, taken);
-    core_ns shortest_ns = CORE_NS_NEVER, period_ns;
-    for (size_t i = 0; i < problem->count; i++)
-        if (search->on_gpu[i] && problem->work_ns[i] < shortest_ns)
-            shortest_ns = problem->work_ns[i];
-    for (uint32_t n = 0;
-         shortest_ns < CORE_NS_NEVER && (period_ns = partition_trial_period_ns(problem, shortest_ns, n)) > 0;
-         n++) {
-        struct partition_plan before = *search->plan;
-        partition_problem_period(problem, period_ns);
-        if (partition_trial_virtual(problem, search->on_gpu, search->plan))
-            return try_workers(search);
-        keep_reason(search, &before);
-    }
-    return false;
+    return try_brim_gpus(search) && try_workers(search);
 }
 
 /* The rhythm of d_min / 4 wherever it holds; other periods only where it does not. */

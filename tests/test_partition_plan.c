@@ -56,7 +56,7 @@ static void random_sets(void **state)
     size_t accepted = 0, refused = 0, mixed = 0, several = 0;
     for (int n = 0; n < SETS; n++) {
         test_plan_set_random(&set, &random);
-        bool bound_asked = n % 16 == 0, some = false;
+        bool bound_asked = n % 16 == 0, some = false, rectangle = false;
         for (const struct partition_plan_method *method = partition_plan_methods; method->name != NULL;
              method++) {
             if (!method->places)
@@ -69,6 +69,9 @@ static void random_sets(void **state)
             } else {
                 expect_refused(plan);
             }
+            /* the rectangle is the first: in paper mode it is never below a baseline */
+            assert_true(rectangle || !set.input.paper || !plan->accepted || method == partition_plan_methods);
+            rectangle = rectangle || (method == partition_plan_methods && plan->accepted);
             some = some || plan->accepted;
             accepted += plan->accepted;
             refused += !plan->accepted;
