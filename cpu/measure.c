@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STREAMS           3000 /* a third for each cipher */
-#define SLOTS             3900 /* buffers, 64 MB in all: more than the caches hold */
+#define BYTE_FS_MIN       10000 /* 100 GB/s: no core encrypts faster, a smaller slope is noise */
+#define STREAMS           3000  /* a third for each cipher */
+#define SLOTS             3900  /* buffers, 64 MB in all: more than the caches hold */
 #define PIECE_BYTES_MAX   (16 * 1024)
 #define SLOT_BYTES        (PIECE_BYTES_MAX + 192) /* staggered, or all lanes would share their cache sets */
 #define SHORT_BYTES       192
@@ -274,7 +275,8 @@ static void cost_from_fit(struct cpu_cost *cost, const struct fit *fit, double f
 {
     cost->per_piece_ns = (core_ns)ceil(fit->per_piece * factor);
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
-        cost->per_byte_fs[i] = (int64_t)ceil(fit->per_byte[i] * factor * FS_PER_NS);
+        double byte_fs = ceil(fit->per_byte[i] * factor * FS_PER_NS);
+        cost->per_byte_fs[i] = byte_fs > BYTE_FS_MIN ? (int64_t)byte_fs : BYTE_FS_MIN;
         cost->lane_ns[i] = (core_ns)ceil(fit->lane[i] * factor);
     }
 }

@@ -2,9 +2,9 @@
  *
  * Encryption costs come from cpu/measure.h. The I/O thread's cost of a packet and the margins come from a
  * private server that talks to the caller over a socket pair: cost is CPU time of its I/O thread by packets
- * of two sizes, 16 of them in each write; a margin is the 99.9th percentile of a lone packet's way through
- * both threads, so that waking two threads on this machine is inside it. Call it on the machine, with the
- * real-time settings, and at the load that will be. */
+ * of two sizes, as many at once as a busy thread finds in a socket; a margin is the 99.9th percentile of a
+ * lone packet's way through both threads, so that waking two threads on this machine is inside it. Call it on
+ * the machine, with the real-time settings, and at the load that will be. */
 #ifndef MILLRACE_SERVER_CALIBRATE_H
 #define MILLRACE_SERVER_CALIBRATE_H
 

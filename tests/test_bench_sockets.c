@@ -26,8 +26,11 @@ static void echo_carries_packets_of_any_size(void **state)
         struct bench_echo_options options = cases[at];
         struct bench_echo_result result = {0};
         struct core_error error = {""};
-        options.duration_ns = 50 * CORE_NS_PER_MS;
-        assert_int_equal(bench_echo_run(&options, &result, &error), CORE_OK);
+        /* A window in which the machine had no time for us proves nothing: a longer one follows. */
+        for (options.duration_ns = 50 * CORE_NS_PER_MS;
+             result.bytes_per_s == 0 && options.duration_ns < CORE_NS_PER_MS * 10000;
+             options.duration_ns *= 4)
+            assert_int_equal(bench_echo_run(&options, &result, &error), CORE_OK);
         assert_true(result.bytes_per_s > 0);
         assert_true(result.messages_per_s * (double)options.packet_bytes > 0.999 * result.bytes_per_s);
         assert_true(result.messages_per_s * (double)options.packet_bytes < 1.001 * result.bytes_per_s);

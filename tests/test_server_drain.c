@@ -104,13 +104,15 @@ static void *send_for_ever(void *argument)
         if (stream->sent - stream->received < 200) /* well over what the contract allows at once */
             going = test_stream_send(stream, (uint32_t)test_random_in(&random, 1, 88) * 16);
         atomic_fetch_add(&sender->sent, 1);
-        while (going && test_client_next(&client, &frame, 0) == TEST_FRAME) {
+        enum test_outcome outcome = TEST_SILENCE;
+        while (going && (outcome = test_client_next(&client, &frame, 0)) == TEST_FRAME) {
             going = frame.header.type == PROTOCOL_RESULT;
             if (going)
                 (void)test_stream_check(streams[frame.header.id - 1], &frame);
             else /* the first CLOSED: put it back, and read on from there */
                 client.input_start -= PROTOCOL_HEADER_BYTES + (size_t)frame.header.body_bytes;
         }
+        going = going && outcome != TEST_END; /* an end without a word is found below */
     }
     read_to_the_end(&client, streams, STREAMS);
     for (int i = 0; i < STREAMS; i++)
