@@ -312,11 +312,11 @@ static void a_seed_gives_this_list_on_every_machine(void **state)
 
     (void)state;
     assert_string_equal(text,
-                        HEADER "0,voice,320,20000000,2,17029218,aes-128-cbc,none,520436620,10000000000\n"
+                        HEADER "0,voice,320,20000000,4,17029218,aes-128-cbc,none,520436620,10000000000\n"
                                "1,telemetry,200,53556946,4,51306288,aes-128-cbc,pkcs7,697178417,10000000000\n"
                                "2,video,1400,24724652,4,42068395,aes-256-cbc,pkcs7,932572442,10000000000\n"
-                               "3,archive,16384,112433405,2,96638635,aes-192-cbc,none,669096782,10000000000\n"
-                               "4,voice,320,20000000,2,15999334,aes-128-cbc,none,890542275,10000000000\n");
+                               "3,archive,16384,112433405,4,96638635,aes-192-cbc,none,669096782,10000000000\n"
+                               "4,voice,320,20000000,4,15999334,aes-128-cbc,none,890542275,10000000000\n");
     free(text);
     inputgen_streams_free(list);
 }
