@@ -2,10 +2,10 @@
 #include "bench/bench.h"
 #include "bench/crowd.h"
 #include "bench/daemon.h"
+#include "bench/document.h"
 #include "bench/options.h"
 #include "bench/samples.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,9 +15,8 @@
 #define GOAL_SERVER_US 1000.0
 
 struct options {
-    const char *server, *profile;
+    struct bench_options_server server;
     uint32_t streams, probes;
-    bool json;
 };
 
 struct figures {
@@ -28,11 +27,8 @@ struct figures {
 };
 
 static const struct argp_option option_table[] = {
-    {"server", 's', "PROGRAM", 0, "The millraced to start (default: the one built beside this program)", 0},
-    {"profile", 'P', "FILE", 0, "Its hardware profile (default: it measures at start)", 0},
     {"streams", 'n', "N", 0, "Streams that stand open (default 10000)", 0},
     {"probes", 'p', "N", 0, "Answers of each kind to time (default 2000)", 0},
-    {"json", 'j', NULL, 0, "One JSON document", 0},
     {0},
 };
 
@@ -40,11 +36,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct options *options = state->input;
     switch (key) {
-    case 's':
-        options->server = argument;
-        return 0;
-    case 'P':
-        options->profile = argument;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->server;
         return 0;
     case 'n':
         options->streams = (uint32_t)bench_option_number(state, "streams", argument, 1, STREAMS_MAX);
@@ -52,19 +45,18 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'p':
         options->probes = (uint32_t)bench_option_number(state, "probes", argument, 10, 1000000);
         return 0;
-    case 'j':
-        options->json = true;
-        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child children[] = {{&bench_options_server_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
-    option_table, parse_option,
-    NULL,         "Time the answers of a server to OPEN and QUERY while many streams stand open.",
-    NULL,         NULL,
-    NULL};
+    .options = option_table,
+    .parser = parse_option,
+    .doc = "Time the answers of a server to OPEN and QUERY while many streams stand open.",
+    .children = children,
+};
 
 /* One grant: OPEN, then CLOSE so that the crowd stays as it is. */
 static core_status probe_grant(struct millrace *connection, uint32_t index, struct figures *figures,
@@ -149,18 +141,15 @@ static void print_row(const char *what, struct bench_samples *samples)
            bench_samples_percentile(samples, 99), bench_samples_percentile(samples, 100));
 }
 
-static void report(const struct options *options, struct figures *figures)
+static core_status report(const struct options *options, struct figures *figures, struct core_error *error)
 {
     bool met = goals_met(options, figures);
-    if (options->json) {
+    if (options->server.json) {
         json_t *document = json_pack("{s:i,s:f,s:o,s:o,s:o,s:b}", "streams", (int)options->streams, "open_s",
                                      figures->open_s, "decided_us", percentiles(&figures->decided_us),
                                      "granted_us", percentiles(&figures->granted_us), "refused_us",
                                      percentiles(&figures->refused_us), "goals_met", (int)met);
-        json_dumpf(document, stdout, JSON_INDENT(2));
-        putchar('\n');
-        json_decref(document);
-        return;
+        return bench_document_print(document, error);
     }
     printf("%u streams opened in %.2f s, %.0f a second\n\n", options->streams, figures->open_s,
            options->streams / figures->open_s);
@@ -171,6 +160,7 @@ static void report(const struct options *options, struct figures *figures)
     print_row("refusal with both offers, there and back", &figures->refused_us);
     printf("\n%s  10,000 OPENs under 5 s; 99 of 100 decisions under 1 ms at the server.\n",
            met ? "PASS" : "FAIL");
+    return CORE_OK;
 }
 
 int bench_admission(int argc, char **argv)
@@ -179,27 +169,24 @@ int bench_admission(int argc, char **argv)
     struct figures figures = {0};
     struct bench_daemon daemon;
     struct core_error error = {""};
-    char server[640];
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return 2;
-    if (options.server == NULL)
-        options.server = bench_option_server(server, sizeof server);
     core_status status = bench_samples_init(&figures.decided_us, options.probes);
     if (status == CORE_OK)
         status = bench_samples_init(&figures.granted_us, options.probes);
     if (status == CORE_OK)
         status = bench_samples_init(&figures.refused_us, options.probes);
     if (status == CORE_OK)
-        status = bench_daemon_start(&daemon, options.server, options.profile, &error);
+        status = bench_daemon_start(&daemon, options.server.server, options.server.profile, &error);
     if (status == CORE_OK) {
         status = measure(&options, daemon.address, &figures, &error);
         core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? &error : NULL);
         status = status == CORE_OK ? stopped : status;
     }
     if (status == CORE_OK)
-        report(&options, &figures);
-    else
+        status = report(&options, &figures, &error);
+    if (status != CORE_OK)
         fprintf(stderr, "millrace-bench admission: %s\n", error.text);
     int result = status == CORE_OK && goals_met(&options, &figures) ? 0 : 1;
     bench_samples_free(&figures.decided_us);

@@ -9,7 +9,12 @@ typedef int bench_run(int argc, char **argv);
 bench_run bench_admission;
 bench_run bench_calibrate;
 bench_run bench_crypto;
+bench_run bench_estimate;
+bench_run bench_figures;
+bench_run bench_kernel;
 bench_run bench_memory;
+bench_run bench_pipeline;
+bench_run bench_plan;
 bench_run bench_sockets;
 
 #endif

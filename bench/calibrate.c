@@ -1,9 +1,11 @@
 /* millrace-bench calibrate: a hardware profile of this machine, for the server's `profile:`.
  *
  * The first round chooses burst and piece size, the others measure with the same; of every figure the largest
- * is kept, and how far the rounds lie apart is told. */
+ * is kept, and how far the rounds lie apart is told. Then the GPUs (bench/gpu_calibrate.h). */
 #include "server/calibrate.h"
 #include "bench/bench.h"
+#include "bench/gpu_profile.h"
+#include "bench/machine.h"
 #include "bench/options.h"
 #include "config/profile.h"
 
@@ -15,11 +17,28 @@
 
 #define ROUNDS_MAX 20
 
+enum gpus { GPUS_AUTO, GPUS_NONE, GPUS_EMULATED };
+
 struct options {
     const char *output, *engine;
     double seconds;
     unsigned rounds;
-    bool realtime, json;
+    bool realtime;
+    enum gpus gpus;
+    const char *gpu_profile, *gpu_program;
+    double gpu_seconds;
+    uint64_t gpu_arena_bytes, pinned_bytes;
+    enum core_cipher gpu_cipher;
+};
+
+enum {
+    KEY_GPUS = 256,
+    KEY_GPU_PROFILE,
+    KEY_GPU_PROGRAM,
+    KEY_GPU_SECONDS,
+    KEY_GPU_CIPHER,
+    KEY_GPU_ARENA,
+    KEY_PINNED
 };
 
 static const struct argp_option option_table[] = {
@@ -28,8 +47,63 @@ static const struct argp_option option_table[] = {
     {"seconds", 's', "S", 0, "Time of one round (default 6)", 0},
     {"rounds", 'r', "N", 0, "Rounds (default 3)", 0},
     {"no-realtime", 'n', NULL, 0, "Without SCHED_FIFO, for a server that will run with realtime: off", 0},
+    {"gpus", KEY_GPUS, "WHICH", 0,
+     "auto: those that are there; none; emulated: see --gpu-profile (default auto)", 0},
+    {"gpu-seconds", KEY_GPU_SECONDS, "S", 0, "Time for each kind of card (default 60)", 0},
+    {"gpu-cipher", KEY_GPU_CIPHER, "NAME", 0,
+     "Cipher that kernels are measured with: the slowest makes promises for all (default aes-256-cbc)", 0},
+    {"pinned-bytes", KEY_PINNED, "N", 0, "Host memory that batches may pin (default a quarter)", 0},
+    {"gpu-program", KEY_GPU_PROGRAM, "PATH", 0, "millrace-gpu (default: the one of this build)", 0},
+    {"gpu-profile", KEY_GPU_PROFILE, "PROFILE", 0,
+     "With --gpus emulated: the profile whose cards are played (default emulated-small)", 0},
+    {"gpu-arena-bytes", KEY_GPU_ARENA, "N", 0,
+     "Largest batch that is measured (default: what there is memory for)", 0},
     {0},
 };
+
+static enum gpus parse_gpus(struct argp_state *state, const char *text)
+{
+    static const char *const names[] = {
+        [GPUS_AUTO] = "auto", [GPUS_NONE] = "none", [GPUS_EMULATED] = "emulated"};
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (strcmp(names[i], text) == 0)
+            return (enum gpus)i;
+    argp_error(state, "--gpus %s: auto, none or emulated", text);
+    return GPUS_AUTO;
+}
+
+static error_t parse_gpu_option(int key, char *argument, struct argp_state *state)
+{
+    struct options *options = state->input;
+    switch (key) {
+    case KEY_GPUS:
+        options->gpus = parse_gpus(state, argument);
+        return 0;
+    case KEY_GPU_PROFILE:
+        options->gpu_profile = argument;
+        return 0;
+    case KEY_GPU_PROGRAM:
+        options->gpu_program = argument;
+        return 0;
+    case KEY_GPU_SECONDS:
+        options->gpu_seconds = bench_option_number(state, "gpu-seconds", argument, 0.1, 3600);
+        return 0;
+    case KEY_GPU_CIPHER:
+        if (core_cipher_parse(argument, &options->gpu_cipher) != CORE_OK)
+            argp_error(state, "--gpu-cipher %s: aes-128-cbc, aes-192-cbc or aes-256-cbc", argument);
+        return 0;
+    case KEY_GPU_ARENA:
+        options->gpu_arena_bytes =
+            bench_option_whole(state, "gpu-arena-bytes", argument, 1 << 16, GPU_REGION_ARENA_BYTES_MAX);
+        return 0;
+    case KEY_PINNED:
+        options->pinned_bytes =
+            bench_option_whole(state, "pinned-bytes", argument, 1, CONFIG_PROFILE_MEMORY_BYTES_MAX);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
 
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
@@ -51,7 +125,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->realtime = false;
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_gpu_option(key, argument, state);
     }
 }
 
@@ -152,9 +226,45 @@ static void report_spread(struct config_profile *kept, const int64_t smallest[FI
                 (long long)smallest[i]);
 }
 
+static core_status gpus_measure(const struct options *options, struct config_profile *profile,
+                                struct core_error *error)
+{
+    char program[512];
+    struct bench_machine played = {0};
+    struct bench_gpu_profile_options measure = {.machine = {.program = {.path = options->gpu_program,
+                                                                        .backend = "cuda",
+                                                                        .realtime = options->realtime},
+                                                            .arena_bytes = options->gpu_arena_bytes,
+                                                            .cipher = options->gpu_cipher},
+                                                .time_ns = (core_ns)(options->gpu_seconds * 1e9),
+                                                .pinned_bytes = options->pinned_bytes,
+                                                .progress = isatty(STDERR_FILENO) != 0};
+    core_status status = CORE_OK;
+
+    if (options->gpus == GPUS_NONE)
+        return CORE_OK;
+    if (measure.machine.program.path == NULL)
+        measure.machine.program.path = bench_gpu_program_find(program, sizeof program);
+    if (options->gpus == GPUS_EMULATED) {
+        status = bench_machine_open(&played, options->gpu_profile, error);
+        measure.machine.program.backend = "emulated";
+        measure.machine.emulated = played.file;
+    }
+    if (status == CORE_OK)
+        status = bench_gpu_profile_measure(&measure, profile, stderr, error);
+    bench_machine_close(&played);
+    return status;
+}
+
 int bench_calibrate(int argc, char **argv)
 {
-    struct options options = {.engine = "auto", .seconds = 6, .rounds = 3, .realtime = true};
+    struct options options = {.engine = "auto",
+                              .seconds = 6,
+                              .rounds = 3,
+                              .realtime = true,
+                              .gpu_profile = "emulated-small",
+                              .gpu_seconds = 60,
+                              .gpu_cipher = CORE_CIPHER_AES_256_CBC};
     struct config_profile *kept = NULL;
     struct core_error error = {""};
     int64_t smallest[FIGURES] = {0};
@@ -167,6 +277,9 @@ int bench_calibrate(int argc, char **argv)
         engine == NULL ? CORE_UNSUPPORTED : measure(&options, engine, &kept, smallest, &error);
     if (status == CORE_OK) {
         report_spread(kept, smallest);
+        status = gpus_measure(&options, kept, &error);
+    }
+    if (status == CORE_OK) {
         snprintf(comment, sizeof comment,
                  "Measured by millrace-bench calibrate, %u rounds of %.1f s, the largest of every figure.",
                  options.rounds, options.seconds);

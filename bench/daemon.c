@@ -28,8 +28,10 @@ static core_status config_write(const struct bench_daemon *daemon, const char *p
     FILE *file = fopen(path, "we");
     if (!file)
         return core_error_errno(error, "%s", path);
-    (void)fprintf(file, "listeners:\n  - address: %s\n    mode: 0600\nlog: {level: warning}\n",
-                  daemon->address);
+    (void)fprintf(
+        file,
+        "listeners:\n  - address: %s\n    mode: 0600\nlog: {level: warning}\noverload: {tighten: false}\n",
+        daemon->address);
     if (profile)
         (void)fprintf(file, "profile: %s\n", profile);
     return fclose(file) == 0 ? CORE_OK : core_error_errno(error, "%s", path);

@@ -1,5 +1,6 @@
 #include "bench/bench.h"
 
+#include <argp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,11 @@ static const struct command commands[] = {
     {"admission", bench_admission, "how fast a server answers who may join it"},
     {"memory", bench_memory,
      "what an idle stream costs a server, and whether it keeps anything of closed ones"},
+    {"estimate", bench_estimate, "what a machine would carry of a workload, by method of partitioning"},
+    {"plan", bench_plan, "how long planning takes"},
+    {"kernel", bench_kernel, "one GPU by itself: against OpenSSL, and its kernel's speed beside its copies"},
+    {"pipeline", bench_pipeline, "streams through CPU workers and GPUs by a plan, stages against the model"},
+    {"figures", bench_figures, "the figures of SYSTOR 2012, computed anew"},
 };
 
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
@@ -31,6 +37,7 @@ static void usage_print(FILE *file)
 
 int main(int argc, char **argv)
 {
+    argp_err_exit_status = 2;
     if (argc < 2) {
         usage_print(stderr);
         return 2;

@@ -3,11 +3,11 @@
 #include "bench/bench.h"
 #include "bench/crowd.h"
 #include "bench/daemon.h"
+#include "bench/document.h"
 #include "bench/options.h"
 #include "core/stream.h"
 #include "cpu/scheduler.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -18,9 +18,8 @@
 #define GROWTH_SHARE    0.02 /* of what the streams take: noise of the allocator, not growth */
 
 struct options {
-    const char *server, *profile;
+    struct bench_options_server server;
     uint32_t streams, churn;
-    bool json;
 };
 
 struct figures {
@@ -32,12 +31,9 @@ struct figures {
 };
 
 static const struct argp_option option_table[] = {
-    {"server", 's', "PROGRAM", 0, "The millraced to start (default: the one built beside this program)", 0},
-    {"profile", 'P', "FILE", 0, "Its hardware profile (default: it measures at start)", 0},
     {"streams", 'n', "N", 0, "Streams open at once (default 10000)", 0},
     {"churn", 'c', "N", 0, "Streams to open and close after that (default 720000: 200 a second for an hour)",
      0},
-    {"json", 'j', NULL, 0, "One JSON document", 0},
     {0},
 };
 
@@ -45,11 +41,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct options *options = state->input;
     switch (key) {
-    case 's':
-        options->server = argument;
-        return 0;
-    case 'P':
-        options->profile = argument;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->server;
         return 0;
     case 'n':
         options->streams = (uint32_t)bench_option_number(state, "streams", argument, 100, STREAMS_MAX);
@@ -57,19 +50,18 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'c':
         options->churn = (uint32_t)bench_option_number(state, "churn", argument, 0, 100000000);
         return 0;
-    case 'j':
-        options->json = true;
-        return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child children[] = {{&bench_options_server_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
-    option_table, parse_option,
-    NULL,         "Measure a server's memory by stream, and its growth as streams come and go.",
-    NULL,         NULL,
-    NULL};
+    .options = option_table,
+    .parser = parse_option,
+    .doc = "Measure a server's memory by stream, and its growth as streams come and go.",
+    .children = children,
+};
 
 static core_status resident_bytes(pid_t process, int64_t *bytes, struct core_error *error)
 {
@@ -169,19 +161,17 @@ static bool goals_met(const struct figures *figures)
            (double)(figures->after - figures->before) <= GROWTH_SHARE * (double)figures->streams_bytes;
 }
 
-static void report(const struct options *options, const struct figures *figures)
+static core_status report(const struct options *options, const struct figures *figures,
+                          struct core_error *error)
 {
     bool met = goals_met(figures);
-    if (options->json) {
+    if (options->server.json) {
         json_t *document =
             json_pack("{s:i,s:f,s:f,s:I,s:I,s:I,s:b}", "streams", (int)options->streams, "idle_bytes",
                       figures->idle_bytes, "key_bytes", figures->key_bytes, "cycles",
                       (json_int_t)figures->cycles, "resident_before", (json_int_t)figures->before,
                       "resident_after", (json_int_t)figures->after, "goals_met", (int)met);
-        json_dumpf(document, stdout, JSON_INDENT(2));
-        putchar('\n');
-        json_decref(document);
-        return;
+        return bench_document_print(document, error);
     }
     printf("%u idle streams: %.0f bytes each beyond their declared burst, %.0f of them key state\n",
            options->streams, figures->idle_bytes, figures->key_bytes);
@@ -189,6 +179,7 @@ static void report(const struct options *options, const struct figures *figures)
            (unsigned long long)figures->cycles, (double)figures->before / (1 << 20),
            (double)figures->after / (1 << 20));
     printf("%s  under 4 KiB an idle stream, and nothing left behind.\n", met ? "PASS" : "FAIL");
+    return CORE_OK;
 }
 
 int bench_memory(int argc, char **argv)
@@ -197,22 +188,20 @@ int bench_memory(int argc, char **argv)
     struct figures figures = {0};
     struct bench_daemon daemon;
     struct core_error error = {""};
-    char server[640];
 
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return 2;
-    if (options.server == NULL)
-        options.server = bench_option_server(server, sizeof server);
-    core_status status = bench_daemon_start(&daemon, options.server, options.profile, &error);
+    core_status status = bench_daemon_start(&daemon, options.server.server, options.server.profile, &error);
     if (status == CORE_OK) {
         status = measure(&options, &daemon, &figures, &error);
         core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? &error : NULL);
         status = status == CORE_OK ? stopped : status;
     }
+    if (status == CORE_OK)
+        status = report(&options, &figures, &error);
     if (status != CORE_OK) {
         fprintf(stderr, "millrace-bench memory: %s\n", error.text);
         return 1;
     }
-    report(&options, &figures);
     return goals_met(&figures) ? 0 : 1;
 }

@@ -308,7 +308,6 @@ int bench_sockets(int argc, char **argv)
     struct options options = {.connections = 16, .packet_bytes = 1400, .outstanding = 4, .seconds = 3};
     struct figures figures;
     struct core_error error = {.text = "out of memory"};
-    argp_err_exit_status = 2;
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return 2;
     if (options.rounds == 0)

@@ -18,19 +18,21 @@ static core_status on_welcome(struct millrace *connection, const struct protocol
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "a second WELCOME");
     if (protocol_welcome_read(body, header->body_bytes, &connection->welcome, &error))
         return breach(connection, &error);
-    if (connection->welcome.version != PROTOCOL_VERSION)
+    if (connection->welcome.version < PROTOCOL_VERSION_MIN || connection->welcome.version > PROTOCOL_VERSION)
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "version %u, which was not offered",
                            connection->welcome.version);
     connection->welcomed = true;
     return CORE_OK;
 }
 
-/* Takes the request that the frame answers off the table. */
+#define OF(type) (1u << (type))
+
+/* Takes the request that the frame answers, which must be OF one of these types, off the table. */
 static core_status take_request(struct millrace *connection, const struct protocol_header *header,
-                                bool of_ping, struct client_request *taken)
+                                unsigned types, struct client_request *taken)
 {
     struct client_request *request = client_requests_find(&connection->requests, header->id);
-    if (request == NULL || (request->type == PROTOCOL_PING) != of_ping)
+    if (request == NULL || (types & OF(request->type)) == 0)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "an answer to request %" PRIu32 ", which was not made", header->id);
     *taken = *request;
@@ -41,14 +43,16 @@ static core_status take_request(struct millrace *connection, const struct protoc
 
 /* Enters a stream. One whose opener has given up waiting is closed at once, for nobody knows its id. */
 static core_status enter_stream(struct millrace *connection, const struct client_request *request,
-                                uint32_t id)
+                                const struct protocol_opened *opened)
 {
+    uint32_t id = opened->stream;
     struct client_stream *stream = client_streams_insert(&connection->streams, id);
     if (stream == NULL)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "stream id %" PRIu32 " in OPENED is zero or taken", id);
     stream->padded_bytes_max = request->padded_bytes_max;
     stream->unwanted = request->abandoned;
+    memcpy(stream->chain, opened->iv, CORE_BLOCK_BYTES);
     struct core_error error;
     if (request->abandoned && client_send_close(connection, id, &error))
         return client_fail(connection, CORE_FULL, "closing a stream that came too late: %s", error.text);
@@ -62,13 +66,13 @@ static core_status on_opened(struct millrace *connection, const struct protocol_
     struct client_request request;
     struct core_error error;
     core_status status;
-    if (protocol_opened_read(body, header->body_bytes, &opened, &error))
+    if (protocol_opened_read(connection->welcome.version, body, header->body_bytes, &opened, &error))
         return breach(connection, &error);
-    if ((status = take_request(connection, header, false, &request)))
+    if ((status = take_request(connection, header, OF(PROTOCOL_OPEN) | OF(PROTOCOL_QUERY), &request)))
         return status;
     if (request.type == PROTOCOL_QUERY && opened.stream != 0)
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "it opened a stream for a QUERY");
-    if (request.type == PROTOCOL_OPEN && (status = enter_stream(connection, &request, opened.stream)))
+    if (request.type == PROTOCOL_OPEN && (status = enter_stream(connection, &request, &opened)))
         return status;
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_OPENED, header->id, 0);
     if (waiter != NULL) {
@@ -86,12 +90,14 @@ static core_status on_refused(struct millrace *connection, const struct protocol
     struct protocol_refused refused;
     struct client_request request;
     struct core_error error;
-    if (protocol_refused_read(body, header->body_bytes, &refused, &error))
+    if (protocol_refused_read(connection->welcome.version, body, header->body_bytes, &refused, &error))
         return breach(connection, &error);
-    core_status status = take_request(connection, header, false, &request);
+    core_status status = take_request(connection, header,
+                                      OF(PROTOCOL_OPEN) | OF(PROTOCOL_QUERY) | OF(PROTOCOL_MODIFY), &request);
     if (status)
         return status;
-    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_OPENED, header->id, 0);
+    uint8_t granted = request.type == PROTOCOL_MODIFY ? PROTOCOL_MODIFIED : PROTOCOL_OPENED;
+    struct client_waiter *waiter = client_waiter_find(connection, granted, header->id, 0);
     if (waiter != NULL) {
         waiter->refused = refused;
         core_error_set(&waiter->error, CORE_REFUSED, "refused (%s): %s", protocol_refusal_name(refused.code),
@@ -103,7 +109,51 @@ static core_status on_refused(struct millrace *connection, const struct protocol
     return CORE_OK;
 }
 
-static core_status check_result(struct millrace *connection, const struct protocol_header *header)
+static core_status on_modified(struct millrace *connection, const struct protocol_header *header,
+                               const uint8_t *body)
+{
+    struct protocol_modified modified;
+    struct client_request request;
+    struct core_error error;
+    if (protocol_modified_read(body, header->body_bytes, &modified, &error))
+        return breach(connection, &error);
+    core_status status = take_request(connection, header, OF(PROTOCOL_MODIFY), &request);
+    if (status)
+        return status;
+    if (modified.stream != request.stream ||
+        client_streams_find(&connection->streams, request.stream) == NULL)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "MODIFIED for stream %" PRIu32 ", where stream %" PRIu32
+                                         " was meant",
+                           modified.stream, request.stream);
+    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_MODIFIED, header->id, 0);
+    if (waiter != NULL) {
+        waiter->modified = modified;
+        client_waiter_done(connection, waiter, CORE_OK);
+    } else if (connection->callbacks.on_modified != NULL) {
+        connection->callbacks.on_modified(connection->callbacks.argument, header->id, &modified);
+    }
+    return CORE_OK;
+}
+
+static core_status on_notice(struct millrace *connection, const struct protocol_header *header,
+                             const uint8_t *body)
+{
+    struct protocol_notice notice;
+    struct core_error error;
+    if (protocol_notice_read(body, header->body_bytes, &notice, &error))
+        return breach(connection, &error);
+    const struct client_stream *stream = client_streams_find(&connection->streams, header->id);
+    if (stream == NULL)
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "NOTICE of stream %" PRIu32 ", which is not open", header->id);
+    if (connection->callbacks.on_notice != NULL && !stream->unwanted)
+        connection->callbacks.on_notice(connection->callbacks.argument, header->id, &notice);
+    return CORE_OK;
+}
+
+static core_status check_result(struct millrace *connection, const struct protocol_header *header,
+                                const struct millrace_result *result)
 {
     struct client_stream *stream = client_streams_find(&connection->streams, header->id);
     if (stream == NULL)
@@ -120,6 +170,8 @@ static core_status check_result(struct millrace *connection, const struct protoc
                                          " bytes, longer than a packet of stream %" PRIu32,
                            header->body_bytes, header->id);
     stream->answered++;
+    if (result->bytes > 0)
+        memcpy(stream->chain, result->ciphertext + result->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     return CORE_OK;
 }
 
@@ -143,13 +195,13 @@ static core_status on_result(struct millrace *connection, const struct protocol_
 {
     struct millrace_result result = {.stream = header->id, .sequence = header->sequence};
     struct core_error error;
-    if (protocol_result_read(body, header->body_bytes, &result.info, &error))
+    if (protocol_result_read(connection->welcome.version, body, header->body_bytes, &result.info, &error))
         return breach(connection, &error);
-    core_status status = check_result(connection, header);
-    if (status)
-        return status;
     result.ciphertext = body + PROTOCOL_RESULT_BYTES;
     result.bytes = header->body_bytes - PROTOCOL_RESULT_BYTES;
+    core_status status = check_result(connection, header, &result);
+    if (status)
+        return status;
     struct client_waiter *waiter =
         client_waiter_find(connection, PROTOCOL_RESULT, header->id, header->sequence);
     if (waiter != NULL)
@@ -183,7 +235,7 @@ static core_status on_closed(struct millrace *connection, const struct protocol_
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "CLOSED for stream %" PRIu32 ", which is not open", header->id);
     bool unwanted = stream->unwanted;
-    client_streams_remove(&connection->streams, stream);
+    stream->closing = true;
     drop_waiting_packets(connection, header->id);
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_CLOSED, header->id, 0);
     if (waiter != NULL) {
@@ -192,6 +244,7 @@ static core_status on_closed(struct millrace *connection, const struct protocol_
     } else if (connection->callbacks.on_closed != NULL && !unwanted) {
         connection->callbacks.on_closed(connection->callbacks.argument, header->id, &closed);
     }
+    client_streams_remove(&connection->streams, client_streams_find(&connection->streams, header->id));
     return CORE_OK;
 }
 
@@ -217,7 +270,7 @@ static core_status on_pong(struct millrace *connection, const struct protocol_he
                            const uint8_t *body)
 {
     struct client_request request;
-    core_status status = take_request(connection, header, true, &request);
+    core_status status = take_request(connection, header, OF(PROTOCOL_PING), &request);
     if (status)
         return status;
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_PONG, header->id, 0);
@@ -231,12 +284,14 @@ static core_status on_pong(struct millrace *connection, const struct protocol_he
 /* ---- the table ---- */
 
 static client_frame_handler *const handlers[] = {
-    [PROTOCOL_WELCOME] = on_welcome, [PROTOCOL_OPENED] = on_opened, [PROTOCOL_REFUSED] = on_refused,
-    [PROTOCOL_RESULT] = on_result,   [PROTOCOL_CLOSED] = on_closed, [PROTOCOL_ERROR] = on_error,
-    [PROTOCOL_PONG] = on_pong,
+    [PROTOCOL_WELCOME] = on_welcome, [PROTOCOL_OPENED] = on_opened,     [PROTOCOL_REFUSED] = on_refused,
+    [PROTOCOL_RESULT] = on_result,   [PROTOCOL_CLOSED] = on_closed,     [PROTOCOL_ERROR] = on_error,
+    [PROTOCOL_PONG] = on_pong,       [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_NOTICE] = on_notice,
 };
 
-client_frame_handler *client_frame_handler_of(uint8_t type)
+client_frame_handler *client_frame_handler_of(uint16_t version, uint8_t type)
 {
+    if (version < 2 && type > PROTOCOL_PONG)
+        return NULL;
     return type < sizeof handlers / sizeof handlers[0] ? handlers[type] : NULL;
 }

@@ -214,6 +214,38 @@ core_status millrace_query(struct millrace *connection, const struct protocol_op
     return open_or_query(connection, PROTOCOL_QUERY, open, timeout_ms, opened, refused, error);
 }
 
+static core_status ask_to_modify(struct millrace *connection, const struct protocol_modify *modify,
+                                 core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
+{
+    uint32_t request;
+    core_status status;
+    while ((status = client_send_modify(connection, modify, &request, error)) == CORE_FULL)
+        if ((status = await_room(connection, deadline_ns, error)))
+            return status;
+    if (status)
+        return status;
+    waiter_add(connection, waiter, PROTOCOL_MODIFIED, request);
+    return await_answer(connection, waiter, deadline_ns, error);
+}
+
+core_status millrace_modify(struct millrace *connection, const struct protocol_modify *modify, int timeout_ms,
+                            struct protocol_modified *modified, struct protocol_refused *refused,
+                            struct core_error *error)
+{
+    struct client_waiter waiter = {0};
+    core_ns deadline_ns;
+    client_lock(connection);
+    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    if (status == CORE_OK)
+        status = ask_to_modify(connection, modify, deadline_ns, &waiter, error);
+    client_unlock(connection);
+    if (status == CORE_OK)
+        *modified = waiter.modified;
+    if (status == CORE_REFUSED && refused != NULL)
+        *refused = waiter.refused;
+    return status;
+}
+
 static core_status exchange(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
                             core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
 {

@@ -54,6 +54,7 @@ struct command_contract {
     uint32_t key_bytes;
     bool has_iv;
     uint8_t iv[CORE_BLOCK_BYTES];
+    bool guaranteed;
 };
 extern const struct argp command_contract_argp; /* input: struct command_contract */
 

@@ -11,7 +11,9 @@
 
 /* ---- options ---- */
 
-enum { OPTION_SKIP = 0x300 };
+enum { OPTION_SKIP = 0x300, OPTION_RECONNECT };
+
+#define RECONNECT_NS (60 * CORE_NS_PER_S) /* unless another time is given */
 
 static const struct argp_option option_table[] = {
     {"output", 'o', "FILE", 0, "write the ciphertext here [standard output]", 0},
@@ -19,6 +21,11 @@ static const struct argp_option option_table[] = {
      "go on after N packets: leaves them out of the input, keeps their ciphertext in the output file and "
      "chains to its "
      "last block (to standard output: give that block as --iv)",
+     0},
+    {"reconnect", OPTION_RECONNECT, "TIME", OPTION_ARG_OPTIONAL,
+     "when the server goes away, look for it for this long [1min] and go on where the stream stopped; the "
+     "server "
+     "must allow IVs",
      0},
     {"quiet", 'q', NULL, 0, "no progress and no summary", 0},
     {0},
@@ -38,6 +45,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case OPTION_SKIP:
         if (!command_parse_count(argument, UINT64_MAX, &options->skip))
             argp_error(state, "--skip %s: give a number of packets", argument);
+        return 0;
+    case OPTION_RECONNECT:
+        options->reconnect_ns = RECONNECT_NS;
+        if (argument != NULL && (!command_parse_duration(argument, &options->reconnect_ns) ||
+                                 options->reconnect_ns < CORE_NS_PER_MS))
+            argp_error(state, "--reconnect=%s: give a time, as 10s", argument);
         return 0;
     case 'q':
         options->quiet = true;
@@ -122,7 +135,21 @@ static int open_stream(struct encrypt_run *run)
     }
     if (status == CORE_REFUSED)
         return command_print_refused(&run->open, &refused);
+    memcpy(run->iv, run->opened.iv, CORE_BLOCK_BYTES);
+    memcpy(run->chain, run->opened.iv, CORE_BLOCK_BYTES);
     return status ? command_fail(COMMAND_FAILED, "%s", run->error.text) : COMMAND_OK;
+}
+
+/* What going on later will need. */
+static int prepare_reconnect(struct encrypt_run *run)
+{
+    if (run->options->reconnect_ns == 0)
+        return COMMAND_OK;
+    if ((millrace_welcome(run->connection)->flags & PROTOCOL_ALLOWS_CLIENT_IV) == 0)
+        return command_fail(COMMAND_USAGE, "--reconnect: this server does not allow a client to give the IV");
+    if (encrypt_kept_init(&run->kept, run->open.spec.packet_bytes, &run->error) != CORE_OK)
+        return command_fail(COMMAND_FAILED, "%s", run->error.text);
+    return COMMAND_OK;
 }
 
 static int encrypt(struct encrypt_run *run)
@@ -132,6 +159,8 @@ static int encrypt(struct encrypt_run *run)
                               &error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", error.text);
     int exit = open_files(run);
+    if (exit == COMMAND_OK)
+        exit = prepare_reconnect(run);
     if (exit == COMMAND_OK)
         exit = open_stream(run);
     if (exit != COMMAND_OK)
@@ -154,6 +183,7 @@ int command_encrypt(int argc, char **argv)
     millrace_disconnect(run.connection);
     if (run.input.packet != NULL)
         encrypt_input_close(&run.input);
+    encrypt_kept_free(&run.kept);
     core_secret_wipe(&options.contract, sizeof options.contract);
     return exit;
 }

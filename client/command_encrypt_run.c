@@ -5,9 +5,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
-#define AHEAD_BYTES (UINT64_C(4) << 20) /* sent and not yet back, at most */
 #define PROGRESS_NS (200 * CORE_NS_PER_MS)
 
 static volatile sig_atomic_t interrupted;
@@ -16,6 +16,11 @@ static void on_signal(int number)
 {
     (void)number;
     interrupted = 1;
+}
+
+static bool is_interrupted(void)
+{
+    return interrupted != 0;
 }
 
 /* ---- results ---- */
@@ -56,6 +61,7 @@ static void on_result(void *argument, const struct millrace_result *result)
         return;
     }
     run->status = encrypt_output_write(&run->output, result->ciphertext, result->bytes, &run->error);
+    memcpy(run->chain, result->ciphertext + result->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     run->received++;
     run->received_bytes += result->bytes;
     count_result(run, &result->info);
@@ -66,10 +72,20 @@ static void on_closed(void *argument, uint32_t stream, const struct protocol_clo
 {
     struct encrypt_run *run = argument;
     (void)stream;
-    if (run->status == CORE_OK)
-        run->status =
-            core_error_set(&run->error, CORE_CLOSED, "the server closed the stream: %s",
-                           closed->reason == PROTOCOL_CLOSE_DRAINED ? "it is stopping" : "its cipher failed");
+    if (run->status)
+        return;
+    run->lost = closed->reason == PROTOCOL_CLOSE_DRAINED;
+    run->status = core_error_set(&run->error, CORE_CLOSED, "the server closed the stream: %s",
+                                 run->lost ? "it is stopping" : "its cipher failed");
+}
+
+static void on_notice(void *argument, uint32_t stream, const struct protocol_notice *notice)
+{
+    const struct encrypt_run *run = argument;
+    (void)stream;
+    if (!run->options->quiet)
+        fprintf(stderr, "%smillrace: %s: %s\n", run->terminal ? "\r\033[K" : "",
+                protocol_notice_name(notice->kind), notice->text);
 }
 
 /* ---- the loop ---- */
@@ -104,20 +120,36 @@ static core_ns due_ns(const struct encrypt_run *run)
 static bool has_room(const struct encrypt_run *run)
 {
     uint64_t ahead = (run->sent - run->received) * run->open.spec.packet_bytes;
-    return ahead < AHEAD_BYTES;
+    return ahead < ENCRYPT_AHEAD_BYTES;
+}
+
+/* Is the next packet one that another server had been sent already? */
+static bool sends_again(const struct encrypt_run *run)
+{
+    return run->sent < run->kept_until;
 }
 
 static void send_packet(struct encrypt_run *run, core_ns now_ns)
 {
-    run->status = millrace_data(run->connection, run->opened.stream, run->input.packet, run->input.bytes,
-                                NULL, &run->error);
-    if (run->status == CORE_FULL)
+    bool again = sends_again(run);
+    uint32_t bytes = run->input.bytes;
+    const uint8_t *packet = run->input.packet;
+    if (again)
+        packet = encrypt_kept_get(&run->kept, run->sent, &bytes);
+    run->status = millrace_data(run->connection, run->opened.stream, packet, bytes, NULL, &run->error);
+    if (run->status == CORE_FULL) {
         run->status = CORE_OK; /* stays at hand until the server has read */
-    else if (run->status == CORE_OK) {
-        run->sent++;
-        run->arrival_ns = (run->arrival_ns > now_ns ? run->arrival_ns : now_ns) + run->open.spec.interval_ns;
-        encrypt_input_next(&run->input);
+        return;
     }
+    run->lost = run->status == CORE_CLOSED;
+    if (run->status)
+        return;
+    if (!again && run->kept.bytes != NULL)
+        encrypt_kept_put(&run->kept, run->sent, packet, bytes);
+    run->sent++;
+    run->arrival_ns = (run->arrival_ns > now_ns ? run->arrival_ns : now_ns) + run->open.spec.interval_ns;
+    if (!again)
+        encrypt_input_next(&run->input);
 }
 
 static bool wants_input(const struct encrypt_run *run)
@@ -127,7 +159,7 @@ static bool wants_input(const struct encrypt_run *run)
 
 static bool wants_to_send(const struct encrypt_run *run)
 {
-    return !interrupted && run->input.complete && has_room(run) &&
+    return !interrupted && (sends_again(run) || run->input.complete) && has_room(run) &&
            millrace_unsent_bytes(run->connection) == 0;
 }
 
@@ -158,7 +190,7 @@ static void send_due(struct encrypt_run *run, core_ns now_ns)
     while (run->status == CORE_OK && !interrupted && has_room(run)) {
         if (wants_input(run) && input_is_ready(run))
             run->status = encrypt_input_read(&run->input, &run->error);
-        if (run->status || !run->input.complete)
+        if (run->status || !(sends_again(run) || run->input.complete))
             return;
         uint64_t sent = run->sent;
         if (due_ns(run) <= now_ns)
@@ -170,21 +202,32 @@ static void send_due(struct encrypt_run *run, core_ns now_ns)
 
 static bool is_done(const struct encrypt_run *run)
 {
-    bool all_sent = interrupted || (run->input.finished && !run->input.complete);
+    bool all_sent = interrupted || (run->input.finished && !run->input.complete && !sends_again(run));
     return all_sent && run->received == run->sent;
 }
 
-static void pump(struct encrypt_run *run)
+/* Writes and reads what there is. */
+static void process(struct encrypt_run *run)
+{
+    struct core_error error;
+    core_status status = millrace_process(run->connection, 0, &error);
+    if (run->status || status == CORE_OK) /* what a callback has found says more */
+        return;
+    run->status = status;
+    run->error = error;
+    run->lost = status == CORE_CLOSED || status == CORE_SYSTEM;
+}
+
+static void pump(struct encrypt_run *run, const struct millrace_callbacks *callbacks)
 {
     run->started_ns = run->told_ns = core_time_now_ns();
     while (run->status == CORE_OK && !is_done(run)) {
         core_ns now_ns = core_time_now_ns();
         send_due(run, now_ns);
-        core_status status = run->status;
-        if (status == CORE_OK)
-            status = millrace_process(run->connection, 0, &run->error);
         if (run->status == CORE_OK)
-            run->status = status;
+            process(run);
+        if (run->lost && run->options->reconnect_ns > 0 && !interrupted)
+            run->status = encrypt_reconnect(run, callbacks, is_interrupted);
         show_progress(run, now_ns);
         if (run->status == CORE_OK && !is_done(run))
             sleep_until_needed(run, core_time_now_ns());
@@ -219,7 +262,9 @@ static void print_summary(const struct encrypt_run *run)
             run->met, run->missed, run->reader_late, run->policed);
     if (run->received > 0)
         print_latency(&run->latency);
-    fprintf(stderr, "IV: %s\n", command_format_hex(run->opened.iv, CORE_BLOCK_BYTES, iv));
+    if (run->reconnects > 0)
+        fprintf(stderr, "connected anew %u times\n", run->reconnects);
+    fprintf(stderr, "IV: %s\n", command_format_hex(run->iv, CORE_BLOCK_BYTES, iv));
 }
 
 static void print_how_to_go_on(const struct encrypt_run *run)
@@ -258,7 +303,7 @@ static int finish(struct encrypt_run *run)
 int encrypt_stream(struct encrypt_run *run)
 {
     const struct millrace_callbacks callbacks = {
-        .on_result = on_result, .on_closed = on_closed, .argument = run};
+        .on_result = on_result, .on_closed = on_closed, .on_notice = on_notice, .argument = run};
     const struct sigaction stop = {.sa_handler = on_signal,
                                    .sa_flags = (int)SA_RESETHAND}; /* the second kills */
     millrace_set_callbacks(run->connection, &callbacks);
@@ -268,6 +313,6 @@ int encrypt_stream(struct encrypt_run *run)
     run->status = encrypt_output_start(&run->output, &run->error);
     if (run->status)
         return command_fail(COMMAND_FAILED, "%s", run->error.text);
-    pump(run);
+    pump(run, &callbacks);
     return finish(run);
 }

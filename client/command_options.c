@@ -85,7 +85,8 @@ enum {
     OPTION_IV,
     OPTION_CIPHER,
     OPTION_PADDING,
-    OPTION_BURST
+    OPTION_BURST,
+    OPTION_GUARANTEED
 };
 
 static const struct argp_option contract_options[] = {
@@ -93,6 +94,8 @@ static const struct argp_option contract_options[] = {
     {"rate", 'r', "RATE", 0, "as 5Mbit/s; max: the highest that the server admits [max]", 0},
     {"latency", 'l', "TIME", 0, "each packet is to be back within this time [20ms]", 0},
     {"burst", OPTION_BURST, "PACKETS", 0, "packets that may be sent at once [2]", 0},
+    {"guaranteed", OPTION_GUARANTEED, NULL, 0,
+     "time on another unit is held for it, so that it keeps its deadlines when a GPU is lost", 0},
     {"cipher", OPTION_CIPHER, "NAME", 0,
      "aes-128-cbc, aes-192-cbc, aes-256-cbc [as long as the key; aes-128-cbc]", 0},
     {"padding", OPTION_PADDING, "KIND", 0,
@@ -205,6 +208,9 @@ static error_t parse_contract(int key, char *argument, struct argp_state *state)
             argp_error(state, "--burst %s: give 1 to %u", argument, CORE_BURST_MAX);
         contract->burst_packets = (uint32_t)number;
         return 0;
+    case OPTION_GUARANTEED:
+        contract->guaranteed = true;
+        return 0;
     case OPTION_CIPHER:
         if (core_cipher_parse(argument, &contract->cipher) != CORE_OK)
             argp_error(state, "--cipher %s: give aes-128-cbc, aes-192-cbc or aes-256-cbc", argument);
@@ -275,7 +281,8 @@ core_status command_contract_open(const struct command_contract *contract,
                  .interval_ns = interval_of(contract, welcome),
                  .latency_ns = contract->latency_ns,
                  .cipher = cipher_of(contract),
-                 .padding = contract->padding},
+                 .padding = contract->padding,
+                 .guaranteed = contract->guaranteed},
         .key_kind = contract->key_kind,
         .has_iv = contract->has_iv,
         .key = contract->key_kind == PROTOCOL_KEY_NONE ? NULL : contract->key,

@@ -53,7 +53,9 @@ static const char *unit_name(enum protocol_unit unit)
 /* The page of the protocol names these; later servers may send others. */
 static const char *constraint_name(uint16_t constraint)
 {
-    static const char *const names[] = {"none", "deadline", "cpu-utilisation", "cpu-demand", "io"};
+    static const char *const names[] = {"none",       "deadline", "cpu-utilisation", "cpu-demand",
+                                        "io",         "gpu-copy", "gpu-kernel",      "gpu-latency",
+                                        "gpu-memory", "gpu-out",  "reserve",         "backup"};
     return constraint < sizeof names / sizeof names[0] ? names[constraint] : "unknown";
 }
 
@@ -67,19 +69,45 @@ static int print_json(json_t *object)
                                   : COMMAND_OK;
 }
 
+/* What the class costs: null for a standard stream. */
+static json_t *pack_backup(const struct core_stream_spec *spec, const struct protocol_backup *backup)
+{
+    if (!spec->guaranteed)
+        return json_null();
+    bool held = backup->unit != PROTOCOL_UNIT_NONE;
+    return json_pack("{s:o, s:o, s:f, s:f}", "unit",
+                     held ? json_string(unit_name(backup->unit)) : json_null(), "unit_index",
+                     held ? json_integer(backup->unit_index) : json_null(), "reserved_percent",
+                     backup->reserved_ppb / 1e7, "bound_us", (double)backup->bound_ns / 1e3);
+}
+
+static void print_backup(const struct protocol_backup *backup)
+{
+    char bound[COMMAND_TEXT_BYTES];
+    if (backup->unit == PROTOCOL_UNIT_NONE)
+        puts("guaranteed: no GPU can fail it, nothing is held elsewhere");
+    else
+        printf("guaranteed: within %s when a GPU is lost; %.3f %% of %s %u are held for it\n",
+               command_format_duration(backup->bound_ns, bound), backup->reserved_ppb / 1e7,
+               unit_name(backup->unit), backup->unit_index);
+}
+
 static int print_admitted(const struct options *options, const struct protocol_open *open,
                           const struct protocol_opened *opened)
 {
     char bound[COMMAND_TEXT_BYTES], rate[COMMAND_TEXT_BYTES], decided[COMMAND_TEXT_BYTES];
     double rate_bits_per_s = core_stream_rate_bits_per_s(&open->spec);
     if (options->json)
-        return print_json(json_pack("{s:b, s:s, s:i, s:f, s:f, s:f}", "admitted", 1, "unit",
+        return print_json(json_pack("{s:b, s:s, s:i, s:f, s:f, s:f, s:o}", "admitted", 1, "unit",
                                     unit_name(opened->unit), "unit_index", (int)opened->unit_index,
                                     "bound_us", (double)opened->bound_ns / 1e3, "rate_bits_per_s",
-                                    rate_bits_per_s, "decided_us", (double)opened->decided_ns / 1e3));
+                                    rate_bits_per_s, "decided_us", (double)opened->decided_ns / 1e3,
+                                    "guaranteed", pack_backup(&open->spec, &opened->backup)));
     printf("admitted: %s, each packet within %s, on %s %u (decided in %s)\n",
            command_format_rate(rate_bits_per_s, rate), command_format_duration(opened->bound_ns, bound),
            unit_name(opened->unit), opened->unit_index, command_format_duration(opened->decided_ns, decided));
+    if (open->spec.guaranteed)
+        print_backup(&opened->backup);
     return COMMAND_OK;
 }
 

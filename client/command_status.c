@@ -61,7 +61,7 @@ static const struct argp argp = {
 
 /* ---- figures ---- */
 
-enum form { COUNT, BYTES, MICROSECONDS, SHARE, TEXT };
+enum form { COUNT, BYTES, MICROSECONDS, PROMISE /* microseconds; 0: there is none now */, SHARE, TEXT };
 
 static void format_figure(const json_t *value, enum form form, char text[COMMAND_TEXT_BYTES])
 {
@@ -71,11 +71,11 @@ static void format_figure(const json_t *value, enum form form, char text[COMMAND
         snprintf(text, COMMAND_TEXT_BYTES, "%s", json_string_value(value));
     else if (json_is_integer(value) && (form == COUNT || form == TEXT))
         snprintf(text, COMMAND_TEXT_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    else if (!json_is_number(value) || form == TEXT)
+    else if (!json_is_number(value) || form == TEXT || (form == PROMISE && number <= 0))
         return;
     else if (form == BYTES)
         command_format_bytes(number, text);
-    else if (form == MICROSECONDS && fabs(number) < 9e15)
+    else if ((form == MICROSECONDS || form == PROMISE) && fabs(number) < 9e15)
         command_format_duration((core_ns)(number * 1e3), text);
     else if (form == SHARE)
         snprintf(text, COMMAND_TEXT_BYTES, "%.1f %%", 100 * number);
@@ -84,9 +84,20 @@ static void format_figure(const json_t *value, enum form form, char text[COMMAND
 }
 
 struct column {
-    const char *key, *title;
+    const char *key; /* "a.b": member b of member a */
+    const char *title;
     enum form form;
 };
+
+static const json_t *find(const json_t *object, const char *key)
+{
+    char first[32];
+    const char *dot = strchr(key, '.');
+    if (dot == NULL || (size_t)(dot - key) >= sizeof first)
+        return json_object_get(object, key);
+    snprintf(first, sizeof first, "%.*s", (int)(dot - key), key);
+    return json_object_get(json_object_get(object, first), dot + 1);
+}
 
 static void print_cell(const char *text, const struct column *column)
 {
@@ -110,7 +121,7 @@ static void print_table(const json_t *rows, const char *title, const struct colu
     {
         printf("%-10zu", index);
         for (size_t i = 0; i < count; i++) {
-            format_figure(json_object_get(row, columns[i].key), columns[i].form, text);
+            format_figure(find(row, columns[i].key), columns[i].form, text);
             print_cell(text, &columns[i]);
         }
         putchar('\n');
@@ -123,7 +134,7 @@ static void print_line(const json_t *object, const char *title, const struct col
     char text[COMMAND_TEXT_BYTES];
     printf("%-10s", title);
     for (size_t i = 0; i < count; i++) {
-        format_figure(json_object_get(object, columns[i].key), columns[i].form, text);
+        format_figure(find(object, columns[i].key), columns[i].form, text);
         printf("%s%s %s", i > 0 ? ", " : "", columns[i].title, text);
     }
     putchar('\n');
@@ -141,8 +152,10 @@ static const struct column totals_packets[] = {{"packets", "encrypted", COUNT},
                                                {"policed", "came early", COUNT},
                                                {"rejected", "rejected", COUNT},
                                                {"lost", "lost", COUNT}};
-static const struct column totals_deadlines[] = {
-    {"met", "met", COUNT}, {"missed", "missed", COUNT}, {"reader_late", "read late", COUNT}};
+static const struct column totals_deadlines[] = {{"met", "met", COUNT},
+                                                 {"missed", "missed", COUNT},
+                                                 {"diverted_late", "of these by a fault", COUNT},
+                                                 {"reader_late", "read late", COUNT}};
 static const struct column totals_slack[] = {{"p50", "p50", MICROSECONDS},
                                              {"p1", "p1", MICROSECONDS},
                                              {"p0_01", "p0.01", MICROSECONDS},
@@ -153,6 +166,9 @@ static const struct column totals_latency[] = {{"p50", "p50", MICROSECONDS},
                                                {"max", "max", MICROSECONDS}};
 static const struct column totals_admission[] = {
     {"p50", "p50", MICROSECONDS}, {"p99", "p99", MICROSECONDS}, {"max", "max", MICROSECONDS}};
+static const struct column moves_columns[] = {{"moved", "to another unit", COUNT},
+                                              {"given_up", "no moment for it", COUNT},
+                                              {"held_max_us", "packets held at most", MICROSECONDS}};
 static const struct column io_columns[] = {{"connections", "connections", COUNT},
                                            {"streams", "streams", COUNT},
                                            {"packets", "packets", COUNT},
@@ -168,17 +184,70 @@ static const struct column worker_columns[] = {{"streams", "streams", COUNT},
                                                {"bursts", "bursts", COUNT},
                                                {"pieces", "pieces", COUNT},
                                                {"burst_max_us", "longest", MICROSECONDS},
-                                               {"burst_bound_us", "at most", MICROSECONDS}};
+                                               {"burst_bound_us", "at most", MICROSECONDS},
+                                               {"exceeded", "exceeded", COUNT},
+                                               {"excess_us", "by", MICROSECONDS}};
+static const struct column gpu_columns[] = {{"card", "card", TEXT},
+                                            {"state", "state", TEXT},
+                                            {"streams", "streams", COUNT},
+                                            {"period_us", "period", PROMISE},
+                                            {"period_changes", "changes", COUNT},
+                                            {"latency_bound_us", "at most", PROMISE},
+                                            {"batches", "batches", COUNT},
+                                            {"packets", "packets", COUNT},
+                                            {"late", "late", COUNT},
+                                            {"faults", "faults", COUNT},
+                                            {"lost_batches", "run again", COUNT}};
+static const struct column stage_columns[] = {{"mean_us", "mean", MICROSECONDS},
+                                              {"max_us", "longest", MICROSECONDS},
+                                              {"exceeded", "exceeded", COUNT},
+                                              {"bound_us", "at most", MICROSECONDS},
+                                              {"worst", "worst share", SHARE}};
+#define STAGE_COLUMNS_UNBOUND 3 /* the rest are of a bound, which a card without streams has not */
+static const struct column totals_gpus[] = {{"gpu_packets", "encrypted", COUNT},
+                                            {"diverted", "run on the CPU", COUNT},
+                                            {"diverted_late", "of these late", COUNT},
+                                            {"audited", "compared", COUNT},
+                                            {"corrupt", "wrong", COUNT}};
 static const struct column stream_columns[] = {{"connection", "connection", TEXT},
                                                {"stream", "stream", COUNT},
                                                {"unit", "unit", TEXT},
+                                               {"state", "state", TEXT},
                                                {"packet_bytes", "packet", COUNT},
                                                {"interval_us", "interval", MICROSECONDS},
                                                {"latency_us", "latency", MICROSECONDS},
                                                {"packets", "packets", COUNT},
                                                {"met", "met", COUNT},
                                                {"missed", "missed", COUNT},
+                                               {"fault_late", "by a fault", COUNT},
+                                               {"reader_late", "read late", COUNT},
+                                               {"policed", "early", COUNT},
                                                {"slack_min_us", "least slack", MICROSECONDS}};
+static const struct column unit_columns[] = {{"unit", "", TEXT},
+                                             {"packets", "packets", COUNT},
+                                             {"missed", "missed", COUNT},
+                                             {"reader_late", "read late", COUNT},
+                                             {"lost_us", "time lost", MICROSECONDS},
+                                             {"overload_us", "overload", MICROSECONDS},
+                                             {"held_back", "held back", SHARE},
+                                             {"slack_us.p50", "slack p50", MICROSECONDS},
+                                             {"slack_us.p1", "p1", MICROSECONDS},
+                                             {"slack_us.p0_01", "p0.01", MICROSECONDS},
+                                             {"slack_us.min", "min", MICROSECONDS}};
+static const struct column worst_columns[] = {{"slack_us", "slack", MICROSECONDS},
+                                              {"latency_us", "bound", MICROSECONDS},
+                                              {"connection", "connection", COUNT},
+                                              {"stream", "stream", COUNT},
+                                              {"sequence", "packet", COUNT},
+                                              {"unit", "unit", TEXT},
+                                              {"at_s", "at s", COUNT},
+                                              {"policed_us", "held back", MICROSECONDS},
+                                              {"stages_us.hand_over", "hand-over", MICROSECONDS},
+                                              {"stages_us.queue", "queue", MICROSECONDS},
+                                              {"stages_us.copy_up", "copy up", MICROSECONDS},
+                                              {"stages_us.encrypt", "encrypt", MICROSECONDS},
+                                              {"stages_us.copy_down", "copy down", MICROSECONDS},
+                                              {"stages_us.delivery", "delivery", MICROSECONDS}};
 
 static void print_head(const json_t *root)
 {
@@ -200,6 +269,28 @@ static void print_head(const json_t *root)
     putchar('\n');
 }
 
+static void print_stage(const json_t *stage, const char *title)
+{
+    bool bound = json_number_value(json_object_get(stage, "bound_us")) > 0;
+    print_line(stage, title, stage_columns, bound ? COUNT_OF(stage_columns) : STAGE_COLUMNS_UNBOUND);
+}
+
+/* A table of the cards, then the stages of each. */
+static void print_gpus(const json_t *root, const json_t *totals)
+{
+    const json_t *gpus = json_object_get(root, "gpus"), *gpu;
+    size_t index;
+    print_table(gpus, "gpu", gpu_columns, COUNT_OF(gpu_columns));
+    json_array_foreach(gpus, index, gpu)
+    {
+        print_stage(json_object_get(gpu, "copy_up"), "copy up");
+        print_stage(json_object_get(gpu, "kernel"), "kernel");
+        print_stage(json_object_get(gpu, "copy_down"), "copy down");
+        print_stage(json_object_get(gpu, "whole"), "batch");
+    }
+    print_line(totals, "on GPUs", totals_gpus, COUNT_OF(totals_gpus));
+}
+
 static void print_tables(const json_t *root, bool streams)
 {
     const json_t *totals = json_object_get(root, "totals");
@@ -211,8 +302,15 @@ static void print_tables(const json_t *root, bool streams)
     print_line(json_object_get(totals, "slack_us"), "slack", totals_slack, COUNT_OF(totals_slack));
     print_line(json_object_get(totals, "admission_us"), "admission", totals_admission,
                COUNT_OF(totals_admission));
+    if (json_object_get(root, "moves") != NULL)
+        print_line(json_object_get(root, "moves"), "moves", moves_columns, COUNT_OF(moves_columns));
     print_table(json_object_get(root, "io_threads"), "io thread", io_columns, COUNT_OF(io_columns));
     print_table(json_object_get(root, "workers"), "worker", worker_columns, COUNT_OF(worker_columns));
+    if (json_array_size(json_object_get(root, "gpus")) > 0)
+        print_gpus(root, totals);
+    print_table(json_object_get(root, "units"), "unit", unit_columns, COUNT_OF(unit_columns));
+    if (json_array_size(json_object_get(root, "worst")) > 0)
+        print_table(json_object_get(root, "worst"), "worst", worst_columns, COUNT_OF(worst_columns));
     if (streams)
         print_table(json_object_get(root, "streams"), "", stream_columns, COUNT_OF(stream_columns));
 }

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -73,7 +74,7 @@ static core_status say_hello(struct millrace *connection, struct core_error *err
         client_output_append(&connection->output, PROTOCOL_HEADER_BYTES + PROTOCOL_HELLO_BYTES, &frame);
     if (status)
         return core_error_set(error, status, "no memory for a connection");
-    protocol_hello_write(frame, PROTOCOL_VERSION, PROTOCOL_VERSION);
+    protocol_hello_write(frame, PROTOCOL_VERSION_MIN, PROTOCOL_VERSION);
     return CORE_OK;
 }
 
@@ -169,6 +170,23 @@ short millrace_events(struct millrace *connection)
     short events = client_events(connection);
     client_unlock(connection);
     return events;
+}
+
+core_status millrace_position(struct millrace *connection, uint32_t stream_id,
+                              struct millrace_position *position, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    client_lock(connection);
+    const struct client_stream *stream = client_streams_find(&connection->streams, stream_id);
+    if (stream == NULL) {
+        status =
+            core_error_set(error, CORE_NOT_FOUND, "stream %u is not known on this connection", stream_id);
+    } else {
+        position->answered = stream->answered;
+        memcpy(position->chain, stream->chain, CORE_BLOCK_BYTES);
+    }
+    client_unlock(connection);
+    return status;
 }
 
 size_t millrace_unsent_bytes(struct millrace *connection)

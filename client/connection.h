@@ -18,14 +18,15 @@
 /* A blocking call that waits, on its own stack. Whoever reads the answer fills it in. */
 struct client_waiter {
     struct client_waiter *next;
-    uint8_t answer;    /* protocol type of the frame it waits for; PROTOCOL_OPENED stands for REFUSED too */
-    uint32_t id;       /* request or stream */
+    uint8_t answer; /* protocol type of the frame it waits for; OPENED and MODIFIED stand for REFUSED too */
+    uint32_t id;    /* request or stream */
     uint32_t sequence; /* of a RESULT */
     bool done;
     core_status status;
     struct core_error error;
     struct protocol_opened opened;
     struct protocol_refused refused;
+    struct protocol_modified modified;
     struct protocol_closed closed;
     struct protocol_result result;
     uint8_t *ciphertext; /* the caller's */
@@ -92,15 +93,17 @@ CORE_CHECKED core_status client_process(struct millrace *connection, unsigned re
 typedef core_status client_frame_handler(struct millrace *connection, const struct protocol_header *header,
                                          const uint8_t *body);
 
-/* NULL for what no server sends. */
-client_frame_handler *client_frame_handler_of(uint8_t type);
+/* NULL for what no server sends in this version. */
+client_frame_handler *client_frame_handler_of(uint16_t version, uint8_t type);
 
 #define CLIENT_BREACH "the server broke the protocol: "
 
-/* As millrace_send_open, _ping, _close and millrace_data, under the lock. */
+/* As millrace_send_open, _modify, _ping, _close and millrace_data, under the lock. */
 CORE_CHECKED core_status client_send_open(struct millrace *connection, enum protocol_type type,
                                           const struct protocol_open *open, uint32_t *request,
                                           struct core_error *error);
+CORE_CHECKED core_status client_send_modify(struct millrace *connection, const struct protocol_modify *modify,
+                                            uint32_t *request, struct core_error *error);
 CORE_CHECKED core_status client_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
                                           uint32_t *request, struct core_error *error);
 CORE_CHECKED core_status client_send_close(struct millrace *connection, uint32_t stream,

@@ -13,8 +13,8 @@
  * millrace_process, millrace_disconnect or a blocking one. Different connections are independent.
  *
  * An answer that a blocking call waits for goes to that call and to no callback. If the call has given up
- * (CORE_TIMEOUT), a late RESULT or CLOSED goes to the callbacks; a late OPENED is dropped and its stream
- * closed.
+ * (CORE_TIMEOUT), a late RESULT or CLOSED, and a late answer to MODIFY, goes to the callbacks; a late OPENED
+ * is dropped and its stream closed.
  *
  * Times: timeout_ms < 0 waits for ever. Signals: no call raises SIGPIPE.
  *
@@ -47,7 +47,8 @@ struct millrace_result {
     uint32_t bytes;
 };
 
-/* All optional. `argument` is passed through. */
+/* All optional. `argument` is passed through. on_refused answers OPEN, QUERY and MODIFY. In on_closed
+ * millrace_position still knows the stream. */
 struct millrace_callbacks {
     void (*on_result)(void *argument, const struct millrace_result *result);
     void (*on_opened)(void *argument, uint32_t request, const struct protocol_opened *opened);
@@ -55,6 +56,8 @@ struct millrace_callbacks {
     void (*on_closed)(void *argument, uint32_t stream, const struct protocol_closed *closed);
     void (*on_pong)(void *argument, uint32_t request, const uint8_t *payload, uint32_t bytes);
     void (*on_error)(void *argument, uint32_t id, enum protocol_error code, bool fatal, const char *text);
+    void (*on_modified)(void *argument, uint32_t request, const struct protocol_modified *modified);
+    void (*on_notice)(void *argument, uint32_t stream, const struct protocol_notice *notice);
     void *argument;
 };
 
@@ -83,13 +86,20 @@ CORE_CHECKED core_status millrace_process(struct millrace *connection, unsigned 
 CORE_CHECKED core_status millrace_flush(struct millrace *connection, struct core_error *error);
 
 /* Buffers OPEN or QUERY; *request (may be NULL) is the id that the answer will carry. CORE_FULL: no room in
- * the output buffer, or 1,024 requests are unanswered; CORE_INVALID: the key fits its kind in no way. The
- * contract is judged by the server. */
+ * the output buffer, or 1,024 requests are unanswered; CORE_INVALID: the key fits its kind in no way;
+ * CORE_UNSUPPORTED: a guaranteed stream of a server that speaks only version 1. The contract is judged by the
+ * server. */
 CORE_CHECKED core_status millrace_send_open(struct millrace *connection, enum protocol_type type,
                                             const struct protocol_open *open, uint32_t *request,
                                             struct core_error *error);
 CORE_CHECKED core_status millrace_send_close(struct millrace *connection, uint32_t stream,
                                              struct core_error *error);
+/* Buffers MODIFY for an open stream. The old contract holds until MODIFIED says from which packet on the new
+ * one does, and stays if the answer is REFUSED. CORE_NOT_FOUND: the stream is not open, or being closed;
+ * CORE_FULL as above; CORE_UNSUPPORTED: the server speaks only version 1. */
+CORE_CHECKED core_status millrace_send_modify(struct millrace *connection,
+                                              const struct protocol_modify *modify, uint32_t *request,
+                                              struct core_error *error);
 CORE_CHECKED core_status millrace_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
                                             uint32_t *request, struct core_error *error);
 
@@ -107,6 +117,18 @@ CORE_CHECKED core_status millrace_data_reserve(struct millrace *connection, uint
 
 size_t millrace_unsent_bytes(struct millrace *connection);
 
+/* How far a stream has come back: what is needed to go on with it elsewhere, or after the server was started
+ * anew. Open it again with `chain` as its IV (protocol_open.iv; WELCOME must allow that) and send from packet
+ * `answered` on: the ciphertexts together are one CBC encryption, as if nothing had been in between. What had
+ * been sent beyond that is to be sent again. Known as long as the connection exists, dead or not, and the
+ * stream has not been closed. CORE_NOT_FOUND. */
+struct millrace_position {
+    uint32_t answered;               /* sequence of the first packet without a RESULT */
+    uint8_t chain[CORE_BLOCK_BYTES]; /* last block of ciphertext that came back, or the IV in force */
+};
+CORE_CHECKED core_status millrace_position(struct millrace *connection, uint32_t stream,
+                                           struct millrace_position *position, struct core_error *error);
+
 /* ---- blocking ---- */
 
 /* OPEN and wait. CORE_OK: *opened; CORE_REFUSED: *refused (may be NULL) and its text in error. */
@@ -116,6 +138,11 @@ CORE_CHECKED core_status millrace_open_stream(struct millrace *connection, const
 CORE_CHECKED core_status millrace_query(struct millrace *connection, const struct protocol_open *open,
                                         int timeout_ms, struct protocol_opened *opened,
                                         struct protocol_refused *refused, struct core_error *error);
+
+/* MODIFY and wait. CORE_OK: *modified; CORE_REFUSED: *refused (may be NULL) and its text in error. */
+CORE_CHECKED core_status millrace_modify(struct millrace *connection, const struct protocol_modify *modify,
+                                         int timeout_ms, struct protocol_modified *modified,
+                                         struct protocol_refused *refused, struct core_error *error);
 
 /* One packet there and back. ciphertext: room for bytes + 16. CORE_INVALID with the server's reason if the
  * result's status is not OK. */

@@ -22,8 +22,8 @@ static uint32_t body_bytes_max(const struct millrace *connection, uint8_t type)
 static core_status check_header(struct millrace *connection, const uint8_t *frame,
                                 struct protocol_header *header)
 {
-    bool sound = protocol_header_read(frame, header) == CORE_OK;
-    if (!sound || client_frame_handler_of(header->type) == NULL)
+    bool sound = protocol_header_read(connection->welcome.version, frame, header) == CORE_OK;
+    if (!sound || client_frame_handler_of(connection->welcome.version, header->type) == NULL)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "no frame begins with %02x %02x %02x %02x %02x %02x %02x %02x"
                                          " (is this a Millrace server, and are both sides tls: or both not?)",
@@ -45,6 +45,7 @@ static core_status parse(struct millrace *connection)
     input->missing = PROTOCOL_HEADER_BYTES;
     while (input->end - input->begin >= PROTOCOL_HEADER_BYTES) {
         struct protocol_header header;
+        uint16_t version = connection->welcome.version;
         const uint8_t *frame = input->bytes + input->begin;
         core_status status = check_header(connection, frame, &header);
         if (status)
@@ -55,8 +56,8 @@ static core_status parse(struct millrace *connection)
             return CORE_OK;
         }
         input->begin += whole;
-        if ((status =
-                 client_frame_handler_of(header.type)(connection, &header, frame + PROTOCOL_HEADER_BYTES)))
+        if ((status = client_frame_handler_of(version, header.type)(connection, &header,
+                                                                    frame + PROTOCOL_HEADER_BYTES)))
             return status;
     }
     return CORE_OK;

@@ -1,6 +1,6 @@
-/* The unanswered OPEN, QUERY and PING of a connection, by request id. The low bits of an id are a slot, the
- * others a count, so that a look-up is one comparison and an id comes back only after 2^22 uses of its slot.
- * Not thread-safe; under the connection's lock. */
+/* The unanswered OPEN, QUERY, MODIFY and PING of a connection, by request id. The low bits of an id are a
+ * slot, the others a count, so that a look-up is one comparison and an id comes back only after 2^22 uses of
+ * its slot. Not thread-safe; under the connection's lock. */
 #ifndef MILLRACE_CLIENT_REQUESTS_H
 #define MILLRACE_CLIENT_REQUESTS_H
 
@@ -17,6 +17,7 @@ struct client_request {
     uint32_t id;
     enum protocol_type type;   /* 0: the slot is free */
     uint32_t padded_bytes_max; /* OPEN: of the stream asked for */
+    uint32_t stream;           /* MODIFY: whose contract */
     bool abandoned;            /* nobody waits any more: drop the answer */
     uint16_t next_free;
 };

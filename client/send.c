@@ -104,6 +104,9 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX], *room;
     if ((status = client_alive(connection, error)) || (status = check_open(type, open, error)))
         return status;
+    if (open->spec.guaranteed && connection->welcome.version < 2)
+        return core_error_set(error, CORE_UNSUPPORTED,
+                              "the server speaks version 1 of the protocol: it has no guaranteed streams");
     /* Room for the stream now, so that an answer never comes too late to be refused. */
     if (client_streams_reserve(&connection->streams, connection->streams.count + connection->opening + 1))
         return core_error_set(error, CORE_NO_MEMORY, "no memory for another stream");
@@ -161,6 +164,31 @@ static core_status find_open_stream(struct millrace *connection, uint32_t id, st
     return CORE_OK;
 }
 
+core_status client_send_modify(struct millrace *connection, const struct protocol_modify *modify,
+                               uint32_t *request_id, struct core_error *error)
+{
+    struct client_stream *stream;
+    struct client_request *request;
+    uint8_t *room;
+    core_status status = find_open_stream(connection, modify->stream, &stream, error);
+    if (status)
+        return status;
+    if (connection->welcome.version < 2)
+        return core_error_set(error, CORE_UNSUPPORTED,
+                              "the server speaks version 1 of the protocol: it can not change contracts");
+    if ((status = new_request(connection, PROTOCOL_MODIFY, &request, error)))
+        return status;
+    if ((status = append(connection, PROTOCOL_HEADER_BYTES + PROTOCOL_MODIFY_BYTES, &room, error))) {
+        client_requests_remove(&connection->requests, request);
+        return status;
+    }
+    protocol_modify_write(room, request->id, modify);
+    request->stream = modify->stream;
+    if (request_id != NULL)
+        *request_id = request->id;
+    return CORE_OK;
+}
+
 core_status client_send_close(struct millrace *connection, uint32_t id, struct core_error *error)
 {
     struct client_stream *stream;
@@ -204,6 +232,15 @@ core_status millrace_send_open(struct millrace *connection, enum protocol_type t
 {
     client_lock(connection);
     core_status status = client_send_open(connection, type, open, request, error);
+    client_unlock(connection);
+    return status;
+}
+
+core_status millrace_send_modify(struct millrace *connection, const struct protocol_modify *modify,
+                                 uint32_t *request, struct core_error *error)
+{
+    client_lock(connection);
+    core_status status = client_send_modify(connection, modify, request, error);
     client_unlock(connection);
     return status;
 }

@@ -5,18 +5,20 @@
 #define MILLRACE_CLIENT_STREAMS_H
 
 #include "core/status.h"
+#include "core/stream.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct client_stream {
-    uint32_t id;               /* 0: no stream in this slot */
-    uint32_t next;             /* sequence of the next DATA */
-    uint32_t answered;         /* sequence of the next RESULT */
-    uint32_t padded_bytes_max; /* longest ciphertext of a packet */
-    bool closing;              /* CLOSE was sent */
-    bool unwanted;             /* its opener gave up waiting: nobody is to hear of it */
+    uint32_t id;                     /* 0: no stream in this slot */
+    uint32_t next;                   /* sequence of the next DATA */
+    uint32_t answered;               /* sequence of the next RESULT */
+    uint32_t padded_bytes_max;       /* longest ciphertext of a packet */
+    bool closing;                    /* CLOSE was sent */
+    bool unwanted;                   /* its opener gave up waiting: nobody is to hear of it */
+    uint8_t chain[CORE_BLOCK_BYTES]; /* last block of ciphertext that came back, or the IV */
 };
 
 struct client_streams {

@@ -77,6 +77,7 @@ struct config_profile_utilisation {
 /* `count` like cards. */
 struct config_profile_gpu {
     char *name;             /* no two kinds have the same */
+    char *kernel;           /* form of the kernel that the figures are of, "whole" or "quad"; NULL: any */
     uint32_t count;         /* 1..64 */
     uint32_t sms;           /* streaming multiprocessors, M; 1..4096 */
     uint32_t copy_engines;  /* 1: copies in both directions take turns; 2: they run side by side */
@@ -125,6 +126,9 @@ CORE_CHECKED core_status config_profile_save(const struct config_profile *profil
 /* A deep copy, CORE_NO_MEMORY on failure. */
 CORE_CHECKED core_status config_profile_copy(const struct config_profile *profile,
                                              struct config_profile **copy);
+
+/* Keeps count[kind] cards of each kind, no more than there are, and drops kinds of which none is left. */
+void config_profile_keep_gpus(struct config_profile *profile, const uint32_t *count);
 
 void config_profile_free(struct config_profile *profile); /* NULL is fine */
 

@@ -28,6 +28,8 @@ static const cyaml_schema_value_t utilisation_schema = {
 static const cyaml_schema_field_t gpu_fields[] = {
     CYAML_FIELD_STRING_PTR("name", CYAML_FLAG_POINTER, struct config_profile_gpu, name, 1,
                            CONFIG_PROFILE_TEXT_BYTES_MAX),
+    CYAML_FIELD_STRING_PTR("kernel", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct config_profile_gpu,
+                           kernel, 1, CONFIG_PROFILE_TEXT_BYTES_MAX),
     UINT_FIELD(struct config_profile_gpu, count),
     UINT_FIELD(struct config_profile_gpu, sms),
     UINT_FIELD(struct config_profile_gpu, copy_engines),
@@ -157,6 +159,10 @@ static void utilisation_check(struct config_report *report, const char *card,
 static void gpu_check(struct config_report *report, const char *card, const struct config_profile_gpu *gpu)
 {
     config_profile_text_check(report, config_path("%s.name", card).text, gpu->name);
+    if (gpu->kernel && strcmp(gpu->kernel, "whole") != 0 && strcmp(gpu->kernel, "quad") != 0)
+        config_report_invalid(report, config_path("%s.kernel", card).text,
+                              "'%.40s' is no form of the kernel; give whole or quad, or leave it out",
+                              gpu->kernel);
     unsigned_check(report, config_path("%s.count", card), gpu->count, 1, CONFIG_PROFILE_GPU_COUNT_MAX);
     unsigned_check(report, config_path("%s.sms", card), gpu->sms, 1, CONFIG_PROFILE_SMS_MAX);
     unsigned_check(report, config_path("%s.copy_engines", card), gpu->copy_engines, 1, 2);
@@ -211,10 +217,13 @@ static void *array_copy(const void *from, uint32_t count, size_t bytes)
 
 static core_status gpu_copy(struct config_profile_gpu *gpu)
 {
+    const bool has_kernel = gpu->kernel != NULL;
     gpu->name = strdup(gpu->name);
+    gpu->kernel = has_kernel ? strdup(gpu->kernel) : NULL;
     gpu->copies = array_copy(gpu->copies, gpu->copy_count, sizeof *gpu->copies);
     gpu->utilisation = array_copy(gpu->utilisation, gpu->utilisation_count, sizeof *gpu->utilisation);
-    return gpu->name && gpu->copies && gpu->utilisation ? CORE_OK : CORE_NO_MEMORY;
+    return gpu->name && !gpu->kernel == !has_kernel && gpu->copies && gpu->utilisation ? CORE_OK
+                                                                                       : CORE_NO_MEMORY;
 }
 
 core_status config_profile_gpus_copy(const struct config_profile *profile, struct config_profile *copy)
@@ -231,12 +240,37 @@ core_status config_profile_gpus_copy(const struct config_profile *profile, struc
     return status;
 }
 
+static void kind_free(struct config_profile_gpu *kind)
+{
+    free(kind->name);
+    free(kind->kernel);
+    free(kind->copies);
+    free(kind->utilisation);
+}
+
 void config_profile_gpus_free(struct config_profile *profile)
 {
-    for (uint32_t i = 0; profile->gpus && i < profile->gpu_count; i++) {
-        free(profile->gpus[i].name);
-        free(profile->gpus[i].copies);
-        free(profile->gpus[i].utilisation);
-    }
+    for (uint32_t i = 0; profile->gpus && i < profile->gpu_count; i++)
+        kind_free(&profile->gpus[i]);
     free(profile->gpus);
+}
+
+void config_profile_keep_gpus(struct config_profile *profile, const uint32_t *count)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < profile->gpu_count; i++) {
+        if (count[i] == 0) {
+            kind_free(&profile->gpus[i]);
+            continue;
+        }
+        profile->gpus[kept] = profile->gpus[i];
+        profile->gpus[kept++].count = count[i];
+    }
+    profile->gpu_count = kept;
+    if (kept == 0) {
+        free(profile->gpus);
+        profile->gpus = NULL;
+        profile->pinned_bytes = 0;
+    }
 }

@@ -26,6 +26,8 @@ static void utilisation_write(FILE *file, const struct config_profile_gpu *gpu)
 static void gpu_write(FILE *file, const struct config_profile_gpu *gpu)
 {
     config_profile_text_write(file, "  - name", gpu->name);
+    if (gpu->kernel)
+        config_profile_text_write(file, "    kernel", gpu->kernel);
     fprintf(file, "    count: %" PRIu32 "\n", gpu->count);
     fprintf(file, "    sms: %" PRIu32 "\n", gpu->sms);
     fprintf(file, "    copy_engines: %" PRIu32 " # 1: both directions take turns\n", gpu->copy_engines);

@@ -181,6 +181,34 @@ static void timeouts_from(struct config_report *report, const struct raw_timeout
     timeouts->idle_ns = timeout_from(report, "timeouts.idle_ms", raw->idle_ms, 60000);
     timeouts->stall_ns = timeout_from(report, "timeouts.stall_ms", raw->stall_ms, 10000);
     timeouts->drain_ns = timeout_from(report, "timeouts.drain_ms", raw->drain_ms, 10000);
+    timeouts->move_ns =
+        config_report_integer(report, "timeouts.move_ms", raw->move_ms, 1000, 0, TIMEOUT_MS_MAX) *
+        CORE_NS_PER_MS;
+}
+
+static void cards_from(struct config_report *report, const struct raw_gpus *raw,
+                       struct config_server_gpus *gpus)
+{
+    if (raw->use != NULL && *raw->use != CONFIG_GPUS_AUTO)
+        config_report_invalid(report, "gpus.cards", "goes with use: auto; remove one of the two");
+    gpus->use = CONFIG_GPUS_LISTED;
+    for (uint32_t i = 0; i < raw->card_count; i++) {
+        int64_t index = config_report_integer(report, "gpus", &raw->cards[i], 0, 0, CONFIG_GPUS_INDEX_MAX);
+        for (uint32_t before = 0; before < i; before++)
+            if (gpus->cards[before] == index)
+                config_report_invalid(report, "gpus", "card %u is listed twice; remove one", (unsigned)index);
+        gpus->cards[gpus->card_count++] = (uint32_t)index;
+    }
+}
+
+static void gpus_from(struct config_report *report, const struct raw_gpus *raw,
+                      struct config_server_gpus *gpus)
+{
+    gpus->use = raw->use ? *raw->use : CONFIG_GPUS_AUTO;
+    if (raw->card_count > 0)
+        cards_from(report, raw, gpus);
+    gpus->program = path_from(report, raw->program);
+    gpus->audit = (uint32_t)config_report_integer(report, "gpus.audit", raw->audit, 1000, 0, 1000000000);
 }
 
 static void admin_from(struct config_report *report, const char *text, struct config_server *server)
@@ -221,6 +249,9 @@ static core_status server_convert(const struct config_yaml *yaml, const struct r
     threads_from(&report, &raw->threads, &server->threads);
     limits_from(&report, &raw->limits, &server->limits);
     timeouts_from(&report, &raw->timeouts, &server->timeouts);
+    server->overload.tighten = raw->overload.tighten == NULL || *raw->overload.tighten;
+    server->overload.quiet_ns = timeout_from(&report, "overload.quiet_ms", raw->overload.quiet_ms, 10000);
+    gpus_from(&report, &raw->gpus, &server->gpus);
     engine_from(&report, raw->engine, server);
     server->profile = path_from(&report, raw->profile);
     server->keyring = path_from(&report, raw->keyring);
@@ -236,7 +267,8 @@ static core_status server_from(struct config_yaml *yaml, struct config_server **
                                struct core_error *error)
 {
     void *raw;
-    core_status status = config_yaml_load(yaml, &config_server_schema, &raw, error);
+    const cyaml_schema_value_t *schema = config_server_schema(yaml);
+    core_status status = config_yaml_load(yaml, schema, &raw, error);
 
     if (status != CORE_OK)
         goto close;
@@ -249,7 +281,7 @@ static core_status server_from(struct config_yaml *yaml, struct config_server **
         *server = made;
     else
         config_server_free(made);
-    config_yaml_free(&config_server_schema, raw);
+    config_yaml_free(schema, raw);
 close:
     config_yaml_close(yaml);
     return status;
@@ -282,6 +314,7 @@ void config_server_free(struct config_server *server)
         free(server->listeners[i].client_ca);
     }
     free(server->listeners);
+    free(server->gpus.program);
     free(server->engine);
     free(server->profile);
     free(server->keyring);

@@ -35,6 +35,7 @@ struct config_server_timeouts {
     core_ns idle_ns;  /* a connection without streams and without a frame */
     core_ns stall_ns; /* a reader that takes nothing while results wait */
     core_ns drain_ns; /* SIGTERM: to finish and deliver what was accepted */
+    core_ns move_ns;  /* a newcomer that others have to make room for; 0: nobody moves for it */
 };
 
 enum config_realtime { CONFIG_REALTIME_OFF, CONFIG_REALTIME_AUTO, CONFIG_REALTIME_REQUIRED };
@@ -48,12 +49,35 @@ struct config_server_threads {
     bool pin;                         /* workers to cores of their own */
 };
 
+struct config_server_overload {
+    bool tighten;     /* newcomers are kept from what a unit loses beyond its bounds */
+    core_ns quiet_ns; /* until that long after */
+};
+
+#define CONFIG_GPUS_CARDS_MAX 64
+#define CONFIG_GPUS_INDEX_MAX 1023
+
+enum config_gpus_use { CONFIG_GPUS_AUTO, CONFIG_GPUS_NONE, CONFIG_GPUS_EMULATED, CONFIG_GPUS_LISTED };
+
+struct config_server_gpus {
+    /* The cards that are there and in the profile; none; the profile's, played by processors; those listed,
+     * all of which must be there. */
+    enum config_gpus_use use;
+    uint32_t
+        cards[CONFIG_GPUS_CARDS_MAX]; /* LISTED: indices as `millrace-gpu --list` shows them, all unlike */
+    uint32_t card_count;
+    char *program;  /* path of millrace-gpu, or NULL: beside millraced, then in libexec */
+    uint32_t audit; /* one packet in so many is encrypted again on the CPU and compared; 0: none */
+};
+
 struct config_server {
     struct config_listener *listeners;
     size_t listener_count;
     struct config_server_threads threads;
     struct config_server_limits limits;
     struct config_server_timeouts timeouts;
+    struct config_server_overload overload;
+    struct config_server_gpus gpus;
     char *engine;   /* "auto", "vaes", "ipsec-mb", "openssl" */
     char *profile;  /* path, or NULL: measure at start */
     char *keyring;  /* path, or NULL: no named keys */

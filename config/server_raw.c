@@ -1,5 +1,7 @@
 #include "config/server_raw.h"
 
+#include <string.h>
+
 #define LISTENERS_MAX  64
 #define PATH_BYTES_MAX 4096
 
@@ -16,6 +18,8 @@
 static const cyaml_strval_t truths[] = {{"true", true}, {"false", false}};
 static const cyaml_strval_t realtimes[] = {
     {"off", CONFIG_REALTIME_OFF}, {"auto", CONFIG_REALTIME_AUTO}, {"required", CONFIG_REALTIME_REQUIRED}};
+static const cyaml_strval_t uses[] = {
+    {"auto", CONFIG_GPUS_AUTO}, {"none", CONFIG_GPUS_NONE}, {"emulated", CONFIG_GPUS_EMULATED}};
 static const cyaml_strval_t levels[] = {{"error", CORE_LOG_ERROR},
                                         {"warning", CORE_LOG_WARNING},
                                         {"info", CORE_LOG_INFO},
@@ -57,9 +61,29 @@ static const cyaml_schema_field_t limits_fields[] = {
 };
 
 static const cyaml_schema_field_t timeouts_fields[] = {
-    INT_FIELD(struct raw_timeouts, hello_ms), INT_FIELD(struct raw_timeouts, frame_ms),
-    INT_FIELD(struct raw_timeouts, idle_ms),  INT_FIELD(struct raw_timeouts, stall_ms),
-    INT_FIELD(struct raw_timeouts, drain_ms), CYAML_FIELD_END,
+    INT_FIELD(struct raw_timeouts, hello_ms),
+    INT_FIELD(struct raw_timeouts, frame_ms),
+    INT_FIELD(struct raw_timeouts, idle_ms),
+    INT_FIELD(struct raw_timeouts, stall_ms),
+    INT_FIELD(struct raw_timeouts, drain_ms),
+    INT_FIELD(struct raw_timeouts, move_ms),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_field_t overload_fields[] = {
+    ENUM_FIELD(struct raw_overload, tighten, truths),
+    INT_FIELD(struct raw_overload, quiet_ms),
+    CYAML_FIELD_END,
+};
+
+static const cyaml_schema_value_t card_schema = {CYAML_VALUE_INT(CYAML_FLAG_DEFAULT, int64_t)};
+static const cyaml_schema_field_t gpus_fields[] = {
+    ENUM_FIELD(struct raw_gpus, use, uses),
+    CYAML_FIELD_SEQUENCE_COUNT("cards", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_gpus, cards,
+                               card_count, &card_schema, 1, CONFIG_GPUS_CARDS_MAX),
+    TEXT_FIELD(struct raw_gpus, program, CYAML_FLAG_OPTIONAL),
+    INT_FIELD(struct raw_gpus, audit),
+    CYAML_FIELD_END,
 };
 
 static const cyaml_schema_field_t log_fields[] = {
@@ -68,21 +92,56 @@ static const cyaml_schema_field_t log_fields[] = {
     CYAML_FIELD_END,
 };
 
-static const cyaml_schema_field_t server_fields[] = {
-    CYAML_FIELD_SEQUENCE_COUNT("listeners", CYAML_FLAG_POINTER, struct raw_server, listeners, listener_count,
-                               &listener_schema, 1, LISTENERS_MAX),
-    PART_FIELD(struct raw_server, threads, threads_fields),
-    PART_FIELD(struct raw_server, limits, limits_fields),
-    PART_FIELD(struct raw_server, timeouts, timeouts_fields),
-    TEXT_FIELD(struct raw_server, engine, CYAML_FLAG_OPTIONAL),
-    TEXT_FIELD(struct raw_server, profile, CYAML_FLAG_OPTIONAL),
-    TEXT_FIELD(struct raw_server, keyring, CYAML_FLAG_OPTIONAL),
-    ENUM_FIELD(struct raw_server, client_iv, truths),
-    TEXT_FIELD(struct raw_server, admin, CYAML_FLAG_OPTIONAL),
-    PART_FIELD(struct raw_server, log, log_fields),
+/* All but `gpus`, which has three forms. */
+#define SERVER_FIELDS                                                                                        \
+    CYAML_FIELD_SEQUENCE_COUNT("listeners", CYAML_FLAG_POINTER, struct raw_server, listeners,                \
+                               listener_count, &listener_schema, 1, LISTENERS_MAX),                          \
+        PART_FIELD(struct raw_server, threads, threads_fields),                                              \
+        PART_FIELD(struct raw_server, limits, limits_fields),                                                \
+        PART_FIELD(struct raw_server, timeouts, timeouts_fields),                                            \
+        PART_FIELD(struct raw_server, overload, overload_fields),                                            \
+        TEXT_FIELD(struct raw_server, engine, CYAML_FLAG_OPTIONAL),                                          \
+        TEXT_FIELD(struct raw_server, profile, CYAML_FLAG_OPTIONAL),                                         \
+        TEXT_FIELD(struct raw_server, keyring, CYAML_FLAG_OPTIONAL),                                         \
+        ENUM_FIELD(struct raw_server, client_iv, truths),                                                    \
+        TEXT_FIELD(struct raw_server, admin, CYAML_FLAG_OPTIONAL),                                           \
+        PART_FIELD(struct raw_server, log, log_fields)
+
+static const cyaml_schema_field_t fields_with_parts[] = {
+    SERVER_FIELDS,
+    PART_FIELD(struct raw_server, gpus, gpus_fields),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t fields_with_word[] = {
+    SERVER_FIELDS,
+    CYAML_FIELD_ENUM_PTR("gpus", CYAML_FLAG_STRICT, struct raw_server, gpus.use, uses, CYAML_ARRAY_LEN(uses)),
+    CYAML_FIELD_END,
+};
+static const cyaml_schema_field_t fields_with_list[] = {
+    SERVER_FIELDS,
+    CYAML_FIELD_SEQUENCE_COUNT("gpus", CYAML_FLAG_POINTER, struct raw_server, gpus.cards, gpus.card_count,
+                               &card_schema, 1, CONFIG_GPUS_CARDS_MAX),
     CYAML_FIELD_END,
 };
 
-const cyaml_schema_value_t config_server_schema = {
-    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_server, server_fields),
+static const cyaml_schema_value_t with_parts = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_server, fields_with_parts),
 };
+static const cyaml_schema_value_t with_word = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_server, fields_with_word),
+};
+static const cyaml_schema_value_t with_list = {
+    CYAML_VALUE_MAPPING(CYAML_FLAG_POINTER, struct raw_server, fields_with_list),
+};
+
+const cyaml_schema_value_t *config_server_schema(const struct config_yaml *yaml)
+{
+    const yaml_node_t *root = yaml_document_get_root_node((yaml_document_t *)&yaml->document);
+    const yaml_node_t *gpus = NULL;
+
+    if (root != NULL && root->type == YAML_MAPPING_NODE)
+        gpus = config_yaml_find(yaml, root, "gpus", strlen("gpus"), NULL);
+    if (gpus != NULL && gpus->type == YAML_SCALAR_NODE)
+        return &with_word;
+    return gpus != NULL && gpus->type == YAML_SEQUENCE_NODE ? &with_list : &with_parts;
+}

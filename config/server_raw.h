@@ -4,6 +4,7 @@
 #define MILLRACE_CONFIG_SERVER_RAW_H
 
 #include "config/server.h"
+#include "config/yaml.h"
 
 #include <cyaml/cyaml.h>
 #include <stdbool.h>
@@ -26,7 +27,20 @@ struct raw_limits {
 };
 
 struct raw_timeouts {
-    int64_t *hello_ms, *frame_ms, *idle_ms, *stall_ms, *drain_ms;
+    int64_t *hello_ms, *frame_ms, *idle_ms, *stall_ms, *drain_ms, *move_ms;
+};
+
+struct raw_overload {
+    bool *tighten;
+    int64_t *quiet_ms;
+};
+
+struct raw_gpus {
+    enum config_gpus_use *use;
+    int64_t *cards;
+    uint32_t card_count;
+    char *program;
+    int64_t *audit;
 };
 
 struct raw_log {
@@ -40,11 +54,15 @@ struct raw_server {
     struct raw_threads threads;
     struct raw_limits limits;
     struct raw_timeouts timeouts;
+    struct raw_overload overload;
+    struct raw_gpus gpus;
     char *engine, *profile, *keyring, *admin;
     bool *client_iv;
     struct raw_log log;
 };
 
-extern const cyaml_schema_value_t config_server_schema; /* of struct raw_server */
+/* Of struct raw_server, for the form in which the document has `gpus`: parts, one word, or a list of cards.
+ */
+const cyaml_schema_value_t *config_server_schema(const struct config_yaml *yaml);
 
 #endif

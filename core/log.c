@@ -55,6 +55,15 @@ void core_log_configure(const struct core_log_options *wanted)
     core_log_set_level(wanted->level);
 }
 
+struct core_log_options core_log_configured(void)
+{
+    pthread_mutex_lock(&lock);
+    struct core_log_options now = options;
+    pthread_mutex_unlock(&lock);
+    now.level = (enum core_log_level)atomic_load_explicit(&level_now, memory_order_relaxed);
+    return now;
+}
+
 void core_log_set_level(enum core_log_level level)
 {
     /* Relaxed: a line more or less around the change does no harm. */

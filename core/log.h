@@ -28,6 +28,7 @@ struct core_log_options {
 
 /* Until the first call: info, text, standard error, 10 per second, burst 20. */
 void core_log_configure(const struct core_log_options *options);
+struct core_log_options core_log_configured(void); /* as it is now */
 void core_log_set_level(enum core_log_level level);
 bool core_log_enabled(enum core_log_level level);
 

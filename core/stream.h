@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "core/time.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum core_cipher { CORE_CIPHER_AES_128_CBC = 1, CORE_CIPHER_AES_192_CBC = 2, CORE_CIPHER_AES_256_CBC = 3 };
@@ -34,6 +35,7 @@ struct core_stream_spec {
     core_ns latency_ns;     /* CORE_LATENCY_NS_MIN .. CORE_LATENCY_NS_MAX */
     enum core_cipher cipher;
     enum core_padding padding;
+    bool guaranteed; /* survives the loss of any one GPU; else standard: served then as far as it goes */
 };
 
 /* CORE_OK, or CORE_INVALID with the field, its value and its range in error. With padding none, packet_bytes

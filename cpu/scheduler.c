@@ -26,6 +26,7 @@ struct cpu_scheduler {
     struct cpu_engine *engine;
     struct cpu_edf *queue;
     uint32_t burst_pieces;
+    core_ns burst_bound_ns, spare_ns;
     core_ns now_ns; /* the latest time heard of: a burst starts then */
     struct cpu_edf_entry *entries[CPU_BURST_MAX];
     struct group groups[CORE_CIPHER_COUNT + 1];
@@ -72,6 +73,8 @@ core_status cpu_scheduler_create(struct cpu_scheduler **scheduler,
     memset(created, 0, sizeof *created);
     created->ops = options->ops;
     created->burst_pieces = options->burst_pieces;
+    created->burst_bound_ns = options->burst_bound_ns > 0 ? options->burst_bound_ns : INT64_MAX;
+    created->spare_ns = options->spare_ns;
     core_status status = options->ops->open(&created->engine, error);
     if (status != CORE_OK) {
         goto free_scheduler;
@@ -217,6 +220,7 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
                      now_ns);
         return NULL;
     }
+    packet->started_ns = scheduler->now_ns;
     packet->finished_ns = now_ns;
     packet->pauses = pauses;
     stream->head = packet->next;
@@ -234,6 +238,19 @@ static void counter_add(_Atomic uint64_t *counter, uint64_t value)
     atomic_store_explicit(counter, old + value, memory_order_relaxed);
 }
 
+static void time_add(_Atomic core_ns *counter, core_ns value_ns)
+{
+    core_ns old_ns = atomic_load_explicit(counter, memory_order_relaxed); /* one writer */
+    atomic_store_explicit(counter, old_ns + value_ns, memory_order_relaxed);
+}
+
+static void count_excess(struct cpu_scheduler_counters *counters, core_ns excess_ns, core_ns spare_ns)
+{
+    counter_add(&counters->exceeded, 1);
+    time_add(&counters->excess_ns, excess_ns);
+    time_add(&counters->lost_ns, excess_ns > spare_ns ? excess_ns - spare_ns : 0);
+}
+
 static void counters_update(struct cpu_scheduler_counters *counters, uint32_t pieces, uint32_t packets,
                             uint64_t bytes, core_ns burst_ns)
 {
@@ -241,8 +258,7 @@ static void counters_update(struct cpu_scheduler_counters *counters, uint32_t pi
     counter_add(&counters->pieces, pieces);
     counter_add(&counters->packets, packets);
     counter_add(&counters->bytes, bytes);
-    core_ns busy_ns = atomic_load_explicit(&counters->busy_ns, memory_order_relaxed);
-    atomic_store_explicit(&counters->busy_ns, busy_ns + burst_ns, memory_order_relaxed);
+    time_add(&counters->busy_ns, burst_ns);
     if (burst_ns > atomic_load_explicit(&counters->burst_max_ns, memory_order_relaxed)) {
         atomic_store_explicit(&counters->burst_max_ns, burst_ns, memory_order_relaxed);
     }
@@ -273,7 +289,11 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
         }
     }
     counter_add(&scheduler->counters.pauses, cpu_edf_size(scheduler->queue) == 0);
-    counters_update(&scheduler->counters, count, finished_count, bytes, now_ns - scheduler->now_ns);
+    core_ns burst_ns = now_ns - scheduler->now_ns;
+    counters_update(&scheduler->counters, count, finished_count, bytes, burst_ns);
+    if (burst_ns > scheduler->burst_bound_ns) {
+        count_excess(&scheduler->counters, burst_ns - scheduler->burst_bound_ns, scheduler->spare_ns);
+    }
     scheduler->now_ns = now_ns;
     return finished_count;
 }

@@ -32,7 +32,10 @@ struct cpu_packet {
     uint8_t *data;       /* padded payload; ciphertext afterwards */
     uint32_t bytes;      /* multiple of 16, 16 .. stream's padded packet bytes */
     uint32_t done_bytes; /* scheduler: encrypted so far; the submitter sets 0 */
-    core_ns release_ns;  /* eligible + in_ns, spaced (perfmodel/cpu.h): not before it is handed over */
+    union {
+        core_ns release_ns; /* eligible + in_ns, spaced (perfmodel/cpu.h): not before it is handed over */
+        core_ns started_ns; /* scheduler, of a finished packet: start of the burst that finished it */
+    };
     core_ns finished_ns; /* scheduler: end of the burst that finished it */
     core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
                             is not known any more, and all its later packets are worthless */
@@ -69,12 +72,17 @@ struct cpu_scheduler_options {
     uint32_t burst_pieces; /* B: 1 .. CPU_BURST_MAX */
     uint32_t
         far_capacity; /* streams that may wait beyond the queue's horizon: number of streams on the worker */
+    core_ns burst_bound_ns; /* q: no burst is to take longer; 0: not held against anything */
+    core_ns spare_ns;       /* what a burst may take beyond it before the time counts as lost */
 };
 
 struct cpu_scheduler_counters { /* atomic: written by the worker, read by any */
     _Atomic uint64_t bursts, pieces, packets, bytes;
     _Atomic core_ns busy_ns;      /* time inside bursts; what the caller's clock said */
     _Atomic core_ns burst_max_ns; /* longest burst, to hold against q */
+    _Atomic uint64_t exceeded;    /* bursts that took longer than q, */
+    _Atomic core_ns excess_ns;    /* by so much together, */
+    _Atomic core_ns lost_ns;      /* of it beyond spare_ns in each */
     /* Bursts of fewer than B pieces, and bursts after which nothing was pending. Once this exceeds `pauses`
      * of a stream's last packet, nothing that the stream sent weighs on any later deadline, and its room may
      * be promised again (partition_workers_release). */

@@ -34,6 +34,7 @@ struct cpu_worker {
     alignas(64) _Atomic bool asleep;                   /* written by the worker and whoever wakes it */
     _Atomic bool stopping;                             /* written by finish, read by the worker */
     _Atomic bool ended;           /* written by the worker as its last act, read by the producers */
+    _Atomic int32_t thread_id;    /* written by the worker as its first act, read by any */
     _Atomic core_ns final_cpu_ns; /* written by the worker at its end, read by any; 0 before */
     struct lane lanes[];
 };
@@ -182,6 +183,7 @@ static void *worker_run(void *argument)
 {
     struct cpu_worker *worker = argument;
     struct cpu_packet *finished[CPU_BURST_MAX];
+    atomic_store(&worker->thread_id, (int32_t)gettid());
     for (;;) {
         bool stopping = atomic_load(&worker->stopping); /* before the last look at the rings */
         uint32_t pieces;
@@ -346,6 +348,11 @@ void cpu_worker_stop(struct cpu_worker *worker)
 const struct cpu_scheduler_counters *cpu_worker_counters(const struct cpu_worker *worker)
 {
     return cpu_scheduler_counters_get(worker->scheduler);
+}
+
+int32_t cpu_worker_thread_id(const struct cpu_worker *worker)
+{
+    return atomic_load(&worker->thread_id);
 }
 
 core_ns cpu_worker_cpu_time_ns(const struct cpu_worker *worker)

@@ -58,6 +58,8 @@ void cpu_worker_finish(struct cpu_worker *worker);
 void cpu_worker_stop(struct cpu_worker *worker);
 
 const struct cpu_scheduler_counters *cpu_worker_counters(const struct cpu_worker *worker);
+int32_t
+cpu_worker_thread_id(const struct cpu_worker *worker); /* the system's, 0 before it runs; any thread */
 core_ns cpu_worker_cpu_time_ns(const struct cpu_worker *worker); /* CPU time of its thread; any thread */
 
 #endif

@@ -1,4 +1,4 @@
-/* millrace-gen: makes stream lists and replays them. */
+/* millrace-gen: makes stream lists, and runs streams against a server. */
 #include "inputgen/commands.h"
 
 #include <argp.h>
@@ -13,6 +13,8 @@ static const struct command {
     {"make", "draw a list of streams from a workload", inputgen_command_make},
     {"replay", "replay streams against a server in real time, check all that comes back",
      inputgen_command_replay},
+    {"churn", "open, change and close streams on a running server, check all that comes back",
+     inputgen_command_churn},
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])
 

@@ -32,6 +32,7 @@ struct inputgen_replay_options {
     const char *name;               /* of the workload, for the report */
     uint64_t seed;                  /* payloads, lengths and phases */
     double scale;                   /* of every rate: intervals are divided by it; 0: 1 */
+    double slower;                  /* packets come so much slower than declared: 0.1: every 1.1 intervals */
     bool uniform_sizes;             /* lengths uniform in 1..packet_bytes instead of packet_bytes */
     bool random_phases;             /* streams begin up to an interval later than listed, at random */
     bool bursts;                    /* packets come burst_packets at once, as the contract just allows */

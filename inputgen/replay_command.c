@@ -1,211 +1,28 @@
-/* `millrace-gen replay`: options, progress, output, exit status. */
-#include "config/keyring.h"
+/* `millrace-gen replay`: options, output, exit status. */
+#include "inputgen/command_run.h"
 #include "inputgen/commands.h"
-#include "inputgen/replay.h"
-#include "inputgen/shipped.h"
-
-#include <argp.h>
-#include <inttypes.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-enum exit_status { EXIT_WELL = 0, EXIT_FAULT = 1, EXIT_USAGE = 2, EXIT_NO_RUN = 3 };
 
 struct command {
-    const char *list;
-    struct inputgen_replay_options options;
-    struct millrace_tls tls;
+    struct inputgen_command run;
     struct inputgen_judgement judgement;
-    const char *keyring;
     const char *hgrm;
-    uint32_t streams; /* of a workload: 0: as it says */
-    bool json, quiet;
 };
 
-enum option_key {
-    OPTION_SEED = 256,
-    OPTION_STREAMS,
-    OPTION_KEY_NAME,
-    OPTION_KEYRING,
-    OPTION_SCALE,
-    OPTION_SIZES,
-    OPTION_PHASES,
-    OPTION_BURSTS,
-    OPTION_TICK,
-    OPTION_REALTIME,
-    OPTION_DRAIN,
-    OPTION_TIMEOUT,
-    OPTION_SERVER_PID,
-    OPTION_ALLOW_REFUSED,
-    OPTION_SERVER_WORD,
-    OPTION_JSON,
-    OPTION_HGRM,
-    OPTION_TLS_CA,
-    OPTION_TLS_CERTIFICATE,
-    OPTION_TLS_KEY,
-    OPTION_TLS_NAME
-};
+enum option_key { OPTION_ALLOW_REFUSED = 0x200, OPTION_SERVER_WORD, OPTION_HGRM };
 
 static const struct argp_option argp_options[] = {
-    {"connect", 'c', "ADDRESS", 0, "unix:PATH, tcp:HOST:PORT or tls:HOST:PORT of the server", 1},
-    {"connections", 'n', "N", 0, "Connections the streams are dealt to (default 16)", 1},
-    {"threads", 't', "N", 0, "Sending threads (default: one for every two cores)", 1},
-    {"timeout", OPTION_TIMEOUT, "SECONDS", 0, "To connect, to open all streams (default 10)", 1},
-    {"duration", 'd', "SECONDS", 0, "Send for so long (default: as the list says)", 2},
-    {"streams", OPTION_STREAMS, "N", 0, "Draw so many streams from WORKLOAD (default: as it says)", 2},
-    {"seed", OPTION_SEED, "N", 0, "Of streams drawn, payloads, lengths and phases (default 1)", 2},
-    {"scale", OPTION_SCALE, "F", 0, "Multiply every stream's rate by F", 2},
-    {"sizes", OPTION_SIZES, "full|uniform", 0, "Length of packets: the longest, or drawn up to it", 2},
-    {"phases", OPTION_PHASES, "listed|random", 0,
-     "When streams begin: as listed, or up to one interval later at random", 2},
-    {"bursts", OPTION_BURSTS, NULL, 0, "Send whole bursts at once, as the contracts just allow", 2},
-    {"tick", OPTION_TICK, "MICROSECONDS", 0, "Shortest time between two batches (default 500 or less)", 2},
-    {"realtime", OPTION_REALTIME, "off|auto", 0, "Ask for SCHED_FIFO, to keep the schedule (default auto)",
-     2},
-    {"drain", OPTION_DRAIN, "SECONDS", 0, "Wait so long past the last deadline for results (default 5)", 2},
-    {"key-name", OPTION_KEY_NAME, "NAME", 0, "Use this key of the server (default: a random key each)", 3},
-    {"keyring", OPTION_KEYRING, "FILE", 0, "Keyring with that key, to check the results", 3},
-    {"tls-ca", OPTION_TLS_CA, "FILE", 0, "Certificates that may sign the server's (default: the system's)",
-     3},
-    {"tls-certificate", OPTION_TLS_CERTIFICATE, "FILE", 0, "Our own certificate", 3},
-    {"tls-key", OPTION_TLS_KEY, "FILE", 0, "Its key", 3},
-    {"tls-name", OPTION_TLS_NAME, "NAME", 0, "Name the server's certificate must have", 3},
     {"allow-refused", OPTION_ALLOW_REFUSED, NULL, 0, "Refused streams are no fault", 4},
     {"server-word", OPTION_SERVER_WORD, NULL, 0,
      "Judge deadlines by the server's word only, not by when results arrived here", 4},
-    {"server-pid", OPTION_SERVER_PID, "PID", 0, "Whose CPU time to report (default: behind the Unix socket)",
-     5},
-    {"json", OPTION_JSON, NULL, 0, "Report as one JSON document", 5},
     {"hgrm", OPTION_HGRM, "FILE", 0, "Write the latency distribution in HdrHistogram's format", 5},
-    {"quiet", 'q', NULL, 0, "No progress, and no report but faults", 5},
     {0}};
-
-/* Numbers of the command line: the whole word, within its range. */
-static double number(struct argp_state *state, const char *name, const char *text, double minimum,
-                     double maximum)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= minimum && value <= maximum))
-        argp_error(state, "--%s: '%s' is not a number from %g to %g", name, text, minimum, maximum);
-    return value;
-}
-
-/* Is it `other`, rather than `usual`? */
-static bool choice(struct argp_state *state, const char *name, const char *text, const char *usual,
-                   const char *other)
-{
-    if (strcmp(text, usual) != 0 && strcmp(text, other) != 0)
-        argp_error(state, "--%s: '%s' is neither %s nor %s", name, text, usual, other);
-    return strcmp(text, other) == 0;
-}
-
-/* A list is named .csv; all else is a workload, from which the streams are drawn. */
-static bool list_is_csv(const char *name)
-{
-    const char *suffix = name ? strrchr(name, '.') : NULL;
-    return suffix && strcmp(suffix, ".csv") == 0;
-}
-
-static void argument_check(struct argp_state *state, const struct command *command)
-{
-    if (!command->list)
-        argp_error(state, "a stream list (CSV) or a workload is needed");
-    if (command->streams && list_is_csv(command->list))
-        argp_error(state, "--streams is for workloads: a list has the streams it has");
-    if (!command->options.address)
-        argp_error(state, "--connect ADDRESS is needed");
-    if (command->options.key_name && !command->keyring)
-        argp_error(state, "--key-name needs --keyring FILE: results are checked with the same key");
-}
-
-static bool parse_run_option(int key, char *text, struct argp_state *state,
-                             struct inputgen_replay_options *options)
-{
-    switch (key) {
-    case 'c':
-        options->address = text;
-        return true;
-    case 'n':
-        options->connections = (unsigned)number(state, "connections", text, 1, 100000);
-        return true;
-    case 't':
-        options->threads = (unsigned)number(state, "threads", text, 1, 1024);
-        return true;
-    case 'd':
-        options->duration_ns = (core_ns)(number(state, "duration", text, 0.001, 1e6) * 1e9);
-        return true;
-    case OPTION_SEED:
-        options->seed = (uint64_t)number(state, "seed", text, 0, 9007199254740992.0);
-        return true;
-    case OPTION_SCALE:
-        options->scale = number(state, "scale", text, 1e-6, 1e6);
-        return true;
-    case OPTION_SIZES:
-        options->uniform_sizes = choice(state, "sizes", text, "full", "uniform");
-        return true;
-    case OPTION_PHASES:
-        options->random_phases = choice(state, "phases", text, "listed", "random");
-        return true;
-    case OPTION_BURSTS:
-        options->bursts = true;
-        return true;
-    case OPTION_REALTIME:
-        options->ordinary_priority = choice(state, "realtime", text, "auto", "off");
-        return true;
-    case OPTION_TICK:
-        options->tick_ns = (core_ns)(number(state, "tick", text, 1, 1e6) * 1e3);
-        return true;
-    case OPTION_DRAIN:
-        options->drain_ns = (core_ns)(number(state, "drain", text, 0.001, 1e5) * 1e9);
-        return true;
-    case OPTION_TIMEOUT:
-        options->timeout_ms = (int)(number(state, "timeout", text, 0.001, 1e5) * 1e3);
-        return true;
-    case OPTION_KEY_NAME:
-        options->key_name = text;
-        return true;
-    case OPTION_SERVER_PID:
-        options->server = (pid_t)number(state, "server-pid", text, 1, 4194304);
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool parse_tls_option(int key, char *text, struct millrace_tls *tls)
-{
-    switch (key) {
-    case OPTION_TLS_CA:
-        tls->ca_file = text;
-        return true;
-    case OPTION_TLS_CERTIFICATE:
-        tls->certificate_file = text;
-        return true;
-    case OPTION_TLS_KEY:
-        tls->key_file = text;
-        return true;
-    case OPTION_TLS_NAME:
-        tls->server_name = text;
-        return true;
-    default:
-        return false;
-    }
-}
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     struct command *command = state->input;
-    if (parse_run_option(key, text, state, &command->options) || parse_tls_option(key, text, &command->tls))
-        return 0;
     switch (key) {
-    case OPTION_STREAMS:
-        command->streams = (uint32_t)number(state, "streams", text, 1, 1e7);
-        return 0;
-    case OPTION_KEYRING:
-        command->keyring = text;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &command->run;
         return 0;
     case OPTION_ALLOW_REFUSED:
         command->judgement.allow_refused = true;
@@ -213,31 +30,20 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     case OPTION_SERVER_WORD:
         command->judgement.server_only = true;
         return 0;
-    case OPTION_JSON:
-        command->json = true;
-        return 0;
     case OPTION_HGRM:
         command->hgrm = text;
-        return 0;
-    case 'q':
-        command->quiet = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (command->list)
-            argp_error(state, "one list or workload at a time");
-        command->list = text;
-        return 0;
-    case ARGP_KEY_END:
-        argument_check(state, command);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
+static const struct argp_child argp_children[] = {{.argp = &inputgen_command_argp}, {0}};
+
 static const struct argp argp_replay = {
     .options = argp_options,
     .parser = parse_option,
+    .children = argp_children,
     .args_doc = "LIST.csv|WORKLOAD",
     .doc = "Replay streams against a server in real time and check everything that comes back.\v"
            "Every packet is sent at its own time, whatever the server does, and its latency counts from that "
@@ -247,142 +53,50 @@ static const struct argp argp_replay = {
            "Exit status: 0 all well; 1 a wrong byte, a loss, a miss or a refused stream; 2 usage; 3 the "
            "streams could not be brought to run."};
 
-/* ---- progress and interruption ---- */
-
-static atomic_bool interrupted;
-
-static void on_signal(int signal_number)
-{
-    (void)signal_number;
-    atomic_store_explicit(&interrupted, true, memory_order_relaxed); /* lock-free: async-signal-safe */
-}
-
-static void signals_catch(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    (void)sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGINT, &action, NULL); /* the second one ends us the usual way */
-    (void)sigaction(SIGTERM, &action, NULL);
-    (void)signal(SIGPIPE, SIG_IGN); /* NOLINT(bugprone-signal-handler): no handler */
-}
-
-static void progress_print(void *argument, const struct inputgen_progress *progress)
-{
-    (void)argument;
-    double elapsed_s = (double)progress->elapsed_ns / 1e9, duration_s = (double)progress->duration_ns / 1e9;
-    if (elapsed_s < 0)
-        elapsed_s = 0;
-    (void)fprintf(
-        stderr, "\r%5.1f of %.1f s  %12" PRIu64 " packets sent  %" PRIu64 " missed  %" PRIu64 " wrong\033[K",
-        elapsed_s < duration_s ? elapsed_s : duration_s, duration_s, progress->sent, progress->missed,
-        progress->bad);
-}
-
-/* ---- the run ---- */
-
-static int complain(int status, const struct core_error *error)
-{
-    (void)fprintf(stderr, "millrace-gen replay: %s\n", error->text);
-    return status;
-}
-
 static int report_show(const struct command *command, const struct inputgen_report *report)
 {
     char sentence[512];
     struct core_error error;
     int status = inputgen_report_judge(report, &command->judgement, sentence, sizeof sentence);
     core_status written = CORE_OK;
-    if (command->json)
+    if (command->run.json)
         written = inputgen_report_json(report, &command->judgement, stdout);
-    else if (!command->quiet || status != 0)
+    else if (!command->run.quiet || status != 0)
         written = inputgen_report_print(report, &command->judgement, stdout);
     if (written != CORE_OK) {
         (void)core_error_errno(&error, "standard output");
-        return complain(EXIT_FAULT, &error);
+        return inputgen_command_complain(&command->run, INPUTGEN_EXIT_FAULT, &error);
     }
     if (command->hgrm && inputgen_report_hgrm(report, command->hgrm, &error) != CORE_OK)
-        return complain(EXIT_FAULT, &error);
+        return inputgen_command_complain(&command->run, INPUTGEN_EXIT_FAULT, &error);
     return status;
 }
 
-static int list_replay(struct command *command, const struct inputgen_streams *list)
+static int list_replay(struct command *command)
 {
     struct inputgen_report *report;
     struct core_error error;
-    bool progress = !command->quiet && isatty(STDERR_FILENO);
-    command->options.progress = progress ? progress_print : NULL;
-    command->options.tls = &command->tls;
-    command->options.stop = &interrupted;
-    signals_catch();
-    core_status status = inputgen_replay_run(&command->options, list, &report, &error);
-    if (progress)
-        (void)fprintf(stderr, "\r\033[K");
+    inputgen_command_begin(&command->run);
+    core_status status =
+        inputgen_replay_run(&command->run.options, command->run.streams_listed, &report, &error);
+    inputgen_command_end(&command->run);
     if (status != CORE_OK)
-        return complain(EXIT_NO_RUN, &error);
+        return inputgen_command_complain(&command->run, INPUTGEN_EXIT_NO_RUN, &error);
     int result = report_show(command, report);
     inputgen_report_free(report);
     return result;
 }
 
-static core_status key_find(struct command *command, const struct config_keyring *keyring,
-                            struct core_error *error)
-{
-    struct inputgen_replay_options *options = &command->options;
-    options->key = config_keyring_find(keyring, options->key_name, &options->key_cipher);
-    if (!options->key)
-        return core_error_set(error, CORE_NOT_FOUND, "%s has no key '%s'", command->keyring,
-                              options->key_name);
-    return CORE_OK;
-}
-
-static core_status list_load(const struct command *command, struct inputgen_streams **list,
-                             struct core_error *error)
-{
-    if (list_is_csv(command->list))
-        return inputgen_streams_read(command->list, list, error);
-    struct config_workload *workload;
-    core_status status = inputgen_workload_open(command->list, &workload, error);
-    if (status != CORE_OK)
-        return status;
-    status = inputgen_streams_make(workload, command->streams, command->options.duration_ns,
-                                   command->options.seed, list, error);
-    config_workload_free(workload);
-    return status;
-}
-
-/* "config/workloads/demo.yaml" -> "demo" */
-static char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    const char *base = slash ? slash + 1 : path;
-    const char *dot = strrchr(base, '.');
-    return strndup(base, dot && dot != base ? (size_t)(dot - base) : strlen(base));
-}
-
 int inputgen_command_replay(int argc, char **argv)
 {
-    struct command command = {.options.seed = 1};
-    struct config_keyring *keyring = NULL;
-    struct inputgen_streams *list = NULL;
+    struct command command = {.run = {.program = "millrace-gen replay", .options.seed = 1}};
     struct core_error error;
-    argp_err_exit_status = EXIT_USAGE;
+    argp_err_exit_status = INPUTGEN_EXIT_USAGE;
     if (argp_parse(&argp_replay, argc, argv, 0, NULL, &command) != 0)
-        return EXIT_USAGE;
-    char *name = name_of(command.list);
-    command.options.name = name;
-    int result = EXIT_USAGE;
-    core_status status =
-        name ? list_load(&command, &list, &error) : core_error_set(&error, CORE_NO_MEMORY, "out of memory");
-    if (status == CORE_OK && command.keyring)
-        status = config_keyring_load(command.keyring, &keyring, &error);
-    if (status == CORE_OK && command.options.key_name)
-        status = key_find(&command, keyring, &error);
-    if (status == CORE_OK)
-        result = list_replay(&command, list);
-    else
-        result = complain(EXIT_USAGE, &error);
-    inputgen_streams_free(list);
-    config_keyring_free(keyring);
-    free(name);
+        return INPUTGEN_EXIT_USAGE;
+    int result = inputgen_command_load(&command.run, &error) == CORE_OK
+                     ? list_replay(&command)
+                     : inputgen_command_complain(&command.run, INPUTGEN_EXIT_USAGE, &error);
+    inputgen_command_free(&command.run);
     return result;
 }

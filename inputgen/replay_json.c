@@ -22,7 +22,7 @@ static json_t *percentiles(const struct core_histogram *histogram, const double 
     return object;
 }
 
-static json_t *high_percentiles(const struct core_histogram *histogram)
+json_t *inputgen_report_percentiles(const struct core_histogram *histogram)
 {
     static const double percents[] = {50, 99, 99.9, 99.99};
     static const char *const names[] = {"p50", "p99", "p99.9", "p99.99"};
@@ -51,6 +51,8 @@ static json_t *figures_json(const struct inputgen_report *report, const struct i
         {"missed", figures->missed},
         {"late_at_client", figures->late},
         {"reader_late", figures->reader_late},
+        {"fault", figures->fault},
+        {"fault_missed", figures->fault_missed},
         {"policed", figures->policed},
         {"rejected", figures->rejected},
         {"lost", figures->lost},
@@ -67,17 +69,17 @@ static json_t *figures_json(const struct inputgen_report *report, const struct i
                         json_real(seconds > 0 ? (double)figures->payload_bytes * 8e-6 / seconds : 0));
     json_object_set_new(object, "packets_per_s",
                         json_real(seconds > 0 ? (double)figures->received / seconds : 0));
-    json_object_set_new(object, "latency_ns", high_percentiles(&figures->latency));
-    json_object_set_new(object, "server_latency_ns", high_percentiles(&figures->service));
+    json_object_set_new(object, "latency_ns", inputgen_report_percentiles(&figures->latency));
+    json_object_set_new(object, "server_latency_ns", inputgen_report_percentiles(&figures->service));
     json_object_set_new(object, "slack_ns", low_percentiles(&figures->slack));
     return object;
 }
 
-static json_t *refusals_json(const struct inputgen_report *report)
+json_t *inputgen_report_refusals(const struct inputgen_refusal *refusals, size_t kinds)
 {
     json_t *array = json_array();
-    for (size_t at = 0; at < report->refusal_kinds; at++) {
-        const struct inputgen_refusal *refusal = &report->refusals[at];
+    for (size_t at = 0; at < kinds; at++) {
+        const struct inputgen_refusal *refusal = &refusals[at];
         json_t *object = json_object();
         json_object_set_new(object, "code",
                             json_string(protocol_refusal_name((enum protocol_refusal)refusal->code)));
@@ -106,11 +108,8 @@ static json_t *known(int64_t value)
     return value < 0 ? json_null() : json_integer(value);
 }
 
-core_status inputgen_report_json(const struct inputgen_report *report,
-                                 const struct inputgen_judgement *judgement, FILE *file)
+json_t *inputgen_report_document(const struct inputgen_report *report, int status, const char *sentence)
 {
-    char sentence[512];
-    int status = inputgen_report_judge(report, judgement, sentence, sizeof sentence);
     json_t *root = json_object();
     json_object_set_new(root, "workload", json_string(report->name));
     json_object_set_new(root, "pass", json_boolean(status == 0));
@@ -120,10 +119,11 @@ core_status inputgen_report_json(const struct inputgen_report *report,
     json_object_set_new(root, "threads", integer(report->threads));
     json_object_set_new(root, "scale", json_real(report->scale));
     json_object_set_new(root, "open_ns", json_integer(report->open_ns));
+    json_object_set_new(root, "streams_on_gpus", integer(report->streams_on_gpus));
     json_object_set_new(root, "decision_max_ns", json_integer(report->decision_max_ns));
     json_object_set_new(root, "run_ns", json_integer(report->run_ns));
     json_object_set_new(root, "latency_bound_min_ns", json_integer(report->latency_bound_min_ns));
-    json_object_set_new(root, "send_lateness_ns", high_percentiles(&report->send_lateness));
+    json_object_set_new(root, "send_lateness_ns", inputgen_report_percentiles(&report->send_lateness));
     json_object_set_new(root, "generator_kept_schedule",
                         json_boolean(!inputgen_report_generator_slow(report)));
     json_object_set_new(root, "generator_cpu_ns", json_integer(report->generator_cpu_ns));
@@ -132,10 +132,24 @@ core_status inputgen_report_json(const struct inputgen_report *report,
     json_object_set_new(root, "accounts_differ", integer(report->accounts_differ));
     json_object_set_new(root, "connections_failed", integer(report->connections_failed));
     json_object_set_new(root, "connection_error", json_string(report->connection_error));
-    json_object_set_new(root, "refusals", refusals_json(report));
+    json_object_set_new(root, "refusals", inputgen_report_refusals(report->refusals, report->refusal_kinds));
     json_object_set_new(root, "all", figures_json(report, &report->all));
     json_object_set_new(root, "classes", classes_json(report));
-    int failed = json_dumpf(root, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF || fflush(file) != 0;
-    json_decref(root);
+    return root;
+}
+
+core_status inputgen_report_dump(json_t *document, FILE *file)
+{
+    int failed =
+        json_dumpf(document, file, JSON_INDENT(2)) != 0 || fputc('\n', file) == EOF || fflush(file) != 0;
+    json_decref(document);
     return failed ? CORE_SYSTEM : CORE_OK;
+}
+
+core_status inputgen_report_json(const struct inputgen_report *report,
+                                 const struct inputgen_judgement *judgement, FILE *file)
+{
+    char sentence[512];
+    int status = inputgen_report_judge(report, judgement, sentence, sizeof sentence);
+    return inputgen_report_dump(inputgen_report_document(report, status, sentence), file);
 }

@@ -7,6 +7,7 @@ void inputgen_link_free(struct inputgen_link *link)
 {
     millrace_disconnect(link->millrace);
     inputgen_map_free(&link->by_id);
+    inputgen_map_free(&link->by_request);
     free(link->lives);
     free(link->unsent);
 }
@@ -56,10 +57,17 @@ core_status inputgen_link_reserve(struct inputgen_link *link, uint32_t stream, u
     return CORE_OK;
 }
 
+void inputgen_link_control(struct inputgen_link *link, size_t before)
+{
+    size_t bytes = millrace_unsent_bytes(link->millrace) - before;
+    link->buffered_bytes += bytes;
+    link->batch_bytes += bytes;
+}
+
 void inputgen_link_flush(struct inputgen_link *link, struct core_histogram *lateness)
 {
     struct core_error error;
-    if (link->failed || link->unsent_count == 0)
+    if (link->failed || (link->unsent_count == 0 && millrace_unsent_bytes(link->millrace) == 0))
         return;
     link->batch_bytes = 0;
     core_status status = millrace_flush(link->millrace, &error);

@@ -26,7 +26,8 @@ struct inputgen_link {
     struct inputgen_live **lives;
     size_t live_count;
     struct inputgen_map by_id;
-    void *owner; /* whoever handles the callbacks in this phase */
+    void *owner;                    /* whoever handles the callbacks in this phase */
+    struct inputgen_map by_request; /* request id -> stream whose OPEN or MODIFY is unanswered */
 
     /* Packets not yet taken by the socket: a ring, oldest first. */
     struct inputgen_unsent *unsent;
@@ -48,6 +49,10 @@ void inputgen_link_fail(struct inputgen_link *link, const char *why);
  * failure has been noted by inputgen_link_fail. */
 CORE_CHECKED core_status inputgen_link_reserve(struct inputgen_link *link, uint32_t stream, uint32_t bytes,
                                                core_ns due_ns, uint8_t **packet);
+
+/* To be called after a frame other than DATA was put into the output buffer, which held `before` bytes before
+ * that (millrace_unsent_bytes): so that it is known when the packets behind it have left. */
+void inputgen_link_control(struct inputgen_link *link, size_t before);
 
 /* Hands the socket what it takes and records how late each packet was handed over. */
 void inputgen_link_flush(struct inputgen_link *link, struct core_histogram *lateness);

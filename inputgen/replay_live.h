@@ -11,6 +11,7 @@
 #include "inputgen/replay_check.h"
 #include "inputgen/streams.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,29 +21,59 @@ enum inputgen_live_state {
     INPUTGEN_LIVE_WAITING, /* not asked for, or not answered */
     INPUTGEN_LIVE_OPEN,
     INPUTGEN_LIVE_REFUSED,
+    INPUTGEN_LIVE_CLOSING, /* CLOSE is sent: no more packets, results still come */
     INPUTGEN_LIVE_CLOSED
+};
+
+#define INPUTGEN_LIVE_ENDLESS UINT64_MAX /* planned packets of a stream that sends until it is closed */
+
+/* When packets are due, from packet `first` on. */
+struct inputgen_timetable {
+    uint64_t first;
+    core_ns first_ns; /* when that is due, from the start of the run */
+    core_ns group_ns; /* time from one group to the next */
+    uint32_t group;   /* packets due at one time: 1, or the burst */
 };
 
 struct inputgen_live {
     struct core_stream_spec spec; /* as declared to the server */
     uint32_t index;               /* among all streams; part of every payload */
     uint32_t class_index;
-    uint32_t group;   /* packets due at one time: 1, or the burst */
-    core_ns group_ns; /* time from one group to the next */
-    core_ns first_ns; /* when the first group is due, from the start of the run */
-    uint64_t planned; /* packets */
+    struct inputgen_timetable now;    /* of the packets to come */
+    struct inputgen_timetable before; /* of those below now.first; a MODIFY made it `now` */
+    uint64_t planned;                 /* packets */
     uint64_t sent, received, rejected;
     enum inputgen_live_state state;
-    uint32_t id; /* the server's number, once open */
+    bool scheduled; /* is in its sender's schedule */
+    uint32_t id;    /* the server's number, once open */
     uint8_t key[32];
     struct inputgen_checker checker;
     struct inputgen_link *link;
+
+    core_ns stop_ns; /* nothing is due from then on; CORE_NS_NEVER: until it is closed */
+    /* Packets below `changed` had another bound; a MODIFY changed it. */
+    uint64_t changed;
+    core_ns latency_before_ns;
+
+    /* for whoever opens, changes and closes it during the run */
+    core_ns asked_ns; /* when the request under way was due, from the start of the run */
+    size_t place;     /* in a list of its owner */
+    bool changing;    /* a MODIFY is unanswered */
+    bool offer;       /* `wanted` is what the server offered instead of the last one */
+    struct core_stream_spec origin, wanted; /* the contract it began with, and the one it asks for */
 };
 
 /* When packet n is due, from the start of the run. */
 static inline core_ns inputgen_live_due_ns(const struct inputgen_live *live, uint64_t n)
 {
-    return live->first_ns + (core_ns)(n / live->group) * live->group_ns;
+    const struct inputgen_timetable *table = n < live->now.first ? &live->before : &live->now;
+    return table->first_ns + (core_ns)((n - table->first) / table->group) * table->group_ns;
+}
+
+/* The latency bound of packet n. */
+static inline core_ns inputgen_live_latency_ns(const struct inputgen_live *live, uint64_t n)
+{
+    return n < live->changed ? live->latency_before_ns : live->spec.latency_ns;
 }
 
 /* Stream `index` of the list, scaled and timed as the options say, with its key: the named one or a random
@@ -51,6 +82,22 @@ CORE_CHECKED core_status inputgen_live_init(struct inputgen_live *live,
                                             const struct inputgen_replay_options *options,
                                             const struct inputgen_streams *list, size_t index,
                                             core_ns duration_ns, struct core_error *error);
+
+/* The same for any contract, with `index` as its part in payloads, for a stream that begins at begin_ns (from
+ * the start of the run) and sends until it is closed. */
+CORE_CHECKED core_status inputgen_live_begin(struct inputgen_live *live,
+                                             const struct inputgen_replay_options *options,
+                                             const struct core_stream_spec *spec, uint32_t index,
+                                             core_ns begin_ns, struct core_error *error);
+
+/* May the stream's contract change now? Not while a change is under way, nor while packets are unanswered
+ * that were due by the contract before the present one, and not when its last packet is sent. */
+bool inputgen_live_may_change(const struct inputgen_live *live);
+
+/* The stream has the contract `spec` from packet `first` on; what is to come is due by it, behind the packet
+ * that is due next. */
+void inputgen_live_change(struct inputgen_live *live, const struct inputgen_replay_options *options,
+                          const struct core_stream_spec *spec, uint64_t first);
 void inputgen_live_free(struct inputgen_live *live); /* wipes the key */
 
 #endif

@@ -18,11 +18,17 @@ void inputgen_map_free(struct inputgen_map *map)
     *map = (struct inputgen_map){0};
 }
 
-/* The key's slot, or the free one where it belongs. */
+/* Where the key belongs: Fibonacci hashing spreads runs of ids and strides. */
+static uint32_t home_of(const struct inputgen_map *map, uint32_t key)
+{
+    uint32_t at = key * UINT32_C(0x9E3779B1);
+    return (at ^ at >> 15) & map->mask;
+}
+
+/* The key's slot, or the free one behind its home. */
 static struct inputgen_map_slot *slot_of(const struct inputgen_map *map, uint32_t key)
 {
-    uint32_t at = key * UINT32_C(0x9E3779B1); /* Fibonacci hashing spreads runs of ids and strides */
-    at ^= at >> 15;
+    uint32_t at = home_of(map, key);
     while (map->slots[at & map->mask].item && map->slots[at & map->mask].key != key)
         at++;
     return &map->slots[at & map->mask];
@@ -36,4 +42,23 @@ void inputgen_map_put(struct inputgen_map *map, uint32_t key, void *item)
 void *inputgen_map_get(const struct inputgen_map *map, uint32_t key)
 {
     return map->slots ? slot_of(map, key)->item : NULL;
+}
+
+void *inputgen_map_remove(struct inputgen_map *map, uint32_t key)
+{
+    struct inputgen_map_slot *hole = map->slots ? slot_of(map, key) : NULL;
+    void *item = hole ? hole->item : NULL;
+    if (!item)
+        return NULL;
+    /* Whoever stands behind the hole because its home was taken moves up, so that a search finds it. */
+    uint32_t at = (uint32_t)(hole - map->slots);
+    for (uint32_t next = (at + 1) & map->mask; map->slots[next].item; next = (next + 1) & map->mask) {
+        uint32_t home = home_of(map, map->slots[next].key);
+        if (((next - home) & map->mask) < ((next - at) & map->mask))
+            continue;
+        map->slots[at] = map->slots[next];
+        at = next;
+    }
+    map->slots[at] = (struct inputgen_map_slot){0};
+    return item;
 }

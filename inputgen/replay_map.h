@@ -24,5 +24,6 @@ void inputgen_map_free(struct inputgen_map *map);
 /* At most `capacity` items; putting a key that is there replaces its item. item must not be NULL. */
 void inputgen_map_put(struct inputgen_map *map, uint32_t key, void *item);
 void *inputgen_map_get(const struct inputgen_map *map, uint32_t key); /* NULL: not there */
+void *inputgen_map_remove(struct inputgen_map *map, uint32_t key);    /* what was there, or NULL */
 
 #endif

@@ -3,7 +3,6 @@
 #include "core/secret.h"
 
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +11,6 @@
 /* One link's part of a bulk request. */
 struct batch {
     struct inputgen_link *link;
-    struct inputgen_map requests; /* OPEN only: request id -> stream */
     size_t next, answered, wanted;
     struct inputgen_report *report;
 };
@@ -93,89 +91,94 @@ static core_status batches_run(struct batch *batches, size_t count, batch_send *
 
 /* ---- OPEN ---- */
 
-static core_status send_open(struct batch *batch, struct inputgen_live *live, const void *argument,
-                             struct core_error *error)
+struct protocol_open inputgen_open_request(const struct core_stream_spec *spec, const uint8_t *key,
+                                           const char *key_name)
 {
-    const char *key_name = argument;
-    struct protocol_open open = {.spec = live->spec, .key_kind = PROTOCOL_KEY_INLINE};
-    open.key = live->key;
-    open.key_bytes = core_cipher_key_bytes(live->spec.cipher);
+    struct protocol_open open = {.spec = *spec, .key_kind = PROTOCOL_KEY_INLINE};
+    open.key = key;
+    open.key_bytes = core_cipher_key_bytes(spec->cipher);
     if (key_name) {
         open.key_kind = PROTOCOL_KEY_NAMED;
         open.key = (const uint8_t *)key_name;
         open.key_bytes = (uint32_t)strlen(key_name);
     }
-    uint32_t request = 0;
-    core_status status = millrace_send_open(batch->link->millrace, PROTOCOL_OPEN, &open, &request, error);
-    if (status == CORE_OK)
-        inputgen_map_put(&batch->requests, request, live);
-    return status;
+    return open;
 }
 
-/* The stream that waits for the answer to this request; NULL if the server answers what was not asked. */
-static struct inputgen_live *answered(struct batch *batch, uint32_t request)
+core_status inputgen_open_send(struct inputgen_link *link, struct inputgen_live *live, const char *key_name,
+                               struct core_error *error)
 {
-    struct inputgen_live *live = inputgen_map_get(&batch->requests, request);
-    if (!live || live->state != INPUTGEN_LIVE_WAITING) {
-        inputgen_link_fail(batch->link, "the server answered a request that was not made");
-        return NULL;
-    }
-    batch->answered++;
+    struct protocol_open open = inputgen_open_request(&live->spec, live->key, key_name);
+    uint32_t request = 0;
+    size_t before = millrace_unsent_bytes(link->millrace);
+    core_status status = millrace_send_open(link->millrace, PROTOCOL_OPEN, &open, &request, error);
+    if (status != CORE_OK)
+        return status;
+    inputgen_link_control(link, before);
+    inputgen_map_put(&link->by_request, request, live);
+    return CORE_OK;
+}
+
+struct inputgen_live *inputgen_open_answered(struct inputgen_link *link, uint32_t request)
+{
+    struct inputgen_live *live = inputgen_map_remove(&link->by_request, request);
+    if (!live)
+        inputgen_link_fail(link, "the server answered a request that was not made");
     return live;
+}
+
+bool inputgen_open_granted(struct inputgen_link *link, struct inputgen_live *live,
+                           const struct protocol_opened *opened)
+{
+    if (inputgen_checker_init(&live->checker, live->spec.cipher, live->spec.padding, live->key, opened->iv) !=
+        CORE_OK) {
+        inputgen_link_fail(link, "OpenSSL has no room for another cipher context");
+        return false;
+    }
+    core_secret_wipe(live->key, sizeof live->key);
+    live->state = INPUTGEN_LIVE_OPEN;
+    live->id = opened->stream;
+    inputgen_map_put(&link->by_id, live->id, live);
+    return true;
+}
+
+static core_status send_open(struct batch *batch, struct inputgen_live *live, const void *argument,
+                             struct core_error *error)
+{
+    return inputgen_open_send(batch->link, live, argument, error);
 }
 
 static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
 {
     struct batch *batch = argument;
-    struct inputgen_live *live = answered(batch, request);
-    if (!live)
+    struct inputgen_live *live = inputgen_open_answered(batch->link, request);
+    if (!live || !inputgen_open_granted(batch->link, live, opened))
         return;
-    if (inputgen_checker_init(&live->checker, live->spec.cipher, live->spec.padding, live->key, opened->iv) !=
-        CORE_OK) {
-        inputgen_link_fail(batch->link, "OpenSSL has no room for another cipher context");
-        return;
-    }
-    core_secret_wipe(live->key, sizeof live->key);
-    live->state = INPUTGEN_LIVE_OPEN;
-    live->id = opened->stream;
-    inputgen_map_put(&batch->link->by_id, live->id, live);
+    batch->answered++;
+    batch->report->streams_on_gpus += opened->unit == PROTOCOL_UNIT_GPU ? 1 : 0;
     if (opened->decided_ns > batch->report->decision_max_ns)
         batch->report->decision_max_ns = opened->decided_ns;
-}
-
-static void refusal_note(struct inputgen_report *report, const struct protocol_refused *refused)
-{
-    struct inputgen_refusal *refusal = report->refusals, *end = refusal + report->refusal_kinds;
-    while (refusal < end && (refusal->code != refused->code || refusal->constraint != refused->constraint))
-        refusal++;
-    if (refusal == report->refusals + INPUTGEN_REFUSAL_KINDS)
-        refusal--; /* more kinds than the protocol has: the last one takes the rest */
-    if (refusal == end) {
-        report->refusal_kinds++;
-        refusal->code = refused->code;
-        refusal->constraint = refused->constraint;
-        (void)snprintf(refusal->text, sizeof refusal->text, "%s", refused->text);
-    }
-    refusal->streams++;
 }
 
 static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
 {
     struct batch *batch = argument;
-    struct inputgen_live *live = answered(batch, request);
+    struct inputgen_live *live = inputgen_open_answered(batch->link, request);
     if (!live)
         return;
+    batch->answered++;
     live->state = INPUTGEN_LIVE_REFUSED;
     core_secret_wipe(live->key, sizeof live->key);
-    refusal_note(batch->report, refused);
+    inputgen_refusal_note(batch->report->refusals, &batch->report->refusal_kinds, refused);
 }
 
 static core_status batch_open_init(struct batch *batch, struct inputgen_link *link,
+                                   const struct inputgen_open_options *options,
                                    struct inputgen_report *report, struct core_error *error)
 {
     *batch = (struct batch){.link = link, .wanted = link->live_count, .report = report};
-    if (inputgen_map_init(&batch->requests, link->live_count) != CORE_OK ||
-        inputgen_map_init(&link->by_id, link->live_count) != CORE_OK)
+    if (inputgen_map_init(&link->by_request, link->live_count + options->more) != CORE_OK ||
+        inputgen_map_init(&link->by_id, link->live_count + options->more) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");
     struct millrace_callbacks callbacks = {
         .on_opened = on_opened, .on_refused = on_refused, .argument = batch};
@@ -190,7 +193,7 @@ core_status inputgen_open_all(struct inputgen_link *links, size_t link_count,
     struct batch *batches = calloc(link_count, sizeof *batches);
     core_status status = batches ? CORE_OK : core_error_set(error, CORE_NO_MEMORY, "out of memory");
     for (size_t at = 0; at < link_count && status == CORE_OK; at++)
-        status = batch_open_init(&batches[at], &links[at], report, error);
+        status = batch_open_init(&batches[at], &links[at], options, report, error);
 
     core_ns begin_ns = core_time_now_ns();
     if (status == CORE_OK)
@@ -198,10 +201,8 @@ core_status inputgen_open_all(struct inputgen_link *links, size_t link_count,
     report->open_ns = core_time_now_ns() - begin_ns;
 
     static const struct millrace_callbacks none;
-    for (size_t at = 0; batches && at < link_count; at++) {
+    for (size_t at = 0; batches && at < link_count; at++)
         millrace_set_callbacks(links[at].millrace, &none);
-        inputgen_map_free(&batches[at].requests);
-    }
     free(batches);
     return status;
 }

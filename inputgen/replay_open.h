@@ -9,12 +9,33 @@
 #include "inputgen/replay_link.h"
 #include "inputgen/replay_report.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct inputgen_open_options {
     const char *key_name; /* NULL: the stream's own key, inline */
     int timeout_ms;       /* for all of them */
+    size_t more;          /* streams that each link is to have room for beside those it has now */
 };
+
+/* An OPEN for such a stream: with the named key if there is a name, else with this one. Points to both. */
+struct protocol_open inputgen_open_request(const struct core_stream_spec *spec, const uint8_t *key,
+                                           const char *key_name);
+
+/* Puts an OPEN for the stream (its own key, or the named one) into the link's output buffer; the stream waits
+ * in link->by_request. CORE_FULL: no room now. */
+CORE_CHECKED core_status inputgen_open_send(struct inputgen_link *link, struct inputgen_live *live,
+                                            const char *key_name, struct core_error *error);
+
+/* Takes the stream that waits for the answer to this request out of link->by_request. NULL: there is none,
+ * and the link has failed: the server answers what was not asked. */
+struct inputgen_live *inputgen_open_answered(struct inputgen_link *link, uint32_t request);
+
+/* The stream is open: its checker is ready, its key wiped, and it is found by its id. False: the link has
+ * failed, since there is no memory. */
+bool inputgen_open_granted(struct inputgen_link *link, struct inputgen_live *live,
+                           const struct protocol_opened *opened);
 
 /* Sends OPEN for every stream of every link and waits for every answer. Afterwards each stream is open (its
  * checker ready) or refused (noted in report->refusals). Fills report->open_ns and decision_max_ns. Fails if

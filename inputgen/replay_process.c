@@ -1,10 +1,12 @@
 #include "inputgen/replay_process.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 pid_t inputgen_process_behind(int socket)
@@ -53,4 +55,28 @@ int64_t inputgen_process_resident_bytes(pid_t process)
         sscanf(text, "%*d %" SCNd64, &pages) != 1) /* NOLINT(cert-err34-c): the kernel writes these */
         return -1;
     return pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t inputgen_process_descriptors(pid_t process)
+{
+    char path[64];
+    int64_t count = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)process);
+    DIR *folder = process > 0 ? opendir(path) : NULL;
+    if (!folder)
+        return -1;
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        count += entry->d_name[0] != '.';
+    (void)closedir(folder);
+    return count;
+}
+
+int64_t inputgen_process_threads(pid_t process)
+{
+    char path[64];
+    struct stat folder;
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)process);
+    if (process <= 0 || stat(path, &folder) != 0)
+        return -1;
+    return (int64_t)folder.st_nlink - 2; /* a folder for each, beside . and .. */
 }

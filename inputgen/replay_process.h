@@ -1,4 +1,4 @@
-/* CPU time of another process, for the report: what the server behind a socket used. */
+/* What another process uses, for reports: CPU time, memory, descriptors, threads. */
 #ifndef MILLRACE_INPUTGEN_REPLAY_PROCESS_H
 #define MILLRACE_INPUTGEN_REPLAY_PROCESS_H
 
@@ -16,5 +16,11 @@ core_ns inputgen_process_cpu_ns(pid_t process);
 
 /* Resident memory in bytes; -1 if there is no such process. */
 int64_t inputgen_process_resident_bytes(pid_t process);
+
+/* Open descriptors; -1 if there is no such process, or they may not be listed. */
+int64_t inputgen_process_descriptors(pid_t process);
+
+/* Threads; -1 if there is no such process. */
+int64_t inputgen_process_threads(pid_t process);
 
 #endif

@@ -1,67 +1,79 @@
 #include "inputgen/replay_report.h"
 
+#include "inputgen/text.h"
 #include "server/protocol.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NAME_WIDTH_MAX 24
 
+struct inputgen_report *inputgen_report_create(const char *name, size_t class_count)
+{
+    struct inputgen_report *report = calloc(1, sizeof *report);
+    if (!report)
+        return NULL;
+    report->name = strdup(name);
+    report->classes = calloc(class_count, sizeof *report->classes);
+    if (!report->name || !report->classes) {
+        inputgen_report_free(report);
+        return NULL;
+    }
+    report->class_count = class_count;
+    report->scale = 1;
+    report->server_resident_bytes = -1;
+    inputgen_figures_init(&report->all);
+    core_histogram_init(&report->send_lateness);
+    for (size_t at = 0; at < class_count; at++)
+        inputgen_figures_init(&report->classes[at].figures);
+    return report;
+}
+
 void inputgen_report_free(struct inputgen_report *report)
 {
     if (!report)
         return;
-    for (size_t at = 0; at < report->class_count; at++)
+    for (size_t at = 0; report->classes && at < report->class_count; at++)
         free(report->classes[at].name);
     free(report->classes);
     free(report->name);
     free(report);
 }
 
+/* More kinds than the protocol has: the last one takes the rest. */
+static struct inputgen_refusal *refusal_find(struct inputgen_refusal *refusals, size_t *kinds, unsigned code,
+                                             unsigned constraint, const char *text)
+{
+    struct inputgen_refusal *refusal = refusals, *end = refusal + *kinds;
+    while (refusal < end && (refusal->code != code || refusal->constraint != constraint))
+        refusal++;
+    if (refusal == refusals + INPUTGEN_REFUSAL_KINDS)
+        return refusal - 1;
+    if (refusal == end) {
+        (*kinds)++;
+        *refusal = (struct inputgen_refusal){.code = code, .constraint = constraint};
+        (void)snprintf(refusal->text, sizeof refusal->text, "%s", text);
+    }
+    return refusal;
+}
+
+void inputgen_refusal_note(struct inputgen_refusal *refusals, size_t *kinds,
+                           const struct protocol_refused *refused)
+{
+    refusal_find(refusals, kinds, refused->code, refused->constraint, refused->text)->streams++;
+}
+
+void inputgen_refusals_add(struct inputgen_refusal *target, size_t *kinds,
+                           const struct inputgen_refusal *source, size_t source_kinds)
+{
+    for (size_t at = 0; at < source_kinds; at++)
+        refusal_find(target, kinds, source[at].code, source[at].constraint, source[at].text)->streams +=
+            source[at].streams;
+}
+
 bool inputgen_report_generator_slow(const struct inputgen_report *report)
 {
     return core_histogram_percentile_ns(&report->send_lateness, 99) > report->latency_bound_min_ns / 4;
-}
-
-/* ---- numbers as people read them ---- */
-
-struct text {
-    char text[32];
-};
-
-/* 1234567 -> "1,234,567" */
-static struct text grouped(uint64_t number)
-{
-    struct text plain, out;
-    int digits = snprintf(plain.text, sizeof plain.text, "%" PRIu64, number);
-    char *to = out.text;
-    for (int at = 0; at < digits; at++) {
-        if (at > 0 && (digits - at) % 3 == 0)
-            *to++ = ',';
-        *to++ = plain.text[at];
-    }
-    *to = '\0';
-    return out;
-}
-
-/* Three significant digits and the unit that suits. */
-static struct text duration(core_ns time_ns)
-{
-    static const struct {
-        double unit_ns;
-        const char *name;
-    } units[] = {{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}};
-    struct text out;
-    double absolute = time_ns < 0 ? -(double)time_ns : (double)time_ns;
-    size_t at = 0;
-    while (at < 3 && absolute < units[at].unit_ns)
-        at++;
-    double value = (double)time_ns / units[at].unit_ns;
-    double size = absolute / units[at].unit_ns;
-    int decimals = at == 3 || size >= 100 ? 0 : size >= 10 ? 1 : 2;
-    (void)snprintf(out.text, sizeof out.text, "%.*f %s", decimals, value, units[at].name);
-    return out;
 }
 
 static double per_s(const struct inputgen_report *report, uint64_t count)
@@ -84,8 +96,14 @@ struct fault {
 static void sentence_add(char *sentence, size_t size, const struct fault *fault)
 {
     size_t used = strlen(sentence);
-    (void)snprintf(sentence + used, size - used, "%s%s %s", used ? ", " : "", grouped(fault->count).text,
-                   fault->count == 1 ? fault->one : fault->many);
+    (void)snprintf(sentence + used, size - used, "%s%s %s", used ? ", " : "",
+                   inputgen_text_count(fault->count).text, fault->count == 1 ? fault->one : fault->many);
+}
+
+static void sentence_end(char *sentence, size_t size, const char *what, const char *more)
+{
+    size_t used = strlen(sentence);
+    (void)snprintf(sentence + used, size - used, "%s%s", what, more);
 }
 
 static uint64_t differing_packets(const struct inputgen_figures *all)
@@ -103,8 +121,9 @@ int inputgen_report_judge(const struct inputgen_report *report, const struct inp
         {all->lost, "packet lost", "packets lost"},
         {differing_packets(all), "packet never sent", "packets never sent"},
         {all->rejected, "packet not encrypted", "packets not encrypted"},
-        {all->missed, "deadline missed", "deadlines missed"},
-        {judgement->server_only ? 0 : all->late, "packet late here", "packets late here"},
+        {judgement->allow_missed ? 0 : all->missed, "deadline missed", "deadlines missed"},
+        {judgement->server_only || judgement->allow_missed ? 0 : all->late, "packet late here",
+         "packets late here"},
         {judgement->allow_refused ? 0 : all->refused, "stream refused", "streams refused"},
         {report->accounts_differ, "stream that the server counts otherwise",
          "streams that the server counts otherwise"},
@@ -123,13 +142,18 @@ int inputgen_report_judge(const struct inputgen_report *report, const struct inp
                        status ? ", " : "");
         return 1;
     }
-    if (status == 0)
-        (void)snprintf(
-            sentence, size,
-            "%s packets came back in order, byte for byte right, every one before its deadline%s%s",
-            grouped(all->received).text, all->late ? "" : ", the closest by ",
-            all->late ? " says the server" : duration(core_histogram_minimum_ns(&all->slack)).text);
-    return status;
+    if (status != 0)
+        return status;
+    (void)snprintf(sentence, size, "%s packets came back in order, byte for byte right, ",
+                   inputgen_text_count(all->received).text);
+    if (all->missed)
+        sentence_end(sentence, size, inputgen_text_count(all->missed).text, " of them after the deadline");
+    else if (all->late)
+        sentence_end(sentence, size, "every one before its deadline", " says the server");
+    else
+        sentence_end(sentence, size, "every one before its deadline, the closest by ",
+                     inputgen_text_duration(core_histogram_minimum_ns(&all->slack)).text);
+    return 0;
 }
 
 /* ---- the page ---- */
@@ -147,9 +171,11 @@ static void print_figures_row(const struct inputgen_report *report, const char *
                               const struct inputgen_figures *figures, FILE *file)
 {
     (void)fprintf(file, "  %-*.*s %8s %8s %12s %12s %8s %8s %8s %8s %10.1f\n", width, width, name,
-                  grouped(figures->opened).text, grouped(figures->refused).text, grouped(figures->sent).text,
-                  grouped(figures->met).text, grouped(figures->missed).text, grouped(figures->late).text,
-                  grouped(figures->lost).text, grouped(figures->mismatched + figures->disordered).text,
+                  inputgen_text_count(figures->opened).text, inputgen_text_count(figures->refused).text,
+                  inputgen_text_count(figures->sent).text, inputgen_text_count(figures->met).text,
+                  inputgen_text_count(figures->missed).text, inputgen_text_count(figures->late).text,
+                  inputgen_text_count(figures->lost).text,
+                  inputgen_text_count(figures->mismatched + figures->disordered).text,
                   mbit_per_s(report, figures->payload_bytes));
 }
 
@@ -165,12 +191,12 @@ static void print_figures(const struct inputgen_report *report, FILE *file)
 }
 
 /* A histogram knows negative values only by their number and by the least one. */
-static struct text quantile(const struct core_histogram *histogram, double percent)
+static struct inputgen_text quantile(const struct core_histogram *histogram, double percent)
 {
     core_ns value_ns = core_histogram_percentile_ns(histogram, percent);
     if (percent > 0 && value_ns <= 0 && core_histogram_minimum_ns(histogram) < 0)
-        return (struct text){"none"};
-    return duration(value_ns);
+        return (struct inputgen_text){"none"};
+    return inputgen_text_duration(value_ns);
 }
 
 static void print_percentiles(const char *name, const struct core_histogram *histogram,
@@ -201,19 +227,23 @@ static void print_cpu(const struct inputgen_report *report, const char *name, co
     }
     double packets = report->all.received ? (double)report->all.received : 1;
     (void)fprintf(file, "  CPU time    %-9s %8s, %5.1f %% of one core, %s a packet\n", name,
-                  duration(cpu_ns).text,
+                  inputgen_text_duration(cpu_ns).text,
                   report->run_ns > 0 ? 100.0 * (double)cpu_ns / (double)report->run_ns : 0,
-                  duration((core_ns)((double)cpu_ns / packets)).text);
+                  inputgen_text_duration((core_ns)((double)cpu_ns / packets)).text);
 }
 
 static void print_load(const struct inputgen_report *report, FILE *file)
 {
     (void)fprintf(file, "\n  throughput  %.1f Mbit/s of payload each way, %s packets/s\n",
                   mbit_per_s(report, report->all.payload_bytes),
-                  grouped((uint64_t)per_s(report, report->all.received)).text);
+                  inputgen_text_count((uint64_t)per_s(report, report->all.received)).text);
     (void)fprintf(file, "  admission   %s streams asked for and answered in %s, longest decision %s\n",
-                  grouped(report->all.opened + report->all.refused).text, duration(report->open_ns).text,
-                  duration(report->decision_max_ns).text);
+                  inputgen_text_count(report->all.opened + report->all.refused).text,
+                  inputgen_text_duration(report->open_ns).text,
+                  inputgen_text_duration(report->decision_max_ns).text);
+    (void)fprintf(file, "  placed      %s streams on CPU workers, %s on GPUs\n",
+                  inputgen_text_count(report->all.opened - report->streams_on_gpus).text,
+                  inputgen_text_count(report->streams_on_gpus).text);
     print_cpu(report, "server", report->server_cpu_ns, file);
     print_cpu(report, "generator", report->generator_cpu_ns, file);
     if (report->server_resident_bytes >= 0)
@@ -225,7 +255,7 @@ static void print_refusals(const struct inputgen_report *report, FILE *file)
 {
     for (size_t at = 0; at < report->refusal_kinds; at++) {
         const struct inputgen_refusal *refusal = &report->refusals[at];
-        (void)fprintf(file, "  refused     %s streams (%s): %s\n", grouped(refusal->streams).text,
+        (void)fprintf(file, "  refused     %s streams (%s): %s\n", inputgen_text_count(refusal->streams).text,
                       protocol_refusal_name((enum protocol_refusal)refusal->code), refusal->text);
     }
 }
@@ -237,33 +267,33 @@ static void print_remarks(const struct inputgen_report *report, FILE *file)
     print_refusals(report, file);
     if (report->connections_failed)
         (void)fprintf(file, "  failed      %s connections, the first with: %s\n",
-                      grouped(report->connections_failed).text, report->connection_error);
+                      inputgen_text_count(report->connections_failed).text, report->connection_error);
     if (all->policed)
         (void)fprintf(file, "  policed     %s packets came early for their contract and were held back\n",
-                      grouped(all->policed).text);
+                      inputgen_text_count(all->policed).text);
+    if (all->fault)
+        (void)fprintf(file, "  fault       %s packets went the way round a lost device, %s of them missed\n",
+                      inputgen_text_count(all->fault).text, inputgen_text_count(all->fault_missed).text);
     if (all->reader_late)
         (void)fprintf(file, "  reader      %s results were ready in time but taken late by this generator\n",
-                      grouped(all->reader_late).text);
+                      inputgen_text_count(all->reader_late).text);
     if (inputgen_report_generator_slow(report))
         (void)fprintf(
             file,
             "  warning     the generator did not keep its own schedule: 1 %% of the packets left more "
             "than %s late,\n              the tightest deadline is %s; what is late here may be its "
             "doing, not the server's\n",
-            duration(core_histogram_percentile_ns(&report->send_lateness, 99)).text,
-            duration(report->latency_bound_min_ns).text);
+            inputgen_text_duration(core_histogram_percentile_ns(&report->send_lateness, 99)).text,
+            inputgen_text_duration(report->latency_bound_min_ns).text);
     if (report->interrupted)
         (void)fprintf(file, "  interrupted before the end: figures are of what was sent until then\n");
 }
 
-core_status inputgen_report_print(const struct inputgen_report *report,
-                                  const struct inputgen_judgement *judgement, FILE *file)
+void inputgen_report_page(const struct inputgen_report *report, FILE *file)
 {
-    char sentence[512];
-    int status = inputgen_report_judge(report, judgement, sentence, sizeof sentence);
     (void)fprintf(file, "%s: %s streams over %s connections, %s", report->name,
-                  grouped(report->all.opened + report->all.refused).text, grouped(report->connections).text,
-                  duration(report->run_ns).text);
+                  inputgen_text_count(report->all.opened + report->all.refused).text,
+                  inputgen_text_count(report->connections).text, inputgen_text_duration(report->run_ns).text);
     if (report->scale != 1)
         (void)fprintf(file, ", rates x %.3g", report->scale);
     (void)fprintf(file, "\n\n");
@@ -271,6 +301,14 @@ core_status inputgen_report_print(const struct inputgen_report *report,
     print_times(report, file);
     print_load(report, file);
     print_remarks(report, file);
+}
+
+core_status inputgen_report_print(const struct inputgen_report *report,
+                                  const struct inputgen_judgement *judgement, FILE *file)
+{
+    char sentence[512];
+    int status = inputgen_report_judge(report, judgement, sentence, sizeof sentence);
+    inputgen_report_page(report, file);
     (void)fprintf(file, "%s  %s.\n", status == 0 ? "PASS" : "FAIL", sentence);
     return fflush(file) == 0 && !ferror(file) ? CORE_OK : CORE_SYSTEM;
 }

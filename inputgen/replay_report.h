@@ -5,6 +5,7 @@
 #include "core/status.h"
 #include "core/time.h"
 #include "inputgen/replay_figures.h"
+#include "server/protocol.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +35,7 @@ struct inputgen_report {
     uint64_t connections, threads;
     double scale;
     core_ns open_ns;                     /* from the first OPEN to the last answer */
+    uint64_t streams_on_gpus;            /* of those opened, by the server's own word */
     core_ns decision_max_ns;             /* longest decision on an OPEN, as the server measured it */
     core_ns run_ns;                      /* from the first intended time to the last result */
     core_ns latency_bound_min_ns;        /* the smallest bound among the opened streams */
@@ -59,7 +61,18 @@ struct inputgen_progress {
 struct inputgen_judgement {
     bool allow_refused; /* refused streams are no fault */
     bool server_only;   /* deadlines are judged by the server's word only */
+    bool allow_missed;  /* missed deadlines are no fault */
 };
+
+/* An empty report with that many classes, whose names are the caller's to fill (malloc). NULL: no memory. */
+struct inputgen_report *inputgen_report_create(const char *name, size_t class_count);
+
+/* Counts a refusal under its kind, in a list of INPUTGEN_REFUSAL_KINDS of which `kinds` are in use. */
+void inputgen_refusal_note(struct inputgen_refusal *refusals, size_t *kinds,
+                           const struct protocol_refused *refused);
+/* target += source. */
+void inputgen_refusals_add(struct inputgen_refusal *target, size_t *kinds,
+                           const struct inputgen_refusal *source, size_t source_kinds);
 
 /* The verdict, as an exit status (0 or 1) and one sentence about why. */
 int inputgen_report_judge(const struct inputgen_report *report, const struct inputgen_judgement *judgement,
@@ -68,6 +81,17 @@ int inputgen_report_judge(const struct inputgen_report *report, const struct inp
 /* Could the generator not keep its schedule, so that figures say more about it than about the server? True
  * when 1 % of the packets were handed over later than a quarter of the smallest latency bound. */
 bool inputgen_report_generator_slow(const struct inputgen_report *report);
+
+/* The page for a person but for its last line, the verdict; and the whole of the JSON document, the caller's
+ * to add to and to release, which dumps as inputgen_report_json does. */
+void inputgen_report_page(const struct inputgen_report *report, FILE *file);
+struct json_t *inputgen_report_document(const struct inputgen_report *report, int status,
+                                        const char *sentence);
+
+/* Percentiles of a histogram as a JSON object of nanoseconds: p50, p99, p99.9, p99.99, min, mean, max. */
+struct json_t *inputgen_report_percentiles(const struct core_histogram *histogram);
+struct json_t *inputgen_report_refusals(const struct inputgen_refusal *refusals, size_t kinds);
+CORE_CHECKED core_status inputgen_report_dump(struct json_t *document, FILE *file); /* releases it */
 
 /* All three return CORE_SYSTEM on a write error. */
 CORE_CHECKED core_status inputgen_report_print(const struct inputgen_report *report,

@@ -27,17 +27,21 @@ static void count_time(struct inputgen_sender *sender, struct inputgen_figures *
 {
     core_ns due_ns = sender->plan->start_ns + inputgen_live_due_ns(live, n);
     core_ns latency_ns = sender->read_ns - due_ns;
-    bool late = latency_ns > live->spec.latency_ns;
+    core_ns bound_ns = inputgen_live_latency_ns(live, n);
+    bool late = latency_ns > bound_ns;
+    bool fault = (info->flags & PROTOCOL_RESULT_FAULT) != 0;
     bool met = (info->flags & (PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER)) != 0;
     figures->met += met;
     figures->missed += !met;
     figures->late += late;
     figures->reader_late += (info->flags & PROTOCOL_RESULT_READER) != 0;
+    figures->fault += fault;
+    figures->fault_missed += fault && !met;
     figures->policed += (info->flags & PROTOCOL_RESULT_POLICED) != 0;
     sender->missed += !met || late;
     core_histogram_record(&figures->latency, latency_ns);
     core_histogram_record(&figures->service, info->latency_ns);
-    core_histogram_record(&figures->slack, live->spec.latency_ns - latency_ns);
+    core_histogram_record(&figures->slack, bound_ns - latency_ns);
 }
 
 static void count_content(struct inputgen_sender *sender, struct inputgen_figures *figures,
@@ -160,10 +164,12 @@ static void send_due(struct inputgen_sender *sender, core_ns now_ns)
         core_ns next_ns = now_ns + sender->plan->tick_ns;
         if (live->state == INPUTGEN_LIVE_OPEN && !live->link->failed && send_packet(sender, live))
             next_ns = sender->plan->start_ns + inputgen_live_due_ns(live, live->sent);
-        if (live->state != INPUTGEN_LIVE_OPEN || live->link->failed || live->sent == live->planned)
-            inputgen_schedule_pop(schedule);
-        else
+        live->scheduled =
+            live->state == INPUTGEN_LIVE_OPEN && !live->link->failed && live->sent < live->planned;
+        if (live->scheduled)
             inputgen_schedule_move_top(schedule, next_ns > key_ns ? next_ns : key_ns);
+        else
+            inputgen_schedule_pop(schedule);
     }
 }
 
@@ -203,12 +209,13 @@ static bool results_wait(const struct inputgen_sender *sender)
 
 static bool finished(const struct inputgen_sender *sender, core_ns now_ns)
 {
+    const struct inputgen_sender_extra *extra = sender->plan->extra;
     if (sender->schedule.count > 0)
         return false;
     if (now_ns > sender->plan->give_up_ns ||
         (sender->stopped_ns && now_ns > sender->stopped_ns + sender->plan->drain_ns))
         return true;
-    return !results_wait(sender);
+    return !results_wait(sender) && !(extra && extra->busy(sender));
 }
 
 /* The next tick, or the next packet if nothing can happen before. */
@@ -216,6 +223,8 @@ static core_ns next_wake_ns(const struct inputgen_sender *sender, core_ns now_ns
 {
     core_ns tick_ns = now_ns + sender->plan->tick_ns;
     core_ns next_ns = inputgen_schedule_next_ns(&sender->schedule);
+    if (sender->extra_ns < next_ns)
+        next_ns = sender->extra_ns;
     if (next_ns == CORE_NS_NEVER || next_ns <= tick_ns || results_wait(sender))
         return tick_ns;
     core_ns look_ns = now_ns + 100 * CORE_NS_PER_MS; /* for an interruption, and for what comes unasked */
@@ -229,6 +238,8 @@ static void *run(void *argument)
     core_ns now_ns = core_time_now_ns();
     while (!finished(sender, now_ns)) {
         send_due(sender, now_ns);
+        if (sender->plan->extra)
+            sender->extra_ns = sender->plan->extra->turn(sender, now_ns);
         flush(sender);
         receive(sender);
         show(sender);
@@ -241,9 +252,30 @@ static void *run(void *argument)
     return NULL;
 }
 
+void inputgen_sender_schedule(struct inputgen_sender *sender, struct inputgen_live *live)
+{
+    live->scheduled = true;
+    inputgen_schedule_push(&sender->schedule, sender->plan->start_ns + inputgen_live_due_ns(live, live->sent),
+                           live);
+}
+
+void inputgen_sender_prune(struct inputgen_sender *sender)
+{
+    struct inputgen_schedule *schedule = &sender->schedule;
+    size_t count = schedule->count;
+    schedule->count = 0;
+    for (size_t at = 0; at < count; at++) { /* what is put back never reaches beyond what was read */
+        struct inputgen_schedule_entry entry = schedule->heap[at];
+        struct inputgen_live *live = entry.item;
+        live->scheduled = live->state == INPUTGEN_LIVE_OPEN;
+        if (live->scheduled)
+            inputgen_schedule_push(schedule, entry.time_ns, live);
+    }
+}
+
 static core_status schedule_fill(struct inputgen_sender *sender)
 {
-    size_t streams = 0;
+    size_t streams = sender->plan->extra ? sender->plan->extra->streams_max : 0;
     for (size_t at = 0; at < sender->link_count; at++)
         streams += sender->links[at]->live_count;
     core_status status = inputgen_schedule_init(&sender->schedule, streams);
@@ -251,8 +283,7 @@ static core_status schedule_fill(struct inputgen_sender *sender)
         for (size_t n = 0; n < sender->links[at]->live_count; n++) {
             struct inputgen_live *live = sender->links[at]->lives[n];
             if (live->state == INPUTGEN_LIVE_OPEN && live->planned > 0)
-                inputgen_schedule_push(&sender->schedule,
-                                       sender->plan->start_ns + inputgen_live_due_ns(live, 0), live);
+                inputgen_sender_schedule(sender, live);
         }
     return status;
 }
@@ -267,8 +298,11 @@ static core_status links_register(struct inputgen_sender *sender, struct core_er
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
         if (epoll_ctl(sender->epoll, EPOLL_CTL_ADD, millrace_descriptor(link->millrace), &event) != 0)
             return core_error_errno(error, "epoll_ctl");
-        struct millrace_callbacks callbacks = {
-            .on_result = on_result, .on_closed = on_closed, .argument = link};
+        struct millrace_callbacks callbacks = {.on_closed = on_closed};
+        if (sender->plan->extra)
+            callbacks = sender->plan->extra->callbacks;
+        callbacks.on_result = on_result;
+        callbacks.argument = link;
         link->owner = sender;
         millrace_set_callbacks(link->millrace, &callbacks);
     }
@@ -278,7 +312,8 @@ static core_status links_register(struct inputgen_sender *sender, struct core_er
 core_status inputgen_sender_init(struct inputgen_sender *sender, const struct inputgen_sender_plan *plan,
                                  struct inputgen_link **links, size_t link_count, struct core_error *error)
 {
-    *sender = (struct inputgen_sender){.plan = plan, .links = links, .link_count = link_count, .epoll = -1};
+    *sender = (struct inputgen_sender){
+        .plan = plan, .links = links, .link_count = link_count, .extra_ns = CORE_NS_NEVER, .epoll = -1};
     core_histogram_init(&sender->lateness);
     sender->classes = calloc(plan->class_count, sizeof *sender->classes);
     sender->scratch = malloc(plan->packet_bytes_max + 2 * CORE_BLOCK_BYTES);

@@ -19,6 +19,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct inputgen_sender;
+
+/* What a run does on each sender's thread beside sending and receiving, as a churn does. The callbacks of the
+ * protocol get the link (its owner is the sender), which still has its packets sent and results checked. */
+struct inputgen_sender_extra {
+    size_t streams_max; /* that one sender ever has scheduled beside those of its links at the start */
+
+    /* Once a tick, after what was due is in the output buffers, until the sender is done. Returns when it
+     * wants to be called again; CORE_NS_NEVER: only as it comes. */
+    core_ns (*turn)(struct inputgen_sender *sender, core_ns now_ns);
+    bool (*busy)(const struct inputgen_sender *sender); /* the sender is not done yet */
+    struct millrace_callbacks callbacks;                /* on_result stays the sender's */
+};
+
 /* The same for all senders; set before they start. */
 struct inputgen_sender_plan {
     const struct inputgen_payload *payload;
@@ -27,9 +41,10 @@ struct inputgen_sender_plan {
     core_ns start_ns;   /* absolute: time 0 of the run */
     core_ns give_up_ns; /* absolute: results that did not come by then are lost */
     core_ns tick_ns;
-    core_ns drain_ns;        /* after an interruption: how long to wait for results */
-    int fifo_priority;       /* SCHED_FIFO where the system permits it; 0: not asked for */
-    const atomic_bool *stop; /* may be NULL */
+    core_ns drain_ns;                          /* after an interruption: how long to wait for results */
+    int fifo_priority;                         /* SCHED_FIFO where the system permits it; 0: not asked for */
+    const atomic_bool *stop;                   /* may be NULL */
+    const struct inputgen_sender_extra *extra; /* may be NULL */
 };
 
 struct inputgen_sender {
@@ -37,6 +52,7 @@ struct inputgen_sender {
     const struct inputgen_sender_plan *plan;
     struct inputgen_link **links;
     size_t link_count;
+    void *extra; /* the plan's extra keeps here what it wants */
 
     /* owned by the thread until it is joined */
     struct inputgen_schedule schedule; /* of streams by the next packet's time */
@@ -46,6 +62,7 @@ struct inputgen_sender {
     int epoll;
     core_ns read_ns;        /* when the chunk being handled was read; 0: not yet asked */
     core_ns last_result_ns; /* absolute; 0: none */
+    core_ns extra_ns;       /* when the extra's turn is next wanted */
     core_ns stopped_ns;     /* when an interruption was seen; 0: none */
     uint64_t sent, received, missed, bad;
 
@@ -61,6 +78,13 @@ CORE_CHECKED core_status inputgen_sender_init(struct inputgen_sender *sender,
                                               struct inputgen_link **links, size_t link_count,
                                               struct core_error *error);
 CORE_CHECKED core_status inputgen_sender_start(struct inputgen_sender *sender, struct core_error *error);
+
+/* On the sender's thread: from now on the open stream's packets are sent as its timetable says. */
+void inputgen_sender_schedule(struct inputgen_sender *sender, struct inputgen_live *live);
+
+/* The same thread: takes streams that are no longer open out of the schedule, which else lets go of them when
+ * their next packet would have been due. Takes time with the number of streams. */
+void inputgen_sender_prune(struct inputgen_sender *sender);
 void inputgen_sender_join(struct inputgen_sender *sender);
 void inputgen_sender_free(struct inputgen_sender *sender);
 

@@ -1,5 +1,7 @@
 #include "partition/baseline.h"
 
+#include "partition/split.h"
+
 #include <stdlib.h>
 
 /* splitmix64 */
@@ -21,40 +23,13 @@ static void shuffle(uint32_t *streams, size_t count, uint64_t seed)
     }
 }
 
-static bool workers_take(struct partition_problem *problem, const uint32_t *order, size_t first,
-                         uint8_t *on_gpu, struct partition_plan *plan)
-{
-    for (size_t k = 0; k < problem->count; k++)
-        on_gpu[order[k]] = k >= first;
-    return partition_trial_workers(problem, on_gpu, plan);
-}
-
-/* How many of the order the workers take; leaves that split in the plan. */
-static size_t fill_workers(struct partition_problem *problem, const uint32_t *order, uint8_t *on_gpu,
-                           struct partition_plan *plan)
-{
-    size_t taken = 0, refused = problem->count + 1;
-    while (refused - taken > 1) {
-        size_t middle = taken + (refused - taken) / 2;
-        if (workers_take(problem, order, middle, on_gpu, plan))
-            taken = middle;
-        else
-            refused = middle;
-    }
-    (void)workers_take(problem, order, taken, on_gpu, plan); /* was taken before */
-    return taken;
-}
-
 static bool fill_gpus(struct partition_problem *problem, uint32_t *rest, size_t count,
                       struct partition_plan *plan)
 {
     shuffle(rest, count, problem->input->seed);
     for (size_t k = 0; k < count; k++)
         plan->unit[rest[k]] = plan->workers + (uint32_t)(k % problem->gpus);
-    for (uint32_t g = 0; g < problem->gpus; g++)
-        if (!partition_trial_gpu(problem, g, plan))
-            return false;
-    return partition_trial_pinned(problem, plan);
+    return partition_trial_gpus(problem, plan);
 }
 
 core_status partition_baseline_make(struct partition_problem *problem, uint32_t *to_workers,
@@ -63,12 +38,13 @@ core_status partition_baseline_make(struct partition_problem *problem, uint32_t 
     uint8_t *on_gpu = malloc(problem->count + 1);
     if (on_gpu == NULL)
         return CORE_NO_MEMORY;
-    size_t first = fill_workers(problem, to_workers, on_gpu, plan);
+    size_t first = partition_split_fill(problem, to_workers, on_gpu, plan);
     size_t rest = problem->count - first;
     bool fits = true;
-    if (rest > 0 && problem->gpus == 0)
-        fits = workers_take(problem, to_workers, first + 1, on_gpu, plan); /* refused before: says why */
-    else if (problem->gpus > 0)
+    if (rest > 0 && problem->gpus == 0) {
+        on_gpu[to_workers[first]] = 0;
+        fits = partition_trial_workers(problem, on_gpu, plan); /* one more was refused: says why */
+    } else if (problem->gpus > 0)
         fits = fill_gpus(problem, to_workers + first, rest, plan);
     if (fits)
         partition_trial_conclude(problem, plan);

@@ -1,11 +1,15 @@
 #include "partition/check_gpu.h"
 
+#include "partition/check_card.h"
+#include "partition/check_flow.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 /* The certificate rounds up; beyond this it is not rounding any more. */
 #define ROUNDING_NS    4
 #define ROUNDING_SHARE 1e-6L
+#define PPB            1e9L
 
 struct check {
     const struct partition_plan_input *input;
@@ -25,6 +29,12 @@ static int compare_falling(const void *a, const void *b)
     return (left < right) - (left > right);
 }
 
+static uint64_t padded_bytes(const struct core_stream_spec *spec)
+{
+    uint64_t packet = spec->packet_bytes;
+    return spec->padding == CORE_PADDING_PKCS7 ? (packet / 16 + 1) * 16 : (packet + 15) / 16 * 16;
+}
+
 /* N(T) p^; paper: the fluid r T of the payload, rounded up. */
 static uint64_t job_bytes(const struct core_stream_spec *spec, core_ns period_ns, bool paper)
 {
@@ -32,8 +42,7 @@ static uint64_t job_bytes(const struct core_stream_spec *spec, core_ns period_ns
     uint64_t whole = T / interval, rest = T % interval;
     if (paper)
         return packet * whole + (packet * rest + interval - 1) / interval;
-    uint64_t padded = spec->padding == CORE_PADDING_PKCS7 ? (packet / 16 + 1) * 16 : (packet + 15) / 16 * 16;
-    return (spec->burst_packets + whole) * padded;
+    return (spec->burst_packets + whole) * padded_bytes(spec);
 }
 
 /* d' */
@@ -45,49 +54,6 @@ static core_ns work_ns(const struct core_stream_spec *spec, const struct config_
     return spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns - rest_ns;
 }
 
-static long double column_ns(const struct config_profile_copy *row, bool up, bool busy)
-{
-    core_ns alone_ns = up ? row->up_ns : row->down_ns;
-    core_ns busy_ns = up ? row->up_busy_ns : row->down_busy_ns;
-    return (long double)(busy ? busy_ns : alone_ns);
-}
-
-/* On the straight line between two rows; before the first its time; beyond the last row the steeper of the
- * last segment and the last row's own rate. */
-static long double table_ns(const struct check *check, bool up, bool busy, long double bytes)
-{
-    const struct config_profile_copy *row = check->card->copies;
-    uint32_t last = check->card->copy_count - 1, above = 0;
-    while (above < last && (long double)row[above].bytes < bytes)
-        above++;
-    long double at = (long double)row[above].bytes, at_ns = column_ns(&row[above], up, busy), slope = 0;
-    if (above > 0)
-        slope = (at_ns - column_ns(&row[above - 1], up, busy)) / (at - (long double)row[above - 1].bytes);
-    if (bytes <= at)
-        return above == 0 ? at_ns : at_ns - slope * (at - bytes);
-    return fmaxl(at_ns + slope * (bytes - at), at_ns / at * bytes);
-}
-
-static long double copy_ns(const struct check *check, bool up, long double bytes)
-{
-    long double alone_ns = table_ns(check, up, false, bytes);
-    return check->busy ? fmaxl(alone_ns, table_ns(check, up, true, bytes)) : alone_ns;
-}
-
-/* c(n): the largest j / u of the rows up to n and the next one at n or above; beyond the last, n / u. */
-static long double price(const struct config_profile_gpu *card, size_t n)
-{
-    long double most = 0;
-    for (uint32_t row = 0; row < card->utilisation_count; row++) {
-        const struct config_profile_utilisation *at = &card->utilisation[row];
-        most = fmaxl(most, (long double)at->jobs / (long double)at->share_ppm);
-        if (at->jobs >= n)
-            return most * CONFIG_PROFILE_SHARE_PPM;
-    }
-    const struct config_profile_utilisation *last = &card->utilisation[card->utilisation_count - 1];
-    return fmaxl(most, (long double)n / (long double)last->share_ppm) * CONFIG_PROFILE_SHARE_PPM;
-}
-
 /* SM `sm` has jobs sm, sm + M, ... of the falling order: as the shortest ends, one less goes on. */
 static long double sm_ns(const struct check *check, size_t sm)
 {
@@ -96,10 +62,10 @@ static long double sm_ns(const struct check *check, size_t sm)
     for (; running > 0; running--) {
         long double bytes = (long double)check->job[sm + (running - 1) * sms];
         if (bytes > done)
-            sum += (bytes - done) * price(check->card, running);
+            sum += (bytes - done) * partition_check_price(check->card, running);
         done = bytes;
     }
-    return sum / (long double)check->card->sm_bytes_per_s * 1e9L;
+    return sum * partition_check_byte_ns(check->card);
 }
 
 static core_status expect(const struct check *check, const char *what, long double computed, core_ns told)
@@ -111,48 +77,224 @@ static core_status expect(const struct check *check, const char *what, long doub
                           computed);
 }
 
+/* The fullest batch, margin included. */
+struct fullest {
+    long double bytes, up_ns, kernel_ns, down_ns;
+};
+
+static struct fullest fullest_of(const struct check *check)
+{
+    struct fullest fullest = {0};
+    for (size_t i = 0; i < check->count; i++)
+        fullest.bytes += (long double)check->job[i];
+    for (size_t sm = 0; sm < check->card->sms && sm < check->count; sm++)
+        fullest.kernel_ns = fmaxl(fullest.kernel_ns, sm_ns(check, sm));
+    long double tables = (long double)check->count * check->card->job_bytes;
+    fullest.kernel_ns = (fullest.kernel_ns + (long double)check->card->launch_ns) * check->margin;
+    fullest.up_ns =
+        check->margin * partition_check_copy_ns(check->card, true, check->busy, fullest.bytes + tables);
+    fullest.down_ns = check->margin * partition_check_copy_ns(check->card, false, check->busy, fullest.bytes);
+    return fullest;
+}
+
+static core_status check_bytes(const struct check *check, const struct fullest *fullest)
+{
+    if ((long double)check->gpu->batch_bytes != fullest->bytes)
+        return core_error_set(check->error, CORE_REFUSED, "a batch has %.0Lf bytes", fullest->bytes);
+    return CORE_OK;
+}
+
 static core_status check_stages(const struct check *check)
 {
     const struct perfmodel_stages *stages = &check->gpu->stages;
-    long double bytes = 0, kernel_ns = 0;
-    for (size_t i = 0; i < check->count; i++)
-        bytes += (long double)check->job[i];
-    for (size_t sm = 0; sm < check->card->sms && sm < check->count; sm++)
-        kernel_ns = fmaxl(kernel_ns, sm_ns(check, sm));
-    long double tables = (long double)check->count * check->card->job_bytes;
-    long double up_ns = copy_ns(check, true, bytes + tables), down_ns = copy_ns(check, false, bytes);
-    if ((long double)check->gpu->batch_bytes != bytes ||
-        (long double)check->gpu->memory_bytes != 5 * (2 * bytes + tables))
-        return core_error_set(check->error, CORE_REFUSED, "a batch has %.0Lf bytes", bytes);
-    if (check->gpu->memory_bytes > check->card->memory_bytes)
-        return core_error_set(check->error, CORE_REFUSED, "the arenas exceed the card");
-    core_status status = expect(check, "the copy up", up_ns * check->margin, stages->up_ns);
+    struct fullest fullest = fullest_of(check);
+    core_status status = check_bytes(check, &fullest);
     if (status == CORE_OK)
-        status = expect(check, "the copy back", down_ns * check->margin, stages->down_ns);
+        status = expect(check, "the copy up", fullest.up_ns, stages->up_ns);
     if (status == CORE_OK)
-        status = expect(check, "the kernel",
-                        (kernel_ns + (long double)check->card->launch_ns) * check->margin, stages->kernel_ns);
+        status = expect(check, "the copy back", fullest.down_ns, stages->down_ns);
+    if (status == CORE_OK)
+        status = expect(check, "the kernel", fullest.kernel_ns, stages->kernel_ns);
     return status;
+}
+
+static core_status check_arenas(const struct check *check)
+{
+    const struct partition_plan_gpu *gpu = check->gpu;
+    const struct config_profile *profile = check->input->profile;
+    /* opened a period before the closing; freed when all was taken, however late it closed and that began */
+    long double used_ns = (long double)(gpu->latency_ns - gpu->period_ns) +
+                          (long double)(profile->margins.in_ns + profile->margins.out_ns) +
+                          (long double)profile->io.rest_max_ns;
+    long double arenas = fmaxl(5, 1 + ceill(used_ns / (long double)gpu->period_ns));
+    long double tables = (long double)check->count * check->card->job_bytes;
+    if (check->input->paper)
+        arenas = 5;
+    if ((long double)gpu->arenas != arenas || gpu->arenas > 64)
+        return core_error_set(check->error, CORE_REFUSED, "it needs %.0Lf arenas", arenas);
+    if ((long double)gpu->memory_bytes != arenas * (2 * (long double)gpu->batch_bytes + tables))
+        return core_error_set(check->error, CORE_REFUSED, "its arenas have other sizes");
+    if (gpu->memory_bytes > check->card->memory_bytes)
+        return core_error_set(check->error, CORE_REFUSED, "the arenas exceed the card");
+    return CORE_OK;
+}
+
+/* ---- the backlog rule ---- */
+
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    for (uint64_t rest; b != 0; b = rest) {
+        rest = a % b;
+        a = b;
+    }
+    return a;
+}
+
+/* The sums over the streams, and the longest job for the longest burst with the highest rate, in whole units.
+ * A certificate may have each rate rounded up to a multiple of 2^-32. */
+static struct partition_check_flow flow_of(const struct check *check)
+{
+    struct partition_check_flow flow = {.card = check->card,
+                                        .busy = check->busy,
+                                        .margin = check->margin,
+                                        .jobs = check->count,
+                                        .period_ns = (long double)check->gpu->period_ns};
+    long double longest = 0, fastest = 0;
+    uint64_t unit = 0;
+    for (size_t i = 0; i < check->count; i++) {
+        const struct core_stream_spec *spec = &check->input->specs[check->member[i]];
+        long double packet = (long double)padded_bytes(spec), rate = packet / (long double)spec->interval_ns;
+        flow.burst_bytes += spec->burst_packets * packet;
+        flow.rate += rate;
+        longest = fmaxl(longest, spec->burst_packets * packet);
+        fastest = fmaxl(fastest, rate);
+        unit = common_divisor(unit, padded_bytes(spec));
+    }
+    flow.rate_max = flow.rate + (long double)check->count * 0x1p-32L;
+    long double exact = longest + fastest * flow.period_ns, units = (long double)unit;
+    long double rounded = longest + ceill((fastest + 0x1p-32L) * flow.period_ns);
+    flow.job_bytes = floorl(exact / units) * units;
+    flow.job_bytes_max = floorl(rounded / units) * units;
+    return flow;
+}
+
+static core_status expect_between(const struct check *check, const char *what, long double told,
+                                  long double least, long double most)
+{
+    if (told >= least * (1 - 1e-12L) && told <= most * (1 + ROUNDING_SHARE) + ROUNDING_NS)
+        return CORE_OK;
+    return core_error_set(check->error, CORE_REFUSED, "%s is %.0Lf, not between %.0Lf and %.0Lf", what, told,
+                          least, most);
+}
+
+/* The bound of one stage; *mean gets its time in the long run where that is more. */
+static core_status check_bound(const struct check *check, const struct partition_check_flow *flow,
+                               enum partition_check_stage stage, core_ns told,
+                               struct partition_check_range *mean)
+{
+    struct partition_check_range range;
+    core_status status = partition_check_flow(flow, stage, &range);
+    if (status != CORE_OK)
+        return core_error_set(check->error, status, "no memory for %zu jobs", check->count);
+    mean->mean_least_ns = fmaxl(mean->mean_least_ns, range.mean_least_ns);
+    mean->mean_most_ns = fmaxl(mean->mean_most_ns, range.mean_most_ns);
+    return expect_between(check, "the bound of a stage", (long double)told, range.least_ns, range.most_ns);
+}
+
+static core_status check_bounds(const struct check *check, const struct partition_check_flow *flow)
+{
+    const struct perfmodel_stages *stages = &check->gpu->stages;
+    struct partition_check_range mean = {0};
+    core_status status = check_bound(check, flow, PARTITION_CHECK_KERNEL, stages->kernel_ns, &mean);
+    if (status == CORE_OK && check->card->copy_engines == 1) {
+        core_ns copies_ns = stages->up_ns + stages->down_ns;
+        status = check_bound(check, flow, PARTITION_CHECK_COPIES, copies_ns, &mean);
+    } else if (status == CORE_OK) {
+        status = check_bound(check, flow, PARTITION_CHECK_UP, stages->up_ns, &mean);
+        if (status == CORE_OK)
+            status = check_bound(check, flow, PARTITION_CHECK_DOWN, stages->down_ns, &mean);
+    }
+    if (status != CORE_OK)
+        return status;
+    long double ppb = PPB / flow->period_ns;
+    return expect_between(check, "the busiest stage's share", (long double)check->gpu->busiest_ppb,
+                          mean.mean_least_ns * ppb - 1, (mean.mean_most_ns + 1) * ppb);
+}
+
+static core_status check_backlog(const struct check *check)
+{
+    struct partition_check_flow flow = flow_of(check);
+    long double full = flow.burst_bytes + flow.rate * flow.period_ns;
+    long double most = flow.burst_bytes + ceill(flow.rate_max * flow.period_ns);
+    if ((long double)check->gpu->batch_bytes < full || (long double)check->gpu->batch_bytes > most)
+        return core_error_set(check->error, CORE_REFUSED, "a batch has up to %.0Lf bytes", full);
+    return check_bounds(check, &flow);
+}
+
+/* ---- stairs ---- */
+
+/* k packets and one every t, in so many periods. */
+static long double row_bytes(const struct check *check, uint64_t periods)
+{
+    long double bytes = 0;
+    for (size_t i = 0; i < check->count; i++) {
+        const struct core_stream_spec *spec = &check->input->specs[check->member[i]];
+        uint64_t packets = periods * (uint64_t)check->gpu->period_ns / (uint64_t)spec->interval_ns;
+        bytes += (long double)((spec->burst_packets + packets) * padded_bytes(spec));
+    }
+    return bytes;
+}
+
+static core_status check_stairs(const struct check *check)
+{
+    struct fullest fullest = fullest_of(check);
+    struct partition_check_flow flow = flow_of(check);
+    flow.stairs = true;
+    flow.job_bytes = flow.job_bytes_max = (long double)check->job[0];
+    flow.up_ns = fullest.up_ns;
+    flow.kernel_ns = fullest.kernel_ns;
+    flow.down_ns = fullest.down_ns;
+    for (uint64_t n = 1; n <= PARTITION_CHECK_ROWS; n++)
+        flow.row_bytes[n - 1] = row_bytes(check, n);
+    core_status status = check_bytes(check, &fullest);
+    return status == CORE_OK ? check_bounds(check, &flow) : status;
+}
+
+/* ---- period and latency ---- */
+
+/* A stream with d' = left_ns. */
+static bool keeps(const struct check *check, core_ns left_ns, core_ns latency_ns)
+{
+    const struct perfmodel_stages *stages = &check->gpu->stages;
+    if (!check->input->paper)
+        return latency_ns <= left_ns;
+    if (!check->input->latency_sum)
+        return check->gpu->period_ns <= left_ns / 4;
+    return (long double)check->gpu->period_ns + (long double)stages->up_ns + (long double)stages->kernel_ns +
+               (long double)stages->down_ns <=
+           (long double)left_ns;
 }
 
 static core_status check_period(const struct check *check)
 {
     const struct partition_plan_gpu *gpu = check->gpu;
     core_ns up_ns = gpu->stages.up_ns, down_ns = gpu->stages.down_ns, kernel_ns = gpu->stages.kernel_ns;
-    if (up_ns > gpu->period_ns || down_ns > gpu->period_ns || kernel_ns > gpu->period_ns)
-        return core_error_set(check->error, CORE_REFUSED, "a stage exceeds the period");
     bool turns = check->card->copy_engines == 1;
     core_ns copies_ns = turns && !check->input->paper ? up_ns + down_ns : up_ns > down_ns ? up_ns : down_ns;
     core_ns latency_ns = gpu->period_ns + kernel_ns + (turns ? 2 : 1) * (up_ns + down_ns);
-    if (copies_ns > gpu->period_ns)
-        return core_error_set(check->error, CORE_REFUSED, "both copies together exceed the period");
+    if (gpu->rule == PARTITION_PLAN_BATCH && (kernel_ns > gpu->period_ns || copies_ns > gpu->period_ns))
+        return core_error_set(check->error, CORE_REFUSED, "a stage exceeds the period");
+    long double share_ppb = (long double)(kernel_ns > copies_ns ? kernel_ns : copies_ns) * PPB;
+    share_ppb /= (long double)gpu->period_ns;
+    if (gpu->rule == PARTITION_PLAN_BATCH && fabsl((long double)gpu->busiest_ppb - share_ppb) > 2)
+        return core_error_set(check->error, CORE_REFUSED, "the busiest stage has %.0Lf ppb", share_ppb);
     if (latency_ns != gpu->latency_ns)
         return core_error_set(check->error, CORE_REFUSED, "the latency is %lld", (long long)latency_ns);
     core_ns shortest_ns = CORE_NS_NEVER;
     for (size_t i = 0; i < check->count; i++) {
         core_ns left_ns = work_ns(&check->input->specs[check->member[i]], check->input->profile);
         shortest_ns = left_ns < shortest_ns ? left_ns : shortest_ns;
-        if (check->input->paper ? gpu->period_ns > left_ns / 4 : latency_ns > left_ns)
+        if (!keeps(check, left_ns, latency_ns))
             return core_error_set(check->error, CORE_REFUSED, "the bound of stream %zu is not kept",
                                   check->member[i]);
     }
@@ -198,7 +340,16 @@ core_status partition_check_gpu(const struct partition_plan_input *input,
     for (size_t i = 0; i < count; i++)
         check.job[i] = job_bytes(&input->specs[member[i]], gpu->period_ns, input->paper);
     qsort(check.job, count, sizeof *check.job, compare_falling);
-    core_status status = check_stages(&check);
+    core_status status = CORE_OK;
+    if (gpu->rule != PARTITION_PLAN_BATCH &&
+        (input->paper || (input->sums && gpu->rule != PARTITION_PLAN_BACKLOG)))
+        status = core_error_set(error, CORE_REFUSED, "it has a rule that was not to be used");
+    else if (gpu->rule == PARTITION_PLAN_STAIRS)
+        status = check_stairs(&check);
+    else
+        status = gpu->rule == PARTITION_PLAN_BACKLOG ? check_backlog(&check) : check_stages(&check);
+    if (status == CORE_OK)
+        status = check_arenas(&check);
     if (status == CORE_OK)
         status = check_period(&check);
     free(check.job);

@@ -2,39 +2,35 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define ROWS      PARTITION_GRID_ROWS
 #define COLUMNS   PARTITION_GRID_COLUMNS
+#define WINDOWS   24
 #define COSTS     512 /* c(n) / Phi is kept up to so many jobs on an SM, and beyond taken for a line */
 #define KINDS_MAX CONFIG_PROFILE_GPU_KINDS_MAX
+#define RATE_UNIT 0x1p32 /* of perfmodel/flow.h */
+#define OVERLOAD  1e6
 
-struct cell {
-    double bytes, jobs;
-};
-
-/* What a stream's job depends on, in the order of rates. */
-struct ranked {
-    core_ns interval_ns;
-    uint32_t packet_bytes, burst_packets;
-    uint8_t row;
+/* Over some cells. */
+struct sums {
+    double streams, burst, rate; /* n, P, rho in bytes per ns; paper: the payload's rate */
+    double share;                /* of workers */
+    double demand_ns[WINDOWS];
 };
 
 struct partition_grid {
     struct partition_problem *problem;
     uint32_t rows, columns;
     size_t row_rank[ROWS + 1], column_rank[COLUMNS + 1];
-    struct ranked *ranked;
-    double share[ROWS][COLUMNS], share_sum; /* of workers */
-    core_ns period_ns, shortest_ns;
-    struct cell cell[ROWS][COLUMNS];
-    /* of the rows selected */
-    struct cell column[COLUMNS];
-    double share_before[COLUMNS + 1]; /* in the columns before */
-    uint32_t falling[COLUMNS];        /* columns by their mean job */
-    /* by kind */
-    double cost[KINDS_MAX][COSTS + 1]; /* c(n) / Phi in ns per byte */
+    double window_ns[WINDOWS];
+    double blocking_ns;
+    uint64_t job_burst[COLUMNS + 1], job_rate[COLUMNS + 1]; /* greatest in the columns before */
+    uint32_t unit_bytes;
+    struct sums (*before)[COLUMNS + 1]; /* [row][column]: of all rows and columns before */
+    double cost[KINDS_MAX][COSTS + 1];  /* c(n) / Phi in ns per byte */
 };
+
+/* ---- where the lines are ---- */
 
 /* The rank up to which streams, from the front or from the back, fit the workers. */
 static size_t fits_front(const struct partition_problem *problem, const uint32_t *order, bool back)
@@ -77,7 +73,7 @@ static void cut(struct partition_grid *grid)
     spread(grid->row_rank, &used, ROWS / 2, 0, edge);
     edge = fits_front(problem, problem->by_latency, true);
     spread(grid->row_rank, &used, ROWS / 8, n - edge, n);
-    spread(grid->row_rank, &used, ROWS / 8, 0, n);
+    spread(grid->row_rank, &used, ROWS / 4, 0, n);
     grid->row_rank[used++] = n;
     grid->rows = without_twins(grid->row_rank, used) - 1;
     used = 0;
@@ -90,25 +86,95 @@ static void cut(struct partition_grid *grid)
     grid->columns = without_twins(grid->column_rank, used) - 1;
 }
 
-static void fill_ranked(struct partition_grid *grid, uint8_t *row_of)
+/* ---- sums ---- */
+
+/* From the least window in which anything is due to four times the longest deadline; and the blocking of a
+ * worker with all kinds of streams. */
+static void choose_windows(struct partition_grid *grid)
 {
     const struct partition_problem *problem = grid->problem;
-    for (uint32_t row = 0; row < grid->rows; row++)
-        for (size_t k = grid->row_rank[row]; k < grid->row_rank[row + 1]; k++)
-            row_of[problem->by_latency[k]] = (uint8_t)row;
+    struct perfmodel_cpu_company company = {0};
+    double least = 1e18, most = 0;
+    for (size_t i = 0; i < problem->count && !problem->input->paper; i++) {
+        if (problem->share_ppb[i] > PARTITION_SHARE_ONE)
+            continue;
+        company = perfmodel_cpu_company_with(company, &problem->task[i]);
+        least = fmin(least, (double)problem->task[i].urgency_ns);
+        most = fmax(most, (double)problem->input->specs[i].latency_ns);
+    }
+    if (company.ciphers == 0)
+        least = most = 1;
+    grid->blocking_ns = 2 * (double)perfmodel_cpu_blocking_ns(problem->input->profile, company);
+    for (int z = 0; z < WINDOWS; z++)
+        grid->window_ns[z] = least * pow(4 * most / least, z / (WINDOWS - 1.0));
+}
+
+/* dbf at the windows, give or take the pieces of one packet. */
+static void add_demand(const struct partition_grid *grid, const struct perfmodel_cpu_task *task,
+                       double charge_ns, struct sums *sums)
+{
+    double by_spacing = 1.0 / (double)task->spacing_ns, by_interval = 1.0 / (double)task->interval_ns;
+    double packet_ns = charge_ns * task->pieces;
+    for (int z = 0; z < WINDOWS; z++) {
+        double x = grid->window_ns[z] - (double)task->urgency_ns;
+        if (x < 0)
+            continue;
+        double spaced = 1 + (double)(int64_t)(x * by_spacing);
+        double policed = task->burst_packets + (double)(int64_t)(x * by_interval);
+        sums->demand_ns[z] += packet_ns * (spaced < policed ? spaced : policed);
+    }
+}
+
+static void add_stream(struct partition_grid *grid, size_t i, core_ns surcharge_ns, struct sums *sums)
+{
+    const struct partition_problem *problem = grid->problem;
+    const struct core_stream_spec *spec = &problem->input->specs[i];
+    uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    double bytes = problem->input->paper ? spec->packet_bytes : padded;
+    sums->streams++;
+    sums->burst += (double)padded * spec->burst_packets;
+    sums->rate += bytes / (double)spec->interval_ns;
+    sums->share += (double)problem->share_ppb[i] / PARTITION_SHARE_ONE;
+    if (!problem->input->paper && problem->share_ppb[i] <= PARTITION_SHARE_ONE)
+        add_demand(grid, &problem->task[i], (double)(problem->task[i].cost_ns + surcharge_ns), sums);
+}
+
+static void fill_cells(struct partition_grid *grid, const uint8_t *row_of)
+{
+    const struct partition_problem *problem = grid->problem;
+    core_ns surcharge_ns = perfmodel_cpu_surcharge_ns(problem->input->profile, (1U << CORE_CIPHER_COUNT) - 1);
+    struct perfmodel_flow_load all = {0};
     for (uint32_t column = 0; column < grid->columns; column++) {
         for (size_t k = grid->column_rank[column]; k < grid->column_rank[column + 1]; k++) {
             uint32_t i = problem->by_rate[k];
-            const struct core_stream_spec *spec = &problem->input->specs[i];
-            uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
-            double share = (double)problem->share_ppb[i] / PARTITION_SHARE_ONE;
-            grid->ranked[k] =
-                (struct ranked){.interval_ns = spec->interval_ns,
-                                .packet_bytes = problem->input->paper ? spec->packet_bytes : padded,
-                                .burst_packets = spec->burst_packets,
-                                .row = row_of[i]};
-            grid->share[row_of[i]][column] += share;
-            grid->share_sum += share;
+            struct perfmodel_flow_load load = partition_problem_load(problem, i);
+            perfmodel_flow_load_add(&all, &load);
+            add_stream(grid, i, surcharge_ns, &grid->before[row_of[i] + 1][column + 1]);
+        }
+        grid->job_burst[column + 1] = all.job_burst_bytes;
+        grid->job_rate[column + 1] = all.job_rate;
+    }
+    grid->unit_bytes = all.unit_bytes;
+}
+
+static void add(struct sums *to, const struct sums *more, double sign)
+{
+    to->streams += sign * more->streams;
+    to->burst += sign * more->burst;
+    to->rate += sign * more->rate;
+    to->share += sign * more->share;
+    for (int z = 0; z < WINDOWS; z++)
+        to->demand_ns[z] += sign * more->demand_ns[z];
+}
+
+static void sum_up(struct partition_grid *grid)
+{
+    for (uint32_t row = 1; row <= grid->rows; row++) {
+        for (uint32_t column = 1; column <= grid->columns; column++) {
+            struct sums *here = &grid->before[row][column];
+            add(here, &grid->before[row - 1][column], 1);
+            add(here, &grid->before[row][column - 1], 1);
+            add(here, &grid->before[row - 1][column - 1], -1);
         }
     }
 }
@@ -129,17 +195,22 @@ core_status partition_grid_create(struct partition_problem *problem, struct part
 {
     struct partition_grid *made = calloc(1, sizeof *made);
     uint8_t *row_of = malloc(problem->count + 1);
-    struct ranked *ranked = malloc((problem->count + 1) * sizeof *ranked);
-    if (made == NULL || row_of == NULL || ranked == NULL) {
-        free(made);
+    struct sums(*before)[COLUMNS + 1] = calloc(ROWS + 1, sizeof *before);
+    if (made == NULL || row_of == NULL || before == NULL) {
+        free(before);
         free(row_of);
-        free(ranked);
+        free(made);
         return CORE_NO_MEMORY;
     }
     made->problem = problem;
-    made->ranked = ranked;
+    made->before = before;
     cut(made);
-    fill_ranked(made, row_of);
+    choose_windows(made);
+    for (uint32_t row = 0; row < made->rows; row++)
+        for (size_t k = made->row_rank[row]; k < made->row_rank[row + 1]; k++)
+            row_of[problem->by_latency[k]] = (uint8_t)row;
+    fill_cells(made, row_of);
+    sum_up(made);
     fill_costs(made);
     free(row_of);
     *grid = made;
@@ -150,7 +221,7 @@ void partition_grid_destroy(struct partition_grid *grid)
 {
     if (grid == NULL)
         return;
-    free(grid->ranked);
+    free(grid->before);
     free(grid);
 }
 
@@ -174,62 +245,62 @@ size_t partition_grid_column_rank(const struct partition_grid *grid, uint32_t co
     return grid->column_rank[column];
 }
 
-static double job_of(const struct ranked *ranked, core_ns period_ns, bool paper)
+/* ---- estimates ---- */
+
+static struct sums inside(const struct partition_grid *grid, const struct partition_cells *cells)
 {
-    if (paper)
-        return (double)ranked->packet_bytes * (double)period_ns / (double)ranked->interval_ns;
-    int64_t more = ranked->interval_ns > period_ns ? 0 : period_ns / ranked->interval_ns;
-    return (double)ranked->packet_bytes * (double)(ranked->burst_packets + more);
+    struct sums sums = grid->before[cells->high][cells->right];
+    add(&sums, &grid->before[cells->low][cells->right], -1);
+    add(&sums, &grid->before[cells->high][cells->left], -1);
+    add(&sums, &grid->before[cells->low][cells->left], 1);
+    return sums;
 }
 
-void partition_grid_period(struct partition_grid *grid, core_ns period_ns, core_ns shortest_ns, uint32_t low)
+double partition_grid_worker_load(const struct partition_grid *grid, const struct partition_cells *cells)
 {
-    bool paper = grid->problem->input->paper;
-    grid->period_ns = period_ns;
-    grid->shortest_ns = shortest_ns;
-    partition_problem_weigh(grid->problem, period_ns);
-    memset(grid->cell, 0, sizeof grid->cell);
-    for (uint32_t column = 0; column < grid->columns; column++) {
-        for (size_t k = grid->column_rank[column]; k < grid->column_rank[column + 1]; k++) {
-            const struct ranked *ranked = &grid->ranked[k];
-            if (ranked->row < low)
-                continue;
-            struct cell *cell = &grid->cell[ranked->row][column];
-            cell->bytes += job_of(ranked, period_ns, paper);
-            cell->jobs++;
-        }
+    struct sums outside = grid->before[grid->rows][grid->columns], gone = inside(grid, cells);
+    double workers = grid->problem->input->workers, load;
+    add(&outside, &gone, -1);
+    load = outside.share / workers;
+    for (int z = 0; z < WINDOWS && !grid->problem->input->paper; z++) {
+        double room_ns = workers * (grid->window_ns[z] - grid->blocking_ns);
+        if (outside.demand_ns[z] > 0.5)
+            load = fmax(load, room_ns > 0 ? outside.demand_ns[z] / room_ns : OVERLOAD);
     }
+    return load;
 }
 
-static double mean(const struct cell *cell)
+static core_ns shortest_ns(const struct partition_grid *grid, uint32_t row)
 {
-    return cell->jobs > 0 ? cell->bytes / cell->jobs : 0;
+    return grid->problem->work_ns[grid->problem->by_latency[grid->row_rank[row]]];
 }
 
-void partition_grid_select(struct partition_grid *grid, uint32_t low, uint32_t high)
+/* `part` of the sums, and a job more, since whole jobs are dealt. */
+static struct perfmodel_flow_load load_of(const struct partition_grid *grid,
+                                          const struct partition_cells *cells, const struct sums *sums,
+                                          double part)
 {
-    for (uint32_t column = 0; column < grid->columns; column++) {
-        struct cell sum = {0};
-        double share = 0;
-        for (uint32_t row = low; row < high; row++) {
-            sum.bytes += grid->cell[row][column].bytes;
-            sum.jobs += grid->cell[row][column].jobs;
-            share += grid->share[row][column];
-        }
-        grid->column[column] = sum;
-        grid->share_before[column + 1] = grid->share_before[column] + share;
-        /* by insertion: means nearly follow the rates */
-        uint32_t at = column;
-        for (; at > 0 && mean(&grid->column[grid->falling[at - 1]]) < mean(&sum); at--)
-            grid->falling[at] = grid->falling[at - 1];
-        grid->falling[at] = column;
+    struct perfmodel_flow_load load = {.streams = (uint64_t)ceil(fmax(0, sums->streams * part - 1e-6)),
+                                       .job_burst_bytes = grid->job_burst[cells->right],
+                                       .job_rate = grid->job_rate[cells->right],
+                                       .unit_bytes = grid->unit_bytes,
+                                       .shortest_ns = shortest_ns(grid, cells->low)};
+    if (load.streams == 0)
+        return (struct perfmodel_flow_load){0};
+    load.burst_bytes = (uint64_t)(sums->burst * part);
+    load.rate = (uint64_t)(sums->rate * part * RATE_UNIT);
+    if (part < 1 && load.streams > 1) {
+        load.burst_bytes += load.job_burst_bytes / 2;
+        load.rate += load.job_rate / 2;
     }
+    return load;
 }
 
-double partition_grid_worker_load(const struct partition_grid *grid, uint32_t left, uint32_t right)
+struct perfmodel_flow_load partition_grid_load(const struct partition_grid *grid,
+                                               const struct partition_cells *cells)
 {
-    double inside = grid->share_before[right] - grid->share_before[left];
-    return (grid->share_sum - inside) / grid->problem->input->workers;
+    struct sums sums = inside(grid, cells);
+    return load_of(grid, cells, &sums, 1);
 }
 
 static double cost_of(const struct partition_grid *grid, uint32_t kind, double jobs)
@@ -239,65 +310,77 @@ static double cost_of(const struct partition_grid *grid, uint32_t kind, double j
     return grid->cost[kind][(uint32_t)ceil(jobs)];
 }
 
-/* Of one SM with `part` of the jobs of every column: sum of (w - w') c(n), from the longest jobs down. */
-static double kernel_ns(const struct partition_grid *grid, uint32_t left, uint32_t right, uint32_t kind,
-                        double part)
+/* Paper: of one SM with `part` of the jobs of every column, in ns per ns of period: sum of (r - r') c(n),
+ * from the highest rates down. */
+static double kernel_share(const struct partition_grid *grid, const struct partition_cells *cells,
+                           uint32_t kind, double part)
 {
-    double jobs = 0, above = 0, sum_ns = 0;
-    for (uint32_t k = 0; k < grid->columns; k++) {
-        uint32_t column = grid->falling[k];
-        if (column < left || column >= right || grid->column[column].jobs == 0)
+    double jobs = 0, above = 0, sum = 0;
+    for (uint32_t column = cells->right; column-- > cells->left;) {
+        struct partition_cells one = {cells->low, cells->high, column, column + 1};
+        struct sums sums = inside(grid, &one);
+        if (sums.streams < 0.5)
             continue;
-        double bytes = mean(&grid->column[column]);
-        sum_ns += jobs > 0 ? (above - bytes) * cost_of(grid, kind, jobs) : 0;
-        above = bytes;
-        jobs += grid->column[column].jobs * part;
+        double rate = sums.rate / sums.streams;
+        sum += jobs > 0 ? (above - rate) * cost_of(grid, kind, jobs) : 0;
+        above = rate;
+        jobs += sums.streams * part;
     }
-    return sum_ns + (jobs > 0 ? above * cost_of(grid, kind, jobs) : 0);
+    return sum + (jobs > 0 ? above * cost_of(grid, kind, jobs) : 0);
 }
 
-static core_ns in_ns(double ns)
+static double paper_load_at(const struct partition_grid *grid, const struct partition_cells *cells,
+                            const struct sums *sums, uint32_t kind, double part, double period_ns)
 {
-    return ns < 0x1p61 ? (core_ns)ns : INT64_C(1) << 61; /* two of them still add up */
-}
-
-/* The fullest of what one card with `part` of all jobs has. */
-static double card_load(const struct partition_grid *grid, uint32_t left, uint32_t right, uint32_t kind,
-                        double part)
-{
-    const struct config_profile *profile = grid->problem->input->profile;
+    const struct partition_plan_input *input = grid->problem->input;
+    const struct config_profile *profile = input->profile;
     const struct config_profile_gpu *card = &profile->gpus[kind];
-    bool busy = partition_problem_busy(grid->problem, card), paper = grid->problem->input->paper;
-    double margin = 1 + profile->margins.percent / 100.0, bytes = 0, jobs = 0;
-    for (uint32_t column = left; column < right; column++) {
-        bytes += grid->column[column].bytes * part;
-        jobs += grid->column[column].jobs * part;
-    }
-    if (jobs == 0)
-        return 0;
-    uint64_t up_bytes = (uint64_t)(bytes + jobs * card->job_bytes);
-    struct perfmodel_stages stages = {
-        .up_ns = in_ns(margin * (double)perfmodel_copy_ns(card, PERFMODEL_UP, busy, up_bytes)),
-        .down_ns = in_ns(margin * (double)perfmodel_copy_ns(card, PERFMODEL_DOWN, busy, (uint64_t)bytes)),
-        .kernel_ns =
-            in_ns(margin * ((double)card->launch_ns + kernel_ns(grid, left, right, kind, part / card->sms)))};
-    core_ns copies_ns = card->copy_engines < 2 && !paper ? stages.up_ns + stages.down_ns
-                        : stages.up_ns > stages.down_ns  ? stages.up_ns
-                                                         : stages.down_ns;
-    core_ns stage_ns = copies_ns > stages.kernel_ns ? copies_ns : stages.kernel_ns;
-    double load = (double)stage_ns / (double)grid->period_ns;
-    if (!paper)
-        load = fmax(load, (double)perfmodel_gpu_latency_ns(card, &stages, grid->period_ns) /
-                              (double)grid->shortest_ns);
-    double arenas = (double)perfmodel_gpu_memory_bytes(card, (uint64_t)bytes, (size_t)jobs);
-    load = fmax(load, arenas / (double)card->memory_bytes);
-    return fmax(load, arenas / part / (double)(profile->pinned_bytes + 1));
+    double bytes = sums->rate * part * period_ns;
+    double margin = 1 + profile->margins.percent / 100.0;
+    bool busy = partition_problem_busy(grid->problem, card);
+    if (period_ns < 1)
+        return OVERLOAD;
+    double up_ns = (double)perfmodel_copy_ns(card, PERFMODEL_UP, busy,
+                                             (uint64_t)(bytes + sums->streams * part * card->job_bytes));
+    double down_ns = (double)perfmodel_copy_ns(card, PERFMODEL_DOWN, busy, (uint64_t)bytes);
+    double kernel_ns =
+        (double)card->launch_ns + period_ns * kernel_share(grid, cells, kind, part / card->sms);
+    double load = margin * fmax(kernel_ns, fmax(up_ns, down_ns)) / period_ns;
+    double sum_ns = period_ns + margin * (up_ns + kernel_ns + down_ns);
+    return input->latency_sum ? fmax(load, sum_ns / (double)shortest_ns(grid, cells->low)) : load;
 }
 
-double partition_grid_gpu_load(const struct partition_grid *grid, uint32_t left, uint32_t right)
+static double paper_load(const struct partition_grid *grid, const struct partition_cells *cells,
+                         const struct sums *sums, uint32_t kind, double part)
 {
-    const struct partition_problem *problem = grid->problem;
+    double least = OVERLOAD;
+    core_ns period_ns, work_ns = shortest_ns(grid, cells->low);
+    for (uint32_t n = 0; (period_ns = partition_trial_period_ns(grid->problem, work_ns, n)) > 0; n++)
+        least = fmin(least, paper_load_at(grid, cells, sums, kind, part, (double)period_ns));
+    return least;
+}
+
+static double card_load(const struct partition_grid *grid, const struct partition_cells *cells,
+                        const struct sums *sums, uint32_t kind, double part)
+{
+    if (grid->problem->input->paper)
+        return paper_load(grid, cells, sums, kind, part);
+    struct perfmodel_flow_load load = load_of(grid, cells, sums, part);
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_fit(grid->problem->flow[kind], &load);
+    return 1 - (double)verdict.headroom_ppb / PARTITION_SHARE_ONE;
+}
+
+double partition_grid_gpu_load(const struct partition_grid *grid, const struct partition_cells *cells)
+{
+    struct partition_problem *problem = grid->problem;
+    struct sums sums = inside(grid, cells);
     double sum = 0, worst = 0;
+    if (sums.streams < 0.5)
+        return 0;
+    core_ns period_ns = shortest_ns(grid, cells->low) / 4;
+    if (period_ns <= 0)
+        return OVERLOAD;
+    partition_problem_weigh(problem, period_ns);
     for (uint32_t g = 0; g < problem->gpus; g++)
         sum += (double)problem->capacity[g];
     for (uint32_t g = 0; g < problem->gpus; g++) {
@@ -305,7 +388,7 @@ double partition_grid_gpu_load(const struct partition_grid *grid, uint32_t left,
         if ((g > 0 && card == problem->card[g - 1]) || problem->capacity[g] == 0)
             continue;
         uint32_t kind = (uint32_t)(card - problem->input->profile->gpus);
-        worst = fmax(worst, card_load(grid, left, right, kind, (double)problem->capacity[g] / sum));
+        worst = fmax(worst, card_load(grid, cells, &sums, kind, (double)problem->capacity[g] / sum));
     }
     return worst;
 }

@@ -1,9 +1,10 @@
-/* Private to partition: a coarse map of the streams over rate and deadline, from which the cost of a
- * rectangle is estimated in a time that does not depend on how many streams there are.
+/* Private to partition: a coarse map of the streams over rate and deadline, from which both sides of a
+ * rectangle are estimated in a time that does not depend on how many streams there are.
  *
  * Rows are ranks by latency bound, columns ranks by rate; both are finer where the workers could have the
- * streams on the outer side of a cut. For one period the map knows the bytes of a batch in every cell. The
- * estimate is for choosing only: what was chosen is tried exactly (problem.h). */
+ * streams on the outer side of a cut. The map holds sums over cells: what GPUs ask for (perfmodel/flow.h),
+ * and for the workers shares and demand at some windows. Estimates are for choosing only: what was chosen is
+ * tried exactly (problem.h). */
 #ifndef MILLRACE_PARTITION_GRID_H
 #define MILLRACE_PARTITION_GRID_H
 
@@ -30,14 +31,12 @@ uint32_t partition_grid_columns(const struct partition_grid *grid);
 size_t partition_grid_row_rank(const struct partition_grid *grid, uint32_t row);
 size_t partition_grid_column_rank(const struct partition_grid *grid, uint32_t column);
 
-/* Makes the map one for batches of this period, for streams with at least this d', of rows from `low` on. */
-void partition_grid_period(struct partition_grid *grid, core_ns period_ns, core_ns shortest_ns, uint32_t low);
+/* Estimated load of all GPUs with the cells, dealt evenly, and of the workers with the rest: 1 is full. */
+double partition_grid_gpu_load(const struct partition_grid *grid, const struct partition_cells *cells);
+double partition_grid_worker_load(const struct partition_grid *grid, const struct partition_cells *cells);
 
-/* Of the cells' rows; then partition_grid_load and partition_grid_balance are of these rows. */
-void partition_grid_select(struct partition_grid *grid, uint32_t low, uint32_t high);
-
-/* Estimated load of the GPUs and of the workers: 1 is full. */
-double partition_grid_gpu_load(const struct partition_grid *grid, uint32_t left, uint32_t right);
-double partition_grid_worker_load(const struct partition_grid *grid, uint32_t left, uint32_t right);
+/* The cells as a load of one GPU; rates and jobs rounded up. */
+struct perfmodel_flow_load partition_grid_load(const struct partition_grid *grid,
+                                               const struct partition_cells *cells);
 
 #endif

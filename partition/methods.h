@@ -6,6 +6,7 @@
 #include "partition/plan.h"
 
 core_status partition_rectangle_make(const struct partition_plan_input *input, struct partition_plan *plan);
+core_status partition_bands_make(const struct partition_plan_input *input, struct partition_plan *plan);
 core_status partition_min_rate_make(const struct partition_plan_input *input, struct partition_plan *plan);
 core_status partition_max_deadline_make(const struct partition_plan_input *input,
                                         struct partition_plan *plan);

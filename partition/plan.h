@@ -3,9 +3,14 @@
  * An accepted plan guarantees that every stream keeps its latency bound as long as it keeps its contract:
  *
  *   each worker   the burst test of perfmodel/edf.h accepts its streams, charged as perfmodel/cpu.h says;
- *   each GPU      at its period T, the stages of a batch with the jobs of all its streams (perfmodel/gpu.h)
- *                 fit T, and T and the stages together fit the shortest d' of its streams;
+ *   each GPU      at its period T, by one of three rules, T and the bounds of the stages together fit the
+ *                 shortest d' of its streams: the stages of a batch with the jobs of all its streams, as full
+ *                 as it can be, each fit T (perfmodel/gpu.h); or they catch up, by sums over the streams or
+ *                 by stairs (perfmodel/flow.h);
  *   memory        the arenas of each GPU fit the card, and those of all the pinned budget.
+ *
+ * T is d'/4 of the shortest d' on a GPU wherever that holds by one of the first two rules, the first asked
+ * first; else one at which a rule holds, the stairs asked last.
  *
  * The jobs of a batch are dealt to the SMs round robin from the longest to the shortest. Copies are charged
  * at their contended times where the machine has several GPUs or the card two copy engines.
@@ -38,6 +43,11 @@ struct partition_plan_input {
     const struct config_profile *profile; /* has passed config_profile_check */
     uint32_t workers;                     /* CPU workers, 1 .. PARTITION_PLAN_WORKERS_MAX */
     bool paper;
+    /* With `paper`: T = d_min / 4 where it holds, else a T with T + T_D + T_K + T_R <= d_min, all stages up
+     * to T. What the rule of paper mode accepts, this one does too. To tell the gain of the rule apart from
+     * what packets cost; as unsafe with one copy engine as paper mode. */
+    bool latency_sum;
+    bool sums;     /* no stairs: for who keeps account of the plan by sums, as perfmodel_flow_judge does */
     uint64_t seed; /* of the methods that deal at random */
 };
 
@@ -62,15 +72,26 @@ struct partition_plan_worker {
     struct perfmodel_edf_result test; /* blocking_ns is 2q; in paper mode only the share is told */
 };
 
+enum partition_plan_rule {
+    PARTITION_PLAN_BATCH,   /* the fullest batch, exactly: no stage outlasts T */
+    PARTITION_PLAN_BACKLOG, /* sums over the streams: a stage may outlast T, and catches up */
+    PARTITION_PLAN_STAIRS   /* the same by what batches in a row hold, exactly: perfmodel_flow_judge_stairs */
+};
+
 struct partition_plan_gpu {
     uint32_t kind; /* index into profile->gpus */
     size_t streams;
-    core_ns period_ns;              /* T; 0 without streams, as all below */
-    core_ns shortest_ns;            /* least d' of its streams */
-    struct perfmodel_stages stages; /* each at most T; one copy engine: up and down together */
-    core_ns latency_ns;             /* perfmodel_gpu_latency_ns, at most shortest_ns (not in paper mode) */
-    uint64_t batch_bytes;           /* W */
-    uint64_t memory_bytes;          /* of the arenas */
+    core_ns period_ns;   /* T; 0 without streams, as all below */
+    core_ns shortest_ns; /* least d' of its streams */
+    enum partition_plan_rule rule;
+    /* Bounds of a batch's stages. BATCH: each at most T; one copy engine: up and down together. Else: U^, K^
+     * and R^; one copy engine: up and down make E^ together. */
+    struct perfmodel_stages stages;
+    core_ns latency_ns;    /* perfmodel_gpu_latency_ns, at most shortest_ns (not in paper mode) */
+    uint64_t batch_bytes;  /* room of an arena: W_1; BACKLOG: P + rho T */
+    uint32_t arenas;       /* in rotation: perfmodel_flow_arenas; five in paper mode */
+    uint64_t memory_bytes; /* of them */
+    int64_t busiest_ppb;   /* of T, what the busiest stage takes in the long run, at the most */
 };
 
 /* The streams inside are on GPUs, those outside on workers. Of the streams that are just at an edge, and have

@@ -2,6 +2,7 @@
 
 #include "partition/order.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define RATE_BITS 40 /* a packet has at most 2^20 bytes */
@@ -22,23 +23,27 @@ static bool problem_allocate(struct partition_problem *problem, size_t units)
     problem->by_rate = malloc(n * sizeof *problem->by_rate);
     problem->by_latency = malloc(n * sizeof *problem->by_latency);
     problem->by_share = malloc(n * sizeof *problem->by_share);
-    problem->by_job = malloc(n * sizeof *problem->by_job);
     problem->job_bytes = malloc(n * sizeof *problem->job_bytes);
-    problem->dealt_bytes = malloc(n * sizeof *problem->dealt_bytes);
-    problem->sort_bytes = malloc(n * sizeof *problem->sort_bytes);
-    problem->order = malloc(n * sizeof *problem->order);
-    problem->start = calloc(units, sizeof *problem->start);
+    problem->member = malloc(n * sizeof *problem->member);
+    for (int i = 0; i < 2; i++) {
+        problem->key[i] = malloc(n * sizeof *problem->key[i]);
+        problem->index[i] = malloc(n * sizeof *problem->index[i]);
+    }
+    problem->start = calloc(units + 1, sizeof *problem->start);
     problem->load = calloc(units, sizeof *problem->load);
+    problem->heap = calloc(units, sizeof *problem->heap);
     return problem->card && problem->capacity && problem->task && problem->dealt_task && problem->share_ppb &&
            problem->work_ns && problem->rate && problem->by_rate && problem->by_latency &&
-           problem->by_share && problem->by_job && problem->job_bytes && problem->dealt_bytes &&
-           problem->sort_bytes && problem->order && problem->start && problem->load;
+           problem->by_share && problem->job_bytes && problem->member && problem->key[0] && problem->key[1] &&
+           problem->index[0] && problem->index[1] && problem->start && problem->load && problem->heap;
 }
 
 void partition_problem_destroy(struct partition_problem *problem)
 {
     if (problem == NULL)
         return;
+    for (int kind = 0; kind < CONFIG_PROFILE_GPU_KINDS_MAX; kind++)
+        perfmodel_flow_card_destroy(problem->flow[kind]);
     free(problem->card);
     free(problem->capacity);
     free(problem->task);
@@ -49,14 +54,27 @@ void partition_problem_destroy(struct partition_problem *problem)
     free(problem->by_rate);
     free(problem->by_latency);
     free(problem->by_share);
-    free(problem->by_job);
     free(problem->job_bytes);
-    free(problem->dealt_bytes);
-    free(problem->sort_bytes);
-    free(problem->order);
+    free(problem->member);
+    for (int i = 0; i < 2; i++) {
+        free(problem->key[i]);
+        free(problem->index[i]);
+    }
     free(problem->start);
     free(problem->load);
+    free(problem->heap);
+    perfmodel_edf_set_destroy(problem->edf_set);
     free(problem);
+}
+
+/* Not even the first piece, beside the blocking of an otherwise empty worker. */
+static bool too_urgent(const struct partition_problem *problem, size_t i)
+{
+    const struct config_profile *profile = problem->input->profile;
+    const struct perfmodel_cpu_task *task = &problem->task[i];
+    struct perfmodel_cpu_company alone = perfmodel_cpu_company_with((struct perfmodel_cpu_company){0}, task);
+    core_ns piece_ns = task->cost_ns + perfmodel_cpu_surcharge_ns(profile, alone.ciphers);
+    return piece_ns + 2 * perfmodel_cpu_blocking_ns(profile, alone) > task->urgency_ns;
 }
 
 /* In paper mode a fluid of r bytes a second, else pieces at their own cost. */
@@ -69,19 +87,19 @@ static int64_t share_of(struct partition_problem *problem, size_t i)
         wide share = ((wide)cost_ns * PARTITION_SHARE_ONE + spec->interval_ns - 1) / spec->interval_ns;
         return share < PARTITION_SHARE_NEVER ? (int64_t)share : PARTITION_SHARE_NEVER;
     }
-    if (perfmodel_cpu_task_from(spec, profile, &problem->task[i], NULL) != CORE_OK)
+    if (perfmodel_cpu_task_from(spec, profile, &problem->task[i], NULL) != CORE_OK || too_urgent(problem, i))
         return PARTITION_SHARE_NEVER;
     return perfmodel_cpu_utilisation_ppb(&problem->task[i]);
 }
 
 static void sort_by(struct partition_problem *problem, uint32_t *order)
 {
-    partition_order(order, problem->dealt_bytes, problem->count, problem->order, problem->sort_bytes);
+    partition_order(order, problem->key[0], problem->count, problem->index[0], problem->key[1]);
 }
 
 static void sort_streams(struct partition_problem *problem)
 {
-    uint64_t *key = problem->dealt_bytes;
+    uint64_t *key = problem->key[0];
     for (size_t i = 0; i < problem->count; i++)
         key[i] = problem->rate[i];
     sort_by(problem, problem->by_rate);
@@ -93,6 +111,17 @@ static void sort_streams(struct partition_problem *problem)
     sort_by(problem, problem->by_share);
 }
 
+/* The stage functions of every kind of card. */
+static core_status name_stages(struct partition_problem *problem)
+{
+    const struct config_profile *profile = problem->input->profile;
+    core_status status = CORE_OK;
+    for (uint32_t kind = 0; status == CORE_OK && kind < profile->gpu_count && !problem->input->paper; kind++)
+        status = perfmodel_flow_card_create(&problem->flow[kind], profile, &profile->gpus[kind],
+                                            partition_problem_busy(problem, &profile->gpus[kind]));
+    return status;
+}
+
 static void name_cards(struct partition_problem *problem)
 {
     const struct config_profile *profile = problem->input->profile;
@@ -100,6 +129,25 @@ static void name_cards(struct partition_problem *problem)
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         for (uint32_t i = 0; i < profile->gpus[kind].count; i++)
             problem->card[g++] = &profile->gpus[kind];
+}
+
+/* From the least in which anything is due to four times the longest deadline. */
+static void choose_windows(struct partition_problem *problem)
+{
+    core_ns least_ns = CORE_NS_NEVER, most_ns = 0;
+    for (size_t i = 0; i < problem->count; i++) {
+        if (problem->share_ppb[i] > PARTITION_SHARE_ONE)
+            continue;
+        if (problem->task[i].urgency_ns < least_ns)
+            least_ns = problem->task[i].urgency_ns;
+        if (problem->input->specs[i].latency_ns > most_ns)
+            most_ns = problem->input->specs[i].latency_ns;
+    }
+    if (most_ns == 0)
+        least_ns = most_ns = 1;
+    double factor = pow(4 * (double)most_ns / (double)least_ns, 1.0 / (PARTITION_WINDOWS - 1));
+    for (int i = 0; i < PARTITION_WINDOWS; i++)
+        problem->window_ns[i] = (core_ns)((double)least_ns * pow(factor, i));
 }
 
 core_status partition_problem_create(const struct partition_plan_input *input,
@@ -117,6 +165,13 @@ core_status partition_problem_create(const struct partition_plan_input *input,
         return CORE_NO_MEMORY;
     }
     name_cards(made);
+    core_status status = name_stages(made);
+    if (status == CORE_OK && !input->paper)
+        status = perfmodel_edf_set_create(&made->edf_set);
+    if (status != CORE_OK) {
+        partition_problem_destroy(made);
+        return status;
+    }
     for (size_t i = 0; i < made->count; i++) {
         const struct core_stream_spec *spec = &input->specs[i];
         made->share_ppb[i] = share_of(made, i);
@@ -124,6 +179,8 @@ core_status partition_problem_create(const struct partition_plan_input *input,
         made->rate[i] = ((uint64_t)spec->packet_bytes << RATE_BITS) / (uint64_t)spec->interval_ns;
     }
     sort_streams(made);
+    if (!input->paper)
+        choose_windows(made);
     *problem = made;
     return CORE_OK;
 }
@@ -179,24 +236,19 @@ void partition_problem_weigh(struct partition_problem *problem, core_ns period_n
         problem->capacity[g] = 1;
 }
 
-void partition_problem_period(struct partition_problem *problem, core_ns period_ns)
+struct perfmodel_flow_load partition_problem_load(const struct partition_problem *problem, size_t i)
 {
-    if (problem->period_ns == period_ns)
-        return;
-    problem->period_ns = period_ns;
-    for (size_t i = 0; i < problem->count; i++) {
-        problem->job_bytes[i] =
-            perfmodel_gpu_job_bytes(&problem->input->specs[i], period_ns, problem->input->paper);
-        problem->dealt_bytes[i] = ~problem->job_bytes[i];
-    }
-    sort_by(problem, problem->by_job);
-    partition_problem_weigh(problem, period_ns);
+    const struct core_stream_spec *spec = &problem->input->specs[i];
+    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, problem->input->profile);
+    load.unit_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    return load;
 }
 
 core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n)
 {
     static const int per_mille[] = {250, 333, 400, 450, 480, 200, 150};
-    uint32_t count = problem->input->paper ? 1 : sizeof per_mille / sizeof *per_mille;
+    bool rhythm_only = problem->input->paper && !problem->input->latency_sum;
+    uint32_t count = rhythm_only ? 1 : sizeof per_mille / sizeof *per_mille;
     return n < count ? shortest_ns * per_mille[n] / 1000 : 0;
 }
 
@@ -209,11 +261,14 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
         uint64_t scratch, job = perfmodel_gpu_job_bytes(&input->specs[i], period_ns, input->paper);
         struct perfmodel_stages stages = perfmodel_gpu_stages(
             card, &input->profile->margins, &job, 1, partition_problem_busy(problem, card), &scratch);
-        if (perfmodel_gpu_judge(card, &stages, period_ns, problem->work_ns[i], input->paper) ==
-            PERFMODEL_GPU_FITS)
+        if (partition_trial_judge(input, card, &stages, period_ns, problem->work_ns[i]) == PERFMODEL_GPU_FITS)
             return true;
     }
-    return false;
+    if (input->paper)
+        return false;
+    struct perfmodel_flow_load load = partition_problem_load(problem, i);
+    return perfmodel_flow_fit(problem->flow[card - input->profile->gpus], &load).binding ==
+           PERFMODEL_GPU_FITS;
 }
 
 bool partition_problem_hopeless(const struct partition_problem *problem, struct partition_plan *plan)

@@ -1,22 +1,27 @@
 /* The Rectangle method (SYSTOR 2012, section 4), for several GPUs with all of them as one: Virtual GPU.
  *
  * The papers at hand do not tell the order of the search. Ours: for every row of the grid as the least
- * deadline, with the period that goes with it, and some choices of the highest deadline and the least rate,
- * find the highest rate at which GPUs and workers are equally loaded, by estimate. The least loaded of each
- * row is a candidate. The best candidates are tried exactly, moving the highest rate until both sides hold:
- * more streams never make the GPUs' part easier, and fewer never the workers'. */
+ * deadline, find the highest rate at which GPUs and workers are equally loaded, by estimate; around the best
+ * rows also with a highest deadline and a least rate. The least loaded candidates are tried exactly, moving
+ * the highest rate until both sides hold: more streams never make the GPUs' part easier, and fewer never the
+ * workers'. If none holds the splits of the baselines are tried, dealt as they deal: they are rectangles too,
+ * so this method is never below them. */
+#include "partition/rectangle.h"
+#include "partition/baseline.h"
 #include "partition/grid.h"
 #include "partition/methods.h"
+#include "partition/split.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define CANDIDATES_TRIED 4
+#define CANDIDATES_TRIED 3
+#define ROWS_VARIED      4
+#define TRIALS           8
 #define LOAD_TRIED       1.1 /* estimates are not that far off */
 
 struct candidate {
     struct partition_cells cells;
-    core_ns period_ns;
     double load;
 };
 
@@ -26,9 +31,10 @@ struct search {
     struct partition_plan *plan;
     uint8_t *on_gpu;
     uint32_t *latency_rank; /* by stream */
+    uint32_t *order;        /* scratch */
     struct candidate candidate[PARTITION_GRID_ROWS];
     uint32_t candidates;
-    bool refused; /* a reason was found; that of the best candidate stays */
+    struct partition_split_reason reason;
 };
 
 /* ---- estimates ---- */
@@ -39,58 +45,48 @@ static void balance(const struct search *search, struct candidate *candidate)
     struct partition_cells *cells = &candidate->cells;
     uint32_t low = cells->left, high = partition_grid_columns(search->grid);
     while (low < high) {
-        uint32_t right = (low + high + 1) / 2;
-        if (partition_grid_gpu_load(search->grid, cells->left, right) <=
-            partition_grid_worker_load(search->grid, cells->left, right))
-            low = right;
+        cells->right = (low + high + 1) / 2;
+        if (partition_grid_gpu_load(search->grid, cells) <= partition_grid_worker_load(search->grid, cells))
+            low = cells->right;
         else
-            high = right - 1;
+            high = cells->right - 1;
     }
     cells->right = low;
-    candidate->load = partition_grid_worker_load(search->grid, cells->left, low);
+    candidate->load = partition_grid_worker_load(search->grid, cells);
     if (low == partition_grid_columns(search->grid))
         return;
-    double load = partition_grid_gpu_load(search->grid, cells->left, low + 1);
-    if (load < candidate->load) {
+    cells->right = low + 1;
+    double load = partition_grid_gpu_load(search->grid, cells);
+    if (load < candidate->load)
         candidate->load = load;
-        cells->right = low + 1;
-    }
+    else
+        cells->right = low;
 }
 
-/* Least rates worth a try: all of them to the GPUs, or those that the workers could have. */
-static void balance_lefts(struct search *search, struct candidate candidate, struct candidate *best)
+/* Lower highest deadlines, higher least rates: all of them to the GPUs, or those that the workers could have.
+ */
+static void vary(const struct search *search, struct candidate *best)
 {
-    uint32_t columns = partition_grid_columns(search->grid);
-    for (uint32_t left = 0; left < columns; left = left == 0 ? 1 : 2 * left) {
-        candidate.cells.left = left;
-        if (partition_grid_worker_load(search->grid, left, columns) > LOAD_TRIED)
-            return;
-        balance(search, &candidate);
-        if (candidate.load < best->load)
-            *best = candidate;
-    }
-}
-
-static void estimate_row(struct search *search, uint32_t row, uint32_t fraction)
-{
-    const struct partition_problem *problem = search->problem;
-    uint32_t first = problem->by_latency[partition_grid_row_rank(search->grid, row)];
-    core_ns shortest_ns = problem->work_ns[first];
-    struct candidate best = {.load = LOAD_TRIED}, candidate = {.cells.low = row};
-    if (shortest_ns <= 0)
-        return;
-    candidate.period_ns = partition_trial_period_ns(problem, shortest_ns, fraction);
-    if (candidate.period_ns <= 0)
-        return;
-    partition_grid_period(search->grid, candidate.period_ns, shortest_ns, row);
-    uint32_t rows = partition_grid_rows(search->grid);
-    for (uint32_t above = 0; above < rows - row; above = above == 0 ? 1 : 4 * above) {
+    const struct candidate start = *best;
+    uint32_t rows = partition_grid_rows(search->grid), columns = partition_grid_columns(search->grid);
+    for (uint32_t above = 1; above < rows - start.cells.low; above *= 4) {
+        struct candidate candidate = start;
         candidate.cells.high = rows - above;
-        partition_grid_select(search->grid, row, candidate.cells.high);
-        balance_lefts(search, candidate, &best);
+        candidate.cells.right = columns;
+        if (partition_grid_worker_load(search->grid, &candidate.cells) > LOAD_TRIED)
+            break;
+        balance(search, &candidate);
+        *best = candidate.load < best->load ? candidate : *best;
     }
-    if (best.load < LOAD_TRIED)
-        search->candidate[search->candidates++] = best;
+    for (uint32_t left = 1; left < columns; left *= 2) {
+        struct candidate candidate = start;
+        candidate.cells.left = left;
+        candidate.cells.right = columns;
+        if (partition_grid_worker_load(search->grid, &candidate.cells) > LOAD_TRIED)
+            break;
+        balance(search, &candidate);
+        *best = candidate.load < best->load ? candidate : *best;
+    }
 }
 
 static int compare_candidates(const void *a, const void *b)
@@ -101,20 +97,32 @@ static int compare_candidates(const void *a, const void *b)
     return (left->cells.low > right->cells.low) - (left->cells.low < right->cells.low);
 }
 
-static void estimate(struct search *search, uint32_t fraction)
+static void sort_candidates(struct search *search)
+{
+    qsort(search->candidate, search->candidates, sizeof *search->candidate, compare_candidates);
+}
+
+static void estimate(struct search *search)
 {
     const struct partition_problem *problem = search->problem;
+    uint32_t rows = partition_grid_rows(search->grid), columns = partition_grid_columns(search->grid);
     core_ns before_ns = -1;
-    search->candidates = 0;
-    for (uint32_t row = 0; row < partition_grid_rows(search->grid); row++) {
+    for (uint32_t row = 0; row < rows; row++) {
         uint32_t first = problem->by_latency[partition_grid_row_rank(search->grid, row)];
         core_ns latency_ns = problem->input->specs[first].latency_ns;
-        if (latency_ns == before_ns)
+        struct candidate candidate = {.cells = {row, rows, 0, columns}};
+        if (latency_ns == before_ns || problem->work_ns[first] <= 0)
             continue; /* the same period with fewer streams to choose from */
         before_ns = latency_ns;
-        estimate_row(search, row, fraction);
+        if (partition_grid_worker_load(search->grid, &candidate.cells) > LOAD_TRIED)
+            break; /* and more and more from here on */
+        balance(search, &candidate);
+        search->candidate[search->candidates++] = candidate;
     }
-    qsort(search->candidate, search->candidates, sizeof *search->candidate, compare_candidates);
+    sort_candidates(search);
+    for (uint32_t i = 0; i < ROWS_VARIED && i < search->candidates; i++)
+        vary(search, &search->candidate[i]);
+    sort_candidates(search);
 }
 
 /* ---- exact trials ---- */
@@ -132,44 +140,36 @@ static void mark(struct search *search, const struct partition_cells *cells, siz
     }
 }
 
-/* partition_plan_refuse has spoken of this trial: keep what the first said. */
-static void keep_reason(struct search *search, const struct partition_plan *before)
-{
-    if (search->refused) {
-        search->plan->binding = before->binding;
-        search->plan->binding_unit = before->binding_unit;
-        memcpy(search->plan->reason, before->reason, sizeof before->reason);
-    }
-    search->refused = true;
-}
-
 enum outcome { HOLDS, GPUS_LACK, WORKERS_LACK };
 
 static enum outcome try_at(struct search *search, const struct candidate *candidate, size_t right)
 {
-    struct partition_plan before = *search->plan;
-    enum outcome outcome = HOLDS;
+    enum outcome outcome = WORKERS_LACK;
     mark(search, &candidate->cells, right);
-    if (!partition_trial_virtual(search->problem, search->on_gpu, search->plan))
-        outcome = GPUS_LACK;
-    else if (!partition_trial_workers(search->problem, search->on_gpu, search->plan))
-        outcome = WORKERS_LACK;
+    if (partition_trial_workers_roughly(search->problem, search->on_gpu, search->plan)) {
+        if (!partition_trial_virtual(search->problem, search->on_gpu, search->plan))
+            outcome = GPUS_LACK;
+        else if (partition_trial_workers(search->problem, search->on_gpu, search->plan))
+            outcome = HOLDS;
+    }
     if (outcome != HOLDS)
-        keep_reason(search, &before);
+        partition_split_keep(&search->reason, search->plan);
     return outcome;
 }
 
-/* Starts at the estimate and moves the highest rate by bisection. */
+/* Starts at the estimate and moves the highest rate, in growing steps and then by bisection. */
 static bool try_candidate(struct search *search, const struct candidate *candidate)
 {
     size_t low = partition_grid_column_rank(search->grid, candidate->cells.left);
-    size_t high = search->problem->count;
-    size_t right = partition_grid_column_rank(search->grid, candidate->cells.right);
-    partition_problem_period(search->problem, candidate->period_ns);
-    for (;;) {
+    size_t high = search->problem->count,
+           right = partition_grid_column_rank(search->grid, candidate->cells.right);
+    size_t step = 1 + (high - right) / 64;
+    bool bounded[2] = {false, false}; /* known to lack: below, above */
+    for (int trial = 0; trial < TRIALS; trial++, step *= 2) {
         enum outcome outcome = try_at(search, candidate, right);
         if (outcome == HOLDS)
             return true;
+        bounded[outcome == GPUS_LACK] = true;
         if (outcome == GPUS_LACK && right > low)
             high = right - 1;
         else if (outcome == WORKERS_LACK && right < high)
@@ -178,17 +178,35 @@ static bool try_candidate(struct search *search, const struct candidate *candida
             return false;
         if (low > high)
             return false;
-        right = low + (high - low) / 2;
+        if (bounded[0] && bounded[1])
+            right = low + (high - low) / 2;
+        else if (outcome == WORKERS_LACK)
+            right = high - right > step ? right + step : high;
+        else
+            right = right - low > step ? right - step : low;
     }
+    return false;
 }
 
-static bool try_all(struct search *search)
+static bool try_candidates(struct search *search)
 {
-    uint32_t tried = search->candidates < CANDIDATES_TRIED ? search->candidates : CANDIDATES_TRIED;
-    for (uint32_t i = 0; i < tried; i++)
-        if (try_candidate(search, &search->candidate[i]))
+    for (uint32_t i = 0; i < search->candidates && i < CANDIDATES_TRIED; i++)
+        if (search->candidate[i].load < LOAD_TRIED && try_candidate(search, &search->candidate[i]))
             return true;
     return false;
+}
+
+static core_status try_baseline(struct search *search, bool rates)
+{
+    struct partition_problem *problem = search->problem;
+    const uint32_t *order = rates ? problem->by_rate : problem->by_latency;
+    size_t n = problem->count;
+    for (size_t k = 0; k < n; k++)
+        search->order[k] = order[rates ? n - 1 - k : k];
+    core_status status = partition_baseline_make(problem, search->order, search->plan);
+    if (status == CORE_OK && !search->plan->accepted)
+        partition_split_keep(&search->reason, search->plan);
+    return status;
 }
 
 /* ---- the method ---- */
@@ -200,7 +218,7 @@ static void tell_rectangle(const struct search *search)
     for (size_t i = 0; i < problem->count; i++) {
         const struct core_stream_spec *spec = &problem->input->specs[i];
         double rate = (double)spec->packet_bytes * CORE_NS_PER_S / (double)spec->interval_ns;
-        if (!search->on_gpu[i])
+        if (search->plan->unit[i] < search->plan->workers)
             continue;
         if (!rectangle->used)
             *rectangle =
@@ -214,123 +232,73 @@ static void tell_rectangle(const struct search *search)
     }
 }
 
-static bool try_workers(struct search *search)
-{
-    struct partition_plan before = *search->plan;
-    if (partition_trial_workers(search->problem, search->on_gpu, search->plan))
-        return true;
-    keep_reason(search, &before);
-    return false;
-}
-
 static bool try_workers_only(struct search *search)
 {
     memset(search->on_gpu, 0, search->problem->count);
     partition_trial_no_gpu(search->problem, search->plan);
-    return try_workers(search);
-}
-
-/* The first `first` of an order to the workers, counted from its end if `back`. */
-static void mark_but(struct search *search, const uint32_t *order, bool back, size_t first)
-{
-    size_t n = search->problem->count;
-    for (size_t k = 0; k < n; k++)
-        search->on_gpu[order[back ? n - 1 - k : k]] = k >= first;
-}
-
-static core_ns shortest_marked_ns(const struct search *search)
-{
-    core_ns shortest_ns = CORE_NS_NEVER;
-    for (size_t i = 0; i < search->problem->count; i++)
-        if (search->on_gpu[i] && search->problem->work_ns[i] < shortest_ns)
-            shortest_ns = search->problem->work_ns[i];
-    return shortest_ns;
-}
-
-/* The GPUs as they were dealt to, each at the period that suits it. */
-static bool own_periods(struct search *search)
-{
-    for (uint32_t g = 0; g < search->problem->gpus; g++)
-        if (!partition_trial_gpu(search->problem, g, search->plan))
-            return false;
-    return partition_trial_pinned(search->problem, search->plan);
-}
-
-/* The streams that are marked to the GPUs, at a common period if one holds. */
-static bool try_brim_gpus(struct search *search)
-{
-    core_ns shortest_ns = shortest_marked_ns(search), period_ns;
-    if (shortest_ns == CORE_NS_NEVER)
-        return false; /* all are on workers: not for this trial */
-    for (uint32_t n = 0; (period_ns = partition_trial_period_ns(search->problem, shortest_ns, n)) > 0; n++) {
-        struct partition_plan before = *search->plan;
-        partition_problem_period(search->problem, period_ns);
-        if (partition_trial_virtual(search->problem, search->on_gpu, search->plan) || own_periods(search))
-            return true;
-        keep_reason(search, &before);
-    }
+    if (partition_trial_workers(search->problem, search->on_gpu, search->plan))
+        return true;
+    partition_split_keep(&search->reason, search->plan);
     return false;
 }
 
-/* The baselines' splits are rectangles too: the shortest deadlines or the highest rates to the workers, to
- * the last one that they take. So this method is not below them where the grid is too coarse for the brim. */
-static bool try_brim(struct search *search, const uint32_t *order, bool back)
+static core_status run(struct search *search)
 {
-    struct partition_problem *problem = search->problem;
-    size_t taken = 0, refused = problem->count + 1;
-    while (refused - taken > 1) {
-        size_t middle = taken + (refused - taken) / 2;
-        mark_but(search, order, back, middle);
-        if (try_workers(search))
-            taken = middle;
-        else
-            refused = middle;
+    if (search->problem->gpus > 0 && search->problem->count > 0) {
+        estimate(search);
+        if (try_candidates(search)) {
+            partition_trial_conclude(search->problem, search->plan);
+            return CORE_OK;
+        }
     }
-    mark_but(search, order, back, taken);
-    return try_brim_gpus(search) && try_workers(search);
+    if (try_workers_only(search)) {
+        partition_trial_conclude(search->problem, search->plan);
+        return CORE_OK;
+    }
+    if (search->problem->gpus == 0)
+        return CORE_OK;
+    core_status status = try_baseline(search, false);
+    return status == CORE_OK && !search->plan->accepted ? try_baseline(search, true) : status;
 }
 
-/* The rhythm of d_min / 4 wherever it holds; other periods only where it does not. */
-static bool run(struct search *search)
+static core_status search_prepare(struct search *search)
 {
-    const core_ns any_ns = CORE_NS_PER_S;
     const struct partition_problem *problem = search->problem;
-    if (problem->gpus == 0 || problem->count == 0)
-        return try_workers_only(search);
-    for (uint32_t n = 0; partition_trial_period_ns(problem, any_ns, n) > 0; n++) {
-        estimate(search, n);
-        if (try_all(search))
-            return true;
-    }
-    return try_brim(search, problem->by_latency, false) || try_brim(search, problem->by_rate, true) ||
-           try_workers_only(search);
+    search->on_gpu = calloc(problem->count + 1, sizeof *search->on_gpu);
+    search->latency_rank = calloc(problem->count + 1, sizeof *search->latency_rank);
+    search->order = calloc(problem->count + 1, sizeof *search->order);
+    if (search->on_gpu == NULL || search->latency_rank == NULL || search->order == NULL)
+        return CORE_NO_MEMORY;
+    for (size_t k = 0; k < problem->count; k++)
+        search->latency_rank[problem->by_latency[k]] = (uint32_t)k;
+    return CORE_OK;
 }
 
-static core_status search_prepare(struct search *search, const struct partition_plan_input *input)
+core_status partition_rectangle_search(struct partition_problem *problem, struct partition_grid *grid,
+                                       struct partition_plan *plan)
 {
-    core_status status = partition_problem_create(input, &search->problem);
+    struct search search = {.problem = problem, .grid = grid, .plan = plan};
+    core_status status = search_prepare(&search);
     if (status == CORE_OK)
-        status = partition_grid_create(search->problem, &search->grid);
-    search->on_gpu = calloc(input->count + 1, sizeof *search->on_gpu);
-    search->latency_rank = calloc(input->count + 1, sizeof *search->latency_rank);
-    if (status == CORE_OK && (search->on_gpu == NULL || search->latency_rank == NULL))
-        status = CORE_NO_MEMORY;
-    for (size_t k = 0; status == CORE_OK && k < input->count; k++)
-        search->latency_rank[search->problem->by_latency[k]] = (uint32_t)k;
+        status = run(&search);
+    if (status == CORE_OK && plan->accepted)
+        tell_rectangle(&search);
+    free(search.order);
+    free(search.latency_rank);
+    free(search.on_gpu);
     return status;
 }
 
 core_status partition_rectangle_make(const struct partition_plan_input *input, struct partition_plan *plan)
 {
-    struct search search = {.plan = plan};
-    core_status status = search_prepare(&search, input);
-    if (status == CORE_OK && !partition_problem_hopeless(search.problem, plan) && run(&search)) {
-        tell_rectangle(&search);
-        partition_trial_conclude(search.problem, plan);
-    }
-    free(search.latency_rank);
-    free(search.on_gpu);
-    partition_grid_destroy(search.grid);
-    partition_problem_destroy(search.problem);
+    struct partition_problem *problem = NULL;
+    struct partition_grid *grid = NULL;
+    core_status status = partition_problem_create(input, &problem);
+    if (status == CORE_OK)
+        status = partition_grid_create(problem, &grid);
+    if (status == CORE_OK && !partition_problem_hopeless(problem, plan))
+        status = partition_rectangle_search(problem, grid, plan);
+    partition_grid_destroy(grid);
+    partition_problem_destroy(problem);
     return status;
 }

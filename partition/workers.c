@@ -1,9 +1,11 @@
 #include "partition/workers.h"
 
 #include "partition/explain.h"
+#include "partition/search.h"
 #include "perfmodel/demand.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +17,11 @@ struct partition_workers {
     uint32_t worker_count, io_count;
     struct perfmodel_demand *empty; /* of a worker with no stream */
     struct perfmodel_demand **worker;
-    int64_t *io_ppb; /* promised, by I/O thread */
+    uint32_t losses; /* GPUs that may be lost */
+    struct perfmodel_demand *
+        *at;              /* at[loss * worker_count + worker]: with the backups; NULL: there are none */
+    int64_t *reserve_ppb; /* kept from newcomers, by worker */
+    int64_t *io_ppb;      /* promised, by I/O thread */
 };
 
 core_status partition_workers_create(struct partition_workers **workers, const struct config_profile *profile,
@@ -31,8 +37,9 @@ core_status partition_workers_create(struct partition_workers **workers, const s
     made->io_count = io_count;
     made->profile = malloc(sizeof *made->profile);
     made->worker = calloc(worker_count, sizeof(*made->worker));
+    made->reserve_ppb = calloc(worker_count, sizeof *made->reserve_ppb);
     made->io_ppb = calloc(io_count, sizeof *made->io_ppb);
-    if (made->profile == NULL || made->worker == NULL || made->io_ppb == NULL)
+    if (made->profile == NULL || made->worker == NULL || made->reserve_ppb == NULL || made->io_ppb == NULL)
         goto no_memory;
     *made->profile = *profile;
     made->profile->name = made->profile->machine = made->profile->measured = made->profile->cpu.engine = NULL;
@@ -55,8 +62,12 @@ void partition_workers_destroy(struct partition_workers *workers)
         return;
     for (uint32_t i = 0; i < workers->worker_count; i++)
         perfmodel_demand_destroy(workers->worker[i]);
+    for (size_t i = 0; workers->at != NULL && i < (size_t)workers->losses * workers->worker_count; i++)
+        perfmodel_demand_destroy(workers->at[i]);
+    free(workers->at);
     perfmodel_demand_destroy(workers->empty);
     free(workers->io_ppb);
+    free(workers->reserve_ppb);
     free(workers->worker);
     free(workers->profile);
     free(workers);
@@ -88,12 +99,49 @@ static double excess(const struct perfmodel_edf_result *test)
     return (double)(test->demand_ns + test->blocking_ns) / ((double)test->window_ns + 1);
 }
 
+static enum partition_constraint constraint_of(const struct perfmodel_edf_result *test)
+{
+    return test->binding == PERFMODEL_EDF_UTILISATION ? PARTITION_CPU_UTILISATION : PARTITION_CPU_DEMAND;
+}
+
+static struct perfmodel_demand **case_of(const struct partition_workers *workers, uint32_t worker,
+                                         uint32_t loss)
+{
+    return &workers->at[(size_t)loss * workers->worker_count + worker];
+}
+
+/* Would a worker take one stream more, whatever is lost? A case has all that the worker has and more, so that
+ * where there are cases the worker without losses is none to be asked. The first that refuses, else the
+ * fullest. */
+static struct perfmodel_edf_result ask_within(const struct partition_workers *workers, uint32_t worker,
+                                              const struct perfmodel_cpu_task *task, int64_t reserve_ppb)
+{
+    struct perfmodel_edf_result worst = {.accepted = true, .utilisation_ppb = -1};
+    for (uint32_t loss = 0; loss < workers->losses && worst.accepted; loss++) {
+        const struct perfmodel_demand *demand = *case_of(workers, worker, loss);
+        if (demand == NULL)
+            continue;
+        struct perfmodel_edf_result test = perfmodel_demand_test_within(demand, task, reserve_ppb);
+        if (!test.accepted || test.utilisation_ppb > worst.utilisation_ppb)
+            worst = test;
+    }
+    if (worst.utilisation_ppb < 0)
+        worst = perfmodel_demand_test_within(workers->worker[worker], task, reserve_ppb);
+    return worst;
+}
+
+static struct perfmodel_edf_result ask_one(const struct partition_workers *workers, uint32_t worker,
+                                           const struct perfmodel_cpu_task *task)
+{
+    return ask_within(workers, worker, task, workers->reserve_ppb[worker]);
+}
+
 /* Worst fit. Refused: leaves the worker that came closest, and its figures. */
 static void place_on_worker(const struct partition_workers *workers, struct partition_placement *placement)
 {
     uint32_t worker = next_by_load(workers, workers->worker_count);
     for (bool first = true; worker < workers->worker_count; first = false) {
-        struct perfmodel_edf_result test = perfmodel_demand_test(workers->worker[worker], &placement->task);
+        struct perfmodel_edf_result test = ask_one(workers, worker, &placement->task);
         if (first || test.accepted || excess(&test) < excess(&placement->test)) {
             placement->test = test;
             placement->worker = worker;
@@ -105,9 +153,25 @@ static void place_on_worker(const struct partition_workers *workers, struct part
     if (placement->test.accepted)
         placement->accepted = true;
     else
-        placement->constraint = placement->test.binding == PERFMODEL_EDF_UTILISATION
-                                    ? PARTITION_CPU_UTILISATION
-                                    : PARTITION_CPU_DEMAND;
+        placement->constraint = constraint_of(&placement->test);
+}
+
+static void add_to_all(struct partition_workers *workers, uint32_t worker,
+                       const struct perfmodel_cpu_task *task)
+{
+    perfmodel_demand_add(workers->worker[worker], task);
+    for (uint32_t loss = 0; loss < workers->losses; loss++)
+        if (*case_of(workers, worker, loss) != NULL)
+            perfmodel_demand_add(*case_of(workers, worker, loss), task);
+}
+
+static void remove_from_all(struct partition_workers *workers, uint32_t worker,
+                            const struct perfmodel_cpu_task *task)
+{
+    perfmodel_demand_remove(workers->worker[worker], task);
+    for (uint32_t loss = 0; loss < workers->losses; loss++)
+        if (*case_of(workers, worker, loss) != NULL)
+            perfmodel_demand_remove(*case_of(workers, worker, loss), task);
 }
 
 /* The decision, without words. Accepts for every longer interval and every longer latency bound too, all else
@@ -159,8 +223,9 @@ struct search {
     core_ns *value_ns; /* a field of spec */
 };
 
-static bool search_ask(struct search *search, core_ns value_ns)
+static bool search_ask(void *owner, core_ns value_ns)
 {
+    struct search *search = owner;
     struct partition_placement placement;
     *search->value_ns = value_ns;
     if (search->empty)
@@ -168,25 +233,9 @@ static bool search_ask(struct search *search, core_ns value_ns)
     return place(search->workers, &search->spec, search->io, &placement);
 }
 
-/* Smallest accepted value in (*value_ns, limit_ns], where *value_ns is refused; 0 if none. To the nanosecond,
- * since acceptance is monotone. */
 static core_ns search_run(struct search *search, core_ns limit_ns)
 {
-    core_ns refused_ns = *search->value_ns, accepted_ns = refused_ns;
-    do {
-        if (accepted_ns == limit_ns)
-            return 0;
-        refused_ns = accepted_ns;
-        accepted_ns = refused_ns < limit_ns / 2 ? refused_ns * 2 : limit_ns;
-    } while (!search_ask(search, accepted_ns));
-    while (accepted_ns - refused_ns > 1) {
-        core_ns middle_ns = refused_ns + (accepted_ns - refused_ns) / 2;
-        if (search_ask(search, middle_ns))
-            accepted_ns = middle_ns;
-        else
-            refused_ns = middle_ns;
-    }
-    return accepted_ns;
+    return partition_search_least(*search->value_ns, limit_ns, search_ask, search);
 }
 
 static core_ns shortest_latency_ns(const struct partition_workers *workers,
@@ -226,20 +275,28 @@ static void classify(const struct partition_workers *workers, const struct core_
         else
             placement->constraint = PARTITION_CPU_DEMAND;
     } else {
-        refusal.stream_ppb = placement->test.utilisation_ppb -
-                             perfmodel_demand_utilisation_ppb(workers->worker[placement->worker]);
+        const struct perfmodel_demand *demand = workers->worker[placement->worker];
+        refusal.stream_ppb = perfmodel_demand_test(demand, &placement->task).utilisation_ppb -
+                             perfmodel_demand_utilisation_ppb(demand);
     }
     partition_explain(&refusal, placement);
+}
+
+bool partition_workers_place(const struct partition_workers *workers, const struct core_stream_spec *spec,
+                             uint32_t io, struct partition_placement *placement)
+{
+    assert(io < workers->io_count);
+    if (!place(workers, spec, io, placement))
+        return false;
+    placement->bound_ns = bound_ns(workers, spec, &placement->task);
+    return true;
 }
 
 void partition_workers_query(const struct partition_workers *workers, const struct core_stream_spec *spec,
                              uint32_t io, bool with_offer, struct partition_placement *placement)
 {
-    assert(io < workers->io_count);
-    if (place(workers, spec, io, placement)) {
-        placement->bound_ns = bound_ns(workers, spec, &placement->task);
+    if (partition_workers_place(workers, spec, io, placement))
         return;
-    }
     classify(workers, spec, io, placement);
     if (with_offer) {
         placement->offer.interval_ns = shortest_interval_ns(workers, spec, io);
@@ -253,7 +310,7 @@ void partition_workers_admit(struct partition_workers *workers, const struct cor
     partition_workers_query(workers, spec, io, true, placement);
     if (!placement->accepted)
         return;
-    perfmodel_demand_add(workers->worker[placement->worker], &placement->task);
+    add_to_all(workers, placement->worker, &placement->task);
     workers->io_ppb[io] += placement->io_ppb;
 }
 
@@ -261,7 +318,7 @@ void partition_workers_release(struct partition_workers *workers, const struct p
                                uint32_t io)
 {
     assert(placement->accepted && workers->io_ppb[io] >= placement->io_ppb);
-    perfmodel_demand_remove(workers->worker[placement->worker], &placement->task);
+    remove_from_all(workers, placement->worker, &placement->task);
     workers->io_ppb[io] -= placement->io_ppb;
 }
 
@@ -271,10 +328,269 @@ struct partition_worker_load partition_workers_load(const struct partition_worke
     struct partition_worker_load load = {.streams = perfmodel_demand_streams(demand),
                                          .utilisation_ppb = perfmodel_demand_utilisation_ppb(demand)};
     load.headroom_ppb = perfmodel_demand_headroom_ppb(demand, &load.tightest_window_ns);
+    for (uint32_t loss = 0; loss < workers->losses; loss++) {
+        const struct perfmodel_demand *at = *case_of(workers, worker, loss);
+        int64_t held_ppb = at != NULL ? perfmodel_demand_utilisation_ppb(at) - load.utilisation_ppb : 0;
+        if (held_ppb > load.reserved_ppb)
+            load.reserved_ppb = held_ppb;
+    }
     return load;
 }
 
 int64_t partition_workers_io_ppb(const struct partition_workers *workers, uint32_t io)
 {
     return workers->io_ppb[io];
+}
+
+/* ---- parts ---- */
+
+bool partition_workers_ask(const struct partition_workers *workers, uint32_t worker,
+                           const struct core_stream_spec *spec, struct partition_placement *placement)
+{
+    struct core_error error;
+    *placement = (struct partition_placement){.worker = worker, .constraint = PARTITION_FITS};
+    placement->io_ppb = perfmodel_io_utilisation_ppb(spec, workers->profile);
+    if (perfmodel_cpu_task_from(spec, workers->profile, &placement->task, &error) != CORE_OK) {
+        placement->constraint = PARTITION_DEADLINE;
+        snprintf(placement->reason, sizeof placement->reason, "%.*s", (int)sizeof placement->reason - 1,
+                 error.text);
+        return false;
+    }
+    placement->test = ask_one(workers, worker, &placement->task);
+    placement->accepted = placement->test.accepted;
+    if (placement->accepted)
+        placement->bound_ns = bound_ns(workers, spec, &placement->task);
+    else
+        placement->constraint = constraint_of(&placement->test);
+    return placement->accepted;
+}
+
+core_status partition_workers_copy(const struct partition_workers *workers, struct partition_workers **copy)
+{
+    struct partition_workers *made = NULL;
+    core_status status =
+        partition_workers_create(&made, workers->profile, workers->worker_count, workers->io_count, NULL);
+    if (status != CORE_OK)
+        return status;
+    memcpy(made->io_ppb, workers->io_ppb, workers->io_count * sizeof *made->io_ppb);
+    memcpy(made->reserve_ppb, workers->reserve_ppb, workers->worker_count * sizeof *made->reserve_ppb);
+    for (uint32_t i = 0; i < workers->worker_count; i++) {
+        perfmodel_demand_destroy(made->worker[i]);
+        made->worker[i] = NULL;
+        if (perfmodel_demand_copy(workers->worker[i], &made->worker[i]) != CORE_OK)
+            goto no_memory;
+    }
+    if (partition_workers_set_losses(made, workers->losses) != CORE_OK)
+        goto no_memory;
+    for (size_t i = 0; i < (size_t)workers->losses * workers->worker_count; i++) {
+        if (workers->at[i] != NULL && perfmodel_demand_copy(workers->at[i], &made->at[i]) != CORE_OK)
+            goto no_memory;
+    }
+    *copy = made;
+    return CORE_OK;
+no_memory:
+    partition_workers_destroy(made);
+    return CORE_NO_MEMORY;
+}
+
+bool partition_workers_fits(const struct partition_workers *workers, uint32_t worker,
+                            const struct core_stream_spec *spec)
+{
+    struct perfmodel_cpu_task task;
+    if (worker >= workers->worker_count)
+        return fits_empty(workers, spec, NULL);
+    return perfmodel_cpu_task_from(spec, workers->profile, &task, NULL) == CORE_OK &&
+           ask_one(workers, worker, &task).accepted;
+}
+
+bool partition_workers_fits_all(const struct partition_workers *workers, uint32_t worker,
+                                const struct core_stream_spec *spec)
+{
+    struct perfmodel_cpu_task task;
+    return perfmodel_cpu_task_from(spec, workers->profile, &task, NULL) == CORE_OK &&
+           ask_within(workers, worker, &task, 0).accepted;
+}
+
+void partition_workers_set_reserve(struct partition_workers *workers, uint32_t worker, int64_t share_ppb)
+{
+    assert(worker < workers->worker_count);
+    workers->reserve_ppb[worker] = share_ppb;
+}
+
+int64_t partition_workers_reserve_ppb(const struct partition_workers *workers, uint32_t worker)
+{
+    return workers->reserve_ppb[worker];
+}
+
+core_ns partition_workers_bound_ns(const struct partition_workers *workers,
+                                   const struct core_stream_spec *spec)
+{
+    struct perfmodel_cpu_task task;
+    if (perfmodel_cpu_task_from(spec, workers->profile, &task, NULL) != CORE_OK)
+        return spec->latency_ns;
+    return bound_ns(workers, spec, &task);
+}
+
+bool partition_workers_put(struct partition_workers *workers, uint32_t worker,
+                           const struct core_stream_spec *spec)
+{
+    struct perfmodel_cpu_task task;
+    if (perfmodel_cpu_task_from(spec, workers->profile, &task, NULL) != CORE_OK)
+        return false;
+    add_to_all(workers, worker, &task);
+    return true;
+}
+
+void partition_workers_take(struct partition_workers *workers, uint32_t worker,
+                            const struct core_stream_spec *spec)
+{
+    struct perfmodel_cpu_task task;
+    if (perfmodel_cpu_task_from(spec, workers->profile, &task, NULL) == CORE_OK)
+        remove_from_all(workers, worker, &task);
+}
+
+/* ---- losses of GPUs ---- */
+
+core_status partition_workers_set_losses(struct partition_workers *workers, uint32_t gpus)
+{
+    assert(workers->at == NULL);
+    if (gpus == 0)
+        return CORE_OK;
+    workers->at = calloc((size_t)gpus * workers->worker_count, sizeof(*workers->at));
+    if (workers->at == NULL)
+        return CORE_NO_MEMORY;
+    workers->losses = gpus;
+    return CORE_OK;
+}
+
+/* A case without backups is the worker itself. */
+static const struct perfmodel_demand *demand_at(const struct partition_workers *workers, uint32_t worker,
+                                                uint32_t loss)
+{
+    const struct perfmodel_demand *demand = *case_of(workers, worker, loss);
+    return demand != NULL ? demand : workers->worker[worker];
+}
+
+static bool tell_backup(const struct partition_workers *workers, const struct core_stream_spec *spec,
+                        uint32_t worker, const struct perfmodel_edf_result *test,
+                        struct partition_placement *placement)
+{
+    placement->worker = worker;
+    placement->test = *test;
+    placement->accepted = test->accepted;
+    placement->constraint = test->accepted ? PARTITION_FITS : constraint_of(test);
+    if (test->accepted)
+        placement->bound_ns = bound_ns(workers, spec, &placement->task);
+    return test->accepted;
+}
+
+/* By the load of the case: the least loaded that takes it. */
+bool partition_workers_place_backup(const struct partition_workers *workers,
+                                    const struct core_stream_spec *spec, uint32_t loss,
+                                    struct partition_placement *placement)
+{
+    int64_t least_ppb = INT64_MAX;
+    *placement = (struct partition_placement){.constraint = PARTITION_DEADLINE};
+    if (perfmodel_cpu_task_from(spec, workers->profile, &placement->task, NULL) != CORE_OK)
+        return false;
+    for (uint32_t w = 0; w < workers->worker_count; w++) {
+        const struct perfmodel_demand *demand = demand_at(workers, w, loss);
+        int64_t ppb = perfmodel_demand_utilisation_ppb(demand);
+        if (ppb >= least_ppb)
+            continue;
+        struct perfmodel_edf_result test =
+            perfmodel_demand_test_within(demand, &placement->task, workers->reserve_ppb[w]);
+        if (!test.accepted)
+            continue;
+        least_ppb = ppb;
+        (void)tell_backup(workers, spec, w, &test, placement);
+    }
+    return placement->accepted;
+}
+
+bool partition_workers_ask_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
+                                  const struct core_stream_spec *instead_of,
+                                  const struct core_stream_spec *spec, struct partition_placement *placement)
+{
+    struct perfmodel_demand *demand = *case_of(workers, worker, loss);
+    struct perfmodel_cpu_task old;
+    *placement = (struct partition_placement){.constraint = PARTITION_DEADLINE};
+    if (perfmodel_cpu_task_from(spec, workers->profile, &placement->task, NULL) != CORE_OK ||
+        perfmodel_cpu_task_from(instead_of, workers->profile, &old, NULL) != CORE_OK)
+        return false;
+    perfmodel_demand_remove(demand, &old);
+    struct perfmodel_edf_result test =
+        perfmodel_demand_test_within(demand, &placement->task, workers->reserve_ppb[worker]);
+    perfmodel_demand_add(demand, &old);
+    return tell_backup(workers, spec, worker, &test, placement);
+}
+
+core_status partition_workers_reserve_backup(struct partition_workers *workers, uint32_t worker,
+                                             uint32_t loss)
+{
+    struct perfmodel_demand **at = case_of(workers, worker, loss);
+    return *at != NULL ? CORE_OK : perfmodel_demand_copy(workers->worker[worker], at);
+}
+
+void partition_workers_put_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
+                                  const struct core_stream_spec *spec)
+{
+    struct perfmodel_cpu_task task;
+    core_status status = perfmodel_cpu_task_from(spec, workers->profile, &task, NULL);
+    assert(status == CORE_OK);
+    (void)status;
+    perfmodel_demand_add(*case_of(workers, worker, loss), &task);
+}
+
+void partition_workers_take_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
+                                   const struct core_stream_spec *spec)
+{
+    struct perfmodel_demand **at = case_of(workers, worker, loss);
+    struct perfmodel_cpu_task task;
+    core_status status = perfmodel_cpu_task_from(spec, workers->profile, &task, NULL);
+    assert(status == CORE_OK);
+    (void)status;
+    perfmodel_demand_remove(*at, &task);
+    if (perfmodel_demand_streams(*at) == perfmodel_demand_streams(workers->worker[worker])) {
+        perfmodel_demand_destroy(*at);
+        *at = NULL;
+    }
+}
+
+void partition_workers_replace_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
+                                      const struct core_stream_spec *spec, const struct core_stream_spec *by)
+{
+    struct perfmodel_cpu_task old;
+    core_status status = perfmodel_cpu_task_from(spec, workers->profile, &old, NULL);
+    assert(status == CORE_OK);
+    (void)status;
+    perfmodel_demand_remove(*case_of(workers, worker, loss), &old);
+    partition_workers_put_backup(workers, worker, loss, by);
+}
+
+const struct perfmodel_demand *partition_workers_case(const struct partition_workers *workers,
+                                                      uint32_t worker, uint32_t loss)
+{
+    return *case_of(workers, worker, loss);
+}
+
+bool partition_workers_io_fits(const struct partition_workers *workers, const struct core_stream_spec *spec,
+                               uint32_t io)
+{
+    return workers->io_ppb[io] + perfmodel_io_utilisation_ppb(spec, workers->profile) <=
+           workers->io_limit_ppb;
+}
+
+void partition_workers_io_put(struct partition_workers *workers, const struct core_stream_spec *spec,
+                              uint32_t io)
+{
+    workers->io_ppb[io] += perfmodel_io_utilisation_ppb(spec, workers->profile);
+}
+
+void partition_workers_io_take(struct partition_workers *workers, const struct core_stream_spec *spec,
+                               uint32_t io)
+{
+    int64_t ppb = perfmodel_io_utilisation_ppb(spec, workers->profile);
+    assert(workers->io_ppb[io] >= ppb);
+    workers->io_ppb[io] -= ppb;
 }

@@ -14,7 +14,6 @@
 #define BLOCK         32
 #define BLOCKS        ((LAST + BLOCK - 1) / BLOCK) /* block b holds points b * BLOCK + 1 and on */
 #define WINDOW_NS_MAX (INT64_C(1) << OCTAVE_LAST)
-#define STREAMS_MAX   ((size_t)1 << 19)
 #define CIPHER_SETS   (1U << CORE_CIPHER_COUNT)
 #define PIECE_SIZES   (65536 / CORE_BLOCK_BYTES)
 
@@ -40,6 +39,7 @@ struct perfmodel_demand {
     /* of the streams */
     size_t streams;
     struct perfmodel_cpu_company company;
+    int64_t utilisation_ppb;              /* U of the set as it stands */
     struct two_part share;                /* U in units of 2^-62; per_surcharge below 2^19 * 2^53 */
     struct two_part tail_ns;              /* the bounds at w_N; per_surcharge below 2^19 * 2^52 */
     core_ns window_ns[POINTS];            /* w */
@@ -252,6 +252,8 @@ static void change(struct perfmodel_demand *demand, const struct perfmodel_cpu_t
     demand->share.per_surcharge += sign * perfmodel_wide_share(task, 1);
     demand->tail_ns.own += sign * perfmodel_wide_tail(task, task->cost_ns, WINDOW_NS_MAX);
     demand->tail_ns.per_surcharge += sign * perfmodel_wide_tail(task, 1, WINDOW_NS_MAX);
+    demand->utilisation_ppb =
+        perfmodel_wide_share_ppb(two_part_sum(&demand->share, demand->surcharge_ns[demand->company.ciphers]));
     summarise(demand);
 }
 
@@ -267,7 +269,7 @@ static uint32_t *kind_of(struct perfmodel_demand *demand, const struct perfmodel
 
 void perfmodel_demand_add(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
 {
-    assert(demand->streams < STREAMS_MAX);
+    assert(demand->streams < PERFMODEL_DEMAND_STREAMS_MAX);
     demand->streams++;
     ++*kind_of(demand, task);
     demand->company = perfmodel_cpu_company_with(demand->company, task);
@@ -289,7 +291,17 @@ struct question {
     struct asked asked;
     struct terms terms;
     core_ns charge_ns; /* of a piece of the task */
+    int64_t reserve_ppb;
 };
+
+/* Of a window of at most 2^42 ns, what is not there. */
+static inline core_ns question_kept_ns(const struct question *question, core_ns window_ns)
+{
+    if (question->reserve_ppb == 0)
+        return 0;
+    return (core_ns)perfmodel_wide_divide_up((perfmodel_wide)window_ns * question->reserve_ppb,
+                                             PERFMODEL_PPB);
+}
 
 static core_ns question_more_ns(const struct question *question, core_ns window_ns)
 {
@@ -308,8 +320,10 @@ static core_ns question_need_ns(const struct question *question, uint32_t point)
 static uint32_t first_lack(const struct question *question, uint32_t from, uint32_t end)
 {
     for (uint32_t point = from; point <= end; point++) {
-        core_ns sum_ns = question_need_ns(question, point);
-        if (sum_ns > 0 && sum_ns > question->demand->window_ns[point - 1] - question->terms.blocking_ns)
+        core_ns sum_ns = question_need_ns(question, point),
+                before_ns = question->demand->window_ns[point - 1];
+        core_ns kept_ns = question_kept_ns(question, before_ns);
+        if (sum_ns > 0 && sum_ns > before_ns - kept_ns - question->terms.blocking_ns)
             return point;
     }
     return POINTS;
@@ -329,7 +343,8 @@ static uint32_t first_lack_in_grid(const struct question *question)
     while (from < POINTS) {
         uint32_t block = (from - 1) / BLOCK;
         uint32_t end = block_end(block);
-        core_ns more_ns = question_more_ns(question, demand->window_ns[end]);
+        core_ns more_ns = question_more_ns(question, demand->window_ns[end]) +
+                          question_kept_ns(question, demand->window_ns[end]);
         if (more_ns + question->terms.blocking_ns > room_ns[block]) {
             uint32_t lack = first_lack(question, from, end);
             if (lack < POINTS)
@@ -365,7 +380,22 @@ static struct question question_of(const struct perfmodel_demand *demand,
 struct perfmodel_edf_result perfmodel_demand_test(const struct perfmodel_demand *demand,
                                                   const struct perfmodel_cpu_task *task)
 {
+    return perfmodel_demand_test_within(demand, task, 0);
+}
+
+/* The part of the long run that there is, in units of 2^-62, rounded down. */
+static perfmodel_wide share_there(int64_t reserve_ppb)
+{
+    return (perfmodel_wide)PERFMODEL_SHARE_ONE * (PERFMODEL_PPB - reserve_ppb) / PERFMODEL_PPB;
+}
+
+struct perfmodel_edf_result perfmodel_demand_test_within(const struct perfmodel_demand *demand,
+                                                         const struct perfmodel_cpu_task *task,
+                                                         int64_t reserve_ppb)
+{
+    assert(reserve_ppb >= 0 && reserve_ppb <= PERFMODEL_PPB);
     struct question question = question_of(demand, task);
+    question.reserve_ppb = reserve_ppb;
     const struct terms *terms = &question.terms;
     perfmodel_wide share = two_part_sum(&demand->share, terms->surcharge_ns);
     perfmodel_wide tail_ns = two_part_sum(&demand->tail_ns, terms->surcharge_ns);
@@ -376,7 +406,8 @@ struct perfmodel_edf_result perfmodel_demand_test(const struct perfmodel_demand 
     struct perfmodel_edf_result result = {.accepted = true,
                                           .blocking_ns = terms->blocking_ns,
                                           .utilisation_ppb = perfmodel_wide_share_ppb(share)};
-    if (share >= PERFMODEL_SHARE_ONE) {
+    bool full = task != NULL && demand->streams == PERFMODEL_DEMAND_STREAMS_MAX;
+    if (full || share >= share_there(reserve_ppb)) {
         result.accepted = false;
         result.binding = PERFMODEL_EDF_UTILISATION;
         return result;
@@ -384,15 +415,15 @@ struct perfmodel_edf_result perfmodel_demand_test(const struct perfmodel_demand 
     uint32_t lack = first_lack_in_grid(&question);
     if (lack < POINTS)
         refuse(&result, demand->window_ns[lack - 1], question_need_ns(&question, lack));
-    else if (tail_ns > 0 && tail_ns + terms->blocking_ns > WINDOW_NS_MAX)
+    else if (tail_ns > 0 &&
+             tail_ns + terms->blocking_ns + question_kept_ns(&question, WINDOW_NS_MAX) > WINDOW_NS_MAX)
         refuse(&result, WINDOW_NS_MAX, tail_ns);
     return result;
 }
 
 int64_t perfmodel_demand_utilisation_ppb(const struct perfmodel_demand *demand)
 {
-    return perfmodel_wide_share_ppb(
-        two_part_sum(&demand->share, demand->surcharge_ns[demand->company.ciphers]));
+    return demand->utilisation_ppb;
 }
 
 /* The room of a window, and the window. */

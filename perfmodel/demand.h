@@ -21,8 +21,9 @@
  * block of points against the demand at its end, and looks at single points only where that does not settle
  * it. The smallest rooms are kept for the present ciphers and for those with one more.
  *
- * At most 2^19 streams, all tasks from the profile that the object was made with (cost_ns follows from cipher
- * and piece_bytes). Pure. One owner (the planner thread, or a test). */
+ * At most PERFMODEL_DEMAND_STREAMS_MAX streams (a test for one more refuses, for the utilisation), all tasks
+ * from the profile that the object was made with (cost_ns follows from cipher and piece_bytes). Pure. One
+ * owner (the planner thread, or a test). */
 #ifndef MILLRACE_PERFMODEL_DEMAND_H
 #define MILLRACE_PERFMODEL_DEMAND_H
 
@@ -30,6 +31,8 @@
 #include "perfmodel/edf.h"
 
 struct perfmodel_demand;
+
+#define PERFMODEL_DEMAND_STREAMS_MAX ((size_t)1 << 19)
 
 CORE_CHECKED core_status perfmodel_demand_create(struct perfmodel_demand **demand,
                                                  const struct config_profile *profile);
@@ -47,6 +50,12 @@ void perfmodel_demand_remove(struct perfmodel_demand *demand,
  */
 struct perfmodel_edf_result perfmodel_demand_test(const struct perfmodel_demand *demand,
                                                   const struct perfmodel_cpu_task *task);
+
+/* The same with less time: reserve_ppb of every window, 0 .. 10^9, rounded up, is not there. `blocking_ns`,
+ * `demand_ns` and `utilisation_ppb` are without it. */
+struct perfmodel_edf_result perfmodel_demand_test_within(const struct perfmodel_demand *demand,
+                                                         const struct perfmodel_cpu_task *task,
+                                                         int64_t reserve_ppb);
 
 /* U of the set as it stands. */
 int64_t perfmodel_demand_utilisation_ppb(const struct perfmodel_demand *demand);

@@ -219,7 +219,7 @@ static void end_stream(struct server_connection *connection, struct server_strea
     struct server_io *io = connection->io;
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
 
-    if (!connection->abandoned) {
+    if (!connection->abandoned && !stream->unannounced) {
         stream->totals.reason = stream->close_reason;
         server_output_control(connection, frame, protocol_closed_write(frame, stream->id, &stream->totals));
     }
@@ -232,9 +232,11 @@ static void end_stream(struct server_connection *connection, struct server_strea
     server_io_count_latency(io, stream->spec.latency_ns, -1);
     server_stats_add(&io->stats.streams, (uint64_t)-1);
     server_waiting_remove(&io->waiting, &stream->waiter);
-    stream->grant->worked = stream->worked;
-    stream->grant->pauses = stream->pauses;
-    server_planner_release(io->server->planner, stream->grant);
+    server_route_give_back(stream);
+    if (stream->gpu != NULL) {
+        server_gpu_stream_detach(stream->gpu);
+        server_gpu_stream_destroy(stream->gpu);
+    }
     server_stream_destroy(stream, io->server->engine);
     server_io_mark(connection);
 }
@@ -242,7 +244,10 @@ static void end_stream(struct server_connection *connection, struct server_strea
 void server_connection_settle_stream(struct server_stream *stream)
 {
     struct server_connection *connection = stream->connection;
-    if (stream->busy_packets == 0 && (stream->state == SERVER_STREAM_CLOSING || connection->abandoned))
+    if (stream->change != NULL && (stream->state == SERVER_STREAM_CLOSING || connection->abandoned))
+        server_change_end(stream);
+    if ((stream->state == SERVER_STREAM_CLOSING || connection->abandoned) && stream->busy_packets == 0 &&
+        !stream->notice.queued && server_route_ends(stream))
         end_stream(connection, stream);
 }
 

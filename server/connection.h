@@ -7,8 +7,8 @@
  * planner. An error of the peer goes from anywhere straight to LINGERING by way of an ERROR frame; a broken
  * socket goes to DEAD.
  *
- * The files: connection.c (life), input.c (bytes to frames), frames.c (what each frame does), output.c
- * (writing). */
+ * The files: connection.c (life), input.c (bytes to frames), frames.c and frames_modify.c (what each frame
+ * does), output.c (writing). */
 #ifndef MILLRACE_SERVER_CONNECTION_H
 #define MILLRACE_SERVER_CONNECTION_H
 
@@ -19,8 +19,12 @@
 #include <event2/event.h>
 #include <stdbool.h>
 
+#define SERVER_REQUESTS_MAX 1024 /* unanswered OPENs, QUERYs and MODIFYs of one connection */
+
+struct server_change;
 struct server_io;
 struct server_message;
+struct server_request;
 
 enum server_connection_state {
     SERVER_CONNECTION_HANDSHAKE,
@@ -62,6 +66,7 @@ struct server_connection {
     uint64_t number;  /* unique in this server's life, for logs and status */
     char peer[96];    /* "unix:pid=17,uid=0", "tcp:127.0.0.1:5151" */
     bool inline_keys; /* unix or tls */
+    uint16_t version; /* of the protocol, in force since WELCOME; 0 before */
     enum server_connection_state state;
     struct server_transport transport;
     struct event *readable, *writable;
@@ -77,6 +82,7 @@ struct server_connection {
 
     struct server_output *output_head, *output_tail;
     uint32_t output_done; /* bytes of the head that are written */
+    uint32_t borrowed;    /* results in the queue whose ciphertext is not in their slot */
     size_t control_bytes; /* of control frames in the queue */
     core_ns blocked_ns;   /* since when the socket has taken no more; CORE_NS_NEVER while it does */
     core_ns progress_ns;  /* last time it took something */
@@ -141,14 +147,35 @@ void server_input_arm(struct server_connection *connection);
 /* A control frame is complete. */
 void server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
                          const uint8_t *body, core_ns now_ns);
+/* The configured limits of one stream and of this connection, which would then have so many; error names the
+ * first that is exceeded. */
+bool server_frame_within_limits(const struct server_connection *connection,
+                                const struct core_stream_spec *spec, uint32_t streams,
+                                struct core_error *error);
 /* A DATA packet is complete in its slot (or skipped because too long). */
 void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns);
 /* The planner answered. Run on the I/O thread. */
 void server_frame_answered(void *io, struct server_message *message);
+/* A stream of a GPU can begin: answers the OPEN that asked for it. */
+void server_frame_armed(struct server_request *request, struct server_stream *stream);
+/* It can not, in time: refuses the OPEN, and ends the stream, of which its client never heard. */
+void server_frame_overdue(struct server_request *request, struct server_stream *stream);
+
+/* frames_modify.c
+ * --------------------------------------------------------------------------------------------- */
+
+void server_frame_modify(struct server_connection *connection, const struct protocol_header *header,
+                         const uint8_t *body, core_ns now_ns);
+/* The answers to it (server/change.h). `text` unless the refusal is about capacity. */
+void server_frame_modified(const struct server_change *change, uint32_t first);
+void server_frame_not_modified(const struct server_change *change, enum protocol_refusal code,
+                               const char *text);
 
 /* output.c
  * ---------------------------------------------------------------------------------------------------- */
 
+/* Queues a frame whose memory is the caller's, to be left alone until it has left the queue. */
+void server_output_append(struct server_connection *connection, struct server_output *output);
 /* Queues a control frame (copied). An allocation failure aborts the connection. */
 void server_output_control(struct server_connection *connection, const uint8_t *frame, uint32_t bytes);
 void server_output_error(struct server_connection *connection, uint32_t id, enum protocol_error code,

@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUESTS_MAX 1024 /* unanswered OPENs and QUERYs of one connection */
-#define KEY_BYTES    32
+#define PLAN_PATIENCE_NS CORE_NS_PER_S /* with a GPU's new period, before an OPEN is answered */
 
 static void handle_hello(struct server_connection *connection, const uint8_t *body, uint32_t bytes)
 {
@@ -23,12 +22,16 @@ static void handle_hello(struct server_connection *connection, const uint8_t *bo
         server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED, error.text);
         return;
     }
-    if (lowest > PROTOCOL_VERSION || highest < PROTOCOL_VERSION) {
-        server_connection_fail(connection, 0, PROTOCOL_ERROR_VERSION, "this server speaks version 1 only");
+    if (lowest > PROTOCOL_VERSION || highest < PROTOCOL_VERSION_MIN) {
+        char text[64];
+        snprintf(text, sizeof text, "this server speaks the versions %d to %d", PROTOCOL_VERSION_MIN,
+                 PROTOCOL_VERSION);
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_VERSION, text);
         return;
     }
+    connection->version = highest < PROTOCOL_VERSION ? highest : PROTOCOL_VERSION;
     struct protocol_welcome welcome = {
-        .version = PROTOCOL_VERSION,
+        .version = connection->version,
         .flags = (uint16_t)((connection->inline_keys ? PROTOCOL_ALLOWS_INLINE_KEY : 0) |
                             (server->config->client_iv ? PROTOCOL_ALLOWS_CLIENT_IV : 0) |
                             (server->config->keyring != NULL ? PROTOCOL_HAS_NAMED_KEYS : 0)),
@@ -45,7 +48,7 @@ static void handle_hello(struct server_connection *connection, const uint8_t *bo
 }
 
 static void refuse(struct server_connection *connection, uint32_t request, enum protocol_refusal code,
-                   const struct partition_placement *placement, const char *text)
+                   const struct partition_standing_placement *placement, const char *text)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_refused refused = {.code = code};
@@ -61,9 +64,9 @@ static void refuse(struct server_connection *connection, uint32_t request, enum 
     server_output_control(connection, frame, protocol_refused_write(frame, request, &refused));
 }
 
-/* The configured limits of one stream and of this connection; error names the first that is exceeded. */
-static bool within_limits(const struct server_connection *connection, const struct core_stream_spec *spec,
-                          struct core_error *error)
+bool server_frame_within_limits(const struct server_connection *connection,
+                                const struct core_stream_spec *spec, uint32_t streams,
+                                struct core_error *error)
 {
     const struct config_server_limits *limits = &connection->io->server->config->limits;
     uint64_t burst_bytes =
@@ -75,8 +78,7 @@ static bool within_limits(const struct server_connection *connection, const stru
         {"bytes in a packet", "packet_bytes", spec->packet_bytes, limits->packet_bytes},
         {"packets in a burst", "burst_packets", spec->burst_packets, limits->burst_packets},
         {"bytes in a burst", "stream_buffer_kib", burst_bytes, limits->stream_buffer_bytes},
-        {"streams of one connection", "streams_per_connection",
-         (uint64_t)connection->stream_count + connection->opening + 1, limits->streams_per_connection},
+        {"streams of one connection", "streams_per_connection", streams, limits->streams_per_connection},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].asked > rows[i].limit) {
@@ -97,7 +99,8 @@ static enum protocol_refusal check_open(const struct server_connection *connecti
 
     if (core_stream_spec_check(&open->spec, error) != CORE_OK)
         return PROTOCOL_REFUSED_SPEC;
-    if (!within_limits(connection, &open->spec, error))
+    if (!server_frame_within_limits(connection, &open->spec,
+                                    connection->stream_count + connection->opening + 1, error))
         return PROTOCOL_REFUSED_LIMIT;
     if (open->has_iv && !config->client_iv) {
         (void)core_error_set(error, CORE_DENIED, "a client-given IV is not allowed here (client_iv)");
@@ -148,7 +151,7 @@ static enum protocol_refusal fetch_key(struct server *server, const struct proto
 
 static void free_request(struct server_request *request)
 {
-    core_secret_free(request->key, KEY_BYTES);
+    core_secret_free(request->key, SERVER_KEY_BYTES);
     free(request);
 }
 
@@ -157,7 +160,7 @@ static struct server_request *new_request(struct server_connection *connection, 
     struct server_request *request = calloc(1, sizeof *request);
     if (request == NULL)
         return NULL;
-    request->key = core_secret_alloc(KEY_BYTES);
+    request->key = core_secret_alloc(SERVER_KEY_BYTES);
     if (request->key == NULL) {
         free(request);
         return NULL;
@@ -167,6 +170,7 @@ static struct server_request *new_request(struct server_connection *connection, 
     request->answered = server_frame_answered;
     request->is_query = is_query;
     request->io = connection->io->index;
+    request->gpu = SERVER_NO_GPU;
     return request;
 }
 
@@ -177,11 +181,11 @@ static void handle_open(struct server_connection *connection, const struct proto
     struct core_error error = {""};
     struct protocol_open open;
 
-    if (protocol_open_read(body, header->body_bytes, &open, &error) != CORE_OK) {
+    if (protocol_open_read(connection->version, body, header->body_bytes, &open, &error) != CORE_OK) {
         server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED, error.text);
         return;
     }
-    if (connection->requests >= REQUESTS_MAX) {
+    if (connection->requests >= SERVER_REQUESTS_MAX) {
         server_connection_fail(connection, 0, PROTOCOL_ERROR_LIMIT, "too many unanswered requests");
         return;
     }
@@ -210,30 +214,62 @@ static void handle_open(struct server_connection *connection, const struct proto
     server_planner_ask(connection->io->server->planner, request);
 }
 
+/* What the stream's worker, or on a GPU the stand-by worker, is to schedule. That one promises nothing, so a
+ * contract that no worker could keep will do. */
+static struct perfmodel_cpu_task task_of(const struct server *server, const struct server_request *request)
+{
+    const struct core_stream_spec *spec = &request->open.spec;
+    struct perfmodel_cpu_task task;
+
+    if (request->gpu == SERVER_NO_GPU)
+        return request->placement.task;
+    if (perfmodel_cpu_task_from(spec, server->profile, &task, NULL) != CORE_OK)
+        task = (struct perfmodel_cpu_task){.piece_bytes = server->profile->cpu.piece_bytes,
+                                           .deadline_ns = spec->latency_ns};
+    task.spacing_ns = 0; /* a batch takes packets as they become eligible */
+    return task;
+}
+
+static core_status arm_stream(struct server_io *io, struct server_stream *stream,
+                              struct server_request *request)
+{
+    const struct server *server = io->server;
+    struct perfmodel_cpu_task task = task_of(server, request);
+    core_status status = server_stream_arm(stream, server->engine, io->engine, &task,
+                                           server->profile->margins.in_ns, request->key, request->iv);
+
+    stream->worker = request->gpu == SERVER_NO_GPU ? request->placement.unit : server->worker_count;
+    if (status != CORE_OK || request->gpu == SERVER_NO_GPU)
+        return status;
+    stream->gpu = server_gpu_stream_create(request->plan);
+    return stream->gpu != NULL ? CORE_OK : CORE_NO_MEMORY;
+}
+
 /* Makes the granted stream; NULL if there is no memory for it. */
-static struct server_stream *make_stream(struct server_connection *connection, struct server_request *request,
-                                         uint8_t iv[CORE_BLOCK_BYTES])
+static struct server_stream *make_stream(struct server_connection *connection, struct server_request *request)
 {
     struct server_io *io = connection->io;
-    const struct cpu_engine_ops *ops = io->server->engine;
     struct server_stream *stream = NULL;
 
     if (request->open.has_iv)
-        memcpy(iv, request->open.iv, CORE_BLOCK_BYTES);
-    else if (RAND_bytes(iv, CORE_BLOCK_BYTES) != 1)
+        memcpy(request->iv, request->open.iv, CORE_BLOCK_BYTES);
+    else if (RAND_bytes(request->iv, CORE_BLOCK_BYTES) != 1)
         return NULL;
     if (server_waiting_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
         server_stream_create(&stream, &request->open.spec, request->queue_packets, io->stagger++) != CORE_OK)
         return NULL;
     stream->connection = connection;
-    stream->worker = request->placement.worker;
+    stream->version = connection->version;
+    stream->bound_ns = request->placement.bound_ns;
     stream->grant = request->grant;
-    if (server_stream_arm(stream, ops, io->engine, &request->placement.task,
-                          io->server->profile->margins.in_ns, request->key, iv) != CORE_OK ||
+    if (arm_stream(io, stream, request) != CORE_OK ||
         server_connection_add_stream(connection, stream) != CORE_OK) {
-        server_stream_destroy(stream, ops);
+        server_gpu_stream_destroy(stream->gpu);
+        server_stream_destroy(stream, io->server->engine);
         return NULL;
     }
+    stream->grant->holder = stream;
+    request->grant = NULL; /* the stream's now */
     io->stream_count++;
     server_io_count_latency(io, stream->spec.latency_ns, 1);
     server_stats_add(&io->stats.streams, 1);
@@ -241,27 +277,22 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     return stream;
 }
 
-/* Returns the stream's id, 0 if there is none. */
-static uint32_t answer_open(struct server_connection *connection, struct server_request *request)
+static void send_opened(struct server_connection *connection, const struct server_request *request,
+                        uint32_t stream)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    struct protocol_opened opened = {.unit = PROTOCOL_UNIT_CPU,
-                                     .unit_index = (uint16_t)request->placement.worker,
+    bool on_gpu = request->gpu != SERVER_NO_GPU;
+    struct protocol_opened opened = {.stream = stream,
+                                     .unit = on_gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
+                                     .unit_index =
+                                         (uint16_t)(on_gpu ? request->gpu : request->placement.unit),
                                      .bound_ns = request->placement.bound_ns,
                                      .decided_ns = request->decided_ns,
-                                     .queue_packets = request->queue_packets};
-    if (!request->is_query) {
-        struct server_stream *stream = make_stream(connection, request, opened.iv);
-        if (stream == NULL) {
-            refuse(connection, request->request, PROTOCOL_REFUSED_INTERNAL, NULL,
-                   "the server is out of memory");
-            return 0;
-        }
-        opened.stream = stream->id;
-        request->grant = NULL; /* the stream's now */
-    }
-    server_output_control(connection, frame, protocol_opened_write(frame, request->request, &opened));
-    return opened.stream;
+                                     .queue_packets = request->queue_packets,
+                                     .backup.bound_ns = on_gpu ? 0 : request->placement.bound_ns};
+    memcpy(opened.iv, request->iv, CORE_BLOCK_BYTES);
+    server_output_control(connection, frame,
+                          protocol_opened_write(connection->version, frame, request->request, &opened));
 }
 
 static void handle_close(struct server_connection *connection, uint32_t id)
@@ -284,34 +315,102 @@ static bool half_closed(const struct server_connection *connection)
            !connection->abandoned;
 }
 
-static void answer(struct server_connection *connection, struct server_request *request)
+/* The connection may go, as far as this request is concerned. */
+static void end_request(struct server_connection *connection, struct server_request *request)
+{
+    connection->requests--;
+    connection->opening -= request->is_query ? 0 : 1;
+    server_io_mark(connection);
+    if (request->grant != NULL)
+        server_planner_release(connection->io->server->planner, request->grant);
+    free_request(request);
+}
+
+static void count_admission(struct server_connection *connection, const struct server_request *request)
 {
     core_histogram_record(&connection->io->stats.admission, core_time_now_ns() - request->received_ns);
-    if (request->refusal != 0) {
-        refuse(connection, request->request, request->refusal, &request->placement, request->refusal_text);
-        return;
+}
+
+/* A granted OPEN. True: it is answered when its GPU has the key. */
+static bool open_stream(struct server_connection *connection, struct server_request *request)
+{
+    struct server_stream *stream = make_stream(connection, request);
+
+    if (stream == NULL) {
+        refuse(connection, request->request, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory");
+        return false;
     }
-    uint32_t stream = answer_open(connection, request);
-    if (stream != 0 && half_closed(connection))
-        handle_close(connection, stream);
+    if (stream->gpu != NULL) {
+        stream->gpu->request = request;
+        server_gpu_stream_attach(connection->io, stream->gpu, stream, request->gpu,
+                                 core_time_now_ns() + PLAN_PATIENCE_NS);
+        return true;
+    }
+    count_admission(connection, request);
+    send_opened(connection, request, stream->id);
+    if (half_closed(connection))
+        handle_close(connection, stream->id);
+    return false;
+}
+
+/* True: the answer is to come. */
+static bool answer(struct server_connection *connection, struct server_request *request)
+{
+    if (request->refusal == 0 && !request->is_query)
+        return open_stream(connection, request);
+    count_admission(connection, request);
+    if (request->refusal != 0)
+        refuse(connection, request->request, request->refusal, &request->placement, request->refusal_text);
+    else
+        send_opened(connection, request, 0);
+    return false;
 }
 
 void server_frame_answered(void *owner, struct server_message *message)
 {
-    struct server_io *io = owner;
     struct server_request *request = (struct server_request *)message;
     struct server_connection *connection = request->connection;
+    (void)owner;
 
-    connection->requests--;
-    connection->opening -= request->is_query ? 0 : 1;
-    server_io_mark(connection);
-    if (connection->state == SERVER_CONNECTION_READY || half_closed(connection))
-        answer(connection, request);
-    else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->abandoned)
+    if (connection->state == SERVER_CONNECTION_READY || half_closed(connection)) {
+        if (answer(connection, request))
+            return;
+    } else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->abandoned)
         refuse(connection, request->request, PROTOCOL_REFUSED_DRAINING, NULL, "the server is stopping");
-    if (request->grant != NULL)
-        server_planner_release(io->server->planner, request->grant);
-    free_request(request);
+    end_request(connection, request);
+}
+
+void server_frame_armed(struct server_request *request, struct server_stream *stream)
+{
+    struct server_connection *connection = request->connection;
+
+    if (!connection->abandoned) {
+        count_admission(connection, request);
+        send_opened(connection, request, stream->id);
+        if (half_closed(connection) && stream->state == SERVER_STREAM_OPEN)
+            handle_close(connection, stream->id);
+    }
+    end_request(connection, request);
+}
+
+void server_frame_overdue(struct server_request *request, struct server_stream *stream)
+{
+    struct server_connection *connection = request->connection;
+    struct partition_standing_placement *placement = &request->placement;
+
+    stream->state = SERVER_STREAM_CLOSING;
+    stream->unannounced = true;
+    if (!connection->abandoned) {
+        placement->constraint = PARTITION_GPU_LATENCY;
+        snprintf(placement->reason, sizeof placement->reason,
+                 "GPU %u was too busy to change to the period that the stream needs; ask again, or for a "
+                 "longer latency "
+                 "bound",
+                 request->gpu);
+        count_admission(connection, request);
+        refuse(connection, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL);
+    }
+    end_request(connection, request);
 }
 
 void server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
@@ -326,6 +425,9 @@ void server_frame_handle(struct server_connection *connection, const struct prot
     case PROTOCOL_OPEN:
     case PROTOCOL_QUERY:
         handle_open(connection, header, body, now_ns);
+        break;
+    case PROTOCOL_MODIFY:
+        server_frame_modify(connection, header, body, now_ns);
         break;
     case PROTOCOL_CLOSE:
         handle_close(connection, header->id);
@@ -346,6 +448,7 @@ void server_frame_data(struct server_connection *connection, struct server_packe
     struct server_stream *stream = packet->stream;
 
     io->packets++;
+    server_change_step(stream, now_ns);
     if (server_stream_accept(stream, packet, now_ns, io->server->config->limits.bytes_per_key)) {
         if (packet->policed) {
             stream->policed++;

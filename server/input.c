@@ -42,11 +42,12 @@ static bool paused(const struct server_connection *connection)
            connection->control_bytes > CONTROL_QUEUE_BYTES_MAX;
 }
 
-/* The peer could not know that we did not read: its times start anew. */
+/* The peer could not know that we did not read: its times start anew. What kept us from reading is over. */
 static void go_on(struct server_connection *connection)
 {
     core_ns now_ns = core_time_now_ns();
     connection->alive_ns = now_ns;
+    connection->input.stopped_ns = CORE_NS_NEVER;
     if (connection->input.frame_started_ns != CORE_NS_NEVER)
         connection->input.frame_started_ns = now_ns;
     event_add(connection->readable, NULL);
@@ -81,7 +82,8 @@ static void next_frame(struct server_connection *connection)
 static bool delay_is_ours(const struct server_connection *connection, const struct server_stream *stream,
                           core_ns now_ns)
 {
-    return stream->wait_head == NULL && connection->output_head == NULL && stream->order_head != NULL &&
+    bool waits = stream->wait_head != NULL && stream->wait_head->eligible_ns > now_ns;
+    return !waits && connection->output_head == NULL && stream->order_head != NULL &&
            !stream->order_head->ready &&
            stream->police.theoretical_ns - stream->police.tolerance_ns <= now_ns;
 }
@@ -143,13 +145,13 @@ static void begin_frame(struct server_connection *connection, core_ns now_ns)
     struct protocol_header *header = &input->header;
     uint32_t minimum, maximum;
 
-    if (protocol_header_read(input->frame, header) != CORE_OK) {
+    if (protocol_header_read(connection->version, input->frame, header) != CORE_OK) {
         server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED,
-                               "flags and the zero field of a frame header must be 0 in version 1");
+                               "a field of the frame header that must be 0 is not");
         return;
     }
-    if (!protocol_body_range(header->type, connection->io->server->config->limits.packet_bytes, &minimum,
-                             &maximum)) {
+    if (!protocol_body_range(connection->version, header->type,
+                             connection->io->server->config->limits.packet_bytes, &minimum, &maximum)) {
         server_connection_fail(connection, 0, PROTOCOL_ERROR_UNKNOWN_TYPE,
                                "unknown frame type, or one that only a server sends");
         return;

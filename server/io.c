@@ -15,9 +15,6 @@
 #define TICK_MS         100
 #define TURN_BYTES      (4 * SERVER_READ_BYTES)
 #define REST_PACKETS    2 /* a rest that gathers fewer is not worth it */
-#define EARLY_NS                                                                                             \
-    (100 * CORE_NS_PER_US) /* packets this close to eligible are handed over at once: cheaper than           \
-                              a timer, and a worker may start before the release anyway */
 
 void server_io_mark(struct server_connection *connection)
 {
@@ -28,10 +25,11 @@ void server_io_mark(struct server_connection *connection)
     connection->io->dirty = connection;
 }
 
-static void queue_submission(struct server_io *io, struct server_stream *stream, struct server_packet *packet)
+void server_io_queue(struct server_io *io, struct server_packet *packet)
 {
-    struct server_submission *submission = &io->submissions[stream->worker];
+    struct server_submission *submission = &io->submissions[packet->stream->worker];
     packet->cpu.next = NULL;
+    packet->stream->at_worker++;
     if (submission->tail == NULL)
         submission->head = &packet->cpu;
     else
@@ -39,40 +37,78 @@ static void queue_submission(struct server_io *io, struct server_stream *stream,
     submission->tail = &packet->cpu;
 }
 
+/* Hands the packet on if it may go by until_ns. False: not before *wake_ns (CORE_NS_NEVER: until told). */
+static bool hand_over(struct server_io *io, struct server_packet *packet, core_ns now_ns, core_ns until_ns,
+                      core_ns *wake_ns)
+{
+    struct server_stream *stream = packet->stream;
+    core_ns ready_ns = server_pace_next_ns(&stream->pace, packet->eligible_ns);
+
+    *wake_ns = stream->transfer.state == SERVER_TRANSFER_HELD ? CORE_NS_NEVER : ready_ns;
+    if (stream->transfer.state == SERVER_TRANSFER_HELD || ready_ns > until_ns)
+        return false;
+    packet->cpu.release_ns = server_pace_release_ns(&stream->pace, ready_ns) + stream->in_ns;
+    if (stream->gpu != NULL) {
+        server_packet_hand(packet, server_unit_of_gpu(io->server, (uint32_t)(stream->gpu->seat - io->seats)),
+                           now_ns);
+        if (!server_gpu_stream_put(io, packet, ready_ns, until_ns - SERVER_EARLY_NS, wake_ns))
+            return false;
+    } else
+        server_io_queue(io, packet);
+    server_pace_take(&stream->pace, packet->eligible_ns, packet->policed);
+    return true;
+}
+
+static void wait_from(struct server_io *io, struct server_packet *packet, core_ns wake_ns)
+{
+    struct server_stream *stream = packet->stream;
+    stream->wait_head = packet;
+    server_waiting_remove(&io->waiting, &stream->waiter); /* a change of contract may wait, too */
+    if (wake_ns != CORE_NS_NEVER)
+        server_waiting_add(&io->waiting, &stream->waiter, wake_ns);
+}
+
 void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
                       core_ns now_ns)
 {
-    if (stream->wait_head == NULL && packet->eligible_ns <= now_ns + EARLY_NS) {
-        queue_submission(io, stream, packet);
-        return;
-    }
-    if (stream->wait_head == NULL) {
-        stream->wait_head = packet;
-        server_waiting_add(&io->waiting, &stream->waiter, packet->eligible_ns);
-    }
+    core_ns wake_ns;
+    if (stream->wait_head != NULL)
+        return; /* behind it */
+    if (!hand_over(io, packet, now_ns, now_ns + SERVER_EARLY_NS, &wake_ns))
+        wait_from(io, packet, wake_ns);
 }
 
 /* Hands over the stream's packets that are eligible by until_ns. */
-static void release_stream(struct server_io *io, struct server_stream *stream, core_ns until_ns)
+static void release_stream(struct server_io *io, struct server_stream *stream, core_ns now_ns,
+                           core_ns until_ns)
 {
-    struct server_packet *packet = stream->wait_head;
+    struct server_packet *packet;
+    core_ns wake_ns = CORE_NS_NEVER;
 
+    if (stream->change != NULL)
+        server_change_step(stream, core_time_now_ns()); /* before the next packet there may be a gap */
+    packet = stream->wait_head;
     server_waiting_remove(&io->waiting, &stream->waiter);
-    while (packet != NULL && (packet->status != PROTOCOL_RESULT_OK || packet->eligible_ns <= until_ns)) {
-        if (packet->status == PROTOCOL_RESULT_OK)
-            queue_submission(io, stream, packet);
-        packet = packet->next;
+    stream->wait_head = NULL;
+    for (; packet != NULL; packet = packet->next) {
+        if (packet->status == PROTOCOL_RESULT_OK && !hand_over(io, packet, now_ns, until_ns, &wake_ns))
+            break;
     }
-    stream->wait_head = packet;
     if (packet != NULL)
-        server_waiting_add(&io->waiting, &stream->waiter, packet->eligible_ns);
+        wait_from(io, packet, wake_ns);
 }
 
-static void release_waiting(struct server_io *io, core_ns until_ns)
+void server_io_release_stream(struct server_stream *stream)
+{
+    core_ns now_ns = core_time_now_ns();
+    release_stream(stream->connection->io, stream, now_ns, now_ns + SERVER_EARLY_NS);
+}
+
+static void release_waiting(struct server_io *io, core_ns now_ns, core_ns until_ns)
 {
     struct server_waiter *waiter;
     while ((waiter = server_waiting_first(&io->waiting)) != NULL && waiter->eligible_ns <= until_ns)
-        release_stream(io, (struct server_stream *)waiter, until_ns);
+        release_stream(io, (struct server_stream *)waiter, now_ns, until_ns);
 }
 
 static void set_timer(struct server_io *io)
@@ -90,7 +126,7 @@ static void set_timer(struct server_io *io)
         io->timer_ns = wake_ns;
 }
 
-static void flush_submission(struct server_io *io, uint32_t worker)
+static void flush_submission(struct server_io *io, uint32_t worker, core_ns now_ns)
 {
     struct server_submission *submission = &io->submissions[worker];
     struct cpu_packet *batch[SUBMIT_PACKETS];
@@ -98,8 +134,11 @@ static void flush_submission(struct server_io *io, uint32_t worker)
     while (submission->head != NULL) {
         uint32_t count = 0, taken;
         for (struct cpu_packet *packet = submission->head; packet != NULL && count < SUBMIT_PACKETS;
-             packet = packet->next)
+             packet = packet->next) {
+            server_packet_hand((struct server_packet *)packet, worker,
+                               now_ns); /* before it is the worker's */
             batch[count++] = packet;
+        }
         struct cpu_packet *rest = batch[count - 1]->next; /* the worker may reuse `next` from here on */
         taken = cpu_worker_submit(io->server->workers[worker], io->index, batch, count);
         submission->head = taken == count ? rest : batch[taken];
@@ -107,6 +146,17 @@ static void flush_submission(struct server_io *io, uint32_t worker)
             submission->tail = NULL;
         if (taken < count)
             return; /* ring full: again when results come back */
+    }
+}
+
+static void flush_submissions(struct server_io *io)
+{
+    core_ns now_ns = 0; /* the clock is read if there is anything to submit */
+    for (uint32_t worker = 0; worker < io->server->all_workers; worker++) {
+        if (io->submissions[worker].head == NULL)
+            continue;
+        now_ns = now_ns == 0 ? core_time_now_ns() : now_ns;
+        flush_submission(io, worker, now_ns);
     }
 }
 
@@ -142,6 +192,7 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
                 fail_stream(stream, packet);
             server_io_mark(stream->connection);
             server_output_results(stream);
+            server_route_returned(stream);
             server_connection_settle_stream(stream);
         }
     } while (count == COLLECT_PACKETS);
@@ -149,8 +200,9 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
 
 static void collect(struct server_io *io, collect_fn *take)
 {
-    for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
+    for (uint32_t worker = 0; worker < io->server->all_workers; worker++)
         collect_from(io, worker, take);
+    server_gpu_collect(io);
 }
 
 static void finish_dirty(struct server_io *io)
@@ -171,11 +223,10 @@ static void end_turn(struct server_io *io)
 {
     io->turn_bytes = 0;
     collect(io, cpu_worker_poll); /* what came back while we were reading */
-    for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
-        flush_submission(io, worker);
+    flush_submissions(io);
     finish_dirty(io);
-    for (uint32_t worker = 0; worker < io->server->worker_count; worker++)
-        flush_submission(io, worker); /* what resumed input brought */
+    server_gpu_let_go(io);
+    flush_submissions(io); /* what resumed input brought */
     set_timer(io);
 }
 
@@ -206,8 +257,9 @@ static void on_timer(evutil_socket_t descriptor, short events, void *argument)
     struct server_io *io = argument;
     (void)events;
     clear_descriptor(descriptor);
+    core_ns now_ns = core_time_now_ns();
     io->timer_ns = CORE_NS_NEVER;
-    release_waiting(io, core_time_now_ns() + EARLY_NS);
+    release_waiting(io, now_ns, now_ns + SERVER_EARLY_NS);
 }
 
 static void on_mail(evutil_socket_t descriptor, short events, void *argument)
@@ -223,6 +275,11 @@ static void on_tick(evutil_socket_t descriptor, short events, void *argument)
     core_ns now_ns = core_time_now_ns();
     (void)descriptor, (void)events;
 
+    server_change_tick(io, now_ns);
+    for (struct server_order *order = io->orders, *next_order; order != NULL; order = next_order) {
+        next_order = order->io_next;
+        server_route_step(order->stream, now_ns);
+    }
     for (struct server_connection *connection = io->connections, *next; connection != NULL;
          connection = next) {
         next = connection->next;
@@ -313,10 +370,10 @@ static void turn(struct server_io *io)
     take_rate(io, now_ns);
     if (io->turn_bytes > 0)
         rest_ns = server_io_rest_ns(io);
-    for (uint32_t worker = 0; rest_ns > 0 && worker < io->server->worker_count; worker++)
+    for (uint32_t worker = 0; rest_ns > 0 && worker < io->server->all_workers; worker++)
         cpu_worker_mute(io->server->workers[worker], io->index);
     if (rest_ns > 0) /* what becomes eligible meanwhile must not wait for the end of the rest */
-        release_waiting(io, now_ns + rest_ns + EARLY_NS);
+        release_waiting(io, now_ns, now_ns + rest_ns + SERVER_EARLY_NS);
     end_turn(io);
     if (rest_ns > 0) {
         core_time_sleep_until(now_ns + rest_ns);
@@ -375,13 +432,10 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     fresh->index = index;
     fresh->timer_ns = CORE_NS_NEVER;
     fresh->mailbox.descriptor = -1;
-    core_histogram_init(&fresh->stats.latency);
-    core_histogram_init(&fresh->stats.slack);
-    core_histogram_init(&fresh->stats.admission);
     fresh->completion_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     fresh->timer_descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     fresh->read_buffer = malloc(SERVER_READ_BYTES);
-    fresh->submissions = calloc(server->worker_count, sizeof *fresh->submissions);
+    fresh->submissions = calloc(server->worker_count + 1, sizeof *fresh->submissions);
     core_status status = server_mailbox_init(&fresh->mailbox, error);
     if (status == CORE_OK)
         status = server->engine->open(&fresh->engine, error);
@@ -437,6 +491,8 @@ void server_io_destroy(struct server_io *io)
         io->server->engine->close(io->engine);
     server_mailbox_destroy(&io->mailbox);
     server_waiting_free(&io->waiting);
+    server_gpu_seats_destroy(io);
+    server_stats_free(&io->stats);
     if (io->completion_descriptor >= 0)
         close(io->completion_descriptor);
     if (io->timer_descriptor >= 0)

@@ -13,6 +13,7 @@
 #ifndef MILLRACE_SERVER_IO_H
 #define MILLRACE_SERVER_IO_H
 
+#include "server/change.h"
 #include "server/connection.h"
 #include "server/listing.h"
 #include "server/mailbox.h"
@@ -20,6 +21,10 @@
 #include "server/waiting.h"
 
 #define SERVER_READ_BYTES 65536 /* one read of a socket */
+
+/* Packets this close to eligible are handed over at once: cheaper than a timer, and a worker may start before
+ * the release anyway. */
+#define SERVER_EARLY_NS (100 * CORE_NS_PER_US)
 
 /* Packets for one worker, gathered during a turn and, when its ring is full, until it has room. */
 struct server_submission {
@@ -44,9 +49,13 @@ struct server_io {
     struct server_connection *connections;
     struct server_listing_place listing;   /* how far the admin thread's list has come */
     struct server_connection *dirty;       /* to flush or resume at the end of the turn */
-    struct server_submission *submissions; /* by worker */
+    struct server_submission *submissions; /* by worker, the stand-by worker last */
+    struct server_gpu_seat *seats;         /* by GPU */
+    struct server_order *orders;           /* transfers under way */
+    uint8_t *audit_buffer;                 /* of one packet; NULL without GPUs */
     struct server_waiting waiting;
-    core_ns timer_ns; /* what the timerfd is set to; CORE_NS_NEVER: off */
+    struct server_change *changes; /* of contracts, that wait for a gap or for memory to become free */
+    core_ns timer_ns;              /* what the timerfd is set to; CORE_NS_NEVER: off */
     size_t stream_count;
     uint8_t *read_buffer; /* SERVER_READ_BYTES */
     uint32_t stagger;
@@ -80,6 +89,10 @@ void server_io_mark(struct server_connection *connection);
 /* Hands over a packet that was accepted: to its worker if eligible, else to the waiting streams. */
 void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
                       core_ns now_ns);
+/* Gathers a packet for the worker of its stream until the end of the turn. */
+void server_io_queue(struct server_io *io, struct server_packet *packet);
+/* The stream of a GPU had to wait and may go on. */
+void server_io_release_stream(struct server_stream *stream);
 /* A handler has read `bytes`: ends the turn early if that was much. */
 void server_io_has_read(struct server_io *io, size_t bytes);
 

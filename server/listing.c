@@ -42,16 +42,36 @@ void server_listing_forget(struct server_listing_place *place, const struct serv
     place->slot = 0;
 }
 
+const char *server_listing_state_name(enum server_listing_state state)
+{
+    static const char *const names[] = {"home", "moving", "held", "away"};
+    return names[state];
+}
+
+static enum server_listing_state state_of(const struct server_stream *stream)
+{
+    if (stream->transfer.state == SERVER_TRANSFER_HELD ||
+        (stream->gpu != NULL && stream->gpu->state == SERVER_GPU_HELD))
+        return SERVER_LISTING_HELD;
+    if (stream->gpu != NULL && stream->gpu->state == SERVER_GPU_AWAY)
+        return SERVER_LISTING_AWAY;
+    return stream->transfer.state == SERVER_TRANSFER_WAITING ? SERVER_LISTING_MOVING : SERVER_LISTING_HOME;
+}
+
 static void write_row(struct server_listing_row *row, const struct server_stream *stream)
 {
     const struct server_connection *connection = stream->connection;
+    bool on_gpu = stream->gpu != NULL;
     *row = (struct server_listing_row){.connection = connection->number,
                                        .stream = stream->id,
-                                       .worker = stream->worker,
+                                       .on_gpu = on_gpu,
+                                       .unit = on_gpu ? stream->grant->gpu : stream->worker,
+                                       .state = state_of(stream),
                                        .spec = stream->spec,
                                        .totals = stream->totals,
                                        .policed = stream->policed,
-                                       .slack_minimum_ns = stream->slack_minimum_ns};
+                                       .slack_minimum_ns = stream->slack_minimum_ns,
+                                       .account = stream->account};
     memcpy(row->peer, connection->peer, sizeof row->peer);
 }
 

@@ -12,6 +12,7 @@
 #include "core/stream.h"
 #include "server/mailbox.h"
 #include "server/protocol.h"
+#include "server/stream.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,14 +26,30 @@ struct server_connection;
 struct server_io;
 struct server_listing;
 
+/* How a stream is on its unit. */
+enum server_listing_state {
+    SERVER_LISTING_HOME,   /* packets go to it */
+    SERVER_LISTING_MOVING, /* they do, and a moment is awaited for them to go to another one */
+    SERVER_LISTING_HELD,   /* they wait: for the old unit to return what it has, or for the way back to a card
+                            */
+    SERVER_LISTING_AWAY,   /* its card is out of service: they go to the stand-by worker */
+};
+
+/* "home", "moving", ... */
+const char *server_listing_state_name(enum server_listing_state state);
+
 struct server_listing_row {
     uint64_t connection;
     char peer[96];
-    uint32_t stream, worker;
+    uint32_t stream;
+    bool on_gpu;
+    uint32_t unit; /* number of the worker or GPU */
+    enum server_listing_state state;
     struct core_stream_spec spec;
     struct protocol_closed totals;
     uint64_t policed;
     core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
+    struct server_stream_account account;
 };
 
 /* Where an I/O thread's listing goes on. Embedded in server_io and owned by its thread. */

@@ -196,7 +196,7 @@ int main(int argc, char **argv)
     if (status == CORE_OK && options.check)
         status = check_keyring(config, &error);
     if (status == CORE_OK && options.check)
-        status = server_check(config, &error);
+        status = server_check(config, profile, &error);
     if (status != CORE_OK)
         fprintf(stderr, "%s\n", error.text);
     else if (options.check) {

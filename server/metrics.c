@@ -3,10 +3,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum unit { COUNT, SECONDS, RATIO }; /* of the member: uint64_t, core_ns, or parts per billion */
 
-/* One figure of every I/O thread or of every worker. */
+/* One figure of every I/O thread, of every worker, or of every GPU. */
 struct metric {
     const char *name, *type, *help;
     enum unit unit;
@@ -32,6 +33,15 @@ static const struct metric io_metrics[] = {
      IO(counts.rejected)},
     {"lost_total", "counter", "Packets received whole and not delivered.", COUNT, IO(counts.lost)},
     {"errors_total", "counter", "ERROR frames sent.", COUNT, IO(counts.errors)},
+    {"gpu_delivered_total", "counter", "Packets encrypted by a GPU and handed to their socket.", COUNT,
+     IO(counts.gpu_packets)},
+    {"gpu_diverted_total", "counter", "Packets of GPU streams that the stand-by worker encrypted.", COUNT,
+     IO(counts.diverted)},
+    {"gpu_fault_late_total", "counter", "Of the diverted packets, those that missed their deadline.", COUNT,
+     IO(counts.diverted_late)},
+    {"gpu_audited_total", "counter", "Packets of a GPU that were encrypted again to compare.", COUNT,
+     IO(counts.audited)},
+    {"gpu_corrupt_total", "counter", "Audited packets that were not right.", COUNT, IO(counts.corrupt)},
     {"io_promised_ratio", "gauge", "Share of the I/O thread that is promised to streams.", RATIO,
      IO(utilisation_ppb)},
     {"io_cpu_seconds_total", "counter", "CPU time of the I/O thread.", SECONDS, IO(cpu_ns)},
@@ -51,7 +61,68 @@ static const struct metric worker_metrics[] = {
     {"worker_bytes_total", "counter", "Bytes encrypted.", COUNT, WORKER(bytes)},
     {"worker_busy_seconds_total", "counter", "Time spent inside bursts.", SECONDS, WORKER(busy_ns)},
     {"worker_burst_max_seconds", "gauge", "Longest burst since the start.", SECONDS, WORKER(burst_max_ns)},
+    {"worker_bursts_exceeded_total", "counter", "Bursts that took longer than their bound.", COUNT,
+     WORKER(bursts_exceeded)},
+    {"worker_burst_excess_seconds_total", "counter", "Time that these bursts took beyond it.", SECONDS,
+     WORKER(burst_excess_ns)},
     {"worker_cpu_seconds_total", "counter", "CPU time of the worker's thread.", SECONDS, WORKER(cpu_ns)},
+};
+
+#define GPU(member) offsetof(struct server_snapshot_gpu, member)
+
+static const struct metric gpu_metrics[] = {
+    {"gpu_up", "gauge", "1 while the card is in service.", COUNT, GPU(up)},
+    {"gpu_streams", "gauge", "Streams placed on the card.", COUNT, GPU(streams)},
+    {"gpu_period_seconds", "gauge", "Period of its batches.", SECONDS, GPU(period_ns)},
+    {"gpu_period_changes_total", "counter", "Times that the period changed to another one.", COUNT,
+     GPU(period_changes)},
+    {"gpu_latency_bound_seconds", "gauge", "Period and stages of a batch, at the most.", SECONDS,
+     GPU(latency_ns)},
+    {"gpu_batches_total", "counter", "Batches that came back.", COUNT, GPU(batches)},
+    {"gpu_packets_total", "counter", "Packets in these batches.", COUNT, GPU(packets)},
+    {"gpu_bytes_total", "counter", "Bytes of these packets.", COUNT, GPU(bytes)},
+    {"gpu_faults_total", "counter", "Times the card went out of service.", COUNT, GPU(faults)},
+    {"gpu_restarts_total", "counter", "Times it came back.", COUNT, GPU(restarts)},
+    {"gpu_lost_batches_total", "counter", "Batches that were encrypted elsewhere because of a fault.", COUNT,
+     GPU(lost_batches)},
+    {"gpu_late_packets_total", "counter", "Packets that reached their batch too late and went into the next.",
+     COUNT, GPU(late)},
+    {"gpu_full_total", "counter", "Times a packet found no room in its batch.", COUNT, GPU(full)},
+    {"gpu_held_up_total", "counter", "Batches that were opened late because no arena was free.", COUNT,
+     GPU(held_up)},
+    {"gpu_batch_bound_bytes", "gauge", "No batch may be larger.", COUNT, GPU(batch_bytes)},
+    {"gpu_arena_bytes", "gauge", "Room for a batch.", COUNT, GPU(arena_bytes)},
+    {"gpu_copy_up_bound_seconds", "gauge", "No copy to the card may take longer.", SECONDS,
+     GPU(copy_up.bound_ns)},
+    {"gpu_copy_up_max_seconds", "gauge", "Longest copy to the card.", SECONDS, GPU(copy_up.max_ns)},
+    {"gpu_copy_up_seconds_total", "counter", "Time of all copies to the card.", SECONDS,
+     GPU(copy_up.total_ns)},
+    {"gpu_copy_up_exceeded_total", "counter", "Copies to the card that took longer than their bound.", COUNT,
+     GPU(copy_up.exceeded)},
+    {"gpu_kernel_bound_seconds", "gauge", "No kernel may take longer.", SECONDS, GPU(kernel.bound_ns)},
+    {"gpu_kernel_max_seconds", "gauge", "Longest kernel.", SECONDS, GPU(kernel.max_ns)},
+    {"gpu_kernel_seconds_total", "counter", "Time of all kernels.", SECONDS, GPU(kernel.total_ns)},
+    {"gpu_kernel_exceeded_total", "counter", "Kernels that took longer than their bound.", COUNT,
+     GPU(kernel.exceeded)},
+    {"gpu_copy_down_bound_seconds", "gauge", "No copy back may take longer.", SECONDS,
+     GPU(copy_down.bound_ns)},
+    {"gpu_copy_down_max_seconds", "gauge", "Longest copy back.", SECONDS, GPU(copy_down.max_ns)},
+    {"gpu_copy_down_seconds_total", "counter", "Time of all copies back.", SECONDS, GPU(copy_down.total_ns)},
+    {"gpu_copy_down_exceeded_total", "counter", "Copies back that took longer than their bound.", COUNT,
+     GPU(copy_down.exceeded)},
+    {"gpu_batch_bound_seconds", "gauge", "No batch may take longer from its closing to its last byte.",
+     SECONDS, GPU(whole.bound_ns)},
+    {"gpu_batch_max_seconds", "gauge", "Longest batch.", SECONDS, GPU(whole.max_ns)},
+    {"gpu_batch_exceeded_total", "counter", "Batches that took longer than their bound.", COUNT,
+     GPU(whole.exceeded)},
+    {"gpu_copy_up_excess_seconds_total", "counter", "Time beyond the bound of copies to the card.", SECONDS,
+     GPU(copy_up.excess_ns)},
+    {"gpu_kernel_excess_seconds_total", "counter", "Time beyond the bound of kernels.", SECONDS,
+     GPU(kernel.excess_ns)},
+    {"gpu_copy_down_excess_seconds_total", "counter", "Time beyond the bound of copies back.", SECONDS,
+     GPU(copy_down.excess_ns)},
+    {"gpu_batch_excess_seconds_total", "counter", "Time beyond the bound of batches.", SECONDS,
+     GPU(whole.excess_ns)},
 };
 
 static void write_head(FILE *text, const char *name, const char *type, const char *help)
@@ -112,19 +183,81 @@ static const core_ns edges_ns[] = {
     10 * CORE_NS_PER_S,
 };
 
+/* labels: of every line, each with a comma behind it; empty: none. */
+static void write_buckets(FILE *text, const char *name, const char *labels,
+                          const struct core_histogram *histogram)
+{
+    uint64_t all = core_histogram_count_within(histogram, CORE_NS_NEVER);
+    char braces[64] = "";
+
+    if (labels[0] != '\0')
+        snprintf(braces, sizeof braces, "{%.*s}", (int)strlen(labels) - 1, labels);
+    for (size_t i = 0; i < sizeof edges_ns / sizeof edges_ns[0]; i++)
+        fprintf(text, "millrace_%s_bucket{%sle=\"%.12g\"} %" PRIu64 "\n", name, labels, seconds(edges_ns[i]),
+                core_histogram_count_within(histogram, edges_ns[i]));
+    fprintf(text, "millrace_%s_bucket{%sle=\"+Inf\"} %" PRIu64 "\n", name, labels, all);
+    fprintf(text, "millrace_%s_sum%s %.12g\n", name, braces,
+            seconds(atomic_load_explicit(&histogram->sum_ns, memory_order_relaxed)));
+    fprintf(text, "millrace_%s_count%s %" PRIu64 "\n", name, braces, all);
+}
+
 static void write_histogram(FILE *text, const char *name, const char *help,
                             const struct core_histogram *histogram)
 {
-    uint64_t all = core_histogram_count_within(histogram, CORE_NS_NEVER);
-
     write_head(text, name, "histogram", help);
-    for (size_t i = 0; i < sizeof edges_ns / sizeof edges_ns[0]; i++)
-        fprintf(text, "millrace_%s_bucket{le=\"%.12g\"} %" PRIu64 "\n", name, seconds(edges_ns[i]),
-                core_histogram_count_within(histogram, edges_ns[i]));
-    fprintf(text, "millrace_%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, all);
-    fprintf(text, "millrace_%s_sum %.12g\n", name,
-            seconds(atomic_load_explicit(&histogram->sum_ns, memory_order_relaxed)));
-    fprintf(text, "millrace_%s_count %" PRIu64 "\n", name, all);
+    write_buckets(text, name, "", histogram);
+}
+
+#define UNIT(member) offsetof(struct server_snapshot_unit, member)
+
+static const struct metric unit_metrics[] = {
+    {"unit_deadlines_missed_total", "counter", "Packets of the unit that missed.", COUNT, UNIT(missed)},
+    {"unit_reader_late_total", "counter",
+     "Packets of the unit, ready in time, that only their reader kept waiting.", COUNT, UNIT(reader_late)},
+    {"unit_lost_seconds_total", "counter", "Time that the unit took beyond what bounds and margins allow.",
+     SECONDS, UNIT(lost_ns)},
+    {"unit_overload_seconds", "gauge", "The most of that in a tenth of a second within the quiet time.",
+     SECONDS, UNIT(level_ns)},
+    {"unit_held_back_ratio", "gauge", "Share of the unit that newcomers are kept from.", RATIO,
+     UNIT(held_back_ppb)},
+};
+
+static void write_unit_metric(FILE *text, const struct metric *metric, const struct server_snapshot *snapshot)
+{
+    write_head(text, metric->name, metric->type, metric->help);
+    for (uint32_t i = 0; i < snapshot->unit_count; i++) {
+        const struct server_snapshot_unit *unit = &snapshot->units[i];
+        fprintf(text, "millrace_%s{unit=\"%s\"} ", metric->name, unit->name);
+        write_figure(text, metric->unit, (const char *)unit + metric->offset);
+    }
+}
+
+static void write_unit_histogram(FILE *text, const char *name, const char *help,
+                                 const struct server_snapshot *snapshot)
+{
+    write_head(text, name, "histogram", help);
+    for (uint32_t i = 0; i < snapshot->unit_count; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "unit=\"%s\",", snapshot->units[i].name);
+        write_buckets(text, name, label, &snapshot->units[i].slack);
+    }
+}
+
+static void write_units(FILE *text, const struct server_snapshot *snapshot)
+{
+    for (size_t i = 0; i < sizeof unit_metrics / sizeof unit_metrics[0]; i++)
+        write_unit_metric(text, &unit_metrics[i], snapshot);
+    write_unit_histogram(text, "unit_slack_seconds", "slack_seconds by the unit that encrypted the packet.",
+                         snapshot);
+}
+
+static void write_worst(FILE *text, const struct server_snapshot *snapshot)
+{
+    static const char name[] = "worst_slack_seconds";
+
+    write_head(text, name, "gauge", "The packets with the least slack since the start; negative: missed.");
+    for (uint32_t i = 0; i < snapshot->worst_count; i++)
+        fprintf(text, "millrace_%s{rank=\"%u\"} %.12g\n", name, i + 1, seconds(snapshot->worst[i].slack_ns));
 }
 
 /* A label's value: backslash, quote and line end are escaped. */
@@ -162,11 +295,20 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
                  snapshot->draining ? 1 : 0);
     write_single(text, "cpu_seconds_total", "counter", "CPU time of the whole process.",
                  seconds(snapshot->process_cpu_ns));
+    write_single(text, "moves_total", "counter", "Streams that went to another unit.",
+                 (double)snapshot->moved);
+    write_single(text, "moves_given_up_total", "counter",
+                 "Streams that were to, and found no moment for it in time.", (double)snapshot->stayed);
+    write_single(text, "move_held_max_seconds", "gauge", "The longest that packets were held for it.",
+                 seconds(snapshot->held_max_ns));
     for (size_t i = 0; i < sizeof io_metrics / sizeof io_metrics[0]; i++)
         write_threads(text, &io_metrics[i], "io", snapshot->ios, snapshot->io_count, sizeof *snapshot->ios);
     for (size_t i = 0; i < sizeof worker_metrics / sizeof worker_metrics[0]; i++)
         write_threads(text, &worker_metrics[i], "worker", snapshot->workers, snapshot->worker_count,
                       sizeof *snapshot->workers);
+    for (size_t i = 0; snapshot->gpu_count > 0 && i < sizeof gpu_metrics / sizeof gpu_metrics[0]; i++)
+        write_threads(text, &gpu_metrics[i], "gpu", snapshot->gpus, snapshot->gpu_count,
+                      sizeof *snapshot->gpus);
     write_single(text, "worker_burst_bound_seconds", "gauge",
                  "No burst may take longer: what every promise reckons with.",
                  seconds(snapshot->burst_bound_ns));
@@ -174,6 +316,14 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
                     &snapshot->latency);
     write_histogram(text, "slack_seconds", "What was left of a packet's time at its hand-over; 0: missed.",
                     &snapshot->slack);
+    write_units(text, snapshot);
+    write_worst(text, snapshot);
+    if (snapshot->gpu_count > 0) {
+        write_histogram(text, "gpu_slack_seconds", "slack_seconds of packets encrypted by a GPU alone.",
+                        &snapshot->gpu_slack);
+        write_histogram(text, "gpu_batch_seconds", "From a batch's closing to its last byte.",
+                        &snapshot->batch);
+    }
     write_histogram(text, "admission_seconds", "From an OPEN or QUERY to its answer.", &snapshot->admission);
 }
 

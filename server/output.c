@@ -7,7 +7,7 @@
 
 #define WRITE_FRAMES 128 /* frames in one write */
 
-static void append(struct server_connection *connection, struct server_output *output)
+void server_output_append(struct server_connection *connection, struct server_output *output)
 {
     output->next = NULL;
     if (connection->output_tail == NULL)
@@ -27,10 +27,10 @@ void server_output_control(struct server_connection *connection, const uint8_t *
         server_connection_abort(connection);
         return;
     }
-    *output = (struct server_output){.frame = (uint8_t *)(output + 1), .bytes = bytes};
+    *output = (struct server_output){.frame = (uint8_t *)(output + 1), .frame_bytes = bytes};
     memcpy(output->frame, frame, bytes);
     connection->control_bytes += bytes;
-    append(connection, output);
+    server_output_append(connection, output);
 }
 
 void server_output_error(struct server_connection *connection, uint32_t id, enum protocol_error code,
@@ -46,12 +46,33 @@ static struct server_packet *packet_of(struct server_output *output)
     return (struct server_packet *)((char *)output - offsetof(struct server_packet, output));
 }
 
-/* A packet leaves the server, delivered or lost. */
+/* A packet leaves the queue and the server, delivered or lost. */
 static void discard_packet(struct server_packet *packet)
 {
     struct server_stream *stream = packet->stream;
+    stream->connection->borrowed -= server_packet_borrows(packet) ? 1 : 0;
     server_stream_give(stream, packet);
     server_connection_settle_stream(stream);
+}
+
+/* A reader that keeps us waiting must not keep others' memory. */
+static void append_result(struct server_connection *connection, struct server_packet *packet)
+{
+    if (connection->blocked_ns != CORE_NS_NEVER)
+        server_packet_keep(packet);
+    connection->borrowed += server_packet_borrows(packet) ? 1 : 0;
+    server_output_append(connection, &packet->output);
+}
+
+/* What the socket did not take is kept in the packets' own slots. */
+static void keep_results(struct server_connection *connection)
+{
+    for (struct server_output *output = connection->output_head; output != NULL && connection->borrowed > 0;
+         output = output->next)
+        if (output->is_packet && server_packet_borrows(packet_of(output))) {
+            server_packet_keep(packet_of(output));
+            connection->borrowed--;
+        }
 }
 
 void server_output_results(struct server_stream *stream)
@@ -61,7 +82,7 @@ void server_output_results(struct server_stream *stream)
 
     while ((packet = server_stream_next_ready(stream)) != NULL) {
         if (!connection->abandoned) {
-            append(connection, &packet->output);
+            append_result(connection, packet);
             continue;
         }
         if (packet->status == PROTOCOL_RESULT_OK)
@@ -70,13 +91,89 @@ void server_output_results(struct server_stream *stream)
     }
 }
 
+static core_ns later(core_ns a, core_ns b)
+{
+    return a > b ? a : b;
+}
+
+/* Ends of the stages of a packet that its unit has returned, in their order. */
+static void stage_ends(const struct server_packet *packet, core_ns now_ns,
+                       core_ns ends_ns[SERVER_WORST_STAGES])
+{
+    const struct server_io *io = packet->stream->connection->io;
+    const struct server_gpu_times *batch = NULL;
+
+    ends_ns[SERVER_WORST_HAND_OVER] = packet->eligible_ns + packet->handed_ns;
+    ends_ns[SERVER_WORST_DELIVERY] = now_ns;
+    ends_ns[SERVER_WORST_ENCRYPT] = ends_ns[SERVER_WORST_COPY_DOWN] = packet->cpu.finished_ns;
+    if (packet->unit < io->server->all_workers) {
+        ends_ns[SERVER_WORST_QUEUE] = ends_ns[SERVER_WORST_COPY_UP] = packet->cpu.started_ns;
+        return;
+    }
+    batch = server_gpu_seat_times(&io->seats[packet->unit - server_unit_of_gpu(io->server, 0)],
+                                  packet->cpu.finished_ns);
+    ends_ns[SERVER_WORST_QUEUE] = batch != NULL ? batch->closed_ns : packet->cpu.finished_ns;
+    ends_ns[SERVER_WORST_COPY_UP] = batch != NULL ? batch->up_ns : packet->cpu.finished_ns;
+    ends_ns[SERVER_WORST_ENCRYPT] = batch != NULL ? batch->kernel_ns : packet->cpu.finished_ns;
+}
+
+/* One of the worst so far. A packet may be handed over, and even be finished, a little before it is eligible:
+ * stages begin then. */
+static void enter_worst(const struct server_packet *packet, struct server_worst *worst, core_ns now_ns)
+{
+    const struct server_stream *stream = packet->stream;
+    core_ns ends_ns[SERVER_WORST_STAGES], begin_ns = packet->eligible_ns;
+    struct server_worst_packet entry = {.slack_ns = packet->deadline_ns - now_ns,
+                                        .at_ns = now_ns,
+                                        .bound_ns = packet->deadline_ns - packet->eligible_ns,
+                                        .waited_ns = packet->eligible_ns - packet->arrival_ns,
+                                        .connection = stream->connection->number,
+                                        .stream = stream->id,
+                                        .sequence = packet->sequence,
+                                        .unit = packet->unit,
+                                        .diverted = packet->diverted};
+
+    stage_ends(packet, now_ns, ends_ns);
+    for (int stage = 0; stage < SERVER_WORST_STAGES; stage++) {
+        core_ns end_ns = later(begin_ns, ends_ns[stage]);
+        entry.stage_ns[stage] = end_ns - begin_ns;
+        begin_ns = end_ns;
+    }
+    server_worst_enter(worst, &entry);
+}
+
+/* A packet whose time was the server's own. */
+static void count_slack(struct server_packet *packet, struct server_stats *stats, core_ns now_ns)
+{
+    struct server_stream *stream = packet->stream;
+    core_ns slack_ns = packet->deadline_ns - now_ns;
+
+    if (slack_ns < stream->slack_minimum_ns)
+        stream->slack_minimum_ns = slack_ns;
+    server_stream_account_slack(&stream->account, slack_ns, packet->deadline_ns - packet->eligible_ns);
+    core_histogram_record(&stats->units[packet->unit].slack, slack_ns);
+    if (server_worst_wants(&stats->worst, slack_ns))
+        enter_worst(packet, &stats->worst, now_ns);
+}
+
+static void count_missed(const struct server_packet *packet, struct server_stats *stats)
+{
+    struct server_stream *stream = packet->stream;
+
+    stream->totals.missed++;
+    server_stats_add(&stats->missed, 1);
+    server_stats_add(&stats->units[packet->unit].missed, 1);
+    if (!packet->diverted)
+        return;
+    stream->account.fault_late++;
+    server_stats_add(&stats->diverted_late, 1);
+}
+
 /* The socket took the first byte of a result: that is the hand-over. */
 static void count_result(struct server_packet *packet, const struct protocol_result *result, core_ns now_ns)
 {
     struct server_stream *stream = packet->stream;
     struct server_stats *stats = &stream->connection->io->stats;
-    bool met = (result->flags & PROTOCOL_RESULT_MET) != 0;
-    core_ns slack_ns = packet->deadline_ns - now_ns;
 
     packet->output.counted = true;
     if (result->status != PROTOCOL_RESULT_OK)
@@ -85,38 +182,62 @@ static void count_result(struct server_packet *packet, const struct protocol_res
     stream->totals.bytes += packet->cpu.bytes;
     server_stats_add(&stats->packets, 1);
     server_stats_add(&stats->bytes, packet->cpu.bytes);
-    if (met)
+    if (packet->unit >= stream->connection->io->server->all_workers)
+        server_stats_add(&stats->gpu_packets, 1);
+    if ((result->flags & PROTOCOL_RESULT_MET) == 0)
+        count_missed(packet, stats);
+    else {
         stream->totals.met++;
-    else
-        stream->totals.missed++;
-    server_stats_add(met ? &stats->met : &stats->missed, 1);
+        server_stats_add(&stats->met, 1);
+    }
     if ((result->flags & PROTOCOL_RESULT_READER) != 0) {
+        stream->account.reader_late++;
         server_stats_add(&stats->reader_late, 1);
+        server_stats_add(&stats->units[packet->unit].reader_late, 1);
         return; /* its latency is the reader's, not ours */
     }
-    if (slack_ns < stream->slack_minimum_ns)
-        stream->slack_minimum_ns = slack_ns;
     core_histogram_record(&stats->latency, result->latency_ns);
-    core_histogram_record(&stats->slack, slack_ns);
+    count_slack(packet, stats, now_ns);
 }
 
+/* What one write is to take. A result is one piece, or two where its ciphertext is not behind its header. */
 struct batch {
-    struct iovec vector[WRITE_FRAMES];
+    struct iovec vector[2 * WRITE_FRAMES];
     struct protocol_result results[WRITE_FRAMES];
-    int count;
+    uint32_t bytes[WRITE_FRAMES]; /* of each frame, without what was written before */
+    int pieces, frames;
 };
+
+static void add_piece(struct batch *batch, const uint8_t *bytes, uint32_t count, uint32_t *skip)
+{
+    uint32_t skipped = *skip < count ? *skip : count;
+    *skip -= skipped;
+    if (skipped < count)
+        batch->vector[batch->pieces++] =
+            (struct iovec){.iov_base = (uint8_t *)bytes + skipped, .iov_len = count - skipped};
+}
+
+static void add_frame(struct batch *batch, const struct server_output *output, uint32_t skip)
+{
+    batch->bytes[batch->frames++] = output->frame_bytes + output->payload_bytes - skip;
+    if (output->payload == output->frame + output->frame_bytes) {
+        add_piece(batch, output->frame, output->frame_bytes + output->payload_bytes, &skip);
+        return;
+    }
+    add_piece(batch, output->frame, output->frame_bytes, &skip);
+    add_piece(batch, output->payload, output->payload_bytes, &skip);
+}
 
 static void gather(struct server_connection *connection, struct batch *batch, core_ns now_ns)
 {
-    size_t skip = connection->output_done;
-    batch->count = 0;
+    uint32_t skip = connection->output_done;
+    batch->pieces = batch->frames = 0;
     for (struct server_output *output = connection->output_head;
-         output != NULL && batch->count < WRITE_FRAMES; output = output->next) {
+         output != NULL && batch->frames < WRITE_FRAMES; output = output->next) {
         if (output->is_packet && !output->counted)
-            batch->results[batch->count] =
+            batch->results[batch->frames] =
                 server_packet_stamp(packet_of(output), now_ns, connection->blocked_ns);
-        batch->vector[batch->count++] =
-            (struct iovec){.iov_base = output->frame + skip, .iov_len = output->bytes - skip};
+        add_frame(batch, output, skip);
         skip = 0;
     }
 }
@@ -124,24 +245,26 @@ static void gather(struct server_connection *connection, struct batch *batch, co
 /* Takes `taken` written bytes off the queue. */
 static void advance(struct server_connection *connection, struct batch *batch, size_t taken, core_ns now_ns)
 {
-    for (int i = 0; i < batch->count && taken > 0; i++) {
+    for (int i = 0; i < batch->frames && taken > 0; i++) {
         struct server_output *output = connection->output_head;
         assert(output != NULL); /* the batch was gathered from the head of the queue */
         if (output->is_packet && !output->counted)
             count_result(packet_of(output), &batch->results[i], now_ns);
-        if (taken < batch->vector[i].iov_len) {
+        if (taken < batch->bytes[i]) {
             connection->output_done += (uint32_t)taken;
             return;
         }
-        taken -= batch->vector[i].iov_len;
+        taken -= batch->bytes[i];
         connection->output_done = 0;
         connection->output_head = output->next;
         if (connection->output_head == NULL)
             connection->output_tail = NULL;
         if (output->is_packet)
             discard_packet(packet_of(output));
+        else if (output->is_notice)
+            server_notice_left(output);
         else {
-            connection->control_bytes -= output->bytes;
+            connection->control_bytes -= output->frame_bytes;
             free(output);
         }
     }
@@ -165,7 +288,7 @@ void server_output_flush(struct server_connection *connection)
         core_ns now_ns = core_time_now_ns();
         size_t taken;
         gather(connection, &batch, now_ns);
-        status = server_transport_write(&connection->transport, batch.vector, batch.count, &taken);
+        status = server_transport_write(&connection->transport, batch.vector, batch.pieces, &taken);
         if (taken > 0)
             connection->progress_ns = now_ns;
         advance(connection, &batch, taken, now_ns);
@@ -183,6 +306,7 @@ void server_output_flush(struct server_connection *connection)
     }
     if (status == CORE_OK)
         connection->blocked_ns = CORE_NS_NEVER;
+    keep_results(connection);
     server_output_arm(connection, status == CORE_AGAIN || connection->transport.wants_write);
 }
 
@@ -194,7 +318,9 @@ void server_output_purge(struct server_connection *connection)
     connection->control_bytes = 0;
     while (output != NULL) {
         struct server_output *next = output->next;
-        if (!output->is_packet)
+        if (output->is_notice)
+            server_notice_left(output);
+        else if (!output->is_packet)
             free(output);
         else {
             struct server_packet *packet = packet_of(output);

@@ -1,34 +1,35 @@
-#include "server/planner.h"
-
+/* The planner thread: its life, requests, and grants that come back. */
 #include "core/log.h"
 #include "core/realtime.h"
-#include "server/state.h"
+#include "server/planner_parts.h"
+#include "server/stream.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
-#define SWEEP_MS 1 /* between looks at workers that have not paused yet */
+#define SWEEP_MS 1 /* between looks at units that have not paused yet */
+#define WATCH_MS 5 /* between looks at cards */
 
-struct server_planner {
-    struct server *server;
-    struct server_mailbox mailbox;
-    struct server_message stop_message;
-    struct partition_workers *workers; /* planner thread */
-    uint64_t streams, buffer_bytes;    /* planner thread: granted in all */
-    struct server_grant *leaving;      /* planner thread: given back, their worker has not paused since */
-    bool stopping;                     /* planner thread */
-    struct server_planner_load *worker_loads, *io_loads;
-    pthread_t thread;
-};
+#define MOVABLE_BYTES_MAX                                                                                    \
+    (UINT64_C(256) << 10) /* packet memory of a stream on a worker that may go to a GPU */
 
-static void publish(struct server_planner *planner, uint32_t worker, uint32_t io)
+static void publish_worker(struct server_planner *planner, uint32_t worker)
 {
-    struct partition_worker_load load = partition_workers_load(planner->workers, worker);
+    struct partition_worker_load load =
+        partition_workers_load(partition_standing_workers(planner->standing), worker);
     struct server_planner_load *target = &planner->worker_loads[worker];
     atomic_store_explicit(&target->streams, load.streams, memory_order_relaxed);
     atomic_store_explicit(&target->utilisation_ppb, load.utilisation_ppb, memory_order_relaxed);
     atomic_store_explicit(&target->headroom_ppb, load.headroom_ppb, memory_order_relaxed);
-    int64_t io_ppb = partition_workers_io_ppb(planner->workers, io);
-    atomic_store_explicit(&planner->io_loads[io].utilisation_ppb, io_ppb, memory_order_relaxed);
+}
+
+void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io)
+{
+    const struct partition_workers *workers = partition_standing_workers(planner->standing);
+    if (unit < planner->server->worker_count)
+        publish_worker(planner, unit);
+    atomic_store_explicit(&planner->io_loads[io].utilisation_ppb, partition_workers_io_ppb(workers, io),
+                          memory_order_relaxed);
 }
 
 static void refuse(struct server_request *request, enum protocol_refusal refusal, const char *text)
@@ -56,41 +57,192 @@ static bool within_limits(const struct server_planner *planner, struct server_re
     return false;
 }
 
-static void admit(struct server_planner *planner, struct server_request *request)
+/* ---- requests ---- */
+
+/* Packets that a stream may have inside at once: on a GPU all that are eligible within its latency bound. One
+ * on a worker may come to be on a GPU later, if it is worth its memory. */
+static void size_queue(struct server_planner *planner, struct server_request *request)
+{
+    const struct core_stream_spec *spec = &request->open.spec;
+    bool on_gpu = server_planner_is_gpu(planner, request->placement.unit);
+    uint64_t packets = spec->burst_packets + (uint64_t)((spec->latency_ns - 1) / spec->interval_ns) + 1;
+    uint32_t queue_packets =
+        server_stream_queue_packets(spec, packets > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)packets);
+    uint64_t buffer_bytes = server_stream_buffer_bytes(spec, queue_packets);
+
+    request->movable = on_gpu || (planner->server->gpu_count > 0 && buffer_bytes <= MOVABLE_BYTES_MAX);
+    if (!request->movable)
+        return;
+    request->queue_packets = queue_packets;
+    request->buffer_bytes = buffer_bytes;
+}
+
+/* A guaranteed stream needs a worker, or else room elsewhere for the loss of its GPU. */
+static void refuse_unbacked(struct server_planner *planner, struct server_request *request)
+{
+    struct partition_standing_placement *placement = &request->placement;
+
+    if (!request->is_query)
+        partition_standing_release(planner->standing, placement->stream);
+    placement->accepted = false;
+    placement->constraint = PARTITION_CPU_DEMAND;
+    snprintf(
+        placement->reason, sizeof placement->reason,
+        "no worker has room for the stream, and none for a backup if its GPU is lost; ask for a standard "
+        "stream, or a longer latency bound");
+    refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
+}
+
+static bool place(struct server_planner *planner, struct server_request *request)
+{
+    const struct core_stream_spec *spec = &request->open.spec;
+    struct partition_standing_placement *placement = &request->placement;
+    core_status status =
+        request->is_query
+            ? partition_standing_query(planner->standing, spec, request->io, true, placement, NULL)
+            : partition_standing_admit(planner->standing, spec, request->io, 0, placement, NULL);
+    if (status != CORE_OK) {
+        refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
+        return false;
+    }
+    if (!placement->accepted) {
+        refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
+        return false;
+    }
+    if (spec->guaranteed && server_planner_is_gpu(planner, placement->unit)) {
+        refuse_unbacked(planner, request);
+        return false;
+    }
+    size_queue(planner, request);
+    return true;
+}
+
+static void query(struct server_planner *planner, struct server_request *request)
+{
+    if (place(planner, request) && request->placement.unit >= planner->server->worker_count)
+        request->gpu = request->placement.unit - planner->server->worker_count;
+}
+
+/* A stream that was admitted on a GPU: its batches must have room, and its plan come into force. */
+static bool settle_on_gpu(struct server_planner *planner, struct server_request *request)
+{
+    struct partition_standing_placement *placement = &request->placement;
+    uint32_t gpu = placement->unit - planner->server->worker_count;
+
+    if (server_planner_gpu_add(planner, gpu, &request->open.spec, &request->plan, &placement->constraint,
+                               placement->reason, sizeof placement->reason)) {
+        request->gpu = gpu;
+        return true;
+    }
+    partition_standing_release(planner->standing, placement->stream);
+    server_planner_gpu_remove(planner, gpu, &request->open.spec);
+    placement->accepted = false;
+    return false;
+}
+
+/* A newcomer that was admitted on a GPU whose arenas do not hold its batches goes elsewhere, if it can. */
+static bool settle(struct server_planner *planner, struct server_request *request)
+{
+    struct partition_standing_placement *placement = &request->placement;
+    struct partition_standing_placement first;
+    uint32_t gpu = placement->unit - planner->server->worker_count;
+
+    if (!server_planner_is_gpu(planner, placement->unit) || settle_on_gpu(planner, request))
+        return true;
+    first = *placement;
+    partition_standing_set_out(planner->standing, gpu, true);
+    bool settled = place(planner, request) &&
+                   (!server_planner_is_gpu(planner, placement->unit) || settle_on_gpu(planner, request));
+    partition_standing_set_out(planner->standing, gpu, planner->cards[gpu].out);
+    if (!settled)
+        *placement = first;
+    return settled;
+}
+
+void server_planner_admit(struct server_planner *planner, struct server_request *request)
 {
     struct server_grant *grant = calloc(1, sizeof *grant);
-    if (grant == NULL) {
+    if (grant == NULL || server_planner_reserve(planner) != CORE_OK) {
         refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
-        return;
-    }
-    partition_workers_admit(planner->workers, &request->open.spec, request->io, &request->placement);
-    if (!request->placement.accepted) {
         free(grant);
-        refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
         return;
     }
-    grant->placement = request->placement;
-    grant->io = request->io;
-    grant->buffer_bytes = request->buffer_bytes;
+    if (!place(planner, request)) {
+        free(grant);
+        return;
+    }
+    if (!settle(planner, request)) {
+        refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
+        free(grant);
+        return;
+    }
+    *grant = (struct server_grant){.stream = request->placement.stream,
+                                   .unit = request->placement.unit,
+                                   .gpu = request->gpu,
+                                   .spec = request->open.spec,
+                                   .io = request->io,
+                                   .buffer_bytes = request->buffer_bytes,
+                                   .movable = request->movable,
+                                   .home = SERVER_NO_GPU,
+                                   .gpu_slot = SERVER_GPU_NO_SLOT};
     request->grant = grant;
+    server_planner_enter(planner, grant);
     planner->streams++;
     planner->buffer_bytes += request->buffer_bytes;
-    publish(planner, grant->placement.worker, grant->io);
+}
+
+/* ---- grants ---- */
+
+core_status server_planner_reserve(struct server_planner *planner)
+{
+    uint32_t capacity = planner->grant_capacity < 64 ? 64 : 2 * planner->grant_capacity;
+
+    /* Numbers in use have no gaps that matter: a free one is given out before there are more (partition). */
+    if (partition_standing_streams(planner->standing) < planner->grant_capacity)
+        return CORE_OK;
+    struct server_grant **grown = realloc(planner->grants, capacity * sizeof(struct server_grant *));
+    if (grown == NULL)
+        return CORE_NO_MEMORY;
+    for (uint32_t n = planner->grant_capacity; n < capacity; n++)
+        grown[n] = NULL;
+    planner->grants = grown;
+    planner->grant_capacity = capacity;
+    return CORE_OK;
+}
+
+void server_planner_enter(struct server_planner *planner, struct server_grant *grant)
+{
+    assert(grant->stream < planner->grant_capacity && planner->grants[grant->stream] == NULL);
+    grant->born = ++planner->born;
+    planner->grants[grant->stream] = grant;
+    server_planner_publish(planner, grant->unit, grant->io);
 }
 
 static bool may_leave(const struct server_planner *planner, const struct server_grant *grant)
 {
-    const struct cpu_worker *worker = planner->server->workers[grant->placement.worker];
-    return !grant->worked ||
-           atomic_load_explicit(&cpu_worker_counters(worker)->pauses, memory_order_relaxed) > grant->pauses;
+    const struct server *server = planner->server;
+    if (grant->order != NULL || (grant->change != NULL && !grant->change->settling))
+        return false;
+    if (!grant->worked)
+        return true;
+    if (grant->gpu != SERVER_NO_GPU)
+        return server_gpu_paused(server->gpus[grant->gpu]) > grant->gpu_batch;
+    return atomic_load_explicit(&cpu_worker_counters(server->workers[grant->unit])->pauses,
+                                memory_order_relaxed) > grant->pauses;
 }
 
 static void release(struct server_planner *planner, struct server_grant *grant)
 {
-    partition_workers_release(planner->workers, &grant->placement, grant->io);
-    planner->streams--;
-    planner->buffer_bytes -= grant->buffer_bytes;
-    publish(planner, grant->placement.worker, grant->io);
+    server_planner_forget_change(planner, grant);
+    partition_standing_release(planner->standing, grant->stream);
+    planner->grants[grant->stream] = NULL;
+    if (grant->gpu != SERVER_NO_GPU)
+        server_planner_gpu_remove(planner, grant->gpu, &grant->spec);
+    if (!grant->second) {
+        planner->streams--;
+        planner->buffer_bytes -= grant->buffer_bytes;
+    }
+    server_planner_publish(planner, grant->unit, grant->io);
     free(grant);
 }
 
@@ -99,9 +251,10 @@ static struct server_grant *next_grant(const struct server_grant *grant)
     return (struct server_grant *)grant->message.next;
 }
 
-/* Releases those among the leaving whose worker has paused. */
-static void sweep(struct server_planner *planner)
+/* Releases those among the leaving whose unit has paused. */
+void server_planner_sweep(struct server_planner *planner)
 {
+    server_planner_sweep_changes(planner);
     struct server_grant *grant = planner->leaving;
     planner->leaving = NULL;
     while (grant != NULL) {
@@ -116,11 +269,16 @@ static void sweep(struct server_planner *planner)
     }
 }
 
+void server_planner_leave(struct server_planner *planner, struct server_grant *grant)
+{
+    grant->leaving = true;
+    grant->message.next = (struct server_message *)planner->leaving;
+    planner->leaving = grant;
+}
+
 static void take_back(void *owner, struct server_message *message)
 {
-    struct server_planner *planner = owner;
-    message->next = (struct server_message *)planner->leaving;
-    planner->leaving = (struct server_grant *)message;
+    server_planner_leave(owner, (struct server_grant *)message);
 }
 
 static void decide(void *owner, struct server_message *message)
@@ -128,17 +286,21 @@ static void decide(void *owner, struct server_message *message)
     struct server_planner *planner = owner;
     struct server_request *request = (struct server_request *)message;
 
-    sweep(planner);
+    server_planner_sweep(planner);
+    server_planner_watch(planner);
     if (within_limits(planner, request)) {
-        if (!request->is_query)
-            admit(planner, request);
-        else {
-            partition_workers_query(planner->workers, &request->open.spec, request->io, true,
-                                    &request->placement);
-            if (!request->placement.accepted)
-                refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
-        }
+        if (request->is_query)
+            query(planner, request);
+        else
+            server_planner_admit(planner, request);
     }
+    if (!server_planner_apply(planner, request))
+        server_planner_answer(planner, request);
+}
+
+void server_planner_answer(struct server_planner *planner, struct server_request *request)
+{
+    (void)planner;
     request->decided_ns = core_time_now_ns() - request->received_ns;
     request->message.run = request->answered;
     server_mailbox_post(request->reply, &request->message);
@@ -151,28 +313,104 @@ static void stop(void *owner, struct server_message *message)
     planner->stopping = true;
 }
 
+/* How long nothing needs to be looked at. */
+static int patience_ms(const struct server_planner *planner)
+{
+    if (planner->leaving != NULL || planner->changes != NULL || server_planner_has_applicants(planner))
+        return SWEEP_MS;
+    return planner->server->gpu_count > 0 ? WATCH_MS : -1;
+}
+
 static void *run(void *argument)
 {
     struct server_planner *planner = argument;
     while (!planner->stopping) {
-        server_mailbox_wait(&planner->mailbox, planner, planner->leaving != NULL ? SWEEP_MS : -1);
-        sweep(planner);
+        server_mailbox_wait(&planner->mailbox, planner, patience_ms(planner));
+        server_planner_sweep(planner);
+        server_planner_watch(planner);
+        server_planner_replan(planner);
     }
     return NULL;
 }
 
 static void destroy(struct server_planner *planner)
 {
+    server_planner_stop_replanner(planner);
     while (planner->leaving != NULL) {
         struct server_grant *grant = planner->leaving;
         planner->leaving = next_grant(grant);
         free(grant);
     }
+    server_planner_drop_orders(planner);
+    server_planner_drop_changes(planner);
     server_mailbox_destroy(&planner->mailbox);
-    partition_workers_destroy(planner->workers);
+    partition_standing_destroy(planner->standing);
+    free(planner->grants);
+    for (uint32_t gpu = 0; planner->accounts != NULL && gpu < planner->server->gpu_count; gpu++)
+        server_gpu_account_free(&planner->accounts[gpu]);
+    free(planner->accounts);
+    free(planner->cards);
     free(planner->worker_loads);
     free(planner->io_loads);
     free(planner);
+}
+
+static core_status create_accounts(struct server_planner *planner)
+{
+    const struct server *server = planner->server;
+    uint32_t gpu = 0;
+
+    planner->accounts = calloc(server->gpu_count + 1, sizeof *planner->accounts);
+    planner->cards = calloc(server->gpu_count + 1, sizeof *planner->cards);
+    if (planner->accounts == NULL || planner->cards == NULL)
+        return CORE_NO_MEMORY;
+    for (; gpu < server->gpu_count; gpu++) {
+        const struct config_profile_gpu *kind = server_gpu_kind(server->gpus[gpu]);
+        bool busy = server->gpu_count > 1 || kind->copy_engines > 1;
+        core_status status =
+            server_gpu_account_init(&planner->accounts[gpu], server->profile, kind, busy,
+                                    &gpu_arenas_region(server_gpu_arenas(server->gpus[gpu]))->shape,
+                                    server_gpu_lead_ns(server->profile));
+        if (status != CORE_OK)
+            return status;
+    }
+    return CORE_OK;
+}
+
+/* The standing plan counts on the memory of the arenas that there are, for each card and in all. */
+static core_status create_standing(struct server_planner *planner, struct core_error *error)
+{
+    const struct server *server = planner->server;
+    struct config_profile_gpu kinds[CONFIG_PROFILE_GPU_KINDS_MAX];
+    struct config_profile counted = *server->profile;
+    uint32_t gpu = 0;
+
+    counted.gpus = counted.gpu_count > 0 ? kinds : NULL;
+    counted.pinned_bytes = 0;
+    for (uint32_t kind = 0; kind < counted.gpu_count; kind++) {
+        uint64_t bytes = server_gpu_account_memory_bytes(&planner->accounts[gpu].shape);
+        kinds[kind] = server->profile->gpus[kind];
+        kinds[kind].memory_bytes = bytes;
+        counted.pinned_bytes += bytes * kinds[kind].count;
+        gpu += kinds[kind].count;
+    }
+    return partition_standing_create(&planner->standing, &counted, server->worker_count, server->io_count,
+                                     error);
+}
+
+static core_status create(struct server_planner *planner, struct core_error *error)
+{
+    const struct server *server = planner->server;
+
+    planner->mailbox.descriptor = -1;
+    planner->worker_loads = calloc(server->worker_count, sizeof *planner->worker_loads);
+    planner->io_loads = calloc(server->io_count, sizeof *planner->io_loads);
+    if (planner->worker_loads == NULL || planner->io_loads == NULL || create_accounts(planner) != CORE_OK)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
+    core_status status = server_mailbox_init(&planner->mailbox, error);
+    if (status == CORE_OK)
+        status = create_standing(planner, error);
+    return status == CORE_OK ? server_planner_start_replanner(planner, error) : status;
 }
 
 core_status server_planner_start(struct server_planner **planner, struct server *server,
@@ -186,18 +424,10 @@ core_status server_planner_start(struct server_planner **planner, struct server 
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
     fresh->server = server;
-    fresh->mailbox.descriptor = -1;
-    fresh->worker_loads = calloc(server->worker_count, sizeof *fresh->worker_loads);
-    fresh->io_loads = calloc(server->io_count, sizeof *fresh->io_loads);
-    core_status status = fresh->worker_loads == NULL || fresh->io_loads == NULL
-                             ? core_error_set(error, CORE_NO_MEMORY, "no memory for the planner")
-                             : server_mailbox_init(&fresh->mailbox, error);
-    if (status == CORE_OK)
-        status = partition_workers_create(&fresh->workers, server->profile, server->worker_count,
-                                          server->io_count, error);
+    core_status status = create(fresh, error);
     if (status == CORE_OK) {
         for (uint32_t worker = 0; worker < server->worker_count; worker++)
-            publish(fresh, worker, 0);
+            publish_worker(fresh, worker);
         status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
     }
     if (status != CORE_OK) {
@@ -222,10 +452,23 @@ void server_planner_ask(struct server_planner *planner, struct server_request *r
     server_mailbox_post(&planner->mailbox, &request->message);
 }
 
-void server_planner_release(struct server_planner *planner, struct server_grant *grant)
+struct server_mailbox *server_planner_mailbox(struct server_planner *planner)
+{
+    return &planner->mailbox;
+}
+
+void server_planner_cleared(struct server_planner *planner, struct server_grant *grant)
 {
     grant->message.run = take_back;
     server_mailbox_post(&planner->mailbox, &grant->message);
+}
+
+void server_planner_release(struct server_planner *planner, struct server_grant *grant)
+{
+    if (grant->gpu != SERVER_NO_GPU)
+        server_gpu_clear(planner->server->gpus[grant->gpu], grant); /* and from there to us */
+    else
+        server_planner_cleared(planner, grant);
 }
 
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,
@@ -237,4 +480,9 @@ const struct server_planner_load *server_planner_worker_load(const struct server
 const struct server_planner_load *server_planner_io_load(const struct server_planner *planner, uint32_t io)
 {
     return &planner->io_loads[io];
+}
+
+const struct server_planner_figures *server_planner_figures(const struct server_planner *planner)
+{
+    return &planner->figures;
 }

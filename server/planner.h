@@ -1,29 +1,51 @@
 /* The planner thread: owns the set of admitted streams and answers who may join it.
  *
  * I/O threads post requests and grants to its mailbox; it posts the answers back to theirs. Asking (QUERY)
- * and being admitted (OPEN) run the same code of partition/workers.h. */
+ * and being admitted (OPEN) run the same code of partition/standing.h. */
 #ifndef MILLRACE_SERVER_PLANNER_H
 #define MILLRACE_SERVER_PLANNER_H
 
-#include "partition/workers.h"
+#include "partition/standing.h"
 #include "server/mailbox.h"
 #include "server/protocol.h"
 
 #include <stdatomic.h>
 
+#define SERVER_KEY_BYTES 32         /* room for every key */
+#define SERVER_NO_GPU    UINT32_MAX /* a CPU worker's stream */
+
 struct server;
+struct server_change;
 struct server_planner;
 struct server_connection;
+struct server_order;
+struct server_stream;
+struct server_watch_levels;
 
-/* What an admitted stream holds; the planner's while not granted, the stream's until it is given back. */
+/* What an admitted stream holds of one unit; the planner's while not granted, the stream's until it is given
+ * back. A stream that is on its way to another unit has a second one, for the room there. */
 struct server_grant {
     struct server_message message; /* first member */
-    struct partition_placement placement;
+    uint32_t stream, unit;         /* of the standing plan */
+    uint32_t gpu;                  /* or SERVER_NO_GPU */
+    struct core_stream_spec spec;
     uint32_t io;
     uint64_t buffer_bytes;
+    struct server_stream *holder; /* the I/O thread's: whose it is; NULL before and after */
+    struct server_change *change; /* the planner's: of its contract, that has not settled yet */
+    struct server_order
+        *order;             /* the planner's: by which the stream leaves this unit; NULL: none under way */
+    uint64_t born;          /* the planner's: numbers grants as they are made */
+    uint32_t home;          /* the planner's: the GPU that it has taken refuge from, or SERVER_NO_GPU, */
+    core_ns home_period_ns; /* which had this period */
+    bool movable;           /* the planner's: it has packets enough for a GPU */
+    bool leaving;           /* the planner's: it has been given back */
+    bool second;            /* the planner's: another grant of the same stream counts for it */
     /* Set by the I/O thread before it gives the grant back: */
-    bool worked;     /* the stream has had a packet at its worker, */
-    uint64_t pauses; /* the last of which was finished at this count of the worker's pauses */
+    uint64_t pauses;    /* its last packet was finished at this count of the worker's pauses, if */
+    uint32_t gpu_slot;  /* on a GPU: what it had there, or SERVER_GPU_NO_SLOT */
+    uint64_t gpu_batch; /* newest batch with a packet of it, 0: none */
+    bool worked;        /* it has had a packet at its worker or in a batch at all */
 };
 
 /* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it. */
@@ -33,24 +55,34 @@ struct server_request {
     struct server_mailbox *reply; /* the I/O thread's */
     void (*answered)(void *io, struct server_message *message);
     struct protocol_open open; /* key and its length: see below */
-    uint8_t *key;              /* secret memory, 32 bytes; NULL for a QUERY without */
+    uint8_t *key;              /* secret memory, SERVER_KEY_BYTES; NULL for a QUERY without */
     bool is_query;
     uint32_t request, io;
-    uint32_t queue_packets; /* that the stream will hold */
+    uint32_t queue_packets; /* that the stream will hold, on a CPU worker; the answer: where it is placed */
     uint64_t buffer_bytes;
+    bool movable; /* the planner's: see the grant */
     core_ns received_ns;
     /* the answer */
     enum protocol_refusal refusal; /* 0: granted */
-    struct partition_placement placement;
-    struct server_grant *grant; /* OPEN granted */
-    core_ns decided_ns;         /* from receipt to decision */
-    const char *refusal_text;   /* for refusals that are not about capacity */
+    struct partition_standing_placement placement;
+    struct server_grant *grant;   /* OPEN granted */
+    uint32_t gpu;                 /* granted: which one, or SERVER_NO_GPU */
+    uint64_t plan;                /* granted on a GPU: not before this plan of it is in force */
+    uint8_t iv[CORE_BLOCK_BYTES]; /* of the stream, once it is made */
+    core_ns decided_ns;           /* from receipt to decision */
+    const char *refusal_text;     /* for refusals that are not about capacity */
 };
 
 /* The last published figures: atomic, written by the planner, read by any. */
 struct server_planner_load {
     _Atomic uint64_t streams;
     _Atomic int64_t utilisation_ppb, headroom_ppb;
+};
+
+/* What became of streams that were to go to another unit: atomic, written by the planner, read by any. */
+struct server_planner_figures {
+    _Atomic uint64_t moved, stayed; /* stayed: there was no moment for it in time */
+    _Atomic core_ns held_max_ns;    /* moved: the longest that packets of one could not go anywhere */
 };
 
 CORE_CHECKED core_status server_planner_start(struct server_planner **planner, struct server *server,
@@ -60,12 +92,38 @@ void server_planner_stop(struct server_planner *planner);
 
 /* I/O thread: the answer comes to request->reply, run as request->answered. */
 void server_planner_ask(struct server_planner *planner, struct server_request *request);
+/* I/O thread: asks for another contract; and gives the change back once it is in force or will not be
+ * (server/change.h). */
+void server_planner_change(struct server_planner *planner, struct server_change *change);
+void server_planner_changed(struct server_planner *planner, struct server_change *change);
+/* Batcher: the slot of the grant's stream is given up. */
+void server_planner_cleared(struct server_planner *planner, struct server_grant *grant);
 /* I/O thread: gives a grant back. Its room is promised again once the worker has paused since the stream's
  * last packet (partition/workers.h says why). */
 void server_planner_release(struct server_planner *planner, struct server_grant *grant);
 
+/* Any thread: lets up to `streams` of the streams of unit `from` (partition/standing.h numbers units) go to
+ * unit `to`, one after the other, as far as it takes them and there is a moment for each within patience_ns.
+ * What came of it is in `answered` below, which may wait for as long. */
+struct server_shift {
+    struct server_message message; /* first member */
+    uint32_t from, to;
+    size_t streams;
+    core_ns patience_ns;
+    void (*answered)(struct server_shift *shift); /* planner thread */
+    size_t asked, moved;                          /* of these, that the unit took; that went there */
+};
+void server_planner_shift(struct server_planner *planner, struct server_shift *shift);
+
+/* Any thread: for messages whose run is the planner's own (server/route.h). */
+struct server_mailbox *server_planner_mailbox(struct server_planner *planner);
+
+/* The watch: newcomers are to be kept from what the units lost (server/watch.h). */
+void server_planner_hold_back(struct server_planner *planner, struct server_watch_levels *levels);
+
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,
                                                              uint32_t worker);
 const struct server_planner_load *server_planner_io_load(const struct server_planner *planner, uint32_t io);
+const struct server_planner_figures *server_planner_figures(const struct server_planner *planner);
 
 #endif

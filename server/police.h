@@ -27,6 +27,17 @@ struct server_police_times {
 void server_police_init(struct server_police *police, const struct core_stream_spec *spec,
                         core_ns spacing_ns);
 
+/* Another contract from the next packet on, on the same unit. The bucket is carried over: with level(x) = k -
+ * max(0, TAT - x) / t packets in it at x = max(now, eligible time of the last packet), the new one has
+ * min(k_new, level) there, rounded down. So
+ *   - all eligible times, before and after, conform to the join (least t, largest k): its bucket never has
+ * less, by induction, since it is filled faster, holds more, and gives away the same;
+ *   - those after conform to the new contract, from the first of them on;
+ *   - eligible times do not run backwards.
+ * now_ns: not before the last arrival. */
+void server_police_change(struct server_police *police, const struct core_stream_spec *spec,
+                          core_ns spacing_ns, core_ns now_ns);
+
 /* arrival_ns must not run backwards from one packet to the next. */
 struct server_police_times server_police_packet(struct server_police *police, core_ns arrival_ns);
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 /* Packets in a round, one of each stream: about as many as a busy thread finds when it reads a socket. */
+#define VERSION         1 /* of the protocol */
 #define STREAMS         128
 #define LARGE_STREAMS   32
 #define PACKET_NS_MIN   300    /* the like */
@@ -69,7 +70,7 @@ static core_status expect(struct bench *bench, enum protocol_type type, struct p
     uint8_t raw[PROTOCOL_HEADER_BYTES];
     core_status status = read_all(bench->descriptor, raw, sizeof raw, error);
     if (status == CORE_OK)
-        status = protocol_header_read(raw, header);
+        status = protocol_header_read(VERSION, raw, header);
     if (status == CORE_OK && header->body_bytes <= BUFFER_BYTES)
         status = read_all(bench->descriptor, bench->in, header->body_bytes, error);
     if (status == CORE_OK && header->type != type)
@@ -93,7 +94,7 @@ static core_status greet(struct bench *bench, struct core_error *error)
                                  .key_bytes = sizeof key};
     struct protocol_header header;
     struct protocol_opened opened;
-    uint32_t bytes = protocol_hello_write(bench->out, PROTOCOL_VERSION, PROTOCOL_VERSION);
+    uint32_t bytes = protocol_hello_write(bench->out, VERSION, VERSION);
     core_status status = write_all(bench->descriptor, bench->out, bytes, error);
 
     if (status == CORE_OK)
@@ -104,7 +105,7 @@ static core_status greet(struct bench *bench, struct core_error *error)
         if (status == CORE_OK)
             status = expect(bench, PROTOCOL_OPENED, &header, error);
         if (status == CORE_OK)
-            status = protocol_opened_read(bench->in, header.body_bytes, &opened, error);
+            status = protocol_opened_read(VERSION, bench->in, header.body_bytes, &opened, error);
         bench->streams[i] = opened.stream;
     }
     return status;
@@ -129,8 +130,8 @@ static core_status round_trip(struct bench *bench, uint32_t count, uint32_t pack
         status = read_all(bench->descriptor, bench->in, in_bytes, error);
     if (status == CORE_OK && latency != NULL) {
         struct protocol_result result;
-        status = protocol_result_read(bench->in + PROTOCOL_HEADER_BYTES, PROTOCOL_RESULT_BYTES + packet_bytes,
-                                      &result, error);
+        status = protocol_result_read(VERSION, bench->in + PROTOCOL_HEADER_BYTES,
+                                      PROTOCOL_RESULT_BYTES + packet_bytes, &result, error);
         core_histogram_record(latency, result.latency_ns);
     }
     return status;
@@ -251,6 +252,7 @@ core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_r
                                 .idle_ns = 10 * CORE_NS_PER_S,
                                 .stall_ns = 10 * CORE_NS_PER_S,
                                 .drain_ns = CORE_NS_PER_S},
+                   .gpus.use = CONFIG_GPUS_NONE,
                    .engine = auto_name},
         .profile = {.name = probe_name,
                     .machine = probe_name,

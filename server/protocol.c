@@ -1,118 +1,7 @@
-#include "server/protocol.h"
+#include "server/protocol_bytes.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <string.h>
-
-/* ---- little-endian integers at any alignment; compilers turn these into plain loads and stores ---- */
-
-static void put_u16(uint8_t *at, uint16_t value)
-{
-    at[0] = (uint8_t)value;
-    at[1] = (uint8_t)(value >> 8);
-}
-
-static void put_u32(uint8_t *at, uint32_t value)
-{
-    put_u16(at, (uint16_t)value);
-    put_u16(at + 2, (uint16_t)(value >> 16));
-}
-
-static void put_u64(uint8_t *at, uint64_t value)
-{
-    put_u32(at, (uint32_t)value);
-    put_u32(at + 4, (uint32_t)(value >> 32));
-}
-
-/* Times on the wire are unsigned; a time before zero says nothing to the peer. */
-static void put_ns(uint8_t *at, core_ns value_ns)
-{
-    put_u64(at, value_ns < 0 ? 0 : (uint64_t)value_ns);
-}
-
-static uint16_t get_u16(const uint8_t *at)
-{
-    return (uint16_t)(at[0] | (at[1] << 8));
-}
-
-static uint32_t get_u32(const uint8_t *at)
-{
-    return (uint32_t)get_u16(at) | (uint32_t)get_u16(at + 2) << 16;
-}
-
-static uint64_t get_u64(const uint8_t *at)
-{
-    return (uint64_t)get_u32(at) | (uint64_t)get_u32(at + 4) << 32;
-}
-
-/* A time beyond the type becomes CORE_NS_NEVER, which every range check downstream refuses. */
-static core_ns get_ns(const uint8_t *at)
-{
-    uint64_t value = get_u64(at);
-    return value > INT64_MAX ? CORE_NS_NEVER : (core_ns)value;
-}
-
-/* ---- what all frames share ---- */
-
-static uint8_t *begin_frame(uint8_t *frame, enum protocol_type type, uint32_t id, uint32_t body_bytes)
-{
-    const struct protocol_header header = {.body_bytes = body_bytes, .type = (uint8_t)type, .id = id};
-    protocol_header_write(frame, &header);
-    return frame + PROTOCOL_HEADER_BYTES;
-}
-
-static core_status check_length(const char *frame, uint32_t bytes, uint32_t minimum, uint32_t maximum,
-                                struct core_error *error)
-{
-    if (bytes < minimum || bytes > maximum)
-        return core_error_set(error, CORE_INVALID,
-                              "%s has a body of %" PRIu32 " bytes, must be %" PRIu32 " to %" PRIu32, frame,
-                              bytes, minimum, maximum);
-    return CORE_OK;
-}
-
-static core_status check_value(const char *field, uint64_t value, uint64_t minimum, uint64_t maximum,
-                               struct core_error *error)
-{
-    if (value < minimum || value > maximum)
-        return core_error_set(error, CORE_INVALID, "%s is %" PRIu64 ", must be %" PRIu64 " to %" PRIu64,
-                              field, value, minimum, maximum);
-    return CORE_OK;
-}
-
-static core_status check_ns(const char *field, const uint8_t *at, struct core_error *error)
-{
-    return check_value(field, get_u64(at), 0, INT64_MAX, error);
-}
-
-static core_status check_zero(const char *field, uint32_t value, struct core_error *error)
-{
-    return check_value(field, value, 0, 0, error);
-}
-
-/* Bytes of `text` that fit into `room` without cutting a UTF-8 character in two. */
-static uint32_t text_fit(const char *text, uint32_t room)
-{
-    size_t bytes = strnlen(text, (size_t)room + 1);
-    if (bytes <= room)
-        return (uint32_t)bytes;
-    bytes = room;
-    while (bytes > 0 && ((uint8_t)text[bytes] & 0xC0) == 0x80)
-        bytes--;
-    return (uint32_t)bytes;
-}
-
-/* Copies a text out of a frame, terminated and cut to fit. It may end on a terminal or in a log line, so
- * control characters, which a well-meaning peer has no use for, come out as '?'. */
-static void text_read(const uint8_t *from, uint32_t bytes, char *text, size_t text_bytes)
-{
-    if (text_bytes == 0)
-        return;
-    size_t length = bytes < text_bytes ? bytes : text_bytes - 1;
-    for (size_t i = 0; i < length; i++)
-        text[i] = from[i] < 0x20 || from[i] == 0x7F ? '?' : (char)from[i];
-    text[length] = '\0';
-}
 
 /* ---- header ---- */
 
@@ -126,7 +15,13 @@ void protocol_header_write(uint8_t *frame, const struct protocol_header *header)
     put_u32(frame + 12, header->sequence);
 }
 
-core_status protocol_header_read(const uint8_t *frame, struct protocol_header *header)
+/* Highest type that there is in a version. */
+static uint8_t type_last(uint16_t version)
+{
+    return version < 2 ? PROTOCOL_PONG : PROTOCOL_NOTICE;
+}
+
+core_status protocol_header_read(uint16_t version, const uint8_t *frame, struct protocol_header *header)
 {
     header->body_bytes = get_u32(frame);
     header->type = frame[4];
@@ -134,7 +29,7 @@ core_status protocol_header_read(const uint8_t *frame, struct protocol_header *h
     header->sequence = get_u32(frame + 12);
     if (frame[5] != 0 || get_u16(frame + 6) != 0)
         return CORE_INVALID;
-    if (header->type < PROTOCOL_HELLO || header->type > PROTOCOL_PONG)
+    if (header->type < PROTOCOL_HELLO || header->type > type_last(version))
         return CORE_OK;
     bool has_id = header->type != PROTOCOL_HELLO && header->type != PROTOCOL_WELCOME;
     bool has_sequence = header->type == PROTOCOL_DATA || header->type == PROTOCOL_RESULT;
@@ -142,7 +37,8 @@ core_status protocol_header_read(const uint8_t *frame, struct protocol_header *h
     return breach ? CORE_INVALID : CORE_OK;
 }
 
-bool protocol_body_range(uint8_t type, uint32_t packet_bytes_max, uint32_t *minimum, uint32_t *maximum)
+bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_max, uint32_t *minimum,
+                         uint32_t *maximum)
 {
     *minimum = 0;
     *maximum = 0;
@@ -164,6 +60,10 @@ bool protocol_body_range(uint8_t type, uint32_t packet_bytes_max, uint32_t *mini
     case PROTOCOL_PING:
         *maximum = PROTOCOL_PING_BYTES_MAX;
         return true;
+    case PROTOCOL_MODIFY:
+        *minimum = PROTOCOL_MODIFY_BYTES;
+        *maximum = PROTOCOL_MODIFY_BYTES;
+        return type <= type_last(version);
     default:
         return false;
     }
@@ -242,6 +142,8 @@ core_status protocol_welcome_read(const uint8_t *body, uint32_t bytes, struct pr
 
 /* ---- OPEN, QUERY and their answers ---- */
 
+#define OPEN_GUARANTEED 1 /* flag of OPEN and QUERY */
+
 uint32_t protocol_open_write(uint8_t *frame, enum protocol_type type, uint32_t request,
                              const struct protocol_open *open)
 {
@@ -259,7 +161,7 @@ uint32_t protocol_open_write(uint8_t *frame, enum protocol_type type, uint32_t r
     body[26] = (uint8_t)open->key_kind;
     body[27] = open->has_iv ? 1 : 0;
     put_u16(body + 28, (uint16_t)open->key_bytes);
-    put_u16(body + 30, 0);
+    put_u16(body + 30, open->spec.guaranteed ? OPEN_GUARANTEED : 0);
     memcpy(body + PROTOCOL_OPEN_BYTES, open->iv, iv_bytes);
     if (open->key_bytes > 0)
         memcpy(body + PROTOCOL_OPEN_BYTES + iv_bytes, open->key, open->key_bytes);
@@ -285,13 +187,14 @@ static core_status check_key(const struct protocol_open *open, struct core_error
     return core_error_set(error, CORE_INVALID, "OPEN key kind is %d, must be 0, 1 or 2", (int)open->key_kind);
 }
 
-core_status protocol_open_read(const uint8_t *body, uint32_t bytes, struct protocol_open *open,
-                               struct core_error *error)
+core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t bytes,
+                               struct protocol_open *open, struct core_error *error)
 {
+    const uint64_t flags_known = version < 2 ? 0 : OPEN_GUARANTEED;
     core_status status = check_length("OPEN", bytes, PROTOCOL_OPEN_BYTES,
                                       PROTOCOL_OPEN_BYTES + CORE_BLOCK_BYTES + PROTOCOL_KEY_NAME_MAX, error);
     if (status || (status = check_value("OPEN IV mark", body[27], 0, 1, error)) ||
-        (status = check_zero("OPEN field at 30", get_u16(body + 30), error)))
+        (status = check_value("OPEN flags", get_u16(body + 30), 0, flags_known, error)))
         return status;
     *open = (struct protocol_open){
         .spec = {.packet_bytes = get_u32(body),
@@ -299,7 +202,8 @@ core_status protocol_open_read(const uint8_t *body, uint32_t bytes, struct proto
                  .interval_ns = get_ns(body + 8),
                  .latency_ns = get_ns(body + 16),
                  .cipher = (enum core_cipher)body[24],
-                 .padding = (enum core_padding)body[25]},
+                 .padding = (enum core_padding)body[25],
+                 .guaranteed = get_u16(body + 30) == OPEN_GUARANTEED},
         .key_kind = (enum protocol_key_kind)body[26],
         .has_iv = body[27] == 1,
         .key_bytes = get_u16(body + 28),
@@ -316,9 +220,11 @@ core_status protocol_open_read(const uint8_t *body, uint32_t bytes, struct proto
     return check_key(open, error);
 }
 
-uint32_t protocol_opened_write(uint8_t *frame, uint32_t request, const struct protocol_opened *opened)
+uint32_t protocol_opened_write(uint16_t version, uint8_t *frame, uint32_t request,
+                               const struct protocol_opened *opened)
 {
-    uint8_t *body = begin_frame(frame, PROTOCOL_OPENED, request, PROTOCOL_OPENED_BYTES);
+    uint32_t body_bytes = version < 2 ? PROTOCOL_OPENED_BYTES_1 : PROTOCOL_OPENED_BYTES;
+    uint8_t *body = begin_frame(frame, PROTOCOL_OPENED, request, body_bytes);
     put_u32(body, opened->stream);
     body[4] = (uint8_t)opened->unit;
     body[5] = 0;
@@ -328,13 +234,16 @@ uint32_t protocol_opened_write(uint8_t *frame, uint32_t request, const struct pr
     put_u32(body + 24, opened->queue_packets);
     put_u32(body + 28, 0);
     memcpy(body + 32, opened->iv, CORE_BLOCK_BYTES);
-    return PROTOCOL_HEADER_BYTES + PROTOCOL_OPENED_BYTES;
+    if (version >= 2)
+        protocol_backup_write(body + PROTOCOL_OPENED_BYTES_1, &opened->backup);
+    return PROTOCOL_HEADER_BYTES + body_bytes;
 }
 
-core_status protocol_opened_read(const uint8_t *body, uint32_t bytes, struct protocol_opened *opened,
-                                 struct core_error *error)
+core_status protocol_opened_read(uint16_t version, const uint8_t *body, uint32_t bytes,
+                                 struct protocol_opened *opened, struct core_error *error)
 {
-    core_status status = check_length("OPENED", bytes, PROTOCOL_OPENED_BYTES, PROTOCOL_OPENED_BYTES, error);
+    uint32_t expected = version < 2 ? PROTOCOL_OPENED_BYTES_1 : PROTOCOL_OPENED_BYTES;
+    core_status status = check_length("OPENED", bytes, expected, expected, error);
     if (status ||
         (status = check_value("OPENED unit", body[4], PROTOCOL_UNIT_CPU, PROTOCOL_UNIT_GPU, error)) ||
         (status = check_zero("OPENED field at 5", body[5], error)) ||
@@ -351,7 +260,8 @@ core_status protocol_opened_read(const uint8_t *body, uint32_t bytes, struct pro
         .queue_packets = get_u32(body + 24),
     };
     memcpy(opened->iv, body + 32, CORE_BLOCK_BYTES);
-    return CORE_OK;
+    return version < 2 ? CORE_OK
+                       : protocol_backup_read(body + PROTOCOL_OPENED_BYTES_1, &opened->backup, error);
 }
 
 uint32_t protocol_refused_write(uint8_t *frame, uint32_t request, const struct protocol_refused *refused)
@@ -368,14 +278,14 @@ uint32_t protocol_refused_write(uint8_t *frame, uint32_t request, const struct p
     return PROTOCOL_HEADER_BYTES + body_bytes;
 }
 
-core_status protocol_refused_read(const uint8_t *body, uint32_t bytes, struct protocol_refused *refused,
-                                  struct core_error *error)
+core_status protocol_refused_read(uint16_t version, const uint8_t *body, uint32_t bytes,
+                                  struct protocol_refused *refused, struct core_error *error)
 {
+    enum protocol_refusal code_last = version < 2 ? PROTOCOL_REFUSED_INTERNAL : PROTOCOL_REFUSED_BUSY;
     core_status status =
         check_length("REFUSED", bytes, PROTOCOL_REFUSED_BYTES, PROTOCOL_CONTROL_BYTES_MAX, error);
     if (status ||
-        (status = check_value("REFUSED code", get_u16(body), PROTOCOL_REFUSED_CAPACITY,
-                              PROTOCOL_REFUSED_INTERNAL, error)) ||
+        (status = check_value("REFUSED code", get_u16(body), PROTOCOL_REFUSED_CAPACITY, code_last, error)) ||
         (status = check_zero("REFUSED field at 4", get_u32(body + 4), error)) ||
         (status = check_ns("REFUSED offered interval_ns", body + 8, error)) ||
         (status = check_ns("REFUSED offered latency_ns", body + 16, error)))
@@ -407,10 +317,11 @@ void protocol_result_write(uint8_t *frame, uint32_t stream, uint32_t sequence,
     put_ns(body + 8, result->latency_ns);
 }
 
-core_status protocol_result_read(const uint8_t *body, uint32_t bytes, struct protocol_result *result,
-                                 struct core_error *error)
+core_status protocol_result_read(uint16_t version, const uint8_t *body, uint32_t bytes,
+                                 struct protocol_result *result, struct core_error *error)
 {
-    const uint8_t flags_known = PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER | PROTOCOL_RESULT_POLICED;
+    const uint8_t flags_known = PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER | PROTOCOL_RESULT_POLICED |
+                                (version < 2 ? 0 : PROTOCOL_RESULT_FAULT);
     core_status status =
         check_length("RESULT", bytes, PROTOCOL_RESULT_BYTES,
                      PROTOCOL_RESULT_BYTES + CORE_PACKET_BYTES_MAX + CORE_BLOCK_BYTES, error);
@@ -509,71 +420,4 @@ uint32_t protocol_ping_write(uint8_t *frame, enum protocol_type type, uint32_t r
     if (bytes > 0)
         memcpy(body, payload, bytes);
     return PROTOCOL_HEADER_BYTES + bytes;
-}
-
-/* ---- names for people ---- */
-
-const char *protocol_error_name(enum protocol_error code)
-{
-    switch (code) {
-    case PROTOCOL_ERROR_MALFORMED:
-        return "malformed";
-    case PROTOCOL_ERROR_OVERSIZED:
-        return "oversized";
-    case PROTOCOL_ERROR_UNKNOWN_TYPE:
-        return "unknown type";
-    case PROTOCOL_ERROR_STATE:
-        return "state";
-    case PROTOCOL_ERROR_VERSION:
-        return "version";
-    case PROTOCOL_ERROR_STREAM:
-        return "stream";
-    case PROTOCOL_ERROR_SEQUENCE:
-        return "sequence";
-    case PROTOCOL_ERROR_TIMEOUT:
-        return "timeout";
-    case PROTOCOL_ERROR_LIMIT:
-        return "limit";
-    case PROTOCOL_ERROR_SHUTDOWN:
-        return "shutdown";
-    }
-    return "unknown";
-}
-
-const char *protocol_refusal_name(enum protocol_refusal code)
-{
-    switch (code) {
-    case PROTOCOL_REFUSED_CAPACITY:
-        return "capacity";
-    case PROTOCOL_REFUSED_SPEC:
-        return "spec";
-    case PROTOCOL_REFUSED_LIMIT:
-        return "limit";
-    case PROTOCOL_REFUSED_KEY:
-        return "key";
-    case PROTOCOL_REFUSED_IV:
-        return "iv";
-    case PROTOCOL_REFUSED_DRAINING:
-        return "draining";
-    case PROTOCOL_REFUSED_INTERNAL:
-        return "internal";
-    }
-    return "unknown";
-}
-
-const char *protocol_result_name(enum protocol_result_status status)
-{
-    switch (status) {
-    case PROTOCOL_RESULT_OK:
-        return "ok";
-    case PROTOCOL_RESULT_NOT_BLOCKS:
-        return "not blocks";
-    case PROTOCOL_RESULT_TOO_LONG:
-        return "too long";
-    case PROTOCOL_RESULT_KEY_SPENT:
-        return "key spent";
-    case PROTOCOL_RESULT_FAILED:
-        return "failed";
-    }
-    return "unknown";
 }

@@ -1,5 +1,5 @@
-/* Protocol version 1 on the wire: sizes, numbers, and the codec. docs/protocol.md is the specification; this
- * header is its C form, shared by server and client. Pure; any thread.
+/* Protocol versions 1 and 2 on the wire: sizes, numbers, and the codec. docs/protocol.md is the
+ * specification; this header is its C form, shared by server and client. Pure; any thread.
  *
  * Every frame is a 16-byte header and a body, all integers little-endian:
  *     0  u32 body_bytes     4  u8 type   5  u8 flags (0)   6  u16 zero     8  u32 id    12  u32 sequence */
@@ -14,16 +14,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PROTOCOL_VERSION           1
+#define PROTOCOL_VERSION_MIN       1
+#define PROTOCOL_VERSION           2                    /* the newest */
 #define PROTOCOL_MAGIC             UINT32_C(0x43524C4D) /* "MLRC" */
 #define PROTOCOL_HEADER_BYTES      16
 #define PROTOCOL_RESULT_BYTES      16 /* fixed part of a RESULT body, before the ciphertext */
 #define PROTOCOL_HELLO_BYTES       8  /* client's HELLO body */
 #define PROTOCOL_WELCOME_BYTES     48 /* server's WELCOME body, fixed part */
 #define PROTOCOL_OPEN_BYTES        32 /* fixed part of OPEN and QUERY */
-#define PROTOCOL_OPENED_BYTES      48
+#define PROTOCOL_OPENED_BYTES      64 /* in version 2 */
+#define PROTOCOL_OPENED_BYTES_1    48 /* in version 1 */
 #define PROTOCOL_REFUSED_BYTES     24 /* fixed part, before the text */
 #define PROTOCOL_CLOSED_BYTES      40
+#define PROTOCOL_MODIFY_BYTES      24
+#define PROTOCOL_MODIFIED_BYTES    48
+#define PROTOCOL_NOTICE_BYTES      16  /* fixed part, before the text */
 #define PROTOCOL_ERROR_BYTES       4   /* fixed part, before the text */
 #define PROTOCOL_CONTROL_BYTES_MAX 512 /* longest body of any frame but DATA and RESULT */
 #define PROTOCOL_KEY_NAME_MAX      63
@@ -42,13 +47,17 @@ enum protocol_type {
     PROTOCOL_CLOSED = 10, /* server -> client */
     PROTOCOL_ERROR = 11,  /* server -> client */
     PROTOCOL_PING = 12,   /* client -> server */
-    PROTOCOL_PONG = 13    /* server -> client */
+    PROTOCOL_PONG = 13,   /* server -> client */
+    /* from version 2 on: */
+    PROTOCOL_MODIFY = 14,   /* client -> server */
+    PROTOCOL_MODIFIED = 15, /* server -> client */
+    PROTOCOL_NOTICE = 16    /* server -> client */
 };
 
 struct protocol_header {
     uint32_t body_bytes;
     uint8_t type;
-    uint32_t id;       /* stream id, or the request id of OPEN, QUERY, PING and their answers, or 0 */
+    uint32_t id;       /* stream id, or the request id of OPEN, QUERY, MODIFY, PING and their answers, or 0 */
     uint32_t sequence; /* DATA and RESULT; else 0 */
 };
 
@@ -79,6 +88,17 @@ struct protocol_open {
 
 enum protocol_unit { PROTOCOL_UNIT_NONE = 0, PROTOCOL_UNIT_CPU = 1, PROTOCOL_UNIT_GPU = 2 };
 
+/* What a stream has for the loss of any one GPU; version 2. All 0: a standard stream on a GPU, of which
+ * nothing is promised then. A stream on a CPU worker, which no GPU can fail, has no unit and no share,
+ * whatever its class, and the bound that it has always. */
+struct protocol_backup {
+    enum protocol_unit unit; /* where its packets go then; NONE: nowhere else */
+    uint16_t unit_index;
+    uint32_t
+        reserved_ppb; /* share of that unit's time held for it: what the class costs, parts per billion */
+    core_ns bound_ns; /* latency through the loss, at most what was asked */
+};
+
 struct protocol_opened {
     uint32_t stream; /* 0 in the answer to QUERY */
     enum protocol_unit unit;
@@ -88,6 +108,39 @@ struct protocol_opened {
     uint32_t
         queue_packets; /* packets the server holds for this stream before it stops reading the connection */
     uint8_t iv[CORE_BLOCK_BYTES];
+    struct protocol_backup backup; /* version 2; all 0 in version 1 */
+};
+
+/* The contract that an open stream is to have; packet size, cipher, padding, key and class stay. */
+struct protocol_modify {
+    uint32_t stream;
+    uint32_t burst_packets;
+    core_ns interval_ns, latency_ns;
+};
+
+struct protocol_modified {
+    uint32_t stream;
+    enum protocol_unit unit; /* that serves it from now on */
+    uint16_t unit_index;
+    core_ns bound_ns;       /* guaranteed latency, at most what was asked */
+    core_ns decided_ns;     /* from the request to the new contract's being in force */
+    uint32_t first;         /* sequence of the first packet under the new contract */
+    uint32_t queue_packets; /* as in OPENED */
+    struct protocol_backup backup;
+};
+
+enum protocol_notice_kind {
+    PROTOCOL_NOTICE_DEGRADED = 1, /* its GPU is lost: served as far as it goes, in the order of deadlines */
+    PROTOCOL_NOTICE_RESTORED = 2, /* its promise holds again */
+    PROTOCOL_NOTICE_MOVED = 3     /* another unit serves it from now on; the promise has held all the time */
+};
+
+struct protocol_notice {
+    enum protocol_notice_kind kind;
+    enum protocol_unit unit; /* that serves it now */
+    uint16_t unit_index;
+    core_ns bound_ns; /* guaranteed latency from now on; 0: none (DEGRADED) */
+    char text[PROTOCOL_CONTROL_BYTES_MAX];
 };
 
 enum protocol_refusal {
@@ -97,7 +150,10 @@ enum protocol_refusal {
     PROTOCOL_REFUSED_KEY = 4,      /* unknown key name, wrong key length, or inline key not allowed here */
     PROTOCOL_REFUSED_IV = 5,       /* client IV not allowed */
     PROTOCOL_REFUSED_DRAINING = 6, /* the server is stopping */
-    PROTOCOL_REFUSED_INTERNAL = 7  /* out of memory */
+    PROTOCOL_REFUSED_INTERNAL = 7, /* out of memory */
+    /* from version 2 on, of MODIFY: */
+    PROTOCOL_REFUSED_STREAM = 8, /* the stream is not open on this connection */
+    PROTOCOL_REFUSED_BUSY = 9    /* another MODIFY of it is under way, or its packets left no gap for it */
 };
 
 struct protocol_refused {
@@ -121,6 +177,7 @@ enum protocol_result_status {
 #define PROTOCOL_RESULT_READER                                                                               \
     2u /* ready in time; handed over late only because the reader kept it waiting */
 #define PROTOCOL_RESULT_POLICED 4u /* came faster than the contract; waited_us says how long it was held */
+#define PROTOCOL_RESULT_FAULT   8u /* version 2: went the way round a lost device */
 
 struct protocol_result {
     enum protocol_result_status status;
@@ -153,17 +210,22 @@ enum protocol_error {
     PROTOCOL_ERROR_SHUTDOWN = 10 /* the server is stopping */
 };
 
-/* Every encoder writes header and body into `frame` (PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX at
+/* Where a frame is not the same in every version, its functions take the version in force (WELCOME); before
+ * that, any.
+ *
+ * Every encoder writes header and body into `frame` (PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX at
  * most) and returns the frame's length. Texts are cut to fit. Every decoder takes a body and its length and
  * returns CORE_OK or CORE_INVALID with the reason in error; it reads nothing outside the body. */
 void protocol_header_write(uint8_t *frame, const struct protocol_header *header);
 /* CORE_INVALID if a field that must be 0 is not: flags, the zero field, the id of HELLO and WELCOME, the
  * sequence of all but DATA and RESULT. Fills *header in any case; does not judge type and length. */
-CORE_CHECKED core_status protocol_header_read(const uint8_t *frame, struct protocol_header *header);
+CORE_CHECKED core_status protocol_header_read(uint16_t version, const uint8_t *frame,
+                                              struct protocol_header *header);
 
 /* Longest body allowed for a frame type from the client (DATA: packet_bytes_max), and shortest; false if the
  * type is unknown or comes from the server only. */
-bool protocol_body_range(uint8_t type, uint32_t packet_bytes_max, uint32_t *minimum, uint32_t *maximum);
+bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_max, uint32_t *minimum,
+                         uint32_t *maximum);
 
 uint32_t protocol_hello_write(uint8_t *frame, uint16_t version_min, uint16_t version_max);
 CORE_CHECKED core_status protocol_hello_read(const uint8_t *body, uint32_t bytes, uint16_t *version_min,
@@ -171,23 +233,36 @@ CORE_CHECKED core_status protocol_hello_read(const uint8_t *body, uint32_t bytes
 uint32_t protocol_welcome_write(uint8_t *frame, const struct protocol_welcome *welcome);
 CORE_CHECKED core_status protocol_welcome_read(const uint8_t *body, uint32_t bytes,
                                                struct protocol_welcome *welcome, struct core_error *error);
-/* type is PROTOCOL_OPEN or PROTOCOL_QUERY. open->key points at the key or name to copy. */
+/* type is PROTOCOL_OPEN or PROTOCOL_QUERY. open->key points at the key or name to copy. A guaranteed stream
+ * can be asked for in version 2 only. */
 uint32_t protocol_open_write(uint8_t *frame, enum protocol_type type, uint32_t request,
                              const struct protocol_open *open);
 /* Checks the format; the values of the contract are for core_stream_spec_check. open->key points into body.
  */
-CORE_CHECKED core_status protocol_open_read(const uint8_t *body, uint32_t bytes, struct protocol_open *open,
-                                            struct core_error *error);
-uint32_t protocol_opened_write(uint8_t *frame, uint32_t request, const struct protocol_opened *opened);
-CORE_CHECKED core_status protocol_opened_read(const uint8_t *body, uint32_t bytes,
+CORE_CHECKED core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t bytes,
+                                            struct protocol_open *open, struct core_error *error);
+uint32_t protocol_opened_write(uint16_t version, uint8_t *frame, uint32_t request,
+                               const struct protocol_opened *opened);
+CORE_CHECKED core_status protocol_opened_read(uint16_t version, const uint8_t *body, uint32_t bytes,
                                               struct protocol_opened *opened, struct core_error *error);
+uint32_t protocol_modify_write(uint8_t *frame, uint32_t request, const struct protocol_modify *modify);
+/* Checks the format; the values are for core_stream_spec_check. */
+CORE_CHECKED core_status protocol_modify_read(const uint8_t *body, uint32_t bytes,
+                                              struct protocol_modify *modify, struct core_error *error);
+uint32_t protocol_modified_write(uint8_t *frame, uint32_t request, const struct protocol_modified *modified);
+CORE_CHECKED core_status protocol_modified_read(const uint8_t *body, uint32_t bytes,
+                                                struct protocol_modified *modified, struct core_error *error);
+uint32_t protocol_notice_write(uint8_t *frame, uint32_t stream, const struct protocol_notice *notice);
+CORE_CHECKED core_status protocol_notice_read(const uint8_t *body, uint32_t bytes,
+                                              struct protocol_notice *notice, struct core_error *error);
 uint32_t protocol_refused_write(uint8_t *frame, uint32_t request, const struct protocol_refused *refused);
-CORE_CHECKED core_status protocol_refused_read(const uint8_t *body, uint32_t bytes,
+CORE_CHECKED core_status protocol_refused_read(uint16_t version, const uint8_t *body, uint32_t bytes,
                                                struct protocol_refused *refused, struct core_error *error);
-/* Header and fixed part of a RESULT whose ciphertext of `cipher_bytes` follows: 32 bytes. */
+/* Header and fixed part of a RESULT whose ciphertext of `cipher_bytes` follows: 32 bytes. The flags must be
+ * of the version in force. */
 void protocol_result_write(uint8_t *frame, uint32_t stream, uint32_t sequence,
                            const struct protocol_result *result, uint32_t cipher_bytes);
-CORE_CHECKED core_status protocol_result_read(const uint8_t *body, uint32_t bytes,
+CORE_CHECKED core_status protocol_result_read(uint16_t version, const uint8_t *body, uint32_t bytes,
                                               struct protocol_result *result, struct core_error *error);
 uint32_t protocol_close_write(uint8_t *frame, uint32_t stream);
 uint32_t protocol_closed_write(uint8_t *frame, uint32_t stream, const struct protocol_closed *closed);
@@ -205,5 +280,6 @@ uint32_t protocol_ping_write(uint8_t *frame, enum protocol_type type, uint32_t r
 const char *protocol_error_name(enum protocol_error code);
 const char *protocol_refusal_name(enum protocol_refusal code);
 const char *protocol_result_name(enum protocol_result_status status);
+const char *protocol_notice_name(enum protocol_notice_kind kind);
 
 #endif

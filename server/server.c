@@ -6,7 +6,9 @@
 #include "core/secret.h"
 #include "server/admin.h"
 #include "server/calibrate.h"
+#include "server/gpu_cards.h"
 #include "server/io.h"
+#include "server/watch.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -27,15 +29,15 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* Key states, and the keys of requests at the planner. */
+/* Key states with their keys, which cards need, and the keys of requests at the planner. */
 static core_status prepare_secrets(const struct server *server, struct core_error *error)
 {
     bool locked = false;
     size_t state_bytes = 64;
-    while (state_bytes < cpu_stream_bytes(server->engine))
+    while (state_bytes < server_stream_secret_bytes(server->engine))
         state_bytes *= 2;
-    core_status status =
-        core_secret_init((server->config->limits.streams + 2048) * state_bytes, &locked, error);
+    core_status status = core_secret_init(
+        (server->config->limits.streams + 2048) * (state_bytes + SERVER_KEY_BYTES), &locked, error);
     if (status == CORE_OK && !locked)
         core_log(CORE_LOG_WARNING, "start.secrets",
                  "key memory could not be locked and may be swapped out; raise RLIMIT_MEMLOCK or run with "
@@ -111,6 +113,30 @@ static void notify(void *argument, uint32_t producer)
     server_io_notify(server->ios[producer]);
 }
 
+static core_status start_worker(struct server *server, uint32_t index,
+                                const struct core_thread_options *thread, struct core_error *error)
+{
+    struct core_error not_permitted = {""};
+    const struct cpu_worker_options options = {
+        .thread = *thread,
+        .scheduler = {.ops = server->engine,
+                      .burst_pieces = server->profile->cpu.burst_pieces,
+                      .far_capacity = server->config->limits.streams,
+                      .burst_bound_ns =
+                          index < server->worker_count ? perfmodel_cpu_burst_ns(server->profile) : 0,
+                      .spare_ns = server->profile->margins.out_ns},
+        .producers = server->io_count,
+        .ring_packets = WORKER_RING_PACKETS,
+        .notify = notify,
+        .notify_argument = server,
+    };
+    core_status status = cpu_worker_start(&server->workers[index], &options, &not_permitted, error);
+    if (status != CORE_OK)
+        return status;
+    server->all_workers = index + 1;
+    return judge_thread(server, &not_permitted, error);
+}
+
 static core_status start_workers(struct server *server, struct core_error *error)
 {
     const struct config_server_threads *threads = &server->config->threads;
@@ -118,33 +144,35 @@ static core_status start_workers(struct server *server, struct core_error *error
     /* Without precedence a pinned worker could not even evade a neighbour on its core. */
     bool pin = threads->pin && threads->realtime != CONFIG_REALTIME_OFF && cores > server->worker_count;
 
-    server->workers = calloc(server->worker_count, sizeof(struct cpu_worker *));
+    server->workers = calloc(server->worker_count + 1, sizeof(struct cpu_worker *));
     if (server->workers == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the workers");
     for (uint32_t i = 0; i < server->worker_count; i++) {
-        struct core_error not_permitted = {""};
         char name[24];
         snprintf(name, sizeof name, "worker-%u", i);
-        struct cpu_worker_options options = {
-            .thread = {.name = name,
-                       .fifo_priority =
-                           threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,
-                       .cpu = pin ? (int)(cores - 1 - i) : -1},
-            .scheduler = {.ops = server->engine,
-                          .burst_pieces = server->profile->cpu.burst_pieces,
-                          .far_capacity = server->config->limits.streams},
-            .producers = server->io_count,
-            .ring_packets = WORKER_RING_PACKETS,
-            .notify = notify,
-            .notify_argument = server,
-        };
-        core_status status = cpu_worker_start(&server->workers[i], &options, &not_permitted, error);
-        if (status == CORE_OK)
-            status = judge_thread(server, &not_permitted, error);
+        const struct core_thread_options thread = {
+            .name = name,
+            .fifo_priority = threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,
+            .cpu = pin ? (int)(cores - 1 - i) : -1};
+        core_status status = start_worker(server, i, &thread, error);
         if (status != CORE_OK)
             return status;
     }
     return CORE_OK;
+}
+
+/* The worker that takes over for GPUs out of service, behind the others. Nothing is promised of it, so it
+ * comes after every thread that keeps a promise. */
+static core_status start_standby(struct server *server, struct core_error *error)
+{
+    const struct config_server_threads *threads = &server->config->threads;
+    int lowest =
+        threads->worker_priority < threads->io_priority ? threads->worker_priority : threads->io_priority;
+    const struct core_thread_options thread = {.name = "standby",
+                                               .fifo_priority =
+                                                   threads->realtime == CONFIG_REALTIME_OFF ? 0 : lowest - 1,
+                                               .cpu = -1};
+    return server->gpu_count == 0 ? CORE_OK : start_worker(server, server->worker_count, &thread, error);
 }
 
 static core_status create_ios(struct server *server, struct core_error *error)
@@ -158,6 +186,15 @@ static core_status create_ios(struct server *server, struct core_error *error)
             return status;
     }
     return server_io_listen(server->ios[0], error);
+}
+
+static core_status create_seats(struct server *server, struct core_error *error)
+{
+    for (uint32_t i = 0; i < server->io_count; i++)
+        if (server_gpu_seats_create(server->ios[i]) != CORE_OK ||
+            server_stats_make(&server->ios[i]->stats, server_units(server)) != CORE_OK)
+            return core_error_set(error, CORE_NO_MEMORY, "no memory for the accounts of the units");
+    return CORE_OK;
 }
 
 /* Stops and awaits the I/O threads from `first` on, which run. */
@@ -236,11 +273,14 @@ static core_status measure_machine(struct server *server, struct core_error *err
 static void dismantle(struct server *server)
 {
     server_admin_stop(server->admin);
+    server_watch_halt(server->watch);
+    server_gpu_cards_halt(server);
     if (server->planner != NULL)
         server_planner_stop(server->planner);
-    for (uint32_t i = 0; server->workers != NULL && i < server->worker_count; i++)
-        if (server->workers[i] != NULL)
-            cpu_worker_stop(server->workers[i]);
+    server_watch_destroy(server->watch);
+    for (uint32_t i = 0; i < server->all_workers; i++)
+        cpu_worker_stop(server->workers[i]);
+    server_gpu_cards_destroy(server);
     for (uint32_t i = 0; server->ios != NULL && i < server->io_count; i++)
         server_io_destroy(server->ios[i]);
     for (uint32_t i = 0; i < server->listener_count; i++) {
@@ -259,7 +299,8 @@ static void dismantle(struct server *server)
     free(server);
 }
 
-core_status server_check(const struct config_server *config, struct core_error *error)
+core_status server_check(const struct config_server *config, const struct config_profile *profile,
+                         struct core_error *error)
 {
     for (size_t i = 0; i < config->listener_count; i++) {
         SSL_CTX *context = NULL;
@@ -270,7 +311,7 @@ core_status server_check(const struct config_server *config, struct core_error *
             return status;
         SSL_CTX_free(context);
     }
-    return CORE_OK;
+    return server_gpu_cards_check(config, profile, error);
 }
 
 core_status server_start(struct server **server, const struct config_server *config,
@@ -288,6 +329,7 @@ core_status server_start(struct server **server, const struct config_server *con
     raise_descriptor_limit();
     choose_threads(fresh);
     if ((status = choose_engine(fresh, profile, error)) != CORE_OK ||
+        (status = server_gpu_cards_check(config, profile, error)) != CORE_OK ||
         (status = prepare_secrets(fresh, error)) != CORE_OK ||
         (status = lock_memory(fresh, error)) != CORE_OK ||
         (status = server_reload_keys(fresh, config->keyring, error)) != CORE_OK)
@@ -297,8 +339,12 @@ core_status server_start(struct server **server, const struct config_server *con
         goto failed;
     status = profile != NULL ? config_profile_copy(profile, &fresh->profile) : measure_machine(fresh, error);
     if (status != CORE_OK || (status = create_ios(fresh, error)) != CORE_OK ||
+        (status = server_gpu_cards_start(fresh, error)) != CORE_OK ||
+        (status = create_seats(fresh, error)) != CORE_OK ||
         (status = start_workers(fresh, error)) != CORE_OK ||
+        (status = start_standby(fresh, error)) != CORE_OK ||
         (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
+        (status = server_watch_start(&fresh->watch, fresh, error)) != CORE_OK ||
         (config->has_admin && (status = server_admin_start(&fresh->admin, fresh, error)) != CORE_OK) ||
         (status = start_ios(fresh, error)) != CORE_OK)
         goto failed;

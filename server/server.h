@@ -17,9 +17,10 @@ struct server;
 CORE_CHECKED core_status server_start(struct server **server, const struct config_server *config,
                                       const struct config_profile *profile, struct core_error *error);
 
-/* What loading a configuration does not look at, and starting does: certificates and keys of TLS listeners.
- */
-CORE_CHECKED core_status server_check(const struct config_server *config, struct core_error *error);
+/* What loading a configuration does not look at, and starting does: certificates and keys of TLS listeners,
+ * and what gpus asks for. The profile is NULL where none is configured. */
+CORE_CHECKED core_status server_check(const struct config_server *config,
+                                      const struct config_profile *profile, struct core_error *error);
 
 /* The address of listener `index` with the port the kernel chose. NULL past the last. */
 const struct core_address *server_address(const struct server *server, uint32_t index);

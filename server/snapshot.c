@@ -2,7 +2,9 @@
 
 #include "perfmodel/cpu.h"
 #include "server/io.h"
+#include "server/watch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static struct server_counts read_counts(const struct server_stats *stats)
@@ -21,6 +23,11 @@ static struct server_counts read_counts(const struct server_stats *stats)
         .rejected = server_stats_get(&stats->rejected),
         .lost = server_stats_get(&stats->lost),
         .errors = server_stats_get(&stats->errors),
+        .gpu_packets = server_stats_get(&stats->gpu_packets),
+        .diverted = server_stats_get(&stats->diverted),
+        .diverted_late = server_stats_get(&stats->diverted_late),
+        .audited = server_stats_get(&stats->audited),
+        .corrupt = server_stats_get(&stats->corrupt),
     };
 }
 
@@ -39,6 +46,11 @@ static void add_counts(struct server_counts *sum, const struct server_counts *co
     sum->rejected += counts->rejected;
     sum->lost += counts->lost;
     sum->errors += counts->errors;
+    sum->gpu_packets += counts->gpu_packets;
+    sum->diverted += counts->diverted;
+    sum->diverted_late += counts->diverted_late;
+    sum->audited += counts->audited;
+    sum->corrupt += counts->corrupt;
 }
 
 static int64_t read_signed(const _Atomic int64_t *value)
@@ -57,9 +69,52 @@ static void read_ios(const struct server *server, struct server_snapshot *snapsh
         target->cpu_ns = read_signed(&io->cpu_ns);
         add_counts(&snapshot->totals, &target->counts);
         core_histogram_merge(&snapshot->latency, &io->stats.latency);
-        core_histogram_merge(&snapshot->slack, &io->stats.slack);
         core_histogram_merge(&snapshot->admission, &io->stats.admission);
+        snapshot->worst_count = server_worst_join(&io->stats.worst, snapshot->worst, snapshot->worst_count);
     }
+}
+
+static void name_unit(const struct server *server, uint32_t index, struct server_snapshot_unit *unit)
+{
+    if (index < server->worker_count)
+        snprintf(unit->name, sizeof unit->name, "cpu-%u", index);
+    else if (index == server->worker_count)
+        snprintf(unit->name, sizeof unit->name, "standby");
+    else
+        snprintf(unit->name, sizeof unit->name, "gpu-%u", index - server_unit_of_gpu(server, 0));
+}
+
+/* The watch has no stand-by worker: nothing is promised of it. */
+static void read_overload(const struct server *server, uint32_t index, struct server_snapshot_unit *unit)
+{
+    if (index < server->worker_count) {
+        unit->lost_ns = read_signed(&cpu_worker_counters(server->workers[index])->lost_ns);
+        unit->level_ns = server_watch_level_ns(server->watch, index);
+        unit->held_back_ppb = server_watch_share_ppb(server->watch, index);
+    } else if (index > server->worker_count) {
+        uint32_t gpu = index - server_unit_of_gpu(server, 0);
+        unit->lost_ns = read_signed(&server_gpu_figures(server->gpus[gpu])->lost_ns);
+        unit->level_ns = server_watch_level_ns(server->watch, server->worker_count + gpu);
+        unit->held_back_ppb = server_watch_share_ppb(server->watch, server->worker_count + gpu);
+    }
+}
+
+static void read_unit(const struct server *server, uint32_t index, struct server_snapshot *snapshot)
+{
+    struct server_snapshot_unit *unit = &snapshot->units[index];
+
+    name_unit(server, index, unit);
+    read_overload(server, index, unit);
+    core_histogram_init(&unit->slack);
+    for (uint32_t i = 0; i < server->io_count; i++) {
+        const struct server_unit_stats *stats = &server->ios[i]->stats.units[index];
+        unit->missed += server_stats_get(&stats->missed);
+        unit->reader_late += server_stats_get(&stats->reader_late);
+        core_histogram_merge(&unit->slack, &stats->slack);
+    }
+    core_histogram_merge(&snapshot->slack, &unit->slack);
+    if (index >= server_unit_of_gpu(server, 0))
+        core_histogram_merge(&snapshot->gpu_slack, &unit->slack);
 }
 
 static void read_workers(const struct server *server, struct server_snapshot *snapshot)
@@ -78,9 +133,72 @@ static void read_workers(const struct server *server, struct server_snapshot *sn
             .bytes = server_stats_get(&counters->bytes),
             .busy_ns = read_signed(&counters->busy_ns),
             .burst_max_ns = read_signed(&counters->burst_max_ns),
+            .bursts_exceeded = server_stats_get(&counters->exceeded),
+            .burst_excess_ns = read_signed(&counters->excess_ns),
             .cpu_ns = cpu_worker_cpu_time_ns(server->workers[i]),
         };
     }
+}
+
+static struct server_snapshot_stage read_stage(const struct server_gpu_stage_figures *stage)
+{
+    return (struct server_snapshot_stage){.bound_ns = read_signed(&stage->bound_ns),
+                                          .max_ns = read_signed(&stage->max_ns),
+                                          .total_ns = read_signed(&stage->total_ns),
+                                          .worst_ppb = read_signed(&stage->worst_ppb),
+                                          .exceeded = server_stats_get(&stage->exceeded),
+                                          .excess_ns = read_signed(&stage->excess_ns)};
+}
+
+static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snapshot_gpu *target)
+{
+    const struct server_gpu_figures *figures = server_gpu_figures(gpu);
+    const struct gpu_arena_counters arenas = gpu_arenas_counters(server_gpu_arenas(gpu));
+    int32_t process = atomic_load_explicit(&figures->process, memory_order_relaxed);
+
+    *target = (struct server_snapshot_gpu){
+        .card = server_gpu_kind(gpu)->name,
+        .up = server_gpu_in_service(gpu) ? 1 : 0,
+        .process = process > 0 ? (uint64_t)process : 0,
+        .state_ns = now_ns - read_signed(&figures->since_ns),
+        .streams = server_stats_get(&figures->streams),
+        .faults = server_stats_get(&figures->faults),
+        .restarts = server_stats_get(&figures->restarts),
+        .batches = server_stats_get(&figures->batches),
+        .packets = server_stats_get(&figures->packets),
+        .bytes = server_stats_get(&figures->bytes),
+        .lost_batches = server_stats_get(&figures->lost_batches),
+        .late = arenas.late,
+        .full = arenas.full_bytes + arenas.full_segments,
+        .held_up = arenas.held_up,
+        .batch_bytes = server_stats_get(&figures->batch_bytes),
+        .arena_bytes = gpu_arenas_region(server_gpu_arenas(gpu))->shape.arena_bytes,
+        .period_ns = read_signed(&figures->period_ns),
+        .latency_ns = read_signed(&figures->latency_ns),
+        .period_changes = server_stats_get(&figures->period_changes),
+        .copy_up = read_stage(&figures->up),
+        .kernel = read_stage(&figures->kernel),
+        .copy_down = read_stage(&figures->down),
+        .whole = read_stage(&figures->batch),
+    };
+    server_gpu_fault_text(gpu, target->fault, sizeof target->fault);
+}
+
+static void read_gpus(const struct server *server, struct server_snapshot *snapshot)
+{
+    core_ns now_ns = core_time_now_ns();
+    for (uint32_t i = 0; i < server->gpu_count; i++) {
+        read_gpu(server->gpus[i], now_ns, &snapshot->gpus[i]);
+        core_histogram_merge(&snapshot->batch, &server_gpu_figures(server->gpus[i])->batch_ns);
+    }
+}
+
+static void read_moves(const struct server *server, struct server_snapshot *snapshot)
+{
+    const struct server_planner_figures *figures = server_planner_figures(server->planner);
+    snapshot->moved = server_stats_get(&figures->moved);
+    snapshot->stayed = server_stats_get(&figures->stayed);
+    snapshot->held_max_ns = read_signed(&figures->held_max_ns);
 }
 
 core_status server_snapshot_take(const struct server *server, struct server_snapshot **snapshot)
@@ -90,10 +208,14 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
         return CORE_NO_MEMORY;
     fresh->ios = calloc(server->io_count, sizeof *fresh->ios);
     fresh->workers = calloc(server->worker_count, sizeof *fresh->workers);
-    if (fresh->ios == NULL || fresh->workers == NULL) {
+    fresh->gpus = calloc(server->gpu_count + 1, sizeof *fresh->gpus);
+    fresh->unit_count = server->gpu_count > 0 ? server_units(server) : server->worker_count;
+    fresh->units = calloc(fresh->unit_count, sizeof *fresh->units);
+    if (fresh->ios == NULL || fresh->workers == NULL || fresh->gpus == NULL || fresh->units == NULL) {
         server_snapshot_free(fresh);
         return CORE_NO_MEMORY;
     }
+    fresh->started_ns = server->started_ns;
     fresh->uptime_ns = core_time_now_ns() - server->started_ns;
     fresh->process_cpu_ns = core_time_process_cpu_ns();
     fresh->draining = atomic_load_explicit(&server->draining, memory_order_relaxed);
@@ -102,11 +224,18 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     fresh->burst_bound_ns = perfmodel_cpu_burst_ns(server->profile);
     fresh->io_count = server->io_count;
     fresh->worker_count = server->worker_count;
+    fresh->gpu_count = server->gpu_count;
     core_histogram_init(&fresh->latency);
     core_histogram_init(&fresh->slack);
+    core_histogram_init(&fresh->gpu_slack);
+    core_histogram_init(&fresh->batch);
     core_histogram_init(&fresh->admission);
     read_ios(server, fresh);
     read_workers(server, fresh);
+    read_gpus(server, fresh);
+    read_moves(server, fresh);
+    for (uint32_t unit = 0; unit < fresh->unit_count; unit++)
+        read_unit(server, unit, fresh);
     *snapshot = fresh;
     return CORE_OK;
 }
@@ -117,5 +246,7 @@ void server_snapshot_free(struct server_snapshot *snapshot)
         return;
     free(snapshot->ios);
     free(snapshot->workers);
+    free(snapshot->gpus);
+    free(snapshot->units);
     free(snapshot);
 }

@@ -6,6 +6,7 @@
 #include "config/profile.h"
 #include "config/server.h"
 #include "cpu/worker.h"
+#include "server/gpu.h"
 #include "server/planner.h"
 #include "server/stats.h"
 
@@ -16,6 +17,7 @@
 
 struct server_io;
 struct server_admin;
+struct server_watch;
 
 struct server_listener {
     const struct config_listener *config;
@@ -30,9 +32,13 @@ struct server {
     const struct cpu_engine_ops *engine;             /* set before start */
     uint32_t io_count, worker_count, listener_count; /* set before start */
     struct server_listener *listeners;               /* set before start; events belong to I/O thread 0 */
-    struct cpu_worker **workers;
+    struct cpu_worker **workers; /* behind worker_count others, with GPUs, the stand-by worker */
+    uint32_t all_workers;        /* set before start */
+    struct server_gpu **gpus;    /* set before start */
+    uint32_t gpu_count;          /* set before start */
     struct server_io **ios;
     struct server_planner *planner;
+    struct server_watch *watch;
     struct server_admin *admin;     /* NULL: none configured */
     struct config_keyring *keyring; /* guarded by keyring_lock; NULL: none */
     pthread_mutex_t keyring_lock;
@@ -42,6 +48,17 @@ struct server {
     _Atomic bool draining;              /* atomic: set once by server_stop, read by all */
     _Atomic uint64_t drain_lost;        /* atomic: packets not delivered when the drain time was over */
 };
+
+/* Units of the accounts: the workers, the stand-by worker, the GPUs. */
+static inline uint32_t server_units(const struct server *server)
+{
+    return server->worker_count + 1 + server->gpu_count;
+}
+
+static inline uint32_t server_unit_of_gpu(const struct server *server, uint32_t gpu)
+{
+    return server->worker_count + 1 + gpu;
+}
 
 /* Copies a named key out of the keyring: CORE_OK, CORE_NOT_FOUND, or CORE_MISMATCH if it is for another
  * cipher. */

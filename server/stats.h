@@ -4,9 +4,17 @@
 #define MILLRACE_SERVER_STATS_H
 
 #include "core/histogram.h"
+#include "core/status.h"
+#include "server/worst.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
+
+/* Packets of one unit: a worker, the stand-by worker, or a GPU (server_unit_of_gpu). */
+struct server_unit_stats {
+    _Atomic uint64_t missed, reader_late; /* as below */
+    struct core_histogram slack;          /* deadline - hand-over, 0 where missed; not the reader's doing */
+};
 
 struct server_stats {
     _Atomic uint64_t connections;     /* open now */
@@ -19,9 +27,14 @@ struct server_stats {
     _Atomic uint64_t rejected;        /* packets answered with a status other than OK */
     _Atomic uint64_t lost;   /* packets received whole and not delivered: peer gone, or drain time over */
     _Atomic uint64_t errors; /* ERROR frames sent */
-    struct core_histogram latency;   /* eligible time to socket */
-    struct core_histogram slack;     /* deadline - hand-over, 0 where missed */
-    struct core_histogram admission; /* OPEN and QUERY: frame read to answer queued */
+    _Atomic uint64_t gpu_packets;             /* of packets: encrypted by a GPU */
+    _Atomic uint64_t diverted, diverted_late; /* GPU streams' packets over the stand-by worker; missed */
+    _Atomic uint64_t audited, corrupt;        /* GPU packets encrypted again to compare; found wrong */
+    struct server_unit_stats *units;          /* by the unit that encrypted the packet; set before start */
+    uint32_t unit_count;                      /* set before start */
+    struct server_worst worst;                /* the packets with the least slack */
+    struct core_histogram latency;            /* eligible time to socket */
+    struct core_histogram admission;          /* OPEN and QUERY: frame read to answer queued */
 };
 
 /* Single writer: a plain add, no locked instruction. */
@@ -30,6 +43,10 @@ static inline void server_stats_add(_Atomic uint64_t *counter, uint64_t amount)
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + amount,
                           memory_order_relaxed);
 }
+
+/* For this many units, before the thread starts. CORE_NO_MEMORY: as it was. */
+CORE_CHECKED core_status server_stats_make(struct server_stats *stats, uint32_t unit_count);
+void server_stats_free(struct server_stats *stats);
 
 static inline uint64_t server_stats_get(const _Atomic uint64_t *counter)
 {

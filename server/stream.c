@@ -1,6 +1,7 @@
 #include "server/stream.h"
 
 #include "core/secret.h"
+#include "server/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,47 +36,127 @@ uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_
 core_status server_stream_create(struct server_stream **stream, const struct core_stream_spec *spec,
                                  uint32_t queue_packets, uint32_t stagger)
 {
-    uint32_t count = queue_packets;
-    uint64_t buffer_bytes = server_stream_buffer_bytes(spec, queue_packets);
-    struct server_stream *fresh = malloc(sizeof *fresh + buffer_bytes);
-    if (fresh == NULL)
+    struct server_block *block = server_block_create(spec, queue_packets, stagger);
+    struct server_stream *fresh = malloc(sizeof *fresh);
+    if (fresh == NULL || block == NULL) {
+        server_block_destroy(block);
+        free(fresh);
         return CORE_NO_MEMORY;
-    *fresh = (struct server_stream){.spec = *spec,
-                                    .state = SERVER_STREAM_OPEN,
-                                    .queue_packets = count,
-                                    .slack_minimum_ns = CORE_NS_NEVER,
-                                    .buffer_bytes = buffer_bytes};
-    uintptr_t slots = (uintptr_t)&fresh->packets[count];
-    slots = (slots + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE + (stagger % STAGGER_LINES) * CACHE_LINE;
-    for (uint32_t i = 0; i < count; i++) {
-        struct server_packet *packet = &fresh->packets[i];
-        *packet = (struct server_packet){.stream = fresh, .next = fresh->free};
-        packet->output =
-            (struct server_output){.frame = (uint8_t *)slots + i * slot_stride(spec), .is_packet = true};
-        fresh->free = packet;
     }
+    *fresh =
+        (struct server_stream){.spec = *spec, .state = SERVER_STREAM_OPEN, .slack_minimum_ns = CORE_NS_NEVER};
+    server_stream_adopt(fresh, block);
     *stream = fresh;
     return CORE_OK;
+}
+
+/* ---- blocks ---- */
+
+struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
+                                         uint32_t stagger)
+{
+    uint32_t lines = stagger % STAGGER_LINES; /* the most that it may be is charged for, this much is taken */
+    uint64_t bytes = server_stream_buffer_bytes(spec, packets);
+    uint64_t room_bytes = bytes - (STAGGER_LINES - 1 - lines) * CACHE_LINE;
+    struct server_block *block = malloc(sizeof *block + room_bytes);
+    if (block == NULL)
+        return NULL;
+    *block = (struct server_block){.bytes = bytes, .room_bytes = room_bytes, .count = packets};
+    uintptr_t slots = (uintptr_t)&block->packets[packets];
+    slots = (slots + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE + lines * CACHE_LINE;
+    for (uint32_t i = 0; i < packets; i++) {
+        block->packets[i] = (struct server_packet){.block = block};
+        block->packets[i].output =
+            (struct server_output){.frame = (uint8_t *)slots + i * slot_stride(spec), .is_packet = true};
+    }
+    return block;
+}
+
+void server_block_destroy(struct server_block *block)
+{
+    if (block == NULL)
+        return;
+    core_secret_wipe(block->packets, block->room_bytes); /* plaintext that was never encrypted may be there */
+    free(block);
+}
+
+void server_stream_adopt(struct server_stream *stream, struct server_block *block)
+{
+    block->next = stream->blocks;
+    stream->blocks = block;
+    stream->queue_packets += block->count;
+    for (uint32_t i = 0; i < block->count; i++) {
+        struct server_packet *packet = &block->packets[i];
+        packet->stream = stream;
+        packet->cpu.stream = stream->cpu;
+        packet->next = stream->free;
+        stream->free = packet;
+    }
+}
+
+void server_stream_retire(struct server_stream *stream)
+{
+    for (struct server_block *block = stream->blocks; block != NULL; block = block->next)
+        block->retired = true;
+    for (struct server_packet *packet = stream->free; packet != NULL; packet = packet->next)
+        packet->block->returned++;
+    stream->free = NULL;
+    stream->queue_packets = 0;
+}
+
+uint64_t server_stream_shed(struct server_stream *stream)
+{
+    struct server_block **link = &stream->blocks, *block;
+    uint64_t bytes = 0;
+
+    while ((block = *link) != NULL) {
+        if (!block->retired || block->returned < block->count) {
+            link = &block->next;
+            continue;
+        }
+        *link = block->next;
+        bytes += block->bytes;
+        server_block_destroy(block);
+    }
+    return bytes;
+}
+
+bool server_stream_sheds(const struct server_stream *stream)
+{
+    const struct server_block *block = stream->blocks;
+    while (block != NULL && !block->retired)
+        block = block->next;
+    return block != NULL;
+}
+
+/* ---- life ---- */
+
+size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops)
+{
+    return cpu_stream_bytes(ops) + SERVER_KEY_BYTES;
 }
 
 core_status server_stream_arm(struct server_stream *stream, const struct cpu_engine_ops *ops,
                               struct cpu_engine *engine, const struct perfmodel_cpu_task *task, core_ns in_ns,
                               const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES])
 {
-    stream->cpu = core_secret_alloc(cpu_stream_bytes(ops));
+    stream->cpu = core_secret_alloc(server_stream_secret_bytes(ops));
     if (stream->cpu == NULL)
         return CORE_NO_MEMORY;
     core_status status = cpu_stream_init(stream->cpu, ops, engine, stream->spec.cipher, key, iv,
                                          task->piece_bytes, task->deadline_ns);
     if (status != CORE_OK) {
-        core_secret_free(stream->cpu, cpu_stream_bytes(ops));
+        core_secret_free(stream->cpu, server_stream_secret_bytes(ops));
         stream->cpu = NULL;
         return status;
     }
+    stream->key = (uint8_t *)stream->cpu + cpu_stream_bytes(ops);
+    memcpy(stream->key, key, core_cipher_key_bytes(stream->spec.cipher));
     stream->in_ns = in_ns;
-    server_police_init(&stream->police, &stream->spec, task->spacing_ns);
-    for (uint32_t i = 0; i < stream->queue_packets; i++)
-        stream->packets[i].cpu.stream = stream->cpu;
+    server_police_init(&stream->police, &stream->spec, 0);
+    server_pace_init(&stream->pace, &stream->spec, task->spacing_ns);
+    for (struct server_packet *packet = stream->free; packet != NULL; packet = packet->next)
+        packet->cpu.stream = stream->cpu;
     return CORE_OK;
 }
 
@@ -83,10 +164,13 @@ void server_stream_destroy(struct server_stream *stream, const struct cpu_engine
 {
     if (stream->cpu != NULL) {
         cpu_stream_wipe(stream->cpu, ops);
-        core_secret_free(stream->cpu, cpu_stream_bytes(ops));
+        core_secret_free(stream->cpu, server_stream_secret_bytes(ops));
     }
-    core_secret_wipe(stream->packets,
-                     stream->buffer_bytes); /* plaintext that was never encrypted may be there */
+    while (stream->blocks != NULL) {
+        struct server_block *block = stream->blocks;
+        stream->blocks = block->next;
+        server_block_destroy(block);
+    }
     free(stream);
 }
 
@@ -98,18 +182,23 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
     stream->free = packet->next;
     stream->busy_packets++;
     packet->next = NULL;
+    packet->output.payload = server_packet_payload(packet);
     packet->sequence = sequence;
     packet->bytes = bytes;
     packet->status = PROTOCOL_RESULT_OK;
-    packet->ready = packet->policed = packet->output.counted = false;
+    packet->ready = packet->policed = packet->diverted = packet->output.counted = false;
     return packet;
 }
 
 void server_stream_give(struct server_stream *stream, struct server_packet *packet)
 {
+    stream->busy_packets--;
+    if (packet->block->retired) {
+        packet->block->returned++;
+        return;
+    }
     packet->next = stream->free;
     stream->free = packet;
-    stream->busy_packets--;
 }
 
 static enum protocol_result_status judge(const struct server_stream *stream, uint32_t bytes,
@@ -138,6 +227,7 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
 {
     struct server_police_times times = server_police_packet(&stream->police, now_ns);
 
+    stream->sequence_accepted++;
     packet->arrival_ns = now_ns;
     packet->eligible_ns = times.eligible_ns;
     packet->deadline_ns = times.eligible_ns + stream->spec.latency_ns;
@@ -156,7 +246,6 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
     packet->cpu.data = payload;
     packet->cpu.bytes = padded;
     packet->cpu.done_bytes = 0;
-    packet->cpu.release_ns = times.release_ns + stream->in_ns;
     return true;
 }
 
@@ -172,6 +261,20 @@ struct server_packet *server_stream_next_ready(struct server_stream *stream)
     return packet;
 }
 
+void server_stream_account_slack(struct server_stream_account *account, core_ns slack_ns, core_ns latency_ns)
+{
+    int class = SERVER_SLACK_CLASSES - 1;
+
+    while (class > 1 && slack_ns < latency_ns >> (SERVER_SLACK_CLASSES - class))
+        class --;
+    if (slack_ns < 0)
+        class = 0;
+    if (++account->slack[class] != UINT32_MAX)
+        return;
+    for (class = 0; class < SERVER_SLACK_CLASSES; class ++)
+        account->slack[class] /= 2;
+}
+
 struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns now_ns, core_ns blocked_ns)
 {
     struct protocol_result result = {.status = packet->status};
@@ -183,6 +286,8 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
         result.latency_ns = now_ns > packet->eligible_ns ? now_ns - packet->eligible_ns : 0;
         if (packet->policed)
             result.flags |= PROTOCOL_RESULT_POLICED;
+        if (packet->diverted && packet->stream->version >= 2)
+            result.flags |= PROTOCOL_RESULT_FAULT;
         if (now_ns <= packet->deadline_ns)
             result.flags |= PROTOCOL_RESULT_MET;
         else if (packet->cpu.finished_ns <= packet->deadline_ns && blocked_ns <= packet->deadline_ns)
@@ -190,6 +295,15 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
         bytes = packet->cpu.bytes;
     }
     protocol_result_write(packet->output.frame, packet->stream->id, packet->sequence, &result, bytes);
-    packet->output.bytes = SLOT_HEADER_BYTES + bytes;
+    packet->output.frame_bytes = SLOT_HEADER_BYTES;
+    packet->output.payload_bytes = bytes;
     return result;
+}
+
+void server_packet_keep(struct server_packet *packet)
+{
+    if (!server_packet_borrows(packet))
+        return;
+    memcpy(server_packet_payload(packet), packet->output.payload, packet->cpu.bytes);
+    packet->output.payload = server_packet_payload(packet);
 }

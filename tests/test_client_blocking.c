@@ -215,7 +215,7 @@ static void late_script(int descriptor, void *argument)
     if (!fake_welcome(descriptor) || !fake_read_frame(descriptor, &first, body) ||
         !fake_read_frame(descriptor, &second, body))
         return;
-    fake_write(descriptor, frame, protocol_opened_write(frame, first.id, &opened));
+    fake_write(descriptor, frame, protocol_opened_write(PROTOCOL_VERSION, frame, first.id, &opened));
     fake_write(descriptor, frame, protocol_ping_write(frame, PROTOCOL_PONG, second.id, NULL, 0));
     if (!fake_await_frame(descriptor, PROTOCOL_CLOSE, &third, body))
         return;
@@ -310,8 +310,9 @@ static void bad_script(int descriptor, void *argument)
     const struct protocol_opened opened = {.stream = 9, .unit = PROTOCOL_UNIT_CPU};
     if (!fake_welcome(descriptor) || !fake_read_frame(descriptor, &header, body))
         return;
-    if (bad->opens && (!fake_write(descriptor, frame, protocol_opened_write(frame, header.id, &opened)) ||
-                       !fake_read_frame(descriptor, &header, body)))
+    if (bad->opens &&
+        (!fake_write(descriptor, frame, protocol_opened_write(PROTOCOL_VERSION, frame, header.id, &opened)) ||
+         !fake_read_frame(descriptor, &header, body)))
         return;
     if (bad->answers > 0)
         memcpy(bad->frame + bad->answers, &header.id, 4);
@@ -362,7 +363,7 @@ static void test_server_goes_away(void **state)
     struct bad nothing = {.bytes = 0}, cut = {.bytes = 20}, after_open = {.opens = true};
     check_bad(&nothing, CORE_CLOSED, "closed the connection");
     const struct protocol_opened opened = {.stream = 1, .unit = PROTOCOL_UNIT_CPU};
-    protocol_opened_write(cut.frame, 1, &opened);
+    protocol_opened_write(PROTOCOL_VERSION, cut.frame, 1, &opened);
     check_bad(&cut, CORE_CLOSED, "in the middle of a frame");
     check_bad(&after_open, CORE_CLOSED, "closed the connection");
 }
@@ -400,7 +401,7 @@ static void test_answers_to_what_was_not_asked(void **state)
     struct bad no_stream = {.answers = 8}, malformed = {.answers = 8}, taken = {.opens = true};
     struct protocol_opened good = {.stream = 1, .unit = PROTOCOL_UNIT_CPU};
     struct protocol_refused refusal = {.code = PROTOCOL_REFUSED_SPEC};
-    opened.bytes = protocol_opened_write(opened.frame, 0x7777, &good);
+    opened.bytes = protocol_opened_write(PROTOCOL_VERSION, opened.frame, 0x7777, &good);
     check_bad(&opened, CORE_INVALID, "which was not made");
     refused.bytes = protocol_refused_write(refused.frame, 3, &refusal);
     check_bad(&refused, CORE_INVALID, "which was not made");
@@ -409,9 +410,9 @@ static void test_answers_to_what_was_not_asked(void **state)
     pong_for_open.bytes = protocol_ping_write(pong_for_open.frame, PROTOCOL_PONG, 3, NULL, 0);
     check_bad(&pong_for_open, CORE_INVALID, "which was not made");
     good.stream = 0;
-    no_stream.bytes = protocol_opened_write(no_stream.frame, 3, &good);
+    no_stream.bytes = protocol_opened_write(PROTOCOL_VERSION, no_stream.frame, 3, &good);
     check_bad(&no_stream, CORE_INVALID, "zero or taken");
-    malformed.bytes = protocol_opened_write(malformed.frame, 3, &good);
+    malformed.bytes = protocol_opened_write(PROTOCOL_VERSION, malformed.frame, 3, &good);
     malformed.frame[PROTOCOL_HEADER_BYTES + 5] = 1;
     check_bad(&malformed, CORE_INVALID, "OPENED field at 5");
     taken.bytes = protocol_closed_write(taken.frame, 8, &(struct protocol_closed){0});

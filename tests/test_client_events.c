@@ -293,7 +293,7 @@ static void stall_script(int descriptor, void *argument)
     struct protocol_header header;
     const struct protocol_opened opened = {.stream = 1, .unit = PROTOCOL_UNIT_CPU};
     if (!fake_welcome(descriptor) || !fake_read_frame(descriptor, &header, body) ||
-        !fake_write(descriptor, frame, protocol_opened_write(frame, header.id, &opened)))
+        !fake_write(descriptor, frame, protocol_opened_write(PROTOCOL_VERSION, frame, header.id, &opened)))
         return;
     if (read(*go, &byte, 1) == 1)
         while (fake_read_frame(descriptor, &header, body))

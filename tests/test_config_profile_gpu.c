@@ -44,7 +44,7 @@ static const char *const good[] = {
     /* 17 */ ",{jobs: 3, share_ppm: 60000}",
     /* 18 */ ",{jobs: 4, share_ppm: 50000}",
     /* 19 */ "]}",
-    /* 20 */ ", {name: second, count: 1, sms: 1, copy_engines: 2, memory_bytes: 1",
+    /* 20 */ ", {name: second, kernel: quad, count: 1, sms: 1, copy_engines: 2, memory_bytes: 1",
     /* 21 */ ", sm_bytes_per_s: 1, launch_ns: 0, job_bytes: 0",
     /* 22 */ ", copies: [{bytes: 1, up_ns: 1, down_ns: 1, up_busy_ns: 1, down_busy_ns: 1}]",
     /* 23 */ ", utilisation: [{jobs: 1, share_ppm: 1}]}",
@@ -102,6 +102,8 @@ static void every_key_arrives(void **state)
     assert_int_equal(gpu->utilisation[1].jobs, 3);
     assert_int_equal(gpu->utilisation[2].share_ppm, 50000);
     assert_string_equal(profile->gpus[1].name, "second");
+    assert_null(profile->gpus[0].kernel);
+    assert_string_equal(profile->gpus[1].kernel, "quad");
     config_profile_free(profile);
 }
 
@@ -144,6 +146,7 @@ static const struct {
     {4, "{label: first", "p.yaml:4: gpus[0]: unknown key 'label'"},
     {5, ", count: 0", "p.yaml:5: gpus[0].count: 0 is out of range; give 1 to 64"},
     {5, ", count: 65", "p.yaml:5: gpus[0].count: 65 is out of range"},
+    {5, ", kernel: half, count: 2", "p.yaml:5: gpus[0].kernel: 'half' is no form of the kernel"},
     {6, ", sms: 0", "p.yaml:6: gpus[0].sms: 0 is out of range"},
     {6, ", sms: 4097", "p.yaml:6: gpus[0].sms: 4097 is out of range"},
     {7, ", copy_engines: 0", "p.yaml:7: gpus[0].copy_engines: 0 is out of range; give 1 to 2"},
@@ -267,6 +270,7 @@ static void gpus_equal(const struct config_profile *a, const struct config_profi
     for (uint32_t i = 0; i < a->gpu_count; i++) {
         const struct config_profile_gpu *x = &a->gpus[i], *y = &b->gpus[i];
         assert_string_equal(x->name, y->name);
+        assert_string_equal(x->kernel ? x->kernel : "", y->kernel ? y->kernel : "");
         assert_int_equal(x->count, y->count);
         assert_int_equal(x->sms, y->sms);
         assert_int_equal(x->copy_engines, y->copy_engines);
@@ -342,11 +346,11 @@ static void a_copy_is_deep(void **state)
 static void shipped_profiles_survive_a_round_trip(void **state)
 {
     const char *const paths[] = {PROFILES "cpu-only.yaml", PROFILES "gtx285-x2.yaml",
-                                 PROFILES "emulated-small.yaml"};
-    const uint32_t cards[] = {0, 2, 1};
+                                 PROFILES "emulated-small.yaml", PROFILES "emulated-demo.yaml"};
+    const uint32_t cards[] = {0, 2, 1, 1};
 
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         struct config_profile *profile = NULL;
         struct core_error error = {""};
         if (config_profile_load(paths[i], &profile, &error) != CORE_OK)

@@ -55,9 +55,15 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(server->timeouts.idle_ns, 60 * CORE_NS_PER_S);
     assert_int_equal(server->timeouts.stall_ns, 10 * CORE_NS_PER_S);
     assert_int_equal(server->timeouts.drain_ns, 10 * CORE_NS_PER_S);
+    assert_int_equal(server->timeouts.move_ns, CORE_NS_PER_S);
+    assert_true(server->overload.tighten);
+    assert_int_equal(server->overload.quiet_ns, 10 * CORE_NS_PER_S);
     assert_string_equal(server->engine, "auto");
     assert_null(server->profile);
     assert_null(server->keyring);
+    assert_int_equal(server->gpus.use, CONFIG_GPUS_AUTO);
+    assert_null(server->gpus.program);
+    assert_int_equal(server->gpus.audit, 1000);
     assert_false(server->client_iv);
     assert_false(server->has_admin);
     assert_int_equal(server->log_level, CORE_LOG_INFO);
@@ -80,7 +86,9 @@ static const char everything[] =
     "limits: {connections: 7, streams: 100, streams_per_connection: 50,\n"
     "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
     "         buffer_mib: 3, bytes_per_key: 4096}\n"
-    "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stall_ms: 4, drain_ms: 5}\n"
+    "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
+    "overload: {tighten: false, quiet_ms: 6}\n"
+    "gpus: {use: emulated, program: bin/millrace-gpu, audit: 1}\n"
     "engine: openssl\n"
     "profile: p/here.yaml\n"
     "keyring: keys\n"
@@ -122,9 +130,15 @@ static void every_key_arrives(void **state)
     assert_int_equal(server->timeouts.idle_ns, 3 * CORE_NS_PER_MS);
     assert_int_equal(server->timeouts.stall_ns, 4 * CORE_NS_PER_MS);
     assert_int_equal(server->timeouts.drain_ns, 5 * CORE_NS_PER_MS);
+    assert_int_equal(server->timeouts.move_ns, 0);
+    assert_false(server->overload.tighten);
+    assert_int_equal(server->overload.quiet_ns, 6 * CORE_NS_PER_MS);
     assert_string_equal(server->engine, "openssl");
     assert_string_equal(server->profile, "/etc/millrace/p/here.yaml");
     assert_string_equal(server->keyring, "/etc/millrace/keys");
+    assert_int_equal(server->gpus.use, CONFIG_GPUS_EMULATED);
+    assert_string_equal(server->gpus.program, "/etc/millrace/bin/millrace-gpu");
+    assert_int_equal(server->gpus.audit, 1);
     assert_true(server->client_iv);
     assert_true(server->has_admin);
     assert_int_equal(server->admin.port, 7413);
@@ -145,6 +159,28 @@ static void inner_defaults_give_way_to_outer_limits(void **state)
 }
 
 #define LISTENER "listeners: [{address: 'unix:x'}]\n" /* line 1 */
+
+static void gpus_have_three_forms(void **state)
+{
+    struct config_server *server = parsed(LISTENER "gpus: emulated\n", "m.yaml");
+    (void)state;
+    assert_int_equal(server->gpus.use, CONFIG_GPUS_EMULATED);
+    assert_int_equal(server->gpus.audit, 1000);
+    config_server_free(server);
+
+    server = parsed(LISTENER "gpus: [4, 0]\n", "m.yaml");
+    assert_int_equal(server->gpus.use, CONFIG_GPUS_LISTED);
+    assert_int_equal(server->gpus.card_count, 2);
+    assert_int_equal(server->gpus.cards[0], 4);
+    assert_int_equal(server->gpus.cards[1], 0);
+    config_server_free(server);
+
+    server = parsed(LISTENER "gpus: {cards: [7], audit: 5}\n", "m.yaml");
+    assert_int_equal(server->gpus.use, CONFIG_GPUS_LISTED);
+    assert_int_equal(server->gpus.cards[0], 7);
+    assert_int_equal(server->gpus.audit, 5);
+    config_server_free(server);
+}
 
 /* Each begins with what the message must begin with. */
 static const struct {
@@ -174,6 +210,15 @@ static const struct {
     {LISTENER "engine: ~\n", "m.yaml:2: engine: has no value"},
     {LISTENER "engine: [auto]\n", "m.yaml:2: engine: must be a single text"},
     {LISTENER "engine: fast\n", "m.yaml:2: engine: 'fast' is no engine"},
+    {LISTENER "gpus: {use: some}\n", "m.yaml:2: gpus.use: is none of: auto, none, emulated"},
+    {LISTENER "gpus: some\n", "m.yaml:2: gpus: is none of: auto, none, emulated"},
+    {LISTENER "gpus: []\n", "m.yaml:2: gpus: has 0 entries; give 1 to 64"},
+    {LISTENER "gpus: [0, one]\n", "m.yaml:2: gpus[1]: is not a whole number"},
+    {LISTENER "gpus: [-1]\n", "m.yaml:2: gpus: "},
+    {LISTENER "gpus: [1024]\n", "m.yaml:2: gpus: "},
+    {LISTENER "gpus: [3, 0, 3]\n", "m.yaml:2: gpus: card 3 is listed twice"},
+    {LISTENER "gpus:\n  use: none\n  cards: [0]\n", "m.yaml:4: gpus.cards: goes with use: auto"},
+    {LISTENER "gpus:\n  audit: -1\n", "m.yaml:3: gpus.audit:"},
     {LISTENER "client_iv: yes\n", "m.yaml:2: client_iv: is none of: true, false"},
     {LISTENER "threads:\n  pin: 1\n", "m.yaml:3: threads.pin: is none of"},
     {LISTENER "threads:\n  realtime: no\n", "m.yaml:3: threads.realtime: is none of: off, auto, required"},
@@ -232,7 +277,10 @@ static const struct {
     {LISTENER "timeouts:\n  hello_ms: 0\n", "m.yaml:3: timeouts.hello_ms: 0 is out of range"},
     {LISTENER "timeouts:\n  frame_ms: 3600001\n", "m.yaml:3: timeouts.frame_ms: 3600001 is out of range"},
     {LISTENER "timeouts:\n  idle_ms: 0\n", "m.yaml:3: timeouts.idle_ms: 0 is out of range"},
+    {LISTENER "timeouts:\n  move_ms: -1\n", "m.yaml:3: timeouts.move_ms: -1 is out of range"},
     {LISTENER "timeouts:\n  stall_ms: 0\n", "m.yaml:3: timeouts.stall_ms: 0 is out of range"},
+    {LISTENER "overload:\n  quiet_ms: 0\n", "m.yaml:3: overload.quiet_ms: 0 is out of range"},
+    {LISTENER "overload:\n  tighten: perhaps\n", "m.yaml:3"},
     {LISTENER "timeouts:\n  drain_ms: 9223372036854775807\n", "m.yaml:3: timeouts.drain_ms: 92233720368"},
 };
 
@@ -284,6 +332,8 @@ static void shipped_example_loads_and_shows_the_defaults(void **state)
         fail_msg("%s", error.text);
     assert_memory_equal(&shipped->limits, &minimal->limits, sizeof shipped->limits);
     assert_memory_equal(&shipped->timeouts, &minimal->timeouts, sizeof shipped->timeouts);
+    assert_int_equal(shipped->overload.tighten, minimal->overload.tighten);
+    assert_int_equal(shipped->overload.quiet_ns, minimal->overload.quiet_ns);
     assert_int_equal(shipped->threads.realtime, minimal->threads.realtime);
     assert_int_equal(shipped->threads.worker_priority, minimal->threads.worker_priority);
     assert_int_equal(shipped->threads.io_priority, minimal->threads.io_priority);
@@ -291,6 +341,8 @@ static void shipped_example_loads_and_shows_the_defaults(void **state)
     assert_int_equal(shipped->threads.io, 0);
     assert_int_equal(shipped->threads.workers, 0);
     assert_string_equal(shipped->engine, minimal->engine);
+    assert_int_equal(shipped->gpus.use, minimal->gpus.use);
+    assert_int_equal(shipped->gpus.audit, minimal->gpus.audit);
     assert_int_equal(shipped->client_iv, minimal->client_iv);
     assert_int_equal(shipped->log_level, minimal->log_level);
     assert_int_equal(shipped->log_format, minimal->log_format);
@@ -363,6 +415,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(every_key_arrives),
+        cmocka_unit_test(gpus_have_three_forms),
         cmocka_unit_test(inner_defaults_give_way_to_outer_limits),
         cmocka_unit_test(mistakes_are_named_with_file_and_line),
         cmocka_unit_test(an_error_need_not_be_taken),

@@ -12,6 +12,7 @@
 
 #include "core/secret.h"
 #include "cpu/scheduler.h"
+#include "tests/support/engine.h"
 
 #define MS CORE_NS_PER_MS
 
@@ -297,6 +298,52 @@ static void test_pauses(void **state)
 }
 
 /* A newcomer with an earlier deadline goes before the rest of a long packet. */
+/* A burst of n pieces takes n us here. q is 3 us, of which 2 us more are nobody's loss. */
+static void test_bursts_are_held_against_their_bound(void **state)
+{
+    static const struct {
+        int pieces;
+        uint64_t exceeded;
+        core_ns excess_ns, lost_ns; /* so far */
+    } rows[] = {{1, 0, 0, 0}, {3, 0, 0, 0}, {4, 1, 1000, 0}, {8, 2, 6000, 3000}, {5, 3, 8000, 3000}};
+    static const uint8_t key[32];
+    struct cpu_scheduler_options options = {.ops = &fake,
+                                            .burst_pieces = 8,
+                                            .far_capacity = 8,
+                                            .burst_bound_ns = 3 * CORE_NS_PER_US,
+                                            .spare_ns = 2 * CORE_NS_PER_US};
+    struct cpu_scheduler *scheduler;
+    struct cpu_stream *streams[8];
+    struct cpu_packet packets[8], *finished[8];
+    (void)state;
+
+    assert_int_equal(cpu_scheduler_create(&scheduler, &options, NULL), CORE_OK);
+    for (int i = 0; i < 8; i++) {
+        streams[i] = stream_open(&fake, CORE_CIPHER_AES_128_CBC, key, 64, MS);
+    }
+    const struct cpu_scheduler_counters *counters = cpu_scheduler_counters_get(scheduler);
+    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+        core_ns begin_ns = virtual_now_ns;
+        uint32_t pieces;
+        for (int i = 0; i < rows[row].pieces; i++) {
+            packets[i] = packet_of(streams[i], 64, virtual_now_ns);
+            push_one(scheduler, &packets[i]);
+        }
+        assert_int_equal(burst(scheduler, finished, &pieces), rows[row].pieces);
+        for (int i = 0; i < rows[row].pieces; i++) {
+            assert_int_equal(packets[i].started_ns, begin_ns);
+            assert_int_equal(packets[i].finished_ns, begin_ns + rows[row].pieces * CORE_NS_PER_US);
+        }
+        assert_int_equal(atomic_load(&counters->exceeded), rows[row].exceeded);
+        assert_int_equal(atomic_load(&counters->excess_ns), rows[row].excess_ns);
+        assert_int_equal(atomic_load(&counters->lost_ns), rows[row].lost_ns);
+    }
+    for (int i = 0; i < 8; i++) {
+        stream_close(streams[i], &fake);
+    }
+    cpu_scheduler_destroy(scheduler);
+}
+
 static void test_urgent_packet_overtakes(void **state)
 {
     (void)state;
@@ -433,6 +480,9 @@ static void test_every_split(void **state)
 {
     (void)state;
     for (const struct cpu_engine_ops *const *ops = cpu_engines; *ops != NULL; ops++) {
+        if (!test_engine_works(*ops)) {
+            continue;
+        }
         for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
             check_every_split(*ops, (enum core_cipher)cipher, 16);
             check_every_split(*ops, (enum core_cipher)cipher, 48);
@@ -449,6 +499,7 @@ static void test_random_traffic(void **state)
     (void)state;
     enum { STREAMS = 60, PACKETS = 4000, BURST = 8 };
     static struct cpu_packet packets[PACKETS];
+    static core_ns releases_ns[PACKETS]; /* a finished packet does not have it any more */
     static const uint8_t key[32];
     struct cpu_scheduler *scheduler = scheduler_open(&fake, BURST);
     struct cpu_stream *streams[STREAMS];
@@ -466,6 +517,7 @@ static void test_random_traffic(void **state)
             last_release_ns[i] = virtual_now_ns + (core_ns)((random >> 20) % (2 * MS));
             packets[pushed] =
                 packet_of(streams[i], 16 * (1 + (uint32_t)(random >> 50) % 200), last_release_ns[i]);
+            releases_ns[pushed] = last_release_ns[i];
             push_one(scheduler, &packets[pushed++]);
             continue;
         }
@@ -493,7 +545,7 @@ static void test_random_traffic(void **state)
             assert_true(number > last_finished[stream]);
             last_finished[stream] = number;
             uint32_t piece_count = (packet->bytes + 1023) / 1024;
-            core_ns deadline_ns = packet->release_ns + piece_count * packet->stream->piece_deadline_ns;
+            core_ns deadline_ns = releases_ns[number - 1] + piece_count * packet->stream->piece_deadline_ns;
             assert_true(latest_ns == INT64_MIN || deadline_ns > latest_ns - CPU_EDF_BUCKET_NS);
             latest_ns = deadline_ns;
         }
@@ -514,6 +566,7 @@ int main(void)
         cmocka_unit_test_setup(test_deadline_order, reset_fake),
         cmocka_unit_test_setup(test_pieces_of_one_stream, reset_fake),
         cmocka_unit_test_setup(test_pauses, reset_fake),
+        cmocka_unit_test_setup(test_bursts_are_held_against_their_bound, reset_fake),
         cmocka_unit_test_setup(test_urgent_packet_overtakes, reset_fake),
         cmocka_unit_test_setup(test_ciphers_are_grouped, reset_fake),
         cmocka_unit_test_setup(test_failure_sticks, reset_fake),

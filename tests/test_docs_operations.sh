@@ -21,13 +21,14 @@ unexplained() {
 
 # A call may be cut after its level.
 causes() {
-    cat server/*.c cpu/*.c | tr -d '\n' | grep -oE 'core_log\([^;]*' | grep -oE 'CORE_LOG_[A-Z]+, *"[a-z.]+"' |
+    cat server/*.c cpu/*.c gpu/*.c | tr -d '\n' | grep -oE 'core_log\([^;]*' | grep -oE 'CORE_LOG_[A-Z]+, *"[a-z.]+"' |
         grep -oE '"[a-z.]+"' | tr -d '"' | sort -u
 }
 
 metrics() {
     grep -oE '"[a-z_]+", +"(gauge|counter)"' server/metrics.c | cut -d'"' -f2
-    grep -oE 'write_histogram\(text, "[a-z_]+"' server/metrics.c | cut -d'"' -f2
+    grep -oE 'char name\[\] = "[a-z_]+"' server/metrics.c | cut -d'"' -f2
+    grep -oE 'write_(unit_)?histogram\(text, "[a-z_]+"' server/metrics.c | cut -d'"' -f2
 }
 
 members() {
@@ -45,7 +46,7 @@ codes() {
 missing=$(
     causes | unexplained cause
     metrics | unexplained metric
-    members | sed 's/^\(io_threads\|workers\|streams\)$/\1(\\[\\])?/' | unexplained member
+    members | sed 's/^\(io_threads\|workers\|gpus\|streams\|units\|worst\)$/\1(\\[\\])?/' | unexplained member
     codes | while read -r code; do grep -qE "^\| $code \|" "$page" || echo "exit code $code"; done
 )
 if [[ -n $missing ]]; then

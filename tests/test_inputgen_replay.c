@@ -106,7 +106,7 @@ static bool answer_open(struct fake *fake, int socket, uint32_t request, const u
         .code = PROTOCOL_REFUSED_CAPACITY, .constraint = 2, .text = "the workers are full"};
     if (fake->fault == FAULT_MUTE)
         return true;
-    if (protocol_open_read(body, bytes, &open, NULL) != CORE_OK)
+    if (protocol_open_read(PROTOCOL_VERSION, body, bytes, &open, NULL) != CORE_OK)
         return false;
     uint32_t asked = ++fake->opened;
     if (fake->fault == FAULT_ALL_REFUSED || (fake->fault == FAULT_REFUSED && asked == FAULTY))
@@ -119,7 +119,8 @@ static bool answer_open(struct fake *fake, int socket, uint32_t request, const u
     int done = EVP_EncryptInit_ex2(fake->streams[asked].cipher, method, open.key, opened.iv, NULL);
     EVP_CIPHER_free(method);
     EVP_CIPHER_CTX_set_padding(fake->streams[asked].cipher, 0);
-    return done == 1 && write_whole(socket, frame, protocol_opened_write(frame, request, &opened));
+    return done == 1 &&
+           write_whole(socket, frame, protocol_opened_write(PROTOCOL_VERSION, frame, request, &opened));
 }
 
 /* What the fault does to a RESULT of `bytes` in all; how many of them remain (0: it is not sent now). */
@@ -237,7 +238,8 @@ static void *fake_run(void *argument)
         uint8_t frame[PROTOCOL_HEADER_BYTES], body[2048];
         struct protocol_header header;
         fake->opened = 0;
-        while (read_whole(socket, frame, sizeof frame) && protocol_header_read(frame, &header) == CORE_OK &&
+        while (read_whole(socket, frame, sizeof frame) &&
+               protocol_header_read(PROTOCOL_VERSION, frame, &header) == CORE_OK &&
                header.body_bytes <= sizeof body && read_whole(socket, body, header.body_bytes) &&
                answer(fake, socket, &header, body))
             ;

@@ -74,6 +74,36 @@ static void map_finds_what_was_put(void **state)
     inputgen_map_free(&map);
 }
 
+/* Against a plain array, with keys that share homes and tables that are as full as they may be. */
+static void map_forgets_what_was_removed(void **state)
+{
+    enum { KEYS = 64, CAPACITY = 24, STEPS = 20000 };
+    static int items[KEYS];
+    bool there[KEYS] = {false};
+    size_t count = 0;
+    struct inputgen_map map = {0};
+    struct inputgen_random random;
+    (void)state;
+    assert_null(inputgen_map_remove(&map, 1)); /* no table yet */
+    inputgen_random_seed(&random, 11);
+    assert_int_equal(inputgen_map_init(&map, CAPACITY), CORE_OK);
+    for (int step = 0; step < STEPS; step++) {
+        uint32_t key = (uint32_t)(inputgen_random_next(&random) % KEYS);
+        if (there[key] || count == CAPACITY) {
+            assert_ptr_equal(inputgen_map_remove(&map, key), there[key] ? &items[key] : NULL);
+            count -= there[key];
+            there[key] = false;
+        } else {
+            inputgen_map_put(&map, key, &items[key]);
+            there[key] = true;
+            count++;
+        }
+        for (uint32_t other = 0; other < KEYS; other++)
+            assert_ptr_equal(inputgen_map_get(&map, other), there[other] ? &items[other] : NULL);
+    }
+    inputgen_map_free(&map);
+}
+
 /* ---- payload ---- */
 
 static void payloads_are_found_again_and_differ(void **state)
@@ -273,11 +303,13 @@ static void timetables_end_before_the_stop(void **state)
         bool bursts;
         uint64_t planned;
         core_ns last_ns;
+        double slower;
     } cases[] = {
-        {0, 10000, 10000, 1, false, 10, 9000},   {0, 10001, 20000, 1, false, 11, 10000},
-        {500, 10000, 10000, 1, false, 10, 9500}, {500, 10000, 5000, 1, false, 5, 4500},
-        {0, 10000, 10000, 2, false, 20, 9500},   {0, 10000, 10000, 0.5, false, 5, 8000},
-        {0, 10000, 10000, 1, true, 12, 8000},    {6000, 10000, 5000, 1, false, 0, 6000},
+        {0, 10000, 10000, 1, false, 10, 9000, 0},   {0, 10001, 20000, 1, false, 11, 10000, 0},
+        {500, 10000, 10000, 1, false, 10, 9500, 0}, {500, 10000, 5000, 1, false, 5, 4500, 0},
+        {0, 10000, 10000, 2, false, 20, 9500, 0},   {0, 10000, 10000, 0.5, false, 5, 8000, 0},
+        {0, 10000, 10000, 1, true, 12, 8000, 0},    {6000, 10000, 5000, 1, false, 0, 6000, 0},
+        {0, 10000, 10000, 1, false, 8, 8750, 0.25}, {0, 10000, 10000, 1, true, 8, 5000, 0.25},
     };
     struct inputgen_stream stream = {.spec = {.packet_bytes = 64,
                                               .burst_packets = 4,
@@ -286,7 +318,8 @@ static void timetables_end_before_the_stop(void **state)
     struct inputgen_streams list = {.streams = &stream, .count = 1};
     (void)state;
     for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {
-        struct inputgen_replay_options options = {.scale = cases[at].scale, .bursts = cases[at].bursts};
+        struct inputgen_replay_options options = {
+            .scale = cases[at].scale, .bursts = cases[at].bursts, .slower = cases[at].slower};
         struct inputgen_live live;
         stream.spec.interval_ns = 1000 * 1000;
         stream.start_ns = cases[at].start_ns * 1000;
@@ -335,11 +368,68 @@ static void processes_are_found_and_measured(void **state)
     assert_int_equal(inputgen_process_behind(-1), 0);
 }
 
+/* Packets of 1 ms until 10 ms: from the fifth on every 2 ms, later every 0.5 ms. */
+static void timetables_change_behind_the_packet_due_next(void **state)
+{
+    const struct inputgen_replay_options options = {.scale = 1};
+    struct inputgen_stream stream = {.spec = {.packet_bytes = 64,
+                                              .burst_packets = 4,
+                                              .interval_ns = CORE_NS_PER_MS,
+                                              .latency_ns = 30 * CORE_NS_PER_MS,
+                                              .cipher = CORE_CIPHER_AES_128_CBC},
+                                     .stop_ns = 10 * CORE_NS_PER_MS};
+    struct inputgen_streams list = {.streams = &stream, .count = 1};
+    struct inputgen_live live;
+    (void)state;
+    assert_int_equal(inputgen_live_init(&live, &options, &list, 0, CORE_NS_PER_S, NULL), CORE_OK);
+    live.state = INPUTGEN_LIVE_OPEN;
+    assert_false(inputgen_live_may_change(&live)); /* it is in no sender's schedule */
+    live.scheduled = true;
+    assert_true(inputgen_live_may_change(&live));
+    live.sent = 5;
+    live.received = 3;
+    struct core_stream_spec spec = stream.spec;
+    spec.interval_ns = 2 * CORE_NS_PER_MS;
+    spec.latency_ns = 20 * CORE_NS_PER_MS;
+    inputgen_live_change(&live, &options, &spec, 4);
+    assert_true(inputgen_live_due_ns(&live, 4) == 4 * CORE_NS_PER_MS);
+    assert_true(inputgen_live_due_ns(&live, 5) == 5 * CORE_NS_PER_MS);
+    assert_true(inputgen_live_due_ns(&live, 6) == 7 * CORE_NS_PER_MS);
+    assert_int_equal(live.planned, 8); /* 5, 7 and 9 ms */
+    assert_true(inputgen_live_latency_ns(&live, 3) == 30 * CORE_NS_PER_MS);
+    assert_true(inputgen_live_latency_ns(&live, 4) == 20 * CORE_NS_PER_MS);
+
+    assert_false(inputgen_live_may_change(&live)); /* packet 3 is still to come by the first contract */
+    live.received = 5;
+    live.changing = true;
+    assert_false(inputgen_live_may_change(&live));
+    live.changing = false;
+    assert_true(inputgen_live_may_change(&live));
+    live.sent = live.received = 7;
+    spec.interval_ns = CORE_NS_PER_MS / 2;
+    inputgen_live_change(&live, &options, &spec, 7);
+    assert_true(inputgen_live_due_ns(&live, 6) == 7 * CORE_NS_PER_MS);
+    assert_true(inputgen_live_due_ns(&live, 7) == 9 * CORE_NS_PER_MS);
+    assert_int_equal(live.planned, 9); /* 9 and 9.5 ms */
+    live.sent = live.received = 9;
+    inputgen_live_change(&live, &options, &spec, 9); /* the answer came behind the last packet */
+    assert_int_equal(live.planned, 9);
+    inputgen_live_free(&live);
+
+    assert_int_equal(inputgen_live_begin(&live, &options, &stream.spec, 7, CORE_NS_PER_S, NULL), CORE_OK);
+    live.sent = 2;
+    inputgen_live_change(&live, &options, &spec, 2);
+    assert_true(live.planned == INPUTGEN_LIVE_ENDLESS);
+    assert_true(inputgen_live_due_ns(&live, 3) == CORE_NS_PER_S + 5 * CORE_NS_PER_MS / 2);
+    inputgen_live_free(&live);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(schedule_gives_the_earliest_first),
         cmocka_unit_test(map_finds_what_was_put),
+        cmocka_unit_test(map_forgets_what_was_removed),
         cmocka_unit_test(payloads_are_found_again_and_differ),
         cmocka_unit_test(lengths_are_full_or_uniform),
         cmocka_unit_test(checker_accepts_what_is_right),
@@ -348,6 +438,7 @@ int main(void)
         cmocka_unit_test(checker_sees_gaps_and_goes_on_behind_them),
         cmocka_unit_test(checker_leaves_the_chain_alone_for_what_was_not_encrypted),
         cmocka_unit_test(timetables_end_before_the_stop),
+        cmocka_unit_test(timetables_change_behind_the_packet_due_next),
         cmocka_unit_test(a_scale_beyond_the_protocol_is_refused),
         cmocka_unit_test(processes_are_found_and_measured),
     };

@@ -282,7 +282,7 @@ static char *written(const struct inputgen_streams *list, size_t *bytes)
 
 static void the_same_seed_gives_the_same_file_and_another_seed_another(void **state)
 {
-    static const char *const names[] = {"const", "uni", "norm", "norm2", "exp", "demo", "gigabit"};
+    static const char *const names[] = {"const", "uni", "norm", "norm2", "exp", "demo", "mixed", "gigabit"};
 
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -5,13 +5,17 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "partition/check.h"
-#include "tests/support/plan_sets.h"
+#include "partition/check_flow.h"
+#include "perfmodel/flow.h"
+#include "tests/support/brim_sets.h"
 
-#define PLANS 300
+#define PLANS   300
+#define FIGURES 40 /* GPUs by each rule, whose every figure is changed */
 
 struct made {
     struct test_plan_set set;
@@ -152,6 +156,17 @@ static void bytes_fewer(struct made *made)
     gpu_of(made)->batch_bytes--;
 }
 
+static void arenas_fewer(struct made *made)
+{
+    gpu_of(made)->arenas--;
+}
+
+static void other_rule(struct made *made)
+{
+    struct partition_plan_gpu *gpu = gpu_of(made);
+    gpu->rule = gpu->rule == PARTITION_PLAN_BATCH ? PARTITION_PLAN_BACKLOG : PARTITION_PLAN_BATCH;
+}
+
 static void memory_less(struct made *made)
 {
     gpu_of(made)->memory_bytes--;
@@ -227,6 +242,8 @@ static void every_corruption_is_found(void **state)
         {"shorter latency", latency_shorter},
         {"longer d'", shortest_longer},
         {"fewer bytes", bytes_fewer},
+        {"fewer arenas", arenas_fewer},
+        {"other rule", other_rule},
         {"less memory", memory_less},
         {"less share", worker_share_less},
         {"worker refused", worker_refused},
@@ -251,6 +268,134 @@ static void every_corruption_is_found(void **state)
     }
 }
 
+/* ---- every figure of a certificate ---- */
+
+/* A hundred-thousandth, and some: a figure that others tell exactly. */
+static int64_t nudged(int64_t figure, int sign)
+{
+    return figure + sign * (figure / 100000 + 64);
+}
+
+/* With the figures that follow from it: what is told may be for a number of batches that is not whole, and a
+ * bound for whole ones, some percent below, is a proof as well. */
+static int64_t shifted(int64_t figure, int sign)
+{
+    return figure + sign * (figure / 5 + 200);
+}
+
+static void expect_refused(const struct made *made, const char *figure, int sign)
+{
+    if (holds(made))
+        fail_msg("%s %+d was not found (rule %d)", figure, sign, gpu_of(made)->rule);
+}
+
+/* One figure of the certificate, as a field of 64 bits. */
+#define NUDGE(field)                                                                                         \
+    do {                                                                                                     \
+        struct partition_plan_gpu kept = *gpu_of(made);                                                      \
+        for (int sign = -1; sign <= 1; sign += 2) {                                                          \
+            gpu_of(made)->field = (__typeof__(kept.field))nudged((int64_t)kept.field, sign);                 \
+            expect_refused(made, #field, sign);                                                              \
+            *gpu_of(made) = kept;                                                                            \
+        }                                                                                                    \
+    } while (0)
+
+static void nudge_figures(struct made *made)
+{
+    NUDGE(streams);
+    NUDGE(period_ns);
+    NUDGE(shortest_ns);
+    NUDGE(stages.up_ns);
+    NUDGE(stages.kernel_ns);
+    NUDGE(stages.down_ns);
+    NUDGE(latency_ns);
+    NUDGE(batch_bytes);
+    NUDGE(memory_bytes);
+    NUDGE(kind);
+}
+
+/* What is rounded there is ns, and the share is of a period. */
+static void nudge_share(struct made *made)
+{
+    struct partition_plan_gpu *gpu = gpu_of(made), kept = *gpu;
+    int64_t rounding_ppb = 100 * CORE_NS_PER_S / gpu->period_ns;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        gpu->busiest_ppb = shifted(kept.busiest_ppb, sign) + sign * rounding_ppb;
+        expect_refused(made, "busiest_ppb", sign);
+        *gpu = kept;
+    }
+}
+
+/* One bound, with the latency that follows from it. */
+static void nudge_bound(struct made *made, core_ns *bound_ns, const char *figure)
+{
+    struct partition_plan_gpu *gpu = gpu_of(made), kept = *gpu;
+    bool turns = made->set.gpus[gpu->kind].copy_engines == 1;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        core_ns before_ns = *bound_ns;
+        *bound_ns = shifted(before_ns, sign);
+        gpu->latency_ns += (*bound_ns - before_ns) * (turns && bound_ns != &gpu->stages.kernel_ns ? 2 : 1);
+        expect_refused(made, figure, sign);
+        *gpu = kept;
+    }
+}
+
+/* Arenas, with the memory that follows from them. */
+static void nudge_arenas(struct made *made)
+{
+    struct partition_plan_gpu *gpu = gpu_of(made), kept = *gpu;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        gpu->arenas += (uint32_t)sign;
+        expect_refused(made, "arenas", sign);
+        gpu->memory_bytes += (uint64_t)sign * (kept.memory_bytes / kept.arenas);
+        expect_refused(made, "arenas with memory", sign);
+        *gpu = kept;
+    }
+}
+
+/* Stairs are asked last, and few plans need them. */
+static const size_t figures[] = {FIGURES, FIGURES, FIGURES / 4};
+
+static bool all_had_their_turn(const size_t by_rule[3])
+{
+    return by_rule[0] >= figures[0] && by_rule[1] >= figures[1] && by_rule[2] >= figures[2];
+}
+
+/* By each method, until all rules had their turn: no figure can be a little other than it is. */
+static void every_figure_is_checked(void **state)
+{
+    (void)state;
+    static struct made made;
+    struct test_random random = {.state = 5};
+    size_t by_rule[3] = {0, 0, 0};
+    for (int n = 0; n < 4000 && !all_had_their_turn(by_rule); n++) {
+        size_t methods = 0;
+        while (partition_plan_methods[methods].places)
+            methods++;
+        test_brim_set_random(&made.set, &random);
+        if (made.set.input.count > 150)
+            made.set.input.count = 150;
+        bool brim;
+        made.plan = test_brim_set_fill(&made.set, &partition_plan_methods[(size_t)n % methods], &brim);
+        for (made.gpu = 0; made.gpu < made.plan->gpus; made.gpu++) {
+            if (gpu_of(&made)->streams == 0 || by_rule[gpu_of(&made)->rule] >= figures[gpu_of(&made)->rule])
+                continue;
+            assert_true(holds(&made));
+            by_rule[gpu_of(&made)->rule]++;
+            nudge_figures(&made);
+            nudge_share(&made);
+            nudge_bound(&made, &gpu_of(&made)->stages.up_ns, "up");
+            nudge_bound(&made, &gpu_of(&made)->stages.kernel_ns, "kernel");
+            nudge_bound(&made, &gpu_of(&made)->stages.down_ns, "down");
+            nudge_arenas(&made);
+            assert_true(holds(&made));
+        }
+        partition_plan_destroy(made.plan);
+    }
+    print_message("%zu GPUs by batch, %zu by backlog, %zu by stairs\n", by_rule[0], by_rule[1], by_rule[2]);
+    assert_true(all_had_their_turn(by_rule));
+}
+
 /* A worker by hand, whose certificate tells the true figures whether it holds or not: the checker accepts as
  * many streams as their first deadline has room for, and not one more. */
 static void a_full_worker_is_found(void **state)
@@ -263,8 +408,12 @@ static void a_full_worker_is_found(void **state)
         .io = {.limit_percent = 100}};
     /* 992 ns of work every 50 us, due within 10 us: eight, with two of blocking */
     for (int i = 0; i < 64; i++)
-        specs[i] = (struct core_stream_spec){
-            992, 1, 50 * CORE_NS_PER_US, 10 * CORE_NS_PER_US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE};
+        specs[i] = (struct core_stream_spec){.packet_bytes = 992,
+                                             .burst_packets = 1,
+                                             .interval_ns = 50 * CORE_NS_PER_US,
+                                             .latency_ns = 10 * CORE_NS_PER_US,
+                                             .cipher = CORE_CIPHER_AES_128_CBC,
+                                             .padding = CORE_PADDING_NONE};
     for (size_t count = 1; count <= 64; count++) {
         struct partition_plan_input input = {
             .specs = specs, .count = count, .profile = &profile, .workers = 1};
@@ -279,11 +428,118 @@ static void a_full_worker_is_found(void **state)
     }
 }
 
+/* ---- the backlog rule ---- */
+
+#define CROWDS        20000
+#define CROWD_STREAMS 60
+
+/* Streams on a card, as the definition wants them and as perfmodel/flow.h does. */
+struct crowd {
+    struct config_profile profile;
+    struct test_gpu card;
+    struct perfmodel_flow_load load;
+    struct partition_check_flow flow;
+};
+
+static void crowd_stream(struct crowd *crowd, struct test_random *random, core_ns period_ns)
+{
+    struct core_stream_spec spec = {.packet_bytes = 16 * (uint32_t)test_random_log(random, 1, 512),
+                                    .burst_packets = (uint32_t)test_random_log(random, 1, 8),
+                                    .interval_ns =
+                                        test_random_log(random, period_ns / 16 + 1000, 8 * period_ns),
+                                    .latency_ns = CORE_NS_PER_S};
+    struct perfmodel_flow_load one = perfmodel_flow_load_of(&spec, &crowd->profile);
+    perfmodel_flow_load_add(&crowd->load, &one);
+    long double packet = spec.packet_bytes, burst = spec.burst_packets * packet;
+    crowd->flow.jobs++;
+    crowd->flow.burst_bytes += burst;
+    crowd->flow.rate += packet / (long double)spec.interval_ns;
+    crowd->flow.rate_max = crowd->flow.rate + (long double)crowd->flow.jobs * 0x1p-32L;
+    core_ns whole = period_ns / spec.interval_ns;
+    long double job = burst + packet * (long double)whole;
+    if (job > crowd->flow.job_bytes)
+        crowd->flow.job_bytes = job;
+}
+
+/* Copies and a kernel that carry about as much as comes. */
+static void crowd_card(struct crowd *crowd, struct test_random *random)
+{
+    struct test_gpu *card = &crowd->card;
+    test_gpu_random(card, random);
+    uint64_t full = (uint64_t)(crowd->flow.burst_bytes + crowd->flow.rate * crowd->flow.period_ns) + 1;
+    core_ns period_ns = (core_ns)crowd->flow.period_ns, up_ns = 1 + period_ns / 50, down_ns = up_ns;
+    for (uint64_t row = 0; row < 4; row++) {
+        card->copies[row] = (struct config_profile_copy){1 + full * row / 3, up_ns, down_ns, up_ns, down_ns};
+        up_ns += test_random_in(random, 0, period_ns / 2);
+        down_ns += test_random_in(random, 0, period_ns / 2);
+    }
+    card->gpu.copy_count = 4;
+    card->gpu.sms = (uint32_t)test_random_in(random, 1, 16);
+    card->gpu.launch_ns = test_random_in(random, 0, period_ns / 8);
+    for (uint32_t row = 0; row < 4; row++)
+        card->utilisation[row] = (struct config_profile_utilisation){
+            1 + 3 * row, (uint32_t)test_random_in(random, 50000 + 200000 * row, 400000 + 200000 * row)};
+    card->gpu.utilisation_count = 4;
+    card->gpu.sm_bytes_per_s = 1 + (int64_t)((double)full / (double)period_ns / card->gpu.sms *
+                                             (double)test_random_log(random, 1, 32) * 1e9);
+}
+
+static void expect_within(const struct crowd *crowd, enum partition_check_stage stage, core_ns told_ns,
+                          int *stable, int *above)
+{
+    struct partition_check_range range;
+    assert_int_equal(partition_check_flow(&crowd->flow, stage, &range), CORE_OK);
+    if (told_ns == CORE_NS_NEVER) {
+        assert_true(isinf(range.most_ns));
+        return;
+    }
+    ++*stable;
+    *above += range.least_ns > crowd->flow.period_ns;
+    if (range.least_ns > (long double)told_ns || range.most_ns * (1 + 1e-6L) + 1 < (long double)told_ns)
+        fail_msg("stage %d: %lld is not within %.3Lf and %.3Lf", stage, (long long)told_ns, range.least_ns,
+                 range.most_ns);
+}
+
+/* Two ways to the same bounds: lines in integers, and the definition with hulls in real numbers. */
+static void backlog_bounds_are_as_defined(void **state)
+{
+    (void)state;
+    struct test_random random = {.state = 4};
+    int stable = 0, above = 0;
+    for (int n = 0; n < CROWDS; n++) {
+        static struct crowd crowd;
+        crowd = (struct crowd){.profile = {.margins = {.percent = (uint32_t)test_random_in(&random, 0, 20)}}};
+        core_ns period_ns = test_random_log(&random, 100000, 50000000);
+        crowd.flow.period_ns = (long double)period_ns;
+        crowd.flow.margin = 1 + crowd.profile.margins.percent / 100.0L;
+        for (int64_t streams = test_random_log(&random, 1, CROWD_STREAMS); streams > 0; streams--)
+            crowd_stream(&crowd, &random, period_ns);
+        crowd_card(&crowd, &random);
+        crowd.flow.card = &crowd.card.gpu;
+        crowd.flow.job_bytes_max = (long double)crowd.load.job_burst_bytes +
+                                   (long double)crowd.load.job_rate / 0x1p32L * crowd.flow.period_ns + 1;
+        struct perfmodel_flow_card *card;
+        assert_int_equal(perfmodel_flow_card_create(&card, &crowd.profile, &crowd.card.gpu, false), CORE_OK);
+        struct perfmodel_stages told = perfmodel_flow_judge(card, &crowd.load, period_ns).bounds;
+        bool turns = crowd.card.gpu.copy_engines == 1;
+        expect_within(&crowd, turns ? PARTITION_CHECK_COPIES : PARTITION_CHECK_UP, told.up_ns, &stable,
+                      &above);
+        expect_within(&crowd, PARTITION_CHECK_KERNEL, told.kernel_ns, &stable, &above);
+        expect_within(&crowd, turns ? PARTITION_CHECK_COPIES : PARTITION_CHECK_DOWN, told.down_ns, &stable,
+                      &above);
+        perfmodel_flow_card_destroy(card);
+    }
+    print_message("%d stable stages, %d of them longer than the period\n", stable, above);
+    assert_true(stable > CROWDS && above > CROWDS / 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_corruption_is_found),
+        cmocka_unit_test(every_figure_is_checked),
         cmocka_unit_test(a_full_worker_is_found),
+        cmocka_unit_test(backlog_bounds_are_as_defined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

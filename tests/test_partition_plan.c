@@ -53,10 +53,10 @@ static void random_sets(void **state)
     (void)state;
     static struct test_plan_set set;
     struct test_random random = {.state = 1};
-    size_t accepted = 0, refused = 0, mixed = 0, several = 0;
+    size_t accepted = 0, refused = 0, mixed = 0, several = 0, more = 0;
     for (int n = 0; n < SETS; n++) {
         test_plan_set_random(&set, &random);
-        bool bound_asked = n % 16 == 0, some = false, rectangle = false;
+        bool some = false, rectangle = false;
         for (const struct partition_plan_method *method = partition_plan_methods; method->name != NULL;
              method++) {
             if (!method->places)
@@ -69,24 +69,58 @@ static void random_sets(void **state)
             } else {
                 expect_refused(plan);
             }
-            /* the rectangle is the first: in paper mode it is never below a baseline */
-            assert_true(rectangle || !set.input.paper || !plan->accepted || method == partition_plan_methods);
+            /* the rectangle is the first: it is never below a baseline, and bands are never below it */
+            bool bands = strcmp(method->name, "bands") == 0;
+            assert_true(rectangle || bands || !plan->accepted || method == partition_plan_methods);
+            assert_true(!rectangle || !bands || plan->accepted);
             rectangle = rectangle || (method == partition_plan_methods && plan->accepted);
+            more += bands && plan->accepted && !rectangle;
             some = some || plan->accepted;
             accepted += plan->accepted;
             refused += !plan->accepted;
             partition_plan_destroy(plan);
         }
-        if (some && bound_asked) {
+        if (some) {
             struct partition_plan *bound = plan_of("bound", &set.input);
             if (!bound->accepted)
                 fail_msg("the bound refuses a set that has a plan: %s", bound->reason);
             partition_plan_destroy(bound);
         }
     }
-    print_message("%zu accepted, %zu refused, %zu on both sides, %zu on one of several GPUs\n", accepted,
-                  refused, mixed, several);
+    print_message(
+        "%zu accepted, %zu refused, %zu on both sides, %zu on one of several GPUs, %zu only by bands\n",
+        accepted, refused, mixed, several, more);
     assert_true(accepted > SETS / 2 && refused > SETS / 10 && mixed > SETS / 10 && several > SETS / 10);
+}
+
+/* What holds by the paper's rule holds by the sum of latencies; sometimes only by that. */
+static void the_sum_of_latencies_is_never_below_the_paper(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 7};
+    size_t both = 0, more = 0;
+    for (int n = 0; n < SETS / 4; n++) {
+        test_plan_set_random(&set, &random);
+        set.input.paper = true;
+        for (const struct partition_plan_method *method = partition_plan_methods; method->name != NULL;
+             method++) {
+            set.input.latency_sum = false;
+            struct partition_plan *paper = plan_of(method->name, &set.input);
+            set.input.latency_sum = true;
+            struct partition_plan *sum = plan_of(method->name, &set.input);
+            assert_true(sum->accepted || !paper->accepted);
+            if (sum->accepted && method->places)
+                expect_checked(&set.input, sum);
+            both += paper->accepted ? 1 : 0;
+            more += sum->accepted && !paper->accepted ? 1 : 0;
+            partition_plan_destroy(paper);
+            partition_plan_destroy(sum);
+        }
+        set.input.latency_sum = false;
+    }
+    print_message("%zu held by both, %zu more\n", both, more);
+    assert_true(both > 100 && more > 0);
 }
 
 static void expect_same(const struct partition_plan *a, const struct partition_plan *b)
@@ -180,6 +214,37 @@ static void few_fit_and_too_many_do_not(void **state)
         expect_refused(plan);
         partition_plan_destroy(plan);
     }
+}
+
+/* One more packet than an interval holds is what a batch shorter than that never has: sums count it, stairs
+ * do not. Who keeps account by sums gets no such plan. */
+static void stairs_are_for_who_wants_them(void **state)
+{
+    (void)state;
+    int by_stairs = 0;
+    for (size_t count = 2000; count <= MANY; count += 20) {
+        struct partition_plan_input input = alike(count, 3 * CORE_NS_PER_MS);
+        for (size_t i = 0; i < count; i++)
+            many[i].burst_packets = 2;
+        struct partition_plan *plan = plan_of("min-rate", &input);
+        bool stairs = false;
+        for (uint32_t g = 0; g < plan->gpus && plan->accepted; g++)
+            stairs = stairs || plan->gpu[g].rule == PARTITION_PLAN_STAIRS;
+        by_stairs += stairs;
+        if (plan->accepted)
+            expect_checked(&input, plan);
+        input.sums = true;
+        if (stairs)
+            assert_int_equal(partition_check(&input, plan, NULL), CORE_REFUSED);
+        partition_plan_destroy(plan);
+        plan = plan_of("min-rate", &input);
+        assert_false(stairs && plan->accepted);
+        if (plan->accepted)
+            expect_checked(&input, plan);
+        partition_plan_destroy(plan);
+    }
+    print_message("%d plans by stairs\n", by_stairs);
+    assert_true(by_stairs > 2);
 }
 
 /* The rectangle leaves to the worker what the GPUs can not have: bounds too short for a period. */
@@ -277,6 +342,9 @@ static void wrong_input(void **state)
     input.workers = PARTITION_PLAN_WORKERS_MAX + 1;
     expect_invalid(input, "workers");
     input.workers = 1;
+    input.latency_sum = true;
+    expect_invalid(input, "paper");
+    input.latency_sum = false;
     many[2].interval_ns = 0;
     expect_invalid(input, "stream 2");
     input.count = PARTITION_PLAN_STREAMS_MAX + 1;
@@ -290,9 +358,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_sets),
+        cmocka_unit_test(the_sum_of_latencies_is_never_below_the_paper),
         cmocka_unit_test(same_input_same_plan),
         cmocka_unit_test(few_fit_and_too_many_do_not),
         cmocka_unit_test(short_bounds_go_to_the_worker),
+        cmocka_unit_test(stairs_are_for_who_wants_them),
         cmocka_unit_test(a_stream_that_nobody_can_have),
         cmocka_unit_test(nothing_and_one),
         cmocka_unit_test(without_gpus),

@@ -222,6 +222,42 @@ static void test_no_trace(void **state)
     perfmodel_demand_destroy(grid);
 }
 
+/* With a reserve a task is accepted exactly if it would leave so much room. */
+static void test_reserve(void **state)
+{
+    (void)state;
+    struct test_random random = {18};
+    const int64_t whole_ppb = 1000000000;
+    static struct perfmodel_cpu_task tasks[TASKS_MAX];
+    int compared = 0, by_share = 0;
+    for (int round = 0; round < 40; round++) {
+        struct perfmodel_demand *grid = grid_of(&profile);
+        (void)fill(&random, grid, &profile, tasks, 10 + 5 * (size_t)round, 10);
+        for (int probe = 0; probe < 20; probe++) {
+            struct perfmodel_cpu_task task = random_task(&random, &profile);
+            if (!perfmodel_demand_test(grid, &task).accepted)
+                continue;
+            perfmodel_demand_add(grid, &task);
+            int64_t room_ppb = perfmodel_demand_headroom_ppb(grid, NULL);
+            int64_t left_ppb = whole_ppb - perfmodel_demand_utilisation_ppb(grid);
+            int64_t most_ppb = room_ppb < left_ppb ? room_ppb : left_ppb;
+            by_share += left_ppb < room_ppb;
+            perfmodel_demand_remove(grid, &task);
+            for (int64_t reserve_ppb = most_ppb - 2; reserve_ppb <= most_ppb + 2; reserve_ppb++) {
+                if (reserve_ppb < 0 || reserve_ppb > whole_ppb || reserve_ppb == most_ppb)
+                    continue;
+                struct perfmodel_edf_result result = perfmodel_demand_test_within(grid, &task, reserve_ppb);
+                assert_int_equal(result.accepted, reserve_ppb < most_ppb);
+                compared++;
+            }
+            assert_false(perfmodel_demand_test_within(grid, &task, whole_ppb).accepted);
+        }
+        perfmodel_demand_destroy(grid);
+    }
+    print_message("%d compared, by the long run %d\n", compared, by_share);
+    assert_true(compared > 500);
+}
+
 /* The grid's own arithmetic (quotients by reciprocals) gives what perfmodel_cpu_demand_ns gives: with one
  * task and no blocking, the demand at the first refused point is the task's own at the next window. */
 static void test_matches_plain_demand(void **state)
@@ -415,15 +451,11 @@ static void test_overload(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound),
-        cmocka_unit_test(test_refusal),
-        cmocka_unit_test(test_company),
-        cmocka_unit_test(test_no_trace),
-        cmocka_unit_test(test_matches_plain_demand),
-        cmocka_unit_test(test_loss_bounded),
-        cmocka_unit_test(test_loss_reported),
-        cmocka_unit_test(test_monotone),
-        cmocka_unit_test(test_longest_times),
+        cmocka_unit_test(test_sound),        cmocka_unit_test(test_refusal),
+        cmocka_unit_test(test_company),      cmocka_unit_test(test_no_trace),
+        cmocka_unit_test(test_reserve),      cmocka_unit_test(test_matches_plain_demand),
+        cmocka_unit_test(test_loss_bounded), cmocka_unit_test(test_loss_reported),
+        cmocka_unit_test(test_monotone),     cmocka_unit_test(test_longest_times),
         cmocka_unit_test(test_overload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

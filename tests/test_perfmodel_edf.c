@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "perfmodel/edf.h"
+#include "perfmodel/edf_set.h"
 #include "tests/support/random.h"
 
 #define DATA       MILLRACE_SOURCE_DIR "/tests/data/"
@@ -258,6 +259,124 @@ static void test_streams_against_every_window(void **state)
                 verdicts[PERFMODEL_EDF_UTILISATION] > 10);
 }
 
+/* ---- sets ---- */
+
+static core_ns sum_of_demand(const struct perfmodel_cpu_task *tasks, size_t count, core_ns surcharge_ns,
+                             core_ns window_ns)
+{
+    core_ns sum_ns = 0;
+    for (size_t i = 0; i < count; i++) {
+        core_ns x_ns = window_ns - tasks[i].urgency_ns;
+        sum_ns += x_ns < 0 ? 0 : perfmodel_cpu_count(&tasks[i], x_ns) * (tasks[i].cost_ns + surcharge_ns);
+    }
+    return sum_ns;
+}
+
+/* The same answer as perfmodel_edf_test; a window it names is overfull, and each window is told as it is. */
+static void check_set(struct perfmodel_edf_set *set, const struct perfmodel_cpu_task *tasks, size_t count,
+                      core_ns surcharge_ns, core_ns blocking_ns, struct test_random *random, int *verdicts)
+{
+    struct perfmodel_edf_result by_tasks = perfmodel_edf_test(tasks, count, surcharge_ns, blocking_ns);
+    perfmodel_edf_set_fill(set, tasks, count, surcharge_ns, blocking_ns);
+    struct perfmodel_edf_result by_set = perfmodel_edf_set_test(set);
+    verdicts[by_set.binding]++;
+    assert_int_equal(by_set.accepted, by_tasks.accepted);
+    assert_int_equal(by_set.blocking_ns, blocking_ns);
+    if (by_tasks.binding != PERFMODEL_EDF_UTILISATION)
+        assert_in_range(by_set.utilisation_ppb - by_tasks.utilisation_ppb + 1, 0, 2);
+    if (by_set.binding == PERFMODEL_EDF_DEMAND) {
+        assert_int_equal(by_set.demand_ns, sum_of_demand(tasks, count, surcharge_ns, by_set.window_ns));
+        assert_true(by_set.demand_ns + blocking_ns > by_set.window_ns);
+    }
+    for (int i = 0; i < 20; i++) {
+        core_ns window_ns = test_random_in(random, 1, INT64_C(1) << test_random_in(random, 1, 40));
+        core_ns sum_ns = sum_of_demand(tasks, count, surcharge_ns, window_ns);
+        struct perfmodel_edf_result window = perfmodel_edf_set_test_windows(set, &window_ns, 1);
+        assert_int_equal(window.accepted, sum_ns == 0 || sum_ns + blocking_ns <= window_ns);
+        assert_true(window.accepted || (window.demand_ns == sum_ns && window.window_ns == window_ns));
+    }
+}
+
+#define SET_MOST 40
+
+/* Times as streams have them; packets of up to three pieces, bursts of up to four, spaced by the interval or
+ * closer, and a load around one. */
+static struct perfmodel_cpu_task random_stream_in_ns(struct test_random *random, int64_t streams)
+{
+    struct perfmodel_cpu_task task = {.pieces = (uint32_t)test_random_in(random, 1, 3),
+                                      .burst_packets = (uint32_t)test_random_in(random, 1, 4)};
+    task.interval_ns = test_random_in(random, 20000, INT64_C(1) << test_random_in(random, 15, 34));
+    task.spacing_ns = test_random_in(random, 0, 2) == 0 ? task.interval_ns
+                                                        : test_random_in(random, 10000, task.interval_ns);
+    task.deadline_ns = task.spacing_ns / task.pieces;
+    task.urgency_ns = task.deadline_ns - test_random_in(random, 0, task.deadline_ns / 2);
+    task.cost_ns = 1 + task.interval_ns / task.pieces / streams * test_random_in(random, 20, 120) / 100;
+    return task;
+}
+
+static void test_sets_as_tasks(void **state)
+{
+    (void)state;
+    struct test_random random = {21};
+    struct perfmodel_cpu_task tasks[SET_MOST];
+    struct perfmodel_edf_set *set = NULL;
+    int verdicts[3] = {0, 0, 0};
+    assert_int_equal(perfmodel_edf_set_create(&set), CORE_OK);
+    for (int round = 0; round < 6000; round++) {
+        bool small = round % 2 == 0;
+        size_t count = (size_t)test_random_in(&random, 1, small ? 8 : SET_MOST);
+        for (size_t i = 0; i < count; i++)
+            tasks[i] =
+                small ? random_stream(&random, (int64_t)count) : random_stream_in_ns(&random, (int64_t)count);
+        check_set(set, tasks, count, test_random_in(&random, 0, 2), test_random_in(&random, 0, 6), &random,
+                  verdicts);
+    }
+    perfmodel_edf_set_destroy(set);
+    print_message("%d accepted, %d of utilisation, %d of demand\n", verdicts[0], verdicts[1], verdicts[2]);
+    assert_true(verdicts[PERFMODEL_EDF_NONE] > 300 && verdicts[PERFMODEL_EDF_DEMAND] > 300 &&
+                verdicts[PERFMODEL_EDF_UTILISATION] > 10);
+}
+
+/* What is out of its ranges goes by the tasks: no stream; too many pieces; nearly full; times too long. */
+static void test_sets_out_of_range(void **state)
+{
+    (void)state;
+    struct perfmodel_edf_set *set = NULL;
+    struct perfmodel_cpu_task task = {.cost_ns = 1000,
+                                      .deadline_ns = 10000,
+                                      .urgency_ns = 10000,
+                                      .spacing_ns = 1280000,
+                                      .interval_ns = 2000000,
+                                      .pieces = 128,
+                                      .burst_packets = 1};
+    assert_int_equal(perfmodel_edf_set_create(&set), CORE_OK);
+    perfmodel_edf_set_fill(set, NULL, 0, 0, 1000);
+    assert_true(perfmodel_edf_set_test(set).accepted);
+    perfmodel_edf_set_fill(set, &task, 1, 0, 9000);
+    assert_true(perfmodel_edf_set_test(set).accepted);
+    perfmodel_edf_set_fill(set, &task, 1, 0, 9001);
+    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_EDF_DEMAND);
+    task = (struct perfmodel_cpu_task){.cost_ns = CORE_NS_PER_S - 1,
+                                       .deadline_ns = CORE_NS_PER_S,
+                                       .urgency_ns = CORE_NS_PER_S,
+                                       .spacing_ns = CORE_NS_PER_S,
+                                       .interval_ns = CORE_NS_PER_S,
+                                       .pieces = 1,
+                                       .burst_packets = 1};
+    perfmodel_edf_set_fill(set, &task, 1, 0, 1);
+    assert_true(perfmodel_edf_set_test(set).accepted);
+    perfmodel_edf_set_fill(set, &task, 1, 0, 2);
+    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_EDF_DEMAND);
+    task.burst_packets = 1000000;
+    task.interval_ns = CORE_INTERVAL_NS_MAX;
+    perfmodel_edf_set_fill(set, &task, 1, 0, 0);
+    assert_true(perfmodel_edf_set_test(set).accepted);
+    task.cost_ns = CORE_NS_PER_S + 1;
+    perfmodel_edf_set_fill(set, &task, 1, 0, 0);
+    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_EDF_DEMAND);
+    perfmodel_edf_set_destroy(set);
+}
+
 /* A surcharge is the same as so much higher costs. */
 static void test_surcharge(void **state)
 {
@@ -346,6 +465,8 @@ int main(void)
         cmocka_unit_test(test_qpa_is_exhaustive),
         cmocka_unit_test(test_full_utilisation),
         cmocka_unit_test(test_streams_against_every_window),
+        cmocka_unit_test(test_sets_as_tasks),
+        cmocka_unit_test(test_sets_out_of_range),
         cmocka_unit_test(test_surcharge),
         cmocka_unit_test(test_streams_boundary),
         cmocka_unit_test(test_streams_nearly_full),

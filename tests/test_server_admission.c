@@ -21,7 +21,9 @@ static void start(struct test_server *server, struct test_client *client, const 
 {
     char yaml[256];
     memset(server, 0, sizeof *server);
-    snprintf(yaml, sizeof yaml, "threads: {%s, realtime: off, pin: false}\nlimits: {streams: 8192}", threads);
+    snprintf(yaml, sizeof yaml,
+             "threads: {%s, realtime: off, pin: false}\nlimits: {streams: 8192}\ntimeouts: {move_ms: 0}",
+             threads);
     test_server_start(server, yaml, &test_profile_real);
     test_client_connect(client, test_server_unix(server), NULL);
 }
@@ -87,17 +89,17 @@ struct boundary {
 
 static const struct boundary boundaries[] = {
     {"long packets",
-     {65536, 1, 10 * CORE_NS_PER_MS, 500 * CORE_NS_PER_MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE},
+     {65536, 1, 10 * CORE_NS_PER_MS, 500 * CORE_NS_PER_MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false},
      1u << 2 | 1u << 3 | 1u << 4,
      true,
      false},
     {"short latency bounds",
-     {1400, 4, 100 * CORE_NS_PER_MS, 5 * CORE_NS_PER_MS, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7},
+     {1400, 4, 100 * CORE_NS_PER_MS, 5 * CORE_NS_PER_MS, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7, false},
      1u << 3,
      false,
      true},
     {"many small packets for the I/O thread",
-     {16, 1, 50 * CORE_NS_PER_US, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE},
+     {16, 1, 50 * CORE_NS_PER_US, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false},
      1u << 4,
      true,
      false},
@@ -188,18 +190,20 @@ static void impossible_asks(void **state)
         bool has_interval, has_latency; /* offers */
     } rows[] = {
         /* below what an idle server could keep: later would do, slower would not */
-        {{1400, 1, 10 * CORE_NS_PER_MS, 10 * CORE_NS_PER_US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7},
+        {{1400, 1, 10 * CORE_NS_PER_MS, 10 * CORE_NS_PER_US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7,
+          false},
          false,
          true},
         /* more than a core can encrypt: slower would do, later would not */
-        {{65536, 1, 10 * CORE_NS_PER_US, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE},
+        {{65536, 1, 10 * CORE_NS_PER_US, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false},
          true,
          false},
-        {{16, 1, CORE_INTERVAL_NS_MIN, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE},
+        {{16, 1, CORE_INTERVAL_NS_MIN, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false},
          true,
          false},
         /* both at once: neither alone would do */
-        {{65536, 1, CORE_INTERVAL_NS_MIN, CORE_LATENCY_NS_MIN, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE},
+        {{65536, 1, CORE_INTERVAL_NS_MIN, CORE_LATENCY_NS_MIN, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE,
+          false},
          false,
          false},
     };

@@ -1,6 +1,6 @@
 /* The way of a packet allocates nothing: once streams are open, every malloc, calloc, realloc and free on an
- * I/O thread or a worker fails and is held against it, while tens of thousands of packets flow. The client is
- * a process of its own. Sanitizers bring their own allocator; the test is skipped there. */
+ * I/O thread, a worker or a batcher fails and is held against it, while tens of thousands of packets flow.
+ * The client is a process of its own. Sanitizers bring their own allocator; the test is skipped there. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "tests/support/client.h"
+#include "tests/support/gpu_server.h"
 #include "tests/support/random.h"
 #include "tests/support/require.h"
 #include "tests/support/server.h"
@@ -56,7 +57,7 @@ static bool forbidden(void)
     if (!atomic_load_explicit(&armed, memory_order_relaxed) || inside)
         return false;
     prctl(PR_GET_NAME, name);
-    if (strncmp(name, "io-", 3) != 0 && strncmp(name, "worker-", 7) != 0)
+    if (strncmp(name, "io-", 3) != 0 && strncmp(name, "worker-", 7) != 0 && strncmp(name, "batcher-", 8) != 0)
         return false;
     if (atomic_fetch_add(&offences, 1) == 0) {
         inside = true;
@@ -128,25 +129,32 @@ static void exchange(struct test_client *client, struct test_stream *const *stre
         (void)test_streams_take(client, streams);
 }
 
+/* What a round of the client is to do. */
+struct round {
+    struct core_address address;
+    struct core_stream_spec spec;
+    enum protocol_unit unit; /* where the streams must be */
+    uint32_t warm_packets, packets;
+};
+
 _Noreturn static void run_client(int in, int out)
 {
-    struct core_stream_spec spec = test_spec;
     struct test_random random = {.state = 31};
     struct test_stream *streams[STREAMS];
-    struct core_address address;
     struct test_client client;
+    struct round round;
     char go;
 
-    spec.interval_ns = 20 * CORE_NS_PER_US;
-    while (read(in, &address, sizeof address) == sizeof address) {
-        test_client_connect(&client, &address, NULL);
+    while (read(in, &round, sizeof round) == sizeof round) {
+        test_client_connect(&client, &round.address, NULL);
         for (uint64_t i = 0; i < STREAMS; i++) {
-            spec.cipher = (enum core_cipher)(1 + i % 3);
-            streams[i] = test_stream_open(&client, &spec, i);
+            round.spec.cipher = (enum core_cipher)(1 + i % 3);
+            streams[i] = test_stream_open(&client, &round.spec, i);
+            TEST_REQUIRE(streams[i]->opened.unit == round.unit);
         }
-        exchange(&client, streams, &random, WARM_PACKETS);
+        exchange(&client, streams, &random, round.warm_packets);
         TEST_REQUIRE(write(out, &(char){WARM}, 1) == 1 && read(in, &go, 1) == 1);
-        exchange(&client, streams, &random, PACKETS);
+        exchange(&client, streams, &random, round.packets);
         TEST_REQUIRE(write(out, &(char){DONE}, 1) == 1 && read(in, &go, 1) == 1);
         for (int i = 0; i < STREAMS; i++)
             test_stream_free(streams[i]);
@@ -179,9 +187,9 @@ static bool await(const struct links *client, enum step step)
 
 /* ---- the test ---- */
 
-static void packets_without_allocation(struct links *client, const struct core_address *address)
+static void packets_without_allocation(struct links *client, const struct round *round)
 {
-    assert_int_equal(write(client->to, address, sizeof *address), sizeof *address);
+    assert_int_equal(write(client->to, round, sizeof *round), sizeof *round);
     assert_true(await(client, WARM));
     atomic_store(&armed, true);
     assert_int_equal(write(client->to, "g", 1), 1);
@@ -195,27 +203,61 @@ static void packets_without_allocation(struct links *client, const struct core_a
     assert_int_equal(write(client->to, "g", 1), 1);
 }
 
+static void end_client(struct links *client)
+{
+    int status;
+    close(client->to);
+    assert_int_equal(waitpid(client->process, &status, 0), client->process);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(client->from);
+}
+
 static void run_engine(const char *engine)
 {
+    struct round round = {
+        .spec = test_spec, .unit = PROTOCOL_UNIT_CPU, .warm_packets = WARM_PACKETS, .packets = PACKETS};
     void *warm_up[1];
     struct links client = start_client(); /* before the server's threads are there */
     struct test_server server;
     char yaml[256];
-    int status;
 
+    round.spec.interval_ns = 20 * CORE_NS_PER_US;
     (void)backtrace(warm_up, 1); /* its first call allocates */
     test_server_prepare(&server);
     test_server_write(&server, "keyring", TEST_KEYRING);
     snprintf(yaml, sizeof yaml,
              "keyring: keyring\nengine: %s\nthreads: {io: 2, workers: 2, realtime: off, pin: false}", engine);
     test_server_start(&server, yaml, &test_profile_generous);
-    packets_without_allocation(&client, test_server_unix(&server));
-    packets_without_allocation(&client, test_server_tcp(&server));
-    close(client.to);
-    assert_int_equal(waitpid(client.process, &status, 0), client.process);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    close(client.from);
+    round.address = *test_server_unix(&server);
+    packets_without_allocation(&client, &round);
+    round.address = *test_server_tcp(&server);
+    packets_without_allocation(&client, &round);
+    end_client(&client);
     assert_int_equal(test_server_stop(&server), 0);
+}
+
+/* Through batches and back, each packet audited. */
+static void with_a_gpu(void **state)
+{
+    struct config_profile *profile = test_gpu_profile(100000);
+    struct round round = {
+        .spec = test_spec, .unit = PROTOCOL_UNIT_GPU, .warm_packets = 1000, .packets = 4000};
+    struct links client = start_client();
+    struct test_server server = {0};
+    void *warm_up[1];
+    (void)state;
+
+    round.spec.burst_packets = 8;
+    round.spec.interval_ns = 4 * CORE_NS_PER_MS;
+    round.spec.latency_ns = 200 * CORE_NS_PER_MS;
+    (void)backtrace(warm_up, 1);
+    test_gpu_server_start(&server, "audit: 1", "threads: {io: 2, workers: 1, realtime: off, pin: false}\n",
+                          profile);
+    round.address = *test_server_unix(&server);
+    packets_without_allocation(&client, &round);
+    end_client(&client);
+    assert_int_equal(test_server_stop(&server), 0);
+    config_profile_free(profile);
 }
 
 static void with_ipsec_mb(void **state)
@@ -261,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_ipsec_mb),
         cmocka_unit_test(with_openssl),
+        cmocka_unit_test(with_a_gpu),
         cmocka_unit_test(an_allocation_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

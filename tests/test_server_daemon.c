@@ -24,6 +24,7 @@
 #define MILLRACED  MILLRACE_BINARY_DIR "/server/millraced"
 #define MILLRACE   MILLRACE_BINARY_DIR "/client/millrace"
 #define PROFILE    "profile: " MILLRACE_SOURCE_DIR "/config/profiles/cpu-only.yaml\n"
+#define EMULATED   "profile: " MILLRACE_SOURCE_DIR "/config/profiles/emulated-small.yaml\n"
 #define SOCKET     "listeners: [{address: 'unix:socket'}]\n"
 #define QUIET      "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {streams: 100}\n"
 #define GOOD       SOCKET PROFILE QUIET
@@ -207,6 +208,10 @@ static void bad_files_are_told_by_line(void **state)
         {SOCKET PROFILE "keyring: open-keyring\n", "open-keyring"},
         {SOCKET "profile: nowhere\n", "nowhere"},
         {SOCKET "keyring: nowhere\n", "nowhere"},
+        {SOCKET "gpus: emulated\n", "the profile has none"},
+        {SOCKET PROFILE "gpus: emulated\n", "the profile has none"},
+        {SOCKET EMULATED "gpus: {use: emulated, program: /nonexistent}\n", "gpus.program: /nonexistent"},
+        {SOCKET EMULATED "gpus: {cards: [0], program: /nonexistent}\n", "gpus.program: /nonexistent"},
     };
     (void)state;
 

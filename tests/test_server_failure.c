@@ -1,5 +1,5 @@
-/* A cipher that fails: its stream is closed and says so, and nothing else notices. The linker puts a failing
- * engine in the place of the real one (--wrap in CMakeLists.txt). */
+/* A cipher that fails: its stream is closed and says so, and nothing else notices; and one that is late. The
+ * linker puts such an engine in the place of the real one (--wrap in CMakeLists.txt). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,13 +16,15 @@
 
 const struct cpu_engine_ops *__wrap_cpu_engine_find(const char *name, struct core_error *error);
 
-/* OpenSSL's, which can not do AES-192 when `broken`. */
+/* OpenSSL's, which can not do AES-192 when `broken`, and waits while it is `stalled`. */
 static struct cpu_engine_ops failing_engine;
-static atomic_bool broken;
+static atomic_bool broken, stalled;
 
 static core_status encrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
                            uint32_t count)
 {
+    while (atomic_load(&stalled))
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     if (cipher == CORE_CIPHER_AES_192_CBC && atomic_load(&broken))
         return CORE_SYSTEM;
     return cpu_engine_openssl.encrypt(engine, cipher, pieces, count);
@@ -71,7 +73,7 @@ static struct outcome read_outcome(struct test_client *client, uint32_t stream, 
         assert_int_equal(frame.header.id, stream);
         if (frame.header.type == PROTOCOL_RESULT) {
             assert_false(ended);
-            assert_int_equal(protocol_result_read(frame.body, frame.header.body_bytes, &result, NULL),
+            assert_int_equal(protocol_result_read(1, frame.body, frame.header.body_bytes, &result, NULL),
                              CORE_OK);
             assert_true(result.status == PROTOCOL_RESULT_FAILED && result.flags == 0);
             assert_int_equal(frame.header.body_bytes, PROTOCOL_RESULT_BYTES); /* no byte of it */
@@ -144,11 +146,43 @@ static void while_data_waits_for_room(void **state)
     test_client_close(&client);
 }
 
+/* While the server's own delay keeps it from reading, what comes counts as arrived when the delay began. When
+ * the delay is over, so is that: no packet counts as arrived before it was sent. */
+static void a_delay_is_over_when_it_is_over(void **state)
+{
+    struct core_stream_spec spec = test_spec;
+    struct test_client client;
+    (void)state;
+    spec.burst_packets = 1;
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    struct test_stream *stream = test_stream_open(&client, &spec, 1);
+    for (int round = 0; round < 4; round++) {
+        core_ns sent_ns = core_time_now_ns();
+        atomic_store(&stalled, true);
+        for (uint32_t i = 0; i <= stream->opened.queue_packets; i++) { /* one more than there is room for */
+            assert_true(test_stream_send(stream, 1408));
+            core_time_sleep_until(core_time_now_ns() + 10 * spec.interval_ns);
+        }
+        core_time_sleep_until(core_time_now_ns() + 20 * CORE_NS_PER_MS);
+        atomic_store(&stalled, false);
+        while (stream->received < stream->sent) {
+            struct protocol_result result = test_streams_take(&client, &stream);
+            core_ns said_ns = result.latency_ns + (core_ns)result.waited_us * CORE_NS_PER_US;
+            assert_true(said_ns <= core_time_now_ns() - sent_ns);
+        }
+        core_time_sleep_until(core_time_now_ns() + 100 * CORE_NS_PER_MS);
+    }
+    (void)test_stream_close(stream);
+    test_stream_free(stream);
+    test_client_close(&client);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_stream_is_closed_and_no_other),
         cmocka_unit_test(while_data_waits_for_room),
+        cmocka_unit_test(a_delay_is_over_when_it_is_over),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -80,7 +80,8 @@ static struct test_stream *read_greeting(struct test_client *client)
             continue;
         }
         assert_int_equal(frame.header.type, PROTOCOL_OPENED);
-        assert_int_equal(protocol_opened_read(frame.body, frame.header.body_bytes, &opened, NULL), CORE_OK);
+        assert_int_equal(protocol_opened_read(1, frame.body, frame.header.body_bytes, &opened, NULL),
+                         CORE_OK);
         assert_int_equal(opened.stream != 0, frame.header.id == 4);
         if (frame.header.id == 4)
             stream = test_stream_adopt(client, &padded_spec, 5, key, &opened);

@@ -106,8 +106,11 @@ static void versions(void **state)
         {1, 1, 0},
         {0, 1, 0},
         {1, 65535, 0},
+        {1, 2, 0},
+        {2, 2, 0},
+        {2, 3, 0},
         {0, 0, PROTOCOL_ERROR_VERSION},
-        {2, 3, PROTOCOL_ERROR_VERSION},
+        {3, 3, PROTOCOL_ERROR_VERSION},
         {0, 2, 0},
         {65535, 65535, PROTOCOL_ERROR_VERSION},
         {2, 1, PROTOCOL_ERROR_MALFORMED},
@@ -127,7 +130,7 @@ static void versions(void **state)
             test_client_expect(&client, PROTOCOL_WELCOME, &answer);
             assert_int_equal(protocol_welcome_read(answer.body, answer.header.body_bytes, &welcome, NULL),
                              CORE_OK);
-            assert_int_equal(welcome.version, 1);
+            assert_int_equal(welcome.version, rows[i].highest < 2 ? 1 : 2);
         }
         test_client_close(&client);
     }
@@ -140,7 +143,7 @@ static void unknown_types(void **state)
     for (unsigned type = 0; type < 256; type++) {
         struct test_client client;
         uint32_t minimum, maximum;
-        if (protocol_body_range((uint8_t)type, PACKET_BYTES_MAX, &minimum, &maximum))
+        if (protocol_body_range(1, (uint8_t)type, PACKET_BYTES_MAX, &minimum, &maximum))
             continue;
         breach.raw.type = (uint8_t)type;
         test_client_connect(&client, test_server_unix(&server), NULL);

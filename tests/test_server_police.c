@@ -163,6 +163,91 @@ static void the_largest_contract_does_not_overflow(void **state)
                          now_ns + i * CORE_INTERVAL_NS_MAX);
 }
 
+/* ---- another contract under way ---- */
+
+struct change {
+    struct core_stream_spec spec[2];
+    size_t at; /* first packet under the second */
+};
+
+/* No window from packet `first` to `last` holds more than N(D). */
+static void conform(const struct server_police_times *times, size_t first, size_t last, core_ns interval_ns,
+                    uint32_t burst)
+{
+    for (size_t from = first; from < last; from++)
+        for (size_t to = from; to < last; to++) {
+            core_ns length_ns = times[to].eligible_ns - times[from].eligible_ns;
+            assert_true((core_ns)(to - from + 1) <= (core_ns)burst + length_ns / interval_ns);
+        }
+}
+
+static void change_once(struct test_random *random)
+{
+    struct server_police_times times[PACKETS / 4];
+    size_t count = sizeof times / sizeof times[0];
+    size_t at = (size_t)test_random_in(random, 0, (int64_t)count - 1);
+    struct core_stream_spec old = {.burst_packets = (uint32_t)test_random_log(random, 1, 16),
+                                   .interval_ns = test_random_log(random, CORE_INTERVAL_NS_MIN, 100000)};
+    struct core_stream_spec new = {.burst_packets = (uint32_t)test_random_log(random, 1, 16),
+                                   .interval_ns = test_random_log(random, CORE_INTERVAL_NS_MIN, 100000)};
+    core_ns now_ns = 0, pace_ns = test_random_in(random, 0, 2 * old.interval_ns);
+    struct server_police police;
+
+    server_police_init(&police, &old, 1);
+    for (size_t i = 0; i < count; i++) {
+        if (test_random_chance(random, 10))
+            now_ns += test_random_in(random, 0, 10 * old.interval_ns);
+        if (i == at)
+            server_police_change(&police, &new, 1, now_ns);
+        times[i] = server_police_packet(&police, now_ns);
+        assert_true(times[i].eligible_ns >= now_ns &&
+                    (i == 0 || times[i].eligible_ns >= times[i - 1].eligible_ns));
+        now_ns += test_random_in(random, 0, pace_ns);
+    }
+    conform(times, 0, at, old.interval_ns, old.burst_packets);
+    conform(times, at, count, new.interval_ns, new.burst_packets);
+    conform(times, 0, count, old.interval_ns < new.interval_ns ? old.interval_ns : new.interval_ns,
+            old.burst_packets > new.burst_packets ? old.burst_packets : new.burst_packets);
+}
+
+static void a_change_conforms_to_both_and_to_the_join(void **state)
+{
+    struct test_random random = {.state = 4};
+    (void)state;
+    for (int round = 0; round < 3000; round++)
+        change_once(&random);
+}
+
+/* Two of three packets are left: they stay, and are refilled at the new rate. */
+static void a_change_carries_the_bucket_over(void **state)
+{
+    struct core_stream_spec old = {.burst_packets = 3, .interval_ns = 100};
+    const struct {
+        uint32_t burst;
+        core_ns interval_ns, eligible_ns[4];
+    } rows[] = {
+        {3, 100, {1000, 1000, 1100, 1200}}, /* the same contract */
+        {3, 10, {1000, 1000, 1010, 1020}},  /* a higher rate */
+        {8, 50, {1000, 1000, 1050, 1100}},  /* a larger burst is not there at once */
+        {1, 400, {1000, 1400, 1800, 2200}}, /* a smaller one is */
+    };
+    struct server_police police;
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        struct core_stream_spec new = {.burst_packets = rows[r].burst, .interval_ns = rows[r].interval_ns};
+        server_police_init(&police, &old, 1);
+        assert_int_equal(server_police_packet(&police, 1000).eligible_ns, 1000);
+        server_police_change(&police, &new, 1, 1000);
+        for (size_t i = 0; i < 4; i++)
+            assert_int_equal(server_police_packet(&police, 1000).eligible_ns, rows[r].eligible_ns[i]);
+    }
+    server_police_init(&police, &old, 1); /* before the first packet there is nothing to carry */
+    server_police_change(&police, &(struct core_stream_spec){.burst_packets = 2, .interval_ns = 7}, 1, 1000);
+    assert_int_equal(server_police_packet(&police, 1000).eligible_ns, 1000);
+    assert_int_equal(server_police_packet(&police, 1000).eligible_ns, 1000);
+    assert_int_equal(server_police_packet(&police, 1000).eligible_ns, 1007);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +256,8 @@ int main(void)
         cmocka_unit_test(releases_are_spaced_and_not_late),
         cmocka_unit_test(a_sender_within_its_contract_never_waits),
         cmocka_unit_test(the_largest_contract_does_not_overflow),
+        cmocka_unit_test(a_change_conforms_to_both_and_to_the_join),
+        cmocka_unit_test(a_change_carries_the_bucket_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,25 +32,67 @@ static core_status decode_welcome(const uint8_t *body, uint32_t bytes, struct co
 static core_status decode_open(const uint8_t *body, uint32_t bytes, struct core_error *error)
 {
     struct protocol_open open;
-    return protocol_open_read(body, bytes, &open, error);
+    return protocol_open_read(PROTOCOL_VERSION, body, bytes, &open, error);
 }
 
 static core_status decode_opened(const uint8_t *body, uint32_t bytes, struct core_error *error)
 {
     struct protocol_opened opened;
-    return protocol_opened_read(body, bytes, &opened, error);
+    return protocol_opened_read(PROTOCOL_VERSION, body, bytes, &opened, error);
 }
 
 static core_status decode_refused(const uint8_t *body, uint32_t bytes, struct core_error *error)
 {
     struct protocol_refused refused;
-    return protocol_refused_read(body, bytes, &refused, error);
+    return protocol_refused_read(PROTOCOL_VERSION, body, bytes, &refused, error);
+}
+
+static core_status decode_opened_1(const uint8_t *body, uint32_t bytes, struct core_error *error)
+{
+    struct protocol_opened opened;
+    return protocol_opened_read(1, body, bytes, &opened, error);
+}
+
+static core_status decode_open_1(const uint8_t *body, uint32_t bytes, struct core_error *error)
+{
+    struct protocol_open open;
+    return protocol_open_read(1, body, bytes, &open, error);
+}
+
+static core_status decode_refused_1(const uint8_t *body, uint32_t bytes, struct core_error *error)
+{
+    struct protocol_refused refused;
+    return protocol_refused_read(1, body, bytes, &refused, error);
+}
+
+static core_status decode_result_1(const uint8_t *body, uint32_t bytes, struct core_error *error)
+{
+    struct protocol_result result;
+    return protocol_result_read(1, body, bytes, &result, error);
+}
+
+static core_status decode_modify(const uint8_t *body, uint32_t bytes, struct core_error *error)
+{
+    struct protocol_modify modify;
+    return protocol_modify_read(body, bytes, &modify, error);
+}
+
+static core_status decode_modified(const uint8_t *body, uint32_t bytes, struct core_error *error)
+{
+    struct protocol_modified modified;
+    return protocol_modified_read(body, bytes, &modified, error);
+}
+
+static core_status decode_notice(const uint8_t *body, uint32_t bytes, struct core_error *error)
+{
+    struct protocol_notice notice;
+    return protocol_notice_read(body, bytes, &notice, error);
 }
 
 static core_status decode_result(const uint8_t *body, uint32_t bytes, struct core_error *error)
 {
     struct protocol_result result;
-    return protocol_result_read(body, bytes, &result, error);
+    return protocol_result_read(PROTOCOL_VERSION, body, bytes, &result, error);
 }
 
 static core_status decode_closed(const uint8_t *body, uint32_t bytes, struct core_error *error)
@@ -108,7 +150,40 @@ static const struct protocol_opened good_opened = {
     .decided_ns = 12345,
     .queue_packets = 9,
     .iv = {0xF0, 0xF1, 0xF2},
+    .backup = {.unit = PROTOCOL_UNIT_GPU,
+               .unit_index = 258,
+               .reserved_ppb = 1000000,
+               .bound_ns = 20 * CORE_NS_PER_MS},
 };
+
+static const struct protocol_modify good_modify = {.stream = 0x01020304,
+                                                   .burst_packets = 65536,
+                                                   .interval_ns = 5 * CORE_NS_PER_MS,
+                                                   .latency_ns = 7 * CORE_NS_PER_MS};
+
+static const struct protocol_modified good_modified = {
+    .stream = 77,
+    .unit = PROTOCOL_UNIT_GPU,
+    .unit_index = 1,
+    .bound_ns = 6 * CORE_NS_PER_MS,
+    .decided_ns = 54321,
+    .first = 0xFFFFFFFE,
+    .queue_packets = 31,
+    .backup = {.unit = PROTOCOL_UNIT_CPU,
+               .unit_index = 3,
+               .reserved_ppb = 99,
+               .bound_ns = 7 * CORE_NS_PER_MS},
+};
+
+static struct protocol_notice good_notice(void)
+{
+    struct protocol_notice notice = {.kind = PROTOCOL_NOTICE_MOVED,
+                                     .unit = PROTOCOL_UNIT_CPU,
+                                     .unit_index = 513,
+                                     .bound_ns = 8 * CORE_NS_PER_MS};
+    strcpy(notice.text, "moved");
+    return notice;
+}
 
 static struct protocol_refused good_refused(void)
 {
@@ -136,18 +211,27 @@ enum kind {
     OPEN_BARE,
     OPEN_IV_KEY,
     OPEN_NAMED,
+    OPEN_GUARANTEED,
     OPENED,
     REFUSED,
     RESULT,
     CLOSED,
-    ERROR_FRAME
+    ERROR_FRAME,
+    MODIFY,
+    MODIFIED,
+    NOTICE,
+    OPEN_1, /* as version 1 has them */
+    OPENED_1,
+    REFUSED_1,
+    RESULT_1
 };
-#define KINDS 10
+#define KINDS 18
 
 static uint32_t write_good(enum kind kind, uint8_t *frame)
 {
     struct protocol_open open;
     struct protocol_refused refused;
+    struct protocol_notice notice;
     switch (kind) {
     case HELLO:
         return protocol_hello_write(frame, 1, 3);
@@ -156,6 +240,25 @@ static uint32_t write_good(enum kind kind, uint8_t *frame)
     case OPEN_BARE:
         open = good_open(PROTOCOL_KEY_NONE, 0, false);
         return protocol_open_write(frame, PROTOCOL_QUERY, 5, &open);
+    case OPEN_GUARANTEED:
+        open = good_open(PROTOCOL_KEY_NONE, 0, false);
+        open.spec.guaranteed = true;
+        return protocol_open_write(frame, PROTOCOL_QUERY, 5, &open);
+    case MODIFY:
+        return protocol_modify_write(frame, 5, &good_modify);
+    case MODIFIED:
+        return protocol_modified_write(frame, 5, &good_modified);
+    case NOTICE:
+        notice = good_notice();
+        return protocol_notice_write(frame, 77, &notice);
+    case OPEN_1:
+        return write_good(OPEN_BARE, frame);
+    case OPENED_1:
+        return protocol_opened_write(1, frame, 5, &good_opened);
+    case REFUSED_1:
+        return write_good(REFUSED, frame);
+    case RESULT_1:
+        return write_good(RESULT, frame);
     case OPEN_IV_KEY:
         open = good_open(PROTOCOL_KEY_INLINE, 32, true);
         return protocol_open_write(frame, PROTOCOL_OPEN, 5, &open);
@@ -163,7 +266,7 @@ static uint32_t write_good(enum kind kind, uint8_t *frame)
         open = good_open(PROTOCOL_KEY_NAMED, 20, false);
         return protocol_open_write(frame, PROTOCOL_OPEN, 5, &open);
     case OPENED:
-        return protocol_opened_write(frame, 5, &good_opened);
+        return protocol_opened_write(PROTOCOL_VERSION, frame, 5, &good_opened);
     case REFUSED:
         refused = good_refused();
         return protocol_refused_write(frame, 5, &refused);
@@ -191,11 +294,19 @@ static const struct {
     [OPEN_BARE] = {PROTOCOL_QUERY, 5, 0, decode_open, 32, 0},
     [OPEN_IV_KEY] = {PROTOCOL_OPEN, 5, 0, decode_open, 80, 0},
     [OPEN_NAMED] = {PROTOCOL_OPEN, 5, 0, decode_open, 52, 0},
-    [OPENED] = {PROTOCOL_OPENED, 5, 0, decode_opened, 48, 0},
+    [OPEN_GUARANTEED] = {PROTOCOL_QUERY, 5, 0, decode_open, 32, 0},
+    [OPENED] = {PROTOCOL_OPENED, 5, 0, decode_opened, 64, 0},
     [REFUSED] = {PROTOCOL_REFUSED, 5, 0, decode_refused, 24, 1},
     [RESULT] = {PROTOCOL_RESULT, 77, 0xFFFFFFFF, decode_result, 32, 16},
     [CLOSED] = {PROTOCOL_CLOSED, 77, 0, decode_closed, 40, 0},
     [ERROR_FRAME] = {PROTOCOL_ERROR, 77, 0, decode_error, 4, 1},
+    [MODIFY] = {PROTOCOL_MODIFY, 5, 0, decode_modify, 24, 0},
+    [MODIFIED] = {PROTOCOL_MODIFIED, 5, 0, decode_modified, 48, 0},
+    [NOTICE] = {PROTOCOL_NOTICE, 77, 0, decode_notice, 16, 1},
+    [OPEN_1] = {PROTOCOL_QUERY, 5, 0, decode_open_1, 32, 0},
+    [OPENED_1] = {PROTOCOL_OPENED, 5, 0, decode_opened_1, 48, 0},
+    [REFUSED_1] = {PROTOCOL_REFUSED, 5, 0, decode_refused_1, 24, 1},
+    [RESULT_1] = {PROTOCOL_RESULT, 77, 0xFFFFFFFF, decode_result_1, 32, 16},
 };
 
 /* ---- headers ---- */
@@ -207,7 +318,7 @@ static void test_headers_of_all_frames(void **state)
         uint8_t frame[FRAME_BYTES];
         uint32_t bytes = write_good((enum kind)kind, frame);
         struct protocol_header header;
-        assert_int_equal(protocol_header_read(frame, &header), CORE_OK);
+        assert_int_equal(protocol_header_read(PROTOCOL_VERSION, frame, &header), CORE_OK);
         assert_int_equal(header.body_bytes, bytes - PROTOCOL_HEADER_BYTES);
         assert_int_equal(header.type, kinds[kind].type);
         assert_int_equal(header.id, kinds[kind].id);
@@ -230,16 +341,18 @@ static void test_header_fields_that_must_be_zero(void **state)
 {
     (void)state;
     struct protocol_header header;
-    for (uint8_t type = 0; type < 20; type++) {
-        bool known = type >= PROTOCOL_HELLO && type <= PROTOCOL_PONG;
+    for (uint8_t i = 0; i < 40; i++) {
+        uint8_t type = i % 20;
+        uint16_t version = i < 20 ? 1 : 2;
+        bool known = type >= PROTOCOL_HELLO && type <= (version == 1 ? PROTOCOL_PONG : PROTOCOL_NOTICE);
         bool no_id = type == PROTOCOL_HELLO || type == PROTOCOL_WELCOME;
         bool no_sequence = known && type != PROTOCOL_DATA && type != PROTOCOL_RESULT;
         for (unsigned byte = 5; byte < 16; byte++) {
             uint8_t frame[16] = {[4] = type};
-            assert_int_equal(protocol_header_read(frame, &header), CORE_OK);
+            assert_int_equal(protocol_header_read(version, frame, &header), CORE_OK);
             frame[byte] = 0x80;
             bool breach = byte < 8 || (byte < 12 && no_id) || (byte >= 12 && no_sequence);
-            assert_int_equal(protocol_header_read(frame, &header), breach ? CORE_INVALID : CORE_OK);
+            assert_int_equal(protocol_header_read(version, frame, &header), breach ? CORE_INVALID : CORE_OK);
             assert_int_equal(header.type, type);
         }
     }
@@ -251,17 +364,20 @@ static void test_body_ranges(void **state)
     static const struct {
         uint8_t type;
         uint32_t minimum, maximum;
-    } rows[] = {{PROTOCOL_HELLO, 8, 8},  {PROTOCOL_OPEN, 32, 111}, {PROTOCOL_QUERY, 32, 111},
-                {PROTOCOL_DATA, 0, 777}, {PROTOCOL_CLOSE, 0, 0},   {PROTOCOL_PING, 0, 64}};
-    unsigned allowed = 0;
+    } rows[] = {{PROTOCOL_HELLO, 8, 8},   {PROTOCOL_OPEN, 32, 111}, {PROTOCOL_QUERY, 32, 111},
+                {PROTOCOL_DATA, 0, 777},  {PROTOCOL_CLOSE, 0, 0},   {PROTOCOL_PING, 0, 64},
+                {PROTOCOL_MODIFY, 24, 24}};
+    unsigned allowed = 0, allowed_1 = 0;
     for (unsigned type = 0; type < 256; type++) {
         uint32_t minimum, maximum;
-        allowed += protocol_body_range((uint8_t)type, 777, &minimum, &maximum);
+        allowed += protocol_body_range(PROTOCOL_VERSION, (uint8_t)type, 777, &minimum, &maximum);
+        allowed_1 += protocol_body_range(1, (uint8_t)type, 777, &minimum, &maximum);
     }
     assert_int_equal(allowed, sizeof rows / sizeof rows[0]);
+    assert_int_equal(allowed_1, allowed - 1); /* no MODIFY */
     for (unsigned i = 0; i < allowed; i++) {
         uint32_t minimum, maximum;
-        assert_true(protocol_body_range(rows[i].type, 777, &minimum, &maximum));
+        assert_true(protocol_body_range(PROTOCOL_VERSION, rows[i].type, 777, &minimum, &maximum));
         assert_int_equal(minimum, rows[i].minimum);
         assert_int_equal(maximum, rows[i].maximum);
     }
@@ -306,7 +422,7 @@ static void check_open_round_trip(enum protocol_key_kind kind, uint32_t bytes, b
     struct protocol_open got;
     uint32_t body_bytes = protocol_open_write(frame, PROTOCOL_OPEN, 5, &sent) - PROTOCOL_HEADER_BYTES;
     assert_int_equal(body_bytes, 32u + (has_iv ? 16u : 0u) + bytes);
-    assert_int_equal(protocol_open_read(frame + 16, body_bytes, &got, NULL), CORE_OK);
+    assert_int_equal(protocol_open_read(PROTOCOL_VERSION, frame + 16, body_bytes, &got, NULL), CORE_OK);
     assert_int_equal(got.spec.packet_bytes, sent.spec.packet_bytes);
     assert_int_equal(got.spec.burst_packets, sent.spec.burst_packets);
     assert_int_equal(got.spec.interval_ns, sent.spec.interval_ns);
@@ -341,9 +457,82 @@ static void test_open_times_out_of_range_stay_out_of_range(void **state)
     struct protocol_open got;
     write_good(OPEN_BARE, frame);
     memset(frame + 16 + 8, 0xFF, 16);
-    assert_int_equal(protocol_open_read(frame + 16, 32, &got, NULL), CORE_OK);
+    assert_int_equal(protocol_open_read(PROTOCOL_VERSION, frame + 16, 32, &got, NULL), CORE_OK);
     assert_true(got.spec.interval_ns == CORE_NS_NEVER);
     assert_true(got.spec.latency_ns == CORE_NS_NEVER);
+}
+
+static void assert_same_backup(const struct protocol_backup *got, const struct protocol_backup *expected)
+{
+    assert_int_equal(got->unit, expected->unit);
+    assert_int_equal(got->unit_index, expected->unit_index);
+    assert_int_equal(got->reserved_ppb, expected->reserved_ppb);
+    assert_int_equal(got->bound_ns, expected->bound_ns);
+}
+
+static void test_guaranteed_round_trip(void **state)
+{
+    (void)state;
+    uint8_t frame[FRAME_BYTES];
+    struct protocol_open got;
+    for (int guaranteed = 0; guaranteed <= 1; guaranteed++) {
+        write_good(guaranteed ? OPEN_GUARANTEED : OPEN_BARE, frame);
+        assert_int_equal(protocol_open_read(PROTOCOL_VERSION, frame + 16, 32, &got, NULL), CORE_OK);
+        assert_int_equal(got.spec.guaranteed, guaranteed);
+        assert_int_equal(protocol_open_read(1, frame + 16, 32, &got, NULL),
+                         guaranteed ? CORE_INVALID : CORE_OK);
+    }
+}
+
+static void test_modify_round_trip(void **state)
+{
+    (void)state;
+    uint8_t frame[FRAME_BYTES];
+    struct protocol_modify got;
+    assert_int_equal(write_good(MODIFY, frame), 40);
+    assert_int_equal(protocol_modify_read(frame + 16, 24, &got, NULL), CORE_OK);
+    assert_int_equal(got.stream, good_modify.stream);
+    assert_int_equal(got.burst_packets, good_modify.burst_packets);
+    assert_int_equal(got.interval_ns, good_modify.interval_ns);
+    assert_int_equal(got.latency_ns, good_modify.latency_ns);
+    memset(frame + 16 + 8, 0xFF, 16); /* times beyond the type stay out of range */
+    assert_int_equal(protocol_modify_read(frame + 16, 24, &got, NULL), CORE_OK);
+    assert_true(got.interval_ns == CORE_NS_NEVER && got.latency_ns == CORE_NS_NEVER);
+}
+
+static void test_modified_round_trip(void **state)
+{
+    (void)state;
+    uint8_t frame[FRAME_BYTES];
+    struct protocol_modified got;
+    assert_int_equal(write_good(MODIFIED, frame), 64);
+    assert_int_equal(protocol_modified_read(frame + 16, 48, &got, NULL), CORE_OK);
+    assert_int_equal(got.stream, good_modified.stream);
+    assert_int_equal(got.unit, good_modified.unit);
+    assert_int_equal(got.unit_index, good_modified.unit_index);
+    assert_int_equal(got.bound_ns, good_modified.bound_ns);
+    assert_int_equal(got.decided_ns, good_modified.decided_ns);
+    assert_int_equal(got.first, good_modified.first);
+    assert_int_equal(got.queue_packets, good_modified.queue_packets);
+    assert_same_backup(&got.backup, &good_modified.backup);
+}
+
+static void test_notice_round_trip(void **state)
+{
+    (void)state;
+    for (int kind = PROTOCOL_NOTICE_DEGRADED; kind <= PROTOCOL_NOTICE_MOVED; kind++) {
+        uint8_t frame[FRAME_BYTES];
+        struct protocol_notice sent = good_notice(), got;
+        sent.kind = (enum protocol_notice_kind)kind;
+        uint32_t bytes = protocol_notice_write(frame, 77, &sent) - PROTOCOL_HEADER_BYTES;
+        assert_int_equal(bytes, 16 + strlen(sent.text));
+        assert_int_equal(protocol_notice_read(frame + 16, bytes, &got, NULL), CORE_OK);
+        assert_int_equal(got.kind, sent.kind);
+        assert_int_equal(got.unit, sent.unit);
+        assert_int_equal(got.unit_index, sent.unit_index);
+        assert_int_equal(got.bound_ns, sent.bound_ns);
+        assert_string_equal(got.text, sent.text);
+    }
 }
 
 static void test_opened_round_trip(void **state)
@@ -351,8 +540,15 @@ static void test_opened_round_trip(void **state)
     (void)state;
     uint8_t frame[FRAME_BYTES];
     struct protocol_opened got;
-    protocol_opened_write(frame, 5, &good_opened);
-    assert_int_equal(protocol_opened_read(frame + 16, 48, &got, NULL), CORE_OK);
+    protocol_opened_write(PROTOCOL_VERSION, frame, 5, &good_opened);
+    assert_int_equal(protocol_opened_read(PROTOCOL_VERSION, frame + 16, 64, &got, NULL), CORE_OK);
+    assert_same_backup(&got.backup, &good_opened.backup);
+    uint8_t frame_1[FRAME_BYTES];
+    struct protocol_opened got_1;
+    assert_int_equal(protocol_opened_write(1, frame_1, 5, &good_opened), 64);
+    assert_memory_equal(frame + 16, frame_1 + 16, 48); /* what version 2 adds is behind */
+    assert_int_equal(protocol_opened_read(1, frame_1 + 16, 48, &got_1, NULL), CORE_OK);
+    assert_same_backup(&got_1.backup, &(struct protocol_backup){0});
     assert_int_equal(got.stream, good_opened.stream);
     assert_int_equal(got.unit, good_opened.unit);
     assert_int_equal(got.unit_index, good_opened.unit_index);
@@ -370,7 +566,7 @@ static void test_refused_round_trip(void **state)
     const struct protocol_refused sent = good_refused();
     uint32_t bytes = protocol_refused_write(frame, 5, &sent) - PROTOCOL_HEADER_BYTES;
     assert_int_equal(bytes, 24 + strlen(sent.text));
-    assert_int_equal(protocol_refused_read(frame + 16, bytes, &got, NULL), CORE_OK);
+    assert_int_equal(protocol_refused_read(PROTOCOL_VERSION, frame + 16, bytes, &got, NULL), CORE_OK);
     assert_int_equal(got.code, sent.code);
     assert_int_equal(got.constraint, sent.constraint);
     assert_int_equal(got.offer_interval_ns, sent.offer_interval_ns);
@@ -387,7 +583,8 @@ static void test_result_round_trip(void **state)
         sent.status = (enum protocol_result_status)code;
         uint32_t cipher_bytes = code == 0 ? 16 : 0;
         protocol_result_write(frame, 77, 3, &sent, cipher_bytes);
-        assert_int_equal(protocol_result_read(frame + 16, 16 + cipher_bytes, &got, NULL), CORE_OK);
+        assert_int_equal(protocol_result_read(PROTOCOL_VERSION, frame + 16, 16 + cipher_bytes, &got, NULL),
+                         CORE_OK);
         assert_int_equal(got.status, sent.status);
         assert_int_equal(got.flags, sent.flags);
         assert_int_equal(got.waited_us, sent.waited_us);
@@ -402,7 +599,7 @@ static void test_negative_times_are_sent_as_zero(void **state)
     struct protocol_result sent = good_result, got;
     sent.latency_ns = -5;
     protocol_result_write(frame, 77, 3, &sent, 16);
-    assert_int_equal(protocol_result_read(frame + 16, 32, &got, NULL), CORE_OK);
+    assert_int_equal(protocol_result_read(PROTOCOL_VERSION, frame + 16, 32, &got, NULL), CORE_OK);
     assert_int_equal(got.latency_ns, 0);
 }
 
@@ -441,11 +638,11 @@ static void test_close_and_ping(void **state)
     uint8_t frame[FRAME_BYTES], payload[PROTOCOL_PING_BYTES_MAX];
     struct protocol_header header;
     assert_int_equal(protocol_close_write(frame, 12), 16);
-    assert_int_equal(protocol_header_read(frame, &header), CORE_OK);
+    assert_int_equal(protocol_header_read(PROTOCOL_VERSION, frame, &header), CORE_OK);
     assert_true(header.type == PROTOCOL_CLOSE && header.id == 12 && header.body_bytes == 0);
     memset(payload, 0x5A, sizeof payload);
     assert_int_equal(protocol_ping_write(frame, PROTOCOL_PONG, 13, payload, sizeof payload), 80);
-    assert_int_equal(protocol_header_read(frame, &header), CORE_OK);
+    assert_int_equal(protocol_header_read(PROTOCOL_VERSION, frame, &header), CORE_OK);
     assert_true(header.type == PROTOCOL_PONG && header.id == 13 && header.body_bytes == 64);
     assert_memory_equal(frame + 16, payload, sizeof payload);
     assert_int_equal(protocol_ping_write(frame, PROTOCOL_PING, 14, NULL, 0), 16);
@@ -473,8 +670,14 @@ static void test_long_texts_are_cut(void **state)
     struct protocol_refused refused = good_refused();
     memset(refused.text, 'y', sizeof refused.text); /* not even terminated */
     assert_int_equal(protocol_refused_write(frame, 5, &refused), FRAME_BYTES);
-    assert_int_equal(protocol_refused_read(frame + 16, 512, &refused, NULL), CORE_OK);
+    assert_int_equal(protocol_refused_read(PROTOCOL_VERSION, frame + 16, 512, &refused, NULL), CORE_OK);
     assert_int_equal(strlen(refused.text), 488);
+
+    struct protocol_notice notice = good_notice();
+    memset(notice.text, 'z', sizeof notice.text);
+    assert_int_equal(protocol_notice_write(frame, 77, &notice), FRAME_BYTES);
+    assert_int_equal(protocol_notice_read(frame + 16, 512, &notice, NULL), CORE_OK);
+    assert_int_equal(strlen(notice.text), 496);
 }
 
 static void test_texts_are_not_cut_inside_a_character(void **state)
@@ -573,7 +776,9 @@ static const struct {
     {OPEN_BARE, 27, 2, CORE_INVALID},
     {OPEN_BARE, 28, 1, CORE_INVALID},
     {OPEN_BARE, 29, 1, CORE_INVALID},
-    {OPEN_BARE, 30, 1, CORE_INVALID},
+    {OPEN_BARE, 30, 1, CORE_OK}, /* a guaranteed stream */
+    {OPEN_BARE, 30, 2, CORE_INVALID},
+    {OPEN_BARE, 30, 3, CORE_INVALID},
     {OPEN_BARE, 31, 1, CORE_INVALID},
     {OPEN_IV_KEY, 26, 0, CORE_INVALID}, /* a key of no kind */
     {OPEN_IV_KEY, 26, 2, CORE_OK},      /* the same bytes as a name */
@@ -585,6 +790,15 @@ static const struct {
     {OPEN_NAMED, 32, 0, CORE_INVALID}, /* zero byte in a name */
     {OPEN_NAMED, 51, 0, CORE_INVALID},
     {OPEN_NAMED, 51, '\n', CORE_OK},
+    {OPEN_1, 30, 1, CORE_INVALID},
+    {OPEN_1, 31, 1, CORE_INVALID},
+    {OPENED_1, 28, 1, CORE_INVALID},
+    {OPENED, 48, 0, CORE_INVALID}, /* a share of no unit */
+    {OPENED, 48, 1, CORE_OK},
+    {OPENED, 48, 3, CORE_INVALID},
+    {OPENED, 49, 1, CORE_INVALID},
+    {OPENED, 55, 0xFF, CORE_OK},
+    {OPENED, 63, 0x80, CORE_INVALID},
     {OPENED, 4, 0, CORE_INVALID},
     {OPENED, 4, 2, CORE_OK},
     {OPENED, 4, 3, CORE_INVALID},
@@ -595,7 +809,10 @@ static const struct {
     {OPENED, 31, 1, CORE_INVALID},
     {REFUSED, 0, 0, CORE_INVALID},
     {REFUSED, 0, 7, CORE_OK},
-    {REFUSED, 0, 8, CORE_INVALID},
+    {REFUSED, 0, 9, CORE_OK},
+    {REFUSED, 0, 10, CORE_INVALID},
+    {REFUSED_1, 0, 7, CORE_OK},
+    {REFUSED_1, 0, 8, CORE_INVALID},
     {REFUSED, 1, 1, CORE_INVALID},
     {REFUSED, 3, 0xFF, CORE_OK}, /* constraints of later versions */
     {REFUSED, 4, 1, CORE_INVALID},
@@ -604,8 +821,10 @@ static const struct {
     {REFUSED, 23, 0x80, CORE_INVALID},
     {RESULT, 0, 1, CORE_INVALID}, /* not encrypted, yet ciphertext */
     {RESULT, 0, 5, CORE_INVALID},
-    {RESULT, 1, 7, CORE_OK},
-    {RESULT, 1, 8, CORE_INVALID},
+    {RESULT, 1, 15, CORE_OK},
+    {RESULT, 1, 16, CORE_INVALID},
+    {RESULT_1, 1, 7, CORE_OK},
+    {RESULT_1, 1, 8, CORE_INVALID},
     {RESULT, 2, 1, CORE_INVALID},
     {RESULT, 3, 1, CORE_INVALID},
     {RESULT, 15, 0x80, CORE_INVALID},
@@ -614,6 +833,31 @@ static const struct {
     {CLOSED, 4, 1, CORE_INVALID},
     {CLOSED, 7, 1, CORE_INVALID},
     {CLOSED, 15, 0x80, CORE_OK},
+    {MODIFY, 0, 0, CORE_OK}, /* stream and contract are judged where they are known */
+    {MODIFY, 4, 0, CORE_OK},
+    {MODIFY, 15, 0x80, CORE_OK},
+    {MODIFY, 23, 0x80, CORE_OK},
+    {MODIFIED, 4, 0, CORE_INVALID},
+    {MODIFIED, 4, 3, CORE_INVALID},
+    {MODIFIED, 5, 1, CORE_INVALID},
+    {MODIFIED, 15, 0x80, CORE_INVALID},
+    {MODIFIED, 23, 0x80, CORE_INVALID},
+    {MODIFIED, 24, 0, CORE_OK},
+    {MODIFIED, 32, 0, CORE_INVALID},
+    {MODIFIED, 32, 3, CORE_INVALID},
+    {MODIFIED, 33, 1, CORE_INVALID},
+    {MODIFIED, 47, 0x80, CORE_INVALID},
+    {NOTICE, 0, 0, CORE_INVALID},
+    {NOTICE, 0, 4, CORE_INVALID},
+    {NOTICE, 1, 1, CORE_INVALID},
+    {NOTICE, 2, 0, CORE_INVALID},
+    {NOTICE, 2, 2, CORE_OK},
+    {NOTICE, 2, 3, CORE_INVALID},
+    {NOTICE, 3, 1, CORE_INVALID},
+    {NOTICE, 6, 1, CORE_INVALID},
+    {NOTICE, 7, 1, CORE_INVALID},
+    {NOTICE, 15, 0x80, CORE_INVALID},
+    {NOTICE, 16, 0x80, CORE_OK},
     {ERROR_FRAME, 0, 0, CORE_INVALID},
     {ERROR_FRAME, 0, 11, CORE_INVALID},
     {ERROR_FRAME, 1, 1, CORE_INVALID},
@@ -665,10 +909,14 @@ static void test_names(void **state)
     assert_string_equal(protocol_result_name(PROTOCOL_RESULT_KEY_SPENT), "key spent");
     for (int code = 1; code <= PROTOCOL_ERROR_SHUTDOWN; code++)
         assert_string_not_equal(protocol_error_name((enum protocol_error)code), "unknown");
-    for (int code = 1; code <= PROTOCOL_REFUSED_INTERNAL; code++)
+    for (int code = 1; code <= PROTOCOL_REFUSED_BUSY; code++)
         assert_string_not_equal(protocol_refusal_name((enum protocol_refusal)code), "unknown");
     for (int code = 0; code <= PROTOCOL_RESULT_FAILED; code++)
         assert_string_not_equal(protocol_result_name((enum protocol_result_status)code), "unknown");
+    assert_string_equal(protocol_notice_name(PROTOCOL_NOTICE_DEGRADED), "degraded");
+    for (int kind = PROTOCOL_NOTICE_DEGRADED; kind <= PROTOCOL_NOTICE_MOVED; kind++)
+        assert_string_not_equal(protocol_notice_name((enum protocol_notice_kind)kind), "unknown");
+    assert_string_equal(protocol_notice_name((enum protocol_notice_kind)0), "unknown");
     assert_string_equal(protocol_error_name((enum protocol_error)0), "unknown");
     assert_string_equal(protocol_refusal_name((enum protocol_refusal)99), "unknown");
     assert_string_equal(protocol_result_name((enum protocol_result_status)99), "unknown");
@@ -686,6 +934,10 @@ int main(void)
         cmocka_unit_test(test_open_round_trip),
         cmocka_unit_test(test_open_times_out_of_range_stay_out_of_range),
         cmocka_unit_test(test_opened_round_trip),
+        cmocka_unit_test(test_guaranteed_round_trip),
+        cmocka_unit_test(test_modify_round_trip),
+        cmocka_unit_test(test_modified_round_trip),
+        cmocka_unit_test(test_notice_round_trip),
         cmocka_unit_test(test_refused_round_trip),
         cmocka_unit_test(test_result_round_trip),
         cmocka_unit_test(test_negative_times_are_sent_as_zero),

@@ -169,7 +169,8 @@ static void inline_keys(void **state)
             test_client_expect(&client, PROTOCOL_OPENED, &answer);
             if (answer.header.id == i)
                 assert_int_equal(
-                    protocol_opened_read(answer.body, answer.header.body_bytes, &opened[i], NULL), CORE_OK);
+                    protocol_opened_read(1, answer.body, answer.header.body_bytes, &opened[i], NULL),
+                    CORE_OK);
         }
         struct test_stream *stream = test_stream_adopt(&client, &spec, i, keys[i], &opened[i]);
         assert_true(test_stream_send(stream, 1408));

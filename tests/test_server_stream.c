@@ -57,14 +57,17 @@ static void slots_have_room_and_do_not_overlap(void **state)
         spec.burst_packets = (uint32_t)test_random_log(&random, 1, 40);
         struct server_stream *stream = make(&spec);
         uint32_t room = 32 + core_stream_padded_bytes(spec.padding, spec.packet_bytes);
-        const uint8_t *end = (const uint8_t *)stream + sizeof *stream + stream->buffer_bytes;
+        struct server_block *block = stream->blocks;
+        const uint8_t *end = (const uint8_t *)block->packets + block->room_bytes;
         const uint8_t *previous = NULL;
 
         assert_true(stream->queue_packets >= spec.burst_packets);
         assert_int_equal(stream->queue_packets, server_stream_queue_packets(&spec, spec.burst_packets));
+        assert_null(block->next);
+        assert_int_equal(block->count, stream->queue_packets);
         for (uint32_t i = 0; i < stream->queue_packets; i++) {
-            uint8_t *slot = stream->packets[i].output.frame;
-            assert_true(slot >= (uint8_t *)&stream->packets[stream->queue_packets] && slot + room <= end);
+            uint8_t *slot = block->packets[i].output.frame;
+            assert_true(slot >= (uint8_t *)&block->packets[block->count] && slot + room <= end);
             assert_int_equal((uintptr_t)slot % 64, 0);
             if (previous != NULL) {
                 assert_true(slot >= previous + room);
@@ -260,15 +263,47 @@ static void stamps_tell_who_was_late(void **state)
         assert_int_equal(result.flags, rows[i].flags);
         assert_int_equal(result.latency_ns, spec.latency_ns + rows[i].handed_ns);
         assert_int_equal(result.waited_us, rows[i].early_ns / 1000);
-        assert_int_equal(packet->output.bytes, 32 + 32);
-        assert_int_equal(protocol_header_read(packet->output.frame, &header), CORE_OK);
+        assert_int_equal(packet->output.frame_bytes + packet->output.payload_bytes, 32 + 32);
+        assert_int_equal(protocol_header_read(PROTOCOL_VERSION, packet->output.frame, &header), CORE_OK);
         assert_true(header.type == PROTOCOL_RESULT && header.id == 9 && header.body_bytes == 16 + 32);
         assert_int_equal(header.sequence, packet->sequence);
-        assert_int_equal(protocol_result_read(packet->output.frame + 16, 16 + 32, &decoded, NULL), CORE_OK);
+        assert_int_equal(
+            protocol_result_read(PROTOCOL_VERSION, packet->output.frame + 16, 16 + 32, &decoded, NULL),
+            CORE_OK);
         assert_int_equal(decoded.flags, rows[i].flags);
         server_stream_give(stream, packet);
         destroy(stream);
     }
+}
+
+static void slack_is_counted_by_its_share_of_the_bound(void **state)
+{
+    static const struct {
+        core_ns slack_ns;
+        int class;
+    } rows[] = {{-1, 0},  {-6400, 0}, {0, 1},   {99, 1},   {100, 2},  {199, 2},  {200, 3},  {399, 3},
+                {400, 4}, {799, 4},   {800, 5}, {1599, 5}, {1600, 6}, {3199, 6}, {3200, 7}, {6400, 7}};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct server_stream_account account = {0};
+        server_stream_account_slack(&account, rows[i].slack_ns, 6400);
+        for (int class = 0; class < SERVER_SLACK_CLASSES; class ++)
+            assert_int_equal(account.slack[class], class == rows[i].class);
+    }
+}
+
+static void full_counts_of_slack_keep_their_shape(void **state)
+{
+    struct server_stream_account account = {.slack = {2, [1] = 1000, [7] = UINT32_MAX - 1}};
+    (void)state;
+
+    server_stream_account_slack(&account, 6400, 6400);
+    assert_int_equal(account.slack[0], 1);
+    assert_int_equal(account.slack[1], 500);
+    assert_int_equal(account.slack[7], UINT32_MAX / 2);
+    server_stream_account_slack(&account, 6400, 6400);
+    assert_int_equal(account.slack[7], UINT32_MAX / 2 + 1);
 }
 
 static void a_rejected_packet_promises_nothing(void **state)
@@ -279,8 +314,56 @@ static void a_rejected_packet_promises_nothing(void **state)
     struct protocol_result result = server_packet_stamp(packet, NOW_NS + CORE_NS_PER_S, CORE_NS_NEVER);
     assert_int_equal(result.status, PROTOCOL_RESULT_NOT_BLOCKS);
     assert_true(result.flags == 0 && result.latency_ns == 0 && result.waited_us == 0);
-    assert_int_equal(packet->output.bytes, 32); /* no ciphertext */
+    assert_int_equal(packet->output.frame_bytes + packet->output.payload_bytes, 32); /* no ciphertext */
     server_stream_give(stream, packet);
+    destroy(stream);
+}
+
+/* Blocks come and go while packets of theirs are busy; what is retired is freed with its last packet. */
+static void blocks_are_adopted_and_retired(void **state)
+{
+    struct test_random random = {7};
+    struct server_packet *busy[512];
+    uint32_t busy_count = 0, retirements = 0;
+    uint64_t shed_bytes = 0, retired_bytes = 0;
+    (void)state;
+    struct server_stream *stream = make(&base_spec);
+    for (int step = 0; step < 3000; step++) {
+        struct server_packet *packet;
+        int64_t what = test_random_in(&random, 0, 99);
+        if (what < 50 && busy_count < 512 && (packet = server_stream_take(stream, 0, 16)) != NULL) {
+            assert_false(packet->block->retired);
+            assert_ptr_equal(packet->stream, stream);
+            memset(packet->output.frame, 0x55, 32 + 16); /* the sanitizer watches */
+            busy[busy_count++] = packet;
+        } else if (what < 94 && busy_count > 0) {
+            uint32_t which = (uint32_t)test_random_in(&random, 0, busy_count - 1);
+            server_stream_give(stream, busy[which]);
+            busy[which] = busy[--busy_count];
+        } else if (what < 97 && stream->queue_packets < 256) {
+            uint32_t before = stream->queue_packets, count = (uint32_t)test_random_in(&random, 1, 40);
+            server_stream_adopt(stream, server_block_create(&base_spec, count, (uint32_t)step));
+            assert_int_equal(stream->queue_packets, before + count);
+        } else if (what < 98) {
+            struct server_block *fresh = server_block_create(&base_spec, 5, 0);
+            for (struct server_block *block = stream->blocks; block != NULL; block = block->next)
+                retired_bytes += block->retired ? 0 : block->bytes;
+            server_stream_retire(stream);
+            assert_null(server_stream_take(stream, 0, 16));
+            server_stream_adopt(stream, fresh);
+            assert_int_equal(stream->queue_packets, 5);
+            retirements++;
+        } else {
+            shed_bytes += server_stream_shed(stream);
+        }
+        assert_int_equal(stream->busy_packets, busy_count);
+    }
+    assert_true(retirements > 5);
+    while (busy_count > 0)
+        server_stream_give(stream, busy[--busy_count]);
+    shed_bytes += server_stream_shed(stream);
+    assert_false(server_stream_sheds(stream));
+    assert_int_equal(shed_bytes, retired_bytes);
     destroy(stream);
 }
 
@@ -289,12 +372,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_have_room_and_do_not_overlap),
         cmocka_unit_test(packets_come_from_a_bounded_pool),
+        cmocka_unit_test(blocks_are_adopted_and_retired),
         cmocka_unit_test(padding_fills_to_the_block),
         cmocka_unit_test(lengths_are_judged),
         cmocka_unit_test(the_key_is_spent_to_the_byte),
         cmocka_unit_test(results_leave_in_order_of_arrival),
         cmocka_unit_test(times_follow_the_contract),
         cmocka_unit_test(stamps_tell_who_was_late),
+        cmocka_unit_test(slack_is_counted_by_its_share_of_the_bound),
+        cmocka_unit_test(full_counts_of_slack_keep_their_shape),
         cmocka_unit_test(a_rejected_packet_promises_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ static int set_up(void **state)
                       "  - {address: 'tls:127.0.0.1:0', certificate: server.pem, key: server.key, "
                       "client_ca: ca.pem}\n"
                       "  - {address: 'tls:127.0.0.1:0', certificate: long.pem, key: server.key}\n"
-                      "timeouts: {hello_ms: 2000}\n",
+                      "timeouts: {hello_ms: 240000}\n",
                       &test_profile_generous);
     known = test_certificates_client(server.folder, "client");
     nameless = test_certificates_client(server.folder, NULL);
@@ -217,15 +217,23 @@ static void no_tls_at_all(void **state)
 static void a_handshake_that_does_not_go_on(void **state)
 {
     static const uint8_t half[] = {22, 3, 1, 2, 0, 1, 0};
+    struct test_server hasty; /* the others are given all the time they need */
     struct test_client silent, halting;
     (void)state;
-    test_client_dial(&silent, server_address(server.server, OPEN_PORT));
-    test_client_dial(&halting, server_address(server.server, OPEN_PORT));
+    test_server_prepare(&hasty);
+    test_certificates_write(hasty.folder);
+    test_server_start(&hasty,
+                      "listeners: [{address: 'tls:127.0.0.1:0', certificate: server.pem, key: server.key}]\n"
+                      "timeouts: {hello_ms: 500}\n",
+                      &test_profile_generous);
+    test_client_dial(&silent, server_address(hasty.server, OPEN_PORT));
+    test_client_dial(&halting, server_address(hasty.server, OPEN_PORT));
     assert_true(test_client_send(&halting, half, sizeof half));
     test_client_expect_end(&silent);
     test_client_expect_end(&halting);
     test_client_close(&silent);
     test_client_close(&halting);
+    assert_int_equal(test_server_stop(&hasty), 0);
 }
 
 static void a_half_closed_connection_gets_everything(void **state)

@@ -54,10 +54,13 @@ static const struct client_transport_kind kind = {read_source, write_nowhere, no
 static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
 {
     static const uint8_t packet[48];
+    const struct protocol_modify modify = {opened->stream, 2, 2000000, 3000000};
     (void)request;
     for (uint32_t i = 0; i < 4; i++)
         if (millrace_data(argument, opened->stream, packet, sizeof packet, NULL, NULL) != CORE_OK)
             return;
+    if (millrace_send_modify(argument, &modify, NULL, NULL) != CORE_OK) /* as with a server of version 1 */
+        return;
 }
 
 static void on_result(void *argument, const struct millrace_result *result)
@@ -67,6 +70,22 @@ static void on_result(void *argument, const struct millrace_result *result)
         sum = (uint8_t)(sum + result->ciphertext[i]); /* reads all of it, for the sanitizer to see */
     if (sum == 0 && millrace_send_close(argument, result->stream, NULL) != CORE_OK)
         return;
+}
+
+static void on_modified(void *argument, uint32_t request, const struct protocol_modified *modified)
+{
+    struct millrace_position position;
+    (void)request;
+    if (millrace_position(argument, modified->stream, &position, NULL) != CORE_OK)
+        abort();
+}
+
+static void on_notice(void *argument, uint32_t stream, const struct protocol_notice *notice)
+{
+    struct millrace_position position;
+    if (strlen(notice->text) >= sizeof notice->text ||
+        millrace_position(argument, stream, &position, NULL) != CORE_OK)
+        abort();
 }
 
 static void ask(struct millrace *connection)
@@ -97,8 +116,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     connection->changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     connection->transport = (struct client_transport){.kind = &kind, .descriptor = -1};
     connection->wake = -1;
-    connection->callbacks =
-        (struct millrace_callbacks){.on_opened = on_opened, .on_result = on_result, .argument = connection};
+    connection->callbacks = (struct millrace_callbacks){.on_opened = on_opened,
+                                                        .on_result = on_result,
+                                                        .on_modified = on_modified,
+                                                        .on_notice = on_notice,
+                                                        .argument = connection};
     ask(connection);
     core_status status;
     while ((status = millrace_process(connection, 1, NULL)) == CORE_OK)

@@ -180,7 +180,7 @@ static bool take_frame(struct test_client *client, struct test_frame *frame)
     size_t count = client->input_end - client->input_start;
     if (count < PROTOCOL_HEADER_BYTES)
         return false;
-    TEST_REQUIRE(protocol_header_read(bytes, &frame->header) == CORE_OK);
+    TEST_REQUIRE(protocol_header_read(client->version, bytes, &frame->header) == CORE_OK);
     if (count < PROTOCOL_HEADER_BYTES + (size_t)frame->header.body_bytes)
         return false;
     frame->body = bytes + PROTOCOL_HEADER_BYTES;
@@ -252,15 +252,22 @@ void test_client_expect_error(struct test_client *client, enum protocol_error co
 
 void test_client_hello(struct test_client *client, struct protocol_welcome *welcome)
 {
+    test_client_hello_version(client, 1, welcome);
+}
+
+void test_client_hello_version(struct test_client *client, uint16_t version, struct protocol_welcome *welcome)
+{
     uint8_t bytes[TEST_FRAME_BYTES];
     struct protocol_welcome welcome_here;
     struct test_frame frame;
 
     welcome = welcome != NULL ? welcome : &welcome_here;
-    TEST_REQUIRE(test_client_send(client, bytes, protocol_hello_write(bytes, 1, 1)));
+    TEST_REQUIRE(test_client_send(client, bytes, protocol_hello_write(bytes, version, version)));
     test_client_expect(client, PROTOCOL_WELCOME, &frame);
     TEST_REQUIRE(protocol_welcome_read(frame.body, frame.header.body_bytes, welcome, NULL) == CORE_OK);
+    TEST_REQUIRE(welcome->version == version);
     client->welcome_flags = welcome->flags;
+    client->version = version;
 }
 
 void test_client_connect(struct test_client *client, const struct core_address *address,
@@ -285,13 +292,15 @@ bool test_client_ask(struct test_client *client, enum protocol_type type, const 
     TEST_REQUIRE(frame.header.id == request);
     if (frame.header.type == PROTOCOL_OPENED) {
         opened = opened != NULL ? opened : &opened_here;
-        TEST_REQUIRE(protocol_opened_read(frame.body, frame.header.body_bytes, opened, NULL) == CORE_OK);
+        TEST_REQUIRE(protocol_opened_read(client->version, frame.body, frame.header.body_bytes, opened,
+                                          NULL) == CORE_OK);
         TEST_REQUIRE((opened->stream != 0) == (type == PROTOCOL_OPEN));
         return true;
     }
     TEST_REQUIRE(frame.header.type == PROTOCOL_REFUSED);
     refused = refused != NULL ? refused : &refused_here;
-    TEST_REQUIRE(protocol_refused_read(frame.body, frame.header.body_bytes, refused, NULL) == CORE_OK);
+    TEST_REQUIRE(protocol_refused_read(client->version, frame.body, frame.header.body_bytes, refused, NULL) ==
+                 CORE_OK);
     TEST_REQUIRE(refused->text[0] != '\0');
     return false;
 }

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TEST_PATIENCE_MS 60000
+#define TEST_PATIENCE_MS 240000
 #define TEST_FRAME_BYTES (PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX)
 
 struct test_client {
@@ -22,6 +22,7 @@ struct test_client {
     size_t input_start, input_end, input_capacity;
     bool ended; /* the server closed, or the connection broke */
     uint16_t welcome_flags;
+    uint16_t version; /* in force since WELCOME; 0 before */
 };
 
 struct test_frame {
@@ -60,10 +61,13 @@ void test_client_expect(struct test_client *client, enum protocol_type type, str
 void test_client_expect_error(struct test_client *client, enum protocol_error code, uint32_t id, bool fatal);
 void test_client_expect_end(struct test_client *client);
 
-/* dial and HELLO; welcome may be NULL. */
+/* dial and HELLO, for version 1; welcome may be NULL. */
 void test_client_connect(struct test_client *client, const struct core_address *address,
                          struct protocol_welcome *welcome);
 void test_client_hello(struct test_client *client, struct protocol_welcome *welcome);
+/* The same for this version, which the server must take. */
+void test_client_hello_version(struct test_client *client, uint16_t version,
+                               struct protocol_welcome *welcome);
 
 /* OPEN or QUERY and its answer, which must be the next frame: true if OPENED. opened and refused may be NULL.
  */

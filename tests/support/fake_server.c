@@ -75,7 +75,8 @@ bool fake_write(int descriptor, const void *bytes, size_t count)
 bool fake_read_frame(int descriptor, struct protocol_header *header, uint8_t body[FAKE_PACKET_BYTES_MAX])
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES];
-    return fake_read(descriptor, frame, sizeof frame) && protocol_header_read(frame, header) == CORE_OK &&
+    return fake_read(descriptor, frame, sizeof frame) &&
+           protocol_header_read(PROTOCOL_VERSION, frame, header) == CORE_OK &&
            header->body_bytes <= FAKE_PACKET_BYTES_MAX && fake_read(descriptor, body, header->body_bytes);
 }
 
@@ -96,16 +97,22 @@ bool fake_write_error(int descriptor, enum protocol_error code, bool fatal, cons
 
 bool fake_welcome(int descriptor)
 {
+    return fake_welcome_version(descriptor, PROTOCOL_VERSION);
+}
+
+bool fake_welcome_version(int descriptor, uint16_t version)
+{
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX], body[PROTOCOL_HELLO_BYTES];
     uint16_t low, high;
     struct protocol_header header;
     if (!fake_read(descriptor, frame, PROTOCOL_HEADER_BYTES) ||
-        protocol_header_read(frame, &header) != CORE_OK || header.type != PROTOCOL_HELLO ||
+        protocol_header_read(PROTOCOL_VERSION, frame, &header) != CORE_OK || header.type != PROTOCOL_HELLO ||
         header.body_bytes != sizeof body || !fake_read(descriptor, body, sizeof body) ||
-        protocol_hello_read(body, sizeof body, &low, &high, NULL) != CORE_OK)
+        protocol_hello_read(body, sizeof body, &low, &high, NULL) != CORE_OK || low > version ||
+        high < version)
         return false;
     const struct protocol_welcome welcome = {
-        .version = PROTOCOL_VERSION,
+        .version = version,
         .flags = PROTOCOL_ALLOWS_INLINE_KEY | PROTOCOL_ALLOWS_CLIENT_IV,
         .packet_bytes_max = FAKE_PACKET_BYTES_MAX,
         .burst_packets_max = CORE_BURST_MAX,
@@ -146,7 +153,7 @@ uint32_t fake_encrypt(enum core_padding padding, const uint8_t *packet, uint32_t
 static bool answer_open(struct fake_session *session, const struct protocol_header *header)
 {
     struct protocol_open open;
-    if (protocol_open_read(session->body, header->body_bytes, &open, NULL) != CORE_OK)
+    if (protocol_open_read(PROTOCOL_VERSION, session->body, header->body_bytes, &open, NULL) != CORE_OK)
         return false;
     struct protocol_opened opened = {
         .unit = PROTOCOL_UNIT_CPU, .bound_ns = open.spec.latency_ns, .queue_packets = 16};
@@ -156,7 +163,27 @@ static bool answer_open(struct fake_session *session, const struct protocol_head
         memcpy(opened.iv, open.iv, sizeof opened.iv);
     }
     return fake_write(session->descriptor, session->frame,
-                      protocol_opened_write(session->frame, header->id, &opened));
+                      protocol_opened_write(PROTOCOL_VERSION, session->frame, header->id, &opened));
+}
+
+/* Grants every contract but bursts of FAKE_BURST_REFUSED. */
+static bool answer_modify(struct fake_session *session, const struct protocol_header *header)
+{
+    struct protocol_modify modify;
+    const struct protocol_refused refused = {
+        .code = PROTOCOL_REFUSED_CAPACITY, .offer_latency_ns = CORE_NS_PER_S, .text = "no room for that"};
+    if (protocol_modify_read(session->body, header->body_bytes, &modify, NULL) != CORE_OK)
+        return false;
+    if (modify.burst_packets == FAKE_BURST_REFUSED)
+        return fake_write(session->descriptor, session->frame,
+                          protocol_refused_write(session->frame, header->id, &refused));
+    const struct protocol_modified modified = {.stream = modify.stream,
+                                               .unit = PROTOCOL_UNIT_CPU,
+                                               .bound_ns = modify.latency_ns,
+                                               .first = session->streams[modify.stream % STREAMS_MAX].next,
+                                               .queue_packets = modify.burst_packets};
+    return fake_write(session->descriptor, session->frame,
+                      protocol_modified_write(session->frame, header->id, &modified));
 }
 
 static bool answer_data(struct fake_session *session, const struct protocol_header *header)
@@ -194,6 +221,8 @@ static bool answer(struct fake_session *session, const struct protocol_header *h
     case PROTOCOL_OPEN:
     case PROTOCOL_QUERY:
         return answer_open(session, header);
+    case PROTOCOL_MODIFY:
+        return answer_modify(session, header);
     case PROTOCOL_DATA:
         return answer_data(session, header);
     case PROTOCOL_CLOSE:

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #define FAKE_PACKET_BYTES_MAX 65536
+#define FAKE_BURST_REFUSED    13 /* what fake_serve refuses a MODIFY for */
 
 typedef void fake_script(int descriptor, void *argument);
 
@@ -36,8 +37,9 @@ bool fake_await_frame(int descriptor, enum protocol_type type, struct protocol_h
                       uint8_t body[FAKE_PACKET_BYTES_MAX]);
 bool fake_write_error(int descriptor, enum protocol_error code, bool fatal, const char *text);
 
-/* Reads HELLO, writes WELCOME. */
+/* Reads HELLO, writes WELCOME; the newest version, or this one. */
 bool fake_welcome(int descriptor);
+bool fake_welcome_version(int descriptor, uint16_t version);
 
 /* Grants every OPEN (streams 1, 2, ...) and "encrypts" by fake_encrypt, until the client goes. */
 void fake_serve(int descriptor, void *argument);

@@ -70,6 +70,10 @@ void test_server_start(struct test_server *server, const char *yaml, const struc
                 "listeners:", "listeners: [{address: 'unix:socket'}, {address: 'tcp:127.0.0.1:0'}]\n");
     add_default(text, sizeof text, yaml, "threads:", "threads: {realtime: off, pin: false}\n");
     add_default(text, sizeof text, yaml, "engine:", "engine: ipsec-mb\n");
+    add_default(text, sizeof text, yaml, "timeouts:", /* of minutes: no test waits for them */
+                "timeouts: {hello_ms: 240000, frame_ms: 240000, idle_ms: 480000, stall_ms: 240000, "
+                "drain_ms: 240000}\n");
+    add_default(text, sizeof text, yaml, "overload:", "overload: {tighten: false}\n");
     add(text, sizeof text, yaml);
     snprintf(name, sizeof name, "%s/test.yaml", server->folder);
     if (config_server_parse(text, strlen(text), name, &server->config, &error) != CORE_OK) {

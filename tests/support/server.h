@@ -24,8 +24,8 @@ extern const struct config_profile test_profile_real;
 void test_server_prepare(struct test_server *server);
 
 /* Starts it (after test_server_prepare or without). `yaml` is put behind defaults for every top-level key
- * that it does not have itself: a Unix and a TCP listener, no real-time threads, IPsec-MB. Aborts the program
- * if the server does not start. */
+ * that it does not have itself: a Unix and a TCP listener, no real-time threads, IPsec-MB, and answers that
+ * do not depend on what else the machine does (overload). Aborts the program if the server does not start. */
 void test_server_start(struct test_server *server, const char *yaml, const struct config_profile *profile);
 uint64_t test_server_stop(struct test_server *server); /* packets lost */
 

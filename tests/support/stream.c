@@ -155,7 +155,8 @@ struct protocol_result test_stream_check(struct test_stream *stream, const struc
     TEST_REQUIRE(frame->header.type == PROTOCOL_RESULT && frame->header.id == stream->id);
     TEST_REQUIRE(frame->header.sequence == stream->received);
     TEST_REQUIRE(stream->received != stream->sent);
-    TEST_REQUIRE(protocol_result_read(frame->body, frame->header.body_bytes, &result, NULL) == CORE_OK);
+    TEST_REQUIRE(protocol_result_read(stream->client->version, frame->body, frame->header.body_bytes, &result,
+                                      NULL) == CORE_OK);
     TEST_REQUIRE(result.status == stream->statuses[stream->received % TEST_WINDOW]);
     if (result.status != PROTOCOL_RESULT_OK) {
         TEST_REQUIRE(result.flags == 0 && result.latency_ns == 0 && result.waited_us == 0);

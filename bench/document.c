@@ -1,0 +1,15 @@
+#include "bench/document.h"
+
+#include <stdio.h>
+
+core_status bench_document_print(json_t *document, struct core_error *error)
+{
+    if (document == NULL)
+        return core_error_set(error, CORE_INVALID, "names in a JSON document must be UTF-8");
+    const int failed = json_dumpf(document, stdout, JSON_INDENT(2));
+    putchar('\n');
+    json_decref(document);
+    if (failed != 0 || fflush(stdout) != 0)
+        return core_error_set(error, CORE_SYSTEM, "standard output can not be written");
+    return CORE_OK;
+}

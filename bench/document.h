@@ -1,0 +1,13 @@
+/* What subcommands tell with --json: one document on standard output. One thread. */
+#ifndef MILLRACE_BENCH_DOCUMENT_H
+#define MILLRACE_BENCH_DOCUMENT_H
+
+#include "core/status.h"
+
+#include <jansson.h>
+
+/* Prints the document and releases it. NULL, which jansson gives for strings that are not UTF-8 or when
+ * memory is short, is CORE_INVALID. */
+CORE_CHECKED core_status bench_document_print(json_t *document, struct core_error *error);
+
+#endif

@@ -1,0 +1,378 @@
+#include "bench/gpu_measurer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ARENAS             4
+#define DEPTH              3 /* batches under way: one in each stage */
+#define EDGE               3 /* batches before and behind the measured ones, so that they have neighbours */
+#define SM_JOBS            1024
+#define JOB_BLOCKS_LEAST   48
+#define ARENA_BYTES_MAX    (UINT64_C(256) << 20)
+#define ARENA_BYTES_PLAYED (UINT64_C(16) << 20) /* of emulated cards, whose memory is the host's */
+#define MEMORY_SHARE       64            /* one in so many bytes of the host's, for an arena of each card */
+#define PERIOD_NS          CORE_NS_PER_S /* what the watchdog counts with */
+#define PATIENCE_NS        (60 * CORE_NS_PER_S)
+#define LOOK_NS            (50 * CORE_NS_PER_US)
+
+struct card {
+    struct gpu_region region;
+    struct bench_gpu_card card;
+    uint32_t kind, device;
+    uint64_t submitted, back; /* batches, since the start */
+    core_ns submitted_ns;
+};
+
+/* The stages of a batch that came back. */
+struct record {
+    struct gpu_stage_time times[GPU_STAGE_COUNT];
+    core_ns submitted_ns, seen_ns;
+};
+
+struct kind {
+    struct bench_gpu_machine *machine;
+    uint32_t index, count, first; /* first: index of a card of it */
+};
+
+struct bench_gpu_machine {
+    struct bench_gpu_machine_options options;
+    struct card *cards;
+    uint32_t card_count;
+    struct kind kinds[CONFIG_PROFILE_GPU_KINDS_MAX];
+    uint32_t kind_count;
+    uint64_t arena_bytes;
+    struct bench_gpu_shape shape; /* that the tables hold */
+};
+
+/* ---- batches ---- */
+
+static void tables_write(const struct gpu_region *region, uint32_t arena, const struct bench_gpu_shape *shape)
+{
+    struct gpu_job *jobs = gpu_region_jobs(region, arena);
+    struct gpu_segment *segments = gpu_region_segments(region, arena);
+    const uint32_t blocks = shape->blocks > 0 ? shape->blocks : 1;
+    for (uint32_t i = 0; i < shape->jobs; i++) {
+        segments[i] = (struct gpu_segment){.offset_bytes = i * blocks * GPU_BLOCK_BYTES,
+                                           .length_bytes = blocks * GPU_BLOCK_BYTES,
+                                           .next = GPU_SEGMENT_NONE};
+        jobs[i] = (struct gpu_job){.key_slot = i, .chain_slot = i, .first_segment = i, .blocks = blocks};
+    }
+}
+
+static void shape_set(struct bench_gpu_machine *machine, const struct bench_gpu_shape *shape)
+{
+    if (memcmp(&machine->shape, shape, sizeof *shape) == 0)
+        return;
+    machine->shape = *shape;
+    for (uint32_t i = 0; i < machine->card_count; i++)
+        for (uint32_t arena = 0; arena < ARENAS; arena++)
+            tables_write(&machine->cards[i].region, arena, shape);
+}
+
+static core_status submit(struct card *card, const struct bench_gpu_shape *shape, struct core_error *error)
+{
+    const struct gpu_order order = {.number = card->submitted + 1,
+                                    .arena = (uint32_t)(card->submitted % ARENAS),
+                                    .job_count = shape->jobs,
+                                    .segment_count = shape->jobs,
+                                    .used_bytes = shape->bytes};
+    const core_status status =
+        bench_gpu_card_submit(&card->card, &order, PERIOD_NS, &card->submitted_ns, error);
+    card->submitted += status == CORE_OK;
+    return status;
+}
+
+/* CORE_AGAIN: none until then. */
+static core_status take_back(struct card *card, core_ns until_ns, struct record *record,
+                             struct core_error *error)
+{
+    struct gpu_event event;
+    const core_status status = bench_gpu_card_next(&card->card, until_ns, &event, &record->seen_ns, error);
+    if (status != CORE_OK)
+        return status;
+    memcpy(record->times, event.batch.times, sizeof record->times);
+    record->submitted_ns = card->submitted_ns; /* that of this batch where it was alone */
+    card->back++;
+    return CORE_OK;
+}
+
+static core_ns length_ns(const struct gpu_stage_time *time)
+{
+    return time->end_ns - time->start_ns;
+}
+
+static struct bench_gpu_timing timing_of(const struct record *record)
+{
+    struct bench_gpu_timing timing = {.start_ns = record->times[GPU_STAGE_UP].start_ns - record->submitted_ns,
+                                      .tell_ns = record->seen_ns - record->times[GPU_STAGE_DOWN].end_ns};
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
+        timing.stage_ns[stage] = length_ns(&record->times[stage]);
+    return timing;
+}
+
+/* ---- alone ---- */
+
+static core_status measure_alone(struct card *card, const struct bench_gpu_shape *shape, uint32_t count,
+                                 struct bench_gpu_timing *timings, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    for (uint32_t i = 0; i < count && status == CORE_OK; i++) {
+        struct record record;
+        status = submit(card, shape, error);
+        if (status == CORE_OK)
+            status = take_back(card, core_time_now_ns() + PATIENCE_NS, &record, error);
+        if (status == CORE_AGAIN)
+            status = core_error_set(error, CORE_TIMEOUT, "the card does not answer");
+        if (status == CORE_OK)
+            timings[i] = timing_of(&record);
+    }
+    return status;
+}
+
+/* ---- together ---- */
+
+/* The share of `one` during which a stage of that kind ran. */
+static double overlap(const struct gpu_stage_time *one, const struct record *records, uint32_t count,
+                      enum gpu_stage stage)
+{
+    core_ns both_ns = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct gpu_stage_time *other = &records[i].times[stage];
+        const core_ns from_ns = one->start_ns > other->start_ns ? one->start_ns : other->start_ns;
+        const core_ns to_ns = one->end_ns < other->end_ns ? one->end_ns : other->end_ns;
+        both_ns += to_ns > from_ns ? to_ns - from_ns : 0;
+    }
+    const core_ns all_ns = length_ns(one) > 0 ? length_ns(one) : 1;
+    return both_ns < all_ns ? (double)both_ns / (double)all_ns : 1;
+}
+
+/* Keeps all cards busy until `measured` has brought back `total` batches; then lets all finish. */
+static core_status stream(struct bench_gpu_machine *machine, struct card *measured,
+                          const struct bench_gpu_shape *shape, uint32_t total, struct record *records,
+                          struct core_error *error)
+{
+    const core_ns until_ns = core_time_now_ns() + PATIENCE_NS;
+    uint32_t taken = 0, busy = 1;
+    core_status status = CORE_OK;
+
+    while (status == CORE_OK && busy > 0) {
+        if (core_time_now_ns() > until_ns)
+            return core_error_set(error, CORE_TIMEOUT, "the cards do not answer");
+        busy = 0;
+        for (uint32_t i = 0; i < machine->card_count && status == CORE_OK; i++) {
+            struct card *card = &machine->cards[i];
+            struct record other;
+            while (status == CORE_OK && taken < total && card->submitted - card->back < DEPTH)
+                status = submit(card, shape, error);
+            struct record *record = card == measured && taken < total ? &records[taken] : &other;
+            if (status == CORE_OK)
+                status = take_back(card, core_time_now_ns() + LOOK_NS / machine->card_count, record, error);
+            taken += status == CORE_OK && record != &other;
+            status = status == CORE_AGAIN ? CORE_OK : status;
+            busy += card->submitted > card->back || taken < total;
+        }
+    }
+    return status;
+}
+
+static core_status measure_together(struct bench_gpu_machine *machine, struct card *measured,
+                                    const struct bench_gpu_shape *shape, uint32_t count,
+                                    struct bench_gpu_timing *timings, struct core_error *error)
+{
+    const uint32_t total = count + 2 * EDGE;
+    struct record *records = calloc(total, sizeof *records);
+    if (records == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the times of %u batches", total);
+    const core_status status = stream(machine, measured, shape, total, records, error);
+    for (uint32_t i = 0; i < count && status == CORE_OK; i++) {
+        const struct record *record = &records[i + EDGE];
+        timings[i] = timing_of(record);
+        timings[i].up_overlap = overlap(&record->times[GPU_STAGE_UP], records, total, GPU_STAGE_DOWN);
+        timings[i].down_overlap = overlap(&record->times[GPU_STAGE_DOWN], records, total, GPU_STAGE_UP);
+    }
+    free(records);
+    return status;
+}
+
+static core_status measure(void *argument, const struct bench_gpu_shape *shape, bool together, uint32_t count,
+                           struct bench_gpu_timing *timings, struct core_error *error)
+{
+    const struct kind *kind = argument;
+    struct card *card = &kind->machine->cards[kind->first];
+    shape_set(kind->machine, shape);
+    return together ? measure_together(kind->machine, card, shape, count, timings, error)
+                    : measure_alone(card, shape, count, timings, error);
+}
+
+/* ---- opening ---- */
+
+static uint64_t arena_bytes(const struct bench_gpu_machine_options *options, uint32_t cards)
+{
+    const uint64_t host_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGE_SIZE);
+    const uint64_t most = options->emulated != NULL ? ARENA_BYTES_PLAYED : ARENA_BYTES_MAX;
+    const uint64_t spare = host_bytes / MEMORY_SHARE / cards;
+    const uint64_t bytes = options->arena_bytes > 0 ? options->arena_bytes : spare < most ? spare : most;
+    return bytes / 4096 * 4096;
+}
+
+static uint32_t slots_of(const struct bench_gpu_machine *machine, uint32_t sms)
+{
+    const uint64_t fit = machine->arena_bytes / GPU_BLOCK_BYTES / JOB_BLOCKS_LEAST;
+    const uint64_t jobs = (uint64_t)sms * SM_JOBS < fit ? (uint64_t)sms * SM_JOBS : fit;
+    return jobs < 1 ? 1 : jobs < GPU_REGION_SLOTS_MAX ? (uint32_t)jobs : GPU_REGION_SLOTS_MAX;
+}
+
+/* Keys that differ: made-up ones are as good as secret ones here. */
+static core_status keys_set(struct bench_gpu_machine *machine, struct card *card, uint32_t slots,
+                            struct core_error *error)
+{
+    static const uint8_t chain[GPU_BLOCK_BYTES];
+    const uint32_t bytes = core_cipher_key_bytes(machine->options.cipher);
+    core_status status = CORE_OK;
+    for (uint32_t slot = 0; slot < slots && status == CORE_OK; slot++) {
+        uint8_t key[GPU_KEY_BYTES_MAX] = {(uint8_t)slot, (uint8_t)(slot >> 8), (uint8_t)(slot >> 16)};
+        status = bench_gpu_card_key(&card->card, slot, key, bytes, chain, error);
+    }
+    return status;
+}
+
+static core_status card_open(struct bench_gpu_machine *machine, struct card *card, uint32_t sms,
+                             const struct config_profile_gpu *played, struct core_error *error)
+{
+    const uint32_t slots = slots_of(machine, sms);
+    const struct gpu_region_shape shape = {
+        .arenas = ARENAS, .slots = slots, .segments = slots, .arena_bytes = machine->arena_bytes};
+    core_status status = gpu_region_create(&card->region, &shape, error);
+    if (status == CORE_OK)
+        status = bench_gpu_card_start(&card->card, &machine->options.program, card->device, &card->region,
+                                      played, false, error);
+    if (status == CORE_OK)
+        status = keys_set(machine, card, slots, error);
+    return status == CORE_OK ? CORE_OK : core_error_prefix(error, status, "card %u", card->device);
+}
+
+/* The kind of that name; a new one where there is none yet. */
+static core_status kind_find(struct bench_gpu_machine *machine, const char *name, uint32_t card,
+                             struct core_error *error)
+{
+    uint32_t kind = 0;
+    while (kind < machine->kind_count &&
+           strcmp(machine->cards[machine->kinds[kind].first].card.facts.name, name) != 0)
+        kind++;
+    if (kind == CONFIG_PROFILE_GPU_KINDS_MAX)
+        return core_error_set(error, CORE_FULL, "there are cards of more than %d kinds", kind);
+    if (kind == machine->kind_count)
+        machine->kinds[machine->kind_count++] =
+            (struct kind){.machine = machine, .index = kind, .first = card};
+    machine->kinds[kind].count++;
+    machine->cards[card].kind = kind;
+    return CORE_OK;
+}
+
+/* The i-th card of a profile, of all kinds. */
+static const struct config_profile_gpu *played_card(const struct config_profile *profile, uint32_t i)
+{
+    for (uint32_t kind = 0; kind < profile->gpu_count; kind++) {
+        if (i < profile->gpus[kind].count)
+            return &profile->gpus[kind];
+        i -= profile->gpus[kind].count;
+    }
+    return NULL;
+}
+
+static core_status cards_open(struct bench_gpu_machine *machine, const struct gpu_device_facts *listed,
+                              uint32_t count, struct core_error *error)
+{
+    const struct config_profile *profile = machine->options.emulated;
+    core_status status = CORE_OK;
+
+    machine->arena_bytes = arena_bytes(&machine->options, count);
+    machine->cards = calloc(count, sizeof *machine->cards);
+    if (machine->cards == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for %u cards", count);
+    for (uint32_t i = 0; i < count && status == CORE_OK; i++) {
+        const struct config_profile_gpu *played = profile != NULL ? played_card(profile, i) : NULL;
+        struct card *card = &machine->cards[i];
+        card->device = i;
+        machine->card_count++;
+        status = card_open(machine, card, played != NULL ? played->sms : listed[i].sms, played, error);
+        if (status == CORE_OK)
+            status = kind_find(machine, card->card.facts.name, i, error);
+    }
+    return status;
+}
+
+static uint32_t played_count(const struct config_profile *profile)
+{
+    uint32_t count = 0;
+    for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
+        count += profile->gpus[kind].count;
+    return count < BENCH_GPU_CARDS_MAX ? count : BENCH_GPU_CARDS_MAX;
+}
+
+core_status bench_gpu_machine_open(struct bench_gpu_machine **opened,
+                                   const struct bench_gpu_machine_options *options, struct core_error *why,
+                                   struct core_error *error)
+{
+    struct gpu_device_facts listed[BENCH_GPU_CARDS_MAX];
+    uint32_t count = 0;
+    core_status status = CORE_OK;
+
+    *opened = NULL;
+    if (options->emulated != NULL)
+        count = played_count(options->emulated);
+    else
+        status = bench_gpu_cards_list(&options->program, listed, BENCH_GPU_CARDS_MAX, &count, why, error);
+    if (status != CORE_OK || count == 0)
+        return status;
+    struct bench_gpu_machine *machine = calloc(1, sizeof *machine);
+    if (machine == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory to measure cards");
+    machine->options = *options;
+    status = cards_open(machine, listed, count, error);
+    if (status != CORE_OK)
+        bench_gpu_machine_close(machine);
+    else
+        *opened = machine;
+    return status;
+}
+
+void bench_gpu_machine_close(struct bench_gpu_machine *machine)
+{
+    if (machine == NULL)
+        return;
+    for (uint32_t i = 0; i < machine->card_count; i++) {
+        bench_gpu_card_stop(&machine->cards[i].card);
+        gpu_region_close(&machine->cards[i].region);
+    }
+    free(machine->cards);
+    free(machine);
+}
+
+uint32_t bench_gpu_machine_kinds(const struct bench_gpu_machine *machine)
+{
+    return machine->kind_count;
+}
+
+const struct gpu_device_facts *bench_gpu_machine_facts(const struct bench_gpu_machine *machine, uint32_t kind)
+{
+    return &machine->cards[machine->kinds[kind].first].card.facts;
+}
+
+struct bench_gpu_measurer bench_gpu_machine_measurer(struct bench_gpu_machine *machine, uint32_t kind)
+{
+    const struct gpu_device_facts *facts = bench_gpu_machine_facts(machine, kind);
+    const struct card *card = &machine->cards[machine->kinds[kind].first];
+    return (struct bench_gpu_measurer){.name = facts->name,
+                                       .count = machine->kinds[kind].count,
+                                       .sms = facts->sms,
+                                       .copy_engines = facts->copy_engines,
+                                       .memory_bytes = facts->memory_bytes,
+                                       .bytes_max = machine->arena_bytes,
+                                       .jobs_max = card->region.shape.slots,
+                                       .others = machine->kind_count > 1,
+                                       .measure = measure,
+                                       .argument = &machine->kinds[kind]};
+}

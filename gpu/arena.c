@@ -1,0 +1,484 @@
+#include "gpu/arena.h"
+
+#include "gpu/grouping.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_LINE 64
+
+/* A part's word: the batch's low bits, and below them the state of one writer's share of it. The writer
+ * changes it by compare-and-swap, the batcher by setting CLOSED, after which it only stays as it is until the
+ * batcher opens the arena again. So whether a packet is in the batch is decided at one point. */
+#define BATCH_SHIFT 32
+#define CLOSED      (UINT64_C(1) << 31)
+#define ENTERED     (UINT64_C(1) << 30) /* the writer has set foot in the arena */
+#define COUNT_MASK  (ENTERED - 1)
+
+/* An arena's cursor: blocks in the low bits, segments above them, taken by one addition. Only a race of
+ * several writers for the last room takes it past a limit, each of them once in a batch's life at most, for
+ * less than the arena's own size: it can not spill over (2^28 blocks of at most 63 writers, and the batcher
+ * sets it back). It is never lowered: whoever found room below the limit keeps it. */
+#define SEGMENT_SHIFT 40
+#define BLOCK_MASK    ((UINT64_C(1) << SEGMENT_SHIFT) - 1)
+
+/* One writer's share of one arena. */
+struct part {
+    alignas(CACHE_LINE) _Atomic uint64_t word; /* atomic: see above */
+    struct gpu_record *records;                /* the writer's; the batcher's to read once closed */
+};
+
+struct arena {
+    alignas(CACHE_LINE) _Atomic uint64_t cursor; /* atomic: all writers */
+    alignas(CACHE_LINE) _Atomic uint64_t number; /* atomic: the batch in it; batcher writes, all read */
+    _Atomic core_ns start_ns, close_ns; /* atomic: its batch's window; batcher writes, writers read */
+    alignas(CACHE_LINE) _Atomic uint64_t holders; /* atomic: bit h: holder h; each clears its own */
+};
+
+/* Counted by one thread, read by any. */
+struct writer {
+    alignas(CACHE_LINE) _Atomic uint64_t packets, bytes, late, repeated, early, full_bytes, full_segments;
+};
+
+struct gpu_arenas {
+    alignas(CACHE_LINE) _Atomic uint64_t opened;  /* atomic: batcher writes, all read */
+    _Atomic uint64_t closed;                      /* atomic: batcher writes, all read */
+    _Atomic uint64_t held_up;                     /* atomic: batcher writes, any reads */
+    uint64_t held_up_batch;                       /* batcher's: the last one counted */
+    core_ns last_close_ns;                        /* batcher's: of the batch opened last */
+    struct gpu_grouping *grouping;                /* batcher's */
+    alignas(CACHE_LINE) struct gpu_region region; /* the rest is set before start */
+    uint32_t writer_count, writer_records;
+    struct writer *writers;
+    struct arena *arenas;
+    struct part *parts; /* by arena, then writer */
+    struct gpu_record *records;
+    uint64_t record_count;
+};
+
+/* Counters have one writing thread each, so no read-modify-write; relaxed: each stands for itself. */
+static void count(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by,
+                          memory_order_relaxed);
+}
+
+static uint64_t counted(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed); /* relaxed: see count */
+}
+
+static uint32_t arena_of(const struct gpu_arenas *arenas, uint64_t batch)
+{
+    return (uint32_t)(batch % arenas->region.shape.arenas);
+}
+
+static struct part *part_of(const struct gpu_arenas *arenas, uint32_t arena, uint32_t writer)
+{
+    return &arenas->parts[(size_t)arena * arenas->writer_count + writer];
+}
+
+/* ---- Creation ---- */
+
+/* Zeroed and touched. */
+static void *lines(size_t count_of, size_t bytes)
+{
+    size_t all = (count_of * bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    void *memory = aligned_alloc(CACHE_LINE, all);
+    if (memory != NULL)
+        memset(memory, 0, all);
+    return memory;
+}
+
+static core_status allocate(struct gpu_arenas *arenas)
+{
+    const struct gpu_region_shape *shape = &arenas->region.shape;
+    size_t part_count = (size_t)shape->arenas * arenas->writer_count;
+
+    arenas->writers = lines(arenas->writer_count, sizeof *arenas->writers);
+    arenas->arenas = lines(shape->arenas, sizeof *arenas->arenas);
+    arenas->parts = lines(part_count, sizeof *arenas->parts);
+    arenas->records = lines(part_count * arenas->writer_records, sizeof *arenas->records);
+    if (arenas->writers == NULL || arenas->arenas == NULL || arenas->parts == NULL || arenas->records == NULL)
+        return CORE_NO_MEMORY;
+    for (size_t i = 0; i < part_count; i++) {
+        arenas->parts[i].word = CLOSED;
+        arenas->parts[i].records = arenas->records + i * arenas->writer_records;
+    }
+    return gpu_grouping_create(&arenas->grouping, shape->slots);
+}
+
+core_status gpu_arenas_create(struct gpu_arenas **arenas, const struct gpu_arena_options *options,
+                              struct core_error *error)
+{
+    uint32_t records = options->writer_records != 0 ? options->writer_records : options->shape.segments;
+    if (options->writers < 1 || options->writers > GPU_ARENA_WRITERS_MAX)
+        return core_error_set(error, CORE_INVALID, "GPU arenas: writers is %u, must be 1 to %u",
+                              options->writers, GPU_ARENA_WRITERS_MAX);
+    if (records > GPU_REGION_SEGMENTS_MAX)
+        return core_error_set(error, CORE_INVALID, "GPU arenas: writer_records is %u, must be at most %u",
+                              records, GPU_REGION_SEGMENTS_MAX);
+    struct gpu_arenas *fresh = lines(1, sizeof *fresh);
+    if (fresh == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "GPU arenas: no memory");
+    core_status status = gpu_region_create(&fresh->region, &options->shape, error);
+    if (status != CORE_OK) {
+        free(fresh);
+        return status;
+    }
+    fresh->writer_count = options->writers;
+    fresh->writer_records = records;
+    fresh->last_close_ns = INT64_MIN;
+    if (allocate(fresh) != CORE_OK) {
+        gpu_arenas_destroy(fresh);
+        return core_error_set(error, CORE_NO_MEMORY, "GPU arenas: no memory for %u records of %u writers",
+                              records, options->writers);
+    }
+    *arenas = fresh;
+    return CORE_OK;
+}
+
+void gpu_arenas_destroy(struct gpu_arenas *arenas)
+{
+    if (arenas == NULL)
+        return;
+    gpu_grouping_destroy(arenas->grouping);
+    free(arenas->records);
+    free(arenas->parts);
+    free(arenas->arenas);
+    free(arenas->writers);
+    gpu_region_close(&arenas->region);
+    free(arenas);
+}
+
+/* ---- What any thread may ask ---- */
+
+const struct gpu_region *gpu_arenas_region(const struct gpu_arenas *arenas)
+{
+    return &arenas->region;
+}
+
+struct gpu_arena_counters gpu_arenas_counters(const struct gpu_arenas *arenas)
+{
+    struct gpu_arena_counters sum = {.opened = counted(&arenas->opened),
+                                     .closed = counted(&arenas->closed),
+                                     .held_up = counted(&arenas->held_up)};
+    for (uint32_t i = 0; i < arenas->writer_count; i++) {
+        const struct writer *writer = &arenas->writers[i];
+        sum.packets += counted(&writer->packets);
+        sum.bytes += counted(&writer->bytes);
+        sum.late += counted(&writer->late);
+        sum.repeated += counted(&writer->repeated);
+        sum.early += counted(&writer->early);
+        sum.full_bytes += counted(&writer->full_bytes);
+        sum.full_segments += counted(&writer->full_segments);
+    }
+    return sum;
+}
+
+/* Acquire: what the batcher wrote before (windows of open batches, words of closed ones) is seen, too. */
+uint64_t gpu_arenas_opened(const struct gpu_arenas *arenas)
+{
+    return atomic_load_explicit(&arenas->opened, memory_order_acquire);
+}
+
+uint64_t gpu_arenas_closed(const struct gpu_arenas *arenas)
+{
+    return atomic_load_explicit(&arenas->closed, memory_order_acquire);
+}
+
+/* ---- Writers ---- */
+
+/* Lets go of an arena; true if it was held. Release: all that this holder read and wrote there comes before
+ * the next batch in it (acquired in gpu_arena_open). */
+static bool let_go(struct arena *arena, uint32_t holder)
+{
+    uint64_t bit = UINT64_C(1) << holder;
+    return (atomic_fetch_and_explicit(&arena->holders, ~bit, memory_order_release) & bit) != 0;
+}
+
+/* Sets batch and arena of the place to the oldest open batch, from `first` on, that takes this eligible time;
+ * false: there is none. A window read here may be of a later batch in the same arena: then enter() finds
+ * another number there, and we look again. */
+static bool find_batch(const struct gpu_arenas *arenas, core_ns eligible_ns, uint64_t first,
+                       struct gpu_place *place)
+{
+    uint64_t opened = gpu_arenas_opened(arenas);
+    uint32_t number = arena_of(arenas, first);
+    for (uint64_t batch = first; batch <= opened; batch++) {
+        /* relaxed: ordered by the acquire of `opened` if it is ours, checked by enter() if not */
+        if (eligible_ns <= atomic_load_explicit(&arenas->arenas[number].close_ns, memory_order_relaxed)) {
+            *place = (struct gpu_place){.batch = batch, .arena = number};
+            return true;
+        }
+        number = number + 1 < arenas->region.shape.arenas ? number + 1 : 0;
+    }
+    return false;
+}
+
+/* Sets foot in the batch, which keeps its arena from being used again: false if it is closed. */
+static bool enter(struct part *part, uint64_t batch)
+{
+    /* relaxed: only this thread changes the word of an open batch that it has entered */
+    uint64_t word = atomic_load_explicit(&part->word, memory_order_relaxed);
+    if (word >> BATCH_SHIFT != (batch & UINT32_MAX) || (word & CLOSED) != 0)
+        return false;
+    /* relaxed: the last holders' work in this arena comes first, because this thread has seen `opened` reach
+     * the batch (acquire); on failure nothing there is touched */
+    return (word & ENTERED) != 0 ||
+           atomic_compare_exchange_strong_explicit(&part->word, &word, word | ENTERED, memory_order_relaxed,
+                                                   memory_order_relaxed);
+}
+
+/* Takes back the step into the arena if nothing was put there. */
+static void leave(struct arena *arena, struct part *part, uint32_t writer)
+{
+    uint64_t word = atomic_load_explicit(&part->word, memory_order_relaxed); /* relaxed: as in enter */
+    if ((word & COUNT_MASK) != 0)
+        return;
+    /* release: what was copied comes before the next use; relaxed on failure, because let_go releases */
+    if ((word & CLOSED) != 0 ||
+        !atomic_compare_exchange_strong_explicit(&part->word, &word, word & ~ENTERED, memory_order_release,
+                                                 memory_order_relaxed))
+        (void)let_go(arena, writer);
+}
+
+/* Takes blocks and a segment of the arena: CORE_FULL when there is no room. */
+static core_status take_room(const struct gpu_arenas *arenas, struct arena *arena, struct writer *writer,
+                             uint32_t bytes, struct gpu_place *place)
+{
+    uint64_t limit = arenas->region.shape.arena_bytes / GPU_BLOCK_BYTES;
+    uint64_t blocks = bytes / GPU_BLOCK_BYTES;
+    /* relaxed, both: the cursor only deals out room; records and payload travel with the part's word */
+    uint64_t cursor = atomic_load_explicit(&arena->cursor, memory_order_relaxed);
+    bool room =
+        (cursor & BLOCK_MASK) + blocks <= limit && cursor >> SEGMENT_SHIFT < arenas->region.shape.segments;
+    if (room)
+        cursor = atomic_fetch_add_explicit(&arena->cursor, blocks + (UINT64_C(1) << SEGMENT_SHIFT),
+                                           memory_order_relaxed);
+    if (cursor >> SEGMENT_SHIFT >= arenas->region.shape.segments) {
+        count(&writer->full_segments, 1);
+        return CORE_FULL;
+    }
+    if ((cursor & BLOCK_MASK) + blocks > limit) {
+        count(&writer->full_bytes, 1);
+        return CORE_FULL;
+    }
+    place->offset_bytes = (uint32_t)((cursor & BLOCK_MASK) * GPU_BLOCK_BYTES);
+    return CORE_OK;
+}
+
+/* The writer is in the batch: takes what the packet needs there, or leaves. */
+static core_status take_place(struct gpu_arenas *arenas, uint32_t writer, const struct gpu_packet *packet,
+                              struct gpu_place *place)
+{
+    struct arena *arena = &arenas->arenas[place->arena];
+    struct part *part = part_of(arenas, place->arena, writer);
+    struct writer *own = &arenas->writers[writer];
+    core_status status = CORE_FULL;
+
+    /* relaxed: as in enter */
+    if ((atomic_load_explicit(&part->word, memory_order_relaxed) & COUNT_MASK) >= arenas->writer_records)
+        count(&own->full_segments, 1);
+    else
+        status = take_room(arenas, arena, own, packet->bytes, place);
+    if (status != CORE_OK) {
+        leave(arena, part, writer);
+        return status;
+    }
+    place->input = gpu_region_input(&arenas->region, place->arena) + place->offset_bytes;
+    /* relaxed: written before the batch was opened, and not again while we are in it */
+    place->late = packet->eligible_ns <= atomic_load_explicit(&arena->start_ns, memory_order_relaxed);
+    return CORE_OK;
+}
+
+core_status gpu_arena_reserve(struct gpu_arenas *arenas, uint32_t writer, const struct gpu_packet *packet,
+                              struct gpu_place *place)
+{
+    if (packet->slot >= arenas->region.shape.slots || packet->bytes < GPU_BLOCK_BYTES ||
+        packet->bytes % GPU_BLOCK_BYTES != 0)
+        return CORE_INVALID;
+    uint64_t closed = gpu_arenas_closed(arenas);
+    uint64_t first = closed + 1 > packet->after_batch ? closed + 1 : packet->after_batch;
+    while (find_batch(arenas, packet->eligible_ns, first, place)) {
+        if (enter(part_of(arenas, place->arena, writer), place->batch))
+            return take_place(arenas, writer, packet, place);
+        first = place->batch + 1; /* the batcher has just closed it */
+    }
+    count(&arenas->writers[writer].early, 1);
+    return CORE_AGAIN;
+}
+
+core_status gpu_arena_commit(struct gpu_arenas *arenas, uint32_t writer, const struct gpu_packet *packet,
+                             const struct gpu_place *place)
+{
+    struct part *part = part_of(arenas, place->arena, writer);
+    struct writer *own = &arenas->writers[writer];
+    uint64_t word = atomic_load_explicit(&part->word, memory_order_relaxed); /* relaxed: as in enter */
+
+    if ((word & CLOSED) == 0) {
+        struct gpu_record *record = &part->records[word & COUNT_MASK];
+        *record = (struct gpu_record){.cookie = packet->cookie,
+                                      .offset_bytes = place->offset_bytes,
+                                      .bytes = packet->bytes,
+                                      .slot = packet->slot,
+                                      .has_iv = packet->iv != NULL};
+        if (packet->iv != NULL)
+            memcpy(record->iv, packet->iv, sizeof record->iv);
+        /* release: record and payload before the count that covers them (the batcher acquires it when it
+         * closes); relaxed on failure: nothing of the batch is touched any more */
+        if (atomic_compare_exchange_strong_explicit(&part->word, &word, word + 1, memory_order_release,
+                                                    memory_order_relaxed)) {
+            count(&own->packets, 1);
+            count(&own->bytes, packet->bytes);
+            count(&own->late, place->late);
+            return CORE_OK;
+        }
+    }
+    leave(&arenas->arenas[place->arena], part, writer);
+    count(&own->repeated, 1);
+    return CORE_CLOSED;
+}
+
+core_status gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer, const struct gpu_packet *packet,
+                             struct gpu_place *place)
+{
+    core_status status;
+    do {
+        status = gpu_arena_reserve(arenas, writer, packet, place);
+        if (status != CORE_OK)
+            return status;
+        memcpy(place->input, packet->payload, packet->bytes);
+        status = gpu_arena_commit(arenas, writer, packet, place);
+    } while (status == CORE_CLOSED);
+    return status;
+}
+
+/* ---- The batcher ---- */
+
+static uint64_t all_holders(const struct gpu_arenas *arenas)
+{
+    return ((UINT64_C(1) << arenas->writer_count) - 1) | UINT64_C(1) << GPU_ARENA_BATCHER;
+}
+
+core_status gpu_arena_open(struct gpu_arenas *arenas, core_ns close_ns)
+{
+    uint64_t batch = counted(&arenas->opened) + 1; /* our own */
+    struct arena *arena = &arenas->arenas[arena_of(arenas, batch)];
+
+    if (close_ns <= arenas->last_close_ns)
+        return CORE_INVALID;
+    /* acquire: pairs with let_go, so that the last use of this arena is over */
+    if (atomic_load_explicit(&arena->holders, memory_order_acquire) != 0) {
+        if (arenas->held_up_batch != batch)
+            count(&arenas->held_up, 1);
+        arenas->held_up_batch = batch;
+        return CORE_FULL;
+    }
+    /* relaxed, all: published by `opened` below */
+    atomic_store_explicit(&arena->holders, all_holders(arenas), memory_order_relaxed);
+    atomic_store_explicit(&arena->cursor, 0, memory_order_relaxed);
+    atomic_store_explicit(&arena->number, batch, memory_order_relaxed);
+    atomic_store_explicit(&arena->start_ns, arenas->last_close_ns, memory_order_relaxed);
+    atomic_store_explicit(&arena->close_ns, close_ns, memory_order_relaxed);
+    arenas->last_close_ns = close_ns;
+    for (uint32_t i = 0; i < arenas->writer_count; i++)
+        atomic_store_explicit(&part_of(arenas, arena_of(arenas, batch), i)->word,
+                              (batch & UINT32_MAX) << BATCH_SHIFT, memory_order_relaxed);
+    /* release: a writer that sees the batch's number sees its window and its word, and comes after the last
+     * holders, whom we have seen let go */
+    atomic_store_explicit(&arenas->opened, batch, memory_order_release);
+    return CORE_OK;
+}
+
+/* Shuts every writer out and takes what each has put in. Who never came in holds nothing. */
+static void shut(struct gpu_arenas *arenas, uint64_t batch, struct gpu_record_list *lists)
+{
+    uint32_t number = arena_of(arenas, batch);
+    for (uint32_t i = 0; i < arenas->writer_count; i++) {
+        struct part *part = part_of(arenas, number, i);
+        /* acquire: the records that the count covers; release is not needed, we pass on nothing */
+        uint64_t word = atomic_fetch_or_explicit(&part->word, CLOSED, memory_order_acquire);
+        lists[i] = (struct gpu_record_list){part->records, (uint32_t)(word & COUNT_MASK)};
+        if ((word & ENTERED) == 0)
+            (void)let_go(&arenas->arenas[number], i);
+    }
+}
+
+core_status gpu_arena_close(struct gpu_arenas *arenas, struct gpu_arena_batch *batch)
+{
+    struct gpu_record_list lists[GPU_ARENA_WRITERS_MAX];
+    uint64_t number = counted(&arenas->closed) + 1; /* our own, like `opened` */
+    uint32_t arena = arena_of(arenas, number);
+
+    if (number > counted(&arenas->opened))
+        return CORE_AGAIN;
+    shut(arenas, number, lists);
+    /* release: whoever sees it closed sees the words closed */
+    atomic_store_explicit(&arenas->closed, number, memory_order_release);
+    *batch = (struct gpu_arena_batch){
+        .number = number,
+        .arena = arena,
+        .start_ns = atomic_load_explicit(&arenas->arenas[arena].start_ns, memory_order_relaxed), /* our own */
+        .close_ns = atomic_load_explicit(&arenas->arenas[arena].close_ns, memory_order_relaxed)};
+    gpu_grouping_run(arenas->grouping, lists, arenas->writer_count,
+                     gpu_region_segments(&arenas->region, arena), gpu_region_jobs(&arenas->region, arena),
+                     batch);
+    return CORE_OK;
+}
+
+core_status gpu_arena_restart_chain(struct gpu_arenas *arenas, uint32_t slot,
+                                    const uint8_t iv[GPU_BLOCK_BYTES])
+{
+    if (slot >= arenas->region.shape.slots)
+        return CORE_INVALID;
+    gpu_grouping_restart_chain(arenas->grouping, slot, iv);
+    return CORE_OK;
+}
+
+/* ---- Closed batches ---- */
+
+/* Is the batch in its arena, and closed? */
+static bool is_closed(const struct gpu_arenas *arenas, uint64_t batch)
+{
+    /* relaxed: a holder sees the number that it holds; any other gets a number that differs */
+    return batch != 0 && batch <= gpu_arenas_closed(arenas) &&
+           atomic_load_explicit(&arenas->arenas[arena_of(arenas, batch)].number, memory_order_relaxed) ==
+               batch;
+}
+
+const struct gpu_record *gpu_arena_records(const struct gpu_arenas *arenas, uint32_t writer, uint64_t batch,
+                                           uint32_t *count_of)
+{
+    *count_of = 0;
+    if (writer >= arenas->writer_count || !is_closed(arenas, batch))
+        return NULL;
+    const struct part *part = part_of(arenas, arena_of(arenas, batch), writer);
+    /* acquire: the records that the count covers, for one that is not their writer */
+    *count_of = (uint32_t)(atomic_load_explicit(&part->word, memory_order_acquire) & COUNT_MASK);
+    return part->records;
+}
+
+const uint8_t *gpu_arena_input(const struct gpu_arenas *arenas, uint64_t batch)
+{
+    return gpu_region_input(&arenas->region, arena_of(arenas, batch));
+}
+
+const uint8_t *gpu_arena_output(const struct gpu_arenas *arenas, uint64_t batch)
+{
+    return gpu_region_output(&arenas->region, arena_of(arenas, batch));
+}
+
+core_status gpu_arena_release(struct gpu_arenas *arenas, uint32_t holder, uint64_t batch)
+{
+    uint32_t packets = 1;
+    if (!is_closed(arenas, batch))
+        return CORE_INVALID;
+    if (holder != GPU_ARENA_BATCHER)
+        (void)gpu_arena_records(arenas, holder, batch, &packets);
+    if (packets == 0) /* it may be in the middle of an append, which gives the arena back by itself */
+        return CORE_INVALID;
+    return let_go(&arenas->arenas[arena_of(arenas, batch)], holder) ? CORE_OK : CORE_INVALID;
+}

@@ -1,0 +1,181 @@
+/* The batches of one GPU on the server's side: several I/O threads ("writers") append packets, the batcher
+ * thread opens batches, closes them, and has each closed one in tables that a device can run.
+ *
+ * Batches are numbered 1, 2, 3, ... and opened and closed in this order. Batch n takes the packets whose
+ * eligible time lies in (close time of n - 1, close time of n]. It is closed some time after its close time,
+ * so that packets find their way in; meanwhile batch n + 1 is to be open already. Batch n lies in arena
+ * n mod arenas of the region (gpu/region.h).
+ *
+ *   batcher: open(n) ... open(n + 1) ... close(n) ... submit, complete ... release(n)
+ *   writer:      append, append, append  |                 deliver    ... release(n)
+ *
+ * Guarantees
+ *   - Appending is wait-free but for this: a writer that was stopped in the middle of an append while the
+ *     batcher closed the batch starts again in the next open one, once for each close that overtook it.
+ *   - Closing waits for no writer. What was committed before the close is in the batch, what was not will be
+ *     in a later one, or comes back to the caller; no packet is lost, none is there twice.
+ *   - Packets of one stream (one writer appends them, in order) are encrypted in that order: batches by
+ *     falling age, and inside a batch as appended. A packet never goes to an older batch than after_batch.
+ *   - A batch's memory is used again only when the batcher and all writers that had set foot in it have let
+ *     go of it. A batch whose arena is not free is opened late; that is counted.
+ *   - Everything is bounded; nothing is allocated after creation; no locks, no system calls.
+ *   - All bookkeeping is in the server's own memory. A child gone wild can spoil bytes of payload, never
+ * more.
+ *
+ * A packet needs: the next free bytes of the arena (16-byte aligned, no gaps, so that a batch holds what the
+ * plan's sum of padded packets says), one segment of the batch, and one record of the writer. */
+#ifndef MILLRACE_GPU_ARENA_H
+#define MILLRACE_GPU_ARENA_H
+
+#include "core/status.h"
+#include "core/time.h"
+#include "gpu/region.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GPU_ARENA_WRITERS_MAX 63u
+#define GPU_ARENA_BATCHER     63u /* the batcher's number among those who hold a batch */
+
+struct gpu_arenas;
+
+struct gpu_arena_options {
+    struct gpu_region_shape shape;
+    uint32_t writers;        /* 1 .. GPU_ARENA_WRITERS_MAX */
+    uint32_t writer_records; /* packets of one writer in one batch; 0: as many as the batch has segments */
+};
+
+/* A packet as its I/O thread hands it over. */
+struct gpu_packet {
+    core_ns eligible_ns;
+    uint64_t after_batch;   /* batch of the stream's packet before this one; 0: none */
+    const uint8_t *payload; /* padded by the caller; copied once; not needed for reserve and commit */
+    uint32_t bytes;         /* with the padding: a multiple of 16, at least 16 */
+    uint32_t slot;          /* of the stream (gpu/slots.h) */
+    const uint8_t *iv; /* NULL; or what the stream's chain goes on from, whatever the device has: of a packet
+                          with none of its stream's before it inside */
+    uint64_t cookie;   /* the caller's own, comes back in the record */
+};
+
+/* Where a packet is. */
+struct gpu_place {
+    uint64_t batch;        /* its number: after_batch of the stream's next packet */
+    uint8_t *input;        /* the payload's place in the arena */
+    uint32_t offset_bytes; /* of the payload in input and output */
+    uint32_t arena;        /* the region's */
+    bool late;             /* its own batch was closed already, or about to be */
+};
+
+/* One packet of a closed batch: the server's own note of it. */
+struct gpu_record {
+    uint64_t cookie;
+    uint32_t offset_bytes, bytes;
+    uint32_t slot;
+    bool has_iv;
+    uint8_t iv[GPU_BLOCK_BYTES];
+};
+
+/* A closed batch: what the device has to do. */
+struct gpu_arena_batch {
+    uint64_t number;
+    uint64_t writers;           /* bit w: writer w has packets in it */
+    uint64_t blocks;            /* of all jobs */
+    uint64_t used_bytes;        /* to copy in and out, from the arena's start: behind the last packet's end */
+    core_ns start_ns, close_ns; /* its packets' eligible times, but for late ones: (start_ns, close_ns] */
+    uint32_t arena;             /* the region's */
+    uint32_t job_count;         /* 0: nothing to do */
+    uint32_t segment_count;
+    uint32_t longest_job_blocks;
+};
+
+/* All since creation. */
+struct gpu_arena_counters {
+    uint64_t packets, bytes; /* appended */
+    uint64_t late;           /* of these, in a later batch than their own: the hand-over took too long */
+    uint64_t repeated;       /* copied again because the batch was closed meanwhile */
+    uint64_t early;          /* turned away: their batch was not open yet */
+    uint64_t full_bytes;     /* turned away: no room in the arena */
+    uint64_t full_segments;  /* turned away: no segment, or no record of the writer, was left */
+    uint64_t opened, closed; /* batches */
+    uint64_t held_up;        /* batches whose arena was not free when they were to be opened */
+};
+
+/* Control path. Creates the region and all bookkeeping, all of it touched. No batch is open. CORE_INVALID
+ * with the field; CORE_NO_MEMORY; CORE_SYSTEM. */
+CORE_CHECKED core_status gpu_arenas_create(struct gpu_arenas **arenas,
+                                           const struct gpu_arena_options *options, struct core_error *error);
+
+/* When no thread is inside a call or makes one any more. NULL is fine. */
+void gpu_arenas_destroy(struct gpu_arenas *arenas);
+
+/* The region, for the child and to read output; constant. */
+const struct gpu_region *gpu_arenas_region(const struct gpu_arenas *arenas);
+
+/* A snapshot; any thread. */
+struct gpu_arena_counters gpu_arenas_counters(const struct gpu_arenas *arenas);
+
+/* Any thread: newest batch that was opened, and newest that was closed; 0: none yet. */
+uint64_t gpu_arenas_opened(const struct gpu_arenas *arenas);
+uint64_t gpu_arenas_closed(const struct gpu_arenas *arenas);
+
+/* ---- Writers. Each number 0 .. writers - 1 belongs to one thread. ---- */
+
+/* Copies the packet into the open batch that its eligible time says, not before after_batch; into the oldest
+ * open one if that is closed already (place->late; counted).
+ *   CORE_OK       *place is set; the packet is in that batch.
+ *   CORE_AGAIN    its batch is not open yet (or none is); counted as early.
+ *   CORE_FULL     no bytes, segments or records are left there; counted. Can not be while the plan's sums
+ * hold. CORE_INVALID  bytes or slot are out of range. In all but the first case the packet stays with the
+ * caller, and nothing of it is in any batch. The stream's later packets must then not overtake it. */
+CORE_CHECKED core_status gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer,
+                                          const struct gpu_packet *packet, struct gpu_place *place);
+
+/* The same in two steps, for a payload that is made in place: reserve returns as append does and sets
+ * place->input, the caller fills it, commit puts the packet into the batch. Every reserve that was CORE_OK is
+ * followed by its commit, with no other call of this writer between them.
+ *   CORE_OK      it is in the batch.
+ *   CORE_CLOSED  the batch was closed meanwhile: reserve and fill again; counted as repeated. */
+CORE_CHECKED core_status gpu_arena_reserve(struct gpu_arenas *arenas, uint32_t writer,
+                                           const struct gpu_packet *packet, struct gpu_place *place);
+CORE_CHECKED core_status gpu_arena_commit(struct gpu_arenas *arenas, uint32_t writer,
+                                          const struct gpu_packet *packet, const struct gpu_place *place);
+
+/* ---- The batcher: one thread. ---- */
+
+/* Opens the next batch, gpu_arenas_opened() + 1, for packets eligible until close_ns. It begins where the one
+ * before ends.
+ *   CORE_OK       writers may use it.
+ *   CORE_FULL     its arena is still held: try again, after releases. Counted once a batch, as held_up.
+ *   CORE_INVALID  close_ns is not later than that of the batch before. */
+CORE_CHECKED core_status gpu_arena_open(struct gpu_arenas *arenas, core_ns close_ns);
+
+/* Closes the oldest open batch and writes its segments and jobs into the region. CORE_AGAIN: none is open.
+ * The batcher holds the batch from then on until it releases it, even if it has no job. O(packets). */
+CORE_CHECKED core_status gpu_arena_close(struct gpu_arenas *arenas, struct gpu_arena_batch *batch);
+
+/* The next job of this slot starts from `iv` (GPU_JOB_HAS_IV), not from what the device has. Before the batch
+ * with the stream's next packet is closed. Not needed where the slot's key is set anew with its chaining
+ * value (gpu_engine_key_set: for a new stream, one that comes from a CPU, all after the device lost its
+ * memory) or where the next packet brings it along (gpu_packet.iv), but after a batch that was closed and
+ * never run, whose jobs the device does not know of. CORE_INVALID: no such slot. */
+CORE_CHECKED core_status gpu_arena_restart_chain(struct gpu_arenas *arenas, uint32_t slot,
+                                                 const uint8_t iv[GPU_BLOCK_BYTES]);
+
+/* ---- Closed batches: a writer its own part, the batcher all. ---- */
+
+/* The packets of one writer in a batch that is closed and that the caller holds, in the order in which they
+ * were appended; *count of them. NULL and 0 when the batch is not in its arena (any more). */
+const struct gpu_record *gpu_arena_records(const struct gpu_arenas *arenas, uint32_t writer, uint64_t batch,
+                                           uint32_t *count);
+
+/* Where the arena of a batch has its plaintext and its ciphertext. */
+const uint8_t *gpu_arena_input(const struct gpu_arenas *arenas, uint64_t batch);
+const uint8_t *gpu_arena_output(const struct gpu_arenas *arenas, uint64_t batch);
+
+/* A holder lets go of its part of a closed batch: a writer that has packets in it (bit in `writers`), after
+ * it has delivered them or copied them out; the batcher (GPU_ARENA_BATCHER) when no device touches it any
+ * more. With the last one the arena is free. Each calls it once. CORE_INVALID: the batch is not closed, or
+ * the caller does not hold it; nothing changes. */
+CORE_CHECKED core_status gpu_arena_release(struct gpu_arenas *arenas, uint32_t holder, uint64_t batch);
+
+#endif

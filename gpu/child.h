@@ -1,0 +1,60 @@
+/* The child process of one GPU, millrace-gpu, from the inside.
+ *
+ * Two threads: the loop takes commands, drives the pipeline and puts completions; the watch (the process's
+ * first thread) sees the end and the silence of the server, asks the loop to stop, and ends the process
+ * where the loop does not. */
+#ifndef MILLRACE_GPU_CHILD_H
+#define MILLRACE_GPU_CHILD_H
+
+#include "gpu/channel.h"
+#include "gpu/pipeline.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* The descriptors that the server hands over, by number. Everything above is closed. */
+enum {
+    GPU_CHILD_SOCKET = 3, /* end of file: the server is gone */
+    GPU_CHILD_REGION,     /* the arenas */
+    GPU_CHILD_CHANNEL,
+    GPU_CHILD_WAKE,   /* commands wait */
+    GPU_CHILD_SERVER, /* wakes the server */
+    GPU_CHILD_DESCRIPTORS
+};
+
+/* Exit codes of millrace-gpu. */
+enum {
+    GPU_EXIT_STOPPED = 0,
+    GPU_EXIT_USAGE = 2,
+    GPU_EXIT_START = 3,  /* no such device, or it can not be used */
+    GPU_EXIT_DEVICE = 4, /* the device, or a command, failed */
+    GPU_EXIT_SERVER = 5, /* the server ended or fell silent */
+    GPU_EXIT_STUCK = 6   /* told to stop, the loop did not */
+};
+
+struct gpu_child {
+    const struct gpu_device_ops *ops; /* set before start */
+    uint32_t index;                   /* of the card; set before start */
+    struct gpu_channel channel;       /* the loop's; the watch reads the server's beats */
+    struct gpu_region region;
+    struct gpu_device *device;    /* the loop's */
+    struct gpu_pipeline pipeline; /* the loop's */
+    int stop;                     /* eventfd: the watch asks the loop to stop */
+    int finished;                 /* eventfd: the loop has ended */
+    int status;                   /* exit code; the loop's until it has finished */
+};
+
+/* Attaches to the descriptors, protects the process, starts the loop and watches. Returns the exit code. */
+int gpu_child_serve(struct gpu_child *child);
+
+/* The loop: opens the device, serves until STOP or an error, closes the device. child_loop.c */
+void *gpu_child_loop(void *child);
+
+/* Core dumps off, signals, new privileges, inherited descriptors. What the system does not permit is logged.
+ * child_protect.c */
+CORE_CHECKED core_status gpu_child_protect(struct core_error *error);
+
+/* The cards of a backend, one line each. Returns the exit code. child_list.c */
+int gpu_child_list(const struct gpu_device_ops *ops);
+
+#endif

@@ -1,0 +1,190 @@
+#include "core/log.h"
+#include "core/realtime.h"
+#include "core/secret.h"
+#include "gpu/aes.h"
+#include "gpu/child.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define RETRY_MS 1 /* a command that the device had no room for */
+#define LOOK_MS  5 /* with batches under way: a device that fails may do so without telling */
+
+static void complete(struct gpu_child *child, const struct gpu_completion *completion)
+{
+    /* There are more entries than batches; one that found no room would be a server that takes none. */
+    if (gpu_channel_completion_put(&child->channel, completion) == CORE_OK)
+        gpu_channel_wake(&child->channel);
+}
+
+static void tell_error(struct gpu_child *child, const struct core_error *error)
+{
+    struct gpu_completion completion = {.kind = GPU_COMPLETION_ERROR};
+    snprintf(completion.text, sizeof completion.text, "%.*s", (int)sizeof completion.text - 1, error->text);
+    core_log(CORE_LOG_ERROR, "gpu.device", "%s", error->text);
+    complete(child, &completion);
+}
+
+static void tell_batches(struct gpu_child *child)
+{
+    const struct gpu_pipeline_batch *batch;
+    while ((batch = gpu_pipeline_take(&child->pipeline)) != NULL) {
+        struct gpu_completion completion = {.kind = GPU_COMPLETION_BATCH};
+        completion.batch.number = batch->order.number;
+        memcpy(completion.batch.times, batch->times, sizeof batch->times);
+        complete(child, &completion);
+    }
+}
+
+/* ---- commands ---- */
+
+static core_status key_set(struct gpu_child *child, uint32_t slot, struct core_error *error)
+{
+    const struct gpu_channel_key *entry = gpu_channel_command_key(&child->channel);
+    struct gpu_key key;
+    core_status status = gpu_key_expand(&key, entry->key, entry->key_bytes);
+    if (status != CORE_OK)
+        (void)core_error_set(error, status, "slot %u: a key of %u bytes", slot, entry->key_bytes);
+    else
+        status = child->ops->key_set(child->device, slot, &key, entry->chain, error);
+    core_secret_wipe(&key, sizeof key);
+    return status;
+}
+
+static core_status batch_submit(struct gpu_child *child, const struct gpu_order *order,
+                                struct core_error *error)
+{
+    const struct gpu_channel_start *start = &child->channel.start;
+    core_status status = gpu_order_check(order, &child->region.shape, error);
+    if (status == CORE_OK)
+        status = gpu_pipeline_submit(&child->pipeline, order, error);
+    if (start->has_emulation && start->emulation.failure == GPU_FAILURE_GARBAGE &&
+        start->emulation.failure_batch == order->number)
+        gpu_channel_scribble(&child->channel);
+    return status == CORE_FULL ? CORE_INVALID : status; /* more than there are arenas: nothing to wait for */
+}
+
+/* CORE_AGAIN or CORE_FULL: not now. */
+static core_status command_run(struct gpu_child *child, const struct gpu_command *command, bool *stopping,
+                               struct core_error *error)
+{
+    switch ((enum gpu_command_kind)command->kind) {
+    case GPU_COMMAND_BATCH:
+        return batch_submit(child, &command->order, error);
+    case GPU_COMMAND_KEY_SET:
+    case GPU_COMMAND_KEY_CLEAR:
+        if (!gpu_pipeline_keys_may_change(&child->pipeline))
+            return CORE_AGAIN;
+        if (command->kind == GPU_COMMAND_KEY_CLEAR)
+            return child->ops->key_clear(child->device, command->slot, error);
+        return key_set(child, command->slot, error);
+    case GPU_COMMAND_STOP:
+        *stopping = true;
+        return CORE_OK;
+    }
+    return core_error_set(error, CORE_INVALID, "command %u is none", command->kind);
+}
+
+/* Runs what waits, in order; *blocked: the next one must be tried again. */
+static core_status commands_run(struct gpu_child *child, bool *stopping, bool *blocked,
+                                struct core_error *error)
+{
+    const struct gpu_command *next;
+    *blocked = false;
+    while (!*stopping && (next = gpu_channel_command_peek(&child->channel)) != NULL) {
+        const struct gpu_command command = *next;
+        const core_status status = command_run(child, &command, stopping, error);
+        *blocked = status == CORE_AGAIN || status == CORE_FULL;
+        if (*blocked)
+            return CORE_OK;
+        gpu_channel_command_take(&child->channel);
+        if (status != CORE_OK)
+            return status;
+    }
+    return CORE_OK;
+}
+
+/* ---- the loop ---- */
+
+/* Sleeps until there is something to do. Returns whether the watch asks to stop. */
+static bool sleep_until_woken(struct gpu_child *child, bool blocked)
+{
+    struct pollfd ready[] = {
+        {.fd = child->channel.own_wake, .events = POLLIN},
+        {.fd = child->ops->descriptor(child->device), .events = POLLIN},
+        {.fd = child->stop, .events = POLLIN},
+    };
+    const core_ns beat_ms = child->channel.start.beat_ns / CORE_NS_PER_MS;
+    int wait_ms = beat_ms > 1000 ? 1000 : (int)beat_ms;
+    if (gpu_pipeline_under_way(&child->pipeline) > 0 && wait_ms > LOOK_MS)
+        wait_ms = LOOK_MS;
+    if (blocked || wait_ms < RETRY_MS)
+        wait_ms = RETRY_MS;
+    (void)poll(ready, sizeof ready / sizeof *ready, wait_ms);
+    if (ready[0].revents & POLLIN)
+        gpu_channel_wake_clear(&child->channel);
+    return (ready[2].revents & POLLIN) != 0;
+}
+
+/* Until STOP (with all batches through), or the watch asks, or something fails. */
+static core_status serve(struct gpu_child *child, struct core_error *error)
+{
+    bool stopping = false, blocked = false;
+    for (;;) {
+        const bool asked = sleep_until_woken(child, blocked);
+        core_status status = gpu_pipeline_step(&child->pipeline, error);
+        tell_batches(child);
+        if (status == CORE_OK)
+            status = commands_run(child, &stopping, &blocked, error);
+        gpu_channel_beat(&child->channel, false);
+        if (status != CORE_OK || asked || (stopping && gpu_pipeline_under_way(&child->pipeline) == 0))
+            return status;
+    }
+}
+
+static void tell_ready(struct gpu_child *child, const struct gpu_device_facts *facts)
+{
+    struct gpu_completion completion = {.kind = GPU_COMPLETION_READY, .facts = *facts};
+    struct core_error error = {""};
+    if (core_memory_lock(&error) != CORE_OK)
+        core_log(CORE_LOG_WARNING, "gpu.memory", "%s", error.text);
+    complete(child, &completion);
+}
+
+static core_status device_open(struct gpu_child *child, struct gpu_device_facts *facts,
+                               struct core_error *error)
+{
+    const struct gpu_channel_start *start = &child->channel.start;
+    const struct gpu_device_options options = {
+        .index = child->index,
+        .region = &child->region,
+        .emulation = start->has_emulation ? &start->emulation : NULL,
+        .fifo_priority = start->fifo_priority,
+        .kernel_forms = start->kernel_forms,
+    };
+    return child->ops->open(&child->device, &options, facts, error);
+}
+
+void *gpu_child_loop(void *argument)
+{
+    struct gpu_child *child = argument;
+    struct core_error error = {""};
+    struct gpu_device_facts facts;
+    const uint64_t one = 1;
+    core_status status = device_open(child, &facts, &error);
+    child->status = status == CORE_OK ? GPU_EXIT_STOPPED : GPU_EXIT_START;
+    if (status == CORE_OK) {
+        gpu_pipeline_begin(&child->pipeline, child->ops, child->device, facts.copy_engines);
+        tell_ready(child, &facts);
+        status = serve(child, &error);
+        if (status != CORE_OK)
+            child->status = GPU_EXIT_DEVICE;
+    }
+    if (status != CORE_OK)
+        tell_error(child, &error);
+    if (child->device != NULL)
+        child->ops->close(child->device);
+    (void)!write(child->finished, &one, sizeof one);
+    return NULL;
+}

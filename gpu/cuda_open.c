@@ -1,0 +1,218 @@
+/* Finding, opening and closing CUDA devices. */
+#include "gpu/device_cuda.h"
+
+#include "core/secret.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define DRIVER_LIBRARY "libcuda.so.1"
+
+/* ---- what there is ---- */
+
+core_status gpu_cuda_count(uint32_t *count, struct core_error *error)
+{
+    int devices = 0;
+    *count = 0;
+    void *driver = dlopen(DRIVER_LIBRARY, RTLD_LAZY | RTLD_LOCAL);
+    if (driver == NULL)
+        return core_error_set(error, CORE_UNSUPPORTED, "no NVIDIA driver (%s is not there)", DRIVER_LIBRARY);
+    (void)dlclose(driver);
+    const cudaError_t result = cudaGetDeviceCount(&devices);
+    if (result == cudaErrorNoDevice)
+        return core_error_set(error, CORE_UNSUPPORTED, "the NVIDIA driver shows no card");
+    if (result == cudaErrorInsufficientDriver)
+        return core_error_set(error, CORE_UNSUPPORTED, "the NVIDIA driver is older than CUDA %d.%d asks for",
+                              CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    *count = (uint32_t)devices;
+    return gpu_cuda_check(result, "cudaGetDeviceCount", error);
+}
+
+core_status gpu_cuda_describe(uint32_t index, struct gpu_device_facts *facts, struct core_error *error)
+{
+    struct cudaDeviceProp properties;
+    int version = 0;
+    core_status status =
+        gpu_cuda_check(cudaGetDeviceProperties(&properties, (int)index), "cudaGetDeviceProperties", error);
+    if (status == CORE_OK)
+        status = gpu_cuda_check(cudaDriverGetVersion(&version), "cudaDriverGetVersion", error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "card %u", index);
+    *facts = (struct gpu_device_facts){
+        .memory_bytes = properties.totalGlobalMem,
+        .sms = (uint32_t)properties.multiProcessorCount,
+        .copy_engines = properties.asyncEngineCount < 1 ? 1 : (uint32_t)properties.asyncEngineCount,
+    };
+    snprintf(facts->name, sizeof facts->name, "%.*s", (int)sizeof facts->name - 1, properties.name);
+    snprintf(facts->driver, sizeof facts->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    return CORE_OK;
+}
+
+/* ---- opening ---- */
+
+/* Where the system lets too little memory be pinned, that is the operator's to change. */
+static core_status region_pin(struct gpu_device *device, struct core_error *error)
+{
+    const struct gpu_region *region = device->region;
+    const core_status status =
+        gpu_cuda_check(cudaHostRegister(region->base, region->bytes, cudaHostRegisterDefault),
+                       "cudaHostRegister (if memory is short, raise RLIMIT_MEMLOCK)", error);
+    device->pinned = status == CORE_OK;
+    if (status == CORE_OK)
+        return CORE_OK;
+    return core_error_prefix(error, status, "can not pin %llu bytes of batches",
+                             (unsigned long long)region->bytes);
+}
+
+static core_status card_make(struct gpu_device *device, struct core_error *error)
+{
+    struct gpu_card *card = &device->card;
+    void *memory = NULL;
+    gpu_card_lay_out(card, &device->region->shape, NULL);
+    core_status status = gpu_cuda_check(cudaMalloc(&memory, card->bytes), "cudaMalloc", error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "the batches need %zu bytes on the card", card->bytes);
+    gpu_card_lay_out(card, &device->region->shape, memory);
+    return gpu_cuda_check(cudaMemset(memory, 0, card->bytes), "cudaMemset", error);
+}
+
+static core_status changes_make(struct gpu_device *device, struct core_error *error)
+{
+    void *changes = NULL, *on_card = NULL;
+    const size_t bytes = GPU_CUDA_KEY_CHANGES * sizeof *device->changes;
+    core_status status =
+        gpu_cuda_check(cudaHostAlloc(&changes, bytes, cudaHostAllocMapped), "cudaHostAlloc", error);
+    if (status != CORE_OK)
+        return status;
+    device->changes = changes;
+    status =
+        gpu_cuda_check(cudaHostGetDevicePointer(&on_card, changes, 0), "cudaHostGetDevicePointer", error);
+    device->changes_on_card = on_card;
+    for (int i = 0; i < GPU_CUDA_KEY_CHANGES && status == CORE_OK; i++)
+        status = gpu_cuda_check(cudaEventCreateWithFlags(&device->changed[i], cudaEventDisableTiming),
+                                "cudaEventCreate", error);
+    return status;
+}
+
+/* Streams that do not wait for the default stream, and events that keep time. */
+static core_status lines_make(struct gpu_device *device, struct core_error *error)
+{
+    cudaError_t result = cudaSuccess;
+    for (int stage = 0; stage < GPU_STAGE_COUNT && result == cudaSuccess; stage++) {
+        struct gpu_cuda_line *line = &device->lines[stage];
+        result = cudaStreamCreateWithFlags(&line->work, cudaStreamNonBlocking);
+        if (result == cudaSuccess)
+            result = cudaStreamCreateWithFlags(&line->tell, cudaStreamNonBlocking);
+        for (uint32_t i = 0; i < device->region->shape.arenas && result == cudaSuccess; i++) {
+            result = cudaEventCreateWithFlags(&device->marks[i][stage].begin, cudaEventDefault);
+            if (result == cudaSuccess)
+                result = cudaEventCreateWithFlags(&device->marks[i][stage].end, cudaEventDefault);
+        }
+    }
+    return gpu_cuda_check(result, "streams and events", error);
+}
+
+/* The card's context, with threads that wait asleep: cores belong to the server. */
+static core_status context_make(uint32_t index, struct core_error *error)
+{
+    core_status status = gpu_cuda_check(
+        cudaInitDevice((int)index, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
+        "cudaInitDevice", error);
+    if (status == CORE_OK)
+        status = gpu_cuda_check(cudaSetDevice((int)index), "cudaSetDevice", error);
+    return status;
+}
+
+static core_status device_make(struct gpu_device *device, const struct gpu_device_options *options,
+                               const struct gpu_device_facts *facts, struct core_error *error)
+{
+    core_status status = context_make(options->index, error);
+    if (status == CORE_OK)
+        status = region_pin(device, error);
+    if (status == CORE_OK)
+        status = card_make(device, error);
+    if (status == CORE_OK)
+        status = changes_make(device, error);
+    if (status == CORE_OK)
+        status = lines_make(device, error);
+    if (status == CORE_OK)
+        status = gpu_cuda_calibrate(device, facts->sms, options->kernel_forms, error);
+    return status;
+}
+
+core_status gpu_cuda_open(struct gpu_device **opened, const struct gpu_device_options *options,
+                          struct gpu_device_facts *facts, struct core_error *error)
+{
+    uint32_t count;
+    core_status status = gpu_cuda_count(&count, error);
+    if (status == CORE_OK && options->index >= count)
+        status = core_error_set(error, CORE_NOT_FOUND, "card %u: there are %u", options->index, count);
+    if (status == CORE_OK)
+        status = gpu_cuda_describe(options->index, facts, error);
+    if (status != CORE_OK)
+        return status;
+    struct gpu_device *device = calloc(1, sizeof *device);
+    if (device == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a card");
+    device->region = options->region;
+    device->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    status = device->ended < 0 ? core_error_errno(error, "can not make an eventfd")
+                               : device_make(device, options, facts, error);
+    if (status != CORE_OK) {
+        gpu_cuda_close(device);
+        return status;
+    }
+    snprintf(facts->kernel, sizeof facts->kernel, "%s", gpu_kernel_form_name(device->form));
+    *opened = device;
+    return CORE_OK;
+}
+
+/* ---- closing ---- */
+
+/* Best effort from here: on a broken context every call fails, and the process ends next. */
+static void lines_free(struct gpu_device *device)
+{
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
+        for (uint32_t i = 0; i < device->region->shape.arenas; i++) {
+            if (device->marks[i][stage].begin != NULL)
+                (void)cudaEventDestroy(device->marks[i][stage].begin);
+            if (device->marks[i][stage].end != NULL)
+                (void)cudaEventDestroy(device->marks[i][stage].end);
+        }
+        if (device->lines[stage].work != NULL)
+            (void)cudaStreamDestroy(device->lines[stage].work);
+        if (device->lines[stage].tell != NULL)
+            (void)cudaStreamDestroy(device->lines[stage].tell);
+    }
+}
+
+static void changes_free(struct gpu_device *device)
+{
+    for (int i = 0; i < GPU_CUDA_KEY_CHANGES; i++)
+        if (device->changed[i] != NULL)
+            (void)cudaEventDestroy(device->changed[i]);
+    if (device->changes == NULL)
+        return;
+    core_secret_wipe(device->changes, GPU_CUDA_KEY_CHANGES * sizeof *device->changes);
+    (void)cudaFreeHost(device->changes);
+}
+
+void gpu_cuda_close(struct gpu_device *device)
+{
+    (void)cudaDeviceSynchronize();
+    if (device->card.memory != NULL) {
+        (void)cudaMemset(device->card.memory, 0, device->card.bytes); /* keys, chaining values, payload */
+        (void)cudaDeviceSynchronize();
+        (void)cudaFree(device->card.memory);
+    }
+    changes_free(device);
+    lines_free(device);
+    if (device->pinned)
+        (void)cudaHostUnregister(device->region->base);
+    if (device->ended >= 0)
+        close(device->ended);
+    free(device);
+}

@@ -1,0 +1,60 @@
+/* The inside of the CUDA device, for its own files alone: only they see CUDA's headers. */
+#ifndef MILLRACE_GPU_DEVICE_CUDA_H
+#define MILLRACE_GPU_DEVICE_CUDA_H
+
+#include "gpu/card.h"
+#include "gpu/device.h"
+#include "gpu/kernel.h"
+#include "gpu/key_change.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+
+#define GPU_CUDA_KEY_CHANGES 256 /* under way at once */
+
+/* What one stage of a batch leaves on its stream. */
+struct gpu_cuda_marks {
+    cudaEvent_t begin, end;
+};
+
+/* The stages of one kind: a stream, and another that tells of their ends, so that telling holds nothing up.
+ */
+struct gpu_cuda_line {
+    cudaStream_t work, tell;
+    uint32_t arenas[GPU_REGION_ARENAS_MAX]; /* ring: launched and not told */
+    uint64_t launched, told;
+};
+
+struct gpu_device {
+    const struct gpu_region *region;
+    bool pinned;
+    struct gpu_card card; /* device addresses */
+    enum gpu_kernel_form form;
+    struct gpu_cuda_line lines[GPU_STAGE_COUNT];
+    struct gpu_cuda_marks marks[GPU_REGION_ARENAS_MAX][GPU_STAGE_COUNT];
+    struct gpu_order orders[GPU_REGION_ARENAS_MAX];
+    core_ns base_ns[GPU_REGION_ARENAS_MAX]; /* when the copy up began, no earlier than it did */
+    core_ns last_ns[GPU_REGION_ARENAS_MAX]; /* end of the last stage that was told */
+    struct gpu_key_change *changes;         /* ring in pinned memory that the device reads */
+    struct gpu_key_change *changes_on_card; /* the same, by its device address */
+    cudaEvent_t changed[GPU_CUDA_KEY_CHANGES];
+    uint64_t changes_put, changes_done;
+    int ended; /* eventfd */
+};
+
+/* CORE_SYSTEM with the call, CUDA's name of the error and its text; CORE_OK for cudaSuccess. */
+core_status gpu_cuda_check(cudaError_t result, const char *call, struct core_error *error);
+
+/* In cuda_open.c. */
+core_status gpu_cuda_count(uint32_t *count, struct core_error *error);
+core_status gpu_cuda_describe(uint32_t index, struct gpu_device_facts *facts, struct core_error *error);
+core_status gpu_cuda_open(struct gpu_device **device, const struct gpu_device_options *options,
+                          struct gpu_device_facts *facts, struct core_error *error);
+void gpu_cuda_close(struct gpu_device *device);
+
+/* Runs the allowed forms of the kernel on made-up jobs, as many as a batch may have, and keeps the faster
+ * one. The device is idle, and its memory is zero before and after. In cuda_calibrate.c. */
+core_status gpu_cuda_calibrate(struct gpu_device *device, uint32_t sms, uint32_t forms,
+                               struct core_error *error);
+
+#endif

@@ -1,0 +1,529 @@
+#include "gpu/engine.h"
+
+#include "core/secret.h"
+#include "gpu/child.h"
+#include "gpu/process.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FLIGHTS      GPU_REGION_ARENAS_MAX
+#define HANG_PERIODS 8
+#define START_NS     (30 * CORE_NS_PER_S)
+#define SILENCE_NS   CORE_NS_PER_S
+#define RESTART_NS   (100 * CORE_NS_PER_MS)
+#define RESTART_MAX  (30 * CORE_NS_PER_S)
+#define KILL_NS      (250 * CORE_NS_PER_MS) /* how long the kernel may take to end a child */
+#define PAUSE_TIMES  10                     /* the child's patience with the server, in silence_ns */
+#define BEATS        8                      /* of the child, in silence_ns */
+
+/* A batch that the child has. */
+struct flight {
+    struct gpu_order order;
+    core_ns period_ns;
+};
+
+struct gpu_engine {
+    struct gpu_engine_options options; /* texts are our own copies */
+    char *program, *backend;
+    struct gpu_channel channel;
+    struct gpu_process process;
+    int descriptor; /* epoll: the channel's wake-ups, and the process's end */
+    enum gpu_engine_state state;
+    uint64_t starts;
+    struct flight flights[FLIGHTS]; /* ring */
+    uint64_t flights_put, flights_taken;
+    struct gpu_order unfinished[FLIGHTS];
+    uint32_t unfinished_count;
+    core_ns started_ns, polled_ns;
+    core_ns progress_ns;    /* a batch came back, or the first was submitted */
+    uint64_t beats;         /* the child's, as last seen */
+    core_ns beats_ns;       /* when they last changed */
+    struct gpu_fault fault; /* ENDING: to be told once the child is gone */
+    core_ns ending_ns;
+    core_ns back_off_ns, restart_ns;
+};
+
+const char *gpu_fault_name(enum gpu_fault_kind kind)
+{
+    static const char *const names[] = {
+        [GPU_FAULT_START] = "start", [GPU_FAULT_EXITED] = "exited", [GPU_FAULT_SIGNALLED] = "signalled",
+        [GPU_FAULT_HUNG] = "hung",   [GPU_FAULT_DEVICE] = "device", [GPU_FAULT_CORRUPT] = "corrupt"};
+    return kind >= GPU_FAULT_START && kind <= GPU_FAULT_CORRUPT ? names[kind] : "unknown";
+}
+
+/* ---- opening ---- */
+
+static void default_ns(core_ns *value_ns, core_ns default_value_ns)
+{
+    if (*value_ns == 0)
+        *value_ns = default_value_ns;
+}
+
+static core_status options_take(struct gpu_engine *engine, const struct gpu_engine_options *options,
+                                struct core_error *error)
+{
+    struct gpu_engine_options *own = &engine->options;
+    *own = *options;
+    if (own->hang_periods == 0)
+        own->hang_periods = HANG_PERIODS;
+    default_ns(&own->start_ns, START_NS);
+    default_ns(&own->silence_ns, SILENCE_NS);
+    default_ns(&own->restart_first_ns, RESTART_NS);
+    default_ns(&own->restart_max_ns, RESTART_MAX);
+    if (own->start_ns < 0 || own->silence_ns < 0 || own->restart_first_ns < 0 ||
+        own->restart_max_ns < own->restart_first_ns)
+        return core_error_set(error, CORE_INVALID, "the GPU engine's times make no sense");
+    if (access(options->program, X_OK) != 0) {
+        (void)core_error_errno(error, "%s can not be run", options->program);
+        return CORE_NOT_FOUND;
+    }
+    own->program = engine->program = strdup(options->program);
+    own->backend = engine->backend = strdup(options->backend);
+    if (engine->program == NULL || engine->backend == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a GPU engine");
+    return options->emulation != NULL ? gpu_emulation_check(options->emulation, error) : CORE_OK;
+}
+
+static core_status channel_open(struct gpu_engine *engine, struct core_error *error)
+{
+    const struct gpu_engine_options *options = &engine->options;
+    struct gpu_channel_start start = {
+        .fifo_priority = options->fifo_priority,
+        .beat_ns = options->silence_ns / BEATS,
+        .silence_ns = options->silence_ns * PAUSE_TIMES,
+        .has_emulation = options->emulation != NULL,
+        .kernel_forms = options->kernel_forms,
+    };
+    if (options->emulation != NULL)
+        start.emulation = *options->emulation;
+    core_status status = gpu_channel_create(&engine->channel, &start, error);
+    if (status != CORE_OK)
+        return status;
+    struct epoll_event readable = {.events = EPOLLIN};
+    engine->descriptor = epoll_create1(EPOLL_CLOEXEC);
+    if (engine->descriptor < 0 ||
+        epoll_ctl(engine->descriptor, EPOLL_CTL_ADD, engine->channel.own_wake, &readable) != 0)
+        return core_error_errno(error, "can not watch a GPU's channel");
+    return CORE_OK;
+}
+
+core_status gpu_engine_open(struct gpu_engine **opened, const struct gpu_engine_options *options,
+                            struct core_error *error)
+{
+    struct gpu_engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a GPU engine");
+    engine->descriptor = -1;
+    engine->process = (struct gpu_process){.descriptor = -1, .socket = -1};
+    engine->channel = (struct gpu_channel){.memory_descriptor = -1, .own_wake = -1, .other_wake = -1};
+    core_status status = options_take(engine, options, error);
+    if (status == CORE_OK)
+        status = channel_open(engine, error);
+    if (status != CORE_OK) {
+        gpu_engine_close(engine);
+        return status;
+    }
+    *opened = engine;
+    return CORE_OK;
+}
+
+void gpu_engine_close(struct gpu_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    gpu_engine_stop(engine, CORE_NS_PER_S);
+    gpu_channel_destroy(&engine->channel);
+    if (engine->descriptor >= 0)
+        close(engine->descriptor);
+    free(engine->program);
+    free(engine->backend);
+    free(engine);
+}
+
+/* ---- starting ---- */
+
+static void back_off(struct gpu_engine *engine, core_ns now_ns)
+{
+    const struct gpu_engine_options *options = &engine->options;
+    const bool soon = engine->back_off_ns > 0 && now_ns - engine->started_ns < options->restart_max_ns;
+    engine->back_off_ns = soon ? engine->back_off_ns * 2 : options->restart_first_ns;
+    if (engine->back_off_ns > options->restart_max_ns)
+        engine->back_off_ns = options->restart_max_ns;
+    engine->restart_ns = now_ns + engine->back_off_ns;
+}
+
+static core_status process_start(struct gpu_engine *engine, struct core_error *error)
+{
+    const struct gpu_channel *channel = &engine->channel;
+    const int inherited[4] = {engine->options.region->descriptor, channel->memory_descriptor,
+                              channel->other_wake, channel->own_wake};
+    core_status status = gpu_process_start(&engine->process, engine->program, engine->backend,
+                                           engine->options.device, inherited, error);
+    if (status != CORE_OK)
+        return status;
+    struct epoll_event readable = {.events = EPOLLIN}; /* goes when the descriptor is closed */
+    if (epoll_ctl(engine->descriptor, EPOLL_CTL_ADD, engine->process.descriptor, &readable) == 0)
+        return CORE_OK;
+    status = core_error_errno(error, "can not watch a GPU's process");
+    gpu_engine_stop(engine, 0);
+    return status;
+}
+
+core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns, struct core_error *error)
+{
+    if (engine->state != GPU_ENGINE_DOWN)
+        return core_error_set(error, CORE_INVALID, "the GPU's process runs already");
+    if (now_ns < engine->restart_ns || !gpu_engine_gone(engine))
+        return core_error_set(error, CORE_AGAIN, "the GPU's process is not to be started yet");
+    gpu_channel_reset(&engine->channel);
+    engine->flights_put = engine->flights_taken = 0;
+    engine->unfinished_count = 0;
+    engine->beats = 0;
+    engine->beats_ns = engine->polled_ns = now_ns;
+    const core_status status = process_start(engine, error);
+    if (status != CORE_OK)
+        back_off(engine, now_ns);
+    engine->started_ns = now_ns;
+    if (status != CORE_OK)
+        return status;
+    engine->starts++;
+    engine->state = GPU_ENGINE_STARTING;
+    return CORE_OK;
+}
+
+/* ---- commands ---- */
+
+static void fail(struct gpu_engine *engine, core_ns now_ns, enum gpu_fault_kind kind, int code,
+                 const char *text);
+
+static core_status command_put(struct gpu_engine *engine, const struct gpu_command *command,
+                               const struct gpu_channel_key *key)
+{
+    if (engine->state != GPU_ENGINE_READY)
+        return CORE_AGAIN;
+    const core_status status = gpu_channel_command_put(&engine->channel, command, key);
+    if (status == CORE_OK)
+        gpu_channel_wake(&engine->channel);
+    if (status != CORE_INVALID)
+        return status;
+    fail(engine, engine->polled_ns, GPU_FAULT_CORRUPT, 0, "the child wrote nonsense on the channel's index");
+    return CORE_AGAIN;
+}
+
+core_status gpu_engine_key_set(struct gpu_engine *engine, uint32_t slot, const uint8_t *key,
+                               uint32_t key_bytes, const uint8_t chain[GPU_BLOCK_BYTES])
+{
+    if (slot >= engine->options.region->shape.slots ||
+        (key_bytes != 16 && key_bytes != 24 && key_bytes != 32))
+        return CORE_INVALID;
+    const struct gpu_command command = {.kind = GPU_COMMAND_KEY_SET, .slot = slot};
+    struct gpu_channel_key entry = {.key_bytes = key_bytes};
+    memcpy(entry.key, key, key_bytes);
+    memcpy(entry.chain, chain, GPU_BLOCK_BYTES);
+    const core_status status = command_put(engine, &command, &entry);
+    core_secret_wipe(&entry, sizeof entry);
+    return status;
+}
+
+core_status gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot)
+{
+    if (slot >= engine->options.region->shape.slots)
+        return CORE_INVALID;
+    return command_put(engine, &(struct gpu_command){.kind = GPU_COMMAND_KEY_CLEAR, .slot = slot}, NULL);
+}
+
+struct gpu_order gpu_order_of(const struct gpu_arena_batch *batch)
+{
+    return (struct gpu_order){.number = batch->number,
+                              .arena = batch->arena,
+                              .job_count = batch->job_count,
+                              .segment_count = batch->segment_count,
+                              .used_bytes = batch->used_bytes};
+}
+
+static bool arena_in_flight(const struct gpu_engine *engine, uint32_t arena)
+{
+    for (uint64_t i = engine->flights_taken; i < engine->flights_put; i++)
+        if (engine->flights[i % FLIGHTS].order.arena == arena)
+            return true;
+    return false;
+}
+
+core_status gpu_engine_submit(struct gpu_engine *engine, const struct gpu_order *order, core_ns period_ns,
+                              core_ns now_ns, struct core_error *error)
+{
+    const unsigned long long number = order->number;
+    core_status status = gpu_order_check(order, &engine->options.region->shape, error);
+    if (status != CORE_OK)
+        return status;
+    if (period_ns <= 0 || arena_in_flight(engine, order->arena))
+        return core_error_set(error, CORE_INVALID, "batch %llu: no period, or its arena is under way",
+                              number);
+    if (engine->flights_put > engine->flights_taken &&
+        engine->flights[(engine->flights_put - 1) % FLIGHTS].order.number >= number)
+        return core_error_set(error, CORE_INVALID, "batch %llu comes after a later one", number);
+    status = command_put(engine, &(struct gpu_command){.kind = GPU_COMMAND_BATCH, .order = *order}, NULL);
+    if (status != CORE_OK)
+        return core_error_set(error, status, "batch %llu: the GPU's process does not take it now", number);
+    if (engine->flights_put == engine->flights_taken)
+        engine->progress_ns = now_ns;
+    engine->flights[engine->flights_put++ % FLIGHTS] =
+        (struct flight){.order = *order, .period_ns = period_ns};
+    return CORE_OK;
+}
+
+/* ---- faults ---- */
+
+static void fail(struct gpu_engine *engine, core_ns now_ns, enum gpu_fault_kind kind, int code,
+                 const char *text)
+{
+    if (engine->state == GPU_ENGINE_DOWN || engine->state == GPU_ENGINE_ENDING)
+        return;
+    engine->fault = (struct gpu_fault){.kind = kind, .code = code};
+    snprintf(engine->fault.text, sizeof engine->fault.text, "%s", text);
+    engine->state = GPU_ENGINE_ENDING;
+    engine->ending_ns = now_ns;
+    gpu_process_kill(&engine->process);
+}
+
+void gpu_engine_condemn(struct gpu_engine *engine, core_ns now_ns, const char *text)
+{
+    fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, text);
+}
+
+static void fail_ended(struct gpu_engine *engine, core_ns now_ns, int wait_status)
+{
+    char text[128];
+    const bool starting = engine->state == GPU_ENGINE_STARTING;
+    const bool signalled = WIFSIGNALED(wait_status);
+    const int code = signalled ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+    snprintf(text, sizeof text, "the GPU's process ended with %s %d", signalled ? "signal" : "exit code",
+             code);
+    if (starting && !signalled)
+        fail(engine, now_ns, GPU_FAULT_START, code, text);
+    else
+        fail(engine, now_ns, signalled ? GPU_FAULT_SIGNALLED : GPU_FAULT_EXITED, code, text);
+}
+
+/* ENDING: tells the fault when the child is gone, or when the kernel takes too long to end it. */
+static core_status poll_ending(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event)
+{
+    struct gpu_fault *fault = &engine->fault;
+    fault->gone = gpu_engine_gone(engine);
+    if (!fault->gone && now_ns - engine->ending_ns < KILL_NS)
+        return CORE_AGAIN;
+    engine->unfinished_count = 0;
+    for (uint64_t i = engine->flights_taken; i < engine->flights_put; i++)
+        engine->unfinished[engine->unfinished_count++] = engine->flights[i % FLIGHTS].order;
+    fault->unfinished = engine->unfinished_count;
+    back_off(engine, now_ns);
+    fault->restart_ns = engine->restart_ns;
+    engine->state = GPU_ENGINE_DOWN;
+    *event = (struct gpu_event){.kind = GPU_EVENT_FAULT, .fault = *fault};
+    return CORE_OK;
+}
+
+/* ---- events ---- */
+
+static core_ns hang_ns(const struct gpu_engine *engine)
+{
+    const struct flight *oldest = &engine->flights[engine->flights_taken % FLIGHTS];
+    const core_ns most_ns = oldest->period_ns * (core_ns)engine->options.hang_periods;
+    return most_ns > engine->options.hang_least_ns ? most_ns : engine->options.hang_least_ns;
+}
+
+/* When the watchdog bites, as things are now; what it says then. */
+static core_ns watchdog_ns(const struct gpu_engine *engine, enum gpu_fault_kind *kind, int *code,
+                           const char **text)
+{
+    if (engine->state == GPU_ENGINE_STARTING) {
+        *kind = GPU_FAULT_START, *code = 0, *text = "the GPU's process was not ready in time";
+        return engine->started_ns + engine->options.start_ns;
+    }
+    const core_ns silent_ns = engine->beats_ns + engine->options.silence_ns;
+    const bool flying = engine->flights_put > engine->flights_taken;
+    const core_ns hung_ns = flying ? engine->progress_ns + hang_ns(engine) : CORE_NS_NEVER;
+    *kind = GPU_FAULT_HUNG;
+    if (hung_ns < silent_ns) {
+        *code = (int)engine->options.hang_periods, *text = "no batch came back in time";
+        return hung_ns;
+    }
+    *code = 0, *text = "the GPU's process gives no sign of life";
+    return silent_ns;
+}
+
+static void watchdog_look(struct gpu_engine *engine, core_ns now_ns)
+{
+    enum gpu_fault_kind kind;
+    int code;
+    const char *text;
+    const uint64_t beats = gpu_channel_beats(&engine->channel, false);
+    if (beats != engine->beats) {
+        engine->beats = beats;
+        engine->beats_ns = now_ns;
+    }
+    if (now_ns > watchdog_ns(engine, &kind, &code, &text))
+        fail(engine, now_ns, kind, code, text);
+}
+
+static bool times_make_sense(const struct gpu_stage_time *times)
+{
+    core_ns last_ns = 0;
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
+        if (times[stage].start_ns < last_ns || times[stage].end_ns < times[stage].start_ns)
+            return false;
+        last_ns = times[stage].end_ns;
+    }
+    return last_ns <= core_time_now_ns();
+}
+
+static core_status batch_event(struct gpu_engine *engine, core_ns now_ns,
+                               const struct gpu_completion *completion, struct gpu_event *event)
+{
+    const struct flight *oldest = &engine->flights[engine->flights_taken % FLIGHTS];
+    if (engine->state != GPU_ENGINE_READY || engine->flights_taken == engine->flights_put ||
+        oldest->order.number != completion->batch.number || !times_make_sense(completion->batch.times)) {
+        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, "the child told of a batch that can not be");
+        return CORE_AGAIN;
+    }
+    *event = (struct gpu_event){.kind = GPU_EVENT_BATCH};
+    event->batch.order = oldest->order;
+    memcpy(event->batch.times, completion->batch.times, sizeof event->batch.times);
+    engine->flights_taken++;
+    engine->progress_ns = now_ns;
+    return CORE_OK;
+}
+
+static core_status ready_event(struct gpu_engine *engine, core_ns now_ns,
+                               const struct gpu_completion *completion, struct gpu_event *event)
+{
+    if (engine->state != GPU_ENGINE_STARTING) {
+        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, "the child said twice that it is ready");
+        return CORE_AGAIN;
+    }
+    engine->state = GPU_ENGINE_READY;
+    engine->beats_ns = now_ns; /* until now the start's limit alone counted */
+    *event = (struct gpu_event){.kind = GPU_EVENT_READY, .facts = completion->facts};
+    return CORE_OK;
+}
+
+/* One completion as an event; CORE_AGAIN: there was none, or it began a fault. */
+static core_status poll_channel(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event)
+{
+    struct gpu_completion completion;
+    const core_status status = gpu_channel_completion_take(&engine->channel, &completion);
+    if (status == CORE_AGAIN)
+        return CORE_AGAIN;
+    if (status != CORE_OK) {
+        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, "the child wrote nonsense on the channel");
+        return CORE_AGAIN;
+    }
+    if (completion.kind == GPU_COMPLETION_READY)
+        return ready_event(engine, now_ns, &completion, event);
+    if (completion.kind == GPU_COMPLETION_BATCH)
+        return batch_event(engine, now_ns, &completion, event);
+    fail(engine, now_ns, engine->state == GPU_ENGINE_STARTING ? GPU_FAULT_START : GPU_FAULT_DEVICE, 0,
+         completion.text);
+    return CORE_AGAIN;
+}
+
+core_status gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event)
+{
+    if (engine->state == GPU_ENGINE_DOWN)
+        return CORE_AGAIN;
+    engine->polled_ns = now_ns;
+    gpu_channel_wake_clear(&engine->channel);
+    gpu_channel_beat(&engine->channel, true);
+    if (engine->state != GPU_ENGINE_ENDING) {
+        /* First whether it has ended: then what it wrote before is all there. */
+        const bool ended = gpu_process_ended(&engine->process);
+        const core_status status = poll_channel(engine, now_ns, event);
+        if (status == CORE_OK)
+            return CORE_OK;
+        if (ended)
+            fail_ended(engine, now_ns, engine->process.wait_status);
+        else if (engine->state != GPU_ENGINE_ENDING)
+            watchdog_look(engine, now_ns);
+    }
+    return engine->state == GPU_ENGINE_ENDING ? poll_ending(engine, now_ns, event) : CORE_AGAIN;
+}
+
+int gpu_engine_descriptor(const struct gpu_engine *engine)
+{
+    return engine->descriptor;
+}
+
+core_ns gpu_engine_wake_ns(const struct gpu_engine *engine)
+{
+    enum gpu_fault_kind kind;
+    int code;
+    const char *text;
+    if (engine->state == GPU_ENGINE_DOWN)
+        return engine->restart_ns;
+    if (engine->state == GPU_ENGINE_ENDING)
+        return engine->ending_ns + KILL_NS;
+    const core_ns bite_ns = watchdog_ns(engine, &kind, &code, &text);
+    const core_ns beat_ns = engine->polled_ns + engine->options.silence_ns / 2;
+    return bite_ns < beat_ns ? bite_ns + 1 : beat_ns;
+}
+
+const struct gpu_order *gpu_engine_unfinished(const struct gpu_engine *engine, uint32_t *count)
+{
+    *count = engine->unfinished_count;
+    return engine->unfinished;
+}
+
+bool gpu_engine_gone(struct gpu_engine *engine)
+{
+    return gpu_process_ended(&engine->process);
+}
+
+/* ---- stopping ---- */
+
+static void wait_for_end(struct gpu_engine *engine, core_ns longest_ns)
+{
+    const core_ns until_ns = core_time_now_ns() + longest_ns;
+    core_ns left_ns;
+    while (!gpu_engine_gone(engine) && (left_ns = until_ns - core_time_now_ns()) > 0) {
+        struct pollfd ended = {.fd = engine->process.descriptor, .events = POLLIN};
+        (void)poll(&ended, 1, (int)(left_ns / CORE_NS_PER_MS) + 1);
+    }
+}
+
+void gpu_engine_stop(struct gpu_engine *engine, core_ns grace_ns)
+{
+    const struct gpu_command stop = {.kind = GPU_COMMAND_STOP};
+    if (engine->state == GPU_ENGINE_READY && command_put(engine, &stop, NULL) == CORE_OK)
+        wait_for_end(engine, grace_ns);
+    gpu_process_kill(&engine->process);
+    wait_for_end(engine, KILL_NS);
+    engine->state = GPU_ENGINE_DOWN;
+    engine->restart_ns = 0;
+    engine->back_off_ns = 0;
+}
+
+enum gpu_engine_state gpu_engine_state(const struct gpu_engine *engine)
+{
+    return engine->state;
+}
+
+pid_t gpu_engine_process(const struct gpu_engine *engine)
+{
+    return engine->process.pid;
+}
+
+uint64_t gpu_engine_starts(const struct gpu_engine *engine)
+{
+    return engine->starts;
+}
+
+bool gpu_engine_keys_locked(const struct gpu_engine *engine)
+{
+    return engine->channel.keys_locked;
+}

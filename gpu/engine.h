@@ -1,0 +1,140 @@
+/* One GPU as the server sees it: a child process that runs batches, watched.
+ *
+ *   open -> start -> [poll: READY] -> key_set, submit ... [poll: BATCH] ... -> stop -> close
+ *                        ^                                  |
+ *                        +---- start, after the back-off <- [poll: FAULT] -> unfinished: run on the CPU
+ *
+ * Batches come back in the order in which they were submitted. Anything that goes wrong - an error of the
+ * device, a batch or the child that makes no progress, an exit, a signal, nonsense on the channel - ends the
+ * child, and poll reports one fault with its reason. What was submitted and had not come back is listed then,
+ * and is the caller's: its plaintext is still in the arenas. A child that is started again knows no keys and
+ * no chaining values: the caller hands them over again.
+ *
+ * The child is not trusted. Whatever it writes, the server sees a batch or a fault; only bytes of output may
+ * be wrong, which is for the caller to audit (gpu_engine_condemn).
+ *
+ * One thread owns the engine and makes all calls (the batcher). The child ends with the server, however that
+ * ends, and ignores the signals that stop a process group: its server needs it for the drain. Nothing blocks
+ * but stop and close; nothing is allocated after open. */
+#ifndef MILLRACE_GPU_ENGINE_H
+#define MILLRACE_GPU_ENGINE_H
+
+#include "gpu/arena.h"
+#include "gpu/channel.h"
+
+#include <sys/types.h>
+
+struct gpu_engine;
+
+struct gpu_engine_options {
+    const char *program;                   /* path of millrace-gpu */
+    const char *backend;                   /* "cuda" or "emulated" */
+    uint32_t device;                       /* index of the card */
+    const struct gpu_region *region;       /* of the arenas; outlives the engine */
+    const struct gpu_emulation *emulation; /* with "emulated"; copied */
+    int fifo_priority;                     /* of the child's loop; 0: the default policy */
+    uint32_t kernel_forms;    /* bit f: enum gpu_kernel_form f may be used, the fastest is; 0: all */
+    uint32_t hang_periods;    /* a batch that makes no progress for so many periods is hung; 0: 8 */
+    core_ns hang_least_ns;    /* but never earlier than this */
+    core_ns start_ns;         /* longest from start to READY; 0: 30 s */
+    core_ns silence_ns;       /* longest without a sign of life of a READY child; 0: 1 s. A paused server
+                                 ends the child after 10 times that */
+    core_ns restart_first_ns; /* least time from a fault to the next start, doubled with each fault that */
+    core_ns restart_max_ns;   /* comes within restart_max_ns of a start, up to that; 0: 100 ms and 30 s */
+};
+
+enum gpu_fault_kind {
+    GPU_FAULT_START = 1, /* not ready in time, or could not begin */
+    GPU_FAULT_EXITED,    /* code: exit code */
+    GPU_FAULT_SIGNALLED, /* code: signal */
+    GPU_FAULT_HUNG,      /* code: periods without progress; 0: the child itself was silent */
+    GPU_FAULT_DEVICE,    /* the device reported an error */
+    GPU_FAULT_CORRUPT    /* nonsense on the channel, or condemned by the caller */
+};
+
+struct gpu_fault {
+    enum gpu_fault_kind kind;
+    int code;
+    /* The child is gone: nothing writes to the arenas any more. False where the kernel could not end it in
+     * time (a driver that is stuck): then output must go elsewhere, and arenas stay taken, until
+     * gpu_engine_gone. */
+    bool gone;
+    uint32_t unfinished; /* batches; see gpu_engine_unfinished */
+    core_ns restart_ns;  /* not before */
+    char text[256];
+};
+
+enum gpu_event_kind { GPU_EVENT_READY = 1, GPU_EVENT_BATCH, GPU_EVENT_FAULT };
+
+struct gpu_event {
+    enum gpu_event_kind kind;
+    union {
+        struct gpu_device_facts facts; /* READY */
+        struct {
+            struct gpu_order order;
+            struct gpu_stage_time times[GPU_STAGE_COUNT];
+        } batch;
+        struct gpu_fault fault;
+    };
+};
+
+enum gpu_engine_state { GPU_ENGINE_DOWN, GPU_ENGINE_STARTING, GPU_ENGINE_READY, GPU_ENGINE_ENDING };
+
+/* "start", "exited", ... for logs and metrics. */
+const char *gpu_fault_name(enum gpu_fault_kind kind);
+
+/* Allocates everything. CORE_INVALID where options make no sense, CORE_NOT_FOUND where the program can not be
+ * run. */
+CORE_CHECKED core_status gpu_engine_open(struct gpu_engine **engine, const struct gpu_engine_options *options,
+                                         struct core_error *error);
+
+/* Stops a child that runs (see stop); overwrites what the channel holds of keys. NULL is fine. */
+void gpu_engine_close(struct gpu_engine *engine);
+
+/* Starts the child; poll says READY or FAULT later. Forgets the unfinished batches. CORE_AGAIN: the back-off
+ * is not over, or the child before is not gone. CORE_INVALID: one runs. CORE_SYSTEM: it could not be started;
+ * the back-off begins anew. */
+CORE_CHECKED core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns,
+                                          struct core_error *error);
+
+/* Keys take effect in order with the batches: a slot's key serves the batches submitted after it. key_bytes:
+ * 16, 24 or 32. Cleared slots are overwritten on the device.
+ * CORE_AGAIN: not READY. CORE_FULL: the channel has no room now; poll, and try again. CORE_INVALID: no such
+ * slot or length. */
+CORE_CHECKED core_status gpu_engine_key_set(struct gpu_engine *engine, uint32_t slot, const uint8_t *key,
+                                            uint32_t key_bytes, const uint8_t chain[GPU_BLOCK_BYTES]);
+CORE_CHECKED core_status gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot);
+
+/* The order for a batch that gpu_arena_close gave out. */
+struct gpu_order gpu_order_of(const struct gpu_arena_batch *batch);
+
+/* Hands a closed batch over. period_ns is what the watchdog counts with. CORE_INVALID with the reason where
+ * the order is not sound; CORE_AGAIN and CORE_FULL as above. */
+CORE_CHECKED core_status gpu_engine_submit(struct gpu_engine *engine, const struct gpu_order *order,
+                                           core_ns period_ns, core_ns now_ns, struct core_error *error);
+
+/* Tells one event, CORE_AGAIN: none. Call it when the descriptor is readable and at gpu_engine_wake_ns at the
+ * latest, until CORE_AGAIN. */
+CORE_CHECKED core_status gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event);
+int gpu_engine_descriptor(const struct gpu_engine *engine);
+core_ns gpu_engine_wake_ns(const struct gpu_engine *engine);
+
+/* After a fault, until the next start: the batches that were submitted and did not come back, in order. */
+const struct gpu_order *gpu_engine_unfinished(const struct gpu_engine *engine, uint32_t *count);
+
+/* Whether no child of this engine exists: collects one that was ended. */
+bool gpu_engine_gone(struct gpu_engine *engine);
+
+/* The caller found wrong output: ends the child; the fault (CORRUPT, with this text) comes by poll. */
+void gpu_engine_condemn(struct gpu_engine *engine, core_ns now_ns, const char *text);
+
+/* Lets the child finish what is under way, and ends it: for grace_ns at most, then with SIGKILL. Batches that
+ * came back meanwhile are not told: poll first. */
+void gpu_engine_stop(struct gpu_engine *engine, core_ns grace_ns);
+
+enum gpu_engine_state gpu_engine_state(const struct gpu_engine *engine);
+pid_t gpu_engine_process(const struct gpu_engine *engine); /* 0: none */
+uint64_t gpu_engine_starts(const struct gpu_engine *engine);
+bool gpu_engine_keys_locked(const struct gpu_engine *engine); /* false: raise RLIMIT_MEMLOCK */
+
+#endif

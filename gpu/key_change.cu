@@ -1,0 +1,29 @@
+#include "gpu/key_change.h"
+
+#include <cuda_runtime.h>
+
+static_assert(sizeof(struct gpu_key) % sizeof(uint4) == 0 && sizeof(struct gpu_chain) % sizeof(uint4) == 0,
+              "both are copied in pieces of 16 bytes");
+
+static constexpr unsigned key_pieces = sizeof(struct gpu_key) / sizeof(uint4);
+static constexpr unsigned chain_pieces = sizeof(struct gpu_chain) / sizeof(uint4);
+
+/* One thread a piece. */
+static __global__ void key_change_kernel(const struct gpu_key_change *change, struct gpu_key *keys,
+                                         struct gpu_chain *chains)
+{
+    const unsigned piece = threadIdx.x;
+    if (piece < key_pieces)
+        reinterpret_cast<uint4 *>(keys + change->slot)[piece] =
+            reinterpret_cast<const uint4 *>(&change->key)[piece];
+    else
+        reinterpret_cast<uint4 *>(chains + change->slot)[piece - key_pieces] =
+            reinterpret_cast<const uint4 *>(&change->chain)[piece - key_pieces];
+}
+
+int gpu_key_change_launch(const struct gpu_key_change *change, struct gpu_key *keys, struct gpu_chain *chains,
+                          struct CUstream_st *stream)
+{
+    key_change_kernel<<<1, key_pieces + chain_pieces, 0, stream>>>(change, keys, chains);
+    return cudaGetLastError();
+}

@@ -1,0 +1,119 @@
+/* millrace-gpu: drives one GPU for millraced. Secrets never come by the command line. */
+#include "core/log.h"
+#include "gpu/child.h"
+
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct gpu_device_ops *const backends[] = {
+#ifdef MILLRACE_CUDA
+    &gpu_device_cuda,
+#endif
+    &gpu_device_emulated,
+};
+
+struct options {
+    const struct gpu_device_ops *ops;
+    uint32_t index;
+    bool list, serve;
+    enum core_log_format format;
+};
+
+enum { KEY_SERVE = 256, KEY_LOG_FORMAT };
+
+static const struct argp_option option_table[] = {
+    {"backend", 'b', "NAME", 0, "cuda or emulated (default: cuda)", 0},
+    {"device", 'd', "INDEX", 0, "Which card, from 0 on (default: 0)", 0},
+    {"list", 'l', NULL, 0, "List the cards: index, name, memory, SMs, copy engines, driver", 0},
+    {"serve", KEY_SERVE, NULL, OPTION_HIDDEN, NULL, 0},
+    {"log-format", KEY_LOG_FORMAT, "FORMAT", OPTION_HIDDEN, NULL, 0},
+    {0},
+};
+
+static const struct gpu_device_ops *backend_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+        if (strcmp(backends[i]->name, name) == 0)
+            return backends[i];
+    return NULL;
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct options *options = state->input;
+    char *end;
+    switch (key) {
+    case 'b':
+        options->ops = backend_find(argument);
+        if (options->ops == NULL)
+            argp_error(state, "this millrace-gpu has no backend '%s'%s", argument,
+                       strcmp(argument, "cuda") == 0 ? ": it was built without CUDA" : "");
+        return 0;
+    case 'd': {
+        const unsigned long index = strtoul(argument, &end, 10);
+        if (*argument < '0' || *argument > '9' || *end != '\0' || index > 1023)
+            argp_error(state, "'%s' is no index of a card", argument);
+        options->index = (uint32_t)index;
+        return 0;
+    }
+    case 'l':
+        options->list = true;
+        return 0;
+    case KEY_LOG_FORMAT:
+        if (core_log_format_parse(argument, &options->format) != CORE_OK)
+            argp_error(state, "--log-format: text or json");
+        return 0;
+    case KEY_SERVE:
+        options->serve = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (!options->list && !options->serve)
+            argp_error(state, "millraced starts this program; by hand, use --list");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const char *argp_program_version = "millrace-gpu " MILLRACE_VERSION;
+
+static const struct argp argp = {
+    option_table,
+    parse_option,
+    NULL,
+    "Drives one GPU for millraced, which starts it and talks to it through shared memory.\v"
+    "Exit status: 0 told to stop, or listed (\"none\" where there is no card or driver); 2 usage; 3 the "
+    "device "
+    "can not be used; 4 it failed; 5 the server ended; 6 stuck in the driver.",
+    NULL,
+    NULL,
+    NULL,
+};
+
+int main(int argc, char **argv)
+{
+    static struct gpu_child child;
+    struct options options = {.ops = backend_find("cuda")};
+    argp_err_exit_status = GPU_EXIT_USAGE;
+    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+        return GPU_EXIT_USAGE;
+    if (options.ops == NULL && options.list) {
+        printf("none\n");
+        fprintf(stderr, "millrace-gpu: built without CUDA, so there are emulated cards only\n");
+        return GPU_EXIT_STOPPED;
+    }
+    if (options.ops == NULL) {
+        fprintf(stderr, "millrace-gpu: built without CUDA; --backend emulated is what there is\n");
+        return GPU_EXIT_START;
+    }
+    if (options.list)
+        return gpu_child_list(options.ops);
+    struct core_log_options log = core_log_configured();
+    log.format = options.format;
+    core_log_configure(&log);
+    child.ops = options.ops;
+    child.index = options.index;
+    return gpu_child_serve(&child);
+}

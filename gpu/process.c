@@ -1,0 +1,151 @@
+#include "gpu/process.h"
+
+#include "core/log.h"
+#include "gpu/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Every source number is above every target number first: no dup2 overwrites a source that is still needed.
+ */
+static int raised(int descriptor)
+{
+    return fcntl(descriptor, F_DUPFD_CLOEXEC, GPU_CHILD_DESCRIPTORS + 8);
+}
+
+static int actions_fill(posix_spawn_file_actions_t *actions, const int sources[], int count)
+{
+    int failed = posix_spawn_file_actions_addopen(actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (failed == 0)
+        failed = posix_spawn_file_actions_addopen(actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    for (int i = 0; i < count && failed == 0; i++)
+        failed = posix_spawn_file_actions_adddup2(actions, sources[i], GPU_CHILD_SOCKET + i);
+    if (failed == 0)
+        failed = posix_spawn_file_actions_addclosefrom_np(actions, GPU_CHILD_DESCRIPTORS);
+    return failed;
+}
+
+/* Signals and scheduling as a fresh process has them: threads of a server block some, and run before others.
+ * But signals to the whole group are held back until the child ignores them. */
+static int attributes_fill(posix_spawnattr_t *attributes)
+{
+    const struct sched_param default_priority = {0};
+    sigset_t group, all;
+    sigemptyset(&group);
+    sigaddset(&group, SIGTERM);
+    sigaddset(&group, SIGINT);
+    sigaddset(&group, SIGHUP);
+    sigfillset(&all);
+    posix_spawnattr_setsigmask(attributes, &group);
+    posix_spawnattr_setsigdefault(attributes, &all);
+    posix_spawnattr_setschedpolicy(attributes, SCHED_OTHER);
+    posix_spawnattr_setschedparam(attributes, &default_priority);
+    return posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                                    POSIX_SPAWN_SETSCHEDULER);
+}
+
+static int spawn(pid_t *pid, const char *program, char *const arguments[], const int sources[], int count)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+    int failed = actions_fill(&actions, sources, count);
+    if (failed == 0)
+        failed = attributes_fill(&attributes);
+    if (failed == 0)
+        failed = posix_spawn(pid, program, &actions, &attributes, arguments, environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    return failed;
+}
+
+/* Starts the program with the child's end of the socket, and closes that here. */
+static core_status spawn_with(struct gpu_process *process, const char *program, char *const arguments[],
+                              int socket, const int inherited[4], struct core_error *error)
+{
+    enum { COUNT = GPU_CHILD_DESCRIPTORS - GPU_CHILD_SOCKET };
+    const int wanted[COUNT] = {socket, inherited[0], inherited[1], inherited[2], inherited[3]};
+    int sources[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        sources[i] = raised(wanted[i]);
+    errno = spawn(&process->pid, program, arguments, sources, COUNT);
+    const core_status status = errno == 0 ? CORE_OK : core_error_errno(error, "can not start %s", program);
+    if (status != CORE_OK)
+        process->pid = 0;
+    for (int i = 0; i < COUNT; i++)
+        if (sources[i] >= 0)
+            close(sources[i]);
+    close(socket);
+    return status;
+}
+
+/* Closes what is open. The process, if there is one, has been collected. */
+static void forget(struct gpu_process *process)
+{
+    if (process->descriptor >= 0)
+        close(process->descriptor);
+    if (process->socket >= 0)
+        close(process->socket);
+    *process = (struct gpu_process){.descriptor = -1, .socket = -1, .wait_status = process->wait_status};
+}
+
+core_status gpu_process_start(struct gpu_process *process, const char *program, const char *backend,
+                              unsigned index, const int inherited[4], struct core_error *error)
+{
+    int pair[2];
+    char number[16], name[32];
+    snprintf(number, sizeof number, "%u", index);
+    snprintf(name, sizeof name, "%s", backend);
+    const bool json = core_log_configured().format == CORE_LOG_JSON; /* its lines come among ours */
+    char *const arguments[] = {
+        "millrace-gpu",         "--serve", "--backend", name, "--device", number, "--log-format",
+        json ? "json" : "text", NULL};
+    *process = (struct gpu_process){.descriptor = -1, .socket = -1};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return core_error_errno(error, "can not make a socket for a GPU's process");
+    process->socket = pair[0];
+    core_status status = spawn_with(process, program, arguments, pair[1], inherited, error);
+    if (status != CORE_OK) {
+        forget(process);
+        return status;
+    }
+    process->descriptor = (int)syscall(SYS_pidfd_open, process->pid, 0); /* close-on-exec by itself */
+    if (process->descriptor >= 0)
+        return CORE_OK;
+    status = core_error_errno(error, "can not watch a GPU's process (pidfd_open)");
+    gpu_process_kill(process);
+    while (waitpid(process->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    forget(process);
+    return status;
+}
+
+bool gpu_process_ended(struct gpu_process *process)
+{
+    if (process->pid == 0)
+        return true;
+    const pid_t collected = waitpid(process->pid, &process->wait_status, WNOHANG);
+    if (collected == 0 || (collected < 0 && errno == EINTR))
+        return false;
+    if (collected < 0)
+        process->wait_status = 0; /* somebody else collected it */
+    forget(process);
+    return true;
+}
+
+void gpu_process_kill(const struct gpu_process *process)
+{
+    if (process->pid > 0)
+        (void)kill(process->pid, SIGKILL); /* not collected yet, so the number is still its own */
+}

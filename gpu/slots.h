@@ -1,0 +1,57 @@
+/* Which stream has which slot (key and chaining value on the device), and when a slot may go to the next one.
+ *
+ *   free -> take -> in use -> leave -> leaving -> free
+ *
+ * A slot that its stream has left is free again when two things are so: the device has taken the command that
+ * overwrites its key, which may be sent only behind the last batch that uses it, and that batch has been
+ * delivered. The free slot that was left first is given out first.
+ *
+ * One owner, the batcher thread of the GPU. Nothing is allocated after creation; all functions are O(1) or,
+ * as noted, O(leaving slots). */
+#ifndef MILLRACE_GPU_SLOTS_H
+#define MILLRACE_GPU_SLOTS_H
+
+#include "core/status.h"
+
+#include <stdint.h>
+
+struct gpu_slots;
+
+/* `count` slots (at least 1), all free. CORE_NO_MEMORY. */
+CORE_CHECKED core_status gpu_slots_create(struct gpu_slots **slots, uint32_t count);
+void gpu_slots_destroy(struct gpu_slots *slots); /* NULL is fine */
+
+/* A free slot for `owner` (not NULL), who sends its key before the first batch that uses it. CORE_FULL: none
+ * is free now. */
+CORE_CHECKED core_status gpu_slots_take(struct gpu_slots *slots, void *owner, uint32_t *slot);
+
+/* The owner of a slot in use; NULL for any other slot. */
+void *gpu_slots_owner(const struct gpu_slots *slots, uint32_t slot);
+
+/* The owner goes; last_batch is the newest batch with a packet of it, 0 if there is none. CORE_INVALID: the
+ * slot is not in use. */
+CORE_CHECKED core_status gpu_slots_leave(struct gpu_slots *slots, uint32_t slot, uint64_t last_batch);
+
+/* The slots that are to be overwritten now, `submitted` being the newest batch handed to the device: writes
+ * at most `room` of them and returns how many. The caller sends the command for each; none is named twice.
+ * O(l) */
+uint32_t gpu_slots_clearable(struct gpu_slots *slots, uint64_t submitted, uint32_t *clear, uint32_t room);
+
+/* The device has taken the command for this slot. CORE_INVALID: none was sent. */
+CORE_CHECKED core_status gpu_slots_cleared(struct gpu_slots *slots, uint32_t slot);
+
+/* The device has lost its memory: no slot is to be overwritten any more, all that were left count as such.
+ * O(l)
+ */
+void gpu_slots_wiped(struct gpu_slots *slots);
+
+/* All packets of batches up to this one have left, or will come from elsewhere. O(l) */
+void gpu_slots_delivered(struct gpu_slots *slots, uint64_t batch);
+
+struct gpu_slots_usage {
+    uint32_t in_use, leaving, free;
+};
+
+struct gpu_slots_usage gpu_slots_usage(const struct gpu_slots *slots);
+
+#endif

@@ -1,0 +1,289 @@
+/* The verdict on a churn, its page, and its JSON document. */
+#include "inputgen/churn.h"
+#include "inputgen/text.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+void inputgen_churn_report_free(struct inputgen_churn_report *report)
+{
+    if (!report)
+        return;
+    inputgen_report_free(report->live);
+    free(report->capacities);
+    free(report);
+}
+
+/* ---- the verdict ---- */
+
+static void CORE_PRINTF(3, 4) sentence_add(char *sentence, size_t size, const char *format, ...)
+{
+    size_t used = strlen(sentence);
+    va_list arguments;
+    va_start(arguments, format);
+    if (used > 0 && used < size)
+        used += (size_t)snprintf(sentence + used, size - used, ", ");
+    if (used < size)
+        (void)vsnprintf(sentence + used, size - used, format, arguments);
+    va_end(arguments);
+}
+
+static uint64_t unanswered(const struct inputgen_churn_figures *figures)
+{
+    uint64_t sum = 0;
+    for (size_t kind = 0; kind < INPUTGEN_OPERATION_KINDS; kind++)
+        sum += figures->kinds[kind].unanswered;
+    return sum;
+}
+
+static void judge_capacities(const struct inputgen_churn_report *report, char *sentence, size_t size)
+{
+    for (size_t at = 0; report->probed_after && at < report->capacity_count; at++) {
+        const struct inputgen_capacity *capacity = &report->capacities[at];
+        if (capacity->before.streams != capacity->after.streams)
+            sentence_add(sentence, size, "room for %s streams of %s after it, %s before",
+                         inputgen_text_count(capacity->after.streams).text, capacity->class_name,
+                         inputgen_text_count(capacity->before.streams).text);
+    }
+}
+
+int inputgen_churn_judge(const struct inputgen_churn_report *report,
+                         const struct inputgen_churn_judgement *judgement, char *sentence, size_t size)
+{
+    const struct inputgen_churn_figures *figures = &report->figures;
+    uint64_t refused = report->live->classes[0].figures.refused;
+    struct inputgen_judgement live = {
+        .allow_refused = true, .server_only = true, .allow_missed = judgement->allow_missed};
+    char packets[512];
+    int status = inputgen_report_judge(report->live, &live, packets, sizeof packets);
+    sentence[0] = '\0';
+    if (status != 0)
+        sentence_add(sentence, size, "%s", packets);
+    if (refused && !judgement->allow_refused)
+        sentence_add(sentence, size, "%s standing streams refused", inputgen_text_count(refused).text);
+    if (figures->ended)
+        sentence_add(sentence, size, "%s streams ended by the server",
+                     inputgen_text_count(figures->ended).text);
+    if (figures->accounts_differ)
+        sentence_add(sentence, size, "%s closed streams that the server counts otherwise",
+                     inputgen_text_count(figures->accounts_differ).text);
+    if (unanswered(figures))
+        sentence_add(sentence, size, "%s requests without an answer",
+                     inputgen_text_count(unanswered(figures)).text);
+    judge_capacities(report, sentence, size);
+    if (report->remain[0])
+        sentence_add(sentence, size, "%s", report->remain);
+    if (sentence[0])
+        return 1;
+    (void)snprintf(sentence, size, "%s%s", packets,
+                   report->probed_after && report->capacity_count ? ", and the capacity is what it was" : "");
+    return 0;
+}
+
+/* ---- the page ---- */
+
+static void print_operations(const struct inputgen_churn_report *report, FILE *file)
+{
+    static const double percents[] = {50, 99, 100};
+    (void)fprintf(file, "  %-10s %8s %8s %8s %8s | %9s %9s %9s | %9s %9s %9s\n", "operation", "asked",
+                  "granted", "refused", "unsent", "decided", "1 in 100", "worst", "answered", "1 in 100",
+                  "worst");
+    for (size_t kind = 0; kind < INPUTGEN_OPERATION_KINDS; kind++) {
+        const struct inputgen_operation_figures *figures = &report->figures.kinds[kind];
+        const struct core_histogram *histograms[] = {&figures->decided, &figures->round_trip};
+        (void)fprintf(file, "  %-10s %8s %8s %8s %8s", inputgen_operation_name((enum inputgen_operation)kind),
+                      inputgen_text_count(figures->asked).text, inputgen_text_count(figures->granted).text,
+                      inputgen_text_count(figures->refused).text, inputgen_text_count(figures->unsent).text);
+        for (size_t at = 0; at < 2; at++) {
+            (void)fputs(" |", file);
+            for (size_t n = 0; n < 3; n++)
+                (void)fprintf(
+                    file, " %9s",
+                    core_histogram_total(histograms[at])
+                        ? inputgen_text_duration(core_histogram_percentile_ns(histograms[at], percents[n]))
+                              .text
+                        : "-");
+        }
+        (void)fputc('\n', file);
+    }
+}
+
+static void print_gpus(const struct inputgen_watch *watch, FILE *file)
+{
+    for (size_t at = 0; at < watch->gpu_count; at++) {
+        const struct inputgen_watch_gpu *gpu = &watch->gpus[at];
+        (void)fprintf(file, "  GPU %-7zu %s changes of the period, seen between %s and %s", at,
+                      inputgen_text_count(gpu->changes).text, inputgen_text_duration(gpu->shortest_ns).text,
+                      inputgen_text_duration(gpu->longest_ns).text);
+        if (gpu->faults || gpu->restarts)
+            (void)fprintf(file, "; %s faults, %s restarts", inputgen_text_count(gpu->faults).text,
+                          inputgen_text_count(gpu->restarts).text);
+        (void)fputc('\n', file);
+    }
+}
+
+static void print_watch(const struct inputgen_watch *watch, FILE *file)
+{
+    print_gpus(watch, file);
+    if (watch->failures)
+        (void)fprintf(file, "  admin       %s of %s looks failed, the first with: %s\n",
+                      inputgen_text_count(watch->failures).text,
+                      inputgen_text_count(watch->looks + watch->failures).text, watch->failure);
+}
+
+static void print_capacities(const struct inputgen_churn_report *report, FILE *file)
+{
+    for (size_t at = 0; at < report->capacity_count; at++) {
+        const struct inputgen_capacity *capacity = &report->capacities[at];
+        (void)fprintf(file, "  capacity    %-10s at %.2f Mbit/s, %s: %s%s before (%s on GPUs)",
+                      capacity->class_name, core_stream_rate_bits_per_s(&capacity->spec) / 1e6,
+                      inputgen_text_duration(capacity->spec.latency_ns).text,
+                      capacity->before.bounded ? "" : "at least ",
+                      inputgen_text_count(capacity->before.streams).text,
+                      inputgen_text_count(capacity->before.on_gpus).text);
+        if (report->probed_after)
+            (void)fprintf(file, ", %s after (%s)", inputgen_text_count(capacity->after.streams).text,
+                          inputgen_text_count(capacity->after.on_gpus).text);
+        (void)fputc('\n', file);
+    }
+}
+
+core_status inputgen_churn_print(const struct inputgen_churn_report *report,
+                                 const struct inputgen_churn_judgement *judgement, FILE *file)
+{
+    const struct inputgen_churn_figures *figures = &report->figures;
+    char sentence[1024];
+    int status = inputgen_churn_judge(report, judgement, sentence, sizeof sentence);
+    inputgen_report_page(report->live, file);
+    print_operations(report, file);
+    (void)fprintf(file,
+                  "\n  churn       %.6g operations a second; at most %s opened streams at once, %s of %s on "
+                  "GPUs\n",
+                  report->operations_per_s, inputgen_text_count(figures->open_peak).text,
+                  inputgen_text_count(figures->on_gpus).text,
+                  inputgen_text_count(figures->kinds[INPUTGEN_OPERATION_OPEN].granted).text);
+    for (size_t at = 0; at < figures->refusal_kinds; at++)
+        (void)fprintf(file, "  refused     %s operations (%s): %s\n",
+                      inputgen_text_count(figures->refusals[at].streams).text,
+                      protocol_refusal_name((enum protocol_refusal)figures->refusals[at].code),
+                      figures->refusals[at].text);
+    if (figures->notices[PROTOCOL_NOTICE_DEGRADED] || figures->notices[PROTOCOL_NOTICE_MOVED])
+        (void)fprintf(file, "  notices     %s degraded, %s restored, %s moved\n",
+                      inputgen_text_count(figures->notices[PROTOCOL_NOTICE_DEGRADED]).text,
+                      inputgen_text_count(figures->notices[PROTOCOL_NOTICE_RESTORED]).text,
+                      inputgen_text_count(figures->notices[PROTOCOL_NOTICE_MOVED]).text);
+    print_watch(&report->watch, file);
+    print_capacities(report, file);
+    (void)fprintf(file, "%s  %s.\n", status == 0 ? "PASS" : "FAIL", sentence);
+    return fflush(file) == 0 && !ferror(file) ? CORE_OK : CORE_SYSTEM;
+}
+
+/* ---- the document ---- */
+
+static json_t *integer(uint64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static json_t *operations_json(const struct inputgen_churn_figures *figures)
+{
+    json_t *object = json_object();
+    for (size_t kind = 0; kind < INPUTGEN_OPERATION_KINDS; kind++) {
+        const struct inputgen_operation_figures *one = &figures->kinds[kind];
+        json_t *operation = json_object();
+        json_object_set_new(operation, "asked", integer(one->asked));
+        json_object_set_new(operation, "granted", integer(one->granted));
+        json_object_set_new(operation, "refused", integer(one->refused));
+        json_object_set_new(operation, "unanswered", integer(one->unanswered));
+        json_object_set_new(operation, "unsent", integer(one->unsent));
+        json_object_set_new(operation, "decided_ns", inputgen_report_percentiles(&one->decided));
+        json_object_set_new(operation, "round_trip_ns", inputgen_report_percentiles(&one->round_trip));
+        json_object_set_new(object, inputgen_operation_name((enum inputgen_operation)kind), operation);
+    }
+    return object;
+}
+
+static json_t *gpus_json(const struct inputgen_watch *watch)
+{
+    json_t *array = json_array();
+    for (size_t at = 0; at < watch->gpu_count; at++) {
+        const struct inputgen_watch_gpu *gpu = &watch->gpus[at];
+        json_t *object = json_object();
+        json_object_set_new(object, "period_changes", integer(gpu->changes));
+        json_object_set_new(object, "period_shortest_ns", json_integer(gpu->shortest_ns));
+        json_object_set_new(object, "period_longest_ns", json_integer(gpu->longest_ns));
+        json_object_set_new(object, "faults", integer(gpu->faults));
+        json_object_set_new(object, "restarts", integer(gpu->restarts));
+        json_array_append_new(array, object);
+    }
+    return array;
+}
+
+static json_t *probe_json(const struct inputgen_probe *probe)
+{
+    json_t *object = json_object();
+    json_object_set_new(object, "streams", integer(probe->streams));
+    json_object_set_new(object, "on_gpus", integer(probe->on_gpus));
+    json_object_set_new(object, "bounded", json_boolean(probe->bounded));
+    json_object_set_new(object, "decided_max_ns", json_integer(probe->decided_max_ns));
+    json_object_set_new(object, "refusal", json_string(probe->refusal));
+    return object;
+}
+
+static json_t *capacities_json(const struct inputgen_churn_report *report)
+{
+    json_t *array = json_array();
+    for (size_t at = 0; at < report->capacity_count; at++) {
+        const struct inputgen_capacity *capacity = &report->capacities[at];
+        json_t *object = json_object();
+        json_object_set_new(object, "class", json_string(capacity->class_name));
+        json_object_set_new(object, "packet_bytes", integer(capacity->spec.packet_bytes));
+        json_object_set_new(object, "interval_ns", json_integer(capacity->spec.interval_ns));
+        json_object_set_new(object, "latency_ns", json_integer(capacity->spec.latency_ns));
+        json_object_set_new(object, "before", probe_json(&capacity->before));
+        json_object_set_new(object, "after",
+                            report->probed_after ? probe_json(&capacity->after) : json_null());
+        json_array_append_new(array, object);
+    }
+    return array;
+}
+
+static json_t *notices_json(const struct inputgen_churn_figures *figures)
+{
+    json_t *object = json_object();
+    for (int kind = PROTOCOL_NOTICE_DEGRADED; kind <= PROTOCOL_NOTICE_MOVED; kind++)
+        json_object_set_new(object, protocol_notice_name((enum protocol_notice_kind)kind),
+                            integer(figures->notices[kind]));
+    return object;
+}
+
+static json_t *churn_json(const struct inputgen_churn_report *report)
+{
+    const struct inputgen_churn_figures *figures = &report->figures;
+    json_t *object = json_object();
+    json_object_set_new(object, "operations_per_s", json_real(report->operations_per_s));
+    json_object_set_new(object, "operations", operations_json(figures));
+    json_object_set_new(object, "refusals",
+                        inputgen_report_refusals(figures->refusals, figures->refusal_kinds));
+    json_object_set_new(object, "opened_on_gpus", integer(figures->on_gpus));
+    json_object_set_new(object, "opened_at_once", integer(figures->open_peak));
+    json_object_set_new(object, "notices", notices_json(figures));
+    json_object_set_new(object, "ended_by_server", integer(figures->ended));
+    json_object_set_new(object, "accounts_differ", integer(figures->accounts_differ));
+    json_object_set_new(object, "gpus", gpus_json(&report->watch));
+    json_object_set_new(object, "capacities", capacities_json(report));
+    json_object_set_new(object, "remain", json_string(report->remain));
+    return object;
+}
+
+core_status inputgen_churn_json(const struct inputgen_churn_report *report,
+                                const struct inputgen_churn_judgement *judgement, FILE *file)
+{
+    char sentence[1024];
+    int status = inputgen_churn_judge(report, judgement, sentence, sizeof sentence);
+    json_t *root = inputgen_report_document(report->live, status, sentence);
+    json_object_set_new(root, "churn", churn_json(report));
+    return inputgen_report_dump(root, file);
+}

@@ -1,0 +1,556 @@
+#include "perfmodel/flow.h"
+
+#include "perfmodel/cpu.h"
+#include "perfmodel/majorant.h"
+#include "perfmodel/wide.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define RATE_BITS  32
+#define ARENAS_MIN 5 /* aggregate, copy up, kernel, copy down, deliver */
+#define BATCH_MOST ((perfmodel_wide)1 << 53)
+#define ROW_MOST   ((perfmodel_wide)1 << 52) /* of batches in a row */
+#define LINE_NS    ((perfmodel_wide)1 << PERFMODEL_LINE_BITS)
+
+/* perfmodel_gpu_stages rounds up twice, the table's value and that with the margin, which is at most double.
+ */
+#define ROUNDING_NS  3
+#define COPY_NS_MOST (2 * CONFIG_PROFILE_COPY_NS_MAX)
+
+/* ---- loads ---- */
+
+struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec *spec,
+                                                  const struct config_profile *profile)
+{
+    uint64_t packet = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint64_t interval = (uint64_t)spec->interval_ns; /* at most 2^42, and the packet at most 2^21 */
+    uint64_t rate = ((packet << RATE_BITS) + interval - 1) / interval;
+    return (struct perfmodel_flow_load){.streams = 1,
+                                        .burst_bytes = spec->burst_packets * packet,
+                                        .rate = rate,
+                                        .job_burst_bytes = spec->burst_packets * packet,
+                                        .job_rate = rate,
+                                        .unit_bytes = CORE_BLOCK_BYTES,
+                                        .shortest_ns = perfmodel_gpu_work_ns(spec, profile)};
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t common_divisor(uint32_t a, uint32_t b)
+{
+    while (b != 0) {
+        uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+void perfmodel_flow_load_add(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *more)
+{
+    if (more->streams == 0)
+        return;
+    if (load->streams == 0 || more->shortest_ns < load->shortest_ns)
+        load->shortest_ns = more->shortest_ns;
+    load->streams += more->streams;
+    load->burst_bytes += more->burst_bytes;
+    load->rate += more->rate;
+    load->job_burst_bytes = larger(load->job_burst_bytes, more->job_burst_bytes);
+    load->job_rate = larger(load->job_rate, more->job_rate);
+    if (load->unit_bytes != more->unit_bytes)
+        load->unit_bytes = common_divisor(load->unit_bytes, more->unit_bytes);
+}
+
+void perfmodel_flow_load_remove(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *less)
+{
+    assert(load->streams >= less->streams && load->burst_bytes >= less->burst_bytes &&
+           load->rate >= less->rate);
+    load->streams -= less->streams;
+    load->burst_bytes -= less->burst_bytes;
+    load->rate -= less->rate;
+    if (load->streams == 0)
+        *load = (struct perfmodel_flow_load){0};
+}
+
+static perfmodel_wide in_period(uint64_t rate, core_ns period_ns)
+{
+    return perfmodel_wide_divide_up((perfmodel_wide)rate * period_ns, (perfmodel_wide)1 << RATE_BITS);
+}
+
+static uint64_t saturated(perfmodel_wide value)
+{
+    return value < (perfmodel_wide)UINT64_MAX ? (uint64_t)value : UINT64_MAX;
+}
+
+uint64_t perfmodel_flow_batch_bytes(const struct perfmodel_flow_load *load, core_ns period_ns)
+{
+    return saturated((perfmodel_wide)load->burst_bytes + in_period(load->rate, period_ns));
+}
+
+uint64_t perfmodel_flow_arenas(const struct config_profile *profile, core_ns bounds_ns, core_ns period_ns)
+{
+    const struct config_profile_margins *margins = &profile->margins;
+    assert(period_ns > 0);
+    perfmodel_wide used_ns =
+        (perfmodel_wide)margins->in_ns + bounds_ns + profile->io.rest_max_ns + margins->out_ns;
+    perfmodel_wide arenas = 1 + perfmodel_wide_divide_up(used_ns, period_ns);
+    return arenas < ARENAS_MIN ? ARENAS_MIN : (uint64_t)arenas;
+}
+
+uint64_t perfmodel_flow_memory_bytes(const struct config_profile_gpu *gpu, uint64_t arenas,
+                                     uint64_t batch_bytes, uint64_t jobs)
+{
+    perfmodel_wide each = 2 * (perfmodel_wide)batch_bytes + (perfmodel_wide)jobs * gpu->job_bytes;
+    if (arenas > 0 && each > (perfmodel_wide)UINT64_MAX / (perfmodel_wide)arenas)
+        return UINT64_MAX;
+    return saturated((perfmodel_wide)arenas * each);
+}
+
+/* ---- cards ---- */
+
+struct perfmodel_flow_card {
+    const struct config_profile_gpu *gpu;
+    bool busy;
+    const struct config_profile *profile;
+    perfmodel_wide launch; /* with margin; ns times 2^40 */
+    struct perfmodel_majorant up, kernel, down;
+};
+
+core_status perfmodel_flow_card_create(struct perfmodel_flow_card **card,
+                                       const struct config_profile *profile,
+                                       const struct config_profile_gpu *gpu, bool busy)
+{
+    struct perfmodel_flow_card *made = calloc(1, sizeof *made);
+    uint32_t percent = profile->margins.percent;
+    if (made == NULL)
+        return CORE_NO_MEMORY;
+    made->gpu = gpu;
+    made->busy = busy;
+    made->profile = profile;
+    made->launch = perfmodel_wide_divide_up((perfmodel_wide)gpu->launch_ns * (100 + percent) * LINE_NS, 100);
+    core_status status = perfmodel_majorant_copy(&made->up, gpu, PERFMODEL_UP, busy, percent);
+    if (status == CORE_OK)
+        status = perfmodel_majorant_copy(&made->down, gpu, PERFMODEL_DOWN, busy, percent);
+    if (status == CORE_OK)
+        status = perfmodel_majorant_kernel(&made->kernel, gpu, percent);
+    if (status != CORE_OK) {
+        perfmodel_flow_card_destroy(made);
+        return status;
+    }
+    *card = made;
+    return CORE_OK;
+}
+
+void perfmodel_flow_card_destroy(struct perfmodel_flow_card *card)
+{
+    if (card == NULL)
+        return;
+    perfmodel_majorant_free(&card->up);
+    perfmodel_majorant_free(&card->down);
+    perfmodel_majorant_free(&card->kernel);
+    free(card);
+}
+
+/* ---- stages ---- */
+
+/* What the lines are asked for. */
+struct question {
+    core_ns period_ns;
+    uint64_t streams;
+    perfmodel_wide job;        /* bytes of the longest */
+    perfmodel_wide full, mean; /* bytes of the fullest batch, and of one in the long run */
+    perfmodel_wide tables;     /* bytes that go up with the jobs */
+    perfmodel_wide length;     /* batches in a row, */
+    perfmodel_wide row;        /* and their bytes together */
+};
+
+/* A stage, in ns times 2^40: a batch in the long run; those in a row on a line that is stable, and on any.
+ * Made from the lines of its majorant by rising slope. */
+struct answer {
+    perfmodel_wide limit; /* T */
+    bool known, stable;
+    perfmodel_wide mean, bound, least;
+    perfmodel_wide last_mean, last_full;
+};
+
+static struct answer answer_start(const struct question *question)
+{
+    return (struct answer){.limit = question->period_ns * LINE_NS};
+}
+
+/* full + part of (more - full), part = over / of <= 1, rounded up: by 2^-30 of it at the most. */
+static perfmodel_wide between(perfmodel_wide full, perfmodel_wide more, perfmodel_wide over,
+                              perfmodel_wide of)
+{
+    const unsigned bits = 30;
+    for (; of >> 90 > 0; of >>= 1)
+        over = (over + 1) >> 1;
+    perfmodel_wide part = perfmodel_wide_divide_up(over << bits, of), rise = more - full;
+    perfmodel_wide high = (rise >> bits) * part, low = (rise & (((perfmodel_wide)1 << bits) - 1)) * part;
+    return full + high + perfmodel_wide_divide_up(low, (perfmodel_wide)1 << bits);
+}
+
+/* A line that takes `mean` in the long run, and `full` of the batches in a row. Between one that is not
+ * stable and the next, which is, there is one, of the two mixed, that is just stable. */
+static void take(struct answer *answer, perfmodel_wide mean, perfmodel_wide full)
+{
+    perfmodel_wide best = full;
+    bool first = !answer->known;
+    if (first || mean < answer->mean)
+        answer->mean = mean;
+    if (first || full < answer->least)
+        answer->least = full;
+    answer->known = true;
+    if (mean <= answer->limit) {
+        if (!first && answer->last_mean > answer->limit && answer->last_full < full)
+            best =
+                between(answer->last_full, full, answer->last_mean - answer->limit, answer->last_mean - mean);
+        if (!answer->stable || best < answer->bound)
+            answer->bound = best;
+        answer->stable = true;
+    }
+    answer->last_mean = mean;
+    answer->last_full = full;
+}
+
+static struct answer ask_kernel(const struct perfmodel_flow_card *card, const struct question *question)
+{
+    struct answer answer = answer_start(question);
+    const perfmodel_wide launch = card->launch + ROUNDING_NS * LINE_NS;
+    if (card->kernel.count == 0)
+        return answer;
+    struct perfmodel_corner all = perfmodel_majorant_jobs(&card->kernel, card->gpu, question->streams);
+    if (all.y > PERFMODEL_LINE_MOST)
+        return answer;
+    struct perfmodel_majorant_walk walk = perfmodel_majorant_to(&card->kernel, all.x, all.y);
+    struct perfmodel_line line = perfmodel_majorant_flat(&card->kernel, all.y);
+    do {
+        perfmodel_wide fixed = launch + line.start * question->job;
+        if (line.slope <= PERFMODEL_LINE_MOST)
+            take(&answer, fixed + line.slope * question->mean,
+                 question->length * fixed + line.slope * question->row);
+    } while (perfmodel_majorant_next(&card->kernel, &walk, &line));
+    return answer;
+}
+
+/* The lines of a copy of batches with up to question->full bytes, and `tables` on top; false: they would take
+ * for ever. *level: no batch takes longer than the fullest. */
+static bool walk_copy(const struct perfmodel_flow_card *card, enum perfmodel_direction direction,
+                      const struct question *question, struct perfmodel_majorant_walk *walk,
+                      struct perfmodel_line *level)
+{
+    bool up = direction == PERFMODEL_UP;
+    perfmodel_wide bytes = question->full + (up ? question->tables : 0);
+    core_ns ns = perfmodel_copy_ns(card->gpu, direction, card->busy, (uint64_t)bytes);
+    if (ns > COPY_NS_MOST)
+        return false;
+    *walk = perfmodel_majorant_to(up ? &card->up : &card->down, bytes, ns);
+    *level = perfmodel_majorant_flat(up ? &card->up : &card->down, ns);
+    level->left = bytes;
+    return true;
+}
+
+static perfmodel_wide line_at(const struct perfmodel_line *line, perfmodel_wide bytes)
+{
+    return line->start + line->slope * bytes + ROUNDING_NS * LINE_NS;
+}
+
+/* All those in a row, with so many bytes on top of each. */
+static perfmodel_wide line_of_row(const struct perfmodel_line *line, const struct question *question,
+                                  perfmodel_wide more)
+{
+    return question->length * line_at(line, more) + line->slope * question->row;
+}
+
+static struct answer ask_copy(const struct perfmodel_flow_card *card, enum perfmodel_direction direction,
+                              const struct question *question)
+{
+    const struct perfmodel_majorant *copy = direction == PERFMODEL_UP ? &card->up : &card->down;
+    perfmodel_wide more = direction == PERFMODEL_UP ? question->tables : 0;
+    struct answer answer = answer_start(question);
+    struct perfmodel_majorant_walk walk;
+    struct perfmodel_line line;
+    if (!walk_copy(card, direction, question, &walk, &line))
+        return answer;
+    bool goes_on = question->length > 1 || perfmodel_majorant_next(copy, &walk, &line);
+    for (; goes_on; goes_on = perfmodel_majorant_next(copy, &walk, &line))
+        if (line.slope <= PERFMODEL_LINE_MOST)
+            take(&answer, line_at(&line, question->mean + more), line_of_row(&line, question, more));
+    return answer;
+}
+
+/* E = U + R: its lines are sums of one of each, which goes on where the first of the two does. */
+static struct answer ask_both_copies(const struct perfmodel_flow_card *card, const struct question *question)
+{
+    const perfmodel_wide mean_up = question->mean + question->tables;
+    struct answer answer = answer_start(question);
+    struct perfmodel_majorant_walk ups, downs;
+    struct perfmodel_line up, down;
+    if (!walk_copy(card, PERFMODEL_UP, question, &ups, &up) ||
+        !walk_copy(card, PERFMODEL_DOWN, question, &downs, &down))
+        return answer;
+    bool more = question->length > 1 || (perfmodel_majorant_next(&card->up, &ups, &up) &&
+                                         perfmodel_majorant_next(&card->down, &downs, &down));
+    while (more) {
+        if (up.slope <= PERFMODEL_LINE_MOST && down.slope <= PERFMODEL_LINE_MOST)
+            take(&answer, line_at(&up, mean_up) + line_at(&down, question->mean),
+                 line_of_row(&up, question, question->tables) + line_of_row(&down, question, 0));
+        if (up.left - question->tables >= down.left)
+            more = perfmodel_majorant_next(&card->up, &ups, &up);
+        else
+            more = perfmodel_majorant_next(&card->down, &downs, &down);
+    }
+    return answer;
+}
+
+enum stage { UP, KERNEL, DOWN, BOTH_COPIES };
+
+static struct answer ask(const struct perfmodel_flow_card *card, enum stage stage,
+                         const struct question *question)
+{
+    if (stage == KERNEL)
+        return ask_kernel(card, question);
+    if (stage == BOTH_COPIES)
+        return ask_both_copies(card, question);
+    return ask_copy(card, stage == UP ? PERFMODEL_UP : PERFMODEL_DOWN, question);
+}
+
+/* ---- stairs ---- */
+
+void perfmodel_flow_stairs_add(struct perfmodel_flow_stairs *stairs, const struct core_stream_spec *spec)
+{
+    uint64_t packet = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    core_ns whole = stairs->period_ns / spec->interval_ns, rest_ns = stairs->period_ns % spec->interval_ns;
+    uint64_t packets = spec->burst_packets;
+    core_ns credit_ns = 0;
+    stairs->job_bytes = larger(stairs->job_bytes, (packets + (uint64_t)whole) * packet);
+    for (int step = 0; step < PERFMODEL_FLOW_STEPS; step++) {
+        packets += (uint64_t)whole;
+        credit_ns += rest_ns;
+        if (credit_ns >= spec->interval_ns) {
+            credit_ns -= spec->interval_ns;
+            packets++;
+        }
+        /* at most 2^56 each; far above ROW_MOST it is all the same */
+        stairs->row_bytes[step] += packets * packet;
+        if (stairs->row_bytes[step] > (uint64_t)1 << 60)
+            stairs->row_bytes[step] = (uint64_t)1 << 60;
+    }
+}
+
+static perfmodel_wide single_ns(const struct perfmodel_stages *fullest, enum stage stage)
+{
+    if (stage == KERNEL)
+        return fullest->kernel_ns;
+    if (stage == BOTH_COPIES)
+        return (perfmodel_wide)fullest->up_ns + fullest->down_ns;
+    return stage == UP ? fullest->up_ns : fullest->down_ns;
+}
+
+/* S^ of a stage that takes one batch, so many in a row, and all the longer rows as is known of each. */
+static struct answer climb(const struct perfmodel_flow_card *card, enum stage stage,
+                           const struct question *any, const struct perfmodel_flow_stairs *stairs)
+{
+    const perfmodel_wide single = single_ns(&stairs->fullest, stage) * LINE_NS;
+    struct question question = *any;
+    struct answer answer = ask(card, stage, &question); /* of the longer rows */
+    if (single <= answer.limit) {
+        answer.mean = answer.known && answer.mean < single ? answer.mean : single;
+        answer.bound = single;
+        answer.known = answer.stable = true;
+        return answer;
+    }
+    answer.bound -= (question.length - 1) * answer.limit;
+    for (question.length = 1; question.length <= PERFMODEL_FLOW_STEPS; question.length++) {
+        question.row = (perfmodel_wide)stairs->row_bytes[question.length - 1];
+        perfmodel_wide row = ask(card, stage, &question).least, singles = question.length * single;
+        row = (row < singles ? row : singles) - (question.length - 1) * answer.limit;
+        answer.bound = row > answer.bound ? row : answer.bound;
+    }
+    return answer;
+}
+
+/* ---- verdicts ---- */
+
+static core_ns bound_ns(const struct answer *answer)
+{
+    if (!answer->stable)
+        return CORE_NS_NEVER;
+    return perfmodel_wide_limit(perfmodel_wide_divide_up(answer->bound, LINE_NS), CORE_NS_NEVER);
+}
+
+static void take_room(struct perfmodel_flow_verdict *verdict, perfmodel_wide used, perfmodel_wide limit)
+{
+    perfmodel_wide room = -PERFMODEL_PPB;
+    if (limit > 0 && used < 2 * limit)
+        room = used <= limit ? (limit - used) * PERFMODEL_PPB / limit
+                             : -perfmodel_wide_divide_up((used - limit) * PERFMODEL_PPB, limit);
+    if (room < verdict->headroom_ppb)
+        verdict->headroom_ppb = (int64_t)room;
+}
+
+static void take_stage(struct perfmodel_flow_verdict *verdict, const struct answer *answer)
+{
+    const perfmodel_wide never = (perfmodel_wide)CORE_NS_NEVER;
+    perfmodel_wide mean_ns = never;
+    if (answer->known)
+        mean_ns = perfmodel_wide_limit(perfmodel_wide_divide_up(answer->mean, LINE_NS), CORE_NS_NEVER);
+    take_room(verdict, mean_ns, verdict->period_ns);
+    int64_t busy_ppb =
+        mean_ns < never
+            ? perfmodel_wide_limit(perfmodel_wide_divide_up(mean_ns * PERFMODEL_PPB, verdict->period_ns),
+                                   PERFMODEL_PPB_MAX)
+            : PERFMODEL_PPB_MAX;
+    if (busy_ppb > verdict->busiest_ppb)
+        verdict->busiest_ppb = busy_ppb;
+}
+
+/* Latency and arenas, of stages that are all stable. */
+static void judge_latency(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+                          struct perfmodel_flow_verdict *verdict)
+{
+    const core_ns period_ns = verdict->period_ns;
+    const struct perfmodel_stages *bounds = &verdict->bounds;
+    core_ns after_ns = perfmodel_wide_limit(
+        (perfmodel_wide)bounds->up_ns + bounds->kernel_ns + bounds->down_ns, CORE_NS_NEVER);
+    verdict->latency_ns = perfmodel_wide_limit((perfmodel_wide)period_ns + after_ns, CORE_NS_NEVER);
+    take_room(verdict, verdict->latency_ns, load->shortest_ns);
+    uint64_t arenas = perfmodel_flow_arenas(card->profile, after_ns, period_ns);
+    bool too_many = arenas > PERFMODEL_FLOW_ARENAS_MAX;
+    verdict->arenas = too_many ? PERFMODEL_FLOW_ARENAS_MAX : (uint32_t)arenas;
+    verdict->memory_bytes =
+        perfmodel_flow_memory_bytes(card->gpu, verdict->arenas, verdict->batch_bytes, load->streams);
+    if (too_many)
+        take_room(verdict, (perfmodel_wide)arenas, PERFMODEL_FLOW_ARENAS_MAX);
+    take_room(verdict, (perfmodel_wide)verdict->memory_bytes, (perfmodel_wide)card->gpu->memory_bytes);
+    if (verdict->latency_ns > load->shortest_ns)
+        verdict->binding = PERFMODEL_GPU_LATENCY;
+    else if (too_many || verdict->memory_bytes > card->gpu->memory_bytes)
+        verdict->binding = PERFMODEL_GPU_MEMORY;
+}
+
+static void refuse(struct perfmodel_flow_verdict *verdict, enum perfmodel_gpu_binding binding)
+{
+    verdict->binding = binding;
+    verdict->latency_ns = CORE_NS_NEVER;
+    verdict->memory_bytes = UINT64_MAX;
+    verdict->headroom_ppb = -PERFMODEL_PPB;
+}
+
+static struct answer ask_or_climb(const struct perfmodel_flow_card *card, enum stage stage,
+                                  const struct question *question, const struct perfmodel_flow_stairs *stairs)
+{
+    return stairs == NULL ? ask(card, stage, question) : climb(card, stage, question, stairs);
+}
+
+static void judge_stages(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+                         const struct question *question, const struct perfmodel_flow_stairs *stairs,
+                         struct perfmodel_flow_verdict *verdict)
+{
+    bool turns = card->gpu->copy_engines < 2;
+    struct answer kernel = ask_or_climb(card, KERNEL, question, stairs);
+    struct answer up = ask_or_climb(card, turns ? BOTH_COPIES : UP, question, stairs);
+    struct answer down = turns ? up : ask_or_climb(card, DOWN, question, stairs);
+    verdict->bounds = (struct perfmodel_stages){bound_ns(&up), bound_ns(&kernel), bound_ns(&down)};
+    take_stage(verdict, &up);
+    take_stage(verdict, &kernel);
+    take_stage(verdict, &down);
+    if (!up.stable || !down.stable)
+        refuse(verdict, PERFMODEL_GPU_COPY);
+    else if (!kernel.stable)
+        refuse(verdict, PERFMODEL_GPU_KERNEL);
+    else
+        judge_latency(card, load, verdict);
+}
+
+static struct question question_of(const struct perfmodel_flow_card *card,
+                                   const struct perfmodel_flow_load *load, core_ns period_ns)
+{
+    struct question question = {.period_ns = period_ns,
+                                .streams = load->streams,
+                                .length = 1,
+                                .mean = in_period(load->rate, period_ns),
+                                .tables = (perfmodel_wide)load->streams * card->gpu->job_bytes};
+    question.job = load->job_burst_bytes + in_period(load->job_rate, period_ns);
+    question.job -= question.job % load->unit_bytes;
+    question.full = question.row = load->burst_bytes + question.mean;
+    return question;
+}
+
+static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_card *card,
+                                           const struct perfmodel_flow_load *load,
+                                           const struct question *question,
+                                           const struct perfmodel_flow_stairs *stairs)
+{
+    struct perfmodel_flow_verdict verdict = {.period_ns = question->period_ns,
+                                             .headroom_ppb = PERFMODEL_PPB,
+                                             .batch_bytes = saturated(question->full)};
+    perfmodel_wide most = stairs == NULL ? BATCH_MOST : ROW_MOST / question->length;
+    if (question->full + question->tables > most || question->job > BATCH_MOST || question->row > ROW_MOST) {
+        verdict.bounds = (struct perfmodel_stages){CORE_NS_NEVER, CORE_NS_NEVER, CORE_NS_NEVER};
+        refuse(&verdict, PERFMODEL_GPU_COPY);
+        return verdict;
+    }
+    judge_stages(card, load, question, stairs, &verdict);
+    return verdict;
+}
+
+struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_card *card,
+                                                   const struct perfmodel_flow_load *load, core_ns period_ns)
+{
+    assert(period_ns > 0);
+    if (load->streams == 0)
+        return (struct perfmodel_flow_verdict){.headroom_ppb = PERFMODEL_PPB};
+    struct question question = question_of(card, load, period_ns);
+    return judge(card, load, &question, NULL);
+}
+
+struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel_flow_card *card,
+                                                          const struct perfmodel_flow_load *load,
+                                                          const struct perfmodel_flow_stairs *stairs)
+{
+    assert(stairs->period_ns > 0);
+    if (load->streams == 0)
+        return (struct perfmodel_flow_verdict){.headroom_ppb = PERFMODEL_PPB};
+    struct question question = question_of(card, load, stairs->period_ns);
+    question.job = (perfmodel_wide)stairs->job_bytes;
+    question.full = (perfmodel_wide)stairs->row_bytes[0];
+    question.length = PERFMODEL_FLOW_STEPS + 1;
+    question.row = load->burst_bytes + question.length * question.mean;
+    return judge(card, load, &question, stairs);
+}
+
+/* A period, if it has more headroom than the best so far. */
+static bool try_period(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+                       core_ns period_ns, struct perfmodel_flow_verdict *best)
+{
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(card, load, period_ns > 0 ? period_ns : 1);
+    bool better = verdict.headroom_ppb > best->headroom_ppb;
+    if (better)
+        *best = verdict;
+    return better;
+}
+
+/* The room of T grows with it and that of d' falls, so there is one best period, more or less: first roughly,
+ * then in ever smaller steps to both sides. */
+struct perfmodel_flow_verdict perfmodel_flow_fit(const struct perfmodel_flow_card *card,
+                                                 const struct perfmodel_flow_load *load)
+{
+    static const int per_mille[] = {450, 400, 350, 300, 220, 190, 160, 130, 100, 80, 60, 40, 20};
+    struct perfmodel_flow_verdict best = {.headroom_ppb = -PERFMODEL_PPB - 1};
+    (void)try_period(card, load, load->shortest_ns / 4, &best);
+    if (best.binding == PERFMODEL_GPU_FITS)
+        return best;
+    for (size_t i = 0; i < sizeof per_mille / sizeof *per_mille; i++)
+        (void)try_period(card, load, load->shortest_ns * per_mille[i] / 1000, &best);
+    for (core_ns part = 12; part <= 100 && best.headroom_ppb > -PERFMODEL_PPB / 5; part *= 2) {
+        core_ns at_ns = best.period_ns, step_ns = at_ns / part;
+        if (!try_period(card, load, at_ns - step_ns, &best))
+            (void)try_period(card, load, at_ns + step_ns, &best);
+    }
+    return best;
+}

@@ -1,0 +1,314 @@
+#include "server/change.h"
+
+#include "server/io.h"
+
+#include <stdlib.h>
+
+#define PATIENCE_NS (2 * CORE_NS_PER_S) /* for a gap between packets */
+
+/* ---- memory ---- */
+
+/* Packets that the stream may have inside under this contract, on any unit. */
+static uint32_t queue_packets(const struct server *server, const struct core_stream_spec *spec)
+{
+    uint32_t backlog = perfmodel_cpu_backlog_packets(spec, server->profile);
+    if (server->gpu_count > 0) {
+        uint64_t packets = spec->burst_packets + (uint64_t)((spec->latency_ns - 1) / spec->interval_ns) + 1;
+        if (packets > UINT32_MAX / 2)
+            packets = UINT32_MAX / 2;
+        backlog = packets > backlog ? (uint32_t)packets : backlog;
+    }
+    return server_stream_queue_packets(spec, backlog);
+}
+
+/* A block for what is missing; one for all where that is less than half of what the stream has. */
+static bool make_block(struct server_io *io, const struct server_stream *stream, struct server_change *change)
+{
+    uint32_t wanted = queue_packets(io->server, &change->spec), has = stream->queue_packets;
+
+    change->replaces = wanted < has / 2;
+    if (!change->replaces && wanted <= has)
+        return true;
+    change->block =
+        server_block_create(&change->spec, change->replaces ? wanted : wanted - has, io->stagger++);
+    if (change->block != NULL)
+        change->more_bytes = change->block->bytes;
+    return change->block != NULL;
+}
+
+static void take_block(struct server_stream *stream, struct server_change *change)
+{
+    if (change->block == NULL)
+        return;
+    if (change->replaces)
+        server_stream_retire(stream);
+    server_stream_adopt(stream, change->block);
+    change->block = NULL;
+}
+
+/* ---- the list of those that wait ---- */
+
+static void enlist(struct server_io *io, struct server_change *change)
+{
+    change->io_next = io->changes;
+    change->io_previous = &io->changes;
+    if (io->changes != NULL)
+        io->changes->io_previous = &change->io_next;
+    io->changes = change;
+}
+
+static void delist(struct server_change *change)
+{
+    if (change->io_previous == NULL)
+        return;
+    *change->io_previous = change->io_next;
+    if (change->io_next != NULL)
+        change->io_next->io_previous = change->io_previous;
+    change->io_previous = NULL;
+}
+
+/* ---- the end ---- */
+
+/* The request is answered, as far as its connection is concerned. */
+static void end_request(struct server_change *change)
+{
+    change->connection->requests--;
+    server_io_mark(change->connection);
+    change->connection = NULL;
+}
+
+/* Back to the planner, with what the old contract's room has to wait for. */
+static void give_back(struct server_io *io, struct server_change *change)
+{
+    struct server_stream *stream = change->stream;
+
+    delist(change);
+    if (change->block != NULL) {
+        change->freed_bytes += change->block->bytes;
+        server_block_destroy(change->block);
+        change->block = NULL;
+    }
+    if (stream != NULL)
+        stream->change = NULL;
+    server_planner_changed(io->server->planner, change);
+}
+
+static void note_room(struct server_change *change, enum server_change_outcome outcome)
+{
+    const struct server_stream *stream = change->stream;
+
+    change->outcome = outcome;
+    change->waiting = false;
+    change->worked = stream->worked;
+    change->pauses = stream->pauses;
+    if (stream->gpu != NULL) {
+        change->worked = stream->gpu->newest > 0;
+        change->gpu_batch = stream->gpu->newest;
+    }
+}
+
+static void give_up(struct server_change *change)
+{
+    struct server_io *io = change->connection->io;
+
+    server_frame_not_modified(change, PROTOCOL_REFUSED_BUSY,
+                              "the stream's packets left no gap in which it could change; ask again later");
+    end_request(change);
+    note_room(change, SERVER_CHANGE_GIVEN_UP);
+    give_back(io, change);
+}
+
+void server_change_end(struct server_stream *stream)
+{
+    struct server_change *change = stream->change;
+    struct server_io *io = stream->connection->io;
+
+    if (change == NULL)
+        return;
+    if (change->connection != NULL && !stream->connection->abandoned)
+        server_frame_not_modified(change,
+                                  stream->close_reason == PROTOCOL_CLOSE_DRAINED ? PROTOCOL_REFUSED_DRAINING
+                                                                                 : PROTOCOL_REFUSED_STREAM,
+                                  stream->close_reason == PROTOCOL_CLOSE_DRAINED
+                                      ? "the server is stopping"
+                                      : "the stream is being closed");
+    if (change->connection != NULL && !change->waiting) {
+        stream->change = NULL; /* the planner's answer is still to come */
+        change->stream = NULL;
+        return;
+    }
+    if (change->connection != NULL) {
+        end_request(change);
+        note_room(change, SERVER_CHANGE_GONE);
+    }
+    give_back(io, change);
+}
+
+/* ---- the change itself ---- */
+
+/* First of the packets that still wait for a token, NULL if none does. */
+static struct server_packet *first_policed(const struct server_stream *stream, core_ns now_ns)
+{
+    struct server_packet *packet = stream->wait_head;
+    while (packet != NULL && (!packet->policed || packet->eligible_ns <= now_ns))
+        packet = packet->next;
+    return packet;
+}
+
+/* Polices anew what waits: the bucket is put back to before the first of them, and carried over from there.
+ */
+static void police_anew(struct server_stream *stream, struct server_packet *first, core_ns now_ns)
+{
+    if (first != NULL) /* policed: it is eligible at TAT - (k - 1) t */
+        stream->police.theoretical_ns = first->eligible_ns + stream->police.tolerance_ns;
+    server_police_change(&stream->police, &stream->spec, 0, now_ns);
+    for (struct server_packet *packet = first; packet != NULL; packet = packet->next) {
+        packet->eligible_ns = server_police_packet(&stream->police, packet->arrival_ns).eligible_ns;
+        packet->deadline_ns = packet->eligible_ns + stream->spec.latency_ns;
+        packet->policed = packet->eligible_ns > packet->arrival_ns;
+    }
+}
+
+static void set_contract(struct server_stream *stream, const struct core_stream_spec *spec)
+{
+    const struct server_io *io = stream->connection->io;
+    struct perfmodel_cpu_task task;
+
+    server_io_count_latency(stream->connection->io, stream->spec.latency_ns, -1);
+    server_io_count_latency(stream->connection->io, spec->latency_ns, 1);
+    stream->spec = *spec;
+    server_pace_init(&stream->pace, spec, 0);
+    if (stream->gpu != NULL || perfmodel_cpu_task_from(spec, io->server->profile, &task, NULL) != CORE_OK)
+        return; /* a stand-by worker promises nothing: any deadlines will do */
+    stream->pace.spacing_ns = task.spacing_ns;
+    stream->cpu->piece_bytes = task.piece_bytes;
+    stream->cpu->piece_deadline_ns = task.deadline_ns;
+}
+
+static void come_into_force(struct server_stream *stream, core_ns now_ns)
+{
+    struct server_change *change = stream->change;
+    struct server_packet *first = first_policed(stream, now_ns);
+    uint32_t sequence = first != NULL ? first->sequence : stream->sequence_accepted;
+
+    set_contract(stream, &change->spec);
+    police_anew(stream, first, now_ns);
+    take_block(stream, change);
+    stream->bound_ns = change->placement.bound_ns;
+    server_frame_modified(change, sequence);
+    end_request(change);
+    note_room(change, SERVER_CHANGE_IN_FORCE);
+    server_change_step(stream, now_ns);
+    server_io_release_stream(stream);
+}
+
+/* Nothing of the stream is owed to its unit. */
+static bool at_gap(struct server_stream *stream, core_ns now_ns)
+{
+    const struct server_packet *next = stream->wait_head;
+
+    if (stream->order != NULL || !server_pace_caught_up(&stream->pace, next == NULL, now_ns))
+        return false;
+    if (stream->gpu != NULL)
+        return true;
+    return stream->at_worker == 0 && stream->pace.next_release_ns <= now_ns &&
+           (next == NULL || next->eligible_ns > now_ns);
+}
+
+/* Where only the spacing of what has been released is in the way, its end is known. */
+static void await_gap(struct server_stream *stream, core_ns now_ns)
+{
+    struct server_io *io = stream->connection->io;
+    if (stream->wait_head != NULL || stream->at_worker > 0 || stream->pace.next_release_ns <= now_ns)
+        return;
+    server_waiting_remove(&io->waiting, &stream->waiter);
+    server_waiting_add(&io->waiting, &stream->waiter, stream->pace.next_release_ns + SERVER_EARLY_NS);
+}
+
+void server_change_step(struct server_stream *stream, core_ns now_ns)
+{
+    struct server_change *change = stream->change;
+
+    if (change == NULL)
+        return;
+    if (change->waiting) {
+        if (at_gap(stream, now_ns))
+            come_into_force(stream, now_ns);
+        else if (now_ns >= change->until_ns)
+            give_up(change);
+        else
+            await_gap(stream, now_ns);
+        return;
+    }
+    if (change->connection != NULL)
+        return; /* at the planner */
+    change->freed_bytes += server_stream_shed(stream);
+    if (!server_stream_sheds(stream))
+        give_back(stream->connection->io, change);
+}
+
+void server_change_tick(struct server_io *io, core_ns now_ns)
+{
+    struct server_change *change = io->changes, *next;
+    for (; change != NULL; change = next) {
+        next = change->io_next;
+        server_change_step(change->stream, now_ns);
+    }
+}
+
+/* ---- to the planner and back ---- */
+
+static void answered(void *owner, struct server_message *message)
+{
+    struct server_io *io = owner;
+    struct server_change *change = (struct server_change *)message;
+    struct server_stream *stream = change->stream;
+
+    if (change->refusal != 0) {
+        if (stream != NULL) {
+            server_frame_not_modified(change, change->refusal, change->refusal_text);
+            stream->change = NULL;
+        }
+        end_request(change);
+        server_block_destroy(change->block);
+        free(change);
+        return;
+    }
+    if (stream == NULL) {
+        end_request(change);
+        change->outcome = SERVER_CHANGE_GONE;
+        give_back(io, change);
+        return;
+    }
+    core_ns now_ns = core_time_now_ns();
+    change->waiting = true;
+    change->until_ns = now_ns + PATIENCE_NS;
+    enlist(io, change);
+    server_change_step(stream, now_ns);
+}
+
+bool server_change_ask(struct server_stream *stream, uint32_t request, const struct core_stream_spec *spec,
+                       core_ns now_ns)
+{
+    struct server_connection *connection = stream->connection;
+    struct server_change *change = calloc(1, sizeof *change);
+
+    if (change == NULL)
+        return false;
+    *change = (struct server_change){.grant = stream->grant,
+                                     .spec = *spec,
+                                     .reply = &connection->io->mailbox,
+                                     .received_ns = now_ns,
+                                     .connection = connection,
+                                     .stream = stream,
+                                     .request = request};
+    change->answered = answered;
+    if (!make_block(connection->io, stream, change)) {
+        free(change);
+        return false;
+    }
+    stream->change = change;
+    connection->requests++;
+    server_planner_change(connection->io->server->planner, change);
+    return true;
+}

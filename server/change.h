@@ -1,0 +1,87 @@
+/* Another contract for an open stream (MODIFY), on its way from the client through the planner and back.
+ *
+ *   I/O thread --ask--> planner: decided as OPEN is, in place or on another unit --answer--> I/O thread: in
+ * force at a gap between packets, MODIFIED --return--> planner: charged for the old contract until the unit
+ * has paused
+ *
+ * **When it comes into force.** A worker's stream changes at a gap: nothing of it is inside the worker, and
+ * its last packet was released a spacing ago, so that it owes the worker nothing. What is eligible by then
+ * was served under the old contract, what still waits for a token comes under the new one. The policer
+ * carries its bucket over (server_police_change): whatever it lets through, before and after, conforms to the
+ * join of both contracts, which the unit is charged for (partition/standing.h). So do the releases: up to the
+ * gap they are s apart, behind it s', both at least the join's; and a window that begins r packets into a run
+ * that began at e_i holds at most m_old <= (tau - e_i) / s - r of the old, and of the new k' - used + (x -
+ * tau) / t' with used >= r + m_old - (tau - e_i) / t, which with s <= t makes no more than k^ + x / t^ in
+ * all. A GPU has no spacing; there any moment will do.
+ *
+ * A stream with no such gap in time stays as it is. One change of a stream is under way at a time.
+ *
+ * Everything here is called on the stream's I/O thread. Nothing is allocated but in server_change_ask. */
+#ifndef MILLRACE_SERVER_CHANGE_H
+#define MILLRACE_SERVER_CHANGE_H
+
+#include "server/planner.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct server_block;
+struct server_connection;
+struct server_io;
+struct server_stream;
+
+enum server_change_outcome {
+    SERVER_CHANGE_IN_FORCE,
+    SERVER_CHANGE_GIVEN_UP, /* there was no gap; the stream has the contract that it had */
+    SERVER_CHANGE_GONE      /* the stream ends */
+};
+
+struct server_change {
+    struct server_message message; /* first member */
+    /* the question; set before it is asked */
+    struct server_grant *grant; /* of the stream */
+    struct core_stream_spec spec;
+    uint64_t more_bytes; /* of packet memory, charged if it is accepted */
+    struct server_mailbox *reply;
+    void (*answered)(void *io, struct server_message *message);
+    core_ns received_ns;
+    /* the answer: the planner's until it is sent */
+    enum protocol_refusal refusal; /* 0: accepted */
+    const char *refusal_text;      /* unless it is about capacity */
+    struct partition_standing_placement placement;
+    struct core_stream_spec before; /* the contract that it had */
+    uint64_t plan;                  /* of a GPU: not before this one is in force; 0: does not matter */
+    struct server_change *next;     /* the planner's list */
+    bool settling;                  /* the planner's: it is back, and the unit has to pause */
+    /* the I/O thread's */
+    struct server_connection *connection;
+    struct server_stream *stream; /* NULL: it ends, and its client has been told */
+    uint32_t request;
+    struct server_block *block;                   /* to be adopted; NULL: there is room enough */
+    bool replaces;                                /* `block` takes the place of all that the stream has */
+    bool waiting;                                 /* accepted, for a gap */
+    core_ns until_ns;                             /* waiting: not longer */
+    struct server_change *io_next, **io_previous; /* of those that wait, or shed memory */
+    /* returned to the planner */
+    enum server_change_outcome outcome;
+    bool worked; /* as in struct server_grant */
+    uint64_t pauses, gpu_batch;
+    uint64_t freed_bytes; /* of packet memory */
+};
+
+/* Asks the planner for another contract of the stream, which has no change under way. The caller has checked
+ * spec against the limits. False: there is no memory. */
+bool server_change_ask(struct server_stream *stream, uint32_t request, const struct core_stream_spec *spec,
+                       core_ns now_ns);
+
+/* Something has changed, or a packet is about to be policed: goes on with the stream's change if it has one.
+ */
+void server_change_step(struct server_stream *stream, core_ns now_ns);
+
+/* The stream takes no packets any more: its client is told, if it can be, before CLOSED. */
+void server_change_end(struct server_stream *stream);
+
+/* Every tick: goes on with all that wait. */
+void server_change_tick(struct server_io *io, core_ns now_ns);
+
+#endif

@@ -1,0 +1,129 @@
+#include "server/gpu_account.h"
+
+#include <stdio.h>
+
+#define PLAN_ARENAS UINT64_C(5)
+#define SPARE_SLOTS 16 /* one in so many is kept for streams that are leaving */
+
+core_status server_gpu_account_init(struct server_gpu_account *account, const struct config_profile *profile,
+                                    const struct config_profile_gpu *kind, bool busy,
+                                    const struct gpu_region_shape *shape, core_ns lead_ns)
+{
+    *account = (struct server_gpu_account){.profile = profile, .shape = *shape, .lead_ns = lead_ns};
+    return perfmodel_flow_card_create(&account->card, profile, kind, busy);
+}
+
+void server_gpu_account_free(struct server_gpu_account *account)
+{
+    perfmodel_flow_card_destroy(account->card);
+}
+
+void server_gpu_account_add(struct server_gpu_account *account, const struct core_stream_spec *spec)
+{
+    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, account->profile);
+    perfmodel_flow_load_add(&account->load, &load);
+    account->burst_packets += spec->burst_packets;
+    account->packets_per_ns += 1 / (double)spec->interval_ns;
+}
+
+void server_gpu_account_remove(struct server_gpu_account *account, const struct core_stream_spec *spec)
+{
+    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, account->profile);
+    perfmodel_flow_load_remove(&account->load, &load);
+    account->burst_packets -= spec->burst_packets;
+    account->packets_per_ns -= 1 / (double)spec->interval_ns;
+    if (account->load.streams == 0)
+        account->packets_per_ns = 0;
+}
+
+void server_gpu_account_recount(struct server_gpu_account *account, const struct partition_standing *standing,
+                                uint32_t unit)
+{
+    account->load = (struct perfmodel_flow_load){0};
+    account->burst_packets = 0;
+    account->packets_per_ns = 0;
+    for (size_t n = 0; n < partition_standing_streams(standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        if (stream.unit == unit)
+            server_gpu_account_add(account, &stream.spec);
+    }
+}
+
+/* A plan has at least PLAN_ARENAS batches on the way, each with input and output: none is larger then than an
+ * arena. */
+uint64_t server_gpu_account_memory_bytes(const struct gpu_region_shape *shape)
+{
+    return PLAN_ARENAS * 2 * shape->arena_bytes;
+}
+
+uint32_t server_gpu_account_streams_max(const struct gpu_region_shape *shape)
+{
+    return shape->slots - shape->slots / SPARE_SLOTS;
+}
+
+/* How long an I/O thread may let packets gather that has the stream with the least d'. */
+static core_ns rest_ns(const struct config_profile *profile, core_ns shortest_ns)
+{
+    core_ns left_ns = shortest_ns + profile->margins.in_ns + profile->margins.out_ns;
+    return perfmodel_io_rest_ns(left_ns + left_ns / 31,
+                                profile); /* d - d/32 = left; or d - rest_max = left */
+}
+
+/* Batches from their opening to their delivery; beside what the model counts a batch is opened early and
+ * closed late. */
+static uint64_t arenas_needed(const struct server_gpu_account *account,
+                              const struct perfmodel_flow_verdict *verdict, core_ns delay_ns)
+{
+    core_ns stages_ns = verdict->latency_ns - verdict->period_ns;
+    core_ns held_ns = stages_ns + account->lead_ns + delay_ns + account->profile->margins.out_ns;
+    return 1 + (uint64_t)((held_ns + verdict->period_ns - 1) / verdict->period_ns);
+}
+
+bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_ns, core_ns shortest_ns,
+                             char *reason, size_t size)
+{
+    struct server_gpu_plan *plan = &account->plan;
+    const struct gpu_region_shape *shape = &account->shape;
+
+    if (account->load.streams == 0) {
+        *plan = (struct server_gpu_plan){.number = plan->number + 1};
+        return true;
+    }
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(account->card, &account->load, period_ns);
+    if (verdict.binding != PERFMODEL_GPU_FITS) {
+        snprintf(reason, size, "the GPU can not keep a period of %.3f ms", (double)period_ns / 1e6);
+        return false;
+    }
+    /* in_ns is for two hand-overs here: half of it into the batch, half from there to the card. */
+    core_ns delay_ns = account->profile->margins.in_ns / 2 + rest_ns(account->profile, shortest_ns);
+    double packets = (double)account->burst_packets + account->packets_per_ns * (double)period_ns + 1;
+    const struct {
+        const char *what;
+        double needed, there;
+    } rows[] = {
+        {"batches on the way", (double)arenas_needed(account, &verdict, delay_ns), shape->arenas},
+        {"bytes in a batch", (double)verdict.batch_bytes, (double)shape->arena_bytes},
+        {"packets in a batch", packets, shape->segments},
+        {"streams", (double)account->load.streams, server_gpu_account_streams_max(shape)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].needed > rows[i].there) {
+            snprintf(reason, size,
+                     "the GPU would need room for %.0f %s, and has it for %.0f; more memory may "
+                     "be pinned (pinned_bytes of the profile)",
+                     rows[i].needed, rows[i].what, rows[i].there);
+            return false;
+        }
+    *plan = (struct server_gpu_plan){.number = plan->number + 1,
+                                     .period_ns = period_ns,
+                                     .delay_ns = delay_ns,
+                                     .up_ns = verdict.bounds.up_ns,
+                                     .kernel_ns = verdict.bounds.kernel_ns,
+                                     .down_ns = verdict.bounds.down_ns,
+                                     .latency_ns = verdict.latency_ns,
+                                     .batch_ns = verdict.latency_ns - verdict.period_ns +
+                                                 account->profile->margins.in_ns / 2,
+                                     .batch_bytes = verdict.batch_bytes,
+                                     .streams = (uint32_t)account->load.streams};
+    return true;
+}

@@ -1,0 +1,52 @@
+/* What the batches of one GPU need, as the planner counts it: room in the arenas, which were sized at start,
+ * and the plan that its batcher keeps to.
+ *
+ * The standing plan (partition/standing.h) proves times and memory as bytes. Here it is asked whether the
+ * arenas that there are, so many of one size, hold the batches of that proof: bytes, packets, streams, and
+ * the number of batches on the way. Owned by the planner thread. */
+#ifndef MILLRACE_SERVER_GPU_ACCOUNT_H
+#define MILLRACE_SERVER_GPU_ACCOUNT_H
+
+#include "config/profile.h"
+#include "gpu/region.h"
+#include "partition/standing.h"
+#include "perfmodel/flow.h"
+#include "server/gpu.h"
+
+struct server_gpu_account {
+    const struct config_profile *profile;
+    struct perfmodel_flow_card *card;
+    struct gpu_region_shape shape;
+    core_ns lead_ns;                 /* of the batcher's opening */
+    struct perfmodel_flow_load load; /* its maxima may be those of streams that have left; see recount */
+    uint64_t burst_packets;          /* sum of k */
+    double packets_per_ns;           /* sum of 1/t */
+    struct server_gpu_plan plan;     /* the last one that was made */
+};
+
+/* `busy`: copies are charged at their contended times, as the standing plan does. */
+CORE_CHECKED core_status server_gpu_account_init(struct server_gpu_account *account,
+                                                 const struct config_profile *profile,
+                                                 const struct config_profile_gpu *kind, bool busy,
+                                                 const struct gpu_region_shape *shape, core_ns lead_ns);
+void server_gpu_account_free(struct server_gpu_account *account);
+
+void server_gpu_account_add(struct server_gpu_account *account, const struct core_stream_spec *spec);
+void server_gpu_account_remove(struct server_gpu_account *account, const struct core_stream_spec *spec);
+
+/* Adds up anew, exactly, the streams that the standing plan has on this unit. */
+void server_gpu_account_recount(struct server_gpu_account *account, const struct partition_standing *standing,
+                                uint32_t unit);
+
+/* The plan of what is in the account, at this period and with this least d'. False: the arenas do not hold
+ * its batches, and why. Without streams (period 0): a plan without batches. */
+bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_ns, core_ns shortest_ns,
+                             char *reason, size_t size);
+
+/* Memory that the standing plan may count on, so that what it accepts finds room in arenas of this shape. */
+uint64_t server_gpu_account_memory_bytes(const struct gpu_region_shape *shape);
+
+/* Streams that may have a place at once. */
+uint32_t server_gpu_account_streams_max(const struct gpu_region_shape *shape);
+
+#endif

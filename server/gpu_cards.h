@@ -1,0 +1,40 @@
+/* Which GPUs the server has: those that the configuration asks for, the profile describes and the machine
+ * has.
+ *
+ *   none       none
+ *   listed     just these; it is an error if one is not there
+ *   emulated   the profile's, each played by a child process; it is an error if that can not be
+ *   auto       cards that are there and whose name the profile has; without any, or without the program, the
+ *              CPU workers serve alone, and the log says what is missing */
+#ifndef MILLRACE_SERVER_GPU_CARDS_H
+#define MILLRACE_SERVER_GPU_CARDS_H
+
+#include "core/status.h"
+
+#include <stddef.h>
+
+struct config_profile;
+struct config_server;
+struct server;
+
+/* What can be known without looking for cards: a program that is there, and for emulated cards a profile
+ * (NULL: none is configured) with GPUs and room for their batches. What fails here would fail at the start.
+ */
+CORE_CHECKED core_status server_gpu_cards_check(const struct config_server *config,
+                                                const struct config_profile *profile,
+                                                struct core_error *error);
+
+/* Starts server->gpus, in the order of the profile, and takes out of server->profile the cards that are not
+ * there. After server_gpu_cards_check, and after the I/O threads' structs are made, before they run. */
+CORE_CHECKED core_status server_gpu_cards_start(struct server *server, struct core_error *error);
+
+/* After all I/O threads: ends the children and the batchers. Then, after the planner, the rest. */
+void server_gpu_cards_halt(struct server *server);
+void server_gpu_cards_destroy(struct server *server);
+
+/* The cards in the output of `millrace-gpu --list`: calls `card` with the index and name of each line that
+ * has both. Pure. */
+void server_gpu_cards_parse(const char *text, void (*card)(void *argument, unsigned index, const char *name),
+                            void *argument);
+
+#endif

@@ -1,0 +1,240 @@
+/* Other contracts for admitted streams, in place: asked for, in force, settled. */
+#include "server/planner_parts.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static void refuse(struct server_change *change, enum protocol_refusal refusal, const char *text)
+{
+    change->refusal = refusal;
+    change->refusal_text = text;
+}
+
+/* What the standing plan charges for the stream. */
+static struct core_stream_spec charge_of(const struct server_planner *planner,
+                                         const struct server_grant *grant)
+{
+    return partition_standing_stream_of(planner->standing, grant->stream).spec;
+}
+
+/* The batches of its GPU are for what the standing plan charges from now on. False: they have no room, and
+ * why; the plan in force is as it was. */
+static bool recharge_gpu(struct server_planner *planner, struct server_grant *grant,
+                         struct server_change *change)
+{
+    struct partition_standing_placement *placement = &change->placement;
+    struct core_stream_spec charge = charge_of(planner, grant);
+
+    server_gpu_account_remove(&planner->accounts[grant->gpu], &grant->spec);
+    if (server_planner_gpu_add(planner, grant->gpu, &charge, &change->plan, &placement->constraint,
+                               placement->reason, sizeof placement->reason)) {
+        grant->spec = charge;
+        return true;
+    }
+    server_gpu_account_remove(&planner->accounts[grant->gpu], &charge);
+    server_gpu_account_add(&planner->accounts[grant->gpu], &grant->spec);
+    return false;
+}
+
+/* The stream keeps the contract that it had: less than what is charged, so that nobody can refuse it. */
+static void put_back(struct server_planner *planner, const struct server_grant *grant,
+                     const struct core_stream_spec *before)
+{
+    struct partition_standing_placement placement;
+    core_status status =
+        partition_standing_change(planner->standing, grant->stream, before, &placement, NULL);
+    assert(status == CORE_OK && placement.accepted);
+    (void)status;
+}
+
+/* Asks the stream's own unit. */
+static bool change_in_place(struct server_planner *planner, struct server_change *change)
+{
+    struct server_grant *grant = change->grant;
+    struct partition_standing_placement *placement = &change->placement;
+
+    change->before = partition_standing_stream_of(planner->standing, grant->stream).contract;
+    if (partition_standing_change(planner->standing, grant->stream, &change->spec, placement, NULL) !=
+        CORE_OK) {
+        refuse(change, PROTOCOL_REFUSED_INTERNAL, "the stream's unit can not be asked now; ask again");
+        return false;
+    }
+    if (!placement->accepted) {
+        refuse(change, PROTOCOL_REFUSED_CAPACITY, NULL);
+        return false;
+    }
+    if (grant->gpu == SERVER_NO_GPU) {
+        grant->spec = charge_of(planner, grant);
+        return true;
+    }
+    if (recharge_gpu(planner, grant, change))
+        return true;
+    put_back(planner, grant, &change->before);
+    if (grant->change == NULL)
+        partition_standing_settle(planner->standing, grant->stream);
+    placement->accepted = false;
+    refuse(change, PROTOCOL_REFUSED_CAPACITY, NULL);
+    return false;
+}
+
+static bool within_limits(const struct server_planner *planner, struct server_change *change)
+{
+    const struct config_server_limits *limits = &planner->server->config->limits;
+
+    if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
+        refuse(change, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
+    else if (change->grant->order != NULL)
+        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream is on its way to another unit; ask again");
+    else if (planner->buffer_bytes + change->more_bytes > limits->buffer_bytes)
+        refuse(change, PROTOCOL_REFUSED_LIMIT,
+               "the server's memory for packets (limits.buffer_mib) is used up; ask for a smaller burst");
+    else
+        return true;
+    return false;
+}
+
+/* ---- the list of those that the planner has ---- */
+
+static void enlist(struct server_planner *planner, struct server_change *change)
+{
+    change->next = planner->changes;
+    planner->changes = change;
+}
+
+static void delist(struct server_planner *planner, const struct server_change *change)
+{
+    struct server_change **link = &planner->changes;
+    while (*link != NULL && *link != change)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = change->next;
+}
+
+static void answer(struct server_change *change)
+{
+    change->message.run = change->answered;
+    server_mailbox_post(change->reply, &change->message);
+}
+
+static void decide(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_change *change = (struct server_change *)message;
+    struct server_grant *grant = change->grant;
+
+    server_planner_sweep(planner);
+    if (!within_limits(planner, change) || !change_in_place(planner, change)) {
+        answer(change);
+        return;
+    }
+    server_planner_forget_change(planner, grant); /* the one before settles with this one */
+    grant->change = change;
+    grant->buffer_bytes += change->more_bytes;
+    planner->buffer_bytes += change->more_bytes;
+    server_planner_publish(planner, grant->unit, grant->io);
+    if (grant->gpu != SERVER_NO_GPU &&
+        change->plan > server_gpu_plan_in_force(planner->server->gpus[grant->gpu]))
+        enlist(planner, change);
+    else
+        answer(change);
+}
+
+/* ---- in force, given up, or gone ---- */
+
+static void settle(struct server_planner *planner, struct server_change *change)
+{
+    struct server_grant *grant = change->grant;
+
+    partition_standing_settle(planner->standing, grant->stream);
+    if (grant->gpu != SERVER_NO_GPU) {
+        struct core_stream_spec charge = charge_of(planner, grant);
+        server_gpu_account_add(&planner->accounts[grant->gpu], &charge);
+        server_planner_gpu_remove(planner, grant->gpu, &grant->spec);
+    }
+    grant->spec = charge_of(planner, grant);
+    server_planner_publish(planner, grant->unit, grant->io);
+}
+
+static bool has_paused(const struct server_planner *planner, const struct server_change *change)
+{
+    const struct server_grant *grant = change->grant;
+    if (!change->worked)
+        return true;
+    if (grant->gpu != SERVER_NO_GPU)
+        return server_gpu_paused(planner->server->gpus[grant->gpu]) > change->gpu_batch;
+    return atomic_load_explicit(&cpu_worker_counters(planner->server->workers[grant->unit])->pauses,
+                                memory_order_relaxed) > change->pauses;
+}
+
+static void take_back(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_change *change = (struct server_change *)message;
+    struct server_grant *grant = change->grant;
+
+    grant->buffer_bytes -= change->freed_bytes;
+    planner->buffer_bytes -= change->freed_bytes;
+    if (change->outcome == SERVER_CHANGE_GONE) {
+        grant->change = NULL; /* all that is charged is released with the grant */
+        free(change);
+        return;
+    }
+    if (change->outcome == SERVER_CHANGE_GIVEN_UP)
+        put_back(planner, grant, &change->before);
+    change->settling = true;
+    enlist(planner, change);
+}
+
+void server_planner_forget_change(struct server_planner *planner, struct server_grant *grant)
+{
+    struct server_change *change = grant->change;
+
+    if (change == NULL)
+        return;
+    assert(change->settling); /* with the I/O thread it holds the grant */
+    delist(planner, change);
+    grant->change = NULL;
+    free(change);
+}
+
+void server_planner_sweep_changes(struct server_planner *planner)
+{
+    struct server_change *change = planner->changes, *next;
+
+    for (; change != NULL; change = next) {
+        struct server_grant *grant = change->grant;
+        next = change->next;
+        if (!change->settling) {
+            if (change->plan > server_gpu_plan_in_force(planner->server->gpus[grant->gpu]))
+                continue;
+            delist(planner, change);
+            answer(change);
+        } else if (has_paused(planner, change)) {
+            settle(planner, change);
+            server_planner_forget_change(planner, grant);
+        }
+    }
+}
+
+void server_planner_drop_changes(struct server_planner *planner)
+{
+    while (planner->changes != NULL) {
+        struct server_change *change = planner->changes;
+        planner->changes = change->next;
+        free(change);
+    }
+}
+
+/* ---- from the I/O threads ---- */
+
+void server_planner_change(struct server_planner *planner, struct server_change *change)
+{
+    change->message.run = decide;
+    server_mailbox_post(&planner->mailbox, &change->message);
+}
+
+void server_planner_changed(struct server_planner *planner, struct server_change *change)
+{
+    change->message.run = take_back;
+    server_mailbox_post(&planner->mailbox, &change->message);
+}

@@ -1,0 +1,246 @@
+/* Streams from one unit to another: room for them there, and the order to their I/O threads. */
+#include "core/log.h"
+#include "server/io.h"
+#include "server/planner_parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- making a move ---- */
+
+static void describe_unit(const struct server_planner *planner, uint32_t unit, char *text, size_t size)
+{
+    if (server_planner_is_gpu(planner, unit))
+        snprintf(text, size, "GPU %u", unit - planner->server->worker_count);
+    else
+        snprintf(text, size, "worker %u", unit);
+}
+
+/* What the new unit's worker is to schedule by. A GPU's stand-by worker promises nothing, so that a contract
+ * which no worker could keep will do. */
+static struct perfmodel_cpu_task task_of(const struct server *server, const struct core_stream_spec *spec,
+                                         bool gpu)
+{
+    struct perfmodel_cpu_task task;
+
+    if (perfmodel_cpu_task_from(spec, server->profile, &task, NULL) != CORE_OK)
+        task = (struct perfmodel_cpu_task){.piece_bytes = server->profile->cpu.piece_bytes,
+                                           .deadline_ns = spec->latency_ns};
+    if (gpu)
+        task.spacing_ns = 0; /* a batch takes packets as they may go */
+    return task;
+}
+
+static void free_order(struct server_order *order)
+{
+    if (order == NULL)
+        return;
+    server_gpu_stream_destroy(order->place);
+    free(order->to);
+    free(order);
+}
+
+static struct server_order *new_order(struct server_planner *planner, const struct server_planner_move *move)
+{
+    const struct server_grant *from = move->grant;
+    bool gpu = server_planner_is_gpu(planner, move->to);
+    struct server_order *order = calloc(1, sizeof *order);
+    if (order == NULL)
+        return NULL;
+    order->to = calloc(1, sizeof *order->to);
+    order->place = gpu ? server_gpu_stream_create(0) : NULL;
+    if (order->to == NULL || (gpu && order->place == NULL)) {
+        free_order(order);
+        return NULL;
+    }
+    *order->to = (struct server_grant){
+        .unit = move->to,
+        .gpu = gpu ? move->to - planner->server->worker_count : SERVER_NO_GPU,
+        .spec = from->spec,
+        .io = from->io,
+        .buffer_bytes = from->buffer_bytes,
+        .movable = from->movable,
+        .home = gpu && from->home == move->to - planner->server->worker_count ? SERVER_NO_GPU : from->home,
+        .home_period_ns = from->home_period_ns,
+        .second = true,
+        .gpu_slot = SERVER_GPU_NO_SLOT};
+    order->from = move->grant;
+    order->task = task_of(planner->server, &from->spec, gpu);
+    order->until_ns = core_time_now_ns() + move->patience_ns;
+    order->owner = move->owner;
+    return order;
+}
+
+/* Takes room at the new unit for the stream of the order. */
+static bool take_room(struct server_planner *planner, const struct server_planner_move *move,
+                      struct server_order *order, char *reason, size_t size)
+{
+    struct core_error error = {""};
+    enum partition_constraint constraint;
+    struct server_grant *to = order->to;
+
+    if (server_planner_reserve(planner) != CORE_OK ||
+        partition_standing_move(planner->standing, move->grant->stream, move->to, move->period_ns,
+                                &to->stream, &error) != CORE_OK) {
+        snprintf(reason, size, "%s", error.text[0] != '\0' ? error.text : "the server is out of memory");
+        return false;
+    }
+    if (to->gpu == SERVER_NO_GPU ||
+        server_planner_gpu_add(planner, to->gpu, &to->spec, &order->place->key.plan, &constraint, reason,
+                               size))
+        return true;
+    partition_standing_release(planner->standing, to->stream);
+    server_planner_gpu_remove(planner, to->gpu, &to->spec);
+    return false;
+}
+
+bool server_planner_move(struct server_planner *planner, const struct server_planner_move *move,
+                         void (*returned)(void *planner, struct server_message *message), char *reason,
+                         size_t size)
+{
+    if (move->grant->order != NULL || move->grant->change != NULL || move->grant->second ||
+        move->grant->leaving) {
+        snprintf(reason, size, "the stream is on its way already, or ends");
+        return false;
+    }
+    if (server_planner_is_gpu(planner, move->to) && (!move->grant->movable || move->grant->spec.guaranteed)) {
+        snprintf(reason, size, "the stream is for workers only: its packet memory, or its class");
+        return false;
+    }
+    struct server_order *order = new_order(planner, move);
+    if (order == NULL) {
+        snprintf(reason, size, "the server is out of memory");
+        return false;
+    }
+    if (!take_room(planner, move, order, reason, size)) {
+        free_order(order);
+        return false;
+    }
+    server_planner_enter(planner, order->to);
+    order->returned = returned;
+    order->from->order = order;
+    order->next = planner->orders;
+    planner->orders = order;
+    server_route_order(&planner->server->ios[order->from->io]->mailbox, order);
+    return true;
+}
+
+/* ---- what became of it ---- */
+
+static void log_move(const struct server_planner *planner, const struct server_order *order)
+{
+    char from[32], to[32];
+
+    describe_unit(planner, order->from->unit, from, sizeof from);
+    describe_unit(planner, order->to->unit, to, sizeof to);
+    if (order->outcome == SERVER_ORDER_MOVED)
+        core_log(CORE_LOG_DEBUG, "stream.moved", "from %s to %s; packets were held for %.3f ms", from, to,
+                 (double)order->held_ns / 1e6);
+    else if (order->outcome == SERVER_ORDER_GIVEN_UP)
+        core_log(CORE_LOG_DEBUG, "stream.stayed", "no moment to go from %s to %s came in time", from, to);
+}
+
+static void count_move(struct server_planner_figures *figures, const struct server_order *order)
+{
+    server_stats_add(&figures->moved, order->outcome == SERVER_ORDER_MOVED ? 1 : 0);
+    server_stats_add(&figures->stayed, order->outcome == SERVER_ORDER_GIVEN_UP ? 1 : 0);
+    if (order->outcome == SERVER_ORDER_MOVED &&
+        order->held_ns > atomic_load_explicit(&figures->held_max_ns, memory_order_relaxed))
+        atomic_store_explicit(&figures->held_max_ns, order->held_ns, memory_order_relaxed);
+}
+
+static void take_off_list(struct server_planner *planner, const struct server_order *order)
+{
+    struct server_order **link = &planner->orders;
+    while (*link != order)
+        link = &(*link)->next;
+    *link = order->next;
+}
+
+enum server_order_outcome server_planner_moved(struct server_planner *planner, struct server_order *order)
+{
+    enum server_order_outcome outcome = order->outcome;
+
+    log_move(planner, order);
+    count_move(&planner->figures, order);
+    take_off_list(planner, order);
+    order->from->order = NULL; /* its room is free when its unit has paused */
+    if (outcome == SERVER_ORDER_MOVED) {
+        order->from->second = true;
+        order->to->second = false;
+    } else {
+        server_planner_release(planner, order->to); /* never used */
+    }
+    order->to = NULL;
+    free_order(order);
+    return outcome;
+}
+
+void server_planner_drop_orders(struct server_planner *planner)
+{
+    while (planner->orders != NULL) {
+        struct server_order *order = planner->orders;
+        planner->orders = order->next;
+        free_order(order);
+    }
+}
+
+/* ---- shifts ---- */
+
+static struct server_grant *find_on(const struct server_planner *planner, uint32_t unit)
+{
+    for (uint32_t n = 0; n < planner->grant_capacity; n++) {
+        struct server_grant *grant = planner->grants[n];
+        if (grant != NULL && grant->unit == unit && grant->order == NULL && !grant->second && !grant->leaving)
+            return grant;
+    }
+    return NULL;
+}
+
+static void shift_on(struct server_planner *planner, struct server_shift *shift);
+
+static void shift_returned(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_order *order = (struct server_order *)message;
+    struct server_shift *shift = order->owner;
+
+    if (server_planner_moved(planner, order) == SERVER_ORDER_MOVED)
+        shift->moved++;
+    shift_on(planner, shift);
+}
+
+/* The next one, or the end. */
+static void shift_on(struct server_planner *planner, struct server_shift *shift)
+{
+    char reason[256];
+    struct server_grant *grant = shift->asked < shift->streams ? find_on(planner, shift->from) : NULL;
+    struct server_planner_move move = {
+        .grant = grant, .to = shift->to, .patience_ns = shift->patience_ns, .owner = shift};
+
+    if (grant != NULL && server_planner_is_gpu(planner, shift->to))
+        move.period_ns =
+            partition_standing_gpu_at(planner->standing, shift->to - planner->server->worker_count).period_ns;
+    if (grant != NULL && move.period_ns == 0)
+        move.period_ns = grant->spec.latency_ns / 4;
+    if (grant != NULL && server_planner_move(planner, &move, shift_returned, reason, sizeof reason)) {
+        shift->asked++;
+        return;
+    }
+    if (grant != NULL)
+        core_log(CORE_LOG_DEBUG, "stream.stayed", "unit %u does not take it: %s", shift->to, reason);
+    shift->answered(shift);
+}
+
+static void take_shift(void *owner, struct server_message *message)
+{
+    struct server_shift *shift = (struct server_shift *)message;
+    shift->asked = shift->moved = 0;
+    shift_on(owner, shift);
+}
+
+void server_planner_shift(struct server_planner *planner, struct server_shift *shift)
+{
+    shift->message.run = take_shift;
+    server_mailbox_post(&planner->mailbox, &shift->message);
+}

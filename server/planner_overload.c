@@ -1,0 +1,58 @@
+/* The planner keeps newcomers from what units lose to the machine. */
+#include "core/log.h"
+#include "server/overload.h"
+#include "server/planner_parts.h"
+#include "server/watch.h"
+
+/* The shortest latency bound among a unit's streams; CORE_NS_NEVER: it has none. */
+static core_ns shortest_ns(const struct server_planner *planner, uint32_t unit)
+{
+    core_ns shortest = CORE_NS_NEVER;
+    for (size_t n = 0; n < partition_standing_streams(planner->standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(planner->standing, n);
+        if (stream.unit == unit && stream.spec.latency_ns < shortest)
+            shortest = stream.spec.latency_ns;
+    }
+    return shortest;
+}
+
+static void say(const struct server_planner *planner, uint32_t unit, int64_t before_ppb, int64_t share_ppb)
+{
+    bool gpu = server_planner_is_gpu(planner, unit);
+    uint32_t number = gpu ? unit - planner->server->worker_count : unit;
+    const char *name = gpu ? "GPU" : "worker";
+
+    if (share_ppb == 0)
+        core_log(CORE_LOG_INFO, "overload.over", "%s %u keeps its bounds again; newcomers find all of it",
+                 name, number);
+    else if (share_ppb > before_ppb)
+        core_log(CORE_LOG_WARNING, "overload.tighten",
+                 "%.1f %% of %s %u are kept from newcomers until it has kept its bounds for %.0f s",
+                 (double)share_ppb / 1e7, name, number,
+                 (double)planner->server->config->overload.quiet_ns / 1e9);
+}
+
+static void take_levels(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_watch_levels *levels = (struct server_watch_levels *)message;
+
+    for (uint32_t unit = 0; unit < levels->unit_count; unit++) {
+        int64_t before_ppb = partition_standing_reserve_ppb(planner->standing, unit);
+        core_ns level_ns = levels->level_ns[unit];
+        int64_t share_ppb =
+            level_ns == 0 ? 0 : server_overload_share_ppb(level_ns, shortest_ns(planner, unit));
+        if (share_ppb == before_ppb)
+            continue;
+        partition_standing_set_reserve(planner->standing, unit, share_ppb);
+        server_watch_show_share(levels, unit, share_ppb);
+        say(planner, unit, before_ppb, share_ppb);
+    }
+    server_watch_told(levels);
+}
+
+void server_planner_hold_back(struct server_planner *planner, struct server_watch_levels *levels)
+{
+    levels->message.run = take_levels;
+    server_mailbox_post(&planner->mailbox, &levels->message);
+}

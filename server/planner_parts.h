@@ -1,0 +1,139 @@
+/* Private to planner*.c: what the planner thread owns.
+ *
+ * planner.c: life, requests, grants. planner_gpu.c: rooms and plans of GPUs. planner_moves.c: streams from
+ * one unit to another. planner_modify.c: other contracts. planner_replan.c: newcomers for whom others move.
+ * planner_watch.c: cards that go and come back. Everything is called on the planner thread. */
+#ifndef MILLRACE_SERVER_PLANNER_PARTS_H
+#define MILLRACE_SERVER_PLANNER_PARTS_H
+
+#include "server/change.h"
+#include "server/gpu_account.h"
+#include "server/planner.h"
+#include "server/route.h"
+#include "server/state.h"
+
+/* A stream that the planner moves of its own accord has had a moment for it by then, or stays for now. */
+#define SERVER_PLANNER_PATIENCE_NS CORE_NS_PER_S
+
+/* What the planner thread remembers of a card. */
+struct server_planner_card {
+    bool out;        /* of service */
+    bool passing;    /* its streams are looked at, one after the other, */
+    bool missed;     /* some of which have to be looked at again; */
+    uint32_t next;   /* number of the next one */
+    core_ns look_ns; /* not before */
+};
+
+struct server_planner {
+    struct server *server;
+    struct server_mailbox mailbox;
+    struct server_message stop_message;
+    struct partition_standing *standing; /* planner thread */
+    struct server_gpu_account *accounts; /* planner thread; by GPU */
+    struct server_grant **grants;        /* planner thread: by number of the standing plan; NULL: none */
+    uint32_t grant_capacity;
+    uint64_t streams, buffer_bytes;     /* planner thread: granted in all */
+    struct server_grant *leaving;       /* planner thread: given back, their unit has not paused since */
+    struct server_order *orders;        /* planner thread: all that are under way */
+    struct server_change *changes;      /* planner thread: those that wait for a plan or a pause */
+    uint64_t born;                      /* planner thread: number of the last grant */
+    struct server_planner_card *cards;  /* planner thread; by GPU */
+    struct server_replanner *replanner; /* NULL: nobody moves for newcomers */
+    bool stopping;                      /* planner thread */
+    struct server_planner_load *worker_loads, *io_loads;
+    struct server_planner_figures figures;
+    pthread_t thread;
+};
+
+/* ---- planner.c ---- */
+
+/* Shows the loads of a worker (a GPU's are its batcher's) and an I/O thread. */
+void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io);
+
+/* Admits the newcomer if the standing plan takes it as things stand; else sets the refusal. */
+void server_planner_admit(struct server_planner *planner, struct server_request *request);
+
+/* Sends the answer. */
+void server_planner_answer(struct server_planner *planner, struct server_request *request);
+
+/* Makes sure that one grant more can be entered. */
+CORE_CHECKED core_status server_planner_reserve(struct server_planner *planner);
+
+/* Enters a grant under its number; it is taken out when its room is free again. */
+void server_planner_enter(struct server_planner *planner, struct server_grant *grant);
+
+/* The grant is given back, or was never used. */
+void server_planner_leave(struct server_planner *planner, struct server_grant *grant);
+
+/* Takes back the room of all those whose unit has paused. */
+void server_planner_sweep(struct server_planner *planner);
+
+static inline bool server_planner_is_gpu(const struct server_planner *planner, uint32_t unit)
+{
+    return unit >= planner->server->worker_count;
+}
+
+/* ---- planner_gpu.c ---- */
+
+/* A stream of this contract was entered at a GPU in the standing plan: its batches must have room, and the
+ * GPU's plan come into force; its number is then *plan. False: they have not, and *constraint and reason say
+ * why; the caller releases the stream and then calls server_planner_gpu_remove. */
+bool server_planner_gpu_add(struct server_planner *planner, uint32_t gpu, const struct core_stream_spec *spec,
+                            uint64_t *plan, enum partition_constraint *constraint, char *reason, size_t size);
+
+/* The stream has been released in the standing plan. */
+void server_planner_gpu_remove(struct server_planner *planner, uint32_t gpu,
+                               const struct core_stream_spec *spec);
+
+/* ---- planner_moves.c ---- */
+
+struct server_planner_move {
+    struct server_grant *grant; /* whose stream is to go */
+    uint32_t to;
+    core_ns period_ns; /* to a GPU: of its batches from then on */
+    core_ns patience_ns;
+    void *owner; /* passed on */
+};
+
+/* Takes room at the new unit (with a contract: for the join of both, partition_standing_change) and sends the
+ * order; `returned` is run with it (struct server_order) when it is back, and calls server_planner_moved
+ * first. False: the unit does not take the stream as things stand, or another order is under way, and reason
+ * says so. */
+bool server_planner_move(struct server_planner *planner, const struct server_planner_move *move,
+                         void (*returned)(void *planner, struct server_message *message), char *reason,
+                         size_t size);
+
+/* Settles an order that is back: the grants and the counts. Frees it; returns what became of it. */
+enum server_order_outcome server_planner_moved(struct server_planner *planner, struct server_order *order);
+
+/* ---- planner_modify.c ---- */
+
+/* Goes on with the changes whose plan is in force, or whose unit has paused. */
+void server_planner_sweep_changes(struct server_planner *planner);
+
+/* The grant has none any more; it must be settling, if there is one. */
+void server_planner_forget_change(struct server_planner *planner, struct server_grant *grant);
+void server_planner_drop_changes(struct server_planner *planner);
+
+/* At the end, when no I/O thread runs any more. */
+void server_planner_drop_orders(struct server_planner *planner);
+
+/* ---- planner_replan.c ---- */
+
+/* False: moving others is no help to this newcomer, who was refused for lack of capacity, or too many wait
+ * for that; the refusal is to be sent. True: it is answered later. */
+bool server_planner_apply(struct server_planner *planner, struct server_request *request);
+bool server_planner_has_applicants(const struct server_planner *planner);
+/* Goes on with those who wait. */
+void server_planner_replan(struct server_planner *planner);
+CORE_CHECKED core_status server_planner_start_replanner(struct server_planner *planner,
+                                                        struct core_error *error);
+/* When no I/O thread runs any more, before the planner's own end: nobody waits then. */
+void server_planner_stop_replanner(struct server_planner *planner);
+
+/* ---- planner_watch.c ---- */
+
+/* Looks at the cards, and after streams that are not where they belong. */
+void server_planner_watch(struct server_planner *planner);
+
+#endif

@@ -1,0 +1,173 @@
+#include "server/io.h"
+
+/* Packets inside the unit. A key that is at the batcher is its place's, which must not go away under it. */
+static uint32_t inside(const struct server_stream *stream)
+{
+    const struct server_gpu_stream *gpu = stream->gpu;
+    return stream->at_worker + (gpu != NULL ? gpu->inside + (gpu->asking ? 1 : 0) : 0);
+}
+
+void server_route_give_back(struct server_stream *stream)
+{
+    struct server_grant *grant = stream->grant;
+
+    grant->holder = NULL;
+    grant->worked = stream->worked;
+    grant->pauses = stream->pauses;
+    if (stream->gpu != NULL) {
+        grant->worked = stream->gpu->newest > 0;
+        grant->gpu_batch = stream->gpu->newest;
+        grant->gpu_slot = stream->gpu->key.slot;
+    }
+    stream->grant = NULL;
+    server_planner_release(stream->connection->io->server->planner, grant);
+}
+
+/* ---- the end of an order ---- */
+
+/* Not before the batcher has returned a key of the place in it. */
+static void return_order(struct server_stream *stream)
+{
+    struct server_order *order = stream->order;
+
+    if (order->outcome != SERVER_ORDER_MOVED && order->place != NULL) {
+        if (order->place->asking)
+            return;
+        order->to->gpu_slot = order->place->key.slot;
+        server_gpu_stream_detach(order->place);
+    }
+    stream->order = NULL;
+    *order->io_previous = order->io_next;
+    if (order->io_next != NULL)
+        order->io_next->io_previous = order->io_previous;
+    order->message.run = order->returned;
+    server_mailbox_post(server_planner_mailbox(stream->connection->io->server->planner), &order->message);
+}
+
+static void end_order(struct server_stream *stream, enum server_order_outcome outcome)
+{
+    stream->order->outcome = outcome;
+    stream->order->ended = true;
+    stream->transfer.state = SERVER_TRANSFER_FLOWING;
+    return_order(stream);
+}
+
+bool server_route_ends(struct server_stream *stream)
+{
+    if (stream->order != NULL && !stream->order->ended)
+        end_order(stream, SERVER_ORDER_GONE);
+    return stream->order == NULL && (stream->gpu == NULL || !stream->gpu->asking);
+}
+
+/* ---- the switch ---- */
+
+static core_ns first_waiting_ns(const struct server_stream *stream)
+{
+    return stream->wait_head != NULL ? stream->wait_head->eligible_ns : CORE_NS_NEVER;
+}
+
+/* Nothing is inside the old unit. */
+static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
+{
+    struct server_order *order = stream->order;
+    struct server_gpu_stream *old = stream->gpu;
+    core_ns first_ns = first_waiting_ns(stream);
+
+    order->held_ns = held && first_ns < now_ns ? now_ns - first_ns : 0;
+    server_route_give_back(stream);
+    if (old != NULL)
+        server_gpu_stream_detach(old);
+    stream->grant = order->to;
+    stream->grant->holder = stream;
+    stream->worker = order->place != NULL ? stream->connection->io->server->worker_count : order->to->unit;
+    stream->gpu = order->place;
+    order->place = old;
+    stream->worked = false;
+    stream->cpu->piece_bytes = order->task.piece_bytes;
+    stream->cpu->piece_deadline_ns = order->task.deadline_ns;
+    server_pace_switch(&stream->pace, order->task.spacing_ns, first_ns, held, now_ns);
+    end_order(stream, SERVER_ORDER_MOVED);
+    server_notice(stream, PROTOCOL_NOTICE_MOVED);
+    if (stream->gpu != NULL)
+        server_gpu_stream_arrive(stream->gpu);
+    server_io_release_stream(stream);
+}
+
+void server_route_step(struct server_stream *stream, core_ns now_ns)
+{
+    bool held = stream->transfer.state == SERVER_TRANSFER_HELD;
+
+    if (stream->order == NULL)
+        return;
+    if (stream->order->ended) {
+        return_order(stream);
+        return;
+    }
+    switch (server_transfer_next(&stream->transfer, inside(stream), now_ns)) {
+    case SERVER_TRANSFER_SWITCH:
+        switch_over(stream, held, now_ns);
+        break;
+    case SERVER_TRANSFER_GIVE_UP:
+        end_order(stream, SERVER_ORDER_GIVEN_UP);
+        break;
+    default:
+        break;
+    }
+}
+
+void server_route_returned(struct server_stream *stream)
+{
+    if (--stream->at_worker > 0)
+        return;
+    if (stream->gpu != NULL)
+        server_gpu_stream_returned(stream->gpu);
+    if (stream->change != NULL)
+        server_change_step(stream, core_time_now_ns());
+    if (stream->order != NULL)
+        server_route_step(stream, core_time_now_ns());
+}
+
+void server_route_keyed(struct server_stream *stream, bool keyed)
+{
+    server_transfer_set_ready(&stream->transfer, keyed);
+    server_route_step(stream, core_time_now_ns());
+}
+
+/* ---- the beginning ---- */
+
+static void begin(struct server_io *io, struct server_stream *stream, struct server_order *order)
+{
+    stream->order = order;
+    order->stream = stream;
+    order->io_next = io->orders;
+    order->io_previous = &io->orders;
+    if (io->orders != NULL)
+        io->orders->io_previous = &order->io_next;
+    io->orders = order;
+    server_transfer_begin(&stream->transfer, order->may_hold, order->until_ns);
+    if (order->place != NULL)
+        server_gpu_stream_attach(io, order->place, stream, order->to->gpu, order->until_ns);
+    else
+        server_route_keyed(stream, true);
+}
+
+static void take_order(void *owner, struct server_message *message)
+{
+    struct server_io *io = owner;
+    struct server_order *order = (struct server_order *)message;
+    struct server_stream *stream = order->from->holder;
+
+    if (stream != NULL && stream->state == SERVER_STREAM_OPEN && !stream->connection->abandoned) {
+        begin(io, stream, order);
+        return;
+    }
+    order->outcome = SERVER_ORDER_GONE;
+    order->message.run = order->returned;
+    server_mailbox_post(server_planner_mailbox(io->server->planner), &order->message);
+}
+
+void server_route_order(struct server_mailbox *io, struct server_order *order)
+{
+    order->message.run = take_order;
+    server_mailbox_post(io, &order->message);
+}

@@ -1,0 +1,445 @@
+#include "tests/support/history_world.h"
+
+#include "tests/support/require.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENAS_MIN 10 /* of the server's */
+#define CHANCE     (HISTORY_SOURCES + HISTORY_UNITS)
+
+const char *const history_event_names[HISTORY_EVENTS] = {
+    "opened",
+    "refused",
+    "waited for a period",
+    "closed",
+    "rooms released",
+    "moved at rest",
+    "moved with packets held",
+    "moves given up",
+    "contracts changed",
+    "changes refused",
+    "settled",
+    "devices lost",
+    "devices back",
+    "streams restored",
+    "periods shrunk",
+    "grown",
+    "newcomers after moves",
+};
+
+void history_totals_init(struct history_totals *totals)
+{
+    *totals = (struct history_totals){.least_slack_ppb = {INT64_MAX, INT64_MAX}};
+}
+
+/* ---- the story ---- */
+
+static void tell(struct history_world *world, const char *format, va_list arguments)
+{
+    size_t room = world->text_size - world->text_used;
+    int written = snprintf(world->text + world->text_used, room, "%12lld  ",
+                           (long long)(world->now_ns - world->start_ns));
+    if (written > 0 && (size_t)written < room) {
+        int more =
+            vsnprintf(world->text + world->text_used + written, room - (size_t)written, format, arguments);
+        if (more > 0 && (size_t)(written + more) + 1 < room) {
+            world->text_used += (size_t)(written + more);
+            world->text[world->text_used++] = '\n';
+        }
+    }
+    world->text[world->text_used < world->text_size ? world->text_used : world->text_size - 1] = '\0';
+}
+
+void history_say(struct history_world *world, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    tell(world, format, arguments);
+    va_end(arguments);
+}
+
+void history_fail(struct history_world *world, const char *format, ...)
+{
+    va_list arguments;
+    if (world->failed)
+        return; /* the first is the one to look at */
+    world->failed = true;
+    va_start(arguments, format);
+    tell(world, format, arguments);
+    va_end(arguments);
+}
+
+void history_count(struct history_world *world, enum history_event event)
+{
+    world->totals->events[event]++;
+}
+
+/* ---- chance ---- */
+
+static struct history_stream *any_open(struct history_world *world)
+{
+    if (world->streams_high == 0)
+        return NULL;
+    uint32_t first = (uint32_t)test_random_in(&world->random, 0, world->streams_high - 1);
+    for (uint32_t i = 0; i < world->streams_high; i++) {
+        struct history_stream *stream = &world->stream[(first + i) % world->streams_high];
+        if (stream->state == HISTORY_OPEN)
+            return stream;
+    }
+    return NULL;
+}
+
+static void open_any(struct history_world *world)
+{
+    size_t n = (size_t)test_random_in(&world->random, 0, (int64_t)world->machine.pool_count - 1);
+    history_planner_open(world, &world->machine.pool[n]);
+}
+
+/* Of a few. */
+static struct history_stream *most_urgent(struct history_world *world)
+{
+    struct history_stream *urgent = any_open(world);
+    for (int i = 0; i < 3 && urgent != NULL; i++) {
+        struct history_stream *stream = any_open(world);
+        if (stream->spec.latency_ns < urgent->spec.latency_ns)
+            urgent = stream;
+    }
+    return urgent;
+}
+
+static void close_any(struct history_world *world, bool again)
+{
+    struct history_stream *stream = again ? most_urgent(world) : any_open(world);
+    if (stream == NULL)
+        return;
+    struct core_stream_spec spec = stream->spec;
+    history_say(world, "stream %u: closes", stream->index);
+    history_stream_close(world, stream);
+    world->look = true;
+    if (again)
+        history_planner_wait(world, &spec);
+}
+
+/* A GPU's period: as it is, or another one. */
+static core_ns any_period_ns(struct history_world *world, uint32_t unit, const struct core_stream_spec *spec)
+{
+    struct partition_standing_gpu gpu =
+        partition_standing_gpu_at(world->standing, unit - world->machine.workers);
+    if (gpu.period_ns == 0)
+        return 1 + spec->latency_ns / test_random_in(&world->random, 3, 12);
+    if (test_random_chance(&world->random, 40))
+        return gpu.period_ns;
+    return 1 + gpu.period_ns * test_random_in(&world->random, 50, 200) / 100;
+}
+
+/* Few fit where they are not: several are asked. */
+static void move_any(struct history_world *world)
+{
+    uint32_t units = world->machine.workers + world->machine.gpu_count;
+    for (int tries = 0; tries < 8; tries++) {
+        struct history_stream *stream = any_open(world);
+        if (stream == NULL)
+            return;
+        uint32_t to = (uint32_t)test_random_in(&world->random, 0, units - 1);
+        core_ns period_ns = history_on_gpu(world, to) ? any_period_ns(world, to, &stream->spec) : 0;
+        if (history_planner_move(world, stream, to, period_ns))
+            return;
+    }
+}
+
+static void change_any(struct history_world *world)
+{
+    struct history_stream *stream = any_open(world);
+    if (stream == NULL)
+        return;
+    struct core_stream_spec spec = stream->spec;
+    if (test_random_chance(&world->random, 70))
+        spec.interval_ns = 1 + spec.interval_ns * test_random_in(&world->random, 50, 200) / 100;
+    if (test_random_chance(&world->random, 50))
+        spec.burst_packets = (uint32_t)test_random_in(&world->random, 1, 2 * spec.burst_packets);
+    if (test_random_chance(&world->random, 50))
+        spec.latency_ns = 1 + spec.latency_ns * test_random_in(&world->random, 50, 200) / 100;
+    if (core_stream_spec_check(&spec, NULL) == CORE_OK)
+        history_planner_change(world, stream, &spec);
+}
+
+/* Asks for less, and others want the room. */
+static void shrink_any(struct history_world *world)
+{
+    struct history_stream *stream = most_urgent(world);
+    if (stream == NULL)
+        return;
+    struct core_stream_spec spec = stream->spec;
+    history_planner_wait(world, &spec);
+    spec.interval_ns *= test_random_in(&world->random, 1, 3);
+    spec.latency_ns *= test_random_in(&world->random, 1, 3);
+    if (test_random_chance(&world->random, 50))
+        spec.burst_packets = 1;
+    if (core_stream_spec_check(&spec, NULL) == CORE_OK)
+        history_planner_change(world, stream, &spec);
+}
+
+static void lose_or_return(struct history_world *world)
+{
+    if (world->machine.gpu_count == 0)
+        return;
+    uint32_t g = (uint32_t)test_random_in(&world->random, 0, world->machine.gpu_count - 1);
+    if (world->gpu[g].up)
+        history_planner_lose(world, g);
+    else
+        history_planner_return(world, g);
+}
+
+/* Those that are out come back soon enough. */
+static void return_some(struct history_world *world)
+{
+    for (uint32_t g = 0; g < world->machine.gpu_count; g++)
+        if (!world->gpu[g].up && test_random_chance(&world->random, 20))
+            history_planner_return(world, g);
+}
+
+/* Many are silent for a while, in which bursts are earned back, and begin again in the same moment. Soon
+ * after that some close or ask for less, and others want their room; or some move. */
+static void gather(struct history_world *world)
+{
+    core_ns until_ns = world->now_ns + world->machine.interval_ns * test_random_in(&world->random, 1, 12);
+    int percent = (int)test_random_in(&world->random, 30, 100);
+    for (uint32_t i = 0; i < HISTORY_SOURCES; i++)
+        if (world->stream[i].state == HISTORY_OPEN && test_random_chance(&world->random, percent))
+            history_stream_behave(world, &world->stream[i], until_ns);
+    if (test_random_chance(&world->random, 30))
+        return;
+    world->relays = (int)test_random_log(&world->random, 1, 64);
+    world->relays_at_once = test_random_chance(&world->random, 50);
+    int64_t kind = test_random_in(&world->random, 1, 10);
+    world->relays_kind = kind <= 5 ? HISTORY_CLOSES : kind <= 7 ? HISTORY_MOVES : HISTORY_CHANGES;
+    world->wake_ns[CHANCE] = until_ns + test_random_in(&world->random, 1, world->machine.interval_ns / 2);
+}
+
+static void by_chance(struct history_world *world)
+{
+    int64_t drawn = test_random_in(&world->random, 1, 100);
+    world->wake_ns[CHANCE] =
+        world->now_ns + test_random_in(&world->random, 0, 16) * world->machine.interval_ns / 2;
+    if (world->relays > 0) {
+        do {
+            world->relays--;
+            if (world->relays_kind == HISTORY_MOVES)
+                move_any(world);
+            else if (world->relays_kind == HISTORY_CHANGES)
+                shrink_any(world);
+            else
+                close_any(world, true);
+        } while (world->relays_at_once && world->relays > 0);
+        world->wake_ns[CHANCE] =
+            world->now_ns + test_random_log(&world->random, 1, world->machine.interval_ns / 8);
+        return;
+    }
+    if (world->wake_ns[CHANCE] >= world->end_ns)
+        world->wake_ns[CHANCE] = CORE_NS_NEVER;
+    return_some(world);
+    if (drawn <= 28)
+        open_any(world);
+    else if (drawn <= 48)
+        close_any(world, drawn > 40);
+    else if (drawn <= 66)
+        move_any(world);
+    else if (drawn <= 80)
+        change_any(world);
+    else if (drawn <= 90)
+        gather(world);
+    else if (drawn <= 92)
+        lose_or_return(world);
+    else {
+        struct history_stream *stream = any_open(world);
+        if (stream != NULL)
+            history_stream_behave(world, stream, world->now_ns);
+    }
+}
+
+/* ---- time ---- */
+
+static void run_gpu(struct history_world *world, uint32_t g)
+{
+    struct history_gpu *gpu = &world->gpu[g];
+    uint64_t paused = gpu->paused_least, in_force = gpu->in_force, done = gpu->done;
+    struct history_packet *packet = history_gpu_run(gpu, world->now_ns), *next;
+    for (; packet != NULL; packet = next) {
+        next = packet->next;
+        history_packet_finished(world, packet, world->now_ns);
+    }
+    world->totals->batches += gpu->done - done;
+    world->look =
+        world->look || (world->awaits && (paused != gpu->paused_least || in_force != gpu->in_force));
+    world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(gpu);
+}
+
+static void run_worker(struct history_world *world, uint32_t w)
+{
+    struct history_worker *worker = &world->worker[w];
+    uint64_t pauses = worker->pauses;
+    if (worker->end_ns == world->now_ns) {
+        history_worker_end(worker);
+        for (uint32_t i = 0; i < worker->finished_count; i++)
+            history_packet_finished(world, (struct history_packet *)worker->finished[i], world->now_ns);
+    }
+    history_worker_begin(worker, world->now_ns);
+    world->look = world->look || (world->awaits && pauses != worker->pauses);
+    world->wake_ns[HISTORY_SOURCES + world->machine.gpu_count + w] = worker->end_ns;
+}
+
+static void run_next(struct history_world *world, size_t n)
+{
+    uint32_t unit = (uint32_t)(n - HISTORY_SOURCES), gpus = world->machine.gpu_count;
+    if (n < HISTORY_SOURCES)
+        history_stream_run(world, &world->stream[n]);
+    else if (n == CHANCE)
+        by_chance(world);
+    else if (unit < gpus)
+        run_gpu(world, unit);
+    else
+        run_worker(world, unit - gpus);
+    if (world->look)
+        history_planner_look(world);
+}
+
+static bool under_way(const struct history_world *world)
+{
+    for (uint32_t i = 0; i < world->streams_high; i++)
+        if (world->stream[i].packet != NULL || !history_stream_rests(&world->stream[i]))
+            return true;
+    return false;
+}
+
+/* The first of the streams, else of the GPUs, else of the workers, else chance. */
+static size_t next_to_run(const struct history_world *world)
+{
+    size_t next = 0;
+    for (size_t n = 1; n < world->streams_high; n++)
+        if (world->wake_ns[n] < world->wake_ns[next])
+            next = n;
+    for (size_t n = HISTORY_SOURCES; n <= CHANCE; n++)
+        if (world->wake_ns[n] < world->wake_ns[next])
+            next = n;
+    return next;
+}
+
+/* To the end, and until nothing is inside any more. */
+static void run(struct history_world *world)
+{
+    while (!world->failed) {
+        size_t next = next_to_run(world);
+        if (world->wake_ns[next] >= world->end_ns && !under_way(world))
+            return;
+        TEST_REQUIRE(world->wake_ns[next] != CORE_NS_NEVER && world->wake_ns[next] >= world->now_ns);
+        world->now_ns = world->wake_ns[next];
+        run_next(world, next);
+    }
+}
+
+/* ---- the world ---- */
+
+static void create_gpus(struct history_world *world, const struct gpu_region_shape *shape)
+{
+    struct history_machine *machine = &world->machine;
+    enum pipeline_execution execution =
+        (enum pipeline_execution)test_random_in(&world->random, 0, PIPELINE_ANY);
+    uint32_t g = 0;
+    if (execution == PIPELINE_LEAST || test_random_chance(&world->random, 50))
+        execution = PIPELINE_MOST;
+    for (uint32_t kind = 0; kind < machine->profile.gpu_count; kind++) {
+        const struct config_profile_gpu *card = &machine->gpus[kind];
+        bool busy = machine->gpu_count > 1 || card->copy_engines > 1;
+        for (uint32_t i = 0; i < card->count; i++, g++) {
+            history_gpu_create(&world->gpu[g], &machine->profile, card, busy, shape->arenas, execution,
+                               test_random_next(&world->random));
+            world->gpu[g].hurried = world->fault == HISTORY_BEGIN_AT_ONCE;
+            TEST_REQUIRE(server_gpu_account_init(&world->account[g], &machine->profile, card, busy, shape,
+                                                 world->gpu[g].lead_ns) == CORE_OK);
+        }
+    }
+}
+
+static void create_streams(struct history_world *world)
+{
+    size_t bytes = history_worker_stream_bytes();
+    world->cpu_streams = aligned_alloc(64, HISTORY_SOURCES * bytes);
+    TEST_REQUIRE(world->cpu_streams != NULL);
+    for (uint32_t i = 0; i < HISTORY_SOURCES; i++) {
+        world->stream[i].index = i;
+        world->stream[i].room.number = HISTORY_NONE;
+        world->stream[i].cpu = (struct cpu_stream *)(void *)(world->cpu_streams + i * bytes);
+    }
+}
+
+static void create(struct history_world *world)
+{
+    struct history_machine *machine = &world->machine;
+    struct gpu_region_shape shape = {.slots = 4096, .segments = 1 << 20, .arena_bytes = UINT64_C(1) << 30};
+    shape.arenas = (uint32_t)test_random_in(&world->random, ARENAS_MIN, HISTORY_BATCHES);
+    history_machine_random(machine, &world->random);
+    world->start_ns = world->now_ns = CORE_NS_PER_S;
+    world->end_ns = world->start_ns + machine->interval_ns * test_random_log(&world->random, 100, 400);
+    for (size_t n = 0; n <= CHANCE; n++)
+        world->wake_ns[n] = CORE_NS_NEVER;
+    world->wake_ns[CHANCE] = world->now_ns;
+    world->newcomer.old_number = HISTORY_NONE;
+    world->small_percent = test_random_chance(&world->random, 70) ? 0 : 20;
+    world->early_percent = test_random_chance(&world->random, 60) ? 0 : 40;
+    TEST_REQUIRE(partition_standing_create(&world->standing, &machine->profile, machine->workers, 1, NULL) ==
+                 CORE_OK);
+    create_gpus(world, &shape);
+    for (uint32_t w = 0; w < machine->workers; w++)
+        TEST_REQUIRE(history_worker_create(&world->worker[w], &machine->profile,
+                                           test_random_chance(&world->random, 50) ? 0 : 40,
+                                           test_random_next(&world->random)) == CORE_OK);
+    create_streams(world);
+}
+
+static void free_packets(struct history_made *made)
+{
+    for (struct history_made *next; made != NULL; made = next) {
+        next = made->next;
+        free(made);
+    }
+}
+
+static void destroy(struct history_world *world)
+{
+    partition_standing_drop(world->newcomer.proposal);
+    for (uint32_t w = 0; w < world->machine.workers; w++)
+        history_worker_destroy(&world->worker[w]);
+    for (uint32_t g = 0; g < world->machine.gpu_count; g++)
+        server_gpu_account_free(&world->account[g]);
+    partition_standing_destroy(world->standing);
+    free(world->cpu_streams);
+    free_packets(world->made);
+}
+
+bool history_run(uint64_t seed, enum history_fault fault, struct history_totals *totals, char *text,
+                 size_t text_size)
+{
+    static struct history_world world; /* too large for a stack */
+    memset(&world, 0, sizeof world);
+    world.fault = fault;
+    world.seed = seed;
+    world.random = (struct test_random){seed};
+    world.random.state = test_random_next(&world.random); /* neighbours have nothing in common */
+    world.totals = totals;
+    world.text = text;
+    world.text_size = text_size;
+    create(&world);
+    for (size_t n = 0; n < 2 * world.machine.streams; n++)
+        open_any(&world);
+    run(&world);
+    totals->histories++;
+    totals->failed += world.failed;
+    totals->virtual_ns += world.now_ns - world.start_ns;
+    for (uint32_t g = 0; g < world.machine.gpu_count; g++)
+        totals->held_up += world.gpu[g].held_up;
+    destroy(&world);
+    return !world.failed;
+}

@@ -1,0 +1,79 @@
+/* Histories: a server's planner and units in virtual time, while streams open, close and move and periods
+ * change.
+ *
+ * One world has a standing plan (partition/standing.h), workers with the server's own scheduler, GPUs with
+ * the server's own schedule and accounts (history_worker.h, history_gpu.h), and streams that send what their
+ * contracts allow, often all of it at once. What happens, and when, is drawn at random. The rules by which
+ * the plan is made to hold at every moment are those of server/planner.c and server/gpu_batches.c.
+ *
+ * A packet counts as missed if it is finished later than eligible + latency - out_ns (and the rest of its I/O
+ * thread, perfmodel_io_rest_ns, on a worker), for the contract in force when it became eligible. After every
+ * change the certificate of what stands is judged by the independent checker.
+ *
+ * The same seed gives the same history. One at a time in a process. */
+#ifndef MILLRACE_TESTS_HISTORY_H
+#define MILLRACE_TESTS_HISTORY_H
+
+#include "core/time.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What happened. */
+enum history_event {
+    HISTORY_OPENED,
+    HISTORY_REFUSED,
+    HISTORY_WAITED, /* for a period, before it was opened */
+    HISTORY_CLOSED,
+    HISTORY_RELEASED,  /* rooms, of closed streams and of moved ones */
+    HISTORY_MOVED,     /* at a moment with nothing inside the old unit, */
+    HISTORY_HELD,      /* or with packets held until there is one */
+    HISTORY_GIVEN_UP,  /* moves for which no moment came */
+    HISTORY_CHANGED,   /* contracts */
+    HISTORY_UNCHANGED, /* refused */
+    HISTORY_SETTLED,
+    HISTORY_LOST, /* devices */
+    HISTORY_RETURNED,
+    HISTORY_RESTORED, /* streams of a device that has returned, whose promise holds again */
+    HISTORY_SHRUNK,   /* periods of GPUs with streams */
+    HISTORY_GREW,
+    HISTORY_REPLANNED, /* newcomers who were admitted after moves in turn */
+    HISTORY_EVENTS
+};
+
+extern const char *const history_event_names[HISTORY_EVENTS];
+
+/* Rules that may be broken, to see that it is found. */
+enum history_fault {
+    HISTORY_RIGHT,
+    HISTORY_RELEASE_AT_ONCE, /* room is promised again without a pause of the unit */
+    HISTORY_OPEN_AT_ONCE,    /* a newcomer sends before its period is in force */
+    HISTORY_BEGIN_AT_ONCE,   /* nor until the batch that was open has ended, on a GPU begun anew */
+    HISTORY_NO_PACING,       /* those that waited go to the new unit all at once */
+    HISTORY_FULL_BUCKET,     /* a changed contract begins with a full bucket */
+    HISTORY_PROMISE_MORE,    /* streams may send an eighth faster than they are charged for */
+    HISTORY_FAULTS
+};
+
+struct history_totals {
+    uint64_t histories, failed;
+    uint64_t events[HISTORY_EVENTS];
+    uint64_t plans;      /* certificates that the checker accepted */
+    uint64_t packets[2]; /* with a promise: on workers, on GPUs */
+    uint64_t rerun, stood_by,
+        late; /* of a lost device: packets lost, come while it was out, without a promise yet */
+    uint64_t misses, batches;
+    uint64_t held_up; /* times that no arena was free */
+    core_ns virtual_ns;
+    int64_t least_slack_ppb[2]; /* of a packet, relative to its latency bound */
+};
+
+void history_totals_init(struct history_totals *totals);
+
+/* Runs one history and adds to the totals. False: a promise was broken, or a certificate was not accepted,
+ * and what happened is in `text` (as far as there is room). */
+bool history_run(uint64_t seed, enum history_fault fault, struct history_totals *totals, char *text,
+                 size_t text_size);
+
+#endif

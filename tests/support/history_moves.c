@@ -1,0 +1,255 @@
+/* Histories: streams on their way. Moves by server/transfer.h, contracts that change, devices that go and
+ * come. */
+#include "perfmodel/cpu.h"
+#include "tests/support/history_world.h"
+#include "tests/support/require.h"
+
+/* ---- moves ---- */
+
+/* So that packets may be held the new unit is asked for the latency that is left. What is told of a GPU's
+ * bound holds as long as nobody else comes, so what is there is not held for. */
+static void ask_for_less(struct history_world *world, struct history_stream *stream,
+                         struct history_room *room)
+{
+    struct core_stream_spec less = stream->spec;
+    struct partition_standing_placement placement;
+    core_ns rest_ns = perfmodel_io_rest_ns(less.latency_ns, &world->machine.profile);
+    stream->next_bound_ns = stream->spec.latency_ns;
+    less.latency_ns = server_transfer_latency_ns(less.latency_ns, 0, stream->bound_ns) - rest_ns;
+    if (less.latency_ns < CORE_LATENCY_NS_MIN ||
+        partition_standing_change(world->standing, room->number, &less, &placement, NULL) != CORE_OK ||
+        !placement.accepted)
+        return;
+    if (history_on_gpu(world, room->unit) &&
+        !history_planner_put_plan(world, history_gpu_number(world, room->unit)))
+        return; /* the room is charged for it, and used for more */
+    if (history_on_gpu(world, room->unit))
+        room->plan = world->account[history_gpu_number(world, room->unit)].plan.number;
+    stream->next_bound_ns = less.latency_ns;
+    history_planner_check(world);
+}
+
+bool history_planner_move(struct history_world *world, struct history_stream *stream, uint32_t to,
+                          core_ns period_ns)
+{
+    struct history_room room = {.unit = to, .spec = stream->spec};
+    if (stream->state != HISTORY_OPEN || stream->next_room.unit != HISTORY_NONE || to == stream->room.unit ||
+        stream->hasty || stream->stuck || stream->restoring || stream->change.asked ||
+        stream->change.joined || partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
+        return false;
+    if (partition_standing_move(world->standing, stream->room.number, to, period_ns, &room.number, NULL) !=
+        CORE_OK)
+        return false;
+    bool settled = history_planner_settle_room(world, &room);
+    stream->stuck = !settled;
+    history_planner_check(world);
+    if (!settled)
+        return false;
+    stream->next_bound_ns = stream->spec.latency_ns;
+    if (test_random_chance(&world->random, 60))
+        ask_for_less(world, stream, &room);
+    stream->next_room = room;
+    stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
+    bool gives_up = test_random_chance(&world->random, 20);
+    bool may_hold = stream->next_bound_ns < stream->spec.latency_ns;
+    server_transfer_begin(&stream->transfer, may_hold, gives_up ? stream->patience_ns : CORE_NS_NEVER);
+    history_say(world, "stream %u: is to move from unit %u to %u, asked for %lld", stream->index,
+                stream->room.unit, to, (long long)stream->next_bound_ns);
+    world->look = true;
+    return true;
+}
+
+static void switch_unit(struct history_world *world, struct history_stream *stream, bool held)
+{
+    struct history_room old = stream->room;
+    history_count(world, held ? HISTORY_HELD : HISTORY_MOVED);
+    history_say(world, "stream %u: is on unit %u%s", stream->index, stream->next_room.unit,
+                held ? ", packets were held" : "");
+    history_planner_leave(world, &old);
+    history_stream_switch(world, stream, held);
+    if (history_on_gpu(world, stream->room.unit) && !history_gpu_of(world, stream->room.unit)->up)
+        history_stream_lose(world, stream);
+}
+
+static void give_up(struct history_world *world, struct history_stream *stream)
+{
+    history_say(world, "stream %u: stays on unit %u", stream->index, stream->room.unit);
+    history_count(world, HISTORY_GIVEN_UP);
+    history_planner_leave(world, &stream->next_room);
+    stream->next_room.unit = HISTORY_NONE;
+    stream->stuck = true;
+    history_stream_settle(world, stream);
+}
+
+/* Silent from some time on, so that it comes to a rest. */
+static void lose_patience(struct history_stream *stream)
+{
+    if (stream->silent_until_ns < stream->patience_ns)
+        stream->silent_until_ns = stream->patience_ns;
+}
+
+void history_planner_go_on_moving(struct history_world *world, struct history_stream *stream)
+{
+    struct server_transfer *transfer = &stream->transfer;
+    bool held = transfer->state == SERVER_TRANSFER_HELD;
+    if (stream->next_room.unit == HISTORY_NONE)
+        return;
+    server_transfer_set_ready(transfer, history_planner_in_force(world, &stream->next_room));
+    /* Packets on their way to the unit are inside. */
+    uint32_t inside = stream->inside + (held || stream->queue == NULL || stream->away ? 0 : 1);
+    switch (server_transfer_next(transfer, inside, world->now_ns)) {
+    case SERVER_TRANSFER_SWITCH:
+        switch_unit(world, stream, held);
+        break;
+    case SERVER_TRANSFER_HOLD:
+        history_stream_settle(world, stream);
+        world->look = true; /* what was on its way waits, too: there may be nothing inside */
+        break;
+    case SERVER_TRANSFER_GIVE_UP:
+        give_up(world, stream);
+        break;
+    default:
+        lose_patience(stream);
+    }
+}
+
+/* ---- changes ---- */
+
+void history_planner_change(struct history_world *world, struct history_stream *stream,
+                            const struct core_stream_spec *spec)
+{
+    struct partition_standing_placement placement;
+    struct history_change *change = &stream->change;
+    if (stream->state != HISTORY_OPEN || stream->next_room.unit != HISTORY_NONE || stream->hasty ||
+        stream->stuck || stream->away || stream->restoring || change->asked || change->joined ||
+        partition_standing_change(world->standing, stream->room.number, spec, &placement, NULL) != CORE_OK)
+        return;
+    if (!placement.accepted) {
+        history_count(world, HISTORY_UNCHANGED);
+        return;
+    }
+    uint32_t g = history_gpu_number(world, stream->room.unit);
+    bool on_gpu = history_on_gpu(world, stream->room.unit);
+    if (on_gpu && !history_planner_put_plan(world, g)) { /* the arenas do not hold it: back again */
+        TEST_REQUIRE(partition_standing_change(world->standing, stream->room.number, &stream->spec,
+                                               &placement, NULL) == CORE_OK);
+        TEST_REQUIRE(placement.accepted);
+        partition_standing_settle(world->standing, stream->room.number);
+        (void)!history_planner_put_plan(world, g);
+        history_planner_check(world);
+        return;
+    }
+    history_planner_check(world);
+    *change = (struct history_change){.asked = true, .spec = *spec, .task = placement.task};
+    change->joined = placement.joined;
+    change->plan = on_gpu ? world->account[g].plan.number : 0;
+    stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
+    history_say(world, "stream %u: asks for interval %lld, burst %u, latency %lld", stream->index,
+                (long long)spec->interval_ns, spec->burst_packets, (long long)spec->latency_ns);
+    world->look = true;
+}
+
+static void settle(struct history_world *world, struct history_stream *stream)
+{
+    struct perfmodel_cpu_task task = {0};
+    partition_standing_settle(world->standing, stream->room.number);
+    if (history_on_gpu(world, stream->room.unit)) {
+        (void)!history_planner_put_plan(world, history_gpu_number(world, stream->room.unit));
+    } else {
+        TEST_REQUIRE(perfmodel_cpu_task_from(&stream->spec, &world->machine.profile, &task, NULL) == CORE_OK);
+        history_stream_serve(world, stream, &task);
+    }
+    stream->bound_ns = stream->spec.latency_ns;
+    if (!history_on_gpu(world, stream->room.unit))
+        stream->bound_ns =
+            partition_workers_bound_ns(partition_standing_workers(world->standing), &stream->spec);
+    stream->change.joined = false;
+    history_count(world, HISTORY_SETTLED);
+    history_planner_check(world);
+}
+
+void history_planner_go_on_changing(struct history_world *world, struct history_stream *stream)
+{
+    struct history_change *change = &stream->change;
+    bool on_gpu = history_on_gpu(world, stream->room.unit);
+    struct history_room room = stream->room;
+    /* A worker's figures for a stream are set while none of its packets is there. */
+    bool may_set = stream->queue == NULL && (on_gpu || stream->inside == 0);
+    if (!change->asked && !change->joined)
+        return;
+    if (!may_set) {
+        lose_patience(stream);
+        return;
+    }
+    room.plan = change->plan;
+    if (change->asked && history_planner_in_force(world, &room)) {
+        change->asked = false;
+        history_stream_change(world, stream);
+        history_count(world, HISTORY_CHANGED);
+        history_say(world, "stream %u: has its new contract%s", stream->index,
+                    change->joined ? ", the old one still weighs" : "");
+    }
+    bool paused = history_planner_may_leave(world, &change->before);
+    if (!change->asked && change->joined && paused)
+        settle(world, stream);
+}
+
+/* What was held has caught up: the unit may be asked for the latency bound again. */
+void history_planner_relax(struct history_world *world, struct history_stream *stream)
+{
+    struct partition_standing_placement placement;
+    if (!stream->hasty || !server_pace_caught_up(&stream->pace, stream->queue == NULL, world->now_ns))
+        return;
+    stream->hasty = false;
+    TEST_REQUIRE(partition_standing_change(world->standing, stream->room.number, &stream->spec, &placement,
+                                           NULL) == CORE_OK);
+    TEST_REQUIRE(placement.accepted); /* less of everything */
+    stream->change = (struct history_change){.joined = true, .spec = stream->spec, .before = stream->room};
+    stream->patience_ns = world->now_ns + stream->spec.latency_ns;
+    history_planner_check(world);
+}
+
+/* ---- devices ---- */
+
+void history_planner_lose(struct history_world *world, uint32_t g)
+{
+    uint32_t unit = world->machine.workers + g;
+    struct history_packet *packet = history_gpu_lose(&world->gpu[g], world->now_ns), *next;
+    history_count(world, HISTORY_LOST);
+    history_say(world, "GPU %u: is lost", g);
+    partition_standing_set_out(world->standing, g, true);
+    for (; packet != NULL; packet = next) {
+        next = packet->next;
+        history_packet_lost(world, packet);
+    }
+    for (uint32_t i = 0; i < world->streams_high; i++)
+        if ((world->stream[i].state == HISTORY_OPEN || world->stream[i].state == HISTORY_CLOSING) &&
+            world->stream[i].room.unit == unit)
+            history_stream_lose(world, &world->stream[i]);
+    world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(&world->gpu[g]);
+    history_planner_check(world);
+    world->look = true;
+}
+
+/* The stand-by has returned what it had, and the first batch has begun. */
+static core_ns stood_by_until_ns(struct history_world *world, uint32_t g, const struct history_stream *stream)
+{
+    core_ns until_ns = world->now_ns + test_random_in(&world->random, 0, 2 * stream->spec.latency_ns);
+    return until_ns > world->gpu[g].from_ns ? until_ns : world->gpu[g].from_ns;
+}
+
+void history_planner_return(struct history_world *world, uint32_t g)
+{
+    uint32_t unit = world->machine.workers + g;
+    history_count(world, HISTORY_RETURNED);
+    history_say(world, "GPU %u: is back", g);
+    partition_standing_set_out(world->standing, g, false);
+    history_gpu_return(&world->gpu[g], world->now_ns);
+    for (uint32_t i = 0; i < HISTORY_SOURCES; i++) {
+        struct history_stream *stream = &world->stream[i];
+        if ((stream->state == HISTORY_OPEN || stream->state == HISTORY_CLOSING) && stream->room.unit == unit)
+            history_stream_return(world, stream, stood_by_until_ns(world, g, stream));
+    }
+    world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(&world->gpu[g]);
+    world->look = true;
+}

@@ -1,0 +1,195 @@
+/* Private to histories: the world. */
+#ifndef MILLRACE_TESTS_HISTORY_WORLD_H
+#define MILLRACE_TESTS_HISTORY_WORLD_H
+
+#include "partition/standing.h"
+#include "server/gpu_account.h"
+#include "server/police.h"
+#include "server/transfer.h"
+#include "tests/support/history.h"
+#include "tests/support/history_gpu.h"
+#include "tests/support/history_machine.h"
+#include "tests/support/history_worker.h"
+
+#define HISTORY_NONE    UINT32_MAX
+#define HISTORY_ROOMS   (2 * HISTORY_SOURCES)
+#define HISTORY_WAITERS 64
+#define HISTORY_UNITS   (HISTORY_WORKERS + HISTORY_GPUS)
+
+/* A stream's place in the standing plan, until it is given back. */
+struct history_room {
+    uint32_t number, unit;
+    struct core_stream_spec spec;
+    bool worked;     /* a packet has been at the unit, the last one */
+    uint64_t pauses; /* with so many pauses of the worker, */
+    uint64_t batch;  /* or in this batch */
+    uint64_t plan;   /* of a GPU, that the room was promised with */
+};
+
+enum history_sending {
+    HISTORY_FULL,     /* as much as the contract allows */
+    HISTORY_PERIODIC, /* a packet an interval */
+    HISTORY_PAUSING,  /* at random */
+    HISTORY_SAVING,   /* the whole burst, and again when it has been earned back */
+    HISTORY_SENDINGS
+};
+
+enum history_state { HISTORY_FREE, HISTORY_OPENING, HISTORY_OPEN, HISTORY_CLOSING };
+
+/* Another contract on the way. */
+struct history_change {
+    bool asked;  /* accepted by the planner, not in force yet */
+    bool joined; /* in force, and the join still charged */
+    struct core_stream_spec spec;
+    struct perfmodel_cpu_task task; /* on a worker: of the join */
+    uint64_t plan;
+    struct history_room before; /* as it was with the last packet under the old contract */
+};
+
+struct history_stream {
+    enum history_state state;
+    uint32_t index;
+    struct core_stream_spec spec;
+    struct history_room room;
+    struct history_room next_room; /* of a move; unit NONE: none */
+    struct server_transfer transfer;
+    struct server_pace pace;
+    core_ns next_bound_ns; /* of a move: latency bound that the new unit was asked for */
+    core_ns patience_ns;   /* silent from then on, so that it comes to a rest */
+    core_ns bound_ns;      /* the unit returns a packet by then after it was let go to it */
+    bool hasty;            /* was asked for less than its latency bound, for packets that were held */
+    bool stuck;            /* a move was given up: its number can not be moved or changed again */
+    bool away;             /* its device is out of service */
+    bool restoring;        /* it has returned, but what waited has not caught up */
+    core_ns resume_ns;     /* the stand-by has returned all then; CORE_NS_NEVER: it has */
+    struct history_change change;
+    struct cpu_stream *cpu;
+    struct server_police police, police_before; /* before the packet that is not eligible yet */
+    enum history_sending sending;
+    core_ns silent_until_ns, arrival_ns;
+    uint64_t sent;
+    struct history_packet *packet;             /* policed, not eligible yet */
+    struct history_packet *queue, *queue_tail; /* eligible, to go to the unit */
+    core_ns go_ns;          /* when the first of them goes; CORE_NS_NEVER: it waits for something else */
+    core_ns handed_over_ns; /* the last one */
+    uint32_t inside;        /* packets at the unit */
+    bool of_plan;           /* moved for the newcomer who waits */
+};
+
+/* A newcomer for whom others move, one after the other. */
+struct history_newcomer {
+    bool waits;
+    struct core_stream_spec spec;
+    struct partition_standing_proposal *proposal;
+    size_t moved;
+    uint32_t old_number; /* room that the last one left, NONE once it is given back */
+};
+
+struct history_world {
+    struct history_machine machine;
+    enum history_fault fault;
+    uint64_t seed;
+    struct test_random random;
+    core_ns now_ns, start_ns, end_ns;
+    struct partition_standing *standing;
+    struct server_gpu_account account[HISTORY_GPUS];
+    struct history_gpu gpu[HISTORY_GPUS];
+    struct history_worker worker[HISTORY_WORKERS];
+    struct history_stream stream[HISTORY_SOURCES];
+    uint32_t streams_high; /* no stream from here on is in use */
+    char *cpu_streams;
+    struct history_room leaving[HISTORY_ROOMS];
+    size_t leaving_count;
+    struct history_newcomer newcomer;
+    int relays; /* streams to which something is to happen next, one after the other or at once */
+    bool relays_at_once;
+    enum { HISTORY_CLOSES, HISTORY_MOVES, HISTORY_CHANGES } relays_kind;
+    struct core_stream_spec waiting[HISTORY_WAITERS];
+    size_t waiting_count;
+    int small_percent; /* of packets that are smaller than they may be, */
+    int early_percent; /* and that reach their worker sooner */
+    bool look;         /* the planner has reason to, */
+    bool awaits;       /* and what units tell matters: somebody waits for it */
+    /* streams, GPUs, workers, and what happens by chance: when each is to be called, first come first served
+     * and in this order */
+    core_ns wake_ns[HISTORY_SOURCES + HISTORY_UNITS + 1];
+    struct history_packet *free;
+    struct history_made *made;
+    struct history_totals *totals;
+    bool failed;
+    char *text;
+    size_t text_size, text_used;
+};
+
+/* Tells the story. */
+void history_say(struct history_world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void history_fail(struct history_world *world, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void history_count(struct history_world *world, enum history_event event);
+
+/* ---- streams (history_stream.c) ---- */
+
+/* The stream may send from now on. */
+void history_stream_open(struct history_world *world, struct history_stream *stream);
+/* Its next moment has come. */
+void history_stream_run(struct history_world *world, struct history_stream *stream);
+/* Draws how it goes on sending, silent until then. */
+void history_stream_behave(struct history_world *world, struct history_stream *stream,
+                           core_ns silent_until_ns);
+/* Sends nothing more. */
+void history_stream_close(struct history_world *world, struct history_stream *stream);
+/* Nothing of it is inside: its packets go to the unit of the next room from now on. */
+void history_stream_switch(struct history_world *world, struct history_stream *stream, bool held);
+/* From now on its packets go, or wait, as its state says. */
+void history_stream_settle(struct history_world *world, struct history_stream *stream);
+/* Nothing is on its way to a unit or at it. */
+bool history_stream_rests(const struct history_stream *stream);
+/* The contract of the change is in force. */
+void history_stream_change(struct history_world *world, struct history_stream *stream);
+/* Serves it by the figures of this task from now on; on a GPU there are none. */
+void history_stream_serve(struct history_world *world, struct history_stream *stream,
+                          const struct perfmodel_cpu_task *task);
+/* Its device is lost; it is back, and the stand-by has returned what it had by resume_ns. */
+void history_stream_lose(struct history_world *world, struct history_stream *stream);
+void history_stream_return(struct history_world *world, struct history_stream *stream, core_ns resume_ns);
+/* A packet was in a batch of a lost device. */
+void history_packet_lost(struct history_world *world, struct history_packet *packet);
+void history_packet_finished(struct history_world *world, struct history_packet *packet, core_ns end_ns);
+
+/* ---- the planner (history_planner.c) ---- */
+
+void history_planner_open(struct history_world *world, const struct core_stream_spec *spec);
+/* The same, as soon as a room is given back that will do. */
+void history_planner_wait(struct history_world *world, const struct core_stream_spec *spec);
+/* False: not possible, or not now. */
+bool history_planner_move(struct history_world *world, struct history_stream *stream, uint32_t to,
+                          core_ns period_ns);
+/* Asks for another contract. */
+void history_planner_change(struct history_world *world, struct history_stream *stream,
+                            const struct core_stream_spec *spec);
+void history_planner_lose(struct history_world *world, uint32_t g);
+void history_planner_return(struct history_world *world, uint32_t g);
+/* Gives back rooms whose units have paused, opens who may be, and goes on with moves. */
+void history_planner_look(struct history_world *world);
+bool history_on_gpu(const struct history_world *world, uint32_t unit);
+uint32_t history_gpu_number(const struct history_world *world, uint32_t unit);
+struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit);
+/* Has the certificate of what stands judged. */
+void history_planner_check(struct history_world *world);
+/* The plan of a GPU as it stands goes to its batcher. False: the arenas do not hold it. */
+bool history_planner_put_plan(struct history_world *world, uint32_t g);
+/* Room that the standing plan has just given. False: the arenas do not hold it, and it is given back. */
+bool history_planner_settle_room(struct history_world *world, struct history_room *room);
+/* Does the unit keep what it promised with this room? */
+bool history_planner_in_force(struct history_world *world, const struct history_room *room);
+/* It is given back once the unit has paused since its last packet: */
+void history_planner_leave(struct history_world *world, const struct history_room *room);
+bool history_planner_may_leave(struct history_world *world, const struct history_room *room);
+
+/* ---- on their way (history_moves.c) ---- */
+
+void history_planner_go_on_moving(struct history_world *world, struct history_stream *stream);
+void history_planner_go_on_changing(struct history_world *world, struct history_stream *stream);
+/* What was held has caught up: the unit may be asked for the latency bound again. */
+void history_planner_relax(struct history_world *world, struct history_stream *stream);
+
+#endif

@@ -1,0 +1,256 @@
+#include "tests/support/standing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/check.h"
+#include "partition/check_loss.h"
+#include "partition/standing_state.h"
+#include "perfmodel/demand.h"
+#include "tests/support/require.h"
+
+#define MS CORE_NS_PER_MS
+
+_Noreturn static void fail(const char *why)
+{
+    fprintf(stderr, "%s\n", why);
+    abort();
+}
+
+struct partition_standing *test_standing_of(const struct config_profile *profile, uint32_t workers,
+                                            uint32_t io)
+{
+    struct partition_standing *made = NULL;
+    struct core_error error = {{0}};
+    if (partition_standing_create(&made, profile, workers, io, &error) != CORE_OK)
+        fail(error.text);
+    return made;
+}
+
+struct partition_standing_placement test_standing_query(const struct partition_standing *standing,
+                                                        const struct core_stream_spec *spec, bool with_offer)
+{
+    struct partition_standing_placement placement;
+    struct core_error error = {{0}};
+    if (partition_standing_query(standing, spec, 0, with_offer, &placement, &error) != CORE_OK)
+        fail(error.text);
+    return placement;
+}
+
+struct partition_standing_placement test_standing_admit(struct partition_standing *standing,
+                                                        const struct core_stream_spec *spec, uint64_t handle)
+{
+    struct partition_standing_placement placement;
+    struct core_error error = {{0}};
+    if (partition_standing_admit(standing, spec, 0, handle, &placement, &error) != CORE_OK)
+        fail(error.text);
+    return placement;
+}
+
+/* ---- what must hold at any time ---- */
+
+/* The load of a GPU, added up anew. */
+static struct perfmodel_flow_load load_of(const struct partition_standing *standing, uint32_t unit)
+{
+    struct perfmodel_flow_load sum = {0};
+    for (size_t n = 0; n < partition_standing_streams(standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        struct perfmodel_flow_load load = partition_gpu_load(&stream.spec, standing->profile);
+        if (stream.unit == unit)
+            perfmodel_flow_load_add(&sum, &load);
+    }
+    return sum;
+}
+
+/* Of what comes to it at a loss. */
+static struct perfmodel_flow_load backups_of(const struct partition_standing *standing, uint32_t unit,
+                                             uint32_t lost)
+{
+    struct perfmodel_flow_load sum = {0};
+    for (size_t n = 0; n < partition_standing_streams(standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        if (stream.backup_unit != unit || stream.unit != standing->worker_count + lost)
+            continue;
+        struct perfmodel_flow_load load = partition_gpu_load(&stream.backup_spec, standing->profile);
+        perfmodel_flow_load_add(&sum, &load);
+    }
+    return sum;
+}
+
+static bool same_load(const struct perfmodel_flow_load *a, const struct perfmodel_flow_load *b)
+{
+    return a->streams == b->streams && a->burst_bytes == b->burst_bytes && a->rate == b->rate &&
+           a->job_burst_bytes == b->job_burst_bytes && a->job_rate == b->job_rate &&
+           a->unit_bytes == b->unit_bytes && a->shortest_ns == b->shortest_ns;
+}
+
+static void expect_gpu(const struct partition_standing *standing, uint32_t g)
+{
+    const struct partition_gpu *gpu = &standing->gpu[g];
+    struct perfmodel_flow_load load = load_of(standing, standing->worker_count + g);
+    TEST_REQUIRE(same_load(&load, &gpu->own.load)); /* no trace of who left */
+    TEST_REQUIRE((load.streams == 0 && !partition_gpu_any_backup(gpu)) == (gpu->period_ns == 0));
+    for (uint32_t lost = 0; lost < standing->gpus; lost++) {
+        struct perfmodel_flow_load held = backups_of(standing, standing->worker_count + g, lost);
+        if (gpu->backups[lost] == NULL)
+            TEST_REQUIRE(held.streams == 0);
+        else
+            TEST_REQUIRE(same_load(&held, &gpu->backups[lost]->load));
+    }
+}
+
+static void add_task(struct perfmodel_demand *demand, const struct core_stream_spec *spec,
+                     const struct config_profile *profile)
+{
+    struct perfmodel_cpu_task task;
+    TEST_REQUIRE(perfmodel_cpu_task_from(spec, profile, &task, NULL) == CORE_OK);
+    perfmodel_demand_add(demand, &task);
+}
+
+static void expect_demand(const struct perfmodel_demand *demand, const struct perfmodel_demand *anew)
+{
+    TEST_REQUIRE(perfmodel_demand_streams(demand) == perfmodel_demand_streams(anew));
+    TEST_REQUIRE(perfmodel_demand_utilisation_ppb(demand) == perfmodel_demand_utilisation_ppb(anew));
+    TEST_REQUIRE(perfmodel_demand_headroom_ppb(demand, NULL) == perfmodel_demand_headroom_ppb(anew, NULL));
+    TEST_REQUIRE(perfmodel_demand_test(demand, NULL).accepted);
+}
+
+/* Its streams and those that come at the loss of a GPU, added up anew. */
+static void expect_case(const struct partition_standing *standing, uint32_t w, uint32_t lost,
+                        const struct perfmodel_demand *own)
+{
+    const struct perfmodel_demand *demand = partition_workers_case(standing->workers, w, lost);
+    struct perfmodel_demand *anew;
+    size_t backups = 0;
+    TEST_REQUIRE(perfmodel_demand_copy(own, &anew) == CORE_OK);
+    for (size_t n = 0; n < partition_standing_streams(standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        if (stream.backup_unit != w || stream.unit != standing->worker_count + lost)
+            continue;
+        add_task(anew, &stream.backup_spec, standing->profile);
+        backups++;
+    }
+    TEST_REQUIRE((demand != NULL) == (backups > 0));
+    if (demand != NULL)
+        expect_demand(demand, anew);
+    perfmodel_demand_destroy(anew);
+}
+
+static void expect_worker(const struct partition_standing *standing, uint32_t w)
+{
+    struct perfmodel_demand *anew;
+    TEST_REQUIRE(perfmodel_demand_create(&anew, standing->profile) == CORE_OK);
+    for (size_t n = 0; n < partition_standing_streams(standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        if (stream.unit == w)
+            add_task(anew, &stream.spec, standing->profile);
+    }
+    struct partition_worker_load load = partition_workers_load(standing->workers, w);
+    TEST_REQUIRE(load.streams == perfmodel_demand_streams(anew));
+    TEST_REQUIRE(load.utilisation_ppb == perfmodel_demand_utilisation_ppb(anew));
+    TEST_REQUIRE(load.headroom_ppb == perfmodel_demand_headroom_ppb(anew, NULL));
+    for (uint32_t lost = 0; lost < standing->gpus; lost++)
+        expect_case(standing, w, lost, anew);
+    perfmodel_demand_destroy(anew);
+}
+
+/* The certificate, by the independent checker. */
+static void expect_certified(const struct partition_standing *standing)
+{
+    size_t count = partition_standing_streams(standing);
+    struct core_stream_spec *specs = malloc((count + 1) * sizeof *specs);
+    TEST_REQUIRE(specs != NULL);
+    struct partition_plan_input input = {
+        .specs = specs, .count = count, .profile = standing->profile, .workers = standing->worker_count};
+    struct partition_plan *plan = NULL;
+    struct core_error error = {{0}};
+    for (size_t n = 0; n < input.count; n++)
+        specs[n] = partition_standing_stream_at(standing, n).spec;
+    if (partition_standing_plan(standing, &plan, &error) != CORE_OK)
+        fail(error.text);
+    if (!plan->accepted)
+        fail(plan->reason);
+    if (partition_check(&input, plan, &error) != CORE_OK)
+        fail(error.text);
+    for (uint32_t g = 0; g < plan->gpus; g++) {
+        TEST_REQUIRE(plan->gpu[g].period_ns == standing->gpu[g].period_ns || plan->gpu[g].streams == 0);
+        TEST_REQUIRE(plan->gpu[g].memory_bytes <= standing->gpu[g].memory_bytes);
+    }
+    partition_plan_destroy(plan);
+    free(specs);
+}
+
+/* Nobody who is guaranteed is short, whatever GPU is lost. */
+static void expect_guaranteed(const struct partition_standing *standing)
+{
+    size_t count = partition_standing_streams(standing);
+    struct partition_check_promise *promise = malloc((count + 1) * sizeof *promise);
+    struct core_error error = {{0}};
+    TEST_REQUIRE(promise != NULL);
+    for (size_t n = 0; n < count; n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        promise[n] = (struct partition_check_promise){.contract = stream.join,
+                                                      .unit = stream.unit,
+                                                      .backed = stream.backup_unit != PARTITION_STANDING_NONE,
+                                                      .backup_unit = stream.backup_unit,
+                                                      .gpu_bound_ns = stream.gpu_bound_ns,
+                                                      .detection_ns = stream.detection_ns};
+    }
+    for (uint32_t lost = 0; lost < standing->gpus; lost++) {
+        struct partition_plan *after = NULL;
+        if (partition_standing_plan_after(standing, lost, &after, &error) != CORE_OK)
+            fail(error.text);
+        if (!after->accepted)
+            fail(after->reason);
+        if (partition_check_loss(standing->profile, standing->worker_count, promise, count, lost, after,
+                                 &error) != CORE_OK)
+            fail(error.text);
+        partition_plan_destroy(after);
+    }
+    free(promise);
+}
+
+void test_standing_holds(const struct partition_standing *standing)
+{
+    expect_certified(standing);
+    if (standing->guarded > 0)
+        expect_guaranteed(standing);
+    uint64_t pinned = 0;
+    for (uint32_t g = 0; g < standing->gpus; g++) {
+        expect_gpu(standing, g);
+        pinned += standing->gpu[g].memory_bytes;
+    }
+    TEST_REQUIRE(pinned == standing->pinned_bytes);
+    TEST_REQUIRE(pinned <= standing->profile->pinned_bytes);
+    for (uint32_t w = 0; w < standing->worker_count; w++)
+        expect_worker(standing, w);
+}
+
+void test_standing_release_one(struct partition_standing *standing, struct test_random *random)
+{
+    size_t count = partition_standing_streams(standing);
+    if (count > 0) {
+        size_t n = (size_t)test_random_in(random, 0, (int64_t)count - 1);
+        partition_standing_release(standing, partition_standing_stream_at(standing, n).stream);
+    }
+}
+
+struct config_profile *test_standing_profile(void)
+{
+    struct config_profile *profile = NULL;
+    struct core_error error = {{0}};
+    if (config_profile_load(MILLRACE_SOURCE_DIR "/config/profiles/emulated-small.yaml", &profile, &error) !=
+        CORE_OK)
+        fail(error.text);
+    return profile;
+}
+
+struct core_stream_spec test_standing_spec(core_ns interval_ns, core_ns latency_ns)
+{
+    return (struct core_stream_spec){.packet_bytes = 1400,
+                                     .burst_packets = 1,
+                                     .interval_ns = interval_ns,
+                                     .latency_ns = latency_ns,
+                                     .cipher = CORE_CIPHER_AES_128_CBC,
+                                     .padding = CORE_PADDING_PKCS7};
+}

@@ -1,0 +1,150 @@
+/* The examples of docs/protocol.md, byte by byte: what the codec writes for what their remarks say. */
+#include "server/protocol.h"
+
+#include <ctype.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define FRAME_BYTES (PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX)
+#define FRAMES_MAX  16
+
+struct frame {
+    uint8_t bytes[FRAME_BYTES];
+    uint32_t count;
+};
+
+/* The frames of all ```hex blocks, in order; returns how many. */
+static uint32_t read_document(struct frame frames[FRAMES_MAX])
+{
+    char line[1024];
+    bool inside = false;
+    uint32_t count = 0;
+    FILE *file = fopen(MILLRACE_SOURCE_DIR "/docs/protocol.md", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        assert_non_null(strchr(line, '\n')); /* none is cut */
+        if (strncmp(line, "```", 3) == 0) {
+            inside = strcmp(line, "```hex\n") == 0;
+            continue;
+        }
+        if (!inside)
+            continue;
+        assert_true(count < FRAMES_MAX);
+        struct frame *frame = &frames[count++];
+        unsigned byte;
+        int taken;
+        frame->count = 0;
+        for (const char *at = line; *at != '#' && *at != '\0'; at += taken) {
+            taken = 1;
+            if (isspace((unsigned char)*at))
+                continue;
+            assert_true(frame->count < FRAME_BYTES);
+            assert_int_equal(sscanf(at, "%2x%n", &byte, &taken), 1);
+            assert_int_equal(taken, 2);
+            frame->bytes[frame->count++] = (uint8_t)byte;
+        }
+    }
+    assert_int_equal(fclose(file), 0);
+    return count;
+}
+
+static const struct protocol_welcome welcome = {
+    .version = 2,
+    .flags = PROTOCOL_ALLOWS_INLINE_KEY | PROTOCOL_ALLOWS_CLIENT_IV,
+    .packet_bytes_max = 65536,
+    .burst_packets_max = 1024,
+    .streams_max = 4096,
+    .stream_buffer_bytes_max = UINT64_C(4) << 20,
+    .bytes_per_key = UINT64_C(1) << 40,
+    .interval_ns_min = CORE_NS_PER_US,
+    .latency_ns_min = 10 * CORE_NS_PER_US,
+};
+
+static const struct protocol_open open_ = {
+    .spec = {.packet_bytes = 1408,
+             .burst_packets = 2,
+             .interval_ns = 20 * CORE_NS_PER_MS,
+             .latency_ns = 20 * CORE_NS_PER_MS,
+             .cipher = CORE_CIPHER_AES_128_CBC,
+             .padding = CORE_PADDING_NONE,
+             .guaranteed = true},
+    .key_kind = PROTOCOL_KEY_NAMED,
+    .key = (const uint8_t *)"camera-7",
+    .key_bytes = 8,
+};
+
+static const struct protocol_opened opened = {
+    .stream = 1,
+    .unit = PROTOCOL_UNIT_GPU,
+    .bound_ns = 15 * CORE_NS_PER_MS,
+    .decided_ns = 200 * CORE_NS_PER_US,
+    .queue_packets = 10,
+    .iv = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+    .backup = {PROTOCOL_UNIT_CPU, 1, 20 * 1000 * 1000, 19 * CORE_NS_PER_MS},
+};
+
+static const struct protocol_modify modify[] = {
+    {1, 2, 10 * CORE_NS_PER_MS, 20 * CORE_NS_PER_MS},
+    {2, 2, 10 * CORE_NS_PER_MS, 20 * CORE_NS_PER_MS},
+};
+
+static const struct protocol_modified modified = {
+    .stream = 1,
+    .unit = PROTOCOL_UNIT_GPU,
+    .bound_ns = 15 * CORE_NS_PER_MS,
+    .decided_ns = 100 * CORE_NS_PER_US,
+    .first = 5,
+    .queue_packets = 11,
+    .backup = {PROTOCOL_UNIT_CPU, 1, 40 * 1000 * 1000, 19 * CORE_NS_PER_MS},
+};
+
+static const struct protocol_refused refused = {.code = PROTOCOL_REFUSED_CAPACITY,
+                                                .constraint = 6,
+                                                .offer_interval_ns = 16 * CORE_NS_PER_MS,
+                                                .text = "the kernel is full"};
+
+static const struct protocol_notice notice = {
+    .kind = PROTOCOL_NOTICE_DEGRADED, .unit = PROTOCOL_UNIT_CPU, .text = "GPU 0 is lost"};
+
+static uint32_t write_all(struct frame frames[FRAMES_MAX])
+{
+    uint32_t n = 0;
+    frames[n].count = protocol_hello_write(frames[n].bytes, 1, 2), n++;
+    frames[n].count = protocol_welcome_write(frames[n].bytes, &welcome), n++;
+    frames[n].count = protocol_open_write(frames[n].bytes, PROTOCOL_OPEN, 7, &open_), n++;
+    frames[n].count = protocol_opened_write(2, frames[n].bytes, 7, &opened), n++;
+    frames[n].count = protocol_modify_write(frames[n].bytes, 8, &modify[0]), n++;
+    frames[n].count = protocol_modified_write(frames[n].bytes, 8, &modified), n++;
+    frames[n].count = protocol_modify_write(frames[n].bytes, 9, &modify[1]), n++;
+    frames[n].count = protocol_refused_write(frames[n].bytes, 9, &refused), n++;
+    frames[n].count = protocol_notice_write(frames[n].bytes, 2, &notice), n++;
+    return n;
+}
+
+static void test_examples(void **state)
+{
+    static struct frame expected[FRAMES_MAX], found[FRAMES_MAX];
+    uint32_t count = write_all(expected);
+    (void)state;
+    assert_int_equal(read_document(found), count);
+    for (uint32_t i = 0; i < count; i++) {
+        bool same = found[i].count == expected[i].count &&
+                    memcmp(found[i].bytes, expected[i].bytes, expected[i].count) == 0;
+        for (uint32_t byte = 0; !same && byte < expected[i].count; byte++)
+            fprintf(stderr, "%02x", expected[i].bytes[byte]);
+        if (!same)
+            fail_msg("example %u has %u bytes; above is what it must be", i, found[i].count);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_examples)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

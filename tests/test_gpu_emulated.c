@@ -1,0 +1,322 @@
+/* The emulated device: its times against the performance model's, and the stages of real batches, as they
+ * ran, against what a card does. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/aes.h"
+#include "gpu/pipeline.h"
+#include "perfmodel/gpu.h"
+#include "tests/support/gpu.h"
+#include "tests/support/gpu_crowd.h"
+
+/* ---- times ---- */
+
+/* The same card for both. */
+static struct gpu_emulation emulation_of(const struct test_gpu *card)
+{
+    static struct gpu_emulation_copy copies[TEST_GPU_ROWS];
+    static struct gpu_emulation_share shares[TEST_GPU_ROWS];
+    const struct config_profile_gpu *gpu = &card->gpu;
+    for (uint32_t i = 0; i < gpu->copy_count; i++)
+        copies[i] = (struct gpu_emulation_copy){.bytes = gpu->copies[i].bytes,
+                                                .up_ns = gpu->copies[i].up_ns,
+                                                .down_ns = gpu->copies[i].down_ns,
+                                                .up_busy_ns = gpu->copies[i].up_busy_ns,
+                                                .down_busy_ns = gpu->copies[i].down_busy_ns};
+    for (uint32_t i = 0; i < gpu->utilisation_count; i++)
+        shares[i] = (struct gpu_emulation_share){gpu->utilisation[i].jobs, gpu->utilisation[i].share_ppm};
+    return (struct gpu_emulation){.name = "random",
+                                  .memory_bytes = gpu->memory_bytes,
+                                  .sms = gpu->sms,
+                                  .copy_engines = gpu->copy_engines,
+                                  .sm_bytes_per_s = gpu->sm_bytes_per_s,
+                                  .launch_ns = gpu->launch_ns,
+                                  .copies = copies,
+                                  .shares = shares,
+                                  .copy_count = gpu->copy_count,
+                                  .share_count = gpu->utilisation_count};
+}
+
+/* Copies are the model's to the nanosecond. */
+static void copies_take_what_the_model_says(void **state)
+{
+    (void)state;
+    struct test_random random = {1};
+    static struct test_gpu card;
+    struct core_error error = {""};
+    for (int round = 0; round < 300; round++) {
+        test_gpu_random(&card, &random);
+        const struct gpu_emulation emulation = emulation_of(&card);
+        if (gpu_emulation_check(&emulation, &error) != CORE_OK)
+            fail_msg("%s", error.text);
+        for (int i = 0; i < 50; i++) {
+            const uint64_t bytes = (uint64_t)test_random_log(&random, 1, INT64_C(1) << 33);
+            for (int column = 0; column < 4; column++)
+                assert_int_equal(gpu_emulation_copy_ns(&emulation, column & 1, column & 2, bytes),
+                                 perfmodel_copy_ns(&card.gpu, column & 1 ? PERFMODEL_UP : PERFMODEL_DOWN,
+                                                   column & 2, bytes));
+        }
+        assert_int_equal(gpu_emulation_copy_ns(&emulation, true, true, 0), 0);
+    }
+}
+
+#define JOBS_MAX 3000
+
+/* Kernels are the model's but for rounding: once a step instead of once in all. */
+static void kernels_take_what_the_model_says(void **state)
+{
+    (void)state;
+    struct test_random random = {2};
+    static struct test_gpu card;
+    static struct gpu_job jobs[JOBS_MAX];
+    static uint64_t bytes[JOBS_MAX], scratch[JOBS_MAX];
+    for (int round = 0; round < 300; round++) {
+        test_gpu_random(&card, &random);
+        const struct gpu_emulation emulation = emulation_of(&card);
+        const uint32_t count = (uint32_t)test_random_log(&random, 1, JOBS_MAX);
+        uint32_t blocks = 1u << 20;
+        for (uint32_t i = 0; i < count; i++) {
+            blocks = (uint32_t)test_random_in(&random, blocks - blocks / 64, blocks);
+            jobs[i] = (struct gpu_job){.blocks = blocks};
+            bytes[i] = (uint64_t)blocks * 16;
+        }
+        const core_ns sms_ns = perfmodel_kernel_ns(&card.gpu, card.gpu.sms, bytes, count, false, scratch);
+        if (sms_ns == CORE_NS_NEVER)
+            continue;
+        const core_ns model_ns = card.gpu.launch_ns + sms_ns;
+        const core_ns emulated_ns = gpu_emulation_kernel_ns(&emulation, jobs, count);
+        const core_ns rounding_ns =
+            (core_ns)count + model_ns / 100000000; /* the model rounds its prices up */
+        assert_true(emulated_ns >= model_ns - rounding_ns && emulated_ns <= model_ns + rounding_ns);
+    }
+    assert_int_equal(gpu_emulation_kernel_ns(&(struct gpu_emulation){0}, jobs, 0), 0);
+}
+
+static void bad_tables_are_refused(void **state)
+{
+    (void)state;
+    const struct gpu_emulation good = gpu_crowd_card(2);
+    struct gpu_emulation_copy copies[2] = {good.copies[0], good.copies[1]};
+    struct gpu_emulation_share shares[2] = {good.shares[0], good.shares[1]};
+    struct gpu_emulation bad;
+    assert_int_equal(gpu_emulation_check(&good, NULL), CORE_OK);
+#define REFUSED(change)                                                                                      \
+    (bad = good, (change), assert_int_equal(gpu_emulation_check(&bad, NULL), CORE_INVALID))
+    REFUSED(bad.sms = 0);
+    REFUSED(bad.copy_engines = 3);
+    REFUSED(bad.copy_engines = 0);
+    REFUSED(bad.sm_bytes_per_s = 0);
+    REFUSED(bad.launch_ns = -1);
+    REFUSED(bad.failure = GPU_FAILURE_COUNT);
+    REFUSED(bad.failure_ns = -1);
+    REFUSED(bad.failure_ns = 3601 * CORE_NS_PER_S);
+    REFUSED(bad.copy_count = 0);
+    REFUSED(bad.share_count = 0);
+    REFUSED(bad.copy_count = GPU_EMULATION_COPIES_MAX + 1);
+    copies[1].bytes = copies[0].bytes;
+    REFUSED(bad.copies = copies);
+    copies[1] = good.copies[1], copies[1].down_busy_ns = copies[0].down_busy_ns - 1;
+    REFUSED(bad.copies = copies);
+    copies[1] = good.copies[1], copies[0].up_ns = 0;
+    REFUSED(bad.copies = copies);
+    shares[0].jobs = 2;
+    REFUSED(bad.shares = shares);
+    shares[0] = good.shares[0], shares[1].share_ppm = 0;
+    REFUSED(bad.shares = shares);
+#undef REFUSED
+}
+
+/* ---- stages ---- */
+
+#define BATCHES 12 /* all under way at once */
+
+struct records {
+    struct gpu_order orders[BATCHES];
+    struct gpu_stage_time times[BATCHES][GPU_STAGE_COUNT];
+};
+
+static void keys_set(struct gpu_crowd *crowd, struct gpu_device *device)
+{
+    for (uint32_t slot = 0; slot < crowd->region.shape.slots; slot++) {
+        const struct gpu_crowd_stream *stream = &crowd->streams[slot];
+        struct core_error error = {""};
+        struct gpu_key key;
+        assert_int_equal(gpu_key_expand(&key, stream->key, stream->key_bytes), CORE_OK);
+        assert_int_equal(gpu_device_emulated.key_set(device, slot, &key, stream->chain, &error), CORE_OK);
+    }
+}
+
+static void run_until_taken(struct gpu_pipeline *pipeline, struct gpu_device *device, struct records *records)
+{
+    struct core_error error = {""};
+    for (int back = 0; back < BATCHES;) {
+        const struct gpu_pipeline_batch *batch;
+        struct pollfd ready = {.fd = gpu_device_emulated.descriptor(device), .events = POLLIN};
+        assert_int_equal(poll(&ready, 1, 60000), 1);
+        if (gpu_pipeline_step(pipeline, &error) != CORE_OK)
+            fail_msg("%s", error.text);
+        while ((batch = gpu_pipeline_take(pipeline)) != NULL) {
+            assert_int_equal(batch->order.number, records->orders[back].number);
+            memcpy(records->times[back++], batch->times, sizeof batch->times);
+        }
+    }
+}
+
+/* Submits all batches at once and records when their stages ran. The output must be right. */
+static void run(struct gpu_crowd *crowd, const struct gpu_emulation *card, struct records *records)
+{
+    static struct gpu_pipeline pipeline;
+    struct gpu_device *device;
+    struct gpu_device_facts facts;
+    struct core_error error = {""};
+    const struct gpu_device_options options = {.region = &crowd->region, .emulation = card};
+    if (gpu_device_emulated.open(&device, &options, &facts, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(facts.copy_engines, card->copy_engines);
+    keys_set(crowd, device);
+    gpu_pipeline_begin(&pipeline, &gpu_device_emulated, device, facts.copy_engines);
+    for (int i = 0; i < BATCHES; i++)
+        records->orders[i] = gpu_crowd_batch(crowd, 30, 1500);
+    for (int i = 0; i < BATCHES; i++)
+        assert_int_equal(gpu_pipeline_submit(&pipeline, &records->orders[i], &error), CORE_OK);
+    run_until_taken(&pipeline, device, records);
+    for (int i = 0; i < BATCHES; i++)
+        assert_true(gpu_crowd_matches(crowd, &records->orders[i]));
+    gpu_device_emulated.close(device);
+}
+
+/* No stage is shorter than the table says for a card that does nothing else. */
+static void check_lengths(const struct gpu_crowd *crowd, const struct gpu_emulation *card,
+                          const struct records *records, bool busy)
+{
+    for (int i = 0; i < BATCHES; i++) {
+        const struct gpu_order *order = &records->orders[i];
+        const struct gpu_stage_time *times = records->times[i];
+        const uint64_t tables =
+            order->job_count * sizeof(struct gpu_job) + order->segment_count * sizeof(struct gpu_segment);
+        const core_ns least_ns[GPU_STAGE_COUNT] = {
+            gpu_emulation_copy_ns(card, true, busy, order->used_bytes + tables),
+            gpu_emulation_kernel_ns(card, gpu_region_jobs(&crowd->region, order->arena), order->job_count),
+            gpu_emulation_copy_ns(card, false, busy, order->used_bytes),
+        };
+        for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
+            assert_true(times[stage].end_ns - times[stage].start_ns >= least_ns[stage]);
+    }
+}
+
+static void check_order(const struct records *records)
+{
+    for (int i = 0; i < BATCHES; i++)
+        for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
+            if (stage > 0)
+                assert_true(records->times[i][stage].start_ns >= records->times[i][stage - 1].end_ns);
+            if (i > 0)
+                assert_true(records->times[i][stage].start_ns >= records->times[i - 1][stage].end_ns);
+        }
+}
+
+/* All copies up wait from the beginning, so after a copy down comes one up; and after a copy up one down if a
+ * kernel ended before the copy did. */
+static void check_turns(const struct records *records)
+{
+    int up = 0, down = 0;
+    core_ns end_ns = 0;
+    while (up < BATCHES || down < BATCHES) {
+        const bool is_up =
+            up < BATCHES && (down == BATCHES || records->times[up][GPU_STAGE_UP].start_ns <
+                                                    records->times[down][GPU_STAGE_DOWN].start_ns);
+        const struct gpu_stage_time *copy =
+            is_up ? &records->times[up][GPU_STAGE_UP] : &records->times[down][GPU_STAGE_DOWN];
+        assert_true(copy->start_ns >= end_ns); /* one engine: never two at once */
+        const bool follows_up =
+            up > 0 && (down == 0 || records->times[up - 1][GPU_STAGE_UP].start_ns >
+                                        records->times[down - 1][GPU_STAGE_DOWN].start_ns);
+        if (is_up && follows_up)
+            assert_true(records->times[down][GPU_STAGE_KERNEL].end_ns > end_ns);
+        if (!is_up && down > 0 && !follows_up)
+            assert_int_equal(up, BATCHES);
+        end_ns = copy->end_ns;
+        up += is_up;
+        down += !is_up;
+    }
+}
+
+static void stages_run_as_on_a_card(void **state)
+{
+    (void)state;
+    static struct records records;
+    for (uint32_t engines = 1; engines <= 2; engines++)
+        for (int busy = 0; busy < 2; busy++) {
+            struct gpu_crowd *crowd = gpu_crowd_open(BATCHES, 40, 120, 1 << 17, engines);
+            struct gpu_emulation card = gpu_crowd_card(engines);
+            card.always_busy = (uint32_t)busy;
+            run(crowd, &card, &records);
+            check_order(&records);
+            check_lengths(crowd, &card, &records, busy);
+            if (engines < 2)
+                check_turns(&records);
+            gpu_crowd_close(crowd);
+        }
+}
+
+/* Copies up with copies down beside them take longer than alone: by the share of the time that they meet. */
+static void copies_that_meet_are_slower(void **state)
+{
+    (void)state;
+    static struct records records;
+    struct gpu_crowd *crowd = gpu_crowd_open(BATCHES, 40, 120, 1 << 17, 3);
+    static const struct gpu_emulation_copy slow[] = {
+        {.bytes = 1, .up_ns = 3000000, .down_ns = 3000000, .up_busy_ns = 5000000, .down_busy_ns = 5000000},
+        {.bytes = 1 << 20,
+         .up_ns = 3000000,
+         .down_ns = 3000000,
+         .up_busy_ns = 5000000,
+         .down_busy_ns = 5000000},
+    };
+    struct gpu_emulation card = gpu_crowd_card(2);
+    int met = 0;
+    card.copies = slow;
+    card.copy_count = 2;
+    run(crowd, &card, &records);
+    for (int i = 0; i < BATCHES; i++) {
+        const struct gpu_stage_time *up = &records.times[i][GPU_STAGE_UP];
+        const core_ns length_ns = up->end_ns - up->start_ns;
+        core_ns met_ns = 0;
+        for (int j = 0; j < BATCHES; j++) {
+            const struct gpu_stage_time *down = &records.times[j][GPU_STAGE_DOWN];
+            const core_ns from_ns = up->start_ns > down->start_ns ? up->start_ns : down->start_ns;
+            const core_ns to_ns = up->end_ns < down->end_ns ? up->end_ns : down->end_ns;
+            met_ns += to_ns > from_ns ? to_ns - from_ns : 0;
+        }
+        const struct gpu_order *order = &records.orders[i];
+        const uint64_t bytes = order->used_bytes + order->job_count * sizeof(struct gpu_job) +
+                               order->segment_count * sizeof(struct gpu_segment);
+        const core_ns alone_ns = gpu_emulation_copy_ns(&card, true, false, bytes);
+        const core_ns busy_ns = gpu_emulation_copy_ns(&card, true, true, bytes);
+        /* Work done: what was alone at the pace of alone, the rest at the contended pace. */
+        const double done =
+            (double)(length_ns - met_ns) / (double)alone_ns + (double)met_ns / (double)busy_ns;
+        assert_true(done >= 0.9999);
+        met += met_ns > 0;
+    }
+    gpu_crowd_close(crowd);
+    if (met == 0)
+        skip(); /* a machine that stalls lets no two copies meet */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_take_what_the_model_says), cmocka_unit_test(kernels_take_what_the_model_says),
+        cmocka_unit_test(bad_tables_are_refused),          cmocka_unit_test(stages_run_as_on_a_card),
+        cmocka_unit_test(copies_that_meet_are_slower),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

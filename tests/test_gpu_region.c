@@ -1,0 +1,81 @@
+/* The shared region: where its areas lie, and what is taken for one. Two processes, and one that writes where
+ * it must not, are in test_gpu_arena.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gpu/region.h"
+
+static void areas_lie_on_pages_and_apart(void **state)
+{
+    static const struct gpu_region_shape shape = {
+        .arenas = 2, .slots = 100, .segments = 300, .arena_bytes = 5008, .channel_bytes = 5000};
+    struct gpu_region region;
+    (void)state;
+    assert_int_equal(gpu_region_create(&region, &shape, NULL), CORE_OK);
+    const uint8_t *at = gpu_region_channel(&region);
+    assert_int_equal(at - region.base, 4096);
+    uint64_t bytes = 5000;
+    for (uint32_t arena = 0; arena < 2; arena++) {
+        const struct {
+            const void *at;
+            uint64_t bytes;
+        } areas[] = {{gpu_region_input(&region, arena), 5008},
+                     {gpu_region_output(&region, arena), 5008},
+                     {gpu_region_segments(&region, arena), 300 * sizeof(struct gpu_segment)},
+                     {gpu_region_jobs(&region, arena), 100 * sizeof(struct gpu_job)}};
+        for (size_t i = 0; i < 4; i++) {
+            assert_true((const uint8_t *)areas[i].at >= at + bytes);
+            at = areas[i].at;
+            bytes = areas[i].bytes;
+            assert_int_equal((at - region.base) % GPU_REGION_PAGE_BYTES, 0);
+        }
+    }
+    assert_true(at + bytes <= region.base + region.bytes);
+    assert_int_equal(gpu_region_bytes(&shape), region.bytes);
+    gpu_region_close(&region);
+    assert_null(region.base);
+    gpu_region_close(&region);
+}
+
+/* Nothing but a region of the right size is attached. */
+static void attaches_regions_only(void **state)
+{
+    static const uint64_t sizes[] = {0, 16, 4096, 1 << 20};
+    static const struct gpu_region_shape shape = {
+        .arenas = 3, .slots = 8, .segments = 6, .arena_bytes = 256, .channel_bytes = 100};
+    struct gpu_region region, broken;
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int descriptor = memfd_create("test", MFD_CLOEXEC);
+        assert_true(descriptor >= 0 && ftruncate(descriptor, (off_t)sizes[i]) == 0);
+        assert_int_equal(gpu_region_attach(&region, descriptor, NULL), CORE_MISMATCH);
+        close(descriptor);
+    }
+    assert_int_equal(gpu_region_attach(&region, -1, NULL), CORE_SYSTEM);
+    assert_int_equal(gpu_region_create(&region, &shape, NULL), CORE_OK);
+    for (size_t i = 1; i < 40; i += 4) { /* magic and shape: 4096 more or less in every word */
+        region.base[i] ^= 0x10;
+        assert_int_equal(gpu_region_attach(&broken, region.descriptor, NULL), CORE_MISMATCH);
+        region.base[i] ^= 0x10;
+    }
+    assert_int_equal(gpu_region_attach(&broken, region.descriptor, NULL), CORE_OK);
+    assert_ptr_not_equal(broken.base, region.base);
+    assert_memory_equal(&broken.shape, &region.shape, sizeof region.shape);
+    gpu_region_close(&broken);
+    gpu_region_close(&region);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(areas_lie_on_pages_and_apart),
+        cmocka_unit_test(attaches_regions_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

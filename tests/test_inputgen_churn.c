@@ -1,0 +1,377 @@
+/* Churn against a whole server with an emulated card, and the verdict on what it may find. Nothing here asks
+ * how long anything took: bytes, counts and capacity decide. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "inputgen/churn.h"
+#include "inputgen/shipped.h"
+#include "tests/support/client.h"
+#include "tests/support/command.h"
+#include "tests/support/gpu_server.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STANDING 60
+#define GEN      MILLRACE_BINARY_DIR "/inputgen/millrace-gen "
+
+static const struct inputgen_churn_judgement patient = {.allow_missed = true};
+
+static struct inputgen_streams *streams_of(const char *workload, uint32_t count, uint64_t seed)
+{
+    struct config_workload *opened;
+    struct inputgen_streams *list;
+    struct core_error error;
+    char path[256];
+    snprintf(path, sizeof path, "%s/config/workloads/%s.yaml", MILLRACE_SOURCE_DIR, workload);
+    assert_int_equal(inputgen_workload_open(path, &opened, &error), CORE_OK);
+    assert_int_equal(inputgen_streams_make(opened, count, 2 * CORE_NS_PER_S, seed, &list, &error), CORE_OK);
+    config_workload_free(opened);
+    return list;
+}
+
+struct rig {
+    struct test_server server;
+    char address[160], admin[160];
+    struct inputgen_streams *standing, *opened;
+    struct inputgen_churn_options options;
+};
+
+static void rig_start(struct rig *rig, const char *yaml)
+{
+    struct config_profile *profile = test_gpu_profile(25);
+    char text[512];
+    *rig = (struct rig){0};
+    (void)snprintf(text, sizeof text, "admin: unix:admin\n%s", yaml);
+    test_gpu_server_start(&rig->server, "", text, profile);
+    config_profile_free(profile);
+    core_address_format(test_server_unix(&rig->server), rig->address, sizeof rig->address);
+    (void)snprintf(rig->admin, sizeof rig->admin, "unix:%s/admin", rig->server.folder);
+    rig->standing = streams_of("mixed", STANDING, 1);
+    rig->opened = streams_of("churn", 500, 2);
+    rig->options = (struct inputgen_churn_options){
+        .run = {.address = rig->address,
+                .name = "test",
+                .seed = 1,
+                .connections = 4,
+                .threads = 2,
+                .duration_ns = 1500 * CORE_NS_PER_MS,
+                .drain_ns = 60 * CORE_NS_PER_S,
+                .timeout_ms = 60000,
+                .ordinary_priority = true},
+        .opened = rig->opened,
+        .operations_per_s = 300,
+        .weights = {1, 1, 1},
+        .open_max = 60,
+        .probe_max = 1000,
+        .probe_bits_per_s = 6e6,
+        .admin = rig->admin,
+    };
+}
+
+static void rig_stop(struct rig *rig)
+{
+    inputgen_streams_free(rig->standing);
+    inputgen_streams_free(rig->opened);
+    assert_int_equal(test_server_stop(&rig->server), 0);
+}
+
+static struct inputgen_churn_report *churn(const struct rig *rig)
+{
+    struct inputgen_churn_report *report;
+    struct core_error error;
+    if (inputgen_churn_run(&rig->options, rig->standing, &report, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    return report;
+}
+
+static int judge(const struct inputgen_churn_report *report, const struct inputgen_churn_judgement *judgement,
+                 const char *words)
+{
+    char sentence[1024];
+    int status = inputgen_churn_judge(report, judgement, sentence, sizeof sentence);
+    if (!strstr(sentence, words))
+        fail_msg("\"%s\" does not say \"%s\"", sentence, words);
+    return status;
+}
+
+static void check_operations(const struct inputgen_churn_report *report)
+{
+    const struct inputgen_operation_figures *opens = &report->figures.kinds[INPUTGEN_OPERATION_OPEN];
+    const struct inputgen_operation_figures *closes = &report->figures.kinds[INPUTGEN_OPERATION_CLOSE];
+    const struct inputgen_operation_figures *modifies = &report->figures.kinds[INPUTGEN_OPERATION_MODIFY];
+    assert_true(opens->granted > 20 && closes->granted == opens->granted);
+    assert_true(modifies->granted > 20 && modifies->asked == modifies->granted + modifies->refused);
+    assert_int_equal(core_histogram_total(&modifies->decided), modifies->granted);
+    assert_int_equal(core_histogram_total(&modifies->round_trip), modifies->asked);
+    assert_int_equal(opens->asked, opens->granted + opens->refused);
+    assert_int_equal(closes->asked, closes->granted);
+    assert_int_equal(core_histogram_total(&opens->decided), opens->granted);
+    assert_int_equal(core_histogram_total(&opens->round_trip), opens->asked);
+    assert_int_equal(report->live->classes[1].figures.opened, opens->granted);
+    assert_int_equal(report->live->classes[1].figures.refused, opens->refused);
+    assert_in_range(report->figures.open_peak, 2, 60);
+}
+
+static void check_packets(const struct inputgen_figures *figures)
+{
+    assert_true(figures->received > 0);
+    assert_int_equal(figures->sent, figures->planned);
+    assert_int_equal(figures->received, figures->sent);
+    assert_int_equal(figures->met + figures->missed, figures->received);
+    assert_int_equal(figures->lost + figures->mismatched + figures->disordered + figures->rejected, 0);
+}
+
+static void streams_come_and_go_and_the_capacity_stays(void **state)
+{
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, "");
+    struct inputgen_churn_report *report = churn(&rig);
+    assert_int_equal(judge(report, &patient, "and the capacity is what it was"), 0);
+    assert_int_equal(report->live->classes[0].figures.opened, STANDING);
+    check_operations(report);
+    check_packets(&report->live->classes[0].figures);
+    check_packets(&report->live->classes[1].figures);
+    assert_true(report->figures.on_gpus > 0);
+    assert_int_equal(report->figures.ended, 0);
+    assert_int_equal(report->figures.accounts_differ, 0);
+    assert_int_equal(report->live->accounts_differ, 0);
+    assert_true(report->probed_after);
+    assert_int_equal(report->capacity_count, 3);
+    for (size_t at = 0; at < report->capacity_count; at++) {
+        const struct inputgen_capacity *capacity = &report->capacities[at];
+        assert_true(capacity->before.bounded && capacity->before.streams > 0 && capacity->before.on_gpus > 0);
+        assert_int_equal(capacity->before.streams, capacity->after.streams);
+        assert_true(capacity->before.refusal[0] != '\0');
+    }
+    assert_true(report->watch.looks > 1 && report->watch.failures == 0 && report->watch.gpu_count == 1);
+    inputgen_churn_report_free(report);
+    rig_stop(&rig);
+}
+
+static void refusals_are_counted_and_are_no_fault_but_of_those_that_stand(void **state)
+{
+    static const struct inputgen_churn_judgement lenient = {.allow_missed = true, .allow_refused = true};
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, "limits: {streams: 70}\n");
+    rig.options.probe_max = 0;
+    struct inputgen_churn_report *report = churn(&rig);
+    assert_int_equal(judge(report, &patient, "byte for byte right"), 0);
+    assert_true(report->figures.kinds[INPUTGEN_OPERATION_OPEN].refused > 0);
+    bool limited = false;
+    for (size_t at = 0; at < report->figures.refusal_kinds; at++)
+        limited |= report->figures.refusals[at].code == PROTOCOL_REFUSED_LIMIT;
+    assert_true(limited);
+    assert_int_equal(report->capacity_count, 0);
+    check_operations(report);
+    inputgen_churn_report_free(report);
+    rig_stop(&rig);
+
+    rig_start(&rig, "limits: {streams: 50}\n");
+    rig.options.probe_max = 0;
+    report = churn(&rig);
+    assert_int_equal(judge(report, &patient, "10 standing streams refused"), 1);
+    assert_int_equal(judge(report, &lenient, "byte for byte right"), 0);
+    inputgen_churn_report_free(report);
+    rig_stop(&rig);
+}
+
+static void open_one(struct test_client *client, const struct rig *rig)
+{
+    static const uint8_t key[16];
+    struct protocol_open open = {.spec = {.packet_bytes = 160,
+                                          .burst_packets = 1,
+                                          .interval_ns = CORE_NS_PER_S,
+                                          .latency_ns = CORE_NS_PER_S,
+                                          .cipher = CORE_CIPHER_AES_128_CBC,
+                                          .padding = CORE_PADDING_PKCS7},
+                                 .key_kind = PROTOCOL_KEY_INLINE,
+                                 .key = key,
+                                 .key_bytes = sizeof key};
+    test_client_connect(client, test_server_unix(&rig->server), NULL);
+    assert_true(test_client_ask(client, PROTOCOL_OPEN, &open, NULL, NULL));
+}
+
+static void a_server_with_other_clients_is_not_probed(void **state)
+{
+    struct test_client other;
+    struct inputgen_churn_report *report;
+    struct core_error error;
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, "");
+    rig.options.run.timeout_ms = 300;
+    open_one(&other, &rig);
+    assert_int_equal(inputgen_churn_run(&rig.options, rig.standing, &report, &error), CORE_TIMEOUT);
+    assert_non_null(strstr(error.text, "still has 1 streams"));
+    test_client_close(&other);
+    rig_stop(&rig);
+}
+
+static void figures_are_sampled(void **state)
+{
+    struct rig rig;
+    char *text = NULL;
+    size_t bytes = 0;
+    (void)state;
+    rig_start(&rig, "");
+    rig.options.probe_max = 0;
+    rig.options.sample_every_ns = 200 * CORE_NS_PER_MS;
+    rig.options.samples = open_memstream(&text, &bytes);
+    inputgen_watch_head(rig.options.samples);
+    inputgen_churn_report_free(churn(&rig));
+    assert_int_equal(fclose(rig.options.samples), 0);
+    size_t lines = 0, columns = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, lines++) {
+        size_t commas = 0;
+        for (const char *at = line; at < end; at++)
+            commas += *at == ',';
+        if (lines == 0)
+            columns = commas;
+        assert_int_equal(commas, columns);
+    }
+    assert_true(lines >= 4);         /* the head, before, during, after */
+    assert_null(strstr(text, ",,")); /* all of it could be told */
+    free(text);
+    rig_stop(&rig);
+}
+
+/* ---- the verdict on figures that are known ---- */
+
+static struct inputgen_churn_report *report_make(void)
+{
+    struct inputgen_churn_report *report = calloc(1, sizeof *report);
+    report->live = inputgen_report_create("known", 2);
+    report->live->classes[0].name = strdup("standing");
+    report->live->classes[1].name = strdup("opened");
+    inputgen_churn_figures_init(&report->figures);
+    struct inputgen_figures *all = &report->live->all;
+    all->opened = 12;
+    all->planned = all->sent = all->received = all->met = 100;
+    report->capacities = calloc(1, sizeof *report->capacities);
+    report->capacity_count = 1;
+    report->capacities[0] = (struct inputgen_capacity){
+        .class_name = "only", .before = {.streams = 100}, .after = {.streams = 100}};
+    report->probed_after = true;
+    return report;
+}
+
+static void each_fault_is_a_fault(void **state)
+{
+    struct inputgen_churn_report *report = report_make();
+    const struct {
+        uint64_t *figure;
+        const char *words;
+    } faults[] = {
+        {&report->live->all.mismatched, "wrong bytes"},
+        {&report->live->all.disordered, "out of order"},
+        {&report->live->all.lost, "lost"},
+        {&report->live->all.rejected, "not encrypted"},
+        {&report->live->all.missed, "deadline missed"},
+        {&report->live->connections_failed, "connection failed"},
+        {&report->live->accounts_differ, "counts otherwise"},
+        {&report->live->classes[0].figures.refused, "standing streams refused"},
+        {&report->figures.ended, "ended by the server"},
+        {&report->figures.accounts_differ, "counts otherwise"},
+        {&report->figures.kinds[INPUTGEN_OPERATION_OPEN].unanswered, "without an answer"},
+        {&report->figures.kinds[INPUTGEN_OPERATION_CLOSE].unanswered, "without an answer"},
+        {&report->figures.kinds[INPUTGEN_OPERATION_MODIFY].unanswered, "without an answer"},
+    };
+    static const struct inputgen_churn_judgement strict;
+    (void)state;
+    assert_int_equal(judge(report, &strict, "and the capacity is what it was"), 0);
+    for (size_t at = 0; at < sizeof faults / sizeof *faults; at++) {
+        *faults[at].figure = 1;
+        assert_int_equal(judge(report, &strict, faults[at].words), 1);
+        *faults[at].figure = 0;
+    }
+    report->live->all.late = 1; /* the client's own word is not asked */
+    assert_int_equal(judge(report, &strict, "says the server"), 0);
+    report->live->all.missed = 1;
+    assert_int_equal(judge(report, &patient, "1 of them after the deadline"), 0);
+    report->live->all.missed = 0;
+
+    report->capacities[0].after.streams = 99;
+    assert_int_equal(judge(report, &strict, "room for 99 streams of only after it, 100 before"), 1);
+    report->probed_after = false;
+    (void)snprintf(report->remain, sizeof report->remain, "the server still has 3 streams");
+    assert_int_equal(judge(report, &strict, "still has 3 streams"), 1);
+    inputgen_churn_report_free(report);
+}
+
+/* ---- the command ---- */
+
+static void the_command_reports_as_json(void **state)
+{
+    static char line[1024], text[65536];
+    struct rig rig;
+    (void)state;
+    rig_start(&rig, "");
+    (void)snprintf(line, sizeof line,
+                   GEN
+                   "churn mixed --streams 20 --opened churn --connect %s --admin %s --duration 1.5 --seed 7 "
+                   "--operations 100 --opened-max 20 --mix 2:1:1 --probe 20 --probe-rate 30 --drain 60 "
+                   "--timeout 60 --allow-missed --json",
+                   rig.address, rig.admin);
+    assert_int_equal(test_command(line, text, sizeof text), 0);
+    json_t *root = json_loads(text, 0, NULL), *churned = json_object_get(root, "churn");
+    assert_true(json_is_true(json_object_get(root, "pass")));
+    json_t *open = json_object_get(json_object_get(churned, "operations"), "open");
+    assert_true(json_integer_value(json_object_get(open, "granted")) > 0);
+    assert_int_equal(json_array_size(json_object_get(churned, "capacities")), 3);
+    assert_int_equal(json_array_size(json_object_get(churned, "gpus")), 1);
+    assert_string_equal(json_string_value(json_object_get(churned, "remain")), "");
+    json_decref(root);
+
+    strncat(line, " >/dev/null; " GEN "churn mixed --streams 5 --connect ", sizeof line - strlen(line) - 1);
+    strncat(line, rig.address, sizeof line - strlen(line) - 1);
+    strncat(line, " --duration 1.2 --probe 0 --allow-missed", sizeof line - strlen(line) - 1);
+    assert_int_equal(test_command(line, text, sizeof text), 0);
+    assert_non_null(strstr(text, "PASS"));
+    assert_non_null(strstr(text, "operations a second"));
+    rig_stop(&rig);
+}
+
+static void mistakes_are_named(void **state)
+{
+    static const struct test_command_mistake mistakes[] = {
+        {"", "a workload is needed"},
+        {"mixed", "--connect ADDRESS is needed"},
+        {"mixed --connect unix:/nonexistent/s", "can not connect"},
+        {"nonexistent --connect unix:/x", "nonexistent"},
+        {"mixed --connect unix:/x --opened nonexistent", "nonexistent"},
+        {"mixed --connect unix:/x --mix 1", "--mix: '1' is not"},
+        {"mixed --connect unix:/x --mix 1:2:3:4", "is not"},
+        {"mixed --connect unix:/x --mix 1:-2:1", "is not"},
+        {"mixed --connect unix:/x --mix 0:0:0", "no weight above 0"},
+        {"mixed --connect unix:/x --guaranteed 101", "--guaranteed: '101' is not a number from"},
+        {"mixed --connect unix:/x --operations 0", "--operations: '0' is not a number from"},
+        {"mixed --connect unix:/x --opened-max 0", "--opened-max: '0' is not a number from"},
+        {"mixed --connect unix:/x --probe-rate no", "--probe-rate: 'no' is not a number from"},
+        {"mixed --connect unix:/x --samples /tmp/x", "--samples needs --admin"},
+        {"mixed --connect unix:/x --admin unix:/y --samples /nonexistent/x", "/nonexistent/x: No such file"},
+    };
+    (void)state;
+    test_command_mistakes(GEN "churn", mistakes, sizeof mistakes / sizeof *mistakes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_come_and_go_and_the_capacity_stays),
+        cmocka_unit_test(refusals_are_counted_and_are_no_fault_but_of_those_that_stand),
+        cmocka_unit_test(a_server_with_other_clients_is_not_probed),
+        cmocka_unit_test(figures_are_sampled),
+        cmocka_unit_test(each_fault_is_a_fault),
+        cmocka_unit_test(the_command_reports_as_json),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

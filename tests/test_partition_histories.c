@@ -1,0 +1,106 @@
+/* Histories in virtual time: streams open, close and move, periods change, and no promise is broken.
+ *
+ * MILLRACE_HISTORIES: so many instead of the default; MILLRACE_HISTORY_SEED: from this one on;
+ * MILLRACE_HISTORY_FAULTS: so many with each broken rule, where else the first that tells is enough. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/support/history.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HISTORIES_DEFAULT 15
+#else
+#define HISTORIES_DEFAULT 60
+#endif
+
+#define FAILURES_ENOUGH 10 /* to look at */
+
+static char text[1 << 20];
+
+static int64_t environment(const char *name, int64_t otherwise)
+{
+    const char *value = getenv(name);
+    return value != NULL ? strtoll(value, NULL, 10) : otherwise;
+}
+
+static void report(const struct history_totals *totals)
+{
+    print_message(
+        "%llu histories, %.1f virtual s, %llu plans checked, %llu packets on workers (least slack %.3f "
+        "%% of the bound), %llu on GPUs (%.3f %%) in %llu batches, %llu times no arena free, %llu "
+        "misses\n",
+        (unsigned long long)totals->histories, (double)totals->virtual_ns / 1e9,
+        (unsigned long long)totals->plans, (unsigned long long)totals->packets[0],
+        (double)totals->least_slack_ppb[0] / 1e7, (unsigned long long)totals->packets[1],
+        (double)totals->least_slack_ppb[1] / 1e7, (unsigned long long)totals->batches,
+        (unsigned long long)totals->held_up, (unsigned long long)totals->misses);
+    for (int event = 0; event < HISTORY_EVENTS; event++)
+        print_message("%s%s %llu", event > 0 ? ", " : "", history_event_names[event],
+                      (unsigned long long)totals->events[event]);
+    print_message("\n");
+    fflush(stdout); /* a long run is watched */
+}
+
+static void no_promise_is_broken(void **state)
+{
+    (void)state;
+    struct history_totals totals;
+    history_totals_init(&totals);
+    uint64_t histories = (uint64_t)environment("MILLRACE_HISTORIES", HISTORIES_DEFAULT);
+    uint64_t seed = (uint64_t)environment("MILLRACE_HISTORY_SEED", 1);
+    for (uint64_t end = seed + histories; seed < end && totals.failed < FAILURES_ENOUGH; seed++) {
+        if (!history_run(seed, HISTORY_RIGHT, &totals, text, sizeof text))
+            fprintf(stderr, "history %llu:\n%s", (unsigned long long)seed, text);
+        if (totals.histories % 500 == 0)
+            report(&totals);
+    }
+    report(&totals);
+    assert_int_equal(totals.failed, 0);
+}
+
+/* Each rule, broken: one of the first so many histories tells it. */
+static const struct breakage {
+    const char *name;
+    enum history_fault fault;
+    uint64_t most;
+} breakages[] = {
+    {"room is promised again at once", HISTORY_RELEASE_AT_ONCE, 800},
+    {"newcomers do not wait for their period", HISTORY_OPEN_AT_ONCE, 100},
+    {"nor for the end of the batch that was open", HISTORY_BEGIN_AT_ONCE, 400},
+    {"what waited goes on all at once", HISTORY_NO_PACING, 100},
+    {"a new contract begins with a full bucket", HISTORY_FULL_BUCKET, 800},
+    {"streams send more than they are charged for", HISTORY_PROMISE_MORE, 100},
+};
+
+static void broken_rules_are_found(void **state)
+{
+    (void)state;
+    uint64_t all = (uint64_t)environment("MILLRACE_HISTORY_FAULTS", 0);
+    for (size_t k = 0; k < sizeof breakages / sizeof breakages[0]; k++) {
+        const struct breakage *breakage = &breakages[k];
+        uint64_t most = all > 0 ? all : breakage->most;
+        struct history_totals totals;
+        history_totals_init(&totals);
+        for (uint64_t seed = 1; seed <= most && (all > 0 || totals.failed == 0); seed++)
+            (void)history_run(seed, breakage->fault, &totals, text, sizeof text);
+        print_message("%s: told by %llu of %llu histories\n", breakage->name,
+                      (unsigned long long)totals.failed, (unsigned long long)totals.histories);
+        fflush(stdout);
+        assert_true(all > 0 || totals.failed > 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_promise_is_broken),
+        cmocka_unit_test(broken_rules_are_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

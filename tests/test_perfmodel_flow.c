@@ -1,0 +1,606 @@
+/* The backlog rule: figures by hand, bounds against batches as full as they can be, pipelines in virtual
+ * time, and that nothing falls as a load grows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "perfmodel/flow.h"
+#include "tests/support/gpu.h"
+
+#define STREAMS   24
+#define BATCHES   60
+#define PIPELINES 1500
+
+/* ---- by hand ---- */
+
+/* Copies 1000 ns + 1 ns a byte up, 500 ns + 0.5 ns a byte back; 2 SMs of 1 GB/s, a job alone at half of it,
+ * two and more at all of it. */
+static struct config_profile_copy copies[] = {{1000, 2000, 1000, 2000, 1000},
+                                              {1 << 20, 1049576, 524788, 1049576, 524788}};
+static struct config_profile_utilisation rows[] = {{1, 500000}, {2, 1000000}};
+static struct config_profile_gpu hand_card = {.count = 1,
+                                              .sms = 2,
+                                              .copy_engines = 2,
+                                              .memory_bytes = 1 << 30,
+                                              .sm_bytes_per_s = 1000000000,
+                                              .launch_ns = 5000,
+                                              .job_bytes = 16,
+                                              .copies = copies,
+                                              .copy_count = 2,
+                                              .utilisation = rows,
+                                              .utilisation_count = 2};
+static struct config_profile hand_profile = {.gpus = &hand_card, .gpu_count = 1};
+
+static struct perfmodel_flow_verdict judge(const struct config_profile *profile,
+                                           const struct config_profile_gpu *gpu,
+                                           const struct perfmodel_flow_load *load, core_ns period_ns)
+{
+    struct perfmodel_flow_card *card = NULL;
+    assert_int_equal(perfmodel_flow_card_create(&card, profile, gpu, false), CORE_OK);
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(card, load, period_ns);
+    perfmodel_flow_card_destroy(card);
+    return verdict;
+}
+
+static void a_load_by_hand(void **state)
+{
+    (void)state;
+    struct core_stream_spec spec = {.packet_bytes = 1000, /* 1008 padded */
+                                    .burst_packets = 3,
+                                    .interval_ns = 2016000,
+                                    .latency_ns = 64 * CORE_NS_PER_MS,
+                                    .cipher = CORE_CIPHER_AES_128_CBC,
+                                    .padding = CORE_PADDING_PKCS7};
+    struct config_profile profile = {.margins = {.in_ns = 300, .out_ns = 700}};
+    struct perfmodel_flow_load one = perfmodel_flow_load_of(&spec, &profile), sum = {0};
+    assert_int_equal(one.burst_bytes, 3 * 1008);
+    assert_int_equal(one.rate, (UINT64_C(1) << 32) / 2000 + 1);
+    assert_int_equal(one.shortest_ns, 64 * CORE_NS_PER_MS - 1000);
+    spec.burst_packets = 1;
+    spec.interval_ns *= 4;
+    struct perfmodel_flow_load other = perfmodel_flow_load_of(&spec, &profile);
+    perfmodel_flow_load_add(&sum, &one);
+    perfmodel_flow_load_add(&sum, &other);
+    assert_int_equal(sum.streams, 2);
+    assert_int_equal(sum.burst_bytes, 4 * 1008);
+    assert_int_equal(sum.rate, one.rate + other.rate);
+    assert_int_equal(sum.job_burst_bytes, 3 * 1008);
+    assert_int_equal(sum.job_rate, one.rate);
+    assert_int_equal(sum.unit_bytes, 16);
+    assert_int_equal(perfmodel_flow_batch_bytes(&sum, 8064000), 4 * 1008 + 5 * 1008 + 1);
+    perfmodel_flow_load_remove(&sum, &one);
+    struct perfmodel_flow_load third = {.streams = 1, .unit_bytes = 48}, both = other;
+    both.unit_bytes = 1008; /* 21 * 48 */
+    perfmodel_flow_load_add(&both, &third);
+    assert_int_equal(both.unit_bytes, 48);
+    assert_int_equal(sum.burst_bytes, other.burst_bytes);
+    assert_int_equal(sum.rate, other.rate);
+    assert_int_equal(sum.job_burst_bytes, 3 * 1008); /* a maximum stays */
+    perfmodel_flow_load_remove(&sum, &other);
+    struct perfmodel_flow_load none = {0};
+    assert_memory_equal(&sum, &none, sizeof sum);
+}
+
+/* Ten streams with bursts of 1,000 bytes, together 0.5 bytes per ns, so in periods of 50 us: 35,000 bytes at
+ * most, 25,000 on average, jobs of at most 1000 + 0.05 * 50000 = 3,500 bytes. */
+static const struct perfmodel_flow_load ten = {.streams = 10,
+                                               .burst_bytes = 10000,
+                                               .rate = UINT64_C(1) << 31,
+                                               .job_burst_bytes = 1000,
+                                               .job_rate = (UINT64_C(1) << 32) / 20,
+                                               .unit_bytes = 1,
+                                               .shortest_ns = CORE_NS_PER_MS};
+
+static void bounds_by_hand(void **state)
+{
+    (void)state;
+    /* up: 1000 + 35000 + 160. Kernel: c(1) = c(2) = 2, then n. Two SMs: g is 2 up to 4 jobs, 3 from 5, 4 from
+     * 7, 5 from 9. The hull of (1, 2), (3, 2), (5, 3), (9, 5) is one line from (1, 2) to (9, 5): 13/8 + 3/8
+     * N. So 5000 + 13/8 * 3500 + 3/8 * 35000; but never more than 5 * 3500. Back: 500 + 17500. Each with 3 ns
+     * for rounding. */
+    struct perfmodel_flow_verdict verdict = judge(&hand_profile, &hand_card, &ten, 50000);
+    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(verdict.batch_bytes, 35000);
+    assert_in_range(verdict.bounds.up_ns, 36160 + 3, 36160 + 4);
+    assert_in_range(verdict.bounds.kernel_ns, 22500 + 3, 22500 + 4);
+    assert_in_range(verdict.bounds.down_ns, 18000 + 3, 18000 + 4);
+    assert_int_equal(verdict.latency_ns,
+                     50000 + verdict.bounds.up_ns + verdict.bounds.kernel_ns + verdict.bounds.down_ns);
+    assert_int_equal(verdict.arenas, 5);
+    struct config_profile late = {.margins = {.in_ns = 1, .out_ns = 99}, .io = {.rest_max_ns = 1000}};
+    assert_int_equal(perfmodel_flow_arenas(&late, 398900, 100000), 5);
+    assert_int_equal(perfmodel_flow_arenas(&late, 398901, 100000), 6);
+    assert_int_equal(verdict.memory_bytes, 5 * (2 * 35000 + 160));
+    /* up takes 2000 + 25160 * 34160 / 35160 in the long run: the least concave line above a table that is
+     * flat up to 1,000 bytes */
+    assert_int_equal(verdict.headroom_ppb, 1000000000 - 26448 * 20000);
+
+    /* one engine: 36160 + 18000 = E, twice; about 26448 + 13290 of 50,000 in the long run. So a batch's
+     * copies may outlast a period. */
+    hand_card.copy_engines = 1;
+    verdict = judge(&hand_profile, &hand_card, &ten, 50000);
+    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_in_range(verdict.bounds.up_ns, 54160 + 6, 54160 + 8);
+    assert_int_equal(verdict.bounds.down_ns, verdict.bounds.up_ns);
+    assert_true(verdict.bounds.up_ns > verdict.period_ns);
+    hand_card.copy_engines = 2;
+}
+
+static void what_binds(void **state)
+{
+    (void)state;
+    struct perfmodel_flow_load load = ten;
+    /* 1000 + 0.5 T + 160 + 3 <= T for T >= 2326; 5000 + 13/8 (1000 + 0.05 T) + 3/16 T + 3 <= T for T >= 9063
+     */
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 2000).binding, PERFMODEL_GPU_COPY);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 9060).binding, PERFMODEL_GPU_KERNEL);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 9070).binding, PERFMODEL_GPU_FITS);
+    load.shortest_ns = judge(&hand_profile, &hand_card, &load, 20000).latency_ns;
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_FITS);
+    load.shortest_ns--;
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_LATENCY);
+    load.shortest_ns = 0;
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).headroom_ppb, -1000000000);
+    load.shortest_ns = CORE_NS_PER_S;
+    hand_card.memory_bytes = judge(&hand_profile, &hand_card, &load, 20000).memory_bytes;
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_FITS);
+    hand_card.memory_bytes--;
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_MEMORY);
+    hand_card.memory_bytes = 1 << 30;
+    /* bursts so large that 64 arenas do not last */
+    load.burst_bytes = 10000000;
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_MEMORY);
+    assert_true(judge(&hand_profile, &hand_card, &load, 20000).headroom_ppb < 0);
+}
+
+static void nothing_and_too_much(void **state)
+{
+    (void)state;
+    struct perfmodel_flow_load none = {0};
+    struct perfmodel_flow_verdict verdict = judge(&hand_profile, &hand_card, &none, 1000);
+    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(verdict.latency_ns, 0);
+    assert_int_equal(verdict.headroom_ppb, 1000000000);
+
+    struct core_stream_spec most = {.packet_bytes = CORE_PACKET_BYTES_MAX,
+                                    .burst_packets = CORE_BURST_MAX,
+                                    .interval_ns = CORE_INTERVAL_NS_MIN,
+                                    .latency_ns = CORE_LATENCY_NS_MAX,
+                                    .cipher = CORE_CIPHER_AES_128_CBC,
+                                    .padding = CORE_PADDING_PKCS7};
+    struct perfmodel_flow_load load = perfmodel_flow_load_of(&most, &hand_profile);
+    for (int doubled = 0; doubled < 20; doubled++)
+        perfmodel_flow_load_add(&load, &load);
+    assert_int_equal(load.streams, 1 << 20);
+    assert_true(load.rate / (1 << 20) == perfmodel_flow_load_of(&most, &hand_profile).rate);
+    static const core_ns periods_ns[] = {1, 1000, CORE_NS_PER_S, CORE_LATENCY_NS_MAX};
+    for (int i = 0; i < 4; i++) {
+        verdict = judge(&hand_profile, &hand_card, &load, periods_ns[i]);
+        assert_int_equal(verdict.binding, PERFMODEL_GPU_COPY);
+        assert_int_equal(verdict.latency_ns, CORE_NS_NEVER);
+        assert_true(verdict.headroom_ppb < 0);
+    }
+}
+
+/* The rhythm where it holds, else the most headroom. */
+static void the_period_that_suits(void **state)
+{
+    (void)state;
+    struct perfmodel_flow_card *card = NULL;
+    assert_int_equal(perfmodel_flow_card_create(&card, &hand_profile, &hand_card, false), CORE_OK);
+    struct perfmodel_flow_load load = ten;
+    load.shortest_ns = 1000000;
+    assert_int_equal(perfmodel_flow_fit(card, &load).period_ns, 250000);
+    /* With bursts this large d'/4 is too much, and a shorter period does: 20160 + 0.5 T + ... */
+    load.burst_bytes = 100000;
+    load.shortest_ns = 300000;
+    assert_int_equal(perfmodel_flow_judge(card, &load, 75000).binding, PERFMODEL_GPU_LATENCY);
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_fit(card, &load);
+    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_true(verdict.period_ns < 75000 && verdict.latency_ns <= load.shortest_ns);
+    load.shortest_ns = 1000;
+    assert_true(perfmodel_flow_fit(card, &load).binding != PERFMODEL_GPU_FITS);
+    load.shortest_ns = -5;
+    assert_int_equal(perfmodel_flow_fit(card, &load).headroom_ppb, -1000000000);
+    perfmodel_flow_card_destroy(card);
+}
+
+/* One stream with a packet every 30 us, two at once: in a period of 50 us three packets, in two five, and so
+ * on. */
+static void stairs_by_hand(void **state)
+{
+    (void)state;
+    static const uint64_t packets[PERFMODEL_FLOW_STEPS] = {3, 5, 7, 8, 10, 12, 13, 15};
+    struct core_stream_spec spec = {.packet_bytes = 992,
+                                    .burst_packets = 2,
+                                    .interval_ns = 30000,
+                                    .latency_ns = CORE_NS_PER_MS,
+                                    .cipher = CORE_CIPHER_AES_128_CBC};
+    struct perfmodel_flow_stairs stairs = {.period_ns = 50000};
+    perfmodel_flow_stairs_add(&stairs, &spec);
+    for (int row = 0; row < PERFMODEL_FLOW_STEPS; row++)
+        assert_int_equal(stairs.row_bytes[row], packets[row] * spec.packet_bytes);
+    assert_int_equal(stairs.job_bytes, 3 * spec.packet_bytes);
+
+    /* Ten streams as above. A copy up takes 1000 + 30000 + 160 of the fullest batch, 1000 + 25000 + 160 of
+     * each of two, and less later: none outlasts the period, so it is the exact time. */
+    stairs = (struct perfmodel_flow_stairs){
+        .period_ns = 50000,
+        .job_bytes = 3000,
+        .row_bytes = {30000, 50000, 70000, 90000, 110000, 130000, 150000, 170000},
+        .fullest = {31160, 60000, 15500}};
+    struct perfmodel_flow_card *card = NULL;
+    assert_int_equal(perfmodel_flow_card_create(&card, &hand_profile, &hand_card, false), CORE_OK);
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge_stairs(card, &ten, &stairs);
+    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(verdict.batch_bytes, 30000);
+    assert_int_equal(verdict.bounds.up_ns, 31160);
+    assert_int_equal(verdict.bounds.down_ns, 15500);
+    /* The kernel is told to outlast it, so its lines count: 5000 + 13/8 * 3000 + 3/8 * 30000, but never more
+     * than 5 * 3000. */
+    assert_in_range(verdict.bounds.kernel_ns, 20000 + 3, 20000 + 4);
+
+    /* One engine, of which batches as full take 31160 + 15500; were that 60,000, the lines would count. */
+    hand_card.copy_engines = 1;
+    assert_int_equal(perfmodel_flow_judge_stairs(card, &ten, &stairs).bounds.up_ns, 31160 + 15500);
+    stairs.fullest.down_ns = 60000 - 31160;
+    assert_in_range(perfmodel_flow_judge_stairs(card, &ten, &stairs).bounds.up_ns, 31160 + 15500 + 6,
+                    31160 + 15500 + 8);
+    /* At 30 us the single batch is 16,660 ns late; a second as full would be 33,320 ns late. */
+    stairs.period_ns = 30000;
+    stairs.row_bytes[1] = 60000;
+    for (int row = 2; row < PERFMODEL_FLOW_STEPS; row++)
+        stairs.row_bytes[row] = 60000;
+    verdict = perfmodel_flow_judge_stairs(card, &ten, &stairs);
+    assert_in_range(verdict.bounds.up_ns, 2 * 46660 - 30000 + 12, 2 * 46660 - 30000 + 16);
+    hand_card.copy_engines = 2;
+    perfmodel_flow_card_destroy(card);
+}
+
+/* ---- random cards and streams ---- */
+
+struct crowd {
+    struct config_profile profile;
+    struct test_gpu gpu;
+    struct core_stream_spec specs[STREAMS];
+    size_t count;
+    struct perfmodel_flow_load load;
+    struct perfmodel_flow_card *card;
+    bool busy;
+};
+
+/* Copies with a start and rates that change, a few SMs, a utilisation with kinks. */
+static void plausible_card(struct test_gpu *card, struct test_random *random)
+{
+    struct config_profile_copy row = {.bytes = 4096};
+    row.up_ns = row.down_ns = test_random_in(random, 100, 20000);
+    card->gpu.copy_count = 3;
+    for (int i = 0; i < 3; i++) {
+        row.up_busy_ns = row.up_ns + row.up_ns / 2;
+        row.down_busy_ns = row.down_ns + row.down_ns / 3;
+        card->copies[i] = row;
+        row.up_ns += (core_ns)row.bytes * 15 / test_random_in(random, 1, 60);
+        row.down_ns += (core_ns)row.bytes * 15 / test_random_in(random, 1, 60);
+        row.bytes *= 16;
+    }
+    card->gpu.sms = (uint32_t)test_random_in(random, 1, 8);
+    card->gpu.sm_bytes_per_s = test_random_log(random, 50000000, 2000000000);
+    card->gpu.launch_ns = test_random_in(random, 0, 20000);
+    card->gpu.utilisation_count = 4;
+    for (uint32_t i = 0; i < 4; i++)
+        card->utilisation[i] = (struct config_profile_utilisation){
+            1 + 3 * i, (uint32_t)test_random_in(random, 100000 + 200000 * i, 400000 + 200000 * i)};
+}
+
+static void random_crowd(struct crowd *crowd, struct test_random *random)
+{
+    memset(crowd, 0, sizeof *crowd);
+    test_gpu_random(&crowd->gpu, random);
+    if (test_random_chance(random, 85))
+        plausible_card(&crowd->gpu, random);
+    crowd->profile.margins.percent = (uint32_t)test_random_in(random, 0, 20);
+    crowd->profile.margins.in_ns = test_random_in(random, 0, 100000);
+    crowd->profile.io.rest_max_ns = test_random_in(random, 0, 500000);
+    crowd->profile.margins.out_ns = test_random_in(random, 0, 100000);
+    crowd->busy = test_random_chance(random, 50);
+    crowd->count = (size_t)test_random_in(random, 1, STREAMS);
+    for (size_t i = 0; i < crowd->count; i++) {
+        struct core_stream_spec *spec = &crowd->specs[i];
+        *spec = (struct core_stream_spec){.packet_bytes = 16 * (uint32_t)test_random_log(random, 1, 512),
+                                          .burst_packets = (uint32_t)test_random_in(random, 1, 4),
+                                          .interval_ns =
+                                              test_random_log(random, 2000, 4000000) * (int64_t)crowd->count,
+                                          .latency_ns = CORE_NS_PER_S,
+                                          .cipher = CORE_CIPHER_AES_128_CBC};
+        struct perfmodel_flow_load one = perfmodel_flow_load_of(spec, &crowd->profile);
+        perfmodel_flow_load_add(&crowd->load, &one);
+    }
+    assert_int_equal(perfmodel_flow_card_create(&crowd->card, &crowd->profile, &crowd->gpu.gpu, crowd->busy),
+                     CORE_OK);
+}
+
+static int compare_falling(const void *a, const void *b)
+{
+    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+    return (left < right) - (left > right);
+}
+
+static struct perfmodel_stages stages_of(const struct crowd *crowd, uint64_t *jobs, size_t count)
+{
+    uint64_t scratch[STREAMS];
+    qsort(jobs, count, sizeof *jobs, compare_falling);
+    return perfmodel_gpu_stages(&crowd->gpu.gpu, &crowd->profile.margins, jobs, count, crowd->busy, scratch);
+}
+
+/* By the stairs: never above what sums alone tell. */
+static struct perfmodel_flow_verdict judge_stairs(const struct crowd *crowd, core_ns period_ns)
+{
+    struct perfmodel_flow_verdict sums = perfmodel_flow_judge(crowd->card, &crowd->load, period_ns);
+    struct perfmodel_flow_stairs stairs = {.period_ns = period_ns};
+    uint64_t jobs[STREAMS];
+    for (size_t k = 0; k < crowd->count; k++) {
+        perfmodel_flow_stairs_add(&stairs, &crowd->specs[k]);
+        jobs[k] = perfmodel_gpu_job_bytes(&crowd->specs[k], period_ns, false);
+    }
+    stairs.fullest = stages_of(crowd, jobs, crowd->count);
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge_stairs(crowd->card, &crowd->load, &stairs);
+    const core_ns rounding_ns = 2;
+    assert_true(verdict.batch_bytes <= sums.batch_bytes);
+    assert_true(verdict.bounds.up_ns - rounding_ns <= sums.bounds.up_ns);
+    assert_true(verdict.bounds.kernel_ns - rounding_ns <= sums.bounds.kernel_ns);
+    assert_true(verdict.bounds.down_ns - rounding_ns <= sums.bounds.down_ns);
+    return verdict;
+}
+
+struct pipeline {
+    core_ns period_ns;
+    struct perfmodel_stages batches[BATCHES];
+    core_ns up_end_ns[BATCHES], kernel_end_ns[BATCHES], down_end_ns[BATCHES];
+};
+
+static core_ns later(core_ns a_ns, core_ns b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+/* Streams that send all they may, from some batch on, or pause now and then, at the police's earliest times.
+ */
+static void random_batches(const struct crowd *crowd, struct pipeline *pipeline, struct test_random *random)
+{
+    core_ns tat_ns[STREAMS] = {0};
+    core_ns start_ns = test_random_in(random, 0, BATCHES / 2) * pipeline->period_ns;
+    int pause = test_random_chance(random, 50) ? 0 : (int)test_random_in(random, 1, 60);
+    for (int n = 0; n < BATCHES; n++) {
+        uint64_t jobs[STREAMS];
+        size_t count = 0;
+        for (size_t i = 0; i < crowd->count; i++) {
+            const struct core_stream_spec *spec = &crowd->specs[i];
+            core_ns open_ns = n * pipeline->period_ns + 1, close_ns = open_ns + pipeline->period_ns;
+            uint64_t bytes = 0;
+            if (close_ns <= start_ns || test_random_chance(random, pause))
+                continue;
+            if (test_random_chance(random, 20)) /* late in the period, all that has saved up */
+                open_ns = close_ns - 1;
+            for (;;) {
+                core_ns at_ns = later(open_ns, tat_ns[i] - (spec->burst_packets - 1) * spec->interval_ns);
+                if (at_ns >= close_ns)
+                    break;
+                tat_ns[i] = later(tat_ns[i], at_ns) + spec->interval_ns;
+                bytes += spec->packet_bytes;
+            }
+            if (bytes > 0)
+                jobs[count++] = bytes;
+        }
+        pipeline->batches[n] = stages_of(crowd, jobs, count);
+    }
+}
+
+static void kernel_runs(struct pipeline *pipeline, int n)
+{
+    core_ns free_ns = n > 0 ? pipeline->kernel_end_ns[n - 1] : 0;
+    pipeline->kernel_end_ns[n] = later(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
+}
+
+/* Batch n is closed at n T; its oldest packet came at (n-1) T. */
+static void run_two_engines(struct pipeline *pipeline)
+{
+    for (int n = 0; n < BATCHES; n++) {
+        core_ns up_free_ns = n > 0 ? pipeline->up_end_ns[n - 1] : 0;
+        core_ns down_free_ns = n > 0 ? pipeline->down_end_ns[n - 1] : 0;
+        pipeline->up_end_ns[n] = later(n * pipeline->period_ns, up_free_ns) + pipeline->batches[n].up_ns;
+        kernel_runs(pipeline, n);
+        pipeline->down_end_ns[n] =
+            later(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
+    }
+}
+
+static void run_one_engine(struct pipeline *pipeline, bool up_first)
+{
+    core_ns now_ns = 0;
+    bool last_up = !up_first;
+    for (int up = 0, down = 0; down < BATCHES;) {
+        core_ns up_ready_ns = up < BATCHES ? up * pipeline->period_ns : CORE_NS_NEVER;
+        core_ns down_ready_ns = down < up ? pipeline->kernel_end_ns[down] : CORE_NS_NEVER;
+        now_ns = later(now_ns, up_ready_ns < down_ready_ns ? up_ready_ns : down_ready_ns);
+        bool up_goes = up_ready_ns <= now_ns;
+        if (up_goes && down_ready_ns <= now_ns)
+            up_goes = !last_up;
+        last_up = up_goes;
+        if (up_goes) {
+            now_ns += pipeline->batches[up].up_ns;
+            pipeline->up_end_ns[up] = now_ns;
+            kernel_runs(pipeline, up++);
+        } else {
+            now_ns += pipeline->batches[down].down_ns;
+            pipeline->down_end_ns[down++] = now_ns;
+        }
+    }
+}
+
+struct tally {
+    int runs, backlogs, close; /* with a stage longer than T; and later than half the bound */
+};
+
+static void expect_in_time(const struct crowd *crowd, const struct pipeline *pipeline,
+                           const struct perfmodel_flow_verdict *verdict, struct tally *tally)
+{
+    bool turns = crowd->gpu.gpu.copy_engines == 1, backlog = false;
+    core_ns worst_ns = 0;
+    for (int n = 0; n < BATCHES; n++) {
+        const struct perfmodel_stages *batch = &pipeline->batches[n];
+        core_ns copies_ns = turns ? batch->up_ns + batch->down_ns : later(batch->up_ns, batch->down_ns);
+        backlog |= later(copies_ns, batch->kernel_ns) > pipeline->period_ns;
+        core_ns took_ns = pipeline->down_end_ns[n] - (n - 1) * pipeline->period_ns;
+        worst_ns = later(worst_ns, took_ns);
+        assert_true(took_ns <= verdict->latency_ns);
+        const struct config_profile_margins *margins = &crowd->profile.margins;
+        core_ns kept_ns = margins->in_ns + margins->out_ns + crowd->profile.io.rest_max_ns;
+        assert_true(took_ns + kept_ns <= verdict->arenas * pipeline->period_ns);
+    }
+    tally->runs++;
+    tally->backlogs += backlog;
+    tally->close += 2 * worst_ns > verdict->latency_ns;
+}
+
+static struct perfmodel_flow_verdict judge_sums(const struct crowd *crowd, core_ns period_ns)
+{
+    return perfmodel_flow_judge(crowd->card, &crowd->load, period_ns);
+}
+
+typedef struct perfmodel_flow_verdict judge_crowd(const struct crowd *crowd, core_ns period_ns);
+
+/* The shortest period, to a tenth, at which all stages are stable; 0 if none is up to half a second. */
+static core_ns brink_ns(const struct crowd *crowd, judge_crowd *judge_it)
+{
+    for (core_ns period_ns = 2000; period_ns < CORE_NS_PER_S / 2; period_ns += period_ns / 10) {
+        struct perfmodel_flow_verdict verdict = judge_it(crowd, period_ns);
+        if (verdict.latency_ns < CORE_NS_NEVER && verdict.arenas < PERFMODEL_FLOW_ARENAS_MAX)
+            return period_ns;
+    }
+    return 0;
+}
+
+static void keep_the_bound(judge_crowd *judge_it, uint64_t seed)
+{
+    struct test_random random = {.state = seed};
+    struct tally tally = {0};
+    static struct crowd crowd;
+    for (int i = 0; i < PIPELINES; i++) {
+        random_crowd(&crowd, &random);
+        core_ns period_ns = brink_ns(&crowd, judge_it);
+        if (period_ns > 0) {
+            period_ns += test_random_in(&random, 0, period_ns / 10);
+            struct pipeline pipeline = {.period_ns = period_ns};
+            struct perfmodel_flow_verdict verdict = judge_it(&crowd, period_ns);
+            random_batches(&crowd, &pipeline, &random);
+            if (crowd.gpu.gpu.copy_engines == 1)
+                run_one_engine(&pipeline, test_random_chance(&random, 50));
+            else
+                run_two_engines(&pipeline);
+            if (verdict.latency_ns < CORE_NS_NEVER)
+                expect_in_time(&crowd, &pipeline, &verdict, &tally);
+        }
+        perfmodel_flow_card_destroy(crowd.card);
+    }
+    print_message("%d pipelines, %d with a stage longer than the period, %d later than half the bound\n",
+                  tally.runs, tally.backlogs, tally.close);
+    assert_true(tally.runs > PIPELINES / 2 && tally.backlogs > PIPELINES / 10 &&
+                tally.close > PIPELINES / 20);
+}
+
+static void pipelines_keep_the_bound(void **state)
+{
+    (void)state;
+    keep_the_bound(judge_sums, 1);
+}
+
+static void pipelines_keep_the_stairs(void **state)
+{
+    (void)state;
+    keep_the_bound(judge_stairs, 1);
+    keep_the_bound(judge_stairs, 4);
+}
+
+/* The fullest batch by itself. */
+static void no_bound_is_below_a_batch(void **state)
+{
+    (void)state;
+    struct test_random random = {.state = 2};
+    static struct crowd crowd;
+    int seen = 0;
+    for (int i = 0; i < 4000; i++) {
+        random_crowd(&crowd, &random);
+        core_ns period_ns = test_random_log(&random, 1000, 100000000);
+        struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(crowd.card, &crowd.load, period_ns);
+        uint64_t jobs[STREAMS], bytes = 0;
+        for (size_t k = 0; k < crowd.count; k++)
+            bytes += jobs[k] = perfmodel_gpu_job_bytes(&crowd.specs[k], period_ns, false);
+        struct perfmodel_stages stages = stages_of(&crowd, jobs, crowd.count);
+        assert_true(verdict.batch_bytes >= bytes);
+        assert_true(verdict.bounds.up_ns >= stages.up_ns && verdict.bounds.down_ns >= stages.down_ns &&
+                    verdict.bounds.kernel_ns >= stages.kernel_ns);
+        verdict = judge_stairs(&crowd, period_ns);
+        assert_int_equal(verdict.batch_bytes, bytes);
+        assert_true(verdict.bounds.up_ns >= stages.up_ns && verdict.bounds.down_ns >= stages.down_ns &&
+                    verdict.bounds.kernel_ns >= stages.kernel_ns);
+        seen += verdict.latency_ns < CORE_NS_NEVER;
+        perfmodel_flow_card_destroy(crowd.card);
+    }
+    assert_true(seen > 1000);
+}
+
+static void expect_no_less(const struct perfmodel_flow_verdict *less,
+                           const struct perfmodel_flow_verdict *more)
+{
+    const core_ns rounding_ns = 2;
+    assert_true(more->bounds.up_ns >= less->bounds.up_ns - rounding_ns);
+    assert_true(more->bounds.down_ns >= less->bounds.down_ns - rounding_ns);
+    assert_true(more->bounds.kernel_ns >= less->bounds.kernel_ns - rounding_ns);
+    assert_true(more->latency_ns >= less->latency_ns - 3 * rounding_ns);
+    assert_true(more->arenas >= less->arenas || more->latency_ns == CORE_NS_NEVER);
+    assert_true((more->headroom_ppb >= 0) == (more->binding == PERFMODEL_GPU_FITS));
+}
+
+static void more_load_is_never_less(void **state)
+{
+    (void)state;
+    struct test_random random = {.state = 3};
+    static struct crowd crowd;
+    for (int i = 0; i < 3000; i++) {
+        random_crowd(&crowd, &random);
+        core_ns period_ns = test_random_log(&random, 1000, 100000000);
+        struct perfmodel_flow_load load = {0};
+        struct perfmodel_flow_verdict before = perfmodel_flow_judge(crowd.card, &load, period_ns);
+        for (size_t k = 0; k < crowd.count; k++) {
+            crowd.specs[k].latency_ns = test_random_log(&random, 1000000, CORE_NS_PER_S);
+            struct perfmodel_flow_load one = perfmodel_flow_load_of(&crowd.specs[k], &crowd.profile);
+            perfmodel_flow_load_add(&load, &one);
+            struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(crowd.card, &load, period_ns);
+            expect_no_less(&before, &verdict);
+            before = verdict;
+        }
+        perfmodel_flow_card_destroy(crowd.card);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_load_by_hand),
+        cmocka_unit_test(bounds_by_hand),
+        cmocka_unit_test(stairs_by_hand),
+        cmocka_unit_test(what_binds),
+        cmocka_unit_test(nothing_and_too_much),
+        cmocka_unit_test(the_period_that_suits),
+        cmocka_unit_test(pipelines_keep_the_bound),
+        cmocka_unit_test(pipelines_keep_the_stairs),
+        cmocka_unit_test(no_bound_is_below_a_batch),
+        cmocka_unit_test(more_load_is_never_less),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
