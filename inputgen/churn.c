@@ -10,6 +10,8 @@
 
 #define PROGRESS_NS (200 * CORE_NS_PER_MS)
 #define SETTLE_NS   CORE_NS_PER_S /* for what an idle server still does by itself, as growing back */
+#define CALM_MS     20000 /* for a server that keeps room back: twice the quiet time it has by default */
+#define PROBES      3     /* of one class, at most */
 
 /* One churn while it runs; everything is owned by the caller's thread, but what replay_sender.h lends out. */
 struct churn {
@@ -164,20 +166,35 @@ static core_status capacities_init(struct churn *churn, struct core_error *error
     return CORE_OK;
 }
 
+static core_status probe_once(struct churn *churn, const struct inputgen_probe_plan *plan,
+                              struct inputgen_probe *probe, struct core_error *error)
+{
+    struct inputgen_watch *watch = &churn->report->watch;
+    core_status status = inputgen_watch_await_calm(watch, CALM_MS, error);
+    bool held_back = watch->held_back > 0;
+    if (status == CORE_OK)
+        status = inputgen_probe_run(churn->crew.links, churn->crew.link_count, plan, probe, error);
+    if (status == CORE_OK)
+        status = inputgen_watch_await_idle(watch, plan->timeout_ms, error);
+    probe->held_back = held_back || watch->held_back > 0;
+    return status;
+}
+
+/* A machine that takes time from the server while it is probed makes it keep room back: then once more. */
 static core_status capacities_probe(struct churn *churn, bool after, struct core_error *error)
 {
     struct inputgen_churn_report *report = churn->report;
     core_status status = CORE_OK;
     for (size_t at = 0; at < report->capacity_count && status == CORE_OK; at++) {
         struct inputgen_capacity *capacity = &report->capacities[at];
+        struct inputgen_probe *probe = after ? &capacity->after : &capacity->before;
         struct inputgen_probe_plan plan = {.spec = capacity->spec,
                                            .key_name = churn->options->run.key_name,
                                            .limit = churn->options->probe_max,
                                            .timeout_ms = inputgen_crew_timeout_ms(churn->crew.options)};
-        status = inputgen_probe_run(churn->crew.links, churn->crew.link_count, &plan,
-                                    after ? &capacity->after : &capacity->before, error);
-        if (status == CORE_OK)
-            status = inputgen_watch_await_idle(&report->watch, plan.timeout_ms, error);
+        for (int tries = 0; status == CORE_OK && (tries == 0 || (tries < PROBES && probe->held_back));
+             tries++)
+            status = probe_once(churn, &plan, probe, error);
     }
     return status;
 }

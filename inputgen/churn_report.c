@@ -38,15 +38,33 @@ static uint64_t unanswered(const struct inputgen_churn_figures *figures)
     return sum;
 }
 
+static bool comparable(const struct inputgen_capacity *capacity)
+{
+    return !capacity->before.held_back && !capacity->after.held_back;
+}
+
 static void judge_capacities(const struct inputgen_churn_report *report, char *sentence, size_t size)
 {
     for (size_t at = 0; report->probed_after && at < report->capacity_count; at++) {
         const struct inputgen_capacity *capacity = &report->capacities[at];
-        if (capacity->before.streams != capacity->after.streams)
+        if (comparable(capacity) && capacity->before.streams != capacity->after.streams)
             sentence_add(sentence, size, "room for %s streams of %s after it, %s before",
                          inputgen_text_count(capacity->after.streams).text, capacity->class_name,
                          inputgen_text_count(capacity->before.streams).text);
     }
+}
+
+/* What the verdict may say of them where they are no fault. */
+static const char *capacities_sentence(const struct inputgen_churn_report *report)
+{
+    if (!report->probed_after || report->capacity_count == 0)
+        return "";
+    for (size_t at = 0; at < report->capacity_count; at++)
+        if (!comparable(&report->capacities[at]))
+            return "; the capacity was not compared, since the machine takes time from the server, which "
+                   "keeps "
+                   "room back";
+    return ", and the capacity is what it was";
 }
 
 int inputgen_churn_judge(const struct inputgen_churn_report *report,
@@ -77,8 +95,7 @@ int inputgen_churn_judge(const struct inputgen_churn_report *report,
         sentence_add(sentence, size, "%s", report->remain);
     if (sentence[0])
         return 1;
-    (void)snprintf(sentence, size, "%s%s", packets,
-                   report->probed_after && report->capacity_count ? ", and the capacity is what it was" : "");
+    (void)snprintf(sentence, size, "%s%s", packets, capacities_sentence(report));
     return 0;
 }
 
@@ -146,6 +163,8 @@ static void print_capacities(const struct inputgen_churn_report *report, FILE *f
         if (report->probed_after)
             (void)fprintf(file, ", %s after (%s)", inputgen_text_count(capacity->after.streams).text,
                           inputgen_text_count(capacity->after.on_gpus).text);
+        if (!comparable(capacity))
+            (void)fputs("; some of it was kept back", file);
         (void)fputc('\n', file);
     }
 }
@@ -227,6 +246,7 @@ static json_t *probe_json(const struct inputgen_probe *probe)
     json_object_set_new(object, "streams", integer(probe->streams));
     json_object_set_new(object, "on_gpus", integer(probe->on_gpus));
     json_object_set_new(object, "bounded", json_boolean(probe->bounded));
+    json_object_set_new(object, "held_back", json_boolean(probe->held_back));
     json_object_set_new(object, "decided_max_ns", json_integer(probe->decided_max_ns));
     json_object_set_new(object, "refusal", json_string(probe->refusal));
     return object;

@@ -94,11 +94,23 @@ static void look_at_gpu(struct inputgen_watch_gpu *gpu, const json_t *object, bo
         gpu->longest_ns = period_ns;
 }
 
+static double largest_share(const json_t *units, const char *member)
+{
+    double largest = 0;
+    for (size_t at = 0; at < json_array_size(units); at++) {
+        double share = number_at(json_array_get(units, at), "", member);
+        if (share > largest)
+            largest = share;
+    }
+    return largest;
+}
+
 static void document_take(struct inputgen_watch *watch, const json_t *root)
 {
     const json_t *gpus = json_object_get(root, "gpus");
     bool first = watch->looks == 0;
     watch->streams = (uint64_t)number_at(root, "totals", "streams");
+    watch->held_back = largest_share(json_object_get(root, "units"), "held_back");
     watch->gpu_count = json_array_size(gpus);
     if (watch->gpu_count > INPUTGEN_WATCH_GPUS)
         watch->gpu_count = INPUTGEN_WATCH_GPUS;
@@ -254,6 +266,20 @@ core_status inputgen_watch_await_idle(struct inputgen_watch *watch, int timeout_
         if (now_ns >= end_ns)
             return core_error_set(error, CORE_TIMEOUT, "GPU %zu is still out of service after %d ms", down,
                                   timeout_ms);
+        core_time_sleep_until(now_ns + LOOK_EVERY_NS);
+    }
+}
+
+core_status inputgen_watch_await_calm(struct inputgen_watch *watch, int patience_ms, struct core_error *error)
+{
+    core_ns end_ns = core_time_now_ns() + patience_ms * CORE_NS_PER_MS;
+    if (!watch->admin)
+        return CORE_OK;
+    for (;;) {
+        core_ns now_ns = core_time_now_ns();
+        core_status status = look(watch, now_ns, false, error);
+        if (status != CORE_OK || watch->held_back == 0 || now_ns >= end_ns)
+            return status;
         core_time_sleep_until(now_ns + LOOK_EVERY_NS);
     }
 }

@@ -35,6 +35,7 @@ struct inputgen_watch {
     uint64_t looks, failures; /* that brought figures, that did not */
     char failure[512];        /* the first one's words */
     uint64_t streams;         /* at the last look */
+    double held_back;         /* at the last look: the largest share of a unit that newcomers are kept from */
     struct inputgen_watch_gpu gpus[INPUTGEN_WATCH_GPUS];
     size_t gpu_count;
 };
@@ -48,6 +49,11 @@ CORE_CHECKED core_status inputgen_watch_now(struct inputgen_watch *watch, struct
 /* Looks until the server has no stream, and all cards are in service, for timeout_ms at most. CORE_TIMEOUT:
  * it has one, or some card is not. */
 CORE_CHECKED core_status inputgen_watch_await_idle(struct inputgen_watch *watch, int timeout_ms,
+                                                   struct core_error *error);
+
+/* Looks until newcomers find all of every unit, which a server that lost time to its machine keeps from them
+ * for a while, or until patience_ms are over: watch->held_back tells which. */
+CORE_CHECKED core_status inputgen_watch_await_calm(struct inputgen_watch *watch, int patience_ms,
                                                    struct core_error *error);
 
 /* The first line of a file of samples: names of the columns, separated by commas. */

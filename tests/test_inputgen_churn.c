@@ -300,6 +300,8 @@ static void each_fault_is_a_fault(void **state)
 
     report->capacities[0].after.streams = 99;
     assert_int_equal(judge(report, &strict, "room for 99 streams of only after it, 100 before"), 1);
+    report->capacities[0].after.held_back = true; /* by a server that is told to, once its machine fails it */
+    assert_int_equal(judge(report, &strict, "the capacity was not compared"), 0);
     report->probed_after = false;
     (void)snprintf(report->remain, sizeof report->remain, "the server still has 3 streams");
     assert_int_equal(judge(report, &strict, "still has 3 streams"), 1);
