@@ -284,6 +284,7 @@ static void end_stream(struct history_world *world, struct history_stream *strea
         history_planner_leave(world, &stream->next_room);
     stream->state = HISTORY_FREE;
     stream->room.number = HISTORY_NONE;
+    world->wake_ns[stream->index] = CORE_NS_NEVER; /* it may have waited for its device */
     history_count(world, HISTORY_CLOSED);
 }
 
