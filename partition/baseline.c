@@ -35,17 +35,16 @@ static bool fill_gpus(struct partition_problem *problem, uint32_t *rest, size_t 
 core_status partition_baseline_make(struct partition_problem *problem, uint32_t *to_workers,
                                     struct partition_plan *plan)
 {
-    uint8_t *on_gpu = malloc(problem->count + 1);
+    uint8_t *on_gpu = calloc(problem->count + 1, sizeof *on_gpu);
     if (on_gpu == NULL)
         return CORE_NO_MEMORY;
-    size_t first = partition_split_fill(problem, to_workers, on_gpu, plan);
-    size_t rest = problem->count - first;
-    bool fits = true;
-    if (rest > 0 && problem->gpus == 0) {
-        on_gpu[to_workers[first]] = 0;
-        fits = partition_trial_workers(problem, on_gpu, plan); /* one more was refused: says why */
-    } else if (problem->gpus > 0)
-        fits = fill_gpus(problem, to_workers + first, rest, plan);
+    bool fits;
+    if (problem->gpus == 0) {
+        fits = partition_trial_workers(problem, on_gpu, plan);
+    } else {
+        size_t first = partition_split_fill(problem, to_workers, on_gpu, plan);
+        fits = fill_gpus(problem, to_workers + first, problem->count - first, plan);
+    }
     if (fits)
         partition_trial_conclude(problem, plan);
     free(on_gpu);

@@ -76,7 +76,10 @@ size_t partition_split_fill(struct partition_problem *problem, const uint32_t *o
         refused = taken;
     }
     taken = most_below(problem, order, refused, on_gpu, plan, partition_trial_workers);
-    (void)takes(problem, order, taken, on_gpu, plan, partition_trial_workers); /* was taken before */
+    /* it was taken before; but whether streams are dealt a second time hangs on the window remembered first
+     */
+    while (!takes(problem, order, taken, on_gpu, plan, partition_trial_workers) && taken > 0)
+        taken--;
     return taken;
 }
 

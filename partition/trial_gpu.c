@@ -3,6 +3,8 @@
 #include "partition/problem.h"
 #include "partition/stairs.h"
 
+#include <assert.h>
+
 __extension__ typedef __int128 wide;
 
 #define PAPER_ARENAS 5
@@ -426,8 +428,19 @@ static void take_gpu(const struct partition_problem *problem, struct partition_p
         take(plan, PARTITION_PLAN_GPU_LATENCY, unit, gpu->latency_ns, gpu->shortest_ns);
 }
 
+static size_t placed(const struct partition_plan *plan)
+{
+    size_t sum = 0;
+    for (uint32_t w = 0; w < plan->workers; w++)
+        sum += plan->worker[w].streams;
+    for (uint32_t g = 0; g < plan->gpus; g++)
+        sum += plan->gpu[g].streams;
+    return sum;
+}
+
 void partition_trial_conclude(const struct partition_problem *problem, struct partition_plan *plan)
 {
+    assert(placed(plan) == plan->count);
     plan->accepted = true;
     plan->binding = PARTITION_PLAN_NONE;
     plan->headroom_ppb = PARTITION_SHARE_ONE;

@@ -322,6 +322,36 @@ static void without_gpus(void **state)
     }
 }
 
+/* Of these, the two workers take the four or five highest rates, but neither three nor six, by worst fit:
+ * that the workers do not take one stream more can not stand for that they do not take all. */
+static void without_gpus_all_streams_or_none(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t kib, burst;
+        core_ns interval_us, latency_us;
+    } rows[] = {{1, 2, 8, 57},  {3, 2, 13, 68}, {4, 2, 56, 43}, {2, 2, 38, 41}, {3, 3, 31, 53},
+                {1, 1, 53, 30}, {4, 3, 33, 89}, {1, 4, 60, 23}, {2, 2, 21, 82}};
+    struct config_profile bare = machine;
+    bare.gpu_count = 0;
+    size_t count = sizeof rows / sizeof *rows;
+    struct partition_plan_input input = alike(count, CORE_NS_PER_MS);
+    input.profile = &bare;
+    input.workers = 2;
+    for (size_t i = 0; i < count; i++) {
+        many[i].packet_bytes = 1024 * rows[i].kib;
+        many[i].burst_packets = rows[i].burst;
+        many[i].interval_ns = CORE_NS_PER_US * rows[i].interval_us;
+        many[i].latency_ns = CORE_NS_PER_US * rows[i].latency_us;
+    }
+    for (const struct partition_plan_method *method = partition_plan_methods; method->places; method++) {
+        struct partition_plan *plan = plan_of(method->name, &input);
+        assert_false(plan->accepted);
+        expect_refused(plan);
+        partition_plan_destroy(plan);
+    }
+}
+
 static void expect_invalid(struct partition_plan_input input, const char *word)
 {
     struct partition_plan *plan = NULL;
@@ -366,6 +396,7 @@ int main(void)
         cmocka_unit_test(a_stream_that_nobody_can_have),
         cmocka_unit_test(nothing_and_one),
         cmocka_unit_test(without_gpus),
+        cmocka_unit_test(without_gpus_all_streams_or_none),
         cmocka_unit_test(wrong_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
