@@ -26,7 +26,7 @@ int command_fail(enum command_exit exit, const char *format, ...)
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
-    return exit;
+    return (int)exit;
 }
 
 static void print_help(FILE *file)

@@ -316,5 +316,5 @@ int inputgen_command_complain(const struct inputgen_command *command, enum input
                               const struct core_error *error)
 {
     (void)fprintf(stderr, "%s: %s\n", command->program, error->text);
-    return exit;
+    return (int)exit;
 }
