@@ -142,11 +142,10 @@ static void print_line(const json_t *object, const char *title, const struct col
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
-static const struct column totals_now[] = {{"connections", "connections", COUNT},
-                                           {"streams", "streams", COUNT},
-                                           {"opened", "opened", COUNT},
-                                           {"refused", "refused", COUNT},
-                                           {"errors", "protocol errors", COUNT}};
+static const struct column totals_now[] = {
+    {"connections", "connections", COUNT}, {"streams", "streams", COUNT},
+    {"opened", "opened", COUNT},           {"modified", "modified", COUNT},
+    {"refused", "refused", COUNT},         {"errors", "protocol errors", COUNT}};
 static const struct column totals_packets[] = {{"packets", "encrypted", COUNT},
                                                {"bytes", "in all", BYTES},
                                                {"policed", "came early", COUNT},
@@ -302,6 +301,9 @@ static void print_tables(const json_t *root, bool streams)
     print_line(json_object_get(totals, "slack_us"), "slack", totals_slack, COUNT_OF(totals_slack));
     print_line(json_object_get(totals, "admission_us"), "admission", totals_admission,
                COUNT_OF(totals_admission));
+    if (json_object_get(totals, "in_force_us") != NULL)
+        print_line(json_object_get(totals, "in_force_us"), "in force", totals_admission,
+                   COUNT_OF(totals_admission));
     if (json_object_get(root, "moves") != NULL)
         print_line(json_object_get(root, "moves"), "moves", moves_columns, COUNT_OF(moves_columns));
     print_table(json_object_get(root, "io_threads"), "io thread", io_columns, COUNT_OF(io_columns));

@@ -11,6 +11,7 @@ void inputgen_churn_figures_init(struct inputgen_churn_figures *figures)
     *figures = (struct inputgen_churn_figures){0};
     for (size_t kind = 0; kind < INPUTGEN_OPERATION_KINDS; kind++) {
         core_histogram_init(&figures->kinds[kind].decided);
+        core_histogram_init(&figures->kinds[kind].in_force);
         core_histogram_init(&figures->kinds[kind].round_trip);
     }
 }
@@ -24,6 +25,7 @@ static void operation_add(struct inputgen_operation_figures *target,
     target->unanswered += source->unanswered;
     target->unsent += source->unsent;
     core_histogram_merge(&target->decided, &source->decided);
+    core_histogram_merge(&target->in_force, &source->in_force);
     core_histogram_merge(&target->round_trip, &source->round_trip);
 }
 

@@ -20,11 +20,13 @@ enum inputgen_operation {
 const char *inputgen_operation_name(enum inputgen_operation kind);
 
 struct inputgen_operation_figures {
-    uint64_t asked;                   /* requests sent; granted + refused + unanswered */
-    uint64_t granted, refused;        /* by the server's answer; a CLOSE is always granted */
-    uint64_t unanswered;              /* at the end of the run: a fault */
-    uint64_t unsent;                  /* there was no room for the request in the output buffer */
-    struct core_histogram decided;    /* of those granted: how long the server says the decision took */
+    uint64_t asked;            /* requests sent; granted + refused + unanswered */
+    uint64_t granted, refused; /* by the server's answer; a CLOSE is always granted */
+    uint64_t unanswered;       /* at the end of the run: a fault */
+    uint64_t unsent;           /* there was no room for the request in the output buffer */
+    /* As the server says: how long the decision took, of those granted and refused (not for want of a moment,
+     * REFUSED 9); and until the contract was in force, of those granted. */
+    struct core_histogram decided, in_force;
     struct core_histogram round_trip; /* from when the operation was due to its answer's receipt */
 };
 

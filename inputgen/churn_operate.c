@@ -143,6 +143,7 @@ static void on_opened(void *argument, uint32_t request, const struct protocol_op
     churner->asked_count--;
     churner->figures.on_gpus += opened->unit == PROTOCOL_UNIT_GPU;
     core_histogram_record(&figures->decided, opened->decided_ns);
+    core_histogram_record(&figures->in_force, opened->in_force_ns);
     core_histogram_record(&figures->round_trip, now_ns - live->asked_ns);
     figures_of(sender, live)->opened++;
     live->place = churner->open_count;
@@ -188,6 +189,8 @@ static void on_refused(void *argument, uint32_t request, const struct protocol_r
     struct inputgen_operation_figures *figures =
         &churner->figures.kinds[opening ? INPUTGEN_OPERATION_OPEN : INPUTGEN_OPERATION_MODIFY];
     figures->refused++;
+    if (refused->code != PROTOCOL_REFUSED_BUSY)
+        core_histogram_record(&figures->decided, refused->decided_ns);
     core_histogram_record(&figures->round_trip, now_in_run_ns(sender) - live->asked_ns);
     inputgen_refusal_note(churner->figures.refusals, &churner->figures.refusal_kinds, refused);
     if (opening)
@@ -285,6 +288,7 @@ static void on_modified(void *argument, uint32_t request, const struct protocol_
     }
     figures->granted++;
     core_histogram_record(&figures->decided, modified->decided_ns);
+    core_histogram_record(&figures->in_force, modified->in_force_ns);
     core_histogram_record(&figures->round_trip, now_in_run_ns(sender) - live->asked_ns);
     live->changing = false;
     /* Sequences are modulo 2^32; the nearest to the next one is meant. */

@@ -104,16 +104,17 @@ int inputgen_churn_judge(const struct inputgen_churn_report *report,
 static void print_operations(const struct inputgen_churn_report *report, FILE *file)
 {
     static const double percents[] = {50, 99, 100};
-    (void)fprintf(file, "  %-10s %8s %8s %8s %8s | %9s %9s %9s | %9s %9s %9s\n", "operation", "asked",
-                  "granted", "refused", "unsent", "decided", "1 in 100", "worst", "answered", "1 in 100",
-                  "worst");
+    (void)fprintf(file, "  %-10s %8s %8s %8s %8s | %9s %9s %9s | %9s %9s %9s | %9s %9s %9s\n", "operation",
+                  "asked", "granted", "refused", "unsent", "decided", "1 in 100", "worst", "in force",
+                  "1 in 100", "worst", "answered", "1 in 100", "worst");
     for (size_t kind = 0; kind < INPUTGEN_OPERATION_KINDS; kind++) {
         const struct inputgen_operation_figures *figures = &report->figures.kinds[kind];
-        const struct core_histogram *histograms[] = {&figures->decided, &figures->round_trip};
+        const struct core_histogram *histograms[] = {&figures->decided, &figures->in_force,
+                                                     &figures->round_trip};
         (void)fprintf(file, "  %-10s %8s %8s %8s %8s", inputgen_operation_name((enum inputgen_operation)kind),
                       inputgen_text_count(figures->asked).text, inputgen_text_count(figures->granted).text,
                       inputgen_text_count(figures->refused).text, inputgen_text_count(figures->unsent).text);
-        for (size_t at = 0; at < 2; at++) {
+        for (size_t at = 0; at < sizeof histograms / sizeof *histograms; at++) {
             (void)fputs(" |", file);
             for (size_t n = 0; n < 3; n++)
                 (void)fprintf(
@@ -218,6 +219,7 @@ static json_t *operations_json(const struct inputgen_churn_figures *figures)
         json_object_set_new(operation, "unanswered", integer(one->unanswered));
         json_object_set_new(operation, "unsent", integer(one->unsent));
         json_object_set_new(operation, "decided_ns", inputgen_report_percentiles(&one->decided));
+        json_object_set_new(operation, "in_force_ns", inputgen_report_percentiles(&one->in_force));
         json_object_set_new(operation, "round_trip_ns", inputgen_report_percentiles(&one->round_trip));
         json_object_set_new(object, inputgen_operation_name((enum inputgen_operation)kind), operation);
     }

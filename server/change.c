@@ -112,7 +112,8 @@ static void give_up(struct server_change *change)
     struct server_io *io = change->connection->io;
 
     server_frame_not_modified(change, PROTOCOL_REFUSED_BUSY,
-                              "the stream's packets left no gap in which it could change; ask again later");
+                              "the stream's packets left no gap in which it could change; ask again later",
+                              core_time_now_ns() - change->received_ns);
     end_request(change);
     note_room(change, SERVER_CHANGE_GIVEN_UP);
     give_back(io, change);
@@ -131,7 +132,8 @@ void server_change_end(struct server_stream *stream)
                                                                                  : PROTOCOL_REFUSED_STREAM,
                                   stream->close_reason == PROTOCOL_CLOSE_DRAINED
                                       ? "the server is stopping"
-                                      : "the stream is being closed");
+                                      : "the stream is being closed",
+                                  core_time_now_ns() - change->received_ns);
     if (change->connection != NULL && !change->waiting) {
         stream->change = NULL; /* the planner's answer is still to come */
         change->stream = NULL;
@@ -264,9 +266,10 @@ static void answered(void *owner, struct server_message *message)
     struct server_change *change = (struct server_change *)message;
     struct server_stream *stream = change->stream;
 
+    core_histogram_record(&io->stats.admission, change->decided_ns);
     if (change->refusal != 0) {
         if (stream != NULL) {
-            server_frame_not_modified(change, change->refusal, change->refusal_text);
+            server_frame_not_modified(change, change->refusal, change->refusal_text, change->decided_ns);
             stream->change = NULL;
         }
         end_request(change);

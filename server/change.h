@@ -48,6 +48,7 @@ struct server_change {
     /* the answer: the planner's until it is sent */
     enum protocol_refusal refusal; /* 0: accepted */
     const char *refusal_text;      /* unless it is about capacity */
+    core_ns decided_ns;            /* from receipt to decision */
     struct partition_standing_placement placement;
     struct core_stream_spec before; /* the contract that it had */
     uint64_t plan;                  /* of a GPU: not before this one is in force; 0: does not matter */

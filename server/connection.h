@@ -144,6 +144,9 @@ void server_input_arm(struct server_connection *connection);
 /* frames.c
  * ---------------------------------------------------------------------------------------------------- */
 
+/* Sends REFUSED and counts it. */
+void server_frame_refuse(struct server_connection *connection, uint32_t request,
+                         const struct protocol_refused *refused);
 /* A control frame is complete. */
 void server_frame_handle(struct server_connection *connection, const struct protocol_header *header,
                          const uint8_t *body, core_ns now_ns);
@@ -169,7 +172,7 @@ void server_frame_modify(struct server_connection *connection, const struct prot
 /* The answers to it (server/change.h). `text` unless the refusal is about capacity. */
 void server_frame_modified(const struct server_change *change, uint32_t first);
 void server_frame_not_modified(const struct server_change *change, enum protocol_refusal code,
-                               const char *text);
+                               const char *text, core_ns decided_ns);
 
 /* output.c
  * ---------------------------------------------------------------------------------------------------- */

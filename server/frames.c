@@ -47,11 +47,19 @@ static void handle_hello(struct server_connection *connection, const uint8_t *bo
     server_output_control(connection, frame, protocol_welcome_write(frame, &welcome));
 }
 
-static void refuse(struct server_connection *connection, uint32_t request, enum protocol_refusal code,
-                   const struct partition_standing_placement *placement, const char *text)
+void server_frame_refuse(struct server_connection *connection, uint32_t request,
+                         const struct protocol_refused *refused)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    struct protocol_refused refused = {.code = code};
+    server_stats_add(&connection->io->stats.refused, 1);
+    server_output_control(connection, frame,
+                          protocol_refused_write(connection->version, frame, request, refused));
+}
+
+static void refuse(struct server_connection *connection, uint32_t request, enum protocol_refusal code,
+                   const struct partition_standing_placement *placement, const char *text, core_ns decided_ns)
+{
+    struct protocol_refused refused = {.code = code, .decided_ns = decided_ns};
 
     if (code == PROTOCOL_REFUSED_CAPACITY) {
         refused.constraint = (uint16_t)placement->constraint;
@@ -60,8 +68,7 @@ static void refuse(struct server_connection *connection, uint32_t request, enum 
         text = placement->reason;
     }
     snprintf(refused.text, sizeof refused.text, "%s", text);
-    server_stats_add(&connection->io->stats.refused, 1);
-    server_output_control(connection, frame, protocol_refused_write(frame, request, &refused));
+    server_frame_refuse(connection, request, &refused);
 }
 
 bool server_frame_within_limits(const struct server_connection *connection,
@@ -191,14 +198,15 @@ static void handle_open(struct server_connection *connection, const struct proto
     }
     struct server_request *request = new_request(connection, is_query);
     if (request == NULL) {
-        refuse(connection, header->id, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory");
+        refuse(connection, header->id, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory",
+               core_time_now_ns() - now_ns);
         return;
     }
     enum protocol_refusal refusal = check_open(connection, &open, &error);
     if (refusal == 0)
         refusal = fetch_key(connection->io->server, &open, is_query, request->key, &error);
     if (refusal != 0) {
-        refuse(connection, header->id, refusal, NULL, error.text);
+        refuse(connection, header->id, refusal, NULL, error.text, core_time_now_ns() - now_ns);
         free_request(request);
         return;
     }
@@ -291,6 +299,11 @@ static void send_opened(struct server_connection *connection, const struct serve
                                      .queue_packets = request->queue_packets,
                                      .backup.bound_ns = on_gpu ? 0 : request->placement.bound_ns};
     memcpy(opened.iv, request->iv, CORE_BLOCK_BYTES);
+    core_histogram_record(&connection->io->stats.admission, request->decided_ns);
+    if (!request->is_query) {
+        opened.in_force_ns = core_time_now_ns() - request->received_ns;
+        core_histogram_record(&connection->io->stats.in_force, opened.in_force_ns);
+    }
     server_output_control(connection, frame,
                           protocol_opened_write(connection->version, frame, request->request, &opened));
 }
@@ -326,18 +339,14 @@ static void end_request(struct server_connection *connection, struct server_requ
     free_request(request);
 }
 
-static void count_admission(struct server_connection *connection, const struct server_request *request)
-{
-    core_histogram_record(&connection->io->stats.admission, core_time_now_ns() - request->received_ns);
-}
-
 /* A granted OPEN. True: it is answered when its GPU has the key. */
 static bool open_stream(struct server_connection *connection, struct server_request *request)
 {
     struct server_stream *stream = make_stream(connection, request);
 
     if (stream == NULL) {
-        refuse(connection, request->request, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory");
+        refuse(connection, request->request, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory",
+               core_time_now_ns() - request->received_ns);
         return false;
     }
     if (stream->gpu != NULL) {
@@ -346,7 +355,6 @@ static bool open_stream(struct server_connection *connection, struct server_requ
                                  core_time_now_ns() + PLAN_PATIENCE_NS);
         return true;
     }
-    count_admission(connection, request);
     send_opened(connection, request, stream->id);
     if (half_closed(connection))
         handle_close(connection, stream->id);
@@ -358,10 +366,11 @@ static bool answer(struct server_connection *connection, struct server_request *
 {
     if (request->refusal == 0 && !request->is_query)
         return open_stream(connection, request);
-    count_admission(connection, request);
-    if (request->refusal != 0)
-        refuse(connection, request->request, request->refusal, &request->placement, request->refusal_text);
-    else
+    if (request->refusal != 0) {
+        core_histogram_record(&connection->io->stats.admission, request->decided_ns);
+        refuse(connection, request->request, request->refusal, &request->placement, request->refusal_text,
+               request->decided_ns);
+    } else
         send_opened(connection, request, 0);
     return false;
 }
@@ -376,7 +385,8 @@ void server_frame_answered(void *owner, struct server_message *message)
         if (answer(connection, request))
             return;
     } else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->abandoned)
-        refuse(connection, request->request, PROTOCOL_REFUSED_DRAINING, NULL, "the server is stopping");
+        refuse(connection, request->request, PROTOCOL_REFUSED_DRAINING, NULL, "the server is stopping",
+               request->decided_ns);
     end_request(connection, request);
 }
 
@@ -385,7 +395,6 @@ void server_frame_armed(struct server_request *request, struct server_stream *st
     struct server_connection *connection = request->connection;
 
     if (!connection->abandoned) {
-        count_admission(connection, request);
         send_opened(connection, request, stream->id);
         if (half_closed(connection) && stream->state == SERVER_STREAM_OPEN)
             handle_close(connection, stream->id);
@@ -407,8 +416,8 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
                  "longer latency "
                  "bound",
                  request->gpu);
-        count_admission(connection, request);
-        refuse(connection, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL);
+        refuse(connection, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL,
+               core_time_now_ns() - request->received_ns);
     }
     end_request(connection, request);
 }

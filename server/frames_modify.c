@@ -4,24 +4,23 @@
 static void refuse(struct server_connection *connection, uint32_t request,
                    const struct protocol_refused *refused)
 {
-    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    server_stats_add(&connection->io->stats.refused, 1);
-    server_output_control(connection, frame, protocol_refused_write(frame, request, refused));
+    server_stats_add(&connection->io->stats.modifies_refused, 1);
+    server_frame_refuse(connection, request, refused);
 }
 
 static void refuse_with(struct server_connection *connection, uint32_t request, enum protocol_refusal code,
-                        const char *text)
+                        const char *text, core_ns received_ns)
 {
-    struct protocol_refused refused = {.code = code};
+    struct protocol_refused refused = {.code = code, .decided_ns = core_time_now_ns() - received_ns};
     snprintf(refused.text, sizeof refused.text, "%s", text);
     refuse(connection, request, &refused);
 }
 
 void server_frame_not_modified(const struct server_change *change, enum protocol_refusal code,
-                               const char *text)
+                               const char *text, core_ns decided_ns)
 {
     const struct partition_standing_placement *placement = &change->placement;
-    struct protocol_refused refused = {.code = code};
+    struct protocol_refused refused = {.code = code, .decided_ns = decided_ns};
 
     if (code == PROTOCOL_REFUSED_CAPACITY) {
         refused.constraint = (uint16_t)placement->constraint;
@@ -42,11 +41,14 @@ void server_frame_modified(const struct server_change *change, uint32_t first)
         .unit = stream->gpu != NULL ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
         .unit_index = (uint16_t)(stream->gpu != NULL ? stream->grant->gpu : stream->worker),
         .bound_ns = change->placement.bound_ns,
-        .decided_ns = core_time_now_ns() - change->received_ns,
+        .decided_ns = change->decided_ns,
+        .in_force_ns = core_time_now_ns() - change->received_ns,
         .first = first,
         .queue_packets = stream->queue_packets};
     if (stream->gpu == NULL)
         modified.backup.bound_ns = modified.bound_ns;
+    core_histogram_record(&change->connection->io->stats.in_force, modified.in_force_ns);
+    server_stats_add(&change->connection->io->stats.modified, 1);
     server_output_control(change->connection, frame,
                           protocol_modified_write(frame, change->request, &modified));
 }
@@ -91,16 +93,16 @@ void server_frame_modify(struct server_connection *connection, const struct prot
     spec.latency_ns = modify.latency_ns;
     enum protocol_refusal refusal = check(connection, stream, &spec, &error);
     if (refusal != 0) {
-        refuse_with(connection, header->id, refusal, error.text);
+        refuse_with(connection, header->id, refusal, error.text, now_ns);
         return;
     }
     if (stream->change != NULL && stream->change->connection != NULL) {
         refuse_with(connection, header->id, PROTOCOL_REFUSED_BUSY,
-                    "another MODIFY of this stream is under way; await its answer");
+                    "another MODIFY of this stream is under way; await its answer", now_ns);
         return;
     }
     if (stream->change != NULL)
         server_change_end(stream); /* in force; what memory it has yet to free is freed with this one */
     if (!server_change_ask(stream, header->id, &spec, now_ns))
-        refuse_with(connection, header->id, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
+        refuse_with(connection, header->id, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory", now_ns);
 }

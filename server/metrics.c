@@ -20,7 +20,11 @@ static const struct metric io_metrics[] = {
     {"connections", "gauge", "Connections open now.", COUNT, IO(counts.connections)},
     {"streams", "gauge", "Streams open now.", COUNT, IO(counts.streams)},
     {"streams_opened_total", "counter", "Streams opened.", COUNT, IO(counts.opened)},
-    {"requests_refused_total", "counter", "OPEN and QUERY answered with REFUSED.", COUNT, IO(counts.refused)},
+    {"requests_refused_total", "counter", "OPEN, QUERY and MODIFY answered with REFUSED.", COUNT,
+     IO(counts.refused)},
+    {"modified_total", "counter", "MODIFY answered with MODIFIED.", COUNT, IO(counts.modified)},
+    {"modifies_refused_total", "counter", "MODIFY answered with REFUSED.", COUNT,
+     IO(counts.modifies_refused)},
     {"packets_total", "counter", "Packets encrypted and handed to their socket.", COUNT, IO(counts.packets)},
     {"bytes_total", "counter", "Bytes of ciphertext handed to their socket.", COUNT, IO(counts.bytes)},
     {"deadlines_met_total", "counter", "Packets whose deadline was met.", COUNT, IO(counts.met)},
@@ -324,7 +328,10 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
         write_histogram(text, "gpu_batch_seconds", "From a batch's closing to its last byte.",
                         &snapshot->batch);
     }
-    write_histogram(text, "admission_seconds", "From an OPEN or QUERY to its answer.", &snapshot->admission);
+    write_histogram(text, "admission_seconds", "From an OPEN, QUERY or MODIFY to its decision.",
+                    &snapshot->admission);
+    write_histogram(text, "in_force_seconds",
+                    "From an OPEN or MODIFY that was granted to its being in force.", &snapshot->in_force);
 }
 
 char *server_metrics_text(const struct server_snapshot *snapshot, size_t *bytes)

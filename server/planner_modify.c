@@ -123,7 +123,9 @@ static void decide(void *owner, struct server_message *message)
     struct server_grant *grant = change->grant;
 
     server_planner_sweep(planner);
-    if (!within_limits(planner, change) || !change_in_place(planner, change)) {
+    bool granted = within_limits(planner, change) && change_in_place(planner, change);
+    change->decided_ns = core_time_now_ns() - change->received_ns;
+    if (!granted) {
         answer(change);
         return;
     }

@@ -234,8 +234,10 @@ uint32_t protocol_opened_write(uint16_t version, uint8_t *frame, uint32_t reques
     put_u32(body + 24, opened->queue_packets);
     put_u32(body + 28, 0);
     memcpy(body + 32, opened->iv, CORE_BLOCK_BYTES);
-    if (version >= 2)
-        protocol_backup_write(body + PROTOCOL_OPENED_BYTES_1, &opened->backup);
+    if (version >= 2) {
+        put_ns(body + 48, opened->in_force_ns);
+        protocol_backup_write(body + 56, &opened->backup);
+    }
     return PROTOCOL_HEADER_BYTES + body_bytes;
 }
 
@@ -260,21 +262,34 @@ core_status protocol_opened_read(uint16_t version, const uint8_t *body, uint32_t
         .queue_packets = get_u32(body + 24),
     };
     memcpy(opened->iv, body + 32, CORE_BLOCK_BYTES);
-    return version < 2 ? CORE_OK
-                       : protocol_backup_read(body + PROTOCOL_OPENED_BYTES_1, &opened->backup, error);
+    if (version < 2)
+        return CORE_OK;
+    if ((status = check_ns("OPENED time until it was in force", body + 48, error)))
+        return status;
+    opened->in_force_ns = get_ns(body + 48);
+    return protocol_backup_read(body + 56, &opened->backup, error);
 }
 
-uint32_t protocol_refused_write(uint8_t *frame, uint32_t request, const struct protocol_refused *refused)
+static uint32_t refused_bytes(uint16_t version)
 {
-    uint32_t text_bytes = text_fit(refused->text, PROTOCOL_CONTROL_BYTES_MAX - PROTOCOL_REFUSED_BYTES);
-    uint32_t body_bytes = PROTOCOL_REFUSED_BYTES + text_bytes;
+    return version < 2 ? PROTOCOL_REFUSED_BYTES_1 : PROTOCOL_REFUSED_BYTES;
+}
+
+uint32_t protocol_refused_write(uint16_t version, uint8_t *frame, uint32_t request,
+                                const struct protocol_refused *refused)
+{
+    uint32_t fixed_bytes = refused_bytes(version);
+    uint32_t text_bytes = text_fit(refused->text, PROTOCOL_CONTROL_BYTES_MAX - fixed_bytes);
+    uint32_t body_bytes = fixed_bytes + text_bytes;
     uint8_t *body = begin_frame(frame, PROTOCOL_REFUSED, request, body_bytes);
     put_u16(body, (uint16_t)refused->code);
     put_u16(body + 2, refused->constraint);
     put_u32(body + 4, 0);
     put_ns(body + 8, refused->offer_interval_ns);
     put_ns(body + 16, refused->offer_latency_ns);
-    memcpy(body + PROTOCOL_REFUSED_BYTES, refused->text, text_bytes);
+    if (version >= 2)
+        put_ns(body + 24, refused->decided_ns);
+    memcpy(body + fixed_bytes, refused->text, text_bytes);
     return PROTOCOL_HEADER_BYTES + body_bytes;
 }
 
@@ -282,20 +297,21 @@ core_status protocol_refused_read(uint16_t version, const uint8_t *body, uint32_
                                   struct protocol_refused *refused, struct core_error *error)
 {
     enum protocol_refusal code_last = version < 2 ? PROTOCOL_REFUSED_INTERNAL : PROTOCOL_REFUSED_BUSY;
-    core_status status =
-        check_length("REFUSED", bytes, PROTOCOL_REFUSED_BYTES, PROTOCOL_CONTROL_BYTES_MAX, error);
+    uint32_t fixed_bytes = refused_bytes(version);
+    core_status status = check_length("REFUSED", bytes, fixed_bytes, PROTOCOL_CONTROL_BYTES_MAX, error);
     if (status ||
         (status = check_value("REFUSED code", get_u16(body), PROTOCOL_REFUSED_CAPACITY, code_last, error)) ||
         (status = check_zero("REFUSED field at 4", get_u32(body + 4), error)) ||
         (status = check_ns("REFUSED offered interval_ns", body + 8, error)) ||
-        (status = check_ns("REFUSED offered latency_ns", body + 16, error)))
+        (status = check_ns("REFUSED offered latency_ns", body + 16, error)) ||
+        (version >= 2 && (status = check_ns("REFUSED decision time", body + 24, error))))
         return status;
     refused->code = (enum protocol_refusal)get_u16(body);
     refused->constraint = get_u16(body + 2);
     refused->offer_interval_ns = get_ns(body + 8);
     refused->offer_latency_ns = get_ns(body + 16);
-    text_read(body + PROTOCOL_REFUSED_BYTES, bytes - PROTOCOL_REFUSED_BYTES, refused->text,
-              sizeof refused->text);
+    refused->decided_ns = version < 2 ? 0 : get_ns(body + 24);
+    text_read(body + fixed_bytes, bytes - fixed_bytes, refused->text, sizeof refused->text);
     return CORE_OK;
 }
 

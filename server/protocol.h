@@ -22,12 +22,13 @@
 #define PROTOCOL_HELLO_BYTES       8  /* client's HELLO body */
 #define PROTOCOL_WELCOME_BYTES     48 /* server's WELCOME body, fixed part */
 #define PROTOCOL_OPEN_BYTES        32 /* fixed part of OPEN and QUERY */
-#define PROTOCOL_OPENED_BYTES      64 /* in version 2 */
+#define PROTOCOL_OPENED_BYTES      72 /* in version 2 */
 #define PROTOCOL_OPENED_BYTES_1    48 /* in version 1 */
-#define PROTOCOL_REFUSED_BYTES     24 /* fixed part, before the text */
+#define PROTOCOL_REFUSED_BYTES     32 /* fixed part, before the text, in version 2 */
+#define PROTOCOL_REFUSED_BYTES_1   24 /* in version 1 */
 #define PROTOCOL_CLOSED_BYTES      40
 #define PROTOCOL_MODIFY_BYTES      24
-#define PROTOCOL_MODIFIED_BYTES    48
+#define PROTOCOL_MODIFIED_BYTES    56
 #define PROTOCOL_NOTICE_BYTES      16  /* fixed part, before the text */
 #define PROTOCOL_ERROR_BYTES       4   /* fixed part, before the text */
 #define PROTOCOL_CONTROL_BYTES_MAX 512 /* longest body of any frame but DATA and RESULT */
@@ -104,10 +105,11 @@ struct protocol_opened {
     enum protocol_unit unit;
     uint16_t unit_index;
     core_ns bound_ns;   /* guaranteed latency, at most what was asked */
-    core_ns decided_ns; /* how long the decision took */
+    core_ns decided_ns; /* how long the decision took, from the request's receipt */
     uint32_t
         queue_packets; /* packets the server holds for this stream before it stops reading the connection */
     uint8_t iv[CORE_BLOCK_BYTES];
+    core_ns in_force_ns; /* version 2: from the receipt until the promise held; 0 in the answer to QUERY */
     struct protocol_backup backup; /* version 2; all 0 in version 1 */
 };
 
@@ -123,7 +125,8 @@ struct protocol_modified {
     enum protocol_unit unit; /* that serves it from now on */
     uint16_t unit_index;
     core_ns bound_ns;       /* guaranteed latency, at most what was asked */
-    core_ns decided_ns;     /* from the request to the new contract's being in force */
+    core_ns decided_ns;     /* how long the decision took, from the request's receipt */
+    core_ns in_force_ns;    /* from the receipt until the new contract was in force */
     uint32_t first;         /* sequence of the first packet under the new contract */
     uint32_t queue_packets; /* as in OPENED */
     struct protocol_backup backup;
@@ -161,6 +164,7 @@ struct protocol_refused {
     uint16_t constraint;       /* enum partition_constraint for CAPACITY, else 0 */
     core_ns offer_interval_ns; /* 0: none */
     core_ns offer_latency_ns;  /* 0: none */
+    core_ns decided_ns;        /* version 2: from the request's receipt until it was refused */
     char text[PROTOCOL_CONTROL_BYTES_MAX];
 };
 
@@ -255,7 +259,8 @@ CORE_CHECKED core_status protocol_modified_read(const uint8_t *body, uint32_t by
 uint32_t protocol_notice_write(uint8_t *frame, uint32_t stream, const struct protocol_notice *notice);
 CORE_CHECKED core_status protocol_notice_read(const uint8_t *body, uint32_t bytes,
                                               struct protocol_notice *notice, struct core_error *error);
-uint32_t protocol_refused_write(uint8_t *frame, uint32_t request, const struct protocol_refused *refused);
+uint32_t protocol_refused_write(uint16_t version, uint8_t *frame, uint32_t request,
+                                const struct protocol_refused *refused);
 CORE_CHECKED core_status protocol_refused_read(uint16_t version, const uint8_t *body, uint32_t bytes,
                                                struct protocol_refused *refused, struct core_error *error);
 /* Header and fixed part of a RESULT whose ciphertext of `cipher_bytes` follows: 32 bytes. The flags must be

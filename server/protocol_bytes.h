@@ -120,7 +120,7 @@ static inline void text_read(const uint8_t *from, uint32_t bytes, char *text, si
 
 /* ---- what OPENED and MODIFIED have in common ---- */
 
-#define PROTOCOL_BACKUP_BYTES (PROTOCOL_OPENED_BYTES - PROTOCOL_OPENED_BYTES_1)
+#define PROTOCOL_BACKUP_BYTES 16
 
 void protocol_backup_write(uint8_t at[PROTOCOL_BACKUP_BYTES], const struct protocol_backup *backup);
 CORE_CHECKED core_status protocol_backup_read(const uint8_t at[PROTOCOL_BACKUP_BYTES],

@@ -63,9 +63,10 @@ uint32_t protocol_modified_write(uint8_t *frame, uint32_t request, const struct 
     put_u16(body + 6, modified->unit_index);
     put_ns(body + 8, modified->bound_ns);
     put_ns(body + 16, modified->decided_ns);
-    put_u32(body + 24, modified->first);
-    put_u32(body + 28, modified->queue_packets);
-    protocol_backup_write(body + 32, &modified->backup);
+    put_ns(body + 24, modified->in_force_ns);
+    put_u32(body + 32, modified->first);
+    put_u32(body + 36, modified->queue_packets);
+    protocol_backup_write(body + 40, &modified->backup);
     return PROTOCOL_HEADER_BYTES + PROTOCOL_MODIFIED_BYTES;
 }
 
@@ -78,7 +79,8 @@ core_status protocol_modified_read(const uint8_t *body, uint32_t bytes, struct p
         (status = check_value("MODIFIED unit", body[4], PROTOCOL_UNIT_CPU, PROTOCOL_UNIT_GPU, error)) ||
         (status = check_zero("MODIFIED field at 5", body[5], error)) ||
         (status = check_ns("MODIFIED bound", body + 8, error)) ||
-        (status = check_ns("MODIFIED decision time", body + 16, error)))
+        (status = check_ns("MODIFIED decision time", body + 16, error)) ||
+        (status = check_ns("MODIFIED time until it was in force", body + 24, error)))
         return status;
     *modified = (struct protocol_modified){
         .stream = get_u32(body),
@@ -86,10 +88,11 @@ core_status protocol_modified_read(const uint8_t *body, uint32_t bytes, struct p
         .unit_index = get_u16(body + 6),
         .bound_ns = get_ns(body + 8),
         .decided_ns = get_ns(body + 16),
-        .first = get_u32(body + 24),
-        .queue_packets = get_u32(body + 28),
+        .in_force_ns = get_ns(body + 24),
+        .first = get_u32(body + 32),
+        .queue_packets = get_u32(body + 36),
     };
-    return protocol_backup_read(body + 32, &modified->backup, error);
+    return protocol_backup_read(body + 40, &modified->backup, error);
 }
 
 uint32_t protocol_notice_write(uint8_t *frame, uint32_t stream, const struct protocol_notice *notice)

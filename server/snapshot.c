@@ -14,6 +14,8 @@ static struct server_counts read_counts(const struct server_stats *stats)
         .streams = server_stats_get(&stats->streams),
         .opened = server_stats_get(&stats->opened),
         .refused = server_stats_get(&stats->refused),
+        .modified = server_stats_get(&stats->modified),
+        .modifies_refused = server_stats_get(&stats->modifies_refused),
         .packets = server_stats_get(&stats->packets),
         .bytes = server_stats_get(&stats->bytes),
         .met = server_stats_get(&stats->met),
@@ -37,6 +39,8 @@ static void add_counts(struct server_counts *sum, const struct server_counts *co
     sum->streams += counts->streams;
     sum->opened += counts->opened;
     sum->refused += counts->refused;
+    sum->modified += counts->modified;
+    sum->modifies_refused += counts->modifies_refused;
     sum->packets += counts->packets;
     sum->bytes += counts->bytes;
     sum->met += counts->met;
@@ -70,6 +74,7 @@ static void read_ios(const struct server *server, struct server_snapshot *snapsh
         add_counts(&snapshot->totals, &target->counts);
         core_histogram_merge(&snapshot->latency, &io->stats.latency);
         core_histogram_merge(&snapshot->admission, &io->stats.admission);
+        core_histogram_merge(&snapshot->in_force, &io->stats.in_force);
         snapshot->worst_count = server_worst_join(&io->stats.worst, snapshot->worst, snapshot->worst_count);
     }
 }
@@ -230,6 +235,7 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     core_histogram_init(&fresh->gpu_slack);
     core_histogram_init(&fresh->batch);
     core_histogram_init(&fresh->admission);
+    core_histogram_init(&fresh->in_force);
     read_ios(server, fresh);
     read_workers(server, fresh);
     read_gpus(server, fresh);

@@ -16,8 +16,8 @@ struct server;
 
 /* As in struct server_stats. */
 struct server_counts {
-    uint64_t connections, streams, opened, refused, packets, bytes, met, missed, reader_late, policed,
-        rejected, lost, errors, gpu_packets, diverted, diverted_late, audited, corrupt;
+    uint64_t connections, streams, opened, refused, modified, modifies_refused, packets, bytes, met, missed,
+        reader_late, policed, rejected, lost, errors, gpu_packets, diverted, diverted_late, audited, corrupt;
 };
 
 struct server_snapshot_io {
@@ -82,8 +82,8 @@ struct server_snapshot {
     core_ns started_ns;                                     /* CLOCK_MONOTONIC */
     struct server_worst_packet worst[SERVER_WORST_PACKETS]; /* the least slack first */
     uint32_t worst_count;
-    struct core_histogram latency, slack, gpu_slack, admission; /* of all I/O threads */
-    struct core_histogram batch;                                /* of all GPUs */
+    struct core_histogram latency, slack, gpu_slack, admission, in_force; /* of all I/O threads */
+    struct core_histogram batch;                                          /* of all GPUs */
 };
 
 /* Any thread, between server_start and server_stop. CORE_NO_MEMORY. */

@@ -13,6 +13,7 @@ core_status server_stats_make(struct server_stats *stats, uint32_t unit_count)
     server_worst_init(&stats->worst);
     core_histogram_init(&stats->latency);
     core_histogram_init(&stats->admission);
+    core_histogram_init(&stats->in_force);
     return CORE_OK;
 }
 

@@ -19,12 +19,13 @@ struct server_unit_stats {
 struct server_stats {
     _Atomic uint64_t connections;     /* open now */
     _Atomic uint64_t streams;         /* open now */
-    _Atomic uint64_t opened, refused; /* answers to OPEN */
-    _Atomic uint64_t packets, bytes;  /* delivered: encrypted packets, bytes of ciphertext */
-    _Atomic uint64_t met, missed;     /* of packets; their sum is packets */
-    _Atomic uint64_t reader_late;     /* of met: ready in time, handed over late because of the reader */
-    _Atomic uint64_t policed;         /* packets that came faster than their contract and waited */
-    _Atomic uint64_t rejected;        /* packets answered with a status other than OK */
+    _Atomic uint64_t opened, refused; /* answers: OPENED to OPEN; REFUSED to OPEN, QUERY and MODIFY, */
+    _Atomic uint64_t modified, modifies_refused; /* and to MODIFY alone */
+    _Atomic uint64_t packets, bytes;             /* delivered: encrypted packets, bytes of ciphertext */
+    _Atomic uint64_t met, missed;                /* of packets; their sum is packets */
+    _Atomic uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
+    _Atomic uint64_t policed;     /* packets that came faster than their contract and waited */
+    _Atomic uint64_t rejected;    /* packets answered with a status other than OK */
     _Atomic uint64_t lost;   /* packets received whole and not delivered: peer gone, or drain time over */
     _Atomic uint64_t errors; /* ERROR frames sent */
     _Atomic uint64_t gpu_packets;             /* of packets: encrypted by a GPU */
@@ -34,7 +35,8 @@ struct server_stats {
     uint32_t unit_count;                      /* set before start */
     struct server_worst worst;                /* the packets with the least slack */
     struct core_histogram latency;            /* eligible time to socket */
-    struct core_histogram admission;          /* OPEN and QUERY: frame read to answer queued */
+    struct core_histogram admission;          /* OPEN, QUERY, MODIFY: frame read to the planner's decision */
+    struct core_histogram in_force;           /* OPENED and MODIFIED: frame read to the promise's holding */
 };
 
 /* Single writer: a plain add, no locked instruction. */

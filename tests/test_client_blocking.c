@@ -173,7 +173,7 @@ static void refuse_script(int descriptor, void *argument)
     if (!fake_welcome(descriptor))
         return;
     while (fake_read_frame(descriptor, &header, body))
-        fake_write(descriptor, frame, protocol_refused_write(frame, header.id, &refused));
+        fake_write(descriptor, frame, protocol_refused_write(PROTOCOL_VERSION, frame, header.id, &refused));
 }
 
 static void test_refused(void **state)
@@ -403,7 +403,7 @@ static void test_answers_to_what_was_not_asked(void **state)
     struct protocol_refused refusal = {.code = PROTOCOL_REFUSED_SPEC};
     opened.bytes = protocol_opened_write(PROTOCOL_VERSION, opened.frame, 0x7777, &good);
     check_bad(&opened, CORE_INVALID, "which was not made");
-    refused.bytes = protocol_refused_write(refused.frame, 3, &refusal);
+    refused.bytes = protocol_refused_write(PROTOCOL_VERSION, refused.frame, 3, &refusal);
     check_bad(&refused, CORE_INVALID, "which was not made");
     pong.bytes = protocol_ping_write(pong.frame, PROTOCOL_PONG, 3, NULL, 0);
     check_bad(&pong, CORE_INVALID, "which was not made");

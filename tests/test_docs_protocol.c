@@ -85,6 +85,7 @@ static const struct protocol_opened opened = {
     .bound_ns = 15 * CORE_NS_PER_MS,
     .decided_ns = 200 * CORE_NS_PER_US,
     .queue_packets = 10,
+    .in_force_ns = 8 * CORE_NS_PER_MS,
     .iv = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
     .backup = {PROTOCOL_UNIT_CPU, 1, 20 * 1000 * 1000, 19 * CORE_NS_PER_MS},
 };
@@ -99,6 +100,7 @@ static const struct protocol_modified modified = {
     .unit = PROTOCOL_UNIT_GPU,
     .bound_ns = 15 * CORE_NS_PER_MS,
     .decided_ns = 100 * CORE_NS_PER_US,
+    .in_force_ns = 7 * CORE_NS_PER_MS,
     .first = 5,
     .queue_packets = 11,
     .backup = {PROTOCOL_UNIT_CPU, 1, 40 * 1000 * 1000, 19 * CORE_NS_PER_MS},
@@ -107,6 +109,7 @@ static const struct protocol_modified modified = {
 static const struct protocol_refused refused = {.code = PROTOCOL_REFUSED_CAPACITY,
                                                 .constraint = 6,
                                                 .offer_interval_ns = 16 * CORE_NS_PER_MS,
+                                                .decided_ns = 90 * CORE_NS_PER_US,
                                                 .text = "the kernel is full"};
 
 static const struct protocol_notice notice = {
@@ -122,7 +125,7 @@ static uint32_t write_all(struct frame frames[FRAMES_MAX])
     frames[n].count = protocol_modify_write(frames[n].bytes, 8, &modify[0]), n++;
     frames[n].count = protocol_modified_write(frames[n].bytes, 8, &modified), n++;
     frames[n].count = protocol_modify_write(frames[n].bytes, 9, &modify[1]), n++;
-    frames[n].count = protocol_refused_write(frames[n].bytes, 9, &refused), n++;
+    frames[n].count = protocol_refused_write(2, frames[n].bytes, 9, &refused), n++;
     frames[n].count = protocol_notice_write(frames[n].bytes, 2, &notice), n++;
     return n;
 }

@@ -110,7 +110,7 @@ static bool answer_open(struct fake *fake, int socket, uint32_t request, const u
         return false;
     uint32_t asked = ++fake->opened;
     if (fake->fault == FAULT_ALL_REFUSED || (fake->fault == FAULT_REFUSED && asked == FAULTY))
-        return write_whole(socket, frame, protocol_refused_write(frame, request, &refused));
+        return write_whole(socket, frame, protocol_refused_write(PROTOCOL_VERSION, frame, request, &refused));
     memset(opened.iv, (int)asked, sizeof opened.iv);
     opened.stream = asked;
     fake->streams[asked].cipher = EVP_CIPHER_CTX_new();

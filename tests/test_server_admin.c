@@ -149,7 +149,8 @@ static void check_percentiles(const json_t *totals)
 {
     const json_t *slack = json_object_get(totals, "slack_us"),
                  *latency = json_object_get(totals, "latency_us"),
-                 *admission = json_object_get(totals, "admission_us");
+                 *admission = json_object_get(totals, "admission_us"),
+                 *in_force = json_object_get(totals, "in_force_us");
     assert_true(number(slack, "min") <= number(slack, "p0_01"));
     assert_true(number(slack, "p0_01") <= number(slack, "p1"));
     assert_true(number(slack, "p1") <= number(slack, "p50"));
@@ -160,6 +161,8 @@ static void check_percentiles(const json_t *totals)
     assert_true(number(latency, "p99_99") <= number(latency, "max"));
     assert_true(number(admission, "p50") <= number(admission, "p99"));
     assert_true(number(admission, "p99") <= number(admission, "max"));
+    assert_true(number(in_force, "p50") <= number(in_force, "p99"));
+    assert_true(number(in_force, "p99") <= number(in_force, "max"));
 }
 
 static void status_tells_every_figure(void **state)
@@ -599,6 +602,7 @@ static void metrics_are_in_prometheus_format(void **state)
     check_histogram(answer.body, "millrace_latency_seconds");
     check_histogram(answer.body, "millrace_slack_seconds");
     check_histogram(answer.body, "millrace_admission_seconds");
+    check_histogram(answer.body, "millrace_in_force_seconds");
     assert_non_null(strstr(answer.body,
                            "millrace_build_info{version=\"" MILLRACE_VERSION "\",engine=\"ipsec-mb\","
                            "profile=\"generous\"} 1\n"));
@@ -620,6 +624,7 @@ static void metrics_agree_with_status(void **state)
         {"packets_total", "packets"},       {"bytes_total", "bytes"},
         {"deadlines_met_total", "met"},     {"deadlines_missed_total", "missed"},
         {"policed_total", "policed"},       {"errors_total", "errors"},
+        {"modified_total", "modified"},     {"modifies_refused_total", "modifies_refused"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         double sum = 0;

@@ -75,7 +75,7 @@ static bool take_answer(struct test_client *client, struct test_stream *stream,
     }
     assert_int_equal(frame.header.type, PROTOCOL_REFUSED);
     assert_int_equal(protocol_refused_read(2, frame.body, frame.header.body_bytes, refused, NULL), CORE_OK);
-    assert_true(refused->text[0] != '\0');
+    assert_true(refused->text[0] != '\0' && refused->decided_ns > 0);
     return false;
 }
 
@@ -122,7 +122,7 @@ static void up_and_down(void **state)
         assert_int_equal(modified.unit_index, 0);
         assert_true(modified.bound_ns > 0 && modified.bound_ns <= spec->latency_ns);
         assert_int_equal(modified.backup.bound_ns, modified.bound_ns);
-        assert_true(modified.decided_ns > 0);
+        assert_true(modified.decided_ns > 0 && modified.in_force_ns >= modified.decided_ns);
         assert_true(modified.first <= stream->sent);
         assert_true(modified.queue_packets >= spec->burst_packets);
         test_stream_drain(stream);

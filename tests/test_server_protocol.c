@@ -150,6 +150,7 @@ static const struct protocol_opened good_opened = {
     .decided_ns = 12345,
     .queue_packets = 9,
     .iv = {0xF0, 0xF1, 0xF2},
+    .in_force_ns = 23456,
     .backup = {.unit = PROTOCOL_UNIT_GPU,
                .unit_index = 258,
                .reserved_ppb = 1000000,
@@ -167,6 +168,7 @@ static const struct protocol_modified good_modified = {
     .unit_index = 1,
     .bound_ns = 6 * CORE_NS_PER_MS,
     .decided_ns = 54321,
+    .in_force_ns = 65432,
     .first = 0xFFFFFFFE,
     .queue_packets = 31,
     .backup = {.unit = PROTOCOL_UNIT_CPU,
@@ -190,7 +192,8 @@ static struct protocol_refused good_refused(void)
     struct protocol_refused refused = {.code = PROTOCOL_REFUSED_CAPACITY,
                                        .constraint = 3,
                                        .offer_interval_ns = 5 * CORE_NS_PER_MS,
-                                       .offer_latency_ns = CORE_NS_PER_S};
+                                       .offer_latency_ns = CORE_NS_PER_S,
+                                       .decided_ns = 34567};
     strcpy(refused.text, "no room; ask for 2 Mbit/s");
     return refused;
 }
@@ -256,7 +259,8 @@ static uint32_t write_good(enum kind kind, uint8_t *frame)
     case OPENED_1:
         return protocol_opened_write(1, frame, 5, &good_opened);
     case REFUSED_1:
-        return write_good(REFUSED, frame);
+        refused = good_refused();
+        return protocol_refused_write(1, frame, 5, &refused);
     case RESULT_1:
         return write_good(RESULT, frame);
     case OPEN_IV_KEY:
@@ -269,7 +273,7 @@ static uint32_t write_good(enum kind kind, uint8_t *frame)
         return protocol_opened_write(PROTOCOL_VERSION, frame, 5, &good_opened);
     case REFUSED:
         refused = good_refused();
-        return protocol_refused_write(frame, 5, &refused);
+        return protocol_refused_write(PROTOCOL_VERSION, frame, 5, &refused);
     case RESULT:
         protocol_result_write(frame, 77, 0xFFFFFFFF, &good_result, 48);
         memset(frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES, 0xAA, 48);
@@ -295,13 +299,13 @@ static const struct {
     [OPEN_IV_KEY] = {PROTOCOL_OPEN, 5, 0, decode_open, 80, 0},
     [OPEN_NAMED] = {PROTOCOL_OPEN, 5, 0, decode_open, 52, 0},
     [OPEN_GUARANTEED] = {PROTOCOL_QUERY, 5, 0, decode_open, 32, 0},
-    [OPENED] = {PROTOCOL_OPENED, 5, 0, decode_opened, 64, 0},
-    [REFUSED] = {PROTOCOL_REFUSED, 5, 0, decode_refused, 24, 1},
+    [OPENED] = {PROTOCOL_OPENED, 5, 0, decode_opened, 72, 0},
+    [REFUSED] = {PROTOCOL_REFUSED, 5, 0, decode_refused, 32, 1},
     [RESULT] = {PROTOCOL_RESULT, 77, 0xFFFFFFFF, decode_result, 32, 16},
     [CLOSED] = {PROTOCOL_CLOSED, 77, 0, decode_closed, 40, 0},
     [ERROR_FRAME] = {PROTOCOL_ERROR, 77, 0, decode_error, 4, 1},
     [MODIFY] = {PROTOCOL_MODIFY, 5, 0, decode_modify, 24, 0},
-    [MODIFIED] = {PROTOCOL_MODIFIED, 5, 0, decode_modified, 48, 0},
+    [MODIFIED] = {PROTOCOL_MODIFIED, 5, 0, decode_modified, 56, 0},
     [NOTICE] = {PROTOCOL_NOTICE, 77, 0, decode_notice, 16, 1},
     [OPEN_1] = {PROTOCOL_QUERY, 5, 0, decode_open_1, 32, 0},
     [OPENED_1] = {PROTOCOL_OPENED, 5, 0, decode_opened_1, 48, 0},
@@ -505,13 +509,14 @@ static void test_modified_round_trip(void **state)
     (void)state;
     uint8_t frame[FRAME_BYTES];
     struct protocol_modified got;
-    assert_int_equal(write_good(MODIFIED, frame), 64);
-    assert_int_equal(protocol_modified_read(frame + 16, 48, &got, NULL), CORE_OK);
+    assert_int_equal(write_good(MODIFIED, frame), 72);
+    assert_int_equal(protocol_modified_read(frame + 16, 56, &got, NULL), CORE_OK);
     assert_int_equal(got.stream, good_modified.stream);
     assert_int_equal(got.unit, good_modified.unit);
     assert_int_equal(got.unit_index, good_modified.unit_index);
     assert_int_equal(got.bound_ns, good_modified.bound_ns);
     assert_int_equal(got.decided_ns, good_modified.decided_ns);
+    assert_int_equal(got.in_force_ns, good_modified.in_force_ns);
     assert_int_equal(got.first, good_modified.first);
     assert_int_equal(got.queue_packets, good_modified.queue_packets);
     assert_same_backup(&got.backup, &good_modified.backup);
@@ -541,7 +546,7 @@ static void test_opened_round_trip(void **state)
     uint8_t frame[FRAME_BYTES];
     struct protocol_opened got;
     protocol_opened_write(PROTOCOL_VERSION, frame, 5, &good_opened);
-    assert_int_equal(protocol_opened_read(PROTOCOL_VERSION, frame + 16, 64, &got, NULL), CORE_OK);
+    assert_int_equal(protocol_opened_read(PROTOCOL_VERSION, frame + 16, 72, &got, NULL), CORE_OK);
     assert_same_backup(&got.backup, &good_opened.backup);
     uint8_t frame_1[FRAME_BYTES];
     struct protocol_opened got_1;
@@ -549,6 +554,8 @@ static void test_opened_round_trip(void **state)
     assert_memory_equal(frame + 16, frame_1 + 16, 48); /* what version 2 adds is behind */
     assert_int_equal(protocol_opened_read(1, frame_1 + 16, 48, &got_1, NULL), CORE_OK);
     assert_same_backup(&got_1.backup, &(struct protocol_backup){0});
+    assert_int_equal(got_1.in_force_ns, 0);
+    assert_int_equal(got.in_force_ns, good_opened.in_force_ns);
     assert_int_equal(got.stream, good_opened.stream);
     assert_int_equal(got.unit, good_opened.unit);
     assert_int_equal(got.unit_index, good_opened.unit_index);
@@ -558,20 +565,27 @@ static void test_opened_round_trip(void **state)
     assert_memory_equal(got.iv, good_opened.iv, 16);
 }
 
-static void test_refused_round_trip(void **state)
+static void check_refused_round_trip(uint16_t version, uint32_t fixed_bytes)
 {
-    (void)state;
     uint8_t frame[FRAME_BYTES];
     struct protocol_refused got;
     const struct protocol_refused sent = good_refused();
-    uint32_t bytes = protocol_refused_write(frame, 5, &sent) - PROTOCOL_HEADER_BYTES;
-    assert_int_equal(bytes, 24 + strlen(sent.text));
-    assert_int_equal(protocol_refused_read(PROTOCOL_VERSION, frame + 16, bytes, &got, NULL), CORE_OK);
+    uint32_t bytes = protocol_refused_write(version, frame, 5, &sent) - PROTOCOL_HEADER_BYTES;
+    assert_int_equal(bytes, fixed_bytes + strlen(sent.text));
+    assert_int_equal(protocol_refused_read(version, frame + 16, bytes, &got, NULL), CORE_OK);
+    assert_int_equal(got.decided_ns, version == 1 ? 0 : sent.decided_ns);
     assert_int_equal(got.code, sent.code);
     assert_int_equal(got.constraint, sent.constraint);
     assert_int_equal(got.offer_interval_ns, sent.offer_interval_ns);
     assert_int_equal(got.offer_latency_ns, sent.offer_latency_ns);
     assert_string_equal(got.text, sent.text);
+}
+
+static void test_refused_round_trip(void **state)
+{
+    (void)state;
+    check_refused_round_trip(1, 24);
+    check_refused_round_trip(PROTOCOL_VERSION, 32);
 }
 
 static void test_result_round_trip(void **state)
@@ -669,9 +683,13 @@ static void test_long_texts_are_cut(void **state)
 
     struct protocol_refused refused = good_refused();
     memset(refused.text, 'y', sizeof refused.text); /* not even terminated */
-    assert_int_equal(protocol_refused_write(frame, 5, &refused), FRAME_BYTES);
-    assert_int_equal(protocol_refused_read(PROTOCOL_VERSION, frame + 16, 512, &refused, NULL), CORE_OK);
+    assert_int_equal(protocol_refused_write(1, frame, 5, &refused), FRAME_BYTES);
+    assert_int_equal(protocol_refused_read(1, frame + 16, 512, &refused, NULL), CORE_OK);
     assert_int_equal(strlen(refused.text), 488);
+    memset(refused.text, 'y', sizeof refused.text);
+    assert_int_equal(protocol_refused_write(PROTOCOL_VERSION, frame, 5, &refused), FRAME_BYTES);
+    assert_int_equal(protocol_refused_read(PROTOCOL_VERSION, frame + 16, 512, &refused, NULL), CORE_OK);
+    assert_int_equal(strlen(refused.text), 480);
 
     struct protocol_notice notice = good_notice();
     memset(notice.text, 'z', sizeof notice.text);
@@ -793,12 +811,13 @@ static const struct {
     {OPEN_1, 30, 1, CORE_INVALID},
     {OPEN_1, 31, 1, CORE_INVALID},
     {OPENED_1, 28, 1, CORE_INVALID},
-    {OPENED, 48, 0, CORE_INVALID}, /* a share of no unit */
-    {OPENED, 48, 1, CORE_OK},
-    {OPENED, 48, 3, CORE_INVALID},
-    {OPENED, 49, 1, CORE_INVALID},
-    {OPENED, 55, 0xFF, CORE_OK},
-    {OPENED, 63, 0x80, CORE_INVALID},
+    {OPENED, 55, 0x80, CORE_INVALID},
+    {OPENED, 56, 0, CORE_INVALID}, /* a share of no unit */
+    {OPENED, 56, 1, CORE_OK},
+    {OPENED, 56, 3, CORE_INVALID},
+    {OPENED, 57, 1, CORE_INVALID},
+    {OPENED, 63, 0xFF, CORE_OK},
+    {OPENED, 71, 0x80, CORE_INVALID},
     {OPENED, 4, 0, CORE_INVALID},
     {OPENED, 4, 2, CORE_OK},
     {OPENED, 4, 3, CORE_INVALID},
@@ -819,7 +838,9 @@ static const struct {
     {REFUSED, 7, 1, CORE_INVALID},
     {REFUSED, 15, 0x80, CORE_INVALID},
     {REFUSED, 23, 0x80, CORE_INVALID},
-    {RESULT, 0, 1, CORE_INVALID}, /* not encrypted, yet ciphertext */
+    {REFUSED, 31, 0x80, CORE_INVALID},
+    {REFUSED_1, 31, 0x80, CORE_OK}, /* of the text */
+    {RESULT, 0, 1, CORE_INVALID},   /* not encrypted, yet ciphertext */
     {RESULT, 0, 5, CORE_INVALID},
     {RESULT, 1, 15, CORE_OK},
     {RESULT, 1, 16, CORE_INVALID},
@@ -842,11 +863,12 @@ static const struct {
     {MODIFIED, 5, 1, CORE_INVALID},
     {MODIFIED, 15, 0x80, CORE_INVALID},
     {MODIFIED, 23, 0x80, CORE_INVALID},
-    {MODIFIED, 24, 0, CORE_OK},
-    {MODIFIED, 32, 0, CORE_INVALID},
-    {MODIFIED, 32, 3, CORE_INVALID},
-    {MODIFIED, 33, 1, CORE_INVALID},
-    {MODIFIED, 47, 0x80, CORE_INVALID},
+    {MODIFIED, 31, 0x80, CORE_INVALID},
+    {MODIFIED, 32, 0, CORE_OK},
+    {MODIFIED, 40, 0, CORE_INVALID},
+    {MODIFIED, 40, 3, CORE_INVALID},
+    {MODIFIED, 41, 1, CORE_INVALID},
+    {MODIFIED, 55, 0x80, CORE_INVALID},
     {NOTICE, 0, 0, CORE_INVALID},
     {NOTICE, 0, 4, CORE_INVALID},
     {NOTICE, 1, 1, CORE_INVALID},

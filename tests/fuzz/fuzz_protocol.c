@@ -33,7 +33,7 @@ static void fuzz_texts(uint16_t version, const uint8_t *body, uint32_t bytes)
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_refused refused;
     if (protocol_refused_read(version, body, bytes, &refused, NULL) == CORE_OK)
-        require(protocol_refused_write(frame, 1, &refused) == PROTOCOL_HEADER_BYTES + bytes);
+        require(protocol_refused_write(version, frame, 1, &refused) == PROTOCOL_HEADER_BYTES + bytes);
     struct protocol_notice notice;
     if (protocol_notice_read(body, bytes, &notice, NULL) == CORE_OK) {
         require(protocol_notice_write(frame, 1, &notice) == PROTOCOL_HEADER_BYTES + bytes);

@@ -176,7 +176,7 @@ static bool answer_modify(struct fake_session *session, const struct protocol_he
         return false;
     if (modify.burst_packets == FAKE_BURST_REFUSED)
         return fake_write(session->descriptor, session->frame,
-                          protocol_refused_write(session->frame, header->id, &refused));
+                          protocol_refused_write(PROTOCOL_VERSION, session->frame, header->id, &refused));
     const struct protocol_modified modified = {.stream = modify.stream,
                                                .unit = PROTOCOL_UNIT_CPU,
                                                .bound_ns = modify.latency_ns,
