@@ -7,98 +7,17 @@
 
 #include <cmocka.h>
 
-#include "inputgen/churn.h"
-#include "inputgen/shipped.h"
+#include "tests/support/churn_rig.h"
 #include "tests/support/client.h"
 #include "tests/support/command.h"
-#include "tests/support/gpu_server.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STANDING 60
-#define GEN      MILLRACE_BINARY_DIR "/inputgen/millrace-gen "
+#define GEN MILLRACE_BINARY_DIR "/inputgen/millrace-gen "
 
 static const struct inputgen_churn_judgement patient = {.allow_missed = true};
-
-static struct inputgen_streams *streams_of(const char *workload, uint32_t count, uint64_t seed)
-{
-    struct config_workload *opened;
-    struct inputgen_streams *list;
-    struct core_error error;
-    char path[256];
-    snprintf(path, sizeof path, "%s/config/workloads/%s.yaml", MILLRACE_SOURCE_DIR, workload);
-    assert_int_equal(inputgen_workload_open(path, &opened, &error), CORE_OK);
-    assert_int_equal(inputgen_streams_make(opened, count, 2 * CORE_NS_PER_S, seed, &list, &error), CORE_OK);
-    config_workload_free(opened);
-    return list;
-}
-
-struct rig {
-    struct test_server server;
-    char address[160], admin[160];
-    struct inputgen_streams *standing, *opened;
-    struct inputgen_churn_options options;
-};
-
-static void rig_start(struct rig *rig, const char *yaml)
-{
-    struct config_profile *profile = test_gpu_profile(25);
-    char text[512];
-    *rig = (struct rig){0};
-    (void)snprintf(text, sizeof text, "admin: unix:admin\n%s", yaml);
-    test_gpu_server_start(&rig->server, "", text, profile);
-    config_profile_free(profile);
-    core_address_format(test_server_unix(&rig->server), rig->address, sizeof rig->address);
-    (void)snprintf(rig->admin, sizeof rig->admin, "unix:%s/admin", rig->server.folder);
-    rig->standing = streams_of("mixed", STANDING, 1);
-    rig->opened = streams_of("churn", 500, 2);
-    rig->options = (struct inputgen_churn_options){
-        .run = {.address = rig->address,
-                .name = "test",
-                .seed = 1,
-                .connections = 4,
-                .threads = 2,
-                .duration_ns = 1500 * CORE_NS_PER_MS,
-                .drain_ns = 60 * CORE_NS_PER_S,
-                .timeout_ms = 60000,
-                .ordinary_priority = true},
-        .opened = rig->opened,
-        .operations_per_s = 300,
-        .weights = {1, 1, 1},
-        .open_max = 60,
-        .probe_max = 1000,
-        .probe_bits_per_s = 6e6,
-        .admin = rig->admin,
-    };
-}
-
-static void rig_stop(struct rig *rig)
-{
-    inputgen_streams_free(rig->standing);
-    inputgen_streams_free(rig->opened);
-    assert_int_equal(test_server_stop(&rig->server), 0);
-}
-
-static struct inputgen_churn_report *churn(const struct rig *rig)
-{
-    struct inputgen_churn_report *report;
-    struct core_error error;
-    if (inputgen_churn_run(&rig->options, rig->standing, &report, &error) != CORE_OK)
-        fail_msg("%s", error.text);
-    return report;
-}
-
-static int judge(const struct inputgen_churn_report *report, const struct inputgen_churn_judgement *judgement,
-                 const char *words)
-{
-    char sentence[1024];
-    int status = inputgen_churn_judge(report, judgement, sentence, sizeof sentence);
-    if (!strstr(sentence, words))
-        fail_msg("\"%s\" does not say \"%s\"", sentence, words);
-    return status;
-}
 
 static void check_operations(const struct inputgen_churn_report *report)
 {
@@ -131,12 +50,12 @@ static void check_packets(const struct inputgen_figures *figures)
 
 static void streams_come_and_go_and_the_capacity_stays(void **state)
 {
-    struct rig rig;
+    struct churn_rig rig;
     (void)state;
-    rig_start(&rig, "");
-    struct inputgen_churn_report *report = churn(&rig);
-    assert_int_equal(judge(report, &patient, "and the capacity is what it was"), 0);
-    assert_int_equal(report->live->classes[0].figures.opened, STANDING);
+    churn_rig_start(&rig, "");
+    struct inputgen_churn_report *report = churn_rig_run(&rig);
+    assert_int_equal(churn_rig_judge(report, &patient, "and the capacity is what it was"), 0);
+    assert_int_equal(report->live->classes[0].figures.opened, CHURN_RIG_STANDING);
     check_operations(report);
     check_packets(&report->live->classes[0].figures);
     check_packets(&report->live->classes[1].figures);
@@ -154,18 +73,18 @@ static void streams_come_and_go_and_the_capacity_stays(void **state)
     }
     assert_true(report->watch.looks > 1 && report->watch.failures == 0 && report->watch.gpu_count == 1);
     inputgen_churn_report_free(report);
-    rig_stop(&rig);
+    churn_rig_stop(&rig);
 }
 
 static void refusals_are_counted_and_are_no_fault_but_of_those_that_stand(void **state)
 {
     static const struct inputgen_churn_judgement lenient = {.allow_missed = true, .allow_refused = true};
-    struct rig rig;
+    struct churn_rig rig;
     (void)state;
-    rig_start(&rig, "limits: {streams: 70}\n");
+    churn_rig_start(&rig, "limits: {streams: 70}\n");
     rig.options.probe_max = 0;
-    struct inputgen_churn_report *report = churn(&rig);
-    assert_int_equal(judge(report, &patient, "byte for byte right"), 0);
+    struct inputgen_churn_report *report = churn_rig_run(&rig);
+    assert_int_equal(churn_rig_judge(report, &patient, "byte for byte right"), 0);
     assert_true(report->figures.kinds[INPUTGEN_OPERATION_OPEN].refused > 0);
     bool limited = false;
     for (size_t at = 0; at < report->figures.refusal_kinds; at++)
@@ -174,18 +93,18 @@ static void refusals_are_counted_and_are_no_fault_but_of_those_that_stand(void *
     assert_int_equal(report->capacity_count, 0);
     check_operations(report);
     inputgen_churn_report_free(report);
-    rig_stop(&rig);
+    churn_rig_stop(&rig);
 
-    rig_start(&rig, "limits: {streams: 50}\n");
+    churn_rig_start(&rig, "limits: {streams: 50}\n");
     rig.options.probe_max = 0;
-    report = churn(&rig);
-    assert_int_equal(judge(report, &patient, "10 standing streams refused"), 1);
-    assert_int_equal(judge(report, &lenient, "byte for byte right"), 0);
+    report = churn_rig_run(&rig);
+    assert_int_equal(churn_rig_judge(report, &patient, "10 standing streams refused"), 1);
+    assert_int_equal(churn_rig_judge(report, &lenient, "byte for byte right"), 0);
     inputgen_churn_report_free(report);
-    rig_stop(&rig);
+    churn_rig_stop(&rig);
 }
 
-static void open_one(struct test_client *client, const struct rig *rig)
+static void open_one(struct test_client *client, const struct churn_rig *rig)
 {
     static const uint8_t key[16];
     struct protocol_open open = {.spec = {.packet_bytes = 160,
@@ -206,29 +125,29 @@ static void a_server_with_other_clients_is_not_probed(void **state)
     struct test_client other;
     struct inputgen_churn_report *report;
     struct core_error error;
-    struct rig rig;
+    struct churn_rig rig;
     (void)state;
-    rig_start(&rig, "");
+    churn_rig_start(&rig, "");
     rig.options.run.timeout_ms = 300;
     open_one(&other, &rig);
     assert_int_equal(inputgen_churn_run(&rig.options, rig.standing, &report, &error), CORE_TIMEOUT);
     assert_non_null(strstr(error.text, "still has 1 streams"));
     test_client_close(&other);
-    rig_stop(&rig);
+    churn_rig_stop(&rig);
 }
 
 static void figures_are_sampled(void **state)
 {
-    struct rig rig;
+    struct churn_rig rig;
     char *text = NULL;
     size_t bytes = 0;
     (void)state;
-    rig_start(&rig, "");
+    churn_rig_start(&rig, "");
     rig.options.probe_max = 0;
     rig.options.sample_every_ns = 200 * CORE_NS_PER_MS;
     rig.options.samples = open_memstream(&text, &bytes);
     inputgen_watch_head(rig.options.samples);
-    inputgen_churn_report_free(churn(&rig));
+    inputgen_churn_report_free(churn_rig_run(&rig));
     assert_int_equal(fclose(rig.options.samples), 0);
     size_t lines = 0, columns = 0;
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, lines++) {
@@ -242,7 +161,7 @@ static void figures_are_sampled(void **state)
     assert_true(lines >= 4);         /* the head, before, during, after */
     assert_null(strstr(text, ",,")); /* all of it could be told */
     free(text);
-    rig_stop(&rig);
+    churn_rig_stop(&rig);
 }
 
 /* ---- the verdict on figures that are known ---- */
@@ -288,25 +207,25 @@ static void each_fault_is_a_fault(void **state)
     };
     static const struct inputgen_churn_judgement strict;
     (void)state;
-    assert_int_equal(judge(report, &strict, "and the capacity is what it was"), 0);
+    assert_int_equal(churn_rig_judge(report, &strict, "and the capacity is what it was"), 0);
     for (size_t at = 0; at < sizeof faults / sizeof *faults; at++) {
         *faults[at].figure = 1;
-        assert_int_equal(judge(report, &strict, faults[at].words), 1);
+        assert_int_equal(churn_rig_judge(report, &strict, faults[at].words), 1);
         *faults[at].figure = 0;
     }
     report->live->all.late = 1; /* the client's own word is not asked */
-    assert_int_equal(judge(report, &strict, "says the server"), 0);
+    assert_int_equal(churn_rig_judge(report, &strict, "says the server"), 0);
     report->live->all.missed = 1;
-    assert_int_equal(judge(report, &patient, "1 of them after the deadline"), 0);
+    assert_int_equal(churn_rig_judge(report, &patient, "1 of them after the deadline"), 0);
     report->live->all.missed = 0;
 
     report->capacities[0].after.streams = 99;
-    assert_int_equal(judge(report, &strict, "room for 99 streams of only after it, 100 before"), 1);
+    assert_int_equal(churn_rig_judge(report, &strict, "room for 99 streams of only after it, 100 before"), 1);
     report->capacities[0].after.held_back = true; /* by a server that is told to, once its machine fails it */
-    assert_int_equal(judge(report, &strict, "the capacity was not compared"), 0);
+    assert_int_equal(churn_rig_judge(report, &strict, "the capacity was not compared"), 0);
     report->probed_after = false;
     (void)snprintf(report->remain, sizeof report->remain, "the server still has 3 streams");
-    assert_int_equal(judge(report, &strict, "still has 3 streams"), 1);
+    assert_int_equal(churn_rig_judge(report, &strict, "still has 3 streams"), 1);
     inputgen_churn_report_free(report);
 }
 
@@ -315,9 +234,9 @@ static void each_fault_is_a_fault(void **state)
 static void the_command_reports_as_json(void **state)
 {
     static char line[1024], text[65536];
-    struct rig rig;
+    struct churn_rig rig;
     (void)state;
-    rig_start(&rig, "");
+    churn_rig_start(&rig, "");
     (void)snprintf(line, sizeof line,
                    GEN
                    "churn mixed --streams 20 --opened churn --connect %s --admin %s --duration 1.5 --seed 7 "
@@ -340,7 +259,7 @@ static void the_command_reports_as_json(void **state)
     assert_int_equal(test_command(line, text, sizeof text), 0);
     assert_non_null(strstr(text, "PASS"));
     assert_non_null(strstr(text, "operations a second"));
-    rig_stop(&rig);
+    churn_rig_stop(&rig);
 }
 
 static void mistakes_are_named(void **state)
