@@ -210,12 +210,10 @@ static bool results_wait(const struct inputgen_sender *sender)
 static bool finished(const struct inputgen_sender *sender, core_ns now_ns)
 {
     const struct inputgen_sender_extra *extra = sender->plan->extra;
-    if (sender->schedule.count > 0)
-        return false;
     if (now_ns > sender->plan->give_up_ns ||
         (sender->stopped_ns && now_ns > sender->stopped_ns + sender->plan->drain_ns))
-        return true;
-    return !results_wait(sender) && !(extra && extra->busy(sender));
+        return true; /* streams that have to wait for an answer may still be sending */
+    return sender->schedule.count == 0 && !results_wait(sender) && !(extra && extra->busy(sender));
 }
 
 /* The next tick, or the next packet if nothing can happen before. */

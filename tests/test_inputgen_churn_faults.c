@@ -108,7 +108,9 @@ static const struct fault faults[] = {
     {"ended by the server", PROTOCOL_RESULT, 40, end_the_stream},
     {"counts otherwise", PROTOCOL_CLOSED, 3, count_one_packet_more},
     {"without an answer", PROTOCOL_CLOSED, 3, keep_back},
-    {"without an answer", PROTOCOL_MODIFIED, 3, keep_back},
+    {"without an answer", PROTOCOL_MODIFIED, 1, keep_back}, /* of streams that stand, and of opened ones */
+    {"without an answer", PROTOCOL_MODIFIED, 2, keep_back},
+    {"without an answer", PROTOCOL_MODIFIED, 5, keep_back},
     {"without an answer", PROTOCOL_OPENED, CHURN_RIG_STANDING + 3, keep_back},
 };
 
