@@ -27,7 +27,7 @@ struct partition_grid {
     uint64_t job_burst[COLUMNS + 1], job_rate[COLUMNS + 1]; /* greatest in the columns before */
     uint32_t unit_bytes;
     struct sums (*before)[COLUMNS + 1]; /* [row][column]: of all rows and columns before */
-    double cost[KINDS_MAX][COSTS + 1];  /* c(n) / Phi in ns per byte */
+    double cost[KINDS_MAX][COSTS + 1];  /* paper: c(n) / Phi in ns per byte */
 };
 
 /* ---- where the lines are ---- */
@@ -195,23 +195,24 @@ core_status partition_grid_create(struct partition_problem *problem, struct part
 {
     struct partition_grid *made = calloc(1, sizeof *made);
     uint8_t *row_of = malloc(problem->count + 1);
-    struct sums(*before)[COLUMNS + 1] = calloc(ROWS + 1, sizeof *before);
-    if (made == NULL || row_of == NULL || before == NULL) {
-        free(before);
+    if (made != NULL) {
+        made->problem = problem;
+        cut(made);
+        made->before = calloc(made->rows + 1, sizeof *made->before);
+    }
+    if (row_of == NULL || made == NULL || made->before == NULL) {
         free(row_of);
-        free(made);
+        partition_grid_destroy(made);
         return CORE_NO_MEMORY;
     }
-    made->problem = problem;
-    made->before = before;
-    cut(made);
     choose_windows(made);
     for (uint32_t row = 0; row < made->rows; row++)
         for (size_t k = made->row_rank[row]; k < made->row_rank[row + 1]; k++)
             row_of[problem->by_latency[k]] = (uint8_t)row;
     fill_cells(made, row_of);
     sum_up(made);
-    fill_costs(made);
+    if (problem->input->paper)
+        fill_costs(made);
     free(row_of);
     *grid = made;
     return CORE_OK;
