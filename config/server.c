@@ -209,6 +209,8 @@ static void gpus_from(struct config_report *report, const struct raw_gpus *raw,
         cards_from(report, raw, gpus);
     gpus->program = path_from(report, raw->program);
     gpus->audit = (uint32_t)config_report_integer(report, "gpus.audit", raw->audit, 1000, 0, 1000000000);
+    gpus->hang_ns =
+        CORE_NS_PER_MS * config_report_integer(report, "gpus.hang_ms", raw->hang_ms, 100, 1, 600000);
 }
 
 static void admin_from(struct config_report *report, const char *text, struct config_server *server)

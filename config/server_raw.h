@@ -40,7 +40,7 @@ struct raw_gpus {
     int64_t *cards;
     uint32_t card_count;
     char *program;
-    int64_t *audit;
+    int64_t *audit, *hang_ms;
 };
 
 struct raw_log {

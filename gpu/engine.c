@@ -74,9 +74,10 @@ static core_status options_take(struct gpu_engine *engine, const struct gpu_engi
         own->hang_periods = HANG_PERIODS;
     default_ns(&own->start_ns, START_NS);
     default_ns(&own->silence_ns, SILENCE_NS);
+    default_ns(&own->kill_ns, KILL_NS);
     default_ns(&own->restart_first_ns, RESTART_NS);
     default_ns(&own->restart_max_ns, RESTART_MAX);
-    if (own->start_ns < 0 || own->silence_ns < 0 || own->restart_first_ns < 0 ||
+    if (own->start_ns < 0 || own->silence_ns < 0 || own->kill_ns < 0 || own->restart_first_ns < 0 ||
         own->restart_max_ns < own->restart_first_ns)
         return core_error_set(error, CORE_INVALID, "the GPU engine's times make no sense");
     if (access(options->program, X_OK) != 0) {
@@ -316,7 +317,7 @@ static core_status poll_ending(struct gpu_engine *engine, core_ns now_ns, struct
 {
     struct gpu_fault *fault = &engine->fault;
     fault->gone = gpu_engine_gone(engine);
-    if (!fault->gone && now_ns - engine->ending_ns < KILL_NS)
+    if (!fault->gone && now_ns - engine->ending_ns < engine->options.kill_ns)
         return CORE_AGAIN;
     engine->unfinished_count = 0;
     for (uint64_t i = engine->flights_taken; i < engine->flights_put; i++)
@@ -333,8 +334,11 @@ static core_status poll_ending(struct gpu_engine *engine, core_ns now_ns, struct
 
 static core_ns hang_ns(const struct gpu_engine *engine)
 {
-    const struct flight *oldest = &engine->flights[engine->flights_taken % FLIGHTS];
-    const core_ns most_ns = oldest->period_ns * (core_ns)engine->options.hang_periods;
+    core_ns period_ns = CORE_NS_PER_S * 3600; /* whoever is in the most hurry waits for all before it */
+    for (uint64_t i = engine->flights_taken; i < engine->flights_put; i++)
+        if (engine->flights[i % FLIGHTS].period_ns < period_ns)
+            period_ns = engine->flights[i % FLIGHTS].period_ns;
+    const core_ns most_ns = period_ns * (core_ns)engine->options.hang_periods;
     return most_ns > engine->options.hang_least_ns ? most_ns : engine->options.hang_least_ns;
 }
 
@@ -467,7 +471,7 @@ core_ns gpu_engine_wake_ns(const struct gpu_engine *engine)
     if (engine->state == GPU_ENGINE_DOWN)
         return engine->restart_ns;
     if (engine->state == GPU_ENGINE_ENDING)
-        return engine->ending_ns + KILL_NS;
+        return engine->ending_ns + engine->options.kill_ns;
     const core_ns bite_ns = watchdog_ns(engine, &kind, &code, &text);
     const core_ns beat_ns = engine->polled_ns + engine->options.silence_ns / 2;
     return bite_ns < beat_ns ? bite_ns + 1 : beat_ns;

@@ -33,12 +33,14 @@ struct gpu_engine_options {
     const struct gpu_region *region;       /* of the arenas; outlives the engine */
     const struct gpu_emulation *emulation; /* with "emulated"; copied */
     int fifo_priority;                     /* of the child's loop; 0: the default policy */
-    uint32_t kernel_forms;    /* bit f: enum gpu_kernel_form f may be used, the fastest is; 0: all */
-    uint32_t hang_periods;    /* a batch that makes no progress for so many periods is hung; 0: 8 */
-    core_ns hang_least_ns;    /* but never earlier than this */
-    core_ns start_ns;         /* longest from start to READY; 0: 30 s */
-    core_ns silence_ns;       /* longest without a sign of life of a READY child; 0: 1 s. A paused server
-                                 ends the child after 10 times that */
+    uint32_t kernel_forms; /* bit f: enum gpu_kernel_form f may be used, the fastest is; 0: all */
+    uint32_t hang_periods; /* no progress for so many periods, of the shortest under way, is a hang; 0: 8 */
+    core_ns hang_least_ns; /* but never earlier than this */
+    core_ns start_ns;      /* longest from start to READY; 0: 30 s */
+    core_ns silence_ns;    /* longest without a sign of life of a READY child; 0: 1 s. A paused server
+                              ends the child after 10 times that */
+    core_ns kill_ns;       /* the fault is told so long after the kernel was asked to end the child, at the
+                              latest; 0: 250 ms */
     core_ns restart_first_ns; /* least time from a fault to the next start, doubled with each fault that */
     core_ns restart_max_ns;   /* comes within restart_max_ns of a start, up to that; 0: 100 ms and 30 s */
 };

@@ -176,9 +176,8 @@ static void set_contract(struct server_stream *stream, const struct core_stream_
     const struct server_io *io = stream->connection->io;
     struct perfmodel_cpu_task task;
 
-    server_io_count_latency(stream->connection->io, stream->spec.latency_ns, -1);
-    server_io_count_latency(stream->connection->io, spec->latency_ns, 1);
     stream->spec = *spec;
+    server_io_count_stream(stream);
     server_pace_init(&stream->pace, spec, 0);
     if (stream->gpu != NULL || perfmodel_cpu_task_from(spec, io->server->profile, &task, NULL) != CORE_OK)
         return; /* a stand-by worker promises nothing: any deadlines will do */

@@ -229,7 +229,7 @@ static void end_stream(struct server_connection *connection, struct server_strea
     connection->stream_count--;
     connection->alive_ns = core_time_now_ns();
     io->stream_count--;
-    server_io_count_latency(io, stream->spec.latency_ns, -1);
+    server_io_discount_stream(stream);
     server_stats_add(&io->stats.streams, (uint64_t)-1);
     server_waiting_remove(&io->waiting, &stream->waiter);
     server_route_give_back(stream);

@@ -1,4 +1,5 @@
 /* What each frame of a client does. */
+#include "server/backup.h"
 #include "server/io.h"
 
 #include "core/log.h"
@@ -222,8 +223,8 @@ static void handle_open(struct server_connection *connection, const struct proto
     server_planner_ask(connection->io->server->planner, request);
 }
 
-/* What the stream's worker, or on a GPU the stand-by worker, is to schedule. That one promises nothing, so a
- * contract that no worker could keep will do. */
+/* What the stream's worker, or on a GPU its backup's or the stand-by worker, is to schedule. That one
+ * promises nothing, so a contract that no worker could keep will do. */
 static struct perfmodel_cpu_task task_of(const struct server *server, const struct server_request *request)
 {
     const struct core_stream_spec *spec = &request->open.spec;
@@ -231,6 +232,11 @@ static struct perfmodel_cpu_task task_of(const struct server *server, const stru
 
     if (request->gpu == SERVER_NO_GPU)
         return request->placement.task;
+    if (request->placement.backup_unit != PARTITION_STANDING_NONE) {
+        task = request->placement.backup_task;
+        task.spacing_ns = 0;
+        return task;
+    }
     if (perfmodel_cpu_task_from(spec, server->profile, &task, NULL) != CORE_OK)
         task = (struct perfmodel_cpu_task){.piece_bytes = server->profile->cpu.piece_bytes,
                                            .deadline_ns = spec->latency_ns};
@@ -246,7 +252,7 @@ static core_status arm_stream(struct server_io *io, struct server_stream *stream
     core_status status = server_stream_arm(stream, server->engine, io->engine, &task,
                                            server->profile->margins.in_ns, request->key, request->iv);
 
-    stream->worker = request->gpu == SERVER_NO_GPU ? request->placement.unit : server->worker_count;
+    stream->worker = server_backup_worker(server, request->grant);
     if (status != CORE_OK || request->gpu == SERVER_NO_GPU)
         return status;
     stream->gpu = server_gpu_stream_create(request->plan);
@@ -268,7 +274,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
         return NULL;
     stream->connection = connection;
     stream->version = connection->version;
-    stream->bound_ns = request->placement.bound_ns;
+    stream->bound_ns = server_backup_bound_ns(&request->placement);
     stream->grant = request->grant;
     if (arm_stream(io, stream, request) != CORE_OK ||
         server_connection_add_stream(connection, stream) != CORE_OK) {
@@ -279,7 +285,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     stream->grant->holder = stream;
     request->grant = NULL; /* the stream's now */
     io->stream_count++;
-    server_io_count_latency(io, stream->spec.latency_ns, 1);
+    server_io_count_stream(stream);
     server_stats_add(&io->stats.streams, 1);
     server_stats_add(&io->stats.opened, 1);
     return stream;
@@ -289,15 +295,15 @@ static void send_opened(struct server_connection *connection, const struct serve
                         uint32_t stream)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct partition_standing_placement *placement = &request->placement;
     bool on_gpu = request->gpu != SERVER_NO_GPU;
     struct protocol_opened opened = {.stream = stream,
                                      .unit = on_gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
-                                     .unit_index =
-                                         (uint16_t)(on_gpu ? request->gpu : request->placement.unit),
-                                     .bound_ns = request->placement.bound_ns,
+                                     .unit_index = (uint16_t)(on_gpu ? request->gpu : placement->unit),
+                                     .bound_ns = server_backup_bound_ns(placement),
                                      .decided_ns = request->decided_ns,
                                      .queue_packets = request->queue_packets,
-                                     .backup.bound_ns = on_gpu ? 0 : request->placement.bound_ns};
+                                     .backup = server_backup_tell(connection->io->server, placement)};
     memcpy(opened.iv, request->iv, CORE_BLOCK_BYTES);
     core_histogram_record(&connection->io->stats.admission, request->decided_ns);
     if (!request->is_query) {

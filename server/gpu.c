@@ -17,9 +17,12 @@
 #define KEY_LOOK_NS    (200 * CORE_NS_PER_US) /* at a channel that has no room for keys */
 #define ROOM_LOOK_NS   (10 * CORE_NS_PER_MS)  /* at an I/O thread that does not take its events */
 
-/* A batch is not taken for hung earlier. Eight periods may be a few milliseconds, which a driver, a change of
- * clocks or a busy machine takes now and then. A false alarm costs more: the back-off alone is as long. */
-#define HANG_LEAST_NS (100 * CORE_NS_PER_MS)
+/* From the order to end a child to its streams' going elsewhere. It may take longer to end, and keeps its
+ * arenas until then. */
+#define KILL_NS (10 * CORE_NS_PER_MS)
+
+/* An I/O thread's part of a loss: waking up and putting what is missing into the queues of other units. */
+#define HAND_OVER_NS (5 * CORE_NS_PER_MS)
 
 /* ---- events ---- */
 
@@ -310,7 +313,8 @@ static void *run(void *argument)
         .region = gpu_arenas_region(gpu->arenas),
         .emulation = strcmp(gpu->backend, "emulated") == 0 ? &emulation : NULL,
         .fifo_priority = threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,
-        .hang_least_ns = HANG_LEAST_NS,
+        .hang_least_ns = gpu->server->config->gpus.hang_ns,
+        .kill_ns = KILL_NS,
         .kernel_forms = kernel_forms(gpu->kind.kernel)};
     core_status status = gpu_engine_open(&gpu->engine, &options, &error);
     if (status != CORE_OK) {
@@ -429,6 +433,12 @@ struct gpu_arenas *server_gpu_arenas(struct server_gpu *gpu)
 bool server_gpu_in_service(const struct server_gpu *gpu)
 {
     return atomic_load_explicit(&gpu->figures.state, memory_order_acquire) == SERVER_GPU_STATE_UP;
+}
+
+core_ns server_gpu_detection_ns(const struct config_server *config, const struct config_profile *profile)
+{
+    return config->gpus.hang_ns + KILL_NS + 2 * profile->margins.in_ns + profile->io.rest_max_ns +
+           HAND_OVER_NS;
 }
 
 core_ns server_gpu_lead_ns(const struct config_profile *profile)

@@ -28,6 +28,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+struct config_server;
 struct server;
 struct server_gpu;
 struct server_grant;
@@ -96,6 +97,7 @@ struct server_gpu_plan {
     core_ns batch_ns;   /* from a batch's closing to its last byte: stages, and half of in_ns on the way */
     uint64_t batch_bytes;
     uint32_t streams;
+    uint32_t guaranteed; /* of these: a batch that does not come back is told after gpus.hang_ms, not later */
 };
 
 /* A new period begins with the next batch that is opened. Where there is no memory for the message the old
@@ -115,6 +117,12 @@ uint64_t server_gpu_plan_in_force(const struct server_gpu *gpu);
 /* Any thread: a batch before which every stage had paused, and all before it are through
  * (partition/standing.h says what hangs on it). */
 uint64_t server_gpu_paused(const struct server_gpu *gpu);
+
+/* The longest from the moment at which a card stops keeping its bounds until an I/O thread has been told,
+ * where the plan has guaranteed streams, and until that thread has handed their packets to their backups:
+ * delta of partition/standing.h. A child that ends is noticed at once, one that hangs after the configured
+ * gpus.hang_ms; then the kernel has some time to end it; and two threads wake one another. */
+core_ns server_gpu_detection_ns(const struct config_server *config, const struct config_profile *profile);
 
 /* How long before its period a batch is opened. */
 core_ns server_gpu_lead_ns(const struct config_profile *profile);

@@ -9,7 +9,8 @@ core_status server_gpu_account_init(struct server_gpu_account *account, const st
                                     const struct config_profile_gpu *kind, bool busy,
                                     const struct gpu_region_shape *shape, core_ns lead_ns)
 {
-    *account = (struct server_gpu_account){.profile = profile, .shape = *shape, .lead_ns = lead_ns};
+    *account = (struct server_gpu_account){
+        .profile = profile, .shape = *shape, .lead_ns = lead_ns, .hang_ns = CORE_NS_NEVER};
     return perfmodel_flow_card_create(&account->card, profile, kind, busy);
 }
 
@@ -24,6 +25,7 @@ void server_gpu_account_add(struct server_gpu_account *account, const struct cor
     perfmodel_flow_load_add(&account->load, &load);
     account->burst_packets += spec->burst_packets;
     account->packets_per_ns += 1 / (double)spec->interval_ns;
+    account->guaranteed += spec->guaranteed ? 1 : 0;
 }
 
 void server_gpu_account_remove(struct server_gpu_account *account, const struct core_stream_spec *spec)
@@ -32,6 +34,7 @@ void server_gpu_account_remove(struct server_gpu_account *account, const struct 
     perfmodel_flow_load_remove(&account->load, &load);
     account->burst_packets -= spec->burst_packets;
     account->packets_per_ns -= 1 / (double)spec->interval_ns;
+    account->guaranteed -= spec->guaranteed ? 1 : 0;
     if (account->load.streams == 0)
         account->packets_per_ns = 0;
 }
@@ -42,6 +45,7 @@ void server_gpu_account_recount(struct server_gpu_account *account, const struct
     account->load = (struct perfmodel_flow_load){0};
     account->burst_packets = 0;
     account->packets_per_ns = 0;
+    account->guaranteed = 0;
     for (size_t n = 0; n < partition_standing_streams(standing); n++) {
         struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
         if (stream.unit == unit)
@@ -114,6 +118,14 @@ bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_
                      rows[i].needed, rows[i].what, rows[i].there);
             return false;
         }
+    core_ns batch_ns = verdict.latency_ns - verdict.period_ns + account->profile->margins.in_ns / 2;
+    if (account->guaranteed > 0 && batch_ns > account->hang_ns) {
+        snprintf(reason, size,
+                 "a batch of the GPU may take %.1f ms, and one of guaranteed streams is taken for lost after "
+                 "%.1f ms (gpus.hang_ms)",
+                 (double)batch_ns / 1e6, (double)account->hang_ns / 1e6);
+        return false;
+    }
     *plan = (struct server_gpu_plan){.number = plan->number + 1,
                                      .period_ns = period_ns,
                                      .delay_ns = delay_ns,
@@ -121,9 +133,9 @@ bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_
                                      .kernel_ns = verdict.bounds.kernel_ns,
                                      .down_ns = verdict.bounds.down_ns,
                                      .latency_ns = verdict.latency_ns,
-                                     .batch_ns = verdict.latency_ns - verdict.period_ns +
-                                                 account->profile->margins.in_ns / 2,
+                                     .batch_ns = batch_ns,
                                      .batch_bytes = verdict.batch_bytes,
-                                     .streams = (uint32_t)account->load.streams};
+                                     .streams = (uint32_t)account->load.streams,
+                                     .guaranteed = account->guaranteed};
     return true;
 }

@@ -17,10 +17,12 @@ struct server_gpu_account {
     const struct config_profile *profile;
     struct perfmodel_flow_card *card;
     struct gpu_region_shape shape;
-    core_ns lead_ns;                 /* of the batcher's opening */
+    core_ns lead_ns; /* of the batcher's opening */
+    core_ns hang_ns; /* a batch with guaranteed streams must not take longer; NEVER until it is set */
     struct perfmodel_flow_load load; /* its maxima may be those of streams that have left; see recount */
     uint64_t burst_packets;          /* sum of k */
     double packets_per_ns;           /* sum of 1/t */
+    uint32_t guaranteed;             /* streams of that class */
     struct server_gpu_plan plan;     /* the last one that was made */
 };
 

@@ -190,6 +190,12 @@ static bool close_batch(struct server_gpu *gpu)
     return true;
 }
 
+/* What the watchdog counts with: eight of them are the limit, where hang_ms is not longer. */
+static core_ns watched_period_ns(const struct server_gpu_plan *plan)
+{
+    return plan->guaranteed > 0 ? 1 : plan->period_ns;
+}
+
 /* Hands closed batches to the child, in order. False: it has no room now. */
 static bool submit_closed(struct server_gpu *gpu, core_ns now_ns)
 {
@@ -199,7 +205,8 @@ static bool submit_closed(struct server_gpu *gpu, core_ns now_ns)
         core_status status = CORE_OK;
         note->submitted_ns = now_ns;
         if (note->order.job_count > 0)
-            status = gpu_engine_submit(gpu->engine, &note->order, gpu->plan.period_ns, now_ns, &error);
+            status =
+                gpu_engine_submit(gpu->engine, &note->order, watched_period_ns(&gpu->plan), now_ns, &error);
         if (status == CORE_INVALID)
             server_gpu_condemn(gpu, now_ns, error.text);
         if (status != CORE_OK)

@@ -2,6 +2,7 @@
 
 #include "core/log.h"
 #include "core/secret.h"
+#include "server/backup.h"
 #include "server/io.h"
 
 #include <assert.h>
@@ -31,18 +32,38 @@ static void come_home(struct server_gpu_stream *place)
     server_pace_switch(&stream->pace, 0, first_ns, place->state == SERVER_GPU_HELD, core_time_now_ns());
     place->state = SERVER_GPU_HOME;
     place->fresh = true;
-    server_notice(stream, PROTOCOL_NOTICE_RESTORED);
+    server_notice(stream, place->told_away ? PROTOCOL_NOTICE_MOVED : PROTOCOL_NOTICE_RESTORED);
+    place->told_away = false;
     server_io_release_stream(stream);
 }
 
-/* Nothing is promised any more: what waits, waits for its contract only. */
+/* To the backup; or to the stand-by worker, and nothing is promised any more: what waits, waits for its
+ * contract only. */
 static void go_away(struct server_gpu_stream *place)
 {
+    struct server_stream *stream = place->stream;
+    core_ns now_ns = core_time_now_ns();
+
     assert(place->inside == 0);
     place->state = SERVER_GPU_AWAY;
-    server_notice(place->stream, PROTOCOL_NOTICE_DEGRADED);
-    server_pace_switch(&place->stream->pace, 0, CORE_NS_NEVER, false, core_time_now_ns());
-    server_io_release_stream(place->stream);
+    place->told_away = server_backup_is_held(stream);
+    if (place->told_away)
+        server_backup_begin(stream, now_ns);
+    server_notice(stream, place->told_away ? PROTOCOL_NOTICE_MOVED : PROTOCOL_NOTICE_DEGRADED);
+    server_pace_switch(&stream->pace, 0, CORE_NS_NEVER, false, now_ns);
+    server_route_step(stream, now_ns);
+    server_io_release_stream(stream);
+}
+
+/* The card has the key, and the stream is elsewhere. */
+static void try_home(struct server_gpu_stream *place)
+{
+    struct server_stream *stream = place->stream;
+
+    if (stream->at_worker == 0)
+        come_home(place);
+    else if (!server_backup_is_held(stream) || server_backup_on_time(stream))
+        place->state = SERVER_GPU_HELD;
 }
 
 /* The card has got the key, or lost it. */
@@ -55,10 +76,8 @@ static void set_keyed(struct server_gpu_stream *place, bool keyed)
         server_route_keyed(stream, keyed);
     else if (!keyed && place->state != SERVER_GPU_AWAY)
         go_away(place);
-    else if (keyed && place->state == SERVER_GPU_AWAY && stream->at_worker > 0)
-        place->state = SERVER_GPU_HELD;
     else if (keyed && place->state == SERVER_GPU_AWAY)
-        come_home(place);
+        try_home(place);
 }
 
 static struct server_gpu_stream *place_of(struct server_message *message)
@@ -95,7 +114,7 @@ static void answered(void *owner, struct server_message *message)
 
 void server_gpu_stream_returned(struct server_gpu_stream *place)
 {
-    if (place->state == SERVER_GPU_HELD)
+    if (place->state == SERVER_GPU_HELD || (place->state == SERVER_GPU_AWAY && place->keyed))
         come_home(place);
 }
 
@@ -173,9 +192,11 @@ void server_gpu_stream_arrive(struct server_gpu_stream *place)
 
 /* ---- packets in ---- */
 
-static void divert(struct server_io *io, struct server_packet *packet)
+static void divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     packet->diverted = true;
+    if (server_backup_is_held(packet->stream))
+        packet->cpu.release_ns = server_backup_release_ns(packet->stream, ready_ns);
     server_stats_add(&io->stats.diverted, 1);
     server_io_queue(io, packet);
 }
@@ -187,10 +208,12 @@ bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, c
     struct gpu_place place;
 
     *wake_ns = CORE_NS_NEVER;
-    if (gpu->state == SERVER_GPU_HELD)
+    if (gpu->state == SERVER_GPU_AWAY && gpu->keyed)
+        try_home(gpu); /* so far something late was in the way */
+    if (gpu->state == SERVER_GPU_HELD || gpu->state == SERVER_GPU_LOSING)
         return false;
     if (gpu->state == SERVER_GPU_AWAY) {
-        divert(io, packet);
+        divert(io, packet, ready_ns);
         return true;
     }
     struct gpu_packet entry = {.eligible_ns = ready_ns,
@@ -214,22 +237,40 @@ bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, c
 
 /* ---- packets out ---- */
 
-/* Nobody waits for it any more. */
+/* Nobody waits for it any more; nor, once the card has returned all, for those before it. */
 static void discard(struct server_packet *packet)
 {
+    struct server_stream *stream = packet->stream;
+
     packet->ready = true;
-    server_output_results(packet->stream);
-    server_connection_settle_stream(packet->stream);
+    if (stream->gpu->state == SERVER_GPU_LOSING && stream->gpu->inside == 0)
+        for (packet = stream->order_head; packet != NULL; packet = packet->next)
+            packet->ready = true;
+    server_output_results(stream);
+    server_connection_settle_stream(stream);
+}
+
+/* Goes to the backup with all that the card still has. */
+static void lose(struct server_gpu_stream *place)
+{
+    place->state = SERVER_GPU_LOSING;
+    place->keyed = false;
+    if (place->inside == 0)
+        go_away(place);
 }
 
 /* Encrypted again elsewhere, from the slot. */
 static void run_again(struct server_io *io, struct server_packet *packet)
 {
-    packet->stream->gpu->inside--;
-    if (packet->stream->connection->abandoned)
+    struct server_stream *stream = packet->stream;
+
+    stream->gpu->inside--;
+    if (stream->connection->abandoned)
         discard(packet);
+    else if (server_backup_is_held(stream))
+        lose(stream->gpu);
     else
-        divert(io, packet);
+        divert(io, packet, 0);
 }
 
 /* One packet in so many, whichever; the same choice on every run. */

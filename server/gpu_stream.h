@@ -3,12 +3,16 @@
  * except where said.
  *
  * A stream that is on a GPU (server/route.h), or about to go there, has a place there: a slot of the card
- * with its key. One that is there is in one of three states:
+ * with its key. One that is there is in one of these states:
  *
  *   HOME      packets go into batches
  *   AWAY      the card is out of service, or has not got the key yet: packets go to the stand-by worker, an
  *             ordinary CPU worker that nothing is promised of
  *   HELD      between the two: packets wait until the stand-by worker has returned all
+ *
+ * A guaranteed stream has a backup (server/backup.h) in the stand-by worker's place, and a fourth state:
+ *
+ *   LOSING    the card has lost packets: all wait until it has returned what it has
  *
  * so that its packets are never in two places at once, and their order and chain are kept. cpu->chain is the
  * truth: the last ciphertext block that was delivered, or the IV. The card gets the key ahead; the first
@@ -27,7 +31,7 @@ struct server_packet;
 struct server_request;
 struct server_stream;
 
-enum server_gpu_stream_state { SERVER_GPU_AWAY, SERVER_GPU_HELD, SERVER_GPU_HOME };
+enum server_gpu_stream_state { SERVER_GPU_AWAY, SERVER_GPU_HELD, SERVER_GPU_HOME, SERVER_GPU_LOSING };
 
 /* A stream's place at a GPU. The I/O thread's while attached. */
 struct server_gpu_stream {
@@ -35,12 +39,16 @@ struct server_gpu_stream {
     struct server_gpu_seat *seat;
     struct server_gpu_stream *next, **previous; /* of the seat */
     enum server_gpu_stream_state state;
-    uint64_t newest;                /* batch of the packet that was appended last; 0: none yet */
-    uint32_t inside;                /* packets in batches */
-    bool asking;                    /* `key` is at the batcher */
-    bool keyed;                     /* the card has the key */
-    bool fresh;                     /* the next packet brings the chaining value along */
-    struct server_gpu_key key;      /* its key.key is the stream's own */
+    uint64_t newest;           /* batch of the packet that was appended last; 0: none yet */
+    uint32_t inside;           /* packets in batches */
+    bool asking;               /* `key` is at the batcher */
+    bool keyed;                /* the card has the key */
+    bool fresh;                /* the next packet brings the chaining value along */
+    struct server_gpu_key key; /* its key.key is the stream's own */
+    /* With a backup: */
+    core_ns lost_ns;                /* what was eligible before came late to it */
+    core_ns release_ns;             /* not before this is a packet released there */
+    bool told_away;                 /* its client knows that it is there */
     struct server_request *request; /* the OPEN, until the card has the key for the first time */
 };
 
@@ -86,7 +94,7 @@ void server_gpu_stream_arrive(struct server_gpu_stream *place);
 bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
                            core_ns after_ns, core_ns *wake_ns);
 
-/* The stand-by worker has returned all. */
+/* The stand-by worker, or the backup, has returned all. */
 void server_gpu_stream_returned(struct server_gpu_stream *place);
 
 /* Takes what the batchers have to tell. */

@@ -2,6 +2,7 @@
 #include "server/io.h"
 
 #include "core/log.h"
+#include "server/backup.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -335,9 +336,24 @@ void server_io_drain(struct server_io *io, core_ns drain_until_ns)
     server_mailbox_post(&io->mailbox, &io->drain_message);
 }
 
-void server_io_count_latency(struct server_io *io, core_ns latency_ns, int change)
+static uint32_t *class_of(const struct server_stream *stream)
 {
-    io->latency_classes[63 - __builtin_clzll((unsigned long long)latency_ns)] += (uint32_t)change;
+    unsigned long long latency_ns = (unsigned long long)stream->counted_ns;
+    return &stream->connection->io->latency_classes[63 - __builtin_clzll(latency_ns)];
+}
+
+void server_io_discount_stream(struct server_stream *stream)
+{
+    --*class_of(stream);
+    stream->counted_ns = 0;
+}
+
+void server_io_count_stream(struct server_stream *stream)
+{
+    if (stream->counted_ns > 0)
+        server_io_discount_stream(stream);
+    stream->counted_ns = server_backup_shortest_ns(stream);
+    ++*class_of(stream);
 }
 
 core_ns server_io_rest_ns(const struct server_io *io)

@@ -43,7 +43,7 @@ struct server_io {
     uint64_t rate_packets;        /* as of rate_ns */
     core_ns rate_ns;              /* when the rate was last taken */
     double packets_per_ns;        /* rate of arrival over about the last millisecond */
-    uint32_t latency_classes[64]; /* open streams by floor(log2(latency_ns)) */
+    uint32_t latency_classes[64]; /* open streams by floor(log2(counted_ns)) */
     struct event **listen_events; /* I/O thread 0 */
     struct cpu_engine *engine;    /* expands keys */
     struct server_connection *connections;
@@ -96,8 +96,10 @@ void server_io_release_stream(struct server_stream *stream);
 /* A handler has read `bytes`: ends the turn early if that was much. */
 void server_io_has_read(struct server_io *io, size_t bytes);
 
-/* A stream with this latency bound was opened (change 1) or closed (change -1). */
-void server_io_count_latency(struct server_io *io, core_ns latency_ns, int change);
+/* The latency bound that the stream asks of its units counts from now on, instead of the one before; or none
+ * any more. */
+void server_io_count_stream(struct server_stream *stream);
+void server_io_discount_stream(struct server_stream *stream);
 
 /* How long the thread rests now; 0 while fewer than a few packets would gather. */
 core_ns server_io_rest_ns(const struct server_io *io);

@@ -1,5 +1,6 @@
 #include "server/notice.h"
 
+#include "server/backup.h"
 #include "server/io.h"
 
 #include <stdio.h>
@@ -7,7 +8,8 @@
 static struct protocol_notice describe(const struct server_stream *stream, enum protocol_notice_kind kind)
 {
     uint32_t gpu = stream->grant->gpu;
-    bool on_card = stream->gpu != NULL && kind != PROTOCOL_NOTICE_DEGRADED;
+    bool on_card = stream->gpu != NULL && stream->gpu->state != SERVER_GPU_AWAY;
+    const struct server_backup *backup = server_backup_is_held(stream) ? &stream->grant->backup : NULL;
     struct protocol_notice notice = {.kind = kind,
                                      .unit = on_card ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
                                      .unit_index = (uint16_t)(on_card ? gpu : stream->worker)};
@@ -21,7 +23,9 @@ static struct protocol_notice describe(const struct server_stream *stream, enum 
         snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "GPU %u is back", gpu);
         break;
     case PROTOCOL_NOTICE_MOVED:
-        notice.bound_ns = stream->spec.latency_ns; /* what every unit has been asked for */
+        notice.bound_ns = stream->spec.latency_ns; /* what every unit has been asked for, but */
+        if (backup != NULL)
+            notice.bound_ns = on_card ? backup->gpu_bound_ns : backup->bound_ns;
         snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "now on %s %u", on_card ? "GPU" : "CPU worker",
                  notice.unit_index);
         break;

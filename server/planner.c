@@ -77,7 +77,17 @@ static void size_queue(struct server_planner *planner, struct server_request *re
     request->buffer_bytes = buffer_bytes;
 }
 
-/* A guaranteed stream needs a worker, or else room elsewhere for the loss of its GPU. */
+struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement)
+{
+    return (struct server_backup){.unit = placement->backup_unit,
+                                  .task = placement->backup_task,
+                                  .gpu_bound_ns = placement->gpu_bound_ns,
+                                  .detection_ns = placement->detection_ns,
+                                  .bound_ns = placement->backup_bound_ns,
+                                  .reserved_ppb = placement->reserved_ppb};
+}
+
+/* The room that is held for it must be on a worker. */
 static void refuse_unbacked(struct server_planner *planner, struct server_request *request)
 {
     struct partition_standing_placement *placement = &request->placement;
@@ -85,7 +95,7 @@ static void refuse_unbacked(struct server_planner *planner, struct server_reques
     if (!request->is_query)
         partition_standing_release(planner->standing, placement->stream);
     placement->accepted = false;
-    placement->constraint = PARTITION_CPU_DEMAND;
+    placement->constraint = PARTITION_BACKUP;
     snprintf(
         placement->reason, sizeof placement->reason,
         "no worker has room for the stream, and none for a backup if its GPU is lost; ask for a standard "
@@ -109,7 +119,8 @@ static bool place(struct server_planner *planner, struct server_request *request
         refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
         return false;
     }
-    if (spec->guaranteed && server_planner_is_gpu(planner, placement->unit)) {
+    if (placement->backup_unit != PARTITION_STANDING_NONE &&
+        server_planner_is_gpu(planner, placement->backup_unit)) {
         refuse_unbacked(planner, request);
         return false;
     }
@@ -128,14 +139,16 @@ static bool settle_on_gpu(struct server_planner *planner, struct server_request 
 {
     struct partition_standing_placement *placement = &request->placement;
     uint32_t gpu = placement->unit - planner->server->worker_count;
+    const struct core_stream_spec charge =
+        partition_standing_stream_of(planner->standing, placement->stream).spec;
 
-    if (server_planner_gpu_add(planner, gpu, &request->open.spec, &request->plan, &placement->constraint,
+    if (server_planner_gpu_add(planner, gpu, &charge, &request->plan, &placement->constraint,
                                placement->reason, sizeof placement->reason)) {
         request->gpu = gpu;
         return true;
     }
     partition_standing_release(planner->standing, placement->stream);
-    server_planner_gpu_remove(planner, gpu, &request->open.spec);
+    server_planner_gpu_remove(planner, gpu, &charge);
     placement->accepted = false;
     return false;
 }
@@ -176,15 +189,17 @@ void server_planner_admit(struct server_planner *planner, struct server_request 
         free(grant);
         return;
     }
-    *grant = (struct server_grant){.stream = request->placement.stream,
-                                   .unit = request->placement.unit,
-                                   .gpu = request->gpu,
-                                   .spec = request->open.spec,
-                                   .io = request->io,
-                                   .buffer_bytes = request->buffer_bytes,
-                                   .movable = request->movable,
-                                   .home = SERVER_NO_GPU,
-                                   .gpu_slot = SERVER_GPU_NO_SLOT};
+    *grant = (struct server_grant){
+        .stream = request->placement.stream,
+        .unit = request->placement.unit,
+        .gpu = request->gpu,
+        .spec = partition_standing_stream_of(planner->standing, request->placement.stream).spec,
+        .backup = server_planner_backup_of(&request->placement),
+        .io = request->io,
+        .buffer_bytes = request->buffer_bytes,
+        .movable = request->movable,
+        .home = SERVER_NO_GPU,
+        .gpu_slot = SERVER_GPU_NO_SLOT};
     request->grant = grant;
     server_planner_enter(planner, grant);
     planner->streams++;
@@ -218,17 +233,24 @@ void server_planner_enter(struct server_planner *planner, struct server_grant *g
     server_planner_publish(planner, grant->unit, grant->io);
 }
 
+static bool worker_paused(const struct server *server, uint32_t worker, uint64_t pauses)
+{
+    return atomic_load_explicit(&cpu_worker_counters(server->workers[worker])->pauses, memory_order_relaxed) >
+           pauses;
+}
+
 static bool may_leave(const struct server_planner *planner, const struct server_grant *grant)
 {
     const struct server *server = planner->server;
     if (grant->order != NULL || (grant->change != NULL && !grant->change->settling))
         return false;
+    if (grant->diverted && !worker_paused(server, grant->backup.unit, grant->pauses))
+        return false;
     if (!grant->worked)
         return true;
     if (grant->gpu != SERVER_NO_GPU)
         return server_gpu_paused(server->gpus[grant->gpu]) > grant->gpu_batch;
-    return atomic_load_explicit(&cpu_worker_counters(server->workers[grant->unit])->pauses,
-                                memory_order_relaxed) > grant->pauses;
+    return worker_paused(server, grant->unit, grant->pauses);
 }
 
 static void release(struct server_planner *planner, struct server_grant *grant)
@@ -373,6 +395,7 @@ static core_status create_accounts(struct server_planner *planner)
                                     server_gpu_lead_ns(server->profile));
         if (status != CORE_OK)
             return status;
+        planner->accounts[gpu].hang_ns = server->config->gpus.hang_ns;
     }
     return CORE_OK;
 }
@@ -394,8 +417,12 @@ static core_status create_standing(struct server_planner *planner, struct core_e
         counted.pinned_bytes += bytes * kinds[kind].count;
         gpu += kinds[kind].count;
     }
-    return partition_standing_create(&planner->standing, &counted, server->worker_count, server->io_count,
-                                     error);
+    core_status status = partition_standing_create(&planner->standing, &counted, server->worker_count,
+                                                   server->io_count, error);
+    if (status == CORE_OK)
+        partition_standing_set_detection(planner->standing,
+                                         server_gpu_detection_ns(server->config, server->profile));
+    return status;
 }
 
 static core_status create(struct server_planner *planner, struct core_error *error)

@@ -22,13 +22,24 @@ struct server_order;
 struct server_stream;
 struct server_watch_levels;
 
+/* The room that is held on another unit for the loss of a stream's GPU (partition/standing.h). */
+struct server_backup {
+    uint32_t unit;                  /* of the standing plan; PARTITION_STANDING_NONE: none is */
+    struct perfmodel_cpu_task task; /* a worker: what it is to schedule by then */
+    core_ns gpu_bound_ns;           /* d_g: guaranteed latency while there is no loss */
+    core_ns detection_ns;           /* delta */
+    core_ns bound_ns;               /* guaranteed latency through a loss */
+    int64_t reserved_ppb;           /* share of the unit's time */
+};
+
 /* What an admitted stream holds of one unit; the planner's while not granted, the stream's until it is given
  * back. A stream that is on its way to another unit has a second one, for the room there. */
 struct server_grant {
     struct server_message message; /* first member */
     uint32_t stream, unit;         /* of the standing plan */
     uint32_t gpu;                  /* or SERVER_NO_GPU */
-    struct core_stream_spec spec;
+    struct core_stream_spec spec; /* that the unit is charged for: of a guaranteed stream on a GPU with d_g */
+    struct server_backup backup;  /* the I/O thread's while granted */
     uint32_t io;
     uint64_t buffer_bytes;
     struct server_stream *holder; /* the I/O thread's: whose it is; NULL before and after */
@@ -45,7 +56,8 @@ struct server_grant {
     uint64_t pauses;    /* its last packet was finished at this count of the worker's pauses, if */
     uint32_t gpu_slot;  /* on a GPU: what it had there, or SERVER_GPU_NO_SLOT */
     uint64_t gpu_batch; /* newest batch with a packet of it, 0: none */
-    bool worked;        /* it has had a packet at its worker or in a batch at all */
+    bool worked;        /* it has had a packet at its worker or in a batch at all, */
+    bool diverted;      /* or, with a backup, at that one's worker: `pauses` is of that */
 };
 
 /* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it. */

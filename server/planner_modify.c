@@ -83,6 +83,9 @@ static bool within_limits(const struct server_planner *planner, struct server_ch
 
     if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
         refuse(change, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
+    else if (partition_standing_stream_of(planner->standing, change->grant->stream).backup_unit !=
+             PARTITION_STANDING_NONE)
+        refuse(change, PROTOCOL_REFUSED_BUSY, "a guaranteed stream on a GPU keeps its contract");
     else if (change->grant->order != NULL)
         refuse(change, PROTOCOL_REFUSED_BUSY, "the stream is on its way to another unit; ask again");
     else if (planner->buffer_bytes + change->more_bytes > limits->buffer_bytes)

@@ -57,6 +57,7 @@ static struct server_order *new_order(struct server_planner *planner, const stru
         .unit = move->to,
         .gpu = gpu ? move->to - planner->server->worker_count : SERVER_NO_GPU,
         .spec = from->spec,
+        .backup.unit = PARTITION_STANDING_NONE,
         .io = from->io,
         .buffer_bytes = from->buffer_bytes,
         .movable = from->movable,
@@ -65,10 +66,28 @@ static struct server_order *new_order(struct server_planner *planner, const stru
         .second = true,
         .gpu_slot = SERVER_GPU_NO_SLOT};
     order->from = move->grant;
-    order->task = task_of(planner->server, &from->spec, gpu);
     order->until_ns = core_time_now_ns() + move->patience_ns;
     order->owner = move->owner;
     return order;
+}
+
+/* What the stream is charged for there, and what its worker, or the one of its backup, is to schedule. False:
+ * its backup is not on a worker. */
+static bool fill_in(const struct server_planner *planner, struct server_order *order)
+{
+    struct server_grant *to = order->to;
+    const struct partition_standing_placement placement =
+        partition_standing_placement_of(planner->standing, to->stream);
+    bool backed = placement.backup_unit != PARTITION_STANDING_NONE;
+
+    to->spec = partition_standing_stream_of(planner->standing, to->stream).spec;
+    to->backup = server_planner_backup_of(&placement);
+    order->task = task_of(planner->server, &to->spec, to->gpu != SERVER_NO_GPU);
+    if (backed) {
+        order->task = placement.backup_task;
+        order->task.spacing_ns = 0; /* a batch takes packets as they may go */
+    }
+    return !backed || !server_planner_is_gpu(planner, placement.backup_unit);
 }
 
 /* Takes room at the new unit for the stream of the order. */
@@ -83,6 +102,11 @@ static bool take_room(struct server_planner *planner, const struct server_planne
         partition_standing_move(planner->standing, move->grant->stream, move->to, move->period_ns,
                                 &to->stream, &error) != CORE_OK) {
         snprintf(reason, size, "%s", error.text[0] != '\0' ? error.text : "the server is out of memory");
+        return false;
+    }
+    if (!fill_in(planner, order)) {
+        snprintf(reason, size, "no worker has room for its backup");
+        partition_standing_release(planner->standing, to->stream);
         return false;
     }
     if (to->gpu == SERVER_NO_GPU ||
@@ -103,8 +127,8 @@ bool server_planner_move(struct server_planner *planner, const struct server_pla
         snprintf(reason, size, "the stream is on its way already, or ends");
         return false;
     }
-    if (server_planner_is_gpu(planner, move->to) && (!move->grant->movable || move->grant->spec.guaranteed)) {
-        snprintf(reason, size, "the stream is for workers only: its packet memory, or its class");
+    if (server_planner_is_gpu(planner, move->to) && !move->grant->movable) {
+        snprintf(reason, size, "the stream is for workers only: its packet memory");
         return false;
     }
     struct server_order *order = new_order(planner, move);

@@ -73,6 +73,9 @@ static inline bool server_planner_is_gpu(const struct server_planner *planner, u
     return unit >= planner->server->worker_count;
 }
 
+/* The backup of the placement of a guaranteed stream; unit NONE: it has none. */
+struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement);
+
 /* ---- planner_gpu.c ---- */
 
 /* A stream of this contract was entered at a GPU in the standing plan: its batches must have room, and the

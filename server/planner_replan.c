@@ -261,13 +261,14 @@ static void take_proposal(void *owner, struct server_message *message)
 
     planner->replanner->busy = false;
     applicant->stage = MOVING;
-    bool unbacked = applicant->spec.guaranteed && server_planner_is_gpu(planner, applicant->unit);
-    if (request != NULL && (!applicant->accepted || unbacked))
+    if (request != NULL && !applicant->accepted)
         refuse(applicant, "nor is there room with others moved, one after the other");
     else if (request != NULL && request->is_query) {
         request->refusal = 0;
-        request->placement = (struct partition_standing_placement){
-            .accepted = true, .unit = applicant->unit, .bound_ns = applicant->spec.latency_ns};
+        request->placement = (struct partition_standing_placement){.accepted = true,
+                                                                   .unit = applicant->unit,
+                                                                   .backup_unit = PARTITION_STANDING_NONE,
+                                                                   .bound_ns = applicant->spec.latency_ns};
         request->gpu = server_planner_is_gpu(planner, applicant->unit)
                            ? applicant->unit - planner->server->worker_count
                            : SERVER_NO_GPU;

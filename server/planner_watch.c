@@ -23,6 +23,13 @@ static bool may_move(const struct server_grant *grant)
     return grant != NULL && grant->order == NULL && !grant->second && !grant->leaving;
 }
 
+/* Room is held for it elsewhere, where its I/O thread takes it by itself (server/backup.h). */
+static bool has_backup(const struct server_planner *planner, const struct server_grant *grant)
+{
+    return partition_standing_stream_of(planner->standing, grant->stream).backup_unit !=
+           PARTITION_STANDING_NONE;
+}
+
 static bool send(struct server_planner *planner, struct server_grant *grant, uint32_t to, core_ns period_ns)
 {
     char reason[256];
@@ -69,8 +76,8 @@ static void pass(struct server_planner *planner, uint32_t gpu, core_ns now_ns)
 
     for (; card->next < planner->grant_capacity && orders < ORDERS_AT_ONCE; card->next++) {
         struct server_grant *grant = planner->grants[card->next];
-        bool wanted =
-            may_move(grant) && (card->out ? grant->gpu == gpu : grant->home == gpu && grant->gpu != gpu);
+        bool wanted = may_move(grant) && !has_backup(planner, grant) &&
+                      (card->out ? grant->gpu == gpu : grant->home == gpu && grant->gpu != gpu);
         if (!wanted)
             continue;
         orders++;

@@ -1,3 +1,4 @@
+#include "server/backup.h"
 #include "server/io.h"
 
 /* Packets inside the unit. A key that is at the batcher is its place's, which must not go away under it. */
@@ -18,6 +19,7 @@ void server_route_give_back(struct server_stream *stream)
         grant->worked = stream->gpu->newest > 0;
         grant->gpu_batch = stream->gpu->newest;
         grant->gpu_slot = stream->gpu->key.slot;
+        grant->diverted = stream->worked && server_backup_is_held(stream);
     }
     stream->grant = NULL;
     server_planner_release(stream->connection->io->server->planner, grant);
@@ -79,7 +81,7 @@ static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
         server_gpu_stream_detach(old);
     stream->grant = order->to;
     stream->grant->holder = stream;
-    stream->worker = order->place != NULL ? stream->connection->io->server->worker_count : order->to->unit;
+    stream->worker = server_backup_worker(stream->connection->io->server, order->to);
     stream->gpu = order->place;
     order->place = old;
     stream->worked = false;
@@ -87,9 +89,10 @@ static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
     stream->cpu->piece_deadline_ns = order->task.deadline_ns;
     server_pace_switch(&stream->pace, order->task.spacing_ns, first_ns, held, now_ns);
     end_order(stream, SERVER_ORDER_MOVED);
-    server_notice(stream, PROTOCOL_NOTICE_MOVED);
+    server_io_count_stream(stream);
     if (stream->gpu != NULL)
         server_gpu_stream_arrive(stream->gpu);
+    server_notice(stream, PROTOCOL_NOTICE_MOVED);
     server_io_release_stream(stream);
 }
 

@@ -111,7 +111,8 @@ struct server_stream {
     uint64_t policed;         /* packets that were held back */
     core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
     struct server_stream_account account;
-    core_ns bound_ns; /* that its client was told */
+    core_ns bound_ns;   /* that its client was told */
+    core_ns counted_ns; /* latency bound that its I/O thread rests by (server_io_count_stream) */
     struct server_stream_notice notice;
     struct server_block *blocks;
     struct server_change *change; /* of its contract; NULL: none is under way (server/change.h) */

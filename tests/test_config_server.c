@@ -64,6 +64,7 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(server->gpus.use, CONFIG_GPUS_AUTO);
     assert_null(server->gpus.program);
     assert_int_equal(server->gpus.audit, 1000);
+    assert_int_equal(server->gpus.hang_ns, 100 * CORE_NS_PER_MS);
     assert_false(server->client_iv);
     assert_false(server->has_admin);
     assert_int_equal(server->log_level, CORE_LOG_INFO);
@@ -88,7 +89,7 @@ static const char everything[] =
     "         buffer_mib: 3, bytes_per_key: 4096}\n"
     "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
     "overload: {tighten: false, quiet_ms: 6}\n"
-    "gpus: {use: emulated, program: bin/millrace-gpu, audit: 1}\n"
+    "gpus: {use: emulated, program: bin/millrace-gpu, audit: 1, hang_ms: 30}\n"
     "engine: openssl\n"
     "profile: p/here.yaml\n"
     "keyring: keys\n"
@@ -139,6 +140,7 @@ static void every_key_arrives(void **state)
     assert_int_equal(server->gpus.use, CONFIG_GPUS_EMULATED);
     assert_string_equal(server->gpus.program, "/etc/millrace/bin/millrace-gpu");
     assert_int_equal(server->gpus.audit, 1);
+    assert_int_equal(server->gpus.hang_ns, 30 * CORE_NS_PER_MS);
     assert_true(server->client_iv);
     assert_true(server->has_admin);
     assert_int_equal(server->admin.port, 7413);
@@ -219,6 +221,7 @@ static const struct {
     {LISTENER "gpus: [3, 0, 3]\n", "m.yaml:2: gpus: card 3 is listed twice"},
     {LISTENER "gpus:\n  use: none\n  cards: [0]\n", "m.yaml:4: gpus.cards: goes with use: auto"},
     {LISTENER "gpus:\n  audit: -1\n", "m.yaml:3: gpus.audit:"},
+    {LISTENER "gpus:\n  hang_ms: 0\n", "m.yaml:3: gpus.hang_ms:"},
     {LISTENER "client_iv: yes\n", "m.yaml:2: client_iv: is none of: true, false"},
     {LISTENER "threads:\n  pin: 1\n", "m.yaml:3: threads.pin: is none of"},
     {LISTENER "threads:\n  realtime: no\n", "m.yaml:3: threads.realtime: is none of: off, auto, required"},
@@ -343,6 +346,7 @@ static void shipped_example_loads_and_shows_the_defaults(void **state)
     assert_string_equal(shipped->engine, minimal->engine);
     assert_int_equal(shipped->gpus.use, minimal->gpus.use);
     assert_int_equal(shipped->gpus.audit, minimal->gpus.audit);
+    assert_int_equal(shipped->gpus.hang_ns, minimal->gpus.hang_ns);
     assert_int_equal(shipped->client_iv, minimal->client_iv);
     assert_int_equal(shipped->log_level, minimal->log_level);
     assert_int_equal(shipped->log_format, minimal->log_format);

@@ -1,0 +1,96 @@
+#include "server/backup.h"
+
+#include "server/io.h"
+
+/* ---- what is told ---- */
+
+core_ns server_backup_bound_ns(const struct partition_standing_placement *placement)
+{
+    return placement->backup_unit != PARTITION_STANDING_NONE ? placement->gpu_bound_ns : placement->bound_ns;
+}
+
+struct protocol_backup server_backup_tell(const struct server *server,
+                                          const struct partition_standing_placement *placement)
+{
+    uint32_t unit = placement->backup_unit;
+    bool gpu = unit >= server->worker_count;
+
+    if (unit != PARTITION_STANDING_NONE)
+        return (struct protocol_backup){.unit = gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
+                                        .unit_index = (uint16_t)(gpu ? unit - server->worker_count : unit),
+                                        .reserved_ppb = placement->reserved_ppb < UINT32_MAX
+                                                            ? (uint32_t)placement->reserved_ppb
+                                                            : UINT32_MAX,
+                                        .bound_ns = placement->backup_bound_ns};
+    if (placement->unit < server->worker_count)
+        return (struct protocol_backup){.bound_ns = placement->bound_ns};
+    return (struct protocol_backup){.unit = PROTOCOL_UNIT_NONE};
+}
+
+/* ---- where ---- */
+
+static bool has_backup(const struct server_grant *grant)
+{
+    return grant->gpu != SERVER_NO_GPU && grant->backup.unit != PARTITION_STANDING_NONE;
+}
+
+uint32_t server_backup_worker(const struct server *server, const struct server_grant *grant)
+{
+    if (grant->gpu == SERVER_NO_GPU)
+        return grant->unit;
+    return has_backup(grant) && grant->backup.unit < server->worker_count ? grant->backup.unit
+                                                                          : server->worker_count;
+}
+
+bool server_backup_is_held(const struct server_stream *stream)
+{
+    return stream->gpu != NULL && has_backup(stream->grant);
+}
+
+static core_ns earlier(core_ns a, core_ns b)
+{
+    return a < b ? a : b;
+}
+
+static core_ns later(core_ns a, core_ns b)
+{
+    return a > b ? a : b;
+}
+
+core_ns server_backup_shortest_ns(const struct server_stream *stream)
+{
+    const struct server_backup *backup = &stream->grant->backup;
+    core_ns latency_ns = stream->spec.latency_ns;
+
+    if (!has_backup(stream->grant))
+        return latency_ns;
+    return earlier(backup->gpu_bound_ns, latency_ns - backup->gpu_bound_ns - backup->detection_ns);
+}
+
+/* ---- when ---- */
+
+void server_backup_begin(struct server_stream *stream, core_ns now_ns)
+{
+    struct server_gpu_stream *place = stream->gpu;
+    struct server_packet *packet = stream->order_head;
+
+    while (packet != NULL && packet->ready)
+        packet = packet->next;
+    stream->wait_head = packet;
+    place->lost_ns = now_ns;
+    place->release_ns = later(place->release_ns, now_ns);
+}
+
+core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns)
+{
+    struct server_gpu_stream *place = stream->gpu;
+    core_ns release_ns = later(ready_ns, place->release_ns);
+
+    place->release_ns = release_ns + stream->grant->backup.task.spacing_ns;
+    return release_ns + stream->in_ns;
+}
+
+bool server_backup_on_time(const struct server_stream *stream)
+{
+    return stream->order_head == NULL || stream->order_head->eligible_ns >= stream->gpu->lost_ns;
+}

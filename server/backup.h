@@ -1,0 +1,61 @@
+/* The backup of a guaranteed stream on a GPU: the unit that its packets go to while the GPU is lost, where
+ * room is held for just that (partition/standing.h). On the stream's I/O thread, except where said.
+ *
+ * **There.** What was inside the lost GPU comes back as plaintext. From the first such packet on the others
+ * wait, until the GPU has returned all; then all go to the backup, in order, with the chaining value of the
+ * last one that was delivered. Let that be at tau. The backup was asked for (t, k + ceil((d_g + delta) / t),
+ * d - d_g - delta), and what comes to it is no more: packet n comes at max(e_n, tau), with e_n after
+ * tau - d_g - delta. On a worker it is released at
+ *
+ *     rel_n = max(e_n, tau, rel_(n-1) + s) + in_ns
+ *
+ * with the spacing s of that contract, which is carried over from one loss to the next: whatever comes to the
+ * backup in whatever losses was eligible no more than d_g + delta before, so that all of it together
+ * conforms.
+ *
+ * **Back.** When the card has its key again packets go back to it at an idle moment. Where none comes they
+ * are held until the backup has returned what it has (server/transfer.h), but not before all that came late
+ * to the backup has left it: then whatever is inside came at its eligible time, and is back within d - d_g -
+ * delta, and the card, which was asked for d_g, still keeps d. The backup's room stays held, for the next
+ * loss; one that comes before the lag of a return by holding has worn off is not covered.
+ *
+ * Nothing is allocated, locked or logged here. */
+#ifndef MILLRACE_SERVER_BACKUP_H
+#define MILLRACE_SERVER_BACKUP_H
+
+#include "partition/standing.h"
+#include "server/planner.h"
+#include "server/protocol.h"
+
+#include <stdbool.h>
+
+struct server;
+struct server_gpu_stream;
+struct server_stream;
+
+/* What a client is told of an accepted stream: its bound while there is no loss, and its backup. Any thread.
+ */
+core_ns server_backup_bound_ns(const struct partition_standing_placement *placement);
+struct protocol_backup server_backup_tell(const struct server *server,
+                                          const struct partition_standing_placement *placement);
+
+/* Any thread: the worker that a stream with this grant is on; of a stream on a GPU the one that its packets
+ * go to where they can not go to the card. */
+uint32_t server_backup_worker(const struct server *server, const struct server_grant *grant);
+
+/* Has the stream a backup? */
+bool server_backup_is_held(const struct server_stream *stream);
+
+/* The shortest latency bound that any unit is asked for by the stream. */
+core_ns server_backup_shortest_ns(const struct server_stream *stream);
+
+/* The card is lost and has returned all: puts what it had in front of what waits. */
+void server_backup_begin(struct server_stream *stream, core_ns now_ns);
+
+/* When a packet that may go at ready_ns is released to the backup's worker. */
+core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns);
+
+/* Is all inside the backup that came late to it back? */
+bool server_backup_on_time(const struct server_stream *stream);
+
+#endif
