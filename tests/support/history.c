@@ -25,6 +25,8 @@ const char *const history_event_names[HISTORY_EVENTS] = {
     "devices lost",
     "devices back",
     "streams restored",
+    "streams served by their backups",
+    "home again",
     "periods shrunk",
     "grown",
     "newcomers after moves",
@@ -139,8 +141,8 @@ static core_ns any_period_ns(struct history_world *world, uint32_t unit, const s
 static void move_any(struct history_world *world)
 {
     uint32_t units = world->machine.workers + world->machine.gpu_count;
-    for (int tries = 0; tries < 8; tries++) {
-        struct history_stream *stream = any_open(world);
+    for (int tries = 0; tries < 12; tries++) {
+        struct history_stream *stream = tries % 2 == 0 ? most_urgent(world) : any_open(world);
         if (stream == NULL)
             return;
         uint32_t to = (uint32_t)test_random_in(&world->random, 0, units - 1);
@@ -167,19 +169,32 @@ static void change_any(struct history_world *world)
 }
 
 /* Asks for less, and others want the room. */
-static void shrink_any(struct history_world *world)
+static void shrink(struct history_world *world, struct history_stream *stream)
 {
-    struct history_stream *stream = most_urgent(world);
-    if (stream == NULL)
-        return;
     struct core_stream_spec spec = stream->spec;
+    int64_t most = test_random_chance(&world->random, 50) ? 3 : 16;
     history_planner_wait(world, &spec);
-    spec.interval_ns *= test_random_in(&world->random, 1, 3);
+    spec.interval_ns *= test_random_in(&world->random, 1, most);
     spec.latency_ns *= test_random_in(&world->random, 1, 3);
-    if (test_random_chance(&world->random, 50))
+    if (test_random_chance(&world->random, 70))
         spec.burst_packets = 1;
     if (core_stream_spec_check(&spec, NULL) == CORE_OK)
         history_planner_change(world, stream, &spec);
+}
+
+static void shrink_any(struct history_world *world)
+{
+    struct history_stream *stream = most_urgent(world);
+    if (stream != NULL)
+        shrink(world, stream);
+}
+
+/* All of a unit's streams, which have just sent their bursts. */
+static void squeeze(struct history_world *world)
+{
+    for (uint32_t i = 0; i < world->streams_high; i++)
+        if (world->stream[i].state == HISTORY_OPEN && world->stream[i].room.unit == world->squeezed)
+            shrink(world, &world->stream[i]);
 }
 
 static void lose_or_return(struct history_world *world)
@@ -197,14 +212,32 @@ static void lose_or_return(struct history_world *world)
 static void return_some(struct history_world *world)
 {
     for (uint32_t g = 0; g < world->machine.gpu_count; g++)
-        if (!world->gpu[g].up && test_random_chance(&world->random, 20))
+        if (!world->gpu[g].up && test_random_chance(&world->random, world->machine.guaranteed ? 40 : 20))
             history_planner_return(world, g);
+}
+
+/* One unit is as full as it may be, and then its streams ask for less, all at once. */
+static void begin_squeeze(struct history_world *world)
+{
+    struct history_stream *stream = any_open(world);
+    core_ns at_ns = world->now_ns + world->machine.interval_ns * test_random_in(&world->random, 4, 12);
+    if (stream == NULL)
+        return;
+    world->squeezed = stream->room.unit;
+    history_stream_crowd(world, world->squeezed, at_ns, at_ns);
+    world->relays = 1;
+    world->relays_kind = HISTORY_SQUEEZES;
+    world->wake_ns[CHANCE] = at_ns + test_random_log(&world->random, 1, world->machine.interval_ns / 256);
 }
 
 /* Many are silent for a while, in which bursts are earned back, and begin again in the same moment. Soon
  * after that some close or ask for less, and others want their room; or some move. */
 static void gather(struct history_world *world)
 {
+    if (test_random_chance(&world->random, 25)) {
+        begin_squeeze(world);
+        return;
+    }
     core_ns until_ns = world->now_ns + world->machine.interval_ns * test_random_in(&world->random, 1, 12);
     int percent = (int)test_random_in(&world->random, 30, 100);
     for (uint32_t i = 0; i < HISTORY_SOURCES; i++)
@@ -212,11 +245,19 @@ static void gather(struct history_world *world)
             history_stream_behave(world, &world->stream[i], until_ns);
     if (test_random_chance(&world->random, 30))
         return;
+    core_ns most_ns = world->machine.interval_ns / 2;
     world->relays = (int)test_random_log(&world->random, 1, 64);
     world->relays_at_once = test_random_chance(&world->random, 50);
-    int64_t kind = test_random_in(&world->random, 1, 10);
-    world->relays_kind = kind <= 5 ? HISTORY_CLOSES : kind <= 7 ? HISTORY_MOVES : HISTORY_CHANGES;
-    world->wake_ns[CHANCE] = until_ns + test_random_in(&world->random, 1, world->machine.interval_ns / 2);
+    int64_t kind = test_random_in(&world->random, 1, world->machine.guaranteed ? 15 : 8);
+    world->relays_kind = kind <= 4   ? HISTORY_CLOSES
+                         : kind <= 6 ? HISTORY_MOVES
+                         : kind <= 8 ? HISTORY_CHANGES
+                                     : HISTORY_LOSSES;
+    if (world->relays_kind == HISTORY_LOSSES)
+        world->relays = 1;
+    world->wake_ns[CHANCE] = until_ns + (test_random_chance(&world->random, 50)
+                                             ? test_random_in(&world->random, 1, most_ns)
+                                             : test_random_log(&world->random, most_ns / 1024, most_ns));
 }
 
 static void by_chance(struct history_world *world)
@@ -231,6 +272,10 @@ static void by_chance(struct history_world *world)
                 move_any(world);
             else if (world->relays_kind == HISTORY_CHANGES)
                 shrink_any(world);
+            else if (world->relays_kind == HISTORY_SQUEEZES)
+                squeeze(world);
+            else if (world->relays_kind == HISTORY_LOSSES)
+                lose_or_return(world);
             else
                 close_any(world, true);
         } while (world->relays_at_once && world->relays > 0);
@@ -251,7 +296,7 @@ static void by_chance(struct history_world *world)
         change_any(world);
     else if (drawn <= 90)
         gather(world);
-    else if (drawn <= 92)
+    else if (drawn <= (world->machine.guaranteed ? 96 : 92))
         lose_or_return(world);
     else {
         struct history_stream *stream = any_open(world);
@@ -374,7 +419,8 @@ static void create_streams(struct history_world *world)
     TEST_REQUIRE(world->cpu_streams != NULL);
     for (uint32_t i = 0; i < HISTORY_SOURCES; i++) {
         world->stream[i].index = i;
-        world->stream[i].room.number = HISTORY_NONE;
+        world->stream[i].room.number = world->stream[i].home = HISTORY_NONE;
+        world->stream[i].flee_ns = CORE_NS_NEVER;
         world->stream[i].cpu = (struct cpu_stream *)(void *)(world->cpu_streams + i * bytes);
     }
 }
@@ -395,6 +441,7 @@ static void create(struct history_world *world)
     world->early_percent = test_random_chance(&world->random, 60) ? 0 : 40;
     TEST_REQUIRE(partition_standing_create(&world->standing, &machine->profile, machine->workers, 1, NULL) ==
                  CORE_OK);
+    partition_standing_set_detection(world->standing, machine->detection_ns);
     create_gpus(world, &shape);
     for (uint32_t w = 0; w < machine->workers; w++)
         TEST_REQUIRE(history_worker_create(&world->worker[w], &machine->profile,

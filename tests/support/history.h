@@ -8,7 +8,14 @@
  *
  * A packet counts as missed if it is finished later than eligible + latency - out_ns (and the rest of its I/O
  * thread, perfmodel_io_rest_ns, on a worker), for the contract in force when it became eligible. After every
- * change the certificate of what stands is judged by the independent checker.
+ * change the certificate of what stands is judged by the independent checker, and now and then that of what
+ * is to be after the loss of a GPU.
+ *
+ * In half of the machines with GPUs some streams are guaranteed. On a GPU their packets are held to d_g. When
+ * it is lost, what is missing goes to the backup by the time of detection after that, and the packets are
+ * held to the whole latency bound, as those of the streams that were there are; at a moment with nothing
+ * inside they go home, once the GPU is back. A loss while another one weighs is not covered: guaranteed
+ * streams are then as standard ones, which a stand-by serves, without a promise, until their GPU is back.
  *
  * The same seed gives the same history. One at a time in a process. */
 #ifndef MILLRACE_TESTS_HISTORY_H
@@ -36,7 +43,9 @@ enum history_event {
     HISTORY_LOST, /* devices */
     HISTORY_RETURNED,
     HISTORY_RESTORED, /* streams of a device that has returned, whose promise holds again */
-    HISTORY_SHRUNK,   /* periods of GPUs with streams */
+    HISTORY_FLED,     /* guaranteed streams whose device was lost, and whom a backup serves */
+    HISTORY_CAME_HOME,
+    HISTORY_SHRUNK, /* periods of GPUs with streams */
     HISTORY_GREW,
     HISTORY_REPLANNED, /* newcomers who were admitted after moves in turn */
     HISTORY_EVENTS
@@ -53,14 +62,20 @@ enum history_fault {
     HISTORY_NO_PACING,       /* those that waited go to the new unit all at once */
     HISTORY_FULL_BUCKET,     /* a changed contract begins with a full bucket */
     HISTORY_PROMISE_MORE,    /* streams may send an eighth faster than they are charged for */
+    HISTORY_HOLD_ANYHOW,     /* packets are held although the new unit was asked for the whole latency */
+    HISTORY_SETTLE_AT_ONCE,  /* a changed contract is charged alone without a pause of the unit */
+    HISTORY_FLEE_LATE,       /* packets of a lost GPU reach the backups later than was counted on */
     HISTORY_FAULTS
 };
 
 struct history_totals {
     uint64_t histories, failed;
     uint64_t events[HISTORY_EVENTS];
-    uint64_t plans;      /* certificates that the checker accepted */
-    uint64_t packets[2]; /* with a promise: on workers, on GPUs */
+    uint64_t plans;      /* certificates that the checker accepted, */
+    uint64_t losses;     /* and of those for the loss of one GPU */
+    uint64_t packets[2]; /* with a promise: on workers, on GPUs, */
+    uint64_t fled;       /* and of those by a backup */
+    uint64_t again;      /* of a lost device: packets that went to a backup */
     uint64_t rerun, stood_by,
         late; /* of a lost device: packets lost, come while it was out, without a promise yet */
     uint64_t misses, batches;

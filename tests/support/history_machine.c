@@ -106,12 +106,26 @@ static void draw_cards(struct history_machine *machine, struct test_random *rand
     profile->pinned_bytes = UINT64_C(1) << 36;
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++) {
         uint32_t count = (uint32_t)test_random_in(random, 1, HISTORY_GPUS / HISTORY_KINDS);
+        if (machine->guaranteed && test_random_chance(random, 60))
+            count = HISTORY_GPUS / HISTORY_KINDS;
         double share = bytes_per_ns / profile->gpu_count / count;
         draw_card(&machine->cards[kind], random, machine->interval_ns, share);
         machine->gpus[kind] = machine->cards[kind].gpu; /* its tables stay beside the card */
         machine->gpus[kind].count = count;
         machine->gpu_count += count;
     }
+}
+
+/* What is held for a loss is room that nobody uses: up to three times as much is there. Returns
+ * how many times. */
+static double draw_guaranteed(struct history_machine *machine, struct test_random *random)
+{
+    int percent = (int)test_random_in(random, 20, 100);
+    machine->guaranteed = true;
+    machine->detection_ns = test_random_in(random, 0, machine->interval_ns / 8);
+    for (size_t i = 0; i < machine->pool_count; i++)
+        machine->pool[i].guaranteed = test_random_chance(random, percent);
+    return (double)test_random_in(random, 10, 30) / 10;
 }
 
 void history_machine_random(struct history_machine *machine, struct test_random *random)
@@ -130,6 +144,8 @@ void history_machine_random(struct history_machine *machine, struct test_random 
     profile->margins.in_ns = test_random_in(random, 0, margin_ns);
     profile->margins.out_ns = test_random_in(random, 0, margin_ns);
     profile->margins.percent = (uint32_t)test_random_in(random, 0, 20);
+    if (!crowd && test_random_chance(random, 50))
+        rate *= draw_guaranteed(machine, random);
     draw_cpu(machine, random, rate * (double)machine->streams * (1 - gpus));
     draw_cards(machine, random, rate * (double)machine->streams * gpus);
 }

@@ -17,6 +17,8 @@ struct history_machine {
     struct test_gpu cards[HISTORY_KINDS];
     struct core_stream_spec pool[HISTORY_POOL];
     size_t pool_count;
+    bool guaranteed;             /* streams are among them that survive the loss of a GPU */
+    core_ns detection_ns;        /* of that */
     uint32_t workers, gpu_count; /* gpu_count: cards of all kinds */
     core_ns interval_ns;         /* of the contracts, about */
     size_t streams;              /* that fill it, about */

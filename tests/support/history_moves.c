@@ -1,5 +1,4 @@
-/* Histories: streams on their way. Moves by server/transfer.h, contracts that change, devices that go and
- * come. */
+/* Histories: streams on their way. Moves by server/transfer.h, contracts that change. */
 #include "perfmodel/cpu.h"
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
@@ -20,13 +19,34 @@ static void ask_for_less(struct history_world *world, struct history_stream *str
         partition_standing_change(world->standing, room->number, &less, &placement, NULL) != CORE_OK ||
         !placement.accepted)
         return;
-    if (history_on_gpu(world, room->unit) &&
-        !history_planner_put_plan(world, history_gpu_number(world, room->unit)))
+    if (history_on_gpu(world, room->unit) && !history_planner_put_plans(world, room))
         return; /* the room is charged for it, and used for more */
-    if (history_on_gpu(world, room->unit))
-        room->plan = world->account[history_gpu_number(world, room->unit)].plan.number;
     stream->next_bound_ns = less.latency_ns;
     history_planner_check(world);
+}
+
+/* Not before then, and just too late for a batch: the next packet waits for the whole of another period. */
+static core_ns too_late_ns(struct history_world *world, uint32_t unit, core_ns ns)
+{
+    if (!history_on_gpu(world, unit) || !history_gpu_of(world, unit)->scheduled)
+        return ns;
+    const struct history_gpu *gpu = history_gpu_of(world, unit);
+    core_ns before_ns = ns > gpu->last_close_ns ? ns - gpu->last_close_ns : 0;
+    return gpu->last_close_ns + (before_ns / gpu->plan.period_ns + 1) * gpu->plan.period_ns + 1;
+}
+
+/* Earns its burst back, and sends it: packets are held as soon as the first is inside. */
+static void lie_in_wait(struct history_world *world, struct history_stream *stream, uint32_t to)
+{
+    core_ns earned_ns = world->now_ns + stream->spec.burst_packets * stream->spec.interval_ns;
+    core_ns at_ns = too_late_ns(world, stream->room.unit, earned_ns);
+    stream->ambush = true;
+    history_stream_behave(world, stream, at_ns);
+    stream->sending = HISTORY_FULL;
+    if (test_random_chance(&world->random, 40))
+        return;
+    history_stream_crowd(world, stream->room.unit, at_ns, at_ns);
+    history_stream_crowd(world, to, at_ns, at_ns + stream->spec.latency_ns);
 }
 
 bool history_planner_move(struct history_world *world, struct history_stream *stream, uint32_t to,
@@ -34,8 +54,9 @@ bool history_planner_move(struct history_world *world, struct history_stream *st
 {
     struct history_room room = {.unit = to, .spec = stream->spec};
     if (stream->state != HISTORY_OPEN || stream->next_room.unit != HISTORY_NONE || to == stream->room.unit ||
-        stream->hasty || stream->stuck || stream->restoring || stream->change.asked ||
-        stream->change.joined || partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
+        stream->hasty || stream->stuck || stream->restoring || history_stream_flees(stream) ||
+        stream->change.asked || stream->change.joined ||
+        partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
         return false;
     if (partition_standing_move(world->standing, stream->room.number, to, period_ns, &room.number, NULL) !=
         CORE_OK)
@@ -46,12 +67,15 @@ bool history_planner_move(struct history_world *world, struct history_stream *st
     if (!settled)
         return false;
     stream->next_bound_ns = stream->spec.latency_ns;
-    if (test_random_chance(&world->random, 60))
+    /* What is held comes to a GPU later than the backup there counts on. */
+    if (test_random_chance(&world->random, 60) && room.backup == HISTORY_NONE)
         ask_for_less(world, stream, &room);
     stream->next_room = room;
     stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     bool gives_up = test_random_chance(&world->random, 20);
-    bool may_hold = stream->next_bound_ns < stream->spec.latency_ns;
+    bool may_hold = stream->next_bound_ns < stream->spec.latency_ns || world->fault == HISTORY_HOLD_ANYHOW;
+    if (may_hold && test_random_chance(&world->random, 70))
+        lie_in_wait(world, stream, to);
     server_transfer_begin(&stream->transfer, may_hold, gives_up ? stream->patience_ns : CORE_NS_NEVER);
     history_say(world, "stream %u: is to move from unit %u to %u, asked for %lld", stream->index,
                 stream->room.unit, to, (long long)stream->next_bound_ns);
@@ -92,7 +116,7 @@ void history_planner_go_on_moving(struct history_world *world, struct history_st
 {
     struct server_transfer *transfer = &stream->transfer;
     bool held = transfer->state == SERVER_TRANSFER_HELD;
-    if (stream->next_room.unit == HISTORY_NONE)
+    if (stream->next_room.unit == HISTORY_NONE || stream->ambush || history_stream_flees(stream))
         return;
     server_transfer_set_ready(transfer, history_planner_in_force(world, &stream->next_room));
     /* Packets on their way to the unit are inside. */
@@ -121,28 +145,28 @@ void history_planner_change(struct history_world *world, struct history_stream *
     struct partition_standing_placement placement;
     struct history_change *change = &stream->change;
     if (stream->state != HISTORY_OPEN || stream->next_room.unit != HISTORY_NONE || stream->hasty ||
-        stream->stuck || stream->away || stream->restoring || change->asked || change->joined ||
+        stream->stuck || stream->away || stream->restoring || history_stream_flees(stream) || change->asked ||
+        change->joined ||
         partition_standing_change(world->standing, stream->room.number, spec, &placement, NULL) != CORE_OK)
         return;
     if (!placement.accepted) {
         history_count(world, HISTORY_UNCHANGED);
         return;
     }
-    uint32_t g = history_gpu_number(world, stream->room.unit);
+    struct history_room force = stream->room;
     bool on_gpu = history_on_gpu(world, stream->room.unit);
-    if (on_gpu && !history_planner_put_plan(world, g)) { /* the arenas do not hold it: back again */
+    if (on_gpu && !history_planner_put_plans(world, &force)) { /* the arenas do not hold it: back again */
         TEST_REQUIRE(partition_standing_change(world->standing, stream->room.number, &stream->spec,
                                                &placement, NULL) == CORE_OK);
         TEST_REQUIRE(placement.accepted);
         partition_standing_settle(world->standing, stream->room.number);
-        (void)!history_planner_put_plan(world, g);
+        (void)!history_planner_put_plans(world, &stream->room);
         history_planner_check(world);
         return;
     }
     history_planner_check(world);
-    *change = (struct history_change){.asked = true, .spec = *spec, .task = placement.task};
+    *change = (struct history_change){.asked = true, .spec = *spec, .task = placement.task, .force = force};
     change->joined = placement.joined;
-    change->plan = on_gpu ? world->account[g].plan.number : 0;
     stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     history_say(world, "stream %u: asks for interval %lld, burst %u, latency %lld", stream->index,
                 (long long)spec->interval_ns, spec->burst_packets, (long long)spec->latency_ns);
@@ -154,7 +178,7 @@ static void settle(struct history_world *world, struct history_stream *stream)
     struct perfmodel_cpu_task task = {0};
     partition_standing_settle(world->standing, stream->room.number);
     if (history_on_gpu(world, stream->room.unit)) {
-        (void)!history_planner_put_plan(world, history_gpu_number(world, stream->room.unit));
+        (void)!history_planner_put_plans(world, &stream->room);
     } else {
         TEST_REQUIRE(perfmodel_cpu_task_from(&stream->spec, &world->machine.profile, &task, NULL) == CORE_OK);
         history_stream_serve(world, stream, &task);
@@ -164,6 +188,7 @@ static void settle(struct history_world *world, struct history_stream *stream)
         stream->bound_ns =
             partition_workers_bound_ns(partition_standing_workers(world->standing), &stream->spec);
     stream->change.joined = false;
+    world->roomier = true;
     history_count(world, HISTORY_SETTLED);
     history_planner_check(world);
 }
@@ -172,24 +197,25 @@ void history_planner_go_on_changing(struct history_world *world, struct history_
 {
     struct history_change *change = &stream->change;
     bool on_gpu = history_on_gpu(world, stream->room.unit);
-    struct history_room room = stream->room;
     /* A worker's figures for a stream are set while none of its packets is there. */
     bool may_set = stream->queue == NULL && (on_gpu || stream->inside == 0);
-    if (!change->asked && !change->joined)
+    if ((!change->asked && !change->joined) || history_stream_flees(stream))
         return;
     if (!may_set) {
         lose_patience(stream);
         return;
     }
-    room.plan = change->plan;
-    if (change->asked && history_planner_in_force(world, &room)) {
+    if (change->asked && history_planner_in_force(world, &change->force)) {
         change->asked = false;
+        stream->room.plan = change->force.plan;
+        stream->room.backup = change->force.backup;
+        stream->room.backup_plan = change->force.backup_plan;
         history_stream_change(world, stream);
         history_count(world, HISTORY_CHANGED);
         history_say(world, "stream %u: has its new contract%s", stream->index,
                     change->joined ? ", the old one still weighs" : "");
     }
-    bool paused = history_planner_may_leave(world, &change->before);
+    bool paused = world->fault == HISTORY_SETTLE_AT_ONCE || history_planner_may_leave(world, &change->before);
     if (!change->asked && change->joined && paused)
         settle(world, stream);
 }
@@ -198,7 +224,8 @@ void history_planner_go_on_changing(struct history_world *world, struct history_
 void history_planner_relax(struct history_world *world, struct history_stream *stream)
 {
     struct partition_standing_placement placement;
-    if (!stream->hasty || !server_pace_caught_up(&stream->pace, stream->queue == NULL, world->now_ns))
+    if (!stream->hasty || history_stream_flees(stream) ||
+        !server_pace_caught_up(&stream->pace, stream->queue == NULL, world->now_ns))
         return;
     stream->hasty = false;
     TEST_REQUIRE(partition_standing_change(world->standing, stream->room.number, &stream->spec, &placement,
@@ -207,49 +234,4 @@ void history_planner_relax(struct history_world *world, struct history_stream *s
     stream->change = (struct history_change){.joined = true, .spec = stream->spec, .before = stream->room};
     stream->patience_ns = world->now_ns + stream->spec.latency_ns;
     history_planner_check(world);
-}
-
-/* ---- devices ---- */
-
-void history_planner_lose(struct history_world *world, uint32_t g)
-{
-    uint32_t unit = world->machine.workers + g;
-    struct history_packet *packet = history_gpu_lose(&world->gpu[g], world->now_ns), *next;
-    history_count(world, HISTORY_LOST);
-    history_say(world, "GPU %u: is lost", g);
-    partition_standing_set_out(world->standing, g, true);
-    for (; packet != NULL; packet = next) {
-        next = packet->next;
-        history_packet_lost(world, packet);
-    }
-    for (uint32_t i = 0; i < world->streams_high; i++)
-        if ((world->stream[i].state == HISTORY_OPEN || world->stream[i].state == HISTORY_CLOSING) &&
-            world->stream[i].room.unit == unit)
-            history_stream_lose(world, &world->stream[i]);
-    world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(&world->gpu[g]);
-    history_planner_check(world);
-    world->look = true;
-}
-
-/* The stand-by has returned what it had, and the first batch has begun. */
-static core_ns stood_by_until_ns(struct history_world *world, uint32_t g, const struct history_stream *stream)
-{
-    core_ns until_ns = world->now_ns + test_random_in(&world->random, 0, 2 * stream->spec.latency_ns);
-    return until_ns > world->gpu[g].from_ns ? until_ns : world->gpu[g].from_ns;
-}
-
-void history_planner_return(struct history_world *world, uint32_t g)
-{
-    uint32_t unit = world->machine.workers + g;
-    history_count(world, HISTORY_RETURNED);
-    history_say(world, "GPU %u: is back", g);
-    partition_standing_set_out(world->standing, g, false);
-    history_gpu_return(&world->gpu[g], world->now_ns);
-    for (uint32_t i = 0; i < HISTORY_SOURCES; i++) {
-        struct history_stream *stream = &world->stream[i];
-        if ((stream->state == HISTORY_OPEN || stream->state == HISTORY_CLOSING) && stream->room.unit == unit)
-            history_stream_return(world, stream, stood_by_until_ns(world, g, stream));
-    }
-    world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(&world->gpu[g]);
-    world->look = true;
 }

@@ -17,6 +17,7 @@ struct history_packet {
     uint32_t source;             /* number of the stream, below HISTORY_SOURCES */
     core_ns eligible_ns;         /* the contract's clock starts */
     core_ns deadline_ns;         /* eligible + latency bound */
+    core_ns due_ns;              /* its unit has to have finished it, so that it is returned by then */
     bool policed;                /* had to wait for that */
     bool promised;
 };

@@ -1,10 +1,11 @@
 /* Histories: the planner. What server/planner.c does, with its own books (server/gpu_account.h). */
-#include "partition/check.h"
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#define ASKED_ENOUGH 48 /* a newcomer who waits goes away */
 
 #define IO 0 /* there is one I/O thread, with all the room in the world */
 
@@ -23,74 +24,109 @@ struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit)
     return &world->gpu[history_gpu_number(world, unit)];
 }
 
-/* ---- the certificate ---- */
-
-static void check(struct history_world *world, struct partition_plan_input *input,
-                  const struct partition_plan *plan)
-{
-    struct core_error error = {{0}};
-    if (!plan->accepted)
-        history_fail(world, "what stands has no certificate: %s", plan->reason);
-    else if (partition_check(input, plan, &error) != CORE_OK)
-        history_fail(world, "the checker refuses what stands: %s", error.text);
-    else
-        world->totals->plans++;
-}
-
-void history_planner_check(struct history_world *world)
-{
-    struct core_stream_spec specs[HISTORY_ROOMS];
-    size_t count = partition_standing_streams(world->standing);
-    struct partition_plan_input input = {.specs = specs,
-                                         .count = count,
-                                         .profile = &world->machine.profile,
-                                         .workers = world->machine.workers};
-    struct partition_plan *plan = NULL;
-    TEST_REQUIRE(count <= HISTORY_ROOMS);
-    for (size_t n = 0; n < count; n++)
-        specs[n] = partition_standing_stream_at(world->standing, n).spec;
-    TEST_REQUIRE(partition_standing_plan(world->standing, &plan, NULL) == CORE_OK);
-    check(world, &input, plan);
-    partition_plan_destroy(plan);
-}
-
 /* ---- plans of GPUs ---- */
+
+#define NO_LOSS UINT32_MAX
+
+/* Does it come to this unit at the loss of GPU `lost`? */
+static bool comes(const struct history_world *world, const struct partition_standing_stream *stream,
+                  uint32_t unit, uint32_t lost)
+{
+    return stream->backup_unit == unit && stream->unit == world->machine.workers + lost;
+}
+
+/* Room in the arenas for its own streams, and for those that come at this loss. */
+static bool plan_case(struct history_world *world, uint32_t g, uint32_t lost, core_ns shortest_ns)
+{
+    struct server_gpu_account *account = &world->account[g];
+    core_ns period_ns = partition_standing_gpu_at(world->standing, g).period_ns;
+    uint32_t unit = world->machine.workers + g;
+    bool any = false;
+    char reason[256];
+    server_gpu_account_recount(account, world->standing, unit);
+    for (size_t n = 0; lost != NO_LOSS && n < partition_standing_streams(world->standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(world->standing, n);
+        if (!comes(world, &stream, unit, lost))
+            continue;
+        server_gpu_account_add(account, &stream.backup_spec);
+        any = true;
+    }
+    return (lost != NO_LOSS && !any) ||
+           server_gpu_account_plan(account, period_ns, shortest_ns, reason, sizeof reason);
+}
+
+/* The least d' of all that it has or that may come. */
+static core_ns shortest_ns(const struct history_world *world, uint32_t g)
+{
+    struct partition_standing_gpu gpu = partition_standing_gpu_at(world->standing, g);
+    core_ns least_ns = gpu.streams > 0 ? gpu.shortest_ns : CORE_NS_NEVER;
+    for (size_t n = 0; n < partition_standing_streams(world->standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(world->standing, n);
+        if (stream.backup_unit != world->machine.workers + g)
+            continue;
+        struct perfmodel_flow_load load =
+            perfmodel_flow_load_of(&stream.backup_spec, &world->machine.profile);
+        least_ns = load.shortest_ns < least_ns ? load.shortest_ns : least_ns;
+    }
+    return least_ns;
+}
 
 bool history_planner_put_plan(struct history_world *world, uint32_t g)
 {
-    struct server_gpu_account *account = &world->account[g];
-    struct partition_standing_gpu now = partition_standing_gpu_at(world->standing, g);
     struct history_gpu *gpu = &world->gpu[g];
-    core_ns before_ns = gpu->plan.period_ns;
-    char reason[256];
-    server_gpu_account_recount(account, world->standing, world->machine.workers + g);
-    if (!server_gpu_account_plan(account, now.period_ns, now.shortest_ns, reason, sizeof reason))
+    core_ns least_ns = shortest_ns(world, g), before_ns = gpu->plan.period_ns;
+    if (!plan_case(world, g, NO_LOSS, least_ns))
         return false;
-    if (before_ns > 0 && now.period_ns > 0 && before_ns != now.period_ns) {
-        history_count(world, now.period_ns < before_ns ? HISTORY_SHRUNK : HISTORY_GREW);
-        history_say(world, "GPU %u: period %lld after %lld", g, (long long)now.period_ns,
-                    (long long)before_ns);
+    for (uint32_t lost = 0; lost < world->machine.gpu_count; lost++)
+        if (!plan_case(world, g, lost, least_ns))
+            return false;
+    core_ns period_ns = world->account[g].plan.period_ns;
+    if (before_ns > 0 && period_ns > 0 && before_ns != period_ns) {
+        history_count(world, period_ns < before_ns ? HISTORY_SHRUNK : HISTORY_GREW);
+        history_say(world, "GPU %u: period %lld after %lld", g, (long long)period_ns, (long long)before_ns);
     }
-    history_gpu_plan(gpu, &account->plan, world->now_ns);
+    history_gpu_plan(gpu, &world->account[g].plan, world->now_ns);
     world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(gpu);
     return true;
 }
 
+bool history_planner_put_plans(struct history_world *world, struct history_room *room)
+{
+    bool fit = true;
+    for (uint32_t g = 0; g < world->machine.gpu_count; g++)
+        if (world->machine.guaranteed || room->unit == world->machine.workers + g)
+            fit = history_planner_put_plan(world, g) && fit;
+    if (history_on_gpu(world, room->unit))
+        room->plan = world->account[history_gpu_number(world, room->unit)].plan.number;
+    room->backup = room->number == HISTORY_NONE
+                       ? HISTORY_NONE
+                       : partition_standing_stream_of(world->standing, room->number).backup_unit;
+    if (room->backup != HISTORY_NONE && history_on_gpu(world, room->backup))
+        room->backup_plan = world->account[history_gpu_number(world, room->backup)].plan.number;
+    return fit;
+}
+
+static bool gpu_in_force(struct history_world *world, uint32_t unit, uint64_t plan)
+{
+    if (!history_on_gpu(world, unit))
+        return true;
+    const struct history_gpu *gpu = history_gpu_of(world, unit);
+    return gpu->up && (world->fault == HISTORY_OPEN_AT_ONCE || plan <= gpu->in_force);
+}
+
 bool history_planner_in_force(struct history_world *world, const struct history_room *room)
 {
-    if (!history_on_gpu(world, room->unit))
-        return true;
-    const struct history_gpu *gpu = history_gpu_of(world, room->unit);
-    return gpu->up && (world->fault == HISTORY_OPEN_AT_ONCE || room->plan <= gpu->in_force);
+    return gpu_in_force(world, room->unit, room->plan) &&
+           (room->backup == HISTORY_NONE || gpu_in_force(world, room->backup, room->backup_plan));
 }
 
 /* ---- rooms ---- */
 
 static void give_back(struct history_world *world, const struct history_room *room)
 {
+    struct history_room none = {.number = HISTORY_NONE, .unit = room->unit};
     partition_standing_release(world->standing, room->number);
-    if (history_on_gpu(world, room->unit))
-        (void)!history_planner_put_plan(world, history_gpu_number(world, room->unit));
+    (void)!history_planner_put_plans(world, &none);
     if (world->newcomer.old_number == room->number)
         world->newcomer.old_number = HISTORY_NONE;
     history_count(world, HISTORY_RELEASED);
@@ -144,17 +180,14 @@ static struct history_stream *free_stream(struct history_world *world)
 /* Room on the unit that the plan has just given. False: the arenas do not hold it, and it is given back. */
 bool history_planner_settle_room(struct history_world *world, struct history_room *room)
 {
-    uint32_t g = history_gpu_number(world, room->unit);
     room->worked = false;
-    room->batch = room->pauses = room->plan = 0;
-    if (!history_on_gpu(world, room->unit))
+    room->batch = room->pauses = room->plan = room->backup_plan = 0;
+    room->backup = HISTORY_NONE;
+    if (!history_on_gpu(world, room->unit) || history_planner_put_plans(world, room))
         return true;
-    if (history_planner_put_plan(world, g)) {
-        room->plan = world->account[g].plan.number;
-        return true;
-    }
+    struct history_room none = {.number = HISTORY_NONE, .unit = room->unit};
     partition_standing_release(world->standing, room->number);
-    (void)!history_planner_put_plan(world, g);
+    (void)!history_planner_put_plans(world, &none);
     return false;
 }
 
@@ -181,6 +214,9 @@ static bool admit(struct history_world *world, const struct core_stream_spec *sp
                                       .room = room,
                                       .next_room.unit = HISTORY_NONE,
                                       .cpu = stream->cpu,
+                                      .home = HISTORY_NONE,
+                                      .flee_ns = CORE_NS_NEVER,
+                                      .arrived_ns = INT64_MIN,
                                       .go_ns = CORE_NS_NEVER};
     history_count(world, HISTORY_OPENED);
     if (!history_planner_in_force(world, &room))
@@ -222,14 +258,14 @@ static void ask_for_moves(struct history_world *world, const struct core_stream_
 void history_planner_wait(struct history_world *world, const struct core_stream_spec *spec)
 {
     if (world->waiting_count < HISTORY_WAITERS)
-        world->waiting[world->waiting_count++] = *spec;
+        world->waiting[world->waiting_count++] = (struct history_waiter){.spec = *spec};
 }
 
 static void admit_waiting(struct history_world *world)
 {
     size_t kept = 0;
     for (size_t i = 0; i < world->waiting_count; i++)
-        if (!admit(world, &world->waiting[i]))
+        if (!admit(world, &world->waiting[i].spec) && ++world->waiting[i].asked < ASKED_ENOUGH)
             world->waiting[kept++] = world->waiting[i];
     world->waiting_count = kept;
 }
@@ -239,7 +275,7 @@ void history_planner_open(struct history_world *world, const struct core_stream_
     if (admit(world, spec))
         return;
     history_count(world, HISTORY_REFUSED);
-    if (world->now_ns > world->start_ns && !world->newcomer.waits && test_random_chance(&world->random, 25))
+    if (world->now_ns > world->start_ns && !world->newcomer.waits && test_random_chance(&world->random, 10))
         ask_for_moves(world, spec);
 }
 
@@ -280,6 +316,8 @@ static void go_on_with_newcomer(struct history_world *world)
 static void end_stream(struct history_world *world, struct history_stream *stream)
 {
     history_planner_leave(world, &stream->room);
+    if (stream->home != HISTORY_NONE)
+        history_planner_shelter(world, &stream->room);
     if (stream->next_room.unit != HISTORY_NONE)
         history_planner_leave(world, &stream->next_room);
     stream->state = HISTORY_FREE;
@@ -293,6 +331,7 @@ static void look_at_stream(struct history_world *world, struct history_stream *s
     if (stream->state == HISTORY_OPENING && history_planner_in_force(world, &stream->room))
         history_stream_open(world, stream);
     else if (stream->state == HISTORY_OPEN) {
+        history_planner_go_home(world, stream);
         history_planner_go_on_moving(world, stream);
         history_planner_relax(world, stream);
         history_planner_go_on_changing(world, stream);
@@ -306,13 +345,14 @@ static void look_at_stream(struct history_world *world, struct history_stream *s
 
 static bool awaits(const struct history_world *world)
 {
-    if (world->leaving_count > 0 || world->newcomer.waits)
+    if (world->leaving_count > 0 || world->shelter_count > 0 || world->newcomer.waits)
         return true;
     for (uint32_t i = 0; i < world->streams_high; i++) {
         const struct history_stream *stream = &world->stream[i];
         if (stream->state == HISTORY_OPENING || stream->state == HISTORY_CLOSING ||
-            (stream->state == HISTORY_OPEN && (stream->next_room.unit != HISTORY_NONE || stream->hasty ||
-                                               stream->change.asked || stream->change.joined)))
+            (stream->state == HISTORY_OPEN &&
+             (stream->next_room.unit != HISTORY_NONE || stream->hasty || stream->home != HISTORY_NONE ||
+              stream->change.asked || stream->change.joined)))
             return true;
     }
     return false;
@@ -324,9 +364,11 @@ void history_planner_look(struct history_world *world)
         world->look = false;
         for (uint32_t i = 0; i < world->streams_high; i++)
             look_at_stream(world, &world->stream[i]);
-        if (sweep(world))
+        if (sweep(world) || world->roomier)
             admit_waiting(world);
+        world->roomier = false;
         go_on_with_newcomer(world);
+        history_planner_sweep_shelters(world);
     }
     while (world->streams_high > 0 && world->stream[world->streams_high - 1].state == HISTORY_FREE)
         world->streams_high--;

@@ -23,6 +23,7 @@ static void set_wake(struct history_world *world, struct history_stream *stream)
     world->wake_ns[stream->index] = earlier(later(eligible_ns, world->now_ns), stream->go_ns);
     if (stream->restoring && stream->resume_ns != CORE_NS_NEVER)
         world->wake_ns[stream->index] = earlier(world->wake_ns[stream->index], stream->resume_ns);
+    world->wake_ns[stream->index] = earlier(world->wake_ns[stream->index], stream->flee_ns);
 }
 
 /* ---- the unit ---- */
@@ -44,9 +45,15 @@ static void serve_at(struct history_world *world, struct history_stream *stream,
     if (!history_on_gpu(world, stream->room.unit))
         TEST_REQUIRE(perfmodel_cpu_task_from(asked, &world->machine.profile, &task, NULL) == CORE_OK);
     history_stream_serve(world, stream, &task);
-    stream->bound_ns = asked->latency_ns;
+    stream->gpu_bound_ns = partition_standing_stream_of(world->standing, stream->room.number).gpu_bound_ns;
+    stream->bound_ns = stream->gpu_bound_ns > 0 ? stream->gpu_bound_ns : asked->latency_ns;
     if (!history_on_gpu(world, stream->room.unit))
         stream->bound_ns = partition_workers_bound_ns(partition_standing_workers(world->standing), asked);
+}
+
+bool history_stream_flees(const struct history_stream *stream)
+{
+    return stream->home != HISTORY_NONE || stream->flee_ns != CORE_NS_NEVER;
 }
 
 bool history_stream_rests(const struct history_stream *stream)
@@ -54,16 +61,23 @@ bool history_stream_rests(const struct history_stream *stream)
     return stream->inside == 0 && stream->queue == NULL;
 }
 
+/* The first in the queue comes to the unit, from its contract's point of view. */
+static core_ns let_go_ns(const struct history_stream *stream)
+{
+    return later(server_pace_next_ns(&stream->pace, stream->queue->eligible_ns), stream->arrived_ns);
+}
+
 /* When the first in the queue goes: into its batch at once, to a worker up to in_ns later. */
 static void set_go(struct history_world *world, struct history_stream *stream)
 {
     core_ns in_ns = world->machine.profile.margins.in_ns;
     bool waits = stream->queue == NULL || stream->transfer.state == SERVER_TRANSFER_HELD || stream->away ||
+                 stream->flee_ns != CORE_NS_NEVER ||
                  (stream->restoring && stream->resume_ns != CORE_NS_NEVER);
     stream->go_ns = CORE_NS_NEVER;
     if (waits)
         return;
-    core_ns at_ns = server_pace_next_ns(&stream->pace, stream->queue->eligible_ns);
+    core_ns at_ns = let_go_ns(stream);
     if (!history_on_gpu(world, stream->room.unit))
         at_ns += test_random_chance(&world->random, world->early_percent)
                      ? test_random_in(&world->random, 0, in_ns)
@@ -184,6 +198,17 @@ void history_stream_behave(struct history_world *world, struct history_stream *s
         send_anew(world, stream);
 }
 
+void history_stream_crowd(struct history_world *world, uint32_t unit, core_ns from_ns, core_ns to_ns)
+{
+    for (uint32_t i = 0; i < world->streams_high; i++) {
+        struct history_stream *stream = &world->stream[i];
+        if (stream->state != HISTORY_OPEN || stream->room.unit != unit || stream->ambush)
+            continue;
+        history_stream_behave(world, stream, test_random_in(&world->random, from_ns, to_ns));
+        stream->sending = HISTORY_FULL;
+    }
+}
+
 void history_stream_open(struct history_world *world, struct history_stream *stream)
 {
     struct core_stream_spec policed = stream->spec;
@@ -210,16 +235,33 @@ void history_stream_close(struct history_world *world, struct history_stream *st
 
 /* ---- into units ---- */
 
+/* What was promised, at the unit: a backup's of a contract of its own, a GPU's with a backup sooner. */
+static core_ns due_ns(const struct history_world *world, const struct history_stream *stream,
+                      const struct history_packet *packet)
+{
+    const struct config_profile *profile = &world->machine.profile;
+    core_ns latency_ns = packet->deadline_ns - packet->eligible_ns;
+    core_ns due_ns = packet->deadline_ns - profile->margins.out_ns;
+    if (stream->home != HISTORY_NONE)
+        latency_ns =
+            partition_standing_stream_of(world->standing, stream->room.number).backup_spec.latency_ns;
+    if (!history_on_gpu(world, stream->room.unit))
+        return due_ns - perfmodel_io_rest_ns(latency_ns, profile);
+    if (stream->home == HISTORY_NONE && stream->gpu_bound_ns > 0)
+        due_ns = earlier(due_ns, packet->eligible_ns + stream->gpu_bound_ns - profile->margins.out_ns);
+    return due_ns;
+}
+
 /* Lets the first in the queue go. False: not yet, no batch is open for it. */
 static bool put_packet(struct history_world *world, struct history_stream *stream)
 {
     struct history_packet *packet = stream->queue;
     struct history_packet *rest = packet->next;
-    core_ns let_go_ns = server_pace_next_ns(&stream->pace, packet->eligible_ns);
     bool on_gpu = history_on_gpu(world, stream->room.unit);
     packet->promised = !stream->restoring;
-    if (on_gpu &&
-        !history_gpu_put(history_gpu_of(world, stream->room.unit), packet, let_go_ns, &stream->room.batch)) {
+    packet->due_ns = due_ns(world, stream, packet);
+    if (on_gpu && !history_gpu_put(history_gpu_of(world, stream->room.unit), packet, let_go_ns(stream),
+                                   &stream->room.batch)) {
         packet->next = rest;
         return false;
     }
@@ -256,6 +298,8 @@ static void let_go(struct history_world *world, struct history_stream *stream)
     stream->handed_over_ns = world->now_ns;
     stream->inside++;
     stream->room.worked = true;
+    world->look = world->look || stream->ambush;
+    stream->ambush = false;
     note_caught_up(world, stream);
     set_go(world, stream);
 }
@@ -294,6 +338,8 @@ static void resume(struct history_world *world, struct history_stream *stream)
 
 void history_stream_run(struct history_world *world, struct history_stream *stream)
 {
+    if (stream->flee_ns <= world->now_ns)
+        history_planner_flee(world, stream);
     if (stream->restoring && stream->resume_ns <= world->now_ns)
         resume(world, stream);
     if (stream->packet != NULL && stream->packet->eligible_ns <= world->now_ns)
@@ -322,6 +368,23 @@ void history_stream_switch(struct history_world *world, struct history_stream *s
     history_stream_settle(world, stream);
 }
 
+void history_stream_arrive(struct history_world *world, struct history_stream *stream)
+{
+    TEST_REQUIRE(stream->inside == 0);
+    stream->room.worked = stream->away = stream->restoring = false;
+    stream->room.batch = stream->room.pauses = 0;
+    server_pace_init(&stream->pace, &stream->spec, 0);
+    stream->arrived_ns = stream->handed_over_ns = stream->pace.next_release_ns = world->now_ns;
+    if (stream->home == HISTORY_NONE)
+        serve_at(world, stream, &stream->spec);
+    else {
+        struct partition_standing_placement placement =
+            partition_standing_placement_of(world->standing, stream->room.number);
+        history_stream_serve(world, stream, &placement.backup_task);
+    }
+    history_stream_settle(world, stream);
+}
+
 void history_stream_change(struct history_world *world, struct history_stream *stream)
 {
     struct history_change *change = &stream->change;
@@ -336,6 +399,7 @@ void history_stream_change(struct history_world *world, struct history_stream *s
     server_pace_init(&stream->pace, &policed, 0);
     stream->pace.next_release_ns = next_release_ns;
     history_stream_serve(world, stream, &change->task);
+    stream->gpu_bound_ns = partition_standing_stream_of(world->standing, stream->room.number).gpu_bound_ns;
     change->before = stream->room;
     send_anew(world, stream);
 }
@@ -353,7 +417,8 @@ static void drop_queue(struct history_world *world, struct history_stream *strea
 void history_stream_lose(struct history_world *world, struct history_stream *stream)
 {
     stream->away = true;
-    stream->restoring = false;
+    stream->restoring = stream->ambush = false;
+    stream->flee_ns = CORE_NS_NEVER;
     drop_queue(world, stream);
     history_stream_settle(world, stream);
 }
@@ -371,13 +436,10 @@ void history_stream_return(struct history_world *world, struct history_stream *s
 static void judge(struct history_world *world, const struct history_packet *packet, core_ns end_ns)
 {
     const struct history_stream *stream = packet->stream;
-    const struct config_profile *profile = &world->machine.profile;
     bool on_gpu = history_on_gpu(world, stream->room.unit);
-    core_ns latency_ns = packet->deadline_ns - packet->eligible_ns;
-    core_ns slack_ns = packet->deadline_ns - profile->margins.out_ns - end_ns;
-    if (!on_gpu)
-        slack_ns -= perfmodel_io_rest_ns(latency_ns, profile);
+    core_ns latency_ns = packet->deadline_ns - packet->eligible_ns, slack_ns = packet->due_ns - end_ns;
     world->totals->packets[on_gpu]++;
+    world->totals->fled += stream->home != HISTORY_NONE;
     int64_t ppb = (int64_t)((double)slack_ns / (double)latency_ns * 1e9);
     if (ppb < world->totals->least_slack_ppb[on_gpu])
         world->totals->least_slack_ppb[on_gpu] = ppb;
@@ -407,4 +469,18 @@ void history_packet_lost(struct history_world *world, struct history_packet *pac
     packet->stream->inside--;
     world->totals->rerun++;
     give_packet(world, packet);
+}
+
+void history_packet_again(struct history_world *world, struct history_packet *packet)
+{
+    struct history_stream *stream = packet->stream;
+    struct history_packet **at = &stream->queue;
+    stream->inside--;
+    while (*at != NULL && (*at)->eligible_ns <= packet->eligible_ns)
+        at = &(*at)->next;
+    packet->next = *at;
+    *at = packet;
+    if (packet->next == NULL)
+        stream->queue_tail = packet;
+    world->totals->again++;
 }

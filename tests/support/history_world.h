@@ -24,6 +24,8 @@ struct history_room {
     uint64_t pauses; /* with so many pauses of the worker, */
     uint64_t batch;  /* or in this batch */
     uint64_t plan;   /* of a GPU, that the room was promised with */
+    uint32_t backup; /* unit of the room that is held for the loss of that GPU; NONE */
+    uint64_t backup_plan;
 };
 
 enum history_sending {
@@ -42,8 +44,8 @@ struct history_change {
     bool joined; /* in force, and the join still charged */
     struct core_stream_spec spec;
     struct perfmodel_cpu_task task; /* on a worker: of the join */
-    uint64_t plan;
-    struct history_room before; /* as it was with the last packet under the old contract */
+    struct history_room force;      /* the room, once it is in force */
+    struct history_room before;     /* as it was with the last packet under the old contract */
 };
 
 struct history_stream {
@@ -58,8 +60,13 @@ struct history_stream {
     core_ns patience_ns;   /* silent from then on, so that it comes to a rest */
     core_ns bound_ns;      /* the unit returns a packet by then after it was let go to it */
     bool hasty;            /* was asked for less than its latency bound, for packets that were held */
+    bool ambush;           /* packets are held from the moment on at which one is inside and others come */
     bool stuck;            /* a move was given up: its number can not be moved or changed again */
     bool away;             /* its device is out of service */
+    core_ns flee_ns;       /* its device is lost, and its packets are at the backup then; CORE_NS_NEVER */
+    uint32_t home;         /* while it is served by its backup: the unit that was lost; NONE */
+    core_ns arrived_ns;    /* what was eligible before came to the unit at that time */
+    core_ns gpu_bound_ns;  /* with a backup: guaranteed latency while there is no loss; else 0 */
     bool restoring;        /* it has returned, but what waited has not caught up */
     core_ns resume_ns;     /* the stand-by has returned all then; CORE_NS_NEVER: it has */
     struct history_change change;
@@ -100,15 +107,22 @@ struct history_world {
     char *cpu_streams;
     struct history_room leaving[HISTORY_ROOMS];
     size_t leaving_count;
+    struct history_room shelter[HISTORY_ROOMS]; /* served as a backup: until the unit has paused since */
+    size_t shelter_count;
     struct history_newcomer newcomer;
     int relays; /* streams to which something is to happen next, one after the other or at once */
     bool relays_at_once;
-    enum { HISTORY_CLOSES, HISTORY_MOVES, HISTORY_CHANGES } relays_kind;
-    struct core_stream_spec waiting[HISTORY_WAITERS];
+    enum { HISTORY_CLOSES, HISTORY_MOVES, HISTORY_CHANGES, HISTORY_SQUEEZES, HISTORY_LOSSES } relays_kind;
+    uint32_t squeezed; /* unit of which all are to ask for less */
+    struct history_waiter {
+        struct core_stream_spec spec;
+        int asked; /* so often */
+    } waiting[HISTORY_WAITERS];
     size_t waiting_count;
     int small_percent; /* of packets that are smaller than they may be, */
     int early_percent; /* and that reach their worker sooner */
     bool look;         /* the planner has reason to, */
+    bool roomier;      /* a contract has settled, */
     bool awaits;       /* and what units tell matters: somebody waits for it */
     /* streams, GPUs, workers, and what happens by chance: when each is to be called, first come first served
      * and in this order */
@@ -135,12 +149,16 @@ void history_stream_run(struct history_world *world, struct history_stream *stre
 /* Draws how it goes on sending, silent until then. */
 void history_stream_behave(struct history_world *world, struct history_stream *stream,
                            core_ns silent_until_ns);
+/* All of a unit's streams earn their bursts back, and send them at some time between. */
+void history_stream_crowd(struct history_world *world, uint32_t unit, core_ns from_ns, core_ns to_ns);
 /* Sends nothing more. */
 void history_stream_close(struct history_world *world, struct history_stream *stream);
 /* Nothing of it is inside: its packets go to the unit of the next room from now on. */
 void history_stream_switch(struct history_world *world, struct history_stream *stream, bool held);
 /* From now on its packets go, or wait, as its state says. */
 void history_stream_settle(struct history_world *world, struct history_stream *stream);
+/* Its device is lost, and it is on its way to its backup, or there. */
+bool history_stream_flees(const struct history_stream *stream);
 /* Nothing is on its way to a unit or at it. */
 bool history_stream_rests(const struct history_stream *stream);
 /* The contract of the change is in force. */
@@ -151,8 +169,11 @@ void history_stream_serve(struct history_world *world, struct history_stream *st
 /* Its device is lost; it is back, and the stand-by has returned what it had by resume_ns. */
 void history_stream_lose(struct history_world *world, struct history_stream *stream);
 void history_stream_return(struct history_world *world, struct history_stream *stream, core_ns resume_ns);
-/* A packet was in a batch of a lost device. */
+/* A packet was in a batch of a lost device; again: it goes to the backup. */
 void history_packet_lost(struct history_world *world, struct history_packet *packet);
+void history_packet_again(struct history_world *world, struct history_packet *packet);
+/* Nothing of it is inside any unit: the one of its room, its backup's or its own, serves it from now on. */
+void history_stream_arrive(struct history_world *world, struct history_stream *stream);
 void history_packet_finished(struct history_world *world, struct history_packet *packet, core_ns end_ns);
 
 /* ---- the planner (history_planner.c) ---- */
@@ -166,17 +187,15 @@ bool history_planner_move(struct history_world *world, struct history_stream *st
 /* Asks for another contract. */
 void history_planner_change(struct history_world *world, struct history_stream *stream,
                             const struct core_stream_spec *spec);
-void history_planner_lose(struct history_world *world, uint32_t g);
-void history_planner_return(struct history_world *world, uint32_t g);
 /* Gives back rooms whose units have paused, opens who may be, and goes on with moves. */
 void history_planner_look(struct history_world *world);
 bool history_on_gpu(const struct history_world *world, uint32_t unit);
 uint32_t history_gpu_number(const struct history_world *world, uint32_t unit);
 struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit);
-/* Has the certificate of what stands judged. */
-void history_planner_check(struct history_world *world);
 /* The plan of a GPU as it stands goes to its batcher. False: the arenas do not hold it. */
 bool history_planner_put_plan(struct history_world *world, uint32_t g);
+/* The plans of all GPUs that what happened to this room may have changed. */
+bool history_planner_put_plans(struct history_world *world, struct history_room *room);
 /* Room that the standing plan has just given. False: the arenas do not hold it, and it is given back. */
 bool history_planner_settle_room(struct history_world *world, struct history_room *room);
 /* Does the unit keep what it promised with this room? */
@@ -185,11 +204,27 @@ bool history_planner_in_force(struct history_world *world, const struct history_
 void history_planner_leave(struct history_world *world, const struct history_room *room);
 bool history_planner_may_leave(struct history_world *world, const struct history_room *room);
 
+/* Has the certificate of what stands judged, and now and then that of a loss (history_check.c). */
+void history_planner_check(struct history_world *world);
+
 /* ---- on their way (history_moves.c) ---- */
 
 void history_planner_go_on_moving(struct history_world *world, struct history_stream *stream);
 void history_planner_go_on_changing(struct history_world *world, struct history_stream *stream);
 /* What was held has caught up: the unit may be asked for the latency bound again. */
 void history_planner_relax(struct history_world *world, struct history_stream *stream);
+
+/* ---- devices that go and come (history_loss.c) ---- */
+
+void history_planner_lose(struct history_world *world, uint32_t g);
+void history_planner_return(struct history_world *world, uint32_t g);
+/* A stream that its backup serves goes back to its device, if it may. */
+void history_planner_go_home(struct history_world *world, struct history_stream *stream);
+/* Its packets have reached their backup. */
+void history_planner_flee(struct history_world *world, struct history_stream *stream);
+/* A backup has served at this room until now. */
+void history_planner_shelter(struct history_world *world, const struct history_room *room);
+/* Forgets where streams were served by backups, once those units have paused. */
+void history_planner_sweep_shelters(struct history_world *world);
 
 #endif

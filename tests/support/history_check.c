@@ -1,0 +1,70 @@
+/* Histories: the certificates of what stands, and of what is to be after a loss. */
+#include "partition/check.h"
+#include "partition/check_loss.h"
+#include "tests/support/history_world.h"
+#include "tests/support/require.h"
+
+#define LOSSES_PERCENT 10 /* of the plans, of which one loss is looked at, too */
+
+static void check_plan(struct history_world *world)
+{
+    struct core_stream_spec specs[HISTORY_ROOMS];
+    size_t count = partition_standing_streams(world->standing);
+    struct partition_plan_input input = {.specs = specs,
+                                         .count = count,
+                                         .profile = &world->machine.profile,
+                                         .workers = world->machine.workers};
+    struct partition_plan *plan = NULL;
+    struct core_error error = {{0}};
+    TEST_REQUIRE(count <= HISTORY_ROOMS);
+    for (size_t n = 0; n < count; n++)
+        specs[n] = partition_standing_stream_at(world->standing, n).spec;
+    TEST_REQUIRE(partition_standing_plan(world->standing, &plan, NULL) == CORE_OK);
+    if (!plan->accepted)
+        history_fail(world, "what stands has no certificate: %s", plan->reason);
+    else if (partition_check(&input, plan, &error) != CORE_OK)
+        history_fail(world, "the checker refuses what stands: %s", error.text);
+    else
+        world->totals->plans++;
+    partition_plan_destroy(plan);
+}
+
+static struct partition_check_promise promise_of(const struct partition_standing_stream *stream)
+{
+    return (struct partition_check_promise){.contract = stream->join,
+                                            .unit = stream->unit,
+                                            .backed = stream->backup_unit != PARTITION_STANDING_NONE,
+                                            .backup_unit = stream->backup_unit,
+                                            .gpu_bound_ns = stream->gpu_bound_ns,
+                                            .detection_ns = stream->detection_ns};
+}
+
+static void check_loss(struct history_world *world, uint32_t lost)
+{
+    struct partition_check_promise promise[HISTORY_ROOMS];
+    size_t count = partition_standing_streams(world->standing);
+    const struct history_machine *machine = &world->machine;
+    struct partition_plan *after = NULL;
+    struct core_error error = {{0}};
+    for (size_t n = 0; n < count; n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(world->standing, n);
+        promise[n] = promise_of(&stream);
+    }
+    TEST_REQUIRE(partition_standing_plan_after(world->standing, lost, &after, NULL) == CORE_OK);
+    if (!after->accepted)
+        history_fail(world, "no certificate for the loss of GPU %u: %s", lost, after->reason);
+    else if (partition_check_loss(&machine->profile, machine->workers, promise, count, lost, after, &error) !=
+             CORE_OK)
+        history_fail(world, "the checker refuses what is to be after a loss: %s", error.text);
+    else
+        world->totals->losses++;
+    partition_plan_destroy(after);
+}
+
+void history_planner_check(struct history_world *world)
+{
+    uint32_t gpus = world->machine.gpu_count;
+    check_plan(world);
+    if (world->machine.guaranteed && test_random_chance(&world->random, LOSSES_PERCENT))
+        check_loss(world, (uint32_t)test_random_in(&world->random, 0, gpus - 1));
+}
