@@ -74,7 +74,7 @@ bool history_planner_move(struct history_world *world, struct history_stream *st
     stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     bool gives_up = test_random_chance(&world->random, 20);
     bool may_hold = stream->next_bound_ns < stream->spec.latency_ns || world->fault == HISTORY_HOLD_ANYHOW;
-    if (may_hold && test_random_chance(&world->random, 70))
+    if (may_hold && !stream->away && test_random_chance(&world->random, 70))
         lie_in_wait(world, stream, to);
     server_transfer_begin(&stream->transfer, may_hold, gives_up ? stream->patience_ns : CORE_NS_NEVER);
     history_say(world, "stream %u: is to move from unit %u to %u, asked for %lld", stream->index,

@@ -361,7 +361,8 @@ void history_stream_switch(struct history_world *world, struct history_stream *s
     if (world->fault != HISTORY_NO_PACING)
         server_pace_switch(&stream->pace, 0, first_ns, held, world->now_ns);
     stream->pace.next_release_ns = INT64_MIN;
-    stream->away = stream->restoring = false;
+    stream->away = false;
+    stream->resume_ns = CORE_NS_NEVER; /* what waited for its device has no promise until it caught up */
     serve_at(world, stream, &asked);
     stream->handed_over_ns = world->now_ns;
     note_caught_up(world, stream);
