@@ -328,18 +328,27 @@ static bool place_bands(struct search *search)
     return partition_trial_gpus(search->problem, search->plan);
 }
 
-/* The workers' burst test comes last, as it takes longest; where it refuses, they get fewer streams. */
+/* The workers' burst test comes last, as it takes longest; where it refuses, they get fewer streams. The
+ * rough trial remembers only some windows in which it did: it may hope again for what has been refused. */
 static bool try_candidate(struct search *search, const struct candidate *candidate)
 {
     size_t low = partition_grid_row_rank(search->grid, candidate->low);
     size_t right = partition_grid_column_rank(search->grid, candidate->right);
+    size_t n = search->problem->count, refused = SIZE_MAX;
     while (fill_workers(search, low, &right)) {
+        if (right == refused) {
+            if (right == n)
+                return false;
+            right += 1 + (n - right) / 64;
+            continue;
+        }
         bool placed = place_bands(search);
         if (placed && partition_trial_workers(search->problem, search->on_gpu, search->plan))
             return true;
         partition_split_keep(&search->reason, search->plan);
         if (!placed)
             return false;
+        refused = right;
     }
     return false;
 }

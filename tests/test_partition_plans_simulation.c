@@ -430,12 +430,28 @@ static void accepted_plans_keep_every_deadline(void **state)
                     tally.longer > 0 && tally.by_rule[PARTITION_PLAN_STAIRS] > 0);
 }
 
+/* Sets that a method once failed at. */
+static void hard_sets_keep_every_deadline(void **state)
+{
+    static const uint64_t seeds[] = {
+        3001007, /* min-rate: a plan in which workers had fewer streams than units said */
+        3011300, /* max-deadline: the same */
+        4004392, /* bands: did not end, since rough trials hoped for what the burst test refused */
+    };
+    struct tally tally = {0};
+    (void)state;
+    plan_simulation_tally_init(&tally.run);
+    for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
+        one_set(seeds[i], &tally);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(policed_like_the_server),
         cmocka_unit_test(broken_gpus_are_found),
         cmocka_unit_test(slow_machines_are_found),
+        cmocka_unit_test(hard_sets_keep_every_deadline),
         cmocka_unit_test(accepted_plans_keep_every_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
