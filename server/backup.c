@@ -76,7 +76,8 @@ void server_backup_begin(struct server_stream *stream, core_ns now_ns)
 
     while (packet != NULL && packet->ready)
         packet = packet->next;
-    stream->wait_head = packet;
+    if (place->state == SERVER_GPU_LOSING) /* else what is not ready is in the backup, or waits already */
+        stream->wait_head = packet;
     place->lost_ns = now_ns;
     place->release_ns = later(place->release_ns, now_ns);
 }

@@ -45,11 +45,14 @@ static void go_away(struct server_gpu_stream *place)
     core_ns now_ns = core_time_now_ns();
 
     assert(place->inside == 0);
-    place->state = SERVER_GPU_AWAY;
-    place->told_away = server_backup_is_held(stream);
-    if (place->told_away)
+    if (server_backup_is_held(stream))
         server_backup_begin(stream, now_ns);
-    server_notice(stream, place->told_away ? PROTOCOL_NOTICE_MOVED : PROTOCOL_NOTICE_DEGRADED);
+    place->state = SERVER_GPU_AWAY;
+    if (!server_backup_is_held(stream))
+        server_notice(stream, PROTOCOL_NOTICE_DEGRADED);
+    else if (!place->told_away)
+        server_notice(stream, PROTOCOL_NOTICE_MOVED);
+    place->told_away = server_backup_is_held(stream);
     server_pace_switch(&stream->pace, 0, CORE_NS_NEVER, false, now_ns);
     server_route_step(stream, now_ns);
     server_io_release_stream(stream);
