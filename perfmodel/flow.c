@@ -157,29 +157,43 @@ void perfmodel_flow_card_destroy(struct perfmodel_flow_card *card)
 
 /* ---- stages ---- */
 
+/* Batches of a period, in the long run: bytes of one, and of the longest job. */
+struct rhythm {
+    core_ns period_ns;
+    perfmodel_wide mean, job;
+};
+
 /* What the lines are asked for. */
 struct question {
-    core_ns period_ns;
+    struct rhythm rhythm; /* at which a line is to be stable, */
+    struct rhythm other;  /* and here, too, where a run has batches of two periods; else the same */
     uint64_t streams;
-    perfmodel_wide job;        /* bytes of the longest */
-    perfmodel_wide full, mean; /* bytes of the fullest batch, and of one in the long run */
-    perfmodel_wide tables;     /* bytes that go up with the jobs */
-    perfmodel_wide length;     /* batches in a row, */
-    perfmodel_wide row;        /* and their bytes together */
+    perfmodel_wide job;                    /* bytes of the longest in the fullest batch, */
+    perfmodel_wide full;                   /* and all of its bytes */
+    perfmodel_wide tables;                 /* bytes that go up with the jobs */
+    perfmodel_wide length;                 /* batches in a row, */
+    perfmodel_wide row;                    /* and their bytes together */
+    perfmodel_wide up_beside, down_beside; /* one copy engine: bytes more of the copies of a direction */
 };
 
 /* A stage, in ns times 2^40: a batch in the long run; those in a row on a line that is stable, and on any.
  * Made from the lines of its majorant by rising slope. */
 struct answer {
-    perfmodel_wide limit; /* T */
+    perfmodel_wide limit, other_limit; /* T */
     bool known, stable;
     perfmodel_wide mean, bound, least;
-    perfmodel_wide last_mean, last_full;
+    perfmodel_wide last_mean, last_other, last_full;
+};
+
+/* What a line takes of batches: in the long run, at either period; and of those in a row. */
+struct taken {
+    perfmodel_wide mean, other, full;
 };
 
 static struct answer answer_start(const struct question *question)
 {
-    return (struct answer){.limit = question->period_ns * LINE_NS};
+    return (struct answer){.limit = question->rhythm.period_ns * LINE_NS,
+                           .other_limit = question->other.period_ns * LINE_NS};
 }
 
 /* full + part of (more - full), part = over / of <= 1, rounded up: by 2^-30 of it at the most. */
@@ -194,27 +208,41 @@ static perfmodel_wide between(perfmodel_wide full, perfmodel_wide more, perfmode
     return full + high + perfmodel_wide_divide_up(low, (perfmodel_wide)1 << bits);
 }
 
-/* A line that takes `mean` in the long run, and `full` of the batches in a row. Between one that is not
- * stable and the next, which is, there is one, of the two mixed, that is just stable. */
-static void take(struct answer *answer, perfmodel_wide mean, perfmodel_wide full)
+/* Between a line that is not stable and the next, which is, there is one, of the two mixed, that is just
+ * stable. */
+static perfmodel_wide mixed(const struct answer *answer, const struct taken *taken)
 {
-    perfmodel_wide best = full;
+    perfmodel_wide over = answer->last_mean - answer->limit;
+    perfmodel_wide other_over = answer->last_other - answer->other_limit, best = 0;
+    if ((over <= 0 && other_over <= 0) || answer->last_full >= taken->full)
+        return taken->full;
+    if (over > 0)
+        best = between(answer->last_full, taken->full, over, answer->last_mean - taken->mean);
+    if (other_over > 0) {
+        perfmodel_wide other =
+            between(answer->last_full, taken->full, other_over, answer->last_other - taken->other);
+        best = other > best ? other : best;
+    }
+    return best;
+}
+
+static void take(struct answer *answer, struct taken taken)
+{
     bool first = !answer->known;
-    if (first || mean < answer->mean)
-        answer->mean = mean;
-    if (first || full < answer->least)
-        answer->least = full;
+    if (first || taken.mean < answer->mean)
+        answer->mean = taken.mean;
+    if (first || taken.full < answer->least)
+        answer->least = taken.full;
     answer->known = true;
-    if (mean <= answer->limit) {
-        if (!first && answer->last_mean > answer->limit && answer->last_full < full)
-            best =
-                between(answer->last_full, full, answer->last_mean - answer->limit, answer->last_mean - mean);
+    if (taken.mean <= answer->limit && taken.other <= answer->other_limit) {
+        perfmodel_wide best = first ? taken.full : mixed(answer, &taken);
         if (!answer->stable || best < answer->bound)
             answer->bound = best;
         answer->stable = true;
     }
-    answer->last_mean = mean;
-    answer->last_full = full;
+    answer->last_mean = taken.mean;
+    answer->last_other = taken.other;
+    answer->last_full = taken.full;
 }
 
 static struct answer ask_kernel(const struct perfmodel_flow_card *card, const struct question *question)
@@ -229,10 +257,12 @@ static struct answer ask_kernel(const struct perfmodel_flow_card *card, const st
     struct perfmodel_majorant_walk walk = perfmodel_majorant_to(&card->kernel, all.x, all.y);
     struct perfmodel_line line = perfmodel_majorant_flat(&card->kernel, all.y);
     do {
-        perfmodel_wide fixed = launch + line.start * question->job;
+        const struct rhythm *rhythm = &question->rhythm, *other = &question->other;
         if (line.slope <= PERFMODEL_LINE_MOST)
-            take(&answer, fixed + line.slope * question->mean,
-                 question->length * fixed + line.slope * question->row);
+            take(&answer, (struct taken){launch + line.start * rhythm->job + line.slope * rhythm->mean,
+                                         launch + line.start * other->job + line.slope * other->mean,
+                                         question->length * (launch + line.start * question->job) +
+                                             line.slope * question->row});
     } while (perfmodel_majorant_next(&card->kernel, &walk, &line));
     return answer;
 }
@@ -259,11 +289,11 @@ static perfmodel_wide line_at(const struct perfmodel_line *line, perfmodel_wide 
     return line->start + line->slope * bytes + ROUNDING_NS * LINE_NS;
 }
 
-/* All those in a row, with so many bytes on top of each. */
+/* All those in a row, with so many bytes on top of each, and so many beside. */
 static perfmodel_wide line_of_row(const struct perfmodel_line *line, const struct question *question,
-                                  perfmodel_wide more)
+                                  perfmodel_wide more, perfmodel_wide beside)
 {
-    return question->length * line_at(line, more) + line->slope * question->row;
+    return question->length * line_at(line, more) + line->slope * (question->row + beside);
 }
 
 static struct answer ask_copy(const struct perfmodel_flow_card *card, enum perfmodel_direction direction,
@@ -279,14 +309,17 @@ static struct answer ask_copy(const struct perfmodel_flow_card *card, enum perfm
     bool goes_on = question->length > 1 || perfmodel_majorant_next(copy, &walk, &line);
     for (; goes_on; goes_on = perfmodel_majorant_next(copy, &walk, &line))
         if (line.slope <= PERFMODEL_LINE_MOST)
-            take(&answer, line_at(&line, question->mean + more), line_of_row(&line, question, more));
+            take(&answer, (struct taken){line_at(&line, question->rhythm.mean + more),
+                                         line_at(&line, question->other.mean + more),
+                                         line_of_row(&line, question, more, 0)});
     return answer;
 }
 
 /* E = U + R: its lines are sums of one of each, which goes on where the first of the two does. */
 static struct answer ask_both_copies(const struct perfmodel_flow_card *card, const struct question *question)
 {
-    const perfmodel_wide mean_up = question->mean + question->tables;
+    const struct rhythm *rhythm = &question->rhythm, *other = &question->other;
+    const perfmodel_wide tables = question->tables;
     struct answer answer = answer_start(question);
     struct perfmodel_majorant_walk ups, downs;
     struct perfmodel_line up, down;
@@ -297,8 +330,10 @@ static struct answer ask_both_copies(const struct perfmodel_flow_card *card, con
                                          perfmodel_majorant_next(&card->down, &downs, &down));
     while (more) {
         if (up.slope <= PERFMODEL_LINE_MOST && down.slope <= PERFMODEL_LINE_MOST)
-            take(&answer, line_at(&up, mean_up) + line_at(&down, question->mean),
-                 line_of_row(&up, question, question->tables) + line_of_row(&down, question, 0));
+            take(&answer, (struct taken){line_at(&up, rhythm->mean + tables) + line_at(&down, rhythm->mean),
+                                         line_at(&up, other->mean + tables) + line_at(&down, other->mean),
+                                         line_of_row(&up, question, tables, question->up_beside) +
+                                             line_of_row(&down, question, 0, question->down_beside)});
         if (up.left - question->tables >= down.left)
             more = perfmodel_majorant_next(&card->up, &ups, &up);
         else
@@ -467,17 +502,24 @@ static void judge_stages(const struct perfmodel_flow_card *card, const struct pe
         judge_latency(card, load, verdict);
 }
 
+static struct rhythm rhythm_of(const struct perfmodel_flow_load *load, core_ns period_ns)
+{
+    struct rhythm rhythm = {.period_ns = period_ns, .mean = in_period(load->rate, period_ns)};
+    rhythm.job = load->job_burst_bytes + in_period(load->job_rate, period_ns);
+    rhythm.job -= rhythm.job % load->unit_bytes;
+    return rhythm;
+}
+
 static struct question question_of(const struct perfmodel_flow_card *card,
                                    const struct perfmodel_flow_load *load, core_ns period_ns)
 {
-    struct question question = {.period_ns = period_ns,
+    struct question question = {.rhythm = rhythm_of(load, period_ns),
                                 .streams = load->streams,
                                 .length = 1,
-                                .mean = in_period(load->rate, period_ns),
                                 .tables = (perfmodel_wide)load->streams * card->gpu->job_bytes};
-    question.job = load->job_burst_bytes + in_period(load->job_rate, period_ns);
-    question.job -= question.job % load->unit_bytes;
-    question.full = question.row = load->burst_bytes + question.mean;
+    question.other = question.rhythm;
+    question.job = question.rhythm.job;
+    question.full = question.row = load->burst_bytes + question.rhythm.mean;
     return question;
 }
 
@@ -486,7 +528,7 @@ static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_card *car
                                            const struct question *question,
                                            const struct perfmodel_flow_stairs *stairs)
 {
-    struct perfmodel_flow_verdict verdict = {.period_ns = question->period_ns,
+    struct perfmodel_flow_verdict verdict = {.period_ns = question->rhythm.period_ns,
                                              .headroom_ppb = PERFMODEL_PPB,
                                              .batch_bytes = saturated(question->full)};
     perfmodel_wide most = stairs == NULL ? BATCH_MOST : ROW_MOST / question->length;
@@ -517,11 +559,75 @@ struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel
     if (load->streams == 0)
         return (struct perfmodel_flow_verdict){.headroom_ppb = PERFMODEL_PPB};
     struct question question = question_of(card, load, stairs->period_ns);
-    question.job = (perfmodel_wide)stairs->job_bytes;
+    question.job = question.rhythm.job = question.other.job = (perfmodel_wide)stairs->job_bytes;
     question.full = (perfmodel_wide)stairs->row_bytes[0];
     question.length = PERFMODEL_FLOW_STEPS + 1;
-    question.row = load->burst_bytes + question.length * question.mean;
+    question.row = load->burst_bytes + question.length * question.rhythm.mean;
     return judge(card, load, &question, stairs);
+}
+
+/* ---- another period ---- */
+
+static core_ns longer(core_ns a_ns, core_ns b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+/* Of runs with batches of both periods that begin with one of first_ns. */
+static struct question question_of_both(const struct perfmodel_flow_card *card,
+                                        const struct perfmodel_flow_load *load, core_ns first_ns,
+                                        core_ns other_ns)
+{
+    struct question question = question_of(card, load, first_ns);
+    question.other = rhythm_of(load, other_ns);
+    return question;
+}
+
+/* One copy engine: what batches of long_ns have more than those of short_ns beside which they are copied. */
+static perfmodel_wide beside_of(const struct perfmodel_flow_load *load, core_ns short_ns, core_ns long_ns)
+{
+    return perfmodel_wide_divide_up(load->shortest_ns, long_ns) * in_period(load->rate, long_ns - short_ns);
+}
+
+static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_card *card,
+                                              const struct perfmodel_flow_load *load, core_ns from_ns,
+                                              core_ns to_ns)
+{
+    struct question begun_short = question_of_both(card, load, from_ns, to_ns);
+    struct question begun_long = question_of(card, load, to_ns);
+    begun_short.full = begun_long.full;
+    begun_short.up_beside = begun_long.up_beside = beside_of(load, from_ns, to_ns);
+    struct perfmodel_stages a = judge(card, load, &begun_short, NULL).bounds;
+    struct perfmodel_stages b = judge(card, load, &begun_long, NULL).bounds;
+    return (struct perfmodel_stages){longer(a.up_ns, b.up_ns), longer(a.kernel_ns, b.kernel_ns),
+                                     longer(a.down_ns, b.down_ns)};
+}
+
+static struct perfmodel_stages bounds_shrinking(const struct perfmodel_flow_card *card,
+                                                const struct perfmodel_flow_load *load, core_ns from_ns,
+                                                core_ns to_ns)
+{
+    struct question question = question_of_both(card, load, from_ns, to_ns);
+    question.down_beside = beside_of(load, to_ns, from_ns);
+    return judge(card, load, &question, NULL).bounds;
+}
+
+struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_flow_card *card,
+                                                         const struct perfmodel_flow_load *load,
+                                                         core_ns from_ns, core_ns to_ns)
+{
+    assert(from_ns > 0 && to_ns > 0);
+    if (load->streams == 0 || from_ns == to_ns)
+        return (struct perfmodel_flow_change){.holds = true};
+    if (load->shortest_ns <= 0)
+        return (struct perfmodel_flow_change){.latency_ns = CORE_NS_NEVER};
+    struct perfmodel_flow_change change = {0};
+    change.bounds = to_ns > from_ns ? bounds_growing(card, load, from_ns, to_ns)
+                                    : bounds_shrinking(card, load, from_ns, to_ns);
+    perfmodel_wide stages = (perfmodel_wide)change.bounds.up_ns + change.bounds.kernel_ns;
+    change.latency_ns = perfmodel_wide_limit(to_ns + stages + change.bounds.down_ns, CORE_NS_NEVER);
+    change.holds = change.latency_ns <= load->shortest_ns;
+    return change;
 }
 
 /* A period, if it has more headroom than the best so far. */

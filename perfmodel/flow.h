@@ -80,6 +80,30 @@
  * <= T needs no stable line. The lines are those up to the fullest batch, and W_L / L <= W_1, since k >= 1;
  * where P/L + rho T is above W_1, S stays as high as there.
  *
+ * **Another period.** Batches of a set that holds at two periods, T_s < T_l, go from one to the other at some
+ * boundary, whatever is in the stages then. Take a run of a stage, batches m .. n that it serves without a
+ * pause, and a line above S at every batch in it: a_j + b x for batch j, where a_j grows with the longest job
+ * that T_j lets be. They hold P + rho sum T_j bytes at most, and batch n is closed sum over j > m of T_j
+ * after batch m. So the run ends behind the closing of n (and what the stages before had as their bound) by
+ * at most
+ *
+ *     a_m + b (P + rho T_m) + sum over j > m of (a_j + b rho T_j - T_j) <= a_m + b (P + rho T_m)
+ *
+ * on any line that is stable at both periods: what counts is the period of the run's first batch.
+ *
+ *   - Shrinking: a batch of T_s may be in a run that began with one of T_l. Batches of T_s are back within
+ *     T_s + the sum of those bounds for m of T_l. Those of T_l are only behind others of T_l.
+ *   - Growing: a batch of T_l may be in a run that began with one of T_s. T_l + the sum, stage by stage, of
+ *     the larger of the bound for m of T_s (lines stable at both) and of S^ at T_l. Those of T_s as ever.
+ *
+ * With T_s + sum S^(T_s) <= 4 T_s and 4 T_l <= d' for those who stand, as in the rhythm, shrinking always
+ * holds: a line stable at T_s gains at most b rho (T_l - T_s) <= T_l - T_s, and there are three stages.
+ *
+ * One copy engine: the copies of the other direction, one before each, are consecutive batches as well, but
+ * not the same ones. Copies up of short batches may have those back of long ones between them (shrinking), or
+ * copies back of short ones those up of long ones (growing). Everything is back within d', so there are at
+ * most d'/T_l of these pairs, and a row has that many times rho (T_l - T_s) bytes more to copy one way.
+ *
  * Pure; any thread. A card is read only once made. Integers (128-bit inside), rounded against the promise: a
  * bound is never less than perfmodel_gpu_stages of any batch. No time falls as a load grows, but for
  * few nanoseconds by rounding. */
@@ -152,6 +176,19 @@ struct perfmodel_flow_verdict {
  * about a microsecond, however many streams there are. */
 struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_card *card,
                                                    const struct perfmodel_flow_load *load, core_ns period_ns);
+
+struct perfmodel_flow_change {
+    bool holds;                     /* latency_ns is within the least d' */
+    struct perfmodel_stages bounds; /* of the stages, for batches with the new period */
+    core_ns latency_ns;             /* from a packet's eligible time to the end of its batch's copy back */
+};
+
+/* Another period, see above: may batches go from one to the other at any boundary? The load holds at both
+ * (perfmodel_flow_judge), and no run of batches has any but these two. Always, without streams or to the same
+ * period. */
+struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_flow_card *card,
+                                                         const struct perfmodel_flow_load *load,
+                                                         core_ns from_ns, core_ns to_ns);
 
 #define PERFMODEL_FLOW_STEPS 8
 

@@ -10,9 +10,8 @@
 #include <string.h>
 
 #include "perfmodel/flow.h"
-#include "tests/support/gpu.h"
+#include "tests/support/flow_crowd.h"
 
-#define STREAMS   24
 #define BATCHES   60
 #define PIPELINES 1500
 
@@ -264,90 +263,17 @@ static void stairs_by_hand(void **state)
 
 /* ---- random cards and streams ---- */
 
-struct crowd {
-    struct config_profile profile;
-    struct test_gpu gpu;
-    struct core_stream_spec specs[STREAMS];
-    size_t count;
-    struct perfmodel_flow_load load;
-    struct perfmodel_flow_card *card;
-    bool busy;
-};
-
-/* Copies with a start and rates that change, a few SMs, a utilisation with kinks. */
-static void plausible_card(struct test_gpu *card, struct test_random *random)
-{
-    struct config_profile_copy row = {.bytes = 4096};
-    row.up_ns = row.down_ns = test_random_in(random, 100, 20000);
-    card->gpu.copy_count = 3;
-    for (int i = 0; i < 3; i++) {
-        row.up_busy_ns = row.up_ns + row.up_ns / 2;
-        row.down_busy_ns = row.down_ns + row.down_ns / 3;
-        card->copies[i] = row;
-        row.up_ns += (core_ns)row.bytes * 15 / test_random_in(random, 1, 60);
-        row.down_ns += (core_ns)row.bytes * 15 / test_random_in(random, 1, 60);
-        row.bytes *= 16;
-    }
-    card->gpu.sms = (uint32_t)test_random_in(random, 1, 8);
-    card->gpu.sm_bytes_per_s = test_random_log(random, 50000000, 2000000000);
-    card->gpu.launch_ns = test_random_in(random, 0, 20000);
-    card->gpu.utilisation_count = 4;
-    for (uint32_t i = 0; i < 4; i++)
-        card->utilisation[i] = (struct config_profile_utilisation){
-            1 + 3 * i, (uint32_t)test_random_in(random, 100000 + 200000 * i, 400000 + 200000 * i)};
-}
-
-static void random_crowd(struct crowd *crowd, struct test_random *random)
-{
-    memset(crowd, 0, sizeof *crowd);
-    test_gpu_random(&crowd->gpu, random);
-    if (test_random_chance(random, 85))
-        plausible_card(&crowd->gpu, random);
-    crowd->profile.margins.percent = (uint32_t)test_random_in(random, 0, 20);
-    crowd->profile.margins.in_ns = test_random_in(random, 0, 100000);
-    crowd->profile.io.rest_max_ns = test_random_in(random, 0, 500000);
-    crowd->profile.margins.out_ns = test_random_in(random, 0, 100000);
-    crowd->busy = test_random_chance(random, 50);
-    crowd->count = (size_t)test_random_in(random, 1, STREAMS);
-    for (size_t i = 0; i < crowd->count; i++) {
-        struct core_stream_spec *spec = &crowd->specs[i];
-        *spec = (struct core_stream_spec){.packet_bytes = 16 * (uint32_t)test_random_log(random, 1, 512),
-                                          .burst_packets = (uint32_t)test_random_in(random, 1, 4),
-                                          .interval_ns =
-                                              test_random_log(random, 2000, 4000000) * (int64_t)crowd->count,
-                                          .latency_ns = CORE_NS_PER_S,
-                                          .cipher = CORE_CIPHER_AES_128_CBC};
-        struct perfmodel_flow_load one = perfmodel_flow_load_of(spec, &crowd->profile);
-        perfmodel_flow_load_add(&crowd->load, &one);
-    }
-    assert_int_equal(perfmodel_flow_card_create(&crowd->card, &crowd->profile, &crowd->gpu.gpu, crowd->busy),
-                     CORE_OK);
-}
-
-static int compare_falling(const void *a, const void *b)
-{
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-    return (left < right) - (left > right);
-}
-
-static struct perfmodel_stages stages_of(const struct crowd *crowd, uint64_t *jobs, size_t count)
-{
-    uint64_t scratch[STREAMS];
-    qsort(jobs, count, sizeof *jobs, compare_falling);
-    return perfmodel_gpu_stages(&crowd->gpu.gpu, &crowd->profile.margins, jobs, count, crowd->busy, scratch);
-}
-
 /* By the stairs: never above what sums alone tell. */
-static struct perfmodel_flow_verdict judge_stairs(const struct crowd *crowd, core_ns period_ns)
+static struct perfmodel_flow_verdict judge_stairs(const struct flow_crowd *crowd, core_ns period_ns)
 {
     struct perfmodel_flow_verdict sums = perfmodel_flow_judge(crowd->card, &crowd->load, period_ns);
     struct perfmodel_flow_stairs stairs = {.period_ns = period_ns};
-    uint64_t jobs[STREAMS];
+    uint64_t jobs[FLOW_CROWD_STREAMS];
     for (size_t k = 0; k < crowd->count; k++) {
         perfmodel_flow_stairs_add(&stairs, &crowd->specs[k]);
         jobs[k] = perfmodel_gpu_job_bytes(&crowd->specs[k], period_ns, false);
     }
-    stairs.fullest = stages_of(crowd, jobs, crowd->count);
+    stairs.fullest = flow_crowd_stages(crowd, jobs, crowd->count);
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge_stairs(crowd->card, &crowd->load, &stairs);
     const core_ns rounding_ns = 2;
     assert_true(verdict.batch_bytes <= sums.batch_bytes);
@@ -370,13 +296,14 @@ static core_ns later(core_ns a_ns, core_ns b_ns)
 
 /* Streams that send all they may, from some batch on, or pause now and then, at the police's earliest times.
  */
-static void random_batches(const struct crowd *crowd, struct pipeline *pipeline, struct test_random *random)
+static void random_batches(const struct flow_crowd *crowd, struct pipeline *pipeline,
+                           struct test_random *random)
 {
-    core_ns tat_ns[STREAMS] = {0};
+    core_ns tat_ns[FLOW_CROWD_STREAMS] = {0};
     core_ns start_ns = test_random_in(random, 0, BATCHES / 2) * pipeline->period_ns;
     int pause = test_random_chance(random, 50) ? 0 : (int)test_random_in(random, 1, 60);
     for (int n = 0; n < BATCHES; n++) {
-        uint64_t jobs[STREAMS];
+        uint64_t jobs[FLOW_CROWD_STREAMS];
         size_t count = 0;
         for (size_t i = 0; i < crowd->count; i++) {
             const struct core_stream_spec *spec = &crowd->specs[i];
@@ -396,7 +323,7 @@ static void random_batches(const struct crowd *crowd, struct pipeline *pipeline,
             if (bytes > 0)
                 jobs[count++] = bytes;
         }
-        pipeline->batches[n] = stages_of(crowd, jobs, count);
+        pipeline->batches[n] = flow_crowd_stages(crowd, jobs, count);
     }
 }
 
@@ -446,7 +373,7 @@ struct tally {
     int runs, backlogs, close; /* with a stage longer than T; and later than half the bound */
 };
 
-static void expect_in_time(const struct crowd *crowd, const struct pipeline *pipeline,
+static void expect_in_time(const struct flow_crowd *crowd, const struct pipeline *pipeline,
                            const struct perfmodel_flow_verdict *verdict, struct tally *tally)
 {
     bool turns = crowd->gpu.gpu.copy_engines == 1, backlog = false;
@@ -467,15 +394,15 @@ static void expect_in_time(const struct crowd *crowd, const struct pipeline *pip
     tally->close += 2 * worst_ns > verdict->latency_ns;
 }
 
-static struct perfmodel_flow_verdict judge_sums(const struct crowd *crowd, core_ns period_ns)
+static struct perfmodel_flow_verdict judge_sums(const struct flow_crowd *crowd, core_ns period_ns)
 {
     return perfmodel_flow_judge(crowd->card, &crowd->load, period_ns);
 }
 
-typedef struct perfmodel_flow_verdict judge_crowd(const struct crowd *crowd, core_ns period_ns);
+typedef struct perfmodel_flow_verdict judge_crowd(const struct flow_crowd *crowd, core_ns period_ns);
 
 /* The shortest period, to a tenth, at which all stages are stable; 0 if none is up to half a second. */
-static core_ns brink_ns(const struct crowd *crowd, judge_crowd *judge_it)
+static core_ns brink_ns(const struct flow_crowd *crowd, judge_crowd *judge_it)
 {
     for (core_ns period_ns = 2000; period_ns < CORE_NS_PER_S / 2; period_ns += period_ns / 10) {
         struct perfmodel_flow_verdict verdict = judge_it(crowd, period_ns);
@@ -489,9 +416,9 @@ static void keep_the_bound(judge_crowd *judge_it, uint64_t seed)
 {
     struct test_random random = {.state = seed};
     struct tally tally = {0};
-    static struct crowd crowd;
+    static struct flow_crowd crowd;
     for (int i = 0; i < PIPELINES; i++) {
-        random_crowd(&crowd, &random);
+        flow_crowd_random(&crowd, &random);
         core_ns period_ns = brink_ns(&crowd, judge_it);
         if (period_ns > 0) {
             period_ns += test_random_in(&random, 0, period_ns / 10);
@@ -505,7 +432,7 @@ static void keep_the_bound(judge_crowd *judge_it, uint64_t seed)
             if (verdict.latency_ns < CORE_NS_NEVER)
                 expect_in_time(&crowd, &pipeline, &verdict, &tally);
         }
-        perfmodel_flow_card_destroy(crowd.card);
+        flow_crowd_free(&crowd);
     }
     print_message("%d pipelines, %d with a stage longer than the period, %d later than half the bound\n",
                   tally.runs, tally.backlogs, tally.close);
@@ -531,16 +458,16 @@ static void no_bound_is_below_a_batch(void **state)
 {
     (void)state;
     struct test_random random = {.state = 2};
-    static struct crowd crowd;
+    static struct flow_crowd crowd;
     int seen = 0;
     for (int i = 0; i < 4000; i++) {
-        random_crowd(&crowd, &random);
+        flow_crowd_random(&crowd, &random);
         core_ns period_ns = test_random_log(&random, 1000, 100000000);
         struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(crowd.card, &crowd.load, period_ns);
-        uint64_t jobs[STREAMS], bytes = 0;
+        uint64_t jobs[FLOW_CROWD_STREAMS], bytes = 0;
         for (size_t k = 0; k < crowd.count; k++)
             bytes += jobs[k] = perfmodel_gpu_job_bytes(&crowd.specs[k], period_ns, false);
-        struct perfmodel_stages stages = stages_of(&crowd, jobs, crowd.count);
+        struct perfmodel_stages stages = flow_crowd_stages(&crowd, jobs, crowd.count);
         assert_true(verdict.batch_bytes >= bytes);
         assert_true(verdict.bounds.up_ns >= stages.up_ns && verdict.bounds.down_ns >= stages.down_ns &&
                     verdict.bounds.kernel_ns >= stages.kernel_ns);
@@ -549,7 +476,7 @@ static void no_bound_is_below_a_batch(void **state)
         assert_true(verdict.bounds.up_ns >= stages.up_ns && verdict.bounds.down_ns >= stages.down_ns &&
                     verdict.bounds.kernel_ns >= stages.kernel_ns);
         seen += verdict.latency_ns < CORE_NS_NEVER;
-        perfmodel_flow_card_destroy(crowd.card);
+        flow_crowd_free(&crowd);
     }
     assert_true(seen > 1000);
 }
@@ -570,9 +497,9 @@ static void more_load_is_never_less(void **state)
 {
     (void)state;
     struct test_random random = {.state = 3};
-    static struct crowd crowd;
+    static struct flow_crowd crowd;
     for (int i = 0; i < 3000; i++) {
-        random_crowd(&crowd, &random);
+        flow_crowd_random(&crowd, &random);
         core_ns period_ns = test_random_log(&random, 1000, 100000000);
         struct perfmodel_flow_load load = {0};
         struct perfmodel_flow_verdict before = perfmodel_flow_judge(crowd.card, &load, period_ns);
@@ -584,7 +511,7 @@ static void more_load_is_never_less(void **state)
             expect_no_less(&before, &verdict);
             before = verdict;
         }
-        perfmodel_flow_card_destroy(crowd.card);
+        flow_crowd_free(&crowd);
     }
 }
 

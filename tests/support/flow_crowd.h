@@ -1,0 +1,28 @@
+/* Random cards and streams for the backlog rule (perfmodel/flow.h), and what their batches take. */
+#ifndef MILLRACE_TESTS_FLOW_CROWD_H
+#define MILLRACE_TESTS_FLOW_CROWD_H
+
+#include "perfmodel/flow.h"
+#include "tests/support/gpu.h"
+
+#define FLOW_CROWD_STREAMS 24
+
+/* It points into itself: not to be copied. */
+struct flow_crowd {
+    struct config_profile profile;
+    struct test_gpu gpu;
+    struct core_stream_spec specs[FLOW_CROWD_STREAMS];
+    size_t count;
+    struct perfmodel_flow_load load;
+    struct perfmodel_flow_card *card;
+    bool busy;
+};
+
+/* 1 .. FLOW_CROWD_STREAMS streams, of a latency bound that never matters. */
+void flow_crowd_random(struct flow_crowd *crowd, struct test_random *random);
+void flow_crowd_free(struct flow_crowd *crowd);
+
+/* What a batch of these jobs takes; they are sorted. */
+struct perfmodel_stages flow_crowd_stages(const struct flow_crowd *crowd, uint64_t *jobs, size_t count);
+
+#endif

@@ -1,0 +1,212 @@
+/* Another period for the batches of a GPU: pipelines in virtual time that go from one to another at any batch
+ * keep the bound that perfmodel_flow_judge_change tells; that of the new period alone they do not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "tests/support/flow_crowd.h"
+
+#define BATCHES   48
+#define PIPELINES 4000
+
+/* Batch n takes what becomes eligible in (close_ns[n], close_ns[n + 1]]. */
+struct pipeline {
+    core_ns from_ns, to_ns;
+    int change; /* the first batch with the new period */
+    core_ns close_ns[BATCHES + 1];
+    struct perfmodel_stages batches[BATCHES];
+    core_ns up_end_ns[BATCHES], kernel_end_ns[BATCHES], down_end_ns[BATCHES];
+};
+
+static core_ns later(core_ns a_ns, core_ns b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+static void set_closes(struct pipeline *pipeline)
+{
+    pipeline->close_ns[0] = 0;
+    for (int n = 0; n < BATCHES; n++)
+        pipeline->close_ns[n + 1] =
+            pipeline->close_ns[n] + (n < pipeline->change ? pipeline->from_ns : pipeline->to_ns);
+}
+
+/* Streams save their bursts until some batch about the change, or send all the time, as early as they are
+ * let; now and then one pauses. */
+static void fill(const struct flow_crowd *crowd, struct pipeline *pipeline, struct test_random *random)
+{
+    core_ns tat_ns[FLOW_CROWD_STREAMS] = {0};
+    int start = pipeline->change + (int)test_random_in(random, -4, 2);
+    int pause = test_random_chance(random, 60) ? 0 : (int)test_random_in(random, 1, 40);
+    bool late = test_random_chance(random, 30); /* of the first batch in which there is something */
+    for (int n = 0; n < BATCHES; n++) {
+        uint64_t jobs[FLOW_CROWD_STREAMS];
+        size_t count = 0;
+        for (size_t i = 0; i < crowd->count; i++) {
+            const struct core_stream_spec *spec = &crowd->specs[i];
+            core_ns open_ns = pipeline->close_ns[n] + 1, end_ns = pipeline->close_ns[n + 1] + 1;
+            uint64_t bytes = 0;
+            if (n < start || test_random_chance(random, pause))
+                continue;
+            if (late && n == start)
+                open_ns = end_ns - 1;
+            for (;;) {
+                core_ns at_ns = later(open_ns, tat_ns[i] - (spec->burst_packets - 1) * spec->interval_ns);
+                if (at_ns >= end_ns)
+                    break;
+                tat_ns[i] = later(tat_ns[i], at_ns) + spec->interval_ns;
+                bytes += spec->packet_bytes;
+            }
+            if (bytes > 0)
+                jobs[count++] = bytes;
+        }
+        pipeline->batches[n] = flow_crowd_stages(crowd, jobs, count);
+    }
+}
+
+static void kernel_runs(struct pipeline *pipeline, int n)
+{
+    core_ns free_ns = n > 0 ? pipeline->kernel_end_ns[n - 1] : 0;
+    pipeline->kernel_end_ns[n] = later(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
+}
+
+static void run_two_engines(struct pipeline *pipeline)
+{
+    for (int n = 0; n < BATCHES; n++) {
+        core_ns up_free_ns = n > 0 ? pipeline->up_end_ns[n - 1] : 0;
+        core_ns down_free_ns = n > 0 ? pipeline->down_end_ns[n - 1] : 0;
+        pipeline->up_end_ns[n] = later(pipeline->close_ns[n + 1], up_free_ns) + pipeline->batches[n].up_ns;
+        kernel_runs(pipeline, n);
+        pipeline->down_end_ns[n] =
+            later(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
+    }
+}
+
+static void run_one_engine(struct pipeline *pipeline, bool last_up)
+{
+    core_ns now_ns = 0;
+    for (int up = 0, down = 0; down < BATCHES;) {
+        core_ns up_ready_ns = up < BATCHES ? pipeline->close_ns[up + 1] : CORE_NS_NEVER;
+        core_ns down_ready_ns = down < up ? pipeline->kernel_end_ns[down] : CORE_NS_NEVER;
+        now_ns = later(now_ns, up_ready_ns < down_ready_ns ? up_ready_ns : down_ready_ns);
+        bool up_goes = up_ready_ns <= now_ns;
+        if (up_goes && down_ready_ns <= now_ns)
+            up_goes = !last_up;
+        last_up = up_goes;
+        if (up_goes) {
+            now_ns += pipeline->batches[up].up_ns;
+            pipeline->up_end_ns[up] = now_ns;
+            kernel_runs(pipeline, up++);
+        } else {
+            now_ns += pipeline->batches[down].down_ns;
+            pipeline->down_end_ns[down++] = now_ns;
+        }
+    }
+}
+
+/* Longest time of a packet of these batches. */
+static core_ns worst_of(const struct pipeline *pipeline, int from, int to)
+{
+    core_ns worst_ns = 0;
+    for (int n = from; n < to; n++)
+        worst_ns = later(worst_ns, pipeline->down_end_ns[n] - pipeline->close_ns[n]);
+    return worst_ns;
+}
+
+/* The shortest period, to a tenth, at which all stages are stable; 0 if none is up to half a second. */
+static core_ns brink_ns(const struct flow_crowd *crowd)
+{
+    for (core_ns period_ns = 2000; period_ns < CORE_NS_PER_S / 2; period_ns += period_ns / 10)
+        if (perfmodel_flow_judge(crowd->card, &crowd->load, period_ns).latency_ns < CORE_NS_NEVER)
+            return period_ns;
+    return 0;
+}
+
+static void expect_no_less(const struct perfmodel_stages *bounds, const struct perfmodel_stages *least)
+{
+    assert_true(bounds->up_ns >= least->up_ns && bounds->kernel_ns >= least->kernel_ns &&
+                bounds->down_ns >= least->down_ns);
+}
+
+struct tally {
+    int runs, close, above; /* later than half the bound; than the new period's own */
+};
+
+static void run_one(struct flow_crowd *crowd, bool grows, struct test_random *random, struct tally *tally)
+{
+    core_ns short_ns = brink_ns(crowd);
+    if (short_ns == 0)
+        return;
+    core_ns long_ns =
+        short_ns * test_random_in(random, 105, test_random_chance(random, 50) ? 200 : 800) / 100;
+    struct pipeline pipeline = {.from_ns = grows ? short_ns : long_ns,
+                                .to_ns = grows ? long_ns : short_ns,
+                                .change = (int)test_random_in(random, 4, BATCHES / 3)};
+    struct perfmodel_flow_verdict before = perfmodel_flow_judge(crowd->card, &crowd->load, pipeline.from_ns);
+    struct perfmodel_flow_verdict after = perfmodel_flow_judge(crowd->card, &crowd->load, pipeline.to_ns);
+    crowd->load.shortest_ns = later(before.latency_ns, after.latency_ns);
+    struct perfmodel_flow_change change =
+        perfmodel_flow_judge_change(crowd->card, &crowd->load, pipeline.from_ns, pipeline.to_ns);
+    bool turns = crowd->gpu.gpu.copy_engines == 1;
+    if (change.latency_ns == CORE_NS_NEVER || before.latency_ns == CORE_NS_NEVER)
+        return;
+    if (turns && !change.holds) /* what one engine is told counts on all being in time */
+        return;
+    expect_no_less(&change.bounds, &after.bounds);
+    if (grows)
+        expect_no_less(&change.bounds, &before.bounds);
+    set_closes(&pipeline);
+    fill(crowd, &pipeline, random);
+    if (turns)
+        run_one_engine(&pipeline, test_random_chance(random, 50));
+    else
+        run_two_engines(&pipeline);
+    core_ns worst_ns = worst_of(&pipeline, pipeline.change, BATCHES);
+    assert_true(worst_ns <= change.latency_ns);
+    core_ns old_ns = turns ? later(before.latency_ns, change.latency_ns) : before.latency_ns;
+    assert_true(worst_of(&pipeline, 0, pipeline.change) <= old_ns);
+    tally->runs++;
+    tally->close += 2 * worst_ns > change.latency_ns;
+    tally->above += worst_ns > after.latency_ns;
+}
+
+static void keep_the_bound(bool grows, uint64_t seed)
+{
+    static struct flow_crowd crowd;
+    struct test_random random = {.state = seed};
+    struct tally tally = {0};
+    for (int i = 0; i < PIPELINES; i++) {
+        flow_crowd_random(&crowd, &random);
+        run_one(&crowd, grows, &random, &tally);
+        flow_crowd_free(&crowd);
+    }
+    print_message("%d changes, %d later than half the bound, %d later than with the new period alone\n",
+                  tally.runs, tally.close, tally.above);
+    assert_true(tally.runs > PIPELINES / 4 && tally.close > PIPELINES / 20);
+    assert_true(grows || tally.above > 20); /* the new period's bound would not do */
+}
+
+static void growing_keeps_the_bound(void **state)
+{
+    (void)state;
+    keep_the_bound(true, 1);
+}
+
+static void shrinking_keeps_the_bound(void **state)
+{
+    (void)state;
+    keep_the_bound(false, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(growing_keeps_the_bound),
+        cmocka_unit_test(shrinking_keeps_the_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
