@@ -284,6 +284,14 @@ int64_t partition_standing_reserve_ppb(const struct partition_standing *standing
                                          : standing->gpu[unit - standing->worker_count].reserve_ppb;
 }
 
+static void take_period(struct partition_standing *standing, struct partition_gpu *gpu,
+                        const struct perfmodel_flow_verdict *verdict)
+{
+    standing->pinned_bytes += verdict->memory_bytes - gpu->memory_bytes;
+    partition_gpu_set(gpu, verdict->period_ns, verdict->memory_bytes);
+    standing->changes++;
+}
+
 bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu, core_ns *period_ns)
 {
     assert(gpu < standing->gpus);
@@ -296,11 +304,23 @@ bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu
         partition_gpu_ask_other(of, &nobody, partition_standing_room_bytes(standing, gpu), false);
     if (!answer.accepted || answer.verdict.period_ns <= of->period_ns)
         return false;
-    standing->pinned_bytes += answer.verdict.memory_bytes - of->memory_bytes;
-    partition_gpu_set(of, answer.verdict.period_ns, answer.verdict.memory_bytes);
-    standing->changes++;
+    take_period(standing, of, &answer.verdict);
     *period_ns = of->period_ns;
     return true;
+}
+
+bool partition_standing_set_period(struct partition_standing *standing, uint32_t gpu, core_ns period_ns)
+{
+    assert(gpu < standing->gpus && period_ns > 0);
+    struct partition_gpu *of = &standing->gpu[gpu];
+    const struct perfmodel_flow_load nobody = {0};
+    if (of->own.load.streams == 0)
+        return false;
+    struct partition_gpu_answer answer =
+        partition_gpu_ask_at(of, &nobody, partition_standing_room_bytes(standing, gpu), period_ns);
+    if (answer.accepted)
+        take_period(standing, of, &answer.verdict);
+    return answer.accepted;
 }
 
 void partition_standing_set_detection(struct partition_standing *standing, core_ns ns)

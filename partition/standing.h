@@ -58,8 +58,9 @@
  * (Where no stage of the fullest batch outlasts T no run is longer than a batch, and the batch after that of
  * the last packet is free of it.)
  *
- * **When a period may change.** By the same token, at a batch before which all stages have paused. The
- * newcomer's first packet must not be in a batch before that.
+ * **When a period may change.** At a batch before which all stages have paused; or at any, if
+ * perfmodel_flow_judge_change says so of those who stood before. The newcomer's first packet must not be in a
+ * batch before one before which all stages have paused, since the new period.
  *
  * Pure; the same questions in the same order get the same answers. One owner (the planner thread). */
 #ifndef MILLRACE_PARTITION_STANDING_H
@@ -161,6 +162,10 @@ int64_t partition_standing_reserve_ppb(const struct partition_standing *standing
  * workers do, and without a new period, does. Holds for all its streams, within the card and the pinned
  * budget. */
 bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu, core_ns *period_ns);
+
+/* Gives a GPU this period, > 0: one that it had before somebody came or it was retuned, and is to keep.
+ * False: it does not hold for its streams, or there are none; it is left as it is. */
+bool partition_standing_set_period(struct partition_standing *standing, uint32_t gpu, core_ns period_ns);
 
 /* ---- another contract for a stream ----
  *

@@ -23,6 +23,7 @@
 #include "config/profile.h"
 #include "core/histogram.h"
 #include "gpu/arena.h"
+#include "server/gpu_plan.h"
 #include "server/mailbox.h"
 
 #include <stdatomic.h>
@@ -86,22 +87,8 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
 
 /* ---- the planner's side ---- */
 
-/* What the planner promises, and the batcher keeps to. */
-struct server_gpu_plan {
-    uint64_t number;   /* rises with each plan of this GPU */
-    core_ns period_ns; /* 0: no streams, no batches */
-    core_ns delay_ns;  /* from the end of a period to the closing of its batch */
-    core_ns up_ns, kernel_ns,
-        down_ns;        /* bounds of the stages; one copy engine: each of both copies together */
-    core_ns latency_ns; /* period and stages */
-    core_ns batch_ns;   /* from a batch's closing to its last byte: stages, and half of in_ns on the way */
-    uint64_t batch_bytes;
-    uint32_t streams;
-    uint32_t guaranteed; /* of these: a batch that does not come back is told after gpus.hang_ms, not later */
-};
-
-/* A new period begins with the next batch that is opened. Where there is no memory for the message the old
- * plan stays: CORE_NO_MEMORY. */
+/* The newest plan, which comes into force as server/gpu_plan.h says. Where there is no memory for the message
+ * the old one stays: CORE_NO_MEMORY. */
 CORE_CHECKED core_status server_gpu_put_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan);
 
 /* The stream of the grant has ended: its key is overwritten on the card, then the grant comes back to the

@@ -73,13 +73,17 @@ static core_ns rest_ns(const struct config_profile *profile, core_ns shortest_ns
                                 profile); /* d - d/32 = left; or d - rest_max = left */
 }
 
-/* Batches from their opening to their delivery; beside what the model counts a batch is opened early and
+/* Batches from their opening to their delivery: beside what the model counts a batch is opened early and
  * closed late. */
+static core_ns aside_ns(const struct server_gpu_account *account, core_ns delay_ns)
+{
+    return account->lead_ns + delay_ns + account->profile->margins.out_ns;
+}
+
 static uint64_t arenas_needed(const struct server_gpu_account *account,
                               const struct perfmodel_flow_verdict *verdict, core_ns delay_ns)
 {
-    core_ns stages_ns = verdict->latency_ns - verdict->period_ns;
-    core_ns held_ns = stages_ns + account->lead_ns + delay_ns + account->profile->margins.out_ns;
+    core_ns held_ns = verdict->latency_ns - verdict->period_ns + aside_ns(account, delay_ns);
     return 1 + (uint64_t)((held_ns + verdict->period_ns - 1) / verdict->period_ns);
 }
 
@@ -126,16 +130,57 @@ bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_
                  (double)batch_ns / 1e6, (double)account->hang_ns / 1e6);
         return false;
     }
-    *plan = (struct server_gpu_plan){.number = plan->number + 1,
-                                     .period_ns = period_ns,
-                                     .delay_ns = delay_ns,
-                                     .up_ns = verdict.bounds.up_ns,
-                                     .kernel_ns = verdict.bounds.kernel_ns,
-                                     .down_ns = verdict.bounds.down_ns,
-                                     .latency_ns = verdict.latency_ns,
-                                     .batch_ns = batch_ns,
-                                     .batch_bytes = verdict.batch_bytes,
-                                     .streams = (uint32_t)account->load.streams,
-                                     .guaranteed = account->guaranteed};
+    *plan =
+        (struct server_gpu_plan){.number = plan->number + 1,
+                                 .period_ns = period_ns,
+                                 .delay_ns = delay_ns,
+                                 .up_ns = verdict.bounds.up_ns,
+                                 .kernel_ns = verdict.bounds.kernel_ns,
+                                 .down_ns = verdict.bounds.down_ns,
+                                 .latency_ns = verdict.latency_ns,
+                                 .batch_ns = batch_ns,
+                                 .batch_bytes = verdict.batch_bytes,
+                                 .streams = (uint32_t)account->load.streams,
+                                 .guaranteed = account->guaranteed,
+                                 .card = account->card,
+                                 .load = account->load,
+                                 .arenas = shape->arenas,
+                                 .aside_ns = aside_ns(account, delay_ns),
+                                 .batch_most_ns = account->guaranteed > 0 ? account->hang_ns : CORE_NS_NEVER};
+    plan->load.shortest_ns = shortest_ns; /* the account's may be of a stream that has left */
     return true;
+}
+
+static bool plan_as_it_stands(struct server_gpu_account *account, const struct partition_standing *standing,
+                              uint32_t gpu, uint32_t unit, char *reason, size_t size)
+{
+    struct partition_standing_gpu now = partition_standing_gpu_at(standing, gpu);
+
+    if (server_gpu_account_plan(account, now.period_ns, now.shortest_ns, reason, size))
+        return true;
+    server_gpu_account_recount(account, standing, unit);
+    return server_gpu_account_plan(account, now.period_ns, now.shortest_ns, reason, size);
+}
+
+bool server_gpu_account_replan(struct server_gpu_account *account, struct partition_standing *standing,
+                               uint32_t gpu, uint32_t unit, enum partition_constraint *constraint,
+                               char *reason, size_t size)
+{
+    const struct server_gpu_plan last = account->plan;
+
+    *constraint = PARTITION_GPU_MEMORY;
+    if (!plan_as_it_stands(account, standing, gpu, unit, reason, size))
+        return false;
+    if (server_gpu_plan_leads_to(&last, &account->plan))
+        return true;
+    account->plan = last;
+    if (partition_standing_set_period(standing, gpu, last.period_ns) &&
+        plan_as_it_stands(account, standing, gpu, unit, reason, size))
+        return true;
+    *constraint = PARTITION_GPU_LATENCY;
+    snprintf(reason, size,
+             "GPU %u would need another period than the %.3f ms that it has, and its streams would be late "
+             "while it changes",
+             gpu, (double)last.period_ns / 1e6);
+    return false;
 }

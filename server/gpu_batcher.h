@@ -68,14 +68,16 @@ struct server_gpu {
     core_ns restart_ns;
     bool lingering; /* the child was ended and is not gone */
 
-    struct server_gpu_plan plan;
+    struct server_gpu_plan plan;   /* whose period the next batch has */
+    struct server_gpu_plans plans; /* that are to follow it */
     struct server_gpu_bounds
-        bounds;     /* of the plan; until it is in force, the most of it and of those before */
+        bounds;     /* of the plan; while it is not in force, the most of it and of those before */
     bool scheduled; /* batches are opened by `schedule` */
     struct gpu_schedule schedule;
     core_ns last_close_ns; /* of the batch opened last */
-    uint64_t plan_first;   /* first batch with the plan's period; the plan is in force once all stages have
-                              paused before it or a later one, */
+    bool changing;         /* the plan is not in force: */
+    uint64_t plan_first;   /* first batch with its period; it is once all stages have paused before that or a
+                              later one, */
     core_ns plan_from_ns;  /* and not before that batch begins */
     _Atomic uint64_t plan_in_force; /* atomic: written by the batcher, read by the planner */
 

@@ -43,8 +43,8 @@ static void publish_paused(struct server_gpu *gpu)
     for (int stage = 1; stage < GPU_STAGE_COUNT; stage++)
         least = gpu->paused[stage] < least ? gpu->paused[stage] : least;
     atomic_store_explicit(&gpu->paused_least, least, memory_order_relaxed);
-    if (least >= gpu->plan_first && gpu->plan_in_force != gpu->plan.number &&
-        core_time_now_ns() >= gpu->plan_from_ns) {
+    if (gpu->changing && least >= gpu->plan_first && core_time_now_ns() >= gpu->plan_from_ns) {
+        gpu->changing = false;
         gpu->plan_in_force = gpu->plan.number;
         gpu->bounds = bounds_of(&gpu->plan);
     }
@@ -227,6 +227,8 @@ static core_ns least_of(core_ns a, core_ns b)
     return a < b ? a : b;
 }
 
+static void follow(struct server_gpu *gpu);
+
 core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
 {
     bool held_up = false, progress = true;
@@ -234,11 +236,12 @@ core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
 
     if (!gpu->scheduled)
         return CORE_NS_NEVER;
-    if (gpu->plan_in_force != gpu->plan.number) {
+    if (gpu->changing) {
         publish_paused(gpu);
-        if (gpu->plan_in_force == gpu->plan.number)
+        if (!gpu->changing)
             return now_ns; /* keys wait for it */
     }
+    follow(gpu);
     due = gpu_schedule_due(&gpu->schedule, now_ns, gpu->lead_ns, gpu->plan.delay_ns);
     while (progress && !held_up) {
         uint64_t next = gpu_arenas_opened(gpu->arenas) + 1;
@@ -253,37 +256,12 @@ core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
             progress |= close_batch(gpu);
         held_up |= !submit_closed(gpu, now_ns);
     }
-    if (gpu->plan_in_force != gpu->plan.number && gpu->plan_from_ns > now_ns)
+    if (gpu->changing && gpu->plan_from_ns > now_ns)
         due.wake_ns = least_of(due.wake_ns, gpu->plan_from_ns);
     return held_up ? least_of(due.wake_ns, now_ns + RETRY_NS) : due.wake_ns;
 }
 
 /* ---- plans ---- */
-
-/* The next batch begins now, or where the last one that was open ends. What comes before it begins waits for
- * longer than its period, so the plan is not in force until then. */
-void server_gpu_batches_begin(struct server_gpu *gpu, core_ns now_ns)
-{
-    core_ns base_ns = now_ns > gpu->last_close_ns ? now_ns : gpu->last_close_ns;
-
-    gpu->scheduled = gpu->up && gpu->plan.period_ns > 0 &&
-                     gpu_schedule_init(&gpu->schedule, base_ns, gpu->plan.period_ns) == CORE_OK;
-    gpu->schedule.rows[0].first = gpu_arenas_opened(gpu->arenas) + 1;
-    gpu->plan_first = gpu->schedule.rows[0].first;
-    gpu->plan_from_ns = base_ns;
-    if (base_ns > now_ns)
-        gpu->plan_in_force = 0;
-    note_idle(gpu);
-}
-
-static void change_period(struct server_gpu *gpu, core_ns period_ns)
-{
-    uint64_t next = gpu_arenas_opened(gpu->arenas) + 1;
-    if (gpu_schedule_change(&gpu->schedule, next, period_ns) != CORE_OK)
-        gpu->schedule.rows[0].period_ns = period_ns; /* none of its batches was opened yet */
-    gpu->plan_first = next;
-    gpu->plan_from_ns = gpu_schedule_close_ns(&gpu->schedule, next - 1);
-}
 
 static void show_plan(struct server_gpu_figures *figures, const struct server_gpu_plan *plan)
 {
@@ -297,20 +275,71 @@ static void show_plan(struct server_gpu_figures *figures, const struct server_gp
     atomic_store_explicit(&figures->batch.bound_ns, plan->batch_ns, memory_order_relaxed);
 }
 
-void server_gpu_batches_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan, core_ns now_ns)
+static void take_over(struct server_gpu *gpu, const struct server_gpu_plan *plan)
 {
-    bool was_in_force = gpu->plan_in_force == gpu->plan.number;
     core_ns old_ns = gpu->plan.period_ns;
 
     add(&gpu->figures.period_changes, old_ns > 0 && plan->period_ns > 0 && plan->period_ns != old_ns ? 1 : 0);
     gpu->plan = *plan;
     gpu->bounds = most_of(gpu->bounds, bounds_of(plan));
     show_plan(&gpu->figures, plan);
-    if (!gpu->scheduled || plan->period_ns == 0)
+}
+
+/* The next batch begins now, or where the last one that was open ends. What comes before it begins waits for
+ * longer than its period, so the plan is not in force until then. */
+void server_gpu_batches_begin(struct server_gpu *gpu, core_ns now_ns)
+{
+    core_ns base_ns = now_ns > gpu->last_close_ns ? now_ns : gpu->last_close_ns;
+
+    if (gpu->plans.count > 0)
+        take_over(gpu, &gpu->plans.waiting[gpu->plans.count - 1]);
+    gpu->plans.count = 0;
+    gpu->scheduled = gpu->up && gpu->plan.period_ns > 0 &&
+                     gpu_schedule_init(&gpu->schedule, base_ns, gpu->plan.period_ns) == CORE_OK;
+    gpu->schedule.rows[0].first = gpu_arenas_opened(gpu->arenas) + 1;
+    gpu->plan_first = gpu->schedule.rows[0].first;
+    gpu->plan_from_ns = base_ns;
+    gpu->changing = true;
+    if (base_ns > now_ns)
+        gpu->plan_in_force = 0;
+    note_idle(gpu);
+}
+
+static void change_period(struct server_gpu *gpu, core_ns period_ns)
+{
+    uint64_t next = gpu_arenas_opened(gpu->arenas) + 1;
+    if (gpu_schedule_change(&gpu->schedule, next, period_ns) != CORE_OK)
+        gpu->schedule.rows[0].period_ns = period_ns; /* none of its batches was opened yet */
+    gpu->changing = true;
+    gpu->plan_first = next;
+    gpu->plan_from_ns = gpu_schedule_close_ns(&gpu->schedule, next - 1);
+}
+
+/* To the next period, if it is time for one. */
+static void follow(struct server_gpu *gpu)
+{
+    struct server_gpu_plan next;
+
+    if (gpu->plans.count == 0 || gpu->changing || !server_gpu_plans_next(&gpu->plans, &gpu->plan, &next))
+        return;
+    take_over(gpu, &next);
+    change_period(gpu, next.period_ns);
+}
+
+void server_gpu_batches_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan, core_ns now_ns)
+{
+    bool begins = !gpu->scheduled || plan->period_ns == 0;
+
+    if (!begins && plan->period_ns != gpu->plan.period_ns) {
+        server_gpu_plans_add(&gpu->plans, plan);
+        follow(gpu);
+        return;
+    }
+    gpu->plans.count = 0;
+    take_over(gpu, plan);
+    if (begins)
         server_gpu_batches_begin(gpu, now_ns);
-    else if (plan->period_ns != old_ns)
-        change_period(gpu, plan->period_ns);
-    else if (was_in_force) {
+    else if (!gpu->changing) {
         gpu->plan_in_force = plan->number;
         gpu->bounds = bounds_of(plan);
     }

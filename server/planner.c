@@ -351,6 +351,7 @@ static void *run(void *argument)
         server_planner_sweep(planner);
         server_planner_watch(planner);
         server_planner_replan(planner);
+        server_planner_retune(planner);
     }
     return NULL;
 }

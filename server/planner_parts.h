@@ -2,7 +2,8 @@
  *
  * planner.c: life, requests, grants. planner_gpu.c: rooms and plans of GPUs. planner_moves.c: streams from
  * one unit to another. planner_modify.c: other contracts. planner_replan.c: newcomers for whom others move.
- * planner_watch.c: cards that go and come back. Everything is called on the planner thread. */
+ * planner_watch.c: cards that go and come back. planner_retune.c: periods that grow back. Everything is
+ * called on the planner thread. */
 #ifndef MILLRACE_SERVER_PLANNER_PARTS_H
 #define MILLRACE_SERVER_PLANNER_PARTS_H
 
@@ -17,11 +18,12 @@
 
 /* What the planner thread remembers of a card. */
 struct server_planner_card {
-    bool out;        /* of service */
-    bool passing;    /* its streams are looked at, one after the other, */
-    bool missed;     /* some of which have to be looked at again; */
-    uint32_t next;   /* number of the next one */
-    core_ns look_ns; /* not before */
+    bool out;                   /* of service */
+    bool passing;               /* its streams are looked at, one after the other, */
+    bool missed;                /* some of which have to be looked at again; */
+    uint32_t next;              /* number of the next one */
+    core_ns look_ns;            /* not before */
+    core_ns period_ns, tune_ns; /* it had this period when last looked at; not to be retuned before */
 };
 
 struct server_planner {
@@ -88,6 +90,10 @@ bool server_planner_gpu_add(struct server_planner *planner, uint32_t gpu, const 
 void server_planner_gpu_remove(struct server_planner *planner, uint32_t gpu,
                                const struct core_stream_spec *spec);
 
+/* The plan of a GPU as the standing plan has it now, to its batcher. False: there is none that may follow the
+ * one before, or no memory; that one stays. */
+bool server_planner_gpu_replan(struct server_planner *planner, uint32_t gpu);
+
 /* ---- planner_moves.c ---- */
 
 struct server_planner_move {
@@ -138,5 +144,10 @@ void server_planner_stop_replanner(struct server_planner *planner);
 
 /* Looks at the cards, and after streams that are not where they belong. */
 void server_planner_watch(struct server_planner *planner);
+
+/* ---- planner_retune.c ---- */
+
+/* Looks whether a GPU's period may grow. */
+void server_planner_retune(struct server_planner *planner);
 
 #endif

@@ -141,6 +141,50 @@ static void streams_come_and_go(void **state)
     test_client_close(&client);
 }
 
+static core_ns period_ns(void)
+{
+    return atomic_load(&server_gpu_figures(server.server->gpus[0])->period_ns);
+}
+
+static void exchange(struct test_stream *stream)
+{
+    for (int i = 0; i < 4; i++)
+        assert_true(test_stream_send(stream, 1408));
+    test_stream_drain(stream);
+}
+
+/* The period is short for who needs it, and long again afterwards, while one stream never stops. */
+static void a_period_shrinks_and_grows_back(void **state)
+{
+    struct test_client client;
+    core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+    (void)state;
+
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    struct test_stream *stays = test_stream_open(&client, &gpu_spec, 1);
+    core_ns before_ns = period_ns();
+    exchange(stays);
+    struct core_stream_spec spec = gpu_spec;
+    spec.latency_ns = 20 * CORE_NS_PER_MS;
+    struct test_stream *urgent = test_stream_open(&client, &spec, 2);
+    assert_true(period_ns() < before_ns); /* it was not answered before that */
+    for (int i = 0; i < 20; i++) {
+        exchange(urgent);
+        exchange(stays);
+    }
+    (void)test_stream_close(urgent);
+    test_stream_free(urgent);
+    while (period_ns() < before_ns) {
+        assert_true(core_time_now_ns() < until_ns);
+        exchange(stays);
+    }
+    assert_int_equal(period_ns(), before_ns);
+    exchange(stays);
+    (void)test_stream_close(stays);
+    test_stream_free(stays);
+    test_client_close(&client);
+}
+
 static json_int_t whole(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
@@ -465,6 +509,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_ciphers_paddings_and_both_units_side_by_side, set_up_mixed,
                                         tear_down),
         cmocka_unit_test_setup_teardown(streams_come_and_go, set_up_gpu_only, tear_down),
+        cmocka_unit_test_setup_teardown(a_period_shrinks_and_grows_back, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(the_admin_port_shows_the_card, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(a_reader_that_stops_holds_up_nobody, set_up_gpu_only, tear_down),
         cmocka_unit_test(stopping_delivers_what_is_in_batches),

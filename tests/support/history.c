@@ -29,6 +29,7 @@ const char *const history_event_names[HISTORY_EVENTS] = {
     "home again",
     "periods shrunk",
     "grown",
+    "periods unproven",
     "newcomers after moves",
 };
 

@@ -47,6 +47,7 @@ enum history_event {
     HISTORY_CAME_HOME,
     HISTORY_SHRUNK, /* periods of GPUs with streams */
     HISTORY_GREW,
+    HISTORY_UNPROVEN,  /* other periods, of which the change is not proven */
     HISTORY_REPLANNED, /* newcomers who were admitted after moves in turn */
     HISTORY_EVENTS
 };

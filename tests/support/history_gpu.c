@@ -39,8 +39,10 @@ static void publish_paused(struct history_gpu *gpu, core_ns now_ns)
     for (int stage = 1; stage < PIPELINE_STAGES; stage++)
         least = gpu->paused[stage] < least ? gpu->paused[stage] : least;
     gpu->paused_least = least;
-    if (least >= gpu->plan_first && (now_ns >= gpu->from_ns || gpu->hurried))
+    if (gpu->changing && least >= gpu->plan_first && (now_ns >= gpu->from_ns || gpu->hurried)) {
+        gpu->changing = false;
         gpu->in_force = gpu->plan.number;
+    }
 }
 
 static void note_idle(struct history_gpu *gpu, core_ns now_ns)
@@ -157,6 +159,8 @@ static void close_next(struct history_gpu *gpu, core_ns now_ns)
     note_idle(gpu, now_ns);
 }
 
+static void follow(struct history_gpu *gpu);
+
 static void run_batcher(struct history_gpu *gpu, core_ns now_ns)
 {
     bool held_up = false;
@@ -164,6 +168,9 @@ static void run_batcher(struct history_gpu *gpu, core_ns now_ns)
         gpu->wake_ns = CORE_NS_NEVER;
         return;
     }
+    if (gpu->changing)
+        publish_paused(gpu, now_ns);
+    follow(gpu);
     struct gpu_schedule_due due = gpu_schedule_due(&gpu->schedule, now_ns, gpu->lead_ns, gpu->plan.delay_ns);
     for (bool progress = true; progress && !held_up;) {
         progress = false;
@@ -177,7 +184,7 @@ static void run_batcher(struct history_gpu *gpu, core_ns now_ns)
         }
     }
     gpu->wake_ns = held_up ? earlier(now_ns + RETRY_NS, due.wake_ns) : due.wake_ns;
-    if (gpu->in_force != gpu->plan.number)
+    if (gpu->changing)
         publish_paused(gpu, now_ns);
     if (now_ns < gpu->from_ns)
         gpu->wake_ns = earlier(gpu->wake_ns, gpu->from_ns);
@@ -188,11 +195,15 @@ static void run_batcher(struct history_gpu *gpu, core_ns now_ns)
 static void begin(struct history_gpu *gpu, core_ns now_ns)
 {
     core_ns base_ns = now_ns > gpu->last_close_ns ? now_ns : gpu->last_close_ns;
+    if (gpu->plans.count > 0)
+        gpu->plan = gpu->plans.waiting[gpu->plans.count - 1];
+    gpu->plans.count = 0;
     gpu->scheduled =
         gpu->plan.period_ns > 0 && gpu_schedule_init(&gpu->schedule, base_ns, gpu->plan.period_ns) == CORE_OK;
     gpu->schedule.rows[0].first = gpu->opened + 1;
     gpu->plan_first = gpu->opened + 1;
     gpu->from_ns = base_ns;
+    gpu->changing = true;
     if (base_ns > now_ns)
         gpu->in_force = 0;
     note_idle(gpu, now_ns);
@@ -203,20 +214,34 @@ static void change_period(struct history_gpu *gpu, core_ns period_ns)
     uint64_t next = gpu->opened + 1;
     if (gpu_schedule_change(&gpu->schedule, next, period_ns) != CORE_OK)
         gpu->schedule.rows[0].period_ns = period_ns; /* none of its batches was opened yet */
+    gpu->changing = true;
     gpu->plan_first = next;
+}
+
+static void follow(struct history_gpu *gpu)
+{
+    struct server_gpu_plan next;
+    if (!gpu->scheduled || gpu->plans.count == 0 || gpu->changing ||
+        !server_gpu_plans_next(&gpu->plans, &gpu->plan, &next))
+        return;
+    gpu->plan = next;
+    change_period(gpu, next.period_ns);
 }
 
 void history_gpu_plan(struct history_gpu *gpu, const struct server_gpu_plan *plan, core_ns now_ns)
 {
-    bool was_in_force = gpu->in_force == gpu->plan.number;
-    core_ns old_ns = gpu->plan.period_ns;
-    gpu->plan = *plan;
-    if (!gpu->scheduled || plan->period_ns == 0)
-        begin(gpu, now_ns);
-    else if (plan->period_ns != old_ns)
-        change_period(gpu, plan->period_ns);
-    else if (was_in_force)
-        gpu->in_force = plan->number;
+    bool begins = !gpu->scheduled || plan->period_ns == 0;
+    if (!begins && plan->period_ns != gpu->plan.period_ns) {
+        server_gpu_plans_add(&gpu->plans, plan);
+        follow(gpu);
+    } else {
+        gpu->plans.count = 0;
+        gpu->plan = *plan;
+        if (begins)
+            begin(gpu, now_ns);
+        else if (!gpu->changing)
+            gpu->in_force = plan->number;
+    }
     run_batcher(gpu, now_ns);
 }
 

@@ -34,10 +34,12 @@ struct history_gpu {
 
     bool up;
     struct server_gpu_plan plan;
+    struct server_gpu_plans plans; /* that are to follow it */
     struct gpu_schedule schedule;
     bool scheduled;
     core_ns last_close_ns, wake_ns;
     uint64_t opened, closed, submitted;
+    bool changing;
     uint64_t plan_first, in_force; /* as in server/gpu_batcher.h */
     /* Begun anew, the first batch begins where the last one ends that was open: not in force before that,
      * since a packet would wait for the rest of that batch and for its own. */
@@ -64,7 +66,7 @@ void history_gpu_create(struct history_gpu *gpu, const struct config_profile *pr
 bool history_gpu_put(struct history_gpu *gpu, struct history_packet *packet, core_ns eligible_ns,
                      uint64_t *batch);
 
-/* server_gpu_batches_plan: a new period begins with the next batch that is opened. */
+/* server_gpu_batches_plan. */
 void history_gpu_plan(struct history_gpu *gpu, const struct server_gpu_plan *plan, core_ns now_ns);
 
 /* The device is lost: returns all packets that are in batches, in no order, and none is opened until it is

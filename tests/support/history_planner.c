@@ -71,16 +71,58 @@ static core_ns shortest_ns(const struct history_world *world, uint32_t g)
     return least_ns;
 }
 
+static uint64_t more(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* No case has more of anything. */
+static void cover(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *by)
+{
+    load->streams = more(load->streams, by->streams);
+    load->burst_bytes = more(load->burst_bytes, by->burst_bytes);
+    load->rate = more(load->rate, by->rate);
+    load->job_burst_bytes = more(load->job_burst_bytes, by->job_burst_bytes);
+    load->job_rate = more(load->job_rate, by->job_rate);
+    load->unit_bytes = CORE_BLOCK_BYTES;
+}
+
+/* What comes at a loss may come while a period changes. */
+static bool plan_all_cases(struct history_world *world, uint32_t g)
+{
+    struct server_gpu_account *account = &world->account[g];
+    core_ns least_ns = shortest_ns(world, g);
+    struct perfmodel_flow_load load;
+    bool fit = plan_case(world, g, NO_LOSS, least_ns);
+    load = account->plan.load;
+    for (uint32_t lost = 0; fit && lost < world->machine.gpu_count; lost++) {
+        fit = plan_case(world, g, lost, least_ns);
+        cover(&load, &account->plan.load);
+    }
+    account->plan.load = load;
+    account->plan.load.shortest_ns = least_ns;
+    return fit;
+}
+
 bool history_planner_put_plan(struct history_world *world, uint32_t g)
 {
+    struct server_gpu_account *account = &world->account[g];
     struct history_gpu *gpu = &world->gpu[g];
-    core_ns least_ns = shortest_ns(world, g), before_ns = gpu->plan.period_ns;
-    if (!plan_case(world, g, NO_LOSS, least_ns))
+    const struct server_gpu_plan before = account->plan;
+    core_ns before_ns = before.period_ns;
+    if (!plan_all_cases(world, g)) {
+        account->plan = before;
         return false;
-    for (uint32_t lost = 0; lost < world->machine.gpu_count; lost++)
-        if (!plan_case(world, g, lost, least_ns))
+    }
+    if (!server_gpu_plan_leads_to(&before, &account->plan)) {
+        account->plan = before;
+        if (!partition_standing_set_period(world->standing, g, before_ns) || !plan_all_cases(world, g)) {
+            history_count(world, HISTORY_UNPROVEN);
+            account->plan = before;
             return false;
-    core_ns period_ns = world->account[g].plan.period_ns;
+        }
+    }
+    core_ns period_ns = account->plan.period_ns;
     if (before_ns > 0 && period_ns > 0 && before_ns != period_ns) {
         history_count(world, period_ns < before_ns ? HISTORY_SHRUNK : HISTORY_GREW);
         history_say(world, "GPU %u: period %lld after %lld", g, (long long)period_ns, (long long)before_ns);
