@@ -31,7 +31,6 @@ struct line {
     size_t count;
     uint32_t *stream;                  /* by deadline */
     struct perfmodel_flow_load *load;  /* of each */
-    uint64_t *burst, *rate;            /* sums of those before */
     struct perfmodel_flow_load *block; /* of every BLOCK of them */
 };
 
@@ -41,10 +40,8 @@ static core_status line_create(const struct partition_problem *problem, struct l
     *line = (struct line){.problem = problem,
                           .stream = malloc((n + 1) * sizeof *line->stream),
                           .load = malloc((n + 1) * sizeof *line->load),
-                          .burst = malloc((n + 1) * sizeof *line->burst),
-                          .rate = malloc((n + 1) * sizeof *line->rate),
                           .block = malloc((n / BLOCK + 1) * sizeof *line->block)};
-    bool all = line->stream && line->load && line->burst && line->rate && line->block;
+    bool all = line->stream && line->load && line->block;
     return all ? CORE_OK : CORE_NO_MEMORY;
 }
 
@@ -52,8 +49,6 @@ static void line_destroy(struct line *line)
 {
     free(line->stream);
     free(line->load);
-    free(line->burst);
-    free(line->rate);
     free(line->block);
 }
 
@@ -61,7 +56,6 @@ static void line_fill(struct line *line, const uint8_t *on_gpu)
 {
     const struct partition_problem *problem = line->problem;
     line->count = 0;
-    line->burst[0] = line->rate[0] = 0;
     for (size_t k = 0; k < problem->count; k++) {
         uint32_t i = problem->by_latency[k];
         size_t at = line->count;
@@ -69,8 +63,6 @@ static void line_fill(struct line *line, const uint8_t *on_gpu)
             continue;
         line->stream[at] = i;
         line->load[at] = partition_problem_load(problem, i);
-        line->burst[at + 1] = line->burst[at] + line->load[at].burst_bytes;
-        line->rate[at + 1] = line->rate[at] + line->load[at].rate;
         if (at % BLOCK == 0)
             line->block[at / BLOCK] = (struct perfmodel_flow_load){0};
         perfmodel_flow_load_add(&line->block[at / BLOCK], &line->load[at]);
@@ -282,7 +274,7 @@ static void estimate(struct search *search)
         uint32_t first = problem->by_latency[partition_grid_row_rank(search->grid, row)];
         struct partition_cells all = {row, rows, 0, partition_grid_columns(search->grid)};
         struct candidate candidate = {.low = row};
-        if (problem->work_ns[first] <= 0)
+        if (problem->traffic[first].work_ns <= 0)
             continue;
         if (partition_grid_worker_load(search->grid, &all) > 1)
             break;

@@ -80,7 +80,7 @@ static void card_bound_prepare(struct card_bound *of, const struct partition_pro
     /* the share was rounded down by less than one ppm */
     of->alone_ns = ns_per_byte * CONFIG_PROFILE_SHARE_PPM / (perfmodel_utilisation_ppm(card, 1) + 1.0);
     for (size_t i = 0; i < problem->count && !input->paper; i++) {
-        const struct core_stream_spec *spec = &input->specs[i];
+        const struct core_stream_spec *spec = &problem->specs[i];
         double packet = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
         of->job = fmin(of->job, packet * spec->burst_packets);
         of->rest = fmin(of->rest, packet * (spec->burst_packets - 1.0));
@@ -174,7 +174,7 @@ struct bytes {
 
 static struct bytes bytes_of(const struct partition_problem *problem, size_t i)
 {
-    const struct core_stream_spec *spec = &problem->input->specs[i];
+    const struct core_stream_spec *spec = &problem->specs[i];
     double packet = problem->input->paper ? spec->packet_bytes
                                           : core_stream_padded_bytes(spec->padding, spec->packet_bytes);
     return (struct bytes){packet / (double)spec->interval_ns, packet, packet * (spec->burst_packets - 1.0)};
@@ -202,8 +202,10 @@ static bool full_asks_more(struct card_bound *of, const struct partition_problem
 {
     double sum[2] = {0, 0};
     size_t step = 1 + problem->count / 256;
-    for (size_t i = 0; i < problem->count && !problem->input->paper; i += step) {
-        double work_ns = (double)problem->work_ns[i], full = full_bytes(of, work_ns - period->shorter_ns);
+    for (size_t at = 0; at < problem->count && !problem->input->paper; at += step) {
+        size_t i = problem->number[at];
+        double work_ns = (double)problem->traffic[i].work_ns,
+               full = full_bytes(of, work_ns - period->shorter_ns);
         if (full <= 0)
             continue;
         struct bytes bytes = bytes_of(problem, i);
@@ -247,7 +249,7 @@ static void find_periods(struct card_bound *of, const struct partition_problem *
 {
     double longest_ns = 0, known = 0;
     for (size_t i = 0; i < problem->count; i++)
-        longest_ns = fmax(longest_ns, (double)problem->work_ns[i]);
+        longest_ns = fmax(longest_ns, (double)problem->traffic[i].work_ns);
     periods->count = 0;
     for (int step = first_lasting(of); step < PERIODS_MAX; step++) {
         struct period *period = &periods->period[periods->count];
@@ -303,9 +305,9 @@ static void price_kind(const struct partition_problem *problem, struct card_boun
     struct point point = {.number = -1};
     for (size_t k = 0; k < problem->count; k++) {
         size_t i = problem->by_latency[k];
-        if (problem->work_ns[i] <= 0)
+        if (problem->traffic[i].work_ns <= 0)
             continue;
-        int number = (int)floor(log2((double)problem->work_ns[i]) * ROOMS_PER_OCTAVE);
+        int number = (int)floor(log2((double)problem->traffic[i].work_ns) * ROOMS_PER_OCTAVE);
         if (number != point.number) {
             point.number = number;
             point_fill(&point, of, periods, rule);

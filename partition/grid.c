@@ -26,8 +26,8 @@ struct partition_grid {
     double blocking_ns;
     uint64_t job_burst[COLUMNS + 1], job_rate[COLUMNS + 1]; /* greatest in the columns before */
     uint32_t unit_bytes;
-    struct sums (*before)[COLUMNS + 1]; /* [row][column]: of all rows and columns before */
-    double cost[KINDS_MAX][COSTS + 1];  /* paper: c(n) / Phi in ns per byte */
+    struct sums *before;               /* by row and column: of all rows and columns before */
+    double cost[KINDS_MAX][COSTS + 1]; /* paper: c(n) / Phi in ns per byte */
 };
 
 /* ---- where the lines are ---- */
@@ -88,6 +88,11 @@ static void cut(struct partition_grid *grid)
 
 /* ---- sums ---- */
 
+static struct sums *before(const struct partition_grid *grid, uint32_t row, uint32_t column)
+{
+    return &grid->before[row * (grid->columns + 1) + column];
+}
+
 /* From the least window in which anything is due to four times the longest deadline; and the blocking of a
  * worker with all kinds of streams. */
 static void choose_windows(struct partition_grid *grid)
@@ -100,7 +105,7 @@ static void choose_windows(struct partition_grid *grid)
             continue;
         company = perfmodel_cpu_company_with(company, &problem->task[i]);
         least = fmin(least, (double)problem->task[i].urgency_ns);
-        most = fmax(most, (double)problem->input->specs[i].latency_ns);
+        most = fmax(most, (double)problem->specs[i].latency_ns);
     }
     if (company.ciphers == 0)
         least = most = 1;
@@ -128,7 +133,7 @@ static void add_demand(const struct partition_grid *grid, const struct perfmodel
 static void add_stream(struct partition_grid *grid, size_t i, core_ns surcharge_ns, struct sums *sums)
 {
     const struct partition_problem *problem = grid->problem;
-    const struct core_stream_spec *spec = &problem->input->specs[i];
+    const struct core_stream_spec *spec = &problem->specs[i];
     uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
     double bytes = problem->input->paper ? spec->packet_bytes : padded;
     sums->streams++;
@@ -149,7 +154,7 @@ static void fill_cells(struct partition_grid *grid, const uint8_t *row_of)
             uint32_t i = problem->by_rate[k];
             struct perfmodel_flow_load load = partition_problem_load(problem, i);
             perfmodel_flow_load_add(&all, &load);
-            add_stream(grid, i, surcharge_ns, &grid->before[row_of[i] + 1][column + 1]);
+            add_stream(grid, i, surcharge_ns, before(grid, row_of[i] + 1U, column + 1));
         }
         grid->job_burst[column + 1] = all.job_burst_bytes;
         grid->job_rate[column + 1] = all.job_rate;
@@ -171,10 +176,10 @@ static void sum_up(struct partition_grid *grid)
 {
     for (uint32_t row = 1; row <= grid->rows; row++) {
         for (uint32_t column = 1; column <= grid->columns; column++) {
-            struct sums *here = &grid->before[row][column];
-            add(here, &grid->before[row - 1][column], 1);
-            add(here, &grid->before[row][column - 1], 1);
-            add(here, &grid->before[row - 1][column - 1], -1);
+            struct sums *here = before(grid, row, column);
+            add(here, before(grid, row - 1, column), 1);
+            add(here, before(grid, row, column - 1), 1);
+            add(here, before(grid, row - 1, column - 1), -1);
         }
     }
 }
@@ -198,9 +203,9 @@ core_status partition_grid_create(struct partition_problem *problem, struct part
     if (made != NULL) {
         made->problem = problem;
         cut(made);
-        made->before = calloc(made->rows + 1, sizeof *made->before);
+        made->before = calloc((made->rows + 1) * (made->columns + 1), sizeof *made->before);
     }
-    if (row_of == NULL || made == NULL || made->before == NULL) {
+    if (made == NULL || row_of == NULL || made->before == NULL) {
         free(row_of);
         partition_grid_destroy(made);
         return CORE_NO_MEMORY;
@@ -250,16 +255,16 @@ size_t partition_grid_column_rank(const struct partition_grid *grid, uint32_t co
 
 static struct sums inside(const struct partition_grid *grid, const struct partition_cells *cells)
 {
-    struct sums sums = grid->before[cells->high][cells->right];
-    add(&sums, &grid->before[cells->low][cells->right], -1);
-    add(&sums, &grid->before[cells->high][cells->left], -1);
-    add(&sums, &grid->before[cells->low][cells->left], 1);
+    struct sums sums = *before(grid, cells->high, cells->right);
+    add(&sums, before(grid, cells->low, cells->right), -1);
+    add(&sums, before(grid, cells->high, cells->left), -1);
+    add(&sums, before(grid, cells->low, cells->left), 1);
     return sums;
 }
 
 double partition_grid_worker_load(const struct partition_grid *grid, const struct partition_cells *cells)
 {
-    struct sums outside = grid->before[grid->rows][grid->columns], gone = inside(grid, cells);
+    struct sums outside = *before(grid, grid->rows, grid->columns), gone = inside(grid, cells);
     double workers = grid->problem->input->workers, load;
     add(&outside, &gone, -1);
     load = outside.share / workers;
@@ -273,7 +278,7 @@ double partition_grid_worker_load(const struct partition_grid *grid, const struc
 
 static core_ns shortest_ns(const struct partition_grid *grid, uint32_t row)
 {
-    return grid->problem->work_ns[grid->problem->by_latency[grid->row_rank[row]]];
+    return grid->problem->traffic[grid->problem->by_latency[grid->row_rank[row]]].work_ns;
 }
 
 /* `part` of the sums, and a job more, since whole jobs are dealt. */

@@ -18,8 +18,10 @@ static bool problem_allocate(struct partition_problem *problem, size_t units)
     problem->task = malloc(n * sizeof *problem->task);
     problem->dealt_task = malloc(n * sizeof *problem->dealt_task);
     problem->share_ppb = malloc(n * sizeof *problem->share_ppb);
-    problem->work_ns = malloc(n * sizeof *problem->work_ns);
-    problem->rate = malloc(n * sizeof *problem->rate);
+    problem->origin = malloc(n * sizeof *problem->origin);
+    problem->number = malloc(n * sizeof *problem->number);
+    problem->specs = malloc(n * sizeof *problem->specs);
+    problem->traffic = malloc(n * sizeof *problem->traffic);
     problem->by_rate = malloc(n * sizeof *problem->by_rate);
     problem->by_latency = malloc(n * sizeof *problem->by_latency);
     problem->by_share = malloc(n * sizeof *problem->by_share);
@@ -33,9 +35,10 @@ static bool problem_allocate(struct partition_problem *problem, size_t units)
     problem->load = calloc(units, sizeof *problem->load);
     problem->heap = calloc(units, sizeof *problem->heap);
     return problem->card && problem->capacity && problem->task && problem->dealt_task && problem->share_ppb &&
-           problem->work_ns && problem->rate && problem->by_rate && problem->by_latency &&
-           problem->by_share && problem->job_bytes && problem->member && problem->key[0] && problem->key[1] &&
-           problem->index[0] && problem->index[1] && problem->start && problem->load && problem->heap;
+           problem->origin && problem->number && problem->specs && problem->traffic && problem->by_rate &&
+           problem->by_latency && problem->by_share && problem->job_bytes && problem->member &&
+           problem->key[0] && problem->key[1] && problem->index[0] && problem->index[1] && problem->start &&
+           problem->load && problem->heap;
 }
 
 void partition_problem_destroy(struct partition_problem *problem)
@@ -49,8 +52,10 @@ void partition_problem_destroy(struct partition_problem *problem)
     free(problem->task);
     free(problem->dealt_task);
     free(problem->share_ppb);
-    free(problem->work_ns);
-    free(problem->rate);
+    free(problem->origin);
+    free(problem->number);
+    free(problem->specs);
+    free(problem->traffic);
     free(problem->by_rate);
     free(problem->by_latency);
     free(problem->by_share);
@@ -80,7 +85,7 @@ static bool too_urgent(const struct partition_problem *problem, size_t i)
 /* In paper mode a fluid of r bytes a second, else pieces at their own cost. */
 static int64_t share_of(struct partition_problem *problem, size_t i)
 {
-    const struct core_stream_spec *spec = &problem->input->specs[i];
+    const struct core_stream_spec *spec = &problem->specs[i];
     const struct config_profile *profile = problem->input->profile;
     if (problem->input->paper) {
         core_ns cost_ns = perfmodel_cpu_piece_cost_ns(profile, spec->cipher, spec->packet_bytes);
@@ -92,22 +97,53 @@ static int64_t share_of(struct partition_problem *problem, size_t i)
     return perfmodel_cpu_utilisation_ppb(&problem->task[i]);
 }
 
+/* By rising rate of the payload in bytes per ns times 2^40, ties as in the input. */
+static void number_streams(struct partition_problem *problem)
+{
+    const struct core_stream_spec *specs = problem->input->specs;
+    for (size_t at = 0; at < problem->count; at++)
+        problem->key[0][at] =
+            ((uint64_t)specs[at].packet_bytes << RATE_BITS) / (uint64_t)specs[at].interval_ns;
+    partition_order(problem->origin, problem->key[0], problem->count, problem->index[0], problem->key[1]);
+    for (size_t i = 0; i < problem->count; i++) {
+        problem->number[problem->origin[i]] = (uint32_t)i;
+        problem->specs[i] = specs[problem->origin[i]];
+        problem->by_rate[i] = (uint32_t)i;
+    }
+}
+
+static void describe_streams(struct partition_problem *problem)
+{
+    const struct config_profile *profile = problem->input->profile;
+    for (size_t i = 0; i < problem->count; i++) {
+        const struct core_stream_spec *spec = &problem->specs[i];
+        struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, profile);
+        problem->share_ppb[i] = share_of(problem, i);
+        problem->traffic[i] = (struct partition_traffic){
+            .rate = load.rate,
+            .interval_ns = spec->interval_ns,
+            .work_ns = load.shortest_ns,
+            .packet_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes),
+            .burst_packets = spec->burst_packets};
+    }
+}
+
+/* By rising keys, which are in the order of the input, as ties are. */
 static void sort_by(struct partition_problem *problem, uint32_t *order)
 {
     partition_order(order, problem->key[0], problem->count, problem->index[0], problem->key[1]);
+    for (size_t k = 0; k < problem->count; k++)
+        order[k] = problem->number[order[k]];
 }
 
 static void sort_streams(struct partition_problem *problem)
 {
     uint64_t *key = problem->key[0];
     for (size_t i = 0; i < problem->count; i++)
-        key[i] = problem->rate[i];
-    sort_by(problem, problem->by_rate);
-    for (size_t i = 0; i < problem->count; i++)
-        key[i] = (uint64_t)problem->input->specs[i].latency_ns;
+        key[problem->origin[i]] = (uint64_t)problem->specs[i].latency_ns;
     sort_by(problem, problem->by_latency);
     for (size_t i = 0; i < problem->count; i++)
-        key[i] = (uint64_t)(PARTITION_SHARE_NEVER - problem->share_ppb[i]);
+        key[problem->origin[i]] = (uint64_t)(PARTITION_SHARE_NEVER - problem->share_ppb[i]);
     sort_by(problem, problem->by_share);
 }
 
@@ -140,8 +176,8 @@ static void choose_windows(struct partition_problem *problem)
             continue;
         if (problem->task[i].urgency_ns < least_ns)
             least_ns = problem->task[i].urgency_ns;
-        if (problem->input->specs[i].latency_ns > most_ns)
-            most_ns = problem->input->specs[i].latency_ns;
+        if (problem->specs[i].latency_ns > most_ns)
+            most_ns = problem->specs[i].latency_ns;
     }
     if (most_ns == 0)
         least_ns = most_ns = 1;
@@ -172,12 +208,8 @@ core_status partition_problem_create(const struct partition_plan_input *input,
         partition_problem_destroy(made);
         return status;
     }
-    for (size_t i = 0; i < made->count; i++) {
-        const struct core_stream_spec *spec = &input->specs[i];
-        made->share_ppb[i] = share_of(made, i);
-        made->work_ns[i] = perfmodel_gpu_work_ns(spec, input->profile);
-        made->rate[i] = ((uint64_t)spec->packet_bytes << RATE_BITS) / (uint64_t)spec->interval_ns;
-    }
+    number_streams(made);
+    describe_streams(made);
     sort_streams(made);
     if (!input->paper)
         choose_windows(made);
@@ -236,14 +268,6 @@ void partition_problem_weigh(struct partition_problem *problem, core_ns period_n
         problem->capacity[g] = 1;
 }
 
-struct perfmodel_flow_load partition_problem_load(const struct partition_problem *problem, size_t i)
-{
-    const struct core_stream_spec *spec = &problem->input->specs[i];
-    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, problem->input->profile);
-    load.unit_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
-    return load;
-}
-
 core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n)
 {
     static const int per_mille[] = {250, 333, 400, 450, 480, 200, 150};
@@ -256,12 +280,12 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
                       size_t i)
 {
     const struct partition_plan_input *input = problem->input;
-    core_ns period_ns;
-    for (uint32_t n = 0; (period_ns = partition_trial_period_ns(problem, problem->work_ns[i], n)) > 0; n++) {
-        uint64_t scratch, job = perfmodel_gpu_job_bytes(&input->specs[i], period_ns, input->paper);
+    core_ns period_ns, work_ns = problem->traffic[i].work_ns;
+    for (uint32_t n = 0; (period_ns = partition_trial_period_ns(problem, work_ns, n)) > 0; n++) {
+        uint64_t scratch, job = partition_problem_job_bytes(problem, i, period_ns);
         struct perfmodel_stages stages = perfmodel_gpu_stages(
             card, &input->profile->margins, &job, 1, partition_problem_busy(problem, card), &scratch);
-        if (partition_trial_judge(input, card, &stages, period_ns, problem->work_ns[i]) == PERFMODEL_GPU_FITS)
+        if (partition_trial_judge(input, card, &stages, period_ns, work_ns) == PERFMODEL_GPU_FITS)
             return true;
     }
     if (input->paper)
@@ -283,7 +307,8 @@ bool partition_problem_hopeless(const struct partition_problem *problem, struct 
                    gpu_alone(problem, problem->card[g], i);
         if (!fits) {
             partition_plan_refuse(plan, PARTITION_PLAN_STREAM, 0,
-                                  "stream %zu can be kept neither by a worker nor by a GPU, even alone", i);
+                                  "stream %u can be kept neither by a worker nor by a GPU, even alone",
+                                  problem->origin[i]);
             return true;
         }
     }

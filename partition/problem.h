@@ -1,5 +1,8 @@
 /* Private to partition: what all methods need to know of the streams, and trials of a split.
  *
+ * Streams are numbered by rising rate, so that what goes through them by rate or by share goes through memory
+ * in order. A plan's units are by these numbers, too, until it is concluded.
+ *
  * A split says for every stream whether it goes to a GPU. A trial deals the two parts to units, computes the
  * certificate and judges it. */
 #ifndef MILLRACE_PARTITION_PROBLEM_H
@@ -15,15 +18,24 @@
 
 #define PARTITION_WINDOWS 32
 
+/* What a GPU needs to know of a stream. */
+struct partition_traffic {
+    uint64_t rate;                        /* perfmodel/flow.h */
+    core_ns interval_ns, work_ns;         /* d' on a GPU */
+    uint32_t packet_bytes, burst_packets; /* padded */
+};
+
 struct partition_problem {
     const struct partition_plan_input *input;
     size_t count;
+    uint32_t *origin; /* by stream: its place in the input */
+    uint32_t *number; /* the other way round */
+    struct core_stream_spec *specs;
+    struct partition_traffic *traffic;
     uint32_t gpus;
     const struct config_profile_gpu **card;                         /* by GPU */
     struct perfmodel_cpu_task *task;                                /* by stream, where share is not NEVER */
     int64_t *share_ppb;                                             /* of one worker */
-    core_ns *work_ns;                                               /* d' on a GPU */
-    uint64_t *rate;                                                 /* of payload, bytes per ns times 2^40 */
     uint32_t *by_rate, *by_latency;                                 /* rising; ties by index */
     uint32_t *by_share;                                             /* falling */
     struct perfmodel_flow_card *flow[CONFIG_PROFILE_GPU_KINDS_MAX]; /* by kind; not in paper mode */
@@ -54,7 +66,31 @@ bool partition_problem_busy(const struct partition_problem *problem, const struc
 void partition_problem_weigh(struct partition_problem *problem, core_ns period_ns);
 
 /* What a stream is to a GPU; adds up with the divisor of the padded packets. */
-struct perfmodel_flow_load partition_problem_load(const struct partition_problem *problem, size_t i);
+static inline struct perfmodel_flow_load partition_problem_load(const struct partition_problem *problem,
+                                                                size_t i)
+{
+    const struct partition_traffic *traffic = &problem->traffic[i];
+    uint64_t burst_bytes = (uint64_t)traffic->burst_packets * traffic->packet_bytes;
+    return (struct perfmodel_flow_load){.streams = 1,
+                                        .burst_bytes = burst_bytes,
+                                        .rate = traffic->rate,
+                                        .job_burst_bytes = burst_bytes,
+                                        .job_rate = traffic->rate,
+                                        .unit_bytes = traffic->packet_bytes,
+                                        .shortest_ns = traffic->work_ns};
+}
+
+/* perfmodel_gpu_job_bytes */
+static inline uint64_t partition_problem_job_bytes(const struct partition_problem *problem, size_t i,
+                                                   core_ns period_ns)
+{
+    const struct partition_traffic *traffic = &problem->traffic[i];
+    if (problem->input->paper)
+        return perfmodel_gpu_job_bytes(&problem->specs[i], period_ns, true);
+    uint64_t whole =
+        period_ns < traffic->interval_ns ? 0 : (uint64_t)period_ns / (uint64_t)traffic->interval_ns;
+    return (traffic->burst_packets + whole) * traffic->packet_bytes;
+}
 
 /* Deals the streams with on_gpu[i] == 0 to the workers: worst fit by falling share. Fills plan->worker and
  * those streams' plan->unit. Refused: binding and reason. */
@@ -98,8 +134,8 @@ bool partition_trial_pinned(const struct partition_problem *problem, struct part
 /* Periods worth trying for a shortest d', in order: the n-th; 0 beyond the last. The first is d'/4. */
 core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n);
 
-/* Names what binds in an accepted plan, and the least headroom. */
-void partition_trial_conclude(const struct partition_problem *problem, struct partition_plan *plan);
+/* Ends an accepted plan: names what binds, and the least headroom; its units are by the input's order now. */
+void partition_trial_conclude(struct partition_problem *problem, struct partition_plan *plan);
 
 /* A plan without figures, and its reason once it is accepted. */
 struct partition_plan *partition_plan_create(const struct partition_plan_method *method,

@@ -109,9 +109,9 @@ static void estimate(struct search *search)
     core_ns before_ns = -1;
     for (uint32_t row = 0; row < rows; row++) {
         uint32_t first = problem->by_latency[partition_grid_row_rank(search->grid, row)];
-        core_ns latency_ns = problem->input->specs[first].latency_ns;
+        core_ns latency_ns = problem->specs[first].latency_ns;
         struct candidate candidate = {.cells = {row, rows, 0, columns}};
-        if (latency_ns == before_ns || problem->work_ns[first] <= 0)
+        if (latency_ns == before_ns || problem->traffic[first].work_ns <= 0)
             continue; /* the same period with fewer streams to choose from */
         before_ns = latency_ns;
         if (partition_grid_worker_load(search->grid, &candidate.cells) > LOAD_TRIED)

@@ -19,7 +19,7 @@ struct search {
 static const struct core_stream_spec *sampled(const struct search *search, size_t n)
 {
     size_t k = search->step / 2 + n * search->step;
-    return k < search->load->streams ? &search->problem->input->specs[search->member[k]] : NULL;
+    return k < search->load->streams ? &search->problem->specs[search->member[k]] : NULL;
 }
 
 static void sum_sample(struct search *search)
@@ -81,7 +81,7 @@ core_ns partition_stairs_period_ns(const struct partition_problem *problem, uint
     sum_sample(&search);
     for (core_ns per_mille = 450; per_mille > 30; per_mille -= per_mille / 10)
         (void)try_period(&search, load->shortest_ns * per_mille / 1000);
-    core_ns interval_ns = problem->input->specs[member[load->streams / 2]].interval_ns;
+    core_ns interval_ns = problem->specs[member[load->streams / 2]].interval_ns;
     for (core_ns part = 8; part <= 64 && interval_ns < load->shortest_ns / 2; part *= 2)
         (void)try_period(&search, interval_ns - interval_ns / part);
     for (core_ns part = 24; part <= PARTS_MAX && search.room_ppb > -HOPE_PPB; part *= 2) {

@@ -56,10 +56,10 @@ static core_status plan_at(const struct partition_standing *standing, uint32_t l
     made = partition_plan_create(&as_it_stands, &input);
     if (made == NULL)
         goto out;
-    for (size_t n = 0; n < input.count; n++)
-        made->unit[n] = unit[n];
     status = partition_problem_create(&input, &problem);
     if (status == CORE_OK) {
+        for (size_t n = 0; n < input.count; n++)
+            made->unit[n] = unit[problem->origin[n]];
         certify(standing, problem, on_gpu, period_ns, made);
         *plan = made;
         made = NULL;

@@ -4,6 +4,7 @@
 #include "partition/stairs.h"
 
 #include <assert.h>
+#include <string.h>
 
 __extension__ typedef __int128 wide;
 
@@ -47,10 +48,9 @@ static void refuse_gpu(struct partition_plan *plan, uint32_t g, enum perfmodel_g
 static void gather_jobs(struct partition_problem *problem, const uint32_t *member, size_t count,
                         core_ns period_ns)
 {
-    const struct partition_plan_input *input = problem->input;
     bool falls = true;
     for (size_t k = 0; k < count; k++) {
-        uint64_t bytes = perfmodel_gpu_job_bytes(&input->specs[member[k]], period_ns, input->paper);
+        uint64_t bytes = partition_problem_job_bytes(problem, member[k], period_ns);
         falls = falls && (k == 0 || bytes <= problem->job_bytes[k - 1]);
         problem->job_bytes[k] = bytes;
     }
@@ -207,7 +207,7 @@ static bool climb_stairs(struct partition_problem *problem, struct partition_pla
             return true;
         struct perfmodel_flow_stairs stairs = {.period_ns = gpu->period_ns, .fullest = gpu->stages};
         for (size_t k = 0; k < gpu->streams; k++)
-            perfmodel_flow_stairs_add(&stairs, &problem->input->specs[member[k]]);
+            perfmodel_flow_stairs_add(&stairs, &problem->specs[member[k]]);
         struct perfmodel_flow_verdict verdict =
             perfmodel_flow_judge_stairs(problem->flow[gpu->kind], load, &stairs);
         if (verdict.binding == PERFMODEL_GPU_FITS) {
@@ -358,8 +358,8 @@ static core_ns shortest_of(const struct partition_problem *problem, const uint8_
 {
     core_ns shortest_ns = CORE_NS_NEVER;
     for (size_t i = 0; i < problem->count; i++)
-        if (on_gpu[i] && problem->work_ns[i] < shortest_ns)
-            shortest_ns = problem->work_ns[i];
+        if (on_gpu[i] && problem->traffic[i].work_ns < shortest_ns)
+            shortest_ns = problem->traffic[i].work_ns;
     return shortest_ns;
 }
 
@@ -367,7 +367,6 @@ static core_ns shortest_of(const struct partition_problem *problem, const uint8_
 static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gpu, core_ns rhythm_ns,
                          struct partition_plan *plan)
 {
-    const struct partition_plan_input *input = problem->input;
     int64_t sum = 0;
     size_t count = 0;
     partition_problem_weigh(problem, rhythm_ns);
@@ -379,7 +378,7 @@ static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gp
         size_t i = problem->by_rate[problem->count - 1 - k];
         if (on_gpu[i]) {
             problem->member[count] = (uint32_t)i;
-            problem->key[0][count++] = ~perfmodel_gpu_job_bytes(&input->specs[i], rhythm_ns, input->paper);
+            problem->key[0][count++] = ~partition_problem_job_bytes(problem, i, rhythm_ns);
         }
     }
     partition_order(problem->index[0], problem->key[0], count, problem->index[1], problem->key[1]);
@@ -438,9 +437,17 @@ static size_t placed(const struct partition_plan *plan)
     return sum;
 }
 
-void partition_trial_conclude(const struct partition_problem *problem, struct partition_plan *plan)
+static void name_units(struct partition_problem *problem, struct partition_plan *plan)
+{
+    memcpy(problem->index[0], plan->unit, plan->count * sizeof *plan->unit);
+    for (size_t i = 0; i < plan->count; i++)
+        plan->unit[problem->origin[i]] = problem->index[0][i];
+}
+
+void partition_trial_conclude(struct partition_problem *problem, struct partition_plan *plan)
 {
     assert(placed(plan) == plan->count);
+    name_units(problem, plan);
     plan->accepted = true;
     plan->binding = PARTITION_PLAN_NONE;
     plan->headroom_ppb = PARTITION_SHARE_ONE;

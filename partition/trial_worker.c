@@ -68,7 +68,7 @@ static bool deal(struct partition_problem *problem, const uint8_t *on_gpu, bool 
         *taken_ppb += problem->share_ppb[i];
         if (problem->share_ppb[i] >= PARTITION_SHARE_NEVER) {
             partition_plan_refuse(plan, PARTITION_PLAN_CPU_DEMAND, w,
-                                  "no worker can keep the latency bound of stream %zu", i);
+                                  "no worker can keep the latency bound of stream %u", problem->origin[i]);
             return false;
         }
         if (*taken_ppb > limit_ppb) {
@@ -198,7 +198,7 @@ bool partition_trial_workers_as_dealt(struct partition_problem *problem, const u
             continue;
         if (problem->share_ppb[i] >= PARTITION_SHARE_NEVER) {
             partition_plan_refuse(plan, PARTITION_PLAN_CPU_DEMAND, plan->unit[i],
-                                  "no worker can keep the latency bound of stream %zu", i);
+                                  "no worker can keep the latency bound of stream %u", problem->origin[i]);
             return false;
         }
         plan->worker[plan->unit[i]].streams++;

@@ -482,17 +482,21 @@ static struct answer ask_or_climb(const struct perfmodel_flow_card *card, enum s
     return stairs == NULL ? ask(card, stage, question) : climb(card, stage, question, stairs);
 }
 
+/* To the end only if there is more headroom than room_ppb; else that is at most room_ppb, too. */
 static void judge_stages(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
                          const struct question *question, const struct perfmodel_flow_stairs *stairs,
-                         struct perfmodel_flow_verdict *verdict)
+                         int64_t room_ppb, struct perfmodel_flow_verdict *verdict)
 {
     bool turns = card->gpu->copy_engines < 2;
     struct answer kernel = ask_or_climb(card, KERNEL, question, stairs);
+    take_stage(verdict, &kernel);
+    take_room(verdict, (perfmodel_wide)verdict->period_ns + bound_ns(&kernel), load->shortest_ns);
+    if (verdict->headroom_ppb <= room_ppb)
+        return;
     struct answer up = ask_or_climb(card, turns ? BOTH_COPIES : UP, question, stairs);
     struct answer down = turns ? up : ask_or_climb(card, DOWN, question, stairs);
     verdict->bounds = (struct perfmodel_stages){bound_ns(&up), bound_ns(&kernel), bound_ns(&down)};
     take_stage(verdict, &up);
-    take_stage(verdict, &kernel);
     take_stage(verdict, &down);
     if (!up.stable || !down.stable)
         refuse(verdict, PERFMODEL_GPU_COPY);
@@ -526,7 +530,7 @@ static struct question question_of(const struct perfmodel_flow_card *card,
 static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_card *card,
                                            const struct perfmodel_flow_load *load,
                                            const struct question *question,
-                                           const struct perfmodel_flow_stairs *stairs)
+                                           const struct perfmodel_flow_stairs *stairs, int64_t room_ppb)
 {
     struct perfmodel_flow_verdict verdict = {.period_ns = question->rhythm.period_ns,
                                              .headroom_ppb = PERFMODEL_PPB,
@@ -537,18 +541,26 @@ static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_card *car
         refuse(&verdict, PERFMODEL_GPU_COPY);
         return verdict;
     }
-    judge_stages(card, load, question, stairs, &verdict);
+    judge_stages(card, load, question, stairs, room_ppb, &verdict);
     return verdict;
 }
 
-struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_card *card,
-                                                   const struct perfmodel_flow_load *load, core_ns period_ns)
+/* Exact only if it has more headroom than room_ppb. */
+static struct perfmodel_flow_verdict judge_above(const struct perfmodel_flow_card *card,
+                                                 const struct perfmodel_flow_load *load, core_ns period_ns,
+                                                 int64_t room_ppb)
 {
     assert(period_ns > 0);
     if (load->streams == 0)
         return (struct perfmodel_flow_verdict){.headroom_ppb = PERFMODEL_PPB};
     struct question question = question_of(card, load, period_ns);
-    return judge(card, load, &question, NULL);
+    return judge(card, load, &question, NULL, room_ppb);
+}
+
+struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_card *card,
+                                                   const struct perfmodel_flow_load *load, core_ns period_ns)
+{
+    return judge_above(card, load, period_ns, INT64_MIN);
 }
 
 struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel_flow_card *card,
@@ -563,7 +575,7 @@ struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel
     question.full = (perfmodel_wide)stairs->row_bytes[0];
     question.length = PERFMODEL_FLOW_STEPS + 1;
     question.row = load->burst_bytes + question.length * question.rhythm.mean;
-    return judge(card, load, &question, stairs);
+    return judge(card, load, &question, stairs, INT64_MIN);
 }
 
 /* ---- another period ---- */
@@ -597,8 +609,8 @@ static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_card *
     struct question begun_long = question_of(card, load, to_ns);
     begun_short.full = begun_long.full;
     begun_short.up_beside = begun_long.up_beside = beside_of(load, from_ns, to_ns);
-    struct perfmodel_stages a = judge(card, load, &begun_short, NULL).bounds;
-    struct perfmodel_stages b = judge(card, load, &begun_long, NULL).bounds;
+    struct perfmodel_stages a = judge(card, load, &begun_short, NULL, INT64_MIN).bounds;
+    struct perfmodel_stages b = judge(card, load, &begun_long, NULL, INT64_MIN).bounds;
     return (struct perfmodel_stages){longer(a.up_ns, b.up_ns), longer(a.kernel_ns, b.kernel_ns),
                                      longer(a.down_ns, b.down_ns)};
 }
@@ -609,7 +621,7 @@ static struct perfmodel_stages bounds_shrinking(const struct perfmodel_flow_card
 {
     struct question question = question_of_both(card, load, from_ns, to_ns);
     question.down_beside = beside_of(load, to_ns, from_ns);
-    return judge(card, load, &question, NULL).bounds;
+    return judge(card, load, &question, NULL, INT64_MIN).bounds;
 }
 
 struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_flow_card *card,
@@ -634,7 +646,8 @@ struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_
 static bool try_period(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
                        core_ns period_ns, struct perfmodel_flow_verdict *best)
 {
-    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(card, load, period_ns > 0 ? period_ns : 1);
+    struct perfmodel_flow_verdict verdict =
+        judge_above(card, load, period_ns > 0 ? period_ns : 1, best->headroom_ppb);
     bool better = verdict.headroom_ppb > best->headroom_ppb;
     if (better)
         *best = verdict;
