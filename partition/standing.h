@@ -194,6 +194,17 @@ bool partition_standing_set_period(struct partition_standing *standing, uint32_t
  * became eligible under the old contract. What comes after conforms to the new one, by the bucket's level of
  * k' at most, and the windows of what is unfinished begin after the pause. */
 
+/* **On another unit.** Where its own unit, A, refuses, the stream may be admitted a second time with its new
+ * contract, as a newcomer: by the same test, on whatever unit B, beside itself under the old contract. It
+ * changes over at a moment s when nothing of it is inside A and nothing waits that is eligible; then its
+ * number on A is released, as above from when. *Why that will do:* all that was eligible by s has been A's,
+ * under contracts that A is charged for until it is released. All else is B's; with the bucket carried over
+ * it conforms to the new contract from the first packet on (level' <= k' at s), and has d' to be finished: B
+ * was asked for that. So no window of either has more than what is charged there, and where B is A its
+ * windows have the old one's and the new one's packets, and are charged for both. If there is no such moment
+ * the second number is released, and nothing has been. The I/O thread, too, is charged for both until then.
+ */
+
 /* Would the stream's unit keep the contract `spec` instead? A GPU at its present period, or another one that
  * holds for all its streams. Fills the placement as partition_standing_query does; `stream` is the stream's
  * number, `bound_ns` holds for the packets under `spec`, the join's service included. An offer is the nearest

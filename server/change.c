@@ -4,8 +4,6 @@
 
 #include <stdlib.h>
 
-#define PATIENCE_NS (2 * CORE_NS_PER_S) /* for a gap between packets */
-
 /* ---- memory ---- */
 
 /* Packets that the stream may have inside under this contract, on any unit. */
@@ -107,16 +105,22 @@ static void note_room(struct server_change *change, enum server_change_outcome o
     }
 }
 
-static void give_up(struct server_change *change)
+static void give_up(struct server_change *change, enum protocol_refusal code)
 {
     struct server_io *io = change->connection->io;
 
-    server_frame_not_modified(change, PROTOCOL_REFUSED_BUSY,
+    server_frame_not_modified(change, code,
                               "the stream's packets left no gap in which it could change; ask again later",
                               core_time_now_ns() - change->received_ns);
     end_request(change);
     note_room(change, SERVER_CHANGE_GIVEN_UP);
     give_back(io, change);
+}
+
+void server_change_stays(struct server_stream *stream)
+{
+    stream->change->placement = stream->change->stays;
+    give_up(stream->change, PROTOCOL_REFUSED_CAPACITY);
 }
 
 void server_change_end(struct server_stream *stream)
@@ -142,6 +146,7 @@ void server_change_end(struct server_stream *stream)
     if (change->connection != NULL) {
         end_request(change);
         note_room(change, SERVER_CHANGE_GONE);
+        server_route_forget_change(stream);
     }
     give_back(io, change);
 }
@@ -203,6 +208,20 @@ static void come_into_force(struct server_stream *stream, core_ns now_ns)
     server_io_release_stream(stream);
 }
 
+bool server_change_may_switch(struct server_stream *stream, core_ns now_ns)
+{
+    const struct server_packet *next = stream->wait_head;
+
+    return server_pace_caught_up(&stream->pace, next == NULL, now_ns) &&
+           (next == NULL || next->eligible_ns > now_ns);
+}
+
+void server_change_switched(struct server_stream *stream, core_ns now_ns)
+{
+    stream->notice.degraded = false; /* what MODIFIED promises */
+    come_into_force(stream, now_ns);
+}
+
 /* Nothing of the stream is owed to its unit. */
 static bool at_gap(struct server_stream *stream, core_ns now_ns)
 {
@@ -232,11 +251,15 @@ void server_change_step(struct server_stream *stream, core_ns now_ns)
 
     if (change == NULL)
         return;
+    if (change->waiting && change->elsewhere) {
+        server_route_step(stream, now_ns);
+        return;
+    }
     if (change->waiting) {
         if (at_gap(stream, now_ns))
             come_into_force(stream, now_ns);
         else if (now_ns >= change->until_ns)
-            give_up(change);
+            give_up(change, PROTOCOL_REFUSED_BUSY);
         else
             await_gap(stream, now_ns);
         return;
@@ -278,15 +301,20 @@ static void answered(void *owner, struct server_message *message)
     }
     if (stream == NULL) {
         end_request(change);
+        if (change->elsewhere)
+            server_route_drop(io, change->order);
         change->outcome = SERVER_CHANGE_GONE;
         give_back(io, change);
         return;
     }
     core_ns now_ns = core_time_now_ns();
     change->waiting = true;
-    change->until_ns = now_ns + PATIENCE_NS;
+    change->until_ns = now_ns + SERVER_CHANGE_PATIENCE_NS;
     enlist(io, change);
-    server_change_step(stream, now_ns);
+    if (change->elsewhere)
+        server_route_begin(stream, change->order);
+    else
+        server_change_step(stream, now_ns);
 }
 
 bool server_change_ask(struct server_stream *stream, uint32_t request, const struct core_stream_spec *spec,

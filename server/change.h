@@ -16,6 +16,14 @@
  *
  * A stream with no such gap in time stays as it is. One change of a stream is under way at a time.
  *
+ * **On another unit.** Where the stream's own unit, A, refuses, another one, B, may take the new contract:
+ * then the planner has admitted the stream there as if it were a newcomer, and the change brings an order
+ * along (server/route.h). The new contract comes into force with the switch, at a moment when nothing of the
+ * stream is inside A, and nothing that is eligible waits. So A has had the packets under the old contract,
+ * all of them, B gets those under the new one, which conform to it from the first on (server_police_change),
+ * and neither is asked for more than it was promised for: no join is needed (partition/standing.h). A stream
+ * that has no such moment in time stays on A as it is, and is refused with what A said.
+ *
  * Everything here is called on the stream's I/O thread. Nothing is allocated but in server_change_ask. */
 #ifndef MILLRACE_SERVER_CHANGE_H
 #define MILLRACE_SERVER_CHANGE_H
@@ -28,7 +36,10 @@
 struct server_block;
 struct server_connection;
 struct server_io;
+struct server_order;
 struct server_stream;
+
+#define SERVER_CHANGE_PATIENCE_NS (2 * CORE_NS_PER_S) /* for a gap between packets */
 
 enum server_change_outcome {
     SERVER_CHANGE_IN_FORCE,
@@ -52,8 +63,11 @@ struct server_change {
     struct partition_standing_placement placement;
     struct core_stream_spec before; /* the contract that it had */
     uint64_t plan;                  /* of a GPU: not before this one is in force; 0: does not matter */
-    struct server_change *next;     /* the planner's list */
-    bool settling;                  /* the planner's: it is back, and the unit has to pause */
+    bool elsewhere;                 /* on another unit: */
+    struct server_order *order;     /* the way there, the stream's once it is begun; NULL: in place */
+    struct partition_standing_placement stays; /* and what the own unit said */
+    struct server_change *next;                /* the planner's list */
+    bool settling;                             /* the planner's: it is back, and the unit has to pause */
     /* the I/O thread's */
     struct server_connection *connection;
     struct server_stream *stream; /* NULL: it ends, and its client has been told */
@@ -78,6 +92,14 @@ bool server_change_ask(struct server_stream *stream, uint32_t request, const str
 /* Something has changed, or a packet is about to be policed: goes on with the stream's change if it has one.
  */
 void server_change_step(struct server_stream *stream, core_ns now_ns);
+
+/* Does nothing wait that is eligible, so that the stream may change its contract as soon as its unit has
+ * nothing of it? */
+bool server_change_may_switch(struct server_stream *stream, core_ns now_ns);
+
+/* The stream is on the other unit that its change was to bring it to; or there was no moment for it. */
+void server_change_switched(struct server_stream *stream, core_ns now_ns);
+void server_change_stays(struct server_stream *stream);
 
 /* The stream takes no packets any more: its client is told, if it can be, before CLOSED. */
 void server_change_end(struct server_stream *stream);

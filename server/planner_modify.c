@@ -77,6 +77,12 @@ static bool change_in_place(struct server_planner *planner, struct server_change
     return false;
 }
 
+static bool find_room(struct server_planner *planner, struct server_change *change)
+{
+    return change_in_place(planner, change) ||
+           (change->refusal == PROTOCOL_REFUSED_CAPACITY && server_planner_change_elsewhere(planner, change));
+}
+
 static bool within_limits(const struct server_planner *planner, struct server_change *change)
 {
     const struct config_server_limits *limits = &planner->server->config->limits;
@@ -126,7 +132,7 @@ static void decide(void *owner, struct server_message *message)
     struct server_grant *grant = change->grant;
 
     server_planner_sweep(planner);
-    bool granted = within_limits(planner, change) && change_in_place(planner, change);
+    bool granted = within_limits(planner, change) && find_room(planner, change);
     change->decided_ns = core_time_now_ns() - change->received_ns;
     if (!granted) {
         answer(change);
@@ -137,7 +143,7 @@ static void decide(void *owner, struct server_message *message)
     grant->buffer_bytes += change->more_bytes;
     planner->buffer_bytes += change->more_bytes;
     server_planner_publish(planner, grant->unit, grant->io);
-    if (grant->gpu != SERVER_NO_GPU &&
+    if (change->order == NULL && grant->gpu != SERVER_NO_GPU &&
         change->plan > server_gpu_plan_in_force(planner->server->gpus[grant->gpu]))
         enlist(planner, change);
     else
@@ -184,7 +190,7 @@ static void take_back(void *owner, struct server_message *message)
         free(change);
         return;
     }
-    if (change->outcome == SERVER_CHANGE_GIVEN_UP)
+    if (change->outcome == SERVER_CHANGE_GIVEN_UP && !change->elsewhere)
         put_back(planner, grant, &change->before);
     change->settling = true;
     enlist(planner, change);

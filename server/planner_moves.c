@@ -31,7 +31,7 @@ static struct perfmodel_cpu_task task_of(const struct server *server, const stru
     return task;
 }
 
-static void free_order(struct server_order *order)
+void server_planner_order_destroy(struct server_order *order)
 {
     if (order == NULL)
         return;
@@ -40,7 +40,8 @@ static void free_order(struct server_order *order)
     free(order);
 }
 
-static struct server_order *new_order(struct server_planner *planner, const struct server_planner_move *move)
+struct server_order *server_planner_order_create(struct server_planner *planner,
+                                                 const struct server_planner_move *move)
 {
     const struct server_grant *from = move->grant;
     bool gpu = server_planner_is_gpu(planner, move->to);
@@ -50,7 +51,7 @@ static struct server_order *new_order(struct server_planner *planner, const stru
     order->to = calloc(1, sizeof *order->to);
     order->place = gpu ? server_gpu_stream_create(0) : NULL;
     if (order->to == NULL || (gpu && order->place == NULL)) {
-        free_order(order);
+        server_planner_order_destroy(order);
         return NULL;
     }
     *order->to = (struct server_grant){
@@ -90,20 +91,12 @@ static bool fill_in(const struct server_planner *planner, struct server_order *o
     return !backed || !server_planner_is_gpu(planner, placement.backup_unit);
 }
 
-/* Takes room at the new unit for the stream of the order. */
-static bool take_room(struct server_planner *planner, const struct server_planner_move *move,
-                      struct server_order *order, char *reason, size_t size)
+bool server_planner_order_settle(struct server_planner *planner, struct server_order *order, char *reason,
+                                 size_t size)
 {
-    struct core_error error = {""};
     enum partition_constraint constraint;
     struct server_grant *to = order->to;
 
-    if (server_planner_reserve(planner) != CORE_OK ||
-        partition_standing_move(planner->standing, move->grant->stream, move->to, move->period_ns,
-                                &to->stream, &error) != CORE_OK) {
-        snprintf(reason, size, "%s", error.text[0] != '\0' ? error.text : "the server is out of memory");
-        return false;
-    }
     if (!fill_in(planner, order)) {
         snprintf(reason, size, "no worker has room for its backup");
         partition_standing_release(planner->standing, to->stream);
@@ -116,6 +109,31 @@ static bool take_room(struct server_planner *planner, const struct server_planne
     partition_standing_release(planner->standing, to->stream);
     server_planner_gpu_remove(planner, to->gpu, &to->spec);
     return false;
+}
+
+/* Takes room at the new unit for the stream of the order. */
+static bool take_room(struct server_planner *planner, const struct server_planner_move *move,
+                      struct server_order *order, char *reason, size_t size)
+{
+    struct core_error error = {""};
+
+    if (server_planner_reserve(planner) != CORE_OK ||
+        partition_standing_move(planner->standing, move->grant->stream, move->to, move->period_ns,
+                                &order->to->stream, &error) != CORE_OK) {
+        snprintf(reason, size, "%s", error.text[0] != '\0' ? error.text : "the server is out of memory");
+        return false;
+    }
+    return server_planner_order_settle(planner, order, reason, size);
+}
+
+void server_planner_order_begin(struct server_planner *planner, struct server_order *order,
+                                void (*returned)(void *planner, struct server_message *message))
+{
+    server_planner_enter(planner, order->to);
+    order->returned = returned;
+    order->from->order = order;
+    order->next = planner->orders;
+    planner->orders = order;
 }
 
 bool server_planner_move(struct server_planner *planner, const struct server_planner_move *move,
@@ -131,20 +149,16 @@ bool server_planner_move(struct server_planner *planner, const struct server_pla
         snprintf(reason, size, "the stream is for workers only: its packet memory");
         return false;
     }
-    struct server_order *order = new_order(planner, move);
+    struct server_order *order = server_planner_order_create(planner, move);
     if (order == NULL) {
         snprintf(reason, size, "the server is out of memory");
         return false;
     }
     if (!take_room(planner, move, order, reason, size)) {
-        free_order(order);
+        server_planner_order_destroy(order);
         return false;
     }
-    server_planner_enter(planner, order->to);
-    order->returned = returned;
-    order->from->order = order;
-    order->next = planner->orders;
-    planner->orders = order;
+    server_planner_order_begin(planner, order, returned);
     server_route_order(&planner->server->ios[order->from->io]->mailbox, order);
     return true;
 }
@@ -196,7 +210,7 @@ enum server_order_outcome server_planner_moved(struct server_planner *planner, s
         server_planner_release(planner, order->to); /* never used */
     }
     order->to = NULL;
-    free_order(order);
+    server_planner_order_destroy(order);
     return outcome;
 }
 
@@ -205,7 +219,7 @@ void server_planner_drop_orders(struct server_planner *planner)
     while (planner->orders != NULL) {
         struct server_order *order = planner->orders;
         planner->orders = order->next;
-        free_order(order);
+        server_planner_order_destroy(order);
     }
 }
 

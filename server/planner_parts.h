@@ -1,9 +1,9 @@
 /* Private to planner*.c: what the planner thread owns.
  *
  * planner.c: life, requests, grants. planner_gpu.c: rooms and plans of GPUs. planner_moves.c: streams from
- * one unit to another. planner_modify.c: other contracts. planner_replan.c: newcomers for whom others move.
- * planner_watch.c: cards that go and come back. planner_retune.c: periods that grow back. Everything is
- * called on the planner thread. */
+ * one unit to another. planner_modify.c: other contracts. planner_elsewhere.c: other contracts on other
+ * units. planner_replan.c: newcomers for whom others move. planner_watch.c: cards that go and come back.
+ * planner_retune.c: periods that grow back. Everything is called on the planner thread. */
 #ifndef MILLRACE_SERVER_PLANNER_PARTS_H
 #define MILLRACE_SERVER_PLANNER_PARTS_H
 
@@ -104,16 +104,35 @@ struct server_planner_move {
     void *owner; /* passed on */
 };
 
-/* Takes room at the new unit (with a contract: for the join of both, partition_standing_change) and sends the
- * order; `returned` is run with it (struct server_order) when it is back, and calls server_planner_moved
- * first. False: the unit does not take the stream as things stand, or another order is under way, and reason
- * says so. */
+/* Takes room at the new unit and sends the order; `returned` is run with it (struct server_order) when it is
+ * back, and calls server_planner_moved first. False: the unit does not take the stream as things stand, or
+ * another order is under way, and reason says so. */
 bool server_planner_move(struct server_planner *planner, const struct server_planner_move *move,
                          void (*returned)(void *planner, struct server_message *message), char *reason,
                          size_t size);
 
 /* Settles an order that is back: the grants and the counts. Frees it; returns what became of it. */
 enum server_order_outcome server_planner_moved(struct server_planner *planner, struct server_order *order);
+
+/* An order for the move, for which no room has been taken yet. NULL without memory. */
+struct server_order *server_planner_order_create(struct server_planner *planner,
+                                                 const struct server_planner_move *move);
+void server_planner_order_destroy(struct server_order *order); /* NULL is fine */
+
+/* The stream is order->to->stream in the standing plan: fills in what it has there, and a GPU's batches must
+ * have room. False: they have not, or no worker holds its backup, and reason says so; it is released. */
+bool server_planner_order_settle(struct server_planner *planner, struct server_order *order, char *reason,
+                                 size_t size);
+
+/* It is under way from now on. */
+void server_planner_order_begin(struct server_planner *planner, struct server_order *order,
+                                void (*returned)(void *planner, struct server_message *message));
+
+/* ---- planner_elsewhere.c ---- */
+
+/* The stream's own unit has refused the change: is there another that takes it? Then the change has an order
+ * (server/change.h), and keeps the refusal for the case that nothing comes of it. */
+bool server_planner_change_elsewhere(struct server_planner *planner, struct server_change *change);
 
 /* ---- planner_modify.c ---- */
 

@@ -1,11 +1,13 @@
 #include "server/backup.h"
 #include "server/io.h"
 
-/* Packets inside the unit. A key that is at the batcher is its place's, which must not go away under it. */
-static uint32_t inside(const struct server_stream *stream)
+/* What keeps the stream from leaving: packets inside the unit; a key that is at the batcher, which is its
+ * place's, and that must not go away under it; packets that its old contract still has to serve. */
+static uint32_t inside(struct server_stream *stream, core_ns now_ns)
 {
     const struct server_gpu_stream *gpu = stream->gpu;
-    return stream->at_worker + (gpu != NULL ? gpu->inside + (gpu->asking ? 1 : 0) : 0);
+    bool owing = stream->order->changes && !server_change_may_switch(stream, now_ns);
+    return stream->at_worker + (gpu != NULL ? gpu->inside + (gpu->asking ? 1 : 0) : 0) + (owing ? 1 : 0);
 }
 
 void server_route_give_back(struct server_stream *stream)
@@ -54,6 +56,12 @@ static void end_order(struct server_stream *stream, enum server_order_outcome ou
     return_order(stream);
 }
 
+void server_route_forget_change(struct server_stream *stream)
+{
+    if (stream->order != NULL && stream->order->changes && !stream->order->ended)
+        end_order(stream, SERVER_ORDER_GONE);
+}
+
 bool server_route_ends(struct server_stream *stream)
 {
     if (stream->order != NULL && !stream->order->ended)
@@ -74,6 +82,7 @@ static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
     struct server_order *order = stream->order;
     struct server_gpu_stream *old = stream->gpu;
     core_ns first_ns = first_waiting_ns(stream);
+    bool changes = order->changes;
 
     order->held_ns = held && first_ns < now_ns ? now_ns - first_ns : 0;
     server_route_give_back(stream);
@@ -92,8 +101,20 @@ static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
     server_io_count_stream(stream);
     if (stream->gpu != NULL)
         server_gpu_stream_arrive(stream->gpu);
-    server_notice(stream, PROTOCOL_NOTICE_MOVED);
+    if (changes)
+        server_change_switched(stream, now_ns);
+    else
+        server_notice(stream, PROTOCOL_NOTICE_MOVED);
     server_io_release_stream(stream);
+}
+
+static void give_up(struct server_stream *stream)
+{
+    bool changes = stream->order->changes;
+
+    end_order(stream, SERVER_ORDER_GIVEN_UP);
+    if (changes)
+        server_change_stays(stream);
 }
 
 void server_route_step(struct server_stream *stream, core_ns now_ns)
@@ -106,12 +127,12 @@ void server_route_step(struct server_stream *stream, core_ns now_ns)
         return_order(stream);
         return;
     }
-    switch (server_transfer_next(&stream->transfer, inside(stream), now_ns)) {
+    switch (server_transfer_next(&stream->transfer, inside(stream, now_ns), now_ns)) {
     case SERVER_TRANSFER_SWITCH:
         switch_over(stream, held, now_ns);
         break;
     case SERVER_TRANSFER_GIVE_UP:
-        end_order(stream, SERVER_ORDER_GIVEN_UP);
+        give_up(stream);
         break;
     default:
         break;
@@ -138,8 +159,10 @@ void server_route_keyed(struct server_stream *stream, bool keyed)
 
 /* ---- the beginning ---- */
 
-static void begin(struct server_io *io, struct server_stream *stream, struct server_order *order)
+void server_route_begin(struct server_stream *stream, struct server_order *order)
 {
+    struct server_io *io = stream->connection->io;
+
     stream->order = order;
     order->stream = stream;
     order->io_next = io->orders;
@@ -154,19 +177,23 @@ static void begin(struct server_io *io, struct server_stream *stream, struct ser
         server_route_keyed(stream, true);
 }
 
+void server_route_drop(struct server_io *io, struct server_order *order)
+{
+    order->outcome = SERVER_ORDER_GONE;
+    order->message.run = order->returned;
+    server_mailbox_post(server_planner_mailbox(io->server->planner), &order->message);
+}
+
 static void take_order(void *owner, struct server_message *message)
 {
     struct server_io *io = owner;
     struct server_order *order = (struct server_order *)message;
     struct server_stream *stream = order->from->holder;
 
-    if (stream != NULL && stream->state == SERVER_STREAM_OPEN && !stream->connection->abandoned) {
-        begin(io, stream, order);
-        return;
-    }
-    order->outcome = SERVER_ORDER_GONE;
-    order->message.run = order->returned;
-    server_mailbox_post(server_planner_mailbox(io->server->planner), &order->message);
+    if (stream != NULL && stream->state == SERVER_STREAM_OPEN && !stream->connection->abandoned)
+        server_route_begin(stream, order);
+    else
+        server_route_drop(io, order);
 }
 
 void server_route_order(struct server_mailbox *io, struct server_order *order)

@@ -21,6 +21,7 @@
 
 struct server_grant;
 struct server_gpu_stream;
+struct server_io;
 struct server_order;
 struct server_stream;
 
@@ -43,6 +44,7 @@ struct server_order {
     struct server_gpu_stream *place; /* to a GPU: the stream's place there, made by server_gpu_stream_create;
                                         returned: the one it has left, or NULL */
     bool may_hold;                   /* packets may wait: server/transfer.h */
+    bool changes;                    /* the stream's contract, too, with the switch: server/change.h */
     core_ns until_ns;                /* gives up then */
     /* the answer */
     enum server_order_outcome outcome;
@@ -53,6 +55,13 @@ struct server_order {
 
 /* Planner: sends the order to the I/O thread of its stream, which is order->from's. */
 void server_route_order(struct server_mailbox *io, struct server_order *order);
+
+/* Begins with an order that came to the I/O thread otherwise; or returns it, as its stream has ended. */
+void server_route_begin(struct server_stream *stream, struct server_order *order);
+void server_route_drop(struct server_io *io, struct server_order *order);
+
+/* The change that the stream's order was for will not be made: nor is the order. */
+void server_route_forget_change(struct server_stream *stream);
 
 /* Something has changed: goes on with the stream's transfer, if one is under way. */
 void server_route_step(struct server_stream *stream, core_ns now_ns);

@@ -13,8 +13,9 @@
 #include "tests/support/plan_sets.h"
 #include "tests/support/standing.h"
 
-#define MS       CORE_NS_PER_MS
-#define MACHINES 60
+#define MS               CORE_NS_PER_MS
+#define MACHINES         60
+#define CHANGED_MACHINES 90
 
 /* ---- changes ---- */
 
@@ -108,7 +109,7 @@ static void expect_refused(struct partition_standing *standing,
 }
 
 struct tally {
-    size_t accepted, refused, joined, new_periods, moved;
+    size_t accepted, refused, joined, new_periods, moved, elsewhere, same_unit;
 };
 
 static uint32_t any_stream(const struct partition_standing *standing, struct test_random *random)
@@ -116,6 +117,29 @@ static uint32_t any_stream(const struct partition_standing *standing, struct tes
     size_t count = partition_standing_streams(standing);
     return partition_standing_stream_at(standing, (size_t)test_random_in(random, 0, (int64_t)count - 1))
         .stream;
+}
+
+/* Its own unit has refused: as a newcomer beside itself, on whatever unit; then one of both numbers goes. */
+static void change_elsewhere(struct partition_standing *standing,
+                             const struct partition_standing_stream *before,
+                             const struct core_stream_spec *spec, struct test_random *random,
+                             struct tally *tally)
+{
+    struct partition_standing_placement placement = test_standing_admit(standing, spec, before->handle);
+    struct partition_standing_stream old = partition_standing_stream_of(standing, before->stream);
+    assert_memory_equal(&old.spec, &before->spec, sizeof old.spec);
+    assert_memory_equal(&old.contract, &before->contract, sizeof old.contract);
+    if (!placement.accepted)
+        return;
+    tally->elsewhere++;
+    tally->same_unit += placement.unit == before->unit;
+    struct partition_standing_stream again = partition_standing_stream_of(standing, placement.stream);
+    expect_same_spec(&again.contract, spec);
+    assert_true(placement.bound_ns > 0 && placement.bound_ns <= spec->latency_ns);
+    test_standing_holds(standing);
+    bool changed = test_random_chance(random, 70);
+    partition_standing_release(standing, changed ? before->stream : placement.stream);
+    test_standing_holds(standing);
 }
 
 static void change_one(struct partition_standing *standing, struct test_random *random, struct tally *tally)
@@ -135,6 +159,7 @@ static void change_one(struct partition_standing *standing, struct test_random *
     if (!placement.accepted) {
         expect_refused(standing, &before, &spec, &placement);
         assert_int_equal(partition_workers_io_ppb(partition_standing_workers(standing), 0), io_ppb);
+        change_elsewhere(standing, &before, &spec, random, tally);
         return;
     }
     struct partition_standing_stream after = partition_standing_stream_of(standing, stream);
@@ -218,18 +243,54 @@ static void random_changes(void **state)
     static struct test_plan_set set;
     struct test_random random = {.state = 31};
     struct tally tally = {0};
-    for (int n = 0; n < MACHINES; n++) {
+    for (int n = 0; n < CHANGED_MACHINES; n++) {
         if (n % 2 == 0)
             test_plan_set_random(&set, &random);
         else
             test_brim_set_random(&set, &random);
         histories(&set, &random, &tally);
     }
-    print_message(
-        "%zu changes, %zu of them joined, %zu with a new period, %zu moved while joined, %zu refused\n",
-        tally.accepted, tally.joined, tally.new_periods, tally.moved, tally.refused);
+    print_message("%zu changes, %zu of them joined, %zu with a new period, %zu moved while joined, %zu "
+                  "refused; of these "
+                  "%zu elsewhere, %zu on the same unit\n",
+                  tally.accepted, tally.joined, tally.new_periods, tally.moved, tally.refused,
+                  tally.elsewhere, tally.same_unit);
     assert_true(tally.accepted > 500 && tally.refused > 200 && tally.joined > 200);
-    assert_true(tally.new_periods > 0 && tally.moved > 0);
+    assert_true(tally.new_periods > 0 && tally.moved > 0 && tally.elsewhere > 20);
+}
+
+/* A full worker's stream is to be faster: refused while the card is full as well, and what stands is as it
+ * was; taken by the card once it has room, and the worker has the old room again. */
+static void a_full_worker_lets_its_stream_go(void **state)
+{
+    (void)state;
+    struct config_profile *profile = test_standing_profile();
+    profile->io.per_packet_ns = profile->io.per_byte_fs = 0; /* not what binds here */
+    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct core_stream_spec spec = test_standing_spec(8 * MS, 100 * MS),
+                            faster = test_standing_spec(2 * MS, 100 * MS);
+    uint32_t mine = test_standing_admit(standing, &spec, 1).stream;
+    assert_int_equal(partition_standing_stream_of(standing, mine).unit, 0);
+    while (test_standing_admit(standing, &spec, 0).accepted)
+        continue;
+    assert_false(would_change(standing, mine, &faster));
+    assert_false(test_standing_admit(standing, &faster, 1).accepted);
+    test_standing_holds(standing);
+    for (size_t n = partition_standing_streams(standing); n-- > 0;) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        if (stream.unit == 1)
+            partition_standing_release(standing, stream.stream);
+    }
+    assert_false(would_change(standing, mine, &faster));
+    struct partition_standing_placement placement = test_standing_admit(standing, &faster, 1);
+    assert_true(placement.accepted && placement.unit == 1);
+    test_standing_holds(standing);
+    size_t on_worker = partition_workers_load(partition_standing_workers(standing), 0).streams;
+    partition_standing_release(standing, mine);
+    assert_int_equal(partition_workers_load(partition_standing_workers(standing), 0).streams, on_worker - 1);
+    test_standing_holds(standing);
+    partition_standing_destroy(standing);
+    config_profile_free(profile);
 }
 
 /* Streams that ask for less get it always, and settle to exactly what a newcomer would be charged. */
@@ -415,9 +476,13 @@ static void random_outages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(less_is_never_refused),      cmocka_unit_test(changes_that_can_not_be),
-        cmocka_unit_test(moves_that_come_to_nothing), cmocka_unit_test(random_changes),
-        cmocka_unit_test(no_newcomers_while_out),     cmocka_unit_test(random_outages),
+        cmocka_unit_test(less_is_never_refused),
+        cmocka_unit_test(changes_that_can_not_be),
+        cmocka_unit_test(moves_that_come_to_nothing),
+        cmocka_unit_test(random_changes),
+        cmocka_unit_test(a_full_worker_lets_its_stream_go),
+        cmocka_unit_test(no_newcomers_while_out),
+        cmocka_unit_test(random_outages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

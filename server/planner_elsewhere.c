@@ -1,0 +1,83 @@
+/* Other contracts for admitted streams whose own unit refuses: on another unit, as newcomers there. */
+#include "server/planner_parts.h"
+
+/* Enters the stream as a newcomer with its new contract, as admission would; no unit holds anything of it yet
+ * but the standing plan. A guaranteed one goes to workers alone. */
+static bool admit(struct server_planner *planner, const struct server_change *change,
+                  struct partition_standing_placement *placement)
+{
+    struct partition_standing *standing = planner->standing;
+    const struct core_stream_spec *spec = &change->spec;
+    uint32_t io = change->grant->io;
+
+    if (partition_standing_query(standing, spec, io, false, placement, NULL) != CORE_OK ||
+        !placement->accepted || (spec->guaranteed && server_planner_is_gpu(planner, placement->unit)) ||
+        server_planner_reserve(planner) != CORE_OK)
+        return false;
+    return partition_standing_admit(standing, spec, io, 0, placement, NULL) == CORE_OK && placement->accepted;
+}
+
+/* The change tells of everything but this itself, and may be gone. */
+static void returned(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_order *order = (struct server_order *)message;
+    struct server_grant *from = order->from, *to = order->to;
+    struct server_change *change = order->owner;
+
+    if (server_planner_moved(planner, order) != SERVER_ORDER_MOVED)
+        return;
+    to->buffer_bytes = from->buffer_bytes;
+    to->movable = planner->server->gpu_count > 0; /* a change sizes its memory for any unit */
+    to->home = SERVER_NO_GPU;
+    to->change = change;
+    change->grant = to;
+    from->change = NULL;
+}
+
+static bool place(struct server_planner *planner, struct server_change *change, uint32_t *unit)
+{
+    struct partition_standing_placement placement;
+    struct server_planner_move move = {
+        .grant = change->grant, .patience_ns = SERVER_CHANGE_PATIENCE_NS, .owner = change};
+    char reason[256];
+
+    *unit = PARTITION_STANDING_NONE;
+    if (!admit(planner, change, &placement))
+        return false;
+    move.to = *unit = placement.unit;
+    struct server_order *order = server_planner_order_create(planner, &move);
+    if (order == NULL) {
+        partition_standing_release(planner->standing, placement.stream);
+        return false;
+    }
+    order->to->stream = placement.stream;
+    order->changes = true;
+    if (!server_planner_order_settle(planner, order, reason, sizeof reason)) {
+        server_planner_order_destroy(order);
+        return false;
+    }
+    server_planner_order_begin(planner, order, returned);
+    change->stays = change->placement;
+    change->placement = placement;
+    change->order = order;
+    change->elsewhere = true;
+    change->refusal = 0;
+    return true;
+}
+
+bool server_planner_change_elsewhere(struct server_planner *planner, struct server_change *change)
+{
+    uint32_t unit;
+
+    if (place(planner, change, &unit))
+        return true;
+    if (unit == PARTITION_STANDING_NONE || !server_planner_is_gpu(planner, unit))
+        return false;
+    /* its arenas do not hold the batches: without it */
+    uint32_t gpu = unit - planner->server->worker_count;
+    partition_standing_set_out(planner->standing, gpu, true);
+    bool placed = place(planner, change, &unit);
+    partition_standing_set_out(planner->standing, gpu, planner->cards[gpu].out);
+    return placed;
+}
