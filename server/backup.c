@@ -76,8 +76,9 @@ void server_backup_begin(struct server_stream *stream, core_ns now_ns)
 
     while (packet != NULL && packet->ready)
         packet = packet->next;
-    if (place->state == SERVER_GPU_LOSING) /* else what is not ready is in the backup, or waits already */
-        stream->wait_head = packet;
+    if (place->state == SERVER_GPU_LOSING)
+        stream->wait_head =
+            packet; /* in any other state what is not ready is in the backup, or waits already */
     place->lost_ns = now_ns;
     place->release_ns = later(place->release_ns, now_ns);
 }
@@ -89,6 +90,51 @@ core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns)
 
     place->release_ns = release_ns + stream->grant->backup.task.spacing_ns;
     return release_ns + stream->in_ns;
+}
+
+/* ---- another contract ---- */
+
+static struct core_stream_spec contract_of(const struct core_stream_spec *spec,
+                                           const struct server_backup *backup)
+{
+    core_ns away_ns = backup->gpu_bound_ns + backup->detection_ns;
+    struct core_stream_spec contract = *spec;
+
+    contract.burst_packets += (uint32_t)((away_ns + spec->interval_ns - 1) / spec->interval_ns);
+    contract.latency_ns -= away_ns;
+    return contract;
+}
+
+static void serve_as(struct server_stream *stream, const struct perfmodel_cpu_task *task)
+{
+    stream->grant->backup.task = *task;
+    stream->cpu->piece_bytes = task->piece_bytes;
+    stream->cpu->piece_deadline_ns = task->deadline_ns;
+}
+
+void server_backup_change(struct server_stream *stream, const struct server_backup *backup)
+{
+    if (!server_backup_is_held(stream))
+        return;
+    stream->grant->backup = *backup;
+    serve_as(stream, &backup->task);
+    server_io_count_stream(stream);
+}
+
+bool server_backup_settle(struct server_stream *stream, uint32_t first)
+{
+    const struct server_packet *oldest = stream->order_head;
+    struct core_stream_spec contract;
+    struct perfmodel_cpu_task task;
+
+    if (!server_backup_is_held(stream))
+        return true;
+    if (stream->at_worker > 0 || (oldest != NULL && (int32_t)(oldest->sequence - first) < 0))
+        return false;
+    contract = contract_of(&stream->spec, &stream->grant->backup);
+    if (perfmodel_cpu_task_from(&contract, stream->connection->io->server->profile, &task, NULL) == CORE_OK)
+        serve_as(stream, &task);
+    return true;
 }
 
 bool server_backup_on_time(const struct server_stream *stream)

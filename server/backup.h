@@ -55,6 +55,14 @@ void server_backup_begin(struct server_stream *stream, core_ns now_ns);
 /* When a packet that may go at ready_ns is released to the backup's worker. */
 core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns);
 
+/* The stream has another contract in force, nothing of it is at its backup, which is served as for the join
+ * of both from now on: what is inside the card may be of the old one. */
+void server_backup_change(struct server_stream *stream, const struct server_backup *backup);
+
+/* Has all left that came before packet `first`, so that the join is over as far as the stream goes? Then the
+ * backup is served as for the present contract alone. */
+bool server_backup_settle(struct server_stream *stream, uint32_t first);
+
 /* Is all inside the backup that came late to it back? */
 bool server_backup_on_time(const struct server_stream *stream);
 

@@ -1,5 +1,6 @@
 #include "server/change.h"
 
+#include "server/backup.h"
 #include "server/io.h"
 
 #include <stdlib.h>
@@ -102,7 +103,16 @@ static void note_room(struct server_change *change, enum server_change_outcome o
     if (stream->gpu != NULL) {
         change->worked = stream->gpu->newest > 0;
         change->gpu_batch = stream->gpu->newest;
+        change->diverted = stream->worked && server_backup_is_held(stream);
     }
+}
+
+/* Packets of the old contract are still inside, and nobody will tell when they have left: what the stream is
+ * charged for stays the join of both, until it changes again or ends. */
+static void never_settles(struct server_change *change)
+{
+    change->diverted = true;
+    change->pauses = UINT64_MAX;
 }
 
 static void give_up(struct server_change *change, enum protocol_refusal code)
@@ -114,6 +124,11 @@ static void give_up(struct server_change *change, enum protocol_refusal code)
                               core_time_now_ns() - change->received_ns);
     end_request(change);
     note_room(change, SERVER_CHANGE_GIVEN_UP);
+    if (change->has_backup) { /* its backup is another one all the same */
+        change->first = change->stream->sequence_accepted - change->stream->busy_packets;
+        server_change_step(change->stream, core_time_now_ns());
+        return;
+    }
     give_back(io, change);
 }
 
@@ -147,7 +162,8 @@ void server_change_end(struct server_stream *stream)
         end_request(change);
         note_room(change, SERVER_CHANGE_GONE);
         server_route_forget_change(stream);
-    }
+    } else if (!server_backup_settle(stream, change->first))
+        never_settles(change);
     give_back(io, change);
 }
 
@@ -200,7 +216,10 @@ static void come_into_force(struct server_stream *stream, core_ns now_ns)
     set_contract(stream, &change->spec);
     police_anew(stream, first, now_ns);
     take_block(stream, change);
-    stream->bound_ns = change->placement.bound_ns;
+    stream->bound_ns = server_backup_bound_ns(&change->placement);
+    change->first = sequence;
+    if (change->has_backup)
+        server_backup_change(stream, &change->backup);
     server_frame_modified(change, sequence);
     end_request(change);
     note_room(change, SERVER_CHANGE_IN_FORCE);
@@ -230,7 +249,7 @@ static bool at_gap(struct server_stream *stream, core_ns now_ns)
     if (stream->order != NULL || !server_pace_caught_up(&stream->pace, next == NULL, now_ns))
         return false;
     if (stream->gpu != NULL)
-        return true;
+        return !server_backup_is_held(stream) || stream->at_worker == 0;
     return stream->at_worker == 0 && stream->pace.next_release_ns <= now_ns &&
            (next == NULL || next->eligible_ns > now_ns);
 }
@@ -266,6 +285,10 @@ void server_change_step(struct server_stream *stream, core_ns now_ns)
     }
     if (change->connection != NULL)
         return; /* at the planner */
+    if (!server_backup_settle(stream, change->first))
+        return;
+    if (change->has_backup)
+        note_room(change, change->outcome);
     change->freed_bytes += server_stream_shed(stream);
     if (!server_stream_sheds(stream))
         give_back(stream->connection->io, change);
@@ -293,6 +316,10 @@ static void answered(void *owner, struct server_message *message)
         if (stream != NULL) {
             server_frame_not_modified(change, change->refusal, change->refusal_text, change->decided_ns);
             stream->change = NULL;
+            if (change->has_backup && stream->at_worker == 0) {
+                server_backup_change(stream, &change->backup);
+                (void)server_backup_settle(stream, stream->sequence_accepted - stream->busy_packets);
+            }
         }
         end_request(change);
         server_block_destroy(change->block);

@@ -62,9 +62,12 @@ struct server_change {
     core_ns decided_ns;            /* from receipt to decision */
     struct partition_standing_placement placement;
     struct core_stream_spec before; /* the contract that it had */
-    uint64_t plan;                  /* of a GPU: not before this one is in force; 0: does not matter */
-    bool elsewhere;                 /* on another unit: */
-    struct server_order *order;     /* the way there, the stream's once it is begun; NULL: in place */
+    struct server_backup
+        backup;                 /* of the join; accepted on a GPU with a backup, or refused late: see below */
+    bool has_backup;            /* it is the stream's from now on */
+    uint64_t plan;              /* of a GPU: not before this one is in force; 0: does not matter */
+    bool elsewhere;             /* on another unit: */
+    struct server_order *order; /* the way there, the stream's once it is begun; NULL: in place */
     struct partition_standing_placement stays; /* and what the own unit said */
     struct server_change *next;                /* the planner's list */
     bool settling;                             /* the planner's: it is back, and the unit has to pause */
@@ -75,11 +78,12 @@ struct server_change {
     struct server_block *block;                   /* to be adopted; NULL: there is room enough */
     bool replaces;                                /* `block` takes the place of all that the stream has */
     bool waiting;                                 /* accepted, for a gap */
+    uint32_t first;                               /* in force: sequence of the first packet under it */
     core_ns until_ns;                             /* waiting: not longer */
     struct server_change *io_next, **io_previous; /* of those that wait, or shed memory */
     /* returned to the planner */
     enum server_change_outcome outcome;
-    bool worked; /* as in struct server_grant */
+    bool worked, diverted; /* as in struct server_grant */
     uint64_t pauses, gpu_batch;
     uint64_t freed_bytes; /* of packet memory */
 };

@@ -1,4 +1,5 @@
 /* MODIFY and its answers. */
+#include "server/backup.h"
 #include "server/io.h"
 
 static void refuse(struct server_connection *connection, uint32_t request,
@@ -40,13 +41,12 @@ void server_frame_modified(const struct server_change *change, uint32_t first)
         .stream = stream->id,
         .unit = stream->gpu != NULL ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
         .unit_index = (uint16_t)(stream->gpu != NULL ? stream->grant->gpu : stream->worker),
-        .bound_ns = change->placement.bound_ns,
+        .bound_ns = server_backup_bound_ns(&change->placement),
         .decided_ns = change->decided_ns,
         .in_force_ns = core_time_now_ns() - change->received_ns,
         .first = first,
-        .queue_packets = stream->queue_packets};
-    if (stream->gpu == NULL)
-        modified.backup.bound_ns = modified.bound_ns;
+        .queue_packets = stream->queue_packets,
+        .backup = server_backup_tell(change->connection->io->server, &change->placement)};
     core_histogram_record(&change->connection->io->stats.in_force, modified.in_force_ns);
     server_stats_add(&change->connection->io->stats.modified, 1);
     server_output_control(change->connection, frame,

@@ -159,7 +159,7 @@ struct server_gpu_figures {
     _Atomic uint64_t faults, restarts, batches, lost_batches, packets, bytes, late_closes;
     _Atomic core_ns period_ns, latency_ns;
     _Atomic uint64_t period_changes; /* from one period to another */
-    _Atomic uint64_t streams, batch_bytes;
+    _Atomic uint64_t streams, guaranteed, batch_bytes;
     struct server_gpu_stage_figures up, kernel, down, batch;
     struct core_histogram batch_ns; /* from a batch's closing to its last byte */
 };

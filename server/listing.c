@@ -1,5 +1,6 @@
 #include "server/listing.h"
 
+#include "server/backup.h"
 #include "server/io.h"
 
 #include <event2/event.h>
@@ -66,6 +67,8 @@ static void write_row(struct server_listing_row *row, const struct server_stream
                                        .stream = stream->id,
                                        .on_gpu = on_gpu,
                                        .unit = on_gpu ? stream->grant->gpu : stream->worker,
+                                       .backed = server_backup_is_held(stream),
+                                       .backup = stream->grant->backup.unit,
                                        .state = state_of(stream),
                                        .spec = stream->spec,
                                        .totals = stream->totals,

@@ -32,7 +32,7 @@ enum server_listing_state {
     SERVER_LISTING_MOVING, /* they do, and a moment is awaited for them to go to another one */
     SERVER_LISTING_HELD,   /* they wait: for the old unit to return what it has, or for the way back to a card
                             */
-    SERVER_LISTING_AWAY,   /* its card is out of service: they go to the stand-by worker */
+    SERVER_LISTING_AWAY,   /* its card is out of service: they go to its backup, or to the stand-by worker */
 };
 
 /* "home", "moving", ... */
@@ -43,7 +43,9 @@ struct server_listing_row {
     char peer[96];
     uint32_t stream;
     bool on_gpu;
-    uint32_t unit; /* number of the worker or GPU */
+    uint32_t unit;   /* number of the worker or GPU */
+    bool backed;     /* room is held for it on a worker, */
+    uint32_t backup; /* number of that */
     enum server_listing_state state;
     struct core_stream_spec spec;
     struct protocol_closed totals;

@@ -162,6 +162,7 @@ static void count_missed(const struct server_packet *packet, struct server_stats
 
     stream->totals.missed++;
     server_stats_add(&stats->missed, 1);
+    server_stats_add(&stats->guaranteed_missed, stream->spec.guaranteed ? 1 : 0);
     server_stats_add(&stats->units[packet->unit].missed, 1);
     if (!packet->diverted)
         return;
@@ -182,6 +183,7 @@ static void count_result(struct server_packet *packet, const struct protocol_res
     stream->totals.bytes += packet->cpu.bytes;
     server_stats_add(&stats->packets, 1);
     server_stats_add(&stats->bytes, packet->cpu.bytes);
+    server_stats_add(&stats->guaranteed, stream->spec.guaranteed ? 1 : 0);
     if (packet->unit >= stream->connection->io->server->all_workers)
         server_stats_add(&stats->gpu_packets, 1);
     if ((result->flags & PROTOCOL_RESULT_MET) == 0)

@@ -21,6 +21,7 @@ static void publish_worker(struct server_planner *planner, uint32_t worker)
     atomic_store_explicit(&target->streams, load.streams, memory_order_relaxed);
     atomic_store_explicit(&target->utilisation_ppb, load.utilisation_ppb, memory_order_relaxed);
     atomic_store_explicit(&target->headroom_ppb, load.headroom_ppb, memory_order_relaxed);
+    atomic_store_explicit(&target->reserved_ppb, load.reserved_ppb, memory_order_relaxed);
 }
 
 void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io)
@@ -87,41 +88,45 @@ struct server_backup server_planner_backup_of(const struct partition_standing_pl
                                   .reserved_ppb = placement->reserved_ppb};
 }
 
-/* The room that is held for it must be on a worker. */
-static void refuse_unbacked(struct server_planner *planner, struct server_request *request)
+static core_status ask(struct server_planner *planner, struct server_request *request)
 {
+    const struct core_stream_spec *spec = &request->open.spec;
     struct partition_standing_placement *placement = &request->placement;
 
-    if (!request->is_query)
+    if (request->is_query)
+        return partition_standing_query(planner->standing, spec, request->io, true, placement, NULL);
+    return partition_standing_admit(planner->standing, spec, request->io, 0, placement, NULL);
+}
+
+/* Room that is held must be on a worker: else the stream itself is to be on one. */
+static core_status ask_for_backed(struct server_planner *planner, struct server_request *request)
+{
+    struct partition_standing_placement *placement = &request->placement;
+    core_status status = ask(planner, request);
+
+    if (status != CORE_OK || placement->backup_unit == PARTITION_STANDING_NONE ||
+        !server_planner_is_gpu(planner, placement->backup_unit))
+        return status;
+    if (placement->accepted && !request->is_query)
         partition_standing_release(planner->standing, placement->stream);
-    placement->accepted = false;
-    placement->constraint = PARTITION_BACKUP;
-    snprintf(
-        placement->reason, sizeof placement->reason,
-        "no worker has room for the stream, and none for a backup if its GPU is lost; ask for a standard "
-        "stream, or a longer latency bound");
-    refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
+    for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++)
+        partition_standing_set_out(planner->standing, gpu, true);
+    status = ask(planner, request);
+    for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++)
+        partition_standing_set_out(planner->standing, gpu, planner->cards[gpu].out);
+    return status;
 }
 
 static bool place(struct server_planner *planner, struct server_request *request)
 {
-    const struct core_stream_spec *spec = &request->open.spec;
-    struct partition_standing_placement *placement = &request->placement;
-    core_status status =
-        request->is_query
-            ? partition_standing_query(planner->standing, spec, request->io, true, placement, NULL)
-            : partition_standing_admit(planner->standing, spec, request->io, 0, placement, NULL);
-    if (status != CORE_OK) {
+    const struct partition_standing_placement *placement = &request->placement;
+
+    if (ask_for_backed(planner, request) != CORE_OK) {
         refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
         return false;
     }
     if (!placement->accepted) {
         refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
-        return false;
-    }
-    if (placement->backup_unit != PARTITION_STANDING_NONE &&
-        server_planner_is_gpu(planner, placement->backup_unit)) {
-        refuse_unbacked(planner, request);
         return false;
     }
     size_queue(planner, request);
@@ -225,18 +230,31 @@ core_status server_planner_reserve(struct server_planner *planner)
     return CORE_OK;
 }
 
+/* One backup more, or less, on the worker that holds room for the stream; it is the same while it is granted.
+ */
+static void count_backup(struct server_planner *planner, const struct server_grant *grant, uint64_t more)
+{
+    uint32_t unit = partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
+
+    if (unit >= planner->server->worker_count)
+        return;
+    server_stats_add(&planner->worker_loads[unit].backups, more);
+    publish_worker(planner, unit);
+}
+
 void server_planner_enter(struct server_planner *planner, struct server_grant *grant)
 {
     assert(grant->stream < planner->grant_capacity && planner->grants[grant->stream] == NULL);
     grant->born = ++planner->born;
     planner->grants[grant->stream] = grant;
+    count_backup(planner, grant, 1);
     server_planner_publish(planner, grant->unit, grant->io);
 }
 
-static bool worker_paused(const struct server *server, uint32_t worker, uint64_t pauses)
+bool server_planner_worker_paused(const struct server_planner *planner, uint32_t worker, uint64_t pauses)
 {
-    return atomic_load_explicit(&cpu_worker_counters(server->workers[worker])->pauses, memory_order_relaxed) >
-           pauses;
+    const struct cpu_scheduler_counters *counters = cpu_worker_counters(planner->server->workers[worker]);
+    return atomic_load_explicit(&counters->pauses, memory_order_relaxed) > pauses;
 }
 
 static bool may_leave(const struct server_planner *planner, const struct server_grant *grant)
@@ -244,19 +262,24 @@ static bool may_leave(const struct server_planner *planner, const struct server_
     const struct server *server = planner->server;
     if (grant->order != NULL || (grant->change != NULL && !grant->change->settling))
         return false;
-    if (grant->diverted && !worker_paused(server, grant->backup.unit, grant->pauses))
+    if (grant->diverted && !server_planner_worker_paused(planner, grant->backup.unit, grant->pauses))
         return false;
     if (!grant->worked)
         return true;
     if (grant->gpu != SERVER_NO_GPU)
         return server_gpu_paused(server->gpus[grant->gpu]) > grant->gpu_batch;
-    return worker_paused(server, grant->unit, grant->pauses);
+    return server_planner_worker_paused(planner, grant->unit, grant->pauses);
 }
 
 static void release(struct server_planner *planner, struct server_grant *grant)
 {
+    uint32_t backup = partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
+
     server_planner_forget_change(planner, grant);
+    count_backup(planner, grant, (uint64_t)-1);
     partition_standing_release(planner->standing, grant->stream);
+    if (backup < planner->server->worker_count)
+        publish_worker(planner, backup);
     planner->grants[grant->stream] = NULL;
     if (grant->gpu != SERVER_NO_GPU)
         server_planner_gpu_remove(planner, grant->gpu, &grant->spec);

@@ -89,6 +89,8 @@ struct server_request {
 struct server_planner_load {
     _Atomic uint64_t streams;
     _Atomic int64_t utilisation_ppb, headroom_ppb;
+    _Atomic uint64_t backups;     /* streams of GPUs for whose loss it holds room, */
+    _Atomic int64_t reserved_ppb; /* at most so much of it at once */
 };
 
 /* What became of streams that were to go to another unit: atomic, written by the planner, read by any. */

@@ -2,6 +2,7 @@
 #include "server/planner_parts.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static void refuse(struct server_change *change, enum protocol_refusal refusal, const char *text)
@@ -47,6 +48,30 @@ static void put_back(struct server_planner *planner, const struct server_grant *
     (void)status;
 }
 
+static uint32_t backup_of(const struct server_planner *planner, const struct server_grant *grant)
+{
+    return partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
+}
+
+/* Would its backup stay where it is? One that has to move would leave its room before the I/O thread knows.
+ */
+static bool keeps_backup(struct server_planner *planner, struct server_change *change)
+{
+    uint32_t unit = backup_of(planner, change->grant);
+    struct partition_standing_placement *placement = &change->placement;
+
+    if (unit == PARTITION_STANDING_NONE ||
+        partition_standing_change_query(planner->standing, change->grant->stream, &change->spec, false,
+                                        placement, NULL) != CORE_OK ||
+        !placement->accepted || placement->backup_unit == unit)
+        return true;
+    placement->accepted = false;
+    placement->constraint = PARTITION_BACKUP;
+    snprintf(placement->reason, sizeof placement->reason,
+             "the unit that holds room for the loss of the stream's GPU has no room for this contract");
+    return false;
+}
+
 /* Asks the stream's own unit. */
 static bool change_in_place(struct server_planner *planner, struct server_change *change)
 {
@@ -54,6 +79,10 @@ static bool change_in_place(struct server_planner *planner, struct server_change
     struct partition_standing_placement *placement = &change->placement;
 
     change->before = partition_standing_stream_of(planner->standing, grant->stream).contract;
+    if (!keeps_backup(planner, change)) {
+        refuse(change, PROTOCOL_REFUSED_CAPACITY, NULL);
+        return false;
+    }
     if (partition_standing_change(planner->standing, grant->stream, &change->spec, placement, NULL) !=
         CORE_OK) {
         refuse(change, PROTOCOL_REFUSED_INTERNAL, "the stream's unit can not be asked now; ask again");
@@ -67,6 +96,8 @@ static bool change_in_place(struct server_planner *planner, struct server_change
         grant->spec = charge_of(planner, grant);
         return true;
     }
+    change->backup = server_planner_backup_of(placement);
+    change->has_backup = placement->backup_unit != PARTITION_STANDING_NONE;
     if (recharge_gpu(planner, grant, change))
         return true;
     put_back(planner, grant, &change->before);
@@ -89,9 +120,9 @@ static bool within_limits(const struct server_planner *planner, struct server_ch
 
     if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
         refuse(change, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
-    else if (partition_standing_stream_of(planner->standing, change->grant->stream).backup_unit !=
-             PARTITION_STANDING_NONE)
-        refuse(change, PROTOCOL_REFUSED_BUSY, "a guaranteed stream on a GPU keeps its contract");
+    else if (backup_of(planner, change->grant) != PARTITION_STANDING_NONE &&
+             planner->cards[change->grant->gpu].out)
+        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream's GPU is lost; ask again when it is back");
     else if (change->grant->order != NULL)
         refuse(change, PROTOCOL_REFUSED_BUSY, "the stream is on its way to another unit; ask again");
     else if (planner->buffer_bytes + change->more_bytes > limits->buffer_bytes)
@@ -169,12 +200,13 @@ static void settle(struct server_planner *planner, struct server_change *change)
 static bool has_paused(const struct server_planner *planner, const struct server_change *change)
 {
     const struct server_grant *grant = change->grant;
+    if (change->diverted && !server_planner_worker_paused(planner, backup_of(planner, grant), change->pauses))
+        return false;
     if (!change->worked)
         return true;
     if (grant->gpu != SERVER_NO_GPU)
         return server_gpu_paused(planner->server->gpus[grant->gpu]) > change->gpu_batch;
-    return atomic_load_explicit(&cpu_worker_counters(planner->server->workers[grant->unit])->pauses,
-                                memory_order_relaxed) > change->pauses;
+    return server_planner_worker_paused(planner, grant->unit, change->pauses);
 }
 
 static void take_back(void *owner, struct server_message *message)

@@ -75,6 +75,9 @@ static inline bool server_planner_is_gpu(const struct server_planner *planner, u
     return unit >= planner->server->worker_count;
 }
 
+/* Has the worker paused since its pauses were so many? */
+bool server_planner_worker_paused(const struct server_planner *planner, uint32_t worker, uint64_t pauses);
+
 /* The backup of the placement of a guaranteed stream; unit NONE: it has none. */
 struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement);
 

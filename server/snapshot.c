@@ -28,6 +28,8 @@ static struct server_counts read_counts(const struct server_stats *stats)
         .gpu_packets = server_stats_get(&stats->gpu_packets),
         .diverted = server_stats_get(&stats->diverted),
         .diverted_late = server_stats_get(&stats->diverted_late),
+        .guaranteed = server_stats_get(&stats->guaranteed),
+        .guaranteed_missed = server_stats_get(&stats->guaranteed_missed),
         .audited = server_stats_get(&stats->audited),
         .corrupt = server_stats_get(&stats->corrupt),
     };
@@ -53,6 +55,8 @@ static void add_counts(struct server_counts *sum, const struct server_counts *co
     sum->gpu_packets += counts->gpu_packets;
     sum->diverted += counts->diverted;
     sum->diverted_late += counts->diverted_late;
+    sum->guaranteed += counts->guaranteed;
+    sum->guaranteed_missed += counts->guaranteed_missed;
     sum->audited += counts->audited;
     sum->corrupt += counts->corrupt;
 }
@@ -132,6 +136,8 @@ static void read_workers(const struct server *server, struct server_snapshot *sn
             .streams = server_stats_get(&load->streams),
             .utilisation_ppb = read_signed(&load->utilisation_ppb),
             .headroom_ppb = read_signed(&load->headroom_ppb),
+            .backups = server_stats_get(&load->backups),
+            .reserved_ppb = read_signed(&load->reserved_ppb),
             .bursts = server_stats_get(&counters->bursts),
             .pieces = server_stats_get(&counters->pieces),
             .packets = server_stats_get(&counters->packets),
@@ -167,6 +173,7 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
         .process = process > 0 ? (uint64_t)process : 0,
         .state_ns = now_ns - read_signed(&figures->since_ns),
         .streams = server_stats_get(&figures->streams),
+        .guaranteed = server_stats_get(&figures->guaranteed),
         .faults = server_stats_get(&figures->faults),
         .restarts = server_stats_get(&figures->restarts),
         .batches = server_stats_get(&figures->batches),

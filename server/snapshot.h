@@ -17,7 +17,8 @@ struct server;
 /* As in struct server_stats. */
 struct server_counts {
     uint64_t connections, streams, opened, refused, modified, modifies_refused, packets, bytes, met, missed,
-        reader_late, policed, rejected, lost, errors, gpu_packets, diverted, diverted_late, audited, corrupt;
+        reader_late, policed, rejected, lost, errors, gpu_packets, diverted, diverted_late, audited, corrupt,
+        guaranteed, guaranteed_missed;
 };
 
 struct server_snapshot_io {
@@ -29,6 +30,8 @@ struct server_snapshot_io {
 struct server_snapshot_worker {
     uint64_t streams;
     int64_t utilisation_ppb, headroom_ppb; /* promised share; smallest room over all windows */
+    uint64_t backups;                      /* as in struct server_planner_load */
+    int64_t reserved_ppb;
     uint64_t bursts, pieces, packets, bytes;
     core_ns busy_ns, burst_max_ns, cpu_ns;
     uint64_t bursts_exceeded; /* took longer than burst_bound_ns, */
@@ -49,7 +52,7 @@ struct server_snapshot_gpu {
     uint64_t process;
     core_ns state_ns; /* for how long it has been so */
     char fault[288];  /* the last one; empty: none so far */
-    uint64_t streams, faults, restarts, batches, packets, bytes, lost_batches;
+    uint64_t streams, guaranteed, faults, restarts, batches, packets, bytes, lost_batches;
     uint64_t late, full, held_up; /* packets in a later batch, turned away; batches opened late */
     uint64_t batch_bytes, arena_bytes;
     core_ns period_ns, latency_ns; /* of the plan: of batches; period and stages, at the most */

@@ -30,13 +30,14 @@ struct server_stats {
     _Atomic uint64_t errors; /* ERROR frames sent */
     _Atomic uint64_t gpu_packets;             /* of packets: encrypted by a GPU */
     _Atomic uint64_t diverted, diverted_late; /* GPU streams' packets over the stand-by worker; missed */
-    _Atomic uint64_t audited, corrupt;        /* GPU packets encrypted again to compare; found wrong */
-    struct server_unit_stats *units;          /* by the unit that encrypted the packet; set before start */
-    uint32_t unit_count;                      /* set before start */
-    struct server_worst worst;                /* the packets with the least slack */
-    struct core_histogram latency;            /* eligible time to socket */
-    struct core_histogram admission;          /* OPEN, QUERY, MODIFY: frame read to the planner's decision */
-    struct core_histogram in_force;           /* OPENED and MODIFIED: frame read to the promise's holding */
+    _Atomic uint64_t guaranteed, guaranteed_missed; /* of packets and missed: of streams of that class */
+    _Atomic uint64_t audited, corrupt;              /* GPU packets encrypted again to compare; found wrong */
+    struct server_unit_stats *units; /* by the unit that encrypted the packet; set before start */
+    uint32_t unit_count;             /* set before start */
+    struct server_worst worst;       /* the packets with the least slack */
+    struct core_histogram latency;   /* eligible time to socket */
+    struct core_histogram admission; /* OPEN, QUERY, MODIFY: frame read to the planner's decision */
+    struct core_histogram in_force;  /* OPENED and MODIFIED: frame read to the promise's holding */
 };
 
 /* Single writer: a plain add, no locked instruction. */

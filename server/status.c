@@ -38,8 +38,9 @@ static json_t *io_json(const struct server_snapshot_io *io)
 
 static json_t *worker_json(const struct server_snapshot_worker *worker, core_ns burst_bound_ns)
 {
-    return json_pack("{sI sf sf sI sI sI sf sf sI sf sf}", "streams", whole(worker->streams), "utilisation",
-                     share(worker->utilisation_ppb), "headroom", share(worker->headroom_ppb), "bursts",
+    return json_pack("{sI sf sf sI sf sI sI sI sf sf sI sf sf}", "streams", whole(worker->streams),
+                     "utilisation", share(worker->utilisation_ppb), "headroom", share(worker->headroom_ppb),
+                     "backups", whole(worker->backups), "reserved", share(worker->reserved_ppb), "bursts",
                      whole(worker->bursts), "pieces", whole(worker->pieces), "packets",
                      whole(worker->packets), "burst_max_us", us(worker->burst_max_ns), "burst_bound_us",
                      us(burst_bound_ns), "exceeded", whole(worker->bursts_exceeded), "excess_us",
@@ -75,14 +76,15 @@ static json_t *totals_json(const struct server_snapshot *snapshot)
 {
     const struct server_counts *totals = &snapshot->totals;
     return json_pack(
-        "{sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI so so so so}", "connections",
+        "{sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI so so so so}", "connections",
         whole(totals->connections), "streams", whole(totals->streams), "opened", whole(totals->opened),
         "refused", whole(totals->refused), "modified", whole(totals->modified), "modifies_refused",
         whole(totals->modifies_refused), "packets", whole(totals->packets), "bytes", whole(totals->bytes),
         "met", whole(totals->met), "missed", whole(totals->missed), "reader_late", whole(totals->reader_late),
         "policed", whole(totals->policed), "rejected", whole(totals->rejected), "lost", whole(totals->lost),
         "errors", whole(totals->errors), "gpu_packets", whole(totals->gpu_packets), "diverted",
-        whole(totals->diverted), "diverted_late", whole(totals->diverted_late), "audited",
+        whole(totals->diverted), "diverted_late", whole(totals->diverted_late), "guaranteed",
+        whole(totals->guaranteed), "guaranteed_missed", whole(totals->guaranteed_missed), "audited",
         whole(totals->audited), "corrupt", whole(totals->corrupt), "slack_us", slack_json(&snapshot->slack),
         "latency_us", latency_json(&snapshot->latency), "admission_us", admission_json(&snapshot->admission),
         "in_force_us", admission_json(&snapshot->in_force));
@@ -123,17 +125,17 @@ static json_t *stage_json(const struct server_snapshot_stage *stage, uint64_t ba
 static json_t *gpu_json(const struct server_snapshot_gpu *gpu)
 {
     return json_pack(
-        "{ss ss sf sI ss sI sI sI sI sI sI sI sI sI sI sI sI sf sI sf so so so so}", "card", gpu->card,
+        "{ss ss sf sI ss sI sI sI sI sI sI sI sI sI sI sI sI sI sf sI sf so so so so}", "card", gpu->card,
         "state", gpu->up != 0 ? "up" : "down", "state_s", seconds(gpu->state_ns), "process",
         whole(gpu->process), "fault", gpu->fault, "faults", whole(gpu->faults), "restarts",
-        whole(gpu->restarts), "streams", whole(gpu->streams), "batches", whole(gpu->batches), "packets",
-        whole(gpu->packets), "bytes", whole(gpu->bytes), "lost_batches", whole(gpu->lost_batches), "late",
-        whole(gpu->late), "full", whole(gpu->full), "held_up", whole(gpu->held_up), "batch_bytes",
-        whole(gpu->batch_bytes), "arena_bytes", whole(gpu->arena_bytes), "period_us", us(gpu->period_ns),
-        "period_changes", whole(gpu->period_changes), "latency_bound_us", us(gpu->latency_ns), "copy_up",
-        stage_json(&gpu->copy_up, gpu->batches), "kernel", stage_json(&gpu->kernel, gpu->batches),
-        "copy_down", stage_json(&gpu->copy_down, gpu->batches), "whole",
-        stage_json(&gpu->whole, gpu->batches));
+        whole(gpu->restarts), "streams", whole(gpu->streams), "guaranteed", whole(gpu->guaranteed), "batches",
+        whole(gpu->batches), "packets", whole(gpu->packets), "bytes", whole(gpu->bytes), "lost_batches",
+        whole(gpu->lost_batches), "late", whole(gpu->late), "full", whole(gpu->full), "held_up",
+        whole(gpu->held_up), "batch_bytes", whole(gpu->batch_bytes), "arena_bytes", whole(gpu->arena_bytes),
+        "period_us", us(gpu->period_ns), "period_changes", whole(gpu->period_changes), "latency_bound_us",
+        us(gpu->latency_ns), "copy_up", stage_json(&gpu->copy_up, gpu->batches), "kernel",
+        stage_json(&gpu->kernel, gpu->batches), "copy_down", stage_json(&gpu->copy_down, gpu->batches),
+        "whole", stage_json(&gpu->whole, gpu->batches));
 }
 
 static json_t *gpus_json(const struct server_snapshot *snapshot)
@@ -234,17 +236,20 @@ failed:
 
 char *server_status_stream_text(const struct server_listing_row *row)
 {
-    char unit[24];
+    char unit[24], backup[24];
     json_t *slack =
         row->slack_minimum_ns == CORE_NS_NEVER ? json_null() : json_real(us(row->slack_minimum_ns));
 
     snprintf(unit, sizeof unit, row->on_gpu ? "gpu-%u" : "cpu-%u", row->unit);
-    return dump(json_pack(
-        "{sI ss sI ss ss sI sf sf sI sI sI sI sI sI sI so so}", "connection", whole(row->connection), "peer",
-        row->peer, "stream", whole(row->stream), "unit", unit, "state", server_listing_state_name(row->state),
-        "packet_bytes", whole(row->spec.packet_bytes), "interval_us", us(row->spec.interval_ns), "latency_us",
-        us(row->spec.latency_ns), "packets", whole(row->totals.packets), "bytes", whole(row->totals.bytes),
-        "met", whole(row->totals.met), "missed", whole(row->totals.missed), "policed", whole(row->policed),
-        "reader_late", whole(row->account.reader_late), "fault_late", whole(row->account.fault_late),
-        "slack_min_us", slack, "slack_counts", slack_counts_json(&row->account)));
+    snprintf(backup, sizeof backup, row->backed ? "cpu-%u" : "", row->backup);
+    return dump(json_pack("{sI ss sI ss ss ss ss sI sf sf sI sI sI sI sI sI sI so so}", "connection",
+                          whole(row->connection), "peer", row->peer, "stream", whole(row->stream), "unit",
+                          unit, "state", server_listing_state_name(row->state), "class",
+                          row->spec.guaranteed ? "guaranteed" : "standard", "backup", backup, "packet_bytes",
+                          whole(row->spec.packet_bytes), "interval_us", us(row->spec.interval_ns),
+                          "latency_us", us(row->spec.latency_ns), "packets", whole(row->totals.packets),
+                          "bytes", whole(row->totals.bytes), "met", whole(row->totals.met), "missed",
+                          whole(row->totals.missed), "policed", whole(row->policed), "reader_late",
+                          whole(row->account.reader_late), "fault_late", whole(row->account.fault_late),
+                          "slack_min_us", slack, "slack_counts", slack_counts_json(&row->account)));
 }

@@ -25,13 +25,13 @@
 
 /* Some of them fill a quarter of each worker, so that who comes next is for the cards. */
 static const struct core_stream_spec filler = {.packet_bytes = 2048,
-                                               .burst_packets = 8,
+                                               .burst_packets = 1,
                                                .interval_ns = 3 * CORE_NS_PER_MS,
                                                .latency_ns = 60 * CORE_NS_PER_MS,
                                                .cipher = CORE_CIPHER_AES_128_CBC,
                                                .padding = CORE_PADDING_NONE};
 static const struct core_stream_spec guarded = {.packet_bytes = 1408,
-                                                .burst_packets = 4,
+                                                .burst_packets = 2,
                                                 .interval_ns = 20 * CORE_NS_PER_MS,
                                                 .latency_ns = 20 * CORE_NS_PER_S,
                                                 .cipher = CORE_CIPHER_AES_256_CBC,
@@ -121,12 +121,6 @@ static void take(void)
     waiting--;
 }
 
-static void settle(void)
-{
-    while (waiting > 0)
-        take();
-}
-
 /* Sends packets of the streams from `first` on, at random. */
 static void exchange(uint32_t first, uint32_t packets)
 {
@@ -143,9 +137,38 @@ static const struct server_stats *stats(void)
     return &server.server->ios[0]->stats;
 }
 
+static uint64_t sent(void)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += streams[i]->sent;
+    return sum;
+}
+
 static uint64_t of_unit(uint32_t unit)
 {
     return core_histogram_total(&stats()->units[unit].slack);
+}
+
+/* Results that the accounts of the units have. */
+static uint64_t counted(void)
+{
+    uint64_t sum = server_stats_get(&stats()->reader_late);
+    for (uint32_t unit = 0; unit < stats()->unit_count; unit++)
+        sum += of_unit(unit);
+    return sum;
+}
+
+/* Takes all that is on its way; the server counts a result once it is written. */
+static void settle(void)
+{
+    core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+    while (waiting > 0)
+        take();
+    while (counted() < sent()) {
+        TEST_REQUIRE(core_time_now_ns() < until_ns);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    }
 }
 
 /* Packets that the workers have encrypted. */
@@ -154,14 +177,6 @@ static uint64_t of_workers(void)
     uint64_t sum = 0;
     for (uint32_t worker = 0; worker < WORKERS; worker++)
         sum += of_unit(worker);
-    return sum;
-}
-
-static uint64_t sent(void)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < count; i++)
-        sum += streams[i]->sent;
     return sum;
 }
 
@@ -279,11 +294,119 @@ static void packets_go_to_the_backup_and_back(void **state)
     stop();
 }
 
+/* ---- standard streams beside ---- */
+
+/* All that was sent is met, or missed, as the server and its clients count it; who was on the lost card as a
+ * standard stream is told, in its results and by notices. */
+static void standard_ones_are_told_and_accounted_for(void **state)
+{
+    uint32_t standard = 0, faults = 0;
+    (void)state;
+
+    start(2, 60, "hang_ms: 3000, audit: 1");
+    fill_workers();
+    uint32_t first = fillers - 1; /* a standard one, on card 0 */
+    assert_true(on_card(streams[first], 0));
+    while (count < fillers + 6)
+        assert_true(is_guarded(open_one(&guarded)));
+    for (int round = 0; round < 2; round++) {
+        pid_t child = test_gpu_process(&server, 0);
+        exchange(first, 60);
+        for (int i = 0; i < 3; i++, waiting++)
+            assert_true(test_stream_send(streams[first], 1408));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        exchange(first, 100);
+        settle();
+        test_gpu_await_up(&server, 0, child);
+        expect_home(first);
+    }
+    for (uint32_t i = first; i < count; i++) {
+        faults += told[i].faults;
+        standard += is_guarded(streams[i]) ? 0 : told[i].notices[PROTOCOL_NOTICE_DEGRADED];
+        if (is_guarded(streams[i]))
+            expect_told(i, on_card(streams[i], 0) ? 2 : 0);
+    }
+    assert_int_equal(standard, 2);
+    assert_int_equal(server_stats_get(&stats()->diverted), faults);
+    assert_true(server_stats_get(&stats()->diverted_late) <= server_stats_get(&stats()->missed));
+    uint64_t packets = 0;
+    for (uint32_t i = fillers; i < count; i++)
+        packets += streams[i]->sent;
+    assert_int_equal(server_stats_get(&stats()->guaranteed), packets);
+    assert_true(server_stats_get(&stats()->guaranteed_missed) <= server_stats_get(&stats()->missed));
+    stop();
+}
+
+/* ---- other contracts ---- */
+
+/* Asks for another contract of the stream; results and notices may come before the answer. */
+static enum protocol_refusal modify(struct test_stream *stream, uint32_t burst, core_ns interval_ns,
+                                    core_ns latency_ns, struct protocol_modified *modified)
+{
+    const struct protocol_modify ask = {stream->id, burst, interval_ns, latency_ns};
+    uint8_t bytes[TEST_FRAME_BYTES];
+    struct protocol_refused refused;
+    struct test_frame frame;
+
+    settle();
+    assert_true(test_client_send(&client, bytes, protocol_modify_write(bytes, 1000000, &ask)));
+    do
+        assert_int_equal(test_client_next(&client, &frame, TEST_PATIENCE_MS), TEST_FRAME);
+    while (frame.header.type == PROTOCOL_NOTICE);
+    assert_int_equal(frame.header.id, 1000000);
+    if (frame.header.type == PROTOCOL_MODIFIED) {
+        assert_int_equal(protocol_modified_read(frame.body, frame.header.body_bytes, modified, NULL),
+                         CORE_OK);
+        return 0;
+    }
+    assert_int_equal(protocol_refused_read(2, frame.body, frame.header.body_bytes, &refused, NULL), CORE_OK);
+    print_message("%s\n", refused.text);
+    return refused.code;
+}
+
+/* Changed streams are backed for what they have then, and their packets go there and back as before. */
+static void a_changed_stream_keeps_its_backup(void **state)
+{
+    struct protocol_modified modified;
+    (void)state;
+
+    start(2, 60, "hang_ms: 3000, audit: 1");
+    fill_workers();
+    while (count < fillers + 4)
+        assert_true(is_guarded(open_one(&guarded)));
+    for (uint32_t round = 1; round <= 2; round++) {
+        for (uint32_t i = fillers; i < count; i++) {
+            const struct protocol_opened *opened = &streams[i]->opened;
+            exchange(fillers, 10);
+            assert_int_equal(modify(streams[i], round == 1 ? 3 : 1, round == 1 ? 10000000 : 40000000,
+                                    guarded.latency_ns - CORE_NS_PER_S, &modified),
+                             0);
+            assert_int_equal(modified.unit, PROTOCOL_UNIT_GPU);
+            assert_int_equal(modified.unit_index, opened->unit_index);
+            assert_int_equal(modified.backup.unit, PROTOCOL_UNIT_CPU);
+            assert_int_equal(modified.backup.unit_index, opened->backup.unit_index);
+            assert_true(modified.backup.bound_ns <= guarded.latency_ns - CORE_NS_PER_S);
+            assert_true(round == 2 || modified.backup.reserved_ppb > opened->backup.reserved_ppb);
+        }
+        pid_t child = test_gpu_process(&server, 0);
+        exchange(fillers, 40);
+        assert_int_equal(kill(child, SIGKILL), 0);
+        exchange(fillers, 80);
+        settle();
+        test_gpu_await_up(&server, 0, child);
+        expect_home(fillers);
+        assert_int_equal(of_unit(WORKERS), 0); /* the stand-by worker */
+    }
+    stop();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_answer_tells_what_the_class_costs),
         cmocka_unit_test(packets_go_to_the_backup_and_back),
+        cmocka_unit_test(standard_ones_are_told_and_accounted_for),
+        cmocka_unit_test(a_changed_stream_keeps_its_backup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
