@@ -163,28 +163,34 @@ static void print_process(FILE *file, pid_t process)
     print_known(file, inputgen_process_threads(process));
 }
 
-static int64_t sum_known(int64_t sum, int64_t value)
+/* Of all cards together; nothing while one is being started again, whose process is not yet what it will be.
+ */
+static int64_t sum_cards(const struct inputgen_watch *watch, int64_t (*of_process)(pid_t))
 {
-    return sum + (value > 0 ? value : 0);
+    int64_t sum = 0;
+    for (size_t at = 0; at < watch->gpu_count; at++) {
+        int64_t value = watch->gpus[at].up ? of_process(watch->gpus[at].process) : 0;
+        if (value <= 0)
+            return 0;
+        sum += value;
+    }
+    return sum;
 }
 
-/* All cards together: those that have a process now. */
 static void print_cards(FILE *file, const struct inputgen_watch *watch)
 {
-    int64_t processes = 0, bytes = 0, descriptors = 0, threads = 0;
+    int64_t processes = 0;
     uint64_t faults = 0, restarts = 0, changes = 0;
     for (size_t at = 0; at < watch->gpu_count; at++) {
         const struct inputgen_watch_gpu *gpu = &watch->gpus[at];
         processes += gpu->process > 0;
-        bytes = sum_known(bytes, inputgen_process_resident_bytes(gpu->process));
-        descriptors = sum_known(descriptors, inputgen_process_descriptors(gpu->process));
-        threads = sum_known(threads, inputgen_process_threads(gpu->process));
         faults += gpu->faults;
         restarts += gpu->restarts;
         changes += gpu->changes;
     }
     (void)fprintf(file, ",%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRId64 ",%" PRId64, processes,
-                  faults, restarts, bytes, descriptors, threads);
+                  faults, restarts, sum_cards(watch, inputgen_process_resident_bytes),
+                  sum_cards(watch, inputgen_process_descriptors), sum_cards(watch, inputgen_process_threads));
     (void)fprintf(file, ",%.1f,%" PRIu64, watch->gpu_count ? (double)watch->gpus[0].period_ns / 1e3 : 0.0,
                   changes);
 }
