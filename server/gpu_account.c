@@ -167,16 +167,19 @@ bool server_gpu_account_replan(struct server_gpu_account *account, struct partit
                                char *reason, size_t size)
 {
     const struct server_gpu_plan last = account->plan;
+    char again[256];
 
     *constraint = PARTITION_GPU_MEMORY;
-    if (!plan_as_it_stands(account, standing, gpu, unit, reason, size))
-        return false;
-    if (server_gpu_plan_leads_to(&last, &account->plan))
+    bool fits = plan_as_it_stands(account, standing, gpu, unit, reason, size);
+    if (fits && server_gpu_plan_leads_to(&last, &account->plan))
         return true;
+    /* The period that there is, which also fits once who came for another one has left. */
     account->plan = last;
-    if (partition_standing_set_period(standing, gpu, last.period_ns) &&
-        plan_as_it_stands(account, standing, gpu, unit, reason, size))
+    if (last.period_ns > 0 && partition_standing_set_period(standing, gpu, last.period_ns) &&
+        plan_as_it_stands(account, standing, gpu, unit, again, sizeof again))
         return true;
+    if (!fits)
+        return false;
     *constraint = PARTITION_GPU_LATENCY;
     snprintf(reason, size,
              "GPU %u would need another period than the %.3f ms that it has, and its streams would be late "

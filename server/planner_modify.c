@@ -53,8 +53,9 @@ static uint32_t backup_of(const struct server_planner *planner, const struct ser
     return partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
 }
 
-/* Would its backup stay where it is? One that has to move would leave its room before the I/O thread knows.
- */
+/* Would its backup stay where it is, and its GPU's period? A backup that has to move would leave its room
+ * before the I/O thread knows. And where the batches have no room for another period, what was charged for it
+ * would stay: a d_g that is kept at that period only. */
 static bool keeps_backup(struct server_planner *planner, struct server_change *change)
 {
     uint32_t unit = backup_of(planner, change->grant);
@@ -63,12 +64,14 @@ static bool keeps_backup(struct server_planner *planner, struct server_change *c
     if (unit == PARTITION_STANDING_NONE ||
         partition_standing_change_query(planner->standing, change->grant->stream, &change->spec, false,
                                         placement, NULL) != CORE_OK ||
-        !placement->accepted || placement->backup_unit == unit)
+        !placement->accepted || (placement->backup_unit == unit && !placement->new_period))
         return true;
     placement->accepted = false;
     placement->constraint = PARTITION_BACKUP;
-    snprintf(placement->reason, sizeof placement->reason,
-             "the unit that holds room for the loss of the stream's GPU has no room for this contract");
+    snprintf(placement->reason, sizeof placement->reason, "%s",
+             placement->backup_unit == unit
+                 ? "the stream's GPU would need other periods, which what is held for its loss does not cover"
+                 : "the unit that holds room for the loss of the stream's GPU has no room for this contract");
     return false;
 }
 

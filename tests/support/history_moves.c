@@ -139,6 +139,17 @@ void history_planner_go_on_moving(struct history_world *world, struct history_st
 
 /* ---- changes ---- */
 
+/* A stream with a backup changes at the period that its GPU has: another one may come to nothing, and its d_g
+ * would be what the new one gives. */
+static bool may_change(struct history_world *world, const struct history_stream *stream,
+                       const struct core_stream_spec *spec)
+{
+    struct partition_standing_placement placement;
+    return partition_standing_change_query(world->standing, stream->room.number, spec, false, &placement,
+                                           NULL) == CORE_OK &&
+           (stream->room.backup == HISTORY_NONE || !placement.accepted || !placement.new_period);
+}
+
 void history_planner_change(struct history_world *world, struct history_stream *stream,
                             const struct core_stream_spec *spec)
 {
@@ -146,7 +157,7 @@ void history_planner_change(struct history_world *world, struct history_stream *
     struct history_change *change = &stream->change;
     if (stream->state != HISTORY_OPEN || stream->next_room.unit != HISTORY_NONE || stream->hasty ||
         stream->stuck || stream->away || stream->restoring || history_stream_flees(stream) || change->asked ||
-        change->joined ||
+        change->joined || !may_change(world, stream, spec) ||
         partition_standing_change(world->standing, stream->room.number, spec, &placement, NULL) != CORE_OK)
         return;
     if (!placement.accepted) {

@@ -110,14 +110,13 @@ bool history_planner_put_plan(struct history_world *world, uint32_t g)
     struct history_gpu *gpu = &world->gpu[g];
     const struct server_gpu_plan before = account->plan;
     core_ns before_ns = before.period_ns;
-    if (!plan_all_cases(world, g)) {
+    bool fits = plan_all_cases(world, g);
+    if (!fits || !server_gpu_plan_leads_to(&before, &account->plan)) {
         account->plan = before;
-        return false;
-    }
-    if (!server_gpu_plan_leads_to(&before, &account->plan)) {
-        account->plan = before;
-        if (!partition_standing_set_period(world->standing, g, before_ns) || !plan_all_cases(world, g)) {
-            history_count(world, HISTORY_UNPROVEN);
+        if (before_ns == 0 || !partition_standing_set_period(world->standing, g, before_ns) ||
+            !plan_all_cases(world, g)) {
+            if (fits)
+                history_count(world, HISTORY_UNPROVEN);
             account->plan = before;
             return false;
         }
