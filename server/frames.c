@@ -314,6 +314,12 @@ static void send_opened(struct server_connection *connection, const struct serve
                           protocol_opened_write(connection->version, frame, request->request, &opened));
 }
 
+static void begin_close(struct server_stream *stream)
+{
+    stream->state = SERVER_STREAM_CLOSING;
+    stream->close_reason = PROTOCOL_CLOSE_ASKED;
+}
+
 static void handle_close(struct server_connection *connection, uint32_t id)
 {
     struct server_stream *stream = server_connection_find_stream(connection, id);
@@ -322,8 +328,7 @@ static void handle_close(struct server_connection *connection, uint32_t id)
                             "CLOSE for a stream that is not open on this connection");
         return;
     }
-    stream->state = SERVER_STREAM_CLOSING;
-    stream->close_reason = PROTOCOL_CLOSE_ASKED;
+    begin_close(stream);
     server_connection_settle_stream(stream);
 }
 
@@ -403,7 +408,7 @@ void server_frame_armed(struct server_request *request, struct server_stream *st
     if (!connection->abandoned) {
         send_opened(connection, request, stream->id);
         if (half_closed(connection) && stream->state == SERVER_STREAM_OPEN)
-            handle_close(connection, stream->id);
+            begin_close(stream); /* settled by the caller, who still has the stream */
     }
     end_request(connection, request);
 }

@@ -141,6 +141,29 @@ static void streams_come_and_go(void **state)
     test_client_close(&client);
 }
 
+/* It gets its stream, whose key was still on its way to the card, and the stream's end. */
+static void who_sends_no_more_after_an_open_is_answered(void **state)
+{
+    static const uint8_t key[16];
+    const struct protocol_open open = {
+        .spec = gpu_spec, .key_kind = PROTOCOL_KEY_INLINE, .key = key, .key_bytes = sizeof key};
+    (void)state;
+
+    for (uint32_t i = 0; i < 20; i++) {
+        uint8_t bytes[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+        struct test_client client;
+        struct test_frame frame;
+        test_client_connect(&client, test_server_unix(&server), NULL);
+        assert_true(
+            test_client_send(&client, bytes, protocol_open_write(bytes, PROTOCOL_OPEN, i + 1, &open)));
+        test_client_half_close(&client);
+        test_client_expect(&client, PROTOCOL_OPENED, &frame);
+        test_client_expect(&client, PROTOCOL_CLOSED, &frame);
+        test_client_expect_end(&client);
+        test_client_close(&client);
+    }
+}
+
 static core_ns period_ns(void)
 {
     return atomic_load(&server_gpu_figures(server.server->gpus[0])->period_ns);
@@ -507,6 +530,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_stream_goes_through_the_gpu, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(all_ciphers_paddings_and_both_units_side_by_side, set_up_mixed,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(who_sends_no_more_after_an_open_is_answered, set_up_gpu_only,
                                         tear_down),
         cmocka_unit_test_setup_teardown(streams_come_and_go, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(a_period_shrinks_and_grows_back, set_up_gpu_only, tear_down),
