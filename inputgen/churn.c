@@ -33,7 +33,8 @@ struct churn {
 
 static core_status report_init(struct churn *churn, struct core_error *error)
 {
-    static const char *const classes[INPUTGEN_CHURN_CLASSES] = {"standing", "opened", "guaranteed"};
+    static const char *const classes[INPUTGEN_CHURN_CLASSES] = {"standing", "opened", "standing, guaranteed",
+                                                                "opened, guaranteed"};
     const struct inputgen_churn_options *options = churn->options;
     struct inputgen_churn_report *report = calloc(1, sizeof *report);
     churn->report = report;
@@ -81,6 +82,8 @@ static struct extent extent_of(const struct churn *churn)
 
 static core_status lives_init(struct churn *churn, struct core_error *error)
 {
+    struct inputgen_random random;
+    inputgen_random_seed(&random, inputgen_mix(~churn->options->run.seed)); /* no churner has this one */
     churn->lives = calloc(churn->standing->count, sizeof *churn->lives);
     if (!churn->lives)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");
@@ -89,7 +92,9 @@ static core_status lives_init(struct churn *churn, struct core_error *error)
                                                 churn->duration_ns, error);
         if (status != CORE_OK)
             return status;
-        churn->lives[at].class_index = INPUTGEN_CHURN_STANDING;
+        churn->lives[at].spec.guaranteed = inputgen_random_uniform(&random) < churn->options->guaranteed;
+        churn->lives[at].class_index =
+            inputgen_churn_class(INPUTGEN_CHURN_STANDING, churn->lives[at].spec.guaranteed);
     }
     return inputgen_crew_deal(&churn->crew, churn->lives, churn->standing->count, error);
 }

@@ -27,9 +27,9 @@ struct inputgen_churn_options {
     const struct inputgen_streams *opened; /* what is opened is drawn from; starts and stops do not matter */
     double operations_per_s;               /* above 0 */
     double weights[INPUTGEN_OPERATION_KINDS]; /* 0 or more each, one of them above 0 */
-    double guaranteed;       /* share of the opened streams that ask for that class, 0 to 1 */
-    size_t open_max;         /* opened streams at once, beside those that stand; 1 or more */
-    uint64_t probe_max;      /* streams of a probe at most; 0: no probe */
+    double guaranteed;                        /* share of all streams that ask for that class, 0 to 1 */
+    size_t open_max;                          /* opened streams at once, beside those that stand; 1 or more */
+    uint64_t probe_max;                       /* streams of a probe at most; 0: no probe */
     double probe_bits_per_s; /* a slower stream is probed at this rate: so fewer fill the server */
     const char *admin;       /* the server's admin port; NULL: periods are not looked at */
     FILE *samples;           /* see churn_watch.h; may be NULL */
@@ -44,8 +44,8 @@ struct inputgen_capacity {
 };
 
 struct inputgen_churn_report {
-    struct inputgen_report
-        *live; /* of all packets: classes "standing", "opened", and "guaranteed" if there may be any */
+    struct inputgen_report *live; /* of all packets: classes "standing" and "opened", and both of guaranteed
+                                     streams if there may be any */
     struct inputgen_churn_figures figures;
     double operations_per_s;
     struct inputgen_capacity *capacities; /* one a class of the list; none without a probe */

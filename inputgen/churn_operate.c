@@ -98,7 +98,7 @@ static core_status open_send(struct inputgen_churner *churner, const struct inpu
     if (status != CORE_OK)
         return status;
     churner->next_index += plan->index_step;
-    live->class_index = spec.guaranteed ? INPUTGEN_CHURN_GUARANTEED : INPUTGEN_CHURN_OPENED;
+    live->class_index = inputgen_churn_class(INPUTGEN_CHURN_OPENED, spec.guaranteed);
     live->link = link;
     status = inputgen_open_send(link, live, plan->options->key_name, error);
     if (status != CORE_OK && status != CORE_FULL)

@@ -19,11 +19,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Classes of the figures. */
+/* Classes of the figures: of standard streams, and so much further of guaranteed ones. */
 #define INPUTGEN_CHURN_STANDING   0
 #define INPUTGEN_CHURN_OPENED     1
-#define INPUTGEN_CHURN_GUARANTEED 2 /* opened, as guaranteed */
-#define INPUTGEN_CHURN_CLASSES    3
+#define INPUTGEN_CHURN_GUARANTEED 2
+#define INPUTGEN_CHURN_CLASSES    4
+
+static inline uint32_t inputgen_churn_class(uint32_t class, bool guaranteed)
+{
+    return class + (guaranteed ? INPUTGEN_CHURN_GUARANTEED : 0);
+}
 
 /* The same for all senders; set before they start. */
 struct inputgen_churn_plan {

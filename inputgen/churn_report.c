@@ -1,5 +1,6 @@
 /* The verdict on a churn, its page, and its JSON document. */
 #include "inputgen/churn.h"
+#include "inputgen/churn_operate.h"
 #include "inputgen/text.h"
 
 #include <inttypes.h>
@@ -67,11 +68,19 @@ static const char *capacities_sentence(const struct inputgen_churn_report *repor
     return ", and the capacity is what it was";
 }
 
+static uint64_t standing_refused(const struct inputgen_report *live)
+{
+    uint64_t refused = 0;
+    for (size_t at = INPUTGEN_CHURN_STANDING; at < live->class_count; at += INPUTGEN_CHURN_GUARANTEED)
+        refused += live->classes[at].figures.refused;
+    return refused;
+}
+
 int inputgen_churn_judge(const struct inputgen_churn_report *report,
                          const struct inputgen_churn_judgement *judgement, char *sentence, size_t size)
 {
     const struct inputgen_churn_figures *figures = &report->figures;
-    uint64_t refused = report->live->classes[0].figures.refused;
+    uint64_t refused = standing_refused(report->live);
     struct inputgen_judgement live = {
         .allow_refused = true, .server_only = true, .allow_missed = judgement->allow_missed};
     char packets[512];

@@ -27,6 +27,8 @@ static const struct figure {
     {"missed", "totals", "missed"},
     {"diverted", "totals", "diverted"},
     {"diverted_late", "totals", "diverted_late"},
+    {"guaranteed", "totals", "guaranteed"},
+    {"guaranteed_missed", "totals", "guaranteed_missed"},
     {"lost", "totals", "lost"},
     {"errors", "totals", "errors"},
     {"corrupt", "totals", "corrupt"},

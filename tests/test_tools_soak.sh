@@ -62,7 +62,7 @@ done
 
 readonly patience=(-- --timeout 120 --drain 120 --probe 200 --probe-rate 8 --opened-max 20)
 readonly small=(--streams 40 --operations 40 --sample-every 0.5 --programs "$programs")
-"$root/tools/soak" --minutes 0.1 --kill-every 1 --out "$TMPDIR/out" "${small[@]}" "${patience[@]}" >"$TMPDIR/one" 2>&1 &
+"$root/tools/soak" --minutes 0.1 --kill-every 1 --guaranteed 50 --out "$TMPDIR/out" "${small[@]}" "${patience[@]}" >"$TMPDIR/one" 2>&1 &
 one=$!
 "$root/tools/soak" --minutes 20 --kill-every 0 "${small[@]}" "${patience[@]}" >"$TMPDIR/two" 2>&1 &
 two=$!
@@ -87,6 +87,7 @@ wait "$one" || status=$?
 [[ $status == 0 ]] || fail "a short soak: status $status:" "$TMPDIR/one"
 grep -q "and the capacity is what it was" "$TMPDIR/one" || fail "no verdict on the capacity:" "$TMPDIR/one"
 grep -qE "killed: the card's process, [1-9]" "$TMPDIR/one" || fail "the card was not killed:" "$TMPDIR/one"
+grep -qE "of guaranteed streams: [1-9][0-9]* packets" "$TMPDIR/one" || fail "no guaranteed streams:" "$TMPDIR/one"
 [[ $(wc -l <"$TMPDIR/out/samples.csv") -ge 6 ]] || fail "too few samples:" "$TMPDIR/out/samples.csv"
 
 # ---- what is left ----
