@@ -221,8 +221,8 @@ CORE_CHECKED core_status partition_standing_change(struct partition_standing *st
                                                    struct partition_standing_placement *placement,
                                                    struct core_error *error);
 
-/* The change is over, see above from when: the present contract alone is charged from now on. Without a
- * change nothing happens. */
+/* The change, or the hold (below), is over, see above from when: the present contract alone is charged from
+ * now on. Without either nothing happens. */
 void partition_standing_settle(struct partition_standing *standing, uint32_t stream);
 
 /* ---- a plan anew ---- */
@@ -287,6 +287,36 @@ CORE_CHECKED core_status partition_standing_move(struct partition_standing *stan
                                                  uint32_t to, core_ns period_ns, uint32_t *again,
                                                  struct core_error *error);
 
+/* ---- packets that are held ----
+ *
+ * A stream that moves from unit A to B may have its packets held until A has returned all
+ * (server/transfer.h), if A is known to return each within b_A of when it was let go there, and B has been
+ * asked for a latency of d - b_A.
+ *
+ * **b_A.** A worker keeps partition_workers_bound_ns of what it is charged for, whoever comes. On a GPU the
+ * batches may come to take as long as the least d' there allows. So A is charged for the least latency bound
+ * L whose d' is no less than T and the stages, as they are bounded now, in all cases of losses. From then on
+ * that is kept as any promise is, whoever comes and whatever the period becomes, and
+ *
+ *     b_A = in + T + stages + out + rest(d)
+ *
+ * with the rest of d, not of L: the stream's I/O thread goes on to count d (a thread's rest is that of the
+ * shortest bound that it counts). It holds for packets let go to A once what stands is in force there and A
+ * is charged for L. Those of before are back within d: packets are held no sooner than d after the charge.
+ *
+ * **B** is charged for (t, k, d - b_A), and serves the stream so as long as something may be late; the I/O
+ * thread counts d - b_A meanwhile.
+ *
+ * Both charges are as those of a change that has not settled, while the contract stays. A settle takes them
+ * back: B's once it has paused since the last packet that it served as for d - b_A (at once if there was
+ * none), A's if the move comes to nothing. Nobody can refuse that: it is less than what is charged. */
+
+/* For a move just made: `stream` is the number that it gave. True: A and B are charged so, and *bound_ns is
+ * b_A. False: nothing has changed: B, or A, has no room for it at its present period, or A is out of
+ * service; the stream has a backup, which counts on packets that come in time; or it had a change, or an
+ * earlier hold, that has not settled, so that there may be a lag already. */
+bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns *bound_ns);
+
 /* ---- what stands ---- */
 
 size_t partition_standing_streams(const struct partition_standing *standing);
@@ -304,7 +334,7 @@ struct partition_standing_stream {
     uint32_t backup_unit;             /* NONE; and what is charged there in the case of the loss of `unit` */
     struct core_stream_spec backup_spec;
     core_ns gpu_bound_ns, detection_ns; /* d_g and delta; 0 without a backup */
-    bool joined;                        /* changed, and not settled yet */
+    bool joined;                        /* changed, or held, and not settled yet */
     bool moved;                         /* to another number; this one only keeps the room */
 };
 /* The n-th of the streams, in no order; n below their number. */

@@ -1,0 +1,92 @@
+/* Standing plans: moves on which packets may be held. */
+#include "partition/standing_state.h"
+
+#include <assert.h>
+
+/* Would the unit, a GPU at its present period, keep this instead of what it is charged for? */
+static bool keeps(struct partition_standing *standing, const struct partition_standing_record *record,
+                  const struct core_stream_spec *spec)
+{
+    if (record->unit < standing->worker_count) {
+        partition_workers_take(standing->workers, record->unit, &record->spec);
+        bool fits = partition_workers_fits(standing->workers, record->unit, spec);
+        bool back = partition_workers_put(standing->workers, record->unit, &record->spec);
+        assert(back);
+        (void)back;
+        return fits;
+    }
+    uint32_t g = record->unit - standing->worker_count;
+    struct partition_gpu without = standing->gpu[g];
+    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+    struct perfmodel_flow_load instead = partition_gpu_load(spec, standing->profile);
+    perfmodel_flow_load_remove(&without.own.load, &load);
+    return partition_gpu_ask_present(&without, &instead, partition_standing_room_bytes(standing, g)).accepted;
+}
+
+/* The contract stays, so that a settle takes it back. */
+static bool tighten(struct partition_standing *standing, uint32_t stream, core_ns latency_ns)
+{
+    const struct partition_standing_record *record = partition_standing_record_of(standing, stream);
+    struct core_stream_spec join = record->join;
+    join.latency_ns = latency_ns;
+    if (latency_ns >= record->join.latency_ns)
+        return true;
+    if (latency_ns < CORE_LATENCY_NS_MIN || !keeps(standing, record, &join))
+        return false;
+    partition_standing_replace(standing, stream, &join);
+    standing->changes++;
+    return true;
+}
+
+/* The least latency bound that leaves work_ns of the stream's d'. */
+static core_ns latency_for(const struct core_stream_spec *contract, const struct config_profile *profile,
+                           core_ns work_ns)
+{
+    struct core_stream_spec spec = *contract;
+    core_ns missing_ns;
+    spec.latency_ns = work_ns + profile->margins.in_ns + profile->margins.out_ns;
+    while ((missing_ns = work_ns - perfmodel_gpu_work_ns(&spec, profile)) > 0)
+        spec.latency_ns += missing_ns; /* a rest grows 32 times slower than its bound */
+    return spec.latency_ns;
+}
+
+/* b_A, and the latency that A must be charged for so that it stays. False: A keeps d and no more. */
+static bool bound_of(const struct partition_standing *standing,
+                     const struct partition_standing_record *record, core_ns *bound_ns, core_ns *charge_ns)
+{
+    const struct config_profile *profile = standing->profile;
+    const struct perfmodel_flow_load nobody = {0};
+    *charge_ns = record->spec.latency_ns;
+    if (record->unit < standing->worker_count) {
+        *bound_ns = partition_workers_bound_ns(standing->workers, &record->spec);
+        return true;
+    }
+    uint32_t g = record->unit - standing->worker_count;
+    const struct partition_gpu *gpu = &standing->gpu[g];
+    struct partition_gpu_answer present =
+        partition_gpu_ask_present(gpu, &nobody, partition_standing_room_bytes(standing, g));
+    if (gpu->out || !present.accepted)
+        return false;
+    *charge_ns = latency_for(&record->contract, profile, present.verdict.latency_ns);
+    *bound_ns = present.verdict.latency_ns + profile->margins.in_ns + profile->margins.out_ns +
+                perfmodel_io_rest_ns(record->contract.latency_ns, profile);
+    return true;
+}
+
+bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns *bound_ns)
+{
+    const struct partition_standing_record *to = partition_standing_record_of(standing, stream);
+    core_ns charge_ns;
+    if (to->source == PARTITION_STANDING_NONE || to->backup.unit != PARTITION_STANDING_NONE ||
+        partition_standing_joined(to))
+        return false;
+    const struct partition_standing_record *from = &standing->record[to->source];
+    if (from->backup.unit != PARTITION_STANDING_NONE || partition_standing_joined(from) ||
+        !bound_of(standing, from, bound_ns, &charge_ns) ||
+        !tighten(standing, stream, to->contract.latency_ns - *bound_ns))
+        return false;
+    if (tighten(standing, to->source, charge_ns))
+        return true;
+    partition_standing_settle(standing, stream);
+    return false;
+}
