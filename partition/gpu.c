@@ -344,12 +344,25 @@ static void crowd_free(struct partition_gpu_crowd *crowd)
     partition_sizes_free(&crowd->sizes);
 }
 
+size_t partition_gpu_backups(const struct partition_gpu *gpu)
+{
+    size_t count = 0;
+    for (uint32_t loss = 0; loss < gpu->losses; loss++)
+        count += gpu->backups[loss] != NULL ? gpu->backups[loss]->load.streams : 0;
+    return count;
+}
+
 bool partition_gpu_any_backup(const struct partition_gpu *gpu)
 {
-    bool any = false;
-    for (uint32_t loss = 0; loss < gpu->losses; loss++)
-        any = any || (gpu->backups[loss] != NULL && gpu->backups[loss]->load.streams > 0);
-    return any;
+    return partition_gpu_backups(gpu) > 0;
+}
+
+core_ns partition_gpu_shortest_ns(const struct partition_gpu *gpu)
+{
+    const struct perfmodel_flow_load nobody = {0};
+    struct question question = question_of(gpu, &nobody, 0);
+    core_ns shortest_ns = shortest_of(&question);
+    return shortest_ns < CORE_NS_NEVER ? shortest_ns : 0;
 }
 
 /* After somebody left: no more memory than before, and no more than those who are left need. */

@@ -117,6 +117,10 @@ void partition_gpu_replace_backup(struct partition_gpu *gpu, uint32_t *const pla
                                   uint32_t stream, const struct partition_gpu_backup *by);
 bool partition_gpu_any_backup(const struct partition_gpu *gpu);
 
+/* Of the GPU's own streams and of all backups: the least d' (0: there are none), and how many backups. */
+core_ns partition_gpu_shortest_ns(const struct partition_gpu *gpu);
+size_t partition_gpu_backups(const struct partition_gpu *gpu);
+
 /* The period from now on, with the arenas' memory. */
 void partition_gpu_set(struct partition_gpu *gpu, core_ns period_ns, uint64_t memory_bytes);
 

@@ -298,7 +298,7 @@ bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu
     struct partition_gpu *of = &standing->gpu[gpu];
     const struct perfmodel_flow_load nobody = {0};
     *period_ns = of->period_ns;
-    if (of->own.load.streams == 0)
+    if (of->period_ns == 0)
         return false;
     struct partition_gpu_answer answer =
         partition_gpu_ask_other(of, &nobody, partition_standing_room_bytes(standing, gpu), false);
@@ -314,7 +314,7 @@ bool partition_standing_set_period(struct partition_standing *standing, uint32_t
     assert(gpu < standing->gpus && period_ns > 0);
     struct partition_gpu *of = &standing->gpu[gpu];
     const struct perfmodel_flow_load nobody = {0};
-    if (of->own.load.streams == 0)
+    if (of->period_ns == 0)
         return false;
     struct partition_gpu_answer answer =
         partition_gpu_ask_at(of, &nobody, partition_standing_room_bytes(standing, gpu), period_ns);
@@ -427,8 +427,9 @@ struct partition_standing_gpu partition_standing_gpu_at(const struct partition_s
     assert(g < standing->gpus);
     const struct partition_gpu *gpu = &standing->gpu[g];
     return (struct partition_standing_gpu){.streams = gpu->own.load.streams,
+                                           .backups = partition_gpu_backups(gpu),
                                            .period_ns = gpu->period_ns,
-                                           .shortest_ns = gpu->own.load.shortest_ns,
+                                           .shortest_ns = partition_gpu_shortest_ns(gpu),
                                            .memory_bytes = gpu->memory_bytes,
                                            .out = gpu->out};
 }

@@ -152,19 +152,20 @@ int64_t partition_standing_reserve_ppb(const struct partition_standing *standing
 /* ---- growing back ---- */
 
 /* Gives a GPU the best period for the streams that it has now, if that is longer than its present one. True:
- * it has another period from now on (see above from when). *period_ns: the one it has; 0 without streams.
+ * it has another period from now on (see above from when). *period_ns: the one it has; 0 without streams and
+ * backups.
  *
  * Best is what a GPU without a history would get for the same streams: the rhythm, d'/4 of the shortest d',
  * where it holds; else the period of the grid (partition/gpu.h) with most room. So no stream that has left
  * leaves the period shorter than the rest would have it. Never shorter: what stands holds, shorter periods
  * cost more launches and copies, and come with the newcomer who needs one. Whether a GPU takes a newcomer
  * hardly depends on its present period, since all of the grid is asked; but whether it does so before the
- * workers do, and without a new period, does. Holds for all its streams, within the card and the pinned
- * budget. */
+ * workers do, and without a new period, does. Holds for all its streams, in the case of each
+ * loss, within the card and the pinned budget. */
 bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu, core_ns *period_ns);
 
 /* Gives a GPU this period, > 0: one that it had before somebody came or it was retuned, and is to keep.
- * False: it does not hold for its streams, or there are none; it is left as it is. */
+ * False: it does not hold for its streams and backups, or there are none; it is left as it is. */
 bool partition_standing_set_period(struct partition_standing *standing, uint32_t gpu, core_ns period_ns);
 
 /* ---- another contract for a stream ----
@@ -359,9 +360,10 @@ CORE_CHECKED core_status partition_standing_plan_after(const struct partition_st
                                                        struct core_error *error);
 
 struct partition_standing_gpu {
-    size_t streams;
-    core_ns period_ns; /* 0 without streams */
-    core_ns shortest_ns;
+    size_t streams;      /* its own, */
+    size_t backups;      /* and those of all other GPUs that it holds room for */
+    core_ns period_ns;   /* 0 without any of both */
+    core_ns shortest_ns; /* least d' of both; 0 without any */
     uint64_t memory_bytes;
     bool out; /* of service */
 };

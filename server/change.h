@@ -63,11 +63,11 @@ struct server_change {
     struct partition_standing_placement placement;
     struct core_stream_spec before; /* the contract that it had */
     struct server_backup
-        backup;                 /* of the join; accepted on a GPU with a backup, or refused late: see below */
-    bool has_backup;            /* it is the stream's from now on */
-    uint64_t plan;              /* of a GPU: not before this one is in force; 0: does not matter */
-    bool elsewhere;             /* on another unit: */
-    struct server_order *order; /* the way there, the stream's once it is begun; NULL: in place */
+        backup;      /* of the join; accepted on a GPU with a backup, or refused late: see below */
+    bool has_backup; /* it is the stream's from now on */
+    struct server_planner_rooms rooms; /* at GPUs, in place: not before their plans are in force */
+    bool elsewhere;                    /* on another unit: */
+    struct server_order *order;        /* the way there, the stream's once it is begun; NULL: in place */
     struct partition_standing_placement stays; /* and what the own unit said */
     struct server_change *next;                /* the planner's list */
     bool settling;                             /* the planner's: it is back, and the unit has to pause */
@@ -85,6 +85,7 @@ struct server_change {
     enum server_change_outcome outcome;
     bool worked, diverted; /* as in struct server_grant */
     uint64_t pauses, gpu_batch;
+    uint64_t spare_batch; /* at the GPU of its backup, 0: none */
     uint64_t freed_bytes; /* of packet memory */
 };
 

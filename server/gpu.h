@@ -160,6 +160,8 @@ struct server_gpu_figures {
     _Atomic core_ns period_ns, latency_ns;
     _Atomic uint64_t period_changes; /* from one period to another */
     _Atomic uint64_t streams, guaranteed, batch_bytes;
+    _Atomic uint64_t backups;     /* streams of other GPUs for whose loss it holds room, */
+    _Atomic int64_t reserved_ppb; /* at most so much of it at once */
     struct server_gpu_stage_figures up, kernel, down, batch;
     struct core_histogram batch_ns; /* from a batch's closing to its last byte */
 };

@@ -1,57 +1,121 @@
 #include "server/gpu_account.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #define PLAN_ARENAS UINT64_C(5)
 #define SPARE_SLOTS 16 /* one in so many is kept for streams that are leaving */
 
 core_status server_gpu_account_init(struct server_gpu_account *account, const struct config_profile *profile,
-                                    const struct config_profile_gpu *kind, bool busy,
+                                    const struct config_profile_gpu *kind, uint32_t gpus, bool busy,
                                     const struct gpu_region_shape *shape, core_ns lead_ns)
 {
     *account = (struct server_gpu_account){
-        .profile = profile, .shape = *shape, .lead_ns = lead_ns, .hang_ns = CORE_NS_NEVER};
-    return perfmodel_flow_card_create(&account->card, profile, kind, busy);
+        .profile = profile, .shape = *shape, .lead_ns = lead_ns, .hang_ns = CORE_NS_NEVER, .gpus = gpus};
+    account->losses = calloc(gpus, sizeof *account->losses);
+    return account->losses != NULL ? perfmodel_flow_card_create(&account->card, profile, kind, busy)
+                                   : CORE_NO_MEMORY;
 }
 
 void server_gpu_account_free(struct server_gpu_account *account)
 {
     perfmodel_flow_card_destroy(account->card);
+    free(account->losses);
 }
 
-void server_gpu_account_add(struct server_gpu_account *account, const struct core_stream_spec *spec)
+/* ---- who is in it ---- */
+
+static struct server_gpu_crowd *crowd_of(struct server_gpu_account *account, uint32_t loss)
 {
-    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, account->profile);
-    perfmodel_flow_load_add(&account->load, &load);
-    account->burst_packets += spec->burst_packets;
-    account->packets_per_ns += 1 / (double)spec->interval_ns;
-    account->guaranteed += spec->guaranteed ? 1 : 0;
+    return loss == SERVER_GPU_OWN ? &account->own : &account->losses[loss];
 }
 
-void server_gpu_account_remove(struct server_gpu_account *account, const struct core_stream_spec *spec)
+void server_gpu_account_add(struct server_gpu_account *account, uint32_t loss,
+                            const struct core_stream_spec *spec)
 {
+    struct server_gpu_crowd *crowd = crowd_of(account, loss);
     struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, account->profile);
-    perfmodel_flow_load_remove(&account->load, &load);
-    account->burst_packets -= spec->burst_packets;
-    account->packets_per_ns -= 1 / (double)spec->interval_ns;
-    account->guaranteed -= spec->guaranteed ? 1 : 0;
-    if (account->load.streams == 0)
-        account->packets_per_ns = 0;
+
+    perfmodel_flow_load_add(&crowd->load, &load);
+    crowd->burst_packets += spec->burst_packets;
+    crowd->packets_per_ns += 1 / (double)spec->interval_ns;
+    account->guaranteed += loss == SERVER_GPU_OWN && spec->guaranteed ? 1 : 0;
+}
+
+void server_gpu_account_remove(struct server_gpu_account *account, uint32_t loss,
+                               const struct core_stream_spec *spec)
+{
+    struct server_gpu_crowd *crowd = crowd_of(account, loss);
+    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, account->profile);
+
+    perfmodel_flow_load_remove(&crowd->load, &load);
+    crowd->burst_packets -= spec->burst_packets;
+    crowd->packets_per_ns -= 1 / (double)spec->interval_ns;
+    account->guaranteed -= loss == SERVER_GPU_OWN && spec->guaranteed ? 1 : 0;
+    if (crowd->load.streams == 0)
+        crowd->packets_per_ns = 0;
 }
 
 void server_gpu_account_recount(struct server_gpu_account *account, const struct partition_standing *standing,
-                                uint32_t unit)
+                                uint32_t gpu, uint32_t unit)
 {
-    account->load = (struct perfmodel_flow_load){0};
-    account->burst_packets = 0;
-    account->packets_per_ns = 0;
+    account->own = (struct server_gpu_crowd){.burst_packets = 0};
     account->guaranteed = 0;
+    for (uint32_t loss = 0; loss < account->gpus; loss++)
+        account->losses[loss] = (struct server_gpu_crowd){.burst_packets = 0};
     for (size_t n = 0; n < partition_standing_streams(standing); n++) {
         struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
         if (stream.unit == unit)
-            server_gpu_account_add(account, &stream.spec);
+            server_gpu_account_add(account, SERVER_GPU_OWN, &stream.spec);
+        else if (stream.backup_unit == unit)
+            server_gpu_account_add(account, stream.unit - (unit - gpu), &stream.backup_spec);
     }
 }
+
+static uint64_t more(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The most of each figure. */
+static void cover(struct server_gpu_crowd *cover, const struct server_gpu_crowd *by)
+{
+    struct perfmodel_flow_load *load = &cover->load;
+
+    load->streams = more(load->streams, by->load.streams);
+    load->burst_bytes = more(load->burst_bytes, by->load.burst_bytes);
+    load->rate = more(load->rate, by->load.rate);
+    load->job_burst_bytes = more(load->job_burst_bytes, by->load.job_burst_bytes);
+    load->job_rate = more(load->job_rate, by->load.job_rate);
+    load->unit_bytes = CORE_BLOCK_BYTES;
+    cover->burst_packets = more(cover->burst_packets, by->burst_packets);
+    if (by->packets_per_ns > cover->packets_per_ns)
+        cover->packets_per_ns = by->packets_per_ns;
+}
+
+/* What no case exceeds; its least d' is not told. */
+static struct server_gpu_crowd all_cases(const struct server_gpu_account *account)
+{
+    struct server_gpu_crowd comes = {.burst_packets = 0}, all = account->own;
+
+    for (uint32_t loss = 0; loss < account->gpus; loss++)
+        cover(&comes, &account->losses[loss]);
+    if (comes.load.streams > 0)
+        perfmodel_flow_load_add(&all.load, &comes.load);
+    all.burst_packets += comes.burst_packets;
+    all.packets_per_ns += comes.packets_per_ns;
+    return all;
+}
+
+static uint64_t backups_of(const struct server_gpu_account *account)
+{
+    uint64_t sum = 0;
+    for (uint32_t loss = 0; loss < account->gpus; loss++)
+        sum += account->losses[loss].load.streams;
+    return sum;
+}
+
+/* ---- room ---- */
 
 /* A plan has at least PLAN_ARENAS batches on the way, each with input and output: none is larger then than an
  * arena. */
@@ -87,24 +151,35 @@ static uint64_t arenas_needed(const struct server_gpu_account *account,
     return 1 + (uint64_t)((held_ns + verdict->period_ns - 1) / verdict->period_ns);
 }
 
+/* Share of its busiest stage that is held for the worst loss. */
+static int64_t reserved_ppb(const struct server_gpu_account *account,
+                            const struct perfmodel_flow_verdict *verdict)
+{
+    return verdict->busiest_ppb -
+           perfmodel_flow_judge(account->card, &account->own.load, verdict->period_ns).busiest_ppb;
+}
+
 bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_ns, core_ns shortest_ns,
                              char *reason, size_t size)
 {
     struct server_gpu_plan *plan = &account->plan;
     const struct gpu_region_shape *shape = &account->shape;
+    struct server_gpu_crowd all = all_cases(account);
+    uint64_t backups = backups_of(account);
 
-    if (account->load.streams == 0) {
+    if (all.load.streams == 0) {
         *plan = (struct server_gpu_plan){.number = plan->number + 1};
         return true;
     }
-    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(account->card, &account->load, period_ns);
+    all.load.shortest_ns = shortest_ns; /* the account's may be of a stream that has left */
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(account->card, &all.load, period_ns);
     if (verdict.binding != PERFMODEL_GPU_FITS) {
         snprintf(reason, size, "the GPU can not keep a period of %.3f ms", (double)period_ns / 1e6);
         return false;
     }
     /* in_ns is for two hand-overs here: half of it into the batch, half from there to the card. */
     core_ns delay_ns = account->profile->margins.in_ns / 2 + rest_ns(account->profile, shortest_ns);
-    double packets = (double)account->burst_packets + account->packets_per_ns * (double)period_ns + 1;
+    double packets = (double)all.burst_packets + all.packets_per_ns * (double)period_ns + 1;
     const struct {
         const char *what;
         double needed, there;
@@ -112,7 +187,7 @@ bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_
         {"batches on the way", (double)arenas_needed(account, &verdict, delay_ns), shape->arenas},
         {"bytes in a batch", (double)verdict.batch_bytes, (double)shape->arena_bytes},
         {"packets in a batch", packets, shape->segments},
-        {"streams", (double)account->load.streams, server_gpu_account_streams_max(shape)},
+        {"streams", (double)(account->own.load.streams + backups), server_gpu_account_streams_max(shape)},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].needed > rows[i].there) {
@@ -140,14 +215,15 @@ bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_
                                  .latency_ns = verdict.latency_ns,
                                  .batch_ns = batch_ns,
                                  .batch_bytes = verdict.batch_bytes,
-                                 .streams = (uint32_t)account->load.streams,
+                                 .streams = (uint32_t)account->own.load.streams,
                                  .guaranteed = account->guaranteed,
+                                 .backups = (uint32_t)backups,
+                                 .reserved_ppb = reserved_ppb(account, &verdict),
                                  .card = account->card,
-                                 .load = account->load,
+                                 .load = all.load,
                                  .arenas = shape->arenas,
                                  .aside_ns = aside_ns(account, delay_ns),
                                  .batch_most_ns = account->guaranteed > 0 ? account->hang_ns : CORE_NS_NEVER};
-    plan->load.shortest_ns = shortest_ns; /* the account's may be of a stream that has left */
     return true;
 }
 
@@ -158,7 +234,7 @@ static bool plan_as_it_stands(struct server_gpu_account *account, const struct p
 
     if (server_gpu_account_plan(account, now.period_ns, now.shortest_ns, reason, size))
         return true;
-    server_gpu_account_recount(account, standing, unit);
+    server_gpu_account_recount(account, standing, gpu, unit);
     return server_gpu_account_plan(account, now.period_ns, now.shortest_ns, reason, size);
 }
 

@@ -3,7 +3,15 @@
  *
  * The standing plan (partition/standing.h) proves times and memory as bytes. Here it is asked whether the
  * arenas that there are, so many of one size, hold the batches of that proof: bytes, packets, streams, and
- * the number of batches on the way. Owned by the planner thread. */
+ * the number of batches on the way.
+ *
+ * **Losses.** The GPU has streams of its own, and for each other GPU those that come here when that is lost.
+ * Its plan is for all these cases: for a load that none of them exceeds, its own and the most of each figure
+ * that comes at any loss. With two GPUs that is the one case there is. With more it may be more than any, so
+ * that a plan is refused which would hold; then the streams go elsewhere. Keys are on the card beforehand: a
+ * slot is taken by each stream of its own, and by each that may come at whatever loss.
+ *
+ * Owned by the planner thread. */
 #ifndef MILLRACE_SERVER_GPU_ACCOUNT_H
 #define MILLRACE_SERVER_GPU_ACCOUNT_H
 
@@ -13,35 +21,48 @@
 #include "perfmodel/flow.h"
 #include "server/gpu.h"
 
+/* Streams together. Zeroed: none. */
+struct server_gpu_crowd {
+    struct perfmodel_flow_load load; /* its maxima may be those of streams that have left; see recount */
+    uint64_t burst_packets;          /* sum of k */
+    double packets_per_ns;           /* sum of 1/t */
+};
+
 struct server_gpu_account {
     const struct config_profile *profile;
     struct perfmodel_flow_card *card;
     struct gpu_region_shape shape;
     core_ns lead_ns; /* of the batcher's opening */
     core_ns hang_ns; /* a batch with guaranteed streams must not take longer; NEVER until it is set */
-    struct perfmodel_flow_load load; /* its maxima may be those of streams that have left; see recount */
-    uint64_t burst_packets;          /* sum of k */
-    double packets_per_ns;           /* sum of 1/t */
-    uint32_t guaranteed;             /* streams of that class */
+    struct server_gpu_crowd own;
+    uint32_t guaranteed;             /* of its own: streams of that class */
+    struct server_gpu_crowd *losses; /* by GPU: who comes at its loss */
+    uint32_t gpus;                   /* so many */
     struct server_gpu_plan plan;     /* the last one that was made */
 };
 
-/* `busy`: copies are charged at their contended times, as the standing plan does. */
+/* `gpus`: how many the server has; `busy`: copies are charged at their contended times, as the standing plan
+ * does. */
 CORE_CHECKED core_status server_gpu_account_init(struct server_gpu_account *account,
                                                  const struct config_profile *profile,
-                                                 const struct config_profile_gpu *kind, bool busy,
-                                                 const struct gpu_region_shape *shape, core_ns lead_ns);
+                                                 const struct config_profile_gpu *kind, uint32_t gpus,
+                                                 bool busy, const struct gpu_region_shape *shape,
+                                                 core_ns lead_ns);
 void server_gpu_account_free(struct server_gpu_account *account);
 
-void server_gpu_account_add(struct server_gpu_account *account, const struct core_stream_spec *spec);
-void server_gpu_account_remove(struct server_gpu_account *account, const struct core_stream_spec *spec);
+/* A stream of its own, or (`loss`: a GPU) one that comes with this contract when that GPU is lost. */
+#define SERVER_GPU_OWN UINT32_MAX
+void server_gpu_account_add(struct server_gpu_account *account, uint32_t loss,
+                            const struct core_stream_spec *spec);
+void server_gpu_account_remove(struct server_gpu_account *account, uint32_t loss,
+                               const struct core_stream_spec *spec);
 
-/* Adds up anew, exactly, the streams that the standing plan has on this unit. */
+/* Adds up anew, exactly, what the standing plan has on this GPU, whose unit is number `unit` there. */
 void server_gpu_account_recount(struct server_gpu_account *account, const struct partition_standing *standing,
-                                uint32_t unit);
+                                uint32_t gpu, uint32_t unit);
 
 /* The plan of what is in the account, at this period and with this least d'. False: the arenas do not hold
- * its batches, and why. Without streams (period 0): a plan without batches. */
+ * its batches, and why. Without streams of either sort (period 0): a plan without batches. */
 bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_ns, core_ns shortest_ns,
                              char *reason, size_t size);
 

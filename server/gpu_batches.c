@@ -269,6 +269,8 @@ static void show_plan(struct server_gpu_figures *figures, const struct server_gp
     atomic_store_explicit(&figures->latency_ns, plan->latency_ns, memory_order_relaxed);
     atomic_store_explicit(&figures->streams, plan->streams, memory_order_relaxed);
     atomic_store_explicit(&figures->guaranteed, plan->guaranteed, memory_order_relaxed);
+    atomic_store_explicit(&figures->backups, plan->backups, memory_order_relaxed);
+    atomic_store_explicit(&figures->reserved_ppb, plan->reserved_ppb, memory_order_relaxed);
     atomic_store_explicit(&figures->batch_bytes, plan->batch_bytes, memory_order_relaxed);
     atomic_store_explicit(&figures->up.bound_ns, plan->up_ns, memory_order_relaxed);
     atomic_store_explicit(&figures->kernel.bound_ns, plan->kernel_ns, memory_order_relaxed);

@@ -86,6 +86,11 @@ static const struct metric worker_metrics[] = {
 static const struct metric gpu_metrics[] = {
     {"gpu_up", "gauge", "1 while the card is in service.", COUNT, GPU(up)},
     {"gpu_streams", "gauge", "Streams placed on the card.", COUNT, GPU(streams)},
+    {"gpu_backups", "gauge", "Streams of other cards for whose loss the card holds room.", COUNT,
+     GPU(backups)},
+    {"gpu_reserved_ratio", "gauge",
+     "Share of the card's busiest stage that is held for the loss of another one, of the worst one.", RATIO,
+     GPU(reserved_ppb)},
     {"gpu_period_seconds", "gauge", "Period of its batches.", SECONDS, GPU(period_ns)},
     {"gpu_period_changes_total", "counter", "Times that the period changed to another one.", COUNT,
      GPU(period_changes)},

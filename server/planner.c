@@ -88,6 +88,16 @@ struct server_backup server_planner_backup_of(const struct partition_standing_pl
                                   .reserved_ppb = placement->reserved_ppb};
 }
 
+struct server_spare server_planner_spare_of(const struct server_planner *planner,
+                                            const struct partition_standing_placement *placement)
+{
+    uint32_t unit = placement->backup_unit;
+    bool is_gpu = unit != PARTITION_STANDING_NONE && server_planner_is_gpu(planner, unit);
+
+    return (struct server_spare){.gpu = is_gpu ? unit - planner->server->worker_count : SERVER_NO_GPU,
+                                 .slot = SERVER_GPU_NO_SLOT};
+}
+
 static core_status ask(struct server_planner *planner, struct server_request *request)
 {
     const struct core_stream_spec *spec = &request->open.spec;
@@ -139,39 +149,46 @@ static void query(struct server_planner *planner, struct server_request *request
         request->gpu = request->placement.unit - planner->server->worker_count;
 }
 
-/* A stream that was admitted on a GPU: its batches must have room, and its plan come into force. */
-static bool settle_on_gpu(struct server_planner *planner, struct server_request *request)
+/* A stream that was admitted on a GPU: its batches must have room, and those of its backup's GPU, and their
+ * plans come into force. False: those of GPU *full have not. */
+static bool settle_on_gpus(struct server_planner *planner, struct server_request *request, uint32_t *full)
 {
     struct partition_standing_placement *placement = &request->placement;
-    uint32_t gpu = placement->unit - planner->server->worker_count;
-    const struct core_stream_spec charge =
-        partition_standing_stream_of(planner->standing, placement->stream).spec;
+    struct server_planner_rooms rooms = server_planner_rooms_of(planner, placement->stream);
 
-    if (server_planner_gpu_add(planner, gpu, &charge, &request->plan, &placement->constraint,
-                               placement->reason, sizeof placement->reason)) {
-        request->gpu = gpu;
+    if (server_planner_rooms_take(planner, &rooms, &placement->constraint, placement->reason,
+                                  sizeof placement->reason)) {
+        request->gpu = rooms.count > 0 ? rooms.room[0].gpu : SERVER_NO_GPU;
+        request->plan = rooms.room[0].plan;
+        request->spare_plan = rooms.room[1].plan;
         return true;
     }
+    *full = rooms.room[rooms.taken - 1].gpu;
     partition_standing_release(planner->standing, placement->stream);
-    server_planner_gpu_remove(planner, gpu, &charge);
+    server_planner_rooms_leave(planner, &rooms);
     placement->accepted = false;
     return false;
 }
 
-/* A newcomer that was admitted on a GPU whose arenas do not hold its batches goes elsewhere, if it can. */
+/* A newcomer that was admitted on a GPU, or with a backup on one, whose arenas do not hold its batches goes
+ * elsewhere, if it can. */
 static bool settle(struct server_planner *planner, struct server_request *request)
 {
     struct partition_standing_placement *placement = &request->placement;
     struct partition_standing_placement first;
-    uint32_t gpu = placement->unit - planner->server->worker_count;
+    uint32_t full;
+    bool settled = settle_on_gpus(planner, request, &full), placed = true;
 
-    if (!server_planner_is_gpu(planner, placement->unit) || settle_on_gpu(planner, request))
+    if (settled)
         return true;
     first = *placement;
-    partition_standing_set_out(planner->standing, gpu, true);
-    bool settled = place(planner, request) &&
-                   (!server_planner_is_gpu(planner, placement->unit) || settle_on_gpu(planner, request));
-    partition_standing_set_out(planner->standing, gpu, planner->cards[gpu].out);
+    for (uint32_t n = 0; n < planner->server->gpu_count && placed && !settled; n++) {
+        partition_standing_set_out(planner->standing, full, true);
+        placed = place(planner, request);
+        settled = placed && settle_on_gpus(planner, request, &full);
+    }
+    for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++)
+        partition_standing_set_out(planner->standing, gpu, planner->cards[gpu].out);
     if (!settled)
         *placement = first;
     return settled;
@@ -200,6 +217,7 @@ void server_planner_admit(struct server_planner *planner, struct server_request 
         .gpu = request->gpu,
         .spec = partition_standing_stream_of(planner->standing, request->placement.stream).spec,
         .backup = server_planner_backup_of(&request->placement),
+        .spare = server_planner_spare_of(planner, &request->placement),
         .io = request->io,
         .buffer_bytes = request->buffer_bytes,
         .movable = request->movable,
@@ -259,30 +277,32 @@ bool server_planner_worker_paused(const struct server_planner *planner, uint32_t
 
 static bool may_leave(const struct server_planner *planner, const struct server_grant *grant)
 {
-    const struct server *server = planner->server;
     if (grant->order != NULL || (grant->change != NULL && !grant->change->settling))
         return false;
     if (grant->diverted && !server_planner_worker_paused(planner, grant->backup.unit, grant->pauses))
         return false;
+    if (grant->spare.batch > 0 && !server_planner_gpu_paused(planner, grant->spare.gpu, grant->spare.batch))
+        return false;
     if (!grant->worked)
         return true;
     if (grant->gpu != SERVER_NO_GPU)
-        return server_gpu_paused(server->gpus[grant->gpu]) > grant->gpu_batch;
+        return server_planner_gpu_paused(planner, grant->gpu, grant->gpu_batch);
     return server_planner_worker_paused(planner, grant->unit, grant->pauses);
 }
 
 static void release(struct server_planner *planner, struct server_grant *grant)
 {
     uint32_t backup = partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
+    struct server_planner_rooms rooms = server_planner_rooms_of(planner, grant->stream);
 
+    rooms.taken = rooms.count;
     server_planner_forget_change(planner, grant);
     count_backup(planner, grant, (uint64_t)-1);
     partition_standing_release(planner->standing, grant->stream);
     if (backup < planner->server->worker_count)
         publish_worker(planner, backup);
     planner->grants[grant->stream] = NULL;
-    if (grant->gpu != SERVER_NO_GPU)
-        server_planner_gpu_remove(planner, grant->gpu, &grant->spec);
+    server_planner_rooms_leave(planner, &rooms);
     if (!grant->second) {
         planner->streams--;
         planner->buffer_bytes -= grant->buffer_bytes;
@@ -414,7 +434,7 @@ static core_status create_accounts(struct server_planner *planner)
         const struct config_profile_gpu *kind = server_gpu_kind(server->gpus[gpu]);
         bool busy = server->gpu_count > 1 || kind->copy_engines > 1;
         core_status status =
-            server_gpu_account_init(&planner->accounts[gpu], server->profile, kind, busy,
+            server_gpu_account_init(&planner->accounts[gpu], server->profile, kind, server->gpu_count, busy,
                                     &gpu_arenas_region(server_gpu_arenas(server->gpus[gpu]))->shape,
                                     server_gpu_lead_ns(server->profile));
         if (status != CORE_OK)

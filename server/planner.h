@@ -22,7 +22,8 @@ struct server_order;
 struct server_stream;
 struct server_watch_levels;
 
-/* The room that is held on another unit for the loss of a stream's GPU (partition/standing.h). */
+/* The room that is held on another unit, a worker or a GPU, for the loss of a stream's GPU
+ * (partition/standing.h). */
 struct server_backup {
     uint32_t unit;                  /* of the standing plan; PARTITION_STANDING_NONE: none is */
     struct perfmodel_cpu_task task; /* a worker: what it is to schedule by then */
@@ -32,8 +33,28 @@ struct server_backup {
     int64_t reserved_ppb;           /* share of the unit's time */
 };
 
-/* What an admitted stream holds of one unit; the planner's while not granted, the stream's until it is given
- * back. A stream that is on its way to another unit has a second one, for the room there. */
+/* Room for a stream in the batches of a GPU. */
+struct server_planner_room {
+    uint32_t gpu, loss; /* of which GPU it is for the loss, or SERVER_GPU_OWN (server/gpu_account.h) */
+    struct core_stream_spec spec;
+    uint64_t plan; /* taken: the stream counts on this plan of the GPU */
+};
+
+struct server_planner_rooms {
+    struct server_planner_room room[2];
+    uint32_t count, taken;
+};
+
+/* The place at a GPU that a guaranteed stream on another one has for the loss of that. */
+struct server_spare {
+    uint32_t gpu;   /* or SERVER_NO_GPU; set by the planner. */
+    uint32_t slot;  /* Set by the I/O thread: what it had there, or SERVER_GPU_NO_SLOT; */
+    uint64_t batch; /* newest batch with a packet of it, 0: none */
+};
+
+/* What an admitted stream holds of one unit, and of that of its backup; the planner's while not granted, the
+ * stream's until it is given back. A stream that is on its way to another unit has a second one, for the room
+ * there. */
 struct server_grant {
     struct server_message message; /* first member */
     uint32_t stream, unit;         /* of the standing plan */
@@ -57,7 +78,8 @@ struct server_grant {
     uint32_t gpu_slot;  /* on a GPU: what it had there, or SERVER_GPU_NO_SLOT */
     uint64_t gpu_batch; /* newest batch with a packet of it, 0: none */
     bool worked;        /* it has had a packet at its worker or in a batch at all, */
-    bool diverted;      /* or, with a backup, at that one's worker: `pauses` is of that */
+    bool diverted;      /* or, with a backup on a worker, at that one: `pauses` is of that */
+    struct server_spare spare;
 };
 
 /* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it. */
@@ -79,7 +101,10 @@ struct server_request {
     struct partition_standing_placement placement;
     struct server_grant *grant;   /* OPEN granted */
     uint32_t gpu;                 /* granted: which one, or SERVER_NO_GPU */
-    uint64_t plan;                /* granted on a GPU: not before this plan of it is in force */
+    uint64_t plan;                /* granted on a GPU: not before this plan of it is in force, */
+    uint64_t spare_plan;          /* and with a backup on another one this plan of that */
+    uint32_t keys;                /* the I/O thread's: GPUs that have not answered for its key yet */
+    bool overdue;                 /* the I/O thread's: the plan of one of them was not in force in time */
     uint8_t iv[CORE_BLOCK_BYTES]; /* of the stream, once it is made */
     core_ns decided_ns;           /* from receipt to decision */
     const char *refusal_text;     /* for refusals that are not about capacity */

@@ -18,22 +18,30 @@ static struct core_stream_spec charge_of(const struct server_planner *planner,
     return partition_standing_stream_of(planner->standing, grant->stream).spec;
 }
 
-/* The batches of its GPU are for what the standing plan charges from now on. False: they have no room, and
- * why; the plan in force is as it was. */
-static bool recharge_gpu(struct server_planner *planner, struct server_grant *grant,
-                         struct server_change *change)
+/* What GPUs hold for the stream, all taken. */
+static struct server_planner_rooms rooms_of(const struct server_planner *planner,
+                                            const struct server_grant *grant)
+{
+    struct server_planner_rooms rooms = server_planner_rooms_of(planner, grant->stream);
+    rooms.taken = rooms.count;
+    return rooms;
+}
+
+/* Batches, of its GPU and its backup's, are for what the standing plan charges from now on. False: they have
+ * no room, and why; nothing is charged for it any more, and the plans in force hold as well. */
+static bool recharge_gpus(struct server_planner *planner, struct server_grant *grant,
+                          const struct server_planner_rooms *before, struct server_change *change)
 {
     struct partition_standing_placement *placement = &change->placement;
-    struct core_stream_spec charge = charge_of(planner, grant);
 
-    server_gpu_account_remove(&planner->accounts[grant->gpu], &grant->spec);
-    if (server_planner_gpu_add(planner, grant->gpu, &charge, &change->plan, &placement->constraint,
-                               placement->reason, sizeof placement->reason)) {
-        grant->spec = charge;
+    server_planner_rooms_forget(planner, before);
+    change->rooms = server_planner_rooms_of(planner, grant->stream);
+    if (server_planner_rooms_take(planner, &change->rooms, &placement->constraint, placement->reason,
+                                  sizeof placement->reason)) {
+        grant->spec = charge_of(planner, grant);
         return true;
     }
-    server_gpu_account_remove(&planner->accounts[grant->gpu], &charge);
-    server_gpu_account_add(&planner->accounts[grant->gpu], &grant->spec);
+    server_planner_rooms_forget(planner, &change->rooms);
     return false;
 }
 
@@ -48,14 +56,41 @@ static void put_back(struct server_planner *planner, const struct server_grant *
     (void)status;
 }
 
+/* The accounts get what the standing plan charges; nothing of the stream is in them. */
+static void enter_rooms(struct server_planner *planner, struct server_grant *grant)
+{
+    const struct server_planner_rooms rooms = rooms_of(planner, grant);
+
+    for (uint32_t n = 0; n < rooms.count; n++)
+        server_gpu_account_add(&planner->accounts[rooms.room[n].gpu], rooms.room[n].loss,
+                               &rooms.room[n].spec);
+    grant->spec = charge_of(planner, grant);
+}
+
 static uint32_t backup_of(const struct server_planner *planner, const struct server_grant *grant)
 {
     return partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
 }
 
-/* Would its backup stay where it is, and its GPU's period? A backup that has to move would leave its room
- * before the I/O thread knows. And where the batches have no room for another period, what was charged for it
- * would stay: a d_g that is kept at that period only. */
+static core_ns period_of(const struct server_planner *planner, uint32_t unit)
+{
+    return partition_standing_gpu_at(planner->standing, unit - planner->server->worker_count).period_ns;
+}
+
+/* Does no GPU get another period with this placement? A backup on a GPU that has one is only ever asked for
+ * at that. */
+static bool keeps_periods(const struct server_planner *planner,
+                          const struct partition_standing_placement *placement)
+{
+    uint32_t backup = placement->backup_unit;
+    return placement->period_ns == period_of(planner, placement->unit) &&
+           (!server_planner_is_gpu(planner, backup) ||
+            placement->backup_period_ns == period_of(planner, backup));
+}
+
+/* Would its backup stay where it is, and the periods of its GPU and the backup's? A backup that has to move
+ * would leave its room before the I/O thread knows. And where the batches have no room for another period,
+ * what was charged for it would stay: a d_g that is kept at that period only. */
 static bool keeps_backup(struct server_planner *planner, struct server_change *change)
 {
     uint32_t unit = backup_of(planner, change->grant);
@@ -64,7 +99,7 @@ static bool keeps_backup(struct server_planner *planner, struct server_change *c
     if (unit == PARTITION_STANDING_NONE ||
         partition_standing_change_query(planner->standing, change->grant->stream, &change->spec, false,
                                         placement, NULL) != CORE_OK ||
-        !placement->accepted || (placement->backup_unit == unit && !placement->new_period))
+        !placement->accepted || (placement->backup_unit == unit && keeps_periods(planner, placement)))
         return true;
     placement->accepted = false;
     placement->constraint = PARTITION_BACKUP;
@@ -80,6 +115,7 @@ static bool change_in_place(struct server_planner *planner, struct server_change
 {
     struct server_grant *grant = change->grant;
     struct partition_standing_placement *placement = &change->placement;
+    const struct server_planner_rooms before = rooms_of(planner, grant);
 
     change->before = partition_standing_stream_of(planner->standing, grant->stream).contract;
     if (!keeps_backup(planner, change)) {
@@ -101,11 +137,12 @@ static bool change_in_place(struct server_planner *planner, struct server_change
     }
     change->backup = server_planner_backup_of(placement);
     change->has_backup = placement->backup_unit != PARTITION_STANDING_NONE;
-    if (recharge_gpu(planner, grant, change))
+    if (recharge_gpus(planner, grant, &before, change))
         return true;
     put_back(planner, grant, &change->before);
     if (grant->change == NULL)
         partition_standing_settle(planner->standing, grant->stream);
+    enter_rooms(planner, grant);
     placement->accepted = false;
     refuse(change, PROTOCOL_REFUSED_CAPACITY, NULL);
     return false;
@@ -177,8 +214,7 @@ static void decide(void *owner, struct server_message *message)
     grant->buffer_bytes += change->more_bytes;
     planner->buffer_bytes += change->more_bytes;
     server_planner_publish(planner, grant->unit, grant->io);
-    if (change->order == NULL && grant->gpu != SERVER_NO_GPU &&
-        change->plan > server_gpu_plan_in_force(planner->server->gpus[grant->gpu]))
+    if (change->order == NULL && !server_planner_rooms_in_force(planner, &change->rooms))
         enlist(planner, change);
     else
         answer(change);
@@ -189,14 +225,11 @@ static void decide(void *owner, struct server_message *message)
 static void settle(struct server_planner *planner, struct server_change *change)
 {
     struct server_grant *grant = change->grant;
+    const struct server_planner_rooms before = rooms_of(planner, grant);
 
     partition_standing_settle(planner->standing, grant->stream);
-    if (grant->gpu != SERVER_NO_GPU) {
-        struct core_stream_spec charge = charge_of(planner, grant);
-        server_gpu_account_add(&planner->accounts[grant->gpu], &charge);
-        server_planner_gpu_remove(planner, grant->gpu, &grant->spec);
-    }
-    grant->spec = charge_of(planner, grant);
+    enter_rooms(planner, grant);
+    server_planner_rooms_leave(planner, &before);
     server_planner_publish(planner, grant->unit, grant->io);
 }
 
@@ -205,10 +238,12 @@ static bool has_paused(const struct server_planner *planner, const struct server
     const struct server_grant *grant = change->grant;
     if (change->diverted && !server_planner_worker_paused(planner, backup_of(planner, grant), change->pauses))
         return false;
+    if (change->spare_batch > 0 && !server_planner_gpu_paused(planner, grant->spare.gpu, change->spare_batch))
+        return false;
     if (!change->worked)
         return true;
     if (grant->gpu != SERVER_NO_GPU)
-        return server_gpu_paused(planner->server->gpus[grant->gpu]) > change->gpu_batch;
+        return server_planner_gpu_paused(planner, grant->gpu, change->gpu_batch);
     return server_planner_worker_paused(planner, grant->unit, change->pauses);
 }
 
@@ -251,7 +286,7 @@ void server_planner_sweep_changes(struct server_planner *planner)
         struct server_grant *grant = change->grant;
         next = change->next;
         if (!change->settling) {
-            if (change->plan > server_gpu_plan_in_force(planner->server->gpus[grant->gpu]))
+            if (!server_planner_rooms_in_force(planner, &change->rooms))
                 continue;
             delist(planner, change);
             answer(change);

@@ -59,6 +59,7 @@ struct server_order *server_planner_order_create(struct server_planner *planner,
         .gpu = gpu ? move->to - planner->server->worker_count : SERVER_NO_GPU,
         .spec = from->spec,
         .backup.unit = PARTITION_STANDING_NONE,
+        .spare = {.gpu = SERVER_NO_GPU, .slot = SERVER_GPU_NO_SLOT},
         .io = from->io,
         .buffer_bytes = from->buffer_bytes,
         .movable = from->movable,
@@ -102,12 +103,14 @@ bool server_planner_order_settle(struct server_planner *planner, struct server_o
         partition_standing_release(planner->standing, to->stream);
         return false;
     }
-    if (to->gpu == SERVER_NO_GPU ||
-        server_planner_gpu_add(planner, to->gpu, &to->spec, &order->place->key.plan, &constraint, reason,
-                               size))
+    struct server_planner_rooms rooms = server_planner_rooms_of(planner, to->stream);
+    if (server_planner_rooms_take(planner, &rooms, &constraint, reason, size)) {
+        if (order->place != NULL)
+            order->place->key.plan = rooms.room[0].plan;
         return true;
+    }
     partition_standing_release(planner->standing, to->stream);
-    server_planner_gpu_remove(planner, to->gpu, &to->spec);
+    server_planner_rooms_leave(planner, &rooms);
     return false;
 }
 

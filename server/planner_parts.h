@@ -78,20 +78,36 @@ static inline bool server_planner_is_gpu(const struct server_planner *planner, u
 /* Has the worker paused since its pauses were so many? */
 bool server_planner_worker_paused(const struct server_planner *planner, uint32_t worker, uint64_t pauses);
 
-/* The backup of the placement of a guaranteed stream; unit NONE: it has none. */
+/* The backup of the placement of a guaranteed stream; unit NONE: it has none. And its place there, if that is
+ * on a GPU. */
 struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement);
+struct server_spare server_planner_spare_of(const struct server_planner *planner,
+                                            const struct partition_standing_placement *placement);
 
 /* ---- planner_gpu.c ---- */
 
-/* A stream of this contract was entered at a GPU in the standing plan: its batches must have room, and the
- * GPU's plan come into force; its number is then *plan. False: they have not, and *constraint and reason say
- * why; the caller releases the stream and then calls server_planner_gpu_remove. */
-bool server_planner_gpu_add(struct server_planner *planner, uint32_t gpu, const struct core_stream_spec *spec,
-                            uint64_t *plan, enum partition_constraint *constraint, char *reason, size_t size);
+/* What the standing plan charges GPUs for a stream: the one that it is on, and behind it, for a guaranteed
+ * one, the one that it comes to when that is lost, if its backup is on a GPU. None on a worker. */
+struct server_planner_rooms server_planner_rooms_of(const struct server_planner *planner, uint32_t stream);
 
-/* The stream has been released in the standing plan. */
-void server_planner_gpu_remove(struct server_planner *planner, uint32_t gpu,
-                               const struct core_stream_spec *spec);
+/* The stream was entered in the standing plan: the batches of these GPUs must have room for it, and their
+ * plans come into force, whose numbers are set. False: those of the GPU of the last room taken have not, and
+ * *constraint and reason say why; the caller releases the stream, or changes it back, and then calls
+ * server_planner_rooms_leave. */
+bool server_planner_rooms_take(struct server_planner *planner, struct server_planner_rooms *rooms,
+                               enum partition_constraint *constraint, char *reason, size_t size);
+
+/* Takes the rooms that are taken out of the accounts; and gives the GPUs plans without them: the stream has
+ * been released in the standing plan. */
+void server_planner_rooms_forget(struct server_planner *planner, const struct server_planner_rooms *rooms);
+void server_planner_rooms_leave(struct server_planner *planner, const struct server_planner_rooms *rooms);
+
+/* Are the plans in force? */
+bool server_planner_rooms_in_force(const struct server_planner *planner,
+                                   const struct server_planner_rooms *rooms);
+
+/* Have all stages of the GPU paused since this batch? */
+bool server_planner_gpu_paused(const struct server_planner *planner, uint32_t gpu, uint64_t batch);
 
 /* The plan of a GPU as the standing plan has it now, to its batcher. False: there is none that may follow the
  * one before, or no memory; that one stays. */

@@ -19,7 +19,7 @@ static bool is_worth_it(core_ns before_ns, core_ns after_ns)
 static bool has_order(const struct server_planner *planner, uint32_t gpu)
 {
     for (const struct server_order *order = planner->orders; order != NULL; order = order->next)
-        if (order->from->gpu == gpu || order->to->gpu == gpu)
+        if (order->from->gpu == gpu || order->from->spare.gpu == gpu || order->to->gpu == gpu)
             return true;
     return false;
 }
@@ -27,7 +27,7 @@ static bool has_order(const struct server_planner *planner, uint32_t gpu)
 static bool has_change(const struct server_planner *planner, uint32_t gpu)
 {
     for (const struct server_change *change = planner->changes; change != NULL; change = change->next)
-        if (change->grant->gpu == gpu)
+        if (change->grant->gpu == gpu || change->grant->spare.gpu == gpu)
             return true;
     return false;
 }

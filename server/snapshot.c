@@ -174,6 +174,8 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
         .state_ns = now_ns - read_signed(&figures->since_ns),
         .streams = server_stats_get(&figures->streams),
         .guaranteed = server_stats_get(&figures->guaranteed),
+        .backups = server_stats_get(&figures->backups),
+        .reserved_ppb = read_signed(&figures->reserved_ppb),
         .faults = server_stats_get(&figures->faults),
         .restarts = server_stats_get(&figures->restarts),
         .batches = server_stats_get(&figures->batches),

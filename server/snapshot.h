@@ -52,6 +52,8 @@ struct server_snapshot_gpu {
     uint64_t process;
     core_ns state_ns; /* for how long it has been so */
     char fault[288];  /* the last one; empty: none so far */
+    uint64_t backups; /* as in struct server_gpu_figures */
+    int64_t reserved_ppb;
     uint64_t streams, guaranteed, faults, restarts, batches, packets, bytes, lost_batches;
     uint64_t late, full, held_up; /* packets in a later batch, turned away; batches opened late */
     uint64_t batch_bytes, arena_bytes;

@@ -125,17 +125,18 @@ static json_t *stage_json(const struct server_snapshot_stage *stage, uint64_t ba
 static json_t *gpu_json(const struct server_snapshot_gpu *gpu)
 {
     return json_pack(
-        "{ss ss sf sI ss sI sI sI sI sI sI sI sI sI sI sI sI sI sf sI sf so so so so}", "card", gpu->card,
-        "state", gpu->up != 0 ? "up" : "down", "state_s", seconds(gpu->state_ns), "process",
+        "{ss ss sf sI ss sI sI sI sI sI sf sI sI sI sI sI sI sI sI sI sf sI sf so so so so}", "card",
+        gpu->card, "state", gpu->up != 0 ? "up" : "down", "state_s", seconds(gpu->state_ns), "process",
         whole(gpu->process), "fault", gpu->fault, "faults", whole(gpu->faults), "restarts",
-        whole(gpu->restarts), "streams", whole(gpu->streams), "guaranteed", whole(gpu->guaranteed), "batches",
-        whole(gpu->batches), "packets", whole(gpu->packets), "bytes", whole(gpu->bytes), "lost_batches",
-        whole(gpu->lost_batches), "late", whole(gpu->late), "full", whole(gpu->full), "held_up",
-        whole(gpu->held_up), "batch_bytes", whole(gpu->batch_bytes), "arena_bytes", whole(gpu->arena_bytes),
-        "period_us", us(gpu->period_ns), "period_changes", whole(gpu->period_changes), "latency_bound_us",
-        us(gpu->latency_ns), "copy_up", stage_json(&gpu->copy_up, gpu->batches), "kernel",
-        stage_json(&gpu->kernel, gpu->batches), "copy_down", stage_json(&gpu->copy_down, gpu->batches),
-        "whole", stage_json(&gpu->whole, gpu->batches));
+        whole(gpu->restarts), "streams", whole(gpu->streams), "guaranteed", whole(gpu->guaranteed), "backups",
+        whole(gpu->backups), "reserved", share(gpu->reserved_ppb), "batches", whole(gpu->batches), "packets",
+        whole(gpu->packets), "bytes", whole(gpu->bytes), "lost_batches", whole(gpu->lost_batches), "late",
+        whole(gpu->late), "full", whole(gpu->full), "held_up", whole(gpu->held_up), "batch_bytes",
+        whole(gpu->batch_bytes), "arena_bytes", whole(gpu->arena_bytes), "period_us", us(gpu->period_ns),
+        "period_changes", whole(gpu->period_changes), "latency_bound_us", us(gpu->latency_ns), "copy_up",
+        stage_json(&gpu->copy_up, gpu->batches), "kernel", stage_json(&gpu->kernel, gpu->batches),
+        "copy_down", stage_json(&gpu->copy_down, gpu->batches), "whole",
+        stage_json(&gpu->whole, gpu->batches));
 }
 
 static json_t *gpus_json(const struct server_snapshot *snapshot)

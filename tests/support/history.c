@@ -407,7 +407,8 @@ static void create_gpus(struct history_world *world, const struct gpu_region_sha
             history_gpu_create(&world->gpu[g], &machine->profile, card, busy, shape->arenas, execution,
                                test_random_next(&world->random));
             world->gpu[g].hurried = world->fault == HISTORY_BEGIN_AT_ONCE;
-            TEST_REQUIRE(server_gpu_account_init(&world->account[g], &machine->profile, card, busy, shape,
+            TEST_REQUIRE(server_gpu_account_init(&world->account[g], &machine->profile, card,
+                                                 machine->gpu_count, busy, shape,
                                                  world->gpu[g].lead_ns) == CORE_OK);
         }
     }

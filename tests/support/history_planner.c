@@ -26,82 +26,15 @@ struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit)
 
 /* ---- plans of GPUs ---- */
 
-#define NO_LOSS UINT32_MAX
-
-/* Does it come to this unit at the loss of GPU `lost`? */
-static bool comes(const struct history_world *world, const struct partition_standing_stream *stream,
-                  uint32_t unit, uint32_t lost)
-{
-    return stream->backup_unit == unit && stream->unit == world->machine.workers + lost;
-}
-
-/* Room in the arenas for its own streams, and for those that come at this loss. */
-static bool plan_case(struct history_world *world, uint32_t g, uint32_t lost, core_ns shortest_ns)
+/* Room in the arenas for its own streams and, at whatever loss, for those that come. */
+static bool make_plan(struct history_world *world, uint32_t g)
 {
     struct server_gpu_account *account = &world->account[g];
-    core_ns period_ns = partition_standing_gpu_at(world->standing, g).period_ns;
-    uint32_t unit = world->machine.workers + g;
-    bool any = false;
-    char reason[256];
-    server_gpu_account_recount(account, world->standing, unit);
-    for (size_t n = 0; lost != NO_LOSS && n < partition_standing_streams(world->standing); n++) {
-        struct partition_standing_stream stream = partition_standing_stream_at(world->standing, n);
-        if (!comes(world, &stream, unit, lost))
-            continue;
-        server_gpu_account_add(account, &stream.backup_spec);
-        any = true;
-    }
-    return (lost != NO_LOSS && !any) ||
-           server_gpu_account_plan(account, period_ns, shortest_ns, reason, sizeof reason);
-}
-
-/* The least d' of all that it has or that may come. */
-static core_ns shortest_ns(const struct history_world *world, uint32_t g)
-{
     struct partition_standing_gpu gpu = partition_standing_gpu_at(world->standing, g);
-    core_ns least_ns = gpu.streams > 0 ? gpu.shortest_ns : CORE_NS_NEVER;
-    for (size_t n = 0; n < partition_standing_streams(world->standing); n++) {
-        struct partition_standing_stream stream = partition_standing_stream_at(world->standing, n);
-        if (stream.backup_unit != world->machine.workers + g)
-            continue;
-        struct perfmodel_flow_load load =
-            perfmodel_flow_load_of(&stream.backup_spec, &world->machine.profile);
-        least_ns = load.shortest_ns < least_ns ? load.shortest_ns : least_ns;
-    }
-    return least_ns;
-}
+    char reason[256];
 
-static uint64_t more(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* No case has more of anything. */
-static void cover(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *by)
-{
-    load->streams = more(load->streams, by->streams);
-    load->burst_bytes = more(load->burst_bytes, by->burst_bytes);
-    load->rate = more(load->rate, by->rate);
-    load->job_burst_bytes = more(load->job_burst_bytes, by->job_burst_bytes);
-    load->job_rate = more(load->job_rate, by->job_rate);
-    load->unit_bytes = CORE_BLOCK_BYTES;
-}
-
-/* What comes at a loss may come while a period changes. */
-static bool plan_all_cases(struct history_world *world, uint32_t g)
-{
-    struct server_gpu_account *account = &world->account[g];
-    core_ns least_ns = shortest_ns(world, g);
-    struct perfmodel_flow_load load;
-    bool fit = plan_case(world, g, NO_LOSS, least_ns);
-    load = account->plan.load;
-    for (uint32_t lost = 0; fit && lost < world->machine.gpu_count; lost++) {
-        fit = plan_case(world, g, lost, least_ns);
-        cover(&load, &account->plan.load);
-    }
-    account->plan.load = load;
-    account->plan.load.shortest_ns = least_ns;
-    return fit;
+    server_gpu_account_recount(account, world->standing, g, world->machine.workers + g);
+    return server_gpu_account_plan(account, gpu.period_ns, gpu.shortest_ns, reason, sizeof reason);
 }
 
 bool history_planner_put_plan(struct history_world *world, uint32_t g)
@@ -110,11 +43,11 @@ bool history_planner_put_plan(struct history_world *world, uint32_t g)
     struct history_gpu *gpu = &world->gpu[g];
     const struct server_gpu_plan before = account->plan;
     core_ns before_ns = before.period_ns;
-    bool fits = plan_all_cases(world, g);
+    bool fits = make_plan(world, g);
     if (!fits || !server_gpu_plan_leads_to(&before, &account->plan)) {
         account->plan = before;
         if (before_ns == 0 || !partition_standing_set_period(world->standing, g, before_ns) ||
-            !plan_all_cases(world, g)) {
+            !make_plan(world, g)) {
             if (fits)
                 history_count(world, HISTORY_UNPROVEN);
             account->plan = before;
