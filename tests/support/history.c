@@ -29,6 +29,7 @@ const char *const history_event_names[HISTORY_EVENTS] = {
     "home again",
     "periods shrunk",
     "grown",
+    "retuned",
     "periods unproven",
     "newcomers after moves",
 };
@@ -287,6 +288,9 @@ static void by_chance(struct history_world *world)
     if (world->wake_ns[CHANCE] >= world->end_ns)
         world->wake_ns[CHANCE] = CORE_NS_NEVER;
     return_some(world);
+    if (world->seed % 2 == 0 && world->machine.gpu_count > 0 && test_random_chance(&world->random, 30))
+        history_planner_retune(world,
+                               (uint32_t)test_random_in(&world->random, 0, world->machine.gpu_count - 1));
     if (drawn <= 28)
         open_any(world);
     else if (drawn <= 48)

@@ -11,6 +11,9 @@
  * change the certificate of what stands is judged by the independent checker, and now and then that of what
  * is to be after the loss of a GPU.
  *
+ * In histories with an even seed GPUs are retuned now and then (server/planner_retune.c), at any moment
+ * rather than at quiet ones.
+ *
  * In half of the machines with GPUs some streams are guaranteed. On a GPU their packets are held to d_g. When
  * it is lost, what is missing goes to the backup by the time of detection after that, and the packets are
  * held to the whole latency bound, as those of the streams that were there are; at a moment with nothing
@@ -47,6 +50,7 @@ enum history_event {
     HISTORY_CAME_HOME,
     HISTORY_SHRUNK, /* periods of GPUs with streams */
     HISTORY_GREW,
+    HISTORY_RETUNED,   /* of these and with nobody asking: growing back */
     HISTORY_UNPROVEN,  /* other periods, of which the change is not proven */
     HISTORY_REPLANNED, /* newcomers who were admitted after moves in turn */
     HISTORY_EVENTS

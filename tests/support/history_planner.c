@@ -64,6 +64,19 @@ bool history_planner_put_plan(struct history_world *world, uint32_t g)
     return true;
 }
 
+void history_planner_retune(struct history_world *world, uint32_t g)
+{
+    core_ns before_ns = partition_standing_gpu_at(world->standing, g).period_ns, after_ns;
+    if (!world->gpu[g].up || before_ns == 0 || !partition_standing_retune(world->standing, g, &after_ns))
+        return;
+    if (!history_planner_put_plan(world, g))
+        TEST_REQUIRE(partition_standing_set_period(world->standing, g, before_ns));
+    if (world->account[g].plan.period_ns > before_ns)
+        history_count(world, HISTORY_RETUNED);
+    history_planner_check(world);
+    world->look = true;
+}
+
 bool history_planner_put_plans(struct history_world *world, struct history_room *room)
 {
     bool fit = true;

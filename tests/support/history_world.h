@@ -194,6 +194,8 @@ uint32_t history_gpu_number(const struct history_world *world, uint32_t unit);
 struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit);
 /* The plan of a GPU as it stands goes to its batcher. False: the arenas do not hold it. */
 bool history_planner_put_plan(struct history_world *world, uint32_t g);
+/* The GPU grows back, if it can. */
+void history_planner_retune(struct history_world *world, uint32_t g);
 /* The plans of all GPUs that what happened to this room may have changed. */
 bool history_planner_put_plans(struct history_world *world, struct history_room *room);
 /* Room that the standing plan has just given. False: the arenas do not hold it, and it is given back. */
