@@ -74,9 +74,11 @@ static void on_closed(void *argument, uint32_t stream, const struct protocol_clo
     (void)stream;
     if (run->status)
         return;
-    run->lost = closed->reason == PROTOCOL_CLOSE_DRAINED;
+    run->lost = closed->reason != PROTOCOL_CLOSE_FAILED;
     run->status = core_error_set(&run->error, CORE_CLOSED, "the server closed the stream: %s",
-                                 run->lost ? "it is stopping" : "its cipher failed");
+                                 closed->reason == PROTOCOL_CLOSE_IDLE ? "it had sent nothing for too long"
+                                 : run->lost                           ? "it is stopping"
+                                                                       : "its cipher failed");
 }
 
 static void on_notice(void *argument, uint32_t stream, const struct protocol_notice *notice)

@@ -143,9 +143,9 @@ static void print_line(const json_t *object, const char *title, const struct col
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 static const struct column totals_now[] = {
-    {"connections", "connections", COUNT}, {"streams", "streams", COUNT},
-    {"opened", "opened", COUNT},           {"modified", "modified", COUNT},
-    {"refused", "refused", COUNT},         {"errors", "protocol errors", COUNT}};
+    {"connections", "connections", COUNT}, {"streams", "streams", COUNT}, {"opened", "opened", COUNT},
+    {"modified", "modified", COUNT},       {"refused", "refused", COUNT}, {"idled", "closed as idle", COUNT},
+    {"errors", "protocol errors", COUNT}};
 static const struct column totals_packets[] = {{"packets", "encrypted", COUNT},
                                                {"bytes", "in all", BYTES},
                                                {"policed", "came early", COUNT},

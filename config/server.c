@@ -173,17 +173,23 @@ static core_ns timeout_from(struct config_report *report, const char *path, cons
     return config_report_integer(report, path, given, fallback_ms, 1, TIMEOUT_MS_MAX) * CORE_NS_PER_MS;
 }
 
+/* One that 0 switches off. */
+static core_ns timeout_if_any(struct config_report *report, const char *path, const int64_t *given,
+                              int64_t fallback_ms)
+{
+    return config_report_integer(report, path, given, fallback_ms, 0, TIMEOUT_MS_MAX) * CORE_NS_PER_MS;
+}
+
 static void timeouts_from(struct config_report *report, const struct raw_timeouts *raw,
                           struct config_server_timeouts *timeouts)
 {
     timeouts->hello_ns = timeout_from(report, "timeouts.hello_ms", raw->hello_ms, 5000);
     timeouts->frame_ns = timeout_from(report, "timeouts.frame_ms", raw->frame_ms, 30000);
     timeouts->idle_ns = timeout_from(report, "timeouts.idle_ms", raw->idle_ms, 60000);
+    timeouts->stream_idle_ns = timeout_if_any(report, "timeouts.stream_idle_ms", raw->stream_idle_ms, 600000);
     timeouts->stall_ns = timeout_from(report, "timeouts.stall_ms", raw->stall_ms, 10000);
     timeouts->drain_ns = timeout_from(report, "timeouts.drain_ms", raw->drain_ms, 10000);
-    timeouts->move_ns =
-        config_report_integer(report, "timeouts.move_ms", raw->move_ms, 1000, 0, TIMEOUT_MS_MAX) *
-        CORE_NS_PER_MS;
+    timeouts->move_ns = timeout_if_any(report, "timeouts.move_ms", raw->move_ms, 1000);
 }
 
 static void cards_from(struct config_report *report, const struct raw_gpus *raw,

@@ -30,12 +30,13 @@ struct config_server_limits {
 };
 
 struct config_server_timeouts {
-    core_ns hello_ns; /* to the end of the client's HELLO, and of a TLS handshake */
-    core_ns frame_ns; /* from a frame's first byte to its last */
-    core_ns idle_ns;  /* a connection without streams and without a frame */
-    core_ns stall_ns; /* a reader that takes nothing while results wait */
-    core_ns drain_ns; /* SIGTERM: to finish and deliver what was accepted */
-    core_ns move_ns;  /* a newcomer that others have to make room for; 0: nobody moves for it */
+    core_ns hello_ns;       /* to the end of the client's HELLO, and of a TLS handshake */
+    core_ns frame_ns;       /* from a frame's first byte to its last */
+    core_ns idle_ns;        /* a connection without streams and without a frame */
+    core_ns stream_idle_ns; /* a stream without a packet, from when the next one was due; 0: never */
+    core_ns stall_ns;       /* a reader that takes nothing while results wait */
+    core_ns drain_ns;       /* SIGTERM: to finish and deliver what was accepted */
+    core_ns move_ns;        /* a newcomer that others have to make room for; 0: nobody moves for it */
 };
 
 enum config_realtime { CONFIG_REALTIME_OFF, CONFIG_REALTIME_AUTO, CONFIG_REALTIME_REQUIRED };

@@ -61,13 +61,10 @@ static const cyaml_schema_field_t limits_fields[] = {
 };
 
 static const cyaml_schema_field_t timeouts_fields[] = {
-    INT_FIELD(struct raw_timeouts, hello_ms),
-    INT_FIELD(struct raw_timeouts, frame_ms),
-    INT_FIELD(struct raw_timeouts, idle_ms),
-    INT_FIELD(struct raw_timeouts, stall_ms),
-    INT_FIELD(struct raw_timeouts, drain_ms),
-    INT_FIELD(struct raw_timeouts, move_ms),
-    CYAML_FIELD_END,
+    INT_FIELD(struct raw_timeouts, hello_ms), INT_FIELD(struct raw_timeouts, frame_ms),
+    INT_FIELD(struct raw_timeouts, idle_ms),  INT_FIELD(struct raw_timeouts, stream_idle_ms),
+    INT_FIELD(struct raw_timeouts, stall_ms), INT_FIELD(struct raw_timeouts, drain_ms),
+    INT_FIELD(struct raw_timeouts, move_ms),  CYAML_FIELD_END,
 };
 
 static const cyaml_schema_field_t overload_fields[] = {

@@ -27,7 +27,7 @@ struct raw_limits {
 };
 
 struct raw_timeouts {
-    int64_t *hello_ms, *frame_ms, *idle_ms, *stall_ms, *drain_ms, *move_ms;
+    int64_t *hello_ms, *frame_ms, *idle_ms, *stream_idle_ms, *stall_ms, *drain_ms, *move_ms;
 };
 
 struct raw_overload {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define LINGER_NS CORE_NS_PER_S
+#define LOOKS_MAX 256 /* for idle streams, of a connection at a tick */
 
 static void describe_peer(int descriptor, char *text, size_t size, const char *transport)
 {
@@ -136,7 +137,7 @@ static void abandon(struct server_connection *connection)
     connection->abandoned = true;
     server_input_free(connection);
     for (uint32_t i = 0; i < connection->stream_capacity; i++) {
-        struct server_stream *stream = connection->streams[i];
+        struct server_stream *stream = server_connection_stream_at(connection, i);
         if (stream == NULL)
             continue;
         server_waiting_remove(&connection->io->waiting, &stream->waiter);
@@ -175,7 +176,7 @@ void server_connection_finish(struct server_connection *connection, enum protoco
         connection->last_error = *last_error;
     server_input_free(connection);
     for (uint32_t i = 0; i < connection->stream_capacity; i++) {
-        struct server_stream *stream = connection->streams[i];
+        struct server_stream *stream = server_connection_stream_at(connection, i);
         if (stream == NULL)
             continue;
         if (stream->state == SERVER_STREAM_OPEN) {
@@ -214,6 +215,23 @@ void server_connection_count_lost(struct server_connection *connection)
         atomic_fetch_add_explicit(&connection->io->server->drain_lost, 1, memory_order_relaxed);
 }
 
+static struct server_stream not_again; /* in the place of a stream that was closed as idle */
+
+static void free_id(struct server_connection *connection, const struct server_stream *stream)
+{
+    bool idle = stream->close_reason == PROTOCOL_CLOSE_IDLE;
+
+    connection->streams[stream->id - 1] = idle ? &not_again : NULL;
+    if (!idle && stream->id - 1 < connection->first_free)
+        connection->first_free = stream->id - 1;
+}
+
+struct server_stream *server_connection_stream_at(const struct server_connection *connection, uint32_t place)
+{
+    struct server_stream *stream = connection->streams[place];
+    return stream != &not_again ? stream : NULL;
+}
+
 static void end_stream(struct server_connection *connection, struct server_stream *stream)
 {
     struct server_io *io = connection->io;
@@ -221,11 +239,11 @@ static void end_stream(struct server_connection *connection, struct server_strea
 
     if (!connection->abandoned && !stream->unannounced) {
         stream->totals.reason = stream->close_reason;
+        if (connection->version < 2 && stream->close_reason == PROTOCOL_CLOSE_IDLE)
+            stream->totals.reason = PROTOCOL_CLOSE_DRAINED; /* it has no word for it */
         server_output_control(connection, frame, protocol_closed_write(frame, stream->id, &stream->totals));
     }
-    connection->streams[stream->id - 1] = NULL;
-    if (stream->id - 1 < connection->first_free)
-        connection->first_free = stream->id - 1;
+    free_id(connection, stream);
     connection->stream_count--;
     connection->alive_ns = core_time_now_ns();
     io->stream_count--;
@@ -304,6 +322,49 @@ static bool input_paused(const struct server_connection *connection)
     return connection->input.stash != NULL || connection->input.phase == SERVER_INPUT_SLOT;
 }
 
+/* Since when the stream could have sent a packet, if it had sent all before at its interval. */
+static core_ns due_since_ns(const struct server_stream *stream)
+{
+    core_ns due_ns = stream->police.theoretical_ns;
+    return due_ns > stream->opened_ns ? due_ns : stream->opened_ns;
+}
+
+/* Nothing of it is here, and nothing is under way that it has a part in. */
+static bool is_silent(const struct server_stream *stream)
+{
+    return stream->state == SERVER_STREAM_OPEN && stream->opened_ns > 0 && stream->busy_packets == 0 &&
+           stream->change == NULL && stream->order == NULL;
+}
+
+static void close_as_idle(struct server_stream *stream, core_ns silent_ns)
+{
+    core_log(CORE_LOG_INFO, "stream.idle",
+             "connection %lu (%s), stream %u: no packet for %.1f s after one was due; closed",
+             (unsigned long)stream->connection->number, stream->connection->peer, stream->id,
+             (double)silent_ns / (double)CORE_NS_PER_S);
+    server_stats_add(&stream->connection->io->stats.idled, 1);
+    stream->state = SERVER_STREAM_CLOSING;
+    stream->close_reason = PROTOCOL_CLOSE_IDLE;
+    server_connection_settle_stream(stream);
+}
+
+/* A few at a time. */
+static void look_for_idle_streams(struct server_connection *connection, core_ns now_ns)
+{
+    core_ns idle_ns = connection->io->server->config->timeouts.stream_idle_ns;
+    uint32_t looks = connection->stream_capacity < LOOKS_MAX ? connection->stream_capacity : LOOKS_MAX;
+
+    if (idle_ns == 0)
+        return;
+    for (; looks > 0; looks--) {
+        if (connection->next_look >= connection->stream_capacity)
+            connection->next_look = 0;
+        struct server_stream *stream = server_connection_stream_at(connection, connection->next_look++);
+        if (stream != NULL && is_silent(stream) && now_ns - due_since_ns(stream) > idle_ns)
+            close_as_idle(stream, now_ns - due_since_ns(stream));
+    }
+}
+
 void server_connection_tick(struct server_connection *connection, core_ns now_ns)
 {
     const struct config_server_timeouts *timeouts = &connection->io->server->config->timeouts;
@@ -342,6 +403,8 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
              now_ns - connection->alive_ns > timeouts->idle_ns)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
                                "no stream and no frame for longer than the idle time");
+    else
+        look_for_idle_streams(connection, now_ns);
 }
 
 core_status server_connection_add_stream(struct server_connection *connection, struct server_stream *stream)
@@ -368,5 +431,6 @@ core_status server_connection_add_stream(struct server_connection *connection, s
 
 struct server_stream *server_connection_find_stream(const struct server_connection *connection, uint32_t id)
 {
-    return id >= 1 && id <= connection->stream_capacity ? connection->streams[id - 1] : NULL;
+    return id >= 1 && id <= connection->stream_capacity ? server_connection_stream_at(connection, id - 1)
+                                                        : NULL;
 }

@@ -73,12 +73,13 @@ struct server_connection {
     bool reading, writing; /* events added */
     struct server_input input;
 
-    struct server_stream **streams; /* by id - 1; NULL: free id */
+    struct server_stream **streams; /* by id - 1; NULL: free id; or one that is not given again, see below */
     uint32_t stream_capacity, stream_count, first_free;
-    uint32_t requests; /* at the planner */
-    uint32_t opening;  /* of these: OPEN, not QUERY */
-    bool abandoned;    /* results are discarded */
-    bool overdue;      /* closed because the drain time was over: what is discarded is the server's loss */
+    uint32_t next_look; /* for idle streams: from this place on */
+    uint32_t requests;  /* at the planner */
+    uint32_t opening;   /* of these: OPEN, not QUERY */
+    bool abandoned;     /* results are discarded */
+    bool overdue;       /* closed because the drain time was over: what is discarded is the server's loss */
 
     struct server_output *output_head, *output_tail;
     uint32_t output_done; /* bytes of the head that are written */
@@ -128,6 +129,11 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
 CORE_CHECKED core_status server_connection_add_stream(struct server_connection *connection,
                                                       struct server_stream *stream);
 struct server_stream *server_connection_find_stream(const struct server_connection *connection, uint32_t id);
+
+/* The stream at this place of `streams`; NULL: there is none. The id of a stream that was closed as idle is
+ * not given to another one on its connection: its client, who learns of it later, may still send packets to
+ * it. */
+struct server_stream *server_connection_stream_at(const struct server_connection *connection, uint32_t place);
 
 /* input.c
  * ----------------------------------------------------------------------------------------------------- */

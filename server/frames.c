@@ -314,6 +314,12 @@ static void send_opened(struct server_connection *connection, const struct serve
                           protocol_opened_write(connection->version, frame, request->request, &opened));
 }
 
+static void announce(struct server_stream *stream, const struct server_request *request)
+{
+    stream->opened_ns = core_time_now_ns();
+    send_opened(stream->connection, request, stream->id);
+}
+
 static void begin_close(struct server_stream *stream)
 {
     stream->state = SERVER_STREAM_CLOSING;
@@ -366,7 +372,7 @@ static bool open_stream(struct server_connection *connection, struct server_requ
                                  core_time_now_ns() + PLAN_PATIENCE_NS);
         return true;
     }
-    send_opened(connection, request, stream->id);
+    announce(stream, request);
     if (half_closed(connection))
         handle_close(connection, stream->id);
     return false;
@@ -406,7 +412,7 @@ void server_frame_armed(struct server_request *request, struct server_stream *st
     struct server_connection *connection = request->connection;
 
     if (!connection->abandoned) {
-        send_opened(connection, request, stream->id);
+        announce(stream, request);
         if (half_closed(connection) && stream->state == SERVER_STREAM_OPEN)
             begin_close(stream); /* settled by the caller, who still has the stream */
     }

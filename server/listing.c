@@ -90,7 +90,7 @@ static void fill(struct page *page, struct server_listing_place *place)
         }
         if (page->count == SERVER_LISTING_ROWS)
             break;
-        const struct server_stream *stream = connection->streams[place->slot++];
+        const struct server_stream *stream = server_connection_stream_at(connection, place->slot++);
         if (stream != NULL)
             write_row(&page->rows[page->count++], stream);
     }

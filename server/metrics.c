@@ -25,6 +25,8 @@ static const struct metric io_metrics[] = {
     {"modified_total", "counter", "MODIFY answered with MODIFIED.", COUNT, IO(counts.modified)},
     {"modifies_refused_total", "counter", "MODIFY answered with REFUSED.", COUNT,
      IO(counts.modifies_refused)},
+    {"streams_idled_total", "counter", "Streams closed because they sent nothing for too long.", COUNT,
+     IO(counts.idled)},
     {"packets_total", "counter", "Packets encrypted and handed to their socket.", COUNT, IO(counts.packets)},
     {"bytes_total", "counter", "Bytes of ciphertext handed to their socket.", COUNT, IO(counts.bytes)},
     {"deadlines_met_total", "counter", "Packets whose deadline was met.", COUNT, IO(counts.met)},

@@ -386,7 +386,7 @@ core_status protocol_closed_read(const uint8_t *body, uint32_t bytes, struct pro
                                  struct core_error *error)
 {
     core_status status = check_length("CLOSED", bytes, PROTOCOL_CLOSED_BYTES, PROTOCOL_CLOSED_BYTES, error);
-    if (status || (status = check_value("CLOSED reason", get_u32(body), 0, PROTOCOL_CLOSE_FAILED, error)) ||
+    if (status || (status = check_value("CLOSED reason", get_u32(body), 0, PROTOCOL_CLOSE_IDLE, error)) ||
         (status = check_zero("CLOSED field at 4", get_u32(body + 4), error)))
         return status;
     *closed = (struct protocol_closed){

@@ -193,7 +193,8 @@ struct protocol_result {
 enum protocol_close_reason {
     PROTOCOL_CLOSE_ASKED = 0,
     PROTOCOL_CLOSE_DRAINED = 1,
-    PROTOCOL_CLOSE_FAILED = 2
+    PROTOCOL_CLOSE_FAILED = 2,
+    PROTOCOL_CLOSE_IDLE = 3 /* version 1 is told DRAINED */
 };
 
 struct protocol_closed {

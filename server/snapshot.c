@@ -16,6 +16,7 @@ static struct server_counts read_counts(const struct server_stats *stats)
         .refused = server_stats_get(&stats->refused),
         .modified = server_stats_get(&stats->modified),
         .modifies_refused = server_stats_get(&stats->modifies_refused),
+        .idled = server_stats_get(&stats->idled),
         .packets = server_stats_get(&stats->packets),
         .bytes = server_stats_get(&stats->bytes),
         .met = server_stats_get(&stats->met),
@@ -43,6 +44,7 @@ static void add_counts(struct server_counts *sum, const struct server_counts *co
     sum->refused += counts->refused;
     sum->modified += counts->modified;
     sum->modifies_refused += counts->modifies_refused;
+    sum->idled += counts->idled;
     sum->packets += counts->packets;
     sum->bytes += counts->bytes;
     sum->met += counts->met;

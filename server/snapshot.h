@@ -16,9 +16,9 @@ struct server;
 
 /* As in struct server_stats. */
 struct server_counts {
-    uint64_t connections, streams, opened, refused, modified, modifies_refused, packets, bytes, met, missed,
-        reader_late, policed, rejected, lost, errors, gpu_packets, diverted, diverted_late, audited, corrupt,
-        guaranteed, guaranteed_missed;
+    uint64_t connections, streams, opened, refused, modified, modifies_refused, idled, packets, bytes, met,
+        missed, reader_late, policed, rejected, lost, errors, gpu_packets, diverted, diverted_late, audited,
+        corrupt, guaranteed, guaranteed_missed;
 };
 
 struct server_snapshot_io {

@@ -21,6 +21,7 @@ struct server_stats {
     _Atomic uint64_t streams;         /* open now */
     _Atomic uint64_t opened, refused; /* answers: OPENED to OPEN; REFUSED to OPEN, QUERY and MODIFY, */
     _Atomic uint64_t modified, modifies_refused; /* and to MODIFY alone */
+    _Atomic uint64_t idled;                      /* streams closed because they sent nothing */
     _Atomic uint64_t packets, bytes;             /* delivered: encrypted packets, bytes of ciphertext */
     _Atomic uint64_t met, missed;                /* of packets; their sum is packets */
     _Atomic uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */

@@ -76,18 +76,19 @@ static json_t *totals_json(const struct server_snapshot *snapshot)
 {
     const struct server_counts *totals = &snapshot->totals;
     return json_pack(
-        "{sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI so so so so}", "connections",
+        "{sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI so so so so}", "connections",
         whole(totals->connections), "streams", whole(totals->streams), "opened", whole(totals->opened),
         "refused", whole(totals->refused), "modified", whole(totals->modified), "modifies_refused",
-        whole(totals->modifies_refused), "packets", whole(totals->packets), "bytes", whole(totals->bytes),
-        "met", whole(totals->met), "missed", whole(totals->missed), "reader_late", whole(totals->reader_late),
-        "policed", whole(totals->policed), "rejected", whole(totals->rejected), "lost", whole(totals->lost),
-        "errors", whole(totals->errors), "gpu_packets", whole(totals->gpu_packets), "diverted",
-        whole(totals->diverted), "diverted_late", whole(totals->diverted_late), "guaranteed",
-        whole(totals->guaranteed), "guaranteed_missed", whole(totals->guaranteed_missed), "audited",
-        whole(totals->audited), "corrupt", whole(totals->corrupt), "slack_us", slack_json(&snapshot->slack),
-        "latency_us", latency_json(&snapshot->latency), "admission_us", admission_json(&snapshot->admission),
-        "in_force_us", admission_json(&snapshot->in_force));
+        whole(totals->modifies_refused), "idled", whole(totals->idled), "packets", whole(totals->packets),
+        "bytes", whole(totals->bytes), "met", whole(totals->met), "missed", whole(totals->missed),
+        "reader_late", whole(totals->reader_late), "policed", whole(totals->policed), "rejected",
+        whole(totals->rejected), "lost", whole(totals->lost), "errors", whole(totals->errors), "gpu_packets",
+        whole(totals->gpu_packets), "diverted", whole(totals->diverted), "diverted_late",
+        whole(totals->diverted_late), "guaranteed", whole(totals->guaranteed), "guaranteed_missed",
+        whole(totals->guaranteed_missed), "audited", whole(totals->audited), "corrupt",
+        whole(totals->corrupt), "slack_us", slack_json(&snapshot->slack), "latency_us",
+        latency_json(&snapshot->latency), "admission_us", admission_json(&snapshot->admission), "in_force_us",
+        admission_json(&snapshot->in_force));
 }
 
 static json_t *ios_json(const struct server_snapshot *snapshot)

@@ -111,6 +111,7 @@ struct server_stream {
     uint64_t policed;         /* packets that were held back */
     core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
     struct server_stream_account account;
+    core_ns opened_ns;  /* when its client was told; 0: not yet */
     core_ns bound_ns;   /* that its client was told */
     core_ns counted_ns; /* latency bound that its I/O thread rests by (server_io_count_stream) */
     struct server_stream_notice notice;

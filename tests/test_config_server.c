@@ -72,30 +72,30 @@ static void defaults_are_as_documented(void **state)
     config_server_free(server);
 }
 
-static const char everything[] =
-    "listeners:\n"
-    "  - {address: 'unix:x.sock', mode: 0600}\n"
-    "  - {address: 'unix:@abstract'}\n"
-    "  - {address: 'tcp:127.0.0.1:0'}\n"
-    "  - {address: 'tcp:127.0.0.1:0'}\n"
-    "  - address: tls:[::]:7412\n"
-    "    certificate: cert.pem\n"
-    "    key: /etc/key.pem\n"
-    "    client_ca: ca/clients.pem\n"
-    "threads: {io: 2, workers: 3, realtime: required, worker_priority: 50,\n"
-    "          io_priority: 40, pin: false}\n"
-    "limits: {connections: 7, streams: 100, streams_per_connection: 50,\n"
-    "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
-    "         buffer_mib: 3, bytes_per_key: 4096}\n"
-    "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
-    "overload: {tighten: false, quiet_ms: 6}\n"
-    "gpus: {use: emulated, program: bin/millrace-gpu, audit: 1, hang_ms: 30}\n"
-    "engine: openssl\n"
-    "profile: p/here.yaml\n"
-    "keyring: keys\n"
-    "client_iv: true\n"
-    "admin: tcp:127.0.0.1:7413\n"
-    "log: {level: debug, format: json}\n";
+static const char everything[] = "listeners:\n"
+                                 "  - {address: 'unix:x.sock', mode: 0600}\n"
+                                 "  - {address: 'unix:@abstract'}\n"
+                                 "  - {address: 'tcp:127.0.0.1:0'}\n"
+                                 "  - {address: 'tcp:127.0.0.1:0'}\n"
+                                 "  - address: tls:[::]:7412\n"
+                                 "    certificate: cert.pem\n"
+                                 "    key: /etc/key.pem\n"
+                                 "    client_ca: ca/clients.pem\n"
+                                 "threads: {io: 2, workers: 3, realtime: required, worker_priority: 50,\n"
+                                 "          io_priority: 40, pin: false}\n"
+                                 "limits: {connections: 7, streams: 100, streams_per_connection: 50,\n"
+                                 "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
+                                 "         buffer_mib: 3, bytes_per_key: 4096}\n"
+                                 "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stream_idle_ms: 7, "
+                                 "stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
+                                 "overload: {tighten: false, quiet_ms: 6}\n"
+                                 "gpus: {use: emulated, program: bin/millrace-gpu, audit: 1, hang_ms: 30}\n"
+                                 "engine: openssl\n"
+                                 "profile: p/here.yaml\n"
+                                 "keyring: keys\n"
+                                 "client_iv: true\n"
+                                 "admin: tcp:127.0.0.1:7413\n"
+                                 "log: {level: debug, format: json}\n";
 
 static void every_key_arrives(void **state)
 {
@@ -129,6 +129,7 @@ static void every_key_arrives(void **state)
     assert_int_equal(server->timeouts.hello_ns, 1 * CORE_NS_PER_MS);
     assert_int_equal(server->timeouts.frame_ns, 2 * CORE_NS_PER_MS);
     assert_int_equal(server->timeouts.idle_ns, 3 * CORE_NS_PER_MS);
+    assert_int_equal(server->timeouts.stream_idle_ns, 7 * CORE_NS_PER_MS);
     assert_int_equal(server->timeouts.stall_ns, 4 * CORE_NS_PER_MS);
     assert_int_equal(server->timeouts.drain_ns, 5 * CORE_NS_PER_MS);
     assert_int_equal(server->timeouts.move_ns, 0);

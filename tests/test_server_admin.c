@@ -625,6 +625,7 @@ static void metrics_agree_with_status(void **state)
         {"deadlines_met_total", "met"},     {"deadlines_missed_total", "missed"},
         {"policed_total", "policed"},       {"errors_total", "errors"},
         {"modified_total", "modified"},     {"modifies_refused_total", "modifies_refused"},
+        {"streams_idled_total", "idled"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         double sum = 0;

@@ -849,7 +849,7 @@ static const struct {
     {RESULT, 2, 1, CORE_INVALID},
     {RESULT, 3, 1, CORE_INVALID},
     {RESULT, 15, 0x80, CORE_INVALID},
-    {CLOSED, 0, 3, CORE_INVALID},
+    {CLOSED, 0, 4, CORE_INVALID},
     {CLOSED, 1, 1, CORE_INVALID},
     {CLOSED, 4, 1, CORE_INVALID},
     {CLOSED, 7, 1, CORE_INVALID},

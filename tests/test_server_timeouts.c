@@ -105,6 +105,58 @@ static void no_stream_and_no_frame(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
+/* A stream that sends nothing is closed, and its room is free; one that sends is not, nor one whose next
+ * packet is not due. Its id is not given again, so that what still comes for it reaches no other. */
+static void a_stream_that_sends_nothing(void **state)
+{
+    struct core_stream_spec slow = test_spec;
+    uint8_t bytes[TEST_FRAME_BYTES];
+    struct test_server server;
+    struct test_client client, old;
+    struct protocol_closed closed;
+    struct test_frame frame;
+    struct core_error error;
+    (void)state;
+    slow.interval_ns = 1000 * CORE_NS_PER_S;
+    start(&server, "keyring: keyring\ntimeouts: {stream_idle_ms: 5000}");
+    test_client_dial(&client, test_server_unix(&server));
+    test_client_hello_version(&client, 2, NULL);
+    struct test_stream *sending = test_stream_open(&client, &slow, 1);
+    assert_true(test_stream_send(sending, 16));
+    test_stream_drain(sending);
+    struct test_stream *silent = test_stream_open(&client, &test_spec, 2);
+    struct test_stream *stopped = test_stream_open(&client, &test_spec, 3);
+    assert_true(test_stream_send(stopped, 16));
+    test_client_connect(&old, test_server_unix(&server), NULL);
+    struct test_stream *first = test_stream_open(&old, &test_spec, 4);
+    test_client_expect(&old, PROTOCOL_CLOSED, &frame);
+    assert_int_equal(protocol_closed_read(frame.body, frame.header.body_bytes, &closed, &error), CORE_OK);
+    assert_int_equal(closed.reason, PROTOCOL_CLOSE_DRAINED);
+    for (int i = 0; i < 2; i++) {
+        do
+            assert_true(test_client_next(&client, &frame, TEST_PATIENCE_MS) == TEST_FRAME);
+        while (frame.header.type == PROTOCOL_RESULT);
+        assert_int_equal(frame.header.type, PROTOCOL_CLOSED);
+        assert_int_equal(protocol_closed_read(frame.body, frame.header.body_bytes, &closed, &error), CORE_OK);
+        assert_int_equal(closed.reason, PROTOCOL_CLOSE_IDLE);
+        assert_true(frame.header.id == silent->id || frame.header.id == stopped->id);
+        assert_int_equal(closed.packets, frame.header.id == silent->id ? 0 : 1);
+    }
+    assert_true(test_client_send(&client, bytes, test_stream_frame(silent, 16, bytes)));
+    test_client_expect_error(&client, PROTOCOL_ERROR_STREAM, silent->id, false);
+    struct test_stream *again = test_stream_open(&client, &slow, 5);
+    assert_true(again->id != silent->id && again->id != stopped->id);
+    test_stream_free(again);
+    test_stream_free(first);
+    test_stream_free(stopped);
+    test_stream_free(silent);
+    (void)test_stream_close(sending); /* its next packet is not due yet */
+    test_stream_free(sending);
+    test_client_close(&old);
+    test_client_close(&client);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 /* The stream ends long after its CLOSE, because its packets have to wait: the idle time counts from its end.
  */
 static void idle_counts_from_the_last_stream_s_end(void **state)
@@ -215,6 +267,7 @@ int main(void)
         cmocka_unit_test(no_hello),
         cmocka_unit_test(half_a_frame),
         cmocka_unit_test(no_stream_and_no_frame),
+        cmocka_unit_test(a_stream_that_sends_nothing),
         cmocka_unit_test(idle_counts_from_the_last_stream_s_end),
         cmocka_unit_test(a_frame_that_back_pressure_cut),
         cmocka_unit_test(a_reader_that_takes_nothing),
