@@ -2,7 +2,8 @@
 # For tools/demo and tools/soak, which source it: a server of one's own in a new folder under /tmp, ended and
 # removed with the script that started it.
 #
-# Before: `name`, of the script, for messages; `root`, of the tree; `build`, the folder of the programs.
+# Before: `name`, of the script, for messages; `root`, of the tree; `build`, the folder of the programs; `profile`, of a
+# server with emulated GPUs, or nothing for emulated-demo.
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/millrace-$name-XXXXXX")
 server=
@@ -51,7 +52,7 @@ build_programs() {
     return 0
 }
 
-# start_server yes|no: with an emulated GPU, as the assumed profile emulated-demo has it, or with CPU workers alone,
+# start_server yes|no: with emulated GPUs, as the profile has them, or with CPU workers alone,
 # measured at the start. Its log is shown only where something failed.
 start_server() {
     cat >"$scratch/millraced.yaml" <<YAML
@@ -62,7 +63,7 @@ admin: unix:$scratch/admin
 YAML
     if [[ $1 == yes ]]; then
         cat >>"$scratch/millraced.yaml" <<YAML
-profile: $root/config/profiles/emulated-demo.yaml
+profile: ${profile:-$root/config/profiles/emulated-demo.yaml}
 gpus: {use: emulated, program: $build/gpu/millrace-gpu}
 YAML
     fi
