@@ -42,6 +42,14 @@ static int64_t piece_ns(const struct config_profile *profile, enum core_cipher c
     return (int64_t)(ns > 0 ? least(ns, CORE_LATENCY_NS_MAX) : 1);
 }
 
+/* c: packets that come at their interval t are released no further apart, so that the worker catches up. */
+static core_ns closest_ns(core_ns t, const struct config_profile *profile)
+{
+    core_ns way_ns = profile->margins.in_ns + profile->margins.out_ns + profile->io.rest_max_ns;
+    core_ns most_ns = (core_ns)ceiling((wide)7 * t, 8);
+    return t - way_ns > most_ns ? t - way_ns : most_ns;
+}
+
 /* False: no time is left for the work. */
 static bool task_of(const struct core_stream_spec *spec, const struct config_profile *profile,
                     struct task *task)
@@ -51,7 +59,7 @@ static bool task_of(const struct core_stream_spec *spec, const struct config_pro
     task->k = spec->burst_packets;
     task->t = spec->interval_ns;
     task->m = (int64_t)ceiling(padded(spec), profile->cpu.piece_bytes);
-    task->s = (int64_t)least(task->t, work_ns / task->k);
+    task->s = (int64_t)least(closest_ns(task->t, profile), work_ns / task->k);
     task->delta = task->s / task->m;
     task->u = task->delta - profile->cpu.queue_granularity_ns;
     int64_t bytes = (int64_t)ceiling(ceiling(padded(spec), task->m), 16) * 16;
