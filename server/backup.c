@@ -47,6 +47,12 @@ bool server_backup_is_held(const struct server_stream *stream)
     return stream->gpu != NULL && has_backup(stream->grant);
 }
 
+bool server_backup_on_worker(const struct server_stream *stream)
+{
+    return server_backup_is_held(stream) &&
+           stream->grant->backup.unit < stream->connection->io->server->worker_count;
+}
+
 static core_ns earlier(core_ns a, core_ns b)
 {
     return a < b ? a : b;
@@ -71,24 +77,22 @@ core_ns server_backup_shortest_ns(const struct server_stream *stream)
 
 void server_backup_begin(struct server_stream *stream, core_ns now_ns)
 {
-    struct server_gpu_stream *place = stream->gpu;
     struct server_packet *packet = stream->order_head;
 
     while (packet != NULL && packet->ready)
         packet = packet->next;
-    if (place->state == SERVER_GPU_LOSING)
+    if (stream->gpu->state == SERVER_GPU_LOSING)
         stream->wait_head =
             packet; /* in any other state what is not ready is in the backup, or waits already */
-    place->lost_ns = now_ns;
-    place->release_ns = later(place->release_ns, now_ns);
+    stream->refuge.lost_ns = now_ns;
+    stream->refuge.release_ns = later(stream->refuge.release_ns, now_ns);
 }
 
 core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns)
 {
-    struct server_gpu_stream *place = stream->gpu;
-    core_ns release_ns = later(ready_ns, place->release_ns);
+    core_ns release_ns = later(ready_ns, stream->refuge.release_ns);
 
-    place->release_ns = release_ns + stream->grant->backup.task.spacing_ns;
+    stream->refuge.release_ns = release_ns + stream->grant->backup.task.spacing_ns;
     return release_ns + stream->in_ns;
 }
 
@@ -117,7 +121,8 @@ void server_backup_change(struct server_stream *stream, const struct server_back
     if (!server_backup_is_held(stream))
         return;
     stream->grant->backup = *backup;
-    serve_as(stream, &backup->task);
+    if (server_backup_on_worker(stream))
+        serve_as(stream, &backup->task);
     server_io_count_stream(stream);
 }
 
@@ -131,6 +136,8 @@ bool server_backup_settle(struct server_stream *stream, uint32_t first)
         return true;
     if (stream->at_worker > 0 || (oldest != NULL && (int32_t)(oldest->sequence - first) < 0))
         return false;
+    if (!server_backup_on_worker(stream))
+        return true;
     contract = contract_of(&stream->spec, &stream->grant->backup);
     if (perfmodel_cpu_task_from(&contract, stream->connection->io->server->profile, &task, NULL) == CORE_OK)
         serve_as(stream, &task);
@@ -139,5 +146,5 @@ bool server_backup_settle(struct server_stream *stream, uint32_t first)
 
 bool server_backup_on_time(const struct server_stream *stream)
 {
-    return stream->order_head == NULL || stream->order_head->eligible_ns >= stream->gpu->lost_ns;
+    return stream->order_head == NULL || stream->order_head->eligible_ns >= stream->refuge.lost_ns;
 }

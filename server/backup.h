@@ -5,7 +5,8 @@
  * wait, until the GPU has returned all; then all go to the backup, in order, with the chaining value of the
  * last one that was delivered. Let that be at tau. The backup was asked for (t, k + ceil((d_g + delta) / t),
  * d - d_g - delta), and what comes to it is no more: packet n comes at max(e_n, tau), with e_n after
- * tau - d_g - delta. On a worker it is released at
+ * tau - d_g - delta. On another GPU that is what its batches were asked for: it has the key beforehand, and
+ * takes the packet in the batch of that moment. On a worker it is released at
  *
  *     rel_n = max(e_n, tau, rel_(n-1) + s) + in_ns
  *
@@ -43,8 +44,9 @@ struct protocol_backup server_backup_tell(const struct server *server,
  * go to where they can not go to the card. */
 uint32_t server_backup_worker(const struct server *server, const struct server_grant *grant);
 
-/* Has the stream a backup? */
+/* Has the stream a backup? Is that on a worker? */
 bool server_backup_is_held(const struct server_stream *stream);
+bool server_backup_on_worker(const struct server_stream *stream);
 
 /* The shortest latency bound that any unit is asked for by the stream. */
 core_ns server_backup_shortest_ns(const struct server_stream *stream);
@@ -52,11 +54,11 @@ core_ns server_backup_shortest_ns(const struct server_stream *stream);
 /* The card is lost and has returned all: puts what it had in front of what waits. */
 void server_backup_begin(struct server_stream *stream, core_ns now_ns);
 
-/* When a packet that may go at ready_ns is released to the backup's worker. */
+/* When a packet that may go at ready_ns is released to the worker that is the backup. */
 core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns);
 
 /* The stream has another contract in force, nothing of it is at its backup, which is served as for the join
- * of both from now on: what is inside the card may be of the old one. */
+ * of both from now on: what is inside the card may be of the old one. (A GPU serves any contract alike.) */
 void server_backup_change(struct server_stream *stream, const struct server_backup *backup);
 
 /* Has all left that came before packet `first`, so that the join is over as far as the stream goes? Then the

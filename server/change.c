@@ -101,9 +101,12 @@ static void note_room(struct server_change *change, enum server_change_outcome o
     change->worked = stream->worked;
     change->pauses = stream->pauses;
     if (stream->gpu != NULL) {
-        change->worked = stream->gpu->newest > 0;
-        change->gpu_batch = stream->gpu->newest;
-        change->diverted = stream->worked && server_backup_is_held(stream);
+        const struct server_gpu_stream *home = server_gpu_stream_at_home(stream);
+        const struct server_gpu_stream *backup = server_gpu_stream_at_backup(stream);
+        change->worked = home->newest > 0;
+        change->gpu_batch = home->newest;
+        change->diverted = stream->worked && server_backup_on_worker(stream);
+        change->spare_batch = backup != NULL ? backup->newest : 0;
     }
 }
 
@@ -111,8 +114,8 @@ static void note_room(struct server_change *change, enum server_change_outcome o
  * charged for stays the join of both, until it changes again or ends. */
 static void never_settles(struct server_change *change)
 {
-    change->diverted = true;
-    change->pauses = UINT64_MAX;
+    change->worked = true;
+    change->gpu_batch = UINT64_MAX;
 }
 
 static void give_up(struct server_change *change, enum protocol_refusal code)
@@ -249,7 +252,8 @@ static bool at_gap(struct server_stream *stream, core_ns now_ns)
     if (stream->order != NULL || !server_pace_caught_up(&stream->pace, next == NULL, now_ns))
         return false;
     if (stream->gpu != NULL)
-        return !server_backup_is_held(stream) || stream->at_worker == 0;
+        return !server_backup_is_held(stream) ||
+               (stream->at_worker == 0 && (stream->gpu->inside == 0 || !server_gpu_stream_is_away(stream)));
     return stream->at_worker == 0 && stream->pace.next_release_ns <= now_ns &&
            (next == NULL || next->eligible_ns > now_ns);
 }

@@ -255,6 +255,10 @@ static void end_stream(struct server_connection *connection, struct server_strea
         server_gpu_stream_detach(stream->gpu);
         server_gpu_stream_destroy(stream->gpu);
     }
+    if (stream->spare != NULL) {
+        server_gpu_stream_detach(stream->spare);
+        server_gpu_stream_destroy(stream->spare);
+    }
     server_stream_destroy(stream, io->server->engine);
     server_io_mark(connection);
 }

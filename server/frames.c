@@ -232,7 +232,7 @@ static struct perfmodel_cpu_task task_of(const struct server *server, const stru
 
     if (request->gpu == SERVER_NO_GPU)
         return request->placement.task;
-    if (request->placement.backup_unit != PARTITION_STANDING_NONE) {
+    if (request->placement.backup_unit < server->worker_count) {
         task = request->placement.backup_task;
         task.spacing_ns = 0;
         return task;
@@ -255,8 +255,10 @@ static core_status arm_stream(struct server_io *io, struct server_stream *stream
     stream->worker = server_backup_worker(server, request->grant);
     if (status != CORE_OK || request->gpu == SERVER_NO_GPU)
         return status;
+    bool spare = request->grant->spare.gpu != SERVER_NO_GPU;
     stream->gpu = server_gpu_stream_create(request->plan);
-    return stream->gpu != NULL ? CORE_OK : CORE_NO_MEMORY;
+    stream->spare = spare ? server_gpu_stream_create(request->spare_plan) : NULL;
+    return stream->gpu != NULL && (!spare || stream->spare != NULL) ? CORE_OK : CORE_NO_MEMORY;
 }
 
 /* Makes the granted stream; NULL if there is no memory for it. */
@@ -279,6 +281,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     if (arm_stream(io, stream, request) != CORE_OK ||
         server_connection_add_stream(connection, stream) != CORE_OK) {
         server_gpu_stream_destroy(stream->gpu);
+        server_gpu_stream_destroy(stream->spare);
         server_stream_destroy(stream, io->server->engine);
         return NULL;
     }
@@ -356,7 +359,17 @@ static void end_request(struct server_connection *connection, struct server_requ
     free_request(request);
 }
 
-/* A granted OPEN. True: it is answered when its GPU has the key. */
+/* The answer waits for one key more. */
+static void await_key(struct server_request *request, struct server_stream *stream,
+                      struct server_gpu_stream *place, uint32_t gpu)
+{
+    place->request = request;
+    request->keys++;
+    server_gpu_stream_attach(stream->connection->io, place, stream, gpu,
+                             core_time_now_ns() + PLAN_PATIENCE_NS);
+}
+
+/* A granted OPEN. True: it is answered when its GPU has the key, and the one of its backup. */
 static bool open_stream(struct server_connection *connection, struct server_request *request)
 {
     struct server_stream *stream = make_stream(connection, request);
@@ -367,9 +380,9 @@ static bool open_stream(struct server_connection *connection, struct server_requ
         return false;
     }
     if (stream->gpu != NULL) {
-        stream->gpu->request = request;
-        server_gpu_stream_attach(connection->io, stream->gpu, stream, request->gpu,
-                                 core_time_now_ns() + PLAN_PATIENCE_NS);
+        await_key(request, stream, stream->gpu, request->gpu);
+        if (stream->spare != NULL)
+            await_key(request, stream, stream->spare, stream->grant->spare.gpu);
         return true;
     }
     announce(stream, request);

@@ -415,11 +415,12 @@ void server_gpu_halt(struct server_gpu *gpu)
     gpu->stop_message.run = take_stop;
     server_mailbox_post(&gpu->mailbox, &gpu->stop_message);
     pthread_join(gpu->thread, NULL);
+    gpu->halted = true;
 }
 
 void server_gpu_destroy(struct server_gpu *gpu)
 {
-    server_mailbox_run(&gpu->mailbox, gpu); /* plans that came too late are freed */
+    server_mailbox_run(&gpu->mailbox, gpu); /* plans and grants that came too late are freed */
     destroy(gpu);
 }
 

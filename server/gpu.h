@@ -91,8 +91,8 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
  * the old one stays: CORE_NO_MEMORY. */
 CORE_CHECKED core_status server_gpu_put_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan);
 
-/* The stream of the grant has ended: its key is overwritten on the card, then the grant comes back to the
- * planner through server_planner_cleared. */
+/* The stream of the grant has ended: its key is overwritten on the card, and then on the one of its backup,
+ * then the grant comes back to the planner through server_planner_cleared. */
 void server_gpu_clear(struct server_gpu *gpu, struct server_grant *grant);
 
 /* Any thread. */

@@ -30,11 +30,20 @@ static struct server_gpu_crowd *crowd_of(struct server_gpu_account *account, uin
     return loss == SERVER_GPU_OWN ? &account->own : &account->losses[loss];
 }
 
+/* As the standing plan has it: a job is of whole packets. */
+static struct perfmodel_flow_load load_of(const struct server_gpu_account *account,
+                                          const struct core_stream_spec *spec)
+{
+    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, account->profile);
+    load.unit_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    return load;
+}
+
 void server_gpu_account_add(struct server_gpu_account *account, uint32_t loss,
                             const struct core_stream_spec *spec)
 {
     struct server_gpu_crowd *crowd = crowd_of(account, loss);
-    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, account->profile);
+    struct perfmodel_flow_load load = load_of(account, spec);
 
     perfmodel_flow_load_add(&crowd->load, &load);
     crowd->burst_packets += spec->burst_packets;
@@ -46,7 +55,7 @@ void server_gpu_account_remove(struct server_gpu_account *account, uint32_t loss
                                const struct core_stream_spec *spec)
 {
     struct server_gpu_crowd *crowd = crowd_of(account, loss);
-    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, account->profile);
+    struct perfmodel_flow_load load = load_of(account, spec);
 
     perfmodel_flow_load_remove(&crowd->load, &load);
     crowd->burst_packets -= spec->burst_packets;
@@ -77,6 +86,16 @@ static uint64_t more(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static uint32_t common_bytes(uint32_t a, uint32_t b)
+{
+    while (b != 0) {
+        uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* The most of each figure. */
 static void cover(struct server_gpu_crowd *cover, const struct server_gpu_crowd *by)
 {
@@ -87,7 +106,7 @@ static void cover(struct server_gpu_crowd *cover, const struct server_gpu_crowd 
     load->rate = more(load->rate, by->load.rate);
     load->job_burst_bytes = more(load->job_burst_bytes, by->load.job_burst_bytes);
     load->job_rate = more(load->job_rate, by->load.job_rate);
-    load->unit_bytes = CORE_BLOCK_BYTES;
+    load->unit_bytes = common_bytes(load->unit_bytes, by->load.unit_bytes);
     cover->burst_packets = more(cover->burst_packets, by->burst_packets);
     if (by->packets_per_ns > cover->packets_per_ns)
         cover->packets_per_ns = by->packets_per_ns;

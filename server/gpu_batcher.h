@@ -65,6 +65,7 @@ struct server_gpu {
     struct gpu_slots *slots;
     uint32_t generation; /* of the child; 0: none was ready yet */
     bool up, stopping;
+    bool halted; /* the thread has ended */
     core_ns restart_ns;
     bool lingering; /* the child was ended and is not gone */
 

@@ -3,6 +3,8 @@
 #include "server/planner.h"
 #include "server/state.h"
 
+#include <stdlib.h>
+
 static struct server_gpu_key *key_of(struct server_message *message)
 {
     return (struct server_gpu_key *)message;
@@ -98,9 +100,19 @@ static void take_grant(void *owner, struct server_message *message)
 {
     struct server_gpu *gpu = owner;
     struct server_grant *grant = (struct server_grant *)message;
-    if (grant->gpu_slot != SERVER_GPU_NO_SLOT)
-        (void)!gpu_slots_leave(gpu->slots, grant->gpu_slot, grant->gpu_batch);
-    server_planner_cleared(gpu->server->planner, grant);
+    bool home = gpu->index == grant->gpu;
+    uint32_t slot = home ? grant->gpu_slot : grant->spare.slot;
+
+    if (gpu->halted) {
+        free(grant);
+        return;
+    }
+    if (slot != SERVER_GPU_NO_SLOT)
+        (void)!gpu_slots_leave(gpu->slots, slot, home ? grant->gpu_batch : grant->spare.batch);
+    if (home && grant->spare.gpu != SERVER_NO_GPU)
+        server_gpu_clear(gpu->server->gpus[grant->spare.gpu], grant);
+    else
+        server_planner_cleared(gpu->server->planner, grant);
 }
 
 void server_gpu_clear(struct server_gpu *gpu, struct server_grant *grant)

@@ -1,86 +1,236 @@
 #include "server/gpu_stream.h"
 
-#include "core/log.h"
-#include "core/secret.h"
 #include "server/backup.h"
 #include "server/io.h"
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define RETRY_NS (200 * CORE_NS_PER_US) /* where a batch is late to open, or full */
 
-/* ---- keys ---- */
-
-static void answered(void *owner, struct server_message *message);
-
-/* Without the chaining value, which may be a worker's now: the first packet brings it along. */
-static void send_key(struct server_gpu_stream *place)
+static core_ns later(core_ns a, core_ns b)
 {
-    place->asking = true;
-    server_gpu_send_key(place->seat->gpu, &place->key);
+    return a > b ? a : b;
 }
 
-/* From now on packets go into batches. They may have waited for the stand-by worker, which has nothing of
- * them. */
-static void come_home(struct server_gpu_stream *place)
+/* ---- which place is which ---- */
+
+uint32_t server_gpu_stream_card(const struct server_gpu_stream *place)
 {
-    struct server_stream *stream = place->stream;
+    return (uint32_t)(place->seat - place->stream->connection->io->seats);
+}
+
+static bool is_home(const struct server_gpu_stream *place)
+{
+    return server_gpu_stream_card(place) == place->stream->grant->gpu;
+}
+
+const struct server_gpu_stream *server_gpu_stream_at_home(const struct server_stream *stream)
+{
+    return stream->spare == NULL || is_home(stream->gpu) ? stream->gpu : stream->spare;
+}
+
+const struct server_gpu_stream *server_gpu_stream_at_backup(const struct server_stream *stream)
+{
+    return stream->spare == NULL || is_home(stream->gpu) ? stream->spare : stream->gpu;
+}
+
+bool server_gpu_stream_is_away(const struct server_stream *stream)
+{
+    return stream->gpu != NULL && (stream->gpu->state == SERVER_GPU_AWAY || !is_home(stream->gpu));
+}
+
+/* ---- the ways ---- */
+
+/* Nothing is inside either place. */
+static void swap(struct server_stream *stream)
+{
+    struct server_gpu_stream *left = stream->gpu;
+
+    assert(left->inside == 0 && stream->spare->inside == 0);
+    left->state = SERVER_GPU_AWAY;
+    stream->gpu = stream->spare;
+    stream->spare = left;
+}
+
+/* From now on packets go into the batches of its place. They may have waited (held) for another unit, which
+ * has nothing of them. */
+static void ride(struct server_stream *stream, bool held)
+{
+    struct server_gpu_stream *place = stream->gpu;
+    bool home = is_home(place);
     core_ns first_ns = stream->wait_head != NULL ? stream->wait_head->eligible_ns : CORE_NS_NEVER;
 
-    server_pace_switch(&stream->pace, 0, first_ns, place->state == SERVER_GPU_HELD, core_time_now_ns());
-    place->state = SERVER_GPU_HOME;
+    server_pace_switch(&stream->pace, 0, first_ns, held, core_time_now_ns());
+    place->state = SERVER_GPU_RIDING;
     place->fresh = true;
-    server_notice(stream, place->told_away ? PROTOCOL_NOTICE_MOVED : PROTOCOL_NOTICE_RESTORED);
-    place->told_away = false;
+    server_notice(stream, home && !stream->refuge.told ? PROTOCOL_NOTICE_RESTORED : PROTOCOL_NOTICE_MOVED);
+    stream->refuge.told = !home;
     server_io_release_stream(stream);
 }
 
-/* To the backup; or to the stand-by worker, and nothing is promised any more: what waits, waits for its
- * contract only. */
-static void go_away(struct server_gpu_stream *place)
+/* The card of its place has the key, and the stream is at a worker. */
+static void leave_worker(struct server_stream *stream)
 {
-    struct server_stream *stream = place->stream;
-    core_ns now_ns = core_time_now_ns();
+    if (stream->at_worker == 0)
+        ride(stream, false);
+    else if (!server_backup_on_worker(stream) || server_backup_on_time(stream))
+        stream->gpu->state = SERVER_GPU_HELD;
+}
 
-    assert(place->inside == 0);
-    if (server_backup_is_held(stream))
-        server_backup_begin(stream, now_ns);
-    place->state = SERVER_GPU_AWAY;
-    if (!server_backup_is_held(stream))
+static bool is_opening(const struct server_stream *stream)
+{
+    return stream->gpu->request != NULL || (stream->spare != NULL && stream->spare->request != NULL);
+}
+
+/* Packets go to a worker: is there a card now that they can go to? An answer that is still to come from the
+ * one at home is awaited. */
+static void find_card(struct server_stream *stream)
+{
+    struct server_gpu_stream *place = stream->gpu;
+
+    if (place->state != SERVER_GPU_AWAY || is_opening(stream))
+        return;
+    if (!place->keyed && !place->asking && stream->spare != NULL && stream->spare->keyed)
+        swap(stream);
+    if (stream->gpu->keyed)
+        leave_worker(stream);
+}
+
+/* Packets go to the backup's card: home, if that has the key and nothing is in the way. */
+static void go_home(struct server_stream *stream)
+{
+    struct server_gpu_stream *place = stream->gpu;
+    bool held = place->state == SERVER_GPU_RETURNING;
+
+    if (stream->spare == NULL || !stream->spare->keyed || !is_home(stream->spare) ||
+        (place->state != SERVER_GPU_RIDING && !held))
+        return;
+    if (place->inside == 0) {
+        swap(stream);
+        ride(stream, held);
+    } else if (server_backup_on_time(stream))
+        place->state = SERVER_GPU_RETURNING;
+}
+
+/* To the worker that is the backup; or to the stand-by worker, and nothing is promised any more: what waits,
+ * waits for its contract only. */
+static void go_to_worker(struct server_stream *stream, core_ns now_ns)
+{
+    bool backed = server_backup_on_worker(stream);
+
+    stream->gpu->state = SERVER_GPU_AWAY;
+    if (!backed)
         server_notice(stream, PROTOCOL_NOTICE_DEGRADED);
-    else if (!place->told_away)
+    else if (!stream->refuge.told)
         server_notice(stream, PROTOCOL_NOTICE_MOVED);
-    place->told_away = server_backup_is_held(stream);
+    stream->refuge.told = backed;
     server_pace_switch(&stream->pace, 0, CORE_NS_NEVER, false, now_ns);
     server_route_step(stream, now_ns);
     server_io_release_stream(stream);
 }
 
-/* The card has the key, and the stream is elsewhere. */
-static void try_home(struct server_gpu_stream *place)
+/* To the card that is the backup: as for any backup, what is missing goes there at once. From there to the
+ * one at home, which has come back too soon: nothing is promised, but to the others there, that it goes by
+ * its contract. */
+static void go_to_card(struct server_stream *stream)
 {
-    struct server_stream *stream = place->stream;
-
-    if (stream->at_worker == 0)
-        come_home(place);
-    else if (!server_backup_is_held(stream) || server_backup_on_time(stream))
-        place->state = SERVER_GPU_HELD;
+    swap(stream);
+    if (stream->at_worker > 0)
+        stream->gpu->state = SERVER_GPU_HELD;
+    else
+        ride(stream, is_home(stream->gpu));
 }
 
-/* The card has got the key, or lost it. */
-static void set_keyed(struct server_gpu_stream *place, bool keyed)
+/* The card is lost, and has returned all. */
+static void leave_card(struct server_stream *stream)
+{
+    core_ns now_ns = core_time_now_ns();
+
+    assert(stream->gpu->inside == 0);
+    if (server_backup_is_held(stream))
+        server_backup_begin(stream, now_ns);
+    if (stream->spare != NULL && stream->spare->keyed)
+        go_to_card(stream);
+    else
+        go_to_worker(stream, now_ns);
+}
+
+void server_gpu_stream_lose(struct server_stream *stream)
+{
+    struct server_gpu_stream *place = stream->gpu;
+
+    place->state = SERVER_GPU_LOSING;
+    place->keyed = false;
+    if (place->inside == 0)
+        leave_card(stream);
+}
+
+void server_gpu_stream_delivered(struct server_stream *stream)
+{
+    if (stream->spare != NULL)
+        go_home(stream);
+}
+
+void server_gpu_stream_returned(struct server_stream *stream)
+{
+    if (stream->gpu->state == SERVER_GPU_HELD)
+        ride(stream, true);
+    else
+        find_card(stream);
+}
+
+/* ---- keys ---- */
+
+static void spare_keyed(struct server_stream *stream, bool keyed)
+{
+    if (keyed) {
+        find_card(stream);
+        go_home(stream);
+    } else if (stream->gpu->state == SERVER_GPU_RETURNING) {
+        stream->gpu->state = SERVER_GPU_RIDING;
+        server_io_release_stream(stream);
+    }
+}
+
+void server_gpu_stream_set_keyed(struct server_gpu_stream *place, bool keyed)
 {
     struct server_stream *stream = place->stream;
 
     place->keyed = keyed;
-    if (stream->gpu != place)
+    if (place == stream->spare)
+        spare_keyed(stream, keyed);
+    else if (place != stream->gpu)
         server_route_keyed(stream, keyed);
     else if (!keyed && place->state != SERVER_GPU_AWAY)
-        go_away(place);
-    else if (keyed && place->state == SERVER_GPU_AWAY)
-        try_home(place);
+        leave_card(stream);
+    else
+        find_card(stream);
+}
+
+/* Without the chaining value, which may be another unit's now: the first packet brings it along. */
+void server_gpu_stream_send_key(struct server_gpu_stream *place)
+{
+    place->asking = true;
+    server_gpu_send_key(place->seat->gpu, &place->key);
+}
+
+/* The OPEN is answered when all its cards have answered. */
+static void answer_open(struct server_gpu_stream *place, bool keyed)
+{
+    struct server_stream *stream = place->stream;
+    struct server_request *request = place->request;
+
+    place->keyed = keyed;
+    place->request = NULL;
+    request->overdue |= place->key.overdue;
+    if (--request->keys > 0)
+        return;
+    if (request->overdue)
+        server_frame_overdue(request, stream);
+    else
+        server_frame_armed(request, stream);
+    find_card(stream);
 }
 
 static struct server_gpu_stream *place_of(struct server_message *message)
@@ -94,54 +244,26 @@ static void answered(void *owner, struct server_message *message)
     struct server_gpu_stream *place = place_of(message);
     struct server_gpu_seat *seat = place->seat;
     struct server_stream *stream = place->stream;
-    struct server_request *request = place->request;
+    bool own = place == stream->gpu || place == stream->spare;
     bool overdue = place->key.overdue;
     bool keyed = !overdue && seat->up && place->key.generation == seat->generation;
     (void)owner;
 
     place->asking = false;
-    place->request = NULL;
-    if (stream->gpu == place)
+    if (own)
         place->key.until_ns = CORE_NS_NEVER; /* only who waits for an answer is impatient */
-    if (seat->up && !keyed && (!overdue || (stream->gpu == place && request == NULL)))
-        send_key(place); /* that child is gone: the next one needs the key, too */
-    set_keyed(place, keyed);
-    if (request != NULL && overdue)
-        server_frame_overdue(request, stream);
-    else if (request != NULL)
-        server_frame_armed(request, stream);
+    if (seat->up && !keyed && (!overdue || (own && place->request == NULL)))
+        server_gpu_stream_send_key(place); /* that child is gone: the next one needs the key, too */
+    if (place->request != NULL)
+        answer_open(place, keyed);
+    else
+        server_gpu_stream_set_keyed(place, keyed);
     server_route_step(stream, core_time_now_ns());
     server_io_mark(stream->connection);
     server_connection_settle_stream(stream);
 }
 
-void server_gpu_stream_returned(struct server_gpu_stream *place)
-{
-    if (place->state == SERVER_GPU_HELD || (place->state == SERVER_GPU_AWAY && place->keyed))
-        come_home(place);
-}
-
 /* ---- life ---- */
-
-core_status server_gpu_seats_create(struct server_io *io)
-{
-    const struct server *server = io->server;
-    if (server->gpu_count == 0)
-        return CORE_OK;
-    io->seats = calloc(server->gpu_count, sizeof *io->seats);
-    io->audit_buffer = malloc(server->config->limits.packet_bytes + CORE_BLOCK_BYTES);
-    if (io->seats == NULL || io->audit_buffer == NULL)
-        return CORE_NO_MEMORY;
-    for (uint32_t i = 0; i < server->gpu_count; i++)
-        io->seats[i].gpu = server->gpus[i];
-    return CORE_OK;
-}
-
-void server_gpu_seats_destroy(struct server_io *io)
-{
-    free(io->seats);
-    free(io->audit_buffer);
-}
 
 struct server_gpu_stream *server_gpu_stream_create(uint64_t plan)
 {
@@ -173,7 +295,7 @@ void server_gpu_stream_attach(struct server_io *io, struct server_gpu_stream *pl
     if (seat->places != NULL)
         seat->places->previous = &place->next;
     seat->places = place;
-    send_key(place);
+    server_gpu_stream_send_key(place);
 }
 
 void server_gpu_stream_detach(struct server_gpu_stream *place)
@@ -189,239 +311,71 @@ void server_gpu_stream_detach(struct server_gpu_stream *place)
 
 void server_gpu_stream_arrive(struct server_gpu_stream *place)
 {
-    place->state = place->keyed ? SERVER_GPU_HOME : SERVER_GPU_AWAY;
+    place->state = place->keyed ? SERVER_GPU_RIDING : SERVER_GPU_AWAY;
     place->fresh = true;
 }
 
 /* ---- packets in ---- */
 
-static void divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
+static void count_diverted(struct server_io *io, struct server_packet *packet)
 {
+    server_stats_add(&io->stats.diverted, packet->diverted ? 0 : 1);
     packet->diverted = true;
-    if (server_backup_is_held(packet->stream))
+}
+
+void server_gpu_stream_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
+{
+    if (server_backup_on_worker(packet->stream))
         packet->cpu.release_ns = server_backup_release_ns(packet->stream, ready_ns);
-    server_stats_add(&io->stats.diverted, 1);
+    count_diverted(io, packet);
     server_io_queue(io, packet);
+}
+
+/* Into a batch of its place; what comes to a backup comes there when the loss is known at the earliest. */
+static core_status append(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
+{
+    struct server_stream *stream = packet->stream;
+    struct server_gpu_stream *gpu = stream->gpu;
+    bool away = !is_home(gpu);
+    const struct gpu_packet entry = {.eligible_ns = away ? later(ready_ns, stream->refuge.lost_ns) : ready_ns,
+                                     .after_batch = gpu->newest,
+                                     .payload = packet->cpu.data,
+                                     .bytes = packet->cpu.bytes,
+                                     .slot = gpu->key.slot,
+                                     .iv = gpu->fresh ? stream->cpu->chain : NULL,
+                                     .cookie = (uintptr_t)packet};
+    struct gpu_place place;
+    core_status status = gpu_arena_append(server_gpu_arenas(gpu->seat->gpu), io->index, &entry, &place);
+
+    assert(status != CORE_INVALID); /* the plan admits no packet longer than an arena */
+    if (status != CORE_OK)
+        return status;
+    gpu->newest = place.batch;
+    gpu->fresh = false;
+    gpu->inside++;
+    if (away)
+        count_diverted(io, packet);
+    return CORE_OK;
 }
 
 bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
                            core_ns after_ns, core_ns *wake_ns)
 {
-    struct server_gpu_stream *gpu = packet->stream->gpu;
-    struct gpu_place place;
+    struct server_stream *stream = packet->stream;
 
     *wake_ns = CORE_NS_NEVER;
-    if (gpu->state == SERVER_GPU_AWAY && gpu->keyed)
-        try_home(gpu); /* so far something late was in the way */
-    if (gpu->state == SERVER_GPU_HELD || gpu->state == SERVER_GPU_LOSING)
-        return false;
-    if (gpu->state == SERVER_GPU_AWAY) {
-        divert(io, packet, ready_ns);
+    find_card(stream); /* so far something late was in the way */
+    go_home(stream);
+    switch (stream->gpu->state) {
+    case SERVER_GPU_AWAY:
+        server_gpu_stream_divert(io, packet, ready_ns);
         return true;
-    }
-    struct gpu_packet entry = {.eligible_ns = ready_ns,
-                               .after_batch = gpu->newest,
-                               .payload = packet->cpu.data,
-                               .bytes = packet->cpu.bytes,
-                               .slot = gpu->key.slot,
-                               .iv = gpu->fresh ? packet->stream->cpu->chain : NULL,
-                               .cookie = (uintptr_t)packet};
-    core_status status = gpu_arena_append(server_gpu_arenas(gpu->seat->gpu), io->index, &entry, &place);
-    assert(status != CORE_INVALID); /* the plan admits no packet longer than an arena */
-    if (status != CORE_OK) {
+    case SERVER_GPU_RIDING:
+        if (append(io, packet, ready_ns) == CORE_OK)
+            return true;
         *wake_ns = after_ns + RETRY_NS;
         return false;
-    }
-    gpu->newest = place.batch;
-    gpu->fresh = false;
-    gpu->inside++;
-    return true;
-}
-
-/* ---- packets out ---- */
-
-/* Nobody waits for it any more; nor, once the card has returned all, for those before it. */
-static void discard(struct server_packet *packet)
-{
-    struct server_stream *stream = packet->stream;
-
-    packet->ready = true;
-    if (stream->gpu->state == SERVER_GPU_LOSING && stream->gpu->inside == 0)
-        for (packet = stream->order_head; packet != NULL; packet = packet->next)
-            packet->ready = true;
-    server_output_results(stream);
-    server_connection_settle_stream(stream);
-}
-
-/* Goes to the backup with all that the card still has. */
-static void lose(struct server_gpu_stream *place)
-{
-    place->state = SERVER_GPU_LOSING;
-    place->keyed = false;
-    if (place->inside == 0)
-        go_away(place);
-}
-
-/* Encrypted again elsewhere, from the slot. */
-static void run_again(struct server_io *io, struct server_packet *packet)
-{
-    struct server_stream *stream = packet->stream;
-
-    stream->gpu->inside--;
-    if (stream->connection->abandoned)
-        discard(packet);
-    else if (server_backup_is_held(stream))
-        lose(stream->gpu);
-    else
-        divert(io, packet, 0);
-}
-
-/* One packet in so many, whichever; the same choice on every run. */
-static bool is_audited(const struct server_io *io, const struct server_packet *packet)
-{
-    uint32_t one_in = io->server->config->gpus.audit;
-    uint64_t mixed = ((uint64_t)packet->sequence << 32 | packet->stream->gpu->key.slot) * 0x9E3779B97F4A7C15u;
-    return one_in != 0 && (mixed >> 32) % one_in == 0;
-}
-
-/* Encrypts the plaintext anew, from the chaining value before it, and compares. */
-static bool is_right(struct server_io *io, const struct server_packet *packet, const uint8_t *ciphertext)
-{
-    struct cpu_stream *cpu = packet->stream->cpu;
-    uint8_t chain[CORE_BLOCK_BYTES];
-    core_status status = CORE_OK;
-
-    memcpy(chain, cpu->chain, sizeof chain);
-    for (uint32_t done = 0; done < packet->cpu.bytes && status == CORE_OK; done += CPU_PIECE_BYTES_MAX) {
-        uint32_t left = packet->cpu.bytes - done;
-        struct cpu_piece piece = {.source = packet->cpu.data + done,
-                                  .target = io->audit_buffer + done,
-                                  .bytes = left < CPU_PIECE_BYTES_MAX ? left : CPU_PIECE_BYTES_MAX,
-                                  .chain = chain,
-                                  .key = cpu->key_state};
-        status = io->server->engine->encrypt(io->engine, cpu->cipher, &piece, 1);
-    }
-    server_stats_add(&io->stats.audited, 1);
-    return status == CORE_OK && memcmp(io->audit_buffer, ciphertext, packet->cpu.bytes) == 0;
-}
-
-static void deliver(struct server_packet *packet, const uint8_t *ciphertext, core_ns ended_ns)
-{
-    struct server_stream *stream = packet->stream;
-
-    stream->gpu->inside--;
-    memcpy(stream->cpu->chain, ciphertext + packet->cpu.bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
-    packet->output.payload = ciphertext;
-    packet->cpu.finished_ns = ended_ns;
-    packet->ready = true;
-    if (stream->close_reason == PROTOCOL_CLOSE_FAILED)
-        packet->status = PROTOCOL_RESULT_FAILED;
-    if (stream->order_head != packet)
-        server_packet_keep(packet); /* it must wait for another, and the batch for nobody */
-    server_io_mark(stream->connection);
-    server_output_results(stream);
-    if (stream->order != NULL)
-        server_route_step(stream, core_time_now_ns());
-    server_connection_settle_stream(stream);
-}
-
-static void report(struct server_io *io, struct server_gpu_seat *seat, const struct server_packet *packet,
-                   uint64_t batch)
-{
-    core_log(CORE_LOG_ERROR, "gpu.corrupt",
-             "%s: batch %llu: a packet of connection %llu, stream %u is not what the CPU makes of it",
-             server_gpu_name(seat->gpu), (unsigned long long)batch,
-             (unsigned long long)packet->stream->connection->number, packet->stream->id);
-    server_stats_add(&io->stats.corrupt, 1);
-    seat->distrusted = true;
-    server_gpu_report_corrupt(seat->gpu, batch);
-}
-
-static void take_packet(struct server_io *io, struct server_gpu_seat *seat, struct server_packet *packet,
-                        const uint8_t *ciphertext, const struct server_gpu_event *event)
-{
-    if (!seat->distrusted && event->kind == SERVER_GPU_DONE && is_audited(io, packet) &&
-        !packet->stream->connection->abandoned && !is_right(io, packet, ciphertext))
-        report(io, seat, packet, event->batch);
-    if (seat->distrusted || event->kind == SERVER_GPU_LOST)
-        run_again(io, packet);
-    else
-        deliver(packet, ciphertext, event->times.ended_ns);
-}
-
-static void take_batch(struct server_io *io, struct server_gpu_seat *seat,
-                       const struct server_gpu_event *event)
-{
-    struct gpu_arenas *arenas = server_gpu_arenas(seat->gpu);
-    const uint8_t *output = gpu_arena_output(arenas, event->batch);
-    uint32_t count;
-    seat->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
-    const struct gpu_record *records = gpu_arena_records(arenas, io->index, event->batch, &count);
-
-    for (uint32_t i = 0; i < count; i++)
-        take_packet(io, seat, (struct server_packet *)(uintptr_t)records[i].cookie,
-                    output + records[i].offset_bytes, event);
-    seat->done[seat->done_count++] = event->batch;
-}
-
-const struct server_gpu_times *server_gpu_seat_times(const struct server_gpu_seat *seat, core_ns ended_ns)
-{
-    for (uint32_t i = 0; i < GPU_REGION_ARENAS_MAX; i++)
-        if (seat->times[i].ended_ns == ended_ns)
-            return &seat->times[i];
-    return NULL;
-}
-
-/* ---- events ---- */
-
-static void take_down(struct server_gpu_seat *seat)
-{
-    seat->up = seat->distrusted = false;
-    for (struct server_gpu_stream *place = seat->places, *next; place != NULL; place = next) {
-        next = place->next; /* a transfer may end here */
-        set_keyed(place, false);
-    }
-}
-
-/* A place whose key is at the batcher learns it from the answer. */
-static void take_up(struct server_gpu_seat *seat, uint32_t generation)
-{
-    seat->up = true;
-    seat->generation = generation;
-    for (struct server_gpu_stream *place = seat->places; place != NULL; place = place->next)
-        if (!place->asking)
-            send_key(place);
-}
-
-static void collect_seat(struct server_io *io, struct server_gpu_seat *seat)
-{
-    struct server_gpu_event event;
-    while (server_gpu_next_event(seat->gpu, io->index, &event)) {
-        if (event.kind == SERVER_GPU_DOWN)
-            take_down(seat);
-        else if (event.kind == SERVER_GPU_UP)
-            take_up(seat, event.generation);
-        else
-            take_batch(io, seat, &event);
-    }
-}
-
-void server_gpu_collect(struct server_io *io)
-{
-    for (uint32_t i = 0; i < io->server->gpu_count; i++)
-        collect_seat(io, &io->seats[i]);
-}
-
-void server_gpu_let_go(struct server_io *io)
-{
-    for (uint32_t i = 0; i < io->server->gpu_count; i++) {
-        struct server_gpu_seat *seat = &io->seats[i];
-        for (uint32_t j = 0; j < seat->done_count; j++) {
-            uint64_t batch = seat->done[j];
-            if (gpu_arena_release(server_gpu_arenas(seat->gpu), io->index, batch) != CORE_OK)
-                core_log(CORE_LOG_ERROR, "gpu.batch", "%s: batch %llu held nothing of this thread",
-                         server_gpu_name(seat->gpu), (unsigned long long)batch);
-        }
-        seat->done_count = 0;
+    default:
+        return false;
     }
 }

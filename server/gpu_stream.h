@@ -5,19 +5,26 @@
  * A stream that is on a GPU (server/route.h), or about to go there, has a place there: a slot of the card
  * with its key. One that is there is in one of these states:
  *
- *   HOME      packets go into batches
+ *   RIDING    packets go into batches
  *   AWAY      the card is out of service, or has not got the key yet: packets go to the stand-by worker, an
  *             ordinary CPU worker that nothing is promised of
  *   HELD      between the two: packets wait until the stand-by worker has returned all
  *
- * A guaranteed stream has a backup (server/backup.h) in the stand-by worker's place, and a fourth state:
+ * A guaranteed stream has a backup (server/backup.h). On a worker, that is in the stand-by worker's place. On
+ * a GPU, the stream has a second place, there: stream->gpu is the place that its packets go to, stream->spare
+ * the other one. With the loss of the card at home the two are swapped, and again when that has the key
+ * again. Only where neither card can take them packets go to the stand-by worker. Such streams know more
+ * states:
  *
  *   LOSING    the card has lost packets: all wait until it has returned what it has
+ *   RETURNING of the backup's card: packets wait until it has returned what it has, and then go home
  *
- * so that its packets are never in two places at once, and their order and chain are kept. cpu->chain is the
- * truth: the last ciphertext block that was delivered, or the IV. The card gets the key ahead; the first
- * packet into a batch brings the chaining value along. The plaintext stays in the packet's slot until its
- * ciphertext has left; a lost batch is encrypted from there. */
+ * so that packets are never in two places at once, and their order and chain are kept. cpu->chain is the
+ * truth: the last ciphertext block that was delivered, or the IV. The cards get the key ahead; the first
+ * packet into a batch after another unit brings the chaining value along. The plaintext stays in the packet's
+ * slot until its ciphertext has left; a lost batch is encrypted from there.
+ *
+ * gpu_stream.c: where packets go. gpu_seat.c: what the batchers tell, and packets that come back. */
 #ifndef MILLRACE_SERVER_GPU_STREAM_H
 #define MILLRACE_SERVER_GPU_STREAM_H
 
@@ -31,7 +38,13 @@ struct server_packet;
 struct server_request;
 struct server_stream;
 
-enum server_gpu_stream_state { SERVER_GPU_AWAY, SERVER_GPU_HELD, SERVER_GPU_HOME, SERVER_GPU_LOSING };
+enum server_gpu_stream_state {
+    SERVER_GPU_AWAY, /* as is whatever is not stream->gpu */
+    SERVER_GPU_HELD,
+    SERVER_GPU_RIDING,
+    SERVER_GPU_LOSING,
+    SERVER_GPU_RETURNING
+};
 
 /* A stream's place at a GPU. The I/O thread's while attached. */
 struct server_gpu_stream {
@@ -39,16 +52,12 @@ struct server_gpu_stream {
     struct server_gpu_seat *seat;
     struct server_gpu_stream *next, **previous; /* of the seat */
     enum server_gpu_stream_state state;
-    uint64_t newest;           /* batch of the packet that was appended last; 0: none yet */
-    uint32_t inside;           /* packets in batches */
-    bool asking;               /* `key` is at the batcher */
-    bool keyed;                /* the card has the key */
-    bool fresh;                /* the next packet brings the chaining value along */
-    struct server_gpu_key key; /* its key.key is the stream's own */
-    /* With a backup: */
-    core_ns lost_ns;                /* what was eligible before came late to it */
-    core_ns release_ns;             /* not before this is a packet released there */
-    bool told_away;                 /* its client knows that it is there */
+    uint64_t newest;                /* batch of the packet that was appended last; 0: none yet */
+    uint32_t inside;                /* packets in batches */
+    bool asking;                    /* `key` is at the batcher */
+    bool keyed;                     /* the card has the key */
+    bool fresh;                     /* the next packet brings the chaining value along */
+    struct server_gpu_key key;      /* its key.key is the stream's own */
     struct server_request *request; /* the OPEN, until the card has the key for the first time */
 };
 
@@ -94,8 +103,34 @@ void server_gpu_stream_arrive(struct server_gpu_stream *place);
 bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
                            core_ns after_ns, core_ns *wake_ns);
 
-/* The stand-by worker, or the backup, has returned all. */
-void server_gpu_stream_returned(struct server_gpu_stream *place);
+/* The stand-by worker, or the worker that is the backup, has returned all. */
+void server_gpu_stream_returned(struct server_stream *stream);
+
+/* The place that a stream on a GPU has there; and the one at its backup's GPU, or NULL. */
+const struct server_gpu_stream *server_gpu_stream_at_home(const struct server_stream *stream);
+const struct server_gpu_stream *server_gpu_stream_at_backup(const struct server_stream *stream);
+
+/* Do packets of the stream go anywhere else than to its GPU? */
+bool server_gpu_stream_is_away(const struct server_stream *stream);
+
+/* Number of the GPU of an attached place. */
+uint32_t server_gpu_stream_card(const struct server_gpu_stream *place);
+
+/* ---- gpu_seat.c to gpu_stream.c ---- */
+
+/* The card has got the key, or lost it: then nothing is in a batch there any more. */
+void server_gpu_stream_set_keyed(struct server_gpu_stream *place, bool keyed);
+void server_gpu_stream_send_key(struct server_gpu_stream *place);
+
+/* A packet is back: encrypted; or not, and the stream has a backup, where it goes with all that the card
+ * still has of it. */
+void server_gpu_stream_delivered(struct server_stream *stream);
+void server_gpu_stream_lose(struct server_stream *stream);
+
+/* To the stand-by worker, or the worker that is the backup. */
+void server_gpu_stream_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns);
+
+/* ---- */
 
 /* Takes what the batchers have to tell. */
 void server_gpu_collect(struct server_io *io);

@@ -50,10 +50,10 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
         return false;
     packet->cpu.release_ns = server_pace_release_ns(&stream->pace, ready_ns) + stream->in_ns;
     if (stream->gpu != NULL) {
-        server_packet_hand(packet, server_unit_of_gpu(io->server, (uint32_t)(stream->gpu->seat - io->seats)),
-                           now_ns);
         if (!server_gpu_stream_put(io, packet, ready_ns, until_ns - SERVER_EARLY_NS, wake_ns))
             return false;
+        server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_stream_card(stream->gpu)),
+                           now_ns); /* or its worker, when that gets it */
     } else
         server_io_queue(io, packet);
     server_pace_take(&stream->pace, packet->eligible_ns, packet->policed);

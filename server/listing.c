@@ -52,9 +52,10 @@ const char *server_listing_state_name(enum server_listing_state state)
 static enum server_listing_state state_of(const struct server_stream *stream)
 {
     if (stream->transfer.state == SERVER_TRANSFER_HELD ||
-        (stream->gpu != NULL && stream->gpu->state == SERVER_GPU_HELD))
+        (stream->gpu != NULL &&
+         (stream->gpu->state == SERVER_GPU_HELD || stream->gpu->state == SERVER_GPU_RETURNING)))
         return SERVER_LISTING_HELD;
-    if (stream->gpu != NULL && stream->gpu->state == SERVER_GPU_AWAY)
+    if (server_gpu_stream_is_away(stream))
         return SERVER_LISTING_AWAY;
     return stream->transfer.state == SERVER_TRANSFER_WAITING ? SERVER_LISTING_MOVING : SERVER_LISTING_HOME;
 }
@@ -68,7 +69,9 @@ static void write_row(struct server_listing_row *row, const struct server_stream
                                        .on_gpu = on_gpu,
                                        .unit = on_gpu ? stream->grant->gpu : stream->worker,
                                        .backed = server_backup_is_held(stream),
-                                       .backup = stream->grant->backup.unit,
+                                       .backup_on_gpu = stream->spare != NULL,
+                                       .backup = stream->spare != NULL ? stream->grant->spare.gpu
+                                                                       : stream->grant->backup.unit,
                                        .state = state_of(stream),
                                        .spec = stream->spec,
                                        .totals = stream->totals,

@@ -43,9 +43,10 @@ struct server_listing_row {
     char peer[96];
     uint32_t stream;
     bool on_gpu;
-    uint32_t unit;   /* number of the worker or GPU */
-    bool backed;     /* room is held for it on a worker, */
-    uint32_t backup; /* number of that */
+    uint32_t unit;      /* number of the worker or GPU */
+    bool backed;        /* room is held for it on a worker, */
+    bool backup_on_gpu; /* or on a GPU; */
+    uint32_t backup;    /* number of that */
     enum server_listing_state state;
     struct core_stream_spec spec;
     struct protocol_closed totals;

@@ -9,10 +9,12 @@ static struct protocol_notice describe(const struct server_stream *stream, enum 
 {
     uint32_t gpu = stream->grant->gpu;
     bool on_card = stream->gpu != NULL && stream->gpu->state != SERVER_GPU_AWAY;
+    bool away = server_gpu_stream_is_away(stream);
     const struct server_backup *backup = server_backup_is_held(stream) ? &stream->grant->backup : NULL;
-    struct protocol_notice notice = {.kind = kind,
-                                     .unit = on_card ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
-                                     .unit_index = (uint16_t)(on_card ? gpu : stream->worker)};
+    struct protocol_notice notice = {
+        .kind = kind,
+        .unit = on_card ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
+        .unit_index = (uint16_t)(on_card ? server_gpu_stream_card(stream->gpu) : stream->worker)};
 
     switch (kind) {
     case PROTOCOL_NOTICE_DEGRADED:
@@ -25,7 +27,7 @@ static struct protocol_notice describe(const struct server_stream *stream, enum 
     case PROTOCOL_NOTICE_MOVED:
         notice.bound_ns = stream->spec.latency_ns; /* what every unit has been asked for, but */
         if (backup != NULL)
-            notice.bound_ns = on_card ? backup->gpu_bound_ns : backup->bound_ns;
+            notice.bound_ns = away ? backup->bound_ns : backup->gpu_bound_ns;
         snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "now on %s %u", on_card ? "GPU" : "CPU worker",
                  notice.unit_index);
         break;

@@ -108,30 +108,11 @@ static core_status ask(struct server_planner *planner, struct server_request *re
     return partition_standing_admit(planner->standing, spec, request->io, 0, placement, NULL);
 }
 
-/* Room that is held must be on a worker: else the stream itself is to be on one. */
-static core_status ask_for_backed(struct server_planner *planner, struct server_request *request)
-{
-    struct partition_standing_placement *placement = &request->placement;
-    core_status status = ask(planner, request);
-
-    if (status != CORE_OK || placement->backup_unit == PARTITION_STANDING_NONE ||
-        !server_planner_is_gpu(planner, placement->backup_unit))
-        return status;
-    if (placement->accepted && !request->is_query)
-        partition_standing_release(planner->standing, placement->stream);
-    for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++)
-        partition_standing_set_out(planner->standing, gpu, true);
-    status = ask(planner, request);
-    for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++)
-        partition_standing_set_out(planner->standing, gpu, planner->cards[gpu].out);
-    return status;
-}
-
 static bool place(struct server_planner *planner, struct server_request *request)
 {
     const struct partition_standing_placement *placement = &request->placement;
 
-    if (ask_for_backed(planner, request) != CORE_OK) {
+    if (ask(planner, request) != CORE_OK) {
         refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
         return false;
     }

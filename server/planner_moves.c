@@ -36,6 +36,7 @@ void server_planner_order_destroy(struct server_order *order)
     if (order == NULL)
         return;
     server_gpu_stream_destroy(order->place);
+    server_gpu_stream_destroy(order->spare);
     free(order->to);
     free(order);
 }

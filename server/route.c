@@ -7,7 +7,8 @@ static uint32_t inside(struct server_stream *stream, core_ns now_ns)
 {
     const struct server_gpu_stream *gpu = stream->gpu;
     bool owing = stream->order->changes && !server_change_may_switch(stream, now_ns);
-    return stream->at_worker + (gpu != NULL ? gpu->inside + (gpu->asking ? 1 : 0) : 0) + (owing ? 1 : 0);
+    bool asking = gpu != NULL && (gpu->asking || (stream->spare != NULL && stream->spare->asking));
+    return stream->at_worker + (gpu != NULL ? gpu->inside : 0) + (asking ? 1 : 0) + (owing ? 1 : 0);
 }
 
 void server_route_give_back(struct server_stream *stream)
@@ -18,10 +19,16 @@ void server_route_give_back(struct server_stream *stream)
     grant->worked = stream->worked;
     grant->pauses = stream->pauses;
     if (stream->gpu != NULL) {
-        grant->worked = stream->gpu->newest > 0;
-        grant->gpu_batch = stream->gpu->newest;
-        grant->gpu_slot = stream->gpu->key.slot;
-        grant->diverted = stream->worked && server_backup_is_held(stream);
+        const struct server_gpu_stream *home = server_gpu_stream_at_home(stream);
+        const struct server_gpu_stream *backup = server_gpu_stream_at_backup(stream);
+        grant->worked = home->newest > 0;
+        grant->gpu_batch = home->newest;
+        grant->gpu_slot = home->key.slot;
+        grant->diverted = stream->worked && server_backup_on_worker(stream);
+        if (backup != NULL) {
+            grant->spare.batch = backup->newest;
+            grant->spare.slot = backup->key.slot;
+        }
     }
     stream->grant = NULL;
     server_planner_release(stream->connection->io->server->planner, grant);
@@ -66,7 +73,8 @@ bool server_route_ends(struct server_stream *stream)
 {
     if (stream->order != NULL && !stream->order->ended)
         end_order(stream, SERVER_ORDER_GONE);
-    return stream->order == NULL && (stream->gpu == NULL || !stream->gpu->asking);
+    return stream->order == NULL && (stream->gpu == NULL || !stream->gpu->asking) &&
+           (stream->spare == NULL || !stream->spare->asking);
 }
 
 /* ---- the switch ---- */
@@ -88,6 +96,11 @@ static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
     server_route_give_back(stream);
     if (old != NULL)
         server_gpu_stream_detach(old);
+    if (stream->spare != NULL)
+        server_gpu_stream_detach(stream->spare);
+    order->spare = stream->spare;
+    stream->spare = NULL;
+    stream->refuge = (struct server_refuge){.told = false};
     stream->grant = order->to;
     stream->grant->holder = stream;
     stream->worker = server_backup_worker(stream->connection->io->server, order->to);
@@ -144,7 +157,7 @@ void server_route_returned(struct server_stream *stream)
     if (--stream->at_worker > 0)
         return;
     if (stream->gpu != NULL)
-        server_gpu_stream_returned(stream->gpu);
+        server_gpu_stream_returned(stream);
     if (stream->change != NULL)
         server_change_step(stream, core_time_now_ns());
     if (stream->order != NULL)

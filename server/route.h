@@ -42,7 +42,8 @@ struct server_order {
     struct server_grant *from, *to;
     struct perfmodel_cpu_task task;  /* that the worker, or on a GPU the stand-by worker, is to schedule */
     struct server_gpu_stream *place; /* to a GPU: the stream's place there, made by server_gpu_stream_create;
-                                        returned: the one it has left, or NULL */
+                                        returned: the one it has left, or NULL, */
+    struct server_gpu_stream *spare; /* and the one at its backup's GPU */
     bool may_hold;                   /* packets may wait: server/transfer.h */
     bool changes;                    /* the stream's contract, too, with the switch: server/change.h */
     core_ns until_ns;                /* gives up then */

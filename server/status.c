@@ -245,7 +245,7 @@ char *server_status_stream_text(const struct server_listing_row *row)
     snprintf(unit, sizeof unit, row->on_gpu ? "gpu-%u" : "cpu-%u", row->unit);
     backup[0] = '\0';
     if (row->backed)
-        snprintf(backup, sizeof backup, "cpu-%u", row->backup);
+        snprintf(backup, sizeof backup, row->backup_on_gpu ? "gpu-%u" : "cpu-%u", row->backup);
     return dump(json_pack("{sI ss sI ss ss ss ss sI sf sf sI sI sI sI sI sI sI so so}", "connection",
                           whole(row->connection), "peer", row->peer, "stream", whole(row->stream), "unit",
                           unit, "state", server_listing_state_name(row->state), "class",

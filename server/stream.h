@@ -52,7 +52,7 @@ struct server_packet {
     enum protocol_result_status status : 8; /* other than OK: never went to a worker */
     bool ready : 1;                         /* may be delivered once all before it are */
     bool policed : 1;
-    bool diverted : 1; /* of a GPU's stream, and went over the stand-by worker */
+    bool diverted : 1; /* of a GPU's stream, and went over the stand-by worker or a backup */
     uint16_t unit;     /* it was handed to: struct server_unit_stats */
 };
 
@@ -76,6 +76,13 @@ struct server_stream_notice {
     uint8_t frame[SERVER_NOTICE_BYTES];
 };
 
+/* What a stream with a backup keeps of its losses: server/backup.h. */
+struct server_refuge {
+    core_ns lost_ns;    /* what was eligible before came late to the backup */
+    core_ns release_ns; /* on a worker: not before this is a packet released there */
+    bool told;          /* its client knows that it is there */
+};
+
 struct server_stream {
     struct server_waiter waiter; /* first member: place among the streams that wait to be eligible */
     struct server_connection *connection;
@@ -85,12 +92,14 @@ struct server_stream {
     struct cpu_stream *cpu; /* secret memory; */
     uint8_t *key;           /* and behind it the key as the client gave it, for GPUs; NULL without any */
     /* Where its packets go: server/route.h. */
-    uint32_t worker;               /* the stand-by worker while it is on a GPU */
-    uint32_t at_worker;            /* packets that a worker has */
-    struct server_gpu_stream *gpu; /* NULL: it is on a worker */
-    bool worked;                   /* a packet has been at the worker since it is on it; */
-    uint64_t pauses;               /* the worker's pauses as of the last one that came back */
-    struct server_pace pace;       /* when they may go */
+    uint32_t worker;                 /* the stand-by worker while it is on a GPU */
+    uint32_t at_worker;              /* packets that a worker has */
+    struct server_gpu_stream *gpu;   /* where packets go, if they can; NULL: it is on a worker */
+    struct server_gpu_stream *spare; /* with a backup on another GPU: the other of its two places */
+    struct server_refuge refuge;
+    bool worked;             /* a packet has been at the worker since it is on it; */
+    uint64_t pauses;         /* the worker's pauses as of the last one that came back */
+    struct server_pace pace; /* when they may go */
     struct server_transfer transfer;
     struct server_order *order; /* the transfer's, NULL: none is under way */
     struct server_grant *grant; /* the planner's record of its unit, given back when it leaves */

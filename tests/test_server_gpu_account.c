@@ -82,6 +82,7 @@ static void a_plan_is_for_every_loss(void **state)
             struct core_stream_spec spec = draw(false);
             uint32_t where = (uint32_t)test_random_in(&random_numbers, 0, gpus - 1);
             struct perfmodel_flow_load load = perfmodel_flow_load_of(&spec, profile);
+            load.unit_bytes = core_stream_padded_bytes(spec.padding, spec.packet_bytes);
             server_gpu_account_add(&account, where == 0 ? SERVER_GPU_OWN : where, &spec);
             perfmodel_flow_load_add(where == 0 ? &own : &at_loss[where], &load);
             backups += where > 0;

@@ -1,0 +1,77 @@
+/* Guaranteed streams on a running server with emulated cards, one client that has all streams, and what it is
+ * told of them. One I/O thread, two workers. Test thread. */
+#ifndef MILLRACE_TESTS_GUARD_RIG_H
+#define MILLRACE_TESTS_GUARD_RIG_H
+
+#include "server/io.h"
+#include "tests/support/client.h"
+#include "tests/support/gpu_server.h"
+#include "tests/support/random.h"
+#include "tests/support/stream.h"
+
+#define GUARD_RIG_WORKERS 2
+#define GUARD_RIG_STREAMS 600
+#define GUARD_RIG_INSIDE  120 /* packets on their way at once */
+
+/* What a stream's client was told beside its results. */
+struct guard_told {
+    uint32_t notices[4];         /* by kind */
+    struct protocol_notice last; /* kind 0: none */
+    uint32_t faults;             /* results that went the way round */
+};
+
+struct guard_rig {
+    struct test_server server;
+    struct config_profile *profile;
+    struct test_client client;
+    struct test_random random;
+    struct test_stream *stream[GUARD_RIG_STREAMS]; /* by id - 1 */
+    struct guard_told told[GUARD_RIG_STREAMS];
+    uint32_t count;
+    uint32_t waiting; /* packets on their way */
+    uint64_t closed;  /* packets of streams that have been closed */
+    bool broken;      /* other clients have broken off, and lost packets */
+};
+
+/* `cards` cards, workers that take `cost` times as long as they do; `gpus` and `yaml` are put into the
+ * configuration. */
+void guard_rig_start(struct guard_rig *rig, uint32_t cards, int64_t cost, const char *gpus, const char *yaml);
+
+/* The next stream; it must be accepted. */
+struct test_stream *guard_rig_open(struct guard_rig *rig, const struct core_stream_spec *spec);
+bool guard_rig_on_card(const struct test_stream *stream, uint32_t card);
+
+/* One frame: a RESULT, which is checked, or a NOTICE. */
+void guard_rig_take(struct guard_rig *rig);
+
+/* Sends packets of the streams from `first` on, at random. */
+void guard_rig_exchange(struct guard_rig *rig, uint32_t first, uint32_t packets);
+
+/* Takes all that is on its way, and awaits that the server has counted it. */
+void guard_rig_settle(struct guard_rig *rig);
+
+/* Asks for another contract: 0, or the refusal. Nothing is on its way. */
+enum protocol_refusal guard_rig_modify(struct guard_rig *rig, struct test_stream *stream, uint32_t burst,
+                                       core_ns interval_ns, core_ns latency_ns,
+                                       struct protocol_modified *modified);
+
+const struct server_stats *guard_rig_stats(const struct guard_rig *rig);
+
+/* Packets that a unit has encrypted (server_units of server/state.h); all workers but the stand-by one. */
+uint64_t guard_rig_of_unit(const struct guard_rig *rig, uint32_t unit);
+uint64_t guard_rig_of_workers(const struct guard_rig *rig);
+
+/* The stream was told that it went to its backup and back so many times in all, and nothing else. */
+void guard_rig_expect_told(struct guard_rig *rig, uint32_t i, uint32_t losses);
+
+/* Lets so many streams of one unit go to another one (partition/standing.h numbers units), with no packets on
+ * their way; returns how many went. */
+size_t guard_rig_shift(struct guard_rig *rig, uint32_t from, uint32_t to, size_t streams);
+
+/* Closes the streams from `first` on. */
+void guard_rig_close(struct guard_rig *rig, uint32_t first);
+
+/* Closes all, holds the sums against the server's, and ends it. */
+void guard_rig_stop(struct guard_rig *rig);
+
+#endif
