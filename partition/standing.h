@@ -295,15 +295,18 @@ CORE_CHECKED core_status partition_standing_move(struct partition_standing *stan
  * asked for a latency of d - b_A.
  *
  * **b_A.** A worker keeps partition_workers_bound_ns of what it is charged for, whoever comes. On a GPU the
- * batches may come to take as long as the least d' there allows. So A is charged for the least latency bound
- * L whose d' is no less than T and the stages, as they are bounded now, in all cases of losses. From then on
- * that is kept as any promise is, whoever comes and whatever the period becomes, and
+ * batches may come to take as long as the least d' there allows. So A is charged for a latency bound L whose
+ * d' is no less than T and the stages, as they are bounded now, in all cases of losses (or by whoever makes
+ * the batches, if that is more). From then on that is kept as any promise is, whoever comes and whatever the
+ * period becomes, and
  *
- *     b_A = in + T + stages + out + rest(d)
+ *     b_A = in + d'(L) + out + rest(d)
  *
  * with the rest of d, not of L: the stream's I/O thread goes on to count d (a thread's rest is that of the
- * shortest bound that it counts). It holds for packets let go to A once what stands is in force there and A
- * is charged for L. Those of before are back within d: packets are held no sooner than d after the charge.
+ * shortest bound that it counts). d'(L) is half way to d', which leaves room for newcomers to A, or the least
+ * that it may be where B has no room for what that leaves. b_A holds for packets let go to A once what stands
+ * is in force there and A is charged for L. Those of before are back within d: packets are held no sooner
+ * than d after the charge.
  *
  * **B** is charged for (t, k, d - b_A), and serves the stream so as long as something may be late; the I/O
  * thread counts d - b_A meanwhile.
@@ -312,11 +315,13 @@ CORE_CHECKED core_status partition_standing_move(struct partition_standing *stan
  * back: B's once it has paused since the last packet that it served as for d - b_A (at once if there was
  * none), A's if the move comes to nothing. Nobody can refuse that: it is less than what is charged. */
 
-/* For a move just made: `stream` is the number that it gave. True: A and B are charged so, and *bound_ns is
- * b_A. False: nothing has changed: B, or A, has no room for it at its present period, or A is out of
- * service; the stream has a backup, which counts on packets that come in time; or it had a change, or an
- * earlier hold, that has not settled, so that there may be a lag already. */
-bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns *bound_ns);
+/* For a move just made: `stream` is the number that it gave. batches_ns: T and the stages of A, a GPU, as its
+ * batches' maker bounds them; or 0. True: A and B are charged so, and *bound_ns is b_A. False: nothing has
+ * changed: B, or A, has no room for it at its present period, or A is out of service; the stream has a
+ * backup, which counts on packets that come in time; or it had a change, or an earlier hold, that has not
+ * settled, so that there may be a lag already. */
+bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns batches_ns,
+                             core_ns *bound_ns);
 
 /* ---- what stands ---- */
 

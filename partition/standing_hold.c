@@ -50,43 +50,71 @@ static core_ns latency_for(const struct core_stream_spec *contract, const struct
     return spec.latency_ns;
 }
 
-/* b_A, and the latency that A must be charged for so that it stays. False: A keeps d and no more. */
-static bool bound_of(const struct partition_standing *standing,
-                     const struct partition_standing_record *record, core_ns *bound_ns, core_ns *charge_ns)
+/* Both units charged for b_A. */
+static bool charge(struct partition_standing *standing, uint32_t stream, core_ns bound_ns, core_ns charge_ns)
 {
-    const struct config_profile *profile = standing->profile;
-    const struct perfmodel_flow_load nobody = {0};
-    *charge_ns = record->spec.latency_ns;
-    if (record->unit < standing->worker_count) {
-        *bound_ns = partition_workers_bound_ns(standing->workers, &record->spec);
-        return true;
-    }
-    uint32_t g = record->unit - standing->worker_count;
-    const struct partition_gpu *gpu = &standing->gpu[g];
-    struct partition_gpu_answer present =
-        partition_gpu_ask_present(gpu, &nobody, partition_standing_room_bytes(standing, g));
-    if (gpu->out || !present.accepted)
-        return false;
-    *charge_ns = latency_for(&record->contract, profile, present.verdict.latency_ns);
-    *bound_ns = present.verdict.latency_ns + profile->margins.in_ns + profile->margins.out_ns +
-                perfmodel_io_rest_ns(record->contract.latency_ns, profile);
-    return true;
-}
-
-bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns *bound_ns)
-{
-    const struct partition_standing_record *to = partition_standing_record_of(standing, stream);
-    core_ns charge_ns;
-    if (to->source == PARTITION_STANDING_NONE || to->backup.unit != PARTITION_STANDING_NONE ||
-        partition_standing_joined(to))
-        return false;
-    const struct partition_standing_record *from = &standing->record[to->source];
-    if (from->backup.unit != PARTITION_STANDING_NONE || partition_standing_joined(from) ||
-        !bound_of(standing, from, bound_ns, &charge_ns) ||
-        !tighten(standing, stream, to->contract.latency_ns - *bound_ns))
+    const struct partition_standing_record *to = &standing->record[stream];
+    if (!tighten(standing, stream, to->contract.latency_ns - bound_ns))
         return false;
     if (tighten(standing, to->source, charge_ns))
         return true;
     partition_standing_settle(standing, stream);
     return false;
+}
+
+static bool hold_on_worker(struct partition_standing *standing, uint32_t stream, core_ns *bound_ns)
+{
+    const struct partition_standing_record *from = &standing->record[standing->record[stream].source];
+    core_ns keeps_ns = partition_workers_bound_ns(standing->workers, &from->spec);
+    if (!charge(standing, stream, keeps_ns, from->spec.latency_ns))
+        return false;
+    *bound_ns = keeps_ns;
+    return true;
+}
+
+/* T and the stages may take work_ns from now on. */
+static bool hold_on_gpu(struct partition_standing *standing, uint32_t stream, core_ns work_ns,
+                        core_ns *bound_ns)
+{
+    const struct config_profile *profile = standing->profile;
+    const struct core_stream_spec *contract = &standing->record[stream].contract;
+    core_ns keeps_ns = work_ns + profile->margins.in_ns + profile->margins.out_ns +
+                       perfmodel_io_rest_ns(contract->latency_ns, profile);
+    if (!charge(standing, stream, keeps_ns, latency_for(contract, profile, work_ns)))
+        return false;
+    *bound_ns = keeps_ns;
+    return true;
+}
+
+/* T and the stages as they are bounded now. False: the GPU promises nothing. */
+static bool batches_of(const struct partition_standing *standing, uint32_t unit, core_ns *batches_ns)
+{
+    uint32_t g = unit - standing->worker_count;
+    const struct partition_gpu *gpu = &standing->gpu[g];
+    const struct perfmodel_flow_load nobody = {0};
+    struct partition_gpu_answer present =
+        partition_gpu_ask_present(gpu, &nobody, partition_standing_room_bytes(standing, g));
+    if (gpu->out || !present.accepted)
+        return false;
+    if (*batches_ns < present.verdict.latency_ns)
+        *batches_ns = present.verdict.latency_ns;
+    return true;
+}
+
+bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns batches_ns,
+                             core_ns *bound_ns)
+{
+    const struct partition_standing_record *to = partition_standing_record_of(standing, stream);
+    if (to->source == PARTITION_STANDING_NONE || to->backup.unit != PARTITION_STANDING_NONE ||
+        partition_standing_joined(to))
+        return false;
+    const struct partition_standing_record *from = &standing->record[to->source];
+    if (from->backup.unit != PARTITION_STANDING_NONE || partition_standing_joined(from))
+        return false;
+    if (from->unit < standing->worker_count)
+        return hold_on_worker(standing, stream, bound_ns);
+    core_ns work_ns = perfmodel_gpu_work_ns(&to->contract, standing->profile);
+    return batches_of(standing, from->unit, &batches_ns) && batches_ns <= work_ns &&
+           (hold_on_gpu(standing, stream, batches_ns + (work_ns - batches_ns) / 2, bound_ns) ||
+            hold_on_gpu(standing, stream, batches_ns, bound_ns));
 }

@@ -161,8 +161,9 @@ void server_change_end(struct server_stream *stream)
         change->stream = NULL;
         return;
     }
-    if (change->connection != NULL) {
-        end_request(change);
+    if (change->waiting) {
+        if (change->connection != NULL)
+            end_request(change);
         note_room(change, SERVER_CHANGE_GONE);
         server_route_forget_change(stream);
     } else if (!server_backup_settle(stream, change->first))
@@ -230,6 +231,41 @@ static void come_into_force(struct server_stream *stream, core_ns now_ns)
     server_io_release_stream(stream);
 }
 
+void server_change_catch_up(struct server_stream *stream, struct server_change *change)
+{
+    change->stream = stream;
+    change->waiting = true;
+    change->until_ns = CORE_NS_NEVER;
+    stream->change = change;
+    enlist(stream->connection->io, change);
+}
+
+/* From the next packet on none is late. */
+static void be_on_time(struct server_stream *stream, core_ns now_ns)
+{
+    const struct core_stream_spec spec = stream->spec;
+    struct server_change *change = stream->change;
+
+    change->first = stream->wait_head != NULL ? stream->wait_head->sequence : stream->sequence_accepted;
+    set_contract(stream, &spec);
+    note_room(change, SERVER_CHANGE_IN_FORCE);
+    server_change_step(stream, now_ns);
+}
+
+/* Have all left that may be late? */
+static bool is_on_time(struct server_stream *stream)
+{
+    const struct server_packet *oldest = stream->order_head;
+
+    if (stream->late_ns == 0)
+        return true;
+    if (oldest != NULL && (int32_t)(oldest->sequence - stream->change->first) < 0)
+        return false;
+    stream->late_ns = 0;
+    server_io_count_stream(stream);
+    return true;
+}
+
 bool server_change_may_switch(struct server_stream *stream, core_ns now_ns)
 {
     const struct server_packet *next = stream->wait_head;
@@ -280,7 +316,7 @@ void server_change_step(struct server_stream *stream, core_ns now_ns)
     }
     if (change->waiting) {
         if (at_gap(stream, now_ns))
-            come_into_force(stream, now_ns);
+            (change->connection != NULL ? come_into_force : be_on_time)(stream, now_ns);
         else if (now_ns >= change->until_ns)
             give_up(change, PROTOCOL_REFUSED_BUSY);
         else
@@ -289,7 +325,7 @@ void server_change_step(struct server_stream *stream, core_ns now_ns)
     }
     if (change->connection != NULL)
         return; /* at the planner */
-    if (!server_backup_settle(stream, change->first))
+    if (!is_on_time(stream) || !server_backup_settle(stream, change->first))
         return;
     if (change->has_backup)
         note_room(change, change->outcome);

@@ -24,6 +24,13 @@
  * and neither is asked for more than it was promised for: no join is needed (partition/standing.h). A stream
  * that has no such moment in time stays on A as it is, and is refused with what A said.
  *
+ * **After packets were held.** A stream that has come to another unit, B, with packets held on the way is
+ * served there as for d - b_A as long as some may be late (server/transfer.h, partition_standing_hold). How
+ * it comes to be served as for d again is a change in place like any other, but that nobody has asked for it
+ * and nobody is told, and that it has all the time: at a gap, once the lag is gone for good. The I/O thread
+ * rests as for d again when all that may be late has left, and B is charged for d alone when it has paused.
+ * The order brings what is needed.
+ *
  * Everything here is called on the stream's I/O thread. Nothing is allocated but in server_change_ask. */
 #ifndef MILLRACE_SERVER_CHANGE_H
 #define MILLRACE_SERVER_CHANGE_H
@@ -72,8 +79,8 @@ struct server_change {
     struct server_change *next;                /* the planner's list */
     bool settling;                             /* the planner's: it is back, and the unit has to pause */
     /* the I/O thread's */
-    struct server_connection *connection;
-    struct server_stream *stream; /* NULL: it ends, and its client has been told */
+    struct server_connection *connection; /* NULL: nobody awaits an answer, or it has been given */
+    struct server_stream *stream;         /* NULL: it ends, and its client has been told */
     uint32_t request;
     struct server_block *block;                   /* to be adopted; NULL: there is room enough */
     bool replaces;                                /* `block` takes the place of all that the stream has */
@@ -97,6 +104,10 @@ bool server_change_ask(struct server_stream *stream, uint32_t request, const str
 /* Something has changed, or a packet is about to be policed: goes on with the stream's change if it has one.
  */
 void server_change_step(struct server_stream *stream, core_ns now_ns);
+
+/* The stream has come to its unit late: it is to be served as its contract says when it has caught up.
+ * `change` was zeroed, but for its grant; it is given back to the planner. The stream has no other one. */
+void server_change_catch_up(struct server_stream *stream, struct server_change *change);
 
 /* Does nothing wait that is eligible, so that the stream may change its contract as soon as its unit has
  * nothing of it? */

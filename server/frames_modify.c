@@ -101,6 +101,15 @@ void server_frame_modify(struct server_connection *connection, const struct prot
                     "another MODIFY of this stream is under way; await its answer", now_ns);
         return;
     }
+    if (stream->order != NULL || stream->late_ns > 0) {
+        refuse_with(connection, header->id, PROTOCOL_REFUSED_BUSY,
+                    stream->order != NULL
+                        ? "the stream is on its way to another unit; ask again"
+                        : "the stream has come from another unit, and what waited for that may still be "
+                          "late; ask again",
+                    now_ns);
+        return;
+    }
     if (stream->change != NULL)
         server_change_end(stream); /* in force; what memory it has yet to free is freed with this one */
     if (!server_change_ask(stream, header->id, &spec, now_ns))

@@ -352,7 +352,7 @@ void server_io_count_stream(struct server_stream *stream)
 {
     if (stream->counted_ns > 0)
         server_io_discount_stream(stream);
-    stream->counted_ns = server_backup_shortest_ns(stream);
+    stream->counted_ns = server_backup_shortest_ns(stream) - stream->late_ns;
     ++*class_of(stream);
 }
 

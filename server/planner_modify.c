@@ -18,30 +18,25 @@ static struct core_stream_spec charge_of(const struct server_planner *planner,
     return partition_standing_stream_of(planner->standing, grant->stream).spec;
 }
 
-/* What GPUs hold for the stream, all taken. */
-static struct server_planner_rooms rooms_of(const struct server_planner *planner,
-                                            const struct server_grant *grant)
+struct server_planner_rooms server_planner_rooms_taken(const struct server_planner *planner,
+                                                       const struct server_grant *grant)
 {
     struct server_planner_rooms rooms = server_planner_rooms_of(planner, grant->stream);
     rooms.taken = rooms.count;
     return rooms;
 }
 
-/* Batches, of its GPU and its backup's, are for what the standing plan charges from now on. False: they have
- * no room, and why; nothing is charged for it any more, and the plans in force hold as well. */
-static bool recharge_gpus(struct server_planner *planner, struct server_grant *grant,
-                          const struct server_planner_rooms *before, struct server_change *change)
+bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
+                             const struct server_planner_rooms *before, struct server_planner_rooms *rooms,
+                             enum partition_constraint *constraint, char *reason, size_t size)
 {
-    struct partition_standing_placement *placement = &change->placement;
-
     server_planner_rooms_forget(planner, before);
-    change->rooms = server_planner_rooms_of(planner, grant->stream);
-    if (server_planner_rooms_take(planner, &change->rooms, &placement->constraint, placement->reason,
-                                  sizeof placement->reason)) {
+    *rooms = server_planner_rooms_of(planner, grant->stream);
+    if (server_planner_rooms_take(planner, rooms, constraint, reason, size)) {
         grant->spec = charge_of(planner, grant);
         return true;
     }
-    server_planner_rooms_forget(planner, &change->rooms);
+    server_planner_rooms_forget(planner, rooms);
     return false;
 }
 
@@ -56,10 +51,9 @@ static void put_back(struct server_planner *planner, const struct server_grant *
     (void)status;
 }
 
-/* The accounts get what the standing plan charges; nothing of the stream is in them. */
-static void enter_rooms(struct server_planner *planner, struct server_grant *grant)
+void server_planner_enter_rooms(struct server_planner *planner, struct server_grant *grant)
 {
-    const struct server_planner_rooms rooms = rooms_of(planner, grant);
+    const struct server_planner_rooms rooms = server_planner_rooms_taken(planner, grant);
 
     for (uint32_t n = 0; n < rooms.count; n++)
         server_gpu_account_add(&planner->accounts[rooms.room[n].gpu], rooms.room[n].loss,
@@ -115,7 +109,7 @@ static bool change_in_place(struct server_planner *planner, struct server_change
 {
     struct server_grant *grant = change->grant;
     struct partition_standing_placement *placement = &change->placement;
-    const struct server_planner_rooms before = rooms_of(planner, grant);
+    const struct server_planner_rooms before = server_planner_rooms_taken(planner, grant);
 
     change->before = partition_standing_stream_of(planner->standing, grant->stream).contract;
     if (!keeps_backup(planner, change)) {
@@ -137,12 +131,13 @@ static bool change_in_place(struct server_planner *planner, struct server_change
     }
     change->backup = server_planner_backup_of(placement);
     change->has_backup = placement->backup_unit != PARTITION_STANDING_NONE;
-    if (recharge_gpus(planner, grant, &before, change))
+    if (server_planner_recharge(planner, grant, &before, &change->rooms, &placement->constraint,
+                                placement->reason, sizeof placement->reason))
         return true;
     put_back(planner, grant, &change->before);
     if (grant->change == NULL)
         partition_standing_settle(planner->standing, grant->stream);
-    enter_rooms(planner, grant);
+    server_planner_enter_rooms(planner, grant);
     placement->accepted = false;
     refuse(change, PROTOCOL_REFUSED_CAPACITY, NULL);
     return false;
@@ -222,13 +217,12 @@ static void decide(void *owner, struct server_message *message)
 
 /* ---- in force, given up, or gone ---- */
 
-static void settle(struct server_planner *planner, struct server_change *change)
+void server_planner_settle(struct server_planner *planner, struct server_grant *grant)
 {
-    struct server_grant *grant = change->grant;
-    const struct server_planner_rooms before = rooms_of(planner, grant);
+    const struct server_planner_rooms before = server_planner_rooms_taken(planner, grant);
 
     partition_standing_settle(planner->standing, grant->stream);
-    enter_rooms(planner, grant);
+    server_planner_enter_rooms(planner, grant);
     server_planner_rooms_leave(planner, &before);
     server_planner_publish(planner, grant->unit, grant->io);
 }
@@ -291,7 +285,7 @@ void server_planner_sweep_changes(struct server_planner *planner)
             delist(planner, change);
             answer(change);
         } else if (has_paused(planner, change)) {
-            settle(planner, change);
+            server_planner_settle(planner, grant);
             server_planner_forget_change(planner, grant);
         }
     }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- making a move ---- */
+/* ---- orders ---- */
 
 static void describe_unit(const struct server_planner *planner, uint32_t unit, char *text, size_t size)
 {
@@ -37,6 +37,7 @@ void server_planner_order_destroy(struct server_order *order)
         return;
     server_gpu_stream_destroy(order->place);
     server_gpu_stream_destroy(order->spare);
+    free(order->catch_up);
     free(order->to);
     free(order);
 }
@@ -69,6 +70,7 @@ struct server_order *server_planner_order_create(struct server_planner *planner,
         .second = true,
         .gpu_slot = SERVER_GPU_NO_SLOT};
     order->from = move->grant;
+    order->hold_from_ns = CORE_NS_NEVER;
     order->until_ns = core_time_now_ns() + move->patience_ns;
     order->owner = move->owner;
     return order;
@@ -81,11 +83,14 @@ static bool fill_in(const struct server_planner *planner, struct server_order *o
     struct server_grant *to = order->to;
     const struct partition_standing_placement placement =
         partition_standing_placement_of(planner->standing, to->stream);
-    bool backed = placement.backup_unit != PARTITION_STANDING_NONE;
+    const struct partition_standing_stream stream =
+        partition_standing_stream_of(planner->standing, to->stream);
+    bool backed = placement.backup_unit != PARTITION_STANDING_NONE, gpu = to->gpu != SERVER_NO_GPU;
 
-    to->spec = partition_standing_stream_of(planner->standing, to->stream).spec;
+    to->spec = stream.spec;
     to->backup = server_planner_backup_of(&placement);
-    order->task = task_of(planner->server, &to->spec, to->gpu != SERVER_NO_GPU);
+    order->task = task_of(planner->server, &stream.contract, gpu);
+    order->late_task = task_of(planner->server, &stream.spec, gpu);
     if (backed) {
         order->task = placement.backup_task;
         order->task.spacing_ns = 0; /* a batch takes packets as they may go */
@@ -115,19 +120,110 @@ bool server_planner_order_settle(struct server_planner *planner, struct server_o
     return false;
 }
 
-/* Takes room at the new unit for the stream of the order. */
-static bool take_room(struct server_planner *planner, const struct server_planner_move *move,
-                      struct server_order *order, char *reason, size_t size)
+/* ---- packets that may be held ---- */
+
+/* What A keeps is known if its plan is in force; and held packets have to be somewhere. */
+static bool may_hold(const struct server_planner *planner, const struct server_grant *from)
+{
+    if (!from->movable)
+        return false;
+    return from->gpu == SERVER_NO_GPU ||
+           (!planner->cards[from->gpu].out && server_gpu_in_service(planner->server->gpus[from->gpu]) &&
+            server_gpu_plan_in_force(planner->server->gpus[from->gpu]) ==
+                planner->accounts[from->gpu].plan.number);
+}
+
+/* An idle moment delays nothing, and most streams have one; what a GPU has had before it was charged is back
+ * within the latency bound. */
+static core_ns wait_ns(const struct server_planner_move *move, core_ns latency_ns)
+{
+    core_ns half_ns = move->patience_ns / 2;
+    if (half_ns < latency_ns)
+        return latency_ns;
+    return half_ns < 2 * latency_ns ? half_ns : 2 * latency_ns;
+}
+
+/* The order is for an idle moment only; the old unit is charged as before. */
+static void forget_hold(struct server_planner *planner, struct server_order *order)
+{
+    free(order->catch_up);
+    order->catch_up = NULL;
+    order->hold_ns = 0;
+    order->hold_from_ns = CORE_NS_NEVER;
+    server_planner_settle(planner, order->from);
+}
+
+/* The old unit's batches are for what it is charged for now. False: they have no room, and nothing has
+ * changed at either unit. */
+static bool recharge_old(struct server_planner *planner, struct server_order *order,
+                         const struct server_planner_rooms *before)
+{
+    struct server_grant *from = order->from;
+    struct server_planner_rooms rooms;
+    enum partition_constraint constraint;
+    char reason[256];
+
+    if (server_planner_recharge(planner, from, before, &rooms, &constraint, reason, sizeof reason))
+        return true;
+    partition_standing_settle(planner->standing, order->to->stream);
+    partition_standing_settle(planner->standing, from->stream);
+    server_planner_enter_rooms(planner, from);
+    return false;
+}
+
+/* Room for the stream was taken at the new unit: both units are charged for packets being held, if they can
+ * be (partition_standing_hold). */
+static bool charge_hold(struct server_planner *planner, const struct server_planner_move *move,
+                        struct server_order *order)
+{
+    struct server_grant *from = order->from;
+    const struct server_planner_rooms before = server_planner_rooms_taken(planner, from);
+    core_ns batches_ns = from->gpu != SERVER_NO_GPU ? planner->accounts[from->gpu].plan.latency_ns : 0;
+    struct server_change *catch_up = may_hold(planner, from) ? calloc(1, sizeof *catch_up) : NULL;
+
+    if (catch_up == NULL ||
+        !partition_standing_hold(planner->standing, order->to->stream, batches_ns, &order->hold_ns) ||
+        !recharge_old(planner, order, &before)) {
+        free(catch_up);
+        return false;
+    }
+    catch_up->grant = order->to;
+    order->catch_up = catch_up;
+    order->hold_from_ns =
+        core_time_now_ns() +
+        wait_ns(move, partition_standing_stream_of(planner->standing, from->stream).contract.latency_ns);
+    return true;
+}
+
+/* ---- making a move ---- */
+
+static bool enter(struct server_planner *planner, const struct server_planner_move *move,
+                  struct server_order *order, char *reason, size_t size)
 {
     struct core_error error = {""};
 
-    if (server_planner_reserve(planner) != CORE_OK ||
+    if (server_planner_reserve(planner) == CORE_OK &&
         partition_standing_move(planner->standing, move->grant->stream, move->to, move->period_ns,
-                                &order->to->stream, &error) != CORE_OK) {
-        snprintf(reason, size, "%s", error.text[0] != '\0' ? error.text : "the server is out of memory");
+                                &order->to->stream, &error) == CORE_OK)
+        return true;
+    snprintf(reason, size, "%s", error.text[0] != '\0' ? error.text : "the server is out of memory");
+    return false;
+}
+
+/* Takes room at the new unit for the stream of the order: for packets that are held, if it has that. */
+static bool take_room(struct server_planner *planner, const struct server_planner_move *move,
+                      struct server_order *order, char *reason, size_t size)
+{
+    if (!enter(planner, move, order, reason, size))
         return false;
-    }
-    return server_planner_order_settle(planner, order, reason, size);
+    bool hold = charge_hold(planner, move, order);
+    if (server_planner_order_settle(planner, order, reason, size))
+        return true;
+    if (!hold)
+        return false;
+    forget_hold(planner, order);
+    return enter(planner, move, order, reason, size) &&
+           server_planner_order_settle(planner, order, reason, size);
 }
 
 void server_planner_order_begin(struct server_planner *planner, struct server_order *order,
@@ -199,6 +295,17 @@ static void take_off_list(struct server_planner *planner, const struct server_or
     *link = order->next;
 }
 
+/* Where packets may be late, the stream's I/O thread gives the change back in time. Else nobody is any more,
+ * nor was, served as it was charged for that: at the new unit, or at the old one where it stays. */
+static void end_hold(struct server_planner *planner, struct server_order *order, struct server_grant *grant)
+{
+    if (order->late) {
+        grant->change = order->catch_up;
+        order->catch_up = NULL;
+    } else if (order->catch_up != NULL)
+        server_planner_settle(planner, grant);
+}
+
 enum server_order_outcome server_planner_moved(struct server_planner *planner, struct server_order *order)
 {
     enum server_order_outcome outcome = order->outcome;
@@ -210,7 +317,12 @@ enum server_order_outcome server_planner_moved(struct server_planner *planner, s
     if (outcome == SERVER_ORDER_MOVED) {
         order->from->second = true;
         order->to->second = false;
+        end_hold(planner, order, order->to);
+        if (order->to->gpu != SERVER_NO_GPU && planner->cards[order->to->gpu].out)
+            server_planner_look_again(planner,
+                                      order->to->gpu); /* it went out while packets were held for it */
     } else {
+        end_hold(planner, order, order->from);
         server_planner_release(planner, order->to); /* never used */
     }
     order->to = NULL;
@@ -233,7 +345,8 @@ static struct server_grant *find_on(const struct server_planner *planner, uint32
 {
     for (uint32_t n = 0; n < planner->grant_capacity; n++) {
         struct server_grant *grant = planner->grants[n];
-        if (grant != NULL && grant->unit == unit && grant->order == NULL && !grant->second && !grant->leaving)
+        if (grant != NULL && grant->unit == unit && grant->order == NULL && grant->change == NULL &&
+            !grant->second && !grant->leaving)
             return grant;
     }
     return NULL;

@@ -155,6 +155,23 @@ bool server_planner_change_elsewhere(struct server_planner *planner, struct serv
 
 /* ---- planner_modify.c ---- */
 
+/* What GPUs hold for the stream, all taken. */
+struct server_planner_rooms server_planner_rooms_taken(const struct server_planner *planner,
+                                                       const struct server_grant *grant);
+
+/* Batches, of its GPU and its backup's, were for `before` and are for what the standing plan charges from now
+ * on, *rooms. False: they have no room, and *constraint and reason say why; nothing is charged for it any
+ * more, and the plans in force hold as well. */
+bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
+                             const struct server_planner_rooms *before, struct server_planner_rooms *rooms,
+                             enum partition_constraint *constraint, char *reason, size_t size);
+
+/* The accounts get what the standing plan charges; nothing of the stream is in them. */
+void server_planner_enter_rooms(struct server_planner *planner, struct server_grant *grant);
+
+/* The stream is charged for its contract alone from now on, which is no more than before. */
+void server_planner_settle(struct server_planner *planner, struct server_grant *grant);
+
 /* Goes on with the changes whose plan is in force, or whose unit has paused. */
 void server_planner_sweep_changes(struct server_planner *planner);
 
@@ -182,6 +199,9 @@ void server_planner_stop_replanner(struct server_planner *planner);
 
 /* Looks at the cards, and after streams that are not where they belong. */
 void server_planner_watch(struct server_planner *planner);
+
+/* All streams are looked at once more because of this card. */
+void server_planner_look_again(struct server_planner *planner, uint32_t gpu);
 
 /* ---- planner_retune.c ---- */
 

@@ -92,6 +92,16 @@ static void pass(struct server_planner *planner, uint32_t gpu, core_ns now_ns)
     card->look_ns = now_ns + AGAIN_NS;
 }
 
+void server_planner_look_again(struct server_planner *planner, uint32_t gpu)
+{
+    struct server_planner_card *card = &planner->cards[gpu];
+
+    card->passing = true;
+    card->missed = false;
+    card->next = 0;
+    card->look_ns = 0;
+}
+
 static void note_service(struct server_planner *planner, uint32_t gpu)
 {
     struct server_planner_card *card = &planner->cards[gpu];
@@ -100,10 +110,7 @@ static void note_service(struct server_planner *planner, uint32_t gpu)
     if (out == card->out)
         return;
     card->out = out;
-    card->passing = true;
-    card->missed = false;
-    card->next = 0;
-    card->look_ns = 0;
+    server_planner_look_again(planner, gpu);
     partition_standing_set_out(planner->standing, gpu, out);
     core_log(CORE_LOG_INFO, "planner.gpu", "%s: newcomers and its streams go %s",
              server_gpu_name(planner->server->gpus[gpu]),

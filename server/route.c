@@ -84,6 +84,27 @@ static core_ns first_waiting_ns(const struct server_stream *stream)
     return stream->wait_head != NULL ? stream->wait_head->eligible_ns : CORE_NS_NEVER;
 }
 
+/* Packets have waited and may be late: the new unit serves the stream as it was asked to for that. One change
+ * at a time: where another one is asked for nothing was held. */
+static bool may_be_late(struct server_stream *stream, core_ns now_ns)
+{
+    return stream->order->catch_up != NULL && stream->change == NULL &&
+           !server_pace_caught_up(&stream->pace, false, now_ns);
+}
+
+static void serve(struct server_stream *stream, const struct perfmodel_cpu_task *task)
+{
+    stream->cpu->piece_bytes = task->piece_bytes;
+    stream->cpu->piece_deadline_ns = task->deadline_ns;
+    stream->pace.spacing_ns = task->spacing_ns;
+}
+
+/* Its card went out of service while packets were held for it. */
+static bool away(const struct server_stream *stream)
+{
+    return stream->gpu != NULL && stream->gpu->state == SERVER_GPU_AWAY;
+}
+
 /* Nothing is inside the old unit. */
 static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
 {
@@ -107,17 +128,21 @@ static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
     stream->gpu = order->place;
     order->place = old;
     stream->worked = false;
-    stream->cpu->piece_bytes = order->task.piece_bytes;
-    stream->cpu->piece_deadline_ns = order->task.deadline_ns;
     server_pace_switch(&stream->pace, order->task.spacing_ns, first_ns, held, now_ns);
+    order->late = may_be_late(stream, now_ns);
+    serve(stream, order->late ? &order->late_task : &order->task);
+    stream->late_ns = order->late ? order->hold_ns : 0;
+    struct server_change *catch_up = order->late ? order->catch_up : NULL;
     end_order(stream, SERVER_ORDER_MOVED);
     server_io_count_stream(stream);
     if (stream->gpu != NULL)
         server_gpu_stream_arrive(stream->gpu);
+    if (catch_up != NULL)
+        server_change_catch_up(stream, catch_up);
     if (changes)
         server_change_switched(stream, now_ns);
     else
-        server_notice(stream, PROTOCOL_NOTICE_MOVED);
+        server_notice(stream, away(stream) ? PROTOCOL_NOTICE_DEGRADED : PROTOCOL_NOTICE_MOVED);
     server_io_release_stream(stream);
 }
 
@@ -140,6 +165,8 @@ void server_route_step(struct server_stream *stream, core_ns now_ns)
         return_order(stream);
         return;
     }
+    /* What is asked for meanwhile is refused when the planner comes to it, and nothing is held until then. */
+    stream->transfer.hold_from_ns = stream->change == NULL ? stream->order->hold_from_ns : CORE_NS_NEVER;
     switch (server_transfer_next(&stream->transfer, inside(stream, now_ns), now_ns)) {
     case SERVER_TRANSFER_SWITCH:
         switch_over(stream, held, now_ns);
@@ -183,7 +210,7 @@ void server_route_begin(struct server_stream *stream, struct server_order *order
     if (io->orders != NULL)
         io->orders->io_previous = &order->io_next;
     io->orders = order;
-    server_transfer_begin(&stream->transfer, order->may_hold, order->until_ns);
+    server_transfer_begin(&stream->transfer, order->hold_from_ns, order->until_ns);
     if (order->place != NULL)
         server_gpu_stream_attach(io, order->place, stream, order->to->gpu, order->until_ns);
     else

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct server_change;
 struct server_grant;
 struct server_gpu_stream;
 struct server_io;
@@ -40,16 +41,20 @@ struct server_order {
     struct server_order *io_next, **io_previous; /* the I/O thread's */
     struct server_stream *stream;                /* the I/O thread's */
     struct server_grant *from, *to;
-    struct perfmodel_cpu_task task;  /* that the worker, or on a GPU the stand-by worker, is to schedule */
+    struct perfmodel_cpu_task task; /* that the worker, or on a GPU the stand-by worker, is to schedule; */
+    struct perfmodel_cpu_task late_task; /* and as long as packets may be late from being held */
     struct server_gpu_stream *place; /* to a GPU: the stream's place there, made by server_gpu_stream_create;
                                         returned: the one it has left, or NULL, */
     struct server_gpu_stream *spare; /* and the one at its backup's GPU */
-    bool may_hold;                   /* packets may wait: server/transfer.h */
     bool changes;                    /* the stream's contract, too, with the switch: server/change.h */
-    core_ns until_ns;                /* gives up then */
+    core_ns hold_ns;      /* b_A: `to` is charged for so much less than the stream's latency bound, and */
+    core_ns hold_from_ns; /* packets may be held from then on (server/transfer.h); NEVER: they may not */
+    core_ns until_ns;     /* gives up then */
+    struct server_change *catch_up; /* what is made of being late: server/change.h; NULL: none may be */
     /* the answer */
     enum server_order_outcome outcome;
     bool ended;      /* the I/O thread's: the outcome is set, and only a key at the batcher is awaited */
+    bool late;       /* moved: packets may be late, and catch_up is the stream's */
     core_ns held_ns; /* moved: for so long packets could not go anywhere */
     void *owner;     /* the planner's: on whose behalf */
 };

@@ -122,6 +122,7 @@ struct server_stream {
     struct server_stream_account account;
     core_ns opened_ns;  /* when its client was told; 0: not yet */
     core_ns bound_ns;   /* that its client was told */
+    core_ns late_ns;    /* b_A: its unit serves it as for so much less than its latency bound (change.h) */
     core_ns counted_ns; /* latency bound that its I/O thread rests by (server_io_count_stream) */
     struct server_stream_notice notice;
     struct server_block *blocks;

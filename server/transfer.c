@@ -12,10 +12,10 @@ core_ns server_transfer_latency_ns(core_ns latency_ns, core_ns lag_ns, core_ns b
     return latency_ns - lag_ns - bound_ns;
 }
 
-void server_transfer_begin(struct server_transfer *transfer, bool may_hold, core_ns until_ns)
+void server_transfer_begin(struct server_transfer *transfer, core_ns hold_from_ns, core_ns until_ns)
 {
     *transfer = (struct server_transfer){
-        .state = SERVER_TRANSFER_WAITING, .may_hold = may_hold, .until_ns = until_ns};
+        .state = SERVER_TRANSFER_WAITING, .hold_from_ns = hold_from_ns, .until_ns = until_ns};
 }
 
 void server_transfer_set_ready(struct server_transfer *transfer, bool ready)
@@ -35,7 +35,7 @@ enum server_transfer_step server_transfer_next(struct server_transfer *transfer,
     }
     if (transfer->state == SERVER_TRANSFER_HELD)
         return SERVER_TRANSFER_STAY;
-    if (transfer->ready && transfer->may_hold) {
+    if (transfer->ready && now_ns >= transfer->hold_from_ns) {
         transfer->state = SERVER_TRANSFER_HELD;
         return SERVER_TRANSFER_HOLD;
     }

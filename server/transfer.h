@@ -69,25 +69,27 @@ enum server_transfer_step {
 
 struct server_transfer {
     enum server_transfer_state state;
-    bool ready;       /* B can take packets at once */
-    bool may_hold;    /* B was asked for server_transfer_latency_ns */
-    core_ns until_ns; /* WAITING: gives up then */
+    bool ready;           /* B can take packets at once */
+    core_ns hold_from_ns; /* WAITING: packets may be held from then on; NEVER: they may not */
+    core_ns until_ns;     /* WAITING: gives up then */
 };
 
 /* Latency bound that B must be asked for so that packets may be held: d - l - b_A; not positive: they may
  * not. */
 core_ns server_transfer_latency_ns(core_ns latency_ns, core_ns lag_ns, core_ns bound_ns);
 
-/* From FLOWING: a transfer is wanted, with patience until until_ns (CORE_NS_NEVER: without end). */
-void server_transfer_begin(struct server_transfer *transfer, bool may_hold, core_ns until_ns);
+/* From FLOWING: a transfer is wanted, with patience until until_ns (CORE_NS_NEVER: without end). If B was
+ * asked for server_transfer_latency_ns packets may be held from hold_from_ns on: before that, an idle moment
+ * is waited for, which delays nothing. CORE_NS_NEVER: they may not be held. */
+void server_transfer_begin(struct server_transfer *transfer, core_ns hold_from_ns, core_ns until_ns);
 
 /* B is ready, or is not any more (a card that went out of service). In HELD it is too late for that: B gets
  * the stream as it is. */
 void server_transfer_set_ready(struct server_transfer *transfer, bool ready);
 
 /* What is to be done now, with so many packets inside A: to be asked after the above, after each packet that
- * A returns, and at until_ns. The state is changed accordingly. HELD does not give up: A returns what it has.
- */
+ * A returns, at hold_from_ns (or later), and at until_ns. The state is changed accordingly. HELD does not
+ * give up: A returns what it has. */
 enum server_transfer_step server_transfer_next(struct server_transfer *transfer, uint32_t inside,
                                                core_ns now_ns);
 

@@ -19,7 +19,7 @@ static void an_idle_moment_switches_at_once(void **state)
     struct server_transfer transfer = {.state = SERVER_TRANSFER_FLOWING};
     (void)state;
     assert_int_equal(server_transfer_next(&transfer, 0, 5), SERVER_TRANSFER_STAY);
-    server_transfer_begin(&transfer, false, 100);
+    server_transfer_begin(&transfer, CORE_NS_NEVER, 100);
     assert_int_equal(server_transfer_next(&transfer, 0, 10), SERVER_TRANSFER_STAY); /* B is not ready */
     server_transfer_set_ready(&transfer, true);
     assert_int_equal(server_transfer_next(&transfer, 1, 20), SERVER_TRANSFER_STAY);
@@ -33,15 +33,15 @@ static void patience_ends_unless_packets_are_held(void **state)
 {
     struct server_transfer transfer;
     (void)state;
-    server_transfer_begin(&transfer, true, 100); /* B never gets ready */
+    server_transfer_begin(&transfer, 0, 100); /* B never gets ready */
     assert_int_equal(server_transfer_next(&transfer, 3, 99), SERVER_TRANSFER_STAY);
     assert_int_equal(server_transfer_next(&transfer, 0, 100), SERVER_TRANSFER_GIVE_UP);
     assert_int_equal(transfer.state, SERVER_TRANSFER_FLOWING);
-    server_transfer_begin(&transfer, false, 100); /* never idle, not to be held */
+    server_transfer_begin(&transfer, CORE_NS_NEVER, 100); /* never idle, not to be held */
     server_transfer_set_ready(&transfer, true);
     assert_int_equal(server_transfer_next(&transfer, 3, 99), SERVER_TRANSFER_STAY);
     assert_int_equal(server_transfer_next(&transfer, 1, 100), SERVER_TRANSFER_GIVE_UP);
-    server_transfer_begin(&transfer, true, 100);
+    server_transfer_begin(&transfer, 0, 100);
     server_transfer_set_ready(&transfer, true);
     assert_int_equal(server_transfer_next(&transfer, 3, 50), SERVER_TRANSFER_HOLD);
     assert_int_equal(server_transfer_next(&transfer, 2, 200), SERVER_TRANSFER_STAY); /* it goes through */
@@ -49,11 +49,32 @@ static void patience_ends_unless_packets_are_held(void **state)
     assert_int_equal(server_transfer_next(&transfer, 0, 300), SERVER_TRANSFER_SWITCH);
 }
 
+static void an_idle_moment_is_waited_for_before_packets_are_held(void **state)
+{
+    struct server_transfer transfer;
+    (void)state;
+    server_transfer_begin(&transfer, 50, 100);
+    server_transfer_set_ready(&transfer, true);
+    assert_int_equal(server_transfer_next(&transfer, 1, 49), SERVER_TRANSFER_STAY);
+    assert_int_equal(transfer.state, SERVER_TRANSFER_WAITING);
+    assert_int_equal(server_transfer_next(&transfer, 0, 49), SERVER_TRANSFER_SWITCH);
+    server_transfer_begin(&transfer, 50, 100);
+    assert_int_equal(server_transfer_next(&transfer, 1, 50), SERVER_TRANSFER_STAY); /* B is not ready */
+    server_transfer_set_ready(&transfer, true);
+    assert_int_equal(server_transfer_next(&transfer, 1, 50), SERVER_TRANSFER_HOLD);
+    server_transfer_begin(&transfer, 50, 100); /* asked late: rather held than given up */
+    server_transfer_set_ready(&transfer, true);
+    assert_int_equal(server_transfer_next(&transfer, 1, 120), SERVER_TRANSFER_HOLD);
+    server_transfer_begin(&transfer, 150, 100);
+    server_transfer_set_ready(&transfer, true);
+    assert_int_equal(server_transfer_next(&transfer, 1, 120), SERVER_TRANSFER_GIVE_UP);
+}
+
 static void a_unit_that_goes_away_is_waited_for_again(void **state)
 {
     struct server_transfer transfer;
     (void)state;
-    server_transfer_begin(&transfer, false, 100);
+    server_transfer_begin(&transfer, CORE_NS_NEVER, 100);
     server_transfer_set_ready(&transfer, true);
     assert_int_equal(server_transfer_next(&transfer, 1, 10), SERVER_TRANSFER_STAY);
     server_transfer_set_ready(&transfer, false);
@@ -203,16 +224,28 @@ static void check_stays(const struct run *run, size_t count)
         }
 }
 
+static core_ns next_look_ns(const struct server_transfer *transfer, core_ns now_ns, core_ns first_back_ns)
+{
+    core_ns look_ns = first_back_ns;
+    if (transfer->state == SERVER_TRANSFER_HELD)
+        return look_ns;
+    if (transfer->hold_from_ns > now_ns && transfer->hold_from_ns < look_ns)
+        look_ns = transfer->hold_from_ns;
+    return transfer->until_ns < look_ns ? transfer->until_ns : look_ns;
+}
+
 /* One transfer, wanted at want_ns: returns when it is over; true: the stream is on another unit. */
 static bool transfer_once(struct test_random *random, struct run *run, struct server_pace *pace, size_t *next,
                           size_t stay, core_ns bound_ns, core_ns *moment_ns)
 {
     struct server_transfer transfer;
-    bool may_hold = test_random_chance(random, 70);
-    core_ns want_ns = *moment_ns, now_ns = want_ns;
+    core_ns want_ns = *moment_ns, now_ns = want_ns, hold_ns = CORE_NS_NEVER;
+    if (test_random_chance(random, 70))
+        hold_ns =
+            test_random_chance(random, 50) ? want_ns : want_ns + test_random_in(random, 0, bound_ns * 4);
 
     flow(random, run, pace, next, stay, bound_ns, want_ns);
-    server_transfer_begin(&transfer, may_hold, want_ns + bound_ns * 4);
+    server_transfer_begin(&transfer, hold_ns, want_ns + bound_ns * 4);
     server_transfer_set_ready(&transfer, true);
     for (;;) {
         uint32_t inside = 0;
@@ -234,9 +267,7 @@ static bool transfer_once(struct test_random *random, struct run *run, struct se
             server_pace_switch(pace, run->spacing_ns, first_ns, was_held, now_ns);
             return true;
         }
-        now_ns = first_back_ns < transfer.until_ns || transfer.state == SERVER_TRANSFER_HELD
-                     ? first_back_ns
-                     : transfer.until_ns;
+        now_ns = next_look_ns(&transfer, now_ns, first_back_ns);
         if (transfer.state == SERVER_TRANSFER_WAITING)
             flow(random, run, pace, next, stay, bound_ns, now_ns - 1);
     }
@@ -281,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_idle_moment_switches_at_once),
         cmocka_unit_test(patience_ends_unless_packets_are_held),
+        cmocka_unit_test(an_idle_moment_is_waited_for_before_packets_are_held),
         cmocka_unit_test(a_unit_that_goes_away_is_waited_for_again),
         cmocka_unit_test(the_latency_to_ask_for),
         cmocka_unit_test(an_idle_switch_begins_spacing_anew),

@@ -18,6 +18,7 @@ const char *const history_event_names[HISTORY_EVENTS] = {
     "rooms released",
     "moved at rest",
     "moved with packets held",
+    "of these by GPUs",
     "moves given up",
     "contracts changed",
     "changes refused",

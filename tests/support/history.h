@@ -38,7 +38,8 @@ enum history_event {
     HISTORY_CLOSED,
     HISTORY_RELEASED,  /* rooms, of closed streams and of moved ones */
     HISTORY_MOVED,     /* at a moment with nothing inside the old unit, */
-    HISTORY_HELD,      /* or with packets held until there is one */
+    HISTORY_HELD,      /* or with packets held until there is one, */
+    HISTORY_HELD_UP,   /* of which these had a GPU to leave */
     HISTORY_GIVEN_UP,  /* moves for which no moment came */
     HISTORY_CHANGED,   /* contracts */
     HISTORY_UNCHANGED, /* refused */

@@ -5,24 +5,60 @@
 
 /* ---- moves ---- */
 
-/* So that packets may be held the new unit is asked for the latency that is left. What is told of a GPU's
- * bound holds as long as nobody else comes, so what is there is not held for. */
-static void ask_for_less(struct history_world *world, struct history_stream *stream,
-                         struct history_room *room)
+static bool put_plan_of(struct history_world *world, uint32_t unit)
 {
-    struct core_stream_spec less = stream->spec;
-    struct partition_standing_placement placement;
-    core_ns rest_ns = perfmodel_io_rest_ns(less.latency_ns, &world->machine.profile);
-    stream->next_bound_ns = stream->spec.latency_ns;
-    less.latency_ns = server_transfer_latency_ns(less.latency_ns, 0, stream->bound_ns) - rest_ns;
-    if (less.latency_ns < CORE_LATENCY_NS_MIN ||
-        partition_standing_change(world->standing, room->number, &less, &placement, NULL) != CORE_OK ||
-        !placement.accepted)
-        return;
-    if (history_on_gpu(world, room->unit) && !history_planner_put_plans(world, room))
-        return; /* the room is charged for it, and used for more */
-    stream->next_bound_ns = less.latency_ns;
+    struct history_room any = {.number = HISTORY_NONE, .unit = unit};
+    return !history_on_gpu(world, unit) || history_planner_put_plans(world, &any);
+}
+
+/* Charged for the contract alone, as nothing is late at the unit. */
+static void stop_holding(struct history_world *world, uint32_t number, uint32_t unit)
+{
+    partition_standing_settle(world->standing, number);
+    (void)!put_plan_of(world, unit);
+    world->roomier = true;
     history_planner_check(world);
+}
+
+static bool keeps_its_bound(struct history_world *world, uint32_t unit)
+{
+    if (!history_on_gpu(world, unit))
+        return true;
+    const struct history_gpu *gpu = history_gpu_of(world, unit);
+    return gpu->up && gpu->in_force == world->account[history_gpu_number(world, unit)].plan.number;
+}
+
+/* Both units are charged so that packets may be held, if they can be. */
+static void prepare_to_hold(struct history_world *world, struct history_stream *stream,
+                            struct history_room *room)
+{
+    uint32_t from = stream->room.unit;
+    core_ns batches_ns =
+        history_on_gpu(world, from) ? world->account[history_gpu_number(world, from)].plan.latency_ns : 0;
+    if (stream->away || !keeps_its_bound(world, from) ||
+        !partition_standing_hold(world->standing, room->number, batches_ns, &stream->hold_ns))
+        return;
+    if (put_plan_of(world, from) &&
+        (!history_on_gpu(world, room->unit) || history_planner_put_plans(world, room))) {
+        history_planner_check(world);
+        return;
+    }
+    stream->hold_ns = 0;
+    stop_holding(world, room->number, room->unit);
+    stop_holding(world, stream->room.number, from);
+}
+
+/* What a GPU has had before it was charged is back within the latency bound. */
+static core_ns hold_from_ns(struct history_world *world, const struct history_stream *stream)
+{
+    core_ns wait_ns = test_random_chance(&world->random, 50)
+                          ? 0
+                          : test_random_in(&world->random, 0, 2) * stream->spec.latency_ns;
+    if (world->fault == HISTORY_HOLD_ANYHOW && stream->hold_ns == 0)
+        return world->now_ns;
+    if (stream->hold_ns == 0)
+        return CORE_NS_NEVER;
+    return world->now_ns + wait_ns + (history_on_gpu(world, stream->room.unit) ? stream->spec.latency_ns : 0);
 }
 
 /* Not before then, and just too late for a batch: the next packet waits for the whole of another period. */
@@ -36,9 +72,11 @@ static core_ns too_late_ns(struct history_world *world, uint32_t unit, core_ns n
 }
 
 /* Earns its burst back, and sends it: packets are held as soon as the first is inside. */
-static void lie_in_wait(struct history_world *world, struct history_stream *stream, uint32_t to)
+static void lie_in_wait(struct history_world *world, struct history_stream *stream, uint32_t to,
+                        core_ns hold_ns)
 {
     core_ns earned_ns = world->now_ns + stream->spec.burst_packets * stream->spec.interval_ns;
+    earned_ns = earned_ns > hold_ns ? earned_ns : hold_ns;
     core_ns at_ns = too_late_ns(world, stream->room.unit, earned_ns);
     stream->ambush = true;
     history_stream_behave(world, stream, at_ns);
@@ -66,31 +104,47 @@ bool history_planner_move(struct history_world *world, struct history_stream *st
     history_planner_check(world);
     if (!settled)
         return false;
-    stream->next_bound_ns = stream->spec.latency_ns;
-    /* What is held comes to a GPU later than the backup there counts on. */
-    if (test_random_chance(&world->random, 60) && room.backup == HISTORY_NONE)
-        ask_for_less(world, stream, &room);
+    stream->hold_ns = 0;
+    if (test_random_chance(&world->random, 60))
+        prepare_to_hold(world, stream, &room);
     stream->next_room = room;
     stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     bool gives_up = test_random_chance(&world->random, 20);
-    bool may_hold = stream->next_bound_ns < stream->spec.latency_ns || world->fault == HISTORY_HOLD_ANYHOW;
-    if (may_hold && !stream->away && test_random_chance(&world->random, 70))
-        lie_in_wait(world, stream, to);
-    server_transfer_begin(&stream->transfer, may_hold, gives_up ? stream->patience_ns : CORE_NS_NEVER);
-    history_say(world, "stream %u: is to move from unit %u to %u, asked for %lld", stream->index,
-                stream->room.unit, to, (long long)stream->next_bound_ns);
+    core_ns hold_ns = hold_from_ns(world, stream);
+    if (hold_ns != CORE_NS_NEVER && !stream->away && test_random_chance(&world->random, 70))
+        lie_in_wait(world, stream, to, hold_ns);
+    server_transfer_begin(&stream->transfer, hold_ns, gives_up ? stream->patience_ns : CORE_NS_NEVER);
+    history_stream_settle(world, stream);
+    history_say(world, "stream %u: is to move from unit %u to %u, which is asked for %lld less",
+                stream->index, stream->room.unit, to, (long long)stream->hold_ns);
     world->look = true;
     return true;
+}
+
+/* All that the old unit had came before the first that waits. */
+static void check_lag(struct history_world *world, const struct history_stream *stream)
+{
+    core_ns lag_ns = stream->queue != NULL ? world->now_ns - stream->queue->eligible_ns : 0;
+    if (world->fault != HISTORY_HOLD_ANYHOW && !stream->away && !stream->restoring &&
+        lag_ns > stream->hold_ns)
+        history_fail(world, "stream %u: held for %lld, where unit %u was to return all within %lld",
+                     stream->index, (long long)lag_ns, stream->room.unit, (long long)stream->hold_ns);
 }
 
 static void switch_unit(struct history_world *world, struct history_stream *stream, bool held)
 {
     struct history_room old = stream->room;
     history_count(world, held ? HISTORY_HELD : HISTORY_MOVED);
+    if (held && history_on_gpu(world, old.unit))
+        history_count(world, HISTORY_HELD_UP);
     history_say(world, "stream %u: is on unit %u%s", stream->index, stream->next_room.unit,
                 held ? ", packets were held" : "");
+    if (held)
+        check_lag(world, stream);
     history_planner_leave(world, &old);
     history_stream_switch(world, stream, held);
+    if (stream->hold_ns > 0 && !stream->hasty)
+        stop_holding(world, stream->room.number, stream->room.unit);
     if (history_on_gpu(world, stream->room.unit) && !history_gpu_of(world, stream->room.unit)->up)
         history_stream_lose(world, stream);
 }
@@ -99,6 +153,8 @@ static void give_up(struct history_world *world, struct history_stream *stream)
 {
     history_say(world, "stream %u: stays on unit %u", stream->index, stream->room.unit);
     history_count(world, HISTORY_GIVEN_UP);
+    if (stream->hold_ns > 0)
+        stop_holding(world, stream->room.number, stream->room.unit);
     history_planner_leave(world, &stream->next_room);
     stream->next_room.unit = HISTORY_NONE;
     stream->stuck = true;
@@ -194,10 +250,6 @@ static void settle(struct history_world *world, struct history_stream *stream)
         TEST_REQUIRE(perfmodel_cpu_task_from(&stream->spec, &world->machine.profile, &task, NULL) == CORE_OK);
         history_stream_serve(world, stream, &task);
     }
-    stream->bound_ns = stream->spec.latency_ns;
-    if (!history_on_gpu(world, stream->room.unit))
-        stream->bound_ns =
-            partition_workers_bound_ns(partition_standing_workers(world->standing), &stream->spec);
     stream->change.joined = false;
     world->roomier = true;
     history_count(world, HISTORY_SETTLED);
@@ -231,18 +283,15 @@ void history_planner_go_on_changing(struct history_world *world, struct history_
         settle(world, stream);
 }
 
-/* What was held has caught up: the unit may be asked for the latency bound again. */
+/* At a gap; the unit is charged for the latency bound alone when it has paused. */
 void history_planner_relax(struct history_world *world, struct history_stream *stream)
 {
-    struct partition_standing_placement placement;
-    if (!stream->hasty || history_stream_flees(stream) ||
-        !server_pace_caught_up(&stream->pace, stream->queue == NULL, world->now_ns))
+    bool on_gpu = history_on_gpu(world, stream->room.unit);
+    if (!stream->hasty || history_stream_flees(stream) || stream->queue != NULL ||
+        (!on_gpu && stream->inside > 0) || !server_pace_caught_up(&stream->pace, true, world->now_ns))
         return;
     stream->hasty = false;
-    TEST_REQUIRE(partition_standing_change(world->standing, stream->room.number, &stream->spec, &placement,
-                                           NULL) == CORE_OK);
-    TEST_REQUIRE(placement.accepted); /* less of everything */
+    history_stream_serve_for(world, stream, stream->spec.latency_ns);
     stream->change = (struct history_change){.joined = true, .spec = stream->spec, .before = stream->room};
     stream->patience_ns = world->now_ns + stream->spec.latency_ns;
-    history_planner_check(world);
 }

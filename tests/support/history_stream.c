@@ -17,12 +17,21 @@ static core_ns earlier(core_ns a_ns, core_ns b_ns)
     return a_ns < b_ns ? a_ns : b_ns;
 }
 
+/* Its packets may be held from some time to come on. */
+static bool awaits_holding(const struct history_world *world, const struct history_stream *stream)
+{
+    return stream->next_room.unit != HISTORY_NONE && stream->transfer.state == SERVER_TRANSFER_WAITING &&
+           stream->transfer.hold_from_ns > world->now_ns;
+}
+
 static void set_wake(struct history_world *world, struct history_stream *stream)
 {
     core_ns eligible_ns = stream->packet != NULL ? stream->packet->eligible_ns : CORE_NS_NEVER;
     world->wake_ns[stream->index] = earlier(later(eligible_ns, world->now_ns), stream->go_ns);
     if (stream->restoring && stream->resume_ns != CORE_NS_NEVER)
         world->wake_ns[stream->index] = earlier(world->wake_ns[stream->index], stream->resume_ns);
+    if (awaits_holding(world, stream))
+        world->wake_ns[stream->index] = earlier(world->wake_ns[stream->index], stream->transfer.hold_from_ns);
     world->wake_ns[stream->index] = earlier(world->wake_ns[stream->index], stream->flee_ns);
 }
 
@@ -37,18 +46,15 @@ void history_stream_serve(struct history_world *world, struct history_stream *st
     stream->pace.spacing_ns = on_gpu ? 0 : task->spacing_ns;
 }
 
-/* A unit that was asked for this contract. */
-static void serve_at(struct history_world *world, struct history_stream *stream,
-                     const struct core_stream_spec *asked)
+void history_stream_serve_for(struct history_world *world, struct history_stream *stream, core_ns latency_ns)
 {
     struct perfmodel_cpu_task task = {0};
+    struct core_stream_spec asked = stream->spec;
+    asked.latency_ns = stream->asked_ns = latency_ns;
     if (!history_on_gpu(world, stream->room.unit))
-        TEST_REQUIRE(perfmodel_cpu_task_from(asked, &world->machine.profile, &task, NULL) == CORE_OK);
+        TEST_REQUIRE(perfmodel_cpu_task_from(&asked, &world->machine.profile, &task, NULL) == CORE_OK);
     history_stream_serve(world, stream, &task);
     stream->gpu_bound_ns = partition_standing_stream_of(world->standing, stream->room.number).gpu_bound_ns;
-    stream->bound_ns = stream->gpu_bound_ns > 0 ? stream->gpu_bound_ns : asked->latency_ns;
-    if (!history_on_gpu(world, stream->room.unit))
-        stream->bound_ns = partition_workers_bound_ns(partition_standing_workers(world->standing), asked);
 }
 
 bool history_stream_flees(const struct history_stream *stream)
@@ -217,7 +223,7 @@ void history_stream_open(struct history_world *world, struct history_stream *str
     stream->state = HISTORY_OPEN;
     server_police_init(&stream->police, &policed, 0);
     server_pace_init(&stream->pace, &policed, 0);
-    serve_at(world, stream, &stream->spec);
+    history_stream_serve_for(world, stream, stream->spec.latency_ns);
     stream->handed_over_ns = world->now_ns;
     stream->go_ns = CORE_NS_NEVER;
     history_stream_behave(world, stream, world->now_ns);
@@ -240,7 +246,7 @@ static core_ns due_ns(const struct history_world *world, const struct history_st
                       const struct history_packet *packet)
 {
     const struct config_profile *profile = &world->machine.profile;
-    core_ns latency_ns = packet->deadline_ns - packet->eligible_ns;
+    core_ns latency_ns = stream->hasty ? stream->asked_ns : packet->deadline_ns - packet->eligible_ns;
     core_ns due_ns = packet->deadline_ns - profile->margins.out_ns;
     if (stream->home != HISTORY_NONE)
         latency_ns =
@@ -346,24 +352,25 @@ void history_stream_run(struct history_world *world, struct history_stream *stre
         queue_packet(world, stream);
     if (stream->go_ns <= world->now_ns)
         let_go(world, stream);
+    if (stream->next_room.unit != HISTORY_NONE && stream->transfer.hold_from_ns == world->now_ns)
+        world->look = true;
     set_wake(world, stream);
 }
 
 void history_stream_switch(struct history_world *world, struct history_stream *stream, bool held)
 {
-    struct core_stream_spec asked = stream->spec;
     core_ns first_ns = stream->queue != NULL ? stream->queue->eligible_ns : CORE_NS_NEVER;
     TEST_REQUIRE(stream->inside == 0);
     stream->room = stream->next_room;
     stream->next_room.unit = HISTORY_NONE;
-    asked.latency_ns = stream->next_bound_ns;
-    stream->hasty = asked.latency_ns < stream->spec.latency_ns;
     if (world->fault != HISTORY_NO_PACING)
         server_pace_switch(&stream->pace, 0, first_ns, held, world->now_ns);
     stream->pace.next_release_ns = INT64_MIN;
     stream->away = false;
     stream->resume_ns = CORE_NS_NEVER; /* what waited for its device has no promise until it caught up */
-    serve_at(world, stream, &asked);
+    stream->hasty = stream->hold_ns > 0 &&
+                    !server_pace_caught_up(&stream->pace, first_ns == CORE_NS_NEVER, world->now_ns);
+    history_stream_serve_for(world, stream, stream->spec.latency_ns - (stream->hasty ? stream->hold_ns : 0));
     stream->handed_over_ns = world->now_ns;
     note_caught_up(world, stream);
     history_stream_settle(world, stream);
@@ -377,7 +384,7 @@ void history_stream_arrive(struct history_world *world, struct history_stream *s
     server_pace_init(&stream->pace, &stream->spec, 0);
     stream->arrived_ns = stream->handed_over_ns = stream->pace.next_release_ns = world->now_ns;
     if (stream->home == HISTORY_NONE)
-        serve_at(world, stream, &stream->spec);
+        history_stream_serve_for(world, stream, stream->spec.latency_ns);
     else {
         struct partition_standing_placement placement =
             partition_standing_placement_of(world->standing, stream->room.number);

@@ -56,19 +56,20 @@ struct history_stream {
     struct history_room next_room; /* of a move; unit NONE: none */
     struct server_transfer transfer;
     struct server_pace pace;
-    core_ns next_bound_ns; /* of a move: latency bound that the new unit was asked for */
-    core_ns patience_ns;   /* silent from then on, so that it comes to a rest */
-    core_ns bound_ns;      /* the unit returns a packet by then after it was let go to it */
-    bool hasty;            /* was asked for less than its latency bound, for packets that were held */
-    bool ambush;           /* packets are held from the moment on at which one is inside and others come */
-    bool stuck;            /* a move was given up: its number can not be moved or changed again */
-    bool away;             /* its device is out of service */
-    core_ns flee_ns;       /* its device is lost, and its packets are at the backup then; CORE_NS_NEVER */
-    uint32_t home;         /* while it is served by its backup: the unit that was lost; NONE */
-    core_ns arrived_ns;    /* what was eligible before came to the unit at that time */
-    core_ns gpu_bound_ns;  /* with a backup: guaranteed latency while there is no loss; else 0 */
-    bool restoring;        /* it has returned, but what waited has not caught up */
-    core_ns resume_ns;     /* the stand-by has returned all then; CORE_NS_NEVER: it has */
+    core_ns hold_ns;      /* of a move: what the old unit keeps, and the new one was asked for so much less
+                             than the latency bound; 0: packets are not held */
+    core_ns patience_ns;  /* silent from then on, so that it comes to a rest */
+    core_ns asked_ns;     /* latency bound that its unit serves it for: */
+    bool hasty;           /* less than its own, as packets that were held may be late */
+    bool ambush;          /* packets are held from the moment on at which one is inside and others come */
+    bool stuck;           /* a move was given up: its number can not be moved or changed again */
+    bool away;            /* its device is out of service */
+    core_ns flee_ns;      /* its device is lost, and its packets are at the backup then; CORE_NS_NEVER */
+    uint32_t home;        /* while it is served by its backup: the unit that was lost; NONE */
+    core_ns arrived_ns;   /* what was eligible before came to the unit at that time */
+    core_ns gpu_bound_ns; /* with a backup: guaranteed latency while there is no loss; else 0 */
+    bool restoring;       /* it has returned, but what waited has not caught up */
+    core_ns resume_ns;    /* the stand-by has returned all then; CORE_NS_NEVER: it has */
     struct history_change change;
     struct cpu_stream *cpu;
     struct server_police police, police_before; /* before the packet that is not eligible yet */
@@ -166,6 +167,8 @@ void history_stream_change(struct history_world *world, struct history_stream *s
 /* Serves it by the figures of this task from now on; on a GPU there are none. */
 void history_stream_serve(struct history_world *world, struct history_stream *stream,
                           const struct perfmodel_cpu_task *task);
+/* The same as of a unit that was asked for this latency bound. */
+void history_stream_serve_for(struct history_world *world, struct history_stream *stream, core_ns latency_ns);
 /* Its device is lost; it is back, and the stand-by has returned what it had by resume_ns. */
 void history_stream_lose(struct history_world *world, struct history_stream *stream);
 void history_stream_return(struct history_world *world, struct history_stream *stream, core_ns resume_ns);
@@ -213,7 +216,7 @@ void history_planner_check(struct history_world *world);
 
 void history_planner_go_on_moving(struct history_world *world, struct history_stream *stream);
 void history_planner_go_on_changing(struct history_world *world, struct history_stream *stream);
-/* What was held has caught up: the unit may be asked for the latency bound again. */
+/* What was held has caught up: the unit serves it for its latency bound again. */
 void history_planner_relax(struct history_world *world, struct history_stream *stream);
 
 /* ---- devices that go and come (history_loss.c) ---- */
