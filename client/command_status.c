@@ -210,7 +210,7 @@ static const struct column stage_columns[] = {{"mean_us", "mean", MICROSECONDS},
                                               {"worst", "worst share", SHARE}};
 #define STAGE_COLUMNS_UNBOUND 3 /* the rest are of a bound, which a card without streams has not */
 static const struct column totals_gpus[] = {{"gpu_packets", "encrypted", COUNT},
-                                            {"diverted", "run on the CPU", COUNT},
+                                            {"diverted", "run elsewhere", COUNT},
                                             {"diverted_late", "of these late", COUNT},
                                             {"audited", "compared", COUNT},
                                             {"corrupt", "wrong", COUNT}};

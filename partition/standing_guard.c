@@ -162,6 +162,16 @@ static struct partition_gpu_answer ask_other_gpu(const struct search *search, ui
     return partition_gpu_ask_backup(&standing->gpu[u], &more, room_bytes);
 }
 
+static void take_gpu(struct search *search, uint32_t u, const struct perfmodel_flow_verdict *verdict)
+{
+    const struct partition_standing *standing = search->question->standing;
+    struct partition_standing_placement *placement = search->placement;
+    take_backup(search, standing->worker_count + u, search->spec.latency_ns);
+    placement->backup_period_ns = verdict->period_ns;
+    placement->backup_memory_bytes = verdict->memory_bytes;
+    placement->reserved_ppb = partition_gpu_backup_ppb(&standing->gpu[u], &search->load, verdict->period_ns);
+}
+
 /* Of those that have streams, or that have none, the one with the longest period, and the most room. */
 static bool on_other_gpu(struct search *search, bool idle)
 {
@@ -187,12 +197,25 @@ static bool on_other_gpu(struct search *search, bool idle)
     }
     if (chosen == PARTITION_STANDING_NONE)
         return false;
-    take_backup(search, standing->worker_count + chosen, search->spec.latency_ns);
-    search->placement->backup_period_ns = best.period_ns;
-    search->placement->backup_memory_bytes = best.memory_bytes;
-    search->placement->reserved_ppb =
-        partition_gpu_backup_ppb(&standing->gpu[chosen], &search->load, best.period_ns);
+    take_gpu(search, chosen, &best);
     return true;
+}
+
+/* Where it is now, if that has room. */
+static bool on_present_gpu(struct search *search)
+{
+    const struct partition_guard_question *question = search->question;
+    const struct partition_standing *standing = question->standing;
+    const struct partition_standing_backup *present = question->present;
+    if (present == NULL || present->unit == PARTITION_STANDING_NONE || present->unit < standing->worker_count)
+        return false;
+    uint32_t u = present->unit - standing->worker_count;
+    if (standing->gpu[u].out || search->load.load.shortest_ns <= 0)
+        return false;
+    struct partition_gpu_answer answer = ask_other_gpu(search, u);
+    if (answer.accepted)
+        take_gpu(search, u, &answer.verdict);
+    return answer.accepted;
 }
 
 static bool find_backup(const struct partition_guard_question *question,
@@ -205,11 +228,11 @@ static bool find_backup(const struct partition_guard_question *question,
     if (!partition_guard_backup_spec(question->spec, placement->gpu_bound_ns, placement->detection_ns,
                                      &search.spec))
         return false;
-    if (on_worker(&search))
-        return true;
     search.load = (struct partition_gpu_backup){.loss = question->g,
                                                 .load = partition_gpu_load(&search.spec, standing->profile)};
     search.more_bytes = verdict->memory_bytes > has_bytes ? verdict->memory_bytes - has_bytes : 0;
+    if (on_present_gpu(&search) || on_worker(&search))
+        return true;
     if (search.load.load.shortest_ns <= 0)
         return false;
     return on_other_gpu(&search, false) || on_other_gpu(&search, true);

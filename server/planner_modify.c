@@ -158,6 +158,9 @@ static bool within_limits(const struct server_planner *planner, struct server_ch
     else if (backup_of(planner, change->grant) != PARTITION_STANDING_NONE &&
              planner->cards[change->grant->gpu].out)
         refuse(change, PROTOCOL_REFUSED_BUSY, "the stream's GPU is lost; ask again when it is back");
+    else if (change->grant->spare.gpu != SERVER_NO_GPU && planner->cards[change->grant->spare.gpu].out)
+        refuse(change, PROTOCOL_REFUSED_BUSY,
+               "the GPU of the stream's backup is lost; ask again when it is back");
     else if (change->grant->order != NULL)
         refuse(change, PROTOCOL_REFUSED_BUSY, "the stream is on its way to another unit; ask again");
     else if (planner->buffer_bytes + change->more_bytes > limits->buffer_bytes)

@@ -19,6 +19,7 @@
 #define PPB      INT64_C(1000000000)
 #define MACHINES 24
 #define PROMISES 8192
+#define SLOWER   40 /* workers that few streams fill */
 
 struct tally {
     size_t on_workers, backed_by_workers, backed_by_gpus, refused, for_backups, standard;
@@ -377,6 +378,42 @@ static void change_and_settle(void **state)
     config_profile_free(profile);
 }
 
+/* A stream that changes keeps the unit of its backup where that has room, though newcomers would get another
+ * one by now: that of a worker, which is asked before any GPU. */
+static void a_change_keeps_the_unit(void **state)
+{
+    (void)state;
+    struct config_profile *profile = machine(2);
+    profile->cpu.per_piece_ns *= SLOWER;
+    for (int cipher = 0; cipher < CORE_CIPHER_COUNT; cipher++) {
+        profile->cpu.per_byte_fs[cipher] *= SLOWER;
+        profile->cpu.lane_ns[cipher] *= SLOWER;
+    }
+    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct core_stream_spec spec = guaranteed(20 * MS, 1000 * MS), more = spec;
+    struct partition_standing_placement placement;
+    struct core_error error;
+    uint32_t filler[2048], fillers = 0;
+    do {
+        placement = test_standing_admit(standing, &spec, 2);
+        assert_true(placement.accepted && fillers < 2048);
+        filler[fillers++] = placement.stream;
+    } while (placement.unit == 0 || placement.backup_unit == 0);
+    uint32_t stream = filler[--fillers], unit = placement.backup_unit;
+    for (uint32_t n = 0; n < fillers; n++)
+        partition_standing_release(standing, filler[n]);
+    more.burst_packets++;
+    assert_int_equal(partition_standing_change(standing, stream, &more, &placement, &error), CORE_OK);
+    assert_true(placement.accepted);
+    assert_int_equal(placement.backup_unit, unit);
+    assert_int_equal(partition_standing_stream_of(standing, stream).backup_unit, unit);
+    test_standing_holds(standing);
+    partition_standing_settle(standing, stream);
+    test_standing_holds(standing);
+    partition_standing_destroy(standing);
+    config_profile_free(profile);
+}
+
 /* ---- the checker itself ---- */
 
 struct case_of_loss {
@@ -454,8 +491,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_gpu),           cmocka_unit_test(two_gpus_share),
-        cmocka_unit_test(change_and_settle), cmocka_unit_test(lies_are_found),
-        cmocka_unit_test(random_histories),
+        cmocka_unit_test(change_and_settle), cmocka_unit_test(a_change_keeps_the_unit),
+        cmocka_unit_test(lies_are_found),    cmocka_unit_test(random_histories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -355,6 +355,12 @@ static void a_stream_leaves_both_cards(void **state)
     }
     test_client_close(&other);
     await(&figures_of(shelter)->backups, 1);
+    /* a worker has room for the backup now, but it stays where it is */
+    struct protocol_modified modified;
+    assert_int_equal(guard_rig_modify(&rig, rig.stream[0], 3, spec.interval_ns, spec.latency_ns, &modified),
+                     0);
+    assert_int_equal(modified.backup.unit, PROTOCOL_UNIT_GPU);
+    assert_int_equal(modified.backup.unit_index, shelter);
     guard_rig_exchange(&rig, 0, 2);
     guard_rig_settle(&rig);
     assert_int_equal(guard_rig_shift(&rig, GUARD_RIG_WORKERS + home, 0, 1), 1);
