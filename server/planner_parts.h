@@ -125,7 +125,8 @@ struct server_planner_move {
 
 /* Takes room at the new unit and sends the order; `returned` is run with it (struct server_order) when it is
  * back, and calls server_planner_moved first. False: the unit does not take the stream as things stand, or
- * another order is under way, and reason says so. */
+ * another order is under way, and reason says so. An order brings one place along: a guaranteed stream is
+ * moved to a GPU only where a worker holds its backup. (One whose backup is on a GPU may leave.) */
 bool server_planner_move(struct server_planner *planner, const struct server_planner_move *move,
                          void (*returned)(void *planner, struct server_message *message), char *reason,
                          size_t size);

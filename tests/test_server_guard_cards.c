@@ -43,8 +43,9 @@ static void open_guarded(uint32_t streams)
     }
 }
 
-/* The first stream's period is longer than the second one's latency bound, so that each has a card. Guarded
- * ones go to the one with the longer period. */
+/* The first stream's period is longer than the second one's latency bound, so that each has a card; and its
+ * burst is too large for the other one, so that it takes no refuge there. Guarded ones go to the card with
+ * the longer period. */
 static void start(void)
 {
     struct core_stream_spec standard = guarded;
@@ -55,6 +56,7 @@ static void start(void)
     standard.guaranteed = false;
     for (int i = 0; i < 2; i++) {
         standard.latency_ns = (i == 0 ? 600 : 120) * CORE_NS_PER_MS;
+        standard.burst_packets = i == 0 ? 300 : 2;
         anchor[i] = test_stream_open(&beside, &standard, (uint64_t)i);
         assert_int_equal(anchor[i]->opened.unit, PROTOCOL_UNIT_GPU);
     }

@@ -1,11 +1,27 @@
 #include "tests/support/guard_rig.h"
 
 #include "core/histogram.h"
+#include "gpu/engine.h"
 #include "tests/support/require.h"
 
 #include <string.h>
 
-#define MODIFY 1000000 /* number of that request */
+#define MODIFY     1000000 /* number of that request */
+#define PATIENT_NS (60 * CORE_NS_PER_S)
+
+core_status __real_gpu_engine_open(struct gpu_engine **engine, const struct gpu_engine_options *options,
+                                   struct core_error *error);
+core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_engine_options *options,
+                                   struct core_error *error);
+
+/* What a card does not do for seconds because others keep the cores is no loss. */
+core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_engine_options *options,
+                                   struct core_error *error)
+{
+    struct gpu_engine_options patient = *options;
+    patient.hang_least_ns = patient.silence_ns = PATIENT_NS;
+    return __real_gpu_engine_open(engine, &patient, error);
+}
 
 void guard_rig_start(struct guard_rig *rig, uint32_t cards, int64_t cost, const char *gpus, const char *yaml)
 {

@@ -1,5 +1,6 @@
 /* Guaranteed streams on a running server with emulated cards, one client that has all streams, and what it is
- * told of them. One I/O thread, two workers. Test thread. */
+ * told of them. One I/O thread, two workers. No card is lost but those that the test kills: who uses this is
+ * linked with --wrap=gpu_engine_open (CMakeLists.txt). Test thread. */
 #ifndef MILLRACE_TESTS_GUARD_RIG_H
 #define MILLRACE_TESTS_GUARD_RIG_H
 
