@@ -165,8 +165,10 @@ void server_route_step(struct server_stream *stream, core_ns now_ns)
         return_order(stream);
         return;
     }
-    /* What is asked for meanwhile is refused when the planner comes to it, and nothing is held until then. */
-    stream->transfer.hold_from_ns = stream->change == NULL ? stream->order->hold_from_ns : CORE_NS_NEVER;
+    /* What is asked for meanwhile is refused when the planner comes to it, and nothing is held until then.
+     * Nor while packets are at the backup: what that takes is not what the old unit keeps. */
+    bool may_hold = stream->change == NULL && !server_gpu_stream_is_away(stream);
+    stream->transfer.hold_from_ns = may_hold ? stream->order->hold_from_ns : CORE_NS_NEVER;
     switch (server_transfer_next(&stream->transfer, inside(stream, now_ns), now_ns)) {
     case SERVER_TRANSFER_SWITCH:
         switch_over(stream, held, now_ns);
