@@ -326,11 +326,16 @@ static bool input_paused(const struct server_connection *connection)
     return connection->input.stash != NULL || connection->input.phase == SERVER_INPUT_SLOT;
 }
 
-/* Since when the stream could have sent a packet, if it had sent all before at its interval. */
+static core_ns later(core_ns a, core_ns b)
+{
+    return a > b ? a : b;
+}
+
+/* Since when the stream could have sent a packet, if it had sent all before at its interval, and we have
+ * read. */
 static core_ns due_since_ns(const struct server_stream *stream)
 {
-    core_ns due_ns = stream->police.theoretical_ns;
-    return due_ns > stream->opened_ns ? due_ns : stream->opened_ns;
+    return later(stream->police.theoretical_ns, later(stream->opened_ns, stream->connection->read_on_ns));
 }
 
 /* Nothing of it is here, and nothing is under way that it has a part in. */

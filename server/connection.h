@@ -91,6 +91,7 @@ struct server_connection {
     core_ns opened_ns, lingering_ns;
     core_ns
         alive_ns; /* last frame, end of a stream, or our own going on to read: idle time counts from here */
+    core_ns read_on_ns;  /* our own going on to read, the last time */
     bool has_last_error; /* FINISHING: send this when all is delivered */
     enum protocol_error last_error;
 };

@@ -442,10 +442,10 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
     if (!connection->abandoned) {
         placement->constraint = PARTITION_GPU_LATENCY;
         snprintf(placement->reason, sizeof placement->reason,
-                 "GPU %u was too busy to change to the period that the stream needs; ask again, or for a "
+                 "GPU %u%s was too busy to change to the period that the stream needs; ask again, or for a "
                  "longer latency "
                  "bound",
-                 request->gpu);
+                 request->gpu, stream->spare != NULL ? ", or the one of its backup," : "");
         refuse(connection, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL,
                core_time_now_ns() - request->received_ns);
     }

@@ -109,7 +109,7 @@ static void remember_fault(struct server_gpu *gpu, const struct gpu_fault *fault
     pthread_mutex_unlock(&gpu->fault_lock);
 }
 
-/* Everything that is in a batch goes to the stand-by worker. */
+/* Everything that is in a batch goes to its stream's backup, or to the stand-by worker. */
 static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_ns now_ns)
 {
     bool was_up = gpu->up;
@@ -125,7 +125,7 @@ static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_
         push_all(gpu, SERVER_GPU_DOWN);
     if (gpu->start_told) /* else who waits for the first start says it, and ends it */
         core_log(CORE_LOG_ERROR, "gpu.fault",
-                 "%s out of service: %s: %s; %u batches run again on the CPU; next start in %lld ms",
+                 "%s out of service: %s: %s; %u batches run again elsewhere; next start in %lld ms",
                  gpu->name, gpu_fault_name(fault->kind), fault->text, fault->unfinished,
                  (long long)((fault->restart_ns - now_ns) / CORE_NS_PER_MS));
     tell_start(gpu, CORE_UNSUPPORTED, fault->text);

@@ -91,26 +91,41 @@ static void find_card(struct server_stream *stream)
 
     if (place->state != SERVER_GPU_AWAY || is_opening(stream))
         return;
-    if (!place->keyed && !place->asking && stream->spare != NULL && stream->spare->keyed)
+    if (!place->keyed && stream->spare != NULL && stream->spare->keyed &&
+        (!place->asking || is_home(stream->spare)))
         swap(stream);
     if (stream->gpu->keyed)
         leave_worker(stream);
 }
 
-/* Packets go to the backup's card: home, if that has the key and nothing is in the way. */
-static void go_home(struct server_stream *stream)
+/* Packets go to the backup's card, or wait: has the one at home the key? */
+static bool may_go_home(const struct server_stream *stream)
+{
+    return stream->spare != NULL && stream->spare->keyed && is_home(stream->spare);
+}
+
+/* They wait from now on, if there are any there and nothing late is in the way. */
+static void begin_return(struct server_stream *stream)
 {
     struct server_gpu_stream *place = stream->gpu;
-    bool held = place->state == SERVER_GPU_RETURNING;
 
-    if (stream->spare == NULL || !stream->spare->keyed || !is_home(stream->spare) ||
-        (place->state != SERVER_GPU_RIDING && !held))
-        return;
-    if (place->inside == 0) {
-        swap(stream);
-        ride(stream, held);
-    } else if (server_backup_on_time(stream))
+    if (place->state == SERVER_GPU_RIDING && place->inside > 0 && may_go_home(stream) &&
+        server_backup_on_time(stream))
         place->state = SERVER_GPU_RETURNING;
+}
+
+static void go_home(struct server_stream *stream)
+{
+    bool held = stream->gpu->state == SERVER_GPU_RETURNING;
+
+    if (!may_go_home(stream) || (stream->gpu->state != SERVER_GPU_RIDING && !held))
+        return;
+    if (stream->gpu->inside > 0) {
+        begin_return(stream);
+        return;
+    }
+    swap(stream);
+    ride(stream, held);
 }
 
 /* To the worker that is the backup; or to the stand-by worker, and nothing is promised any more: what waits,
@@ -174,10 +189,13 @@ void server_gpu_stream_delivered(struct server_stream *stream)
 
 void server_gpu_stream_returned(struct server_stream *stream)
 {
-    if (stream->gpu->state == SERVER_GPU_HELD)
-        ride(stream, true);
-    else
+    if (stream->gpu->state != SERVER_GPU_HELD) {
         find_card(stream);
+        return;
+    }
+    if (may_go_home(stream))
+        swap(stream); /* what waits is paced on the way to one card, not to the other one next */
+    ride(stream, true);
 }
 
 /* ---- keys ---- */
@@ -313,6 +331,10 @@ void server_gpu_stream_arrive(struct server_gpu_stream *place)
 {
     place->state = place->keyed ? SERVER_GPU_RIDING : SERVER_GPU_AWAY;
     place->fresh = true;
+    if (place->keyed || place->asking || !place->seat->up)
+        return; /* the answer tells, or the card's return */
+    place->key.until_ns = CORE_NS_NEVER;
+    server_gpu_stream_send_key(place);
 }
 
 /* ---- packets in ---- */
@@ -364,8 +386,9 @@ bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, c
     struct server_stream *stream = packet->stream;
 
     *wake_ns = CORE_NS_NEVER;
-    find_card(stream); /* so far something late was in the way */
-    go_home(stream);
+    if (stream->at_worker > 0)
+        find_card(stream); /* so far something late was in the way */
+    begin_return(stream);
     switch (stream->gpu->state) {
     case SERVER_GPU_AWAY:
         server_gpu_stream_divert(io, packet, ready_ns);

@@ -46,7 +46,7 @@ static bool paused(const struct server_connection *connection)
 static void go_on(struct server_connection *connection)
 {
     core_ns now_ns = core_time_now_ns();
-    connection->alive_ns = now_ns;
+    connection->alive_ns = connection->read_on_ns = now_ns;
     connection->input.stopped_ns = CORE_NS_NEVER;
     if (connection->input.frame_started_ns != CORE_NS_NEVER)
         connection->input.frame_started_ns = now_ns;

@@ -179,7 +179,10 @@ static bool charge_hold(struct server_planner *planner, const struct server_plan
     struct server_grant *from = order->from;
     const struct server_planner_rooms before = server_planner_rooms_taken(planner, from);
     core_ns batches_ns = from->gpu != SERVER_NO_GPU ? planner->accounts[from->gpu].plan.latency_ns : 0;
-    struct server_change *catch_up = may_hold(planner, from) ? calloc(1, sizeof *catch_up) : NULL;
+    core_ns wait =
+        wait_ns(move, partition_standing_stream_of(planner->standing, from->stream).contract.latency_ns);
+    bool may = may_hold(planner, from) && wait < move->patience_ns;
+    struct server_change *catch_up = may ? calloc(1, sizeof *catch_up) : NULL;
 
     if (catch_up == NULL ||
         !partition_standing_hold(planner->standing, order->to->stream, batches_ns, &order->hold_ns) ||
@@ -189,9 +192,7 @@ static bool charge_hold(struct server_planner *planner, const struct server_plan
     }
     catch_up->grant = order->to;
     order->catch_up = catch_up;
-    order->hold_from_ns =
-        core_time_now_ns() +
-        wait_ns(move, partition_standing_stream_of(planner->standing, from->stream).contract.latency_ns);
+    order->hold_from_ns = core_time_now_ns() + wait;
     return true;
 }
 

@@ -2,13 +2,16 @@
 #include "server/io.h"
 
 /* What keeps the stream from leaving: packets inside the unit; a key that is at the batcher, which is its
- * place's, and that must not go away under it; packets that its old contract still has to serve. */
+ * place's, and that must not go away under it; packets that its old contract still has to serve; packets of a
+ * lost GPU, which only the backup has room for. */
 static uint32_t inside(struct server_stream *stream, core_ns now_ns)
 {
     const struct server_gpu_stream *gpu = stream->gpu;
     bool owing = stream->order->changes && !server_change_may_switch(stream, now_ns);
     bool asking = gpu != NULL && (gpu->asking || (stream->spare != NULL && stream->spare->asking));
-    return stream->at_worker + (gpu != NULL ? gpu->inside : 0) + (asking ? 1 : 0) + (owing ? 1 : 0);
+    bool late = server_backup_is_held(stream) && !server_backup_on_time(stream);
+    return stream->at_worker + (gpu != NULL ? gpu->inside : 0) + (asking ? 1 : 0) + (owing ? 1 : 0) +
+           (late ? 1 : 0);
 }
 
 void server_route_give_back(struct server_stream *stream)
@@ -155,6 +158,17 @@ static void give_up(struct server_stream *stream)
         server_change_stays(stream);
 }
 
+/* A change that is asked for meanwhile is refused when the planner comes to it, and nothing is held until
+ * then. Nor while packets are at the backup or on the way back from there, or late because of that: what all
+ * that takes is not what the old unit keeps. */
+static bool may_hold(struct server_stream *stream, core_ns now_ns)
+{
+    if (stream->change != NULL || !server_pace_caught_up(&stream->pace, false, now_ns))
+        return false;
+    return stream->gpu == NULL || (stream->gpu->state == SERVER_GPU_RIDING && stream->at_worker == 0 &&
+                                   !server_gpu_stream_is_away(stream));
+}
+
 void server_route_step(struct server_stream *stream, core_ns now_ns)
 {
     bool held = stream->transfer.state == SERVER_TRANSFER_HELD;
@@ -165,10 +179,7 @@ void server_route_step(struct server_stream *stream, core_ns now_ns)
         return_order(stream);
         return;
     }
-    /* What is asked for meanwhile is refused when the planner comes to it, and nothing is held until then.
-     * Nor while packets are at the backup: what that takes is not what the old unit keeps. */
-    bool may_hold = stream->change == NULL && !server_gpu_stream_is_away(stream);
-    stream->transfer.hold_from_ns = may_hold ? stream->order->hold_from_ns : CORE_NS_NEVER;
+    stream->transfer.hold_from_ns = may_hold(stream, now_ns) ? stream->order->hold_from_ns : CORE_NS_NEVER;
     switch (server_transfer_next(&stream->transfer, inside(stream, now_ns), now_ns)) {
     case SERVER_TRANSFER_SWITCH:
         switch_over(stream, held, now_ns);

@@ -11,8 +11,9 @@
  *                         |  \--patience over--> FLOWING on A, as if nothing had been
  *                         \--B ready, may be held--> HELD --nothing inside A--> (switch) FLOWING on B
  *
- * **Switch at an idle moment.** Nothing is inside A, so order and chaining value are settled, and packets
- * simply go to B. With l = 0 their r_i = e_i conform to the contract, which B was asked for. No condition.
+ * **Switch at an idle moment.** Nothing is inside A, nor does anything wait that a lost A has returned, so
+ * order and chaining value are settled, and packets simply go to B. With l = 0 their r_i = e_i conform to the
+ * contract, which B was asked for. No condition.
  *
  * **Held.** From some moment on nothing more goes to A; packets wait in the stream's own queue. Let e_1 be
  * the eligible time of the first that waits. All that A has came before it: eligible by e_1, back by e_1 + l
