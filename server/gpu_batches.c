@@ -156,6 +156,7 @@ void server_gpu_batches_done(struct server_gpu *gpu, const struct gpu_event *eve
     gpu->done = batch;
     pass_empty(gpu);
     gpu->missing--;
+    count_batch(gpu, note, times); /* who has a packet of it finds it in the figures */
     tell_writers(gpu, note,
                  &(struct server_gpu_event){.kind = SERVER_GPU_DONE,
                                             .batch = batch,
@@ -166,7 +167,6 @@ void server_gpu_batches_done(struct server_gpu *gpu, const struct gpu_event *eve
     let_go(gpu, batch);
     note_pauses(gpu, batch, note->submitted_ns, times);
     note_idle(gpu);
-    count_batch(gpu, note, times);
 }
 
 /* ---- closing and submitting ---- */

@@ -42,19 +42,17 @@ static bool is_begun(const struct server_stream *stream)
     return connection->output_head == &stream->notice.output && connection->output_done > 0;
 }
 
-void server_notice(struct server_stream *stream, enum protocol_notice_kind kind)
+static bool is_listening(const struct server_stream *stream)
+{
+    return stream->version >= 2 && stream->state == SERVER_STREAM_OPEN && !stream->connection->abandoned;
+}
+
+static void tell(struct server_stream *stream, enum protocol_notice_kind kind)
 {
     struct server_stream_notice *own = &stream->notice;
-
-    if (kind == PROTOCOL_NOTICE_RESTORED && !own->degraded)
-        return;
-    own->degraded = kind == PROTOCOL_NOTICE_DEGRADED;
-    if (stream->version < 2 || stream->state != SERVER_STREAM_OPEN || stream->connection->abandoned)
-        return;
-    own->next = own->queued && is_begun(stream) ? kind : 0;
-    if (own->next != 0)
-        return;
     const struct protocol_notice notice = describe(stream, kind);
+
+    own->kind = kind;
     own->output.frame = own->frame;
     own->output.frame_bytes = protocol_notice_write(own->frame, stream->id, &notice);
     own->output.is_notice = true;
@@ -63,14 +61,39 @@ void server_notice(struct server_stream *stream, enum protocol_notice_kind kind)
     own->queued = true;
 }
 
+/* A write that has begun is written to its end; and that nothing is promised is told before that it is again.
+ */
+static bool is_to_be_told_first(const struct server_stream *stream, enum protocol_notice_kind next)
+{
+    const struct server_stream_notice *own = &stream->notice;
+    bool degraded = own->kind == PROTOCOL_NOTICE_DEGRADED && next != PROTOCOL_NOTICE_DEGRADED;
+    return own->queued && (degraded || is_begun(stream));
+}
+
+void server_notice(struct server_stream *stream, enum protocol_notice_kind kind)
+{
+    struct server_stream_notice *own = &stream->notice;
+
+    if (kind == PROTOCOL_NOTICE_RESTORED && !own->degraded)
+        return;
+    own->degraded = kind == PROTOCOL_NOTICE_DEGRADED;
+    if (!is_listening(stream))
+        return;
+    own->next = is_to_be_told_first(stream, kind) ? kind : 0;
+    if (own->next == 0)
+        tell(stream, kind);
+}
+
 void server_notice_left(struct server_output *output)
 {
     struct server_stream *stream =
         (struct server_stream *)((char *)output - offsetof(struct server_stream, notice.output));
     struct server_stream_notice *own = &stream->notice;
+    enum protocol_notice_kind next = own->next;
 
     own->queued = false;
-    if (own->next != 0)
-        server_notice(stream, own->next);
+    own->next = 0;
+    if (next != 0 && is_listening(stream))
+        tell(stream, next);
     server_connection_settle_stream(stream);
 }

@@ -1,6 +1,7 @@
 /* What befalls a stream, told to its client in NOTICE frames: its GPU lost, its promise restored, another
  * unit. On the stream's I/O thread. Nothing is allocated: a stream has room for one notice, and while that
- * waits to be written the newest takes the place of the one before. */
+ * waits to be written the newest takes the place of the one before; but DEGRADED is told before what follows.
+ */
 #ifndef MILLRACE_SERVER_NOTICE_H
 #define MILLRACE_SERVER_NOTICE_H
 

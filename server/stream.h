@@ -72,7 +72,8 @@ enum server_stream_state { SERVER_STREAM_OPEN, SERVER_STREAM_CLOSING };
 struct server_stream_notice {
     struct server_output output;
     bool queued, degraded;
-    enum protocol_notice_kind next; /* to follow one whose writing has begun; 0: none */
+    enum protocol_notice_kind kind; /* queued: which */
+    enum protocol_notice_kind next; /* to follow one that is to be told first; 0: none */
     uint8_t frame[SERVER_NOTICE_BYTES];
 };
 
