@@ -3,7 +3,7 @@
 # removed with the script that started it.
 #
 # Before: `name`, of the script, for messages; `root`, of the tree; `build`, the folder of the programs; `profile`, of a
-# server with emulated GPUs, or nothing for emulated-demo.
+# server with emulated GPUs, or nothing for emulated-demo; `hang_ms`, its gpus.hang_ms, or nothing for the default.
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/millrace-$name-XXXXXX")
 server=
@@ -64,7 +64,7 @@ YAML
     if [[ $1 == yes ]]; then
         cat >>"$scratch/millraced.yaml" <<YAML
 profile: ${profile:-$root/config/profiles/emulated-demo.yaml}
-gpus: {use: emulated, program: $build/gpu/millrace-gpu}
+gpus: {use: emulated, program: $build/gpu/millrace-gpu${hang_ms:+, hang_ms: $hang_ms}}
 YAML
     fi
     # A session of its own, so that Ctrl-C reaches the load first and the server is stopped in order.
