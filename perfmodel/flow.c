@@ -65,6 +65,20 @@ void perfmodel_flow_load_add(struct perfmodel_flow_load *load, const struct perf
         load->unit_bytes = common_divisor(load->unit_bytes, more->unit_bytes);
 }
 
+void perfmodel_flow_load_cover(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *other)
+{
+    if (other->streams == 0)
+        return;
+    if (load->streams == 0 || other->shortest_ns < load->shortest_ns)
+        load->shortest_ns = other->shortest_ns;
+    load->streams = larger(load->streams, other->streams);
+    load->burst_bytes = larger(load->burst_bytes, other->burst_bytes);
+    load->rate = larger(load->rate, other->rate);
+    load->job_burst_bytes = larger(load->job_burst_bytes, other->job_burst_bytes);
+    load->job_rate = larger(load->job_rate, other->job_rate);
+    load->unit_bytes = common_divisor(load->unit_bytes, other->unit_bytes);
+}
+
 void perfmodel_flow_load_remove(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *less)
 {
     assert(load->streams >= less->streams && load->burst_bytes >= less->burst_bytes &&

@@ -130,6 +130,9 @@ struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec 
 /* *load becomes that of both together; unit_bytes the greatest common divisor. */
 void perfmodel_flow_load_add(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *more);
 
+/* *load becomes one that neither exceeds in any figure, for whoever has the one or the other. */
+void perfmodel_flow_load_cover(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *other);
+
 /* Takes streams that were added out of the sums; the maxima and the least d' stay. The last stream out leaves
  * all zero. */
 void perfmodel_flow_load_remove(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *less);

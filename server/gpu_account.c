@@ -81,33 +81,12 @@ void server_gpu_account_recount(struct server_gpu_account *account, const struct
     }
 }
 
-static uint64_t more(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-static uint32_t common_bytes(uint32_t a, uint32_t b)
-{
-    while (b != 0) {
-        uint32_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 /* The most of each figure. */
 static void cover(struct server_gpu_crowd *cover, const struct server_gpu_crowd *by)
 {
-    struct perfmodel_flow_load *load = &cover->load;
-
-    load->streams = more(load->streams, by->load.streams);
-    load->burst_bytes = more(load->burst_bytes, by->load.burst_bytes);
-    load->rate = more(load->rate, by->load.rate);
-    load->job_burst_bytes = more(load->job_burst_bytes, by->load.job_burst_bytes);
-    load->job_rate = more(load->job_rate, by->load.job_rate);
-    load->unit_bytes = common_bytes(load->unit_bytes, by->load.unit_bytes);
-    cover->burst_packets = more(cover->burst_packets, by->burst_packets);
+    perfmodel_flow_load_cover(&cover->load, &by->load);
+    if (by->burst_packets > cover->burst_packets)
+        cover->burst_packets = by->burst_packets;
     if (by->packets_per_ns > cover->packets_per_ns)
         cover->packets_per_ns = by->packets_per_ns;
 }
@@ -119,8 +98,7 @@ static struct server_gpu_crowd all_cases(const struct server_gpu_account *accoun
 
     for (uint32_t loss = 0; loss < account->gpus; loss++)
         cover(&comes, &account->losses[loss]);
-    if (comes.load.streams > 0)
-        perfmodel_flow_load_add(&all.load, &comes.load);
+    perfmodel_flow_load_add(&all.load, &comes.load);
     all.burst_packets += comes.burst_packets;
     all.packets_per_ns += comes.packets_per_ns;
     return all;
