@@ -27,7 +27,8 @@ struct cpu_scheduler {
     struct cpu_edf *queue;
     uint32_t burst_pieces;
     core_ns burst_bound_ns, spare_ns;
-    core_ns now_ns; /* the latest time heard of: a burst starts then */
+    core_ns now_ns;   /* the latest time heard of: a burst starts then */
+    uint32_t awaited; /* packets that a grace period waits for; 0: none is under way */
     struct cpu_edf_entry *entries[CPU_BURST_MAX];
     struct group groups[CORE_CIPHER_COUNT + 1];
     core_status statuses[CORE_CIPHER_COUNT + 1]; /* what the engine said to each group */
@@ -108,6 +109,7 @@ static void push_packet(struct cpu_scheduler *scheduler, struct cpu_packet *pack
     struct cpu_stream *stream = packet->stream;
     packet->next = NULL;
     packet->status = CORE_OK;
+    packet->pauses = 0; /* while inside: 1 if a grace period waits for it */
     if (stream->head != NULL) {
         stream->tail->next = packet;
         stream->tail = packet;
@@ -204,6 +206,32 @@ static void burst_encrypt(struct cpu_scheduler *scheduler)
     }
 }
 
+static void counter_add(_Atomic uint64_t *counter, uint64_t value)
+{
+    /* Relaxed, and no locked instruction: there is one writer, and readers want each figure, not an order. */
+    uint64_t old = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, old + value, memory_order_relaxed);
+}
+
+/* Begins a grace period with the burst at hand, if it may; it is over at once if no packet goes on after it.
+ */
+static void grace_begin(struct cpu_scheduler *scheduler, uint32_t count)
+{
+    if (count == scheduler->burst_pieces || scheduler->awaited > 0)
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        if (scheduler->entries[i]->key_ns < scheduler->now_ns)
+            return;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct cpu_stream *stream = stream_of(scheduler->entries[i]);
+        struct cpu_packet *packet = stream->head;
+        packet->pauses = packet->done_bytes + piece_bytes(stream) < packet->bytes;
+        scheduler->awaited += packet->pauses != 0;
+    }
+    if (scheduler->awaited == 0)
+        counter_add(&scheduler->counters.pauses, 1);
+}
+
 /* Moves the stream on by the piece just encrypted and queues it again if more is pending. Returns the packet
  * that this piece finished, or NULL. */
 static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct cpu_stream *stream,
@@ -222,6 +250,8 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
     }
     packet->started_ns = scheduler->now_ns;
     packet->finished_ns = now_ns;
+    if (packet->pauses != 0 && --scheduler->awaited == 0)
+        counter_add(&scheduler->counters.pauses, 1);
     packet->pauses = pauses;
     stream->head = packet->next;
     if (stream->head != NULL) {
@@ -229,13 +259,6 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
                      now_ns);
     }
     return packet;
-}
-
-static void counter_add(_Atomic uint64_t *counter, uint64_t value)
-{
-    /* Relaxed, and no locked instruction: there is one writer, and readers want each figure, not an order. */
-    uint64_t old = atomic_load_explicit(counter, memory_order_relaxed);
-    atomic_store_explicit(counter, old + value, memory_order_relaxed);
 }
 
 static void time_add(_Atomic core_ns *counter, core_ns value_ns)
@@ -272,11 +295,14 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
         *pieces = count;
     }
     if (count == 0) {
+        counter_add(&scheduler->counters.pauses, 1);
         return 0;
     }
-    uint64_t pauses = atomic_load_explicit(&scheduler->counters.pauses, memory_order_relaxed);
-    counter_add(&scheduler->counters.pauses, count < scheduler->burst_pieces);
     burst_prefetch(scheduler->entries, count);
+    grace_begin(scheduler, count);
+    /* one that is under way began too early for what this burst finishes */
+    uint64_t pauses =
+        atomic_load_explicit(&scheduler->counters.pauses, memory_order_relaxed) + (scheduler->awaited > 0);
     uint64_t bytes = burst_cut(scheduler, count);
     burst_encrypt(scheduler);
     core_ns now_ns = clock(clock_argument);
@@ -288,7 +314,6 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
             finished[finished_count++] = packet;
         }
     }
-    counter_add(&scheduler->counters.pauses, cpu_edf_size(scheduler->queue) == 0);
     core_ns burst_ns = now_ns - scheduler->now_ns;
     counters_update(&scheduler->counters, count, finished_count, bytes, burst_ns);
     if (burst_ns > scheduler->burst_bound_ns) {

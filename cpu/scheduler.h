@@ -40,7 +40,7 @@ struct cpu_packet {
     core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
                             is not known any more, and all its later packets are worthless */
     uint32_t producer;   /* worker: who submitted it and gets it back */
-    uint64_t pauses;     /* scheduler: counters.pauses before the burst that finished it */
+    uint64_t pauses; /* scheduler: reservations of its stream are free once counters.pauses exceeds this */
 };
 
 /* The part of a stream that a worker touches. Allocate cpu_stream_bytes(ops) from secret memory, 64-byte
@@ -83,9 +83,12 @@ struct cpu_scheduler_counters { /* atomic: written by the worker, read by any */
     _Atomic uint64_t exceeded;    /* bursts that took longer than q, */
     _Atomic core_ns excess_ns;    /* by so much together, */
     _Atomic core_ns lost_ns;      /* of it beyond spare_ns in each */
-    /* Bursts of fewer than B pieces, and bursts after which nothing was pending. Once this exceeds `pauses`
-     * of a stream's last packet, nothing that the stream sent weighs on any later deadline, and its room may
-     * be promised again (partition_workers_release). */
+    /* Grace periods that have ended. One begins with a burst of fewer than B pieces, none of which is past
+     * its deadline, and ends when all packets that go on after that burst are finished; or it is a burst
+     * that was asked for with nothing pending. (That a burst leaves nothing is not enough: what has come
+     * during it has not been pushed yet, and waited for it.) Once this exceeds `pauses` of a stream's last
+     * packet, one has begun and ended since that packet was finished: nothing that the stream sent weighs on
+     * any later deadline, and its reservation may be given away (partition_workers_release). */
     _Atomic uint64_t pauses;
 };
 
@@ -99,9 +102,9 @@ void cpu_scheduler_push(struct cpu_scheduler *scheduler, struct cpu_packet *cons
                         core_ns now_ns);
 
 /* Runs one burst. Returns how many packets it finished (0 .. B) in `finished` (room for B), in the order of
- * their deadlines; *pieces (may be NULL) says how many pieces the burst had, 0 when nothing was pending.
- * `clock` is called after the burst to stamp finished_ns (core_time_now_ns in the worker, virtual time in the
- * simulator). */
+ * their deadlines; *pieces (may be NULL) says how many pieces the burst had, 0 when nothing was pending: to
+ * be asked then, too, for the pause. `clock` is called after the burst to stamp finished_ns (core_time_now_ns
+ * in the worker, virtual time in the simulator). */
 uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet **finished, uint32_t *pieces,
                              core_ns (*clock)(void *), void *clock_argument);
 

@@ -2,9 +2,8 @@
  *
  * Every stream has a price g on the GPUs such that those of the streams that are there add up to at most 1,
  * by either of two rules (bound_gpu.c); and several prices w on the workers: its share of their number; and
- * for a window Z, what it demands in Z, as a part of the time that all workers have in Z, less the least
- * blocking that any of them can have. Each of these adds up to at most 1 over the workers' streams. So with
- * any exchange rate mu >= 0, a plan has
+ * for a window Z, what of its packets must be out in Z, as a part of the time that all workers have in Z.
+ * Each of these adds up to at most 1 over the workers' streams. So with any exchange rate mu >= 0, a plan has
  *
  *     sum over all streams of min(g, mu w) <= 1 + mu.
  *
@@ -26,8 +25,7 @@
 struct bound {
     struct partition_problem *problem;
     struct partition_bound_prices gpu;
-    double *worker;      /* prices */
-    core_ns blocking_ns; /* 2q of any worker that has a stream, at the least */
+    double *worker; /* prices */
 };
 
 /* ---- the best exchange rate ---- */
@@ -100,40 +98,31 @@ static void price_shares(struct bound *bound)
                                : (double)(problem->share_ppb[i] - 1) / 1e9 / problem->input->workers;
 }
 
-/* With the surcharge of its own cipher alone, which is the least that it may be. */
+/* Whole packets that must be out within a window, at their own costs. */
+static double due_ns(const struct perfmodel_cpu_task *task, core_ns window_ns)
+{
+    if (window_ns < task->spacing_ns)
+        return 0;
+    core_ns x_ns = window_ns - task->spacing_ns;
+    core_ns spaced = x_ns / task->spacing_ns + 1, policed = x_ns / task->interval_ns + task->burst_packets;
+    double packets = (double)(spaced < policed ? spaced : policed);
+    return packets * task->pieces * (double)task->cost_ns;
+}
+
 static void price_window(struct bound *bound, core_ns window_ns)
 {
     const struct partition_problem *problem = bound->problem;
-    core_ns room_ns = window_ns - bound->blocking_ns, surcharge_ns[CORE_CIPHER_COUNT];
-    for (unsigned c = 0; c < CORE_CIPHER_COUNT; c++)
-        surcharge_ns[c] = perfmodel_cpu_surcharge_ns(problem->input->profile, 1U << c);
     for (size_t i = 0; i < problem->count; i++) {
         bound->worker[i] = INFINITY;
         if (problem->share_ppb[i] > PARTITION_SHARE_ONE)
             continue;
-        struct perfmodel_cpu_task task = problem->task[i];
-        task.cost_ns += surcharge_ns[task.cipher - 1];
-        core_ns demand_ns = perfmodel_cpu_demand_ns(&task, window_ns);
-        if (demand_ns <= room_ns || demand_ns == 0)
-            bound->worker[i] = (double)demand_ns / fmax(1, (double)room_ns) / problem->input->workers;
+        double part = due_ns(&problem->task[i], window_ns) / (double)window_ns;
+        if (part <= 1)
+            bound->worker[i] = part / problem->input->workers;
     }
 }
 
-static void find_blocking(struct bound *bound)
-{
-    const struct partition_problem *problem = bound->problem;
-    bound->blocking_ns = CORE_NS_NEVER;
-    for (size_t i = 0; i < problem->count; i++) {
-        struct perfmodel_cpu_company company = {0};
-        if (problem->share_ppb[i] > PARTITION_SHARE_ONE)
-            continue;
-        company = perfmodel_cpu_company_with(company, &problem->task[i]);
-        core_ns blocking_ns = 2 * perfmodel_cpu_blocking_ns(problem->input->profile, company);
-        bound->blocking_ns = blocking_ns < bound->blocking_ns ? blocking_ns : bound->blocking_ns;
-    }
-}
-
-/* Shares, and windows at the urgencies of streams all through the order of deadlines. */
+/* Shares, and windows at the spacings of streams all through the order of deadlines. */
 static double load_of_all(struct bound *bound)
 {
     struct partition_problem *problem = bound->problem;
@@ -141,12 +130,11 @@ static double load_of_all(struct bound *bound)
     double load = greatest_load(bound);
     if (problem->input->paper)
         return load;
-    find_blocking(bound);
     for (int n = 0; n < WINDOWS && load <= 1 + SLACK && problem->count > 0; n++) {
         size_t i = problem->by_latency[(problem->count - 1) * (size_t)(n + 1) / (WINDOWS + 1)];
         if (problem->share_ppb[i] > PARTITION_SHARE_ONE)
             continue;
-        price_window(bound, problem->task[i].urgency_ns);
+        price_window(bound, problem->task[i].spacing_ns);
         load = fmax(load, greatest_load(bound));
     }
     return load;

@@ -4,10 +4,10 @@
  * batch in the long run, f those of the fullest one, m the margin, U the best utilisation, c1 = c(1):
  *
  *   (a) in the long run   copies of b bytes take at most T (one copy engine: both together), and so does a
- * kernel: by single batches  launch + max(c1 k p^, b / (M U)) / Phi, by the backlog     launch + min(c1 b, c1
- * (k-1) p^ + b / (M U)) / Phi, with the least k p^ and (k-1) p^ of any stream; (b) a full batch      T, its
- * copies (one engine: twice) and its kernel, launch + max(c1 k p^, f / (M U)) / Phi, take at most d' of every
- * stream.
+ *       kernel: by single batches launch + max(c1 k p^, b / (M U)) / Phi, by the backlog launch + min(c1 b,
+ *       c1 (k-1) p^ + b / (M U)) / Phi, with the least k p^ and (k-1) p^ of any stream;
+ *   (b) a full batch        T, its copies (one engine: that up twice, as a copy back has one beside it) and
+ *       its kernel, launch + max(c1 k p^, f / (M U)) / Phi, take at most d' of every stream.
  *
  * For b <= f <= W of a single batch, and of the stairs, where no bound is below a full batch's own times; for
  * b and f = P + rho T of the backlog, since majorants are above tables; and for kernels of the backlog: w is
@@ -118,7 +118,7 @@ static bool passes(const struct card_bound *of, double bytes, double room_ns)
            down_ns = copy_ns(of, PERFMODEL_DOWN, (uint64_t)bytes);
     double kernel_ns =
         of->margin * ((double)of->card->launch_ns + fmax(of->alone_ns * of->job, bytes * of->per_byte_ns));
-    return kernel_ns + (of->turns ? 2 : 1) * (up_ns + down_ns) <= room_ns;
+    return kernel_ns + (of->turns ? 2 : 1) * up_ns + down_ns <= room_ns;
 }
 
 /* At least what really is the most, given that so many do hold, or 0. */

@@ -65,7 +65,7 @@ static core_status hull_of_copy(const struct stage *stage, bool up, struct hull 
 {
     const struct partition_check_flow *flow = stage->flow;
     const struct config_profile_gpu *card = flow->card;
-    long double end = flow->stairs ? flow->row_bytes[0] : flow->burst_bytes + stage->mean_bytes;
+    long double end = flow->burst_bytes + stage->mean_bytes;
     if (up)
         end += (long double)flow->jobs * card->job_bytes;
     hull->corner = malloc((card->copy_count + 2) * sizeof *hull->corner);
@@ -140,19 +140,13 @@ static long double late_ns(const struct stage *stage, long double length)
     return flow->period_ns + length * (stage_ns(stage, bytes) - flow->period_ns);
 }
 
-/* The least length of which nothing else is known. */
-static long double first_length(const struct stage *stage)
-{
-    return stage->flow->stairs ? PARTITION_CHECK_ROWS + 1 : 1;
-}
-
 /* The whole length from which on it does not grow. */
 static long double peak(const struct stage *stage)
 {
-    long double low = first_length(stage), high = low;
+    long double low = 1, high = low;
     while (high < LENGTH_MAX && late_ns(stage, 2 * high) > late_ns(stage, high))
         high *= 2;
-    low = fmaxl(first_length(stage), high / 2);
+    low = fmaxl(1, high / 2);
     high *= 2;
     while (high - low > 1) {
         long double middle = floorl((low + high) / 2);
@@ -175,12 +169,12 @@ static long double least_ns(const struct stage *stage)
     return keeps_up(stage) ? late_ns(stage, peak(stage)) : INFINITY;
 }
 
-/* Over all lengths from the first on: the peak is less than 1 from the whole one. */
+/* Over all lengths from 1 on: the peak is less than 1 from the whole one. */
 static long double most_ns(const struct stage *stage)
 {
     if (!keeps_up(stage))
         return INFINITY;
-    long double at = peak(stage), low = fmaxl(first_length(stage), at - 1), high = at + 1;
+    long double at = peak(stage), low = fmaxl(1, at - 1), high = at + 1;
     for (int i = 0; i < 200; i++) {
         long double a = low + (high - low) / 3, b = high - (high - low) / 3;
         if (late_ns(stage, a) < late_ns(stage, b))
@@ -191,9 +185,8 @@ static long double most_ns(const struct stage *stage)
     return late_ns(stage, low);
 }
 
-/* ---- stairs ---- */
+/* ---- the fullest batch by itself ---- */
 
-/* Of the fullest batch, exactly. */
 static long double single_ns(const struct stage *stage)
 {
     const struct partition_check_flow *flow = stage->flow;
@@ -210,50 +203,167 @@ static long double single_ns(const struct stage *stage)
     return INFINITY;
 }
 
-/* With what is known of a single batch, which was rounded up as each of a row, and of short rows; longest_ns
- * is the most of longer ones. */
-static long double stairs_ns(const struct stage *stage, long double longest_ns)
+/* Of a stage of which no batch outlasts the period; else the other. */
+static long double or_single_ns(const struct stage *stage, long double ns)
 {
-    const struct partition_check_flow *flow = stage->flow;
-    const long double alone_ns = single_ns(stage) + stage->extra_ns;
-    if (alone_ns <= flow->period_ns)
-        return alone_ns;
-    for (int n = 1; n <= PARTITION_CHECK_ROWS; n++) {
-        long double each_ns = fminl(alone_ns, stage_ns(stage, flow->row_bytes[n - 1] / n));
-        longest_ns = fmaxl(longest_ns, n * each_ns - (n - 1) * flow->period_ns);
-    }
-    return longest_ns;
+    long double alone_ns = single_ns(stage) + stage->extra_ns;
+    return alone_ns <= stage->flow->period_ns ? fminl(ns, alone_ns) : ns;
 }
 
 static long double mean_ns(const struct stage *stage)
 {
-    long double ns = stage_ns(stage, stage->mean_bytes), alone_ns = single_ns(stage) + stage->extra_ns;
-    bool alone = stage->flow->stairs && alone_ns <= stage->flow->period_ns;
-    return alone ? fminl(ns, alone_ns) : ns;
+    return or_single_ns(stage, stage_ns(stage, stage->mean_bytes));
+}
+
+/* ---- one stage ---- */
+
+/* Exactly, and as rounding may make it. */
+static core_status stages_make(const struct partition_check_flow *flow, enum partition_check_stage which,
+                               struct stage *exact, struct stage *rounded)
+{
+    *exact = *rounded = (struct stage){.flow = flow, .which = which};
+    exact->mean_bytes = flow->rate * flow->period_ns;
+    exact->job_bytes = flow->job_bytes;
+    rounded->mean_bytes = ceill(flow->rate_max * flow->period_ns);
+    rounded->job_bytes = flow->job_bytes_max;
+    rounded->extra_ns = which == PARTITION_CHECK_COPIES ? 2 * ROUNDING_NS : ROUNDING_NS;
+    core_status status = stage_make(exact);
+    return status == CORE_OK ? stage_make(rounded) : status;
 }
 
 core_status partition_check_flow(const struct partition_check_flow *flow, enum partition_check_stage which,
                                  struct partition_check_range *range)
 {
-    long double extra_ns = which == PARTITION_CHECK_COPIES ? 2 * ROUNDING_NS : ROUNDING_NS;
-    struct stage exact = {.flow = flow, .which = which}, rounded = exact;
-    exact.mean_bytes = flow->rate * flow->period_ns;
-    exact.job_bytes = flow->job_bytes;
-    rounded.mean_bytes = ceill(flow->rate_max * flow->period_ns);
-    rounded.job_bytes = flow->job_bytes_max;
-    rounded.extra_ns = extra_ns;
-    core_status status = stage_make(&exact);
+    struct stage exact, rounded;
+    core_status status = stages_make(flow, which, &exact, &rounded);
     if (status == CORE_OK)
-        status = stage_make(&rounded);
-    if (status == CORE_OK)
-        *range = (struct partition_check_range){.least_ns = least_ns(&exact),
-                                                .most_ns = most_ns(&rounded),
+        *range = (struct partition_check_range){.least_ns = or_single_ns(&exact, least_ns(&exact)),
+                                                .most_ns = or_single_ns(&rounded, most_ns(&rounded)),
                                                 .mean_least_ns = mean_ns(&exact),
                                                 .mean_most_ns = mean_ns(&rounded)};
-    if (status == CORE_OK && flow->stairs) {
-        range->least_ns = stairs_ns(&exact, range->least_ns);
-        range->most_ns = stairs_ns(&rounded, range->most_ns);
+    stage_free(&exact);
+    stage_free(&rounded);
+    return status;
+}
+
+/* ---- one copy engine ---- */
+
+/* A time for which the engine is busy up to the moment at which a copy is to have ended: so many batches of
+ * each direction may have come. */
+struct busy {
+    const struct stage *copies;
+    long double ups, downs; /* at a time of 0, more by one with every period */
+};
+
+/* What they take beyond the time that there is, the copy's own bound included; they are counted by parts, and
+ * less than one batch takes no less than its part of the fullest. */
+static long double beyond_ns(const struct busy *busy, long double periods)
+{
+    const struct partition_check_flow *flow = busy->copies->flow;
+    long double ups = busy->ups + periods, downs = busy->downs + periods;
+    struct stage up = *busy->copies, down = *busy->copies;
+    up.down.count = down.up.count = 0;
+    long double ns = ups * stage_ns(&up, flow->burst_bytes / ups + up.mean_bytes);
+    if (downs > 0)
+        ns += downs * stage_ns(&down, flow->burst_bytes / downs + down.mean_bytes);
+    return ns - periods * flow->period_ns;
+}
+
+/* The most, over all times. */
+static long double busiest_ns(const struct busy *busy)
+{
+    long double low = 0, high = 1;
+    while (high < LENGTH_MAX && beyond_ns(busy, 2 * high) > beyond_ns(busy, high))
+        high *= 2;
+    high *= 2;
+    for (int i = 0; i < 300; i++) {
+        long double a = low + (high - low) / 3, b = high - (high - low) / 3;
+        if (beyond_ns(busy, a) < beyond_ns(busy, b))
+            low = a;
+        else
+            high = b;
     }
+    return beyond_ns(busy, low);
+}
+
+/* A straight line above a hull, from one of its corners to the next; level from the last one. */
+static struct point edge(const struct hull *hull, size_t n)
+{
+    if (n + 1 == hull->count)
+        return (struct point){0, hull->corner[n].y};
+    const struct point *a = &hull->corner[n], *b = a + 1;
+    long double slope = (b->y - a->y) / (b->x - a->x);
+    return (struct point){slope, a->y - slope * a->x}; /* slope, and where it begins */
+}
+
+/* The least x = most + (x + more) share / T. */
+static long double solved_ns(long double most_ns, long double more_ns, long double share)
+{
+    return (most_ns + more_ns * share) / (1 - share);
+}
+
+/* By one line of each direction, if the two keep up. */
+static void try_lines(const struct stage *copies, struct point up, struct point down,
+                      struct partition_check_turns *turns)
+{
+    const struct partition_check_flow *flow = copies->flow;
+    const long double T = flow->period_ns, P = flow->burst_bytes, rounding_ns = copies->extra_ns / 2;
+    const long double tables = (long double)flow->jobs * flow->card->job_bytes;
+    long double up_first_ns = flow->margin * (up.y + up.x * (P + copies->mean_bytes + tables)) + rounding_ns;
+    long double down_first_ns = flow->margin * (down.y + down.x * (P + copies->mean_bytes)) + rounding_ns;
+    long double up_ns = up_first_ns - flow->margin * up.x * P;
+    long double down_ns = down_first_ns - flow->margin * down.x * P;
+    if (up_ns + down_ns > T)
+        return;
+    long double first_ns = up_first_ns + flow->margin * down.x * P;
+    turns->up.most_ns = fminl(turns->up.most_ns, solved_ns(first_ns, turns->kernel_ns, down_ns / T));
+    first_ns = up_first_ns + down_first_ns;
+    turns->down.most_ns = fminl(turns->down.most_ns, solved_ns(first_ns, flow->in_ns, up_ns / T));
+}
+
+static void try_all_lines(const struct stage *copies, struct partition_check_turns *turns)
+{
+    const struct hull *ups = &copies->up, *downs = &copies->down;
+    for (size_t up = 0; up < ups->count; up++)
+        for (size_t down = 0; down < downs->count; down++)
+            try_lines(copies, edge(ups, up), edge(downs, down), turns);
+}
+
+/* Both copies of the fullest batch, as their hulls have it. */
+static long double fullest_ns(const struct stage *copies)
+{
+    return stage_ns(copies, copies->flow->burst_bytes + copies->mean_bytes);
+}
+
+static void range_turns(const struct stage *exact, const struct stage *rounded,
+                        struct partition_check_turns *turns)
+{
+    const struct partition_check_flow *flow = exact->flow;
+    const long double T = flow->period_ns, single_ns = or_single_ns(exact, INFINITY);
+    struct busy up = {exact, 1, (turns->up_ns + turns->kernel_ns) / T};
+    struct busy down = {exact, 1 + (turns->down_ns + flow->in_ns) / T, 1};
+    turns->up.least_ns = keeps_up(exact) ? busiest_ns(&up) : INFINITY;
+    turns->down.least_ns = keeps_up(exact) ? busiest_ns(&down) : INFINITY;
+    turns->up.most_ns = turns->down.most_ns = INFINITY;
+    try_all_lines(rounded, turns);
+    long double most_ns = or_single_ns(rounded, INFINITY), least_ns = single_ns;
+    if (fullest_ns(exact) <= T)
+        least_ns = fminl(least_ns, fullest_ns(exact));
+    if (fullest_ns(rounded) <= T)
+        most_ns = fminl(most_ns, fullest_ns(rounded));
+    turns->up.least_ns = fminl(turns->up.least_ns, least_ns);
+    turns->down.least_ns = fminl(turns->down.least_ns, least_ns);
+    turns->up.most_ns = fminl(turns->up.most_ns, most_ns);
+    turns->down.most_ns = fminl(turns->down.most_ns, most_ns);
+}
+
+core_status partition_check_turns(const struct partition_check_flow *flow,
+                                  struct partition_check_turns *turns)
+{
+    struct stage exact, rounded;
+    core_status status = stages_make(flow, PARTITION_CHECK_COPIES, &exact, &rounded);
+    if (status == CORE_OK)
+        range_turns(&exact, &rounded, turns);
     stage_free(&exact);
     stage_free(&rounded);
     return status;

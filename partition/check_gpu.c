@@ -11,6 +11,8 @@
 #define ROUNDING_SHARE 1e-6L
 #define PPB            1e9L
 
+#define ROWS 24 /* of batches that are counted out, of stairs */
+
 struct check {
     const struct partition_plan_input *input;
     const struct config_profile_gpu *card;
@@ -159,6 +161,8 @@ static struct partition_check_flow flow_of(const struct check *check)
                                         .margin = check->margin,
                                         .jobs = check->count,
                                         .period_ns = (long double)check->gpu->period_ns};
+    flow.in_ns = (long double)check->input->profile->margins.in_ns;
+    flow.up_ns = flow.kernel_ns = flow.down_ns = INFINITY;
     long double longest = 0, fastest = 0;
     uint64_t unit = 0;
     for (size_t i = 0; i < check->count; i++) {
@@ -187,6 +191,12 @@ static core_status expect_between(const struct check *check, const char *what, l
                           least, most);
 }
 
+static void take_mean(const struct partition_check_range *range, struct partition_check_range *mean)
+{
+    mean->mean_least_ns = fmaxl(mean->mean_least_ns, range->mean_least_ns);
+    mean->mean_most_ns = fmaxl(mean->mean_most_ns, range->mean_most_ns);
+}
+
 /* The bound of one stage; *mean gets its time in the long run where that is more. */
 static core_status check_bound(const struct check *check, const struct partition_check_flow *flow,
                                enum partition_check_stage stage, core_ns told,
@@ -196,9 +206,31 @@ static core_status check_bound(const struct check *check, const struct partition
     core_status status = partition_check_flow(flow, stage, &range);
     if (status != CORE_OK)
         return core_error_set(check->error, status, "no memory for %zu jobs", check->count);
-    mean->mean_least_ns = fmaxl(mean->mean_least_ns, range.mean_least_ns);
-    mean->mean_most_ns = fmaxl(mean->mean_most_ns, range.mean_most_ns);
+    take_mean(&range, mean);
     return expect_between(check, "the bound of a stage", (long double)told, range.least_ns, range.most_ns);
+}
+
+/* With one copy engine the bounds of the copies depend on each other's share of it. */
+static core_status check_turns(const struct check *check, const struct partition_check_flow *flow,
+                               struct partition_check_range *mean)
+{
+    const struct perfmodel_stages *stages = &check->gpu->stages;
+    struct partition_check_turns turns = {.up_ns = (long double)stages->up_ns,
+                                          .kernel_ns = (long double)stages->kernel_ns,
+                                          .down_ns = (long double)stages->down_ns};
+    struct partition_check_range range;
+    core_status status = partition_check_flow(flow, PARTITION_CHECK_COPIES, &range);
+    if (status == CORE_OK)
+        status = partition_check_turns(flow, &turns);
+    if (status != CORE_OK)
+        return core_error_set(check->error, status, "no memory for %zu jobs", check->count);
+    take_mean(&range, mean);
+    status =
+        expect_between(check, "the bound of the copy up", turns.up_ns, turns.up.least_ns, turns.up.most_ns);
+    if (status == CORE_OK)
+        status = expect_between(check, "the bound of the copy back", turns.down_ns, turns.down.least_ns,
+                                turns.down.most_ns);
+    return status;
 }
 
 static core_status check_bounds(const struct check *check, const struct partition_check_flow *flow)
@@ -207,8 +239,7 @@ static core_status check_bounds(const struct check *check, const struct partitio
     struct partition_check_range mean = {0};
     core_status status = check_bound(check, flow, PARTITION_CHECK_KERNEL, stages->kernel_ns, &mean);
     if (status == CORE_OK && check->card->copy_engines == 1) {
-        core_ns copies_ns = stages->up_ns + stages->down_ns;
-        status = check_bound(check, flow, PARTITION_CHECK_COPIES, copies_ns, &mean);
+        status = check_turns(check, flow, &mean);
     } else if (status == CORE_OK) {
         status = check_bound(check, flow, PARTITION_CHECK_UP, stages->up_ns, &mean);
         if (status == CORE_OK)
@@ -221,43 +252,84 @@ static core_status check_bounds(const struct check *check, const struct partitio
                           mean.mean_least_ns * ppb - 1, (mean.mean_most_ns + 1) * ppb);
 }
 
-static core_status check_backlog(const struct check *check)
+static core_status check_backlog(const struct check *check, const struct partition_check_flow *flow)
+{
+    long double full = flow->burst_bytes + flow->rate * flow->period_ns;
+    long double most = flow->burst_bytes + ceill(flow->rate_max * flow->period_ns);
+    if ((long double)check->gpu->batch_bytes < full * (1 - 1e-12L) ||
+        (long double)check->gpu->batch_bytes > most)
+        return core_error_set(check->error, CORE_REFUSED, "a batch has up to %.0Lf bytes", full);
+    return check_bounds(check, flow);
+}
+
+static core_status check_sums(const struct check *check)
 {
     struct partition_check_flow flow = flow_of(check);
-    long double full = flow.burst_bytes + flow.rate * flow.period_ns;
-    long double most = flow.burst_bytes + ceill(flow.rate_max * flow.period_ns);
-    if ((long double)check->gpu->batch_bytes < full || (long double)check->gpu->batch_bytes > most)
-        return core_error_set(check->error, CORE_REFUSED, "a batch has up to %.0Lf bytes", full);
-    return check_bounds(check, &flow);
+    return check_backlog(check, &flow);
 }
 
 /* ---- stairs ---- */
 
-/* k packets and one every t, in so many periods. */
-static long double row_bytes(const struct check *check, uint64_t periods)
+/* Packets in so many periods, beyond k: one every t. */
+static uint64_t packets_in(const struct check *check, const struct core_stream_spec *spec, uint64_t periods)
 {
-    long double bytes = 0;
-    for (size_t i = 0; i < check->count; i++) {
-        const struct core_stream_spec *spec = &check->input->specs[check->member[i]];
-        uint64_t packets = periods * (uint64_t)check->gpu->period_ns / (uint64_t)spec->interval_ns;
-        bytes += (long double)((spec->burst_packets + packets) * padded_bytes(spec));
+    return periods * (uint64_t)check->gpu->period_ns / (uint64_t)spec->interval_ns;
+}
+
+/* From k and what one period brings, up by that and a part of a packet with each further one, so that it
+ * reaches the next whole packet where a stream does at the earliest, `next` periods on. Taken if that is late
+ * by no more than a quarter of an interval. */
+static void add_line(const struct check *check, const struct core_stream_spec *spec,
+                     struct partition_check_flow *flow)
+{
+    uint64_t interval = (uint64_t)spec->interval_ns, rest = (uint64_t)check->gpu->period_ns % interval;
+    uint64_t next = rest > 0 ? (interval + rest - 1) / rest : 0;
+    long double packet = (long double)padded_bytes(spec), lower = 0;
+    long double packets = flow->period_ns / (long double)spec->interval_ns;
+    if (next > 1 && 4 * (interval - (next - 1) * rest) <= interval) {
+        long double part = 1 / (long double)(next - 1);
+        packets = (long double)packets_in(check, spec, 1) + part;
+        lower = floorl(packet * part);
     }
-    return bytes;
+    flow->burst_bytes += spec->burst_packets * packet - lower;
+    flow->rate += packet * packets / flow->period_ns;
+}
+
+static struct partition_check_flow flow_of_stairs(const struct check *check, const struct fullest *fullest)
+{
+    struct partition_check_flow flow = flow_of(check);
+    flow.burst_bytes = flow.rate = 0;
+    for (size_t i = 0; i < check->count; i++)
+        add_line(check, &check->input->specs[check->member[i]], &flow);
+    flow.rate_max = flow.rate + (long double)check->count * 0x1p-32L;
+    flow.job_bytes = flow.job_bytes_max = (long double)check->job[0];
+    flow.up_ns = fullest->up_ns;
+    flow.kernel_ns = fullest->kernel_ns;
+    flow.down_ns = fullest->down_ns;
+    return flow;
+}
+
+/* No rows of batches hold more than the line says. */
+static core_status check_rows(const struct check *check, const struct partition_check_flow *flow)
+{
+    for (uint64_t n = 1; n <= ROWS; n++) {
+        long double bytes = 0;
+        for (size_t i = 0; i < check->count; i++) {
+            const struct core_stream_spec *spec = &check->input->specs[check->member[i]];
+            bytes += (long double)((spec->burst_packets + packets_in(check, spec, n)) * padded_bytes(spec));
+        }
+        if (bytes > (flow->burst_bytes + (long double)n * flow->rate * flow->period_ns) * (1 + 1e-12L))
+            return core_error_set(check->error, CORE_REFUSED, "%d batches hold %.0Lf bytes", (int)n, bytes);
+    }
+    return CORE_OK;
 }
 
 static core_status check_stairs(const struct check *check)
 {
     struct fullest fullest = fullest_of(check);
-    struct partition_check_flow flow = flow_of(check);
-    flow.stairs = true;
-    flow.job_bytes = flow.job_bytes_max = (long double)check->job[0];
-    flow.up_ns = fullest.up_ns;
-    flow.kernel_ns = fullest.kernel_ns;
-    flow.down_ns = fullest.down_ns;
-    for (uint64_t n = 1; n <= PARTITION_CHECK_ROWS; n++)
-        flow.row_bytes[n - 1] = row_bytes(check, n);
-    core_status status = check_bytes(check, &fullest);
-    return status == CORE_OK ? check_bounds(check, &flow) : status;
+    struct partition_check_flow flow = flow_of_stairs(check, &fullest);
+    core_status status = check_rows(check, &flow);
+    return status == CORE_OK ? check_backlog(check, &flow) : status;
 }
 
 /* ---- period and latency ---- */
@@ -281,7 +353,8 @@ static core_status check_period(const struct check *check)
     core_ns up_ns = gpu->stages.up_ns, down_ns = gpu->stages.down_ns, kernel_ns = gpu->stages.kernel_ns;
     bool turns = check->card->copy_engines == 1;
     core_ns copies_ns = turns && !check->input->paper ? up_ns + down_ns : up_ns > down_ns ? up_ns : down_ns;
-    core_ns latency_ns = gpu->period_ns + kernel_ns + (turns ? 2 : 1) * (up_ns + down_ns);
+    bool twice = turns && gpu->rule == PARTITION_PLAN_BATCH; /* each told as a batch's own */
+    core_ns latency_ns = gpu->period_ns + kernel_ns + (twice ? 2 : 1) * (up_ns + down_ns);
     if (gpu->rule == PARTITION_PLAN_BATCH && (kernel_ns > gpu->period_ns || copies_ns > gpu->period_ns))
         return core_error_set(check->error, CORE_REFUSED, "a stage exceeds the period");
     long double share_ppb = (long double)(kernel_ns > copies_ns ? kernel_ns : copies_ns) * PPB;
@@ -346,8 +419,10 @@ core_status partition_check_gpu(const struct partition_plan_input *input,
         status = core_error_set(error, CORE_REFUSED, "it has a rule that was not to be used");
     else if (gpu->rule == PARTITION_PLAN_STAIRS)
         status = check_stairs(&check);
+    else if (gpu->rule == PARTITION_PLAN_BACKLOG)
+        status = check_sums(&check);
     else
-        status = gpu->rule == PARTITION_PLAN_BACKLOG ? check_backlog(&check) : check_stages(&check);
+        status = check_stages(&check);
     if (status == CORE_OK)
         status = check_arenas(&check);
     if (status == CORE_OK)

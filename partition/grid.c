@@ -103,13 +103,13 @@ static void choose_windows(struct partition_grid *grid)
     for (size_t i = 0; i < problem->count && !problem->input->paper; i++) {
         if (problem->share_ppb[i] > PARTITION_SHARE_ONE)
             continue;
-        company = perfmodel_cpu_company_with(company, &problem->task[i]);
+        perfmodel_cpu_company_add(&company, problem->input->profile->cpu.burst_pieces, &problem->task[i]);
         least = fmin(least, (double)problem->task[i].urgency_ns);
         most = fmax(most, (double)problem->specs[i].latency_ns);
     }
     if (company.ciphers == 0)
         least = most = 1;
-    grid->blocking_ns = 2 * (double)perfmodel_cpu_blocking_ns(problem->input->profile, company);
+    grid->blocking_ns = 2 * (double)perfmodel_cpu_blocking_ns(problem->input->profile, &company);
     for (int z = 0; z < WINDOWS; z++)
         grid->window_ns[z] = least * pow(4 * most / least, z / (WINDOWS - 1.0));
 }

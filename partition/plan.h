@@ -75,7 +75,7 @@ struct partition_plan_worker {
 enum partition_plan_rule {
     PARTITION_PLAN_BATCH,   /* the fullest batch, exactly: no stage outlasts T */
     PARTITION_PLAN_BACKLOG, /* sums over the streams: a stage may outlast T, and catches up */
-    PARTITION_PLAN_STAIRS   /* the same by what batches in a row hold, exactly: perfmodel_flow_judge_stairs */
+    PARTITION_PLAN_STAIRS   /* sums for this period alone: perfmodel_flow_judge_stairs */
 };
 
 struct partition_plan_gpu {
@@ -85,10 +85,10 @@ struct partition_plan_gpu {
     core_ns shortest_ns; /* least d' of its streams */
     enum partition_plan_rule rule;
     /* Bounds of a batch's stages. BATCH: each at most T; one copy engine: up and down together. Else: U^, K^
-     * and R^; one copy engine: up and down make E^ together. */
+     * and R^. */
     struct perfmodel_stages stages;
-    core_ns latency_ns;    /* perfmodel_gpu_latency_ns, at most shortest_ns (not in paper mode) */
-    uint64_t batch_bytes;  /* room of an arena: W_1; BACKLOG: P + rho T */
+    core_ns latency_ns;    /* BATCH: perfmodel_gpu_latency_ns; at most shortest_ns (not in paper mode) */
+    uint64_t batch_bytes;  /* room of an arena: BATCH: the fullest batch; else P + rho T */
     uint32_t arenas;       /* in rotation: perfmodel_flow_arenas; five in paper mode */
     uint64_t memory_bytes; /* of them */
     int64_t busiest_ppb;   /* of T, what the busiest stage takes in the long run, at the most */

@@ -72,14 +72,12 @@ void partition_problem_destroy(struct partition_problem *problem)
     free(problem);
 }
 
-/* Not even the first piece, beside the blocking of an otherwise empty worker. */
+/* Not even beside nobody: a packet needs a burst for each of its pieces. */
 static bool too_urgent(const struct partition_problem *problem, size_t i)
 {
-    const struct config_profile *profile = problem->input->profile;
     const struct perfmodel_cpu_task *task = &problem->task[i];
-    struct perfmodel_cpu_company alone = perfmodel_cpu_company_with((struct perfmodel_cpu_company){0}, task);
-    core_ns piece_ns = task->cost_ns + perfmodel_cpu_surcharge_ns(profile, alone.ciphers);
-    return piece_ns + 2 * perfmodel_cpu_blocking_ns(profile, alone) > task->urgency_ns;
+    const core_ns *lanes_ns = problem->worker.lanes_ns;
+    return task->pieces * (task->cost_ns + lanes_ns[1U << (task->cipher - 1)]) > task->spacing_ns;
 }
 
 /* In paper mode a fluid of r bytes a second, else pieces at their own cost. */
@@ -200,6 +198,7 @@ core_status partition_problem_create(const struct partition_plan_input *input,
         partition_problem_destroy(made);
         return CORE_NO_MEMORY;
     }
+    made->worker = perfmodel_cpu_worker_of(input->profile);
     name_cards(made);
     core_status status = name_stages(made);
     if (status == CORE_OK && !input->paper)

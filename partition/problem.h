@@ -9,6 +9,7 @@
 #define MILLRACE_PARTITION_PROBLEM_H
 
 #include "partition/plan.h"
+#include "perfmodel/edf_packets.h"
 #include "perfmodel/edf_set.h"
 #include "perfmodel/flow.h"
 
@@ -48,6 +49,7 @@ struct partition_problem {
     uint32_t *index[2], *member;
     struct perfmodel_cpu_task *dealt_task;
     struct perfmodel_edf_set *edf_set;    /* not in paper mode */
+    struct perfmodel_cpu_worker worker;   /* figures of the profile */
     core_ns window_ns[PARTITION_WINDOWS]; /* to look at first: where trials failed, the last one in front */
     /* scratch by unit */
     size_t *start;

@@ -10,8 +10,8 @@ struct search {
     uint32_t kind;
     const uint32_t *member;
     const struct perfmodel_flow_load *load;
-    size_t step;              /* every so many members are in the sample */
-    double burst_bytes, rate; /* of the sample */
+    size_t step;                     /* every so many members are in the sample */
+    struct perfmodel_flow_load part; /* of the sample */
     core_ns best_ns;
     int64_t room_ppb;
 };
@@ -27,36 +27,35 @@ static void sum_sample(struct search *search)
     const struct core_stream_spec *spec;
     for (size_t n = 0; (spec = sampled(search, n)) != NULL; n++) {
         struct perfmodel_flow_load one = perfmodel_flow_load_of(spec, search->problem->input->profile);
-        search->burst_bytes += (double)one.burst_bytes;
-        search->rate += (double)one.rate;
+        perfmodel_flow_load_add(&search->part, &one);
     }
 }
 
-/* The rows are to the sample's as straight lines are, by their sums. Without the fullest batch's own times,
- * which need all members. */
-static struct perfmodel_flow_stairs stairs_of(const struct search *search, core_ns period_ns)
+/* The sums at a period are to the sample's as those at any are. */
+static struct perfmodel_flow_load load_at(const struct search *search, core_ns period_ns)
 {
-    struct perfmodel_flow_stairs stairs = {.period_ns = period_ns,
-                                           .fullest = {CORE_NS_NEVER, CORE_NS_NEVER, CORE_NS_NEVER}};
+    struct perfmodel_flow_load load = {0};
     const struct core_stream_spec *spec;
-    for (size_t n = 0; (spec = sampled(search, n)) != NULL; n++)
-        perfmodel_flow_stairs_add(&stairs, spec);
-    for (int row = 0; row < PERFMODEL_FLOW_STEPS && search->step > 1; row++) {
-        double rates = (double)(row + 1) * (double)period_ns / 0x1p32;
-        double all = (double)search->load->burst_bytes + (double)search->load->rate * rates;
-        double part = search->burst_bytes + search->rate * rates;
-        stairs.row_bytes[row] = (uint64_t)((double)stairs.row_bytes[row] * all / part);
+    for (size_t n = 0; (spec = sampled(search, n)) != NULL; n++) {
+        struct perfmodel_flow_load one =
+            perfmodel_flow_load_at(spec, search->problem->input->profile, period_ns);
+        perfmodel_flow_load_add(&load, &one);
     }
-    return stairs;
+    load.streams = search->load->streams;
+    load.shortest_ns = search->load->shortest_ns;
+    load.burst_bytes = (uint64_t)((double)search->load->burst_bytes * (double)load.burst_bytes /
+                                  (double)search->part.burst_bytes);
+    load.rate = (uint64_t)((double)search->load->rate * (double)load.rate / (double)search->part.rate);
+    return load;
 }
 
 static bool try_period(struct search *search, core_ns period_ns)
 {
     if (period_ns <= 0)
         return false;
-    struct perfmodel_flow_stairs stairs = stairs_of(search, period_ns);
+    struct perfmodel_flow_load load = load_at(search, period_ns);
     int64_t room_ppb =
-        perfmodel_flow_judge_stairs(search->problem->flow[search->kind], search->load, &stairs).headroom_ppb;
+        perfmodel_flow_judge(search->problem->flow[search->kind], &load, period_ns).headroom_ppb;
     bool better = room_ppb > search->room_ppb;
     if (better) {
         search->best_ns = period_ns;

@@ -45,8 +45,10 @@
  * goes to the least loaded worker in the case of the loss; else to another GPU at its present period, to the
  * one with the longest; else to an idle one. d_g is tried in this order: half of d, or less if the GPU's
  * streams have a shorter d' anyway; and the least that the GPU takes, which leaves most to the backup. Both
- * are of a fixed grid, so that what is accepted is so for longer intervals and bounds too. Offers leave new
- * periods for guaranteed streams out.
+ * are of a fixed grid, so that what is accepted is so for longer intervals and bounds too.
+ *
+ * **Offers** are searched for with this very decision, to the nanosecond: an offer has been asked for and
+ * taken, what is a nanosecond below it asked for and refused.
  *
  * **When room may be promised again.** As workers.h says for workers: not before the unit has paused since
  * the stream's last packet. A GPU has paused once each of its stages (copy up, kernel, copy back) has had a
@@ -56,7 +58,8 @@
  * room, the bursts of both could meet among the L: W(L) + k p^. A stage that ran dry after the last batch of
  * the one who left begins its next run behind it, and in that run there are only streams still promised.
  * (Where no stage of the fullest batch outlasts T no run is longer than a batch, and the batch after that of
- * the last packet is free of it.)
+ * the last packet is free of it.) With one copy engine a copy may wait for those of the other direction, so
+ * the bounds are those of the batches since the card was last idle: there that is the pause.
  *
  * **When a period may change.** At a batch before which all stages have paused; or at any, if
  * perfmodel_flow_judge_change says so of those who stood before. The newcomer's first packet must not be in a
@@ -140,6 +143,25 @@ void partition_standing_set_out(struct partition_standing *standing, uint32_t gp
  * the moment at which a GPU stops keeping its bound until the streams' packets are on their way to the
  * backups. It is 2 ms until it is set. */
 void partition_standing_set_detection(struct partition_standing *standing, core_ns ns);
+
+/* ---- batches ---- */
+
+/* What a newcomer would take of a GPU: of its own streams' room, or (`loss`: a GPU) of that held for the loss
+ * of that. */
+struct partition_standing_room {
+    uint32_t gpu, loss; /* NONE: its own */
+    struct core_stream_spec spec;
+    core_ns period_ns, shortest_ns; /* of the GPU then, with the newcomer: its period, the least d' */
+};
+
+/* Whoever makes the batches may need more than time and bytes. Newcomers, and so offers, are taken to have
+ * room on a GPU only where `has_room` says so, too, which else says why. Moves and changes do not ask it, and
+ * a copy of the plan has none. NULL: none. */
+typedef bool partition_standing_has_room(void *owner, const struct partition_standing *standing,
+                                         const struct partition_standing_room *room,
+                                         enum partition_constraint *constraint, char *reason, size_t size);
+void partition_standing_set_rooms(struct partition_standing *standing, partition_standing_has_room *has_room,
+                                  void *owner);
 
 /* ---- overload ---- */
 
@@ -239,7 +261,8 @@ struct partition_standing_proposal {
     bool accepted;
     uint32_t unit;  /* accepted: the newcomer's; else NONE */
     size_t moves;   /* accepted: of other streams, each from one unit to another */
-    size_t in_turn; /* the first so many may be made one after the other, see below */
+    size_t in_turn; /* the first so many may be made one after the other, see below, */
+    bool admits;    /* and then partition_standing_admit takes the newcomer */
     const struct partition_standing_move *move;
     const core_ns *period_ns;               /* accepted: by GPU, of the new plan; 0 without streams */
     enum partition_plan_constraint binding; /* refused, as in struct partition_plan; NONE: an I/O thread */
@@ -259,8 +282,10 @@ struct partition_standing_proposal {
  * Moves in turn: each of them, in the order of the list, may be made by itself (partition_standing_move). Its
  * new unit holds with it beside all those it has then, with the stream still on its old unit too. So a server
  * can let one stream after the other change units (the old room is free again after a pause, as above), and
- * then admit the newcomer, and no promise is ever unproven. Moves behind `in_turn` wait for each other's
- * room: they can only be made all at once, in a gap without packets.
+ * then admit the newcomer, if `admits` says so, and no promise is ever unproven. Moves behind `in_turn` wait
+ * for each other's room: they can only be made all at once, in a gap without packets. A plan knows its
+ * streams one by one and its rules are a little sharper than an admission's (perfmodel/flow.h, "Stairs"), so
+ * that it may hold where `admits` is false: it can only be committed.
  *
  * The standing plan stays as it is until the commit. Takes as long as a plan of all streams does. Status as
  * of partition_standing_admit; *proposal is the caller's, to be committed or not, and dropped. */

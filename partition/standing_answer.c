@@ -14,7 +14,8 @@
 /* The GPU that suits best so far, and of those that refuse the one that came closest. */
 struct choice {
     const struct partition_standing *standing;
-    struct perfmodel_flow_load load; /* of the newcomer */
+    const struct core_stream_spec *spec; /* of the newcomer, */
+    struct perfmodel_flow_load load;     /* and what it asks */
     uint32_t among;
     uint32_t gpu, closest; /* NONE: none */
     struct perfmodel_flow_verdict taken, lacks;
@@ -24,6 +25,7 @@ static struct choice choice_of(const struct partition_standing *standing, const 
                                uint32_t among)
 {
     return (struct choice){.standing = standing,
+                           .spec = spec,
                            .load = partition_gpu_load(spec, standing->profile),
                            .among = among,
                            .gpu = PARTITION_STANDING_NONE,
@@ -61,31 +63,48 @@ static bool may(const struct choice *choice, uint32_t g)
     return !gpu->out && (choice->among >> gpu->kind & 1);
 }
 
-static bool choose_present(struct choice *choice)
+/* One that refuses only because its batches have no room is no candidate (say_rooms tells of it). */
+static void weigh_with_room(struct choice *choice, uint32_t g, const struct partition_gpu_answer *answer)
+{
+    struct partition_standing_words words;
+    if (!answer->accepted || partition_standing_room_for(choice->standing, g, PARTITION_STANDING_NONE,
+                                                         choice->spec, answer->verdict.period_ns, &words))
+        weigh(choice, g, answer);
+}
+
+static void ask_present(struct choice *choice, uint32_t g)
 {
     const struct partition_standing *standing = choice->standing;
-    for (uint32_t g = 0; g < standing->gpus; g++) {
-        if (!may(choice, g) || standing->gpu[g].period_ns == 0)
-            continue;
-        struct partition_gpu_answer answer = partition_gpu_ask_present(
-            &standing->gpu[g], &choice->load, partition_standing_room_bytes(standing, g));
-        weigh(choice, g, &answer);
-    }
+    struct partition_gpu_answer answer = partition_gpu_ask_present(
+        &standing->gpu[g], &choice->load, partition_standing_room_bytes(standing, g));
+    weigh_with_room(choice, g, &answer);
+}
+
+static void ask_other(struct choice *choice, uint32_t g)
+{
+    const struct partition_standing *standing = choice->standing;
+    struct partition_gpu_answer answer = partition_gpu_ask_other(
+        &standing->gpu[g], &choice->load, partition_standing_room_bytes(standing, g), false);
+    weigh_with_room(choice, g, &answer);
+}
+
+static bool choose_present(struct choice *choice)
+{
+    for (uint32_t g = 0; g < choice->standing->gpus; g++)
+        if (may(choice, g) && choice->standing->gpu[g].period_ns > 0)
+            ask_present(choice, g);
     return chosen(choice);
 }
 
 /* At other periods. Of idle cards of a kind one is asked. */
 static bool choose_other(struct choice *choice, bool idle)
 {
-    const struct partition_standing *standing = choice->standing;
     const struct partition_gpu *asked = NULL;
-    for (uint32_t g = 0; g < standing->gpus; g++) {
-        const struct partition_gpu *gpu = &standing->gpu[g];
+    for (uint32_t g = 0; g < choice->standing->gpus; g++) {
+        const struct partition_gpu *gpu = &choice->standing->gpu[g];
         if (!may(choice, g) || (gpu->period_ns == 0) != idle || (idle && partition_gpu_alike(gpu, asked)))
             continue;
-        struct partition_gpu_answer answer =
-            partition_gpu_ask_other(gpu, &choice->load, partition_standing_room_bytes(standing, g), false);
-        weigh(choice, g, &answer);
+        ask_other(choice, g);
         asked = gpu;
     }
     return chosen(choice);
@@ -184,17 +203,6 @@ bool partition_standing_place(const struct partition_standing *standing, const s
 
 /* ---- offers ---- */
 
-/* A guaranteed stream, and a unit holds room for its backup. */
-static bool gpu_guards(const struct partition_standing *standing, uint32_t g,
-                       const struct core_stream_spec *spec)
-{
-    struct partition_guard_question question = {
-        .standing = standing, .spec = spec, .g = g, .gpu = &standing->gpu[g], .ask = PARTITION_GUARD_OFFER};
-    struct partition_standing_placement placement;
-    bool taken;
-    return partition_guard_on_gpu(&question, &placement, &taken);
-}
-
 /* One for which nothing is to be held. */
 static bool gpu_takes(const struct partition_standing *standing, const struct partition_gpu *gpu,
                       uint64_t room_bytes, const struct core_stream_spec *spec)
@@ -202,19 +210,6 @@ static bool gpu_takes(const struct partition_standing *standing, const struct pa
     struct perfmodel_flow_load load = partition_gpu_load(spec, standing->profile);
     return load.shortest_ns > 0 && (partition_gpu_ask_present(gpu, &load, room_bytes).accepted ||
                                     partition_gpu_ask_other(gpu, &load, room_bytes, true).accepted);
-}
-
-bool partition_standing_unit_takes(const struct partition_standing *standing, uint32_t unit,
-                                   const struct core_stream_spec *spec)
-{
-    if (unit < standing->worker_count)
-        return partition_workers_fits(standing->workers, unit, spec);
-    uint32_t g = unit - standing->worker_count;
-    if (standing->gpu[g].out)
-        return false;
-    if (spec->guaranteed)
-        return gpu_guards(standing, g, spec);
-    return gpu_takes(standing, &standing->gpu[g], partition_standing_room_bytes(standing, g), spec);
 }
 
 /* The first unit that would take it but for its reserve; NONE. */
@@ -260,6 +255,53 @@ static bool idle_gpu_takes(const struct partition_standing *standing, uint32_t k
     return gpu_takes(standing, &idle, standing->profile->pinned_bytes, spec);
 }
 
+static bool idle_gpus_take(const struct partition_standing *standing, const struct core_stream_spec *spec)
+{
+    bool take = false;
+    for (uint32_t kind = 0; kind < standing->profile->gpu_count; kind++)
+        take = take || idle_gpu_takes(standing, kind, spec);
+    return take;
+}
+
+/* Of a standard stream that the GPU would take. */
+static bool gpu_has_room(const struct partition_standing *standing, uint32_t g,
+                         const struct core_stream_spec *spec)
+{
+    struct choice choice = choice_of(standing, spec, PARTITION_STANDING_ANY);
+    if (standing->has_room == NULL)
+        return true;
+    ask_present(&choice, g);
+    if (!chosen(&choice))
+        ask_other(&choice, g);
+    return chosen(&choice);
+}
+
+static bool gpu_guards(const struct partition_standing *standing, uint32_t g,
+                       const struct core_stream_spec *spec)
+{
+    struct partition_standing_placement placement;
+    if (standing->gpu[g].period_ns == 0)
+        return partition_guard_ask(standing, spec, g, PARTITION_GUARD_IDLE, &placement);
+    return partition_guard_ask(standing, spec, g, PARTITION_GUARD_PRESENT, &placement) ||
+           partition_guard_ask(standing, spec, g, PARTITION_GUARD_OTHER, &placement);
+}
+
+/* Would partition_standing_place put it on this unit, if the others were full? */
+static bool unit_takes(const struct partition_standing *standing, uint32_t unit,
+                       const struct core_stream_spec *spec)
+{
+    if (unit < standing->worker_count)
+        return partition_workers_fits(standing->workers, unit, spec);
+    uint32_t g = unit - standing->worker_count;
+    const struct partition_gpu *gpu = &standing->gpu[g];
+    if (gpu->out)
+        return false;
+    if (spec->guaranteed)
+        return gpu_guards(standing, g, spec);
+    return gpu_takes(standing, gpu, partition_standing_room_bytes(standing, g), spec) &&
+           gpu_has_room(standing, g, spec);
+}
+
 /* What a search varies, and whom it asks. */
 struct search {
     const struct partition_standing *standing;
@@ -278,7 +320,7 @@ static bool search_ask(void *owner, core_ns value_ns)
         return search->unit == 0 ? idle_worker_takes(search->standing, &search->spec)
                                  : idle_gpu_takes(search->standing, search->unit - 1, &search->spec);
     return partition_workers_io_fits(search->standing->workers, &search->spec, search->io) &&
-           partition_standing_unit_takes(search->standing, search->unit, &search->spec);
+           unit_takes(search->standing, search->unit, &search->spec);
 }
 
 /* The least over all units: a unit that does not beat what another offers is asked once. */
@@ -452,6 +494,34 @@ static bool standard_fits(const struct partition_standing *standing, const struc
     return true;
 }
 
+/* Refused only because batches have no room for it. False: there is more to it. */
+static bool say_rooms(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                      uint32_t io, struct partition_standing_placement *placement)
+{
+    struct partition_standing without = *standing;
+    struct partition_standing_placement one;
+    struct partition_standing_words words;
+    struct core_stream_spec own = *spec;
+    without.has_room = NULL;
+    if (standing->has_room == NULL ||
+        !partition_standing_place(&without, spec, io, PARTITION_STANDING_ANY, &one) ||
+        one.unit < standing->worker_count)
+        return false;
+    uint32_t g = one.unit - standing->worker_count, backup = one.backup_unit;
+    if (backup != PARTITION_STANDING_NONE)
+        own.latency_ns = one.gpu_bound_ns;
+    bool room =
+        partition_standing_room_for(standing, g, PARTITION_STANDING_NONE, &own, one.period_ns, &words);
+    if (room && backup != PARTITION_STANDING_NONE && backup >= standing->worker_count)
+        room = partition_standing_room_for(standing, backup - standing->worker_count, g, &one.backup_spec,
+                                           one.backup_period_ns, &words);
+    if (room)
+        return false;
+    placement->constraint = words.constraint;
+    memcpy(placement->reason, words.reason, sizeof placement->reason);
+    return true;
+}
+
 static void say_backup(const struct partition_standing *standing,
                        struct partition_standing_placement *placement)
 {
@@ -460,14 +530,11 @@ static void say_backup(const struct partition_standing *standing,
     placement->unit = PARTITION_STANDING_NONE;
 }
 
-void partition_standing_explain(const struct partition_standing *standing,
-                                const struct core_stream_spec *spec, uint32_t io, bool with_offer,
-                                struct partition_standing_placement *placement)
+static void say(const struct partition_standing *standing, const struct core_stream_spec *spec, uint32_t io,
+                struct partition_standing_placement *placement)
 {
-    bool worker_could = idle_worker_takes(standing, spec), gpu_could = false;
+    bool worker_could = idle_worker_takes(standing, spec), gpu_could = idle_gpus_take(standing, spec);
     uint32_t out = out_that_takes(standing, spec), reserve = reserve_that_binds(standing, spec);
-    for (uint32_t kind = 0; kind < standing->profile->gpu_count; kind++)
-        gpu_could = gpu_could || idle_gpu_takes(standing, kind, spec);
     if (standard_fits(standing, spec, io, placement))
         say_backup(standing, placement);
     else if (!worker_could && !gpu_could)
@@ -480,6 +547,14 @@ void partition_standing_explain(const struct partition_standing *standing,
         say_out(out, placement);
     else
         explain_taken(standing, spec, io, worker_could, gpu_could, placement);
+}
+
+void partition_standing_explain(const struct partition_standing *standing,
+                                const struct core_stream_spec *spec, uint32_t io, bool with_offer,
+                                struct partition_standing_placement *placement)
+{
+    if (!say_rooms(standing, spec, io, placement))
+        say(standing, spec, io, placement);
     if (with_offer) {
         placement->offer.interval_ns = interval_least_ns(standing, spec, io);
         placement->offer.latency_ns = latency_least_ns(standing, spec, io, false);

@@ -27,6 +27,15 @@ static struct core_stream_spec with_bound(const struct core_stream_spec *spec, c
     return with;
 }
 
+/* Of a newcomer, whoever makes the batches is asked, too. */
+static bool has_room(const struct partition_guard_question *question, uint32_t g, uint32_t loss,
+                     const struct core_stream_spec *spec, core_ns period_ns)
+{
+    struct partition_standing_words words;
+    return !question->newcomer ||
+           partition_standing_room_for(question->standing, g, loss, spec, period_ns, &words);
+}
+
 /* ---- the GPU's part ---- */
 
 static struct partition_gpu_answer ask_gpu(const struct partition_guard_question *question,
@@ -40,8 +49,7 @@ static struct partition_gpu_answer ask_gpu(const struct partition_guard_question
         return (struct partition_gpu_answer){.verdict.headroom_ppb = -PPB - 1};
     if (question->ask == PARTITION_GUARD_AT)
         return partition_gpu_ask_at(question->gpu, &load, room_bytes, question->period_ns);
-    if (question->ask == PARTITION_GUARD_PRESENT ||
-        (question->ask == PARTITION_GUARD_OFFER && question->gpu->period_ns > 0))
+    if (question->ask == PARTITION_GUARD_PRESENT)
         return partition_gpu_ask_present(question->gpu, &load, room_bytes);
     return partition_gpu_ask_other(question->gpu, &load, room_bytes, false);
 }
@@ -91,7 +99,9 @@ static core_ns least_at_period(const struct partition_guard_question *question, 
 
 static core_ns least_at_any_period(const struct partition_guard_question *question, core_ns widest)
 {
-    uint32_t low = 0, high = partition_gpu_grid_up_to(widest);
+    uint32_t low = 0, high = partition_gpu_grid_up_to(widest) - 1;
+    if (!ask_gpu(question, widest).accepted)
+        return 0;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
         if (ask_gpu(question, partition_gpu_grid_ns(middle)).accepted)
@@ -99,8 +109,7 @@ static core_ns least_at_any_period(const struct partition_guard_question *questi
         else
             low = middle + 1;
     }
-    core_ns bound_ns = partition_gpu_grid_ns(low);
-    return bound_ns <= widest && ask_gpu(question, bound_ns).accepted ? bound_ns : 0;
+    return partition_gpu_grid_ns(low);
 }
 
 /* Half of the bound for each; less where the GPU's streams have a shorter d' anyway. */
@@ -190,7 +199,8 @@ static bool on_other_gpu(struct search *search, bool idle)
         bool better =
             answer.verdict.period_ns > best.period_ns ||
             (answer.verdict.period_ns == best.period_ns && answer.verdict.headroom_ppb > best.headroom_ppb);
-        if (!answer.accepted || !better)
+        if (!answer.accepted || !better ||
+            !has_room(question, u, question->g, &search->spec, answer.verdict.period_ns))
             continue;
         chosen = u;
         best = answer.verdict;
@@ -244,10 +254,12 @@ static bool try_split(const struct partition_guard_question *question, core_ns g
                       struct partition_standing_placement *placement, bool *taken)
 {
     const struct partition_standing *standing = question->standing;
+    const struct core_stream_spec with = with_bound(question->spec, gpu_bound_ns);
     struct partition_gpu_answer answer = {.accepted = false};
     if (gpu_bound_ns > 0 && gpu_bound_ns <= widest_ns(question))
         answer = ask_gpu(question, gpu_bound_ns);
-    if (!answer.accepted)
+    if (!answer.accepted ||
+        !has_room(question, question->g, PARTITION_STANDING_NONE, &with, answer.verdict.period_ns))
         return false;
     *taken = true;
     *placement = (struct partition_standing_placement){.unit = standing->worker_count + question->g,
@@ -268,43 +280,47 @@ bool partition_guard_on_gpu(const struct partition_guard_question *question,
                             struct partition_standing_placement *placement, bool *taken)
 {
     core_ns widest = widest_ns(question);
-    bool fixed = question->ask == PARTITION_GUARD_PRESENT || question->ask == PARTITION_GUARD_AT ||
-                 (question->ask == PARTITION_GUARD_OFFER && question->gpu->period_ns > 0);
+    bool fixed = question->ask == PARTITION_GUARD_PRESENT || question->ask == PARTITION_GUARD_AT;
     *taken = false;
     if (widest <= 0)
         return false;
     if (try_split(question, preferred_ns(question), placement, taken))
         return true;
-    if (question->ask == PARTITION_GUARD_OFFER && !fixed)
-        return false;
     core_ns least_ns = fixed ? least_at_period(question, widest) : least_at_any_period(question, widest);
     return try_split(question, least_ns, placement, taken);
 }
 
-static bool may(const struct partition_guard_question *question, uint32_t among)
+static bool may(const struct partition_gpu *gpu, enum partition_guard_ask ask, uint32_t among)
 {
-    const struct partition_gpu *gpu = question->gpu;
     bool idle = gpu->period_ns == 0;
-    return !gpu->out && (among >> gpu->kind & 1) && idle == (question->ask == PARTITION_GUARD_IDLE);
+    return !gpu->out && (among >> gpu->kind & 1) && idle == (ask == PARTITION_GUARD_IDLE);
+}
+
+bool partition_guard_ask(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                         uint32_t g, enum partition_guard_ask ask,
+                         struct partition_standing_placement *placement)
+{
+    const struct partition_guard_question question = {
+        .standing = standing, .spec = spec, .g = g, .gpu = &standing->gpu[g], .ask = ask, .newcomer = true};
+    bool taken;
+    return partition_guard_on_gpu(&question, placement, &taken);
 }
 
 bool partition_guard_place(const struct partition_standing *standing, const struct core_stream_spec *spec,
                            uint32_t among, enum partition_guard_ask ask,
                            struct partition_standing_placement *placement)
 {
-    struct partition_guard_question question = {.standing = standing, .spec = spec, .ask = ask};
     const struct partition_gpu *asked = NULL;
-    bool found = false, taken;
-    for (question.g = 0; question.g < standing->gpus; question.g++) {
+    bool found = false;
+    for (uint32_t g = 0; g < standing->gpus; g++) {
+        const struct partition_gpu *gpu = &standing->gpu[g];
         struct partition_standing_placement one;
-        question.gpu = &standing->gpu[question.g];
-        if (!may(&question, among) ||
-            (ask == PARTITION_GUARD_IDLE && partition_gpu_alike(question.gpu, asked)))
+        if (!may(gpu, ask, among) || (ask == PARTITION_GUARD_IDLE && partition_gpu_alike(gpu, asked)))
             continue;
-        asked = question.gpu;
-        if (found && ask == PARTITION_GUARD_PRESENT && question.gpu->period_ns <= placement->period_ns)
+        asked = gpu;
+        if (found && ask == PARTITION_GUARD_PRESENT && gpu->period_ns <= placement->period_ns)
             continue;
-        if (!partition_guard_on_gpu(&question, &one, &taken) ||
+        if (!partition_guard_ask(standing, spec, g, ask, &one) ||
             (found && one.period_ns <= placement->period_ns))
             continue;
         *placement = one;

@@ -183,6 +183,7 @@ core_status partition_moves_order(const struct partition_standing *standing,
                                   const struct partition_standing *after, struct partition_moves *moves)
 {
     struct partition_standing *now = NULL;
+    struct partition_standing_placement placement;
     moves->count = moves->in_turn = 0;
     for (uint32_t n = 0; n < standing->count; n++) {
         uint32_t stream = standing->listed[n];
@@ -192,8 +193,6 @@ core_status partition_moves_order(const struct partition_standing *standing,
             moves->move[moves->count++] = (struct partition_standing_move){
                 stream, record->handle, record->unit, to, period_of(after, to)};
     }
-    if (moves->count == 0)
-        return CORE_OK;
     core_status status = partition_standing_copy(standing, &now);
     for (int pass = 0; status == CORE_OK && pass < PASSES; pass++) {
         size_t before = moves->in_turn;
@@ -201,6 +200,9 @@ core_status partition_moves_order(const struct partition_standing *standing,
         if (moves->in_turn == before)
             break;
     }
+    moves->admits =
+        status == CORE_OK && moves->in_turn == moves->count &&
+        partition_standing_place(now, moves->newcomer, moves->io, PARTITION_STANDING_ANY, &placement);
     partition_standing_destroy(now);
     return status;
 }

@@ -5,8 +5,11 @@
 #include "partition/standing_state.h"
 
 struct partition_moves {
+    const struct core_stream_spec *newcomer; /* for whom they are, on a connection of I/O thread `io` */
+    uint32_t io;
     struct partition_standing_move *move; /* room for all streams */
     size_t count, in_turn;
+    bool admits; /* all of them in turn, and then the newcomer as things stand */
 };
 
 /* Where a unit's kind of stream may go, as partition_standing_place is told. */
@@ -31,7 +34,8 @@ CORE_CHECKED core_status partition_moves_renumber(const struct partition_standin
                                                   const uint32_t *from, const uint32_t *to, size_t count,
                                                   uint32_t *number);
 
-/* The moves from `standing` to `after`, with as many as can be made in turn, and in which order, in front. */
+/* The moves from `standing` to `after`, with as many as can be made in turn, and in which order, in front;
+ * and whether the newcomer is admitted then. */
 CORE_CHECKED core_status partition_moves_order(const struct partition_standing *standing,
                                                const struct partition_standing *after,
                                                struct partition_moves *moves);

@@ -149,7 +149,7 @@ static core_status plan_anew(struct replan *replan, const struct partition_plan_
 
 /* ---- the proposal ---- */
 
-static core_status tell(struct proposal *proposal)
+static core_status tell(const struct partition_attempt *attempt, struct proposal *proposal)
 {
     struct partition_standing_proposal *told = &proposal->told;
     const struct partition_standing *standing = proposal->of, *after = proposal->after;
@@ -160,7 +160,7 @@ static core_status tell(struct proposal *proposal)
     proposal->period_ns = malloc((standing->gpus + 1) * sizeof *proposal->period_ns);
     if (proposal->move == NULL || proposal->period_ns == NULL)
         return CORE_NO_MEMORY;
-    struct partition_moves moves = {.move = proposal->move};
+    struct partition_moves moves = {.newcomer = attempt->spec, .io = attempt->io, .move = proposal->move};
     core_status status = partition_moves_order(standing, after, &moves);
     for (uint32_t g = 0; g < standing->gpus; g++)
         proposal->period_ns[g] = after->gpu[g].period_ns;
@@ -168,6 +168,7 @@ static core_status tell(struct proposal *proposal)
     told->unit = after->record[proposal->stream].unit;
     told->moves = moves.count;
     told->in_turn = moves.in_turn;
+    told->admits = moves.admits;
     told->move = proposal->move;
     told->period_ns = proposal->period_ns;
     return status;
@@ -181,7 +182,7 @@ static core_status replan_run(struct replan *replan, const struct partition_plan
                                    replan->attempt.io)) {
         snprintf(proposal->told.reason, sizeof proposal->told.reason,
                  "I/O thread %u has no room for it, whatever the plan", replan->attempt.io);
-        return tell(proposal);
+        return tell(&replan->attempt, proposal);
     }
     core_status status = try_run(replan, partition_attempt_present);
     if (status == CORE_OK && proposal->after == NULL)
@@ -189,7 +190,7 @@ static core_status replan_run(struct replan *replan, const struct partition_plan
     if (status == CORE_OK && proposal->after == NULL)
         status = plan_anew(replan, method, error);
     if (status == CORE_OK)
-        status = tell(proposal);
+        status = tell(&replan->attempt, proposal);
     return status;
 }
 
@@ -231,6 +232,7 @@ core_status partition_standing_commit(struct partition_standing *standing,
                               "the proposal is not of the plan that stands now: ask for another");
     struct partition_standing before = *standing;
     *standing = *made->after;
+    partition_standing_set_rooms(standing, before.has_room, before.rooms);
     *made->after = before;
     partition_standing_destroy(made->after);
     made->after = NULL;

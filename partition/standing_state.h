@@ -32,10 +32,12 @@ struct partition_standing {
     uint32_t worker_count, io_count, gpus;
     struct perfmodel_flow_card *card[CONFIG_PROFILE_GPU_KINDS_MAX];
     struct partition_gpu *gpu;
-    uint64_t pinned_bytes; /* of all arenas */
-    uint64_t changes;      /* counts whatever makes another plan of it */
-    core_ns detection_ns;  /* delta of newcomers */
-    uint32_t guarded;      /* streams with a backup */
+    uint64_t pinned_bytes;                 /* of all arenas */
+    uint64_t changes;                      /* counts whatever makes another plan of it */
+    core_ns detection_ns;                  /* delta of newcomers */
+    uint32_t guarded;                      /* streams with a backup */
+    partition_standing_has_room *has_room; /* NULL: always */
+    void *rooms;                           /* its owner */
     /* by number */
     struct partition_standing_record *record;
     uint32_t *place[PARTITION_GPU_HEAPS];
@@ -56,13 +58,11 @@ bool partition_standing_place(const struct partition_standing *standing, const s
 
 /* ---- streams that survive the loss of a GPU: standing_guard.c ---- */
 
-/* How a GPU is asked: at its present period, an idle one, at a period that is new to its streams. OFFER: as
- * PRESENT or IDLE, and less thoroughly. */
+/* How a GPU is asked: at its present period, an idle one, at a period that is new to its streams. */
 enum partition_guard_ask {
     PARTITION_GUARD_PRESENT,
     PARTITION_GUARD_IDLE,
     PARTITION_GUARD_OTHER,
-    PARTITION_GUARD_OFFER,
     PARTITION_GUARD_AT /* at period_ns of the question */
 };
 
@@ -74,6 +74,7 @@ struct partition_guard_question {
     enum partition_guard_ask ask;
     core_ns period_ns;
     const struct partition_standing_backup *present; /* whose room the stream has; NULL */
+    bool newcomer;                                   /* batches are asked for room */
 };
 
 /* What a stream with this contract asks of the unit that it comes to. False: no contract does. */
@@ -84,6 +85,11 @@ bool partition_guard_backup_spec(const struct core_stream_spec *spec, core_ns gp
  * takes it, whatever becomes of the backup. */
 bool partition_guard_on_gpu(const struct partition_guard_question *question,
                             struct partition_standing_placement *placement, bool *taken);
+
+/* The same of a newcomer. */
+bool partition_guard_ask(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                         uint32_t g, enum partition_guard_ask ask,
+                         struct partition_standing_placement *placement);
 
 /* The best of the GPUs among those allowed, see standing.h. */
 bool partition_guard_place(const struct partition_standing *standing, const struct core_stream_spec *spec,
@@ -96,9 +102,14 @@ bool partition_guard_place(const struct partition_standing *standing, const stru
 void partition_standing_set(struct partition_standing *standing,
                             const struct partition_standing_placement *placement);
 
-/* Would this unit take the stream, a GPU at any period? An I/O thread is not asked. */
-bool partition_standing_unit_takes(const struct partition_standing *standing, uint32_t unit,
-                                   const struct core_stream_spec *spec);
+/* Have the batches of GPU g room for it at this period, as its own stream, or for the loss of GPU `loss`? */
+struct partition_standing_words { /* else: why not */
+    enum partition_constraint constraint;
+    char reason[256];
+};
+bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
+                                 const struct core_stream_spec *spec, core_ns period_ns,
+                                 struct partition_standing_words *words);
 
 enum partition_constraint partition_standing_constraint(enum perfmodel_gpu_binding binding);
 

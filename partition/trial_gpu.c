@@ -125,17 +125,12 @@ static enum perfmodel_gpu_binding judge_batch(struct partition_problem *problem,
     return binding;
 }
 
-/* With one copy engine the bound of both copies together, told once as up and down. */
-static void tell_verdict(const struct config_profile_gpu *card, const struct perfmodel_flow_verdict *verdict,
-                         enum partition_plan_rule rule, struct partition_plan_gpu *gpu)
+static void tell_verdict(const struct perfmodel_flow_verdict *verdict, enum partition_plan_rule rule,
+                         struct partition_plan_gpu *gpu)
 {
     gpu->rule = rule;
     gpu->period_ns = verdict->period_ns;
     gpu->stages = verdict->bounds;
-    if (card->copy_engines < 2 && verdict->bounds.up_ns < CORE_NS_NEVER) {
-        gpu->stages.down_ns = verdict->bounds.up_ns / 2;
-        gpu->stages.up_ns = verdict->bounds.up_ns - gpu->stages.down_ns;
-    }
     gpu->latency_ns = verdict->latency_ns;
     gpu->batch_bytes = verdict->batch_bytes;
     gpu->arenas = verdict->arenas;
@@ -196,22 +191,25 @@ static bool other_batches(struct partition_problem *problem, struct partition_pl
 /* By the stairs, at the period that a sample finds, and around it. *closest becomes the verdict that came
  * closest. */
 static bool climb_stairs(struct partition_problem *problem, struct partition_plan *plan, uint32_t g,
-                         const uint32_t *member, const struct perfmodel_flow_load *load,
+                         const uint32_t *member, const struct perfmodel_flow_load *sums,
                          struct perfmodel_flow_verdict *closest)
 {
     static const int per_mille[] = {1000, 980, 1020};
     struct partition_plan_gpu *gpu = &plan->gpu[g];
-    core_ns found_ns = partition_stairs_period_ns(problem, gpu->kind, member, load);
+    core_ns found_ns = partition_stairs_period_ns(problem, gpu->kind, member, sums);
     for (size_t i = 0; found_ns > 0 && i < sizeof per_mille / sizeof *per_mille; i++) {
         if (judge_batch(problem, plan, g, member, found_ns * per_mille[i] / 1000 + 1) == PERFMODEL_GPU_FITS)
             return true;
-        struct perfmodel_flow_stairs stairs = {.period_ns = gpu->period_ns, .fullest = gpu->stages};
-        for (size_t k = 0; k < gpu->streams; k++)
-            perfmodel_flow_stairs_add(&stairs, &problem->specs[member[k]]);
+        struct perfmodel_flow_load load = {0};
+        for (size_t k = 0; k < gpu->streams; k++) {
+            struct perfmodel_flow_load one =
+                perfmodel_flow_load_at(&problem->specs[member[k]], problem->input->profile, gpu->period_ns);
+            perfmodel_flow_load_add(&load, &one);
+        }
         struct perfmodel_flow_verdict verdict =
-            perfmodel_flow_judge_stairs(problem->flow[gpu->kind], load, &stairs);
+            perfmodel_flow_judge_stairs(problem->flow[gpu->kind], &load, &gpu->stages, gpu->period_ns);
         if (verdict.binding == PERFMODEL_GPU_FITS) {
-            tell_verdict(problem->card[g], &verdict, PARTITION_PLAN_STAIRS, gpu);
+            tell_verdict(&verdict, PARTITION_PLAN_STAIRS, gpu);
             return true;
         }
         if (verdict.headroom_ppb > closest->headroom_ppb)
@@ -242,7 +240,7 @@ static bool judge_gpu(struct partition_problem *problem, struct partition_plan *
              climb_stairs(problem, plan, g, member, &load, &verdict)))
             return true;
         binding = verdict.binding;
-        tell_verdict(problem->card[g], &verdict, PARTITION_PLAN_BACKLOG, gpu);
+        tell_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
     }
     if (problem->input->latency_sum) {
         const struct partition_plan_gpu rhythm = *gpu;
@@ -320,7 +318,7 @@ static bool judge_gpu_at(struct partition_problem *problem, struct partition_pla
     if (judge_batch(problem, plan, g, member, period_ns) == PERFMODEL_GPU_FITS)
         return true;
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(problem->flow[gpu->kind], &load, period_ns);
-    tell_verdict(problem->card[g], &verdict, PARTITION_PLAN_BACKLOG, gpu);
+    tell_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
     if (verdict.binding == PERFMODEL_GPU_FITS)
         return true;
     refuse_gpu(plan, g, verdict.binding);

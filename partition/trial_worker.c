@@ -122,6 +122,22 @@ static struct perfmodel_edf_result test_set(struct partition_problem *problem, e
     return result;
 }
 
+/* Where the pieces do not, those of few streams. */
+static bool packets_hold(const struct partition_problem *problem, const struct perfmodel_cpu_task *tasks,
+                         struct partition_plan_worker *worker)
+{
+    if (worker->test.binding != PERFMODEL_EDF_DEMAND || worker->streams > PERFMODEL_EDF_PACKETS_MOST)
+        return false;
+    struct perfmodel_edf_result packets =
+        perfmodel_edf_packets_test(tasks, worker->streams, &problem->worker, 0);
+    if (packets.accepted) {
+        packets.blocking_ns = worker->test.blocking_ns;
+        packets.utilisation_ppb = worker->test.utilisation_ppb;
+        worker->test = packets;
+    }
+    return packets.accepted;
+}
+
 static bool test_worker(struct partition_problem *problem, struct partition_plan *plan, uint32_t w,
                         const struct perfmodel_cpu_task *tasks, enum depth depth)
 {
@@ -133,12 +149,12 @@ static bool test_worker(struct partition_problem *problem, struct partition_plan
     }
     struct perfmodel_cpu_company company = {0};
     for (size_t i = 0; i < worker->streams; i++)
-        company = perfmodel_cpu_company_with(company, &tasks[i]);
+        perfmodel_cpu_company_add(&company, profile->cpu.burst_pieces, &tasks[i]);
     worker->surcharge_ns = perfmodel_cpu_surcharge_ns(profile, company.ciphers);
-    core_ns blocking_ns = 2 * perfmodel_cpu_blocking_ns(profile, company);
+    core_ns blocking_ns = 2 * perfmodel_cpu_blocking_ns(profile, &company);
     perfmodel_edf_set_fill(problem->edf_set, tasks, worker->streams, worker->surcharge_ns, blocking_ns);
     worker->test = test_set(problem, depth);
-    if (worker->test.accepted)
+    if (worker->test.accepted || packets_hold(problem, tasks, worker))
         return true;
     if (worker->test.binding == PERFMODEL_EDF_UTILISATION)
         partition_plan_refuse(plan, PARTITION_PLAN_CPU_UTILISATION, w,

@@ -72,15 +72,23 @@ bool partition_workers_place(const struct partition_workers *workers, const stru
 void partition_workers_admit(struct partition_workers *workers, const struct core_stream_spec *spec,
                              uint32_t io, struct partition_placement *placement);
 
-/* Gives back what partition_workers_admit took. Not before the worker has paused since the stream's last
- * packet: counters.pauses of its scheduler exceeds the packet's `pauses` (cpu/scheduler.h).
+/* Gives back what partition_workers_admit took. Not before a grace period of the worker has begun and ended
+ * since the stream's last packet: counters.pauses of its scheduler exceeds the packet's `pauses`
+ * (cpu/scheduler.h).
  *
  * Why: the test bounds what one accepted set asks for in any window. A window that holds a burst of a stream
- * that has left and a burst of one that took its room holds more. A pause parts them: a burst of fewer than B
- * pieces is not full of urgent ones for any piece that it leaves, so the window of every later deadline
- * begins with that burst or after it, when nothing of the stream that left remains to be done; and an idle
- * worker likewise. With room given away at once, 3 % of random sets at the brim miss deadlines in the
- * simulator; with a pause none. */
+ * that has left and a burst of one that took its room holds more. Let N be the burst with which the grace
+ * period begins, after the last of the leaver's.
+ *   - By pieces (perfmodel/edf.h). N is not full of urgent pieces for any piece that it leaves, so the window
+ *     of every piece that is finished later begins with N or after it; N itself has no piece of the leaver,
+ *     and its q is that of those who stay. No piece is late when N begins, which the proof by pieces builds
+ *     on, and which sets that were accepted by packets alone do not promise.
+ *   - By packets (perfmodel/edf_packets.h). The window of a packet that heads its stream only after N has
+ *     begun begins with N or after it. The others are finished when the grace period ends, under the old set.
+ *     What pieces lag behind N follows from the set without the leaver: a packet that N takes on by its p-th
+ *     next piece has that due (p - 1) delta or more after N begins, since none is late then.
+ * The burst that finishes the leaver's last packet can not be N: in the windows that begin with it, it may
+ * be longer than the q of those who stay. */
 void partition_workers_release(struct partition_workers *workers, const struct partition_placement *placement,
                                uint32_t io);
 

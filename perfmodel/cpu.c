@@ -42,13 +42,30 @@ core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum c
     return perfmodel_wide_limit(ns > 0 ? ns : 1, COST_NS_MAX);
 }
 
-struct perfmodel_cpu_company perfmodel_cpu_company_with(struct perfmodel_cpu_company company,
-                                                        const struct perfmodel_cpu_task *task)
+/* Puts a cost where it belongs among the largest. */
+static void take_cost(struct perfmodel_cpu_company *company, uint32_t most, core_ns cost_ns)
 {
-    company.ciphers |= 1U << (task->cipher - 1);
-    if (task->cost_ns > company.piece_ns)
-        company.piece_ns = task->cost_ns;
-    return company;
+    uint32_t at = company->count;
+    if (at == most) {
+        at--;
+        if (cost_ns <= company->piece_ns[at])
+            return;
+        company->pieces_ns -= company->piece_ns[at];
+        company->count--;
+    }
+    for (; at > 0 && company->piece_ns[at - 1] < cost_ns; at--)
+        company->piece_ns[at] = company->piece_ns[at - 1];
+    company->piece_ns[at] = cost_ns;
+    company->pieces_ns += cost_ns;
+    company->count++;
+}
+
+void perfmodel_cpu_company_add(struct perfmodel_cpu_company *company, uint32_t burst_pieces,
+                               const struct perfmodel_cpu_task *task)
+{
+    assert(burst_pieces > 0 && burst_pieces <= PERFMODEL_CPU_BURST_MAX);
+    company->ciphers |= 1U << (task->cipher - 1);
+    take_cost(company, burst_pieces, task->cost_ns);
 }
 
 core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_t ciphers)
@@ -56,20 +73,38 @@ core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_
     return perfmodel_wide_limit(lanes_ns(profile, ciphers, profile->cpu.burst_pieces), COST_NS_MAX);
 }
 
-core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile, struct perfmodel_cpu_company company)
+static core_ns burst_ns(const struct config_profile *profile, perfmodel_wide pieces_ns, uint32_t ciphers)
 {
-    perfmodel_wide pieces_ns = (perfmodel_wide)profile->cpu.burst_pieces * company.piece_ns;
-    return perfmodel_wide_limit(pieces_ns + lanes_ns(profile, company.ciphers, 1), COST_NS_MAX);
+    return perfmodel_wide_limit(pieces_ns + lanes_ns(profile, ciphers, 1), COST_NS_MAX);
+}
+
+core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile,
+                                  const struct perfmodel_cpu_company *company)
+{
+    return burst_ns(profile, company->pieces_ns, company->ciphers);
 }
 
 core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile)
 {
-    struct perfmodel_cpu_company worst = {.ciphers = (1U << CORE_CIPHER_COUNT) - 1};
+    core_ns dearest_ns = 0;
     for (int i = 1; i <= CORE_CIPHER_COUNT; i++) {
         core_ns cost_ns = perfmodel_cpu_piece_cost_ns(profile, (enum core_cipher)i, profile->cpu.piece_bytes);
-        worst.piece_ns = cost_ns > worst.piece_ns ? cost_ns : worst.piece_ns;
+        dearest_ns = cost_ns > dearest_ns ? cost_ns : dearest_ns;
     }
-    return perfmodel_cpu_blocking_ns(profile, worst);
+    return burst_ns(profile, (perfmodel_wide)profile->cpu.burst_pieces * dearest_ns,
+                    PERFMODEL_CPU_CIPHER_SETS - 1);
+}
+
+struct perfmodel_cpu_worker perfmodel_cpu_worker_of(const struct config_profile *profile)
+{
+    struct perfmodel_cpu_worker worker = {.burst_ns = perfmodel_cpu_burst_ns(profile),
+                                          .burst_pieces = profile->cpu.burst_pieces};
+    worker.ahead_ns = profile->margins.in_ns + profile->io.rest_max_ns + PERFMODEL_CPU_EARLY_NS;
+    for (uint32_t ciphers = 0; ciphers < PERFMODEL_CPU_CIPHER_SETS; ciphers++) {
+        worker.lanes_ns[ciphers] = burst_ns(profile, 0, ciphers);
+        worker.surcharge_ns[ciphers] = perfmodel_cpu_surcharge_ns(profile, ciphers);
+    }
+    return worker;
 }
 
 static uint32_t pieces_of(const struct core_stream_spec *spec, const struct config_profile *profile,

@@ -33,9 +33,10 @@
  * Charges. The profile promises that a burst with pieces x_j of the ciphers K takes at most
  * sum (c0 + c1 x_j) + l(K), where l(K) is the sum of the l of its ciphers: each is an engine call of its own.
  * So a burst full of B pieces takes no more than the sum of their C = c0 + c1 x + l(K)/B, and no burst takes
- * more than q = B max (c0 + c1 x) + l(K), with K and max taken over the streams of the worker: a worker whose
- * streams all have the same key size pays for one engine call a burst, and short packets block shortly. All
- * of it is multiplied by 1 + m, the profile's margin, and rounded up.
+ * more than q = l(K) + the B largest c0 + c1 x, since it has one piece of a stream, with K and these taken
+ * over the streams of the worker: a worker whose streams all have the same key size pays for one engine call
+ * a burst, few streams and short packets block shortly. All of it is multiplied by 1 + m, the profile's
+ * margin, and rounded up.
  *
  * This departs from model.md section 3 where it is tighter: there k t > d' is refused, and all m pieces of a
  * packet are charged at the first piece's deadline. It is stricter in one point: G is taken off every piece,
@@ -47,6 +48,13 @@
 #include "core/stream.h"
 
 #include <stdint.h>
+
+#define PERFMODEL_CPU_BURST_MAX   128 /* largest B of a profile */
+#define PERFMODEL_CPU_CIPHER_SETS (1U << CORE_CIPHER_COUNT)
+
+/* Packets that are this close to being eligible may be handed to a worker, which may start before the release
+ * anyway; closer by what an I/O thread rests, for one that will not look again before. */
+#define PERFMODEL_CPU_EARLY_NS (100 * CORE_NS_PER_US)
 
 /* All times > 0 and at most one hour. deadline_ns is more than 1 us and k m delta <= d', so pieces *
  * burst_packets is below 3.6e9 and no count of pieces in a window of x ns exceeds x / 1000 + 2^17. */
@@ -82,19 +90,32 @@ core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum c
 
 /* What the charges of a worker depend on beside each stream itself. Zeroed: a worker without streams. */
 struct perfmodel_cpu_company {
-    uint32_t ciphers; /* bit c - 1: there is a stream with cipher c */
-    core_ns piece_ns; /* largest cost_ns of a stream */
+    uint32_t ciphers;                          /* bit c - 1: there is a stream with cipher c */
+    uint32_t count;                            /* of the figures below: min(streams, B) */
+    core_ns pieces_ns;                         /* their sum */
+    core_ns piece_ns[PERFMODEL_CPU_BURST_MAX]; /* the largest cost_ns of streams, falling */
 };
 
-/* The same with one stream more. */
-struct perfmodel_cpu_company perfmodel_cpu_company_with(struct perfmodel_cpu_company company,
-                                                        const struct perfmodel_cpu_task *task);
+/* The same with one stream more, at bursts of B pieces. */
+void perfmodel_cpu_company_add(struct perfmodel_cpu_company *company, uint32_t burst_pieces,
+                               const struct perfmodel_cpu_task *task);
 
 /* (1+m) l(K) / B, rounded up: what each piece is charged on top of its cost_ns. */
 core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_t ciphers);
 
 /* q of the company: no burst takes longer. The burst test adds it twice. Grows with the company. */
-core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile, struct perfmodel_cpu_company company);
+core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile,
+                                  const struct perfmodel_cpu_company *company);
+
+/* A worker's figures, of its profile, for tests that keep them. */
+struct perfmodel_cpu_worker {
+    core_ns burst_ns;                                /* q of the worst company */
+    uint32_t burst_pieces;                           /* B */
+    core_ns lanes_ns[PERFMODEL_CPU_CIPHER_SETS];     /* (1+m) l(K), by company.ciphers */
+    core_ns surcharge_ns[PERFMODEL_CPU_CIPHER_SETS]; /* (1+m) l(K) / B */
+    core_ns ahead_ns; /* a packet is handed over no earlier than it is eligible less this, and in_ns */
+};
+struct perfmodel_cpu_worker perfmodel_cpu_worker_of(const struct config_profile *profile);
 
 /* q of the worst company: no burst of any streams takes longer. */
 core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile);

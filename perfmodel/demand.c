@@ -1,5 +1,6 @@
 #include "perfmodel/demand.h"
 
+#include "perfmodel/edf_packets.h"
 #include "perfmodel/wide.h"
 
 #include <assert.h>
@@ -14,7 +15,8 @@
 #define BLOCK         32
 #define BLOCKS        ((LAST + BLOCK - 1) / BLOCK) /* block b holds points b * BLOCK + 1 and on */
 #define WINDOW_NS_MAX (INT64_C(1) << OCTAVE_LAST)
-#define CIPHER_SETS   (1U << CORE_CIPHER_COUNT)
+#define CIPHER_SETS   PERFMODEL_CPU_CIPHER_SETS
+#define LIST_FIRST    64
 #define PIECE_SIZES   (65536 / CORE_BLOCK_BYTES)
 
 /* One stream's demand at a point is capped here: above any window, so still refused, and 2^19 of them fit.
@@ -31,13 +33,20 @@ struct two_part {
     perfmodel_wide own, per_surcharge;
 };
 
+/* The streams one by one, in no order, for the test by packets. Without memory for it that test is left out
+ * until the last stream has gone. */
+struct list {
+    struct perfmodel_cpu_task *tasks;
+    uint32_t *marks; /* of each, to find it by */
+    size_t capacity;
+    bool lost;
+};
+
 struct perfmodel_demand {
-    /* of the profile */
-    uint32_t burst_pieces;
-    core_ns surcharge_ns[CIPHER_SETS];
-    core_ns lanes_ns[CIPHER_SETS]; /* q without its pieces */
+    struct perfmodel_cpu_worker worker; /* of the profile */
     /* of the streams */
     size_t streams;
+    struct list list;
     struct perfmodel_cpu_company company;
     int64_t utilisation_ppb;              /* U of the set as it stands */
     struct two_part share;                /* U in units of 2^-62; per_surcharge below 2^19 * 2^53 */
@@ -50,6 +59,7 @@ struct perfmodel_demand {
     /* of every kind of piece, by cipher and blocks */
     uint32_t kind_streams[CORE_CIPHER_COUNT][PIECE_SIZES];
     core_ns kind_cost_ns[CORE_CIPHER_COUNT][PIECE_SIZES];
+    uint32_t kind_most[CORE_CIPHER_COUNT]; /* no larger piece of the cipher is there */
 };
 
 /* What a set would be charged. */
@@ -112,13 +122,14 @@ static inline core_ns product_ns(int64_t pieces, core_ns charge_ns, core_ns limi
     return perfmodel_wide_limit((perfmodel_wide)pieces * charge_ns, limit_ns);
 }
 
-static struct terms terms_of(const struct perfmodel_demand *demand, struct perfmodel_cpu_company company)
+static struct terms terms_of(const struct perfmodel_demand *demand,
+                             const struct perfmodel_cpu_company *company)
 {
-    perfmodel_wide burst_ns =
-        (perfmodel_wide)demand->burst_pieces * company.piece_ns + demand->lanes_ns[company.ciphers];
-    return (struct terms){.ciphers = company.ciphers,
-                          .surcharge_ns = demand->surcharge_ns[company.ciphers],
-                          .blocking_ns = 2 * perfmodel_wide_limit(burst_ns, CORE_LATENCY_NS_MAX)};
+    core_ns burst_ns = company->pieces_ns + demand->worker.lanes_ns[company->ciphers];
+    return (struct terms){.ciphers = company->ciphers,
+                          .surcharge_ns = demand->worker.surcharge_ns[company->ciphers],
+                          .blocking_ns =
+                              2 * (burst_ns < CORE_LATENCY_NS_MAX ? burst_ns : CORE_LATENCY_NS_MAX)};
 }
 
 /* H_j of the set as it stands, at a surcharge. */
@@ -152,7 +163,7 @@ static uint32_t block_end(uint32_t block)
 
 static void summarise_blocks(struct perfmodel_demand *demand, uint32_t ciphers)
 {
-    core_ns surcharge_ns = demand->surcharge_ns[ciphers];
+    core_ns surcharge_ns = demand->worker.surcharge_ns[ciphers];
     for (uint32_t block = 0; block < BLOCKS; block++) {
         core_ns least_ns = INT64_MAX;
         for (uint32_t point = block * BLOCK + 1; point <= block_end(block); point++) {
@@ -183,16 +194,69 @@ core_status perfmodel_demand_create(struct perfmodel_demand **demand, const stru
     struct perfmodel_demand *made = calloc(1, sizeof *made);
     if (made == NULL)
         return CORE_NO_MEMORY;
-    made->burst_pieces = profile->cpu.burst_pieces;
-    for (uint32_t ciphers = 0; ciphers < CIPHER_SETS; ciphers++) {
-        made->surcharge_ns[ciphers] = perfmodel_cpu_surcharge_ns(profile, ciphers);
-        made->lanes_ns[ciphers] =
-            perfmodel_cpu_blocking_ns(profile, (struct perfmodel_cpu_company){.ciphers = ciphers});
-    }
+    made->worker = perfmodel_cpu_worker_of(profile);
     fill_windows(made->window_ns);
     summarise(made);
     *demand = made;
     return CORE_OK;
+}
+
+/* ---- the list ---- */
+
+static uint32_t mark_of(const struct perfmodel_cpu_task *task)
+{
+    uint64_t mix = (uint64_t)task->interval_ns * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)task->spacing_ns;
+    mix = (mix ^ mix >> 29) * UINT64_C(0xbf58476d1ce4e5b9) + (uint64_t)task->cost_ns;
+    return (uint32_t)(mix >> 32) ^ task->burst_packets ^ task->piece_bytes << 8;
+}
+
+static bool list_reserve(struct list *list, size_t capacity)
+{
+    if (capacity <= list->capacity)
+        return true;
+    struct perfmodel_cpu_task *tasks = realloc(list->tasks, capacity * sizeof *tasks);
+    if (tasks == NULL)
+        return false;
+    list->tasks = tasks;
+    uint32_t *marks = realloc(list->marks, capacity * sizeof *marks);
+    if (marks == NULL)
+        return false;
+    list->marks = marks;
+    list->capacity = capacity;
+    return true;
+}
+
+static void list_add(struct list *list, size_t streams, const struct perfmodel_cpu_task *task)
+{
+    size_t capacity = streams < LIST_FIRST ? LIST_FIRST : 2 * streams;
+    if (list->lost || (streams == list->capacity && !list_reserve(list, capacity))) {
+        list->lost = true;
+        return;
+    }
+    list->tasks[streams] = *task;
+    list->marks[streams] = mark_of(task);
+}
+
+static bool same_task(const struct perfmodel_cpu_task *a, const struct perfmodel_cpu_task *b)
+{
+    return a->cost_ns == b->cost_ns && a->deadline_ns == b->deadline_ns && a->urgency_ns == b->urgency_ns &&
+           a->spacing_ns == b->spacing_ns && a->interval_ns == b->interval_ns && a->pieces == b->pieces &&
+           a->burst_packets == b->burst_packets && a->piece_bytes == b->piece_bytes && a->cipher == b->cipher;
+}
+
+/* The last stream takes the place. */
+static void list_remove(struct list *list, size_t streams, const struct perfmodel_cpu_task *task)
+{
+    const uint32_t mark = mark_of(task);
+    size_t at = 0;
+    if (!list->lost) {
+        while (at < streams && (list->marks[at] != mark || !same_task(&list->tasks[at], task)))
+            at++;
+        assert(at < streams);
+        list->tasks[at] = list->tasks[streams - 1];
+        list->marks[at] = list->marks[streams - 1];
+    }
+    list->lost = list->lost && streams > 1;
 }
 
 core_status perfmodel_demand_copy(const struct perfmodel_demand *demand, struct perfmodel_demand **copy)
@@ -201,14 +265,29 @@ core_status perfmodel_demand_copy(const struct perfmodel_demand *demand, struct 
     if (made == NULL)
         return CORE_NO_MEMORY;
     memcpy(made, demand, sizeof *made);
+    made->list = (struct list){.lost = demand->list.lost};
+    if (!made->list.lost && !list_reserve(&made->list, demand->streams)) {
+        perfmodel_demand_destroy(made);
+        return CORE_NO_MEMORY;
+    }
+    if (!made->list.lost && demand->streams > 0) {
+        memcpy(made->list.tasks, demand->list.tasks, demand->streams * sizeof *made->list.tasks);
+        memcpy(made->list.marks, demand->list.marks, demand->streams * sizeof *made->list.marks);
+    }
     *copy = made;
     return CORE_OK;
 }
 
 void perfmodel_demand_destroy(struct perfmodel_demand *demand)
 {
+    if (demand == NULL)
+        return;
+    free(demand->list.tasks);
+    free(demand->list.marks);
     free(demand);
 }
+
+/* ---- changes ---- */
 
 /* First point whose window holds the task's urgency; POINTS if none does. */
 static uint32_t first_point(const struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
@@ -224,20 +303,34 @@ static uint32_t first_point(const struct perfmodel_demand *demand, const struct 
     return low;
 }
 
-/* The company is the largest cost among the kinds present; a kind's own cost is always the same. */
-static void company_leave(struct perfmodel_demand *demand)
+/* Takes a cipher's pieces into the company, the largest first; the longer of two is never the cheaper. */
+static void company_of_cipher(struct perfmodel_demand *demand, uint32_t cipher)
 {
-    struct perfmodel_cpu_company company = {0};
-    for (uint32_t cipher = 0; cipher < CORE_CIPHER_COUNT; cipher++) {
-        for (uint32_t size = 0; size < PIECE_SIZES; size++) {
-            if (demand->kind_streams[cipher][size] == 0)
-                continue;
-            company.ciphers |= 1U << cipher;
-            if (demand->kind_cost_ns[cipher][size] > company.piece_ns)
-                company.piece_ns = demand->kind_cost_ns[cipher][size];
+    uint32_t size = demand->kind_most[cipher];
+    while (size > 0 && demand->kind_streams[cipher][size] == 0)
+        size--;
+    demand->kind_most[cipher] = size;
+    for (uint32_t taken = 0; size > 0 && taken < demand->worker.burst_pieces; size--) {
+        const struct perfmodel_cpu_task task = {.cost_ns = demand->kind_cost_ns[cipher][size],
+                                                .cipher = (enum core_cipher)(cipher + 1)};
+        for (uint32_t i = 0; i < demand->kind_streams[cipher][size]; i++, taken++) {
+            if (taken == demand->worker.burst_pieces)
+                return;
+            perfmodel_cpu_company_add(&demand->company, demand->worker.burst_pieces, &task);
         }
     }
-    demand->company = company;
+}
+
+/* After a stream with this task has left: only one of the dearest is missed. */
+static void company_leave(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
+{
+    const struct perfmodel_cpu_company *company = &demand->company;
+    bool last = demand->kind_streams[task->cipher - 1][task->piece_bytes / CORE_BLOCK_BYTES] == 0;
+    if (!last && task->cost_ns < company->piece_ns[company->count - 1])
+        return;
+    demand->company = (struct perfmodel_cpu_company){0};
+    for (uint32_t cipher = 0; cipher < CORE_CIPHER_COUNT; cipher++)
+        company_of_cipher(demand, cipher);
 }
 
 static void change(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task, int sign)
@@ -252,8 +345,8 @@ static void change(struct perfmodel_demand *demand, const struct perfmodel_cpu_t
     demand->share.per_surcharge += sign * perfmodel_wide_share(task, 1);
     demand->tail_ns.own += sign * perfmodel_wide_tail(task, task->cost_ns, WINDOW_NS_MAX);
     demand->tail_ns.per_surcharge += sign * perfmodel_wide_tail(task, 1, WINDOW_NS_MAX);
-    demand->utilisation_ppb =
-        perfmodel_wide_share_ppb(two_part_sum(&demand->share, demand->surcharge_ns[demand->company.ciphers]));
+    demand->utilisation_ppb = perfmodel_wide_share_ppb(
+        two_part_sum(&demand->share, demand->worker.surcharge_ns[demand->company.ciphers]));
     summarise(demand);
 }
 
@@ -270,18 +363,20 @@ static uint32_t *kind_of(struct perfmodel_demand *demand, const struct perfmodel
 void perfmodel_demand_add(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
 {
     assert(demand->streams < PERFMODEL_DEMAND_STREAMS_MAX);
-    demand->streams++;
+    uint32_t size = task->piece_bytes / CORE_BLOCK_BYTES, *most = &demand->kind_most[task->cipher - 1];
+    list_add(&demand->list, demand->streams++, task);
     ++*kind_of(demand, task);
-    demand->company = perfmodel_cpu_company_with(demand->company, task);
+    *most = size > *most ? size : *most;
+    perfmodel_cpu_company_add(&demand->company, demand->worker.burst_pieces, task);
     change(demand, task, 1);
 }
 
 void perfmodel_demand_remove(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
 {
     assert(demand->streams > 0);
-    demand->streams--;
-    if (--*kind_of(demand, task) == 0)
-        company_leave(demand);
+    list_remove(&demand->list, demand->streams--, task);
+    --*kind_of(demand, task);
+    company_leave(demand, task);
     change(demand, task, -1);
 }
 
@@ -367,13 +462,15 @@ static struct question question_of(const struct perfmodel_demand *demand,
                                    const struct perfmodel_cpu_task *task)
 {
     struct question question = {.demand = demand};
-    struct perfmodel_cpu_company company = demand->company;
-    if (task != NULL) {
-        company = perfmodel_cpu_company_with(company, task);
-        question.asked = asked_of(task);
+    if (task == NULL) {
+        question.terms = terms_of(demand, &demand->company);
+        return question;
     }
-    question.terms = terms_of(demand, company);
-    question.charge_ns = task != NULL ? task->cost_ns + question.terms.surcharge_ns : 0;
+    struct perfmodel_cpu_company company = demand->company;
+    perfmodel_cpu_company_add(&company, demand->worker.burst_pieces, task);
+    question.asked = asked_of(task);
+    question.terms = terms_of(demand, &company);
+    question.charge_ns = task->cost_ns + question.terms.surcharge_ns;
     return question;
 }
 
@@ -389,6 +486,53 @@ static perfmodel_wide share_there(int64_t reserve_ppb)
     return (perfmodel_wide)PERFMODEL_SHARE_ONE * (PERFMODEL_PPB - reserve_ppb) / PERFMODEL_PPB;
 }
 
+/* By the pieces. */
+static struct perfmodel_edf_result test_pieces(const struct question *question)
+{
+    const struct perfmodel_demand *demand = question->demand;
+    const struct perfmodel_cpu_task *task = question->asked.task;
+    const struct terms *terms = &question->terms;
+    perfmodel_wide share = two_part_sum(&demand->share, terms->surcharge_ns);
+    perfmodel_wide tail_ns = two_part_sum(&demand->tail_ns, terms->surcharge_ns);
+    if (task != NULL) {
+        share += perfmodel_wide_share(task, question->charge_ns);
+        tail_ns += perfmodel_wide_tail(task, question->charge_ns, WINDOW_NS_MAX);
+    }
+    struct perfmodel_edf_result result = {.accepted = true,
+                                          .blocking_ns = terms->blocking_ns,
+                                          .utilisation_ppb = perfmodel_wide_share_ppb(share)};
+    if (share >= share_there(question->reserve_ppb)) {
+        result.accepted = false;
+        result.binding = PERFMODEL_EDF_UTILISATION;
+        return result;
+    }
+    uint32_t lack = first_lack_in_grid(question);
+    if (lack < POINTS)
+        refuse(&result, demand->window_ns[lack - 1], question_need_ns(question, lack));
+    else if (tail_ns > 0 &&
+             tail_ns + terms->blocking_ns + question_kept_ns(question, WINDOW_NS_MAX) > WINDOW_NS_MAX)
+        refuse(&result, WINDOW_NS_MAX, tail_ns);
+    return result;
+}
+
+/* By the packets, of few streams. */
+static struct perfmodel_edf_result test_packets(const struct question *question)
+{
+    const struct perfmodel_demand *demand = question->demand;
+    struct perfmodel_cpu_task tasks[PERFMODEL_EDF_PACKETS_MOST];
+    size_t count = demand->streams;
+    if (demand->list.lost || count + (question->asked.task != NULL) > PERFMODEL_EDF_PACKETS_MOST)
+        return (struct perfmodel_edf_result){.accepted = false};
+    if (count > 0)
+        memcpy(tasks, demand->list.tasks, count * sizeof *tasks);
+    if (question->asked.task != NULL)
+        tasks[count++] = *question->asked.task;
+    struct perfmodel_edf_result result =
+        perfmodel_edf_packets_test(tasks, count, &demand->worker, question->reserve_ppb);
+    result.blocking_ns = question->terms.blocking_ns;
+    return result;
+}
+
 struct perfmodel_edf_result perfmodel_demand_test_within(const struct perfmodel_demand *demand,
                                                          const struct perfmodel_cpu_task *task,
                                                          int64_t reserve_ppb)
@@ -396,29 +540,15 @@ struct perfmodel_edf_result perfmodel_demand_test_within(const struct perfmodel_
     assert(reserve_ppb >= 0 && reserve_ppb <= PERFMODEL_PPB);
     struct question question = question_of(demand, task);
     question.reserve_ppb = reserve_ppb;
-    const struct terms *terms = &question.terms;
-    perfmodel_wide share = two_part_sum(&demand->share, terms->surcharge_ns);
-    perfmodel_wide tail_ns = two_part_sum(&demand->tail_ns, terms->surcharge_ns);
-    if (task != NULL) {
-        share += perfmodel_wide_share(task, question.charge_ns);
-        tail_ns += perfmodel_wide_tail(task, question.charge_ns, WINDOW_NS_MAX);
-    }
-    struct perfmodel_edf_result result = {.accepted = true,
-                                          .blocking_ns = terms->blocking_ns,
-                                          .utilisation_ppb = perfmodel_wide_share_ppb(share)};
-    bool full = task != NULL && demand->streams == PERFMODEL_DEMAND_STREAMS_MAX;
-    if (full || share >= share_there(reserve_ppb)) {
+    struct perfmodel_edf_result result = test_pieces(&question);
+    if (task != NULL && demand->streams == PERFMODEL_DEMAND_STREAMS_MAX) {
         result.accepted = false;
         result.binding = PERFMODEL_EDF_UTILISATION;
-        return result;
     }
-    uint32_t lack = first_lack_in_grid(&question);
-    if (lack < POINTS)
-        refuse(&result, demand->window_ns[lack - 1], question_need_ns(&question, lack));
-    else if (tail_ns > 0 &&
-             tail_ns + terms->blocking_ns + question_kept_ns(&question, WINDOW_NS_MAX) > WINDOW_NS_MAX)
-        refuse(&result, WINDOW_NS_MAX, tail_ns);
-    return result;
+    if (result.binding != PERFMODEL_EDF_DEMAND)
+        return result;
+    struct perfmodel_edf_result packets = test_packets(&question);
+    return packets.accepted ? packets : result;
 }
 
 int64_t perfmodel_demand_utilisation_ppb(const struct perfmodel_demand *demand)
@@ -438,9 +568,24 @@ static void room_take(struct room *room, core_ns left_ns, core_ns at_ns)
         *room = (struct room){.left_ns = left_ns, .of_ns = of_ns, .at_ns = at_ns};
 }
 
+/* The largest reserve of some that the packets leave, in thousandths; the window that is too short beyond. */
+static int64_t packets_headroom_ppb(struct question *question, core_ns *window_ns)
+{
+    const int64_t step_ppb = PERFMODEL_PPB / 1024;
+    int64_t low = 0, high = 1024;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        question->reserve_ppb = middle * step_ppb;
+        struct perfmodel_edf_result result = test_packets(question);
+        *(result.accepted ? &low : &high) = middle;
+        *window_ns = result.accepted ? *window_ns : result.window_ns;
+    }
+    return low * step_ppb;
+}
+
 int64_t perfmodel_demand_headroom_ppb(const struct perfmodel_demand *demand, core_ns *window_ns)
 {
-    const struct terms terms = terms_of(demand, demand->company);
+    const struct terms terms = terms_of(demand, &demand->company);
     struct room room = {.left_ns = 1, .of_ns = 1, .at_ns = 0};
     if (demand->streams > 0) {
         core_ns tail_ns =
@@ -454,6 +599,9 @@ int64_t perfmodel_demand_headroom_ppb(const struct perfmodel_demand *demand, cor
     }
     if (window_ns != NULL)
         *window_ns = room.at_ns;
+    struct question question = question_of(demand, NULL);
+    if (room.left_ns < 0 && test_packets(&question).accepted)
+        return packets_headroom_ppb(&question, window_ns != NULL ? window_ns : &room.at_ns);
     if (room.left_ns <= -room.of_ns)
         return -PERFMODEL_PPB;
     perfmodel_wide scaled = (perfmodel_wide)room.left_ns * PERFMODEL_PPB;

@@ -12,14 +12,17 @@
  * The first line implies dbf(Z) + 2q <= Z for all Z in [w_(j-1), w_j] because dbf grows with Z; the second
  * does beyond w_N, where the left side bounds dbf and then grows by U < 1 a nanosecond. So it is sound: what
  * it accepts, perfmodel_edf_test accepts. It gives away at most the grid's step (1.1 %) of a window, and what
- * comes due within that step.
+ * comes due within that step. Where it refuses for the demand, and the set is of no more than
+ * PERFMODEL_EDF_PACKETS_MOST streams, the test by packets is asked (edf_packets.h).
  *
  * Monotone: no dbf_i(Z), tail or share grows when a stream's interval or latency bound does, so a set that is
- * accepted stays so.
+ * accepted stays so; by packets as well.
  *
- * Cost: adding or removing recomputes one dbf at every point. Testing first holds the smallest room of a
- * block of points against the demand at its end, and looks at single points only where that does not settle
- * it. The smallest rooms are kept for the present ciphers and for those with one more.
+ * Cost: adding or removing recomputes one dbf at every point; removing also looks through the list, four
+ * bytes a stream. Testing first holds the smallest room of a block of points against the demand at its end,
+ * and looks at single points only where that does not settle it. The smallest rooms are kept for the present
+ * ciphers and for those with one more. The test by packets takes tens of microseconds, and below a
+ * millisecond at the worst.
  *
  * At most PERFMODEL_DEMAND_STREAMS_MAX streams (a test for one more refuses, for the utilisation), all tasks
  * from the profile that the object was made with (cost_ns follows from cipher and piece_bytes). Pure. One
@@ -61,7 +64,8 @@ struct perfmodel_edf_result perfmodel_demand_test_within(const struct perfmodel_
 int64_t perfmodel_demand_utilisation_ppb(const struct perfmodel_demand *demand);
 
 /* Smallest relative headroom over all windows with demand, (w_(j-1) - 2q - H_j) / w_(j-1) in ppb, rounded
- * down, and the window w_(j-1) where it is (may be NULL). 10^9 and 0 while empty; -10^9 at the least. */
+ * down; of a set that is accepted by packets alone the reserve that these leave, in steps of 2^-10. And the
+ * window w_(j-1) where it is (may be NULL). 10^9 and 0 while empty; -10^9 at the least. */
 int64_t perfmodel_demand_headroom_ppb(const struct perfmodel_demand *demand, core_ns *window_ns);
 
 size_t perfmodel_demand_streams(const struct perfmodel_demand *demand);

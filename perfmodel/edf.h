@@ -35,6 +35,8 @@ struct perfmodel_edf_result {
     core_ns blocking_ns;     /* as given, or 2q of the worker with the stream */
     int64_t utilisation_ppb; /* rounded up */
     uint32_t steps;          /* QPA iterations, for curiosity and benches */
+    bool by_packets;         /* accepted by the packets of few streams (edf_packets.h), not by the pieces, */
+    core_ns lag_ns;          /* with this theta there */
 };
 
 /* Tasks as pieces of streams (cpu.h), each charged surcharge_ns a piece on top of its cost_ns. count = 0 is

@@ -10,7 +10,6 @@
 #define RATE_BITS  32
 #define ARENAS_MIN 5 /* aggregate, copy up, kernel, copy down, deliver */
 #define BATCH_MOST ((perfmodel_wide)1 << 53)
-#define ROW_MOST   ((perfmodel_wide)1 << 52) /* of batches in a row */
 #define LINE_NS    ((perfmodel_wide)1 << PERFMODEL_LINE_BITS)
 
 /* perfmodel_gpu_stages rounds up twice, the table's value and that with the margin, which is at most double.
@@ -19,6 +18,11 @@
 #define COPY_NS_MOST (2 * CONFIG_PROFILE_COPY_NS_MAX)
 
 /* ---- loads ---- */
+
+static uint64_t saturated(perfmodel_wide value)
+{
+    return value < (perfmodel_wide)UINT64_MAX ? (uint64_t)value : UINT64_MAX;
+}
 
 struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec *spec,
                                                   const struct config_profile *profile)
@@ -33,6 +37,24 @@ struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec 
                                         .job_rate = rate,
                                         .unit_bytes = CORE_BLOCK_BYTES,
                                         .shortest_ns = perfmodel_gpu_work_ns(spec, profile)};
+}
+
+struct perfmodel_flow_load perfmodel_flow_load_at(const struct core_stream_spec *spec,
+                                                  const struct config_profile *profile, core_ns period_ns)
+{
+    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, profile);
+    const perfmodel_wide packet = (perfmodel_wide)core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    const core_ns whole = period_ns / spec->interval_ns, rest_ns = period_ns % spec->interval_ns;
+    load.job_burst_bytes += (uint64_t)(whole * packet);
+    load.job_rate = 0;
+    if (rest_ns == 0)
+        return load;
+    const perfmodel_wide parts = (spec->interval_ns - 1) / rest_ns, periods = parts * period_ns;
+    if (4 * ((perfmodel_wide)spec->interval_ns - parts * rest_ns) > spec->interval_ns)
+        return load;
+    load.burst_bytes -= (uint64_t)(packet / parts);
+    load.rate = saturated(perfmodel_wide_divide_up((packet * (parts * whole + 1)) << RATE_BITS, periods));
+    return load;
 }
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -93,11 +115,6 @@ void perfmodel_flow_load_remove(struct perfmodel_flow_load *load, const struct p
 static perfmodel_wide in_period(uint64_t rate, core_ns period_ns)
 {
     return perfmodel_wide_divide_up((perfmodel_wide)rate * period_ns, (perfmodel_wide)1 << RATE_BITS);
-}
-
-static uint64_t saturated(perfmodel_wide value)
-{
-    return value < (perfmodel_wide)UINT64_MAX ? (uint64_t)value : UINT64_MAX;
 }
 
 uint64_t perfmodel_flow_batch_bytes(const struct perfmodel_flow_load *load, core_ns period_ns)
@@ -182,26 +199,23 @@ struct question {
     struct rhythm rhythm; /* at which a line is to be stable, */
     struct rhythm other;  /* and here, too, where a run has batches of two periods; else the same */
     uint64_t streams;
-    perfmodel_wide job;                    /* bytes of the longest in the fullest batch, */
-    perfmodel_wide full;                   /* and all of its bytes */
-    perfmodel_wide tables;                 /* bytes that go up with the jobs */
-    perfmodel_wide length;                 /* batches in a row, */
-    perfmodel_wide row;                    /* and their bytes together */
-    perfmodel_wide up_beside, down_beside; /* one copy engine: bytes more of the copies of a direction */
+    perfmodel_wide job, first; /* of a run's first batch: bytes of the longest job, and all */
+    perfmodel_wide full;       /* bytes of the fullest batch */
+    perfmodel_wide tables;     /* bytes that go up with the jobs */
 };
 
-/* A stage, in ns times 2^40: a batch in the long run; those in a row on a line that is stable, and on any.
- * Made from the lines of its majorant by rising slope. */
+/* A stage, in ns times 2^40: a batch in the long run; and the bound, on a line that is stable. Made from the
+ * lines of its majorant by rising slope. */
 struct answer {
     perfmodel_wide limit, other_limit; /* T */
     bool known, stable;
-    perfmodel_wide mean, bound, least;
-    perfmodel_wide last_mean, last_other, last_full;
+    perfmodel_wide mean, bound;
+    perfmodel_wide last_mean, last_other, last_first;
 };
 
-/* What a line takes of batches: in the long run, at either period; and of those in a row. */
+/* What a line takes of batches: in the long run, at either period; and of a run's first. */
 struct taken {
-    perfmodel_wide mean, other, full;
+    perfmodel_wide mean, other, first;
 };
 
 static struct answer answer_start(const struct question *question)
@@ -228,13 +242,13 @@ static perfmodel_wide mixed(const struct answer *answer, const struct taken *tak
 {
     perfmodel_wide over = answer->last_mean - answer->limit;
     perfmodel_wide other_over = answer->last_other - answer->other_limit, best = 0;
-    if ((over <= 0 && other_over <= 0) || answer->last_full >= taken->full)
-        return taken->full;
+    if ((over <= 0 && other_over <= 0) || answer->last_first >= taken->first)
+        return taken->first;
     if (over > 0)
-        best = between(answer->last_full, taken->full, over, answer->last_mean - taken->mean);
+        best = between(answer->last_first, taken->first, over, answer->last_mean - taken->mean);
     if (other_over > 0) {
         perfmodel_wide other =
-            between(answer->last_full, taken->full, other_over, answer->last_other - taken->other);
+            between(answer->last_first, taken->first, other_over, answer->last_other - taken->other);
         best = other > best ? other : best;
     }
     return best;
@@ -245,18 +259,16 @@ static void take(struct answer *answer, struct taken taken)
     bool first = !answer->known;
     if (first || taken.mean < answer->mean)
         answer->mean = taken.mean;
-    if (first || taken.full < answer->least)
-        answer->least = taken.full;
     answer->known = true;
     if (taken.mean <= answer->limit && taken.other <= answer->other_limit) {
-        perfmodel_wide best = first ? taken.full : mixed(answer, &taken);
+        perfmodel_wide best = first ? taken.first : mixed(answer, &taken);
         if (!answer->stable || best < answer->bound)
             answer->bound = best;
         answer->stable = true;
     }
     answer->last_mean = taken.mean;
     answer->last_other = taken.other;
-    answer->last_full = taken.full;
+    answer->last_first = taken.first;
 }
 
 static struct answer ask_kernel(const struct perfmodel_flow_card *card, const struct question *question)
@@ -275,8 +287,7 @@ static struct answer ask_kernel(const struct perfmodel_flow_card *card, const st
         if (line.slope <= PERFMODEL_LINE_MOST)
             take(&answer, (struct taken){launch + line.start * rhythm->job + line.slope * rhythm->mean,
                                          launch + line.start * other->job + line.slope * other->mean,
-                                         question->length * (launch + line.start * question->job) +
-                                             line.slope * question->row});
+                                         launch + line.start * question->job + line.slope * question->first});
     } while (perfmodel_majorant_next(&card->kernel, &walk, &line));
     return answer;
 }
@@ -303,13 +314,6 @@ static perfmodel_wide line_at(const struct perfmodel_line *line, perfmodel_wide 
     return line->start + line->slope * bytes + ROUNDING_NS * LINE_NS;
 }
 
-/* All those in a row, with so many bytes on top of each, and so many beside. */
-static perfmodel_wide line_of_row(const struct perfmodel_line *line, const struct question *question,
-                                  perfmodel_wide more, perfmodel_wide beside)
-{
-    return question->length * line_at(line, more) + line->slope * (question->row + beside);
-}
-
 static struct answer ask_copy(const struct perfmodel_flow_card *card, enum perfmodel_direction direction,
                               const struct question *question)
 {
@@ -320,107 +324,153 @@ static struct answer ask_copy(const struct perfmodel_flow_card *card, enum perfm
     struct perfmodel_line line;
     if (!walk_copy(card, direction, question, &walk, &line))
         return answer;
-    bool goes_on = question->length > 1 || perfmodel_majorant_next(copy, &walk, &line);
-    for (; goes_on; goes_on = perfmodel_majorant_next(copy, &walk, &line))
+    while (perfmodel_majorant_next(copy, &walk, &line))
         if (line.slope <= PERFMODEL_LINE_MOST)
             take(&answer, (struct taken){line_at(&line, question->rhythm.mean + more),
                                          line_at(&line, question->other.mean + more),
-                                         line_of_row(&line, question, more, 0)});
+                                         line_at(&line, question->first + more)});
     return answer;
 }
 
-/* E = U + R: its lines are sums of one of each, which goes on where the first of the two does. */
-static struct answer ask_both_copies(const struct perfmodel_flow_card *card, const struct question *question)
+/* ---- one copy engine ---- */
+
+/* Both directions, of one card. */
+struct turns {
+    core_ns kernel_ns, in_ns;     /* K^; and how late a batch may be closed */
+    struct answer up, down;       /* their means are that of both copies together */
+    perfmodel_wide burst, beside; /* P, and rho (T_l - T_s): 0 unless a run has batches of two periods */
+};
+
+static void take_bound(struct answer *answer, perfmodel_wide bound)
 {
-    const struct rhythm *rhythm = &question->rhythm, *other = &question->other;
-    const perfmodel_wide tables = question->tables;
-    struct answer answer = answer_start(question);
-    struct perfmodel_majorant_walk ups, downs;
-    struct perfmodel_line up, down;
-    if (!walk_copy(card, PERFMODEL_UP, question, &ups, &up) ||
-        !walk_copy(card, PERFMODEL_DOWN, question, &downs, &down))
-        return answer;
-    bool more = question->length > 1 || (perfmodel_majorant_next(&card->up, &ups, &up) &&
-                                         perfmodel_majorant_next(&card->down, &downs, &down));
-    while (more) {
-        if (up.slope <= PERFMODEL_LINE_MOST && down.slope <= PERFMODEL_LINE_MOST)
-            take(&answer, (struct taken){line_at(&up, rhythm->mean + tables) + line_at(&down, rhythm->mean),
-                                         line_at(&up, other->mean + tables) + line_at(&down, other->mean),
-                                         line_of_row(&up, question, tables, question->up_beside) +
-                                             line_of_row(&down, question, 0, question->down_beside)});
-        if (up.left - question->tables >= down.left)
-            more = perfmodel_majorant_next(&card->up, &ups, &up);
-        else
-            more = perfmodel_majorant_next(&card->down, &downs, &down);
-    }
-    return answer;
+    if (!answer->stable || bound < answer->bound)
+        answer->bound = bound;
+    answer->stable = true;
 }
 
-enum stage { UP, KERNEL, DOWN, BOTH_COPIES };
-
-static struct answer ask(const struct perfmodel_flow_card *card, enum stage stage,
-                         const struct question *question)
+/* A stage of which no batch takes more than that, if it is no more than T. */
+static void take_single(struct answer *answer, perfmodel_wide single)
 {
-    if (stage == KERNEL)
-        return ask_kernel(card, question);
-    if (stage == BOTH_COPIES)
-        return ask_both_copies(card, question);
-    return ask_copy(card, stage == UP ? PERFMODEL_UP : PERFMODEL_DOWN, question);
+    if (single > answer->limit)
+        return;
+    take_bound(answer, single);
+    if (!answer->known || single < answer->mean)
+        answer->mean = single;
+    answer->known = true;
 }
 
-/* ---- stairs ---- */
-
-void perfmodel_flow_stairs_add(struct perfmodel_flow_stairs *stairs, const struct core_stream_spec *spec)
+/* The least x with x >= most + (x + more_ns) share / limit, rounded up to a ns, for share < limit by a ns. */
+static perfmodel_wide with_share(perfmodel_wide most, core_ns more_ns, perfmodel_wide share,
+                                 perfmodel_wide limit)
 {
-    uint64_t packet = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
-    core_ns whole = stairs->period_ns / spec->interval_ns, rest_ns = stairs->period_ns % spec->interval_ns;
-    uint64_t packets = spec->burst_packets;
-    core_ns credit_ns = 0;
-    stairs->job_bytes = larger(stairs->job_bytes, (packets + (uint64_t)whole) * packet);
-    for (int step = 0; step < PERFMODEL_FLOW_STEPS; step++) {
-        packets += (uint64_t)whole;
-        credit_ns += rest_ns;
-        if (credit_ns >= spec->interval_ns) {
-            credit_ns -= spec->interval_ns;
-            packets++;
-        }
-        /* at most 2^56 each; far above ROW_MOST it is all the same */
-        stairs->row_bytes[step] += packets * packet;
-        if (stairs->row_bytes[step] > (uint64_t)1 << 60)
-            stairs->row_bytes[step] = (uint64_t)1 << 60;
+    const perfmodel_wide scale = LINE_NS >> 20;
+    if (more_ns == CORE_NS_NEVER)
+        return CORE_NS_NEVER * LINE_NS;
+    core_ns most_ns = perfmodel_wide_limit(perfmodel_wide_divide_up(most, LINE_NS), CORE_NS_NEVER);
+    share = perfmodel_wide_divide_up(share, scale);
+    perfmodel_wide rest = ((perfmodel_wide)most_ns + more_ns) * share;
+    rest = most_ns + perfmodel_wide_divide_up(rest, limit / scale - share);
+    return perfmodel_wide_limit(rest, CORE_NS_NEVER) * LINE_NS;
+}
+
+/* A direction of copies: the level line, on which every batch takes what the fullest does, and then those
+ * from the end on; by rising slope. */
+struct lines {
+    const struct perfmodel_majorant *copy;
+    struct perfmodel_majorant_walk walk;
+    struct perfmodel_line line;
+    bool begun;
+    perfmodel_wide tables, mean; /* what goes with a batch, and the bytes of one in the long run, both */
+};
+
+static bool lines_open(const struct perfmodel_flow_card *card, enum perfmodel_direction direction,
+                       const struct question *question, struct lines *lines)
+{
+    lines->begun = false;
+    lines->copy = direction == PERFMODEL_UP ? &card->up : &card->down;
+    lines->tables = direction == PERFMODEL_UP ? question->tables : 0;
+    lines->mean = question->rhythm.mean + lines->tables;
+    return walk_copy(card, direction, question, &lines->walk, &lines->line);
+}
+
+static bool lines_next(struct lines *lines)
+{
+    if (!lines->begun)
+        return lines->begun = true;
+    return perfmodel_majorant_next(lines->copy, &lines->walk, &lines->line) &&
+           lines->line.slope <= PERFMODEL_LINE_MOST;
+}
+
+/* The first line that takes no more than this of a period: on it the fullest batch takes least. */
+static bool lines_within(struct lines *lines, perfmodel_wide room)
+{
+    while (lines_next(lines))
+        if (line_at(&lines->line, lines->mean) <= room)
+            return true;
+    return false;
+}
+
+static perfmodel_wide first_batch(const struct lines *lines, const struct question *question)
+{
+    return line_at(&lines->line, question->first + lines->tables);
+}
+
+/* U^ on each line of the copies back, with the best that is stable beside it. */
+static void bound_up(const struct question *question, const struct lines *ups, const struct lines *downs,
+                     struct turns *turns)
+{
+    const perfmodel_wide limit = turns->up.limit, more = turns->burst + turns->beside;
+    for (struct lines down = *downs; lines_next(&down);) {
+        struct lines up = *ups;
+        perfmodel_wide share = line_at(&down.line, down.mean);
+        if (!lines_within(&up, limit - share))
+            continue;
+        perfmodel_wide first = first_batch(&up, question) + down.line.slope * more;
+        take_bound(&turns->up, with_share(first, turns->kernel_ns, share, limit));
     }
 }
 
-static perfmodel_wide single_ns(const struct perfmodel_stages *fullest, enum stage stage)
+/* R^ likewise, on each line of the copies up. */
+static void bound_down(const struct question *question, const struct lines *ups, const struct lines *downs,
+                       struct turns *turns)
 {
-    if (stage == KERNEL)
-        return fullest->kernel_ns;
-    if (stage == BOTH_COPIES)
-        return (perfmodel_wide)fullest->up_ns + fullest->down_ns;
-    return stage == UP ? fullest->up_ns : fullest->down_ns;
+    const perfmodel_wide limit = turns->down.limit;
+    for (struct lines up = *ups; lines_next(&up);) {
+        struct lines down = *downs;
+        perfmodel_wide share = line_at(&up.line, up.mean);
+        if (!lines_within(&down, limit - share))
+            continue;
+        perfmodel_wide first = first_batch(&up, question) + first_batch(&down, question);
+        take_bound(&turns->down, with_share(first, turns->in_ns, share, limit));
+    }
 }
 
-/* S^ of a stage that takes one batch, so many in a row, and all the longer rows as is known of each. */
-static struct answer climb(const struct perfmodel_flow_card *card, enum stage stage,
-                           const struct question *any, const struct perfmodel_flow_stairs *stairs)
+/* In the long run, on the best line. */
+static perfmodel_wide mean_of(struct lines lines)
 {
-    const perfmodel_wide single = single_ns(&stairs->fullest, stage) * LINE_NS;
-    struct question question = *any;
-    struct answer answer = ask(card, stage, &question); /* of the longer rows */
-    if (single <= answer.limit) {
-        answer.mean = answer.known && answer.mean < single ? answer.mean : single;
-        answer.bound = single;
-        answer.known = answer.stable = true;
-        return answer;
+    perfmodel_wide least = line_at(&lines.line, lines.mean);
+    while (lines_next(&lines)) {
+        perfmodel_wide mean = line_at(&lines.line, lines.mean);
+        least = mean < least ? mean : least;
     }
-    answer.bound -= (question.length - 1) * answer.limit;
-    for (question.length = 1; question.length <= PERFMODEL_FLOW_STEPS; question.length++) {
-        question.row = (perfmodel_wide)stairs->row_bytes[question.length - 1];
-        perfmodel_wide row = ask(card, stage, &question).least, singles = question.length * single;
-        row = (row < singles ? row : singles) - (question.length - 1) * answer.limit;
-        answer.bound = row > answer.bound ? row : answer.bound;
-    }
-    return answer;
+    return least;
+}
+
+static void ask_turns(const struct perfmodel_flow_card *card, const struct question *question,
+                      struct turns *turns)
+{
+    struct lines ups, downs;
+    turns->up = turns->down = answer_start(question);
+    turns->in_ns = card->profile->margins.in_ns;
+    if (!lines_open(card, PERFMODEL_UP, question, &ups) ||
+        !lines_open(card, PERFMODEL_DOWN, question, &downs))
+        return;
+    turns->up.known = turns->down.known = true;
+    turns->up.mean = turns->down.mean = mean_of(ups) + mean_of(downs);
+    take_single(&turns->up, line_at(&ups.line, 0) + line_at(&downs.line, 0));
+    take_single(&turns->down, line_at(&ups.line, 0) + line_at(&downs.line, 0));
+    bound_up(question, &ups, &downs, turns);
+    bound_down(question, &ups, &downs, turns);
 }
 
 /* ---- verdicts ---- */
@@ -490,29 +540,49 @@ static void refuse(struct perfmodel_flow_verdict *verdict, enum perfmodel_gpu_bi
     verdict->headroom_ppb = -PERFMODEL_PPB;
 }
 
-static struct answer ask_or_climb(const struct perfmodel_flow_card *card, enum stage stage,
-                                  const struct question *question, const struct perfmodel_flow_stairs *stairs)
+/* The copies, of which two engines do one direction each. */
+static void ask_copies(const struct perfmodel_flow_card *card, const struct question *question,
+                       struct turns *turns)
 {
-    return stairs == NULL ? ask(card, stage, question) : climb(card, stage, question, stairs);
+    if (card->gpu->copy_engines < 2) {
+        ask_turns(card, question, turns);
+        return;
+    }
+    turns->up = ask_copy(card, PERFMODEL_UP, question);
+    turns->down = ask_copy(card, PERFMODEL_DOWN, question);
 }
 
-/* To the end only if there is more headroom than room_ppb; else that is at most room_ppb, too. */
-static void judge_stages(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
-                         const struct question *question, const struct perfmodel_flow_stairs *stairs,
-                         int64_t room_ppb, struct perfmodel_flow_verdict *verdict)
+static void take_singles(const struct perfmodel_flow_card *card, const struct perfmodel_stages *fullest,
+                         struct turns *copies)
 {
     bool turns = card->gpu->copy_engines < 2;
-    struct answer kernel = ask_or_climb(card, KERNEL, question, stairs);
+    perfmodel_wide up_ns = fullest->up_ns, down_ns = fullest->down_ns, both_ns = up_ns + down_ns;
+    take_single(&copies->up, (turns ? both_ns : up_ns) * LINE_NS);
+    take_single(&copies->down, (turns ? both_ns : down_ns) * LINE_NS);
+}
+
+/* To the end only if there is more headroom than room_ppb; else that is at most room_ppb, too. `fullest` is
+ * NULL where it is not known. */
+static void judge_stages(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+                         const struct question *question, const struct perfmodel_stages *fullest,
+                         int64_t room_ppb, struct perfmodel_flow_verdict *verdict)
+{
+    struct answer kernel = ask_kernel(card, question);
+    if (fullest != NULL)
+        take_single(&kernel, fullest->kernel_ns * LINE_NS);
     take_stage(verdict, &kernel);
     take_room(verdict, (perfmodel_wide)verdict->period_ns + bound_ns(&kernel), load->shortest_ns);
     if (verdict->headroom_ppb <= room_ppb)
         return;
-    struct answer up = ask_or_climb(card, turns ? BOTH_COPIES : UP, question, stairs);
-    struct answer down = turns ? up : ask_or_climb(card, DOWN, question, stairs);
-    verdict->bounds = (struct perfmodel_stages){bound_ns(&up), bound_ns(&kernel), bound_ns(&down)};
-    take_stage(verdict, &up);
-    take_stage(verdict, &down);
-    if (!up.stable || !down.stable)
+    struct turns copies = {.kernel_ns = bound_ns(&kernel), .burst = (perfmodel_wide)load->burst_bytes};
+    ask_copies(card, question, &copies);
+    if (fullest != NULL)
+        take_singles(card, fullest, &copies);
+    verdict->bounds =
+        (struct perfmodel_stages){bound_ns(&copies.up), bound_ns(&kernel), bound_ns(&copies.down)};
+    take_stage(verdict, &copies.up);
+    take_stage(verdict, &copies.down);
+    if (!copies.up.stable || !copies.down.stable)
         refuse(verdict, PERFMODEL_GPU_COPY);
     else if (!kernel.stable)
         refuse(verdict, PERFMODEL_GPU_KERNEL);
@@ -533,29 +603,27 @@ static struct question question_of(const struct perfmodel_flow_card *card,
 {
     struct question question = {.rhythm = rhythm_of(load, period_ns),
                                 .streams = load->streams,
-                                .length = 1,
                                 .tables = (perfmodel_wide)load->streams * card->gpu->job_bytes};
     question.other = question.rhythm;
     question.job = question.rhythm.job;
-    question.full = question.row = load->burst_bytes + question.rhythm.mean;
+    question.full = question.first = load->burst_bytes + question.rhythm.mean;
     return question;
 }
 
 static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_card *card,
                                            const struct perfmodel_flow_load *load,
                                            const struct question *question,
-                                           const struct perfmodel_flow_stairs *stairs, int64_t room_ppb)
+                                           const struct perfmodel_stages *fullest, int64_t room_ppb)
 {
     struct perfmodel_flow_verdict verdict = {.period_ns = question->rhythm.period_ns,
                                              .headroom_ppb = PERFMODEL_PPB,
                                              .batch_bytes = saturated(question->full)};
-    perfmodel_wide most = stairs == NULL ? BATCH_MOST : ROW_MOST / question->length;
-    if (question->full + question->tables > most || question->job > BATCH_MOST || question->row > ROW_MOST) {
+    if (question->full + question->tables > BATCH_MOST || question->job > BATCH_MOST) {
         verdict.bounds = (struct perfmodel_stages){CORE_NS_NEVER, CORE_NS_NEVER, CORE_NS_NEVER};
         refuse(&verdict, PERFMODEL_GPU_COPY);
         return verdict;
     }
-    judge_stages(card, load, question, stairs, room_ppb, &verdict);
+    judge_stages(card, load, question, fullest, room_ppb, &verdict);
     return verdict;
 }
 
@@ -579,17 +647,14 @@ struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_c
 
 struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel_flow_card *card,
                                                           const struct perfmodel_flow_load *load,
-                                                          const struct perfmodel_flow_stairs *stairs)
+                                                          const struct perfmodel_stages *fullest,
+                                                          core_ns period_ns)
 {
-    assert(stairs->period_ns > 0);
+    assert(period_ns > 0);
     if (load->streams == 0)
         return (struct perfmodel_flow_verdict){.headroom_ppb = PERFMODEL_PPB};
-    struct question question = question_of(card, load, stairs->period_ns);
-    question.job = question.rhythm.job = question.other.job = (perfmodel_wide)stairs->job_bytes;
-    question.full = (perfmodel_wide)stairs->row_bytes[0];
-    question.length = PERFMODEL_FLOW_STEPS + 1;
-    question.row = load->burst_bytes + question.length * question.rhythm.mean;
-    return judge(card, load, &question, stairs, INT64_MIN);
+    struct question question = question_of(card, load, period_ns);
+    return judge(card, load, &question, fullest, INT64_MIN);
 }
 
 /* ---- another period ---- */
@@ -609,12 +674,6 @@ static struct question question_of_both(const struct perfmodel_flow_card *card,
     return question;
 }
 
-/* One copy engine: what batches of long_ns have more than those of short_ns beside which they are copied. */
-static perfmodel_wide beside_of(const struct perfmodel_flow_load *load, core_ns short_ns, core_ns long_ns)
-{
-    return perfmodel_wide_divide_up(load->shortest_ns, long_ns) * in_period(load->rate, long_ns - short_ns);
-}
-
 static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_card *card,
                                               const struct perfmodel_flow_load *load, core_ns from_ns,
                                               core_ns to_ns)
@@ -622,7 +681,6 @@ static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_card *
     struct question begun_short = question_of_both(card, load, from_ns, to_ns);
     struct question begun_long = question_of(card, load, to_ns);
     begun_short.full = begun_long.full;
-    begun_short.up_beside = begun_long.up_beside = beside_of(load, from_ns, to_ns);
     struct perfmodel_stages a = judge(card, load, &begun_short, NULL, INT64_MIN).bounds;
     struct perfmodel_stages b = judge(card, load, &begun_long, NULL, INT64_MIN).bounds;
     return (struct perfmodel_stages){longer(a.up_ns, b.up_ns), longer(a.kernel_ns, b.kernel_ns),
@@ -634,8 +692,21 @@ static struct perfmodel_stages bounds_shrinking(const struct perfmodel_flow_card
                                                 core_ns to_ns)
 {
     struct question question = question_of_both(card, load, from_ns, to_ns);
-    question.down_beside = beside_of(load, to_ns, from_ns);
     return judge(card, load, &question, NULL, INT64_MIN).bounds;
+}
+
+/* One copy engine: the copies of batches of both periods. */
+static void bound_turns(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+                        core_ns short_ns, core_ns long_ns, struct perfmodel_stages *bounds)
+{
+    struct question question = question_of(card, load, short_ns);
+    struct turns turns = {.kernel_ns = bounds->kernel_ns,
+                          .burst = (perfmodel_wide)load->burst_bytes,
+                          .beside = in_period(load->rate, long_ns - short_ns)};
+    question.full = question.first = question_of(card, load, long_ns).full;
+    ask_turns(card, &question, &turns);
+    bounds->up_ns = bound_ns(&turns.up);
+    bounds->down_ns = bound_ns(&turns.down);
 }
 
 struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_flow_card *card,
@@ -645,14 +716,18 @@ struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_
     assert(from_ns > 0 && to_ns > 0);
     if (load->streams == 0 || from_ns == to_ns)
         return (struct perfmodel_flow_change){.holds = true};
-    if (load->shortest_ns <= 0)
-        return (struct perfmodel_flow_change){.latency_ns = CORE_NS_NEVER};
     struct perfmodel_flow_change change = {0};
-    change.bounds = to_ns > from_ns ? bounds_growing(card, load, from_ns, to_ns)
-                                    : bounds_shrinking(card, load, from_ns, to_ns);
+    bool grows = to_ns > from_ns, turns = card->gpu->copy_engines < 2;
+    change.bounds =
+        grows ? bounds_growing(card, load, from_ns, to_ns) : bounds_shrinking(card, load, from_ns, to_ns);
+    if (turns && change.bounds.up_ns < CORE_NS_NEVER)
+        bound_turns(card, load, grows ? from_ns : to_ns, grows ? to_ns : from_ns, &change.bounds);
     perfmodel_wide stages = (perfmodel_wide)change.bounds.up_ns + change.bounds.kernel_ns;
-    change.latency_ns = perfmodel_wide_limit(to_ns + stages + change.bounds.down_ns, CORE_NS_NEVER);
-    change.holds = change.latency_ns <= load->shortest_ns;
+    stages += change.bounds.down_ns;
+    change.latency_ns = perfmodel_wide_limit(to_ns + stages, CORE_NS_NEVER);
+    if (turns)
+        change.old_latency_ns = perfmodel_wide_limit(from_ns + stages, CORE_NS_NEVER);
+    change.holds = longer(change.latency_ns, change.old_latency_ns) <= load->shortest_ns;
     return change;
 }
 

@@ -33,52 +33,74 @@
  * **The bound of a stage.** A stage that serves batches in their order, and has batch n at hand by nT + B,
  * ends it by nT + B + S^,
  *
- *     S^ = max over L >= 1 of L S(P/L + rho T) - (L-1) T.
+ *     S^ = max over L >= 1 of L S(P/L + rho T) - (L-1) T,
  *
- * Let s be the last time before that end when the stage ran out of batches up to n. From then on it serves
- * batches m .. n without a pause; m came at s <= mT + B; they are L = n-m+1 in a row. For a line a + b x
- * above S, L S(P/L + rho T) - (L-1) T <= T + b P + L (a + b rho T - T), which does not grow with L if
+ * which network calculus calls the delay bound of the stage: the largest horizontal deviation between the
+ * work that comes and the time that serves it. Let s be the last time before that end when the stage ran out
+ * of batches up to n. From then on it serves batches m .. n without a pause; m came at s <= mT + B; they are
+ * L = n-m+1 in a row. For a line a + b x above S, L S(P/L + rho T) - (L-1) T <= T + b P + L (a + b rho T -
+ * T), which does not grow with L if
  *
  *     a + b rho T <= T     (the line is stable: it catches up).
  *
  * So S^ <= a + b (P + rho T) on every stable line above S, mixtures of two edges of S among them, and the
  * least of those is what is told here (it is S^ for real L). Without any stable line the set is refused.
  *
- * **The latency,** from a packet's eligible time to the end of its batch's copy back:
+ * **The latency,** from a packet's eligible time to the end of its batch's copy back, is T + U^ + K^ + R^.
+ * Two copy engines: batch n is closed at nT, or up to in_ns later (which d' leaves out), and the stages
+ * follow one another, B growing from one to the next.
  *
- *     two copy engines   T + U^ + K^ + R^
- *     one copy engine    T + E^ + K^ + E^       E = U + R
+ * **One copy engine** serves each direction in the order of the batches, and is idle only when no copy waits;
+ * in which order the two directions take it does not matter here. Take a line above U and one above R, and
+ * what each takes of a period in the long run,
  *
- * Two engines: batch n is closed at nT, and the stages follow one another, B growing from one to the next.
- * One engine takes turns as perfmodel_gpu_latency_ns says. While copies up wait from mT on, until that of
- * batch n ends, there are L = n-m+1 of them and before each at most one copy back: at most L, consecutive
- * ones. They take L E(P/L + rho T) at the most, so the copy up ends by nT + E^. Likewise the copy back, which
- * is handed over by nT + E^ + K^.
+ *     u = a_u + b_u rho T     r = a_r + b_r rho T     u + r <= T     (the two are stable together).
  *
- * **Arenas.** That of batch n is in use from (n-1)T until its results are taken, nT + out_ns and the bounds
- * of the stages, so A = 1 + ceil((sum of the bounds + out_ns) / T) of them do, in rotation; never less than
- * five.
+ * Then U^ and R^ may be the least with
+ *
+ *     U^ >= a_u + b_u (P + rho T) + b_r P + (U^ + K^) r/T
+ *     R^ >= a_r + b_r (P + rho T) + a_u + b_u (P + rho T) + (R^ + in_ns) u/T,
+ *
+ * and the least of any such two lines is what is told. (The L copies up of a run have copies back of L other
+ * batches between them, but not of L in a row: with bursts that were earned back in between, these hold more
+ * than P + L rho T bytes. So the bound asks which batches they can be.)
+ *   *Proof.* Every batch has a bound for each stage: nT + in_ns + U^ for the copy up, K^ more for the kernel,
+ * R^ more for the copy back. Of the bounds that are not kept take the one that passes first, at v. It is no
+ * kernel's: that stage had its batches at hand in time. Let the engine be busy from q to v and idle just
+ * before q, so that every copy in [q, v] came at q or later, and together they take at least v - q.
+ *   - *The copy up of batch n*, v = nT + in_ns + U^. It waits from nT + in_ns at the latest, so that
+ *     w = nT + in_ns - q >= 0. The copies up are of batches m .. n, closed at q or later, mT + in_ns >= q, so
+ *     (n-m) T <= w: they take a_u + b_u (P + rho T) + w u/T at most. The copies back are of batches i .. n-1,
+ *     whose kernels ended at q or later and kept their bounds or have later ones, iT + in_ns + U^ + K^ >= q.
+ *     These are n - i <= (w + U^ + K^) / T batches and take b_r P + (w + U^ + K^) r/T at most. Batch n is not
+ *     through, so that w + U^ = v - q is less than both, in which w (u + r) / T <= w: U^ is less than it is.
+ *   - *The copy back of batch n*, v = nT + in_ns + U^ + K^ + R^. Its kernel kept its bound, which was before
+ *     v, so w = nT + in_ns + U^ + K^ - q >= 0. The copies back are of batches i .. n as above,
+ *     (n-i) T <= w: a_r + b_r (P + rho T) + w r/T. The copies up are of batches closed in [q, v], whose
+ *     periods end in [q - in_ns, v]; the last ends less than w + R^ + in_ns after the first:
+ *     a_u + b_u (P + rho T) + (w + R^ + in_ns) u/T. Again w + R^ = v - q is less than both.
+ * Where U + R of the fullest batch is no more than T, both bounds may be that instead, if the directions take
+ * turns: perfmodel_gpu_latency_ns has the proof, which asks nothing of the kernel but its bound.
+ *
+ * **Arenas.** That of batch n is in use from (n-1)T until its results are taken, nT + in_ns + the bounds of
+ * the stages + the rest of an I/O thread + out_ns, so A = 1 + ceil((sum of all that) / T) of them do, in
+ * rotation; never less than five.
  *
  * If no stage of the fullest batch outlasts T (one engine: both copies together), that batch's exact times
  * bound the stages as well, and perfmodel/gpu.h is the sharper rule. Above that, this one carries more.
  *
- * **Stairs.** Who knows the streams one by one at a period, and not their sums alone, can do with less. L
- * batches in a row hold at most W_L = sum N(L T) p^, N(D) = k + floor(D / t), which rises in steps below the
- * straight line P + L rho T; so W_1 is the fullest batch, and no job is longer than w = max N(T) p^. With S_1
- * the exact time of the fullest batch (one engine: of both its copies), no batch takes longer than S_1, and
+ * **Stairs.** Who knows the streams one by one, at one period, can do with less: L batches in a row hold
+ * k + floor(L T/t) packets of a stream, which rises in steps below the straight line k + L T/t. With T =
+ * q t + f, 0 < f < t, and j the largest whole number with j f < t, floor(L f/t) is a whole number below L/j
+ * and so at most (L-1)/j:
  *
- *     S^ = S_1, if S_1 <= T;  else the largest of
- *          min(L S_1, L S(W_L / L)) - (L-1) T             for L = 1 .. PERFMODEL_FLOW_STEPS,
- *          L S(P/L + rho T) - (L-1) T                     for all longer L.
+ *     k + floor(L T/t) <= k - 1/j + L (q + 1/j).
  *
- * The proof of a stage's bound above asks only for the most that L batches in a row take, of each stage by
- * itself, and this is it: a batch is never above S_1 (perfmodel_gpu_stages never falls as jobs grow), L of
- * them take at most L a + b W_L on any line a + b x above S for 0 <= x <= W_1, stable or not. For S_1 <= T,
- * L S_1 - (L-1) T is largest at L = 1. What stands for the longer L falls with L on every stable line, so
- * their largest is at the first of them, on the least of the stable lines and mixtures there.
- *   Every term is at most that of the sums alone, as W_L <= P + L rho T and w is no longer. A stage with S_1
- * <= T needs no stable line. The lines are those up to the fullest batch, and W_L / L <= W_1, since k >= 1;
- * where P/L + rho T is above W_1, S stays as high as there.
+ * This line begins lower by the j-th part of a packet, is exact at L = 1, and rises faster, by q + 1/j - T/t
+ * packets a batch. perfmodel_flow_load_at has it for each stream where it rises by no more than a quarter of
+ * what it begins lower, else the other; and w is the longest job itself. Such sums are good for this T alone;
+ * all the above is proven of them as of the others, since it asks no more than what batches in a row hold.
+ * Beside these, a stage of which the fullest batch takes no more than T is never later than that.
  *
  * **Another period.** Batches of a set that holds at two periods, T_s < T_l, go from one to the other at some
  * boundary, whatever is in the stages then. Take a run of a stage, batches m .. n that it serves without a
@@ -97,12 +119,19 @@
  *     the larger of the bound for m of T_s (lines stable at both) and of S^ at T_l. Those of T_s as ever.
  *
  * With T_s + sum S^(T_s) <= 4 T_s and 4 T_l <= d' for those who stand, as in the rhythm, shrinking always
- * holds: a line stable at T_s gains at most b rho (T_l - T_s) <= T_l - T_s, and there are three stages.
+ * holds on two copy engines: a line stable at T_s gains at most b rho (T_l - T_s) <= T_l - T_s, and there are
+ * three stages.
  *
- * One copy engine: the copies of the other direction, one before each, are consecutive batches as well, but
- * not the same ones. Copies up of short batches may have those back of long ones between them (shrinking), or
- * copies back of short ones those up of long ones (growing). Everything is back within d', so there are at
- * most d'/T_l of these pairs, and a row has that many times rho (T_l - T_s) bytes more to copy one way.
+ * One copy engine: the kernel as above. The copies of all batches, of the old period and the new, have the
+ * bounds that one gets from T_l as the T in P + rho T and T_s as that in u, r and what they are divided by,
+ * and with b_r rho (T_l - T_s) more in U^. For c_j the end of the period of batch j, the proof goes as before
+ * with nT = c_n. Time w in which periods end has no more than w / T_s of them and no more than rho w bytes,
+ * so that copies up in it take w u/T_s, and copies back w r/T_s; lines stable at T_s are so at T_l. Beside
+ * those there is the first batch of each direction, with rho T_l bytes; of the copies back in U^, batches
+ * i .. n-1, which hold P + rho (c_(n-1) - c_(i-1)), that is c_n - c_i and the period of i less that of n. The
+ * kernels of both kinds of batches keep U^ + K^, since no bound above is less than that at either period. An
+ * old batch may be behind new ones: copies up go first that were closed after it. So batches of either period
+ * are back within that and the sum of these bounds.
  *
  * Pure; any thread. A card is read only once made. Integers (128-bit inside), rounded against the promise: a
  * bound is never less than perfmodel_gpu_stages of any batch. No time falls as a load grows, but for
@@ -126,6 +155,10 @@ struct perfmodel_flow_load {
 /* One stream; spec has passed core_stream_spec_check. */
 struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec *spec,
                                                   const struct config_profile *profile);
+
+/* The same for the one period, 1 ns .. 1 h: see "Stairs". */
+struct perfmodel_flow_load perfmodel_flow_load_at(const struct core_stream_spec *spec,
+                                                  const struct config_profile *profile, core_ns period_ns);
 
 /* *load becomes that of both together; unit_bytes the greatest common divisor. */
 void perfmodel_flow_load_add(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *more);
@@ -163,14 +196,14 @@ struct perfmodel_flow_verdict {
      * arenas exceed the card, or ARENAS_MAX) */
     enum perfmodel_gpu_binding binding;
     core_ns period_ns;
-    struct perfmodel_stages bounds; /* U^, K^, R^; one copy engine: E^, K^, E^; CORE_NS_NEVER if unstable */
+    struct perfmodel_stages bounds; /* U^, K^, R^; CORE_NS_NEVER if unstable */
     core_ns latency_ns;
     uint32_t arenas;       /* A; 0 if unstable */
     uint64_t batch_bytes;  /* room of an arena: P + rho T */
     uint64_t memory_bytes; /* A (2 batch_bytes + n job_bytes), on the card and pinned */
     /* The least room left, in ppb and rounded down: of T, beside what each stage takes of a period in the
-     * long run, S(rho T) (one engine: E); of the shortest d' beside the latency; of the card's memory.
-     * Negative exactly if refused, and -10^9 at the least. */
+     * long run, S(rho T) (one engine: both copies together); of the shortest d' beside the latency; of the
+     * card's memory. Negative exactly if refused, and -10^9 at the least. */
     int64_t headroom_ppb;
     int64_t busiest_ppb; /* of T, what the busiest stage takes of it in the long run, 10^12 at the most */
 };
@@ -184,6 +217,8 @@ struct perfmodel_flow_change {
     bool holds;                     /* latency_ns is within the least d' */
     struct perfmodel_stages bounds; /* of the stages, for batches with the new period */
     core_ns latency_ns;             /* from a packet's eligible time to the end of its batch's copy back */
+    core_ns
+        old_latency_ns; /* the same for batches with the old period; two copy engines: as ever, and 0 here */
 };
 
 /* Another period, see above: may batches go from one to the other at any boundary? The load holds at both
@@ -193,25 +228,12 @@ struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_
                                                          const struct perfmodel_flow_load *load,
                                                          core_ns from_ns, core_ns to_ns);
 
-#define PERFMODEL_FLOW_STEPS 8
-
-/* Streams at a period, one by one. Starts zeroed, but for the period. */
-struct perfmodel_flow_stairs {
-    core_ns period_ns;
-    uint64_t job_bytes;                       /* w */
-    uint64_t row_bytes[PERFMODEL_FLOW_STEPS]; /* W_1, W_2 ... */
-    struct perfmodel_stages fullest;          /* perfmodel_gpu_stages of jobs of N(T) p^ of all streams */
-};
-
-/* One stream; period_ns is set, 1 ns .. 1 h. `fullest` is the caller's to fill in. */
-void perfmodel_flow_stairs_add(struct perfmodel_flow_stairs *stairs, const struct core_stream_spec *spec);
-
-/* perfmodel_flow_judge of a load of just these streams, at their period, by the stairs; batch_bytes is W_1.
- * No bound is above those of perfmodel_flow_judge, but for few nanoseconds by rounding; one that may keep up
- * in two ways takes the shorter in `busiest_ppb`, too. */
+/* The same of a load of perfmodel_flow_load_at, at its period; `fullest` is perfmodel_gpu_stages of jobs of
+ * N(T) p^ of all streams. A stage that may keep up in two ways takes the shorter in `busiest_ppb`. */
 struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel_flow_card *card,
                                                           const struct perfmodel_flow_load *load,
-                                                          const struct perfmodel_flow_stairs *stairs);
+                                                          const struct perfmodel_stages *fullest,
+                                                          core_ns period_ns);
 
 /* The verdict at the period that suits the load: d'/4 where that holds, the system's rhythm; else the one
  * with most headroom of some between d'/50 and 0.45 d' (that none of them holds is no proof that no other

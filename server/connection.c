@@ -374,6 +374,17 @@ static void look_for_idle_streams(struct server_connection *connection, core_ns 
     }
 }
 
+/* The socket is writable again only when much of its room is free: a slow reader takes something before. */
+static void note_progress(struct server_connection *connection, core_ns now_ns)
+{
+    if (connection->blocked_ns == CORE_NS_NEVER)
+        return;
+    size_t waiting_bytes = server_transport_waiting_bytes(&connection->transport);
+    if (waiting_bytes < connection->waiting_bytes)
+        connection->progress_ns = now_ns;
+    connection->waiting_bytes = waiting_bytes;
+}
+
 void server_connection_tick(struct server_connection *connection, core_ns now_ns)
 {
     const struct config_server_timeouts *timeouts = &connection->io->server->config->timeouts;
@@ -385,6 +396,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
             server_connection_abort(connection);
         return;
     }
+    note_progress(connection, now_ns);
     if (connection->blocked_ns != CORE_NS_NEVER && now_ns - connection->progress_ns > timeouts->stall_ns) {
         core_log(CORE_LOG_WARNING, "connection.stalled",
                  "connection %lu (%s) took none of its results for %.1f s; closed",

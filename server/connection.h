@@ -87,6 +87,7 @@ struct server_connection {
     size_t control_bytes; /* of control frames in the queue */
     core_ns blocked_ns;   /* since when the socket has taken no more; CORE_NS_NEVER while it does */
     core_ns progress_ns;  /* last time it took something */
+    size_t waiting_bytes; /* that the socket held for it at the last tick */
 
     core_ns opened_ns, lingering_ns;
     core_ns

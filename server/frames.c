@@ -66,9 +66,10 @@ static void refuse(struct server_connection *connection, uint32_t request, enum 
         refused.constraint = (uint16_t)placement->constraint;
         refused.offer_interval_ns = placement->offer.interval_ns;
         refused.offer_latency_ns = placement->offer.latency_ns;
-        text = placement->reason;
-    }
-    snprintf(refused.text, sizeof refused.text, "%s", text);
+        snprintf(refused.text, sizeof refused.text, "%s%s%s", placement->reason, text != NULL ? "; " : "",
+                 text != NULL ? text : "");
+    } else
+        snprintf(refused.text, sizeof refused.text, "%s", text);
     server_frame_refuse(connection, request, &refused);
 }
 
@@ -398,8 +399,9 @@ static bool answer(struct server_connection *connection, struct server_request *
         return open_stream(connection, request);
     if (request->refusal != 0) {
         core_histogram_record(&connection->io->stats.admission, request->decided_ns);
-        refuse(connection, request->request, request->refusal, &request->placement, request->refusal_text,
-               request->decided_ns);
+        bool capacity = request->refusal == PROTOCOL_REFUSED_CAPACITY;
+        refuse(connection, request->request, request->refusal, &request->placement,
+               capacity ? request->advice : request->refusal_text, request->decided_ns);
     } else
         send_opened(connection, request, 0);
     return false;

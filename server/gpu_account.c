@@ -63,6 +63,7 @@ void server_gpu_account_remove(struct server_gpu_account *account, uint32_t loss
     account->guaranteed -= loss == SERVER_GPU_OWN && spec->guaranteed ? 1 : 0;
     if (crowd->load.streams == 0)
         crowd->packets_per_ns = 0;
+    account->stale = true;
 }
 
 void server_gpu_account_recount(struct server_gpu_account *account, const struct partition_standing *standing,
@@ -70,6 +71,7 @@ void server_gpu_account_recount(struct server_gpu_account *account, const struct
 {
     account->own = (struct server_gpu_crowd){.burst_packets = 0};
     account->guaranteed = 0;
+    account->stale = false;
     for (uint32_t loss = 0; loss < account->gpus; loss++)
         account->losses[loss] = (struct server_gpu_crowd){.burst_packets = 0};
     for (size_t n = 0; n < partition_standing_streams(standing); n++) {
@@ -235,6 +237,50 @@ static bool plan_as_it_stands(struct server_gpu_account *account, const struct p
     return server_gpu_account_plan(account, now.period_ns, now.shortest_ns, reason, size);
 }
 
+static void say_period(uint32_t gpu, const struct server_gpu_plan *last,
+                       enum partition_constraint *constraint, char *reason, size_t size)
+{
+    *constraint = PARTITION_GPU_LATENCY;
+    snprintf(reason, size,
+             "GPU %u would need another period than the %.3f ms that it has, and its streams would be late "
+             "while it changes",
+             gpu, (double)last->period_ns / 1e6);
+}
+
+/* The plan with the newcomer, who is not in the account before nor after. */
+static bool plan_with(struct server_gpu_account *account, const struct partition_standing_room *room,
+                      char *reason, size_t size)
+{
+    uint32_t loss = room->loss == PARTITION_STANDING_NONE ? SERVER_GPU_OWN : room->loss;
+    uint32_t guaranteed = account->guaranteed;
+    struct server_gpu_crowd *crowd = crowd_of(account, loss), before = *crowd;
+
+    server_gpu_account_add(account, loss, &room->spec);
+    bool fits = server_gpu_account_plan(account, room->period_ns, room->shortest_ns, reason, size);
+    *crowd = before;
+    account->guaranteed = guaranteed;
+    return fits;
+}
+
+bool server_gpu_account_takes(struct server_gpu_account *account, const struct partition_standing *standing,
+                              uint32_t unit, const struct partition_standing_room *room,
+                              enum partition_constraint *constraint, char *reason, size_t size)
+{
+    const struct server_gpu_plan last = account->plan;
+
+    *constraint = PARTITION_GPU_MEMORY;
+    bool fits = plan_with(account, room, reason, size);
+    if (!fits && account->stale) {
+        server_gpu_account_recount(account, standing, room->gpu, unit);
+        fits = plan_with(account, room, reason, size);
+    }
+    bool leads = fits && server_gpu_plan_leads_to(&last, &account->plan);
+    account->plan = last;
+    if (fits && !leads)
+        say_period(room->gpu, &last, constraint, reason, size);
+    return leads;
+}
+
 bool server_gpu_account_replan(struct server_gpu_account *account, struct partition_standing *standing,
                                uint32_t gpu, uint32_t unit, enum partition_constraint *constraint,
                                char *reason, size_t size)
@@ -253,10 +299,6 @@ bool server_gpu_account_replan(struct server_gpu_account *account, struct partit
         return true;
     if (!fits)
         return false;
-    *constraint = PARTITION_GPU_LATENCY;
-    snprintf(reason, size,
-             "GPU %u would need another period than the %.3f ms that it has, and its streams would be late "
-             "while it changes",
-             gpu, (double)last.period_ns / 1e6);
+    say_period(gpu, &last, constraint, reason, size);
     return false;
 }

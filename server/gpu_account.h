@@ -36,6 +36,7 @@ struct server_gpu_account {
     core_ns hang_ns; /* a batch with guaranteed streams must not take longer; NEVER until it is set */
     struct server_gpu_crowd own;
     uint32_t guaranteed;             /* of its own: streams of that class */
+    bool stale;                      /* somebody has left: maxima may be theirs until the next recount */
     struct server_gpu_crowd *losses; /* by GPU: who comes at its loss */
     uint32_t gpus;                   /* so many */
     struct server_gpu_plan plan;     /* the last one that was made */
@@ -65,6 +66,12 @@ void server_gpu_account_recount(struct server_gpu_account *account, const struct
  * its batches, and why. Without streams of either sort (period 0): a plan without batches. */
 bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_ns, core_ns shortest_ns,
                              char *reason, size_t size);
+
+/* Would server_gpu_account_replan make a plan, once the newcomer has this room in the standing plan? Nothing
+ * is changed, but that the account may be counted anew. `unit`: the GPU's number there. */
+bool server_gpu_account_takes(struct server_gpu_account *account, const struct partition_standing *standing,
+                              uint32_t unit, const struct partition_standing_room *room,
+                              enum partition_constraint *constraint, char *reason, size_t size);
 
 /* The plan of GPU `gpu`, number `unit` of the standing plan, as that has it now, so that it may follow the
  * last one (server/gpu_plan.h): where another period may not, the standing plan is given the last one's, if

@@ -34,13 +34,15 @@ static uint64_t arenas_in_use(core_ns stages_ns, core_ns aside_ns, core_ns perio
     return 2 + (uint64_t)((stages_ns + aside_ns + period_ns - 1) / period_ns);
 }
 
-static bool arenas_do(const struct server_gpu_plan *from, const struct server_gpu_plan *to, core_ns change_ns)
+static bool arenas_do(const struct server_gpu_plan *from, const struct server_gpu_plan *to,
+                      const struct perfmodel_flow_change *change)
 {
     core_ns aside_ns = longer(from->aside_ns, to->aside_ns);
-    uint64_t new_ones = arenas_in_use(change_ns - to->period_ns, aside_ns, to->period_ns);
+    core_ns old_ns = longer(from->latency_ns, change->old_latency_ns);
+    uint64_t new_ones = arenas_in_use(change->latency_ns - to->period_ns, aside_ns, to->period_ns);
     if (to->period_ns < from->period_ns)
         return new_ones <= to->arenas;
-    uint64_t old_ones = arenas_in_use(from->latency_ns - from->period_ns, aside_ns, from->period_ns);
+    uint64_t old_ones = arenas_in_use(old_ns - from->period_ns, aside_ns, from->period_ns);
     return (new_ones > old_ones ? new_ones : old_ones) <= to->arenas;
 }
 
@@ -64,8 +66,8 @@ bool server_gpu_plan_may_follow(const struct server_gpu_plan *from, const struct
     struct perfmodel_flow_load load = load_of_both(&from->load, &to->load);
     struct perfmodel_flow_change change =
         perfmodel_flow_judge_change(to->card, &load, from->period_ns, to->period_ns);
-    return change.holds && (load.streams == 0 || (arenas_do(from, to, change.latency_ns) &&
-                                                  batches_do(from, to, change.latency_ns)));
+    return change.holds &&
+           (load.streams == 0 || (arenas_do(from, to, &change) && batches_do(from, to, change.latency_ns)));
 }
 
 /* ---- periods between ---- */

@@ -23,13 +23,12 @@
 #include "perfmodel/flow.h"
 
 struct server_gpu_plan {
-    uint64_t number;   /* rises with each plan of this GPU */
-    core_ns period_ns; /* 0: no streams, no batches */
-    core_ns delay_ns;  /* from the end of a period to the closing of its batch */
-    core_ns up_ns, kernel_ns,
-        down_ns;        /* bounds of the stages; one copy engine: each of both copies together */
-    core_ns latency_ns; /* period and stages */
-    core_ns batch_ns;   /* from a batch's closing to its last byte: stages, and half of in_ns on the way */
+    uint64_t number;                   /* rises with each plan of this GPU */
+    core_ns period_ns;                 /* 0: no streams, no batches */
+    core_ns delay_ns;                  /* from the end of a period to the closing of its batch */
+    core_ns up_ns, kernel_ns, down_ns; /* bounds of the stages */
+    core_ns latency_ns;                /* period and stages */
+    core_ns batch_ns; /* from a batch's closing to its last byte: stages, and half of in_ns on the way */
     uint64_t batch_bytes;
     uint32_t streams;
     uint32_t guaranteed; /* of these: a batch that does not come back is told after gpus.hang_ms, not later */

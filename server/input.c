@@ -138,16 +138,16 @@ static void begin_data(struct server_connection *connection, core_ns now_ns)
     claim_packet(connection, stream, now_ns);
 }
 
-/* The 16 bytes are there: is this frame allowed, now and at this length? */
+/* The 16 bytes are there: is this frame allowed, now and at this length? In the order of docs/protocol.md. */
 static void begin_frame(struct server_connection *connection, core_ns now_ns)
 {
     struct server_input *input = &connection->input;
     struct protocol_header *header = &input->header;
     uint32_t minimum, maximum;
+    bool sound = protocol_header_read(connection->version, input->frame, header) == CORE_OK;
 
-    if (protocol_header_read(connection->version, input->frame, header) != CORE_OK) {
-        server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED,
-                               "a field of the frame header that must be 0 is not");
+    if (connection->state == SERVER_CONNECTION_HELLO && header->type != PROTOCOL_HELLO) {
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_STATE, "the first frame must be HELLO");
         return;
     }
     if (!protocol_body_range(connection->version, header->type,
@@ -156,10 +156,13 @@ static void begin_frame(struct server_connection *connection, core_ns now_ns)
                                "unknown frame type, or one that only a server sends");
         return;
     }
-    if ((header->type == PROTOCOL_HELLO) != (connection->state == SERVER_CONNECTION_HELLO)) {
-        server_connection_fail(connection, 0, PROTOCOL_ERROR_STATE,
-                               header->type == PROTOCOL_HELLO ? "a second HELLO"
-                                                              : "the first frame must be HELLO");
+    if (!sound) {
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED,
+                               "a field of the frame header that must be 0 is not");
+        return;
+    }
+    if (header->type == PROTOCOL_HELLO && connection->state != SERVER_CONNECTION_HELLO) {
+        server_connection_fail(connection, 0, PROTOCOL_ERROR_STATE, "a second HELLO");
         return;
     }
     if (header->body_bytes < minimum || header->body_bytes > maximum) {

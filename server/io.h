@@ -13,6 +13,7 @@
 #ifndef MILLRACE_SERVER_IO_H
 #define MILLRACE_SERVER_IO_H
 
+#include "perfmodel/cpu.h"
 #include "server/change.h"
 #include "server/connection.h"
 #include "server/listing.h"
@@ -22,9 +23,9 @@
 
 #define SERVER_READ_BYTES 65536 /* one read of a socket */
 
-/* Packets this close to eligible are handed over at once: cheaper than a timer, and a worker may start before
- * the release anyway. */
-#define SERVER_EARLY_NS (100 * CORE_NS_PER_US)
+/* Packets this close to eligible are handed over at once: cheaper than a timer. Tests of workers count on it.
+ */
+#define SERVER_EARLY_NS PERFMODEL_CPU_EARLY_NS
 
 /* Packets for one worker, gathered during a turn and, when its ring is full, until it has room. */
 struct server_submission {

@@ -49,6 +49,8 @@ static bool within_limits(const struct server_planner *planner, struct server_re
     else if (planner->streams >= limits->streams)
         refuse(request, PROTOCOL_REFUSED_LIMIT,
                "the server's limit of open streams (limits.streams) is reached");
+    else if (partition_standing_streams(planner->standing) >= PARTITION_PLAN_STREAMS_MAX)
+        refuse(request, PROTOCOL_REFUSED_LIMIT, "the server has as many streams as a plan can hold");
     else if (planner->buffer_bytes + request->buffer_bytes > limits->buffer_bytes)
         refuse(request, PROTOCOL_REFUSED_LIMIT,
                "the server's memory for packets (limits.buffer_mib) is used up; ask for a smaller burst or "
@@ -130,9 +132,9 @@ static void query(struct server_planner *planner, struct server_request *request
         request->gpu = request->placement.unit - planner->server->worker_count;
 }
 
-/* A stream that was admitted on a GPU: its batches must have room, and those of its backup's GPU, and their
- * plans come into force. False: those of GPU *full have not. */
-static bool settle_on_gpus(struct server_planner *planner, struct server_request *request, uint32_t *full)
+/* A stream that was admitted on a GPU: the plans of that GPU, and of its backup's, come into force. The
+ * standing plan has asked for room in their batches; a GPU may have gone out of service since. */
+static bool settle(struct server_planner *planner, struct server_request *request)
 {
     struct partition_standing_placement *placement = &request->placement;
     struct server_planner_rooms rooms = server_planner_rooms_of(planner, placement->stream);
@@ -144,35 +146,10 @@ static bool settle_on_gpus(struct server_planner *planner, struct server_request
         request->spare_plan = rooms.room[1].plan;
         return true;
     }
-    *full = rooms.room[rooms.taken - 1].gpu;
     partition_standing_release(planner->standing, placement->stream);
     server_planner_rooms_leave(planner, &rooms);
     placement->accepted = false;
     return false;
-}
-
-/* A newcomer that was admitted on a GPU, or with a backup on one, whose arenas do not hold its batches goes
- * elsewhere, if it can. */
-static bool settle(struct server_planner *planner, struct server_request *request)
-{
-    struct partition_standing_placement *placement = &request->placement;
-    struct partition_standing_placement first;
-    uint32_t full;
-    bool settled = settle_on_gpus(planner, request, &full), placed = true;
-
-    if (settled)
-        return true;
-    first = *placement;
-    for (uint32_t n = 0; n < planner->server->gpu_count && placed && !settled; n++) {
-        partition_standing_set_out(planner->standing, full, true);
-        placed = place(planner, request);
-        settled = placed && settle_on_gpus(planner, request, &full);
-    }
-    for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++)
-        partition_standing_set_out(planner->standing, gpu, planner->cards[gpu].out);
-    if (!settled)
-        *placement = first;
-    return settled;
 }
 
 void server_planner_admit(struct server_planner *planner, struct server_request *request)
@@ -444,10 +421,12 @@ static core_status create_standing(struct server_planner *planner, struct core_e
     }
     core_status status = partition_standing_create(&planner->standing, &counted, server->worker_count,
                                                    server->io_count, error);
-    if (status == CORE_OK)
-        partition_standing_set_detection(planner->standing,
-                                         server_gpu_detection_ns(server->config, server->profile));
-    return status;
+    if (status != CORE_OK)
+        return status;
+    partition_standing_set_rooms(planner->standing, server_planner_has_room, planner);
+    partition_standing_set_detection(planner->standing,
+                                     server_gpu_detection_ns(server->config, server->profile));
+    return CORE_OK;
 }
 
 static core_status create(struct server_planner *planner, struct core_error *error)

@@ -1,7 +1,9 @@
 /* The planner thread: owns the set of admitted streams and answers who may join it.
  *
  * I/O threads post requests and grants to its mailbox; it posts the answers back to theirs. Asking (QUERY)
- * and being admitted (OPEN) run the same code of partition/standing.h. */
+ * and being admitted (OPEN) are one decision, that of partition/standing.h as things stand, and so are
+ * offers: what QUERY grants, or an offer names, an OPEN is given if nothing has changed. An OPEN that is
+ * refused may then have others moved (planner_replan.c); a QUERY is told that, no more. */
 #ifndef MILLRACE_SERVER_PLANNER_H
 #define MILLRACE_SERVER_PLANNER_H
 
@@ -107,7 +109,8 @@ struct server_request {
     bool overdue;                 /* the I/O thread's: the plan of one of them was not in force in time */
     uint8_t iv[CORE_BLOCK_BYTES]; /* of the stream, once it is made */
     core_ns decided_ns;           /* from receipt to decision */
-    const char *refusal_text;     /* for refusals that are not about capacity */
+    const char *refusal_text;     /* for refusals that are not about capacity; */
+    const char *advice;           /* about moving others, behind the reason; or NULL */
 };
 
 /* The last published figures: atomic, written by the planner, read by any. */

@@ -35,17 +35,16 @@ static void returned(void *owner, struct server_message *message)
     from->change = NULL;
 }
 
-static bool place(struct server_planner *planner, struct server_change *change, uint32_t *unit)
+bool server_planner_change_elsewhere(struct server_planner *planner, struct server_change *change)
 {
     struct partition_standing_placement placement;
     struct server_planner_move move = {
         .grant = change->grant, .patience_ns = SERVER_CHANGE_PATIENCE_NS, .owner = change};
     char reason[256];
 
-    *unit = PARTITION_STANDING_NONE;
     if (!admit(planner, change, &placement))
         return false;
-    move.to = *unit = placement.unit;
+    move.to = placement.unit;
     struct server_order *order = server_planner_order_create(planner, &move);
     if (order == NULL) {
         partition_standing_release(planner->standing, placement.stream);
@@ -64,20 +63,4 @@ static bool place(struct server_planner *planner, struct server_change *change, 
     change->elsewhere = true;
     change->refusal = 0;
     return true;
-}
-
-bool server_planner_change_elsewhere(struct server_planner *planner, struct server_change *change)
-{
-    uint32_t unit;
-
-    if (place(planner, change, &unit))
-        return true;
-    if (unit == PARTITION_STANDING_NONE || !server_planner_is_gpu(planner, unit))
-        return false;
-    /* its arenas do not hold the batches: without it */
-    uint32_t gpu = unit - planner->server->worker_count;
-    partition_standing_set_out(planner->standing, gpu, true);
-    bool placed = place(planner, change, &unit);
-    partition_standing_set_out(planner->standing, gpu, planner->cards[gpu].out);
-    return placed;
 }

@@ -3,6 +3,16 @@
 
 #include <stdio.h>
 
+static bool in_service(const struct server_planner *planner, uint32_t gpu,
+                       enum partition_constraint *constraint, char *reason, size_t size)
+{
+    if (server_gpu_in_service(planner->server->gpus[gpu]))
+        return true;
+    *constraint = PARTITION_GPU_OUT;
+    snprintf(reason, size, "GPU %u is out of service; ask again when it is back", gpu);
+    return false;
+}
+
 /* Makes the plan of a GPU, as the standing plan has it now. */
 static bool make_plan(struct server_planner *planner, uint32_t gpu, enum partition_constraint *constraint,
                       char *reason, size_t size)
@@ -32,6 +42,19 @@ struct server_planner_rooms server_planner_rooms_of(const struct server_planner 
     return rooms;
 }
 
+bool server_planner_has_room(void *owner, const struct partition_standing *standing,
+                             const struct partition_standing_room *room,
+                             enum partition_constraint *constraint, char *reason, size_t size)
+{
+    struct server_planner *planner = owner;
+
+    if (!in_service(planner, room->gpu, constraint, reason, size))
+        return false;
+    return server_gpu_account_takes(&planner->accounts[room->gpu], standing,
+                                    planner->server->worker_count + room->gpu, room, constraint, reason,
+                                    size);
+}
+
 bool server_planner_gpu_replan(struct server_planner *planner, uint32_t gpu)
 {
     enum partition_constraint constraint;
@@ -44,10 +67,8 @@ static bool take(struct server_planner *planner, struct server_planner_room *roo
                  enum partition_constraint *constraint, char *reason, size_t size)
 {
     server_gpu_account_add(&planner->accounts[room->gpu], room->loss, &room->spec);
-    if (!server_gpu_in_service(planner->server->gpus[room->gpu])) {
-        *constraint = PARTITION_GPU_LATENCY;
-        snprintf(reason, size, "GPU %u is out of service; ask again when it is back", room->gpu);
-    } else if (make_plan(planner, room->gpu, constraint, reason, size) && put_plan(planner, room->gpu)) {
+    if (in_service(planner, room->gpu, constraint, reason, size) &&
+        make_plan(planner, room->gpu, constraint, reason, size) && put_plan(planner, room->gpu)) {
         room->plan = planner->accounts[room->gpu].plan.number;
         return true;
     }

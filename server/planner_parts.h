@@ -90,6 +90,12 @@ struct server_spare server_planner_spare_of(const struct server_planner *planner
  * one, the one that it comes to when that is lost, if its backup is on a GPU. None on a worker. */
 struct server_planner_rooms server_planner_rooms_of(const struct server_planner *planner, uint32_t stream);
 
+/* Have the batches of a GPU room for a newcomer? As partition_standing_set_rooms wants it; `owner` is the
+ * planner. */
+bool server_planner_has_room(void *owner, const struct partition_standing *standing,
+                             const struct partition_standing_room *room,
+                             enum partition_constraint *constraint, char *reason, size_t size);
+
 /* The stream was entered in the standing plan: the batches of these GPUs must have room for it, and their
  * plans come into force, whose numbers are set. False: those of the GPU of the last room taken have not, and
  * *constraint and reason say why; the caller releases the stream, or changes it back, and then calls
@@ -186,7 +192,8 @@ void server_planner_drop_orders(struct server_planner *planner);
 /* ---- planner_replan.c ---- */
 
 /* False: moving others is no help to this newcomer, who was refused for lack of capacity, or too many wait
- * for that; the refusal is to be sent. True: it is answered later. */
+ * for that, or it only asks (then the advice says that others might be moved); the refusal is to be sent.
+ * True: it is answered later. */
 bool server_planner_apply(struct server_planner *planner, struct server_request *request);
 bool server_planner_has_applicants(const struct server_planner *planner);
 /* Goes on with those who wait. */

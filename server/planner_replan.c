@@ -1,12 +1,13 @@
 /* Newcomers for whom others have to move.
  *
- * Where a newcomer fits nowhere as things stand, partition_standing_replan is asked for moves that make room.
+ * Where an OPEN fits nowhere as things stand, partition_standing_replan is asked for moves that make room.
  * That takes as long as a plan of all streams does, so it runs on a thread of its own, without real-time
  * priority, on a copy of the standing plan, one newcomer after the other; other requests are answered
- * meanwhile. Only proposals whose moves can be made in turn are used: each of them is proven by itself
- * (partition/standing.h), so that it does not matter what else happens between them, nor that some are made
- * and others not. The newcomer is tried again whenever room has become free, is admitted when the standing
- * plan takes it, and refused when its patience is over. */
+ * meanwhile. Only proposals are used whose moves can be made in turn, and after which the newcomer is
+ * admitted like anybody: each move is proven by itself (partition/standing.h), so that it does not matter
+ * what else happens between them, nor that some are made and others not. The newcomer is tried again whenever
+ * room has become free, is admitted when the standing plan takes it, and refused when its patience is over.
+ */
 #include "core/log.h"
 #include "core/realtime.h"
 #include "server/io.h"
@@ -39,7 +40,6 @@ struct applicant {
     struct core_stream_spec spec;
     uint32_t io;
     bool accepted;
-    uint32_t unit;
     size_t moves;
     struct partition_standing_move *move;
 };
@@ -63,7 +63,7 @@ static void tell(struct applicant *applicant, const struct partition_standing_pr
 {
     size_t bytes = proposal->moves * sizeof *applicant->move;
 
-    if (!proposal->accepted || proposal->in_turn < proposal->moves)
+    if (!proposal->accepted || !proposal->admits)
         return;
     applicant->move = malloc(bytes + 1);
     if (applicant->move == NULL)
@@ -71,7 +71,6 @@ static void tell(struct applicant *applicant, const struct partition_standing_pr
     if (bytes > 0)
         memcpy(applicant->move, proposal->move, bytes);
     applicant->accepted = true;
-    applicant->unit = proposal->unit;
     applicant->moves = proposal->moves;
 }
 
@@ -141,14 +140,10 @@ static void answer(struct applicant *applicant)
     applicant->request = NULL;
 }
 
-static void refuse(struct applicant *applicant, const char *reason)
+static void refuse(struct applicant *applicant, const char *advice)
 {
-    struct partition_standing_placement *placement = &applicant->request->placement;
-    char before[sizeof placement->reason];
-
-    memcpy(before, placement->reason, sizeof before);
-    snprintf(placement->reason, sizeof placement->reason, "%.160s; %s", before, reason);
     applicant->request->refusal = PROTOCOL_REFUSED_CAPACITY;
+    applicant->request->advice = advice;
     answer(applicant);
 }
 
@@ -257,27 +252,25 @@ static void take_proposal(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
     struct applicant *applicant = (struct applicant *)message;
-    struct server_request *request = applicant->request;
 
     planner->replanner->busy = false;
     applicant->stage = MOVING;
-    if (request != NULL && !applicant->accepted)
+    if (applicant->request != NULL && !applicant->accepted)
         refuse(applicant, "nor is there room with others moved, one after the other");
-    else if (request != NULL && request->is_query) {
-        request->refusal = 0;
-        request->placement = (struct partition_standing_placement){.accepted = true,
-                                                                   .unit = applicant->unit,
-                                                                   .backup_unit = PARTITION_STANDING_NONE,
-                                                                   .bound_ns = applicant->spec.latency_ns};
-        request->gpu = server_planner_is_gpu(planner, applicant->unit)
-                           ? applicant->unit - planner->server->worker_count
-                           : SERVER_NO_GPU;
-        answer(applicant);
-    }
     if (applicant->request != NULL)
         go_on(applicant, core_time_now_ns());
     else
         free_if_over(applicant);
+}
+
+/* Not where there is nobody to move, or not even idle units would take it, or its I/O thread has no room. */
+static bool may_help(const struct server_planner *planner, const struct server_request *request)
+{
+    enum partition_constraint constraint = request->placement.constraint;
+
+    return planner->replanner != NULL && request->refusal == PROTOCOL_REFUSED_CAPACITY &&
+           constraint != PARTITION_IO && constraint != PARTITION_DEADLINE &&
+           partition_standing_streams(planner->standing) > 0;
 }
 
 bool server_planner_apply(struct server_planner *planner, struct server_request *request)
@@ -285,10 +278,13 @@ bool server_planner_apply(struct server_planner *planner, struct server_request 
     struct server_replanner *replanner = planner->replanner;
     struct applicant *applicant;
 
-    if (replanner == NULL || request->refusal != PROTOCOL_REFUSED_CAPACITY ||
-        request->placement.constraint == PARTITION_IO || replanner->count >= APPLICANTS_MAX)
+    if (!may_help(planner, request))
         return false;
-    applicant = calloc(1, sizeof *applicant);
+    if (request->is_query) {
+        request->advice = "for an OPEN others would be moved out of the way, if that makes room";
+        return false;
+    }
+    applicant = replanner->count < APPLICANTS_MAX ? calloc(1, sizeof *applicant) : NULL;
     if (applicant == NULL)
         return false;
     *applicant =

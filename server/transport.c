@@ -1,9 +1,11 @@
 #include "server/transport.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
 #include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -178,6 +180,12 @@ core_status server_transport_write(struct server_transport *transport, const str
             return CORE_OK;
         *taken += filled;
     }
+}
+
+size_t server_transport_waiting_bytes(const struct server_transport *transport)
+{
+    int bytes = 0;
+    return ioctl(transport->descriptor, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
 }
 
 void server_transport_finish(struct server_transport *transport)

@@ -43,6 +43,10 @@ CORE_CHECKED core_status server_transport_write(struct server_transport *transpo
 /* Writes what TLS holds: CORE_OK when nothing is left. */
 CORE_CHECKED core_status server_transport_flush(struct server_transport *transport);
 
+/* Bytes that the socket holds because the peer has not taken them, as far as the system tells: what one write
+ * gave a Unix socket counts, in pieces of up to 64 KiB, until all of the piece was taken. */
+size_t server_transport_waiting_bytes(const struct server_transport *transport);
+
 /* Ends our direction: TLS close_notify and shutdown(SHUT_WR). */
 void server_transport_finish(struct server_transport *transport);
 void server_transport_close(struct server_transport *transport);

@@ -240,7 +240,7 @@ static void test_query(void **state)
     expect("query --rate 1Mbit/s", 0, "admitted: 1 Mbit/s");
     expect("query", 0, "admitted: "); /* the best rate there is, and it is admitted */
     expect("query --rate 100Gbit/s", 2, "interval");
-    expect("query --rate 1Gbit/s --latency 1ms", 3, "refused (capacity)");
+    expect("query --rate 1400Mbit/s --latency 1ms", 3, "refused (capacity)");
     assert_non_null(strstr(output, "the server would now admit up to"));
     expect("query --packet-bytes 100", 2, "16");
     expect("query --key-name nobody", 3, "refused (key)");

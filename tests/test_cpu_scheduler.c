@@ -262,8 +262,8 @@ static void test_pieces_of_one_stream(void **state)
     cpu_scheduler_destroy(scheduler);
 }
 
-/* A pause is a burst of fewer than B pieces, or one that leaves nothing; packets say how many there were
- * before the burst that finished them. */
+/* A burst of fewer than B pieces that no packet outlasts is a grace period, and so is one of none, but not
+ * that a burst leaves none; packets wait for one that begins after the burst that finished them. */
 static void test_pauses(void **state)
 {
     (void)state;
@@ -280,20 +280,72 @@ static void test_pauses(void **state)
     assert_int_equal(burst(scheduler, finished, NULL), 2); /* full, and one is left */
     assert_int_equal(atomic_load(&counters->pauses), 0);
     assert_int_equal(burst(scheduler, finished, NULL), 1); /* not full, and none is left */
+    assert_int_equal(atomic_load(&counters->pauses), 1);
+    assert_int_equal(burst(scheduler, finished, NULL), 0); /* of none */
     assert_int_equal(atomic_load(&counters->pauses), 2);
-    for (int i = 0; i < STREAMS; i++)
+    for (int i = 0; i < BURST; i++)
         assert_int_equal(packets[i].pauses, 0);
+    assert_int_equal(packets[2].pauses, 1); /* the burst that finished it does not count for it */
     for (int i = 0; i < BURST; i++) {
         packets[i] = packet_of(streams[i], 64, MS);
         push_one(scheduler, &packets[i]);
     }
     assert_int_equal(burst(scheduler, finished, NULL), 2); /* full, and none is left */
-    assert_int_equal(atomic_load(&counters->pauses), 3);
+    assert_int_equal(atomic_load(&counters->pauses), 2);
     assert_int_equal(packets[0].pauses, 2);
-    assert_int_equal(burst(scheduler, finished, NULL), 0); /* no burst at all */
+    assert_int_equal(burst(scheduler, finished, NULL), 0);
     assert_int_equal(atomic_load(&counters->pauses), 3);
     for (int i = 0; i < STREAMS; i++)
         stream_close(streams[i], &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* A grace period waits for the packets that go on after its first burst, and what is finished meanwhile waits
+ * for the next one. */
+static void test_pause_of_long_packets(void **state)
+{
+    (void)state;
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 2);
+    const struct cpu_scheduler_counters *counters = cpu_scheduler_counters_get(scheduler);
+    struct cpu_stream *streams[2] = {fake_stream(1024, 10 * MS), fake_stream(1024, 20 * MS)};
+    struct cpu_packet packets[2] = {packet_of(streams[0], 3 * 1024, 0), packet_of(streams[1], 64, 0)};
+    struct cpu_packet *finished[2];
+    push_one(scheduler, &packets[0]);
+    push_one(scheduler, &packets[1]);
+    assert_int_equal(burst(scheduler, finished, NULL), 1); /* full */
+    assert_int_equal(packets[1].pauses, 0);
+    assert_int_equal(burst(scheduler, finished, NULL), 0); /* the second piece of three */
+    assert_int_equal(atomic_load(&counters->pauses), 0);
+    packets[1] = packet_of(streams[1], 64, 0);
+    push_one(scheduler, &packets[1]);
+    assert_int_equal(burst(scheduler, finished, NULL), 2);
+    assert_int_equal(atomic_load(&counters->pauses), 1);
+    assert_int_equal(packets[0].pauses, 1);
+    assert_int_equal(packets[1].pauses, 1);
+    assert_int_equal(burst(scheduler, finished, NULL), 0);
+    assert_int_equal(atomic_load(&counters->pauses), 2);
+    stream_close(streams[0], &fake);
+    stream_close(streams[1], &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
+/* None begins while a piece is late. */
+static void test_no_pause_while_late(void **state)
+{
+    (void)state;
+    struct cpu_scheduler *scheduler = scheduler_open(&fake, 2);
+    const struct cpu_scheduler_counters *counters = cpu_scheduler_counters_get(scheduler);
+    struct cpu_stream *stream = fake_stream(1024, MS);
+    struct cpu_packet packet = packet_of(stream, 2 * 1024, -10 * MS), *finished[2];
+    struct cpu_packet *pushed = &packet;
+    cpu_scheduler_push(scheduler, &pushed, 1, 0);
+    assert_int_equal(burst(scheduler, finished, NULL), 0);
+    assert_int_equal(burst(scheduler, finished, NULL), 1);
+    assert_int_equal(atomic_load(&counters->pauses), 0);
+    assert_int_equal(packet.pauses, 0);
+    assert_int_equal(burst(scheduler, finished, NULL), 0); /* nothing is left */
+    assert_int_equal(atomic_load(&counters->pauses), 1);
+    stream_close(stream, &fake);
     cpu_scheduler_destroy(scheduler);
 }
 
@@ -566,6 +618,8 @@ int main(void)
         cmocka_unit_test_setup(test_deadline_order, reset_fake),
         cmocka_unit_test_setup(test_pieces_of_one_stream, reset_fake),
         cmocka_unit_test_setup(test_pauses, reset_fake),
+        cmocka_unit_test_setup(test_pause_of_long_packets, reset_fake),
+        cmocka_unit_test_setup(test_no_pause_while_late, reset_fake),
         cmocka_unit_test_setup(test_bursts_are_held_against_their_bound, reset_fake),
         cmocka_unit_test_setup(test_urgent_packet_overtakes, reset_fake),
         cmocka_unit_test_setup(test_ciphers_are_grouped, reset_fake),

@@ -1,4 +1,6 @@
-/* The examples of docs/protocol.md, byte by byte: what the codec writes for what their remarks say. */
+/* The examples of docs/protocol.md, byte by byte: what the codec writes for what their remarks say; and its
+ * list of constraints. */
+#include "partition/workers.h"
 #include "server/protocol.h"
 
 #include <ctype.h>
@@ -7,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -146,8 +149,63 @@ static void test_examples(void **state)
     }
 }
 
+/* ---- constraints ---- */
+
+/* The last two cells of a row of the table that has codes and constraints side by side. */
+static bool read_constraint(char *line, unsigned long *number, const char **meaning)
+{
+    char *cell[8] = {NULL}, *end;
+    size_t cells = 0;
+    for (char *at = strchr(line, '|'); at != NULL && cells < 8; at = strchr(at, '|')) {
+        *at++ = '\0';
+        cell[cells++] = at;
+    }
+    if (cells != 6)
+        return false;
+    *number = strtoul(cell[3], &end, 10);
+    *meaning = cell[4];
+    return end != cell[3] && *end == ' ';
+}
+
+/* The page lists the constraints that are sent, each once and in order, and no other. */
+static void test_constraints(void **state)
+{
+    static const char *const words[] = {[PARTITION_DEADLINE] = "below what an idle server could keep",
+                                        [PARTITION_CPU_UTILISATION] = "long-run load of the CPU workers",
+                                        [PARTITION_CPU_DEMAND] = "demand of the CPU workers",
+                                        [PARTITION_IO] = "I/O thread",
+                                        [PARTITION_GPU_COPY] = "copies to and from the GPUs",
+                                        [PARTITION_GPU_KERNEL] = "the GPUs' kernels",
+                                        [PARTITION_GPU_LATENCY] = "a shortest latency bound on the GPUs",
+                                        [PARTITION_GPU_MEMORY] = "memory for the GPUs' batches",
+                                        [PARTITION_GPU_OUT] = "out of service",
+                                        [PARTITION_RESERVE] = "in reserve",
+                                        [PARTITION_BACKUP] = "for the loss of the stream's GPU"};
+    const unsigned long count = sizeof words / sizeof words[0];
+    char line[1024];
+    bool inside = false;
+    unsigned long next = 1;
+    FILE *file = fopen(MILLRACE_SOURCE_DIR "/docs/protocol.md", "r");
+    (void)state;
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        const char *meaning;
+        unsigned long number;
+        inside = line[0] == '|' && (inside || strstr(line, "| constraint | meaning |") != NULL);
+        if (!inside || !read_constraint(line, &number, &meaning))
+            continue;
+        assert_int_equal(number, next++);
+        assert_true(number < count);
+        assert_non_null(strstr(meaning, words[number]));
+        assert_string_not_equal(partition_constraint_name((enum partition_constraint)number), "unknown");
+    }
+    assert_int_equal(next, count);
+    assert_string_equal(partition_constraint_name((enum partition_constraint)count), "unknown");
+    assert_int_equal(fclose(file), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_examples)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_examples), cmocka_unit_test(test_constraints)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

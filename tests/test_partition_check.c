@@ -15,6 +15,7 @@
 #include "tests/support/brim_sets.h"
 
 #define PLANS   300
+#define LATE    10
 #define FIGURES 40 /* GPUs by each rule, whose every figure is changed */
 
 struct made {
@@ -188,6 +189,17 @@ static void bound_shorter_on_gpu(struct made *made)
     made->set.specs[made->on_gpu].latency_ns = gpu_of(made)->period_ns;
 }
 
+/* By a nanosecond, and the certificate says so. */
+static void late_on_gpu(struct made *made)
+{
+    struct core_stream_spec *spec = &made->set.specs[made->on_gpu];
+    core_ns work_ns = gpu_of(made)->latency_ns - 1, missing_ns;
+    spec->latency_ns = work_ns;
+    while ((missing_ns = work_ns - perfmodel_gpu_work_ns(spec, &made->set.profile)) > 0)
+        spec->latency_ns += missing_ns;
+    gpu_of(made)->shortest_ns = work_ns;
+}
+
 static void burst_on_gpu(struct made *made)
 {
     made->set.specs[made->on_gpu].packet_bytes *= 8;
@@ -264,6 +276,23 @@ static void every_corruption_is_found(void **state)
         corruptions[which].corrupt(&made);
         if (holds(&made))
             fail_msg("plan %d: %s was not found", n, corruptions[which].name);
+        partition_plan_destroy(made.plan);
+    }
+}
+
+/* By the server's rules: in paper mode a stream is late by other ones. */
+static void a_late_stream_is_found(void **state)
+{
+    (void)state;
+    static struct made made;
+    struct test_random random = {.state = 5};
+    for (int found = 0; found < LATE;) {
+        make(&made, &random);
+        if (!made.set.input.paper) {
+            late_on_gpu(&made);
+            assert_false(holds(&made));
+            found++;
+        }
         partition_plan_destroy(made.plan);
     }
 }
@@ -397,16 +426,18 @@ static void every_figure_is_checked(void **state)
 }
 
 /* A worker by hand, whose certificate tells the true figures whether it holds or not: the checker accepts as
- * many streams as their first deadline has room for, and not one more. */
-static void a_full_worker_is_found(void **state)
+ * many streams as there is room for by hand, and not one more. Each has 992 ns of work every 50 us, due
+ * within 10 us. */
+static void expect_room(uint32_t burst_pieces, core_ns granularity_ns, bool by_packets, size_t most)
 {
-    (void)state;
     static struct core_stream_spec specs[64];
     uint32_t unit[64] = {0};
-    struct config_profile profile = {
-        .cpu = {.lanes = 1, .burst_pieces = 1, .piece_bytes = 4096, .per_byte_fs = {1000000, 0, 0}},
-        .io = {.limit_percent = 100}};
-    /* 992 ns of work every 50 us, due within 10 us: eight, with two of blocking */
+    struct config_profile profile = {.cpu = {.lanes = 1,
+                                             .burst_pieces = burst_pieces,
+                                             .piece_bytes = 4096,
+                                             .per_byte_fs = {1000000, 0, 0},
+                                             .queue_granularity_ns = granularity_ns},
+                                     .io = {.limit_percent = 100}};
     for (int i = 0; i < 64; i++)
         specs[i] = (struct core_stream_spec){.packet_bytes = 992,
                                              .burst_packets = 1,
@@ -418,14 +449,27 @@ static void a_full_worker_is_found(void **state)
         struct partition_plan_input input = {
             .specs = specs, .count = count, .profile = &profile, .workers = 1};
         struct partition_plan_worker worker = {.streams = count};
+        core_ns burst = count < burst_pieces ? (core_ns)count : burst_pieces;
         worker.test.accepted = true;
-        worker.test.blocking_ns = 2 * 992;
+        worker.test.by_packets = by_packets;
+        worker.test.blocking_ns = 2 * burst * 992;
         worker.test.utilisation_ppb = (int64_t)count * 992 * 20000;
         struct partition_plan plan = {
             .accepted = true, .count = count, .workers = 1, .unit = unit, .worker = &worker};
-        bool fits = count * 992 + 2 * 992 <= 10000;
-        assert_int_equal(partition_check(&input, &plan, NULL), fits ? CORE_OK : CORE_REFUSED);
+        assert_int_equal(partition_check(&input, &plan, NULL), count <= most ? CORE_OK : CORE_REFUSED);
     }
+}
+
+static void a_full_worker_is_found(void **state)
+{
+    (void)state;
+    expect_room(1, 0, false, 8);    /* with two of blocking */
+    expect_room(1, 4096, false, 3); /* and 5,904 ns to be sure of */
+    expect_room(1, 0, true, 10);    /* a piece in front is one of those that are due */
+    /* every stream may have a packet in the burst before and one more beside: 2 n - 1 */
+    expect_room(32, 0, true, 5);
+    /* n are due, two are in the burst before, and one is beside */
+    expect_room(2, 0, true, 7);
 }
 
 /* ---- the backlog rule ---- */
@@ -484,20 +528,38 @@ static void crowd_card(struct crowd *crowd, struct test_random *random)
                                              (double)test_random_log(random, 1, 32) * 1e9);
 }
 
+static void expect_in(const struct crowd *crowd, const struct partition_check_range *range, core_ns told_ns,
+                      int *stable, int *above)
+{
+    if (told_ns == CORE_NS_NEVER) {
+        assert_true(isinf(range->most_ns));
+        return;
+    }
+    ++*stable;
+    *above += range->least_ns > crowd->flow.period_ns;
+    if (range->least_ns > (long double)told_ns || range->most_ns * (1 + 1e-6L) + 2 < (long double)told_ns)
+        fail_msg("%lld is not within %.3Lf and %.3Lf", (long long)told_ns, range->least_ns, range->most_ns);
+}
+
 static void expect_within(const struct crowd *crowd, enum partition_check_stage stage, core_ns told_ns,
                           int *stable, int *above)
 {
     struct partition_check_range range;
     assert_int_equal(partition_check_flow(&crowd->flow, stage, &range), CORE_OK);
-    if (told_ns == CORE_NS_NEVER) {
-        assert_true(isinf(range.most_ns));
+    expect_in(crowd, &range, told_ns, stable, above);
+}
+
+/* One engine: what is told of a kernel that falls behind counts in the copies, too. */
+static void expect_turns(const struct crowd *crowd, const struct perfmodel_stages *told, int *stable,
+                         int *above)
+{
+    struct partition_check_turns turns = {(long double)told->up_ns, (long double)told->kernel_ns,
+                                          (long double)told->down_ns, .up = {0}};
+    if (told->kernel_ns == CORE_NS_NEVER)
         return;
-    }
-    ++*stable;
-    *above += range.least_ns > crowd->flow.period_ns;
-    if (range.least_ns > (long double)told_ns || range.most_ns * (1 + 1e-6L) + 1 < (long double)told_ns)
-        fail_msg("stage %d: %lld is not within %.3Lf and %.3Lf", stage, (long long)told_ns, range.least_ns,
-                 range.most_ns);
+    assert_int_equal(partition_check_turns(&crowd->flow, &turns), CORE_OK);
+    expect_in(crowd, &turns.up, told->up_ns, stable, above);
+    expect_in(crowd, &turns.down, told->down_ns, stable, above);
 }
 
 /* Two ways to the same bounds: lines in integers, and the definition with hulls in real numbers. */
@@ -509,7 +571,10 @@ static void backlog_bounds_are_as_defined(void **state)
     for (int n = 0; n < CROWDS; n++) {
         static struct crowd crowd;
         crowd = (struct crowd){.profile = {.margins = {.percent = (uint32_t)test_random_in(&random, 0, 20)}}};
+        crowd.flow.up_ns = crowd.flow.kernel_ns = crowd.flow.down_ns = INFINITY;
         core_ns period_ns = test_random_log(&random, 100000, 50000000);
+        crowd.profile.margins.in_ns = test_random_in(&random, 0, period_ns / 4);
+        crowd.flow.in_ns = (long double)crowd.profile.margins.in_ns;
         crowd.flow.period_ns = (long double)period_ns;
         crowd.flow.margin = 1 + crowd.profile.margins.percent / 100.0L;
         for (int64_t streams = test_random_log(&random, 1, CROWD_STREAMS); streams > 0; streams--)
@@ -521,12 +586,13 @@ static void backlog_bounds_are_as_defined(void **state)
         struct perfmodel_flow_card *card;
         assert_int_equal(perfmodel_flow_card_create(&card, &crowd.profile, &crowd.card.gpu, false), CORE_OK);
         struct perfmodel_stages told = perfmodel_flow_judge(card, &crowd.load, period_ns).bounds;
-        bool turns = crowd.card.gpu.copy_engines == 1;
-        expect_within(&crowd, turns ? PARTITION_CHECK_COPIES : PARTITION_CHECK_UP, told.up_ns, &stable,
-                      &above);
         expect_within(&crowd, PARTITION_CHECK_KERNEL, told.kernel_ns, &stable, &above);
-        expect_within(&crowd, turns ? PARTITION_CHECK_COPIES : PARTITION_CHECK_DOWN, told.down_ns, &stable,
-                      &above);
+        if (crowd.card.gpu.copy_engines == 1) {
+            expect_turns(&crowd, &told, &stable, &above);
+        } else {
+            expect_within(&crowd, PARTITION_CHECK_UP, told.up_ns, &stable, &above);
+            expect_within(&crowd, PARTITION_CHECK_DOWN, told.down_ns, &stable, &above);
+        }
         perfmodel_flow_card_destroy(card);
     }
     print_message("%d stable stages, %d of them longer than the period\n", stable, above);
@@ -536,9 +602,8 @@ static void backlog_bounds_are_as_defined(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_corruption_is_found),
-        cmocka_unit_test(every_figure_is_checked),
-        cmocka_unit_test(a_full_worker_is_found),
+        cmocka_unit_test(every_corruption_is_found),     cmocka_unit_test(a_late_stream_is_found),
+        cmocka_unit_test(every_figure_is_checked),       cmocka_unit_test(a_full_worker_is_found),
         cmocka_unit_test(backlog_bounds_are_as_defined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,8 +121,8 @@ static void tight_make(struct tight *tight, struct test_random *random, uint32_t
     memset(tight, 0, sizeof *tight);
     tight->card.sms = 1;
     tight->card.copy_engines = engines;
-    tight->gpu =
-        (struct pipeline_gpu){&tight->profile, &tight->card, tight->specs, 0, false, CORE_NS_PER_MS, {0}};
+    tight->gpu = (struct pipeline_gpu){
+        .profile = &tight->profile, .card = &tight->card, .specs = tight->specs, .period_ns = CORE_NS_PER_MS};
     tight->gpu.count = (size_t)test_random_in(random, 1, TIGHT_STREAMS);
     tight_card(tight, random, tight_streams(tight, random));
     for (size_t i = 0; i < tight->gpu.count; i++)
@@ -261,6 +261,84 @@ static void broken_gpus_are_found(void **state)
                       (long long)least_slack_ns);
         if (breakage->found_percent == 0 ? found > 0 : found * 100 < breakage->found_percent * all)
             fail_msg("%s: found in %d of %d", breakage->name, found, all);
+    }
+}
+
+/* ---- full bursts among the copies back ---- */
+
+/* One copy engine, and two streams whose bursts last for ten periods. At the period that misses below a plan
+ * was once accepted that counted the copies back among copies up as of batches in a row. */
+static struct core_stream_spec full_burst = {.packet_bytes = 3840,
+                                             .burst_packets = 4,
+                                             .interval_ns = 2222532,
+                                             .latency_ns = 22573874,
+                                             .cipher = CORE_CIPHER_AES_128_CBC};
+static struct config_profile_copy full_copies[] = {{1, 156, 113, 156, 113},
+                                                   {1000000, 155700000, 112600000, 155700000, 112600000}};
+static struct config_profile_utilisation full_row = {1, CONFIG_PROFILE_SHARE_PPM};
+static struct config_profile_gpu full_card = {.count = 1,
+                                              .sms = 1,
+                                              .copy_engines = 1,
+                                              .memory_bytes = 1 << 30,
+                                              .sm_bytes_per_s = 8447021,
+                                              .launch_ns = 10159,
+                                              .copies = full_copies,
+                                              .copy_count = 2,
+                                              .utilisation = &full_row,
+                                              .utilisation_count = 1};
+
+#define FULL_PERIOD_NS 859442
+
+/* Both send, then each once while the other is on its way, so that small batches wait to be copied back; and
+ * both again, twice, before these are. At any period at the same times. */
+static struct pipeline_result run_full_bursts(struct pipeline_gpu *gpu)
+{
+    static const struct {
+        int period;
+        bool a, b;
+    } bursts[] = {{0, true, true},   {10, true, true}, {12, true, false},
+                  {13, false, true}, {25, true, true}, {33, true, true}};
+    static struct pipeline_script script;
+    struct pipeline_pattern pattern = {.arrivals = PIPELINE_SCRIPT, .batches = 120, .script = &script};
+    struct pipeline_result result;
+    memset(&script, 0, sizeof script);
+    memset(script.took, UINT8_MAX, sizeof script.took);
+    for (size_t i = 0; i < sizeof bursts / sizeof *bursts; i++) {
+        core_ns n = 1 + bursts[i].period * FULL_PERIOD_NS / gpu->period_ns;
+        script.wish[n][0] |= bursts[i].a ? PIPELINE_ALL : PIPELINE_NOTHING;
+        script.wish[n][1] |= bursts[i].b ? PIPELINE_ALL : PIPELINE_NOTHING;
+    }
+    assert_int_equal(pipeline_run(gpu, &pattern, &result), CORE_OK);
+    return result;
+}
+
+static void full_bursts_among_copies_back(void **state)
+{
+    (void)state;
+    struct core_stream_spec specs[] = {full_burst, full_burst};
+    struct config_profile profile = {.cpu = {.lanes = 1, .burst_pieces = 1, .piece_bytes = 4096},
+                                     .gpus = &full_card,
+                                     .gpu_count = 1,
+                                     .pinned_bytes = 1 << 30,
+                                     .io = {.limit_percent = 100}};
+    struct pipeline_gpu missing = {
+        .profile = &profile, .card = &full_card, .specs = specs, .count = 2, .period_ns = FULL_PERIOD_NS};
+    assert_true(run_full_bursts(&missing).least_slack_ns < -100000);
+    profile.cpu.per_piece_ns = CORE_NS_PER_S; /* the worker is no way out */
+    for (const struct partition_plan_method *method = partition_plan_methods; method->places; method++) {
+        struct partition_plan_input input = {.specs = specs, .count = 2, .profile = &profile, .workers = 1};
+        struct partition_plan *plan = NULL;
+        struct pipeline_gpu gpu;
+        struct core_stream_spec *on_gpu;
+        assert_int_equal(partition_plan_make(method, &input, &plan, NULL), CORE_OK);
+        if (plan->accepted) {
+            assert_int_equal(plan_simulation_gpu(&input, plan, 0, &gpu, &on_gpu), CORE_OK);
+            struct pipeline_result result = run_full_bursts(&gpu);
+            assert_true(result.misses == 0 && result.late_ns[PIPELINE_DOWN] <= 0);
+            free(on_gpu);
+        }
+        print_message("%s: %s\n", method->name, plan->accepted ? "kept" : plan->reason);
+        partition_plan_destroy(plan);
     }
 }
 
@@ -448,11 +526,9 @@ static void hard_sets_keep_every_deadline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(policed_like_the_server),
-        cmocka_unit_test(broken_gpus_are_found),
-        cmocka_unit_test(slow_machines_are_found),
-        cmocka_unit_test(hard_sets_keep_every_deadline),
-        cmocka_unit_test(accepted_plans_keep_every_deadline),
+        cmocka_unit_test(policed_like_the_server),       cmocka_unit_test(broken_gpus_are_found),
+        cmocka_unit_test(full_bursts_among_copies_back), cmocka_unit_test(slow_machines_are_found),
+        cmocka_unit_test(hard_sets_keep_every_deadline), cmocka_unit_test(accepted_plans_keep_every_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

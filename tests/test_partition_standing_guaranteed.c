@@ -441,7 +441,7 @@ static void lies_are_found(void **state)
     struct case_of_loss loss = {.promise = promise};
     while (loss.count < PROMISES && test_standing_admit(standing, &spec, 1).accepted)
         loss.count++;
-    size_t backed = PROMISES;
+    size_t backed = PROMISES, elsewhere = PROMISES;
     for (size_t n = 0; n < loss.count; n++) {
         struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
         promise[n] = (struct partition_check_promise){.contract = stream.join,
@@ -452,8 +452,10 @@ static void lies_are_found(void **state)
                                                       .detection_ns = stream.detection_ns};
         if (stream.unit == standing->worker_count && promise[n].backed)
             backed = n;
+        if (stream.unit == standing->worker_count + 1 && promise[n].backed)
+            elsewhere = n;
     }
-    assert_true(backed < PROMISES);
+    assert_true(backed < PROMISES && elsewhere < PROMISES);
     assert_int_equal(partition_standing_plan_after(standing, 0, &loss.after, &error), CORE_OK);
     assert_int_equal(checked(standing, &loss), CORE_OK);
     struct partition_check_promise *one = &promise[backed], was = *one;
@@ -476,6 +478,12 @@ static void lies_are_found(void **state)
     assert_int_equal(checked(standing, &loss), CORE_REFUSED);
     *one = was;
     one->contract.burst_packets = 4096; /* a worker has no time for so many at once */
+    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    *one = was;
+    one = &promise[elsewhere]; /* of no effect at this loss, but at that of its own GPU */
+    was = *one;
+    one->backed = false;
+    one->contract.latency_ns = one->gpu_bound_ns;
     assert_int_equal(checked(standing, &loss), CORE_REFUSED);
     *one = was;
     loss.count--;

@@ -284,10 +284,11 @@ static void room_is_as_before_afterwards(void **state)
     (void)state;
     struct config_profile *profile = test_standing_profile();
     struct core_stream_spec spec = test_standing_spec(10 * MS, 100 * MS);
-    struct core_stream_spec urgent = test_standing_spec(40 * MS, 6 * MS); /* its short windows tell */
+    struct core_stream_spec urgent = test_standing_spec(40 * MS, 3 * MS); /* its short windows tell */
     core_ns bound_ns;
     size_t room[3];
-    spec.packet_bytes = urgent.packet_bytes = 60000;
+    spec.packet_bytes = 400000;
+    urgent.packet_bytes = 60000;
     spec.burst_packets = 8;                /* all of which A may have 80 ms for, so that B is left 20 */
     for (int step = 0; step < 3; step++) { /* before, held, settled */
         struct partition_standing *standing = test_standing_of(profile, 2, 1);

@@ -296,9 +296,8 @@ static void test_deadline(void **state)
          false}, /* below the margins */
         {1400, 1, 20 * MS, 601 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7,
          false}, /* below one bucket */
-        {1400, 1, 20 * MS, 650 * US, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE,
-         false}, /* below two bursts */
-        {1 << 20, 8, 90 * MS, 100 * MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false},
+        {1408, 1, 20 * MS, 606 * US, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false}, /* below one burst */
+        {1 << 20, 8, 90 * MS, 15 * MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         partition_workers_query(workers, &rows[i], 0, true, &refused);
@@ -320,7 +319,7 @@ static void test_deadline_beside_others(void **state)
     struct core_stream_spec spec = spec_of(1400, 1, 10 * MS, 10 * MS);
     struct partition_placement refused, idle;
     (void)fill(workers, &spec, placements, &refused);
-    spec.latency_ns = 620 * US;
+    spec.latency_ns = 606 * US;
     partition_workers_query(workers, &spec, 0, true, &refused);
     partition_workers_query(empty, &spec, 0, true, &idle);
     assert_int_equal(refused.constraint, PARTITION_DEADLINE);
@@ -343,7 +342,7 @@ static void test_rate_beyond_a_worker(void **state)
         const char *words;
     } rows[] = {
         {spec_of(1 << 20, 1, 400 * US, 50 * MS), PARTITION_CPU_DEMAND, "leave no time between the pieces"},
-        {spec_of(60000, 1, 400 * US, 50 * MS), PARTITION_CPU_DEMAND, "even an idle worker could not carry"},
+        {spec_of(60000, 1, 130 * US, 50 * MS), PARTITION_CPU_DEMAND, "even an idle worker could not carry"},
         {spec_of(4000, 1, 6 * US, 50 * MS), PARTITION_CPU_DEMAND, "even an idle worker could not carry"},
         {spec_of(400, 1, US, 50 * MS), PARTITION_CPU_DEMAND, "leave no time between the pieces"},
     };

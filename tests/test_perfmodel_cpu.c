@@ -70,18 +70,23 @@ static void test_company(void **state)
     struct perfmodel_cpu_task small = {.cost_ns = 420, .cipher = CORE_CIPHER_AES_128_CBC};
     struct perfmodel_cpu_task large = {.cost_ns = 1462, .cipher = CORE_CIPHER_AES_256_CBC};
     assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 0);
-    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, company), 0);
-    company = perfmodel_cpu_company_with(company, &small);
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &company), 0);
+    perfmodel_cpu_company_add(&company, 32, &small);
     assert_int_equal(company.ciphers, 1);
     assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 138); /* 1.1 * 4000 / 32 */
-    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, company), 17840);        /* 32 * 420 + 1.1 * 4000 */
-    company = perfmodel_cpu_company_with(company, &large);
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &company), 4820);        /* 420 + 1.1 * 4000 */
+    perfmodel_cpu_company_add(&company, 32, &large);
     assert_int_equal(company.ciphers, 5);
     assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 344); /* 1.1 * 10000 / 32 */
-    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, company), 57784); /* 32 * 1462 + 1.1 * 10000 */
-    company = perfmodel_cpu_company_with(company, &small);
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &company), 12882); /* 420 + 1462 + 1.1 * 10000 */
+    perfmodel_cpu_company_add(&company, 32, &small);
     assert_int_equal(company.ciphers, 5);
-    assert_int_equal(company.piece_ns, 1462);
+    assert_int_equal(company.pieces_ns, 2 * 420 + 1462);
+    assert_int_equal(company.piece_ns[0], 1462);
+    for (int i = 0; i < 40; i++)
+        perfmodel_cpu_company_add(&company, 32, &large);
+    assert_int_equal(company.count, 32);
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &company), 57784); /* 32 * 1462 + 1.1 * 10000 */
 }
 
 /* 32 * 1462 + 1.1 * 15000. */
@@ -111,7 +116,7 @@ static void test_charges_cover_bursts(void **state)
                                                   (enum core_cipher)test_random_in(&random, 1, ciphers)};
             uint32_t bytes = 16 * (uint32_t)test_random_in(&random, 1, 256);
             task.cost_ns = perfmodel_cpu_piece_cost_ns(&profile, task.cipher, bytes);
-            company = perfmodel_cpu_company_with(company, &task);
+            perfmodel_cpu_company_add(&company, 32, &task);
             took_fs += 100 * 1000000 + profile.cpu.per_byte_fs[task.cipher - 1] * (wide)bytes;
             own_ns += task.cost_ns;
         }
@@ -119,7 +124,7 @@ static void test_charges_cover_bursts(void **state)
             took_fs += company.ciphers >> i & 1 ? profile.cpu.lane_ns[i] * (wide)1000000 : 0;
         wide charged_ns = own_ns + pieces * (wide)perfmodel_cpu_surcharge_ns(&profile, company.ciphers);
         assert_true(pieces < 32 || charged_ns * 1000000 * 100 >= took_fs * 110);
-        wide blocking_ns = perfmodel_cpu_blocking_ns(&profile, company);
+        wide blocking_ns = perfmodel_cpu_blocking_ns(&profile, &company);
         assert_true(blocking_ns * 1000000 * 100 >= took_fs * 110);
         assert_true(blocking_ns <= perfmodel_cpu_burst_ns(&profile));
     }

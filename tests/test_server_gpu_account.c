@@ -161,6 +161,44 @@ static void only_its_own_guaranteed_streams_watch_for_hangs(void **state)
     end();
 }
 
+/* Of a batch a period: opened ahead of its period by the lead, closed so late, and delivered once the stages
+ * are through. How many have an arena when one is about to give it back? */
+static uint32_t in_use_at_once(const struct server_gpu_plan *plan)
+{
+    core_ns freed_ns = plan->delay_ns + plan->latency_ns - plan->period_ns + profile->margins.out_ns;
+    uint32_t count = 0;
+    for (core_ns opened_ns = -plan->period_ns - account.lead_ns; opened_ns < freed_ns;
+         opened_ns += plan->period_ns)
+        count++;
+    return count;
+}
+
+static void no_arena_too_few(void **state)
+{
+    char reason[256];
+    int more_than_two = 0;
+    (void)state;
+
+    for (uint64_t seed = 1; seed <= SETS; seed++) {
+        begin(1, seed);
+        struct core_stream_spec spec = draw(false);
+        core_ns period_ns = test_random_in(&random_numbers, MS / 2, 30 * MS);
+        account.lead_ns = test_random_in(&random_numbers, 0, 3 * period_ns);
+        server_gpu_account_add(&account, SERVER_GPU_OWN, &spec);
+        if (server_gpu_account_plan(&account, period_ns, work_of(&spec), reason, sizeof reason)) {
+            uint32_t least = in_use_at_once(&account.plan);
+            more_than_two += least > 2;
+            account.shape.arenas = least;
+            assert_true(server_gpu_account_plan(&account, period_ns, work_of(&spec), reason, sizeof reason));
+            account.shape.arenas = least - 1;
+            assert_false(server_gpu_account_plan(&account, period_ns, work_of(&spec), reason, sizeof reason));
+        }
+        server_gpu_account_remove(&account, SERVER_GPU_OWN, &spec);
+        end();
+    }
+    assert_true(more_than_two > SETS / 4);
+}
+
 static void expect_same(const struct server_gpu_crowd *a, const struct server_gpu_crowd *b)
 {
     assert_int_equal(a->load.streams, b->load.streams);
@@ -227,6 +265,81 @@ static void a_recount_tells_the_same(void **state)
     end();
 }
 
+/* Asks for the room of the placement on GPU 0 and leaves no trace. */
+static bool takes(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                  const struct partition_standing_placement *placement)
+{
+    const struct server_gpu_crowd own = account.own;
+    const struct server_gpu_plan plan = account.plan;
+    struct partition_standing_room room = {.gpu = 0,
+                                           .loss = PARTITION_STANDING_NONE,
+                                           .spec = *spec,
+                                           .period_ns = placement->period_ns,
+                                           .shortest_ns = work_of(spec)};
+    core_ns shortest_ns = partition_standing_gpu_at(standing, 0).shortest_ns;
+    enum partition_constraint constraint;
+    char reason[256];
+    if (shortest_ns > 0 && shortest_ns < room.shortest_ns)
+        room.shortest_ns = shortest_ns;
+    bool does = server_gpu_account_takes(&account, standing, 1, &room, &constraint, reason, sizeof reason);
+    expect_same(&account.own, &own);
+    assert_int_equal(account.plan.number, plan.number);
+    assert_int_equal(account.plan.period_ns, plan.period_ns);
+    return does;
+}
+
+/* What is said of a newcomer beforehand is what comes of it, and greatest jobs that have left do not count.
+ * The card has few arenas, and little room in each. */
+static void what_is_asked_beforehand_comes_true(void **state)
+{
+    uint32_t admitted[STREAMS], count = 0, yes = 0, no = 0, anew = 0;
+    enum partition_constraint constraint;
+    char reason[256];
+    (void)state;
+
+    begin(1, 11);
+    profile->cpu.per_piece_ns *= 1000000;
+    account.shape.arenas = 8;
+    account.shape.arena_bytes = 40000;
+    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    for (int step = 0; step < 2000; step++) {
+        struct core_stream_spec spec = draw(false);
+        spec.latency_ns /= test_random_in(&random_numbers, 1, 12);
+        spec.packet_bytes = (uint32_t)test_random_in(&random_numbers, 1, 16000);
+        struct partition_standing_placement placement = test_standing_query(standing, &spec, false);
+        if (count == STREAMS || test_random_chance(&random_numbers, 45) || !placement.accepted) {
+            uint32_t n = count > 0 ? (uint32_t)test_random_in(&random_numbers, 0, count - 1) : 0;
+            if (count == 0)
+                continue;
+            spec = partition_standing_stream_of(standing, admitted[n]).spec;
+            partition_standing_release(standing, admitted[n]);
+            server_gpu_account_remove(&account, SERVER_GPU_OWN, &spec);
+            assert_true(
+                server_gpu_account_replan(&account, standing, 0, 1, &constraint, reason, sizeof reason));
+            admitted[n] = admitted[--count];
+            continue;
+        }
+        bool stale = account.stale, does = takes(standing, &spec, &placement);
+        anew += stale && !account.stale && does;
+        placement = test_standing_admit(standing, &spec, 0);
+        server_gpu_account_add(&account, SERVER_GPU_OWN, &spec);
+        assert_int_equal(
+            server_gpu_account_replan(&account, standing, 0, 1, &constraint, reason, sizeof reason), does);
+        (*(does ? &yes : &no))++;
+        if (does) {
+            admitted[count++] = placement.stream;
+            continue;
+        }
+        partition_standing_release(standing, placement.stream);
+        server_gpu_account_remove(&account, SERVER_GPU_OWN, &spec);
+        assert_true(server_gpu_account_replan(&account, standing, 0, 1, &constraint, reason, sizeof reason));
+    }
+    print_message("%u were taken, %u not; %u after the account had been counted anew\n", yes, no, anew);
+    assert_true(yes > 200 && no > 50 && anew > 0);
+    partition_standing_destroy(standing);
+    end();
+}
+
 /* A GPU that has backups only keeps a period like any other. */
 static void periods_of_backups_alone(void **state)
 {
@@ -265,7 +378,9 @@ int main(void)
         cmocka_unit_test(backups_alone_need_batches),
         cmocka_unit_test(every_backup_has_a_slot),
         cmocka_unit_test(only_its_own_guaranteed_streams_watch_for_hangs),
+        cmocka_unit_test(no_arena_too_few),
         cmocka_unit_test(a_recount_tells_the_same),
+        cmocka_unit_test(what_is_asked_beforehand_comes_true),
         cmocka_unit_test(periods_of_backups_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,6 +93,37 @@ static void only_those_in_both_count(void **state)
     flow_crowd_free(&crowd);
 }
 
+/* Batches a period apart that are back so long after their closing: those on the way, the one that is open,
+ * and the one that is opened ahead. */
+static uint32_t in_use_at_once(core_ns held_ns, core_ns period_ns)
+{
+    uint32_t count = 2;
+    for (core_ns closed_ns = 0; closed_ns < held_ns; closed_ns += period_ns)
+        count++;
+    return count;
+}
+
+/* As the period grows batches of the shorter one are still on the way, as long as ever where each direction
+ * has a copy engine, and there are more of them. */
+static void arenas_for_the_batches_before(void **state)
+{
+    struct server_gpu_plan from, to;
+    (void)state;
+
+    for (uint64_t seed = 8; draw_roomy(seed), crowd.gpu.gpu.copy_engines < 2; seed++)
+        flow_crowd_free(&crowd);
+    (void)plan_of(1, 10000000, CORE_NS_PER_S, &from);
+    (void)plan_of(2, 40000000, CORE_NS_PER_S, &to);
+    from.aside_ns = to.aside_ns = 60000000;
+    uint32_t least = in_use_at_once(from.latency_ns - from.period_ns + from.aside_ns, from.period_ns);
+    assert_true(least > in_use_at_once(to.latency_ns - to.period_ns + to.aside_ns, to.period_ns) + 1);
+    from.arenas = to.arenas = least;
+    assert_true(server_gpu_plan_may_follow(&from, &to));
+    from.arenas = to.arenas = least - 1;
+    assert_false(server_gpu_plan_may_follow(&from, &to));
+    flow_crowd_free(&crowd);
+}
+
 /* The newest goes first, those older are forgotten; one of the same period takes the place of the last. */
 static void the_newest_that_may_follow(void **state)
 {
@@ -187,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_batches_and_the_same_period),
         cmocka_unit_test(only_those_in_both_count),
+        cmocka_unit_test(arenas_for_the_batches_before),
         cmocka_unit_test(the_newest_that_may_follow),
         cmocka_unit_test(a_way_in_steps),
     };

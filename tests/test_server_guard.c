@@ -17,9 +17,9 @@
 #define FILLERS_MAX 400
 
 /* Some of them fill a quarter of each worker, so that who comes next is for the cards. */
-static const struct core_stream_spec filler = {.packet_bytes = 2048,
+static const struct core_stream_spec filler = {.packet_bytes = 4096,
                                                .burst_packets = 1,
-                                               .interval_ns = 3 * CORE_NS_PER_MS,
+                                               .interval_ns = 20 * CORE_NS_PER_MS,
                                                .latency_ns = 60 * CORE_NS_PER_MS,
                                                .cipher = CORE_CIPHER_AES_128_CBC,
                                                .padding = CORE_PADDING_NONE};

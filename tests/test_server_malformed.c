@@ -86,8 +86,11 @@ static void before_hello(void **state)
         {{0, PROTOCOL_HELLO, 0, 0, 0, 0}, PROTOCOL_ERROR_OVERSIZED, 0},
         {{7, PROTOCOL_HELLO, 0, 0, 0, 0}, PROTOCOL_ERROR_OVERSIZED, 0},
         {{9, PROTOCOL_HELLO, 0, 0, 0, 0}, PROTOCOL_ERROR_OVERSIZED, 0},
-        {{0, 0, 0, 0, 0, 0}, PROTOCOL_ERROR_UNKNOWN_TYPE, 0},
-        {{0, 14, 0, 0, 0, 0}, PROTOCOL_ERROR_UNKNOWN_TYPE, 0},
+        {{0, 0, 0, 0, 0, 0}, PROTOCOL_ERROR_STATE, 0},
+        {{24, PROTOCOL_MODIFY, 0, 0, 1, 0}, PROTOCOL_ERROR_STATE, 0},
+        {{48, PROTOCOL_WELCOME, 0, 0, 1, 0}, PROTOCOL_ERROR_STATE, 0},
+        {{65, PROTOCOL_PING, 1, 1, 1, 1}, PROTOCOL_ERROR_STATE, 0},
+        {{3, 255, 1, 0, 0, 0}, PROTOCOL_ERROR_STATE, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -138,7 +141,8 @@ static void versions(void **state)
 
 static void unknown_types(void **state)
 {
-    struct breach breach = {.raw = {.body_bytes = 3}, .code = PROTOCOL_ERROR_UNKNOWN_TYPE};
+    struct breach breach = {.raw = {.body_bytes = 3, .flags = 1, .id = 1, .sequence = 1},
+                            .code = PROTOCOL_ERROR_UNKNOWN_TYPE};
     (void)state;
     for (unsigned type = 0; type < 256; type++) {
         struct test_client client;
@@ -172,8 +176,8 @@ static void header_fields(void **state)
         {{16, PROTOCOL_DATA, 0, 0, STREAM, 1}, PROTOCOL_ERROR_SEQUENCE, STREAM}, /* 0 is next */
         {{0, PROTOCOL_DATA, 0, 0, STREAM, UINT32_MAX}, PROTOCOL_ERROR_SEQUENCE, STREAM},
     };
-    static const uint8_t types[] = {PROTOCOL_OPEN,  PROTOCOL_QUERY, PROTOCOL_DATA,
-                                    PROTOCOL_CLOSE, PROTOCOL_PING,  99};
+    static const uint8_t types[] = {PROTOCOL_OPEN, PROTOCOL_QUERY, PROTOCOL_DATA, PROTOCOL_CLOSE,
+                                    PROTOCOL_PING};
     struct test_client client;
     (void)state;
 

@@ -261,6 +261,39 @@ static void a_reader_that_takes_nothing(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
+/* One that takes 16 KiB every half second, so twice as much in the stall time as it must, is not cut off. */
+static void a_reader_that_takes_little(void **state)
+{
+    static uint8_t bytes[PROTOCOL_HEADER_BYTES + 16384];
+    struct core_stream_spec spec = test_spec;
+    struct test_server server;
+    struct test_client reader;
+    size_t count, pushed;
+    (void)state;
+    spec.packet_bytes = 16384;
+    spec.burst_packets = 64;
+    spec.interval_ns = 100 * CORE_NS_PER_US;
+    start(&server, "timeouts: {stall_ms: 4000}");
+    test_client_connect(&reader, test_server_unix(&server), NULL);
+    struct test_stream *slow = test_stream_open(&reader, &spec, 1);
+    do {
+        count = test_stream_frame(slow, 16384, bytes);
+        pushed = test_client_push(&reader, bytes, count);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    } while (pushed == count);
+    core_ns began_ns = core_time_now_ns();
+    for (int i = 0; i < 24; i++) { /* three stall times */
+        core_time_sleep_until(began_ns + i * 500 * CORE_NS_PER_MS);
+        assert_true(test_client_fill(&reader, 16384));
+    }
+    assert_true(test_client_send(&reader, bytes + pushed, count - pushed));
+    test_stream_drain(slow);
+    assert_int_equal(test_stream_close(slow).packets, slow->sent);
+    test_stream_free(slow);
+    test_client_close(&reader);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +304,7 @@ int main(void)
         cmocka_unit_test(idle_counts_from_the_last_stream_s_end),
         cmocka_unit_test(a_frame_that_back_pressure_cut),
         cmocka_unit_test(a_reader_that_takes_nothing),
+        cmocka_unit_test(a_reader_that_takes_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

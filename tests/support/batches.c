@@ -24,6 +24,11 @@ struct filling {
     uint32_t silent_batches; /* and until then none */
 };
 
+static core_ns length_ns(const struct filling *filling, uint32_t n)
+{
+    return pipeline_close_ns(filling->gpu, n) - pipeline_close_ns(filling->gpu, n - 1);
+}
+
 /* What a stream wants of a batch: so many packets from this moment of its period on. */
 struct wish {
     core_ns offset_ns;
@@ -97,6 +102,20 @@ static struct wish when(bool wanted)
     return (struct wish){0, wanted ? ALL : 0};
 }
 
+static struct wish scripted(const struct filling *filling, size_t i, uint32_t n)
+{
+    switch ((enum pipeline_wish)filling->pattern->script->wish[n][i]) {
+    case PIPELINE_ALL:
+        return (struct wish){0, ALL};
+    case PIPELINE_ALL_LATE:
+        return (struct wish){length_ns(filling, n) - 1, ALL};
+    case PIPELINE_ONE:
+        return (struct wish){0, 1};
+    default:
+        return (struct wish){0, 0};
+    }
+}
+
 static struct wish wish_of(struct filling *filling, size_t i, uint32_t n)
 {
     size_t count = filling->gpu->count;
@@ -115,6 +134,8 @@ static struct wish wish_of(struct filling *filling, size_t i, uint32_t n)
         return when(n <= filling->active_batches);
     case PIPELINE_RANDOM:
         return random_wish(filling);
+    case PIPELINE_SCRIPT:
+        return scripted(filling, i, n);
     default: /* PERIODIC and SAVED differ in what is policed */
         return when(true);
     }
@@ -139,8 +160,8 @@ static void alternate(struct filling *filling, uint32_t n)
 static uint64_t fill_job(struct filling *filling, struct source *source, size_t i, uint32_t n,
                          struct batch *batch)
 {
-    core_ns opening_ns = (core_ns)(n - 1) * filling->gpu->period_ns, first_ns;
-    core_ns closing_ns = opening_ns + filling->gpu->period_ns;
+    core_ns opening_ns = pipeline_close_ns(filling->gpu, n - 1), first_ns;
+    core_ns closing_ns = pipeline_close_ns(filling->gpu, n);
     struct wish wish = wish_of(filling, i, n);
     struct batches_policed *policed = &source->policed;
     core_ns tolerance_ns = policed->tolerance_ns;

@@ -123,6 +123,7 @@ static core_ns burst_end(void *argument)
 {
     struct running *running = argument;
     struct history_worker *worker = running->worker;
+    worker->pauses = cpu_scheduler_counters_get(worker->scheduler)->pauses; /* while it lasts */
     core_ns took_ns = (core_ns)(burst_fs * (100 + worker->profile->margins.percent) / 100 / 1000000);
     if (test_random_chance(&worker->random, worker->least_percent))
         took_ns = test_random_in(&worker->random, took_ns / 10, took_ns);
@@ -137,13 +138,12 @@ void history_worker_begin(struct history_worker *worker, core_ns now_ns)
     worker->finished_count = 0;
     cpu_scheduler_push(worker->scheduler, worker->arrived, worker->arrived_count, now_ns);
     worker->arrived_count = 0;
-    if (cpu_scheduler_pending(worker->scheduler) == 0)
-        return;
     burst_cpu = &worker->profile->cpu;
     burst_fs = 0;
     worker->finished_count =
         cpu_scheduler_burst(worker->scheduler, worker->finished, &pieces, burst_end, &running);
-    worker->end_ns = running.end_ns;
-    worker->pauses +=
-        pieces < worker->profile->cpu.burst_pieces; /* that nothing is left is seen at its end */
+    if (pieces > 0)
+        worker->end_ns = running.end_ns;
+    else
+        worker->pauses = cpu_scheduler_counters_get(worker->scheduler)->pauses;
 }

@@ -15,11 +15,20 @@ static core_ns later(core_ns a_ns, core_ns b_ns)
     return a_ns > b_ns ? a_ns : b_ns;
 }
 
+core_ns pipeline_close_ns(const struct pipeline_gpu *gpu, uint32_t n)
+{
+    if (gpu->change == 0 || n <= gpu->change)
+        return n * gpu->period_ns;
+    return gpu->change * gpu->period_ns + (n - gpu->change) * gpu->next_period_ns;
+}
+
 /* ---- how long and when ---- */
 
 static core_ns taken_ns(struct run *run, core_ns most_ns, uint32_t n, enum pipeline_stage stage)
 {
     bool most = false;
+    if (run->pattern->arrivals == PIPELINE_SCRIPT)
+        return most_ns * run->pattern->script->took[n][stage] / UINT8_MAX;
     switch (run->pattern->execution) {
     case PIPELINE_MOST:
         return most_ns;
@@ -43,7 +52,10 @@ static core_ns taken_ns(struct run *run, core_ns most_ns, uint32_t n, enum pipel
 
 static core_ns ready_ns(struct run *run, uint32_t n)
 {
-    core_ns closing_ns = n * run->gpu->period_ns, in_ns = run->gpu->profile->margins.in_ns;
+    core_ns closing_ns = pipeline_close_ns(run->gpu, n), in_ns = run->gpu->profile->margins.in_ns;
+    if (run->pattern->arrivals == PIPELINE_SCRIPT)
+        return later(closing_ns + in_ns * run->pattern->script->late[n] / UINT8_MAX,
+                     run->batch[n - 1].ready_ns);
     if (run->pattern->closing == PIPELINE_LATEST)
         return closing_ns + in_ns;
     if (run->pattern->closing == PIPELINE_AT_ONCE)
@@ -113,6 +125,8 @@ static bool up_goes_next(struct run *run, bool last_up, core_ns now_ns, core_ns 
 {
     if (run->pattern->order == PIPELINE_FIRST_COME)
         return up_ready_ns <= down_ready_ns;
+    if (run->pattern->order != PIPELINE_TURNS)
+        return run->pattern->order == PIPELINE_UP_FIRST;
     if (up_ready_ns == now_ns && test_random_chance(&run->random, 30))
         return false;
     if (down_ready_ns == now_ns && test_random_chance(&run->random, 30))
@@ -177,7 +191,7 @@ static core_ns rest_ns(const struct pipeline_gpu *gpu)
 /* Batches from the oldest that is not delivered when batch n is opened, n included. */
 static uint32_t arenas_of(const struct run *run, uint32_t n, uint32_t *oldest, core_ns deliver_ns)
 {
-    core_ns opening_ns = (n - 1) * run->gpu->period_ns;
+    core_ns opening_ns = pipeline_close_ns(run->gpu, n - 1);
     while (*oldest < n && (run->batch[*oldest].packets == 0 ||
                            run->batch[*oldest].end_ns[PIPELINE_DOWN] + deliver_ns <= opening_ns))
         (*oldest)++;
@@ -187,7 +201,9 @@ static uint32_t arenas_of(const struct run *run, uint32_t n, uint32_t *oldest, c
 static void judge_batch(const struct run *run, uint32_t n, struct pipeline_result *result)
 {
     const struct batch *batch = &run->batch[n];
-    core_ns promised_ns = n * run->gpu->period_ns + run->gpu->profile->margins.in_ns;
+    const struct pipeline_gpu *gpu = run->gpu;
+    const core_ns *end_ns = gpu->change > 0 && n > gpu->change ? gpu->next_end_ns : gpu->end_ns;
+    core_ns closed_ns = pipeline_close_ns(gpu, n) + gpu->profile->margins.in_ns;
     core_ns slack_ns = batch->due_ns - batch->end_ns[PIPELINE_DOWN];
     result->batches++;
     result->packets += batch->packets;
@@ -197,9 +213,12 @@ static void judge_batch(const struct run *run, uint32_t n, struct pipeline_resul
     int64_t ppb = (int64_t)((long double)slack_ns / (long double)batch->work_ns * 1e9L);
     if (ppb < result->least_slack_ppb)
         result->least_slack_ppb = ppb;
-    for (int stage = 0; stage < PIPELINE_STAGES; stage++)
-        result->late_ns[stage] =
-            later(result->late_ns[stage], batch->end_ns[stage] - promised_ns - run->gpu->end_ns[stage]);
+    for (int stage = 0; stage < PIPELINE_STAGES; stage++) {
+        core_ns took_ns = batch->end_ns[stage] - closed_ns;
+        result->late_ns[stage] = later(result->late_ns[stage], took_ns - end_ns[stage]);
+        ppb = end_ns[stage] > 0 ? (int64_t)((long double)took_ns / (long double)end_ns[stage] * 1e9L) : 0;
+        result->nearest_ppb[stage] = later(result->nearest_ppb[stage], ppb);
+    }
 }
 
 static void judge(const struct run *run, struct pipeline_result *result)

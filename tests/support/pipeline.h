@@ -6,6 +6,8 @@
  * whole copies take turns between the directions where both wait, and a copy back is queued when its kernel
  * has ended. A stage takes what the model says of the batch's actual jobs, margin included, or less.
  *
+ * With `change` the batches after that one have another period, and other promises.
+ *
  * Every packet must be copied back by eligible + latency - out_ns - rest (perfmodel_io_rest_ns), which is
  * in_ns + d' after it was eligible. Pure; the same seed gives the same run. */
 #ifndef MILLRACE_TESTS_PIPELINE_H
@@ -30,6 +32,20 @@ struct pipeline_gpu {
     bool busy; /* charge copies at their contended times */
     core_ns period_ns;
     core_ns end_ns[PIPELINE_STAGES]; /* the plan's promise: each stage ends so long after the closing */
+    uint32_t change;                 /* the last batch of that period; 0: all are */
+    core_ns next_period_ns, next_end_ns[PIPELINE_STAGES];
+};
+
+/* The end of a batch's period. */
+core_ns pipeline_close_ns(const struct pipeline_gpu *gpu, uint32_t n);
+
+/* For who searches: what each stream does in each batch, and what becomes of it. */
+#define PIPELINE_SCRIPT_STREAMS 8
+enum pipeline_wish { PIPELINE_NOTHING, PIPELINE_ALL, PIPELINE_ALL_LATE, PIPELINE_ONE, PIPELINE_WISHES };
+struct pipeline_script {
+    uint8_t wish[PIPELINE_BATCHES_MAX + 1][PIPELINE_SCRIPT_STREAMS]; /* the longest job first */
+    uint8_t took[PIPELINE_BATCHES_MAX + 1][PIPELINE_STAGES];         /* of what it may, in 255 parts */
+    uint8_t late[PIPELINE_BATCHES_MAX + 1];                          /* of in_ns, in 255 parts */
 };
 
 /* Who sends when. "At full rate": the burst at once, then as soon as policing allows. */
@@ -44,7 +60,8 @@ enum pipeline_arrivals {
     PIPELINE_AGAIN,          /* full batches, with silence between them in which bursts are earned back */
     PIPELINE_PERIODIC,       /* a packet an interval, all in phase */
     PIPELINE_RANDOM,         /* of each stream and batch: nothing, something or everything */
-    PIPELINE_ARRIVALS        /* how many kinds */
+    PIPELINE_ARRIVALS,       /* how many kinds */
+    PIPELINE_SCRIPT          /* as the script has it, and so are the stages and the closings */
 };
 
 enum pipeline_execution {
@@ -64,15 +81,22 @@ enum pipeline_closing {
     PIPELINE_CLOSINGS
 };
 
-enum pipeline_order { PIPELINE_TURNS, PIPELINE_FIRST_COME };
+enum pipeline_order {
+    PIPELINE_TURNS,
+    PIPELINE_FIRST_COME,
+    PIPELINE_UP_FIRST,
+    PIPELINE_DOWN_FIRST,
+    PIPELINE_ORDERS
+};
 
 struct pipeline_pattern {
     enum pipeline_arrivals arrivals;
     enum pipeline_execution execution;
     enum pipeline_closing closing;
-    enum pipeline_order order; /* of copies on one engine; FIRST_COME is not what plans count on */
+    enum pipeline_order order; /* of copies on one engine; a batch by itself counts on TURNS */
     bool small_too;            /* packets of any size; else all are as large as they may be */
     uint32_t batches;          /* 1 .. PIPELINE_BATCHES_MAX */
+    const struct pipeline_script *script;
     uint64_t seed;
 };
 
@@ -81,7 +105,8 @@ struct pipeline_result {
     core_ns least_slack_ns;            /* of a packet; CORE_NS_NEVER without one */
     int64_t least_slack_ppb;           /* the same relative to its d' */
     core_ns late_ns[PIPELINE_STAGES];  /* most by which a stage ended after the plan's promise; <= 0: kept */
-    uint32_t arenas;                   /* that had to be in rotation */
+    int64_t nearest_ppb[PIPELINE_STAGES]; /* of a promise, how much of it was needed at the most */
+    uint32_t arenas;                      /* that had to be in rotation */
 };
 
 /* period_ns > 0 and count > 0. CORE_NO_MEMORY, or CORE_OK and a result. */

@@ -36,11 +36,12 @@ static uint32_t cards_of(const struct config_profile *profile)
     return cards;
 }
 
-/* With one copy engine a copy may wait for one of the other direction. */
+/* With one copy engine a copy may wait for one of the other direction, which a batch's own times leave out.
+ */
 static void promise(const struct partition_plan_gpu *gpu, struct pipeline_gpu *made)
 {
     const struct perfmodel_stages *stages = &gpu->stages;
-    bool turns = made->card->copy_engines < 2;
+    bool turns = made->card->copy_engines < 2 && gpu->rule == PARTITION_PLAN_BATCH;
     core_ns up_ns = turns ? stages->up_ns + stages->down_ns : stages->up_ns;
     core_ns down_ns = turns ? stages->up_ns + stages->down_ns : stages->down_ns;
     made->end_ns[PIPELINE_UP] = up_ns;

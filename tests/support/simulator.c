@@ -1,6 +1,7 @@
 #include "tests/support/simulator.h"
 
 #include "cpu/scheduler.h"
+#include "partition/workers.h"
 #include "server/police.h"
 #include "tests/support/random.h"
 
@@ -10,6 +11,10 @@
 
 #define EARLY_NS    (100 * CORE_NS_PER_US) /* what SIMULATOR_LEAST hands over ahead of time */
 #define FAR_STREAMS (1 << 16)
+#define REFUSALS    3 /* of contracts, until nobody else is let in */
+
+/* That may be let in one after the other, beside so many streams. */
+#define NEWCOMERS(count) ((count) + 16)
 
 __extension__ typedef __int128 wide;
 
@@ -31,8 +36,11 @@ struct source {
     struct packet *next;    /* policed and waiting to be handed over at due_at */
     core_ns due_at_ns;
     uint64_t finished;
-    uint64_t pauses; /* of the last packet finished */
-    bool closing;    /* sends one burst only; then its successor takes over */
+    uint64_t pauses;             /* of the last packet finished */
+    bool early;                  /* is handed over so */
+    bool prompt;                 /* or once it is eligible */
+    bool closing;                /* sends one burst only; then others come */
+    struct simulator_stream own; /* of a newcomer: its contract */
 };
 
 struct simulator {
@@ -46,7 +54,9 @@ struct simulator {
     struct source **heap; /* by due_at_ns */
     size_t heap_size;
     /* of the run */
-    size_t count; /* streams; their successors are the sources from there on */
+    size_t count;                         /* streams; newcomers are the sources from there on */
+    struct partition_workers *workers;    /* who has room on the worker, of a succession */
+    struct perfmodel_cpu_company company; /* of all who ever were on it */
     const struct config_profile *profile;
     const struct simulator_pattern *pattern;
     struct test_random random;
@@ -231,7 +241,9 @@ static core_ns hand_over_ns(struct simulator *simulator, const struct source *so
     if (earliest_ns < source->arrival_ns)
         earliest_ns = source->arrival_ns;
     core_ns at_ns = latest_ns;
-    if (simulator->pattern->hand_over == SIMULATOR_LEAST)
+    if (source->prompt)
+        at_ns = eligible_ns;
+    else if (simulator->pattern->hand_over == SIMULATOR_LEAST || source->early)
         at_ns = earliest_ns;
     else if (simulator->pattern->hand_over == SIMULATOR_ANY)
         at_ns = test_random_in(&simulator->random, earliest_ns, latest_ns);
@@ -257,6 +269,8 @@ static void packet_send(struct simulator *simulator, struct source *source)
     core_ns latency_ns = source->stream->spec.latency_ns;
     packet->due_ns = times.eligible_ns + latency_ns - margins->out_ns -
                      perfmodel_io_rest_ns(latency_ns, simulator->profile);
+    if (simulator->pattern->spaced)
+        packet->due_ns = times.release_ns + margins->in_ns + source->stream->task.spacing_ns;
     packet->cpu = (struct cpu_packet){.stream = source->cpu,
                                       .data = payload,
                                       .bytes = packet_bytes(simulator, &source->stream->spec),
@@ -311,9 +325,16 @@ static int by_urgency_falling(const void *a, const void *b)
     return (x_ns < y_ns) - (x_ns > y_ns);
 }
 
-/* The first B streams by falling deadline start at once; the others 1 ns after their burst has begun. */
+/* The first B streams by falling deadline start at once, or those that close; the others 1 ns after their
+ * burst has begun. */
 static void phases_after_long(struct simulator *simulator, size_t count)
 {
+    for (size_t i = 0; i < simulator->pattern->leavers; i++)
+        simulator->sources[i].phase_ns = 0;
+    for (size_t i = simulator->pattern->leavers; i < count && simulator->pattern->leavers > 0; i++)
+        simulator->sources[i].phase_ns = 1;
+    if (simulator->pattern->leavers > 0)
+        return;
     for (size_t i = 0; i < count; i++)
         simulator->heap[i] = &simulator->sources[i];
     qsort(simulator->heap, count, sizeof(*simulator->heap), by_urgency_falling);
@@ -334,6 +355,8 @@ static void phases_set(struct simulator *simulator, size_t count)
         source->phase_ns = 0;
         if (simulator->pattern->arrivals == SIMULATOR_DUE_AT_ONCE)
             source->phase_ns = longest_ns - source->stream->task.urgency_ns;
+        else if (simulator->pattern->arrivals == SIMULATOR_GIVEN)
+            source->phase_ns = simulator->pattern->given_ns[i];
         else if (simulator->pattern->arrivals == SIMULATOR_RANDOM)
             source->phase_ns = test_random_in(&simulator->random, 0, source->stream->spec.interval_ns);
     }
@@ -358,35 +381,119 @@ static void source_open(struct simulator *simulator, size_t index, const struct 
 
 static void start(struct simulator *simulator, const struct simulator_stream *streams, size_t count)
 {
-    reserve(simulator, 2 * count);
+    const struct simulator_pattern *pattern = simulator->pattern;
+    reserve(simulator, count + NEWCOMERS(count));
     simulator->count = count;
     simulator->now_ns += CORE_NS_PER_MS;
     simulator->start_ns = simulator->now_ns;
-    for (size_t i = 0; i < 2 * count; i++)
-        source_open(simulator, i, &streams[i % count]);
+    for (size_t i = 0; i < count; i++)
+        source_open(simulator, i, &streams[i]);
     phases_set(simulator, count);
     simulator->heap_size = 0;
     for (size_t i = 0; i < count; i++) {
         struct source *source = &simulator->sources[i];
-        source->closing = simulator->pattern->succession && i % 2 == 0;
+        source->closing = pattern->succession && (pattern->leavers > 0 ? i < pattern->leavers : i % 2 == 0);
+        source->early = pattern->early != NULL && pattern->early[i];
         source->arrival_ns = simulator->start_ns + source->phase_ns;
         packet_send(simulator, source);
     }
 }
 
-/* Successors of the streams that have closed and whose room may be promised again send their first packet. */
+/* No burst takes longer than q of all who ever were on the worker. */
+static void meet(struct simulator *simulator, const struct perfmodel_cpu_task *task)
+{
+    perfmodel_cpu_company_add(&simulator->company, simulator->burst_pieces, task);
+    simulator->burst_limit_ns = perfmodel_cpu_blocking_ns(simulator->profile, &simulator->company);
+}
+
+/* A contract that differs from another stream's in whatever a contract may say, as often as not due when
+ * what that sent first is. */
+static struct core_stream_spec any_contract(struct simulator *simulator)
+{
+    struct test_random *random = &simulator->random;
+    size_t of = (size_t)test_random_in(random, 0, (int64_t)simulator->count - 1);
+    struct core_stream_spec spec = simulator->sources[of].stream->spec;
+    core_ns gone_ns = simulator->now_ns - simulator->start_ns;
+    spec.packet_bytes = CORE_BLOCK_BYTES * (uint32_t)test_random_log(random, 1, spec.packet_bytes / 16 + 1);
+    spec.padding = CORE_PADDING_NONE;
+    spec.burst_packets = (uint32_t)test_random_in(random, 1, spec.burst_packets);
+    if (test_random_chance(random, 50) && spec.latency_ns - gone_ns >= CORE_LATENCY_NS_MIN)
+        spec.latency_ns -= gone_ns;
+    else
+        spec.latency_ns = test_random_log(random, CORE_LATENCY_NS_MIN, 2 * spec.latency_ns);
+    return spec;
+}
+
+/* False: there is no room. */
+static bool let_in(struct simulator *simulator, const struct core_stream_spec *spec)
+{
+    size_t index = simulator->count + simulator->result.came;
+    struct simulator_stream stream = {.spec = *spec};
+    if (!partition_workers_fits(simulator->workers, 0, spec) ||
+        perfmodel_cpu_task_from(spec, simulator->profile, &stream.task, NULL) != CORE_OK)
+        return false;
+    bool put = partition_workers_put(simulator->workers, 0, spec);
+    assert(put);
+    (void)put;
+    struct source *source = &simulator->sources[index];
+    source_open(simulator, index, &stream);
+    source->own = stream;
+    source->stream = &source->own;
+    source->prompt = simulator->pattern->newcomer != NULL || test_random_chance(&simulator->random, 50);
+    source->closing = simulator->pattern->newcomer == NULL;
+    source->arrival_ns = simulator->now_ns;
+    simulator->result.came++;
+    meet(simulator, &stream.task);
+    packet_send(simulator, source);
+    return true;
+}
+
+static void let_in_all(struct simulator *simulator)
+{
+    for (int refused = 0; simulator->result.came < NEWCOMERS(simulator->count) && refused < REFUSALS;) {
+        struct core_stream_spec spec =
+            simulator->pattern->newcomer != NULL ? *simulator->pattern->newcomer : any_contract(simulator);
+        if (!let_in(simulator, &spec))
+            refused = simulator->pattern->newcomer != NULL ? REFUSALS : refused + 1;
+    }
+}
+
+/* Gives back the room of the streams that have closed and whose room may be promised again. */
 static void succeed(struct simulator *simulator)
 {
     uint64_t pauses = cpu_scheduler_counters_get(simulator->scheduler)->pauses;
-    for (size_t i = 0; i < simulator->count; i++) {
+    size_t streams = simulator->count + simulator->result.came;
+    bool any = false;
+    for (size_t i = 0; i < streams; i++) {
         struct source *source = &simulator->sources[i];
-        if (source->closing && source->finished == source->stream->spec.burst_packets &&
-            pauses > source->pauses) {
-            source->closing = false;
-            simulator->sources[simulator->count + i].arrival_ns = simulator->now_ns;
-            packet_send(simulator, &simulator->sources[simulator->count + i]);
-        }
+        if (!source->closing || source->finished < source->stream->spec.burst_packets ||
+            pauses <= source->pauses)
+            continue;
+        source->closing = false;
+        partition_workers_take(simulator->workers, 0, &source->stream->spec);
+        simulator->result.left++;
+        any = true;
     }
+    if (any)
+        let_in_all(simulator);
+}
+
+static void succession_begin(struct simulator *simulator)
+{
+    core_status status = partition_workers_create(&simulator->workers, simulator->profile, 1, 1, NULL);
+    assert(status == CORE_OK);
+    (void)status;
+    for (size_t i = 0; i < simulator->count; i++) {
+        bool put = partition_workers_put(simulator->workers, 0, &simulator->sources[i].stream->spec);
+        assert(put);
+        (void)put;
+    }
+}
+
+static void succession_end(struct simulator *simulator)
+{
+    partition_workers_destroy(simulator->workers);
+    simulator->workers = NULL;
 }
 
 /* Hands over what is due. */
@@ -403,13 +510,14 @@ static void hand_over(struct simulator *simulator)
     }
 }
 
-static void burst(struct simulator *simulator)
+/* False: nothing was pending. The worker's thread asks for a burst then, too. */
+static bool burst(struct simulator *simulator)
 {
     struct cpu_packet *finished[CPU_BURST_MAX];
     uint32_t pieces;
     uint32_t count = cpu_scheduler_burst(simulator->scheduler, finished, &pieces, burst_end, simulator);
-    assert(pieces > 0 && pieces <= simulator->burst_pieces);
-    simulator->result.bursts++;
+    assert(pieces <= simulator->burst_pieces);
+    simulator->result.bursts += pieces > 0;
     simulator->result.pieces += pieces;
     for (uint32_t i = 0; i < count; i++) {
         struct packet *packet = (struct packet *)finished[i];
@@ -421,11 +529,14 @@ static void burst(struct simulator *simulator)
         simulator->result.packets++;
         if (slack_ns < simulator->result.least_slack_ns)
             simulator->result.least_slack_ns = slack_ns;
-        if (slack_ns < 0 && simulator->result.misses++ == 0)
-            simulator->result.first_missed = index % simulator->count;
+        if (slack_ns < 0 && simulator->result.misses++ == 0) {
+            simulator->result.first_missed = index;
+            simulator->result.missed = *simulator->sources[index].stream;
+        }
         packet->next_free = simulator->free;
         simulator->free = packet;
     }
+    return pieces > 0;
 }
 
 /* After an early end: what was not handed over is dropped, the rest finished without being looked at. */
@@ -437,8 +548,8 @@ static void clear(struct simulator *simulator)
         source->next->next_free = simulator->free;
         simulator->free = source->next;
     }
-    while (cpu_scheduler_pending(simulator->scheduler) > 0)
-        burst(simulator);
+    while (burst(simulator))
+        continue;
     simulator->result = result;
 }
 
@@ -452,24 +563,26 @@ struct simulator_result simulator_run(struct simulator *simulator, const struct 
     simulator->pattern = pattern;
     simulator->random = (struct test_random){pattern->seed};
     simulator->result = (struct simulator_result){.least_slack_ns = CORE_NS_NEVER};
-    struct perfmodel_cpu_company company = {0};
+    simulator->company = (struct perfmodel_cpu_company){0};
     for (size_t i = 0; i < count; i++)
-        company = perfmodel_cpu_company_with(company, &streams[i].task);
-    simulator->burst_limit_ns = perfmodel_cpu_blocking_ns(profile, company);
+        meet(simulator, &streams[i].task);
     simulator->round_ns = 1 + pattern->window_ns / 4;
     simulator->pieces_sent = 0;
     start(simulator, streams, count);
+    if (pattern->succession)
+        succession_begin(simulator);
     while (!(pattern->stop_at_miss && simulator->result.misses > 0)) {
         hand_over(simulator);
-        if (cpu_scheduler_pending(simulator->scheduler) > 0) {
-            burst(simulator);
-            if (pattern->succession && simulator->result.misses == 0)
-                succeed(simulator);
-        } else if (simulator->heap_size > 0)
-            simulator->now_ns = simulator->heap[0]->due_at_ns;
-        else
+        bool idle = !burst(simulator);
+        if (pattern->succession && simulator->result.misses == 0)
+            succeed(simulator);
+        if (idle && simulator->heap_size == 0)
             break;
+        if (idle)
+            simulator->now_ns = simulator->heap[0]->due_at_ns;
     }
+    if (pattern->succession)
+        succession_end(simulator);
     clear(simulator);
     return simulator->result;
 }

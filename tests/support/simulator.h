@@ -29,7 +29,8 @@ enum simulator_arrivals {
     SIMULATOR_DUE_AT_ONCE, /* each stream starts so that its first deadlines are those of all others */
     SIMULATOR_AGAIN,       /* AFTER_LONG over and over, with pauses in which bursts are earned back */
     SIMULATOR_RANDOM,      /* random starts, gaps and pauses */
-    SIMULATOR_ARRIVALS     /* how many kinds */
+    SIMULATOR_GIVEN, /* each stream's burst at a time of the caller's, then as fast as policing allows */
+    SIMULATOR_ARRIVALS = SIMULATOR_GIVEN /* how many kinds there are but that */
 };
 
 enum simulator_choice {
@@ -41,12 +42,21 @@ enum simulator_choice {
 struct simulator_pattern {
     enum simulator_arrivals arrivals;
     enum simulator_choice sizes, execution, hand_over;
-    core_ns window_ns;   /* packets are sent for this long, and every stream sends one burst at least */
-    uint64_t pieces_max; /* or until about this much work was sent, the first bursts apart */
+    const core_ns *given_ns; /* SIMULATOR_GIVEN: of each stream, 0 and more after the start, */
+    const bool *early;       /* and whether it is handed over early, whatever hand_over says; NULL: none is */
+    core_ns window_ns;       /* packets are sent for this long, and every stream sends one burst at least */
+    uint64_t pieces_max;     /* or until about this much work was sent, the first bursts apart */
     bool stop_at_miss;
-    /* Every other stream closes after its first burst, and as soon as its room may be promised again
-     * (partition_workers_release) one with the same contract opens and sends its own first burst. */
+    bool
+        spaced; /* a packet is due s after its release, as the room for its stream asks; not by its promise */
+    /* Streams close after their first burst, and as soon as the room of one may be promised again
+     * (partition_workers_release) others are let in that find room on the worker then
+     * (partition_workers_fits), and send their own first burst. AFTER_LONG has those that close in the place
+     * of the longest. */
     bool succession;
+    size_t leavers; /* the first so many close; 0: every other one */
+    const struct core_stream_spec
+        *newcomer; /* as many of this contract as there is room for; NULL: any contracts */
     uint64_t seed;
 };
 
@@ -55,7 +65,9 @@ struct simulator_result {
     uint64_t misses;
     uint64_t long_bursts;   /* bursts that took longer than the streams' q: a fault of the model */
     core_ns least_slack_ns; /* of a packet; CORE_NS_NEVER if there was none */
-    size_t first_missed;    /* stream of the first miss */
+    uint64_t left, came;    /* streams that closed, and that were let in */
+    size_t first_missed;    /* stream of the first miss; beyond the given ones: of those that were let in */
+    struct simulator_stream missed; /* it */
 };
 
 struct simulator *simulator_create(uint32_t burst_pieces); /* NULL: no memory */
