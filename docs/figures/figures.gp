@@ -18,32 +18,6 @@ plot for [g=0:1] 'fig07-paper-rectangle-1.csv' using 2:($3 == g ? $1 : NaN) with
 unset object 1
 set xrange [*:*]
 
-set terminal pngcairo noenhanced size 800,600 font 'sans,11' background rgb 'white'
-set output 'fig07-server-rectangle-2.png'
-set title 'Fig. 7: rectangle on 2 GPUs, by the rules of the server'
-set xlabel 'deadline, ms'
-set ylabel 'rate, Mbit/s'
-set xtics auto
-set xrange [0:110]
-set yrange [0:3]
-set object 1 rectangle from 27,0 to 81,1.8 front fs empty border rgb 'black' lw 2
-plot for [g=0:2] 'fig07-server-rectangle-2.csv' using 2:($3 == g ? $1 : NaN) with points pt 7 ps 0.25 lc g+1 title g == 0 ? 'CPU' : sprintf('GPU %d', g - 1), NaN with lines lc rgb 'black' lw 2 title 'rectangle that the paper prints'
-unset object 1
-set xrange [*:*]
-
-set terminal pngcairo noenhanced size 800,600 font 'sans,11' background rgb 'white'
-set output 'fig07-server-bands-2.png'
-set title 'Fig. 7: bands on 2 GPUs, by the rules of the server'
-set xlabel 'deadline, ms'
-set ylabel 'rate, Mbit/s'
-set xtics auto
-set xrange [0:110]
-set yrange [0:3]
-set object 1 rectangle from 27,0 to 81,1.8 front fs empty border rgb 'black' lw 2
-plot for [g=0:2] 'fig07-server-bands-2.csv' using 2:($3 == g ? $1 : NaN) with points pt 7 ps 0.25 lc g+1 title g == 0 ? 'CPU' : sprintf('GPU %d', g - 1), NaN with lines lc rgb 'black' lw 2 title 'rectangle that the paper prints'
-unset object 1
-set xrange [*:*]
-
 set terminal pngcairo noenhanced size 1500,360 font 'sans,11' background rgb 'white'
 set output 'fig10-workloads.png'
 set title ''
