@@ -11,7 +11,7 @@
 #define PROGRESS_NS (200 * CORE_NS_PER_MS)
 #define SETTLE_NS   CORE_NS_PER_S /* for what an idle server still does by itself, as growing back */
 #define CALM_MS     20000 /* for a server that keeps room back: twice the quiet time it has by default */
-#define PROBES      3     /* of one class, at most */
+#define PROBES      4     /* of one class, at most */
 
 /* One churn while it runs; everything is owned by the caller's thread, but what replay_sender.h lends out. */
 struct churn {
@@ -185,22 +185,38 @@ static core_status probe_once(struct churn *churn, const struct inputgen_probe_p
     return status;
 }
 
-/* A machine that takes time from the server while it is probed makes it keep room back: then once more. */
+/* A probe by itself is no measure: a machine that takes time from the server makes it keep room back, a card
+ * may be lost and come back, and how many a server admits that moves others out of the way (timeouts.move_ms)
+ * depends on when each move is done. So what was before counts where two in a row say the same, and after it
+ * the server may find that again. Room that is lost is not found however often one looks. */
+static core_status capacity_probe(struct churn *churn, struct inputgen_capacity *capacity, bool after,
+                                  struct core_error *error)
+{
+    struct inputgen_probe *probe = after ? &capacity->after : &capacity->before, last;
+    struct inputgen_probe_plan plan = {.spec = capacity->spec,
+                                       .key_name = churn->options->run.key_name,
+                                       .limit = churn->options->probe_max,
+                                       .timeout_ms = inputgen_crew_timeout_ms(churn->crew.options)};
+    core_status status = CORE_OK;
+    bool known = after, agreed = false;
+    last = capacity->before;
+    for (int tries = 0; status == CORE_OK && !agreed && tries < PROBES; tries++) {
+        status = probe_once(churn, &plan, probe, error);
+        agreed = known && !probe->held_back && probe->streams == last.streams;
+        if (!after) {
+            last = *probe;
+            known = !probe->held_back;
+        }
+    }
+    return status;
+}
+
 static core_status capacities_probe(struct churn *churn, bool after, struct core_error *error)
 {
     struct inputgen_churn_report *report = churn->report;
     core_status status = CORE_OK;
-    for (size_t at = 0; at < report->capacity_count && status == CORE_OK; at++) {
-        struct inputgen_capacity *capacity = &report->capacities[at];
-        struct inputgen_probe *probe = after ? &capacity->after : &capacity->before;
-        struct inputgen_probe_plan plan = {.spec = capacity->spec,
-                                           .key_name = churn->options->run.key_name,
-                                           .limit = churn->options->probe_max,
-                                           .timeout_ms = inputgen_crew_timeout_ms(churn->crew.options)};
-        for (int tries = 0; status == CORE_OK && (tries == 0 || (tries < PROBES && probe->held_back));
-             tries++)
-            status = probe_once(churn, &plan, probe, error);
-    }
+    for (size_t at = 0; at < report->capacity_count && status == CORE_OK; at++)
+        status = capacity_probe(churn, &report->capacities[at], after, error);
     return status;
 }
 

@@ -48,10 +48,13 @@ static void judge_capacities(const struct inputgen_churn_report *report, char *s
 {
     for (size_t at = 0; report->probed_after && at < report->capacity_count; at++) {
         const struct inputgen_capacity *capacity = &report->capacities[at];
-        if (comparable(capacity) && capacity->before.streams != capacity->after.streams)
-            sentence_add(sentence, size, "room for %s streams of %s after it, %s before",
-                         inputgen_text_count(capacity->after.streams).text, capacity->class_name,
-                         inputgen_text_count(capacity->before.streams).text);
+        const struct inputgen_probe *before = &capacity->before, *after = &capacity->after;
+        bool fewer = after->streams < before->streams;
+        if (comparable(capacity) && before->streams != after->streams)
+            sentence_add(sentence, size, "room for %s streams of %s after it, %s before (%s: %s)",
+                         inputgen_text_count(after->streams).text, capacity->class_name,
+                         inputgen_text_count(before->streams).text, fewer ? "after" : "before",
+                         fewer ? after->refusal : before->refusal);
     }
 }
 

@@ -386,6 +386,8 @@ static bool promise_flow(struct small *small, const struct known *known)
     struct perfmodel_flow_verdict after = perfmodel_flow_judge(card, &known->load, to_ns);
     struct perfmodel_flow_change change = perfmodel_flow_judge_change(card, &known->load, from_ns, to_ns);
     perfmodel_flow_card_destroy(card);
+    if (before.binding != PERFMODEL_GPU_FITS || after.binding != PERFMODEL_GPU_FITS || !change.holds)
+        return false; /* there are no bounds */
     promise_stages(small->end_ns[0], &before.bounds);
     if (from_ns != to_ns) {
         promise_stages(small->end_ns[1], &change.bounds);
@@ -393,7 +395,7 @@ static bool promise_flow(struct small *small, const struct known *known)
             promise_stages(small->end_ns[0], &change.bounds);
     }
     small->turns = turns_count(known, small);
-    return before.binding == PERFMODEL_GPU_FITS && after.binding == PERFMODEL_GPU_FITS && change.holds;
+    return true;
 }
 
 /* One that is busy for half of the time at least, and accepted. */
