@@ -2,6 +2,7 @@
 
 #include "perfmodel/edf_packets.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 __extension__ typedef __int128 wide;
@@ -265,6 +266,7 @@ static void set_terms(const struct partition_plan_input *input, const size_t *me
     wide lanes = 0;
     int64_t dearest[PERFMODEL_CPU_BURST_MAX + 1] = {0}, filled = 0, burst = profile->cpu.burst_pieces;
     unsigned seen = 0;
+    assert(burst > 0);
     for (size_t i = 0; i < count; i++) {
         enum core_cipher cipher = input->specs[member[i]].cipher;
         lanes += seen >> cipher & 1 ? 0 : profile->cpu.lane_ns[cipher - 1];
