@@ -426,7 +426,8 @@ static void bound_up(const struct question *question, const struct lines *ups, c
         if (!lines_within(&up, limit - share))
             continue;
         perfmodel_wide first = first_batch(&up, question) + down.line.slope * more;
-        take_bound(&turns->up, with_share(first, turns->kernel_ns, share, limit));
+        if (!turns->up.stable || first < turns->up.bound)
+            take_bound(&turns->up, with_share(first, turns->kernel_ns, share, limit));
     }
 }
 
@@ -441,7 +442,8 @@ static void bound_down(const struct question *question, const struct lines *ups,
         if (!lines_within(&down, limit - share))
             continue;
         perfmodel_wide first = first_batch(&up, question) + first_batch(&down, question);
-        take_bound(&turns->down, with_share(first, turns->in_ns, share, limit));
+        if (!turns->down.stable || first < turns->down.bound)
+            take_bound(&turns->down, with_share(first, turns->in_ns, share, limit));
     }
 }
 
@@ -552,6 +554,17 @@ static void ask_copies(const struct perfmodel_flow_card *card, const struct ques
     turns->down = ask_copy(card, PERFMODEL_DOWN, question);
 }
 
+/* The latency, if no batch waited for another: no bound is less, which saves asking the lines. */
+static perfmodel_wide latency_least(const struct perfmodel_flow_card *card, const struct question *question,
+                                    const struct answer *kernel)
+{
+    bool turns = card->gpu->copy_engines < 2;
+    uint64_t up = (uint64_t)(question->full + question->tables), down = (uint64_t)question->full;
+    perfmodel_wide up_ns = perfmodel_copy_ns(card->gpu, PERFMODEL_UP, card->busy, up);
+    perfmodel_wide down_ns = perfmodel_copy_ns(card->gpu, PERFMODEL_DOWN, card->busy, down);
+    return (perfmodel_wide)question->rhythm.period_ns + bound_ns(kernel) + (turns ? 2 : 1) * up_ns + down_ns;
+}
+
 static void take_singles(const struct perfmodel_flow_card *card, const struct perfmodel_stages *fullest,
                          struct turns *copies)
 {
@@ -571,7 +584,8 @@ static void judge_stages(const struct perfmodel_flow_card *card, const struct pe
     if (fullest != NULL)
         take_single(&kernel, fullest->kernel_ns * LINE_NS);
     take_stage(verdict, &kernel);
-    take_room(verdict, (perfmodel_wide)verdict->period_ns + bound_ns(&kernel), load->shortest_ns);
+    if (fullest == NULL)
+        take_room(verdict, latency_least(card, question, &kernel), load->shortest_ns);
     if (verdict->headroom_ppb <= room_ppb)
         return;
     struct turns copies = {.kernel_ns = bound_ns(&kernel), .burst = (perfmodel_wide)load->burst_bytes};
