@@ -73,9 +73,10 @@ static void no_promise_is_broken(void **state)
 static void hard_histories_are_kept(void **state)
 {
     static const uint64_t seeds[] = {
-        125,  /* a stream that moved while its device came back was held to its promise too early */
-        2595, /* a stream that closed while its device came back left a wake-up behind */
-        5663, /* a change that batches had no room for left the standing plan with another period */
+        125,   /* a stream that moved while its device came back was held to its promise too early */
+        2595,  /* a stream that closed while its device came back left a wake-up behind */
+        5663,  /* a change that batches had no room for left the standing plan with another period */
+        59552, /* a packet that had no promise when it was sent to a GPU was held to one at the backup */
     };
     struct history_totals totals;
     (void)state;

@@ -166,7 +166,8 @@ static void send_next(struct history_world *world, struct history_stream *stream
                                       .source = stream->index,
                                       .eligible_ns = times.eligible_ns,
                                       .deadline_ns = times.eligible_ns + stream->spec.latency_ns,
-                                      .policed = times.eligible_ns > stream->arrival_ns};
+                                      .policed = times.eligible_ns > stream->arrival_ns,
+                                      .promised = true};
     packet->cpu = (struct cpu_packet){
         .stream = stream->cpu, .data = payload, .bytes = packet_bytes(world, &stream->spec)};
     stream->sent++;
@@ -264,7 +265,7 @@ static bool put_packet(struct history_world *world, struct history_stream *strea
     struct history_packet *packet = stream->queue;
     struct history_packet *rest = packet->next;
     bool on_gpu = history_on_gpu(world, stream->room.unit);
-    packet->promised = !stream->restoring;
+    packet->promised = packet->promised && !stream->restoring; /* nor when it is run again elsewhere */
     packet->due_ns = due_ns(world, stream, packet);
     if (on_gpu && !history_gpu_put(history_gpu_of(world, stream->room.unit), packet, let_go_ns(stream),
                                    &stream->room.batch)) {
