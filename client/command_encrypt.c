@@ -106,7 +106,8 @@ static int open_files(struct encrypt_run *run)
                             "--skip to standard output needs --iv, the last block already written");
     if (encrypt_input_open(&run->input, options->input, &options->contract, options->skip, &error) !=
             CORE_OK ||
-        encrypt_output_open(&run->output, options->output, options->skip, padded_bytes, &error) != CORE_OK)
+        encrypt_output_open(&run->output, options->output, options->skip, padded_bytes, &error) != CORE_OK ||
+        encrypt_output_check(&run->output, &run->input, &error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", error.text);
     if (run->output.file == stdout && isatty(STDOUT_FILENO))
         return command_fail(COMMAND_USAGE, "ciphertext is not for a terminal: redirect it, or give --output");

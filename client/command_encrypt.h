@@ -46,6 +46,11 @@ struct encrypt_output {
  * the last block of these is found in last_block. Neither makes nor changes the file yet. */
 CORE_CHECKED core_status encrypt_output_open(struct encrypt_output *output, const char *path, uint64_t skip,
                                              uint32_t padded_bytes, struct core_error *error);
+
+/* Not the file that the input is read from. */
+CORE_CHECKED core_status encrypt_output_check(const struct encrypt_output *output,
+                                              const struct encrypt_input *input, struct core_error *error);
+
 /* Cuts the file behind what is kept (all of it, with skip 0), to be written from there. */
 CORE_CHECKED core_status encrypt_output_start(struct encrypt_output *output, struct core_error *error);
 CORE_CHECKED core_status encrypt_output_write(struct encrypt_output *output, const uint8_t *ciphertext,

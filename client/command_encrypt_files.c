@@ -147,6 +147,27 @@ core_status encrypt_output_open(struct encrypt_output *output, const char *path,
     return status ? status : find_last_block(output, skip, padded_bytes, error);
 }
 
+/* Of two files, or of a file and what the output is redirected to. */
+static bool is_same_file(int input, const struct stat *output)
+{
+    struct stat status;
+    return S_ISREG(output->st_mode) && fstat(input, &status) == 0 && status.st_dev == output->st_dev &&
+           status.st_ino == output->st_ino;
+}
+
+core_status encrypt_output_check(const struct encrypt_output *output, const struct encrypt_input *input,
+                                 struct core_error *error)
+{
+    struct stat status;
+    bool there = (output->file == stdout ? fstat(STDOUT_FILENO, &status) : stat(output->name, &status)) == 0;
+    if (there && is_same_file(input->descriptor, &status))
+        return core_error_set(error, CORE_INVALID,
+                              "%s is input and output: it would be overwritten before it is read; write to "
+                              "another file",
+                              input->name);
+    return CORE_OK;
+}
+
 core_status encrypt_output_start(struct encrypt_output *output, struct core_error *error)
 {
     off_t kept = (off_t)output->kept_bytes;

@@ -414,6 +414,12 @@ static void test_encrypt_files_that_are_wrong(void **state)
     expect("encrypt --key-name camera F/absent -o F/out", 2, "No such file");
     expect("encrypt --key-name camera F/in -o F/absent/out", 1, "No such file");
     expect("encrypt --latency 1min --key-name camera F/in -o /dev/full", 1, "No space left");
+    static uint8_t before[1 << 20], after[1 << 20];
+    size_t bytes = read_file("in", before, sizeof before);
+    expect("encrypt --key-name camera F/in -o F/in", 2, "is input and output");
+    expect("encrypt --key-name camera F/in -o - >>F/in", 2, "");
+    assert_int_equal(read_file("in", after, sizeof after), bytes);
+    assert_memory_equal(after, before, bytes);
 }
 
 static void test_status(void **state)
