@@ -117,12 +117,18 @@ static void threads_from(struct config_report *report, const struct raw_threads 
 {
     threads->io = (uint32_t)config_report_integer(report, "threads.io", raw->io, 0, 0, 256);
     threads->workers = (uint32_t)config_report_integer(report, "threads.workers", raw->workers, 0, 0, 256);
+    threads->cores = (uint32_t)config_report_integer(report, "threads.cores", raw->cores, 0, 0, 1024);
     threads->realtime = raw->realtime ? *raw->realtime : CONFIG_REALTIME_AUTO;
     threads->worker_priority =
         (int)config_report_integer(report, "threads.worker_priority", raw->worker_priority, 20, 1, 99);
     threads->io_priority =
         (int)config_report_integer(report, "threads.io_priority", raw->io_priority, 10, 1, 99);
     threads->pin = raw->pin ? *raw->pin : true;
+    if (threads->realtime != CONFIG_REALTIME_OFF && threads->io_priority >= threads->worker_priority)
+        config_report_invalid(report, "threads.io_priority",
+                              "%d is not below threads.worker_priority, %d: I/O threads would hold up the "
+                              "workers, of which deadlines are proved",
+                              threads->io_priority, threads->worker_priority);
 }
 
 static int64_t smaller(int64_t a, int64_t b)

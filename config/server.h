@@ -44,6 +44,7 @@ enum config_realtime { CONFIG_REALTIME_OFF, CONFIG_REALTIME_AUTO, CONFIG_REALTIM
 struct config_server_threads {
     uint32_t io;      /* 0: chosen from the cores */
     uint32_t workers; /* 0: chosen from the cores */
+    uint32_t cores;   /* that all of them may count on; 0: those that the process may use */
     enum config_realtime
         realtime; /* SCHED_FIFO and mlockall: not asked for, where permitted, or start fails */
     int worker_priority, io_priority; /* SCHED_FIFO 1..99 */

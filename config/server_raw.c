@@ -41,6 +41,7 @@ static const cyaml_schema_value_t listener_schema = {
 static const cyaml_schema_field_t threads_fields[] = {
     INT_FIELD(struct raw_threads, io),
     INT_FIELD(struct raw_threads, workers),
+    INT_FIELD(struct raw_threads, cores),
     ENUM_FIELD(struct raw_threads, realtime, realtimes),
     INT_FIELD(struct raw_threads, worker_priority),
     INT_FIELD(struct raw_threads, io_priority),

@@ -16,7 +16,7 @@ struct raw_listener {
 };
 
 struct raw_threads {
-    int64_t *io, *workers, *worker_priority, *io_priority;
+    int64_t *io, *workers, *cores, *worker_priority, *io_priority;
     enum config_realtime *realtime;
     bool *pin;
 };

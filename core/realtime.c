@@ -139,3 +139,52 @@ unsigned core_cpu_count(void)
     const int count = CPU_COUNT(&set);
     return count > 0 ? (unsigned)count : 1;
 }
+
+/* Of the cgroup in this folder. */
+static unsigned quota_of(const char *folder)
+{
+    char path[2 * PATH_MAX + sizeof "/cpu.max"];
+    unsigned long long quota, period;
+    snprintf(path, sizeof path, "%s/cpu.max", folder);
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return UINT_MAX;
+    bool limited = fscanf(file, "%llu %llu", &quota, &period) == 2 && period > 0; /* else "max 100000" */
+    fclose(file);
+    unsigned long long thousandths = limited ? quota * 1000 / period : UINT_MAX;
+    return thousandths == 0 ? 1 : thousandths < UINT_MAX ? (unsigned)thousandths : UINT_MAX;
+}
+
+/* "0::/a/b": the line of version 2. */
+static bool read_membership(const char *membership, char *group, int size)
+{
+    bool found = false;
+    FILE *file = fopen(membership, "re");
+    while (file != NULL && !found && fgets(group, size, file) != NULL)
+        found = strncmp(group, "0::/", 4) == 0;
+    if (file != NULL)
+        fclose(file);
+    group[strcspn(group, "\n")] = '\0';
+    return found;
+}
+
+unsigned core_cpu_quota(const char *membership, const char *root)
+{
+    char group[PATH_MAX] = "", folder[2 * PATH_MAX];
+    unsigned least = UINT_MAX;
+    if (!read_membership(membership, group, sizeof group))
+        return UINT_MAX;
+    for (char *end = group + strlen(group); end != NULL; end = strrchr(group + 3, '/')) {
+        *end = '\0';
+        snprintf(folder, sizeof folder, "%s%s", root, group + 3);
+        unsigned quota = quota_of(folder);
+        least = quota < least ? quota : least;
+    }
+    return least;
+}
+
+unsigned core_cpu_thousandths(void)
+{
+    unsigned cores = 1000 * core_cpu_count(), quota = core_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+    return quota < cores ? quota : cores;
+}

@@ -28,4 +28,12 @@ CORE_CHECKED core_status core_memory_lock(struct core_error *error);
 /* Cores this process may run on. */
 unsigned core_cpu_count(void);
 
+/* Thousandths of a core that this process may use: of those it may run on, and no more than the cpu.max of
+ * its cgroup (version 2) and of those above it allow. */
+unsigned core_cpu_thousandths(void);
+
+/* The latter alone, of the cgroup that the file `membership` names ("/proc/self/cgroup"), in the tree at
+ * `root` ("/sys/fs/cgroup"). UINT_MAX: no limit, or no such tree. */
+unsigned core_cpu_quota(const char *membership, const char *root);
+
 #endif

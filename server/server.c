@@ -71,12 +71,13 @@ static core_status judge_thread(const struct server *server, const struct core_e
     return CORE_OK;
 }
 
-static void choose_threads(struct server *server)
+static core_status choose_threads(struct server *server, struct core_error *error)
 {
-    uint32_t cores = core_cpu_count();
-    const struct config_server_threads *threads = &server->config->threads;
-    server->io_count = threads->io != 0 ? threads->io : (cores >= 8 ? cores / 4 : 1);
-    server->worker_count = threads->workers != 0 ? threads->workers : (cores >= 4 ? cores / 2 : 1);
+    core_status status =
+        server_cores_choose(&server->config->threads, core_cpu_thousandths(), &server->cores, error);
+    server->io_count = server->cores.io;
+    server->worker_count = server->cores.workers;
+    return status;
 }
 
 static core_status open_listeners(struct server *server, struct core_error *error)
@@ -141,8 +142,7 @@ static core_status start_workers(struct server *server, struct core_error *error
 {
     const struct config_server_threads *threads = &server->config->threads;
     uint32_t cores = core_cpu_count();
-    /* Without precedence a pinned worker could not even evade a neighbour on its core. */
-    bool pin = threads->pin && threads->realtime != CONFIG_REALTIME_OFF && cores > server->worker_count;
+    bool pin = server_cores_pin(&server->cores, threads);
 
     server->workers = calloc(server->worker_count + 1, sizeof(struct cpu_worker *));
     if (server->workers == NULL)
@@ -269,6 +269,19 @@ static core_status measure_machine(struct server *server, struct core_error *err
     return CORE_OK;
 }
 
+/* A copy of what was given, or measured; at the costs that its threads have on their share of the cores. */
+static core_status prepare_profile(struct server *server, const struct config_profile *profile,
+                                   struct core_error *error)
+{
+    core_status status =
+        profile != NULL ? config_profile_copy(profile, &server->profile) : measure_machine(server, error);
+    if (status != CORE_OK)
+        return status;
+    server_cores_warn(&server->cores, &server->config->threads, profile);
+    server_cores_scale(&server->cores, server->profile);
+    return CORE_OK;
+}
+
 /* Frees everything but the threads of the I/O, which must have ended. */
 static void dismantle(struct server *server)
 {
@@ -302,6 +315,11 @@ static void dismantle(struct server *server)
 core_status server_check(const struct config_server *config, const struct config_profile *profile,
                          struct core_error *error)
 {
+    struct server_cores cores;
+    core_status chosen = server_cores_choose(&config->threads, core_cpu_thousandths(), &cores, error);
+    if (chosen != CORE_OK)
+        return chosen;
+    server_cores_warn(&cores, &config->threads, profile);
     for (size_t i = 0; i < config->listener_count; i++) {
         SSL_CTX *context = NULL;
         if (config->listeners[i].address.transport != CORE_TRANSPORT_TLS)
@@ -327,8 +345,8 @@ core_status server_start(struct server **server, const struct config_server *con
     pthread_mutex_init(&fresh->keyring_lock, NULL);
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
-    choose_threads(fresh);
-    if ((status = choose_engine(fresh, profile, error)) != CORE_OK ||
+    if ((status = choose_threads(fresh, error)) != CORE_OK ||
+        (status = choose_engine(fresh, profile, error)) != CORE_OK ||
         (status = server_gpu_cards_check(config, profile, error)) != CORE_OK ||
         (status = prepare_secrets(fresh, error)) != CORE_OK ||
         (status = lock_memory(fresh, error)) != CORE_OK ||
@@ -337,8 +355,8 @@ core_status server_start(struct server **server, const struct config_server *con
     /* Listeners first: what is wrong with them is known at once, and who connects meanwhile only waits. */
     if ((status = open_listeners(fresh, error)) != CORE_OK)
         goto failed;
-    status = profile != NULL ? config_profile_copy(profile, &fresh->profile) : measure_machine(fresh, error);
-    if (status != CORE_OK || (status = create_ios(fresh, error)) != CORE_OK ||
+    if ((status = prepare_profile(fresh, profile, error)) != CORE_OK ||
+        (status = create_ios(fresh, error)) != CORE_OK ||
         (status = server_gpu_cards_start(fresh, error)) != CORE_OK ||
         (status = create_seats(fresh, error)) != CORE_OK ||
         (status = start_workers(fresh, error)) != CORE_OK ||

@@ -235,6 +235,8 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     fresh->uptime_ns = core_time_now_ns() - server->started_ns;
     fresh->process_cpu_ns = core_time_process_cpu_ns();
     fresh->draining = atomic_load_explicit(&server->draining, memory_order_relaxed);
+    fresh->cores = server->cores.thousandths / 1000.0;
+    fresh->core_share = server_cores_share(&server->cores) / 1000.0;
     fresh->engine = server->engine->name;
     fresh->profile = server->profile->name;
     fresh->burst_bound_ns = perfmodel_cpu_burst_ns(server->profile);

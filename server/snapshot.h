@@ -74,6 +74,7 @@ struct server_snapshot_unit {
 struct server_snapshot {
     core_ns uptime_ns, process_cpu_ns;
     bool draining;
+    double cores, core_share;     /* for all threads; of one, promised to each */
     const char *engine, *profile; /* the server's: valid as long as it */
     core_ns burst_bound_ns;       /* no burst may take longer (perfmodel_cpu_burst_ns) */
     uint32_t io_count, worker_count, gpu_count, unit_count;

@@ -6,6 +6,7 @@
 #include "config/profile.h"
 #include "config/server.h"
 #include "cpu/worker.h"
+#include "server/cores.h"
 #include "server/gpu.h"
 #include "server/planner.h"
 #include "server/stats.h"
@@ -30,6 +31,7 @@ struct server {
     const struct config_server *config;              /* borrowed for the server's life; set before start */
     struct config_profile *profile;                  /* owned; set before start */
     const struct cpu_engine_ops *engine;             /* set before start */
+    struct server_cores cores;                       /* set before start */
     uint32_t io_count, worker_count, listener_count; /* set before start */
     struct server_listener *listeners;               /* set before start; events belong to I/O thread 0 */
     struct cpu_worker **workers; /* behind worker_count others, with GPUs, the stand-by worker */

@@ -72,30 +72,31 @@ static void defaults_are_as_documented(void **state)
     config_server_free(server);
 }
 
-static const char everything[] = "listeners:\n"
-                                 "  - {address: 'unix:x.sock', mode: 0600}\n"
-                                 "  - {address: 'unix:@abstract'}\n"
-                                 "  - {address: 'tcp:127.0.0.1:0'}\n"
-                                 "  - {address: 'tcp:127.0.0.1:0'}\n"
-                                 "  - address: tls:[::]:7412\n"
-                                 "    certificate: cert.pem\n"
-                                 "    key: /etc/key.pem\n"
-                                 "    client_ca: ca/clients.pem\n"
-                                 "threads: {io: 2, workers: 3, realtime: required, worker_priority: 50,\n"
-                                 "          io_priority: 40, pin: false}\n"
-                                 "limits: {connections: 7, streams: 100, streams_per_connection: 50,\n"
-                                 "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
-                                 "         buffer_mib: 3, bytes_per_key: 4096}\n"
-                                 "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stream_idle_ms: 7, "
-                                 "stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
-                                 "overload: {tighten: false, quiet_ms: 6}\n"
-                                 "gpus: {use: emulated, program: bin/millrace-gpu, audit: 1, hang_ms: 30}\n"
-                                 "engine: openssl\n"
-                                 "profile: p/here.yaml\n"
-                                 "keyring: keys\n"
-                                 "client_iv: true\n"
-                                 "admin: tcp:127.0.0.1:7413\n"
-                                 "log: {level: debug, format: json}\n";
+static const char everything[] =
+    "listeners:\n"
+    "  - {address: 'unix:x.sock', mode: 0600}\n"
+    "  - {address: 'unix:@abstract'}\n"
+    "  - {address: 'tcp:127.0.0.1:0'}\n"
+    "  - {address: 'tcp:127.0.0.1:0'}\n"
+    "  - address: tls:[::]:7412\n"
+    "    certificate: cert.pem\n"
+    "    key: /etc/key.pem\n"
+    "    client_ca: ca/clients.pem\n"
+    "threads: {io: 2, workers: 3, cores: 9, realtime: required, worker_priority: 50,\n"
+    "          io_priority: 40, pin: false}\n"
+    "limits: {connections: 7, streams: 100, streams_per_connection: 50,\n"
+    "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
+    "         buffer_mib: 3, bytes_per_key: 4096}\n"
+    "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stream_idle_ms: 7, "
+    "stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
+    "overload: {tighten: false, quiet_ms: 6}\n"
+    "gpus: {use: emulated, program: bin/millrace-gpu, audit: 1, hang_ms: 30}\n"
+    "engine: openssl\n"
+    "profile: p/here.yaml\n"
+    "keyring: keys\n"
+    "client_iv: true\n"
+    "admin: tcp:127.0.0.1:7413\n"
+    "log: {level: debug, format: json}\n";
 
 static void every_key_arrives(void **state)
 {
@@ -114,6 +115,7 @@ static void every_key_arrives(void **state)
     assert_string_equal(server->listeners[4].client_ca, "/etc/millrace/ca/clients.pem");
     assert_int_equal(server->threads.io, 2);
     assert_int_equal(server->threads.workers, 3);
+    assert_int_equal(server->threads.cores, 9);
     assert_int_equal(server->threads.realtime, CONFIG_REALTIME_REQUIRED);
     assert_int_equal(server->threads.worker_priority, 50);
     assert_int_equal(server->threads.io_priority, 40);
@@ -259,6 +261,9 @@ static const struct {
     {LISTENER "threads:\n  io: 257\n", "m.yaml:3: threads.io: 257 is out of range; give 0 to 256"},
     {LISTENER "threads:\n  workers: -1\n", "m.yaml:3: threads.workers: -1 is out of range"},
     {LISTENER "threads:\n  worker_priority: 0\n", "m.yaml:3: threads.worker_priority: 0 is out of range"},
+    {LISTENER "threads:\n  cores: 1025\n", "m.yaml:3: threads.cores: 1025 is out of range; give 0 to 1024"},
+    {LISTENER "threads:\n  io_priority: 20\n",
+     "m.yaml:3: threads.io_priority: 20 is not below threads.worker_priority, 20"},
     {LISTENER "threads:\n  io_priority: 100\n", "m.yaml:3: threads.io_priority: 100 is out of range"},
     {LISTENER "limits:\n  connections: 0\n", "m.yaml:3: limits.connections: 0 is out of range"},
     {LISTENER "limits:\n  streams: 0\n", "m.yaml:3: limits.streams: 0 is out of range"},

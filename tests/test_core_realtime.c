@@ -9,6 +9,8 @@
 
 #include <limits.h>
 #include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -167,6 +169,54 @@ static void cpu_count_is_what_this_process_may_use(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A cgroup gets no more than those above it. */
+static void the_least_limit_above_a_cgroup_counts(void **state)
+{
+    static const struct {
+        const char *membership, *root, *above, *own; /* NULL: no such file */
+        unsigned thousandths;
+    } rows[] = {
+        {"0::/a/b\n", NULL, "max 100000\n", "150000 100000\n", 1500},
+        {"0::/a/b\n", NULL, "50000 100000\n", "150000 100000\n", 500},
+        {"5:cpu:/x\n0::/a/b\n", "25000 50000\n", "max 100000\n", "max 100000\n", 500},
+        {"0::/a/b\n", NULL, "max 100000\n", "max 100000\n", UINT_MAX},
+        {"0::/\n", "300000 100000\n", NULL, NULL, 3000},
+        {"0::/a/b\n", "1 1000000\n", NULL, NULL, 1},
+        {"5:cpu:/a/b\n", "100 100\n", "100 100\n", "100 100\n", UINT_MAX},
+        {"0::/a/b\n", "nonsense\n", "\n", "5\n", UINT_MAX},
+    };
+    char folder[] = "/tmp/millrace-test-XXXXXX", command[64], path[PATH_MAX];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(command, sizeof command, "cd %s && rm -rf * && mkdir -p a/b", folder);
+        assert_int_equal(system(command), 0);
+        write_file(folder, "membership", rows[i].membership);
+        if (rows[i].root != NULL)
+            write_file(folder, "cpu.max", rows[i].root);
+        if (rows[i].above != NULL)
+            write_file(folder, "a/cpu.max", rows[i].above);
+        if (rows[i].own != NULL)
+            write_file(folder, "a/b/cpu.max", rows[i].own);
+        snprintf(path, sizeof path, "%s/membership", folder);
+        assert_int_equal(core_cpu_quota(path, folder), rows[i].thousandths);
+    }
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(core_cpu_quota("/nonexistent", "/nonexistent"), UINT_MAX);
+    assert_in_range(core_cpu_thousandths(), 1, 1000 * core_cpu_count());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_can_not_start_is_an_error),
         cmocka_unit_test(memory_is_locked_or_the_refusal_explained),
         cmocka_unit_test(cpu_count_is_what_this_process_may_use),
+        cmocka_unit_test(the_least_limit_above_a_cgroup_counts),
     };
     return cmocka_run_group_tests_name("core/realtime", tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static int start(void **state)
     (void)state;
     test_server_start(&server,
                       "admin: tcp:127.0.0.1:0\n"
-                      "threads: {io: 2, workers: 1, realtime: off, pin: false}\n"
+                      "threads: {cores: 8, io: 2, workers: 1, realtime: off, pin: false}\n"
                       "timeouts: {stall_ms: 60000, drain_ms: 60000}\n",
                       &test_profile_generous);
     return 0;

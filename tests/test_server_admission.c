@@ -21,9 +21,10 @@ static void start(struct test_server *server, struct test_client *client, const 
 {
     char yaml[256];
     memset(server, 0, sizeof *server);
-    snprintf(yaml, sizeof yaml,
-             "threads: {%s, realtime: off, pin: false}\nlimits: {streams: 8192}\ntimeouts: {move_ms: 0}",
-             threads);
+    snprintf(
+        yaml, sizeof yaml,
+        "threads: {%s, cores: 8, realtime: off, pin: false}\nlimits: {streams: 8192}\ntimeouts: {move_ms: 0}",
+        threads);
     test_server_start(server, yaml, &test_profile_real);
     test_client_connect(client, test_server_unix(server), NULL);
 }

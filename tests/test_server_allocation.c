@@ -225,8 +225,10 @@ static void run_engine(const char *engine)
     (void)backtrace(warm_up, 1); /* its first call allocates */
     test_server_prepare(&server);
     test_server_write(&server, "keyring", TEST_KEYRING);
-    snprintf(yaml, sizeof yaml,
-             "keyring: keyring\nengine: %s\nthreads: {io: 2, workers: 2, realtime: off, pin: false}", engine);
+    snprintf(
+        yaml, sizeof yaml,
+        "keyring: keyring\nengine: %s\nthreads: {cores: 8, io: 2, workers: 2, realtime: off, pin: false}",
+        engine);
     test_server_start(&server, yaml, &test_profile_generous);
     round.address = *test_server_unix(&server);
     packets_without_allocation(&client, &round);
@@ -251,8 +253,8 @@ static void with_a_gpu(void **state)
     round.spec.interval_ns = 4 * CORE_NS_PER_MS;
     round.spec.latency_ns = 200 * CORE_NS_PER_MS;
     (void)backtrace(warm_up, 1);
-    test_gpu_server_start(&server, "audit: 1", "threads: {io: 2, workers: 1, realtime: off, pin: false}\n",
-                          profile);
+    test_gpu_server_start(&server, "audit: 1",
+                          "threads: {cores: 8, io: 2, workers: 1, realtime: off, pin: false}\n", profile);
     round.address = *test_server_unix(&server);
     packets_without_allocation(&client, &round);
     end_client(&client);

@@ -127,8 +127,9 @@ static void under_load(void **state)
     for (int round = 0; round < 4; round++) {
         struct sender senders[SENDERS];
         struct test_server server;
-        start(&server,
-              "threads: {io: 2, workers: 2, realtime: off, pin: false}\ntimeouts: {drain_ms: 60000}");
+        start(
+            &server,
+            "threads: {cores: 8, io: 2, workers: 2, realtime: off, pin: false}\ntimeouts: {drain_ms: 60000}");
         for (uint64_t i = 0; i < SENDERS; i++) {
             senders[i] = (struct sender){.address = test_server_unix(&server), .seed = 10 * i};
             assert_int_equal(pthread_create(&senders[i].thread, NULL, send_for_ever, &senders[i]), 0);
@@ -193,7 +194,8 @@ static void waiting_packets_are_lost_when_the_time_is_over(void **state)
     struct test_server server;
     struct test_client one, other, gone;
     (void)state;
-    start(&server, "threads: {io: 2, workers: 1, realtime: off, pin: false}\ntimeouts: {drain_ms: 200}");
+    start(&server,
+          "threads: {cores: 8, io: 2, workers: 1, realtime: off, pin: false}\ntimeouts: {drain_ms: 200}");
     test_client_connect(&one, test_server_unix(&server), NULL);
     test_client_connect(&other, test_server_unix(&server), NULL);
     test_client_connect(&gone, test_server_unix(&server), NULL);
@@ -308,7 +310,7 @@ static void connections_that_come_while_it_stops(void **state)
     for (int round = 0; round < 15; round++) {
         struct caller callers[2];
         struct test_server server;
-        start(&server, "threads: {io: 3, workers: 1, realtime: off, pin: false}");
+        start(&server, "threads: {cores: 8, io: 3, workers: 1, realtime: off, pin: false}");
         for (int i = 0; i < 2; i++) {
             callers[i] =
                 (struct caller){.address = i == 0 ? *test_server_unix(&server) : *test_server_tcp(&server)};

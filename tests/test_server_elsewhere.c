@@ -52,7 +52,7 @@ static int set_up(void **state)
     count = waiting = 0;
     profile = test_gpu_profile(500);
     test_gpu_server_start(&server, "audit: 1",
-                          "threads: {io: 1, workers: 2, realtime: off, pin: false}\n"
+                          "threads: {cores: 8, io: 1, workers: 2, realtime: off, pin: false}\n"
                           "timeouts: {move_ms: 0}\n",
                           profile);
     test_client_dial(&client, test_server_unix(&server));

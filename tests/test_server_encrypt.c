@@ -264,7 +264,7 @@ static void many_threads(void **state)
     pthread_t threads[LOADS];
     (void)state;
 
-    start(&server, "threads: {io: 3, workers: 3, realtime: off, pin: false}");
+    start(&server, "threads: {cores: 8, io: 3, workers: 3, realtime: off, pin: false}");
     for (size_t i = 0; i < LOADS; i++) {
         loads[i] = (struct load){test_server_unix(&server), 18, 3000, 1504, 300 + i};
         assert_int_equal(pthread_create(&threads[i], NULL, run_load, &loads[i]), 0);

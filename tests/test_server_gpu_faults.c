@@ -218,8 +218,8 @@ static void the_other_card_does_not_notice(void **state)
     profile = test_gpu_profile(100000);
     profile->gpus[0].count = 2;
     profile->gpus[0].sms = 1; /* soon full */
-    test_gpu_server_start(&server, "audit: 1", "threads: {io: 2, workers: 1, realtime: off, pin: false}\n",
-                          profile);
+    test_gpu_server_start(&server, "audit: 1",
+                          "threads: {cores: 8, io: 2, workers: 1, realtime: off, pin: false}\n", profile);
     assert_int_equal(server.server->gpu_count, 2);
     for (uint32_t i = 0; i < 2; i++) {
         test_client_connect(&clients[i], test_server_unix(&server), NULL);

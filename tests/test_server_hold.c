@@ -94,7 +94,7 @@ static void start(core_ns latency_ns)
     profile = test_gpu_profile(8);
     test_gpu_server_start(&server, "audit: 0",
                           "engine: openssl\nadmin: 'unix:admin'\n"
-                          "threads: {io: 1, workers: 2, realtime: off, pin: false}\n",
+                          "threads: {cores: 8, io: 1, workers: 2, realtime: off, pin: false}\n",
                           profile);
     test_client_dial(&client, test_server_unix(&server));
     test_client_hello_version(&client, 2, NULL);

@@ -139,7 +139,7 @@ static void a_good_stream_amid_garbage(void **state)
     (void)state;
 
     memset(&server, 0, sizeof server);
-    test_server_start(&server, "threads: {io: 2, workers: 2, realtime: off, pin: false}",
+    test_server_start(&server, "threads: {cores: 8, io: 2, workers: 2, realtime: off, pin: false}",
                       &test_profile_generous);
     spec.interval_ns = 50 * CORE_NS_PER_US;
     test_client_connect(&client, test_server_unix(&server), NULL);

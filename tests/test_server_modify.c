@@ -21,8 +21,8 @@ static void start_with(struct test_server *server, const char *limits, const str
 {
     char yaml[256];
     memset(server, 0, sizeof *server);
-    snprintf(yaml, sizeof yaml, "threads: {io: 1, workers: 1, realtime: off, pin: false}\nlimits: {%s}",
-             limits);
+    snprintf(yaml, sizeof yaml,
+             "threads: {cores: 8, io: 1, workers: 1, realtime: off, pin: false}\nlimits: {%s}", limits);
     test_server_start(server, yaml, profile);
 }
 

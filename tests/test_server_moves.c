@@ -39,7 +39,8 @@ static uint32_t waiting; /* packets on their way */
 static void start_with(int64_t cost, const char *yaml)
 {
     char text[256];
-    snprintf(text, sizeof text, "threads: {io: 1, workers: 2, realtime: off, pin: false}\n%s", yaml);
+    snprintf(text, sizeof text, "threads: {cores: 8, io: 1, workers: 2, realtime: off, pin: false}\n%s",
+             yaml);
     memset(&server, 0, sizeof server);
     random_numbers = (struct test_random){.state = 7};
     waiting = 0;

@@ -207,7 +207,7 @@ static void a_move_is_told(void **state)
 {
     (void)state;
     memset(&server, 0, sizeof server);
-    test_server_start(&server, "threads: {io: 1, workers: 2, realtime: off, pin: false}",
+    test_server_start(&server, "threads: {cores: 8, io: 1, workers: 2, realtime: off, pin: false}",
                       &test_profile_generous);
     for (uint16_t version = 1; version <= 2; version++) {
         struct test_client *client = &clients[version - 1];

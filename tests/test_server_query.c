@@ -40,8 +40,8 @@ static void start(const char *name, int64_t slow, const char *timeouts, const ch
     snprintf(path, sizeof path, "%s/config/profiles/%s.yaml", MILLRACE_SOURCE_DIR, name);
     TEST_REQUIRE(config_profile_load(path, &profile, &error) == CORE_OK);
     profile->cpu.per_piece_ns *= slow;
-    snprintf(yaml, sizeof yaml, "threads: {io: 1, workers: 1, realtime: off, pin: false}\ntimeouts: {%s}\n",
-             timeouts);
+    snprintf(yaml, sizeof yaml,
+             "threads: {cores: 8, io: 1, workers: 1, realtime: off, pin: false}\ntimeouts: {%s}\n", timeouts);
     memset(&server, 0, sizeof server);
     count = 0;
     test_gpu_server_start(&server, gpus, yaml, profile);

@@ -31,7 +31,7 @@ void guard_rig_start(struct guard_rig *rig, uint32_t cards, int64_t cost, const 
     rig->random.state = 5;
     rig->profile = test_gpu_profile(cost);
     rig->profile->gpus[0].count = cards;
-    snprintf(text, sizeof text, "threads: {io: 1, workers: %d, realtime: off, pin: false}\n%s",
+    snprintf(text, sizeof text, "threads: {cores: 8, io: 1, workers: %d, realtime: off, pin: false}\n%s",
              GUARD_RIG_WORKERS, yaml);
     test_gpu_server_start(&rig->server, gpus, text, rig->profile);
     test_client_dial(&rig->client, test_server_unix(&rig->server));
