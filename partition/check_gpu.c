@@ -287,9 +287,9 @@ static void add_line(const struct check *check, const struct core_stream_spec *s
     long double packet = (long double)padded_bytes(spec), lower = 0;
     long double packets = flow->period_ns / (long double)spec->interval_ns;
     if (next > 1 && 4 * (interval - (next - 1) * rest) <= interval) {
-        long double part = 1 / (long double)(next - 1);
-        packets = (long double)packets_in(check, spec, 1) + part;
-        lower = floorl(packet * part);
+        long double parts = (long double)(next - 1);
+        packets = (long double)packets_in(check, spec, 1) + 1 / parts;
+        lower = floorl(packet / parts); /* exact where it is whole */
     }
     flow->burst_bytes += spec->burst_packets * packet - lower;
     flow->rate += packet * packets / flow->period_ns;
