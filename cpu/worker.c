@@ -62,6 +62,11 @@ static void worker_wake_if_asleep(struct cpu_worker *worker)
     }
 }
 
+void cpu_worker_nudge(struct cpu_worker *worker)
+{
+    worker_wake_if_asleep(worker);
+}
+
 /* The worker's thread. */
 
 static void lane_notify(struct cpu_worker *worker, struct lane *lane)

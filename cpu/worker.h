@@ -57,6 +57,9 @@ void cpu_worker_finish(struct cpu_worker *worker);
  * any more. Packets not collected stay the submitters' (encrypted). */
 void cpu_worker_stop(struct cpu_worker *worker);
 
+/* Any thread: a turn, if it sleeps with nothing to do; bursts and pauses of its counters show each. */
+void cpu_worker_nudge(struct cpu_worker *worker);
+
 const struct cpu_scheduler_counters *cpu_worker_counters(const struct cpu_worker *worker);
 int32_t
 cpu_worker_thread_id(const struct cpu_worker *worker); /* the system's, 0 before it runs; any thread */

@@ -5,8 +5,10 @@
 #include "server/guests.h"
 #include "server/listing.h"
 #include "server/metrics.h"
+#include "server/server.h"
 #include "server/state.h"
 #include "server/status.h"
+#include "server/watch.h"
 
 #include <arpa/inet.h>
 #include <event2/buffer.h>
@@ -106,6 +108,39 @@ static void answer_health(struct server_admin *admin, struct evhttp_request *req
         reply_line(request, HTTP_SERVUNAVAIL, "Service Unavailable", "draining");
     else
         reply_line(request, HTTP_OK, "OK", "ok");
+}
+
+static void answer_lives(struct server_admin *admin, struct evhttp_request *request)
+{
+    char text[96];
+    if (server_lives(admin->server, text, sizeof text))
+        reply_line(request, HTTP_OK, "OK", "ok");
+    else
+        reply_line(request, HTTP_SERVUNAVAIL, "Service Unavailable", text);
+}
+
+/* The first reason why newcomers had better go elsewhere; NULL: none. */
+static const char *unready(const struct server *server)
+{
+    if (atomic_load_explicit(&server->draining, memory_order_relaxed))
+        return "draining";
+    for (uint32_t unit = 0; unit < server->worker_count + server->gpu_count; unit++)
+        if (server_watch_level_ns(server->watch, unit) > 0)
+            return "overloaded";
+    for (uint32_t g = 0; g < server->gpu_count; g++)
+        if (!server_gpu_in_service(server->gpus[g]))
+            return "a GPU is out of service";
+    return NULL;
+}
+
+static void answer_ready(struct server_admin *admin, struct evhttp_request *request)
+{
+    char text[96];
+    const char *reason = server_lives(admin->server, text, sizeof text) ? unready(admin->server) : text;
+    if (reason == NULL)
+        reply_line(request, HTTP_OK, "OK", "ready");
+    else
+        reply_line(request, HTTP_SERVUNAVAIL, "Service Unavailable", reason);
 }
 
 static void answer_metrics(struct server_admin *admin, struct evhttp_request *request)
@@ -225,9 +260,8 @@ static const struct route {
     const char *path;
     void (*answer)(struct server_admin *admin, struct evhttp_request *request);
 } routes[] = {
-    {"/health", answer_health},
-    {"/metrics", answer_metrics},
-    {"/status", answer_status},
+    {"/health", answer_health},   {"/livez", answer_lives},   {"/readyz", answer_ready},
+    {"/metrics", answer_metrics}, {"/status", answer_status},
 };
 
 static const struct route *find_route(struct evhttp_request *request)
@@ -247,7 +281,8 @@ static void on_request(struct evhttp_request *request, void *argument)
     const struct route *route = find_route(request);
 
     if (route == NULL)
-        reply_line(request, HTTP_NOTFOUND, "Not Found", "there are /health, /metrics and /status");
+        reply_line(request, HTTP_NOTFOUND, "Not Found",
+                   "there are /health, /livez, /readyz, /metrics and /status");
     else if (method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD)
         route->answer(argument, request);
     else {

@@ -473,3 +473,8 @@ void server_gpu_fault_text(struct server_gpu *gpu, char *text, size_t size)
     snprintf(text, size, "%s", gpu->fault_text);
     pthread_mutex_unlock(&gpu->fault_lock);
 }
+
+struct server_mailbox *server_gpu_mailbox(struct server_gpu *gpu)
+{
+    return &gpu->mailbox;
+}

@@ -172,4 +172,7 @@ const char *server_gpu_name(const struct server_gpu *gpu);
 /* Why it is down, or was last: up to `size` bytes; empty if it never was. Any thread. */
 void server_gpu_fault_text(struct server_gpu *gpu, char *text, size_t size);
 
+/* Of its batcher. Any thread. */
+struct server_mailbox *server_gpu_mailbox(struct server_gpu *gpu);
+
 #endif

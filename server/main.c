@@ -97,16 +97,21 @@ static void reload(struct server *server, const char *path)
         core_log(CORE_LOG_ERROR, "reload.failed", "%s; keys and log level stay as they were", error.text);
 }
 
-/* Blocks until a signal comes; meanwhile keeps systemd's watchdog content. */
-static int wait_for_signal(int descriptor)
+/* Blocks until a signal comes; meanwhile keeps systemd's watchdog content, as long as all threads go round.
+ */
+static int wait_for_signal(const struct server *server, int descriptor)
 {
     struct signalfd_siginfo info;
 #ifdef MILLRACE_HAS_SYSTEMD
     uint64_t watchdog_us = 0;
+    char text[96];
     int watched = sd_watchdog_enabled(0, &watchdog_us);
     struct pollfd ready = {.fd = descriptor, .events = POLLIN};
     while (poll(&ready, 1, watched > 0 ? (int)(watchdog_us / 2000) : -1) == 0)
-        (void)sd_notify(0, "WATCHDOG=1");
+        if (server_lives(server, text, sizeof text))
+            (void)sd_notify(0, "WATCHDOG=1");
+#else
+    (void)server;
 #endif
     return read(descriptor, &info, sizeof info) == sizeof info ? (int)info.ssi_signo : 0;
 }
@@ -142,7 +147,7 @@ static int serve(const struct options *options, const struct config_server *conf
     }
     core_log(CORE_LOG_INFO, "start.ready", "ready: %s", server_describe(server, text, sizeof text));
     notify_systemd("READY=1");
-    while ((number = wait_for_signal(descriptor)) == SIGHUP || number == 0)
+    while ((number = wait_for_signal(server, descriptor)) == SIGHUP || number == 0)
         if (number == SIGHUP)
             reload(server, options->config);
     notify_systemd("STOPPING=1");

@@ -296,6 +296,7 @@ static void dismantle(struct server *server)
     server_gpu_cards_destroy(server);
     for (uint32_t i = 0; server->ios != NULL && i < server->io_count; i++)
         server_io_destroy(server->ios[i]);
+    server_beats_destroy(server->beats);
     for (uint32_t i = 0; i < server->listener_count; i++) {
         close(server->listeners[i].descriptor);
         if (server->listeners[i].bound.transport == CORE_TRANSPORT_UNIX &&
@@ -362,6 +363,7 @@ core_status server_start(struct server **server, const struct config_server *con
         (status = start_workers(fresh, error)) != CORE_OK ||
         (status = start_standby(fresh, error)) != CORE_OK ||
         (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
+        (status = server_beats_create(&fresh->beats, fresh)) != CORE_OK ||
         (status = server_watch_start(&fresh->watch, fresh, error)) != CORE_OK ||
         (config->has_admin && (status = server_admin_start(&fresh->admin, fresh, error)) != CORE_OK) ||
         (status = start_ios(fresh, error)) != CORE_OK)
@@ -372,6 +374,12 @@ core_status server_start(struct server **server, const struct config_server *con
 failed:
     dismantle(fresh);
     return status;
+}
+
+bool server_lives(const struct server *server, char *text, size_t size)
+{
+    return atomic_load_explicit(&server->draining, memory_order_relaxed) || /* its threads end */
+           server_beats_all(server->beats, core_time_now_ns(), text, size);
 }
 
 char *server_describe(const struct server *server, char *text, size_t size)

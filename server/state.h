@@ -6,6 +6,7 @@
 #include "config/profile.h"
 #include "config/server.h"
 #include "cpu/worker.h"
+#include "server/beats.h"
 #include "server/cores.h"
 #include "server/gpu.h"
 #include "server/planner.h"
@@ -40,6 +41,7 @@ struct server {
     uint32_t gpu_count;          /* set before start */
     struct server_io **ios;
     struct server_planner *planner;
+    struct server_beats *beats; /* set before the watch starts */
     struct server_watch *watch;
     struct server_admin *admin;     /* NULL: none configured */
     struct config_keyring *keyring; /* guarded by keyring_lock; NULL: none */

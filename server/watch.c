@@ -28,6 +28,7 @@ struct server_watch {
     struct server_message stop_message;
     pthread_t thread;
     bool stopping;                      /* this and all below: the watch's */
+    bool stuck;                         /* some thread does not answer, and that was said */
     bool news;                          /* levels that the planner does not know of */
     struct server_watch_levels *levels; /* the watch's while not `away` */
     _Atomic bool away;                  /* atomic: set by the watch, cleared by the planner */
@@ -210,6 +211,18 @@ static void stop(void *owner, struct server_message *message)
     watch->stopping = true;
 }
 
+static void look_at_beats(struct server_watch *watch, core_ns now_ns)
+{
+    char text[96];
+    bool stuck = !server_beats_all(watch->server->beats, now_ns, text, sizeof text);
+    if (stuck && !watch->stuck)
+        core_log(CORE_LOG_ERROR, "watch.stuck", "%s", text);
+    else if (!stuck && watch->stuck)
+        core_log(CORE_LOG_INFO, "watch.moving", "every thread answers again");
+    watch->stuck = stuck;
+    server_beats_ask(watch->server->beats, now_ns);
+}
+
 static void *run(void *argument)
 {
     struct server_watch *watch = argument;
@@ -217,6 +230,7 @@ static void *run(void *argument)
     while (!watch->stopping) {
         server_mailbox_wait(&watch->mailbox, watch, LOOK_MS);
         core_ns now_ns = core_time_now_ns();
+        look_at_beats(watch, now_ns);
         for (uint32_t i = 0; !watch->stopping && i < watch->unit_count; i++)
             look_at(watch, i, now_ns);
         if (!watch->stopping && watch->server->config->overload.tighten)
