@@ -1,4 +1,5 @@
 #include "bench/bench.h"
+#include "core/standard.h"
 
 #include <argp.h>
 #include <stdio.h>
@@ -38,6 +39,9 @@ static void usage_print(FILE *file)
 int main(int argc, char **argv)
 {
     argp_err_exit_status = 2;
+    if (!core_standard_open()) {
+        return 2;
+    }
     if (argc < 2) {
         usage_print(stderr);
         return 2;

@@ -1,6 +1,8 @@
 /* main of the `millrace` command: picks the subcommand. */
 #include "client/command.h"
 
+#include "core/standard.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +45,8 @@ int main(int argc, char **argv)
 {
     argp_err_exit_status = COMMAND_USAGE;
     const char *name = argc > 1 ? argv[1] : "";
+    if (!core_standard_open())
+        return COMMAND_FAILED;
     for (size_t i = 0; i < SUBCOMMANDS; i++) {
         if (strcmp(name, subcommands[i].name) != 0)
             continue;

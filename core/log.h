@@ -1,19 +1,25 @@
 /* The log: one line per event on standard error (or a given descriptor), as text or as JSON, rate-limited per
  * cause.
  *
- *   2026-11-21T10:15:02.123456Z warning connection.stalled peer=unix:pid=17 stream=4: reader took nothing for
- * 10 s
+ *   2026-11-21T10:15:02.123456Z warning connection.stalled connection 7 (unix:pid=17) took none of its
+ * results for 10.0 s; closed
  *
  * A cause is a short dotted name ("connection.stalled"). Each cause may log `burst` lines at once and `per_s`
  * in the long run; what is left out is counted and told with the next line of that cause ("(12 more left
- * out)"). Never called on the hot path. Any thread; lines never interleave. Level and format may change at
- * any time. */
+ * out)"). Any thread; lines never interleave. Level and format may change at any time.
+ *
+ * Between core_log_start and core_log_stop no caller ever waits, whether the log is read or not: it formats
+ * its message into a ring and takes no lock; one thread of ordinary priority makes the lines and writes them.
+ * A line that finds no room in the ring, or can not be written, is lost; the log tells how many
+ * (`log.lost`) as soon as it is taken again. Before and after, a line is written before the call returns. */
 #ifndef MILLRACE_CORE_LOG_H
 #define MILLRACE_CORE_LOG_H
 
 #include "core/status.h"
+#include "core/time.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum core_log_level { CORE_LOG_ERROR, CORE_LOG_WARNING, CORE_LOG_INFO, CORE_LOG_DEBUG };
 enum core_log_format { CORE_LOG_TEXT, CORE_LOG_JSON };
@@ -32,8 +38,29 @@ struct core_log_options core_log_configured(void); /* as it is now */
 void core_log_set_level(enum core_log_level level);
 bool core_log_enabled(enum core_log_level level);
 
+/* From here on another thread writes. To be called before the threads that must not wait, by one thread at a
+ * time; it inherits the caller's signal mask. Where it fails lines are written directly, as before. */
+CORE_CHECKED core_status core_log_start(struct core_error *error);
+
+/* Waits until all that was logged is written, at most patience_ns; true: it is, and further lines are written
+ * directly. False: the log is not read; nothing changes, and the process may end or this be tried again. For
+ * when the other threads that log have ended. Without core_log_start it does nothing. */
+bool core_log_stop(core_ns patience_ns);
+
+uint64_t core_log_lost(void); /* lines lost since the process began; any thread */
+
+/* What an event is about, as far as the caller knows it: fields of their own in JSON. */
+struct core_log_fields {
+    uint64_t connection; /* 0: none */
+    const char *peer;    /* NULL: none; copied */
+    uint32_t stream;     /* 0: none */
+    const char *unit;    /* "cpu-0", "gpu-1"; NULL: none; copied */
+};
+
 /* Logs one event. `cause` must be a string literal (its address identifies it). */
 void core_log(enum core_log_level level, const char *cause, const char *format, ...) CORE_PRINTF(3, 4);
+void core_log_with(enum core_log_level level, const char *cause, const struct core_log_fields *fields,
+                   const char *format, ...) CORE_PRINTF(4, 5);
 
 /* "error".."debug", "text"/"json"; CORE_NOT_FOUND otherwise. */
 CORE_CHECKED core_status core_log_level_parse(const char *name, enum core_log_level *level);

@@ -9,6 +9,9 @@
 #define GRACE_MS 2000 /* for the loop, to overwrite the keys and close the device */
 #define LOOK_MS  250  /* how often the server's beats are looked at */
 
+/* At the end, for what is left of the log. */
+#define LOG_PATIENCE_NS (200 * CORE_NS_PER_MS)
+
 /* Whether the server has beaten within its time. */
 struct silence {
     uint64_t beats;
@@ -44,6 +47,12 @@ static enum watch_end watch(const struct gpu_child *child)
     }
 }
 
+static void end_stuck(void)
+{
+    (void)core_log_stop(LOG_PATIENCE_NS);
+    _exit(GPU_EXIT_STUCK);
+}
+
 /* Waits for the loop after asking it; a loop that is stuck in a driver is left where it is. */
 static int loop_end(struct gpu_child *child, pthread_t loop, enum watch_end why)
 {
@@ -57,7 +66,7 @@ static int loop_end(struct gpu_child *child, pthread_t loop, enum watch_end why)
         core_log(CORE_LOG_WARNING, "gpu.end", "%s; overwriting keys and ending", words[why]);
         (void)!write(child->stop, &one, sizeof one);
         if (poll(&finished, 1, GRACE_MS) <= 0)
-            _exit(GPU_EXIT_STUCK);
+            end_stuck();
     }
     pthread_join(loop, NULL);
     return why == WATCH_LOOP_ENDED ? child->status : GPU_EXIT_SERVER;
@@ -83,11 +92,14 @@ static core_status descriptors_make(struct gpu_child *child, struct core_error *
     return CORE_OK;
 }
 
-int gpu_child_serve(struct gpu_child *child)
+/* Starts the loop and watches. Returns the exit code. */
+static int serve(struct gpu_child *child)
 {
     struct core_error error = {""}, refused = {""};
     pthread_t loop;
     core_status status = gpu_child_protect(&error);
+    if (status == CORE_OK)
+        status = core_log_start(&error); /* the loop must not wait for who reads its standard error */
     if (status == CORE_OK)
         status = attach(child, &error);
     if (status == CORE_OK)
@@ -106,4 +118,11 @@ int gpu_child_serve(struct gpu_child *child)
     if (refused.text[0] != '\0')
         core_log(CORE_LOG_WARNING, "gpu.realtime", "not permitted: %s", refused.text);
     return loop_end(child, loop, watch(child));
+}
+
+int gpu_child_serve(struct gpu_child *child)
+{
+    const int code = serve(child);
+    (void)core_log_stop(LOG_PATIENCE_NS);
+    return code;
 }

@@ -1,5 +1,6 @@
 /* millrace-gpu: drives one GPU for millraced. Secrets never come by the command line. */
 #include "core/log.h"
+#include "core/standard.h"
 #include "gpu/child.h"
 
 #include <argp.h>
@@ -97,6 +98,8 @@ int main(int argc, char **argv)
     static struct gpu_child child;
     struct options options = {.ops = backend_find("cuda")};
     argp_err_exit_status = GPU_EXIT_USAGE;
+    if (!core_standard_open())
+        return GPU_EXIT_START;
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return GPU_EXIT_USAGE;
     if (options.ops == NULL && options.list) {

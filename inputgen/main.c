@@ -1,4 +1,5 @@
 /* millrace-gen: makes stream lists, and runs streams against a server. */
+#include "core/standard.h"
 #include "inputgen/commands.h"
 
 #include <argp.h>
@@ -40,6 +41,8 @@ int main(int argc, char **argv)
 {
     argp_program_version = "millrace-gen " MILLRACE_VERSION;
     argp_err_exit_status = 2;
+    if (!core_standard_open())
+        return 2;
     if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-?") == 0)) {
         usage(stdout);
         return 0;

@@ -2,6 +2,7 @@
 #include "config/keyring.h"
 #include "core/log.h"
 #include "core/secret.h"
+#include "core/standard.h"
 #include "server/server.h"
 
 #include <argp.h>
@@ -16,6 +17,9 @@
 #include <poll.h>
 #include <systemd/sd-daemon.h>
 #endif
+
+/* At the end, for what is left of the log: longer would hold up the end where nobody reads it. */
+#define LOG_PATIENCE_NS CORE_NS_PER_S
 
 enum { EXIT_LOST = 1, EXIT_USAGE = 2, EXIT_START = 3 };
 
@@ -141,7 +145,8 @@ static int serve(const struct options *options, const struct config_server *conf
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
     int descriptor = signalfd(-1, &signals, SFD_CLOEXEC);
-    if (descriptor < 0 || server_start(&server, config, profile, &error) != CORE_OK) {
+    if (descriptor < 0 || core_log_start(&error) != CORE_OK ||
+        server_start(&server, config, profile, &error) != CORE_OK) {
         core_log(CORE_LOG_ERROR, "start.failed", "%s", error.text);
         return EXIT_START;
     }
@@ -180,6 +185,7 @@ static void on_event_failure(int status)
     (void)status;
     core_log(CORE_LOG_ERROR, "start.failed",
              "libevent could not start, most likely for want of open files (ulimit -n)");
+    (void)core_log_stop(LOG_PATIENCE_NS);
     exit(EXIT_START);
 }
 
@@ -192,6 +198,8 @@ int main(int argc, char **argv)
     int result = EXIT_START;
 
     argp_err_exit_status = EXIT_USAGE;
+    if (!core_standard_open())
+        return EXIT_START;
     event_set_fatal_callback(on_event_failure);
     if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
         return EXIT_USAGE;
@@ -210,6 +218,7 @@ int main(int argc, char **argv)
     } else {
         apply_log(config);
         result = serve(&options, config, profile);
+        (void)core_log_stop(LOG_PATIENCE_NS);
     }
     config_profile_free(profile);
     config_server_free(config);
