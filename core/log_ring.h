@@ -12,7 +12,7 @@
 
 #include <stdatomic.h>
 
-#define CORE_LOG_RING_CELLS 256 /* a power of two */
+#define CORE_LOG_RING_CELLS 128 /* a power of two */
 
 struct core_log_cell {
     struct core_log_entry entry; /* first, so that an entry leads to its cell */

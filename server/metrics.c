@@ -315,6 +315,8 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
                  snapshot->draining ? 1 : 0);
     write_single(text, "cpu_seconds_total", "counter", "CPU time of the whole process.",
                  seconds(snapshot->process_cpu_ns));
+    write_single(text, "log_lost_total", "counter",
+                 "Lines of the log that were lost: nobody read it in time.", (double)snapshot->log_lost);
     write_single(text, "moves_total", "counter", "Streams that went to another unit.",
                  (double)snapshot->moved);
     write_single(text, "moves_given_up_total", "counter",

@@ -1,5 +1,6 @@
 #include "server/snapshot.h"
 
+#include "core/log.h"
 #include "perfmodel/cpu.h"
 #include "server/io.h"
 #include "server/watch.h"
@@ -234,6 +235,7 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     fresh->started_ns = server->started_ns;
     fresh->uptime_ns = core_time_now_ns() - server->started_ns;
     fresh->process_cpu_ns = core_time_process_cpu_ns();
+    fresh->log_lost = core_log_lost();
     fresh->draining = atomic_load_explicit(&server->draining, memory_order_relaxed);
     fresh->cores = server->cores.thousandths / 1000.0;
     fresh->core_share = server_cores_share(&server->cores) / 1000.0;

@@ -113,7 +113,7 @@ struct tally {
 
 static void tally_line(struct tally *tally, char *line)
 {
-    unsigned thread, number, length = 0;
+    unsigned thread = 0, number = 0, length = 0;
     const char *message = strstr(line, "test.writer ");
     const char *lost = strstr(line, "log.lost ");
     if (lost != NULL) {

@@ -21,7 +21,8 @@ unexplained() {
 
 # A call may be cut after its level.
 causes() {
-    cat server/*.c cpu/*.c gpu/*.c | tr -d '\n' | grep -oE 'core_log\([^;]*' | grep -oE 'CORE_LOG_[A-Z]+, *"[a-z.]+"' |
+    grep -ohE '\.cause = "[a-z.]+"' core/*.c | cut -d'"' -f2
+    cat server/*.c cpu/*.c gpu/*.c | tr -d '\n' | grep -oE 'core_log(_with)?\([^;]*' | grep -oE 'CORE_LOG_[A-Z]+, *"[a-z.]+"' |
         grep -oE '"[a-z.]+"' | tr -d '"' | sort -u
 }
 
