@@ -122,12 +122,19 @@ void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, 
         tune_tcp(descriptor);
     server_input_init(&connection->input);
     link_connection(io, connection);
-    core_log(CORE_LOG_DEBUG, "connection.open", "connection %lu from %s", (unsigned long)connection->number,
-             connection->peer);
+    const struct core_log_fields fields = server_connection_fields(connection, 0);
+    core_log_with(CORE_LOG_DEBUG, "connection.open", &fields, "connection %lu from %s",
+                  (unsigned long)connection->number, connection->peer);
     if (io->draining)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_SHUTDOWN, "the server is stopping");
     server_input_arm(connection);
     server_io_mark(connection);
+}
+
+struct core_log_fields server_connection_fields(const struct server_connection *connection, uint32_t stream)
+{
+    return (struct core_log_fields){
+        .connection = connection->number, .peer = connection->peer, .stream = stream};
 }
 
 /* Results that are still to come are of no use to anybody: what waits is dropped now, what is inside a worker
@@ -152,8 +159,9 @@ static void abandon(struct server_connection *connection)
 void server_connection_fail(struct server_connection *connection, uint32_t id, enum protocol_error code,
                             const char *text)
 {
-    core_log(CORE_LOG_INFO, "connection.error", "connection %lu (%s): %s: %s; closed",
-             (unsigned long)connection->number, connection->peer, protocol_error_name(code), text);
+    const struct core_log_fields fields = server_connection_fields(connection, 0);
+    core_log_with(CORE_LOG_INFO, "connection.error", &fields, "connection %lu (%s): %s: %s; closed",
+                  (unsigned long)connection->number, connection->peer, protocol_error_name(code), text);
     if (connection->state == SERVER_CONNECTION_HANDSHAKE) {
         server_connection_abort(connection);
         return;
@@ -347,10 +355,11 @@ static bool is_silent(const struct server_stream *stream)
 
 static void close_as_idle(struct server_stream *stream, core_ns silent_ns)
 {
-    core_log(CORE_LOG_INFO, "stream.idle",
-             "connection %lu (%s), stream %u: no packet for %.1f s after one was due; closed",
-             (unsigned long)stream->connection->number, stream->connection->peer, stream->id,
-             (double)silent_ns / (double)CORE_NS_PER_S);
+    const struct core_log_fields fields = server_connection_fields(stream->connection, stream->id);
+    core_log_with(CORE_LOG_INFO, "stream.idle", &fields,
+                  "connection %lu (%s), stream %u: no packet for %.1f s after one was due; closed",
+                  (unsigned long)stream->connection->number, stream->connection->peer, stream->id,
+                  (double)silent_ns / (double)CORE_NS_PER_S);
     server_stats_add(&stream->connection->io->stats.idled, 1);
     stream->state = SERVER_STREAM_CLOSING;
     stream->close_reason = PROTOCOL_CLOSE_IDLE;
@@ -398,10 +407,11 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
     }
     note_progress(connection, now_ns);
     if (connection->blocked_ns != CORE_NS_NEVER && now_ns - connection->progress_ns > timeouts->stall_ns) {
-        core_log(CORE_LOG_WARNING, "connection.stalled",
-                 "connection %lu (%s) took none of its results for %.1f s; closed",
-                 (unsigned long)connection->number, connection->peer,
-                 (double)(now_ns - connection->progress_ns) / (double)CORE_NS_PER_S);
+        const struct core_log_fields fields = server_connection_fields(connection, 0);
+        core_log_with(CORE_LOG_WARNING, "connection.stalled", &fields,
+                      "connection %lu (%s) took none of its results for %.1f s; closed",
+                      (unsigned long)connection->number, connection->peer,
+                      (double)(now_ns - connection->progress_ns) / (double)CORE_NS_PER_S);
         server_connection_abort(connection);
         return;
     }

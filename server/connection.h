@@ -12,6 +12,7 @@
 #ifndef MILLRACE_SERVER_CONNECTION_H
 #define MILLRACE_SERVER_CONNECTION_H
 
+#include "core/log.h"
 #include "server/protocol.h"
 #include "server/stream.h"
 #include "server/transport.h"
@@ -102,6 +103,9 @@ struct server_connection {
 
 /* Takes over an accepted descriptor. On failure it is closed and logged. */
 void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, bool inline_keys);
+
+/* What its lines of the log are about; stream: an id, or 0. Valid as long as the connection. */
+struct core_log_fields server_connection_fields(const struct server_connection *connection, uint32_t stream);
 
 /* The peer broke the protocol: one fatal ERROR, then lingering. Streams are abandoned. */
 void server_connection_fail(struct server_connection *connection, uint32_t id, enum protocol_error code,

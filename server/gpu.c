@@ -92,8 +92,9 @@ static void go_up(struct server_gpu *gpu, const struct gpu_device_facts *facts, 
 {
     gpu->generation++;
     gpu->up = true;
-    core_log(CORE_LOG_INFO, "gpu.ready", "%s: %s, driver %s, kernel %s, %u SMs, %u copy engines", gpu->name,
-             facts->name, facts->driver, facts->kernel, facts->sms, facts->copy_engines);
+    core_log_with(CORE_LOG_INFO, "gpu.ready", &(struct core_log_fields){.unit = gpu->name},
+                  "%s: %s, driver %s, kernel %s, %u SMs, %u copy engines", gpu->name, facts->name,
+                  facts->driver, facts->kernel, facts->sms, facts->copy_engines);
     show_state(gpu, SERVER_GPU_STATE_UP, now_ns);
     push_all(gpu, SERVER_GPU_UP);
     server_gpu_batches_begin(gpu, now_ns);
@@ -124,10 +125,10 @@ static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_
     if (was_up)
         push_all(gpu, SERVER_GPU_DOWN);
     if (gpu->start_told) /* else who waits for the first start says it, and ends it */
-        core_log(CORE_LOG_ERROR, "gpu.fault",
-                 "%s out of service: %s: %s; %u batches run again elsewhere; next start in %lld ms",
-                 gpu->name, gpu_fault_name(fault->kind), fault->text, fault->unfinished,
-                 (long long)((fault->restart_ns - now_ns) / CORE_NS_PER_MS));
+        core_log_with(CORE_LOG_ERROR, "gpu.fault", &(struct core_log_fields){.unit = gpu->name},
+                      "%s out of service: %s: %s; %u batches run again elsewhere; next start in %lld ms",
+                      gpu->name, gpu_fault_name(fault->kind), fault->text, fault->unfinished,
+                      (long long)((fault->restart_ns - now_ns) / CORE_NS_PER_MS));
     tell_start(gpu, CORE_UNSUPPORTED, fault->text);
 }
 
@@ -166,7 +167,8 @@ static core_ns start_again(struct server_gpu *gpu, core_ns now_ns)
     if (status == CORE_SYSTEM)
         tell_start(gpu, status, error.text);
     if (status == CORE_SYSTEM && gpu->generation > 0)
-        core_log(CORE_LOG_ERROR, "gpu.start", "%s: can not start its child again: %s", gpu->name, error.text);
+        core_log_with(CORE_LOG_ERROR, "gpu.start", &(struct core_log_fields){.unit = gpu->name},
+                      "%s: can not start its child again: %s", gpu->name, error.text);
     return status == CORE_OK ? CORE_NS_NEVER : now_ns + LINGER_LOOK_NS;
 }
 

@@ -89,10 +89,12 @@ static void deliver(struct server_packet *packet, const uint8_t *ciphertext, cor
 static void report(struct server_io *io, struct server_gpu_seat *seat, const struct server_packet *packet,
                    uint64_t batch)
 {
-    core_log(CORE_LOG_ERROR, "gpu.corrupt",
-             "%s: batch %llu: a packet of connection %llu, stream %u is not what the CPU makes of it",
-             server_gpu_name(seat->gpu), (unsigned long long)batch,
-             (unsigned long long)packet->stream->connection->number, packet->stream->id);
+    struct core_log_fields fields = server_connection_fields(packet->stream->connection, packet->stream->id);
+    fields.unit = server_gpu_name(seat->gpu);
+    core_log_with(CORE_LOG_ERROR, "gpu.corrupt", &fields,
+                  "%s: batch %llu: a packet of connection %llu, stream %u is not what the CPU makes of it",
+                  server_gpu_name(seat->gpu), (unsigned long long)batch,
+                  (unsigned long long)packet->stream->connection->number, packet->stream->id);
     server_stats_add(&io->stats.corrupt, 1);
     seat->distrusted = true;
     server_gpu_report_corrupt(seat->gpu, batch);
@@ -177,11 +179,13 @@ void server_gpu_let_go(struct server_io *io)
 {
     for (uint32_t i = 0; i < io->server->gpu_count; i++) {
         struct server_gpu_seat *seat = &io->seats[i];
+        const struct core_log_fields fields = {.unit = server_gpu_name(seat->gpu)};
         for (uint32_t j = 0; j < seat->done_count; j++) {
             uint64_t batch = seat->done[j];
             if (gpu_arena_release(server_gpu_arenas(seat->gpu), io->index, batch) != CORE_OK)
-                core_log(CORE_LOG_ERROR, "gpu.batch", "%s: batch %llu held nothing of this thread",
-                         server_gpu_name(seat->gpu), (unsigned long long)batch);
+                core_log_with(CORE_LOG_ERROR, "gpu.batch", &fields,
+                              "%s: batch %llu held nothing of this thread", server_gpu_name(seat->gpu),
+                              (unsigned long long)batch);
         }
         seat->done_count = 0;
     }

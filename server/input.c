@@ -269,9 +269,10 @@ static void stash(struct server_connection *connection, const uint8_t *bytes, si
     struct server_input *input = &connection->input;
     input->stash = malloc(count);
     if (input->stash == NULL) {
-        core_log(CORE_LOG_ERROR, "connection.memory",
-                 "connection %lu (%s): no memory to hold its input; closed",
-                 (unsigned long)connection->number, connection->peer);
+        const struct core_log_fields fields = server_connection_fields(connection, 0);
+        core_log_with(CORE_LOG_ERROR, "connection.memory", &fields,
+                      "connection %lu (%s): no memory to hold its input; closed",
+                      (unsigned long)connection->number, connection->peer);
         server_connection_fail(connection, 0, PROTOCOL_ERROR_LIMIT, "the server is out of memory");
         return;
     }

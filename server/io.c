@@ -164,10 +164,11 @@ static void flush_submissions(struct server_io *io)
 /* The engine could not encrypt: the chain is broken, so nothing after this packet is of use. */
 static void fail_stream(struct server_stream *stream, struct server_packet *packet)
 {
+    const struct core_log_fields fields = server_connection_fields(stream->connection, stream->id);
     if (stream->close_reason != PROTOCOL_CLOSE_FAILED)
-        core_log(CORE_LOG_ERROR, "stream.failed",
-                 "connection %lu stream %u: the cipher failed; stream closed",
-                 (unsigned long)stream->connection->number, stream->id);
+        core_log_with(CORE_LOG_ERROR, "stream.failed", &fields,
+                      "connection %lu stream %u: the cipher failed; stream closed",
+                      (unsigned long)stream->connection->number, stream->id);
     packet->status = PROTOCOL_RESULT_FAILED;
     stream->state = SERVER_STREAM_CLOSING;
     stream->close_reason = PROTOCOL_CLOSE_FAILED;

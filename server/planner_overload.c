@@ -4,6 +4,8 @@
 #include "server/planner_parts.h"
 #include "server/watch.h"
 
+#include <stdio.h>
+
 /* The shortest latency bound among a unit's streams; CORE_NS_NEVER: it has none. */
 static core_ns shortest_ns(const struct server_planner *planner, uint32_t unit)
 {
@@ -21,15 +23,18 @@ static void say(const struct server_planner *planner, uint32_t unit, int64_t bef
     bool gpu = server_planner_is_gpu(planner, unit);
     uint32_t number = gpu ? unit - planner->server->worker_count : unit;
     const char *name = gpu ? "GPU" : "worker";
+    char text[24];
+    const struct core_log_fields fields = {.unit = text};
+    snprintf(text, sizeof text, gpu ? "gpu-%u" : "cpu-%u", number);
 
     if (share_ppb == 0)
-        core_log(CORE_LOG_INFO, "overload.over", "%s %u keeps its bounds again; newcomers find all of it",
-                 name, number);
+        core_log_with(CORE_LOG_INFO, "overload.over", &fields,
+                      "%s %u keeps its bounds again; newcomers find all of it", name, number);
     else if (share_ppb > before_ppb)
-        core_log(CORE_LOG_WARNING, "overload.tighten",
-                 "%.1f %% of %s %u are kept from newcomers until it has kept its bounds for %.0f s",
-                 (double)share_ppb / 1e7, name, number,
-                 (double)planner->server->config->overload.quiet_ns / 1e9);
+        core_log_with(CORE_LOG_WARNING, "overload.tighten", &fields,
+                      "%.1f %% of %s %u are kept from newcomers until it has kept its bounds for %.0f s",
+                      (double)share_ppb / 1e7, name, number,
+                      (double)planner->server->config->overload.quiet_ns / 1e9);
 }
 
 static void take_levels(void *owner, struct server_message *message)

@@ -112,9 +112,10 @@ static void note_service(struct server_planner *planner, uint32_t gpu)
     card->out = out;
     server_planner_look_again(planner, gpu);
     partition_standing_set_out(planner->standing, gpu, out);
-    core_log(CORE_LOG_INFO, "planner.gpu", "%s: newcomers and its streams go %s",
-             server_gpu_name(planner->server->gpus[gpu]),
-             out ? "elsewhere, as far as there is room" : "there again");
+    core_log_with(CORE_LOG_INFO, "planner.gpu",
+                  &(struct core_log_fields){.unit = server_gpu_name(planner->server->gpus[gpu])},
+                  "%s: newcomers and its streams go %s", server_gpu_name(planner->server->gpus[gpu]),
+                  out ? "elsewhere, as far as there is room" : "there again");
 }
 
 void server_planner_watch(struct server_planner *planner)

@@ -119,7 +119,8 @@ static core_ns read_ns(const _Atomic core_ns *value)
 struct account {
     core_ns lost_ns, excess_ns; /* so far */
     struct server_overload_signs signs;
-    char name[24];
+    char name[24]; /* for people */
+    char unit[24]; /* as /status has it */
 };
 
 static void read_account(const struct server *server, uint32_t index, struct account *account)
@@ -131,6 +132,7 @@ static void read_account(const struct server *server, uint32_t index, struct acc
         account->excess_ns = read_ns(&counters->excess_ns);
         add_own_thread(cpu_worker_thread_id(server->workers[index]), &account->signs);
         snprintf(account->name, sizeof account->name, "worker %u", index);
+        snprintf(account->unit, sizeof account->unit, "cpu-%u", index);
         return;
     }
     const struct server_gpu_figures *figures = server_gpu_figures(server->gpus[index - server->worker_count]);
@@ -139,6 +141,7 @@ static void read_account(const struct server *server, uint32_t index, struct acc
     add_own_thread(atomic_load_explicit(&figures->thread, memory_order_relaxed), &account->signs);
     add_process(atomic_load_explicit(&figures->process, memory_order_relaxed), &account->signs);
     snprintf(account->name, sizeof account->name, "GPU %u", index - server->worker_count);
+    snprintf(account->unit, sizeof account->unit, "gpu-%u", index - server->worker_count);
 }
 
 /* What is new since the last look; threads that came or went make it unknown. */
@@ -169,9 +172,9 @@ static void look_at(struct server_watch *watch, uint32_t index, core_ns now_ns)
     }
     if (unit->overload.level_ns > before_ns) {
         server_overload_cause(account.excess_ns - unit->excess_ns, &signs, cause, sizeof cause);
-        core_log(CORE_LOG_WARNING, "overload.late",
-                 "%s took %.1f ms more than its bounds and margins allow: %s", account.name,
-                 (double)lost_ns / 1e6, cause);
+        core_log_with(CORE_LOG_WARNING, "overload.late", &(struct core_log_fields){.unit = account.unit},
+                      "%s took %.1f ms more than its bounds and margins allow: %s", account.name,
+                      (double)lost_ns / 1e6, cause);
     }
     unit->signs = account.signs;
     unit->excess_ns = account.excess_ns;

@@ -152,6 +152,33 @@ static void json_lines_are_valid_json(void **state)
     }
 }
 
+/* What the caller knows is a member, and nothing else is. */
+static void what_a_line_is_about_has_members_of_its_own(void **state)
+{
+    static const char peer[] = "tcp:\"[::1]\"";
+    const struct core_log_fields all = {.connection = 7, .peer = peer, .stream = 4, .unit = "gpu-1"},
+                                 two = {.connection = UINT64_MAX / 2, .unit = "cpu-0"};
+    (void)state;
+    log_into_pipe(CORE_LOG_INFO, CORE_LOG_JSON, 0, 0);
+    core_log_with(CORE_LOG_INFO, "test.about", &all, "%s", "all");
+    json_t *object = json_loads(caught(), JSON_REJECT_DUPLICATES, NULL);
+    assert_int_equal(json_object_size(object), 8);
+    assert_int_equal(json_integer_value(json_object_get(object, "connection")), 7);
+    assert_string_equal(json_string_value(json_object_get(object, "peer")), peer);
+    assert_int_equal(json_integer_value(json_object_get(object, "stream")), 4);
+    assert_string_equal(json_string_value(json_object_get(object, "unit")), "gpu-1");
+    assert_string_equal(json_string_value(json_object_get(object, "message")), "all");
+    json_decref(object);
+    core_log_with(CORE_LOG_INFO, "test.about", &two, "two");
+    object = json_loads(caught(), JSON_REJECT_DUPLICATES, NULL);
+    assert_int_equal(json_object_size(object), 6);
+    assert_int_equal(json_integer_value(json_object_get(object, "connection")), INT64_MAX);
+    json_decref(object);
+    log_into_pipe(CORE_LOG_INFO, CORE_LOG_TEXT, 0, 0);
+    core_log_with(CORE_LOG_INFO, "test.about", &all, "the text alone");
+    assert_string_equal(caught() + STAMP_LENGTH, " info test.about the text alone\n");
+}
+
 static void long_messages_are_cut_and_stay_one_valid_line(void **state)
 {
     (void)state;
@@ -306,6 +333,7 @@ int main(void)
         cmocka_unit_test(less_urgent_lines_are_dropped),
         cmocka_unit_test(text_lines_can_not_be_forged),
         cmocka_unit_test(json_lines_are_valid_json),
+        cmocka_unit_test(what_a_line_is_about_has_members_of_its_own),
         cmocka_unit_test(long_messages_are_cut_and_stay_one_valid_line),
         cmocka_unit_test(a_cause_is_limited_and_what_is_left_out_is_told),
         cmocka_unit_test(tokens_come_back_with_time),

@@ -514,6 +514,11 @@ static void every_line_of_the_json_log_is_json(void **state)
             fail_msg("no JSON: %s", line);
         for (size_t i = 0; i < 4; i++)
             assert_true(json_is_string(json_object_get(root, keys[i])));
+        if (strcmp(json_string_value(json_object_get(root, "cause")), "connection.error") == 0) {
+            assert_true(json_integer_value(json_object_get(root, "connection")) > 0);
+            assert_ptr_equal(strstr(json_string_value(json_object_get(root, "peer")), "unix:"),
+                             json_string_value(json_object_get(root, "peer")));
+        }
         json_decref(root);
         lines++;
     }
