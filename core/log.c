@@ -26,6 +26,7 @@ struct cause {
 static atomic_int level_now = CORE_LOG_INFO, format_now = CORE_LOG_TEXT, descriptor_now = STDERR_FILENO;
 static _Atomic double per_s_now = 10;
 static atomic_uint burst_now = 20;
+static _Atomic(core_log_sink *) sink_now;
 static struct cause causes[CAUSE_COUNT];
 
 void core_log_configure(const struct core_log_options *wanted)
@@ -34,6 +35,7 @@ void core_log_configure(const struct core_log_options *wanted)
     atomic_store_explicit(&descriptor_now, wanted->descriptor, memory_order_relaxed);
     atomic_store_explicit(&per_s_now, wanted->per_s, memory_order_relaxed);
     atomic_store_explicit(&burst_now, wanted->burst, memory_order_relaxed);
+    atomic_store_explicit(&sink_now, wanted->sink, memory_order_relaxed);
     for (size_t i = 0; i < CAUSE_COUNT; i++) /* a new limit starts anew */
         atomic_store_explicit(&causes[i].due_ns, 0, memory_order_relaxed);
     core_log_set_level(wanted->level);
@@ -47,6 +49,7 @@ struct core_log_options core_log_configured(void)
         .descriptor = atomic_load_explicit(&descriptor_now, memory_order_relaxed),
         .per_s = atomic_load_explicit(&per_s_now, memory_order_relaxed),
         .burst = atomic_load_explicit(&burst_now, memory_order_relaxed),
+        .sink = atomic_load_explicit(&sink_now, memory_order_relaxed),
     };
 }
 

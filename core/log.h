@@ -20,16 +20,38 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 enum core_log_level { CORE_LOG_ERROR, CORE_LOG_WARNING, CORE_LOG_INFO, CORE_LOG_DEBUG };
 enum core_log_format { CORE_LOG_TEXT, CORE_LOG_JSON };
 
+/* One event, as the caller's thread takes it down. All else - calendar, escapes - is done where it is
+ * written.
+ */
+struct core_log_entry {
+    struct timespec at; /* CLOCK_REALTIME */
+    enum core_log_level level;
+    const char *cause;    /* a string literal */
+    uint64_t left_out;    /* lines of this cause that its limit left out before */
+    uint64_t lost_before; /* lines of any cause that found no room before; told already */
+    uint64_t connection;  /* 0: none */
+    uint32_t stream;      /* 0: none */
+    char peer[96];        /* empty: none */
+    char unit[32];        /* empty: none */
+    char message[2048];   /* longer messages are cut */
+};
+
+/* Takes an event elsewhere than to the descriptor; false: it can not, the line goes to the descriptor. Called
+ * by one thread at a time, which may wait. */
+typedef bool core_log_sink(const struct core_log_entry *entry);
+
 struct core_log_options {
     enum core_log_level level; /* less urgent lines are dropped */
     enum core_log_format format;
-    int descriptor; /* where lines go; not owned */
-    double per_s;   /* long-run lines per second and cause; 0: no limit */
-    unsigned burst; /* lines of one cause at once */
+    int descriptor;      /* where lines go; not owned */
+    double per_s;        /* long-run lines per second and cause; 0: no limit */
+    unsigned burst;      /* lines of one cause at once */
+    core_log_sink *sink; /* NULL: none */
 };
 
 /* Until the first call: info, text, standard error, 10 per second, burst 20. */

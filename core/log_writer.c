@@ -53,6 +53,8 @@ static bool write_entry(const struct core_log_entry *entry)
 {
     const struct core_log_options options = core_log_configured();
     struct core_log_line line;
+    if (options.sink != NULL && options.sink(entry))
+        return true;
     core_log_line_build(&line, entry, options.format);
     if (atomic_load_explicit(&cut, memory_order_relaxed) && !write_all(options.descriptor, "\n", 1))
         return false;

@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "core/secret.h"
 #include "core/standard.h"
+#include "server/journal.h"
 #include "server/server.h"
 
 #include <argp.h>
@@ -79,6 +80,10 @@ static void apply_log(const struct config_server *config)
                                    .descriptor = STDERR_FILENO,
                                    .per_s = 10,
                                    .burst = 20};
+#ifdef MILLRACE_HAS_SYSTEMD
+    if (config->log_format == CORE_LOG_TEXT) /* who wants JSON wants lines */
+        log.sink = server_journal_sink();
+#endif
     core_log_configure(&log);
 }
 

@@ -39,7 +39,7 @@ static int pipe_close(void **state)
 static void log_into_pipe(enum core_log_level level, enum core_log_format format, double per_s,
                           unsigned burst)
 {
-    const struct core_log_options options = {level, format, log_pipe[1], per_s, burst};
+    const struct core_log_options options = {level, format, log_pipe[1], per_s, burst, NULL};
     core_log_configure(&options);
 }
 
@@ -279,7 +279,7 @@ static void lines_of_threads_never_interleave(void **state)
     pthread_t threads[THREAD_COUNT];
     FILE *file = tmpfile();
     assert_non_null(file);
-    const struct core_log_options options = {CORE_LOG_INFO, CORE_LOG_TEXT, fileno(file), 0, 0};
+    const struct core_log_options options = {CORE_LOG_INFO, CORE_LOG_TEXT, fileno(file), 0, 0, NULL};
     core_log_configure(&options);
     for (size_t i = 0; i < THREAD_COUNT; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, log_many, &fillings[i]), 0);
@@ -300,7 +300,7 @@ static void lines_of_threads_never_interleave(void **state)
 static void logging_keeps_errno_and_survives_a_dead_descriptor(void **state)
 {
     (void)state;
-    const struct core_log_options options = {CORE_LOG_INFO, CORE_LOG_TEXT, -1, 0, 0};
+    const struct core_log_options options = {CORE_LOG_INFO, CORE_LOG_TEXT, -1, 0, 0, NULL};
     core_log_configure(&options);
     errno = ERANGE;
     core_log(CORE_LOG_INFO, "test.dead", "nobody hears this");

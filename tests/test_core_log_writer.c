@@ -47,7 +47,7 @@ static int open_pipe(void **state)
     (void)state;
     if (pipe2(log_pipe, O_CLOEXEC) != 0 || fcntl(log_pipe[1], F_SETPIPE_SZ, 4096) < 0)
         return -1;
-    const struct core_log_options options = {CORE_LOG_INFO, CORE_LOG_TEXT, log_pipe[1], 0, 0};
+    const struct core_log_options options = {CORE_LOG_INFO, CORE_LOG_TEXT, log_pipe[1], 0, 0, NULL};
     core_log_configure(&options);
     return 0;
 }
@@ -255,7 +255,7 @@ static void a_cut_line_gets_its_end(void **state)
     FILE *file = tmpfile();
     (void)state;
     assert_non_null(file);
-    const struct core_log_options options = {CORE_LOG_INFO, CORE_LOG_TEXT, fileno(file), 0, 0};
+    const struct core_log_options options = {CORE_LOG_INFO, CORE_LOG_TEXT, fileno(file), 0, 0, NULL};
     core_log_configure(&options);
     signal(SIGXFSZ, SIG_IGN); /* NOLINT(bugprone-signal-handler): no handler */
     const uint64_t before = core_log_lost();
