@@ -29,6 +29,17 @@ static int fifo_set(pthread_t thread, int priority)
     return pthread_setschedparam(thread, SCHED_FIFO, &parameters);
 }
 
+/* A thread that a real-time thread starts begins as one. To give that up needs no right. */
+static void default_policy_set(pthread_t thread)
+{
+    const struct sched_param parameters = {.sched_priority = 0};
+    struct sched_param inherited;
+    int policy;
+    if (pthread_getschedparam(thread, &policy, &inherited) == 0 &&
+        (policy == SCHED_FIFO || policy == SCHED_RR))
+        (void)pthread_setschedparam(thread, SCHED_OTHER, &parameters);
+}
+
 static int cpu_pin(pthread_t thread, int cpu)
 {
     if (cpu >= CPU_SETSIZE)
@@ -62,7 +73,9 @@ static void self_set_up(const struct core_thread_options *options, struct core_e
         snprintf(setting, sizeof setting, "pinning to core %d", options->cpu);
         refusal_add(not_permitted, setting, number);
     }
-    if (options->fifo_priority != 0 && (number = fifo_set(self, options->fifo_priority)) != 0) {
+    if (options->fifo_priority == 0)
+        default_policy_set(self);
+    else if ((number = fifo_set(self, options->fifo_priority)) != 0) {
         snprintf(setting, sizeof setting, "SCHED_FIFO priority %d", options->fifo_priority);
         refusal_add(not_permitted, setting, number);
     }

@@ -10,7 +10,8 @@
 
 struct core_thread_options {
     const char *name;   /* at most 15 characters, shown by ps and top */
-    int fifo_priority;  /* 1..99: SCHED_FIFO at that priority; 0: the default policy */
+    int fifo_priority;  /* 1..99: SCHED_FIFO at that priority; 0: the default policy, whatever
+                           the starter has */
     int cpu;            /* pin to this core, or -1 */
     size_t stack_bytes; /* 0: 256 KiB */
 };

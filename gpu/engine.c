@@ -3,13 +3,13 @@
 #include "core/secret.h"
 #include "gpu/child.h"
 #include "gpu/process.h"
+#include "gpu/reaper.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define FLIGHTS      GPU_REGION_ARENAS_MAX
@@ -33,7 +33,9 @@ struct gpu_engine {
     char *program, *backend;
     struct gpu_channel channel;
     struct gpu_process process;
-    int descriptor; /* epoll: the channel's wake-ups, and the process's end */
+    struct gpu_process_end end; /* of the process that ended last */
+    struct gpu_reaper *reaper;  /* collects children that have ended */
+    int descriptor;             /* epoll: the channel's wake-ups, and the process's end */
     enum gpu_engine_state state;
     uint64_t starts;
     struct flight flights[FLIGHTS]; /* ring */
@@ -121,11 +123,13 @@ core_status gpu_engine_open(struct gpu_engine **opened, const struct gpu_engine_
     if (engine == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a GPU engine");
     engine->descriptor = -1;
-    engine->process = (struct gpu_process){.descriptor = -1, .socket = -1};
+    engine->process = GPU_PROCESS_NONE;
     engine->channel = (struct gpu_channel){.memory_descriptor = -1, .own_wake = -1, .other_wake = -1};
     core_status status = options_take(engine, options, error);
     if (status == CORE_OK)
         status = channel_open(engine, error);
+    if (status == CORE_OK)
+        status = gpu_reaper_start(&engine->reaper, error);
     if (status != CORE_OK) {
         gpu_engine_close(engine);
         return status;
@@ -139,6 +143,7 @@ void gpu_engine_close(struct gpu_engine *engine)
     if (engine == NULL)
         return;
     gpu_engine_stop(engine, CORE_NS_PER_S);
+    gpu_reaper_stop(engine->reaper);
     gpu_channel_destroy(&engine->channel);
     if (engine->descriptor >= 0)
         close(engine->descriptor);
@@ -159,6 +164,18 @@ static void back_off(struct gpu_engine *engine, core_ns now_ns)
     engine->restart_ns = now_ns + engine->back_off_ns;
 }
 
+/* Whether there is none any more. One that has just ended is the reaper's from here on. */
+static bool process_ended(struct gpu_engine *engine)
+{
+    if (engine->process.pid == 0)
+        return true;
+    if (!gpu_process_ended(&engine->process, &engine->end))
+        return false;
+    (void)epoll_ctl(engine->descriptor, EPOLL_CTL_DEL, engine->process.descriptor, NULL); /* stays readable */
+    gpu_reaper_take(engine->reaper, &engine->process);
+    return true;
+}
+
 static core_status process_start(struct gpu_engine *engine, struct core_error *error)
 {
     const struct gpu_channel *channel = &engine->channel;
@@ -166,9 +183,11 @@ static core_status process_start(struct gpu_engine *engine, struct core_error *e
                               channel->other_wake, channel->own_wake};
     core_status status = gpu_process_start(&engine->process, engine->program, engine->backend,
                                            engine->options.device, inherited, error);
+    if (status != CORE_OK && engine->process.pid != 0)
+        gpu_reaper_take(engine->reaper, &engine->process);
     if (status != CORE_OK)
         return status;
-    struct epoll_event readable = {.events = EPOLLIN}; /* goes when the descriptor is closed */
+    struct epoll_event readable = {.events = EPOLLIN};
     if (epoll_ctl(engine->descriptor, EPOLL_CTL_ADD, engine->process.descriptor, &readable) == 0)
         return CORE_OK;
     status = core_error_errno(error, "can not watch a GPU's process");
@@ -180,7 +199,7 @@ core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns, struct c
 {
     if (engine->state != GPU_ENGINE_DOWN)
         return core_error_set(error, CORE_INVALID, "the GPU's process runs already");
-    if (now_ns < engine->restart_ns || !gpu_engine_gone(engine))
+    if (now_ns < engine->restart_ns || !gpu_engine_gone(engine) || !gpu_reaper_has_room(engine->reaper))
         return core_error_set(error, CORE_AGAIN, "the GPU's process is not to be started yet");
     gpu_channel_reset(&engine->channel);
     engine->flights_put = engine->flights_taken = 0;
@@ -298,18 +317,17 @@ void gpu_engine_condemn(struct gpu_engine *engine, core_ns now_ns, const char *t
     fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, text);
 }
 
-static void fail_ended(struct gpu_engine *engine, core_ns now_ns, int wait_status)
+static void fail_ended(struct gpu_engine *engine, core_ns now_ns)
 {
     char text[128];
+    const struct gpu_process_end *end = &engine->end;
     const bool starting = engine->state == GPU_ENGINE_STARTING;
-    const bool signalled = WIFSIGNALED(wait_status);
-    const int code = signalled ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-    snprintf(text, sizeof text, "the GPU's process ended with %s %d", signalled ? "signal" : "exit code",
-             code);
-    if (starting && !signalled)
-        fail(engine, now_ns, GPU_FAULT_START, code, text);
+    snprintf(text, sizeof text, "the GPU's process ended with %s %d", end->signalled ? "signal" : "exit code",
+             end->code);
+    if (starting && !end->signalled)
+        fail(engine, now_ns, GPU_FAULT_START, end->code, text);
     else
-        fail(engine, now_ns, signalled ? GPU_FAULT_SIGNALLED : GPU_FAULT_EXITED, code, text);
+        fail(engine, now_ns, end->signalled ? GPU_FAULT_SIGNALLED : GPU_FAULT_EXITED, end->code, text);
 }
 
 /* ENDING: tells the fault when the child is gone, or when the kernel takes too long to end it. */
@@ -446,12 +464,12 @@ core_status gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gp
     gpu_channel_beat(&engine->channel, true);
     if (engine->state != GPU_ENGINE_ENDING) {
         /* First whether it has ended: then what it wrote before is all there. */
-        const bool ended = gpu_process_ended(&engine->process);
+        const bool ended = process_ended(engine);
         const core_status status = poll_channel(engine, now_ns, event);
         if (status == CORE_OK)
             return CORE_OK;
         if (ended)
-            fail_ended(engine, now_ns, engine->process.wait_status);
+            fail_ended(engine, now_ns);
         else if (engine->state != GPU_ENGINE_ENDING)
             watchdog_look(engine, now_ns);
     }
@@ -485,7 +503,7 @@ const struct gpu_order *gpu_engine_unfinished(const struct gpu_engine *engine, u
 
 bool gpu_engine_gone(struct gpu_engine *engine)
 {
-    return gpu_process_ended(&engine->process);
+    return process_ended(engine);
 }
 
 /* ---- stopping ---- */

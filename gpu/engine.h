@@ -13,9 +13,10 @@
  * The child is not trusted. Whatever it writes, the server sees a batch or a fault; only bytes of output may
  * be wrong, which is for the caller to audit (gpu_engine_condemn).
  *
- * One thread owns the engine and makes all calls (the batcher). The child ends with the server, however that
- * ends, and ignores the signals that stop a process group: its server needs it for the drain. Nothing blocks
- * but stop and close; nothing is allocated after open. */
+ * One thread owns the engine and makes all calls (the batcher), which may be a real-time thread: children
+ * that have ended are collected by one that is not (gpu/reaper.h). The child ends with the server, however
+ * that ends, and ignores the signals that stop a process group: its server needs it for the drain. Nothing
+ * blocks but stop and close; nothing is allocated after open. */
 #ifndef MILLRACE_GPU_ENGINE_H
 #define MILLRACE_GPU_ENGINE_H
 
@@ -124,7 +125,7 @@ core_ns gpu_engine_wake_ns(const struct gpu_engine *engine);
 /* After a fault, until the next start: the batches that were submitted and did not come back, in order. */
 const struct gpu_order *gpu_engine_unfinished(const struct gpu_engine *engine, uint32_t *count);
 
-/* Whether no child of this engine exists: collects one that was ended. */
+/* Whether no child of this engine exists: all its threads have ended. */
 bool gpu_engine_gone(struct gpu_engine *engine);
 
 /* The caller found wrong output: ends the child; the fault (CORRUPT, with this text) comes by poll. */

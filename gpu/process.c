@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -70,23 +71,42 @@ static int spawn(pid_t *pid, const char *program, char *const arguments[], const
     return failed;
 }
 
-/* Starts the program with the child's end of the socket, and closes that here. */
+static void close_all(const int *descriptors, int count)
+{
+    for (int i = 0; i < count; i++)
+        close(descriptors[i]);
+}
+
+/* Copies of `wanted`, all of them or none. */
+static core_status raise_all(int *sources, const int *wanted, int count, struct core_error *error)
+{
+    for (int i = 0; i < count; i++) {
+        sources[i] = raised(wanted[i]);
+        if (sources[i] >= 0)
+            continue;
+        const core_status status = core_error_errno(error, "can not make descriptors for a GPU's process");
+        close_all(sources, i);
+        return status;
+    }
+    return CORE_OK;
+}
+
+/* Starts the program with the child's end of the socket. */
 static core_status spawn_with(struct gpu_process *process, const char *program, char *const arguments[],
                               int socket, const int inherited[4], struct core_error *error)
 {
     enum { COUNT = GPU_CHILD_DESCRIPTORS - GPU_CHILD_SOCKET };
     const int wanted[COUNT] = {socket, inherited[0], inherited[1], inherited[2], inherited[3]};
     int sources[COUNT];
-    for (int i = 0; i < COUNT; i++)
-        sources[i] = raised(wanted[i]);
-    errno = spawn(&process->pid, program, arguments, sources, COUNT);
-    const core_status status = errno == 0 ? CORE_OK : core_error_errno(error, "can not start %s", program);
+    core_status status = raise_all(sources, wanted, COUNT, error);
     if (status != CORE_OK)
+        return status;
+    errno = spawn(&process->pid, program, arguments, sources, COUNT);
+    if (errno != 0) {
+        status = core_error_errno(error, "can not start %s", program);
         process->pid = 0;
-    for (int i = 0; i < COUNT; i++)
-        if (sources[i] >= 0)
-            close(sources[i]);
-    close(socket);
+    }
+    close_all(sources, COUNT);
     return status;
 }
 
@@ -97,7 +117,7 @@ static void forget(struct gpu_process *process)
         close(process->descriptor);
     if (process->socket >= 0)
         close(process->socket);
-    *process = (struct gpu_process){.descriptor = -1, .socket = -1, .wait_status = process->wait_status};
+    *process = GPU_PROCESS_NONE;
 }
 
 core_status gpu_process_start(struct gpu_process *process, const char *program, const char *backend,
@@ -111,11 +131,12 @@ core_status gpu_process_start(struct gpu_process *process, const char *program, 
     char *const arguments[] = {
         "millrace-gpu",         "--serve", "--backend", name, "--device", number, "--log-format",
         json ? "json" : "text", NULL};
-    *process = (struct gpu_process){.descriptor = -1, .socket = -1};
+    *process = GPU_PROCESS_NONE;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return core_error_errno(error, "can not make a socket for a GPU's process");
     process->socket = pair[0];
-    core_status status = spawn_with(process, program, arguments, pair[1], inherited, error);
+    const core_status status = spawn_with(process, program, arguments, pair[1], inherited, error);
+    close(pair[1]);
     if (status != CORE_OK) {
         forget(process);
         return status;
@@ -123,25 +144,29 @@ core_status gpu_process_start(struct gpu_process *process, const char *program, 
     process->descriptor = (int)syscall(SYS_pidfd_open, process->pid, 0); /* close-on-exec by itself */
     if (process->descriptor >= 0)
         return CORE_OK;
-    status = core_error_errno(error, "can not watch a GPU's process (pidfd_open)");
+    (void)core_error_errno(error, "can not watch a GPU's process (pidfd_open)");
     gpu_process_kill(process);
-    while (waitpid(process->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    forget(process);
-    return status;
+    return CORE_SYSTEM;
 }
 
-bool gpu_process_ended(struct gpu_process *process)
+bool gpu_process_ended(const struct gpu_process *process, struct gpu_process_end *end)
 {
-    if (process->pid == 0)
-        return true;
-    const pid_t collected = waitpid(process->pid, &process->wait_status, WNOHANG);
-    if (collected == 0 || (collected < 0 && errno == EINTR))
+    struct pollfd ended = {.fd = process->descriptor, .events = POLLIN};
+    siginfo_t about = {.si_pid = 0};
+    *end = (struct gpu_process_end){.signalled = false};
+    if (poll(&ended, 1, 0) <= 0)
         return false;
-    if (collected < 0)
-        process->wait_status = 0; /* somebody else collected it */
-    forget(process);
+    /* It is read and left where it is. Where somebody else collected it, how it ended is not known. */
+    if (waitid(P_PID, (id_t)process->pid, &about, WEXITED | WNOHANG | WNOWAIT) == 0 && about.si_pid != 0)
+        *end = (struct gpu_process_end){.signalled = about.si_code != CLD_EXITED, .code = about.si_status};
     return true;
+}
+
+void gpu_process_collect(struct gpu_process *process)
+{
+    while (process->pid > 0 && waitpid(process->pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    forget(process);
 }
 
 void gpu_process_kill(const struct gpu_process *process)

@@ -8,21 +8,34 @@
 #include <sys/types.h>
 
 struct gpu_process {
-    pid_t pid;       /* 0: none */
-    int descriptor;  /* pidfd: readable when it has ended; -1 */
-    int socket;      /* its other end closes with us, which the child sees; -1 */
-    int wait_status; /* of the last one that ended, as waitpid has it */
+    pid_t pid;      /* 0: none */
+    int descriptor; /* pidfd: readable when it has ended; -1 */
+    int socket;     /* its other end closes with us, which the child sees; -1 */
 };
+
+/* How a process ended. */
+struct gpu_process_end {
+    bool signalled;
+    int code; /* exit code, or signal */
+};
+
+#define GPU_PROCESS_NONE ((struct gpu_process){.descriptor = -1, .socket = -1})
 
 /* Starts `program --serve --backend NAME --device INDEX`, to log in the format in which we do, with the
  * descriptors of gpu/child.h, /dev/null as standard input and output, our standard error, default signals,
- * and nothing else. inherited: region, channel, wake, server. */
+ * and nothing else. inherited: region, channel, wake, server. CORE_SYSTEM: there is none; but where
+ * process->pid is not 0 it was started and killed, and is to be collected. The kernel must have pidfd_open
+ * (Linux 5.3). */
 CORE_CHECKED core_status gpu_process_start(struct gpu_process *process, const char *program,
                                            const char *backend, unsigned index, const int inherited[4],
                                            struct core_error *error);
 
-/* Collects it if it has ended, with its wait_status. True: there is none any more. */
-bool gpu_process_ended(struct gpu_process *process);
+/* Whether a process that was started has ended, all its threads, and how. It stays to be collected. Waits for
+ * nothing: a real-time thread may ask. */
+bool gpu_process_ended(const struct gpu_process *process, struct gpu_process_end *end);
+
+/* Waits for its end, collects it, and closes what is open. Not on a real-time thread: see gpu/reaper.h. */
+void gpu_process_collect(struct gpu_process *process);
 
 void gpu_process_kill(const struct gpu_process *process); /* SIGKILL */
 

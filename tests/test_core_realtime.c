@@ -111,6 +111,19 @@ static void fifo_is_granted_or_named(void **state)
     }
 }
 
+/* Whoever starts it. */
+static void the_default_policy_is_not_the_starters(void **state)
+{
+    (void)state;
+    const struct core_thread_options options = {.cpu = -1};
+    const struct sched_param urgent = {.sched_priority = 3}, ordinary = {.sched_priority = 0};
+    if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &urgent) != 0)
+        skip();
+    const struct seen seen = start_and_look(&options, NULL);
+    assert_int_equal(pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary), 0);
+    assert_int_equal(seen.policy, SCHED_OTHER);
+}
+
 static void refused_settings_are_named_and_the_thread_runs(void **state)
 {
     (void)state;
@@ -224,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_thread_is_pinned_and_named_shortly),
         cmocka_unit_test(a_tiny_stack_is_raised_to_the_least_possible),
         cmocka_unit_test(fifo_is_granted_or_named),
+        cmocka_unit_test(the_default_policy_is_not_the_starters),
         cmocka_unit_test(refused_settings_are_named_and_the_thread_runs),
         cmocka_unit_test(a_thread_that_can_not_start_is_an_error),
         cmocka_unit_test(memory_is_locked_or_the_refusal_explained),
