@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,6 +23,7 @@
 #define UNIX_MODE_DEFAULT 0660U
 #define ENDPOINT_MAX      8
 #define RETRY_NS          CORE_NS_PER_MS
+#define LOCK_NS           (5 * CORE_NS_PER_S) /* who has it looks, binds and listens, nothing else */
 
 static const struct {
     const char *prefix;
@@ -197,6 +199,59 @@ static void socket_close(int descriptor)
     errno = number;
 }
 
+/* ---- the folder's lock ---- */
+
+static bool has_file(const struct core_address *address)
+{
+    return address->transport == CORE_TRANSPORT_UNIX && address->host[0] != '\0' && address->host[0] != '@';
+}
+
+/* A descriptor of the folder that a path is in, or -1 and errno. */
+static int folder_open(const char *path)
+{
+    char folder[sizeof((struct core_address *)NULL)->host];
+    const char *slash = strrchr(path, '/');
+    const int length = slash == NULL ? 0 : slash == path ? 1 : (int)(slash - path);
+    snprintf(folder, sizeof folder, "%.*s", length, path);
+    return open(length == 0 ? "." : folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Locks the folder of a socket file. *lock is -1 where there is no file. */
+static core_status folder_lock(const struct core_address *address, int *lock, struct core_error *error)
+{
+    *lock = -1;
+    if (!has_file(address))
+        return CORE_OK;
+    const int folder = folder_open(address->host);
+    if (folder < 0)
+        return core_error_errno(error, "can not open the folder of %s", address->host);
+    const core_ns until_ns = core_time_now_ns() + LOCK_NS;
+    while (flock(folder, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK && core_time_now_ns() < until_ns) {
+            core_time_sleep_until(core_time_now_ns() + RETRY_NS);
+            continue;
+        }
+        const core_status status =
+            errno == EWOULDBLOCK
+                ? core_error_set(error, CORE_TIMEOUT, "another process keeps the folder of %s locked",
+                                 address->host)
+                : core_error_errno(error, "can not lock the folder of %s", address->host);
+        close(folder);
+        return status;
+    }
+    *lock = folder;
+    return CORE_OK;
+}
+
+/* Also where a process that was forked meanwhile has the descriptor, too. */
+static void folder_unlock(int lock)
+{
+    if (lock < 0)
+        return;
+    (void)flock(lock, LOCK_UN);
+    close(lock);
+}
+
 /* ---- listening ---- */
 
 /* Removes a socket file that no one serves. errno is EADDRINUSE where someone does, or the path is none. */
@@ -230,14 +285,30 @@ static bool unix_bind(int descriptor, const struct endpoint *endpoint, const cha
         (errno != EADDRINUSE || !stale_remove(endpoint, path) ||
          bind(descriptor, address, endpoint->bytes) != 0))
         return false;
-    return path[0] == '@' || chmod(path, mode) == 0;
+    return true;
 }
 
-static bool tcp_bind(int descriptor, const struct endpoint *endpoint)
+/* Binds and listens; after a failure no file of ours stays. */
+static bool unix_listen(int descriptor, const struct endpoint *endpoint, const char *path, mode_t mode)
+{
+    const bool abstract = path[0] == '@';
+    if (!unix_bind(descriptor, endpoint, path, mode))
+        return false;
+    if ((abstract || chmod(path, mode) == 0) && listen(descriptor, BACKLOG) == 0)
+        return true;
+    const int number = errno;
+    if (!abstract)
+        (void)unlink(path);
+    errno = number;
+    return false;
+}
+
+static bool tcp_listen(int descriptor, const struct endpoint *endpoint)
 {
     const int yes = 1;
     return setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-           bind(descriptor, socket_address(endpoint), endpoint->bytes) == 0;
+           bind(descriptor, socket_address(endpoint), endpoint->bytes) == 0 &&
+           listen(descriptor, BACKLOG) == 0;
 }
 
 /* A listening descriptor, or -1 and errno. */
@@ -246,10 +317,8 @@ static int endpoint_listen(const struct endpoint *endpoint, const struct core_ad
     const int descriptor = socket_open(endpoint);
     if (descriptor < 0)
         return -1;
-    const bool bound_there = address->transport == CORE_TRANSPORT_UNIX
-                                 ? unix_bind(descriptor, endpoint, address->host, mode)
-                                 : tcp_bind(descriptor, endpoint);
-    if (bound_there && listen(descriptor, BACKLOG) == 0)
+    if (address->transport == CORE_TRANSPORT_UNIX ? unix_listen(descriptor, endpoint, address->host, mode)
+                                                  : tcp_listen(descriptor, endpoint))
         return descriptor;
     socket_close(descriptor);
     return -1;
@@ -266,26 +335,53 @@ static uint16_t bound_port(int descriptor)
     return address.ss_family == AF_INET6 ? ntohs(((const struct sockaddr_in6 *)&address)->sin6_port) : 0;
 }
 
+/* The address with what the kernel has added to it. */
+static struct core_address bound_address(const struct core_address *address, int descriptor)
+{
+    struct core_address bound = *address;
+    struct stat about;
+    bound.port = bound_port(descriptor);
+    if (has_file(address) && lstat(address->host, &about) == 0) {
+        bound.device = about.st_dev;
+        bound.inode = about.st_ino;
+    }
+    return bound;
+}
+
 core_status core_address_listen(const struct core_address *address, unsigned mode, int *descriptor,
                                 struct core_address *bound, struct core_error *error)
 {
     struct endpoints endpoints = {.count = 0};
     char text[sizeof address->host + 16];
-    const core_status status = resolve(address, AI_PASSIVE, &endpoints, error);
+    int listener = -1, lock = -1;
+    core_address_format(address, text, sizeof text);
+    core_status status = resolve(address, AI_PASSIVE, &endpoints, error);
     if (status != CORE_OK)
         return status;
-    int listener = -1;
+    status = folder_lock(address, &lock, error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "can not listen on %s", text);
     for (size_t i = 0; i < endpoints.count && listener < 0; i++)
         listener = endpoint_listen(&endpoints.list[i], address, (mode_t)(mode ? mode : UNIX_MODE_DEFAULT));
     if (listener < 0)
-        return core_error_errno(error, "can not listen on %s",
-                                core_address_format(address, text, sizeof text));
-    if (bound) {
-        *bound = *address;
-        bound->port = bound_port(listener);
-    }
-    *descriptor = listener;
-    return CORE_OK;
+        status = core_error_errno(error, "can not listen on %s", text);
+    else if (bound)
+        *bound = bound_address(address, listener);
+    folder_unlock(lock);
+    if (status == CORE_OK)
+        *descriptor = listener;
+    return status;
+}
+
+void core_address_remove(const struct core_address *bound)
+{
+    struct stat about;
+    int lock;
+    if (bound->inode == 0 || !has_file(bound) || folder_lock(bound, &lock, NULL) != CORE_OK)
+        return; /* what stays is found to be stale */
+    if (lstat(bound->host, &about) == 0 && about.st_dev == bound->device && about.st_ino == bound->inode)
+        (void)unlink(bound->host);
+    folder_unlock(lock);
 }
 
 /* ---- connecting ---- */

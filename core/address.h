@@ -16,8 +16,9 @@ enum core_transport { CORE_TRANSPORT_UNIX, CORE_TRANSPORT_TCP, CORE_TRANSPORT_TL
 
 struct core_address {
     enum core_transport transport;
-    char host[256]; /* path for unix (leading '@' kept), host or address without brackets otherwise */
-    uint16_t port;  /* 0 for unix */
+    char host[256];         /* path for unix (leading '@' kept), host or address without brackets otherwise */
+    uint16_t port;          /* 0 for unix */
+    uint64_t device, inode; /* of the socket file that a listener has made; 0: none, or not known */
 };
 
 CORE_CHECKED core_status core_address_parse(const char *text, struct core_address *address,
@@ -28,10 +29,17 @@ char *core_address_format(const struct core_address *address, char *text, size_t
 
 /* Binds and listens, non-blocking and close-on-exec, backlog 1024. A Unix path that no one serves is
  * replaced, a served one is CORE_SYSTEM; `mode` are the permission bits of a Unix path (0: 0660). On success
- * *descriptor is the caller's and *bound (may be NULL) the address with the port the kernel chose. */
+ * *descriptor is the caller's and *bound (may be NULL) the address with the port the kernel chose; after a
+ * failure there is no socket file of ours. Of several who listen on one path at once, one succeeds: from the
+ * look at what is there until it listens, each has the path's folder locked (flock), which takes 5 s at most
+ * or fails: CORE_TIMEOUT. */
 CORE_CHECKED core_status core_address_listen(const struct core_address *address, unsigned mode,
                                              int *descriptor, struct core_address *bound,
                                              struct core_error *error);
+
+/* Removes a listener's socket file, unless somebody else's has its name by now. Before the listener's
+ * descriptor is closed, which keeps the file's number from being used again. Nothing for what is no file. */
+void core_address_remove(const struct core_address *bound);
 
 /* Connects within timeout_ms (blocking connect, descriptor left non-blocking, close-on-exec, TCP_NODELAY). */
 CORE_CHECKED core_status core_address_connect(const struct core_address *address, int timeout_ms,

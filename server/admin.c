@@ -392,6 +392,7 @@ static void destroy(struct server_admin *admin)
     for (size_t i = 0; i < admin->waiter_count; i++)
         reply_line(admin->waiters[i], HTTP_SERVUNAVAIL, "Service Unavailable", "the server is stopping");
     server_listing_destroy(admin->listing);
+    core_address_remove(&admin->bound);
     if (admin->http != NULL)
         evhttp_free(admin->http);
     server_guests_destroy(admin->guests);
@@ -404,9 +405,6 @@ static void destroy(struct server_admin *admin)
     server_mailbox_destroy(&admin->mailbox);
     if (admin->descriptor >= 0)
         close(admin->descriptor);
-    if (admin->bound.transport == CORE_TRANSPORT_UNIX && admin->bound.host[0] != '\0' &&
-        admin->bound.host[0] != '@')
-        unlink(admin->bound.host);
     free(admin);
 }
 

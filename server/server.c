@@ -298,10 +298,8 @@ static void dismantle(struct server *server)
         server_io_destroy(server->ios[i]);
     server_beats_destroy(server->beats);
     for (uint32_t i = 0; i < server->listener_count; i++) {
+        core_address_remove(&server->listeners[i].bound);
         close(server->listeners[i].descriptor);
-        if (server->listeners[i].bound.transport == CORE_TRANSPORT_UNIX &&
-            server->listeners[i].bound.host[0] != '@')
-            unlink(server->listeners[i].bound.host);
         SSL_CTX_free(server->listeners[i].tls);
     }
     free(server->listeners);

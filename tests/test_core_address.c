@@ -13,11 +13,14 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/millrace-address-XXXXXX";
@@ -276,6 +279,126 @@ static void a_served_address_is_refused(void **state)
     }
 }
 
+/* ---- what the kernel does between bind and listen ---- */
+
+int __real_listen(int descriptor, int backlog);
+int __wrap_listen(int descriptor, int backlog);
+
+static int listen_errno;                     /* not 0: listen fails with it */
+static void (*before_listen)(void);          /* NULL: nothing */
+static const struct core_address *contended; /* what another process tries to listen on */
+static pid_t contender;
+static int contender_ended[2]; /* pipe: end of file then */
+
+int __wrap_listen(int descriptor, int backlog)
+{
+    if (before_listen != NULL)
+        before_listen();
+    errno = listen_errno;
+    return listen_errno != 0 ? -1 : __real_listen(descriptor, backlog);
+}
+
+/* Exits 0 where it listens, 1 where it is told that somebody does. */
+static void contend(void)
+{
+    int listener = -1;
+    before_listen = NULL;
+    switch (core_address_listen(contended, 0, &listener, NULL, NULL)) {
+    case CORE_OK:
+        _exit(0);
+    case CORE_SYSTEM:
+        _exit(1);
+    default:
+        _exit(2);
+    }
+}
+
+/* Another process comes, and has time to be through if nothing holds it. */
+static void let_another_come(void)
+{
+    struct pollfd through = {.fd = contender_ended[0], .events = POLLIN};
+    contender = fork();
+    if (contender == 0)
+        contend();
+    close(contender_ended[1]);
+    (void)poll(&through, 1, 300);
+}
+
+static void of_two_who_come_at_once_one_listens(void **state)
+{
+    (void)state;
+    static const bool stale[] = {false, true};
+    const struct core_address address = in_folder("contended.sock");
+    for (size_t i = 0; i < 2; i++) {
+        int status = 0, client = -1;
+        if (stale[i])
+            close(listen_on(&address, NULL));
+        contended = &address;
+        assert_int_equal(pipe2(contender_ended, O_CLOEXEC), 0);
+        before_listen = let_another_come;
+        const int listener = listen_on(&address, NULL);
+        before_listen = NULL;
+        assert_int_equal(waitpid(contender, &status, 0), contender);
+        close(contender_ended[0]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 1);
+        assert_int_equal(core_address_connect(&address, 10000, &client, NULL), CORE_OK);
+        close(client);
+        close(listener);
+        assert_int_equal(unlink(address.host), 0);
+    }
+}
+
+static void a_listen_that_fails_leaves_no_file(void **state)
+{
+    (void)state;
+    const struct core_address address = in_folder("failed.sock");
+    struct core_error error;
+    int listener = -7;
+    listen_errno = ENOBUFS;
+    const core_status status = core_address_listen(&address, 0, &listener, NULL, &error);
+    listen_errno = 0;
+    assert_int_equal(status, CORE_SYSTEM);
+    assert_non_null(strstr(error.text, strerror(ENOBUFS)));
+    assert_int_equal(listener, -7);
+    assert_int_not_equal(access(address.host, F_OK), 0);
+}
+
+static void a_listener_removes_its_own_file_alone(void **state)
+{
+    (void)state;
+    const struct core_address address = in_folder("own.sock");
+    struct core_address first, second;
+    const int older = listen_on(&address, &first);
+    assert_int_equal(unlink(address.host), 0); /* somebody takes it away, and another comes */
+    const int newer = listen_on(&address, &second);
+    core_address_remove(&first);
+    assert_int_equal(access(address.host, F_OK), 0);
+    core_address_remove(&second);
+    assert_int_not_equal(access(address.host, F_OK), 0);
+    core_address_remove(&second);  /* there is none any more */
+    core_address_remove(&address); /* nor ever was one of it */
+    close(older);
+    close(newer);
+}
+
+/* A lock that somebody forgets does not hold up a start for ever. */
+static void a_folder_that_stays_locked_is_told(void **state)
+{
+    (void)state;
+    const struct core_address address = in_folder("locked.sock");
+    struct core_error error;
+    int listener = -7;
+    const int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(lock >= 0);
+    assert_int_equal(flock(lock, LOCK_EX), 0);
+    assert_int_equal(core_address_listen(&address, 0, &listener, NULL, &error), CORE_TIMEOUT);
+    assert_non_null(strstr(error.text, "locked"));
+    assert_int_equal(listener, -7);
+    close(lock);
+    assert_int_not_equal(access(address.host, F_OK), 0);
+}
+
 static void a_stale_unix_socket_is_replaced(void **state)
 {
     (void)state;
@@ -398,6 +521,10 @@ int main(void)
         cmocka_unit_test(ipv6_works_where_there_is_ipv6),
         cmocka_unit_test(a_tcp_port_is_taken_over_after_a_connection),
         cmocka_unit_test(a_served_address_is_refused),
+        cmocka_unit_test(of_two_who_come_at_once_one_listens),
+        cmocka_unit_test(a_listen_that_fails_leaves_no_file),
+        cmocka_unit_test(a_listener_removes_its_own_file_alone),
+        cmocka_unit_test(a_folder_that_stays_locked_is_told),
         cmocka_unit_test(a_stale_unix_socket_is_replaced),
         cmocka_unit_test(a_file_that_is_no_socket_is_left_alone),
         cmocka_unit_test(a_unix_socket_has_exactly_the_mode_asked_for),

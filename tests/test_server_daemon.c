@@ -296,6 +296,21 @@ static void a_served_socket_is_left_alone(void **state)
     assert_false(exists("socket") || exists("admin"));
 }
 
+/* Somebody takes the first one's sockets away, and a second server makes its own. */
+static void a_stop_leaves_sockets_of_others(void **state)
+{
+    (void)state;
+    pid_t first = start_daemon(GOOD "admin: unix:admin\n");
+    assert_int_equal(unlink(in_folder("socket").text) | unlink(in_folder("admin").text), 0);
+    pid_t second = start_daemon(GOOD "admin: unix:admin\n");
+    assert_int_equal(stop_daemon(first), 0);
+    ping("socket");
+    struct core_address admin = address_of("admin");
+    assert_int_equal(http_code(&admin, "/health"), 200);
+    assert_int_equal(stop_daemon(second), 0);
+    assert_false(exists("socket") || exists("admin"));
+}
+
 static void a_socket_left_behind_is_replaced(void **state)
 {
     (void)state;
@@ -605,6 +620,7 @@ int main(void)
         TEST(wrong_usage_is_exit_code_2),
         TEST(what_prevents_the_start_is_exit_code_3),
         TEST(a_served_socket_is_left_alone),
+        TEST(a_stop_leaves_sockets_of_others),
         TEST(a_socket_left_behind_is_replaced),
         TEST(a_reload_takes_good_keys_and_leaves_bad_ones),
         TEST(a_reload_takes_the_log_level),
