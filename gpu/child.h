@@ -50,8 +50,8 @@ int gpu_child_serve(struct gpu_child *child);
 /* The loop: opens the device, serves until STOP or an error, closes the device. child_loop.c */
 void *gpu_child_loop(void *child);
 
-/* Core dumps off, signals, new privileges, inherited descriptors. What the system does not permit is logged.
- * child_protect.c */
+/* The end with the server's, however that ends; core dumps off, signals, new privileges, inherited
+ * descriptors and their limit. CORE_CLOSED: the server is gone. child_protect.c */
 CORE_CHECKED core_status gpu_child_protect(struct core_error *error);
 
 /* The cards of a backend, one line each. Returns the exit code. child_list.c */

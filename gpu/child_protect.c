@@ -3,16 +3,19 @@
 #include "gpu/child.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#define SECRET_BYTES 4096 /* least there is: what this process has of keys lies elsewhere */
+#define SECRET_BYTES    4096 /* least there is: what this process has of keys lies elsewhere */
+#define DESCRIPTORS_MAX 1024 /* a driver opens some dozens a card; the server's own limit is far higher */
 
 /* What ends a whole process group - Ctrl-C, a closed terminal, a service manager - is the server's business:
  * it delivers what is under way, for which it needs its children, and stops them then. A child ends by STOP,
- * or with its server: the socket's end, which the kernel sees to however the server ends. The mask is the
- * spawn's, which holds these signals back until they are ignored. */
+ * or with its server, which the kernel sees to however the server ends. The mask is the spawn's, which holds
+ * these signals back until they are ignored. */
 static void signals_set(void)
 {
     sigset_t none;
@@ -24,13 +27,41 @@ static void signals_set(void)
     pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
+/* The kernel ends this process with the server: also where it is stopped, or hangs, and could not see to it
+ * itself. A server that was gone before the kernel knew of that has closed its end of the socket. */
+static core_status end_with_server(struct core_error *error)
+{
+    struct pollfd server = {.fd = GPU_CHILD_SOCKET, .events = POLLIN};
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
+        return core_error_errno(error, "can not ask to end with the server (PR_SET_PDEATHSIG)");
+    if (poll(&server, 1, 0) != 0)
+        return core_error_set(error, CORE_CLOSED, "the server is gone");
+    return CORE_OK;
+}
+
+/* The server's limit is for thousands of connections. */
+static core_status limit_descriptors(struct core_error *error)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max > DESCRIPTORS_MAX) {
+        limit = (struct rlimit){.rlim_cur = DESCRIPTORS_MAX, .rlim_max = DESCRIPTORS_MAX};
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            return core_error_errno(error, "can not limit descriptors (RLIMIT_NOFILE)");
+    }
+    return CORE_OK;
+}
+
 core_status gpu_child_protect(struct core_error *error)
 {
     bool locked;
     signals_set();
-    if (close_range(GPU_CHILD_DESCRIPTORS, ~0U, 0) != 0)
-        return core_error_errno(error, "can not close inherited descriptors");
-    const core_status status = core_secret_init(SECRET_BYTES, &locked, error);
+    core_status status = end_with_server(error);
+    if (status == CORE_OK && close_range(GPU_CHILD_DESCRIPTORS, ~0U, 0) != 0)
+        status = core_error_errno(error, "can not close inherited descriptors");
+    if (status == CORE_OK)
+        status = limit_descriptors(error);
+    if (status == CORE_OK)
+        status = core_secret_init(SECRET_BYTES, &locked, error);
     if (status != CORE_OK)
         return status;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)

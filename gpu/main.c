@@ -4,6 +4,7 @@
 #include "gpu/child.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,8 +101,11 @@ int main(int argc, char **argv)
     argp_err_exit_status = GPU_EXIT_USAGE;
     if (!core_standard_open())
         return GPU_EXIT_START;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
-        return GPU_EXIT_USAGE;
+    errno = argp_parse(&argp, argc, argv, 0, NULL, &options); /* wrong usage ends the process there */
+    if (errno != 0) {
+        fprintf(stderr, "millrace-gpu: can not read the options: %s\n", strerror(errno));
+        return GPU_EXIT_START;
+    }
     if (options.ops == NULL && options.list) {
         printf("none\n");
         fprintf(stderr, "millrace-gpu: built without CUDA, so there are emulated cards only\n");

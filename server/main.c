@@ -7,11 +7,13 @@
 #include "server/server.h"
 
 #include <argp.h>
+#include <errno.h>
 #include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 #ifdef MILLRACE_HAS_SYSTEMD
@@ -143,6 +145,11 @@ static int serve(const struct options *options, const struct config_server *conf
     sigset_t signals;
     int number;
 
+    /* For all threads and children to come: no program that runs as somebody else is ever started. */
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+        core_log(CORE_LOG_ERROR, "start.failed", "can not forbid new privileges: %s", strerror(errno));
+        return EXIT_START;
+    }
     /* Blocked before any thread starts, so that all of them inherit it and only the descriptor delivers. */
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
@@ -206,8 +213,11 @@ int main(int argc, char **argv)
     if (!core_standard_open())
         return EXIT_START;
     event_set_fatal_callback(on_event_failure);
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
-        return EXIT_USAGE;
+    errno = argp_parse(&argp, argc, argv, 0, NULL, &options); /* wrong usage ends the process there */
+    if (errno != 0) {
+        fprintf(stderr, "millraced: can not read the options: %s\n", strerror(errno));
+        return EXIT_START;
+    }
     core_status status = config_server_load(options.config, &config, &error);
     if (status == CORE_OK && config->profile != NULL)
         status = config_profile_load(config->profile, &profile, &error);

@@ -172,6 +172,18 @@ static uint32_t descriptors_of(pid_t pid, const char *unwanted)
     return count;
 }
 
+/* Of /proc/PID/status. */
+static bool has_line(pid_t pid, const char *line)
+{
+    char path[64], text[8192];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return strstr(text, line) != NULL;
+}
+
 static void the_child_is_hardened(void **state)
 {
     (void)state;
@@ -183,9 +195,13 @@ static void the_child_is_hardened(void **state)
     struct gpu_rig rig;
     gpu_rig_open(&rig, crowd, &card, NULL);
     const pid_t pid = gpu_engine_process(rig.engine);
-    struct rlimit core;
+    struct rlimit core, files;
     assert_int_equal(prlimit(pid, RLIMIT_CORE, NULL, &core), 0);
     assert_int_equal(core.rlim_cur, 0);
+    assert_int_equal(core.rlim_max, 0);
+    assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &files), 0);
+    assert_true(files.rlim_max <= 1024);
+    assert_true(has_line(pid, "NoNewPrivs:\t1\n"));
     const uint32_t count = descriptors_of(pid, secret); /* 0: we may not look */
     assert_true(count <= 16);
     gpu_rig_close(&rig);

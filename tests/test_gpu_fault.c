@@ -6,11 +6,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -302,7 +304,7 @@ static void signals_to_the_group_do_not_end_the_child(void **state)
 }
 
 /* In a process of its own: a server with a child under load, which tells the child's number and then ends. */
-static void server_that_ends(int tell, uint32_t failure)
+static void server_that_ends(int tell, uint32_t failure, bool stopped)
 {
     struct gpu_crowd *crowd = gpu_crowd_open(5, 20, 60, 1 << 16, 9);
     struct gpu_emulation card = gpu_crowd_card(2);
@@ -313,6 +315,7 @@ static void server_that_ends(int tell, uint32_t failure)
     for (int batch = 0; batch < 4; batch++)
         gpu_rig_submit(&rig, 20, 400);
     const pid_t child = gpu_engine_process(rig.engine);
+    TEST_REQUIRE(!stopped || kill(child, SIGSTOP) == 0);
     TEST_REQUIRE(write(tell, &child, sizeof child) == sizeof child);
     core_time_sleep_until(core_time_now_ns() + 50 * CORE_NS_PER_MS); /* most likely it hangs by then */
     raise(SIGKILL);
@@ -321,25 +324,59 @@ static void server_that_ends(int tell, uint32_t failure)
 static void the_servers_end_ends_the_child(void **state)
 {
     (void)state;
-    static const enum gpu_failure failures[] = {GPU_FAILURE_NONE, GPU_FAILURE_HANG, GPU_FAILURE_FREEZE};
-    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
-        int ends[2];
+    static const struct {
+        enum gpu_failure failure;
+        bool stopped; /* a process that can not see to its own end */
+    } cases[] = {{GPU_FAILURE_NONE, false},
+                 {GPU_FAILURE_HANG, false},
+                 {GPU_FAILURE_FREEZE, false},
+                 {GPU_FAILURE_NONE, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int ends[2], ended = 1;
         pid_t child = 0;
         assert_int_equal(pipe(ends), 0);
         const pid_t server = fork();
         if (server == 0)
-            server_that_ends(ends[1], failures[i]);
+            server_that_ends(ends[1], cases[i].failure, cases[i].stopped);
         assert_int_equal(read(ends[0], &child, sizeof child), sizeof child);
         const int descriptor = (int)syscall(SYS_pidfd_open, child, 0); /* -1: gone already */
         struct pollfd gone = {.fd = descriptor, .events = POLLIN};
         assert_int_equal(waitpid(server, NULL, 0), server);
         if (descriptor >= 0) {
-            assert_int_equal(poll(&gone, 1, 60000), 1);
+            ended = poll(&gone, 1, 60000);
+            (void)syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, NULL,
+                          0); /* nothing stays in any case */
             close(descriptor);
         }
         close(ends[0]);
         close(ends[1]);
+        assert_int_equal(ended, 1);
     }
+}
+
+/* The server has ended before its child could ask to end with it. */
+static void a_child_without_a_server_ends(void **state)
+{
+    (void)state;
+    int pair[2], said[2], status = 0;
+    char text[512] = "";
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) | pipe2(said, O_CLOEXEC), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (dup2(said[1], STDERR_FILENO) == STDERR_FILENO && dup2(pair[1], 20) == 20 && dup2(20, 3) == 3 &&
+            close_range(4, ~0U, 0) == 0)
+            execl(gpu_crowd_program(), "millrace-gpu", "--serve", "--backend", "emulated", NULL);
+        _exit(127);
+    }
+    close(pair[0]);
+    close(pair[1]);
+    close(said[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(read(said[0], text, sizeof text - 1) > 0);
+    close(said[0]);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 3);
+    assert_non_null(strstr(text, "the server is gone"));
 }
 
 /* A server that lives but does not poll any more is as good as gone. */
@@ -375,6 +412,7 @@ int main(void)
         cmocka_unit_test(other_programs_are_no_children),
         cmocka_unit_test(the_back_off_doubles),
         cmocka_unit_test(the_servers_end_ends_the_child),
+        cmocka_unit_test(a_child_without_a_server_ends),
         cmocka_unit_test(a_silent_server_ends_the_child),
         cmocka_unit_test(a_slow_start_is_no_silence),
         cmocka_unit_test(signals_to_the_group_do_not_end_the_child),

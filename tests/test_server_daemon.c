@@ -311,6 +311,21 @@ static void a_stop_leaves_sockets_of_others(void **state)
     assert_false(exists("socket") || exists("admin"));
 }
 
+/* Also where no service manager says so. */
+static void new_privileges_are_forbidden(void **state)
+{
+    char path[64], text[8192];
+    (void)state;
+    pid_t pid = start_daemon(GOOD);
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    assert_non_null(strstr(text, "NoNewPrivs:\t1\n"));
+    assert_int_equal(stop_daemon(pid), 0);
+}
+
 static void a_socket_left_behind_is_replaced(void **state)
 {
     (void)state;
@@ -621,6 +636,7 @@ int main(void)
         TEST(what_prevents_the_start_is_exit_code_3),
         TEST(a_served_socket_is_left_alone),
         TEST(a_stop_leaves_sockets_of_others),
+        TEST(new_privileges_are_forbidden),
         TEST(a_socket_left_behind_is_replaced),
         TEST(a_reload_takes_good_keys_and_leaves_bad_ones),
         TEST(a_reload_takes_the_log_level),
