@@ -55,6 +55,7 @@ static char *try_path(const char *folder, const char *name)
     return NULL;
 }
 
+/* NULL and errno: there is none, or no memory for its path. */
 static char *find_program(const struct config_server *config)
 {
     char folder[4096];
@@ -71,10 +72,12 @@ static char *find_program(const struct config_server *config)
     return path != NULL ? path : try_path(folder, "../gpu/millrace-gpu"); /* not installed: a build folder */
 }
 
-/* Why find_program found none. */
+/* Why find_program found none, which has just set errno. */
 static core_status no_program(const struct config_server *config, struct core_error *error)
 {
     const char *program = config->gpus.program;
+    if (errno == ENOMEM)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the path of millrace-gpu");
     if (program != NULL && access(program, X_OK) != 0) {
         (void)core_error_errno(error, "gpus.program: %s can not be run", program);
         return CORE_NOT_FOUND;
@@ -215,6 +218,7 @@ static void find_real(struct cards *cards)
     const struct config_profile *profile = cards->server->profile;
 
     cards->backend = "cuda";
+    cards->program = find_program(cards->server->config);
     if (cards->program == NULL) {
         struct core_error error = {""};
         if (no_program(cards->server->config, &error) != CORE_OK &&
@@ -254,16 +258,20 @@ static core_status find_listed(struct cards *cards, struct core_error *error)
     return CORE_OK;
 }
 
-static void find_emulated(struct cards *cards)
+static core_status find_emulated(struct cards *cards, struct core_error *error)
 {
     const struct config_profile *profile = cards->server->profile;
 
     cards->backend = "emulated";
+    cards->program = find_program(cards->server->config);
+    if (cards->program == NULL)
+        return no_program(cards->server->config, error);
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         for (uint32_t i = 0; i < profile->gpus[kind].count && cards->count < CARDS_MAX; i++) {
             cards->cards[cards->count] = (struct card){.kind = kind, .device = cards->count};
             cards->count++;
         }
+    return CORE_OK;
 }
 
 /* ---- what they get ---- */
@@ -408,15 +416,12 @@ core_status server_gpu_cards_start(struct server *server, struct core_error *err
     struct cards cards = {.server = server};
     core_status status = CORE_OK;
 
-    if (server->config->gpus.use != CONFIG_GPUS_NONE) {
-        cards.program = find_program(server->config);
-        if (server->config->gpus.use == CONFIG_GPUS_EMULATED)
-            find_emulated(&cards);
-        else if (server->config->gpus.use == CONFIG_GPUS_LISTED)
-            status = find_listed(&cards, error);
-        else
-            find_real(&cards);
-    }
+    if (server->config->gpus.use == CONFIG_GPUS_EMULATED)
+        status = find_emulated(&cards, error);
+    else if (server->config->gpus.use == CONFIG_GPUS_LISTED)
+        status = find_listed(&cards, error);
+    else if (server->config->gpus.use != CONFIG_GPUS_NONE)
+        find_real(&cards);
     if (status == CORE_OK)
         status = start_cards(&cards, error);
     config_profile_keep_gpus(server->profile, cards.started);
