@@ -137,9 +137,16 @@ struct core_log_fields server_connection_fields(const struct server_connection *
         .connection = connection->number, .peer = connection->peer, .stream = stream};
 }
 
+/* Life goes one way only: a step back, of a caller who does not know what has happened since, is none. */
+static void enter(struct server_connection *connection, enum server_connection_state state)
+{
+    if (state > connection->state)
+        connection->state = state;
+}
+
 /* Results that are still to come are of no use to anybody: what waits is dropped now, what is inside a worker
  * when it comes back. */
-static void abandon(struct server_connection *connection)
+static void drop_packets(struct server_connection *connection)
 {
     connection->abandoned = true;
     server_input_free(connection);
@@ -159,6 +166,8 @@ static void abandon(struct server_connection *connection)
 void server_connection_fail(struct server_connection *connection, uint32_t id, enum protocol_error code,
                             const char *text)
 {
+    if (connection->state >= SERVER_CONNECTION_BROKEN)
+        return;
     const struct core_log_fields fields = server_connection_fields(connection, 0);
     core_log_with(CORE_LOG_INFO, "connection.error", &fields, "connection %lu (%s): %s: %s; closed",
                   (unsigned long)connection->number, connection->peer, protocol_error_name(code), text);
@@ -167,10 +176,7 @@ void server_connection_fail(struct server_connection *connection, uint32_t id, e
         return;
     }
     server_output_error(connection, id, code, true, text);
-    if (connection->state == SERVER_CONNECTION_DEAD)
-        return;
-    connection->state = SERVER_CONNECTION_LINGERING;
-    abandon(connection);
+    enter(connection, SERVER_CONNECTION_LINGERING);
     server_input_arm(connection);
     server_io_mark(connection);
 }
@@ -178,7 +184,7 @@ void server_connection_fail(struct server_connection *connection, uint32_t id, e
 void server_connection_finish(struct server_connection *connection, enum protocol_close_reason reason,
                               const enum protocol_error *last_error)
 {
-    connection->state = SERVER_CONNECTION_FINISHING;
+    enter(connection, SERVER_CONNECTION_FINISHING);
     connection->has_last_error = last_error != NULL;
     if (last_error != NULL)
         connection->last_error = *last_error;
@@ -199,13 +205,17 @@ void server_connection_finish(struct server_connection *connection, enum protoco
 
 void server_connection_abort(struct server_connection *connection)
 {
+    enter(connection, SERVER_CONNECTION_BROKEN);
+    server_io_mark(connection);
+}
+
+/* Nobody is in the middle of anything with it: this is called from the end of a turn only. */
+static void tear_down(struct server_connection *connection)
+{
     struct server_io *io = connection->io;
-    if (connection->state == SERVER_CONNECTION_DEAD)
-        return;
-    connection->state = SERVER_CONNECTION_DEAD;
-    connection->abandoned = true;
+
+    enter(connection, SERVER_CONNECTION_DEAD);
     server_output_purge(connection);
-    abandon(connection);
     event_free(connection->readable);
     event_free(connection->writable);
     connection->readable = connection->writable = NULL;
@@ -290,7 +300,7 @@ static void settle_finishing(struct server_connection *connection)
         server_output_error(connection, 0, connection->last_error, true, "the server is stopping");
     }
     if (connection->output_head == NULL)
-        connection->state = SERVER_CONNECTION_LINGERING;
+        enter(connection, SERVER_CONNECTION_LINGERING);
 }
 
 static void free_connection(struct server_connection *connection)
@@ -317,6 +327,10 @@ void server_connection_settle(struct server_connection *connection)
         else
             server_input_arm(connection);
     }
+    if (connection->state >= SERVER_CONNECTION_LINGERING && !connection->abandoned)
+        drop_packets(connection);
+    if (connection->state == SERVER_CONNECTION_BROKEN)
+        tear_down(connection);
     if (connection->state == SERVER_CONNECTION_DEAD && connection->stream_count == 0 &&
         connection->requests == 0 && !connection->dirty)
         free_connection(connection);
@@ -398,7 +412,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
 {
     const struct config_server_timeouts *timeouts = &connection->io->server->config->timeouts;
 
-    if (connection->state == SERVER_CONNECTION_DEAD)
+    if (connection->state >= SERVER_CONNECTION_BROKEN)
         return;
     if (connection->lingering_ns != CORE_NS_NEVER) {
         if (now_ns - connection->lingering_ns > LINGER_NS)

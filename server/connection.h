@@ -1,11 +1,17 @@
 /* One client connection. Owned by one I/O thread from accept to free; nobody else touches it.
  *
- * Life: HANDSHAKE (TLS) -> HELLO -> READY -> FINISHING -> LINGERING -> DEAD. FINISHING takes no more input,
- * lets every stream finish and deliver, then writes a last frame if there is one. LINGERING has written
- * everything and discards input until the peer closes too (at most 1 s), so that the last frame is not lost
- * to a reset. DEAD has no descriptor any more and waits only for packets inside workers and answers of the
- * planner. An error of the peer goes from anywhere straight to LINGERING by way of an ERROR frame; a broken
- * socket goes to DEAD.
+ * Life: HANDSHAKE (TLS) -> HELLO -> READY -> FINISHING -> LINGERING -> BROKEN -> DEAD. FINISHING takes no
+ * more input, lets every stream finish and deliver, then writes a last frame if there is one. LINGERING has
+ * written everything and discards input until the peer closes too (at most 1 s), so that the last frame is
+ * not lost to a reset. BROKEN reads and writes nothing any more, and is torn down at the end of the turn.
+ * DEAD has no descriptor any more and waits only for packets inside workers and answers of the planner. An
+ * error of the peer goes from anywhere straight to LINGERING by way of an ERROR frame; a broken socket, or a
+ * frame for which there is no memory, goes to BROKEN.
+ *
+ * From LINGERING on nothing more is queued. No call below but server_connection_settle gives up the
+ * connection's streams or its socket: whoever is in the middle of something with a stream and sends a frame
+ * still has it when the call returns. Settle is called for every connection that was marked, at the end of
+ * the turn, when nobody is in the middle of anything.
  *
  * The files: connection.c (life), input.c (bytes to frames), frames.c and frames_modify.c (what each frame
  * does), output.c (writing). */
@@ -33,6 +39,7 @@ enum server_connection_state {
     SERVER_CONNECTION_READY,
     SERVER_CONNECTION_FINISHING,
     SERVER_CONNECTION_LINGERING,
+    SERVER_CONNECTION_BROKEN,
     SERVER_CONNECTION_DEAD
 };
 
@@ -107,7 +114,8 @@ void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, 
 /* What its lines of the log are about; stream: an id, or 0. Valid as long as the connection. */
 struct core_log_fields server_connection_fields(const struct server_connection *connection, uint32_t stream);
 
-/* The peer broke the protocol: one fatal ERROR, then lingering. Streams are abandoned. */
+/* The peer broke the protocol: one fatal ERROR, then lingering. Streams are abandoned at the end of the turn.
+ */
 void server_connection_fail(struct server_connection *connection, uint32_t id, enum protocol_error code,
                             const char *text);
 
@@ -115,14 +123,13 @@ void server_connection_fail(struct server_connection *connection, uint32_t id, e
 void server_connection_finish(struct server_connection *connection, enum protocol_close_reason reason,
                               const enum protocol_error *last_error);
 
-/* The socket is gone or must go: closes at once. The connection is freed when nothing refers to it any more:
- * do not touch it after this, except from a caller that holds it in the dirty list. */
+/* The socket is gone or must go: BROKEN from now on. */
 void server_connection_abort(struct server_connection *connection);
 
 /* A stream may have finished: sends CLOSED and frees it if so. */
 void server_connection_settle_stream(struct server_stream *stream);
 
-/* A phase of the connection may have ended: goes on to the next. */
+/* The end of a turn: a phase of the connection may have ended; goes on to the next. It may be freed. */
 void server_connection_settle(struct server_connection *connection);
 
 /* A packet that was received whole is not delivered. */
@@ -191,7 +198,7 @@ void server_frame_not_modified(const struct server_change *change, enum protocol
 
 /* Queues a frame whose memory is the caller's, to be left alone until it has left the queue. */
 void server_output_append(struct server_connection *connection, struct server_output *output);
-/* Queues a control frame (copied). An allocation failure aborts the connection. */
+/* Queues a control frame (copied). Without memory for it the connection is BROKEN when this returns. */
 void server_output_control(struct server_connection *connection, const uint8_t *frame, uint32_t bytes);
 void server_output_error(struct server_connection *connection, uint32_t id, enum protocol_error code,
                          bool fatal, const char *text);

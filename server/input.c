@@ -55,7 +55,7 @@ static void go_on(struct server_connection *connection)
 
 void server_input_arm(struct server_connection *connection)
 {
-    bool wanted = connection->state != SERVER_CONNECTION_DEAD &&
+    bool wanted = connection->state < SERVER_CONNECTION_BROKEN &&
                   connection->state != SERVER_CONNECTION_FINISHING && !connection->input.ended &&
                   !(accepts_input(connection) && (paused(connection) || connection->input.stash != NULL));
     if (wanted && !connection->reading)

@@ -44,7 +44,8 @@ static bool is_begun(const struct server_stream *stream)
 
 static bool is_listening(const struct server_stream *stream)
 {
-    return stream->version >= 2 && stream->state == SERVER_STREAM_OPEN && !stream->connection->abandoned;
+    return stream->version >= 2 && stream->state == SERVER_STREAM_OPEN &&
+           stream->connection->state < SERVER_CONNECTION_LINGERING;
 }
 
 static void tell(struct server_stream *stream, enum protocol_notice_kind kind)

@@ -20,7 +20,7 @@ void server_output_append(struct server_connection *connection, struct server_ou
 
 void server_output_control(struct server_connection *connection, const uint8_t *frame, uint32_t bytes)
 {
-    if (connection->state == SERVER_CONNECTION_DEAD)
+    if (connection->state >= SERVER_CONNECTION_LINGERING)
         return;
     struct server_output *output = malloc(sizeof *output + bytes);
     if (output == NULL) {
@@ -80,6 +80,8 @@ void server_output_results(struct server_stream *stream)
     struct server_connection *connection = stream->connection;
     struct server_packet *packet;
 
+    if (connection->state >= SERVER_CONNECTION_LINGERING && !connection->abandoned)
+        return; /* they are dropped at the end of the turn */
     while ((packet = server_stream_next_ready(stream)) != NULL) {
         if (!connection->abandoned) {
             append_result(connection, packet);
@@ -286,7 +288,8 @@ void server_output_flush(struct server_connection *connection)
     core_status status = CORE_OK;
     struct batch batch;
 
-    while (connection->output_head != NULL && status == CORE_OK) {
+    while (connection->output_head != NULL && status == CORE_OK &&
+           connection->state < SERVER_CONNECTION_BROKEN) {
         core_ns now_ns = core_time_now_ns();
         size_t taken;
         gather(connection, &batch, now_ns);
