@@ -5,44 +5,15 @@
 
 #include <stdlib.h>
 
-/* ---- memory ---- */
-
-/* Packets that the stream may have inside under this contract, on any unit. */
-static uint32_t queue_packets(const struct server *server, const struct core_stream_spec *spec)
-{
-    uint32_t backlog = perfmodel_cpu_backlog_packets(spec, server->profile);
-    if (server->gpu_count > 0) {
-        uint64_t packets = spec->burst_packets + (uint64_t)((spec->latency_ns - 1) / spec->interval_ns) + 1;
-        if (packets > UINT32_MAX / 2)
-            packets = UINT32_MAX / 2;
-        backlog = packets > backlog ? (uint32_t)packets : backlog;
-    }
-    return server_stream_queue_packets(spec, backlog);
-}
-
-/* A block for what is missing; one for all where that is less than half of what the stream has. */
-static bool make_block(struct server_io *io, const struct server_stream *stream, struct server_change *change)
-{
-    uint32_t wanted = queue_packets(io->server, &change->spec), has = stream->queue_packets;
-
-    change->replaces = wanted < has / 2;
-    if (!change->replaces && wanted <= has)
-        return true;
-    change->block =
-        server_block_create(&change->spec, change->replaces ? wanted : wanted - has, io->stagger++);
-    if (change->block != NULL)
-        change->more_bytes = change->block->bytes;
-    return change->block != NULL;
-}
-
 static void take_block(struct server_stream *stream, struct server_change *change)
 {
-    if (change->block == NULL)
+    if (change->memory.block == NULL)
         return;
     if (change->replaces)
         server_stream_retire(stream);
-    server_stream_adopt(stream, change->block);
-    change->block = NULL;
+    server_stream_adopt(stream, change->memory.block);
+    change->memory.block = NULL;
+    change->memory.bytes = 0;
 }
 
 /* ---- the list of those that wait ---- */
@@ -82,11 +53,9 @@ static void give_back(struct server_io *io, struct server_change *change)
     struct server_stream *stream = change->stream;
 
     delist(change);
-    if (change->block != NULL) {
-        change->freed_bytes += change->block->bytes;
-        server_block_destroy(change->block);
-        change->block = NULL;
-    }
+    change->freed_bytes += change->memory.bytes; /* it was not needed, or could not be made */
+    server_planner_wipe(io->server->planner, change->memory.block);
+    change->memory.block = NULL;
     if (stream != NULL)
         stream->change = NULL;
     server_planner_changed(io->server->planner, change);
@@ -118,13 +87,11 @@ static void never_settles(struct server_change *change)
     change->gpu_batch = UINT64_MAX;
 }
 
-static void give_up(struct server_change *change, enum protocol_refusal code)
+static void give_up(struct server_change *change, enum protocol_refusal code, const char *text)
 {
     struct server_io *io = change->connection->io;
 
-    server_frame_not_modified(change, code,
-                              "the stream's packets left no gap in which it could change; ask again later",
-                              core_time_now_ns() - change->received_ns);
+    server_frame_not_modified(change, code, text, core_time_now_ns() - change->received_ns);
     end_request(change);
     note_room(change, SERVER_CHANGE_GIVEN_UP);
     if (change->has_backup) { /* its backup is another one all the same */
@@ -138,7 +105,7 @@ static void give_up(struct server_change *change, enum protocol_refusal code)
 void server_change_stays(struct server_stream *stream)
 {
     stream->change->placement = stream->change->stays;
-    give_up(stream->change, PROTOCOL_REFUSED_CAPACITY);
+    give_up(stream->change, PROTOCOL_REFUSED_CAPACITY, NULL);
 }
 
 void server_change_end(struct server_stream *stream)
@@ -304,6 +271,15 @@ static void await_gap(struct server_stream *stream, core_ns now_ns)
     server_waiting_add(&io->waiting, &stream->waiter, stream->pace.next_release_ns + SERVER_EARLY_NS);
 }
 
+static void shed(struct server_stream *stream, struct server_change *change)
+{
+    struct server_block *blocks = server_stream_shed(stream);
+
+    for (const struct server_block *block = blocks; block != NULL; block = block->next)
+        change->freed_bytes += block->bytes;
+    server_planner_wipe(stream->connection->io->server->planner, blocks);
+}
+
 void server_change_step(struct server_stream *stream, core_ns now_ns)
 {
     struct server_change *change = stream->change;
@@ -318,7 +294,8 @@ void server_change_step(struct server_stream *stream, core_ns now_ns)
         if (at_gap(stream, now_ns))
             (change->connection != NULL ? come_into_force : be_on_time)(stream, now_ns);
         else if (now_ns >= change->until_ns)
-            give_up(change, PROTOCOL_REFUSED_BUSY);
+            give_up(change, PROTOCOL_REFUSED_BUSY,
+                    "the stream's packets left no gap in which it could change; ask again later");
         else
             await_gap(stream, now_ns);
         return;
@@ -329,7 +306,7 @@ void server_change_step(struct server_stream *stream, core_ns now_ns)
         return;
     if (change->has_backup)
         note_room(change, change->outcome);
-    change->freed_bytes += server_stream_shed(stream);
+    shed(stream, change);
     if (!server_stream_sheds(stream))
         give_back(stream->connection->io, change);
 }
@@ -344,6 +321,14 @@ void server_change_tick(struct server_io *io, core_ns now_ns)
 }
 
 /* ---- to the planner and back ---- */
+
+/* It was granted, and the system has no memory after all. */
+static void give_up_without_memory(struct server_io *io, struct server_change *change)
+{
+    if (change->elsewhere)
+        server_route_drop(io, change->order);
+    give_up(change, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
+}
 
 static void answered(void *owner, struct server_message *message)
 {
@@ -362,7 +347,6 @@ static void answered(void *owner, struct server_message *message)
             }
         }
         end_request(change);
-        server_block_destroy(change->block);
         free(change);
         return;
     }
@@ -378,7 +362,9 @@ static void answered(void *owner, struct server_message *message)
     change->waiting = true;
     change->until_ns = now_ns + SERVER_CHANGE_PATIENCE_NS;
     enlist(io, change);
-    if (change->elsewhere)
+    if (change->memory.packets > 0 && change->memory.block == NULL)
+        give_up_without_memory(io, change);
+    else if (change->elsewhere)
         server_route_begin(stream, change->order);
     else
         server_change_step(stream, now_ns);
@@ -394,16 +380,14 @@ bool server_change_ask(struct server_stream *stream, uint32_t request, const str
         return false;
     *change = (struct server_change){.grant = stream->grant,
                                      .spec = *spec,
+                                     .has_packets = stream->queue_packets,
+                                     .memory.stagger = connection->io->stagger++,
                                      .reply = &connection->io->mailbox,
                                      .received_ns = now_ns,
                                      .connection = connection,
                                      .stream = stream,
                                      .request = request};
     change->answered = answered;
-    if (!make_block(connection->io, stream, change)) {
-        free(change);
-        return false;
-    }
     stream->change = change;
     connection->requests++;
     server_planner_change(connection->io->server->planner, change);

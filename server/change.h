@@ -31,7 +31,11 @@
  * rests as for d again when all that may be late has left, and B is charged for d alone when it has paused.
  * The order brings what is needed.
  *
- * Everything here is called on the stream's I/O thread. Nothing is allocated but in server_change_ask. */
+ * **Memory.** The planner sizes the packet memory for the unit that serves the contract, as for an OPEN,
+ * refuses what is above the limits, and has a block made for what is missing when all else is granted.
+ *
+ * Everything here is called on the stream's I/O thread. Nothing is allocated but in server_change_ask, and no
+ * more than the change itself. */
 #ifndef MILLRACE_SERVER_CHANGE_H
 #define MILLRACE_SERVER_CHANGE_H
 
@@ -40,7 +44,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct server_block;
 struct server_connection;
 struct server_io;
 struct server_order;
@@ -59,7 +62,7 @@ struct server_change {
     /* the question; set before it is asked */
     struct server_grant *grant; /* of the stream */
     struct core_stream_spec spec;
-    uint64_t more_bytes; /* of packet memory, charged if it is accepted */
+    uint32_t has_packets; /* records and slots of the stream */
     struct server_mailbox *reply;
     void (*answered)(void *io, struct server_message *message);
     core_ns received_ns;
@@ -72,6 +75,9 @@ struct server_change {
     struct server_backup
         backup;      /* of the join; accepted on a GPU with a backup, or refused late: see below */
     bool has_backup; /* it is the stream's from now on */
+    struct server_memory_order memory; /* of packets, charged; its block is made last, to be adopted */
+    bool replaces;                     /* that takes the place of all that the stream has */
+    bool movable;                      /* as in struct server_grant */
     struct server_planner_rooms rooms; /* at GPUs, in place: not before their plans are in force */
     bool elsewhere;                    /* on another unit: */
     struct server_order *order;        /* the way there, the stream's once it is begun; NULL: in place */
@@ -82,8 +88,6 @@ struct server_change {
     struct server_connection *connection; /* NULL: nobody awaits an answer, or it has been given */
     struct server_stream *stream;         /* NULL: it ends, and its client has been told */
     uint32_t request;
-    struct server_block *block;                   /* to be adopted; NULL: there is room enough */
-    bool replaces;                                /* `block` takes the place of all that the stream has */
     bool waiting;                                 /* accepted, for a gap */
     uint32_t first;                               /* in force: sequence of the first packet under it */
     core_ns until_ns;                             /* waiting: not longer */

@@ -268,6 +268,7 @@ static void end_stream(struct server_connection *connection, struct server_strea
     server_io_discount_stream(stream);
     server_stats_add(&io->stats.streams, (uint64_t)-1);
     server_waiting_remove(&io->waiting, &stream->waiter);
+    server_planner_wipe(io->server->planner, server_stream_take_blocks(stream));
     server_route_give_back(stream);
     if (stream->gpu != NULL) {
         server_gpu_stream_detach(stream->gpu);

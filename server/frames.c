@@ -215,9 +215,10 @@ static void handle_open(struct server_connection *connection, const struct proto
     request->open = open;
     request->open.key = NULL; /* pointed into the read buffer */
     request->request = header->id;
-    request->queue_packets = server_stream_queue_packets(
+    request->memory.packets = server_stream_queue_packets(
         &open.spec, perfmodel_cpu_backlog_packets(&open.spec, connection->io->server->profile));
-    request->buffer_bytes = server_stream_buffer_bytes(&open.spec, request->queue_packets);
+    request->memory.bytes = server_stream_buffer_bytes(&open.spec, request->memory.packets);
+    request->memory.stagger = connection->io->stagger++;
     request->received_ns = now_ns;
     connection->requests++;
     connection->opening += is_query ? 0 : 1;
@@ -272,9 +273,11 @@ static struct server_stream *make_stream(struct server_connection *connection, s
         memcpy(request->iv, request->open.iv, CORE_BLOCK_BYTES);
     else if (RAND_bytes(request->iv, CORE_BLOCK_BYTES) != 1)
         return NULL;
-    if (server_waiting_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
-        server_stream_create(&stream, &request->open.spec, request->queue_packets, io->stagger++) != CORE_OK)
+    if (request->memory.block == NULL ||
+        server_waiting_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
+        server_stream_create(&stream, &request->open.spec, request->memory.block) != CORE_OK)
         return NULL;
+    request->memory.block = NULL; /* the stream's now */
     stream->connection = connection;
     stream->version = connection->version;
     stream->bound_ns = server_backup_bound_ns(&request->placement);
@@ -283,6 +286,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
         server_connection_add_stream(connection, stream) != CORE_OK) {
         server_gpu_stream_destroy(stream->gpu);
         server_gpu_stream_destroy(stream->spare);
+        server_planner_wipe(io->server->planner, server_stream_take_blocks(stream));
         server_stream_destroy(stream, io->server->engine);
         return NULL;
     }
@@ -306,7 +310,7 @@ static void send_opened(struct server_connection *connection, const struct serve
                                      .unit_index = (uint16_t)(on_gpu ? request->gpu : placement->unit),
                                      .bound_ns = server_backup_bound_ns(placement),
                                      .decided_ns = request->decided_ns,
-                                     .queue_packets = request->queue_packets,
+                                     .queue_packets = request->memory.packets,
                                      .backup = server_backup_tell(connection->io->server, placement)};
     memcpy(opened.iv, request->iv, CORE_BLOCK_BYTES);
     core_histogram_record(&connection->io->stats.admission, request->decided_ns);
@@ -355,6 +359,7 @@ static void end_request(struct server_connection *connection, struct server_requ
     connection->requests--;
     connection->opening -= request->is_query ? 0 : 1;
     server_io_mark(connection);
+    server_planner_wipe(connection->io->server->planner, request->memory.block);
     if (request->grant != NULL)
         server_planner_release(connection->io->server->planner, request->grant);
     free_request(request);

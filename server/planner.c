@@ -13,6 +13,10 @@
 #define MOVABLE_BYTES_MAX                                                                                    \
     (UINT64_C(256) << 10) /* packet memory of a stream on a worker that may go to a GPU */
 
+const char server_planner_no_room[] =
+    "the server's memory for packets (limits.buffer_mib) is used up; ask for a smaller burst or packet, or a "
+    "shorter latency bound";
+
 static void publish_worker(struct server_planner *planner, uint32_t worker)
 {
     struct partition_worker_load load =
@@ -51,10 +55,8 @@ static bool within_limits(const struct server_planner *planner, struct server_re
                "the server's limit of open streams (limits.streams) is reached");
     else if (partition_standing_streams(planner->standing) >= PARTITION_PLAN_STREAMS_MAX)
         refuse(request, PROTOCOL_REFUSED_LIMIT, "the server has as many streams as a plan can hold");
-    else if (planner->buffer_bytes + request->buffer_bytes > limits->buffer_bytes)
-        refuse(request, PROTOCOL_REFUSED_LIMIT,
-               "the server's memory for packets (limits.buffer_mib) is used up; ask for a smaller burst or "
-               "packet");
+    else if (!server_planner_has_memory(planner, request->memory.bytes))
+        refuse(request, PROTOCOL_REFUSED_LIMIT, server_planner_no_room);
     else
         return true;
     return false;
@@ -62,22 +64,38 @@ static bool within_limits(const struct server_planner *planner, struct server_re
 
 /* ---- requests ---- */
 
-/* Packets that a stream may have inside at once: on a GPU all that are eligible within its latency bound. One
- * on a worker may come to be on a GPU later, if it is worth its memory. */
-static void size_queue(struct server_planner *planner, struct server_request *request)
+bool server_planner_has_memory(const struct server_planner *planner, uint64_t bytes)
+{
+    uint64_t limit_bytes = planner->server->config->limits.buffer_bytes;
+
+    return bytes <= limit_bytes && planner->buffer_bytes <= limit_bytes - bytes;
+}
+
+/* A stream on a worker may come to be on a GPU later, if it is worth its memory. */
+uint32_t server_planner_queue_packets(const struct server_planner *planner,
+                                      const struct core_stream_spec *spec, uint32_t unit, bool *movable)
+{
+    const struct server *server = planner->server;
+    uint32_t packets = server_stream_queue_packets(spec, server_stream_gpu_packets(spec));
+
+    *movable = server_planner_is_gpu(planner, unit) ||
+               (server->gpu_count > 0 && server_stream_buffer_bytes(spec, packets) <= MOVABLE_BYTES_MAX);
+    return *movable ? packets
+                    : server_stream_queue_packets(spec, perfmodel_cpu_backlog_packets(spec, server->profile));
+}
+
+/* Now that its unit is known. */
+static bool reserve_memory(struct server_planner *planner, struct server_request *request)
 {
     const struct core_stream_spec *spec = &request->open.spec;
-    bool on_gpu = server_planner_is_gpu(planner, request->placement.unit);
-    uint64_t packets = spec->burst_packets + (uint64_t)((spec->latency_ns - 1) / spec->interval_ns) + 1;
-    uint32_t queue_packets =
-        server_stream_queue_packets(spec, packets > UINT32_MAX / 2 ? UINT32_MAX / 2 : (uint32_t)packets);
-    uint64_t buffer_bytes = server_stream_buffer_bytes(spec, queue_packets);
+    struct server_memory_order *order = &request->memory;
 
-    request->movable = on_gpu || (planner->server->gpu_count > 0 && buffer_bytes <= MOVABLE_BYTES_MAX);
-    if (!request->movable)
-        return;
-    request->queue_packets = queue_packets;
-    request->buffer_bytes = buffer_bytes;
+    order->packets = server_planner_queue_packets(planner, spec, request->placement.unit, &request->movable);
+    order->bytes = server_stream_buffer_bytes(spec, order->packets);
+    if (server_planner_has_memory(planner, order->bytes))
+        return true;
+    refuse(request, PROTOCOL_REFUSED_LIMIT, server_planner_no_room);
+    return false;
 }
 
 struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement)
@@ -122,30 +140,34 @@ static bool place(struct server_planner *planner, struct server_request *request
         refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
         return false;
     }
-    size_queue(planner, request);
     return true;
 }
 
 static void query(struct server_planner *planner, struct server_request *request)
 {
-    if (place(planner, request) && request->placement.unit >= planner->server->worker_count)
+    if (place(planner, request) && reserve_memory(planner, request) &&
+        request->placement.unit >= planner->server->worker_count)
         request->gpu = request->placement.unit - planner->server->worker_count;
 }
 
-/* A stream that was admitted on a GPU: the plans of that GPU, and of its backup's, come into force. The
- * standing plan has asked for room in their batches; a GPU may have gone out of service since. */
+/* A stream was admitted: there must be memory for it. On a GPU the plans of that GPU, and of its backup's,
+ * come into force. The standing plan has asked for room in their batches; a GPU may have gone out of service
+ * since. */
 static bool settle(struct server_planner *planner, struct server_request *request)
 {
     struct partition_standing_placement *placement = &request->placement;
     struct server_planner_rooms rooms = server_planner_rooms_of(planner, placement->stream);
 
-    if (server_planner_rooms_take(planner, &rooms, &placement->constraint, placement->reason,
-                                  sizeof placement->reason)) {
+    bool reserved = reserve_memory(planner, request);
+    if (reserved && server_planner_rooms_take(planner, &rooms, &placement->constraint, placement->reason,
+                                              sizeof placement->reason)) {
         request->gpu = rooms.count > 0 ? rooms.room[0].gpu : SERVER_NO_GPU;
         request->plan = rooms.room[0].plan;
         request->spare_plan = rooms.room[1].plan;
         return true;
     }
+    if (reserved)
+        refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
     partition_standing_release(planner->standing, placement->stream);
     server_planner_rooms_leave(planner, &rooms);
     placement->accepted = false;
@@ -165,7 +187,6 @@ void server_planner_admit(struct server_planner *planner, struct server_request 
         return;
     }
     if (!settle(planner, request)) {
-        refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
         free(grant);
         return;
     }
@@ -177,14 +198,14 @@ void server_planner_admit(struct server_planner *planner, struct server_request 
         .backup = server_planner_backup_of(&request->placement),
         .spare = server_planner_spare_of(planner, &request->placement),
         .io = request->io,
-        .buffer_bytes = request->buffer_bytes,
+        .buffer_bytes = request->memory.bytes,
         .movable = request->movable,
         .home = SERVER_NO_GPU,
         .gpu_slot = SERVER_GPU_NO_SLOT};
     request->grant = grant;
     server_planner_enter(planner, grant);
     planner->streams++;
-    planner->buffer_bytes += request->buffer_bytes;
+    planner->buffer_bytes += request->memory.bytes;
 }
 
 /* ---- grants ---- */
@@ -323,10 +344,16 @@ static void decide(void *owner, struct server_message *message)
 
 void server_planner_answer(struct server_planner *planner, struct server_request *request)
 {
-    (void)planner;
     request->decided_ns = core_time_now_ns() - request->received_ns;
     request->message.run = request->answered;
-    server_mailbox_post(request->reply, &request->message);
+    if (request->grant == NULL) {
+        server_mailbox_post(request->reply, &request->message);
+        return;
+    }
+    request->memory.spec = &request->open.spec;
+    request->memory.answer = &request->message;
+    request->memory.reply = request->reply;
+    server_memory_make(planner->memory, &request->memory, planner->buffer_bytes);
 }
 
 static void stop(void *owner, struct server_message *message)
@@ -367,6 +394,7 @@ static void destroy(struct server_planner *planner)
     }
     server_planner_drop_orders(planner);
     server_planner_drop_changes(planner);
+    server_memory_stop(planner->memory);
     server_mailbox_destroy(&planner->mailbox);
     partition_standing_destroy(planner->standing);
     free(planner->grants);
@@ -440,6 +468,8 @@ static core_status create(struct server_planner *planner, struct core_error *err
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
     core_status status = server_mailbox_init(&planner->mailbox, error);
     if (status == CORE_OK)
+        status = server_memory_start(&planner->memory, server->config->limits.buffer_bytes, error);
+    if (status == CORE_OK)
         status = create_standing(planner, error);
     return status == CORE_OK ? server_planner_start_replanner(planner, error) : status;
 }
@@ -481,6 +511,11 @@ void server_planner_ask(struct server_planner *planner, struct server_request *r
 {
     request->message.run = decide;
     server_mailbox_post(&planner->mailbox, &request->message);
+}
+
+void server_planner_wipe(struct server_planner *planner, struct server_block *blocks)
+{
+    server_memory_wipe(planner->memory, blocks);
 }
 
 struct server_mailbox *server_planner_mailbox(struct server_planner *planner)

@@ -9,6 +9,7 @@
 
 #include "partition/standing.h"
 #include "server/mailbox.h"
+#include "server/memory.h"
 #include "server/protocol.h"
 
 #include <stdatomic.h>
@@ -94,8 +95,8 @@ struct server_request {
     uint8_t *key;              /* secret memory, SERVER_KEY_BYTES; NULL for a QUERY without */
     bool is_query;
     uint32_t request, io;
-    uint32_t queue_packets; /* that the stream will hold, on a CPU worker; the answer: where it is placed */
-    uint64_t buffer_bytes;
+    struct server_memory_order
+        memory;   /* that the stream will have on a CPU worker; the answer: where it is placed */
     bool movable; /* the planner's: see the grant */
     core_ns received_ns;
     /* the answer */
@@ -143,6 +144,10 @@ void server_planner_cleared(struct server_planner *planner, struct server_grant 
 /* I/O thread: gives a grant back. Its room is promised again once the worker has paused since the stream's
  * last packet (partition/workers.h says why). */
 void server_planner_release(struct server_planner *planner, struct server_grant *grant);
+
+/* Any thread: packet memory that is given up (server_memory_wipe), before the grant or the change that it was
+ * charged with. */
+void server_planner_wipe(struct server_planner *planner, struct server_block *blocks);
 
 /* Any thread: lets up to `streams` of the streams of unit `from` (partition/standing.h numbers units) go to
  * unit `to`, one after the other, as far as it takes them and there is a moment for each within patience_ns.

@@ -28,7 +28,7 @@ static void returned(void *owner, struct server_message *message)
     if (server_planner_moved(planner, order) != SERVER_ORDER_MOVED)
         return;
     to->buffer_bytes = from->buffer_bytes;
-    to->movable = planner->server->gpu_count > 0; /* a change sizes its memory for any unit */
+    to->movable = change->movable;
     to->home = SERVER_NO_GPU;
     to->change = change;
     change->grant = to;
@@ -45,7 +45,9 @@ bool server_planner_change_elsewhere(struct server_planner *planner, struct serv
     if (!admit(planner, change, &placement))
         return false;
     move.to = placement.unit;
-    struct server_order *order = server_planner_order_create(planner, &move);
+    struct server_order *order = server_planner_change_memory(planner, change, placement.unit)
+                                     ? server_planner_order_create(planner, &move)
+                                     : NULL;
     if (order == NULL) {
         partition_standing_release(planner->standing, placement.stream);
         return false;

@@ -1,5 +1,6 @@
 /* Other contracts for admitted streams, in place: asked for, in force, settled. */
 #include "server/planner_parts.h"
+#include "server/stream.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -143,16 +144,33 @@ static bool change_in_place(struct server_planner *planner, struct server_change
     return false;
 }
 
+/* A block for what is missing; one for all where that is less than half of what the stream has. */
+bool server_planner_change_memory(const struct server_planner *planner, struct server_change *change,
+                                  uint32_t unit)
+{
+    struct server_memory_order *order = &change->memory;
+    uint32_t wanted = server_planner_queue_packets(planner, &change->spec, unit, &change->movable);
+    uint32_t has = change->has_packets;
+
+    change->replaces = wanted < has / 2;
+    order->packets = change->replaces ? wanted : wanted > has ? wanted - has : 0;
+    order->bytes = order->packets > 0 ? server_stream_buffer_bytes(&change->spec, order->packets) : 0;
+    return server_stream_buffer_bytes(&change->spec, wanted) != UINT64_MAX &&
+           server_planner_has_memory(planner, order->bytes);
+}
+
 static bool find_room(struct server_planner *planner, struct server_change *change)
 {
+    if (!server_planner_change_memory(planner, change, change->grant->unit)) {
+        refuse(change, PROTOCOL_REFUSED_LIMIT, server_planner_no_room);
+        return false;
+    }
     return change_in_place(planner, change) ||
            (change->refusal == PROTOCOL_REFUSED_CAPACITY && server_planner_change_elsewhere(planner, change));
 }
 
 static bool within_limits(const struct server_planner *planner, struct server_change *change)
 {
-    const struct config_server_limits *limits = &planner->server->config->limits;
-
     if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
         refuse(change, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
     else if (backup_of(planner, change->grant) != PARTITION_STANDING_NONE &&
@@ -163,9 +181,6 @@ static bool within_limits(const struct server_planner *planner, struct server_ch
                "the GPU of the stream's backup is lost; ask again when it is back");
     else if (change->grant->order != NULL)
         refuse(change, PROTOCOL_REFUSED_BUSY, "the stream is on its way to another unit; ask again");
-    else if (planner->buffer_bytes + change->more_bytes > limits->buffer_bytes)
-        refuse(change, PROTOCOL_REFUSED_LIMIT,
-               "the server's memory for packets (limits.buffer_mib) is used up; ask for a smaller burst");
     else
         return true;
     return false;
@@ -188,10 +203,15 @@ static void delist(struct server_planner *planner, const struct server_change *c
         *link = change->next;
 }
 
-static void answer(struct server_change *change)
+static void answer(struct server_planner *planner, struct server_change *change)
 {
     change->message.run = change->answered;
-    server_mailbox_post(change->reply, &change->message);
+    change->memory.spec = &change->spec;
+    change->memory.answer = &change->message;
+    change->memory.reply = change->reply;
+    if (change->refusal != 0)
+        change->memory.packets = 0;
+    server_memory_make(planner->memory, &change->memory, planner->buffer_bytes);
 }
 
 static void decide(void *owner, struct server_message *message)
@@ -204,18 +224,18 @@ static void decide(void *owner, struct server_message *message)
     bool granted = within_limits(planner, change) && find_room(planner, change);
     change->decided_ns = core_time_now_ns() - change->received_ns;
     if (!granted) {
-        answer(change);
+        answer(planner, change);
         return;
     }
     server_planner_forget_change(planner, grant); /* the one before settles with this one */
     grant->change = change;
-    grant->buffer_bytes += change->more_bytes;
-    planner->buffer_bytes += change->more_bytes;
+    grant->buffer_bytes += change->memory.bytes;
+    planner->buffer_bytes += change->memory.bytes;
     server_planner_publish(planner, grant->unit, grant->io);
     if (change->order == NULL && !server_planner_rooms_in_force(planner, &change->rooms))
         enlist(planner, change);
     else
-        answer(change);
+        answer(planner, change);
 }
 
 /* ---- in force, given up, or gone ---- */
@@ -259,6 +279,8 @@ static void take_back(void *owner, struct server_message *message)
     }
     if (change->outcome == SERVER_CHANGE_GIVEN_UP && !change->elsewhere)
         put_back(planner, grant, &change->before);
+    if (change->outcome == SERVER_CHANGE_IN_FORCE)
+        grant->movable = change->movable;
     change->settling = true;
     enlist(planner, change);
 }
@@ -286,7 +308,7 @@ void server_planner_sweep_changes(struct server_planner *planner)
             if (!server_planner_rooms_in_force(planner, &change->rooms))
                 continue;
             delist(planner, change);
-            answer(change);
+            answer(planner, change);
         } else if (has_paused(planner, change)) {
             server_planner_settle(planner, grant);
             server_planner_forget_change(planner, grant);

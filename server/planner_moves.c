@@ -191,6 +191,7 @@ static bool charge_hold(struct server_planner *planner, const struct server_plan
         return false;
     }
     catch_up->grant = order->to;
+    catch_up->movable = order->to->movable;
     order->catch_up = catch_up;
     order->hold_from_ns = core_time_now_ns() + wait;
     return true;

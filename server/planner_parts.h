@@ -40,6 +40,7 @@ struct server_planner {
     struct server_change *changes;      /* planner thread: those that wait for a plan or a pause */
     uint64_t born;                      /* planner thread: number of the last grant */
     struct server_planner_card *cards;  /* planner thread; by GPU */
+    struct server_memory *memory;       /* for packets */
     struct server_replanner *replanner; /* NULL: nobody moves for newcomers */
     bool stopping;                      /* planner thread */
     struct server_planner_load *worker_loads, *io_loads;
@@ -57,6 +58,14 @@ void server_planner_admit(struct server_planner *planner, struct server_request 
 
 /* Sends the answer. */
 void server_planner_answer(struct server_planner *planner, struct server_request *request);
+
+/* Is there room for so many bytes more of packet memory within limits.buffer_mib? And the refusal, if not. */
+bool server_planner_has_memory(const struct server_planner *planner, uint64_t bytes);
+extern const char server_planner_no_room[];
+
+/* Packets that a stream is to have on that unit; and are they enough for a GPU? */
+uint32_t server_planner_queue_packets(const struct server_planner *planner,
+                                      const struct core_stream_spec *spec, uint32_t unit, bool *movable);
 
 /* Makes sure that one grant more can be entered. */
 CORE_CHECKED core_status server_planner_reserve(struct server_planner *planner);
@@ -161,6 +170,10 @@ void server_planner_order_begin(struct server_planner *planner, struct server_or
 bool server_planner_change_elsewhere(struct server_planner *planner, struct server_change *change);
 
 /* ---- planner_modify.c ---- */
+
+/* What packet memory the change needs on that unit. False: there is no room for that. */
+bool server_planner_change_memory(const struct server_planner *planner, struct server_change *change,
+                                  uint32_t unit);
 
 /* What GPUs hold for the stream, all taken. */
 struct server_planner_rooms server_planner_rooms_taken(const struct server_planner *planner,

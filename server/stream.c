@@ -10,6 +10,7 @@
 #define QUEUE_SPARE_BYTES 2048u
 #define CACHE_LINE        64u
 #define STAGGER_LINES     7u
+#define PACKETS_MAX       (UINT32_C(1) << 31) /* from so many on they are too many */
 
 /* Distance of slots: whole cache lines, and never a multiple of 4 KiB, which would put the streams of a burst
  * into the same cache sets. */
@@ -27,22 +28,26 @@ uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32
            (uint32_t)(QUEUE_SPARE_BYTES / (slot_stride(spec) + sizeof(struct server_packet)));
 }
 
+uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec)
+{
+    uint64_t packets = spec->burst_packets + (uint64_t)((spec->latency_ns - 1) / spec->interval_ns) + 1;
+    return packets < PACKETS_MAX ? (uint32_t)packets : PACKETS_MAX;
+}
+
 uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_t queue_packets)
 {
+    if (queue_packets >= PACKETS_MAX)
+        return UINT64_MAX;
     return queue_packets * (slot_stride(spec) + sizeof(struct server_packet)) +
            (STAGGER_LINES + 1) * CACHE_LINE;
 }
 
 core_status server_stream_create(struct server_stream **stream, const struct core_stream_spec *spec,
-                                 uint32_t queue_packets, uint32_t stagger)
+                                 struct server_block *block)
 {
-    struct server_block *block = server_block_create(spec, queue_packets, stagger);
     struct server_stream *fresh = malloc(sizeof *fresh);
-    if (fresh == NULL || block == NULL) {
-        server_block_destroy(block);
-        free(fresh);
+    if (fresh == NULL)
         return CORE_NO_MEMORY;
-    }
     *fresh =
         (struct server_stream){.spec = *spec, .state = SERVER_STREAM_OPEN, .slack_minimum_ns = CORE_NS_NEVER};
     server_stream_adopt(fresh, block);
@@ -65,7 +70,8 @@ struct server_block *server_block_create(const struct core_stream_spec *spec, ui
     uintptr_t slots = (uintptr_t)&block->packets[packets];
     slots = (slots + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE + lines * CACHE_LINE;
     for (uint32_t i = 0; i < packets; i++) {
-        block->packets[i] = (struct server_packet){.block = block};
+        block->packets[i] =
+            (struct server_packet){.block = block, .next = i > 0 ? &block->packets[i - 1] : NULL};
         block->packets[i].output =
             (struct server_output){.frame = (uint8_t *)slots + i * slot_stride(spec), .is_packet = true};
     }
@@ -85,40 +91,32 @@ void server_stream_adopt(struct server_stream *stream, struct server_block *bloc
     block->next = stream->blocks;
     stream->blocks = block;
     stream->queue_packets += block->count;
-    for (uint32_t i = 0; i < block->count; i++) {
-        struct server_packet *packet = &block->packets[i];
-        packet->stream = stream;
-        packet->cpu.stream = stream->cpu;
-        packet->next = stream->free;
-        stream->free = packet;
-    }
+    block->packets[0].next = stream->free; /* they are linked from the last one to the first */
+    stream->free = &block->packets[block->count - 1];
 }
 
 void server_stream_retire(struct server_stream *stream)
 {
     for (struct server_block *block = stream->blocks; block != NULL; block = block->next)
         block->retired = true;
-    for (struct server_packet *packet = stream->free; packet != NULL; packet = packet->next)
-        packet->block->returned++;
     stream->free = NULL;
     stream->queue_packets = 0;
 }
 
-uint64_t server_stream_shed(struct server_stream *stream)
+struct server_block *server_stream_shed(struct server_stream *stream)
 {
-    struct server_block **link = &stream->blocks, *block;
-    uint64_t bytes = 0;
+    struct server_block **link = &stream->blocks, *block, *shed = NULL;
 
     while ((block = *link) != NULL) {
-        if (!block->retired || block->returned < block->count) {
+        if (!block->retired || block->taken > 0) {
             link = &block->next;
             continue;
         }
         *link = block->next;
-        bytes += block->bytes;
-        server_block_destroy(block);
+        block->next = shed;
+        shed = block;
     }
-    return bytes;
+    return shed;
 }
 
 bool server_stream_sheds(const struct server_stream *stream)
@@ -155,9 +153,16 @@ core_status server_stream_arm(struct server_stream *stream, const struct cpu_eng
     stream->in_ns = in_ns;
     server_police_init(&stream->police, &stream->spec, 0);
     server_pace_init(&stream->pace, &stream->spec, task->spacing_ns);
-    for (struct server_packet *packet = stream->free; packet != NULL; packet = packet->next)
-        packet->cpu.stream = stream->cpu;
     return CORE_OK;
+}
+
+struct server_block *server_stream_take_blocks(struct server_stream *stream)
+{
+    struct server_block *blocks = stream->blocks;
+
+    stream->blocks = NULL;
+    stream->free = NULL;
+    return blocks;
 }
 
 void server_stream_destroy(struct server_stream *stream, const struct cpu_engine_ops *ops)
@@ -181,6 +186,9 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
         return NULL;
     stream->free = packet->next;
     stream->busy_packets++;
+    packet->block->taken++;
+    packet->stream = stream;
+    packet->cpu.stream = stream->cpu;
     packet->next = NULL;
     packet->output.payload = server_packet_payload(packet);
     packet->sequence = sequence;
@@ -193,10 +201,9 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
 void server_stream_give(struct server_stream *stream, struct server_packet *packet)
 {
     stream->busy_packets--;
-    if (packet->block->retired) {
-        packet->block->returned++;
+    packet->block->taken--;
+    if (packet->block->retired)
         return;
-    }
     packet->next = stream->free;
     stream->free = packet;
 }

@@ -10,6 +10,7 @@
 #include "cpu/scheduler.h"
 #include "perfmodel/cpu.h"
 #include "server/gpu_stream.h"
+#include "server/mailbox.h"
 #include "server/notice.h"
 #include "server/police.h"
 #include "server/protocol.h"
@@ -132,11 +133,12 @@ struct server_stream {
 
 /* Memory for packets of one stream: their records, and the slots behind. */
 struct server_block {
+    struct server_message message; /* first member: to be wiped (server/memory.h) */
     struct server_block *next;
     uint64_t bytes;      /* charged to the server's budget, */
     uint64_t room_bytes; /* of which so many are there: records and slots */
     uint32_t count;
-    uint32_t returned; /* retired: of its packets, that will not be taken any more */
+    uint32_t taken; /* of its packets */
     bool retired;
     struct server_packet packets[];
 };
@@ -145,8 +147,12 @@ struct server_block {
  * (perfmodel_cpu_backlog_packets), and as many more as fit, with their records, into 2 KiB. */
 uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets);
 
-/* A block for so many packets of a stream like this. stagger: any number; spreads slots over cache sets.
- * NULL without memory. */
+/* Packets that the contract may have inside a GPU at once: all that are eligible within its latency bound. As
+ * perfmodel_cpu_backlog_packets has it for a worker. */
+uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec);
+
+/* A block for so many packets of a stream like this, at least one. stagger: any number; spreads slots over
+ * cache sets. NULL without memory. This and the next take long for large blocks: server/memory.h. */
 struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
                                          uint32_t stagger);
 /* Wipes and frees; NULL is fine. */
@@ -159,20 +165,19 @@ void server_stream_adopt(struct server_stream *stream, struct server_block *bloc
  * are taken have been given. */
 void server_stream_retire(struct server_stream *stream);
 
-/* Frees the retired blocks whose packets are all free; returns how many bytes they were. */
-uint64_t server_stream_shed(struct server_stream *stream);
+/* Returns the retired blocks whose packets are all free, as a list; they are not the stream's any more. */
+CORE_CHECKED struct server_block *server_stream_shed(struct server_stream *stream);
 
 /* Has it retired blocks? */
 bool server_stream_sheds(const struct server_stream *stream);
 
-/* Memory of a block of so many packets. */
+/* Memory of a block of so many packets. UINT64_MAX: no memory holds so many (2^31 and more). */
 uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_t queue_packets);
 
-/* Allocates and sets up everything but the cipher. CORE_NO_MEMORY. stagger: any number; spreads slots over
- * cache sets. */
+/* Sets up everything but the cipher. The block is the stream's then. CORE_NO_MEMORY. */
 CORE_CHECKED core_status server_stream_create(struct server_stream **stream,
-                                              const struct core_stream_spec *spec, uint32_t queue_packets,
-                                              uint32_t stagger);
+                                              const struct core_stream_spec *spec,
+                                              struct server_block *block);
 
 /* Expands the key and arms the chain for one worker; key material is copied. in_ns: the margin that admission
  * left for a packet to reach the worker; releases count from eligible + in_ns (cpu/scheduler.h). */
@@ -184,7 +189,10 @@ CORE_CHECKED core_status server_stream_arm(struct server_stream *stream, const s
 /* Secret memory of a stream: the worker's part, and the key. */
 size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops);
 
-/* Wipes and frees. No packet may be busy. */
+/* All its blocks, as a list: they are not the stream's any more, which ends. No packet may be busy. */
+CORE_CHECKED struct server_block *server_stream_take_blocks(struct server_stream *stream);
+
+/* Wipes and frees, with the blocks that it still has. No packet may be busy. */
 void server_stream_destroy(struct server_stream *stream, const struct cpu_engine_ops *ops);
 
 /* Takes a free packet for DATA `sequence`, NULL when all are busy. */

@@ -85,8 +85,10 @@ static uint32_t write_data(uint8_t *frame, uint32_t stream, uint32_t sequence)
 
 static uint32_t write_modify(uint8_t *frame, const struct core_stream_spec *spec)
 {
-    const struct protocol_modify modify = {
-        .stream = 1, .burst_packets = 60, .interval_ns = spec->interval_ns, .latency_ns = spec->latency_ns};
+    const struct protocol_modify modify = {.stream = 1,
+                                           .burst_packets = spec->burst_packets + 20,
+                                           .interval_ns = spec->interval_ns,
+                                           .latency_ns = spec->latency_ns};
     return protocol_modify_write(frame, 6, &modify);
 }
 

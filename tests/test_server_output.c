@@ -59,7 +59,9 @@ static void set_up(struct fixture *fixture)
     connection->transport.descriptor = pair[0];
     connection->blocked_ns = CORE_NS_NEVER;
     connection->writable = event_new(fixture->io.base, pair[0], EV_WRITE | EV_PERSIST, nothing, NULL);
-    assert_int_equal(server_stream_create(&fixture->stream, &spec, 64, 0), CORE_OK);
+    struct server_block *block = server_block_create(&spec, 64, 0);
+    assert_non_null(block);
+    assert_int_equal(server_stream_create(&fixture->stream, &spec, block), CORE_OK);
     fixture->stream->connection = connection;
     fixture->stream->id = 1;
     server_police_init(&fixture->stream->police, &spec, 0);
