@@ -265,6 +265,7 @@ static void end_stream(struct server_connection *connection, struct server_strea
     connection->stream_count--;
     connection->alive_ns = core_time_now_ns();
     io->stream_count--;
+    io->stream_ended = true;
     server_io_discount_stream(stream);
     server_stats_add(&io->stats.streams, (uint64_t)-1);
     server_waiting_remove(&io->waiting, &stream->waiter);

@@ -355,6 +355,7 @@ void server_input_resume(struct server_connection *connection)
                                      input->stash_bytes - input->stash_done, now_ns);
         if (input->stash == NULL || input->stash_done < input->stash_bytes)
             return;
+        core_secret_wipe(input->stash, input->stash_bytes); /* of streams that may have ended meanwhile */
         free(input->stash);
         input->stash = NULL;
         input->stash_bytes = input->stash_done = 0;

@@ -2,6 +2,7 @@
 #include "server/io.h"
 
 #include "core/log.h"
+#include "core/secret.h"
 #include "server/backup.h"
 
 #include <errno.h>
@@ -230,6 +231,9 @@ static void end_turn(struct server_io *io)
     server_gpu_let_go(io);
     flush_submissions(io); /* what resumed input brought */
     set_timer(io);
+    if (io->stream_ended)
+        core_secret_wipe(io->read_buffer, SERVER_READ_BYTES);
+    io->stream_ended = false;
 }
 
 void server_io_has_read(struct server_io *io, size_t bytes)

@@ -58,7 +58,8 @@ struct server_io {
     struct server_change *changes; /* of contracts, that wait for a gap or for memory to become free */
     core_ns timer_ns;              /* what the timerfd is set to; CORE_NS_NEVER: off */
     size_t stream_count;
-    uint8_t *read_buffer; /* SERVER_READ_BYTES */
+    uint8_t *read_buffer; /* SERVER_READ_BYTES; packets of streams that have ended are wiped, */
+    bool stream_ended;    /* of which there are some: at the end of the turn */
     uint32_t stagger;
     bool draining;
     core_ns drain_until_ns;              /* set before drain_message is posted */

@@ -1,5 +1,6 @@
 /* Where keys are in the memory of a server: in what is left out of core dumps, while their stream is open,
- * and nowhere else. The server is a process of its own whose memory is searched. */
+ * and nowhere else. And plaintext: nowhere once its stream has ended. The server is a process of its own
+ * whose memory is searched. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -216,11 +217,116 @@ static void named_keys(void **state)
     stop(&remote);
 }
 
+/* ---- plaintext ---- */
+
+#define PACKETS      60
+#define PACKET_BYTES 1408
+
+/* Blocks are wiped by another thread than the one that answers. */
+static void await_none(const struct remote *remote, const uint8_t *text, size_t bytes)
+{
+    core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+    struct found found;
+    while (found = search(remote, text, bytes), found.open + found.guarded > 0) {
+        if (core_time_now_ns() > until_ns)
+            fail_msg("%u copies are left", found.open + found.guarded);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    }
+}
+
+static void await_some(const struct remote *remote, const uint8_t *text, size_t bytes)
+{
+    core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+    while (search(remote, text, bytes).open == 0) {
+        assert_true(core_time_now_ns() < until_ns);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    }
+}
+
+static uint32_t open_stream(struct test_client *client)
+{
+    static const uint8_t key[32] = {1};
+    struct core_stream_spec spec = test_spec;
+    struct protocol_opened opened;
+
+    spec.burst_packets = 2;
+    const struct protocol_open open = test_open_inline(&spec, key);
+    assert_true(test_client_ask(client, PROTOCOL_OPEN, &open, &opened, NULL));
+    assert_true(opened.queue_packets < PACKETS / 4);
+    return opened.stream;
+}
+
+/* So many packets, each with the text somewhere. */
+static size_t write_packets(uint8_t *bytes, uint32_t stream, uint32_t packets, const uint8_t text[32])
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < packets; i++) {
+        test_data_header(bytes + count, stream, i, PACKET_BYTES);
+        memset(bytes + count + PROTOCOL_HEADER_BYTES, (int)i, PACKET_BYTES);
+        memcpy(bytes + count + PROTOCOL_HEADER_BYTES + 16 * (i % 80), text, 32);
+        count += PROTOCOL_HEADER_BYTES + PACKET_BYTES;
+    }
+    return count;
+}
+
+/* Many more at once than the stream holds: the rest waits beside the stream. */
+static void plaintext_of_a_stream_that_is_closed(void **state)
+{
+    static uint8_t bytes[PACKETS * (PROTOCOL_HEADER_BYTES + PACKET_BYTES)];
+    uint8_t text[32], frame[TEST_FRAME_BYTES];
+    struct test_client client;
+    struct test_frame answer;
+    struct remote remote;
+    (void)state;
+
+    if (!searchable)
+        skip();
+    prepare(&remote);
+    start(&remote, TEST_KEYRING);
+    random_key(text);
+    test_client_connect(&client, &remote.address, NULL);
+    uint32_t other = open_stream(&client), stream = open_stream(&client);
+    assert_true(test_client_send(&client, bytes, write_packets(bytes, stream, PACKETS, text)));
+    for (int i = 0; i < PACKETS; i++)
+        test_client_expect(&client, PROTOCOL_RESULT, &answer);
+    assert_true(test_client_send(&client, frame, protocol_close_write(frame, stream)));
+    test_client_expect(&client, PROTOCOL_CLOSED, &answer);
+    await_none(&remote, text, sizeof text);
+    assert_true(test_client_send(&client, frame, protocol_close_write(frame, other)));
+    test_client_expect(&client, PROTOCOL_CLOSED, &answer);
+    test_client_close(&client);
+    stop(&remote);
+}
+
+/* In the middle of a packet. */
+static void plaintext_of_a_client_that_goes(void **state)
+{
+    uint8_t bytes[PROTOCOL_HEADER_BYTES + PACKET_BYTES], text[32];
+    struct test_client client;
+    struct remote remote;
+    (void)state;
+
+    if (!searchable)
+        skip();
+    prepare(&remote);
+    start(&remote, TEST_KEYRING);
+    random_key(text);
+    test_client_connect(&client, &remote.address, NULL);
+    size_t count = write_packets(bytes, open_stream(&client), 1, text);
+    assert_true(test_client_send(&client, bytes, count - 16));
+    await_some(&remote, text, sizeof text); /* the search does find it */
+    test_client_close(&client);
+    await_none(&remote, text, sizeof text);
+    stop(&remote);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inline_keys),
         cmocka_unit_test(named_keys),
+        cmocka_unit_test(plaintext_of_a_stream_that_is_closed),
+        cmocka_unit_test(plaintext_of_a_client_that_goes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
