@@ -118,6 +118,7 @@ static void threads_from(struct config_report *report, const struct raw_threads 
     threads->io = (uint32_t)config_report_integer(report, "threads.io", raw->io, 0, 0, 256);
     threads->workers = (uint32_t)config_report_integer(report, "threads.workers", raw->workers, 0, 0, 256);
     threads->cores = (uint32_t)config_report_integer(report, "threads.cores", raw->cores, 0, 0, 1024);
+    threads->tls = (uint32_t)config_report_integer(report, "threads.tls", raw->tls, 2, 1, 256);
     threads->realtime = raw->realtime ? *raw->realtime : CONFIG_REALTIME_AUTO;
     threads->worker_priority =
         (int)config_report_integer(report, "threads.worker_priority", raw->worker_priority, 20, 1, 99);
@@ -136,6 +137,31 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+uint32_t config_server_share(uint32_t all, uint32_t quarters)
+{
+    const uint32_t share = (uint32_t)((uint64_t)all * quarters / 4), least = all < 64 ? all : 64;
+
+    return share > least ? share : least;
+}
+
+/* A peer may have a quarter, a listener beside others three quarters of what there is. */
+static void connections_from(struct config_report *report, const struct raw_limits *raw, size_t listeners,
+                             struct config_server_limits *limits)
+{
+    const uint32_t all =
+        (uint32_t)config_report_integer(report, "limits.connections", raw->connections, 4096, 1, 1024 * KIB);
+
+    limits->connections = all;
+    limits->connections_per_peer =
+        (uint32_t)config_report_integer(report, "limits.connections_per_peer", raw->connections_per_peer,
+                                        config_server_share(all, 1), 1, 1024 * KIB);
+    limits->connections_per_listener = (uint32_t)config_report_integer(
+        report, "limits.connections_per_listener", raw->connections_per_listener,
+        config_server_share(all, listeners > 1 ? 3 : 4), 1, 1024 * KIB);
+    limits->handshakes = (uint32_t)config_report_integer(report, "limits.handshakes", raw->handshakes,
+                                                         smaller(1024, all), 1, 1024 * KIB);
+}
+
 /* Where one limit bounds another, the default of the inner one gives way. */
 static void limits_from(struct config_report *report, const struct raw_limits *raw,
                         struct config_server_limits *limits)
@@ -150,8 +176,6 @@ static void limits_from(struct config_report *report, const struct raw_limits *r
         config_report_integer(report, "limits.stream_buffer_kib", raw->stream_buffer_kib,
                               smaller(16 * KIB, buffer_mib * 1024), 1, 64 * MIB);
 
-    limits->connections =
-        (uint32_t)config_report_integer(report, "limits.connections", raw->connections, 4096, 1, 1024 * KIB);
     limits->streams = (uint32_t)streams;
     limits->streams_per_connection = (uint32_t)per_connection;
     limits->packet_bytes = (uint32_t)config_report_integer(report, "limits.packet_bytes", raw->packet_bytes,
@@ -261,6 +285,7 @@ static core_status server_convert(const struct config_yaml *yaml, const struct r
 
     listeners_from(&report, raw, server);
     threads_from(&report, &raw->threads, &server->threads);
+    connections_from(&report, &raw->limits, server->listener_count, &server->limits);
     limits_from(&report, &raw->limits, &server->limits);
     timeouts_from(&report, &raw->timeouts, &server->timeouts);
     server->overload.tighten = raw->overload.tighten == NULL || *raw->overload.tighten;

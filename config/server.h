@@ -20,7 +20,9 @@ struct config_listener {
 
 struct config_server_limits {
     uint32_t connections; /* in all */
-    uint32_t streams;     /* in all */
+    uint32_t connections_per_peer, connections_per_listener;
+    uint32_t handshakes; /* TLS handshakes under way at once, in all */
+    uint32_t streams;    /* in all */
     uint32_t streams_per_connection;
     uint32_t packet_bytes;
     uint32_t burst_packets;
@@ -45,6 +47,7 @@ struct config_server_threads {
     uint32_t io;      /* 0: chosen from the cores */
     uint32_t workers; /* 0: chosen from the cores */
     uint32_t cores;   /* that all of them may count on; 0: those that the process may use */
+    uint32_t tls;     /* for handshakes */
     enum config_realtime
         realtime; /* SCHED_FIFO and mlockall: not asked for, where permitted, or start fails */
     int worker_priority, io_priority; /* SCHED_FIFO 1..99 */
@@ -98,5 +101,8 @@ CORE_CHECKED core_status config_server_load(const char *path, struct config_serv
 CORE_CHECKED core_status config_server_parse(const char *text, size_t bytes, const char *name,
                                              struct config_server **server, struct core_error *error);
 void config_server_free(struct config_server *server);
+
+/* So many quarters of `all`, but 64 at least where there are as many: what one of several may have. */
+uint32_t config_server_share(uint32_t all, uint32_t quarters);
 
 #endif

@@ -42,6 +42,7 @@ static const cyaml_schema_field_t threads_fields[] = {
     INT_FIELD(struct raw_threads, io),
     INT_FIELD(struct raw_threads, workers),
     INT_FIELD(struct raw_threads, cores),
+    INT_FIELD(struct raw_threads, tls),
     ENUM_FIELD(struct raw_threads, realtime, realtimes),
     INT_FIELD(struct raw_threads, worker_priority),
     INT_FIELD(struct raw_threads, io_priority),
@@ -51,6 +52,9 @@ static const cyaml_schema_field_t threads_fields[] = {
 
 static const cyaml_schema_field_t limits_fields[] = {
     INT_FIELD(struct raw_limits, connections),
+    INT_FIELD(struct raw_limits, connections_per_peer),
+    INT_FIELD(struct raw_limits, connections_per_listener),
+    INT_FIELD(struct raw_limits, handshakes),
     INT_FIELD(struct raw_limits, streams),
     INT_FIELD(struct raw_limits, streams_per_connection),
     INT_FIELD(struct raw_limits, packet_bytes),

@@ -16,13 +16,14 @@ struct raw_listener {
 };
 
 struct raw_threads {
-    int64_t *io, *workers, *cores, *worker_priority, *io_priority;
+    int64_t *io, *workers, *cores, *tls, *worker_priority, *io_priority;
     enum config_realtime *realtime;
     bool *pin;
 };
 
 struct raw_limits {
-    int64_t *connections, *streams, *streams_per_connection, *packet_bytes, *burst_packets;
+    int64_t *connections, *connections_per_peer, *connections_per_listener, *handshakes;
+    int64_t *streams, *streams_per_connection, *packet_bytes, *burst_packets;
     int64_t *stream_buffer_kib, *buffer_mib, *bytes_per_key;
 };
 

@@ -2,6 +2,8 @@
 #include "server/io.h"
 
 #include "core/log.h"
+#include "server/accept.h"
+#include "server/handshake.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -10,20 +12,38 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ACCEPTS_PER_TURN 64
+#define ACCEPTS_PER_TURN 8 /* of all listeners together, but one of each at least */
 
-struct accepted_message {
-    struct server_message message; /* first member */
-    int descriptor;
-    SSL_CTX *tls;
-    bool inline_keys;
+/* Why a connection has no place, as a peer and the log are told. */
+struct refusal {
+    const char *cause, *text;
 };
+
+static const struct refusal refusals[] = {
+    [SERVER_TURNED_CONNECTIONS] = {"accept.limit", "too many connections (limits.connections)"},
+    [SERVER_TURNED_LISTENER] = {"accept.listener", "too many connections of one listener "
+                                                   "(limits.connections_per_listener)"},
+    [SERVER_TURNED_PEER] = {"accept.peer", "too many connections of one peer (limits.connections_per_peer)"},
+    [SERVER_TURNED_HANDSHAKES] = {"accept.handshakes",
+                                  "too many TLS handshakes of one peer (its share of limits.handshakes)"},
+    [SERVER_TURNED_MEMORY] = {"connection.memory", "no memory for a new connection"},
+};
+
+void server_count_turned(struct server *server, enum server_turned reason)
+{
+    atomic_fetch_add_explicit(&server->turned[reason], 1, memory_order_relaxed);
+}
+
+void server_accepted_drop(struct server *server, struct server_accepted *accepted)
+{
+    server_transport_close(&accepted->transport);
+    server_place_give_back(&server->places, &accepted->place);
+    free(accepted);
+}
 
 static void take_connection(void *owner, struct server_message *message)
 {
-    struct accepted_message *accepted = (struct accepted_message *)message;
-    server_connection_open(owner, accepted->descriptor, accepted->tls, accepted->inline_keys);
-    free(accepted);
+    server_connection_open(owner, (struct server_accepted *)message);
 }
 
 static uint32_t assigned(const struct server_io *io)
@@ -40,97 +60,135 @@ static struct server_io *least_busy(struct server *server)
     return best;
 }
 
-static bool take_place(struct server *server)
+static void assign(struct server_io *io, struct server_accepted *accepted)
 {
-    uint32_t taken = atomic_fetch_add_explicit(&server->connections, 1, memory_order_relaxed);
-    if (taken < server->config->limits.connections)
-        return true;
-    atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
-    return false;
+    accepted->message.run = take_connection;
+    atomic_fetch_add_explicit(&io->assigned, 1, memory_order_relaxed);
+    server_mailbox_post(&io->mailbox, &accepted->message);
+}
+
+void server_accepted_hand_over(struct server *server, struct server_accepted *accepted)
+{
+    assign(least_busy(server), accepted);
 }
 
 /* Says why (not on TLS, where nothing can be said before the handshake) and closes, without ever waiting for
  * the peer. */
-static void turn_away(int descriptor, bool tls)
+static void turn_away(struct server *server, struct server_accepted *accepted, enum server_turned reason,
+                      const struct server_listener *listener)
 {
+    const struct refusal *refusal = &refusals[reason];
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    uint32_t bytes = protocol_error_write(frame, 0, PROTOCOL_ERROR_LIMIT, true,
-                                          "too many connections (limits.connections); try again later");
-    if (!tls)
-        (void)!send(descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-    close(descriptor);
+    char text[128], address[300];
+
+    snprintf(text, sizeof text, "%s; try again later", refusal->text);
+    uint32_t bytes = protocol_error_write(frame, 0, PROTOCOL_ERROR_LIMIT, true, text);
+    if (listener->tls == NULL)
+        (void)!send(accepted->transport.descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close(accepted->transport.descriptor);
+    server_count_turned(server, reason);
+    core_log(CORE_LOG_WARNING, refusal->cause, "connection of %s to %s refused: %s", accepted->peer,
+             core_address_format(&listener->bound, address, sizeof address), refusal->text);
 }
 
-/* Puts the descriptor into the thread's hands, which closes it in any case. False without memory. */
-static bool assign(struct server_io *io, int descriptor, SSL_CTX *tls, bool inline_keys)
+static void welcome(struct server *server, int descriptor, struct server_listener *listener)
 {
-    struct accepted_message *accepted = malloc(sizeof *accepted);
-    if (accepted == NULL)
-        return false;
-    *accepted = (struct accepted_message){
-        .message.run = take_connection, .descriptor = descriptor, .tls = tls, .inline_keys = inline_keys};
-    atomic_fetch_add_explicit(&io->assigned, 1, memory_order_relaxed);
-    server_mailbox_post(&io->mailbox, &accepted->message);
-    return true;
-}
+    bool tls = listener->tls != NULL;
+    struct server_accepted accepted = {.inline_keys =
+                                           listener->config->address.transport != CORE_TRANSPORT_TCP,
+                                       .tls = listener->tls,
+                                       .accepted_ns = core_time_now_ns()};
+    struct server_accepted *made = NULL;
 
-static void hand_over(struct server *server, int descriptor, const struct server_listener *listener)
-{
-    bool inline_keys = listener->config->address.transport != CORE_TRANSPORT_TCP;
-
-    if (!take_place(server)) {
-        if (listener->tls == NULL)
-            turn_away(descriptor, listener->tls != NULL);
-        else /* nothing can be said before the handshake */
-            close(descriptor);
-        core_log(CORE_LOG_WARNING, "accept.limit", "connection refused: limits.connections is reached");
-    } else if (!assign(least_busy(server), descriptor, listener->tls, inline_keys)) {
-        atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
-        close(descriptor);
-        core_log(CORE_LOG_ERROR, "connection.memory", "no memory for a new connection; it is closed");
+    server_transport_init(&accepted.transport, descriptor);
+    struct server_peer_key key =
+        server_peer_identify(descriptor, tls ? "tls" : "tcp", accepted.peer, sizeof accepted.peer);
+    enum server_turned reason =
+        server_places_take(&server->places, &key, &listener->connections, tls, &accepted.place);
+    if (reason == SERVER_TURNED_NOT && (made = malloc(sizeof *made)) == NULL) {
+        server_place_give_back(&server->places, &accepted.place);
+        reason = SERVER_TURNED_MEMORY;
     }
+    if (reason != SERVER_TURNED_NOT) {
+        turn_away(server, &accepted, reason, listener);
+        return;
+    }
+    *made = accepted;
+    if (tls)
+        server_handshakes_add(server->handshakes, made);
+    else
+        server_accepted_hand_over(server, made);
 }
 
 core_status server_adopt(struct server *server, int descriptor, struct core_error *error)
 {
-    if (fcntl(descriptor, F_SETFL, O_NONBLOCK) == 0) {
-        atomic_fetch_add_explicit(&server->connections, 1, memory_order_relaxed);
-        if (assign(server->ios[0], descriptor, NULL, true))
-            return CORE_OK;
-        atomic_fetch_sub_explicit(&server->connections, 1, memory_order_relaxed);
+    struct server_accepted *accepted = calloc(1, sizeof *accepted);
+    if (accepted == NULL || fcntl(descriptor, F_SETFL, O_NONBLOCK) != 0) {
+        free(accepted);
+        close(descriptor);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
     }
-    close(descriptor);
-    return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
+    server_transport_init(&accepted->transport, descriptor);
+    (void)server_peer_identify(descriptor, "tcp", accepted->peer, sizeof accepted->peer);
+    accepted->inline_keys = true;
+    accepted->accepted_ns = core_time_now_ns();
+    server_places_take_one(&server->places);
+    assign(server->ios[0], accepted);
+    return CORE_OK;
 }
 
-static const struct server_listener *listener_of(const struct server *server, int descriptor)
+static struct server_listener *listener_of(const struct server *server, int descriptor)
 {
-    const struct server_listener *listener = server->listeners;
+    struct server_listener *listener = server->listeners;
     while (listener->descriptor != descriptor)
         listener++;
     return listener;
 }
 
+/* The tick listens again. */
+static void pause_listening(struct server_io *io, const struct server_listener *listener)
+{
+    event_del(io->listen_events[listener - io->server->listeners]);
+}
+
+/* Of one listener, in one turn of the loop. */
+static uint32_t accepts_per_turn(const struct server *server)
+{
+    uint32_t share = ACCEPTS_PER_TURN / server->listener_count;
+    return share > 0 ? share : 1;
+}
+
+/* False: no more for now. */
+static bool accept_one(struct server_io *io, struct server_listener *listener)
+{
+    if (listener->tls != NULL && server_places_handshakes_full(&io->server->places)) {
+        core_log(CORE_LOG_WARNING, "accept.handshakes",
+                 "limits.handshakes (%u) TLS handshakes are under way: further connections wait",
+                 io->server->config->limits.handshakes);
+        pause_listening(io, listener);
+        return false;
+    }
+    int accepted = accept4(listener->descriptor, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (accepted >= 0) {
+        welcome(io->server, accepted, listener);
+        return true;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        core_log(CORE_LOG_ERROR, "accept.descriptors",
+                 "can not accept: no descriptors or memory left; raise the limit of open files (ulimit -n)");
+        pause_listening(io, listener);
+    }
+    return false;
+}
+
 static void on_connect(evutil_socket_t descriptor, short events, void *argument)
 {
     struct server_io *io = argument;
-    const struct server_listener *listener = listener_of(io->server, descriptor);
+    struct server_listener *listener = listener_of(io->server, descriptor);
     (void)events;
 
-    for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
-        int accepted = accept4(descriptor, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (accepted >= 0) {
-            hand_over(io->server, accepted, listener);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            core_log(
-                CORE_LOG_ERROR, "accept.descriptors",
-                "can not accept: no descriptors or memory left; raise the limit of open files (ulimit -n)");
-            event_del(io->listen_events[listener - io->server->listeners]); /* the tick adds it again */
-        }
-        break;
-    }
+    for (uint32_t left = accepts_per_turn(io->server); left > 0 && accept_one(io, listener);)
+        left--;
 }
 
 core_status server_io_listen(struct server_io *io, struct core_error *error)

@@ -2,8 +2,8 @@
 #include "server/io.h"
 
 #include "core/log.h"
+#include "server/accept.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,31 +14,6 @@
 
 #define LINGER_NS CORE_NS_PER_S
 #define LOOKS_MAX 256 /* for idle streams, of a connection at a tick */
-
-static void describe_peer(int descriptor, char *text, size_t size, const char *transport)
-{
-    struct sockaddr_storage address;
-    socklen_t length = sizeof address;
-    char host[INET6_ADDRSTRLEN] = "?";
-
-    snprintf(text, size, "%s:?", transport);
-    if (getpeername(descriptor, (struct sockaddr *)&address, &length) != 0)
-        return;
-    if (address.ss_family == AF_INET) {
-        struct sockaddr_in *ip4 = (struct sockaddr_in *)&address;
-        inet_ntop(AF_INET, &ip4->sin_addr, host, sizeof host);
-        snprintf(text, size, "%s:%s:%u", transport, host, ntohs(ip4->sin_port));
-    } else if (address.ss_family == AF_INET6) {
-        struct sockaddr_in6 *ip6 = (struct sockaddr_in6 *)&address;
-        inet_ntop(AF_INET6, &ip6->sin6_addr, host, sizeof host);
-        snprintf(text, size, "%s:[%s]:%u", transport, host, ntohs(ip6->sin6_port));
-    } else {
-        struct ucred credentials;
-        length = sizeof credentials;
-        if (getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0)
-            snprintf(text, size, "unix:pid=%d,uid=%u", credentials.pid, credentials.uid);
-    }
-}
 
 /* Failures are harmless: the socket then works with the system's defaults. */
 static void tune_tcp(int descriptor)
@@ -63,8 +38,6 @@ static void on_writable(evutil_socket_t descriptor, short events, void *argument
 {
     struct server_connection *connection = argument;
     (void)descriptor, (void)events;
-    if (connection->state == SERVER_CONNECTION_HANDSHAKE)
-        server_input_read(connection);
     server_io_mark(connection);
 }
 
@@ -78,48 +51,66 @@ static void link_connection(struct server_io *io, struct server_connection *conn
     server_stats_add(&io->stats.connections, 1);
 }
 
-static void give_place_back(struct server_io *io)
+static void give_place_back(struct server_io *io, struct server_place *place)
 {
-    atomic_fetch_sub_explicit(&io->server->connections, 1, memory_order_relaxed);
+    server_place_give_back(&io->server->places, place);
     atomic_fetch_sub_explicit(&io->assigned, 1, memory_order_relaxed);
 }
 
-void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, bool inline_keys)
+static void refuse_without_memory(struct server_io *io, struct server_accepted *accepted)
+{
+    core_log(CORE_LOG_ERROR, "connection.memory", "no memory for a new connection; it is closed");
+    server_count_turned(io->server, SERVER_TURNED_MEMORY);
+    atomic_fetch_sub_explicit(&io->assigned, 1, memory_order_relaxed);
+    server_accepted_drop(io->server, accepted);
+}
+
+/* NULL without memory. */
+static struct server_connection *make_connection(struct server_io *io, int descriptor)
+{
+    struct server_connection *connection = calloc(1, sizeof *connection);
+    if (connection == NULL)
+        return NULL;
+    connection->readable = event_new(io->base, descriptor, EV_READ | EV_PERSIST, on_readable, connection);
+    connection->writable = event_new(io->base, descriptor, EV_WRITE | EV_PERSIST, on_writable, connection);
+    if (connection->readable != NULL && connection->writable != NULL)
+        return connection;
+    if (connection->readable != NULL)
+        event_free(connection->readable);
+    if (connection->writable != NULL)
+        event_free(connection->writable);
+    free(connection);
+    return NULL;
+}
+
+/* Its hello time has begun with accept. */
+static void take_over(struct server_connection *connection, struct server_accepted *accepted)
+{
+    server_transport_move(&connection->transport, &accepted->transport);
+    connection->place = accepted->place;
+    memcpy(connection->peer, accepted->peer, sizeof connection->peer);
+    connection->inline_keys = accepted->inline_keys;
+    connection->opened_ns = accepted->accepted_ns;
+    free(accepted);
+}
+
+void server_connection_open(struct server_io *io, struct server_accepted *accepted)
 {
     struct server *server = io->server;
-    struct core_error error = {""};
-    struct server_connection *connection = calloc(1, sizeof *connection);
-    core_status status = CORE_NO_MEMORY;
+    struct server_connection *connection = make_connection(io, accepted->transport.descriptor);
 
-    if (connection == NULL)
-        close(descriptor);
-    else
-        status = server_transport_init(&connection->transport, descriptor, tls, &error);
-    if (status == CORE_OK) {
-        connection->readable = event_new(io->base, descriptor, EV_READ | EV_PERSIST, on_readable, connection);
-        connection->writable =
-            event_new(io->base, descriptor, EV_WRITE | EV_PERSIST, on_writable, connection);
-    }
-    if (status != CORE_OK || connection->readable == NULL || connection->writable == NULL) {
-        core_log(CORE_LOG_ERROR, "connection.memory", "no memory for a new connection; it is closed");
-        if (status == CORE_OK) {
-            server_transport_close(&connection->transport);
-            if (connection->readable != NULL)
-                event_free(connection->readable);
-        }
-        free(connection);
-        give_place_back(io);
+    if (connection == NULL) {
+        refuse_without_memory(io, accepted);
         return;
     }
+    take_over(connection, accepted);
     connection->io = io;
     connection->number = 1 + atomic_fetch_add_explicit(&server->connection_number, 1, memory_order_relaxed);
-    connection->inline_keys = inline_keys;
-    connection->state = tls != NULL ? SERVER_CONNECTION_HANDSHAKE : SERVER_CONNECTION_HELLO;
-    connection->opened_ns = connection->alive_ns = core_time_now_ns();
+    connection->state = SERVER_CONNECTION_HELLO;
+    connection->alive_ns = core_time_now_ns();
     connection->blocked_ns = connection->lingering_ns = CORE_NS_NEVER;
-    describe_peer(descriptor, connection->peer, sizeof connection->peer, tls != NULL ? "tls" : "tcp");
     if (strncmp(connection->peer, "unix:", 5) != 0)
-        tune_tcp(descriptor);
+        tune_tcp(connection->transport.descriptor);
     server_input_init(&connection->input);
     link_connection(io, connection);
     const struct core_log_fields fields = server_connection_fields(connection, 0);
@@ -171,10 +162,6 @@ void server_connection_fail(struct server_connection *connection, uint32_t id, e
     const struct core_log_fields fields = server_connection_fields(connection, 0);
     core_log_with(CORE_LOG_INFO, "connection.error", &fields, "connection %lu (%s): %s: %s; closed",
                   (unsigned long)connection->number, connection->peer, protocol_error_name(code), text);
-    if (connection->state == SERVER_CONNECTION_HANDSHAKE) {
-        server_connection_abort(connection);
-        return;
-    }
     server_output_error(connection, id, code, true, text);
     enter(connection, SERVER_CONNECTION_LINGERING);
     server_input_arm(connection);
@@ -221,7 +208,7 @@ static void tear_down(struct server_connection *connection)
     connection->readable = connection->writable = NULL;
     connection->reading = connection->writing = false;
     server_transport_close(&connection->transport);
-    give_place_back(io);
+    give_place_back(io, &connection->place);
     server_stats_add(&io->stats.connections, (uint64_t)-1);
     server_io_mark(connection);
 }
@@ -435,7 +422,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
         server_connection_abort(connection);
         return;
     }
-    if (connection->state <= SERVER_CONNECTION_HELLO) {
+    if (connection->state == SERVER_CONNECTION_HELLO) {
         if (now_ns - connection->opened_ns > timeouts->hello_ns)
             server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT, "no HELLO within the hello time");
         return;

@@ -1,6 +1,7 @@
-/* One client connection. Owned by one I/O thread from accept to free; nobody else touches it.
+/* One client connection, its TLS handshake done. Owned by one I/O thread from then to free; nobody else
+ * touches it.
  *
- * Life: HANDSHAKE (TLS) -> HELLO -> READY -> FINISHING -> LINGERING -> BROKEN -> DEAD. FINISHING takes no
+ * Life: HELLO -> READY -> FINISHING -> LINGERING -> BROKEN -> DEAD. FINISHING takes no
  * more input, lets every stream finish and deliver, then writes a last frame if there is one. LINGERING has
  * written everything and discards input until the peer closes too (at most 1 s), so that the last frame is
  * not lost to a reset. BROKEN reads and writes nothing any more, and is torn down at the end of the turn.
@@ -19,6 +20,7 @@
 #define MILLRACE_SERVER_CONNECTION_H
 
 #include "core/log.h"
+#include "server/places.h"
 #include "server/protocol.h"
 #include "server/stream.h"
 #include "server/transport.h"
@@ -28,13 +30,13 @@
 
 #define SERVER_REQUESTS_MAX 1024 /* unanswered OPENs, QUERYs and MODIFYs of one connection */
 
+struct server_accepted;
 struct server_change;
 struct server_io;
 struct server_message;
 struct server_request;
 
 enum server_connection_state {
-    SERVER_CONNECTION_HANDSHAKE,
     SERVER_CONNECTION_HELLO,
     SERVER_CONNECTION_READY,
     SERVER_CONNECTION_FINISHING,
@@ -72,11 +74,12 @@ struct server_connection {
     bool dirty;
     struct server_io *io;
     uint64_t number;  /* unique in this server's life, for logs and status */
-    char peer[96];    /* "unix:pid=17,uid=0", "tcp:127.0.0.1:5151" */
-    bool inline_keys; /* unix or tls */
+    char peer[96];    /* as in struct server_accepted, */
+    bool inline_keys; /* this too */
     uint16_t version; /* of the protocol, in force since WELCOME; 0 before */
     enum server_connection_state state;
     struct server_transport transport;
+    struct server_place place;
     struct event *readable, *writable;
     bool reading, writing; /* events added */
     struct server_input input;
@@ -108,8 +111,8 @@ struct server_connection {
 /* connection.c
  * ------------------------------------------------------------------------------------------------ */
 
-/* Takes over an accepted descriptor. On failure it is closed and logged. */
-void server_connection_open(struct server_io *io, int descriptor, SSL_CTX *tls, bool inline_keys);
+/* Takes over what was accepted. On failure it is closed and logged. */
+void server_connection_open(struct server_io *io, struct server_accepted *accepted);
 
 /* What its lines of the log are about; stream: an id, or 0. Valid as long as the connection. */
 struct core_log_fields server_connection_fields(const struct server_connection *connection, uint32_t stream);

@@ -5,6 +5,7 @@
 
 #include "core/log.h"
 #include "core/secret.h"
+#include "server/accept.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -297,6 +298,15 @@ static core_ns arrival_ns(const struct server_input *input)
     return input->stopped_ns != CORE_NS_NEVER ? input->stopped_ns : core_time_now_ns();
 }
 
+static void refuse_messages(struct server_connection *connection)
+{
+    core_log(CORE_LOG_WARNING, "tls.messages",
+             "connection %lu (%s) sent more TLS messages without data (key updates) than it may; closed",
+             (unsigned long)connection->number, connection->peer);
+    server_count_turned(connection->io->server, SERVER_TURNED_MESSAGES);
+    server_connection_abort(connection);
+}
+
 /* One read a turn: a connection that sends much gets its next one after the others, and results that are
  * ready meanwhile leave in between. */
 static size_t read_once(struct server_connection *connection)
@@ -312,6 +322,8 @@ static size_t read_once(struct server_connection *connection)
         core_secret_wipe(buffer + done, got - done);
     } else if (status == CORE_NOT_FOUND)
         peer_finished(connection);
+    else if (status == CORE_DENIED)
+        refuse_messages(connection);
     else if (status == CORE_CLOSED)
         server_connection_abort(connection);
     return got;
@@ -322,16 +334,6 @@ size_t server_input_read(struct server_connection *connection)
     size_t got;
 
     server_io_mark(connection);
-    if (connection->state == SERVER_CONNECTION_HANDSHAKE) {
-        core_status status = server_transport_handshake(&connection->transport);
-        if (status == CORE_CLOSED)
-            server_connection_abort(connection);
-        if (status == CORE_AGAIN)
-            server_output_arm(connection, connection->transport.wants_write);
-        if (status != CORE_OK)
-            return 0;
-        connection->state = SERVER_CONNECTION_HELLO;
-    }
     got = read_once(connection);
     server_input_arm(connection);
     return got;

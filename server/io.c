@@ -214,7 +214,7 @@ static void finish_dirty(struct server_io *io)
     while ((connection = io->dirty) != NULL) {
         io->dirty = connection->next_dirty;
         connection->dirty = false;
-        if (connection->state > SERVER_CONNECTION_HANDSHAKE && connection->state < SERVER_CONNECTION_BROKEN) {
+        if (connection->state < SERVER_CONNECTION_BROKEN) {
             server_output_flush(connection);
             server_input_resume(connection);
         }

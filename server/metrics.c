@@ -307,6 +307,17 @@ static void write_info(FILE *text, const struct server_snapshot *snapshot)
     fprintf(text, "} 1\n");
 }
 
+static void write_arrivals(FILE *text, const struct server_snapshot *snapshot)
+{
+    write_single(text, "tls_handshakes", "gauge", "TLS handshakes under way.", (double)snapshot->handshakes);
+    write_single(text, "tls_handshakes_total", "counter", "TLS connections established.",
+                 (double)snapshot->handshakes_done);
+    write_head(text, "connections_turned_total", "counter", "Connections that came to nothing, by reason.");
+    for (int i = 0; i < SERVER_TURNED_COUNT; i++)
+        fprintf(text, "millrace_connections_turned_total{reason=\"%s\"} %" PRIu64 "\n",
+                server_turned_name((enum server_turned)i), snapshot->turned[i]);
+}
+
 static void write_all(FILE *text, const struct server_snapshot *snapshot)
 {
     write_info(text, snapshot);
@@ -323,6 +334,7 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
                  "Streams that were to, and found no moment for it in time.", (double)snapshot->stayed);
     write_single(text, "move_held_max_seconds", "gauge", "The longest that packets were held for it.",
                  seconds(snapshot->held_max_ns));
+    write_arrivals(text, snapshot);
     for (size_t i = 0; i < sizeof io_metrics / sizeof io_metrics[0]; i++)
         write_threads(text, &io_metrics[i], "io", snapshot->ios, snapshot->io_count, sizeof *snapshot->ios);
     for (size_t i = 0; i < sizeof worker_metrics / sizeof worker_metrics[0]; i++)

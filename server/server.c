@@ -10,13 +10,16 @@
 #include "server/io.h"
 #include "server/watch.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #define WORKER_RING_PACKETS 16384
+#define DESCRIPTORS_BESIDE  1024 /* of listeners, threads, the admin port's clients, and GPUs */
 #define BUSY_MARGIN_NS      (2 * CORE_NS_PER_MS)
 #define CALIBRATE_NS        (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
 
@@ -27,6 +30,25 @@ static void raise_descriptor_limit(void)
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit); /* accept says so when descriptors run out */
     }
+}
+
+/* The kernel enlarges the table of descriptors when one is opened that it has no room for, and lets all
+ * threads wait until no core looks at the old one, which takes some ms. So it is made large enough before
+ * there are threads: whoever connects must not make an I/O thread wait. */
+static void make_room_for_descriptors(const struct config_server *config)
+{
+    int needed = (int)(config->limits.connections + DESCRIPTORS_BESIDE);
+    int first = eventfd(0, EFD_CLOEXEC);
+    int last = fcntl(first, F_DUPFD_CLOEXEC, needed - 1);
+
+    if (last < 0)
+        core_log(CORE_LOG_WARNING, "start.descriptors",
+                 "limits.connections of %u need %d descriptors, which the limit of open files does not "
+                 "permit: connections will be refused or delayed; raise it (ulimit -n, LimitNOFILE)",
+                 config->limits.connections, needed);
+    else
+        close(last);
+    close(first);
 }
 
 /* Key states with their keys, which cards need, and the keys of requests at the planner. */
@@ -200,6 +222,7 @@ static core_status create_seats(struct server *server, struct core_error *error)
 /* Stops and awaits the I/O threads from `first` on, which run. */
 static void stop_ios(struct server *server, uint32_t first, core_ns until_ns)
 {
+    server_handshakes_halt(server->handshakes);
     for (uint32_t i = first; i < (first == 0 ? 1 : server->io_count); i++) /* 0 tells the others */
         server_io_drain(server->ios[i], until_ns);
     for (uint32_t i = first; i < server->io_count; i++)
@@ -222,6 +245,14 @@ static core_status start_ios(struct server *server, struct core_error *error)
     if (status != CORE_OK)
         stop_ios(server, first, 0);
     return status;
+}
+
+static core_status start_handshakes(struct server *server, struct core_error *error)
+{
+    for (uint32_t i = 0; i < server->listener_count; i++)
+        if (server->listeners[i].tls != NULL)
+            return server_handshakes_start(&server->handshakes, server, error);
+    return CORE_OK;
 }
 
 static core_status choose_engine(struct server *server, const struct config_profile *profile,
@@ -285,6 +316,8 @@ static core_status prepare_profile(struct server *server, const struct config_pr
 /* Frees everything but the threads of the I/O, which must have ended. */
 static void dismantle(struct server *server)
 {
+    server_handshakes_halt(server->handshakes);
+    server_handshakes_destroy(server->handshakes);
     server_admin_stop(server->admin);
     server_watch_halt(server->watch);
     server_gpu_cards_halt(server);
@@ -302,6 +335,7 @@ static void dismantle(struct server *server)
         close(server->listeners[i].descriptor);
         SSL_CTX_free(server->listeners[i].tls);
     }
+    server_places_free(&server->places);
     free(server->listeners);
     free(server->ios);
     free(server->workers);
@@ -344,7 +378,9 @@ core_status server_start(struct server **server, const struct config_server *con
     pthread_mutex_init(&fresh->keyring_lock, NULL);
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
+    make_room_for_descriptors(config);
     if ((status = choose_threads(fresh, error)) != CORE_OK ||
+        (status = server_places_init(&fresh->places, &config->limits)) != CORE_OK ||
         (status = choose_engine(fresh, profile, error)) != CORE_OK ||
         (status = server_gpu_cards_check(config, profile, error)) != CORE_OK ||
         (status = prepare_secrets(fresh, error)) != CORE_OK ||
@@ -364,7 +400,7 @@ core_status server_start(struct server **server, const struct config_server *con
         (status = server_beats_create(&fresh->beats, fresh)) != CORE_OK ||
         (status = server_watch_start(&fresh->watch, fresh, error)) != CORE_OK ||
         (config->has_admin && (status = server_admin_start(&fresh->admin, fresh, error)) != CORE_OK) ||
-        (status = start_ios(fresh, error)) != CORE_OK)
+        (status = start_handshakes(fresh, error)) != CORE_OK || (status = start_ios(fresh, error)) != CORE_OK)
         goto failed;
     *server = fresh;
     return CORE_OK;

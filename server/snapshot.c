@@ -218,6 +218,14 @@ static void read_moves(const struct server *server, struct server_snapshot *snap
     snapshot->held_max_ns = read_signed(&figures->held_max_ns);
 }
 
+static void read_arrivals(const struct server *server, struct server_snapshot *snapshot)
+{
+    for (int i = 0; i < SERVER_TURNED_COUNT; i++)
+        snapshot->turned[i] = server_stats_get(&server->turned[i]);
+    snapshot->handshakes = atomic_load_explicit(&server->places.handshakes, memory_order_relaxed);
+    snapshot->handshakes_done = server_stats_get(&server->handshakes_done);
+}
+
 core_status server_snapshot_take(const struct server *server, struct server_snapshot **snapshot)
 {
     struct server_snapshot *fresh = calloc(1, sizeof *fresh);
@@ -255,6 +263,7 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     read_workers(server, fresh);
     read_gpus(server, fresh);
     read_moves(server, fresh);
+    read_arrivals(server, fresh);
     for (uint32_t unit = 0; unit < fresh->unit_count; unit++)
         read_unit(server, unit, fresh);
     *snapshot = fresh;

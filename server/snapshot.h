@@ -7,7 +7,7 @@
 
 #include "core/histogram.h"
 #include "core/status.h"
-#include "server/worst.h"
+#include "server/stats.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -83,7 +83,9 @@ struct server_snapshot {
     struct server_snapshot_gpu *gpus;
     struct server_snapshot_unit *units;
     struct server_counts totals;
-    uint64_t moved, stayed; /* as in struct server_planner_figures */
+    uint64_t turned[SERVER_TURNED_COUNT]; /* connections that came to nothing, by reason */
+    uint64_t handshakes, handshakes_done; /* of TLS: under way now; established since the start */
+    uint64_t moved, stayed;               /* as in struct server_planner_figures */
     core_ns held_max_ns;
     uint64_t log_lost; /* core_log_lost */
     core_ns started_ns;                                     /* CLOCK_MONOTONIC */

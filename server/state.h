@@ -9,6 +9,8 @@
 #include "server/beats.h"
 #include "server/cores.h"
 #include "server/gpu.h"
+#include "server/handshake.h"
+#include "server/places.h"
 #include "server/planner.h"
 #include "server/stats.h"
 
@@ -25,7 +27,8 @@ struct server_listener {
     const struct config_listener *config;
     struct core_address bound; /* with the port the kernel chose */
     int descriptor;
-    SSL_CTX *tls; /* NULL: plain */
+    SSL_CTX *tls;                 /* NULL: plain */
+    _Atomic uint32_t connections; /* atomic: open, raised by I/O thread 0, lowered by any */
 };
 
 struct server {
@@ -48,9 +51,12 @@ struct server {
     pthread_mutex_t keyring_lock;
     core_ns started_ns;
     _Atomic uint64_t connection_number; /* atomic: the last one given out; I/O thread 0 */
-    _Atomic uint32_t connections;       /* atomic: open in all, counted by every I/O thread */
-    _Atomic bool draining;              /* atomic: set once by server_stop, read by all */
-    _Atomic uint64_t drain_lost;        /* atomic: packets not delivered when the drain time was over */
+    struct server_places places;
+    struct server_handshakes *handshakes;         /* set before start; NULL: no TLS listener */
+    _Atomic uint64_t handshakes_done;             /* atomic: established, counted by their threads */
+    _Atomic uint64_t turned[SERVER_TURNED_COUNT]; /* atomic: by reason, counted by whoever does it */
+    _Atomic bool draining;                        /* atomic: set once by server_stop, read by all */
+    _Atomic uint64_t drain_lost; /* atomic: packets not delivered when the drain time was over */
 };
 
 /* Units of the accounts: the workers, the stand-by worker, the GPUs. */

@@ -2,6 +2,26 @@
 
 #include <stdlib.h>
 
+const char *server_turned_name(enum server_turned reason)
+{
+    static const char *const names[SERVER_TURNED_COUNT] = {
+        [SERVER_TURNED_CONNECTIONS] = "connections",
+        [SERVER_TURNED_LISTENER] = "listener",
+        [SERVER_TURNED_PEER] = "peer",
+        [SERVER_TURNED_HANDSHAKES] = "handshakes",
+        [SERVER_TURNED_MEMORY] = "memory",
+        [SERVER_TURNED_NO_CERTIFICATE] = "no_certificate",
+        [SERVER_TURNED_CERTIFICATE] = "certificate",
+        [SERVER_TURNED_VERSION] = "version",
+        [SERVER_TURNED_NOT_TLS] = "not_tls",
+        [SERVER_TURNED_GONE] = "gone",
+        [SERVER_TURNED_PROTOCOL] = "protocol",
+        [SERVER_TURNED_TIMEOUT] = "timeout",
+        [SERVER_TURNED_MESSAGES] = "messages",
+    };
+    return names[reason];
+}
+
 core_status server_stats_make(struct server_stats *stats, uint32_t unit_count)
 {
     stats->units = calloc(unit_count, sizeof *stats->units);

@@ -10,6 +10,29 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+/* Why a connection came to nothing before its HELLO: it was refused, its TLS handshake failed, or (MESSAGES)
+ * it sent more TLS messages without data than anybody needs, at any time. */
+enum server_turned {
+    SERVER_TURNED_CONNECTIONS, /* limits.connections */
+    SERVER_TURNED_LISTENER,    /* limits.connections_per_listener */
+    SERVER_TURNED_PEER,        /* limits.connections_per_peer */
+    SERVER_TURNED_HANDSHAKES,  /* the peer's share of limits.handshakes */
+    SERVER_TURNED_MEMORY,
+    SERVER_TURNED_NO_CERTIFICATE,
+    SERVER_TURNED_CERTIFICATE, /* one that the client CA did not sign, or that is not valid */
+    SERVER_TURNED_VERSION,     /* not TLS 1.3 */
+    SERVER_TURNED_NOT_TLS,
+    SERVER_TURNED_GONE, /* the peer closed */
+    SERVER_TURNED_PROTOCOL,
+    SERVER_TURNED_TIMEOUT, /* timeouts.hello_ms */
+    SERVER_TURNED_MESSAGES,
+    SERVER_TURNED_COUNT,
+    SERVER_TURNED_NOT = SERVER_TURNED_COUNT
+};
+
+/* As in metrics: "connections", "no_certificate". */
+const char *server_turned_name(enum server_turned reason);
+
 /* Packets of one unit: a worker, the stand-by worker, or a GPU (server_unit_of_gpu). */
 struct server_unit_stats {
     _Atomic uint64_t missed, reader_late; /* as below */

@@ -207,6 +207,25 @@ static json_t *moves_json(const struct server_snapshot *snapshot)
                      "held_max_us", us(snapshot->held_max_ns));
 }
 
+static json_t *turned_json(const struct server_snapshot *snapshot)
+{
+    json_t *object = json_object();
+    for (int i = 0; i < SERVER_TURNED_COUNT; i++)
+        if (json_object_set_new(object, server_turned_name((enum server_turned)i),
+                                json_integer(whole(snapshot->turned[i]))) != 0)
+            goto failed;
+    return object;
+failed:
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *arrivals_json(const struct server_snapshot *snapshot)
+{
+    return json_pack("{sI sI so}", "tls_handshakes", whole(snapshot->handshakes), "tls_established",
+                     whole(snapshot->handshakes_done), "turned", turned_json(snapshot));
+}
+
 static char *dump(json_t *object)
 {
     char *text = object == NULL ? NULL : json_dumps(object, DUMP_FLAGS);
@@ -216,13 +235,14 @@ static char *dump(json_t *object)
 
 char *server_status_text(const struct server_snapshot *snapshot)
 {
-    return dump(json_pack(
-        "{ss sf ss ss ss sf sf sI so so so so so so so}", "version", MILLRACE_VERSION, "uptime_s",
-        seconds(snapshot->uptime_ns), "state", snapshot->draining ? "draining" : "serving", "engine",
-        snapshot->engine, "profile", snapshot->profile, "cores", snapshot->cores, "core_share",
-        snapshot->core_share, "log_lost", whole(snapshot->log_lost), "io_threads", ios_json(snapshot),
-        "workers", workers_json(snapshot), "gpus", gpus_json(snapshot), "units", units_json(snapshot),
-        "moves", moves_json(snapshot), "worst", worsts_json(snapshot), "totals", totals_json(snapshot)));
+    return dump(json_pack("{ss sf ss ss ss sf sf sI so so so so so so so so}", "version", MILLRACE_VERSION,
+                          "uptime_s", seconds(snapshot->uptime_ns), "state",
+                          snapshot->draining ? "draining" : "serving", "engine", snapshot->engine, "profile",
+                          snapshot->profile, "cores", snapshot->cores, "core_share", snapshot->core_share,
+                          "log_lost", whole(snapshot->log_lost), "io_threads", ios_json(snapshot), "workers",
+                          workers_json(snapshot), "gpus", gpus_json(snapshot), "units", units_json(snapshot),
+                          "moves", moves_json(snapshot), "arrivals", arrivals_json(snapshot), "worst",
+                          worsts_json(snapshot), "totals", totals_json(snapshot)));
 }
 
 static json_t *slack_counts_json(const struct server_stream_account *account)

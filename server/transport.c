@@ -30,6 +30,7 @@ core_status server_transport_context(const struct config_listener *listener, SSL
         return core_error_set(error, CORE_NO_MEMORY, "can not create a TLS context");
     SSL_CTX_set_min_proto_version(fresh, TLS1_3_VERSION);
     SSL_CTX_set_mode(fresh, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    SSL_CTX_clear_mode(fresh, SSL_MODE_AUTO_RETRY); /* a read returns after a record without data */
     SSL_CTX_set_options(fresh, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_CLEANSE_PLAINTEXT); /* keys pass here */
     SSL_CTX_set_session_cache_mode(fresh, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_num_tickets(fresh, 0); /* no resumption: every connection shows its certificate */
@@ -55,20 +56,46 @@ core_status server_transport_context(const struct config_listener *listener, SSL
     return CORE_OK;
 }
 
-core_status server_transport_init(struct server_transport *transport, int descriptor, SSL_CTX *context,
-                                  struct core_error *error)
+void server_transport_init(struct server_transport *transport, int descriptor)
 {
     *transport = (struct server_transport){.descriptor = descriptor};
-    if (context == NULL)
-        return CORE_OK;
+}
+
+core_status server_transport_secure(struct server_transport *transport, SSL_CTX *context,
+                                    struct core_error *error)
+{
     transport->tls = SSL_new(context);
     transport->bounce = malloc(BOUNCE_BYTES);
-    if (transport->tls == NULL || transport->bounce == NULL || SSL_set_fd(transport->tls, descriptor) != 1) {
-        server_transport_close(transport);
+    if (transport->tls == NULL || transport->bounce == NULL ||
+        SSL_set_fd(transport->tls, transport->descriptor) != 1) {
+        ERR_clear_error();
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a TLS connection");
     }
     SSL_set_accept_state(transport->tls);
     return CORE_OK;
+}
+
+static void on_message(int sent, int version, int type, const void *bytes, size_t count, SSL *tls,
+                       void *argument)
+{
+    struct server_transport *transport = argument;
+    (void)version, (void)bytes, (void)count, (void)tls;
+    if (sent == 0 && type == SSL3_RT_HANDSHAKE)
+        transport->messages++;
+}
+
+static void count_messages(struct server_transport *transport)
+{
+    SSL_set_msg_callback(transport->tls, on_message);
+    SSL_set_msg_callback_arg(transport->tls, transport);
+}
+
+void server_transport_move(struct server_transport *to, struct server_transport *from)
+{
+    *to = *from;
+    *from = (struct server_transport){.descriptor = -1};
+    if (to->tls != NULL && SSL_is_init_finished(to->tls))
+        count_messages(to);
 }
 
 /* What a failed TLS call means for us; remembers whether it waits for the socket to be writable. */
@@ -82,26 +109,74 @@ static core_status tls_outcome(struct server_transport *transport, int result)
     return reason == SSL_ERROR_ZERO_RETURN ? CORE_NOT_FOUND : CORE_CLOSED;
 }
 
-core_status server_transport_handshake(struct server_transport *transport)
+/* What OpenSSL says of a handshake that failed. 0: the socket broke. */
+static enum server_turned why_failed(unsigned long code)
 {
-    if (transport->tls == NULL || SSL_is_init_finished(transport->tls))
-        return CORE_OK;
+    static const struct {
+        int code;
+        enum server_turned reason;
+    } rows[] = {
+        {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, SERVER_TURNED_NO_CERTIFICATE},
+        {SSL_R_CERTIFICATE_VERIFY_FAILED, SERVER_TURNED_CERTIFICATE},
+        {SSL_R_UNSUPPORTED_PROTOCOL, SERVER_TURNED_VERSION},
+        {SSL_R_VERSION_TOO_LOW, SERVER_TURNED_VERSION},
+        {SSL_R_HTTP_REQUEST, SERVER_TURNED_NOT_TLS},
+        {SSL_R_HTTPS_PROXY_REQUEST, SERVER_TURNED_NOT_TLS},
+        {SSL_R_WRONG_VERSION_NUMBER, SERVER_TURNED_NOT_TLS},
+        {SSL_R_PACKET_LENGTH_TOO_LONG, SERVER_TURNED_NOT_TLS},
+        {SSL_R_UNEXPECTED_EOF_WHILE_READING, SERVER_TURNED_GONE},
+    };
+    if (code == 0)
+        return SERVER_TURNED_GONE;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (ERR_GET_REASON(code) == rows[i].code)
+            return rows[i].reason;
+    return SERVER_TURNED_PROTOCOL;
+}
+
+core_status server_transport_handshake(struct server_transport *transport, enum server_turned *reason,
+                                       struct core_error *error)
+{
     int result = SSL_accept(transport->tls);
+    unsigned long code = ERR_peek_error();
+    const char *words = code == 0 ? NULL : ERR_reason_error_string(code);
+
     if (result == 1) {
+        ERR_clear_error();
         transport->wants_write = false;
+        count_messages(transport);
         return CORE_OK;
     }
-    core_status status = tls_outcome(transport, result);
-    return status == CORE_AGAIN ? CORE_AGAIN : CORE_CLOSED;
+    if (tls_outcome(transport, result) == CORE_AGAIN)
+        return CORE_AGAIN;
+    *reason = why_failed(code);
+    return core_error_set(error, CORE_CLOSED, "%s",
+                          *reason == SERVER_TURNED_GONE ? "the peer closed the connection"
+                          : words != NULL               ? words
+                                                        : "no reason given");
+}
+
+static bool too_many_messages(const struct server_transport *transport)
+{
+    return transport->messages > SERVER_TLS_MESSAGES + transport->data_bytes / SERVER_TLS_MESSAGE_BYTES;
+}
+
+static core_status tls_read(struct server_transport *transport, uint8_t *buffer, size_t bytes, size_t *got)
+{
+    int result = SSL_read_ex(transport->tls, buffer, bytes, got);
+    if (result != 1) {
+        core_status status = tls_outcome(transport, result);
+        return too_many_messages(transport) ? CORE_DENIED : status;
+    }
+    transport->data_bytes += *got;
+    return CORE_OK;
 }
 
 core_status server_transport_read(struct server_transport *transport, uint8_t *buffer, size_t bytes,
                                   size_t *got)
 {
-    if (transport->tls != NULL) {
-        int result = SSL_read_ex(transport->tls, buffer, bytes, got);
-        return result == 1 ? CORE_OK : tls_outcome(transport, result);
-    }
+    if (transport->tls != NULL)
+        return tls_read(transport, buffer, bytes, got);
     ssize_t result = recv(transport->descriptor, buffer, bytes, 0);
     if (result > 0) {
         *got = (size_t)result;

@@ -1,9 +1,15 @@
-/* Bytes of one connection, plain or through TLS 1.3. Non-blocking; the owning I/O thread calls everything. */
+/* Bytes of one connection, plain or through TLS 1.3. Non-blocking; its owner calls everything: the I/O
+ * thread, before it, until a TLS handshake is done, a handshake thread.
+ *
+ * One read takes one TLS record, whether there is data in it or not, so that no peer can keep a thread inside
+ * a read. Messages without data (key updates) may be SERVER_TLS_MESSAGES, and one more for every
+ * SERVER_TLS_MESSAGE_BYTES of data: no TLS library asks for a fresh key as often. */
 #ifndef MILLRACE_SERVER_TRANSPORT_H
 #define MILLRACE_SERVER_TRANSPORT_H
 
 #include "config/server.h"
 #include "core/status.h"
+#include "server/stats.h"
 
 #include <openssl/ssl.h>
 #include <stdbool.h>
@@ -15,23 +21,35 @@
 CORE_CHECKED core_status server_transport_context(const struct config_listener *listener, SSL_CTX **context,
                                                   struct core_error *error);
 
+#define SERVER_TLS_MESSAGES      64
+#define SERVER_TLS_MESSAGE_BYTES (UINT64_C(1) << 20)
+
 struct server_transport {
     int descriptor;
     SSL *tls;        /* NULL: plain */
     uint8_t *bounce; /* tls: bytes taken and not yet written */
     size_t bounce_bytes, bounce_done;
-    bool wants_write; /* tls: waits for the socket to become writable */
+    bool wants_write;    /* tls: waits for the socket to become writable */
+    uint64_t messages;   /* tls: without data, received since the handshake */
+    uint64_t data_bytes; /* tls: received */
 };
 
-/* Takes over the descriptor, also on failure. context NULL: plain. */
-CORE_CHECKED core_status server_transport_init(struct server_transport *transport, int descriptor,
-                                               SSL_CTX *context, struct core_error *error);
+/* Plain; takes over the descriptor. */
+void server_transport_init(struct server_transport *transport, int descriptor);
 
-/* CORE_OK when the TLS handshake is done (at once where plain), CORE_AGAIN, or CORE_CLOSED. */
-CORE_CHECKED core_status server_transport_handshake(struct server_transport *transport);
+/* TLS from here on. CORE_NO_MEMORY. */
+CORE_CHECKED core_status server_transport_secure(struct server_transport *transport, SSL_CTX *context,
+                                                 struct core_error *error);
 
-/* *got > 0 with CORE_OK; CORE_AGAIN; CORE_NOT_FOUND at the end of the peer's stream; CORE_CLOSED when broken.
- */
+/* To another place in memory. */
+void server_transport_move(struct server_transport *to, struct server_transport *from);
+
+/* CORE_OK when the TLS handshake is done, CORE_AGAIN, or CORE_CLOSED and why. */
+CORE_CHECKED core_status server_transport_handshake(struct server_transport *transport,
+                                                    enum server_turned *reason, struct core_error *error);
+
+/* *got > 0 with CORE_OK; CORE_AGAIN; CORE_NOT_FOUND at the end of the peer's stream; CORE_CLOSED when broken;
+ * CORE_DENIED when there were too many messages without data. */
 CORE_CHECKED core_status server_transport_read(struct server_transport *transport, uint8_t *buffer,
                                                size_t bytes, size_t *got);
 
