@@ -81,12 +81,12 @@ static void turn_away(struct server *server, struct server_accepted *accepted, e
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     char text[128], address[300];
 
+    server_count_turned(server, reason);
     snprintf(text, sizeof text, "%s; try again later", refusal->text);
     uint32_t bytes = protocol_error_write(frame, 0, PROTOCOL_ERROR_LIMIT, true, text);
     if (listener->tls == NULL)
         (void)!send(accepted->transport.descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(accepted->transport.descriptor);
-    server_count_turned(server, reason);
     core_log(CORE_LOG_WARNING, refusal->cause, "connection of %s to %s refused: %s", accepted->peer,
              core_address_format(&listener->bound, address, sizeof address), refusal->text);
 }

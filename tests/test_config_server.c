@@ -42,7 +42,11 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(server->threads.worker_priority, 20);
     assert_int_equal(server->threads.io_priority, 10);
     assert_true(server->threads.pin);
+    assert_int_equal(server->threads.tls, 2);
     assert_int_equal(server->limits.connections, 4096);
+    assert_int_equal(server->limits.connections_per_peer, 1024);
+    assert_int_equal(server->limits.connections_per_listener, 4096);
+    assert_int_equal(server->limits.handshakes, 1024);
     assert_int_equal(server->limits.streams, 65536);
     assert_int_equal(server->limits.streams_per_connection, 16384);
     assert_int_equal(server->limits.packet_bytes, 65536);
@@ -82,9 +86,10 @@ static const char everything[] =
     "    certificate: cert.pem\n"
     "    key: /etc/key.pem\n"
     "    client_ca: ca/clients.pem\n"
-    "threads: {io: 2, workers: 3, cores: 9, realtime: required, worker_priority: 50,\n"
+    "threads: {io: 2, workers: 3, cores: 9, tls: 4, realtime: required, worker_priority: 50,\n"
     "          io_priority: 40, pin: false}\n"
-    "limits: {connections: 7, streams: 100, streams_per_connection: 50,\n"
+    "limits: {connections: 7, connections_per_peer: 2, "
+    "connections_per_listener: 5, handshakes: 3, streams: 100, streams_per_connection: 50,\n"
     "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
     "         buffer_mib: 3, bytes_per_key: 4096}\n"
     "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stream_idle_ms: 7, "
@@ -120,7 +125,11 @@ static void every_key_arrives(void **state)
     assert_int_equal(server->threads.worker_priority, 50);
     assert_int_equal(server->threads.io_priority, 40);
     assert_false(server->threads.pin);
+    assert_int_equal(server->threads.tls, 4);
     assert_int_equal(server->limits.connections, 7);
+    assert_int_equal(server->limits.connections_per_peer, 2);
+    assert_int_equal(server->limits.connections_per_listener, 5);
+    assert_int_equal(server->limits.handshakes, 3);
     assert_int_equal(server->limits.streams, 100);
     assert_int_equal(server->limits.streams_per_connection, 50);
     assert_int_equal(server->limits.packet_bytes, 1024);
@@ -161,6 +170,28 @@ static void inner_defaults_give_way_to_outer_limits(void **state)
     assert_int_equal(server->limits.streams_per_connection, 10);
     assert_int_equal(server->limits.stream_buffer_bytes, 1 << 20);
     config_server_free(server);
+}
+
+static void shares_of_the_connections(void **state)
+{
+    static const struct {
+        uint32_t connections, per_peer, alone, beside, handshakes;
+    } rows[] = {
+        {4096, 1024, 4096, 3072, 1024}, {100, 64, 100, 75, 100}, {80, 64, 80, 64, 80}, {3, 3, 3, 3, 3}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int listeners = 1; listeners <= 2; listeners++) {
+            char text[128];
+            snprintf(text, sizeof text, "listeners: [{address: 'unix:x'}%s]\nlimits: {connections: %u}\n",
+                     listeners == 2 ? ", {address: 'unix:y'}" : "", rows[i].connections);
+            struct config_server *server = parsed(text, "m.yaml");
+            assert_int_equal(server->limits.connections_per_peer, rows[i].per_peer);
+            assert_int_equal(server->limits.connections_per_listener,
+                             listeners == 1 ? rows[i].alone : rows[i].beside);
+            assert_int_equal(server->limits.handshakes, rows[i].handshakes);
+            config_server_free(server);
+        }
 }
 
 #define LISTENER "listeners: [{address: 'unix:x'}]\n" /* line 1 */
@@ -427,6 +458,7 @@ int main(void)
         cmocka_unit_test(every_key_arrives),
         cmocka_unit_test(gpus_have_three_forms),
         cmocka_unit_test(inner_defaults_give_way_to_outer_limits),
+        cmocka_unit_test(shares_of_the_connections),
         cmocka_unit_test(mistakes_are_named_with_file_and_line),
         cmocka_unit_test(an_error_need_not_be_taken),
         cmocka_unit_test(long_relative_socket_paths_are_refused),
