@@ -31,6 +31,7 @@
 static _Atomic uint32_t handshakes_elsewhere; /* calls of SSL_accept by other threads than tls-N */
 static _Atomic uint32_t handshakes_made;
 static _Atomic uint32_t most_accepts, most_reads; /* in one turn of a thread */
+static _Atomic uint32_t most_bytes;               /* that one read took from a socket */
 static _Atomic bool gate_closed;                  /* io-0 begins no turn */
 static _Atomic bool gate_reached;
 static __thread uint32_t accepts, reads;
@@ -63,9 +64,13 @@ int __real_SSL_read_ex(SSL *tls, void *buffer, size_t bytes, size_t *got);
 int __wrap_SSL_read_ex(SSL *tls, void *buffer, size_t bytes, size_t *got);
 int __wrap_SSL_read_ex(SSL *tls, void *buffer, size_t bytes, size_t *got)
 {
-    if (in_thread("io-"))
+    uint64_t before = BIO_number_read(SSL_get_rbio(tls));
+    int result = __real_SSL_read_ex(tls, buffer, bytes, got);
+    if (in_thread("io-")) {
         note_most(&most_reads, ++reads);
-    return __real_SSL_read_ex(tls, buffer, bytes, got);
+        note_most(&most_bytes, (uint32_t)(BIO_number_read(SSL_get_rbio(tls)) - before));
+    }
+    return result;
 }
 
 int __real_accept4(int descriptor, struct sockaddr *address, socklen_t *length, int flags);
@@ -297,6 +302,7 @@ static void *run_flood(void *argument)
 /* Packets of a stream and PINGs of another connection go on beside it, and the flood is cut off. */
 static void a_flood_of_key_updates(void **state)
 {
+    enum { FLOOD = 20000 };
     struct test_server server;
     struct test_client flooder, other;
     (void)state;
@@ -309,9 +315,10 @@ static void a_flood_of_key_updates(void **state)
         pthread_t thread;
         connect_tls(&flooder, &server, context);
         struct flood flood = {.client = &flooder};
-        flood.count = make_key_updates(flooder.tls, 20000, &bytes);
+        flood.count = make_key_updates(flooder.tls, FLOOD, &bytes);
         flood.bytes = bytes;
         atomic_store(&most_reads, 0);
+        atomic_store(&most_bytes, 0);
         assert_int_equal(pthread_create(&thread, NULL, run_flood, &flood), 0);
         do {
             assert_true(test_stream_send(stream, 1408));
@@ -319,8 +326,10 @@ static void a_flood_of_key_updates(void **state)
             test_client_ping(&other);
         } while (!atomic_load(&flood.ended));
         pthread_join(thread, NULL);
-        await_turned(&server, SERVER_TURNED_MESSAGES, round);
-        assert_in_range(atomic_load(&most_reads), 1, 1); /* of the only TLS connection */
+        test_client_expect_end(&flooder);
+        assert_int_equal(turned(&server, SERVER_TURNED_MESSAGES), round);
+        assert_in_range(atomic_load(&most_reads), 1, 1);                   /* of the only TLS connection */
+        assert_in_range(atomic_load(&most_bytes), 1, flood.count / FLOOD); /* a record */
         test_client_close(&flooder);
         free(bytes);
     }
