@@ -23,13 +23,17 @@
 #define BUSY_MARGIN_NS      (2 * CORE_NS_PER_MS)
 #define CALIBRATE_NS        (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
 
-static void raise_descriptor_limit(void)
+/* Returns what it is then. */
+static rlim_t raise_descriptor_limit(void)
 {
-    struct rlimit limit;
+    struct rlimit limit = {0};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        rlim_t before = limit.rlim_cur;
         limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit); /* accept says so when descriptors run out */
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            limit.rlim_cur = before;
     }
+    return limit.rlim_cur;
 }
 
 /* The kernel enlarges the table of descriptors when one is opened that it has no room for, and lets all
@@ -37,18 +41,20 @@ static void raise_descriptor_limit(void)
  * there are threads: whoever connects must not make an I/O thread wait. */
 static void make_room_for_descriptors(const struct config_server *config)
 {
-    int needed = (int)(config->limits.connections + DESCRIPTORS_BESIDE);
+    uint32_t needed = config->limits.connections + DESCRIPTORS_BESIDE;
+    rlim_t permitted = raise_descriptor_limit();
     int first = eventfd(0, EFD_CLOEXEC);
-    int last = fcntl(first, F_DUPFD_CLOEXEC, needed - 1);
+    int last = fcntl(first, F_DUPFD_CLOEXEC, (int)(permitted < needed ? permitted : needed) - 1);
 
-    if (last < 0)
+    if (last < 0 || permitted < needed)
         core_log(CORE_LOG_WARNING, "start.descriptors",
-                 "limits.connections of %u need %d descriptors, which the limit of open files does not "
-                 "permit: connections will be refused or delayed; raise it (ulimit -n, LimitNOFILE)",
-                 config->limits.connections, needed);
-    else
+                 "limits.connections of %u need %u descriptors, and the limit of open files is %llu: "
+                 "connections will be refused; raise it (ulimit -n, LimitNOFILE)",
+                 config->limits.connections, needed, (unsigned long long)permitted);
+    if (last >= 0)
         close(last);
-    close(first);
+    if (first >= 0)
+        close(first);
 }
 
 /* Key states with their keys, which cards need, and the keys of requests at the planner. */
@@ -377,7 +383,6 @@ core_status server_start(struct server **server, const struct config_server *con
     fresh->started_ns = core_time_now_ns();
     pthread_mutex_init(&fresh->keyring_lock, NULL);
     signal(SIGPIPE, SIG_IGN);
-    raise_descriptor_limit();
     make_room_for_descriptors(config);
     if ((status = choose_threads(fresh, error)) != CORE_OK ||
         (status = server_places_init(&fresh->places, &config->limits)) != CORE_OK ||

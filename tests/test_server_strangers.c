@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -411,6 +412,7 @@ static void many_hellos_at_once(void **state)
     }
     struct server_snapshot snapshot = snapshot_of(&server);
     assert_int_equal(snapshot.handshakes_done, CLIENTS);
+    assert_int_equal(snapshot.handshakes, 0);
     assert_int_equal(snapshot.totals.connections, CLIENTS + 1);
     assert_true(atomic_load(&handshakes_made) >= 2 * CLIENTS);
     assert_int_equal(atomic_load(&handshakes_elsewhere), 0);
@@ -668,7 +670,10 @@ static void room_for_descriptors_from_the_start(void **state)
 {
     struct test_server server;
     (void)state;
-    assert_true(descriptor_table() < 3000);
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_max < 3000 || descriptor_table() >= 3000)
+        skip(); /* this machine does not permit it, or has more from the start */
     start(&server, "limits: {connections: 3000}\n");
     assert_true(descriptor_table() >= 3000);
     assert_int_equal(test_server_stop(&server), 0);
