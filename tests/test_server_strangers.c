@@ -35,6 +35,7 @@ static _Atomic uint32_t most_accepts, most_reads; /* in one turn of a thread */
 static _Atomic uint32_t most_bytes;               /* that one read took from a socket */
 static _Atomic bool gate_closed;                  /* io-0 begins no turn */
 static _Atomic bool gate_reached;
+static _Atomic uint32_t handshakers_ended;
 static __thread uint32_t accepts, reads;
 
 static void note_most(_Atomic uint32_t *most, uint32_t count)
@@ -93,7 +94,10 @@ int __wrap_event_base_loop(struct event_base *base, int flags)
         atomic_store(&gate_reached, true);
         sched_yield();
     }
-    return __real_event_base_loop(base, flags);
+    int result = __real_event_base_loop(base, flags);
+    if (in_thread("tls-")) /* they have but one turn, which ends when they are to end */
+        atomic_fetch_add(&handshakers_ended, 1);
+    return result;
 }
 
 /* ---- servers ---- */
@@ -531,6 +535,45 @@ static void stopping_amid_handshakes(void **state)
     }
 }
 
+static void *open_gate(void *argument)
+{
+    while (atomic_load(&handshakers_ended) < 2)
+        sched_yield();
+    atomic_store(&gate_closed, false);
+    return argument;
+}
+
+static void close_gate(void)
+{
+    atomic_store(&gate_reached, false);
+    atomic_store(&gate_closed, true);
+    while (!atomic_load(&gate_reached))
+        sched_yield();
+}
+
+/* Accepted when the threads that make handshakes have ended. */
+static void connections_that_come_too_late(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        struct test_client late[4];
+        struct test_server server;
+        pthread_t opener;
+        start(&server, "");
+        close_gate();
+        atomic_store(&handshakers_ended, 0);
+        for (int i = 0; i < 4; i++)
+            test_client_dial(&late[i], server_address(server.server, TLS));
+        assert_int_equal(pthread_create(&opener, NULL, open_gate, NULL), 0);
+        assert_int_equal(test_server_stop(&server), 0);
+        pthread_join(opener, NULL);
+        for (int i = 0; i < 4; i++) {
+            test_client_expect_end(&late[i]);
+            test_client_close(&late[i]);
+        }
+    }
+}
+
 /* ---- places ---- */
 
 /* As test_client_dial, from another address of this machine. */
@@ -636,10 +679,7 @@ static void a_turn_accepts_a_few(void **state)
     struct test_server server;
     (void)state;
     start(&server, "limits: {connections_per_peer: 1000}\n");
-    atomic_store(&gate_reached, false);
-    atomic_store(&gate_closed, true);
-    while (!atomic_load(&gate_reached))
-        sched_yield();
+    close_gate();
     atomic_store(&most_accepts, 0);
     for (int i = 0; i < CLIENTS; i++)
         test_client_dial(&clients[i], server_address(server.server, i % 2 == 0 ? UNIX : TCP));
@@ -692,6 +732,7 @@ int main(void)
         cmocka_unit_test(handshakes_wait_for_room),
         cmocka_unit_test(failures_are_counted_by_reason),
         cmocka_unit_test(stopping_amid_handshakes),
+        cmocka_unit_test(connections_that_come_too_late),
         cmocka_unit_test(a_peer_has_its_share),
         cmocka_unit_test(a_listener_has_its_share),
         cmocka_unit_test(a_turn_accepts_a_few),
