@@ -274,6 +274,13 @@ void partition_standing_set_rooms(struct partition_standing *standing, partition
     standing->rooms = owner;
 }
 
+void partition_standing_set_hurried(struct partition_standing *standing, partition_standing_hurried *hurried,
+                                    void *owner)
+{
+    standing->hurried = hurried;
+    standing->hurry = owner;
+}
+
 bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
                                  const struct core_stream_spec *spec, core_ns period_ns,
                                  struct partition_standing_words *words)

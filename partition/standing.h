@@ -163,6 +163,17 @@ typedef bool partition_standing_has_room(void *owner, const struct partition_sta
 void partition_standing_set_rooms(struct partition_standing *standing, partition_standing_has_room *has_room,
                                   void *owner);
 
+/* ---- refusals that can wait ----
+ *
+ * A decision takes microseconds, what tells a refused one why and what it might have instead takes up to
+ * thousands of them. `hurried` is asked before that and in the midst of it, and once it has said yes it says
+ * so until the question is over: then that is cut off, and the refusal has neither a constraint nor an offer
+ * that means anything. Whoever wants them asks the whole question anew. A copy of the plan has none. NULL:
+ * never. */
+typedef bool partition_standing_hurried(void *owner);
+void partition_standing_set_hurried(struct partition_standing *standing, partition_standing_hurried *hurried,
+                                    void *owner);
+
 /* ---- overload ---- */
 
 /* Newcomers (moves and changes for more, too) find so much less of a unit's time, 0 .. 10^9 ppb of any window

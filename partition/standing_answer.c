@@ -315,6 +315,8 @@ struct search {
 static bool search_ask(void *owner, core_ns value_ns)
 {
     struct search *search = owner;
+    if (partition_standing_is_hurried(search->standing))
+        return true; /* the shortest way to the end */
     *search->value_ns = value_ns;
     if (search->idle)
         return search->unit == 0 ? idle_worker_takes(search->standing, &search->spec)
@@ -553,6 +555,8 @@ void partition_standing_explain(const struct partition_standing *standing,
                                 const struct core_stream_spec *spec, uint32_t io, bool with_offer,
                                 struct partition_standing_placement *placement)
 {
+    if (partition_standing_is_hurried(standing))
+        return;
     if (!say_rooms(standing, spec, io, placement))
         say(standing, spec, io, placement);
     if (with_offer) {

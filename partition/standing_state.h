@@ -38,6 +38,8 @@ struct partition_standing {
     uint32_t guarded;                      /* streams with a backup */
     partition_standing_has_room *has_room; /* NULL: always */
     void *rooms;                           /* its owner */
+    partition_standing_hurried *hurried;   /* NULL: never */
+    void *hurry;                           /* its owner */
     /* by number */
     struct partition_standing_record *record;
     uint32_t *place[PARTITION_GPU_HEAPS];
@@ -112,6 +114,12 @@ bool partition_standing_room_for(const struct partition_standing *standing, uint
                                  struct partition_standing_words *words);
 
 enum partition_constraint partition_standing_constraint(enum perfmodel_gpu_binding binding);
+
+/* Is what only explains a refusal to be cut off? */
+static inline bool partition_standing_is_hurried(const struct partition_standing *standing)
+{
+    return standing->hurried != NULL && standing->hurried(standing->hurry);
+}
 
 /* Refused: names constraint and reason, and the offer if asked for. */
 void partition_standing_explain(const struct partition_standing *standing,

@@ -378,7 +378,8 @@ bool server_change_ask(struct server_stream *stream, uint32_t request, const str
 
     if (change == NULL)
         return false;
-    *change = (struct server_change){.grant = stream->grant,
+    *change = (struct server_change){.turn.asker = &connection->asker,
+                                     .grant = stream->grant,
                                      .spec = *spec,
                                      .has_packets = stream->queue_packets,
                                      .memory.stagger = connection->io->stagger++,

@@ -60,6 +60,7 @@ enum server_change_outcome {
 struct server_change {
     struct server_message message; /* first member */
     /* the question; set before it is asked */
+    struct server_turn turn;
     struct server_grant *grant; /* of the stream */
     struct core_stream_spec spec;
     uint32_t has_packets; /* records and slots of the stream */

@@ -140,6 +140,8 @@ static void enter(struct server_connection *connection, enum server_connection_s
 static void drop_packets(struct server_connection *connection)
 {
     connection->abandoned = true;
+    /* relaxed: the planner only saves itself work by it */
+    atomic_store_explicit(&connection->asker.gone, true, memory_order_relaxed);
     server_input_free(connection);
     for (uint32_t i = 0; i < connection->stream_capacity; i++) {
         struct server_stream *stream = server_connection_stream_at(connection, i);

@@ -24,6 +24,7 @@
 #include "server/protocol.h"
 #include "server/stream.h"
 #include "server/transport.h"
+#include "server/turns.h"
 
 #include <event2/event.h>
 #include <stdbool.h>
@@ -87,10 +88,11 @@ struct server_connection {
     struct server_stream **streams; /* by id - 1; NULL: free id; or one that is not given again, see below */
     uint32_t stream_capacity, stream_count, first_free;
     uint32_t next_look; /* for idle streams: from this place on */
-    uint32_t requests;  /* at the planner */
-    uint32_t opening;   /* of these: OPEN, not QUERY */
-    bool abandoned;     /* results are discarded */
-    bool overdue;       /* closed because the drain time was over: what is discarded is the server's loss */
+    struct server_asker asker;
+    uint32_t requests; /* at the planner */
+    uint32_t opening;  /* of these: OPEN, not QUERY */
+    bool abandoned;    /* results are discarded */
+    bool overdue;      /* closed because the drain time was over: what is discarded is the server's loss */
 
     struct server_output *output_head, *output_tail;
     uint32_t output_done; /* bytes of the head that are written */

@@ -174,6 +174,7 @@ static struct server_request *new_request(struct server_connection *connection, 
         free(request);
         return NULL;
     }
+    request->turn.asker = &connection->asker;
     request->connection = connection;
     request->reply = &connection->io->mailbox;
     request->answered = server_frame_answered;

@@ -66,6 +66,12 @@ void server_mailbox_wait(struct server_mailbox *mailbox, void *owner, int timeou
         server_mailbox_run(mailbox, owner);
 }
 
+bool server_mailbox_has_mail(const struct server_mailbox *mailbox)
+{
+    /* relaxed: whoever takes the messages pairs with their producers */
+    return atomic_load_explicit(&mailbox->head, memory_order_relaxed) != NULL;
+}
+
 void server_mailbox_destroy(struct server_mailbox *mailbox)
 {
     if (mailbox->descriptor >= 0)

@@ -8,6 +8,7 @@
 #include "core/status.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 struct server_message {
     struct server_message *next; /* owned by the mailbox between post and run */
@@ -30,6 +31,9 @@ void server_mailbox_run(struct server_mailbox *mailbox, void *owner);
 
 /* Owner: blocks until a message waits or timeout_ms are over (-1: no limit), then runs as above. */
 void server_mailbox_wait(struct server_mailbox *mailbox, void *owner, int timeout_ms);
+
+/* Owner: does a message wait? */
+bool server_mailbox_has_mail(const struct server_mailbox *mailbox);
 
 /* After the last post. Messages still inside are not run. */
 void server_mailbox_destroy(struct server_mailbox *mailbox);

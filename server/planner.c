@@ -7,8 +7,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define SWEEP_MS 1 /* between looks at units that have not paused yet */
-#define WATCH_MS 5 /* between looks at cards */
+#define SWEEP_MS 1  /* between looks at units that have not paused yet */
+#define WATCH_MS 5  /* between looks at cards */
+#define CUTS_MAX 32 /* a refusal that was cut off so often is told why, whoever waits */
 
 #define MOVABLE_BYTES_MAX                                                                                    \
     (UINT64_C(256) << 10) /* packet memory of a stream on a worker that may go to a GPU */
@@ -48,7 +49,9 @@ static bool within_limits(const struct server_planner *planner, struct server_re
 {
     const struct config_server_limits *limits = &planner->server->config->limits;
 
-    if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
+    if (server_planner_is_gone(&request->turn))
+        refuse(request, PROTOCOL_REFUSED_DRAINING, "the connection is gone");
+    else if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
         refuse(request, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
     else if (planner->streams >= limits->streams)
         refuse(request, PROTOCOL_REFUSED_LIMIT,
@@ -256,7 +259,7 @@ bool server_planner_worker_paused(const struct server_planner *planner, uint32_t
 
 static bool may_leave(const struct server_planner *planner, const struct server_grant *grant)
 {
-    if (grant->order != NULL || (grant->change != NULL && !grant->change->settling))
+    if (grant->asking || grant->order != NULL || (grant->change != NULL && !grant->change->settling))
         return false;
     if (grant->diverted && !server_planner_worker_paused(planner, grant->backup.unit, grant->pauses))
         return false;
@@ -325,21 +328,72 @@ static void take_back(void *owner, struct server_message *message)
     server_planner_leave(owner, (struct server_grant *)message);
 }
 
+/* ---- turns ---- */
+
+static bool hurried(void *owner)
+{
+    struct server_planner *planner = owner;
+
+    planner->cut = planner->cut || (planner->turn != NULL && planner->turn->cuts < CUTS_MAX &&
+                                    (server_turns_others(&planner->turns, planner->turn->asker) ||
+                                     server_mailbox_has_mail(&planner->mailbox)));
+    return planner->cut;
+}
+
+void server_planner_begin_turn(struct server_planner *planner, struct server_turn *turn)
+{
+    planner->turn = turn;
+    planner->cut = false;
+}
+
+bool server_planner_put_off(struct server_planner *planner, struct server_message *message)
+{
+    struct server_turn *turn = planner->turn;
+    bool cut = planner->cut;
+
+    planner->turn = NULL;
+    planner->cut = false;
+    if (cut) {
+        turn->cuts++;
+        server_turns_add(&planner->turns, SERVER_TURNS_EXPLAIN, turn->asker, message);
+    }
+    return cut;
+}
+
+bool server_planner_is_gone(const struct server_turn *turn)
+{
+    return atomic_load_explicit(&turn->asker->gone, memory_order_relaxed); /* a hint: the I/O thread knows */
+}
+
+static void judge(struct server_planner *planner, struct server_request *request)
+{
+    if (!within_limits(planner, request))
+        return;
+    if (request->is_query)
+        query(planner, request);
+    else
+        server_planner_admit(planner, request);
+}
+
 static void decide(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
     struct server_request *request = (struct server_request *)message;
 
-    server_planner_sweep(planner);
-    server_planner_watch(planner);
-    if (within_limits(planner, request)) {
-        if (request->is_query)
-            query(planner, request);
-        else
-            server_planner_admit(planner, request);
-    }
-    if (!server_planner_apply(planner, request))
+    request->refusal = 0;
+    server_planner_begin_turn(planner, &request->turn);
+    judge(planner, request);
+    if (!server_planner_put_off(planner, message) && !server_planner_apply(planner, request))
         server_planner_answer(planner, request);
+}
+
+static void wait_for_turn(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_request *request = (struct server_request *)message;
+
+    message->run = decide;
+    server_turns_add(&planner->turns, SERVER_TURNS_DECIDE, request->turn.asker, message);
 }
 
 void server_planner_answer(struct server_planner *planner, struct server_request *request)
@@ -366,11 +420,34 @@ static void stop(void *owner, struct server_message *message)
 /* How long nothing needs to be looked at. */
 static int patience_ms(const struct server_planner *planner)
 {
+    if (server_turns_wait(&planner->turns))
+        return 0;
     if (planner->leaving != NULL || planner->changes != NULL || server_planner_has_applicants(planner))
         return SWEEP_MS;
     return planner->server->gpu_count > 0 ? WATCH_MS : -1;
 }
 
+static void take_turn(struct server_planner *planner)
+{
+    struct server_message *message = server_turns_take(&planner->turns);
+    if (message != NULL)
+        message->run(planner, message);
+}
+
+/* What takes longer is not done between any two requests. */
+static void keep_house(struct server_planner *planner)
+{
+    core_ns now_ns = core_time_now_ns();
+
+    if (server_turns_wait(&planner->turns) && now_ns < planner->house_ns)
+        return;
+    planner->house_ns = now_ns + SWEEP_MS * CORE_NS_PER_MS;
+    server_planner_sweep(planner);
+    server_planner_replan(planner);
+    server_planner_retune(planner);
+}
+
+/* Mail before each request, so that nobody is overlooked whose turn it is. */
 static void *run(void *argument)
 {
     struct server_planner *planner = argument;
@@ -378,8 +455,8 @@ static void *run(void *argument)
         server_mailbox_wait(&planner->mailbox, planner, patience_ms(planner));
         server_planner_sweep(planner);
         server_planner_watch(planner);
-        server_planner_replan(planner);
-        server_planner_retune(planner);
+        take_turn(planner);
+        keep_house(planner);
     }
     return NULL;
 }
@@ -452,6 +529,7 @@ static core_status create_standing(struct server_planner *planner, struct core_e
     if (status != CORE_OK)
         return status;
     partition_standing_set_rooms(planner->standing, server_planner_has_room, planner);
+    partition_standing_set_hurried(planner->standing, hurried, planner);
     partition_standing_set_detection(planner->standing,
                                      server_gpu_detection_ns(server->config, server->profile));
     return CORE_OK;
@@ -509,7 +587,7 @@ void server_planner_stop(struct server_planner *planner)
 
 void server_planner_ask(struct server_planner *planner, struct server_request *request)
 {
-    request->message.run = decide;
+    request->message.run = wait_for_turn;
     server_mailbox_post(&planner->mailbox, &request->message);
 }
 

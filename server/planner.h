@@ -3,7 +3,13 @@
  * I/O threads post requests and grants to its mailbox; it posts the answers back to theirs. Asking (QUERY)
  * and being admitted (OPEN) are one decision, that of partition/standing.h as things stand, and so are
  * offers: what QUERY grants, or an offer names, an OPEN is given if nothing has changed. An OPEN that is
- * refused may then have others moved (planner_replan.c); a QUERY is told that, no more. */
+ * refused may then have others moved (planner_replan.c); a QUERY is told that, no more.
+ *
+ * Connections take turns (turns.h): one that asks for one stream waits for one decision of each other
+ * connection at most, not for all that they have sent. A decision takes less than a millisecond. Telling a
+ * refused one why, and what it might have instead, takes several, where GPUs are full: that is cut off when
+ * others wait, and the request decided anew once nobody does; but after so many cuts it is told, so that it
+ * is answered at last. What a closed connection has asked is not decided any more. */
 #ifndef MILLRACE_SERVER_PLANNER_H
 #define MILLRACE_SERVER_PLANNER_H
 
@@ -11,6 +17,7 @@
 #include "server/mailbox.h"
 #include "server/memory.h"
 #include "server/protocol.h"
+#include "server/turns.h"
 
 #include <stdatomic.h>
 
@@ -73,6 +80,7 @@ struct server_grant {
     uint64_t born;          /* the planner's: numbers grants as they are made */
     uint32_t home;          /* the planner's: the GPU that it has taken refuge from, or SERVER_NO_GPU, */
     core_ns home_period_ns; /* which had this period */
+    bool asking;            /* the planner's: a change of its contract waits for its turn */
     bool movable;           /* the planner's: it has packets enough for a GPU */
     bool leaving;           /* the planner's: it has been given back */
     bool second;            /* the planner's: another grant of the same stream counts for it */
@@ -88,6 +96,7 @@ struct server_grant {
 /* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it. */
 struct server_request {
     struct server_message message; /* first member */
+    struct server_turn turn;
     struct server_connection *connection;
     struct server_mailbox *reply; /* the I/O thread's */
     void (*answered)(void *io, struct server_message *message);

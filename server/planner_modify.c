@@ -166,13 +166,18 @@ static bool find_room(struct server_planner *planner, struct server_change *chan
         return false;
     }
     return change_in_place(planner, change) ||
-           (change->refusal == PROTOCOL_REFUSED_CAPACITY && server_planner_change_elsewhere(planner, change));
+           (change->refusal == PROTOCOL_REFUSED_CAPACITY && !planner->cut &&
+            server_planner_change_elsewhere(planner, change));
 }
 
 static bool within_limits(const struct server_planner *planner, struct server_change *change)
 {
-    if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
+    if (server_planner_is_gone(&change->turn))
+        refuse(change, PROTOCOL_REFUSED_STREAM, "the connection is gone");
+    else if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
         refuse(change, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
+    else if (change->grant->second || change->grant->leaving)
+        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream has come to another unit; ask again");
     else if (backup_of(planner, change->grant) != PARTITION_STANDING_NONE &&
              planner->cards[change->grant->gpu].out)
         refuse(change, PROTOCOL_REFUSED_BUSY, "the stream's GPU is lost; ask again when it is back");
@@ -220,8 +225,12 @@ static void decide(void *owner, struct server_message *message)
     struct server_change *change = (struct server_change *)message;
     struct server_grant *grant = change->grant;
 
-    server_planner_sweep(planner);
+    change->refusal = 0;
+    server_planner_begin_turn(planner, &change->turn);
     bool granted = within_limits(planner, change) && find_room(planner, change);
+    if (server_planner_put_off(planner, message))
+        return;
+    grant->asking = false;
     change->decided_ns = core_time_now_ns() - change->received_ns;
     if (!granted) {
         answer(planner, change);
@@ -236,6 +245,17 @@ static void decide(void *owner, struct server_message *message)
         enlist(planner, change);
     else
         answer(planner, change);
+}
+
+/* The grant stays until it is decided, also if the stream ends or goes to another unit meanwhile. */
+static void wait_for_turn(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_change *change = (struct server_change *)message;
+
+    change->grant->asking = true;
+    message->run = decide;
+    server_turns_add(&planner->turns, SERVER_TURNS_DECIDE, change->turn.asker, message);
 }
 
 /* ---- in force, given up, or gone ---- */
@@ -329,7 +349,7 @@ void server_planner_drop_changes(struct server_planner *planner)
 
 void server_planner_change(struct server_planner *planner, struct server_change *change)
 {
-    change->message.run = decide;
+    change->message.run = wait_for_turn;
     server_mailbox_post(&planner->mailbox, &change->message);
 }
 

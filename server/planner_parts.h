@@ -30,6 +30,10 @@ struct server_planner {
     struct server *server;
     struct server_mailbox mailbox;
     struct server_message stop_message;
+    struct server_turns turns;           /* planner thread: requests that wait */
+    struct server_turn *turn;            /* planner thread: of the one that may be cut off; NULL: none */
+    bool cut;                            /* planner thread: it was */
+    core_ns house_ns;                    /* planner thread: house is kept by then, whoever waits */
     struct partition_standing *standing; /* planner thread */
     struct server_gpu_account *accounts; /* planner thread; by GPU */
     struct server_grant **grants;        /* planner thread: by number of the standing plan; NULL: none */
@@ -52,6 +56,15 @@ struct server_planner {
 
 /* Shows the loads of a worker (a GPU's are its batcher's) and an I/O thread. */
 void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io);
+
+/* Between these two what only explains a refusal is cut off as soon as others wait for a decision. True: it
+ * was, and the request, whose message is given, has been put off until nobody does; it is decided anew then.
+ */
+void server_planner_begin_turn(struct server_planner *planner, struct server_turn *turn);
+bool server_planner_put_off(struct server_planner *planner, struct server_message *message);
+
+/* Nobody awaits its answer any more. */
+bool server_planner_is_gone(const struct server_turn *turn);
 
 /* Admits the newcomer if the standing plan takes it as things stand; else sets the refusal. */
 void server_planner_admit(struct server_planner *planner, struct server_request *request);

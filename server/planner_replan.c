@@ -316,6 +316,11 @@ void server_planner_replan(struct server_planner *planner)
     for (struct applicant *applicant = planner->replanner->applicants, *next; applicant != NULL;
          applicant = next) {
         next = applicant->next;
+        if (server_planner_is_gone(&applicant->request->turn)) {
+            refuse(applicant, NULL);
+            free_if_over(applicant);
+            continue;
+        }
         if (draining && applicant->stage != PLANNING)
             applicant->until_ns = now_ns;
         if (applicant->stage == PLANNING)
