@@ -275,16 +275,33 @@ static const struct route *find_route(struct evhttp_request *request)
     return NULL;
 }
 
+/* evhttp goes by the first of them; who is in front of us may go by another one. */
+static bool lengths_differ(struct evhttp_request *request)
+{
+    const struct evkeyvalq *headers = evhttp_request_get_input_headers(request);
+    const char *length = evhttp_find_header(headers, "Content-Length");
+
+    for (const struct evkeyval *header = headers->tqh_first; header != NULL; header = header->next.tqe_next)
+        if (evutil_ascii_strcasecmp(header->key, "Content-Length") == 0 && strcmp(header->value, length) != 0)
+            return true;
+    return false;
+}
+
 static void on_request(struct evhttp_request *request, void *argument)
 {
+    struct server_admin *admin = argument;
     enum evhttp_cmd_type method = evhttp_request_get_command(request);
     const struct route *route = find_route(request);
 
-    if (route == NULL)
+    server_guests_asked(admin->guests,
+                        evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)));
+    if (lengths_differ(request))
+        reply_line(request, HTTP_BADREQUEST, "Bad Request", "two different lengths");
+    else if (route == NULL)
         reply_line(request, HTTP_NOTFOUND, "Not Found",
                    "there are /health, /livez, /readyz, /metrics and /status");
     else if (method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD)
-        route->answer(argument, request);
+        route->answer(admin, request);
     else {
         evhttp_add_header(evhttp_request_get_output_headers(request), "Allow", "GET, HEAD");
         reply_line(request, HTTP_BADMETHOD, "Method Not Allowed", "this can only be read");

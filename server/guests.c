@@ -17,6 +17,7 @@
 struct guest {
     struct bufferevent *transport; /* we hold a reference, so that it outlives evhttp's; NULL: a free place */
     core_ns since_ns;
+    bool asked; /* the request is here, whole */
 };
 
 struct server_guests {
@@ -42,10 +43,17 @@ static void see_off(struct server_guests *guests, struct guest *guest)
     guests->count--;
 }
 
-/* evhttp notices the end of the connection by itself. */
-static void show_the_door(const struct guest *guest, core_ns now_ns)
+static core_ns time_of(const struct guest *guest, bool crowded)
 {
-    if (now_ns - guest->since_ns > SERVER_GUESTS_AGE_S * CORE_NS_PER_S)
+    if (crowded)
+        return (guest->asked ? SERVER_GUESTS_CROWD_AGE_MS : SERVER_GUESTS_CROWD_REQUEST_MS) * CORE_NS_PER_MS;
+    return (guest->asked ? SERVER_GUESTS_AGE_S : SERVER_GUESTS_REQUEST_S) * CORE_NS_PER_S;
+}
+
+/* evhttp notices the end of the connection by itself. */
+static void show_the_door(const struct guest *guest, bool crowded, core_ns now_ns)
+{
+    if (now_ns - guest->since_ns > time_of(guest, crowded))
         (void)shutdown(bufferevent_getfd(guest->transport), SHUT_RDWR);
 }
 
@@ -53,6 +61,7 @@ static void on_look(evutil_socket_t descriptor, short events, void *argument)
 {
     struct server_guests *guests = argument;
     core_ns now_ns = core_time_now_ns();
+    bool crowded = guests->count == SERVER_GUESTS_MAX;
     (void)descriptor, (void)events;
 
     for (size_t i = 0; i < SERVER_GUESTS_MAX; i++) {
@@ -60,7 +69,7 @@ static void on_look(evutil_socket_t descriptor, short events, void *argument)
         if (guest->transport != NULL && has_left(guest))
             see_off(guests, guest);
         else if (guest->transport != NULL)
-            show_the_door(guest, now_ns);
+            show_the_door(guest, crowded, now_ns);
     }
     if (guests->count < SERVER_GUESTS_MAX)
         evconnlistener_enable(guests->listener);
@@ -114,6 +123,13 @@ core_status server_guests_create(struct server_guests **guests, struct event_bas
     evhttp_set_bevcb(http, on_arrival, fresh);
     *guests = fresh;
     return CORE_OK;
+}
+
+void server_guests_asked(struct server_guests *guests, const struct bufferevent *transport)
+{
+    for (size_t i = 0; i < SERVER_GUESTS_MAX; i++)
+        if (guests->guests[i].transport == transport)
+            guests->guests[i].asked = true;
 }
 
 void server_guests_destroy(struct server_guests *guests)
