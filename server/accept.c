@@ -187,6 +187,7 @@ static void on_connect(evutil_socket_t descriptor, short events, void *argument)
     struct server_listener *listener = listener_of(io->server, descriptor);
     (void)events;
 
+    server_io_wake(io);
     for (uint32_t left = accepts_per_turn(io->server); left > 0 && accept_one(io, listener);)
         left--;
 }

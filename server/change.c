@@ -157,8 +157,11 @@ static void police_anew(struct server_stream *stream, struct server_packet *firs
         stream->police.theoretical_ns = first->eligible_ns + stream->police.tolerance_ns;
     server_police_change(&stream->police, &stream->spec, 0, now_ns);
     for (struct server_packet *packet = first; packet != NULL; packet = packet->next) {
-        packet->eligible_ns = server_police_packet(&stream->police, packet->arrival_ns).eligible_ns;
-        packet->deadline_ns = packet->eligible_ns + stream->spec.latency_ns;
+        struct server_police_times times =
+            server_police_unseen(&stream->police, packet->arrival_ns, packet->unseen_ns);
+        packet->eligible_ns = times.eligible_ns;
+        packet->unseen_ns = times.unseen_ns;
+        packet->deadline_ns = packet->eligible_ns - packet->unseen_ns + stream->spec.latency_ns;
         packet->policed = packet->eligible_ns > packet->arrival_ns;
     }
 }

@@ -31,6 +31,7 @@ static void on_readable(evutil_socket_t descriptor, short events, void *argument
     struct server_connection *connection = argument;
     struct server_io *io = connection->io;
     (void)descriptor, (void)events;
+    server_io_wake(io);
     server_io_has_read(io, server_input_read(connection));
 }
 
@@ -38,6 +39,7 @@ static void on_writable(evutil_socket_t descriptor, short events, void *argument
 {
     struct server_connection *connection = argument;
     (void)descriptor, (void)events;
+    server_io_wake(connection->io);
     server_io_mark(connection);
 }
 

@@ -20,6 +20,7 @@
 #define MILLRACE_SERVER_CONNECTION_H
 
 #include "core/log.h"
+#include "server/arrival.h"
 #include "server/places.h"
 #include "server/protocol.h"
 #include "server/stream.h"
@@ -65,7 +66,9 @@ struct server_input {
                                  CORE_NS_NEVER between frames */
     core_ns stopped_ns; /* since when our own delay has kept us from reading: what is read next came then,
                            at the earliest; CORE_NS_NEVER if not */
-    uint8_t *stash;     /* read but not consumed while paused */
+    struct server_arrival arrival; /* of what is consumed now */
+    struct server_socket_clock clock;
+    uint8_t *stash; /* read but not consumed while paused */
     size_t stash_bytes, stash_done;
 };
 

@@ -491,12 +491,13 @@ void server_frame_handle(struct server_connection *connection, const struct prot
 
 void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns)
 {
+    const struct server_arrival *arrival = &connection->input.arrival;
     struct server_io *io = connection->io;
     struct server_stream *stream = packet->stream;
 
     io->packets++;
     server_change_step(stream, now_ns);
-    if (server_stream_accept(stream, packet, now_ns, io->server->config->limits.bytes_per_key)) {
+    if (server_stream_accept(stream, packet, arrival, io->server->config->limits.bytes_per_key)) {
         if (packet->policed) {
             stream->policed++;
             server_stats_add(&io->stats.policed, 1);

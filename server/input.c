@@ -46,7 +46,10 @@ static bool paused(const struct server_connection *connection)
 /* The peer could not know that we did not read: its times start anew. What kept us from reading is over. */
 static void go_on(struct server_connection *connection)
 {
-    core_ns now_ns = core_time_now_ns();
+    core_ns now_ns = core_time_now_ns(), stopped_ns = connection->input.stopped_ns;
+    bool ours = stopped_ns != CORE_NS_NEVER;
+    server_arrival_goes_on(&connection->input.clock, stopped_ns, now_ns,
+                           ours ? server_transport_left_bytes(&connection->transport) : 0);
     connection->alive_ns = connection->read_on_ns = now_ns;
     connection->input.stopped_ns = CORE_NS_NEVER;
     if (connection->input.frame_started_ns != CORE_NS_NEVER)
@@ -99,7 +102,7 @@ static void claim_packet(struct server_connection *connection, struct server_str
     if (packet == NULL) {
         if (input->phase != SERVER_INPUT_SLOT && input->stopped_ns == CORE_NS_NEVER &&
             delay_is_ours(connection, stream, now_ns))
-            input->stopped_ns = now_ns;
+            input->stopped_ns = input->arrival.earliest_ns;
         input->phase = SERVER_INPUT_SLOT;
         return;
     }
@@ -292,10 +295,11 @@ static void peer_finished(struct server_connection *connection)
         server_connection_abort(connection);
 }
 
-/* When what is read now counts as having arrived. */
-static core_ns arrival_ns(const struct server_input *input)
+/* A read that filled the buffer, or took one TLS record, may have left some. */
+static size_t left_bytes(const struct server_connection *connection, size_t got)
 {
-    return input->stopped_ns != CORE_NS_NEVER ? input->stopped_ns : core_time_now_ns();
+    bool all = connection->transport.tls == NULL && got < SERVER_READ_BYTES;
+    return all ? 0 : server_transport_left_bytes(&connection->transport);
 }
 
 static void refuse_messages(struct server_connection *connection)
@@ -312,11 +316,17 @@ static void refuse_messages(struct server_connection *connection)
 static size_t read_once(struct server_connection *connection)
 {
     uint8_t *buffer = connection->io->read_buffer;
+    struct server_input *input = &connection->input;
     size_t got = 0, done = 0;
+    core_ns now_ns = core_time_now_ns(); /* before the read: what comes later may be left */
+
+    server_arrival_read(&input->arrival, &input->clock, connection->io->turns.since_ns, now_ns,
+                        connection->io->allowed_ns);
     core_status status = server_transport_read(&connection->transport, buffer, SERVER_READ_BYTES, &got);
 
     if (status == CORE_OK) {
-        done = consume(connection, buffer, got, core_time_now_ns());
+        server_arrival_took(&input->clock, &input->arrival, got, left_bytes(connection, got));
+        done = consume(connection, buffer, got, now_ns);
         if (done < got && accepts_input(connection))
             stash(connection, buffer + done, got - done);
         core_secret_wipe(buffer + done, got - done);
@@ -346,7 +356,9 @@ void server_input_resume(struct server_connection *connection)
 
     if (!accepts_input(connection))
         return;
-    now_ns = arrival_ns(input);
+    now_ns = core_time_now_ns();
+    server_arrival_since(&input->arrival, input->stopped_ns != CORE_NS_NEVER ? input->stopped_ns : now_ns,
+                         now_ns);
     if (input->phase == SERVER_INPUT_SLOT) {
         begin_data(connection, now_ns); /* anew: the stream may have failed meanwhile, and be gone */
         if (input->phase == SERVER_INPUT_SLOT)

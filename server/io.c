@@ -18,6 +18,12 @@
 #define TURN_BYTES      (4 * SERVER_READ_BYTES)
 #define REST_PACKETS    2 /* a rest that gathers fewer is not worth it */
 
+void server_io_wake(struct server_io *io)
+{
+    if (!io->turns.awake)
+        server_looks_wake(&io->turns, core_time_now_ns());
+}
+
 void server_io_mark(struct server_connection *connection)
 {
     if (connection->dirty)
@@ -113,10 +119,22 @@ static void release_waiting(struct server_io *io, core_ns now_ns, core_ns until_
         release_stream(io, (struct server_stream *)waiter, now_ns, until_ns);
 }
 
-static void set_timer(struct server_io *io)
+/* When the thread must be awake again: for a stream that waits, or to see that it is late (arrival.h). A
+ * timer that is set and soon enough for that stays. */
+static core_ns next_wake_ns(struct server_io *io, core_ns now_ns)
 {
     struct server_waiter *waiter = server_waiting_first(&io->waiting);
     core_ns wake_ns = waiter == NULL ? CORE_NS_NEVER : waiter->eligible_ns;
+    core_ns beat_ns = io->stream_count == 0 ? CORE_NS_NEVER : now_ns + io->beat_ns;
+
+    if (wake_ns <= beat_ns)
+        return wake_ns;
+    return io->timer_ns > now_ns && io->timer_ns <= beat_ns ? io->timer_ns : beat_ns;
+}
+
+static void set_timer(struct server_io *io, core_ns now_ns)
+{
+    core_ns wake_ns = next_wake_ns(io, now_ns);
     struct itimerspec spec = {0};
 
     if (wake_ns == io->timer_ns)
@@ -224,13 +242,16 @@ static void finish_dirty(struct server_io *io)
 
 static void end_turn(struct server_io *io)
 {
+    core_ns now_ns;
+
     io->turn_bytes = 0;
     collect(io, cpu_worker_poll); /* what came back while we were reading */
     flush_submissions(io);
     finish_dirty(io);
     server_gpu_let_go(io);
     flush_submissions(io); /* what resumed input brought */
-    set_timer(io);
+    now_ns = core_time_now_ns();
+    set_timer(io, now_ns);
     if (io->stream_ended)
         core_secret_wipe(io->read_buffer, SERVER_READ_BYTES);
     io->stream_ended = false;
@@ -254,6 +275,7 @@ static void on_completion(evutil_socket_t descriptor, short events, void *argume
 {
     struct server_io *io = argument;
     (void)events;
+    server_io_wake(io);
     clear_descriptor(descriptor);
     collect(io, cpu_worker_collect); /* asks for the next notification, too */
 }
@@ -262,6 +284,7 @@ static void on_timer(evutil_socket_t descriptor, short events, void *argument)
 {
     struct server_io *io = argument;
     (void)events;
+    server_io_wake(io);
     clear_descriptor(descriptor);
     core_ns now_ns = core_time_now_ns();
     io->timer_ns = CORE_NS_NEVER;
@@ -272,6 +295,7 @@ static void on_mail(evutil_socket_t descriptor, short events, void *argument)
 {
     struct server_io *io = argument;
     (void)descriptor, (void)events;
+    server_io_wake(io);
     server_mailbox_run(&io->mailbox, io);
 }
 
@@ -281,6 +305,7 @@ static void on_tick(evutil_socket_t descriptor, short events, void *argument)
     core_ns now_ns = core_time_now_ns();
     (void)descriptor, (void)events;
 
+    server_io_wake(io);
     server_change_tick(io, now_ns);
     for (struct server_order *order = io->orders, *next_order; order != NULL; order = next_order) {
         next_order = order->io_next;
@@ -361,14 +386,19 @@ void server_io_count_stream(struct server_stream *stream)
     ++*class_of(stream);
 }
 
-core_ns server_io_rest_ns(const struct server_io *io)
+/* The shortest latency bound that counts, rounded down to a power of two; CORE_LATENCY_NS_MAX without any. */
+static core_ns shortest_ns(const struct server_io *io)
 {
     for (int class = 0; class < 64; class ++)
-        if (io->latency_classes[class] > 0) {
-            core_ns rest_ns = perfmodel_io_rest_ns(INT64_C(1) << class, io->server->profile);
-            return io->packets_per_ns * (double)rest_ns >= REST_PACKETS ? rest_ns : 0;
-        }
-    return 0;
+        if (io->latency_classes[class] > 0)
+            return INT64_C(1) << class;
+    return CORE_LATENCY_NS_MAX;
+}
+
+core_ns server_io_rest_ns(const struct server_io *io)
+{
+    core_ns rest_ns = perfmodel_io_rest_ns(shortest_ns(io), io->server->profile) / 2;
+    return io->packets_per_ns * (double)rest_ns >= REST_PACKETS ? rest_ns : 0;
 }
 
 static void take_rate(struct server_io *io, core_ns now_ns)
@@ -381,12 +411,52 @@ static void take_rate(struct server_io *io, core_ns now_ns)
     io->rate_ns = now_ns;
 }
 
+/* How long a turn may take without being late, beside the rest before it. */
+static core_ns allowed_ns(const struct server_io *io)
+{
+    core_ns in_ns = io->server->profile->margins.in_ns;
+    return in_ns > SERVER_LOOKS_LATE_NS ? in_ns : SERVER_ARRIVAL_LATE_NS;
+}
+
+/* Holds the turn that has just ended against what promises reckon with (overload.h). */
+static void account_turn(struct server_io *io, core_ns rest_ns)
+{
+    const struct config_profile_margins *margins = &io->server->profile->margins;
+    core_ns took_ns = server_looks_end(&io->turns, core_time_now_ns()) - rest_ns;
+    core_ns excess_ns = took_ns - margins->in_ns, lost_ns = excess_ns - margins->out_ns;
+
+    if (io->stream_count == 0)
+        return; /* nothing is promised */
+    core_histogram_record(&io->stats.turn, took_ns);
+    if (excess_ns > 0)
+        server_stats_add_ns(&io->stats.turn_excess_ns, excess_ns);
+    if (lost_ns > 0)
+        server_stats_add_ns(&io->stats.turn_lost_ns, lost_ns);
+}
+
+/* Waits for events and handles them. */
+static void wait_events(struct server_io *io)
+{
+    core_ns now_ns = core_time_now_ns();
+
+    if (server_looks_first(&io->turns, now_ns)) {
+        server_looks_enter(&io->turns, now_ns, io->timer_ns, false);
+        (void)event_base_loop(io->base, EVLOOP_NONBLOCK);
+        if (io->turns.awake)
+            return;
+        server_looks_found_nothing(&io->turns);
+        now_ns = core_time_now_ns();
+    }
+    server_looks_enter(&io->turns, now_ns, io->timer_ns, true);
+    (void)event_base_loop(io->base, EVLOOP_ONCE); /* fails only if the kernel has no epoll left to give */
+}
+
 /* One turn, and the rest after it. Workers need not wake a thread that rests. */
 static void turn(struct server_io *io)
 {
     core_ns now_ns, rest_ns = 0;
 
-    (void)event_base_loop(io->base, EVLOOP_ONCE); /* fails only if the kernel has no epoll left to give */
+    wait_events(io);
     now_ns = core_time_now_ns();
     take_rate(io, now_ns);
     if (io->turn_bytes > 0)
@@ -396,10 +466,14 @@ static void turn(struct server_io *io)
     if (rest_ns > 0) /* what becomes eligible meanwhile must not wait for the end of the rest */
         release_waiting(io, now_ns, now_ns + rest_ns + SERVER_EARLY_NS);
     end_turn(io);
+    account_turn(io, 0);
+    io->beat_ns = server_looks_beat_ns(shortest_ns(io));
+    io->allowed_ns = allowed_ns(io) + rest_ns;
     if (rest_ns > 0) {
         core_time_sleep_until(now_ns + rest_ns);
         collect(io, cpu_worker_collect);
         end_turn(io);
+        account_turn(io, rest_ns);
     }
 }
 
@@ -407,6 +481,7 @@ static void *run(void *argument)
 {
     struct server_io *io = argument;
 
+    atomic_store_explicit(&io->thread_id, gettid(), memory_order_relaxed);
     while (!io->draining || io->connections != NULL)
         turn(io);
     atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
@@ -452,6 +527,9 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     fresh->server = server;
     fresh->index = index;
     fresh->timer_ns = CORE_NS_NEVER;
+    server_looks_init(&fresh->turns, core_time_now_ns());
+    fresh->allowed_ns = allowed_ns(fresh);
+    fresh->beat_ns = server_looks_beat_ns(CORE_LATENCY_NS_MAX);
     fresh->mailbox.descriptor = -1;
     fresh->completion_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     fresh->timer_descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

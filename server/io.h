@@ -8,12 +8,14 @@
  * Moderation. When packets come in quick succession, the thread rests for server_io_rest_ns after a turn that
  * has read input, and lets input and results gather: one wake-up and one system call then serve many packets.
  * A
- * rest is at most perfmodel_io_rest_ns of the shortest latency bound among the thread's streams, which
- * admission has taken off every deadline. A packet that comes alone never waits for it. */
+ * rest is at most half of perfmodel_io_rest_ns of the shortest latency bound among the thread's streams: a
+ * packet may meet one before it is read and one before its result is written, and admission has taken both
+ * off every deadline. A packet that comes alone never waits for it. */
 #ifndef MILLRACE_SERVER_IO_H
 #define MILLRACE_SERVER_IO_H
 
 #include "perfmodel/cpu.h"
+#include "server/arrival.h"
 #include "server/change.h"
 #include "server/connection.h"
 #include "server/listing.h"
@@ -39,6 +41,9 @@ struct server_io {
     struct server_mailbox mailbox;
     int completion_descriptor, timer_descriptor; /* eventfd written by workers; timerfd for waiting streams */
     struct event *mailbox_event, *completion_event, *timer_event, *tick_event;
+    struct server_looks turns;    /* when what they read came at the earliest */
+    core_ns beat_ns;              /* the longest sleep while streams are open */
+    core_ns allowed_ns;           /* a turn that has taken longer is late: in_ns and the rest before it */
     size_t turn_bytes;            /* read since the last end of a turn */
     uint64_t packets;             /* received whole, ever */
     uint64_t rate_packets;        /* as of rate_ns */
@@ -67,7 +72,8 @@ struct server_io {
     _Atomic uint32_t assigned; /* atomic: connections given to this thread, counted by whoever gives one and
                                   by this thread when it ends */
     struct server_stats stats;
-    _Atomic core_ns cpu_ns; /* atomic: CPU time of the thread, written at every tick, read by any */
+    _Atomic core_ns cpu_ns;    /* atomic: CPU time of the thread, written at every tick, read by any */
+    _Atomic int32_t thread_id; /* atomic: the system's, written at the start, read by any; 0 before */
     pthread_t thread;
 };
 
@@ -85,6 +91,9 @@ void server_io_notify(struct server_io *io);
 void server_io_drain(struct server_io *io, core_ns drain_until_ns);
 void server_io_join(struct server_io *io);
 void server_io_destroy(struct server_io *io);
+
+/* Each handler of an event, first: the thread is awake. */
+void server_io_wake(struct server_io *io);
 
 /* Marks a connection to be flushed (and resumed, if paused) at the end of the turn. */
 void server_io_mark(struct server_connection *connection);

@@ -55,6 +55,14 @@ static const struct metric io_metrics[] = {
     {"io_promised_ratio", "gauge", "Share of the I/O thread that is promised to streams.", RATIO,
      IO(utilisation_ppb)},
     {"io_cpu_seconds_total", "counter", "CPU time of the I/O thread.", SECONDS, IO(cpu_ns)},
+    {"io_turn_max_seconds", "gauge", "The longest that the I/O thread was wanted or at work in a turn.",
+     SECONDS, IO(turn_max_ns)},
+    {"io_turn_excess_seconds_total", "counter", "Time that its turns took beyond their bound.", SECONDS,
+     IO(excess_ns)},
+    {"io_lost_seconds_total", "counter", "Time that its turns took beyond what bounds and margins allow.",
+     SECONDS, IO(lost_ns)},
+    {"io_overload_seconds", "gauge", "The most of that in a tenth of a second within the quiet time.",
+     SECONDS, IO(level_ns)},
 };
 
 #define WORKER(member) offsetof(struct server_snapshot_worker, member)
@@ -358,6 +366,8 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
         write_histogram(text, "gpu_batch_seconds", "From a batch's closing to its last byte.",
                         &snapshot->batch);
     }
+    write_histogram(text, "io_turn_seconds",
+                    "How long an I/O thread was wanted or at work, of each of its turns.", &snapshot->turn);
     write_histogram(text, "admission_seconds", "From an OPEN, QUERY or MODIFY to its decision.",
                     &snapshot->admission);
     write_histogram(text, "in_force_seconds",

@@ -119,15 +119,21 @@ static void stage_ends(const struct server_packet *packet, core_ns now_ns,
     ends_ns[SERVER_WORST_ENCRYPT] = batch != NULL ? batch->kernel_ns : packet->cpu.finished_ns;
 }
 
+/* Of the contract that was in force for it. */
+static core_ns latency_bound_ns(const struct server_packet *packet)
+{
+    return packet->deadline_ns - packet->eligible_ns + packet->unseen_ns;
+}
+
 /* One of the worst so far. A packet may be handed over, and even be finished, a little before it is eligible:
  * stages begin then. */
 static void enter_worst(const struct server_packet *packet, struct server_worst *worst, core_ns now_ns)
 {
     const struct server_stream *stream = packet->stream;
-    core_ns ends_ns[SERVER_WORST_STAGES], begin_ns = packet->eligible_ns;
+    core_ns ends_ns[SERVER_WORST_STAGES], begin_ns = packet->eligible_ns - packet->unseen_ns;
     struct server_worst_packet entry = {.slack_ns = packet->deadline_ns - now_ns,
                                         .at_ns = now_ns,
-                                        .bound_ns = packet->deadline_ns - packet->eligible_ns,
+                                        .bound_ns = latency_bound_ns(packet),
                                         .waited_ns = packet->eligible_ns - packet->arrival_ns,
                                         .connection = stream->connection->number,
                                         .stream = stream->id,
@@ -152,7 +158,7 @@ static void count_slack(struct server_packet *packet, struct server_stats *stats
 
     if (slack_ns < stream->slack_minimum_ns)
         stream->slack_minimum_ns = slack_ns;
-    server_stream_account_slack(&stream->account, slack_ns, packet->deadline_ns - packet->eligible_ns);
+    server_stream_account_slack(&stream->account, slack_ns, latency_bound_ns(packet));
     core_histogram_record(&stats->units[packet->unit].slack, slack_ns);
     if (server_worst_wants(&stats->worst, slack_ns))
         enter_worst(packet, &stats->worst, now_ns);

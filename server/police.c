@@ -26,6 +26,7 @@ void server_police_change(struct server_police *police, const struct core_stream
 
     server_police_init(police, spec, spacing_ns);
     police->next_release_ns = before.next_release_ns;
+    police->unseen_ns = before.unseen_ns;
     if (before.theoretical_ns == INT64_MIN)
         return;
     /* Where the last packet had to wait it is eligible at TAT - k t; where not it had come by now. */
@@ -40,10 +41,19 @@ void server_police_change(struct server_police *police, const struct core_stream
 
 struct server_police_times server_police_packet(struct server_police *police, core_ns arrival_ns)
 {
+    return server_police_unseen(police, arrival_ns, 0);
+}
+
+struct server_police_times server_police_unseen(struct server_police *police, core_ns arrival_ns,
+                                                core_ns unseen_ns)
+{
     core_ns theoretical_ns = later(police->theoretical_ns, arrival_ns);
     struct server_police_times times;
 
+    if (arrival_ns >= police->theoretical_ns)
+        police->unseen_ns = unseen_ns;
     times.eligible_ns = later(arrival_ns, theoretical_ns - police->tolerance_ns);
+    times.unseen_ns = times.eligible_ns > arrival_ns ? police->unseen_ns : unseen_ns;
     police->theoretical_ns = theoretical_ns + police->interval_ns;
     times.release_ns = later(times.eligible_ns, police->next_release_ns);
     police->next_release_ns = times.release_ns + police->spacing_ns;

@@ -78,7 +78,12 @@ static void read_ios(const struct server *server, struct server_snapshot *snapsh
         target->counts = read_counts(&io->stats);
         target->utilisation_ppb = read_signed(&server_planner_io_load(server->planner, i)->utilisation_ppb);
         target->cpu_ns = read_signed(&io->cpu_ns);
+        target->turn_max_ns = core_histogram_maximum_ns(&io->stats.turn);
+        target->excess_ns = read_signed(&io->stats.turn_excess_ns);
+        target->lost_ns = read_signed(&io->stats.turn_lost_ns);
+        target->level_ns = server_watch_io_level_ns(server->watch, i);
         add_counts(&snapshot->totals, &target->counts);
+        core_histogram_merge(&snapshot->turn, &io->stats.turn);
         core_histogram_merge(&snapshot->latency, &io->stats.latency);
         core_histogram_merge(&snapshot->admission, &io->stats.admission);
         core_histogram_merge(&snapshot->in_force, &io->stats.in_force);
@@ -254,6 +259,7 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     fresh->worker_count = server->worker_count;
     fresh->gpu_count = server->gpu_count;
     core_histogram_init(&fresh->latency);
+    core_histogram_init(&fresh->turn);
     core_histogram_init(&fresh->slack);
     core_histogram_init(&fresh->gpu_slack);
     core_histogram_init(&fresh->batch);

@@ -25,6 +25,7 @@ struct server_snapshot_io {
     struct server_counts counts;
     int64_t utilisation_ppb; /* promised share of the thread */
     core_ns cpu_ns;
+    core_ns turn_max_ns, excess_ns, lost_ns, level_ns; /* of its turns: struct server_stats, overload.h */
 };
 
 struct server_snapshot_worker {
@@ -91,8 +92,8 @@ struct server_snapshot {
     core_ns started_ns;                                     /* CLOCK_MONOTONIC */
     struct server_worst_packet worst[SERVER_WORST_PACKETS]; /* the least slack first */
     uint32_t worst_count;
-    struct core_histogram latency, slack, gpu_slack, admission, in_force; /* of all I/O threads */
-    struct core_histogram batch;                                          /* of all GPUs */
+    struct core_histogram latency, slack, gpu_slack, admission, in_force, turn; /* of all I/O threads */
+    struct core_histogram batch;                                                /* of all GPUs */
 };
 
 /* Any thread, between server_start and server_stop. CORE_NO_MEMORY. */

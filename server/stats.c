@@ -31,6 +31,7 @@ core_status server_stats_make(struct server_stats *stats, uint32_t unit_count)
     for (uint32_t i = 0; i < unit_count; i++)
         core_histogram_init(&stats->units[i].slack);
     server_worst_init(&stats->worst);
+    core_histogram_init(&stats->turn);
     core_histogram_init(&stats->latency);
     core_histogram_init(&stats->admission);
     core_histogram_init(&stats->in_force);

@@ -59,6 +59,9 @@ struct server_stats {
     struct server_unit_stats *units; /* by the unit that encrypted the packet; set before start */
     uint32_t unit_count;             /* set before start */
     struct server_worst worst;       /* the packets with the least slack */
+    struct core_histogram turn;      /* of turns, the most that something waited for the end of one */
+    _Atomic core_ns turn_excess_ns;  /* of that, beyond in_ns and the rest; */
+    _Atomic core_ns turn_lost_ns;    /* and beyond out_ns as well */
     struct core_histogram latency;   /* eligible time to socket */
     struct core_histogram admission; /* OPEN, QUERY, MODIFY: frame read to the planner's decision */
     struct core_histogram in_force;  /* OPENED and MODIFIED: frame read to the promise's holding */
@@ -68,6 +71,12 @@ struct server_stats {
 static inline void server_stats_add(_Atomic uint64_t *counter, uint64_t amount)
 {
     atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + amount,
+                          memory_order_relaxed);
+}
+
+static inline void server_stats_add_ns(_Atomic core_ns *time_ns, core_ns amount_ns)
+{
+    atomic_store_explicit(time_ns, atomic_load_explicit(time_ns, memory_order_relaxed) + amount_ns,
                           memory_order_relaxed);
 }
 

@@ -29,11 +29,13 @@ static json_int_t whole(uint64_t count)
 static json_t *io_json(const struct server_snapshot_io *io)
 {
     const struct server_counts *counts = &io->counts;
-    return json_pack("{sI sI sI sI sI sI sI sI sf sf}", "connections", whole(counts->connections), "streams",
-                     whole(counts->streams), "packets", whole(counts->packets), "bytes", whole(counts->bytes),
-                     "met", whole(counts->met), "missed", whole(counts->missed), "reader_late",
-                     whole(counts->reader_late), "policed", whole(counts->policed), "utilisation",
-                     share(io->utilisation_ppb), "cpu_s", seconds(io->cpu_ns));
+    return json_pack("{sI sI sI sI sI sI sI sI sf sf sf sf sf sf}", "connections", whole(counts->connections),
+                     "streams", whole(counts->streams), "packets", whole(counts->packets), "bytes",
+                     whole(counts->bytes), "met", whole(counts->met), "missed", whole(counts->missed),
+                     "reader_late", whole(counts->reader_late), "policed", whole(counts->policed),
+                     "utilisation", share(io->utilisation_ppb), "cpu_s", seconds(io->cpu_ns), "turn_max_us",
+                     us(io->turn_max_ns), "excess_us", us(io->excess_ns), "lost_us", us(io->lost_ns),
+                     "overload_us", us(io->level_ns));
 }
 
 static json_t *worker_json(const struct server_snapshot_worker *worker, core_ns burst_bound_ns)

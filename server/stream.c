@@ -229,16 +229,25 @@ static void append_to_order(struct server_stream *stream, struct server_packet *
     stream->order_tail = packet;
 }
 
-bool server_stream_accept(struct server_stream *stream, struct server_packet *packet, core_ns now_ns,
-                          uint64_t bytes_per_key)
+/* Polices it and sets its times. What was eligible before we read it was not held back by its contract. */
+static void set_times(struct server_stream *stream, struct server_packet *packet,
+                      const struct server_arrival *arrival)
 {
-    struct server_police_times times = server_police_packet(&stream->police, now_ns);
+    struct server_police_times times = server_police_unseen(&stream->police, arrival->counted_ns,
+                                                            arrival->counted_ns - arrival->earliest_ns);
 
-    stream->sequence_accepted++;
-    packet->arrival_ns = now_ns;
     packet->eligible_ns = times.eligible_ns;
-    packet->deadline_ns = times.eligible_ns + stream->spec.latency_ns;
-    packet->policed = times.eligible_ns > now_ns;
+    packet->unseen_ns = times.unseen_ns;
+    packet->deadline_ns = times.eligible_ns - times.unseen_ns + stream->spec.latency_ns;
+    packet->policed = times.eligible_ns > arrival->read_ns;
+    packet->arrival_ns = packet->policed ? arrival->counted_ns : times.eligible_ns;
+}
+
+bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
+                          const struct server_arrival *arrival, uint64_t bytes_per_key)
+{
+    stream->sequence_accepted++;
+    set_times(stream, packet, arrival);
     packet->status = judge(stream, packet->bytes, bytes_per_key);
     append_to_order(stream, packet);
     if (packet->status != PROTOCOL_RESULT_OK) {
@@ -290,7 +299,8 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
     if (packet->status == PROTOCOL_RESULT_OK) {
         core_ns waited_us = (packet->eligible_ns - packet->arrival_ns) / CORE_NS_PER_US;
         result.waited_us = waited_us > UINT32_MAX ? UINT32_MAX : (uint32_t)waited_us;
-        result.latency_ns = now_ns > packet->eligible_ns ? now_ns - packet->eligible_ns : 0;
+        core_ns from_ns = packet->eligible_ns - packet->unseen_ns;
+        result.latency_ns = now_ns > from_ns ? now_ns - from_ns : 0;
         if (packet->policed)
             result.flags |= PROTOCOL_RESULT_POLICED;
         if (packet->diverted && packet->stream->version >= 2)

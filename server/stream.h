@@ -9,6 +9,7 @@
 
 #include "cpu/scheduler.h"
 #include "perfmodel/cpu.h"
+#include "server/arrival.h"
 #include "server/gpu_stream.h"
 #include "server/mailbox.h"
 #include "server/notice.h"
@@ -46,7 +47,9 @@ struct server_packet {
     struct server_stream *stream;
     struct server_block *block; /* whose memory it is */
     struct server_packet *next; /* free list, or the stream's order of arrival */
-    core_ns arrival_ns, eligible_ns, deadline_ns;
+    core_ns arrival_ns, eligible_ns;
+    core_ns unseen_ns;   /* it may have waited so long before it counted as having come (server/police.h) */
+    core_ns deadline_ns; /* eligible_ns - unseen_ns + the latency bound */
     uint32_t sequence;
     uint32_t bytes;                         /* received payload, before padding */
     int32_t handed_ns;                      /* to its unit, from its eligible time; at most INT32_MAX */
@@ -225,8 +228,8 @@ void server_packet_keep(struct server_packet *packet);
 
 /* The packet is complete: judges its length, polices it, sets its times, pads it, and appends it to the
  * stream's order. Returns true if it is to be encrypted (else it is ready as it is). */
-bool server_stream_accept(struct server_stream *stream, struct server_packet *packet, core_ns now_ns,
-                          uint64_t bytes_per_key);
+bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
+                          const struct server_arrival *arrival, uint64_t bytes_per_key);
 
 /* Removes and returns the next packet of the stream that may be delivered, NULL if none. */
 struct server_packet *server_stream_next_ready(struct server_stream *stream);

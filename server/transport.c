@@ -263,6 +263,12 @@ size_t server_transport_waiting_bytes(const struct server_transport *transport)
     return ioctl(transport->descriptor, SIOCOUTQ, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
 }
 
+size_t server_transport_left_bytes(const struct server_transport *transport)
+{
+    int bytes = 0;
+    return ioctl(transport->descriptor, FIONREAD, &bytes) == 0 && bytes > 0 ? (size_t)bytes : 0;
+}
+
 void server_transport_finish(struct server_transport *transport)
 {
     if (transport->tls != NULL && SSL_is_init_finished(transport->tls))

@@ -65,6 +65,9 @@ CORE_CHECKED core_status server_transport_flush(struct server_transport *transpo
  * gave a Unix socket counts, in pieces of up to 64 KiB, until all of the piece was taken. */
 size_t server_transport_waiting_bytes(const struct server_transport *transport);
 
+/* Bytes that have come and were not read yet, of TLS with the records around them; no system call waits. */
+size_t server_transport_left_bytes(const struct server_transport *transport);
+
 /* Ends our direction: TLS close_notify and shutdown(SHUT_WR). */
 void server_transport_finish(struct server_transport *transport);
 void server_transport_close(struct server_transport *transport);

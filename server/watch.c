@@ -2,6 +2,7 @@
 
 #include "core/log.h"
 #include "core/realtime.h"
+#include "server/io.h"
 #include "server/overload.h"
 #include "server/state.h"
 
@@ -32,7 +33,7 @@ struct server_watch {
     bool news;                          /* levels that the planner does not know of */
     struct server_watch_levels *levels; /* the watch's while not `away` */
     _Atomic bool away;                  /* atomic: set by the watch, cleared by the planner */
-    uint32_t unit_count;
+    uint32_t unit_count, all_count;     /* the I/O threads come behind the units */
     struct unit units[];
 };
 
@@ -123,8 +124,18 @@ struct account {
     char unit[24]; /* as /status has it */
 };
 
+static void read_io_account(const struct server_io *io, struct account *account)
+{
+    account->lost_ns = read_ns(&io->stats.turn_lost_ns);
+    account->excess_ns = read_ns(&io->stats.turn_excess_ns);
+    add_own_thread(atomic_load_explicit(&io->thread_id, memory_order_relaxed), &account->signs);
+    snprintf(account->name, sizeof account->name, "I/O thread %u", io->index);
+    snprintf(account->unit, sizeof account->unit, "io-%u", io->index);
+}
+
 static void read_account(const struct server *server, uint32_t index, struct account *account)
 {
+    uint32_t units = server->worker_count + server->gpu_count;
     *account = (struct account){.signs = {.stolen_ns = stolen_ns()}};
     if (index < server->worker_count) {
         const struct cpu_scheduler_counters *counters = cpu_worker_counters(server->workers[index]);
@@ -133,6 +144,10 @@ static void read_account(const struct server *server, uint32_t index, struct acc
         add_own_thread(cpu_worker_thread_id(server->workers[index]), &account->signs);
         snprintf(account->name, sizeof account->name, "worker %u", index);
         snprintf(account->unit, sizeof account->unit, "cpu-%u", index);
+        return;
+    }
+    if (index >= units) {
+        read_io_account(server->ios[index - units], account);
         return;
     }
     const struct server_gpu_figures *figures = server_gpu_figures(server->gpus[index - server->worker_count]);
@@ -182,13 +197,25 @@ static void look_at(struct server_watch *watch, uint32_t index, core_ns now_ns)
 
 /* ---- the planner ---- */
 
+/* The most that an I/O thread has lost. Streams of every unit go through each of them. */
+static core_ns io_level_ns(const struct server_watch *watch)
+{
+    core_ns level_ns = 0;
+    for (uint32_t i = watch->unit_count; i < watch->all_count; i++)
+        if (watch->units[i].overload.level_ns > level_ns)
+            level_ns = watch->units[i].overload.level_ns;
+    return level_ns;
+}
+
 static void tell(struct server_watch *watch)
 {
     /* acquire: the planner is through with the levels */
     if (!watch->news || atomic_load_explicit(&watch->away, memory_order_acquire))
         return;
+    core_ns io_ns = io_level_ns(watch);
     for (uint32_t i = 0; i < watch->unit_count; i++)
-        watch->levels->level_ns[i] = watch->units[i].overload.level_ns;
+        watch->levels->level_ns[i] =
+            watch->units[i].overload.level_ns > io_ns ? watch->units[i].overload.level_ns : io_ns;
     watch->news = false;
     atomic_store_explicit(&watch->away, true, memory_order_relaxed); /* the mailbox publishes it */
     server_planner_hold_back(watch->server->planner, watch->levels);
@@ -234,7 +261,7 @@ static void *run(void *argument)
         server_mailbox_wait(&watch->mailbox, watch, LOOK_MS);
         core_ns now_ns = core_time_now_ns();
         look_at_beats(watch, now_ns);
-        for (uint32_t i = 0; !watch->stopping && i < watch->unit_count; i++)
+        for (uint32_t i = 0; !watch->stopping && i < watch->all_count; i++)
             look_at(watch, i, now_ns);
         if (!watch->stopping && watch->server->config->overload.tighten)
             tell(watch);
@@ -247,7 +274,7 @@ static void begin(struct server_watch *watch)
 {
     core_ns now_ns = core_time_now_ns();
 
-    for (uint32_t i = 0; i < watch->unit_count; i++) {
+    for (uint32_t i = 0; i < watch->all_count; i++) {
         struct unit *unit = &watch->units[i];
         struct account account;
         read_account(watch->server, i, &account);
@@ -263,14 +290,15 @@ core_status server_watch_start(struct server_watch **watch, struct server *serve
     bool realtime = server->config->threads.realtime != CONFIG_REALTIME_OFF;
     /* As the planner: an overloaded machine is what it is there to see. */
     const struct core_thread_options thread = {.name = "watch", .fifo_priority = realtime ? 1 : 0, .cpu = -1};
-    uint32_t units = server->worker_count + server->gpu_count;
-    struct server_watch *fresh = calloc(1, sizeof *fresh + units * sizeof fresh->units[0]);
+    uint32_t units = server->worker_count + server->gpu_count, all = units + server->io_count;
+    struct server_watch *fresh = calloc(1, sizeof *fresh + all * sizeof fresh->units[0]);
     core_status status = CORE_NO_MEMORY;
 
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the watch");
     fresh->server = server;
     fresh->unit_count = units;
+    fresh->all_count = all;
     fresh->mailbox.descriptor = -1;
     fresh->levels = calloc(1, sizeof *fresh->levels + units * sizeof fresh->levels->level_ns[0]);
     if (fresh->levels == NULL) {
@@ -312,6 +340,11 @@ void server_watch_destroy(struct server_watch *watch)
 core_ns server_watch_level_ns(const struct server_watch *watch, uint32_t unit)
 {
     return unit < watch->unit_count ? read_ns(&watch->units[unit].level_ns) : 0;
+}
+
+core_ns server_watch_io_level_ns(const struct server_watch *watch, uint32_t io)
+{
+    return read_ns(&watch->units[watch->unit_count + io].level_ns);
 }
 
 int64_t server_watch_share_ppb(const struct server_watch *watch, uint32_t unit)

@@ -1,6 +1,7 @@
 /* The watch: a thread that holds, ten times a second, what every unit lost beyond its bounds (overload.h)
  * against what it is allowed, logs what is new of it with its cause as far as the system tells, and asks the
- * planner to keep newcomers from as much until it is over.
+ * planner to keep newcomers from as much until it is over. The same of every I/O thread: what the worst of
+ * them lost counts for all units, since streams of each go through it.
  *
  * It reads atomics that workers and batchers write anyway, and the system's own accounts of their threads
  * (/proc/.../schedstat, stat); no packet ever passes it. Units are numbered as in partition/standing.h: the
@@ -23,7 +24,7 @@ struct server_watch_levels {
     struct server_message message; /* first member */
     struct server_watch *watch;
     uint32_t unit_count;
-    core_ns level_ns[]; /* by unit: struct server_overload */
+    core_ns level_ns[]; /* by unit: struct server_overload; or of an I/O thread, if that is more */
 };
 
 /* After workers, GPUs and planner, whose figures it reads and whom it tells. CORE_NO_MEMORY; CORE_SYSTEM. */
@@ -40,6 +41,7 @@ void server_watch_show_share(struct server_watch_levels *levels, uint32_t unit, 
 void server_watch_told(struct server_watch_levels *levels);
 
 /* Any thread: the present level of a unit, and what the planner makes of it. */
+core_ns server_watch_io_level_ns(const struct server_watch *watch, uint32_t io); /* and of an I/O thread */
 core_ns server_watch_level_ns(const struct server_watch *watch, uint32_t unit);
 int64_t server_watch_share_ppb(const struct server_watch *watch, uint32_t unit);
 

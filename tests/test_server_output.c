@@ -92,7 +92,10 @@ static void finish_packet(struct fixture *fixture, struct test_random *random, u
     struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, bytes);
     uint8_t *target = server_packet_payload(packet);
 
-    assert_true(server_stream_accept(stream, packet, core_time_now_ns(), UINT64_MAX));
+    core_ns now_ns = core_time_now_ns();
+    const struct server_arrival arrival = {now_ns, now_ns, now_ns};
+
+    assert_true(server_stream_accept(stream, packet, &arrival, UINT64_MAX));
     if (test_random_in(random, 0, 3) != 0) {
         memset(target, 0x11, bytes); /* the plaintext: must not be sent */
         target = *lent;

@@ -43,7 +43,8 @@ static struct server_packet *accept_packet(struct server_stream *stream, uint32_
     struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, bytes);
     assert_non_null(packet);
     memset(server_packet_payload(packet), 0xAA, bytes <= stream->spec.packet_bytes ? bytes : 0);
-    (void)server_stream_accept(stream, packet, now_ns, bytes_per_key);
+    const struct server_arrival arrival = {now_ns, now_ns, now_ns};
+    (void)server_stream_accept(stream, packet, &arrival, bytes_per_key);
     return packet;
 }
 

@@ -1,0 +1,293 @@
+/* The honest clock: a packet arrives when it is in the socket, whenever the server reads it. The pure part on
+ * worked timelines; policing of what was not seen against the definition; and a server that is stopped, with
+ * a client beside it that knows for certain which packets can not have been in time. */
+#include "tests/support/random.h"
+#include "tests/support/server.h"
+#include "tests/support/stream.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "server/arrival.h"
+#include "server/police.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define US CORE_NS_PER_US
+#define MS CORE_NS_PER_MS
+
+/* ---- turns ---- */
+
+struct look {
+    core_ns entered_ns, due_ns, awake_ns;
+    bool waits;
+    core_ns since_ns, looked_ns; /* expected */
+};
+
+/* The look before was at 1 ms. */
+static const struct look looks[] = {
+    /* something was there: it came after the look before */
+    {3 * MS, 4 * MS, 3 * MS + 5 * US, false, MS, 3 * MS + 5 * US},
+    /* the same, allowed to sleep but not asleep */
+    {3 * MS, 4 * MS, 3 * MS + 5 * US, true, MS, 3 * MS + 5 * US},
+    /* asleep, and awake in time: it came now */
+    {3 * MS, 4 * MS, 3 * MS + 500 * US, true, 3 * MS + 500 * US, 3 * MS + 500 * US},
+    /* awake by the timer, as late as timers are */
+    {3 * MS, 4 * MS, 4 * MS + SERVER_LOOKS_SLACK_NS, true, 4 * MS + SERVER_LOOKS_SLACK_NS,
+     4 * MS + SERVER_LOOKS_SLACK_NS},
+    /* later than that: anything may have been there since it asked */
+    {3 * MS, 4 * MS, 4 * MS + SERVER_LOOKS_SLACK_NS + 1, true, 3 * MS, 3 * MS},
+    {3 * MS, 4 * MS, 2000 * MS, true, 3 * MS, 3 * MS},
+    /* a late look that did not sleep: what was there is from before, what comes next from when it asked */
+    {3 * MS, 4 * MS, 2000 * MS, false, MS, 3 * MS},
+    /* no timer: no stream */
+    {3 * MS, CORE_NS_NEVER, 2000 * MS, true, 2000 * MS, 2000 * MS},
+};
+
+static void turns(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
+        struct server_looks turns;
+        server_looks_init(&turns, MS);
+        server_looks_enter(&turns, looks[i].entered_ns, looks[i].due_ns, looks[i].waits);
+        server_looks_wake(&turns, looks[i].awake_ns);
+        server_looks_wake(&turns, looks[i].awake_ns + MS); /* of the second handler: nothing new */
+        assert_int_equal(turns.since_ns, looks[i].since_ns);
+        assert_int_equal(turns.looked_ns, looks[i].looked_ns);
+    }
+}
+
+static void a_look_without_sleep_comes_first_after_a_long_turn(void **state)
+{
+    struct server_looks turns;
+    (void)state;
+    server_looks_init(&turns, MS);
+    assert_false(server_looks_first(&turns, MS + SERVER_LOOKS_SHORT_NS));
+    assert_true(server_looks_first(&turns, MS + SERVER_LOOKS_SHORT_NS + 1));
+    server_looks_enter(&turns, 9 * MS, 12 * MS, false);
+    server_looks_found_nothing(&turns);
+    server_looks_enter(&turns, 9 * MS + US, 12 * MS, true);
+    server_looks_wake(&turns, 9 * MS + 3 * US); /* it came between the looks */
+    assert_int_equal(turns.since_ns, 9 * MS);
+}
+
+static void time_of_turns_is_counted_once(void **state)
+{
+    struct server_looks turns;
+    (void)state;
+    server_looks_init(&turns, MS);
+    server_looks_enter(&turns, 2 * MS, CORE_NS_NEVER, false);
+    server_looks_wake(&turns, 2 * MS);
+    assert_int_equal(server_looks_end(&turns, 5 * MS), 4 * MS);
+    server_looks_enter(&turns, 6 * MS, CORE_NS_NEVER, false);
+    server_looks_wake(&turns, 6 * MS); /* its bytes may be from 2 ms on: 2 to 5 were counted */
+    assert_int_equal(server_looks_end(&turns, 7 * MS), 2 * MS);
+}
+
+static void beats(void **state)
+{
+    (void)state;
+    assert_int_equal(server_looks_beat_ns(1 * MS), 250 * US);
+    assert_int_equal(server_looks_beat_ns(16 * MS), 1 * MS);
+    assert_int_equal(server_looks_beat_ns(CORE_LATENCY_NS_MAX), 10 * MS);
+}
+
+/* ---- sockets ---- */
+
+/* Bytes come to a socket at random times, turns look at it and read some: none is taken for later than it
+ * came, and a socket that was emptied is as fresh as the read. */
+static void no_byte_is_taken_for_later_than_it_came(void **state)
+{
+    struct test_random random = {7};
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        struct server_socket_clock clock = {0};
+        struct server_arrival arrival = {0};
+        core_ns came_ns[4096], now_ns = 0, looked_ns = 0;
+        size_t head = 0, tail = 0;
+        while (tail < 4000) {
+            size_t more = (size_t)test_random_in(&random, 0, 40);
+            for (; more > 0 && tail < 4000; more--) {
+                now_ns += test_random_in(&random, 0, 3);
+                came_ns[tail++] = now_ns;
+            }
+            now_ns += test_random_in(&random, 1, 50);
+            core_ns since_ns = looked_ns;
+            looked_ns = now_ns;
+            if (head == tail)
+                continue;
+            now_ns += test_random_in(&random, 0, 50);
+            size_t got = (size_t)test_random_in(&random, 1, 50);
+            got = got < tail - head ? got : tail - head;
+            server_arrival_read(&arrival, &clock, since_ns, now_ns, 60);
+            assert_true(arrival.earliest_ns <= came_ns[head]);
+            assert_true(arrival.earliest_ns <= arrival.counted_ns && arrival.counted_ns <= now_ns);
+            head += got;
+            server_arrival_took(&clock, &arrival, got, tail - head);
+            if (head == tail)
+                assert_int_equal(clock.empty_ns, now_ns);
+        }
+    }
+}
+
+/* ---- policing ---- */
+
+/* eligible - unseen is never later than where the true arrivals put it, and eligible times conform. */
+static void deadlines_are_never_later_than_true_ones(void **state)
+{
+    struct test_random random = {11};
+    (void)state;
+    for (int round = 0; round < 2000; round++) {
+        const struct core_stream_spec spec = {.interval_ns = 100,
+                                              .burst_packets = (uint32_t)test_random_in(&random, 1, 4)};
+        struct server_police counted, truth;
+        core_ns true_ns = 0, last_ns = 0, step_ns = test_random_in(&random, 20, 200);
+        server_police_init(&counted, &spec, 0);
+        server_police_init(&truth, &spec, 0);
+        for (int i = 0; i < 100; i++) {
+            true_ns += test_random_in(&random, 0, 2 * step_ns);
+            core_ns arrival_ns = true_ns + test_random_in(&random, 0, 90);
+            arrival_ns = arrival_ns > last_ns ? arrival_ns : last_ns;
+            last_ns = arrival_ns;
+            core_ns unseen_ns = arrival_ns - true_ns + test_random_in(&random, 0, 30);
+            struct server_police_times times = server_police_unseen(&counted, arrival_ns, unseen_ns);
+            core_ns eligible_ns = server_police_packet(&truth, true_ns).eligible_ns;
+            assert_true(times.eligible_ns - times.unseen_ns <= eligible_ns);
+        }
+    }
+}
+
+/* ---- a server that is stopped ---- */
+
+#define PACKETS    40
+#define LATENCY_NS (20 * MS)
+#define SEND_US    5000 /* the contract has one a millisecond: it is kept by far */
+
+/* A process of its own, which can be stopped while the test goes on. */
+static void serve(const char *yaml, int ready, struct core_address addresses[2])
+{
+    struct test_server server = {0};
+    sigset_t end;
+    int signal;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    sigprocmask(SIG_BLOCK, &end, NULL); /* of all its threads */
+    test_server_prepare(&server);
+    test_server_write(&server, "keyring", TEST_KEYRING);
+    test_server_start(&server, yaml, &test_profile_real);
+    addresses[0] = *test_server_unix(&server);
+    addresses[1] = *test_server_tcp(&server);
+    if (write(ready, "", 1) != 1)
+        _exit(1);
+    (void)sigwait(&end, &signal);
+    (void)test_server_stop(&server);
+}
+
+static pid_t start_process(const char *yaml, struct core_address addresses[2])
+{
+    int ready[2];
+    char byte;
+    struct core_address *shared =
+        mmap(NULL, 2 * sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    assert_int_equal(pipe(ready), 0);
+    pid_t process = fork();
+    if (process == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        serve(yaml, ready[1], shared);
+        _exit(0);
+    }
+    assert_true(process > 0);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    memcpy(addresses, shared, 2 * sizeof *shared);
+    munmap(shared, 2 * sizeof *shared);
+    close(ready[0]);
+    close(ready[1]);
+    return process;
+}
+
+static void stop_process(pid_t process)
+{
+    int status;
+    assert_int_equal(kill(process, SIGSTOP), 0);
+    assert_int_equal(waitpid(process, &status, WUNTRACED), process);
+    assert_true(WIFSTOPPED(status));
+}
+
+/* Sends packets to a process that stands; returns when it went on. */
+static core_ns send_meanwhile(pid_t process, struct test_stream *stream, core_ns sent_ns[PACKETS])
+{
+    stop_process(process);
+    for (int i = 0; i < PACKETS; i++) {
+        assert_true(test_stream_send(stream, 1408));
+        sent_ns[i] = core_time_now_ns();
+        usleep(SEND_US);
+    }
+    core_ns on_ns = core_time_now_ns();
+    assert_int_equal(kill(process, SIGCONT), 0);
+    return on_ns;
+}
+
+static void takes_what_waited_for_late(pid_t process, const struct core_address *address)
+{
+    struct core_stream_spec spec = test_spec;
+    struct test_client client;
+    core_ns sent_ns[PACKETS];
+    uint32_t late = 0;
+
+    spec.latency_ns = LATENCY_NS;
+    test_client_connect(&client, address, NULL);
+    struct test_stream *stream = test_stream_open(&client, &spec, 1);
+    for (int round = 0; round < 3; round++) {
+        core_ns on_ns = send_meanwhile(process, stream, sent_ns);
+        for (int i = 0; i < PACKETS; i++) {
+            struct protocol_result result = test_streams_take(&client, &stream);
+            assert_false(result.flags & PROTOCOL_RESULT_POLICED); /* it has kept its contract */
+            if (on_ns - sent_ns[i] <= LATENCY_NS)
+                continue;
+            late++;
+            assert_false(result.flags & PROTOCOL_RESULT_MET);
+            assert_true(result.latency_ns >= on_ns - sent_ns[i]);
+        }
+    }
+    struct protocol_closed closed = test_stream_close(stream);
+    assert_true(late > 3 * PACKETS / 2);
+    assert_true(closed.missed >= late);
+    test_stream_free(stream);
+    test_client_close(&client);
+}
+
+static void what_waited_for_a_stopped_server_is_late(void **state)
+{
+    struct core_address addresses[2];
+    pid_t process = start_process("keyring: keyring\n", addresses);
+    (void)state;
+    takes_what_waited_for_late(process, &addresses[0]);
+    takes_what_waited_for_late(process, &addresses[1]);
+    assert_int_equal(kill(process, SIGTERM), 0);
+    assert_int_equal(waitpid(process, NULL, 0), process);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(turns),
+        cmocka_unit_test(a_look_without_sleep_comes_first_after_a_long_turn),
+        cmocka_unit_test(time_of_turns_is_counted_once),
+        cmocka_unit_test(beats),
+        cmocka_unit_test(no_byte_is_taken_for_later_than_it_came),
+        cmocka_unit_test(deadlines_are_never_later_than_true_ones),
+        cmocka_unit_test(what_waited_for_a_stopped_server_is_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
