@@ -1,7 +1,7 @@
 #include "server/arrival.h"
 
-#define BEAT_SHARE  16
-#define BEAT_MIN_NS (CORE_NS_PER_MS / 4)
+#define BEAT_SHARE  8
+#define BEAT_MIN_NS (CORE_NS_PER_MS / 2)
 #define BEAT_MAX_NS (10 * CORE_NS_PER_MS)
 
 static core_ns later(core_ns a, core_ns b)

@@ -88,7 +88,7 @@ void server_looks_found_nothing(struct server_looks *turns);
  * work until then, without what the turn before has counted already. */
 core_ns server_looks_end(struct server_looks *turns, core_ns now_ns);
 
-/* The longest sleep while the shortest latency bound of the thread's streams is this: a sixteenth, 0.25 to
+/* The longest sleep while the shortest latency bound of the thread's streams is this: an eighth, 0.5 to
  * 10 ms. */
 core_ns server_looks_beat_ns(core_ns latency_ns);
 

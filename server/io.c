@@ -415,7 +415,7 @@ static void take_rate(struct server_io *io, core_ns now_ns)
 static core_ns allowed_ns(const struct server_io *io)
 {
     core_ns in_ns = io->server->profile->margins.in_ns;
-    return in_ns > SERVER_LOOKS_LATE_NS ? in_ns : SERVER_ARRIVAL_LATE_NS;
+    return in_ns > SERVER_LOOKS_LATE_NS ? in_ns : SERVER_LOOKS_LATE_NS;
 }
 
 /* Holds the turn that has just ended against what promises reckon with (overload.h). */

@@ -97,8 +97,8 @@ static void time_of_turns_is_counted_once(void **state)
 static void beats(void **state)
 {
     (void)state;
-    assert_int_equal(server_looks_beat_ns(1 * MS), 250 * US);
-    assert_int_equal(server_looks_beat_ns(16 * MS), 1 * MS);
+    assert_int_equal(server_looks_beat_ns(1 * MS), 500 * US);
+    assert_int_equal(server_looks_beat_ns(16 * MS), 2 * MS);
     assert_int_equal(server_looks_beat_ns(CORE_LATENCY_NS_MAX), 10 * MS);
 }
 
