@@ -32,6 +32,7 @@ void __wrap_free(void *block);
 
 enum role { IO, PLANNER, MEMORY, OTHER, ROLES };
 
+static atomic_bool held;                                         /* the thread frees nothing */
 static _Atomic size_t largest_made[ROLES], largest_freed[ROLES]; /* bytes, since `forget` */
 
 static enum role role(void)
@@ -66,6 +67,8 @@ void __wrap_free(void *block)
 {
     if (block != NULL)
         note(&largest_freed[role()], malloc_usable_size(block));
+    while (role() == MEMORY && atomic_load(&held))
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     __real_free(block);
 }
 
@@ -341,6 +344,56 @@ static void large_memory_has_its_thread(void **state)
     stop(&rig);
 }
 
+/* ---- the limit, while something waits to be freed ---- */
+
+struct answer {
+    struct server_message message; /* first member */
+    bool come;
+};
+
+static void take_answer(void *owner, struct server_message *message)
+{
+    (void)owner;
+    ((struct answer *)message)->come = true;
+}
+
+static void what_waits_to_be_freed_counts(void **state)
+{
+    const struct core_stream_spec spec = spec_of(MS, 4, 100 * MS);
+    struct answer answers[2] = {{.message.run = take_answer}, {.message.run = take_answer}};
+    struct server_memory_order orders[2];
+    struct server_mailbox reply;
+    struct server_memory *memory;
+    (void)state;
+
+    assert_int_equal(server_mailbox_init(&reply, NULL), CORE_OK);
+    assert_int_equal(server_memory_start(&memory, LIMIT_BYTES, NULL), CORE_OK);
+    struct server_block *block = server_block_create(&spec, 1000, 0);
+    uint64_t waiting_bytes = block->bytes;
+    for (int i = 0; i < 2; i++)
+        orders[i] = (struct server_memory_order){.spec = &spec,
+                                                 .packets = 10,
+                                                 .bytes = server_stream_buffer_bytes(&spec, 10),
+                                                 .answer = &answers[i].message,
+                                                 .reply = &reply};
+    atomic_store(&held, true);
+    server_memory_wipe(memory, block);
+    server_memory_make(memory, &orders[0], LIMIT_BYTES - waiting_bytes);
+    server_mailbox_run(&reply, NULL);
+    assert_true(answers[0].come && orders[0].block != NULL); /* at once: there is room for both */
+    server_memory_make(memory, &orders[1], LIMIT_BYTES - waiting_bytes + 1);
+    server_mailbox_run(&reply, NULL);
+    assert_false(answers[1].come);
+    atomic_store(&held, false);
+    while (!answers[1].come)
+        server_mailbox_wait(&reply, NULL, -1);
+    assert_non_null(orders[1].block);
+    server_block_destroy(orders[0].block);
+    server_block_destroy(orders[1].block);
+    server_memory_stop(memory);
+    server_mailbox_destroy(&reply);
+}
+
 /* ---- the sizes ---- */
 
 static void sizes_do_not_overflow(void **state)
@@ -367,7 +420,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contracts_that_no_memory_holds), cmocka_unit_test(a_contract_that_no_unit_takes),
         cmocka_unit_test(an_open_at_the_limit),           cmocka_unit_test(a_modify_at_the_limit),
-        cmocka_unit_test(large_memory_has_its_thread),    cmocka_unit_test(sizes_do_not_overflow),
+        cmocka_unit_test(large_memory_has_its_thread),    cmocka_unit_test(what_waits_to_be_freed_counts),
+        cmocka_unit_test(sizes_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
