@@ -126,6 +126,15 @@ destroy:
     return status;
 }
 
+void core_mutex_init(pthread_mutex_t *mutex)
+{
+    pthread_mutexattr_t inherits;
+    pthread_mutexattr_init(&inherits);
+    pthread_mutexattr_setprotocol(&inherits, PTHREAD_PRIO_INHERIT);
+    pthread_mutex_init(mutex, &inherits);
+    pthread_mutexattr_destroy(&inherits);
+}
+
 core_status core_memory_lock(struct core_error *error)
 {
     /* With the limit left low, MCL_FUTURE would make later allocations fail instead. */

@@ -23,6 +23,10 @@ CORE_CHECKED core_status core_thread_start(pthread_t *thread, const struct core_
                                            void *(*run)(void *), void *argument,
                                            struct core_error *not_permitted, struct core_error *error);
 
+/* A mutex that real-time threads may take: while one waits, who holds it runs at that thread's priority, and
+ * is not kept from letting go by threads in between. */
+void core_mutex_init(pthread_mutex_t *mutex);
+
 /* mlockall(MCL_CURRENT | MCL_FUTURE). CORE_DENIED with the reason and what to do if the system refuses. */
 CORE_CHECKED core_status core_memory_lock(struct core_error *error);
 

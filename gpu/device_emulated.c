@@ -385,12 +385,7 @@ static void lock_init(struct gpu_device *device)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&device->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    /* Who computes runs behind those who keep time, and must not be held up while it has the lock. */
-    pthread_mutexattr_t inherits;
-    pthread_mutexattr_init(&inherits);
-    pthread_mutexattr_setprotocol(&inherits, PTHREAD_PRIO_INHERIT);
-    pthread_mutex_init(&device->lock, &inherits);
-    pthread_mutexattr_destroy(&inherits);
+    core_mutex_init(&device->lock); /* who computes runs behind those who keep time */
 }
 
 static void emulated_close(struct gpu_device *device)

@@ -398,7 +398,7 @@ core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_op
     fresh->lead_ns = server_gpu_lead_ns(options->server->profile);
     snprintf(fresh->name, sizeof fresh->name, "gpu-%u", options->index);
     sem_init(&fresh->started, 0, 0);
-    pthread_mutex_init(&fresh->fault_lock, NULL);
+    core_mutex_init(&fresh->fault_lock);
     core_histogram_init(&fresh->figures.batch_ns);
     atomic_store_explicit(&fresh->figures.state, SERVER_GPU_STATE_DOWN, memory_order_relaxed);
     core_status status = create(fresh, options, error);

@@ -381,7 +381,7 @@ core_status server_start(struct server **server, const struct config_server *con
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the server");
     fresh->config = config;
     fresh->started_ns = core_time_now_ns();
-    pthread_mutex_init(&fresh->keyring_lock, NULL);
+    core_mutex_init(&fresh->keyring_lock);
     signal(SIGPIPE, SIG_IGN);
     make_room_for_descriptors(config);
     if ((status = choose_threads(fresh, error)) != CORE_OK ||

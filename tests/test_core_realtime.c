@@ -124,6 +124,55 @@ static void the_default_policy_is_not_the_starters(void **state)
     assert_int_equal(seen.policy, SCHED_OTHER);
 }
 
+/* What the kernel schedules a thread of this process by: 20 and near it, or below 0 for a real-time one. */
+static long priority_of(pid_t thread)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    const char *at = strrchr(text, ')') + 1; /* behind the name, the 16th word */
+    for (int word = 0; word < 15; word++)
+        at = strchr(at + 1, ' ');
+    return strtol(at, NULL, 10);
+}
+
+static void *take_and_let_go(void *mutex)
+{
+    pthread_mutex_lock(mutex);
+    pthread_mutex_unlock(mutex);
+    return NULL;
+}
+
+static void who_holds_a_mutex_inherits_the_waiters_priority(void **state)
+{
+    (void)state;
+    const struct core_thread_options urgent = {.name = "urgent", .fifo_priority = 3, .cpu = -1};
+    struct core_error not_permitted;
+    pthread_mutex_t mutex;
+    pthread_t waiter;
+    core_mutex_init(&mutex);
+    pthread_mutex_lock(&mutex);
+    const long before = priority_of(gettid());
+    assert_int_equal(core_thread_start(&waiter, &urgent, take_and_let_go, &mutex, &not_permitted, NULL),
+                     CORE_OK);
+    const bool permitted = not_permitted.text[0] == '\0';
+    long meanwhile = before;
+    for (int waited_ms = 0; permitted && meanwhile == before && waited_ms < 10000; waited_ms++) {
+        usleep(1000);
+        meanwhile = priority_of(gettid());
+    }
+    pthread_mutex_unlock(&mutex);
+    pthread_join(waiter, NULL);
+    pthread_mutex_destroy(&mutex);
+    if (!permitted)
+        skip();
+    assert_int_equal(meanwhile, -1 - 3);
+    assert_int_equal(priority_of(gettid()), before);
+}
+
 static void refused_settings_are_named_and_the_thread_runs(void **state)
 {
     (void)state;
@@ -238,6 +287,7 @@ int main(void)
         cmocka_unit_test(a_tiny_stack_is_raised_to_the_least_possible),
         cmocka_unit_test(fifo_is_granted_or_named),
         cmocka_unit_test(the_default_policy_is_not_the_starters),
+        cmocka_unit_test(who_holds_a_mutex_inherits_the_waiters_priority),
         cmocka_unit_test(refused_settings_are_named_and_the_thread_runs),
         cmocka_unit_test(a_thread_that_can_not_start_is_an_error),
         cmocka_unit_test(memory_is_locked_or_the_refusal_explained),
