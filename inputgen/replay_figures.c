@@ -20,6 +20,7 @@ void inputgen_figures_add(struct inputgen_figures *target, const struct inputgen
     target->rejected += source->rejected;
     target->reader_late += source->reader_late;
     target->late += source->late;
+    target->untrue += source->untrue;
     target->fault += source->fault;
     target->fault_missed += source->fault_missed;
     target->policed += source->policed;

@@ -51,6 +51,7 @@ static json_t *figures_json(const struct inputgen_report *report, const struct i
         {"missed", figures->missed},
         {"late_at_client", figures->late},
         {"reader_late", figures->reader_late},
+        {"untrue", figures->untrue},
         {"fault", figures->fault},
         {"fault_missed", figures->fault_missed},
         {"policed", figures->policed},

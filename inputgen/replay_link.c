@@ -34,8 +34,8 @@ static core_status unsent_grow(struct inputgen_link *link)
     return CORE_OK;
 }
 
-core_status inputgen_link_reserve(struct inputgen_link *link, uint32_t stream, uint32_t bytes, core_ns due_ns,
-                                  uint8_t **packet)
+core_status inputgen_link_reserve(struct inputgen_link *link, struct inputgen_live *live, uint32_t bytes,
+                                  core_ns due_ns, uint8_t **packet)
 {
     struct core_error error;
     uint32_t sequence;
@@ -43,7 +43,7 @@ core_status inputgen_link_reserve(struct inputgen_link *link, uint32_t stream, u
         inputgen_link_fail(link, "out of memory");
         return CORE_NO_MEMORY;
     }
-    core_status status = millrace_data_reserve(link->millrace, stream, bytes, packet, &sequence, &error);
+    core_status status = millrace_data_reserve(link->millrace, live->id, bytes, packet, &sequence, &error);
     if (status == CORE_FULL)
         return status;
     if (status != CORE_OK) {
@@ -53,7 +53,7 @@ core_status inputgen_link_reserve(struct inputgen_link *link, uint32_t stream, u
     link->buffered_bytes += PROTOCOL_HEADER_BYTES + bytes;
     link->batch_bytes += PROTOCOL_HEADER_BYTES + bytes;
     link->unsent[(link->unsent_head + link->unsent_count++) & (link->unsent_capacity - 1)] =
-        (struct inputgen_unsent){link->buffered_bytes, due_ns};
+        (struct inputgen_unsent){link->buffered_bytes, due_ns, live};
     return CORE_OK;
 }
 
@@ -78,7 +78,11 @@ void inputgen_link_flush(struct inputgen_link *link, struct core_histogram *late
     core_ns now_ns = core_time_now_ns();
     uint64_t taken = link->buffered_bytes - millrace_unsent_bytes(link->millrace);
     while (link->unsent_count > 0 && link->unsent[link->unsent_head].end <= taken) {
-        core_histogram_record(lateness, now_ns - link->unsent[link->unsent_head].due_ns);
+        const struct inputgen_unsent *packet = &link->unsent[link->unsent_head];
+        core_ns late_ns = now_ns - packet->due_ns;
+        core_histogram_record(lateness, late_ns);
+        if (late_ns > packet->live->sent_late_ns)
+            packet->live->sent_late_ns = late_ns;
         link->unsent_head = (link->unsent_head + 1) & (link->unsent_capacity - 1);
         link->unsent_count--;
     }

@@ -19,6 +19,7 @@
 struct inputgen_unsent {
     uint64_t end;
     core_ns due_ns; /* absolute */
+    struct inputgen_live *live;
 };
 
 struct inputgen_link {
@@ -35,6 +36,9 @@ struct inputgen_link {
     uint64_t buffered_bytes;                           /* put into the output buffer so far */
     size_t batch_bytes;                                /* of these, since the last flush */
 
+    uint64_t look;    /* of its sender: the last one that found something here */
+    core_ns empty_ns; /* what has come since the look before came after this */
+
     uint64_t waiting; /* packets put into the output buffer and not yet answered */
     bool failed;
     char failure[512];
@@ -47,14 +51,15 @@ void inputgen_link_fail(struct inputgen_link *link, const char *why);
 
 /* Takes room for a packet of `bytes` on the stream and notes when it was due. CORE_FULL: none now. Any other
  * failure has been noted by inputgen_link_fail. */
-CORE_CHECKED core_status inputgen_link_reserve(struct inputgen_link *link, uint32_t stream, uint32_t bytes,
-                                               core_ns due_ns, uint8_t **packet);
+CORE_CHECKED core_status inputgen_link_reserve(struct inputgen_link *link, struct inputgen_live *live,
+                                               uint32_t bytes, core_ns due_ns, uint8_t **packet);
 
 /* To be called after a frame other than DATA was put into the output buffer, which held `before` bytes before
  * that (millrace_unsent_bytes): so that it is known when the packets behind it have left. */
 void inputgen_link_control(struct inputgen_link *link, size_t before);
 
-/* Hands the socket what it takes and records how late each packet was handed over. */
+/* Hands the socket what it takes and records how late each packet was handed over, its stream's worst as well
+ * (inputgen_live.sent_late_ns). */
 void inputgen_link_flush(struct inputgen_link *link, struct core_histogram *lateness);
 
 #endif

@@ -50,7 +50,8 @@ struct inputgen_live {
     struct inputgen_checker checker;
     struct inputgen_link *link;
 
-    core_ns stop_ns; /* nothing is due from then on; CORE_NS_NEVER: until it is closed */
+    core_ns sent_late_ns; /* no packet that is out was handed over later than so much after it was due */
+    core_ns stop_ns;      /* nothing is due from then on; CORE_NS_NEVER: until it is closed */
     /* Packets below `changed` had another bound; a MODIFY changed it. */
     uint64_t changed;
     core_ns latency_before_ns;

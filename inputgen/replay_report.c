@@ -277,6 +277,12 @@ static void print_remarks(const struct inputgen_report *report, FILE *file)
     if (all->reader_late)
         (void)fprintf(file, "  reader      %s results were ready in time but taken late by this generator\n",
                       inputgen_text_count(all->reader_late).text);
+    if (all->untrue)
+        (void)fprintf(
+            file,
+            "  untrue      %s packets were met, says the server, and took longer as seen from here, "
+            "without\n              what this generator can have added\n",
+            inputgen_text_count(all->untrue).text);
     if (inputgen_report_generator_slow(report))
         (void)fprintf(
             file,

@@ -60,10 +60,12 @@ struct inputgen_sender {
     struct core_histogram lateness;
     uint8_t *scratch;
     int epoll;
-    core_ns read_ns;        /* when the chunk being handled was read; 0: not yet asked */
-    core_ns last_result_ns; /* absolute; 0: none */
-    core_ns extra_ns;       /* when the extra's turn is next wanted */
-    core_ns stopped_ns;     /* when an interruption was seen; 0: none */
+    uint64_t look;              /* looks for results so far */
+    core_ns look_ns, before_ns; /* when the last one began, and the one before */
+    core_ns read_ns;            /* when the chunk being handled was read; 0: not yet asked */
+    core_ns last_result_ns;     /* absolute; 0: none */
+    core_ns extra_ns;           /* when the extra's turn is next wanted */
+    core_ns stopped_ns;         /* when an interruption was seen; 0: none */
     uint64_t sent, received, missed, bad;
 
     /* atomic: written by the thread, read by the one that shows progress */

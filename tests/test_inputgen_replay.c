@@ -402,7 +402,7 @@ static void counts_each_fault_where_it_belongs(void **state)
         offsetof(struct inputgen_figures, rejected),   offsetof(struct inputgen_figures, reader_late),
         offsetof(struct inputgen_figures, policed),    offsetof(struct inputgen_figures, lost),
         offsetof(struct inputgen_figures, mismatched), offsetof(struct inputgen_figures, disordered),
-        offsetof(struct inputgen_figures, late),
+        offsetof(struct inputgen_figures, late),       offsetof(struct inputgen_figures, untrue),
     };
     (void)state;
     for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {
@@ -430,6 +430,7 @@ static void sees_results_that_come_late_though_the_server_calls_them_met(void **
         replay(FAULT_DELAYED, TIGHT_NS, (struct inputgen_replay_options){.seed = 1});
     struct inputgen_judgement server_only = {.server_only = true};
     assert_true(report->all.late >= 1);
+    assert_true(report->all.untrue >= 1 && report->all.untrue <= report->all.late);
     assert_int_equal(report->all.missed, 0);
     assert_int_equal(report->all.mismatched, 0);
     assert_true(core_histogram_maximum_ns(&report->all.latency) > TIGHT_NS);
