@@ -441,7 +441,8 @@ static void wait_events(struct server_io *io)
 
     if (server_looks_first(&io->turns, now_ns)) {
         server_looks_enter(&io->turns, now_ns, io->timer_ns, false);
-        (void)event_base_loop(io->base, EVLOOP_NONBLOCK);
+        (void)event_base_loop(io->base,
+                              EVLOOP_ONCE | EVLOOP_NONBLOCK); /* without ONCE until nothing is ready */
         if (io->turns.awake)
             return;
         server_looks_found_nothing(&io->turns);
