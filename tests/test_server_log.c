@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -256,18 +257,25 @@ static void what_was_lost_is_told_when_it_is_read_again(void **state)
     free(text);
 }
 
-/* Its server killed, a card's process says so, overwrites its keys and ends: also where nobody reads. */
+/* A server that is stopped gives no sign of life: a card's process says so, overwrites its keys and ends,
+ * also where nobody reads. Its server can not collect it, so that its exit code is to be had after it. */
 static void a_cards_process_ends_where_nobody_reads(void **state)
 {
     (void)state;
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
     const pid_t pid = start_with_full_pipe();
     const pid_t card = await_service(pid);
+    struct pollfd gone = {.fd = (int)syscall(SYS_pidfd_open, card, 0), .events = POLLIN};
+    assert_true(gone.fd >= 0);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    const int seen = poll(&gone, 1, TEST_PATIENCE_MS);
+    close(gone.fd);
     assert_int_equal(kill(pid, SIGKILL), 0);
     (void)join(pid);
     const int ended = join(card);
+    assert_int_equal(seen, 1);
     assert_true(WIFEXITED(ended));
-    assert_int_equal(WEXITSTATUS(ended), 5); /* the server ended */
+    assert_int_equal(WEXITSTATUS(ended), 5); /* the server fell silent */
     close(log_pipe[0]);
 }
 
