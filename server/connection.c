@@ -329,8 +329,7 @@ void server_connection_settle(struct server_connection *connection)
         free_connection(connection);
 }
 
-/* A peer that is gone altogether, not only done with writing: nobody will read what is still to come. */
-static bool peer_gone(const struct server_connection *connection)
+bool server_connection_peer_gone(const struct server_connection *connection)
 {
     struct pollfd peer = {.fd = connection->transport.descriptor};
     return poll(&peer, 1, 0) > 0 && (peer.revents & (POLLHUP | POLLERR)) != 0;
@@ -422,7 +421,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
         server_connection_abort(connection);
         return;
     }
-    if (connection->state == SERVER_CONNECTION_FINISHING && peer_gone(connection)) {
+    if (connection->state == SERVER_CONNECTION_FINISHING && server_connection_peer_gone(connection)) {
         server_connection_abort(connection);
         return;
     }

@@ -134,6 +134,9 @@ void server_connection_finish(struct server_connection *connection, enum protoco
 /* The socket is gone or must go: BROKEN from now on. */
 void server_connection_abort(struct server_connection *connection);
 
+/* Is the peer gone altogether, not only done with writing? Then nobody will read what is still to come. */
+bool server_connection_peer_gone(const struct server_connection *connection);
+
 /* A stream may have finished: sends CLOSED and frees it if so. */
 void server_connection_settle_stream(struct server_stream *stream);
 

@@ -287,7 +287,7 @@ static void stash(struct server_connection *connection, const uint8_t *bytes, si
 
 static void peer_finished(struct server_connection *connection)
 {
-    if (connection->state == SERVER_CONNECTION_READY)
+    if (connection->state == SERVER_CONNECTION_READY && !server_connection_peer_gone(connection))
         server_connection_finish(connection, PROTOCOL_CLOSE_ASKED, NULL);
     else if (connection->state == SERVER_CONNECTION_LINGERING && connection->lingering_ns == CORE_NS_NEVER)
         connection->input.ended = true;
