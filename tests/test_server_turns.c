@@ -88,6 +88,7 @@ static void those_to_be_decided_go_first(void **state)
 /* ---- the server ---- */
 
 #define FLOOD     200
+#define TRICKLES  200
 #define DECISIONS 8192
 
 /* Who asks can be told by the length of the packets. */
@@ -100,6 +101,10 @@ static _Atomic size_t decisions;                       /* made so far */
 static _Atomic uint32_t decided[DECISIONS];            /* whose they were, in order, */
 static _Atomic bool taken[DECISIONS], told[DECISIONS]; /* accepted, or told why not */
 
+/* While the planner is asked about a packet of FLOODER bytes one more request comes, up to so many times. */
+static struct test_client *trickler;
+static uint32_t trickles;
+
 static void note(const struct core_stream_spec *spec, const struct partition_standing_placement *placement)
 {
     size_t n = atomic_load(&decisions);
@@ -110,6 +115,8 @@ static void note(const struct core_stream_spec *spec, const struct partition_sta
     atomic_store(&told[n], placement->reason[0] != '\0');
     atomic_store(&decisions, n + 1);
 }
+
+static void trickle(void);
 
 core_status __real_partition_standing_query(const struct partition_standing *standing,
                                             const struct core_stream_spec *spec, uint32_t io, bool with_offer,
@@ -129,6 +136,8 @@ core_status __wrap_partition_standing_query(const struct partition_standing *sta
         while (sem_wait(&go_on) != 0)
             ;
     }
+    if (spec->packet_bytes == FLOODER && trickler != NULL && trickles > 0)
+        trickle();
     core_status status = __real_partition_standing_query(standing, spec, io, with_offer, placement, error);
     note(spec, placement);
     return status;
@@ -204,6 +213,16 @@ static void send_asks(struct test_client *client, enum protocol_type type,
     uint8_t frame[TEST_FRAME_BYTES];
     for (uint32_t n = 0; n < count; n++)
         assert_true(test_client_send(client, frame, protocol_open_write(frame, type, n, &open)));
+}
+
+/* On the planner's thread. */
+static void trickle(void)
+{
+    struct core_stream_spec spec = spec_of(HONEST);
+    trickles--;
+    send_asks(trickler, PROTOCOL_QUERY, &spec, 1);
+    while (!server_mailbox_has_mail(server_planner_mailbox(server.server->planner)))
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS / 10);
 }
 
 /* All frames so far have been handled: requests are at the planner, which answers none of them now. */
@@ -360,6 +379,27 @@ static void nobody_decides_for_the_dead(void **state)
     test_client_close(&client);
 }
 
+/* Whoever keeps asking can not keep a refused one from its answer. */
+static void nobody_is_put_off_for_ever(void **state)
+{
+    struct core_stream_spec flood = refused_of(FLOODER);
+    struct test_client flooder, client;
+    (void)state;
+
+    dial(&client);
+    dial(&flooder);
+    trickler = &client;
+    trickles = TRICKLES;
+    send_asks(&flooder, PROTOCOL_QUERY, &flood, 1);
+    must_be_answered(&flooder, PROTOCOL_REFUSED, 1);
+    trickler = NULL; /* nobody asks the planner about the flooder's any more */
+    assert_true(trickles > 0);
+    assert_true(count_of(FLOODER) > 1);
+    must_be_answered(&client, PROTOCOL_OPENED, TRICKLES - trickles);
+    test_client_close(&flooder);
+    test_client_close(&client);
+}
+
 /* The stream ends while its MODIFY waits: the room that it had is there until that has been decided. */
 static void a_stream_may_end_before_its_turn(void **state)
 {
@@ -396,6 +436,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_flood_lets_others_through, start, stop),
         cmocka_unit_test_setup_teardown(who_was_put_off_is_told_all, start, stop),
         cmocka_unit_test_setup_teardown(nobody_decides_for_the_dead, start, stop),
+        cmocka_unit_test_setup_teardown(nobody_is_put_off_for_ever, start, stop),
         cmocka_unit_test_setup_teardown(a_stream_may_end_before_its_turn, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
