@@ -279,6 +279,17 @@ static void must_be_answered(struct test_client *client, enum protocol_type type
         test_client_expect(client, type, &frame);
 }
 
+static struct protocol_refused take_refused(struct test_client *client)
+{
+    struct protocol_refused refused;
+    struct test_frame frame;
+    struct core_error error;
+    test_client_expect(client, PROTOCOL_REFUSED, &frame);
+    assert_int_equal(protocol_refused_read(2, frame.body, frame.header.body_bytes, &refused, &error),
+                     CORE_OK);
+    return refused;
+}
+
 /* Each of two that have sent hundreds is decided once before the one who has sent one, and told why after. */
 static void a_flood_lets_others_through(void **state)
 {
@@ -318,10 +329,8 @@ static void a_flood_lets_others_through(void **state)
 static void who_was_put_off_is_told_all(void **state)
 {
     struct core_stream_spec flood = refused_of(FLOODER), honest = spec_of(HONEST);
-    struct protocol_refused quiet, refused;
     struct test_client gate, flooder, client;
-    struct core_error error;
-    struct test_frame frame;
+    struct protocol_refused quiet;
     static const uint8_t key[32] = {5};
     (void)state;
 
@@ -338,9 +347,7 @@ static void who_was_put_off_is_told_all(void **state)
     size_t before = atomic_load(&decisions);
     gate_open();
     for (int n = 0; n < 2; n++) {
-        test_client_expect(&flooder, PROTOCOL_REFUSED, &frame);
-        assert_int_equal(protocol_refused_read(2, frame.body, frame.header.body_bytes, &refused, &error),
-                         CORE_OK);
+        struct protocol_refused refused = take_refused(&flooder);
         assert_int_equal(refused.constraint, quiet.constraint);
         assert_int_equal(refused.offer_latency_ns, quiet.offer_latency_ns);
         assert_int_equal(refused.offer_interval_ns, quiet.offer_interval_ns);
@@ -350,6 +357,41 @@ static void who_was_put_off_is_told_all(void **state)
     test_client_close(&gate);
     test_client_close(&flooder);
     test_client_close(&client);
+}
+
+/* Nor is a MODIFY that had to wait told less. */
+static void a_modify_that_was_put_off_is_told_all(void **state)
+{
+    struct core_stream_spec spec = spec_of(HONEST);
+    struct protocol_modify modify = {
+        .stream = 1, .burst_packets = 1, .interval_ns = spec.interval_ns, .latency_ns = CORE_LATENCY_NS_MIN};
+    struct test_client gate, client, other;
+    uint8_t frame[TEST_FRAME_BYTES];
+    (void)state;
+
+    dial(&client);
+    send_asks(&client, PROTOCOL_OPEN, &spec, 1);
+    must_be_answered(&client, PROTOCOL_OPENED, 1);
+    uint32_t bytes = protocol_modify_write(frame, 7, &modify);
+    assert_true(test_client_send(&client, frame, bytes));
+    struct protocol_refused quiet = take_refused(&client);
+    assert_true(quiet.offer_latency_ns > modify.latency_ns);
+    gate_shut(&gate);
+    assert_true(test_client_send(&client, frame, bytes));
+    await_handled(&client);
+    dial(&other);
+    send_asks(&other, PROTOCOL_QUERY, &spec, 2);
+    await_handled(&other);
+    gate_open();
+    struct protocol_refused refused = take_refused(&client);
+    assert_int_equal(refused.constraint, quiet.constraint);
+    assert_int_equal(refused.offer_latency_ns, quiet.offer_latency_ns);
+    assert_int_equal(refused.offer_interval_ns, quiet.offer_interval_ns);
+    assert_string_equal(refused.text, quiet.text);
+    must_be_answered(&other, PROTOCOL_OPENED, 2);
+    test_client_close(&gate);
+    test_client_close(&client);
+    test_client_close(&other);
 }
 
 static void nobody_decides_for_the_dead(void **state)
@@ -435,6 +477,7 @@ int main(void)
         cmocka_unit_test(those_to_be_decided_go_first),
         cmocka_unit_test_setup_teardown(a_flood_lets_others_through, start, stop),
         cmocka_unit_test_setup_teardown(who_was_put_off_is_told_all, start, stop),
+        cmocka_unit_test_setup_teardown(a_modify_that_was_put_off_is_told_all, start, stop),
         cmocka_unit_test_setup_teardown(nobody_decides_for_the_dead, start, stop),
         cmocka_unit_test_setup_teardown(nobody_is_put_off_for_ever, start, stop),
         cmocka_unit_test_setup_teardown(a_stream_may_end_before_its_turn, start, stop),
