@@ -467,7 +467,7 @@ static void many_may_ask_for_the_streams_at_once(void **state)
 
 /* ---- metrics ---- */
 
-#define FAMILIES_MAX 64
+#define FAMILIES_MAX 128
 
 struct exposition {
     char names[FAMILIES_MAX][96], types[FAMILIES_MAX][160];
