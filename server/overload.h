@@ -11,8 +11,8 @@
  * and shown, and no promise has been broken by it. It is the same rule for every unit; an emulated card,
  * whose threads wait for cores like all others, is late when it is late.
  *
- * An I/O thread has a bound as well: no turn, from when the thread is wanted to when what it brought is on its
- * way, takes longer than in_ns, beside a rest. That is held against what is certain: server/arrival.h.
+ * An I/O thread has a bound as well: no turn, from when the thread is wanted to when what it brought is on
+ * its way, takes longer than in_ns, beside a rest. That is held against what is certain: server/arrival.h.
  *
  * **How much is held back.** A unit that lost L of some stretch of time did not have L of it to give. If L is
  * lost in any window of Z, the model's conditions hold for a newcomer with latency bound Z as long as they

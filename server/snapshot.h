@@ -88,7 +88,7 @@ struct server_snapshot {
     uint64_t handshakes, handshakes_done; /* of TLS: under way now; established since the start */
     uint64_t moved, stayed;               /* as in struct server_planner_figures */
     core_ns held_max_ns;
-    uint64_t log_lost; /* core_log_lost */
+    uint64_t log_lost;                                      /* core_log_lost */
     core_ns started_ns;                                     /* CLOCK_MONOTONIC */
     struct server_worst_packet worst[SERVER_WORST_PACKETS]; /* the least slack first */
     uint32_t worst_count;
