@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -162,19 +163,21 @@ unsigned core_cpu_count(void)
     return count > 0 ? (unsigned)count : 1;
 }
 
-/* Of the cgroup in this folder. */
+/* Of the cgroup in this folder: cpu.max says "150000 100000", or "max 100000". */
 static unsigned quota_of(const char *folder)
 {
-    char path[2 * PATH_MAX + sizeof "/cpu.max"];
-    unsigned long long quota, period;
+    char path[2 * PATH_MAX + sizeof "/cpu.max"], text[64] = "", *end;
     snprintf(path, sizeof path, "%s/cpu.max", folder);
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return UINT_MAX;
-    bool limited = fscanf(file, "%llu %llu", &quota, &period) == 2 && period > 0; /* else "max 100000" */
+    bool read = fgets(text, sizeof text, file) != NULL;
     fclose(file);
-    unsigned long long thousandths = limited ? quota * 1000 / period : UINT_MAX;
-    return thousandths == 0 ? 1 : thousandths < UINT_MAX ? (unsigned)thousandths : UINT_MAX;
+    unsigned long long quota = strtoull(text, &end, 10), period = strtoull(end, NULL, 10);
+    if (!read || end == text || period == 0)
+        return UINT_MAX;
+    double thousandths = (double)quota * 1000 / (double)period;
+    return thousandths < 1 ? 1 : thousandths < UINT_MAX ? (unsigned)thousandths : UINT_MAX;
 }
 
 /* "0::/a/b": the line of version 2. */
