@@ -88,12 +88,11 @@ static void hold_up(void *owner, struct server_message *message)
 }
 
 /* The thread of this mailbox waits; nothing else does. */
-static void expect_named(struct server_mailbox *mailbox, const char *name)
+static void expect_named(struct server_mailbox *mailbox, struct server_message *message, const char *name)
 {
-    static struct server_message message;
-    message.run = hold_up;
+    message->run = hold_up;
     atomic_store(&held, true);
-    server_mailbox_post(mailbox, &message);
+    server_mailbox_post(mailbox, message);
     assert_int_equal(await("/livez", name), 503);
     assert_int_equal(await("/readyz", name), 503);
     atomic_store(&held, false);
@@ -102,11 +101,12 @@ static void expect_named(struct server_mailbox *mailbox, const char *name)
 
 static void a_thread_that_waits_is_named(void **state)
 {
+    static struct server_message message[3];
     (void)state;
     assert_int_equal(await("/livez", "ok"), 200);
-    expect_named(&server.server->ios[0]->mailbox, "I/O thread 0");
-    expect_named(server_planner_mailbox(server.server->planner), "planner 0");
-    expect_named(server_gpu_mailbox(server.server->gpus[0]), "batcher 0");
+    expect_named(&server.server->ios[0]->mailbox, &message[0], "I/O thread 0");
+    expect_named(server_planner_mailbox(server.server->planner), &message[1], "planner 0");
+    expect_named(server_gpu_mailbox(server.server->gpus[0]), &message[2], "batcher 0");
 }
 
 static void a_worker_that_waits_is_named(void **state)
@@ -127,6 +127,7 @@ static void a_worker_that_waits_is_named(void **state)
     atomic_store(&held, false);
     test_stream_drain(stream);
     assert_int_equal(await("/livez", "ok"), 200);
+    test_stream_free(stream);
     test_client_close(&client);
 }
 
