@@ -301,7 +301,7 @@ static core_status server_convert(const struct config_yaml *yaml, const struct r
     return report.status;
 }
 
-/* Closes the document. */
+/* The document is the configuration's from here on. */
 static core_status server_from(struct config_yaml *yaml, struct config_server **server,
                                struct core_error *error)
 {
@@ -309,20 +309,23 @@ static core_status server_from(struct config_yaml *yaml, struct config_server **
     const cyaml_schema_value_t *schema = config_server_schema(yaml);
     core_status status = config_yaml_load(yaml, schema, &raw, error);
 
-    if (status != CORE_OK)
-        goto close;
+    if (status != CORE_OK) {
+        config_yaml_close(yaml);
+        return status;
+    }
     struct config_server *made = calloc(1, sizeof *made);
-    if (made)
+    if (made) {
+        made->yaml = yaml;
         status = server_convert(yaml, raw, made, error);
-    else
+    } else {
         status = core_error_set(error, CORE_NO_MEMORY, "%s: out of memory", yaml->name);
+        config_yaml_close(yaml);
+    }
     if (status == CORE_OK)
         *server = made;
     else
         config_server_free(made);
     config_yaml_free(schema, raw);
-close:
-    config_yaml_close(yaml);
     return status;
 }
 
@@ -352,10 +355,42 @@ void config_server_free(struct config_server *server)
         free(server->listeners[i].key);
         free(server->listeners[i].client_ca);
     }
+    config_yaml_close(server->yaml);
     free(server->listeners);
     free(server->gpus.program);
     free(server->engine);
     free(server->profile);
     free(server->keyring);
     free(server);
+}
+
+core_status config_server_default(const char *folder, struct config_server **server, struct core_error *error)
+{
+    static const char yaml[] =
+        "listeners: [{address: 'unix:/millraced.sock', mode: 0600}]\nadmin: 'unix:/admin.sock'\n";
+    char listener[300], admin[300];
+    struct config_server *made;
+    core_status status = config_server_parse(yaml, strlen(yaml), "no configuration file", &made, error);
+
+    if (status != CORE_OK)
+        return status;
+    snprintf(listener, sizeof listener, "unix:%s/millraced.sock", folder);
+    snprintf(admin, sizeof admin, "unix:%s/admin.sock", folder);
+    status = core_address_parse(listener, &made->listeners[0].address, error);
+    if (status == CORE_OK)
+        status = core_address_parse(admin, &made->admin, error);
+    if (status == CORE_OK)
+        *server = made;
+    else
+        config_server_free(made);
+    return status;
+}
+
+char *config_server_where(const struct config_server *server, const char *key, char *text, size_t size)
+{
+    if (server->yaml)
+        snprintf(text, size, "%s:%zu: %s", server->yaml->name, config_yaml_line(server->yaml, key), key);
+    else
+        snprintf(text, size, "%s", key);
+    return text;
 }

@@ -76,7 +76,10 @@ struct config_server_gpus {
     core_ns hang_ns; /* a card that has batches and returns none for so long is hung */
 };
 
+struct config_yaml;
+
 struct config_server {
+    struct config_yaml *yaml; /* for config_server_where; NULL: not read from YAML */
     struct config_listener *listeners;
     size_t listener_count;
     struct config_server_threads threads;
@@ -101,6 +104,15 @@ CORE_CHECKED core_status config_server_load(const char *path, struct config_serv
 CORE_CHECKED core_status config_server_parse(const char *text, size_t bytes, const char *name,
                                              struct config_server **server, struct core_error *error);
 void config_server_free(struct config_server *server);
+
+/* What a server without a configuration file does: all defaults, and Unix sockets of mode 0600 in `folder`:
+ * millraced.sock and, for admin, admin.sock. */
+CORE_CHECKED core_status config_server_default(const char *folder, struct config_server **server,
+                                               struct core_error *error);
+
+/* Where a key is: "file:line: key", for what turns out later; returns text. The key as in
+ * "listeners[0].address". */
+char *config_server_where(const struct config_server *server, const char *key, char *text, size_t size);
 
 /* So many quarters of `all`, but 64 at least where there are as many: what one of several may have. */
 uint32_t config_server_share(uint32_t all, uint32_t quarters);

@@ -130,6 +130,16 @@ char *core_address_format(const struct core_address *address, char *text, size_t
     return text;
 }
 
+core_status core_address_default_folder(char *folder, size_t size, struct core_error *error)
+{
+    const char *runtime = geteuid() == 0 ? "/run" : getenv("XDG_RUNTIME_DIR");
+    if (!runtime || runtime[0] != '/')
+        return core_error_set(error, CORE_NOT_FOUND,
+                              "XDG_RUNTIME_DIR names no folder for sockets; set it, or name an address");
+    snprintf(folder, size, "%s/millrace", runtime);
+    return CORE_OK;
+}
+
 /* ---- resolving ---- */
 
 static core_status unix_resolve(const struct core_address *address, struct endpoints *endpoints,
@@ -254,8 +264,8 @@ static void folder_unlock(int lock)
 
 /* ---- listening ---- */
 
-/* Removes a socket file that no one serves. errno is EADDRINUSE where someone does, or the path is none. */
-static bool stale_remove(const struct endpoint *endpoint, const char *path)
+/* Is this a socket file that no one serves? errno is EADDRINUSE where someone does, or it is none. */
+static bool is_stale(const struct endpoint *endpoint, const char *path)
 {
     struct stat about;
     if (path[0] == '@' || lstat(path, &about) != 0 || !S_ISSOCK(about.st_mode)) {
@@ -268,10 +278,13 @@ static bool stale_remove(const struct endpoint *endpoint, const char *path)
     const bool refused =
         connect(probe, socket_address(endpoint), endpoint->bytes) != 0 && errno == ECONNREFUSED;
     close(probe);
-    if (refused)
-        return unlink(path) == 0 || errno == ENOENT;
     errno = EADDRINUSE;
-    return false;
+    return refused;
+}
+
+static bool stale_remove(const struct endpoint *endpoint, const char *path)
+{
+    return is_stale(endpoint, path) && (unlink(path) == 0 || errno == ENOENT);
 }
 
 /* The file is never, not even for a moment, open to more than `mode`: the kernel gives a new socket file the
@@ -348,6 +361,22 @@ static struct core_address bound_address(const struct core_address *address, int
     return bound;
 }
 
+/* Why errno says that an address can not be listened on. */
+static core_status listen_error(const struct core_address *address, const char *text,
+                                struct core_error *error)
+{
+    struct stat about;
+    if (errno != EADDRINUSE)
+        return core_error_errno(error, "can not listen on %s", text);
+    if (has_file(address) && lstat(address->host, &about) == 0 && !S_ISSOCK(about.st_mode))
+        return core_error_set(error, CORE_INVALID,
+                              "can not listen on %s: the file exists and is no socket; remove it, or give "
+                              "another path",
+                              text);
+    return core_error_set(error, CORE_IN_USE,
+                          "can not listen on %s: Address already in use: a server listens there", text);
+}
+
 core_status core_address_listen(const struct core_address *address, unsigned mode, int *descriptor,
                                 struct core_address *bound, struct core_error *error)
 {
@@ -364,12 +393,54 @@ core_status core_address_listen(const struct core_address *address, unsigned mod
     for (size_t i = 0; i < endpoints.count && listener < 0; i++)
         listener = endpoint_listen(&endpoints.list[i], address, (mode_t)(mode ? mode : UNIX_MODE_DEFAULT));
     if (listener < 0)
-        status = core_error_errno(error, "can not listen on %s", text);
+        status = listen_error(address, text, error);
     else if (bound)
         *bound = bound_address(address, listener);
     folder_unlock(lock);
     if (status == CORE_OK)
         *descriptor = listener;
+    return status;
+}
+
+/* Could a file be made beside the one at the path? Nothing is left behind. */
+static bool unix_try(const struct endpoint *endpoint, const char *path, int folder)
+{
+    struct stat about;
+    if (faccessat(folder, ".", W_OK | X_OK, AT_EACCESS) != 0)
+        return false;
+    return lstat(path, &about) != 0 ? errno == ENOENT : is_stale(endpoint, path);
+}
+
+/* Binds for a moment, without listening, which disturbs nobody who connects. */
+static bool name_try(const struct endpoint *endpoint)
+{
+    const int yes = 1, descriptor = socket_open(endpoint);
+    if (descriptor < 0)
+        return false;
+    const bool good = setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+                      bind(descriptor, socket_address(endpoint), endpoint->bytes) == 0;
+    socket_close(descriptor);
+    return good;
+}
+
+core_status core_address_try(const struct core_address *address, struct core_error *error)
+{
+    struct endpoints endpoints = {.count = 0};
+    char text[sizeof address->host + 16];
+    int lock = -1;
+    bool good = false;
+    core_address_format(address, text, sizeof text);
+    core_status status = resolve(address, AI_PASSIVE, &endpoints, error);
+    if (status != CORE_OK)
+        return status;
+    status = folder_lock(address, &lock, error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "can not listen on %s", text);
+    for (size_t i = 0; i < endpoints.count && !good; i++)
+        good = lock >= 0 ? unix_try(&endpoints.list[i], address->host, lock) : name_try(&endpoints.list[i]);
+    if (!good)
+        status = listen_error(address, text, error);
+    folder_unlock(lock);
     return status;
 }
 

@@ -24,18 +24,26 @@ struct core_address {
 CORE_CHECKED core_status core_address_parse(const char *text, struct core_address *address,
                                             struct core_error *error);
 
+/* The folder of the sockets of a server that nobody has told where to listen: $XDG_RUNTIME_DIR/millrace, or
+ * /run/millrace for root. CORE_NOT_FOUND: not root, and no such variable. */
+CORE_CHECKED core_status core_address_default_folder(char *folder, size_t size, struct core_error *error);
+
 /* Writes the address as above, cut to size; returns text. */
 char *core_address_format(const struct core_address *address, char *text, size_t size);
 
 /* Binds and listens, non-blocking and close-on-exec, backlog 1024. A Unix path that no one serves is
- * replaced, a served one is CORE_SYSTEM; `mode` are the permission bits of a Unix path (0: 0660). On success
- * *descriptor is the caller's and *bound (may be NULL) the address with the port the kernel chose; after a
- * failure there is no socket file of ours. Of several who listen on one path at once, one succeeds: from the
- * look at what is there until it listens, each has the path's folder locked (flock), which takes 5 s at most
- * or fails: CORE_TIMEOUT. */
+ * replaced, a served one is CORE_IN_USE (as is a port) and a file that is no socket CORE_INVALID; `mode` are
+ * the permission bits of a Unix path (0: 0660). On success *descriptor is the caller's and *bound (may be
+ * NULL) the address with the port the kernel chose; after a failure there is no socket file of ours. Of
+ * several who listen on one path at once, one succeeds: from the look at what is there until it listens, each
+ * has the path's folder locked (flock), which takes 5 s at most or fails: CORE_TIMEOUT. */
 CORE_CHECKED core_status core_address_listen(const struct core_address *address, unsigned mode,
                                              int *descriptor, struct core_address *bound,
                                              struct core_error *error);
+
+/* Would core_address_listen succeed now? Fails as that does, and leaves all as it is: no socket file is made
+ * or removed, and nobody who connects meanwhile finds this one. */
+CORE_CHECKED core_status core_address_try(const struct core_address *address, struct core_error *error);
 
 /* Removes a listener's socket file, unless somebody else's has its name by now. Before the listener's
  * descriptor is closed, which keeps the file's number from being used again. Nothing for what is no file. */

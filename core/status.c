@@ -39,6 +39,8 @@ const char *core_status_text(core_status status)
         return "timed out";
     case CORE_UNSUPPORTED:
         return "unsupported";
+    case CORE_IN_USE:
+        return "in use";
     }
     return "unknown status";
 }

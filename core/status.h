@@ -10,18 +10,19 @@
 
 typedef enum core_status {
     CORE_OK = 0,
-    CORE_INVALID,    /* an argument, a file or a frame breaks its rules */
-    CORE_NO_MEMORY,  /* allocation failed or a configured budget is used up */
-    CORE_SYSTEM,     /* a system call failed; the error text has errno's words */
-    CORE_FULL,       /* a bounded queue or table has no room now */
-    CORE_NOT_FOUND,  /* no such name, file or stream */
-    CORE_REFUSED,    /* admission said no */
-    CORE_AGAIN,      /* nothing to do now; try when the descriptor is ready */
-    CORE_CLOSED,     /* the peer or the object is gone */
-    CORE_MISMATCH,   /* bytes differ from what they must be */
-    CORE_DENIED,     /* permission or policy forbids it */
-    CORE_TIMEOUT,    /* did not happen in the time given */
-    CORE_UNSUPPORTED /* this build or machine can not do it */
+    CORE_INVALID,     /* an argument, a file or a frame breaks its rules */
+    CORE_NO_MEMORY,   /* allocation failed or a configured budget is used up */
+    CORE_SYSTEM,      /* a system call failed; the error text has errno's words */
+    CORE_FULL,        /* a bounded queue or table has no room now */
+    CORE_NOT_FOUND,   /* no such name, file or stream */
+    CORE_REFUSED,     /* admission said no */
+    CORE_AGAIN,       /* nothing to do now; try when the descriptor is ready */
+    CORE_CLOSED,      /* the peer or the object is gone */
+    CORE_MISMATCH,    /* bytes differ from what they must be */
+    CORE_DENIED,      /* permission or policy forbids it */
+    CORE_TIMEOUT,     /* did not happen in the time given */
+    CORE_UNSUPPORTED, /* this build or machine can not do it */
+    CORE_IN_USE       /* somebody else has it */
 } core_status;
 
 /* Static, lower-case text of a status ("invalid", "no memory", ...). */

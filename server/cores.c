@@ -20,7 +20,7 @@ core_status server_cores_choose(const struct config_server_threads *threads, uin
                                    .there = there};
     if (told > there && threads->realtime != CONFIG_REALTIME_OFF)
         return core_error_set(error, CORE_INVALID,
-                              "threads.cores: %u are more than the %.2f that this process may use (affinity, "
+                              "%u are more than the %.2f that this process may use (affinity, "
                               "cpu.max); leave it out, or give fewer",
                               threads->cores, there / (double)WHOLE);
     return CORE_OK;

@@ -76,10 +76,12 @@ static char *find_program(const struct config_server *config)
 static core_status no_program(const struct config_server *config, struct core_error *error)
 {
     const char *program = config->gpus.program;
+    char where[400];
     if (errno == ENOMEM)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the path of millrace-gpu");
     if (program != NULL && access(program, X_OK) != 0) {
-        (void)core_error_errno(error, "gpus.program: %s can not be run", program);
+        (void)core_error_errno(error, "%s: %s can not be run",
+                               config_server_where(config, "gpus.program", where, sizeof where), program);
         return CORE_NOT_FOUND;
     }
     return core_error_set(
@@ -242,6 +244,7 @@ static void find_real(struct cards *cards)
 static core_status find_listed(struct cards *cards, struct core_error *error)
 {
     const struct config_server_gpus *gpus = &cards->server->config->gpus;
+    char where[400];
 
     find_real(cards);
     for (uint32_t i = 0; i < gpus->card_count; i++) {
@@ -251,9 +254,9 @@ static core_status find_listed(struct cards *cards, struct core_error *error)
         if (!found)
             return core_error_set(
                 error, CORE_NOT_FOUND,
-                "gpus: card %u is not here or not in the profile; `millrace-gpu --list` shows "
+                "%s: card %u is not here or not in the profile; `millrace-gpu --list` shows "
                 "the cards, `millrace-bench calibrate` measures them",
-                gpus->cards[i]);
+                config_server_where(cards->server->config, "gpus", where, sizeof where), gpus->cards[i]);
     }
     return CORE_OK;
 }
@@ -382,14 +385,12 @@ static core_status start_cards(struct cards *cards, struct core_error *error)
 
 /* ---- the parts together ---- */
 
-static core_status check_emulated(const struct config_profile *profile, struct core_error *error)
+static core_status check_emulated(const struct server *server, struct core_error *error)
 {
+    const struct config_profile *profile = server->profile;
     core_status status = CORE_OK;
     uint32_t cards = 0;
 
-    if (profile == NULL || profile->gpu_count == 0)
-        return core_error_set(error, CORE_INVALID,
-                              "gpus: emulated plays the GPUs of a profile, and the profile has none");
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         cards += profile->gpus[kind].count;
     cards = cards < CARDS_MAX ? cards : CARDS_MAX;
@@ -398,30 +399,57 @@ static core_status check_emulated(const struct config_profile *profile, struct c
     return status;
 }
 
-core_status server_gpu_cards_check(const struct config_server *config, const struct config_profile *profile,
-                                   struct core_error *error)
+/* Cards that the configuration asks for are in the profile. */
+static core_status check_profile(const struct server *server, struct core_error *error)
 {
+    char where[400];
+    if (server->profile != NULL && server->profile->gpu_count > 0)
+        return CORE_OK;
+    return core_error_set(error, CORE_INVALID, "%s: asks for cards of the profile, and %s",
+                          config_server_where(server->config, "gpus", where, sizeof where),
+                          server->profile != NULL ? "the profile has none" : "there is no profile");
+}
+
+static core_status find(struct cards *cards, struct core_error *error)
+{
+    switch (cards->server->config->gpus.use) {
+    case CONFIG_GPUS_EMULATED:
+        return find_emulated(cards, error);
+    case CONFIG_GPUS_LISTED:
+        return find_listed(cards, error);
+    case CONFIG_GPUS_AUTO:
+        find_real(cards);
+        return CORE_OK;
+    case CONFIG_GPUS_NONE:
+        break;
+    }
+    return CORE_OK;
+}
+
+core_status server_gpu_cards_check(struct server *server, struct core_error *error)
+{
+    enum config_gpus_use use = server->config->gpus.use;
+    struct cards cards = {.server = server};
     core_status status = CORE_OK;
 
-    if (config->gpus.use == CONFIG_GPUS_EMULATED)
-        status = check_emulated(profile, error);
-    if (status == CORE_OK &&
-        (config->gpus.use == CONFIG_GPUS_EMULATED || config->gpus.use == CONFIG_GPUS_LISTED))
-        status = check_program(config, error);
+    if (use == CONFIG_GPUS_EMULATED || use == CONFIG_GPUS_LISTED)
+        status = check_profile(server, error);
+    if (status == CORE_OK && use == CONFIG_GPUS_EMULATED)
+        status = check_emulated(server, error);
+    if (status == CORE_OK && (use == CONFIG_GPUS_EMULATED || use == CONFIG_GPUS_LISTED))
+        status = check_program(server->config, error);
+    if (status == CORE_OK && server->check != NULL && server->profile != NULL) {
+        status = find(&cards, error);
+        free(cards.program);
+    }
     return status;
 }
 
 core_status server_gpu_cards_start(struct server *server, struct core_error *error)
 {
     struct cards cards = {.server = server};
-    core_status status = CORE_OK;
+    core_status status = find(&cards, error);
 
-    if (server->config->gpus.use == CONFIG_GPUS_EMULATED)
-        status = find_emulated(&cards, error);
-    else if (server->config->gpus.use == CONFIG_GPUS_LISTED)
-        status = find_listed(&cards, error);
-    else if (server->config->gpus.use != CONFIG_GPUS_NONE)
-        find_real(&cards);
     if (status == CORE_OK)
         status = start_cards(&cards, error);
     config_profile_keep_gpus(server->profile, cards.started);

@@ -13,16 +13,12 @@
 
 #include <stddef.h>
 
-struct config_profile;
-struct config_server;
 struct server;
 
-/* What can be known without looking for cards: a program that is there, and for emulated cards a profile
- * (NULL: none is configured) with GPUs and room for their batches. What fails here would fail at the start.
- */
-CORE_CHECKED core_status server_gpu_cards_check(const struct config_server *config,
-                                                const struct config_profile *profile,
-                                                struct core_error *error);
+/* What can be known without looking for cards: a program that is there, a profile with cards where the
+ * configuration asks for some, and for emulated ones room for their batches. What fails here would fail at
+ * the start. Where the configuration is only checked, the cards are looked for, too. */
+CORE_CHECKED core_status server_gpu_cards_check(struct server *server, struct core_error *error);
 
 /* Starts server->gpus, in the order of the profile, and takes out of server->profile the cards that are not
  * there. After server_gpu_cards_check, and after the I/O threads' structs are made, before they run. */

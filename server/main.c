@@ -1,5 +1,4 @@
 /* millraced: options, signals, readiness; everything else is server.h. */
-#include "config/keyring.h"
 #include "core/log.h"
 #include "core/secret.h"
 #include "core/standard.h"
@@ -15,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef MILLRACE_HAS_SYSTEMD
 #include <poll.h>
@@ -24,7 +24,7 @@
 /* At the end, for what is left of the log: longer would hold up the end where nobody reads it. */
 #define LOG_PATIENCE_NS CORE_NS_PER_S
 
-enum { EXIT_LOST = 1, EXIT_USAGE = 2, EXIT_START = 3 };
+enum { EXIT_LOST = 1, EXIT_USAGE = 2, EXIT_START = 3, EXIT_IN_USE = 4 };
 
 struct options {
     const char *config;
@@ -32,7 +32,7 @@ struct options {
 };
 
 static const struct argp_option option_table[] = {
-    {"check-config", 'c', NULL, 0, "Check the configuration, its profile and keyring; start nothing", 0},
+    {"check-config", 'c', NULL, 0, "Check all that would prevent a start, and start nothing", 0},
     {0},
 };
 
@@ -49,7 +49,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->config = argument;
         return 0;
     case ARGP_KEY_END:
-        if (options->config == NULL)
+        if (options->config == NULL && options->check)
             argp_error(state, "which configuration file?");
         return 0;
     default:
@@ -62,14 +62,18 @@ const char *argp_program_version = "millraced " MILLRACE_VERSION;
 static const struct argp argp = {
     option_table,
     parse_option,
-    "CONFIG.yaml",
+    "[CONFIG.yaml]",
     "The Millrace server: encrypts live streams before their deadlines.\v"
+    "Without a configuration file all is as by default, and the sockets are millraced.sock and admin.sock "
+    "in $XDG_RUNTIME_DIR/millrace, or in /run/millrace for root; the folder is made.\n\n"
     "Signals: SIGTERM or SIGINT finish and deliver what was accepted, then stop; SIGHUP reads keyring and "
     "log level "
     "again.\n\n"
     "Exit status: 0 stopped and nothing lost; 1 stopped, but accepted packets could not be delivered in the "
     "drain "
-    "time; 2 usage; 3 the configuration or the start failed.",
+    "time; 2 usage; 3 the configuration or the start failed; 4 the check found nothing but an address in "
+    "use, "
+    "as where the server runs.",
     NULL,
     NULL,
     NULL,
@@ -94,6 +98,11 @@ static void reload(struct server *server, const char *path)
 {
     struct config_server *fresh;
     struct core_error error = {""};
+
+    if (path == NULL) {
+        core_log(CORE_LOG_WARNING, "reload.failed", "there is nothing to read again: no configuration file");
+        return;
+    }
     core_status status = config_server_load(path, &fresh, &error);
 
     if (status == CORE_OK) {
@@ -180,14 +189,43 @@ static int serve(const struct options *options, const struct config_server *conf
     return EXIT_SUCCESS;
 }
 
-static core_status check_keyring(const struct config_server *config, struct core_error *error)
+static void tell(void *argument, const char *text)
 {
-    struct config_keyring *keyring;
-    if (config->keyring == NULL)
-        return CORE_OK;
-    core_status status = config_keyring_load(config->keyring, &keyring, error);
+    (void)argument;
+    fprintf(stderr, "%s\n", text);
+}
+
+static int check(const struct options *options, const struct config_server *config,
+                 const struct config_profile *profile)
+{
+    core_status status = server_check(config, profile, tell, NULL);
     if (status == CORE_OK)
-        config_keyring_free(keyring);
+        printf("%s: good\n", options->config);
+    return status == CORE_OK ? EXIT_SUCCESS : status == CORE_IN_USE ? EXIT_IN_USE : EXIT_START;
+}
+
+/* All defaults; the folder of the sockets is made. */
+static core_status load_default(struct config_server **config, struct core_error *error)
+{
+    char folder[256];
+    core_status status = core_address_default_folder(folder, sizeof folder, error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "no configuration file is given");
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return core_error_errno(error, "no configuration file is given, and %s can not be made", folder);
+    return config_server_default(folder, config, error);
+}
+
+static core_status load(const char *path, struct config_server **config, struct config_profile **profile,
+                        struct core_error *error)
+{
+    char where[400];
+    core_status status = path == NULL ? load_default(config, error) : config_server_load(path, config, error);
+    if (status != CORE_OK || (*config)->profile == NULL)
+        return status;
+    status = config_profile_load((*config)->profile, profile, error);
+    if (status != CORE_OK)
+        core_error_prefix(error, status, "%s", config_server_where(*config, "profile", where, sizeof where));
     return status;
 }
 
@@ -218,19 +256,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "millraced: can not read the options: %s\n", strerror(errno));
         return EXIT_START;
     }
-    core_status status = config_server_load(options.config, &config, &error);
-    if (status == CORE_OK && config->profile != NULL)
-        status = config_profile_load(config->profile, &profile, &error);
-    if (status == CORE_OK && options.check)
-        status = check_keyring(config, &error);
-    if (status == CORE_OK && options.check)
-        status = server_check(config, profile, &error);
-    if (status != CORE_OK)
+    if (load(options.config, &config, &profile, &error) != CORE_OK)
         fprintf(stderr, "%s\n", error.text);
-    else if (options.check) {
-        printf("%s: good\n", options.config);
-        result = EXIT_SUCCESS;
-    } else {
+    else if (options.check)
+        result = check(&options, config, profile);
+    else {
         apply_log(config);
         result = serve(&options, config, profile);
         (void)core_log_stop(LOG_PATIENCE_NS);

@@ -57,11 +57,38 @@ static void make_room_for_descriptors(const struct config_server *config)
         close(first);
 }
 
+/* ---- what must be there before the first thread ---- */
+
+/* Says in which line the key is to which an error belongs. */
+static core_status at(const struct server *server, const char *key, core_status status,
+                      struct core_error *error)
+{
+    char where[400];
+    if (status == CORE_OK)
+        return CORE_OK;
+    return core_error_prefix(error, status, "%s",
+                             config_server_where(server->config, key, where, sizeof where));
+}
+
+/* The end of a step: the start ends with what is wrong, a check tells it and goes on. */
+static core_status judge(const struct server *server, core_status status, const struct core_error *error)
+{
+    struct server_check *check = server->check;
+    if (status == CORE_OK || check == NULL)
+        return status;
+    check->found(check->argument, error->text);
+    if (check->status == CORE_OK || check->status == CORE_IN_USE)
+        check->status = status;
+    return CORE_OK;
+}
+
 /* Key states with their keys, which cards need, and the keys of requests at the planner. */
-static core_status prepare_secrets(const struct server *server, struct core_error *error)
+static core_status prepare_secrets(struct server *server, struct core_error *error)
 {
     bool locked = false;
     size_t state_bytes = 64;
+    if (server->engine == NULL)
+        return CORE_OK; /* a check has told why */
     while (state_bytes < server_stream_secret_bytes(server->engine))
         state_bytes *= 2;
     core_status status = core_secret_init(
@@ -74,14 +101,15 @@ static core_status prepare_secrets(const struct server *server, struct core_erro
 }
 
 /* Asks for locked memory as configured; says what was not permitted. */
-static core_status lock_memory(const struct server *server, struct core_error *error)
+static core_status lock_memory(struct server *server, struct core_error *error)
 {
     struct core_error reason = {""};
     enum config_realtime realtime = server->config->threads.realtime;
     if (realtime == CONFIG_REALTIME_OFF || core_memory_lock(&reason) == CORE_OK)
         return CORE_OK;
     if (realtime == CONFIG_REALTIME_REQUIRED)
-        return core_error_set(error, CORE_DENIED, "threads.realtime is required, but %s", reason.text);
+        return at(server, "threads.realtime",
+                  core_error_set(error, CORE_DENIED, "is required, but %s", reason.text), error);
     core_log(CORE_LOG_WARNING, "start.realtime", "not permitted: %s", reason.text);
     return CORE_OK;
 }
@@ -93,8 +121,10 @@ static core_status judge_thread(const struct server *server, const struct core_e
     if (not_permitted->text[0] == '\0')
         return CORE_OK;
     if (server->config->threads.realtime == CONFIG_REALTIME_REQUIRED)
-        return core_error_set(error, CORE_DENIED, "threads.realtime is required, but %s",
-                              not_permitted->text);
+        return at(
+            server, "threads.realtime",
+            core_error_set(error, CORE_DENIED, "is required, but not permitted: %s", not_permitted->text),
+            error);
     core_log(CORE_LOG_WARNING, "start.realtime", "not permitted: %s", not_permitted->text);
     return CORE_OK;
 }
@@ -105,35 +135,58 @@ static core_status choose_threads(struct server *server, struct core_error *erro
         server_cores_choose(&server->config->threads, core_cpu_thousandths(), &server->cores, error);
     server->io_count = server->cores.io;
     server->worker_count = server->cores.workers;
+    return at(server, "threads.cores", status, error);
+}
+
+static core_status make_places(struct server *server, struct core_error *error)
+{
+    core_status status = server_places_init(&server->places, &server->config->limits);
+    return status == CORE_OK ? status : core_error_set(error, status, "no memory for the table of peers");
+}
+
+static core_status open_listener(struct server *server, struct server_listener *listener,
+                                 struct core_error *error)
+{
+    const struct config_listener *config = listener->config;
+    char text[300];
+    core_status status = CORE_OK;
+
+    if (config->address.transport == CORE_TRANSPORT_TLS)
+        status = server_transport_context(config, &listener->tls, error);
+    if (status == CORE_OK && server->check != NULL)
+        return core_address_try(&config->address, error);
+    if (status == CORE_OK)
+        status = core_address_listen(&config->address, config->mode, &listener->descriptor, &listener->bound,
+                                     error);
+    if (status == CORE_OK)
+        core_log(CORE_LOG_INFO, "start.listen", "listening on %s",
+                 core_address_format(&listener->bound, text, sizeof text));
     return status;
 }
 
 static core_status open_listeners(struct server *server, struct core_error *error)
 {
+    core_status status = CORE_OK;
     server->listeners = calloc(server->config->listener_count, sizeof *server->listeners);
     if (server->listeners == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the listeners");
-    for (size_t i = 0; i < server->config->listener_count; i++) {
-        const struct config_listener *config = &server->config->listeners[i];
-        struct server_listener *listener = &server->listeners[i];
-        core_status status = CORE_OK;
-        char text[300];
-
-        if (config->address.transport == CORE_TRANSPORT_TLS)
-            status = server_transport_context(config, &listener->tls, error);
-        if (status == CORE_OK)
-            status = core_address_listen(&config->address, config->mode, &listener->descriptor,
-                                         &listener->bound, error);
-        if (status != CORE_OK) {
-            SSL_CTX_free(listener->tls);
-            return status;
-        }
-        listener->config = config;
-        server->listener_count++;
-        core_log(CORE_LOG_INFO, "start.listen", "listening on %s",
-                 core_address_format(&listener->bound, text, sizeof text));
+    while (status == CORE_OK && server->listener_count < server->config->listener_count) {
+        struct server_listener *listener = &server->listeners[server->listener_count];
+        char key[32];
+        snprintf(key, sizeof key, "listeners[%u]", server->listener_count++);
+        listener->config = &server->config->listeners[server->listener_count - 1];
+        listener->descriptor = -1;
+        status = judge(server, at(server, key, open_listener(server, listener, error), error), error);
     }
-    return CORE_OK;
+    return status;
+}
+
+/* The admin port itself is opened with its thread. */
+static core_status try_admin(struct server *server, struct core_error *error)
+{
+    if (server->check == NULL || !server->config->has_admin)
+        return CORE_OK;
+    return at(server, "admin", core_address_try(&server->config->admin, error), error);
 }
 
 static void notify(void *argument, uint32_t producer)
@@ -166,27 +219,55 @@ static core_status start_worker(struct server *server, uint32_t index,
     return judge_thread(server, &not_permitted, error);
 }
 
-static core_status start_workers(struct server *server, struct core_error *error)
+static struct core_thread_options worker_thread(const struct server *server, uint32_t index, char *name,
+                                                size_t size)
 {
     const struct config_server_threads *threads = &server->config->threads;
-    uint32_t cores = core_cpu_count();
     bool pin = server_cores_pin(&server->cores, threads);
+    snprintf(name, size, "worker-%u", index);
+    return (struct core_thread_options){
+        .name = name,
+        .fifo_priority = threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,
+        .cpu = pin ? (int)(core_cpu_count() - 1 - index) : -1};
+}
+
+static core_status start_workers(struct server *server, struct core_error *error)
+{
 
     server->workers = calloc(server->worker_count + 1, sizeof(struct cpu_worker *));
     if (server->workers == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the workers");
     for (uint32_t i = 0; i < server->worker_count; i++) {
         char name[24];
-        snprintf(name, sizeof name, "worker-%u", i);
-        const struct core_thread_options thread = {
-            .name = name,
-            .fifo_priority = threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,
-            .cpu = pin ? (int)(cores - 1 - i) : -1};
+        const struct core_thread_options thread = worker_thread(server, i, name, sizeof name);
         core_status status = start_worker(server, i, &thread, error);
         if (status != CORE_OK)
             return status;
     }
     return CORE_OK;
+}
+
+static void *end_at_once(void *argument)
+{
+    return argument;
+}
+
+/* At the start the threads themselves are judged, of which workers ask for most. */
+static core_status try_threads(struct server *server, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    for (uint32_t i = 0; server->check != NULL && status == CORE_OK && i < server->worker_count; i++) {
+        struct core_error not_permitted = {""};
+        pthread_t thread;
+        char name[24];
+        const struct core_thread_options options = worker_thread(server, i, name, sizeof name);
+        status = core_thread_start(&thread, &options, end_at_once, NULL, &not_permitted, error);
+        if (status == CORE_OK) {
+            pthread_join(thread, NULL);
+            status = judge_thread(server, &not_permitted, error);
+        }
+    }
+    return status;
 }
 
 /* The worker that takes over for GPUs out of service, behind the others. Nothing is promised of it, so it
@@ -261,21 +342,22 @@ static core_status start_handshakes(struct server *server, struct core_error *er
     return CORE_OK;
 }
 
-static core_status choose_engine(struct server *server, const struct config_profile *profile,
-                                 struct core_error *error)
+static core_status choose_engine(struct server *server, struct core_error *error)
 {
+    const struct config_profile *profile = server->profile;
     const char *name = server->config->engine;
     if (profile != NULL && strcmp(name, "auto") == 0)
         name = profile->cpu.engine;
     server->engine = cpu_engine_find(name, error);
     if (server->engine == NULL)
-        return CORE_UNSUPPORTED;
+        return at(server, "engine", CORE_UNSUPPORTED, error);
     if (profile != NULL && strcmp(server->engine->name, profile->cpu.engine) != 0)
-        return core_error_set(
-            error, CORE_INVALID,
-            "the profile was measured with engine %s, but the configuration asks for %s; calibrate "
-            "again or set engine: auto",
-            profile->cpu.engine, server->engine->name);
+        return at(server, "engine",
+                  core_error_set(error, CORE_INVALID,
+                                 "the profile was measured with engine %s, but the configuration asks for "
+                                 "%s; calibrate again or set engine: auto",
+                                 profile->cpu.engine, server->engine->name),
+                  error);
     return CORE_OK;
 }
 
@@ -306,17 +388,19 @@ static core_status measure_machine(struct server *server, struct core_error *err
     return CORE_OK;
 }
 
-/* A copy of what was given, or measured; at the costs that its threads have on their share of the cores. */
-static core_status prepare_profile(struct server *server, const struct config_profile *profile,
-                                   struct core_error *error)
+/* The profile that was given, or measured; at the costs that its threads have on their share of the cores. */
+static core_status prepare_profile(struct server *server, struct core_error *error)
 {
-    core_status status =
-        profile != NULL ? config_profile_copy(profile, &server->profile) : measure_machine(server, error);
-    if (status != CORE_OK)
-        return status;
-    server_cores_warn(&server->cores, &server->config->threads, profile);
-    server_cores_scale(&server->cores, server->profile);
-    return CORE_OK;
+    core_status status = server->profile == NULL ? measure_machine(server, error) : CORE_OK;
+    if (status == CORE_OK)
+        server_cores_scale(&server->cores, server->profile);
+    return status;
+}
+
+static core_status load_keys(struct server *server, struct core_error *error)
+{
+    core_status status = server_reload_keys(server, server->config->keyring, error);
+    return at(server, "keyring", status, error);
 }
 
 /* Frees everything but the threads of the I/O, which must have ended. */
@@ -351,51 +435,70 @@ static void dismantle(struct server *server)
     free(server);
 }
 
-core_status server_check(const struct config_server *config, const struct config_profile *profile,
-                         struct core_error *error)
-{
-    struct server_cores cores;
-    core_status chosen = server_cores_choose(&config->threads, core_cpu_thousandths(), &cores, error);
-    if (chosen != CORE_OK)
-        return chosen;
-    server_cores_warn(&cores, &config->threads, profile);
-    for (size_t i = 0; i < config->listener_count; i++) {
-        SSL_CTX *context = NULL;
-        if (config->listeners[i].address.transport != CORE_TRANSPORT_TLS)
-            continue;
-        core_status status = server_transport_context(&config->listeners[i], &context, error);
-        if (status != CORE_OK)
-            return status;
-        SSL_CTX_free(context);
-    }
-    return server_gpu_cards_check(config, profile, error);
-}
-
-core_status server_start(struct server **server, const struct config_server *config,
-                         const struct config_profile *profile, struct core_error *error)
+static core_status create(struct server **server, const struct config_server *config,
+                          const struct config_profile *profile, struct core_error *error)
 {
     struct server *fresh = calloc(1, sizeof *fresh);
-    core_status status;
 
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the server");
     fresh->config = config;
     fresh->started_ns = core_time_now_ns();
     core_mutex_init(&fresh->keyring_lock);
+    if (profile != NULL && config_profile_copy(profile, &fresh->profile) != CORE_OK) {
+        dismantle(fresh);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the profile");
+    }
+    *server = fresh;
+    return CORE_OK;
+}
+
+/* All that can stand in the way of a start and is known without a measurement. Listeners are opened here:
+ * what is wrong with them is known at once, and who connects meanwhile only waits. */
+static core_status prepare(struct server *server, struct core_error *error)
+{
+    static core_status (*const steps[])(struct server *, struct core_error *) = {
+        choose_threads, make_places, choose_engine, server_gpu_cards_check, prepare_secrets,
+        lock_memory,    try_threads, load_keys,     open_listeners,         try_admin,
+    };
+    core_status status = CORE_OK;
+
     signal(SIGPIPE, SIG_IGN);
-    make_room_for_descriptors(config);
-    if ((status = choose_threads(fresh, error)) != CORE_OK ||
-        (status = server_places_init(&fresh->places, &config->limits)) != CORE_OK ||
-        (status = choose_engine(fresh, profile, error)) != CORE_OK ||
-        (status = server_gpu_cards_check(config, profile, error)) != CORE_OK ||
-        (status = prepare_secrets(fresh, error)) != CORE_OK ||
-        (status = lock_memory(fresh, error)) != CORE_OK ||
-        (status = server_reload_keys(fresh, config->keyring, error)) != CORE_OK)
-        goto failed;
-    /* Listeners first: what is wrong with them is known at once, and who connects meanwhile only waits. */
-    if ((status = open_listeners(fresh, error)) != CORE_OK)
-        goto failed;
-    if ((status = prepare_profile(fresh, profile, error)) != CORE_OK ||
+    make_room_for_descriptors(server->config);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == CORE_OK; i++)
+        status = judge(server, steps[i](server, error), error);
+    if (status == CORE_OK)
+        server_cores_warn(&server->cores, &server->config->threads, server->profile);
+    return status;
+}
+
+core_status server_check(const struct config_server *config, const struct config_profile *profile,
+                         void (*found)(void *argument, const char *text), void *argument)
+{
+    struct server_check check = {.found = found, .argument = argument};
+    struct core_error error = {""};
+    struct server *server;
+    core_status status = create(&server, config, profile, &error);
+
+    if (status != CORE_OK) {
+        found(argument, error.text);
+        return status;
+    }
+    server->check = &check;
+    status = prepare(server, &error); /* which goes through to the end */
+    dismantle(server);
+    return status == CORE_OK ? check.status : status;
+}
+
+core_status server_start(struct server **server, const struct config_server *config,
+                         const struct config_profile *profile, struct core_error *error)
+{
+    struct server *fresh;
+    core_status status = create(&fresh, config, profile, error);
+
+    if (status != CORE_OK)
+        return status;
+    if ((status = prepare(fresh, error)) != CORE_OK || (status = prepare_profile(fresh, error)) != CORE_OK ||
         (status = create_ios(fresh, error)) != CORE_OK ||
         (status = server_gpu_cards_start(fresh, error)) != CORE_OK ||
         (status = create_seats(fresh, error)) != CORE_OK ||
@@ -406,12 +509,9 @@ core_status server_start(struct server **server, const struct config_server *con
         (status = server_watch_start(&fresh->watch, fresh, error)) != CORE_OK ||
         (config->has_admin && (status = server_admin_start(&fresh->admin, fresh, error)) != CORE_OK) ||
         (status = start_handshakes(fresh, error)) != CORE_OK || (status = start_ios(fresh, error)) != CORE_OK)
-        goto failed;
-    *server = fresh;
-    return CORE_OK;
-
-failed:
-    dismantle(fresh);
+        dismantle(fresh);
+    else
+        *server = fresh;
     return status;
 }
 

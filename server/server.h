@@ -17,10 +17,14 @@ struct server;
 CORE_CHECKED core_status server_start(struct server **server, const struct config_server *config,
                                       const struct config_profile *profile, struct core_error *error);
 
-/* What loading a configuration does not look at, and starting does: certificates and keys of TLS listeners,
- * and what gpus asks for. The profile is NULL where none is configured. */
+/* Would server_start succeed now? Runs the same steps as far as they start no thread that stays, open no
+ * socket and measure nothing, and calls `found` for each thing that would prevent the start; what is only a
+ * warning is logged as at the start. A server that runs is not disturbed: the addresses that it listens on
+ * are told as in use. CORE_OK; CORE_IN_USE: that alone was found; else the status of what was found. The
+ * profile is NULL where none is configured. */
 CORE_CHECKED core_status server_check(const struct config_server *config,
-                                      const struct config_profile *profile, struct core_error *error);
+                                      const struct config_profile *profile,
+                                      void (*found)(void *argument, const char *text), void *argument);
 
 /* The address of listener `index` with the port the kernel chose. NULL past the last. */
 const struct core_address *server_address(const struct server *server, uint32_t index);

@@ -31,7 +31,16 @@ struct server_listener {
     _Atomic uint32_t connections; /* atomic: open, raised by I/O thread 0, lowered by any */
 };
 
+/* Set while a configuration is only checked (server_check): what is found goes there, and the next is looked
+ * at. */
+struct server_check {
+    void (*found)(void *argument, const char *text);
+    void *argument;
+    core_status status; /* of the finding that weighs most: any but CORE_IN_USE before that */
+};
+
 struct server {
+    struct server_check *check;                      /* NULL: it starts; set before that */
     const struct config_server *config;              /* borrowed for the server's life; set before start */
     struct config_profile *profile;                  /* owned; set before start */
     const struct cpu_engine_ops *engine;             /* set before start */

@@ -268,15 +268,38 @@ static void a_served_address_is_refused(void **state)
         struct core_error error;
         int second = -7, client = -1;
         const int listener = listen_on(&addresses[i], &bound);
-        assert_int_equal(core_address_listen(&bound, 0, &second, NULL, &error), CORE_SYSTEM);
+        assert_int_equal(core_address_listen(&bound, 0, &second, NULL, &error), CORE_IN_USE);
         assert_non_null(strstr(error.text, "Address already in use"));
         assert_int_equal(second, -7);
+        assert_int_equal(core_address_try(&bound, &error), CORE_IN_USE);
+        assert_non_null(strstr(error.text, "Address already in use"));
         assert_int_equal(core_address_connect(&bound, 10000, &client, NULL), CORE_OK);
         close(client);
         close(listener);
         if (addresses[i].host[0] == '/')
             assert_int_equal(unlink(addresses[i].host), 0);
     }
+}
+
+/* What can be listened on, what was left behind included. */
+static void a_try_leaves_all_as_it_is(void **state)
+{
+    (void)state;
+    const struct core_address left = in_folder("left.sock"), fresh = in_folder("fresh.sock"),
+                              nowhere = in_folder("nowhere/a.sock"), other = abstract("tried"),
+                              port = parsed("tcp:127.0.0.1:0");
+    struct core_error error;
+    struct core_address bound;
+    close(listen_on(&left, &bound));
+    assert_int_equal(core_address_try(&left, &error), CORE_OK);
+    assert_int_equal(access(left.host, F_OK), 0);
+    assert_int_equal(core_address_try(&fresh, &error), CORE_OK);
+    assert_int_not_equal(access(fresh.host, F_OK), 0);
+    assert_int_equal(core_address_try(&other, &error), CORE_OK);
+    assert_int_equal(core_address_try(&port, &error), CORE_OK);
+    assert_int_equal(core_address_try(&nowhere, &error), CORE_SYSTEM);
+    assert_non_null(strstr(error.text, "can not listen on unix:/"));
+    assert_int_equal(unlink(left.host), 0);
 }
 
 /* ---- what the kernel does between bind and listen ---- */
@@ -306,7 +329,7 @@ static void contend(void)
     switch (core_address_listen(contended, 0, &listener, NULL, NULL)) {
     case CORE_OK:
         _exit(0);
-    case CORE_SYSTEM:
+    case CORE_IN_USE:
         _exit(1);
     default:
         _exit(2);
@@ -424,7 +447,9 @@ static void a_file_that_is_no_socket_is_left_alone(void **state)
     assert_non_null(file);
     assert_true(fputs("precious", file) >= 0);
     assert_int_equal(fclose(file), 0);
-    assert_int_equal(core_address_listen(&address, 0, &listener, NULL, &error), CORE_SYSTEM);
+    assert_int_equal(core_address_listen(&address, 0, &listener, NULL, &error), CORE_INVALID);
+    assert_non_null(strstr(error.text, "is no socket"));
+    assert_int_equal(core_address_try(&address, &error), CORE_INVALID);
     assert_int_equal(stat(address.host, &about), 0);
     assert_int_equal(about.st_size, strlen("precious"));
     assert_int_equal(unlink(address.host), 0);
@@ -521,6 +546,7 @@ int main(void)
         cmocka_unit_test(ipv6_works_where_there_is_ipv6),
         cmocka_unit_test(a_tcp_port_is_taken_over_after_a_connection),
         cmocka_unit_test(a_served_address_is_refused),
+        cmocka_unit_test(a_try_leaves_all_as_it_is),
         cmocka_unit_test(of_two_who_come_at_once_one_listens),
         cmocka_unit_test(a_listen_that_fails_leaves_no_file),
         cmocka_unit_test(a_listener_removes_its_own_file_alone),

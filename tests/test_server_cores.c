@@ -63,7 +63,7 @@ static void more_cores_than_there_are_need_no_real_time(void **state)
     struct core_error error;
     (void)state;
     assert_int_equal(server_cores_choose(&threads, 2500, &cores, &error), CORE_INVALID);
-    assert_non_null(strstr(error.text, "threads.cores: 3 are more than the 2.50"));
+    assert_non_null(strstr(error.text, "3 are more than the 2.50"));
     threads.realtime = CONFIG_REALTIME_OFF;
     assert_int_equal(chosen(&threads, 2500).thousandths, 3000);
     threads.cores = 2;
