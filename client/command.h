@@ -30,7 +30,7 @@ int command_fail(enum command_exit exit, const char *format, ...) CORE_PRINTF(2,
 /* ---- where the server is (command_options.c) ---- */
 
 struct command_server {
-    const char *address; /* default: $MILLRACE_SERVER, else the socket of an installed server */
+    const char *address; /* default: $MILLRACE_SERVER, else core_address_default */
     struct millrace_tls tls;
     int timeout_ms;
 };

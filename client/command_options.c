@@ -1,6 +1,7 @@
 /* The options that several subcommands share: where the server is, and what a stream is to be. */
 #include "client/command.h"
 
+#include "core/address.h"
 #include "core/secret.h"
 
 #include <inttypes.h>
@@ -10,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_ADDRESS "unix:/run/millrace/millraced.sock"
-
 /* ---- server ---- */
 
 enum { OPTION_CA = 0x100, OPTION_CERTIFICATE, OPTION_CERTIFICATE_KEY, OPTION_SERVER_NAME, OPTION_TIMEOUT };
 
 static const struct argp_option server_options[] = {
     {"server", 's', "ADDRESS", 0,
-     "unix:/path, tcp:host:port or tls:host:port [$MILLRACE_SERVER, else " DEFAULT_ADDRESS "]", 0},
+     "unix:/path, tcp:host:port or tls:host:port [$MILLRACE_SERVER, else unix:$XDG_RUNTIME_DIR/millrace/"
+     "millraced.sock if it is there, else unix:/run/millrace/millraced.sock]",
+     0},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "give up waiting for an answer after this long [10s]", 0},
     {"ca", OPTION_CA, "FILE", 0, "tls: trust the certificates in this PEM file only [the system's]", 0},
     {"certificate", OPTION_CERTIFICATE, "FILE", 0, "tls: show this certificate (PEM, whole chain)", 0},
@@ -61,9 +62,11 @@ const struct argp command_server_argp = {.options = server_options, .parser = pa
 
 void command_server_init(struct command_server *server)
 {
+    static char found[256];
     const char *address = getenv("MILLRACE_SERVER");
-    *server =
-        (struct command_server){.address = address == NULL ? DEFAULT_ADDRESS : address, .timeout_ms = 10000};
+    *server = (struct command_server){.address = address == NULL ? core_address_default(found, sizeof found)
+                                                                 : address,
+                                      .timeout_ms = 10000};
 }
 
 struct millrace *command_connect(const struct command_server *server)

@@ -140,6 +140,20 @@ core_status core_address_default_folder(char *folder, size_t size, struct core_e
     return CORE_OK;
 }
 
+char *core_address_default(char *text, size_t size)
+{
+    char folder[200], path[240];
+    if (core_address_default_folder(folder, sizeof folder, NULL) == CORE_OK) {
+        snprintf(path, sizeof path, "%s/millraced.sock", folder);
+        if (access(path, F_OK) == 0) {
+            snprintf(text, size, "unix:%s", path);
+            return text;
+        }
+    }
+    snprintf(text, size, "unix:/run/millrace/millraced.sock");
+    return text;
+}
+
 /* ---- resolving ---- */
 
 static core_status unix_resolve(const struct core_address *address, struct endpoints *endpoints,

@@ -28,6 +28,10 @@ CORE_CHECKED core_status core_address_parse(const char *text, struct core_addres
  * /run/millrace for root. CORE_NOT_FOUND: not root, and no such variable. */
 CORE_CHECKED core_status core_address_default_folder(char *folder, size_t size, struct core_error *error);
 
+/* Where a program that is not told looks for the server: a socket in that folder, if there is one, else the
+ * one of an installed server, unix:/run/millrace/millraced.sock. Returns text. */
+char *core_address_default(char *text, size_t size);
+
 /* Writes the address as above, cut to size; returns text. */
 char *core_address_format(const struct core_address *address, char *text, size_t size);
 

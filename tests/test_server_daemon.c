@@ -31,6 +31,9 @@
 #define QUIET      "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {streams: 100}\n"
 #define GOOD       SOCKET PROFILE QUIET
 #define OUTPUT_MAX 65536
+#define NOBODY     65534
+
+static void (*before_exec)(void); /* of a process, in the child; NULL: nothing; until the test ends */
 
 /* ---- a private folder for each test ---- */
 
@@ -48,6 +51,7 @@ static int remove_folder(void **state)
     DIR *directory = opendir(folder);
     struct dirent *entry;
     (void)state;
+    before_exec = NULL;
     if (directory == NULL)
         return -1;
     while ((entry = readdir(directory)) != NULL)
@@ -102,8 +106,6 @@ static struct core_address address_of(const char *name)
 }
 
 /* ---- processes ---- */
-
-static void (*before_exec)(void); /* in the child; NULL: nothing */
 
 /* Runs with standard output and error in the files "out" and "log", which are new: an earlier process that
  * still runs keeps its own. */
@@ -330,6 +332,52 @@ static void required_real_time_must_be_permitted(void **state)
     before_exec = NULL;
     assert_true(logged("real.yaml:5: threads.realtime: is required, but "));
     assert_true(logged("SCHED_FIFO priority 20"));
+}
+
+/* As a user who is not root, where there is a folder for its sockets. */
+static void be_somebody(void)
+{
+    if (setenv("XDG_RUNTIME_DIR", folder, 1) != 0 || unsetenv("MILLRACE_SERVER") != 0 ||
+        (geteuid() == 0 && (setgid(NOBODY) != 0 || setuid(NOBODY) != 0)) ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) /* which that has cleared */
+        _exit(127);
+}
+
+static void no_folder_for_sockets(void)
+{
+    be_somebody();
+    (void)unsetenv("XDG_RUNTIME_DIR");
+}
+
+static void without_a_file_all_is_as_by_default(void **state)
+{
+    struct stat about;
+    (void)state;
+
+    if (geteuid() == 0)
+        assert_int_equal(chown(folder, NOBODY, NOBODY), 0);
+    before_exec = be_somebody;
+    pid_t pid = spawn(MILLRACED, (char *[]){"millraced", NULL});
+    await_log("start.ready");
+    assert_int_equal(lstat(in_folder("millrace").text, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0700);
+    assert_int_equal(run(MILLRACE, (char *[]){"millrace", "ping", "-c1", NULL}), 0);
+    write_file("plain", "sixteen bytes :)", 0644);
+    assert_int_equal(run(MILLRACE, (char *[]){"millrace", "encrypt", in_folder("plain").text, "--key",
+                                              "000102030405060708090a0b0c0d0e0f", NULL}),
+                     0);
+    assert_int_equal(stat(in_folder("out").text, &about), 0);
+    assert_int_equal(about.st_size, 32);
+    struct core_address admin = address_of("millrace/admin.sock");
+    assert_int_equal(http_code(&admin, "/health"), 200);
+    assert_int_equal(stop_daemon(pid), 0);
+    assert_false(exists("millrace/millraced.sock") || exists("millrace/admin.sock"));
+
+    before_exec = no_folder_for_sockets;
+    assert_int_equal(run(MILLRACED, (char *[]){"millraced", NULL}), 3);
+    before_exec = NULL;
+    assert_true(logged("no configuration file is given: XDG_RUNTIME_DIR"));
+    assert_int_equal(rmdir(in_folder("millrace").text), 0);
 }
 
 static void wrong_usage_is_exit_code_2(void **state)
@@ -728,6 +776,7 @@ int main(void)
         TEST(a_check_warns_as_the_start_does),
         TEST(what_is_in_use_is_exit_code_4),
         TEST(required_real_time_must_be_permitted),
+        TEST(without_a_file_all_is_as_by_default),
         TEST(wrong_usage_is_exit_code_2),
         TEST(what_prevents_the_start_is_exit_code_3),
         TEST(a_served_socket_is_left_alone),
