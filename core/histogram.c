@@ -57,7 +57,7 @@ void core_histogram_record(struct core_histogram *histogram, core_ns value_ns)
 {
     ADD(histogram->count[bucket_of(value_ns)], 1);
     ADD(histogram->total, 1);
-    ADD(histogram->sum_ns, value_ns);
+    ADD(histogram->sum_ns, value_ns > 0 ? value_ns : 0);
     extremes_widen(histogram, value_ns, value_ns);
 }
 

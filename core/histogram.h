@@ -1,8 +1,9 @@
 /* A histogram of durations with bounded relative error: log-linear buckets, fixed memory, no allocation.
  *
  * Values are nanoseconds from 0 to 2^40 - 1 (about 18 minutes); larger ones count in the last bucket,
- * negative ones in the first, and minimum and maximum are kept exactly. A percentile is the upper edge of its
- * bucket, never more than 1/64 (1.6 %) above the true value and never below it.
+ * negative ones count as 0, in the sum as well, which so never falls; minimum and maximum are kept exactly. A
+ * percentile is the upper edge of its bucket, never more than 1/64 (1.6 %) above the true value and never
+ * below it.
  *
  * One thread records. Any thread may read at the same time: counters are relaxed atomics, so a reader sees
  * each counter whole, but a sum may run a few records behind. */

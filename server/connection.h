@@ -175,7 +175,7 @@ void server_input_arm(struct server_connection *connection);
  * ---------------------------------------------------------------------------------------------------- */
 
 /* Sends REFUSED and counts it. */
-void server_frame_refuse(struct server_connection *connection, uint32_t request,
+void server_frame_refuse(struct server_connection *connection, enum server_asked asked, uint32_t request,
                          const struct protocol_refused *refused);
 /* A control frame is complete. */
 void server_frame_handle(struct server_connection *connection, const struct protocol_header *header,

@@ -48,17 +48,18 @@ static void handle_hello(struct server_connection *connection, const uint8_t *bo
     server_output_control(connection, frame, protocol_welcome_write(frame, &welcome));
 }
 
-void server_frame_refuse(struct server_connection *connection, uint32_t request,
+void server_frame_refuse(struct server_connection *connection, enum server_asked asked, uint32_t request,
                          const struct protocol_refused *refused)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    server_stats_add(&connection->io->stats.refused, 1);
+    server_stats_add(&connection->io->stats.refused[asked][refused->code], 1);
     server_output_control(connection, frame,
                           protocol_refused_write(connection->version, frame, request, refused));
 }
 
-static void refuse(struct server_connection *connection, uint32_t request, enum protocol_refusal code,
-                   const struct partition_standing_placement *placement, const char *text, core_ns decided_ns)
+static void refuse(struct server_connection *connection, bool is_query, uint32_t request,
+                   enum protocol_refusal code, const struct partition_standing_placement *placement,
+                   const char *text, core_ns decided_ns)
 {
     struct protocol_refused refused = {.code = code, .decided_ns = decided_ns};
 
@@ -70,7 +71,7 @@ static void refuse(struct server_connection *connection, uint32_t request, enum 
                  text != NULL ? text : "");
     } else
         snprintf(refused.text, sizeof refused.text, "%s", text);
-    server_frame_refuse(connection, request, &refused);
+    server_frame_refuse(connection, is_query ? SERVER_ASKED_QUERY : SERVER_ASKED_OPEN, request, &refused);
 }
 
 bool server_frame_within_limits(const struct server_connection *connection,
@@ -201,15 +202,15 @@ static void handle_open(struct server_connection *connection, const struct proto
     }
     struct server_request *request = new_request(connection, is_query);
     if (request == NULL) {
-        refuse(connection, header->id, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory",
-               core_time_now_ns() - now_ns);
+        refuse(connection, is_query, header->id, PROTOCOL_REFUSED_INTERNAL, NULL,
+               "the server is out of memory", core_time_now_ns() - now_ns);
         return;
     }
     enum protocol_refusal refusal = check_open(connection, &open, &error);
     if (refusal == 0)
         refusal = fetch_key(connection->io->server, &open, is_query, request->key, &error);
     if (refusal != 0) {
-        refuse(connection, header->id, refusal, NULL, error.text, core_time_now_ns() - now_ns);
+        refuse(connection, is_query, header->id, refusal, NULL, error.text, core_time_now_ns() - now_ns);
         free_request(request);
         return;
     }
@@ -382,8 +383,8 @@ static bool open_stream(struct server_connection *connection, struct server_requ
     struct server_stream *stream = make_stream(connection, request);
 
     if (stream == NULL) {
-        refuse(connection, request->request, PROTOCOL_REFUSED_INTERNAL, NULL, "the server is out of memory",
-               core_time_now_ns() - request->received_ns);
+        refuse(connection, request->is_query, request->request, PROTOCOL_REFUSED_INTERNAL, NULL,
+               "the server is out of memory", core_time_now_ns() - request->received_ns);
         return false;
     }
     if (stream->gpu != NULL) {
@@ -406,7 +407,7 @@ static bool answer(struct server_connection *connection, struct server_request *
     if (request->refusal != 0) {
         core_histogram_record(&connection->io->stats.admission, request->decided_ns);
         bool capacity = request->refusal == PROTOCOL_REFUSED_CAPACITY;
-        refuse(connection, request->request, request->refusal, &request->placement,
+        refuse(connection, request->is_query, request->request, request->refusal, &request->placement,
                capacity ? request->advice : request->refusal_text, request->decided_ns);
     } else
         send_opened(connection, request, 0);
@@ -423,8 +424,8 @@ void server_frame_answered(void *owner, struct server_message *message)
         if (answer(connection, request))
             return;
     } else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->abandoned)
-        refuse(connection, request->request, PROTOCOL_REFUSED_DRAINING, NULL, "the server is stopping",
-               request->decided_ns);
+        refuse(connection, request->is_query, request->request, PROTOCOL_REFUSED_DRAINING, NULL,
+               "the server is stopping", request->decided_ns);
     end_request(connection, request);
 }
 
@@ -454,7 +455,7 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
                  "longer latency "
                  "bound",
                  request->gpu, stream->spare != NULL ? ", or the one of its backup," : "");
-        refuse(connection, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL,
+        refuse(connection, request->is_query, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL,
                core_time_now_ns() - request->received_ns);
     }
     end_request(connection, request);

@@ -2,19 +2,12 @@
 #include "server/backup.h"
 #include "server/io.h"
 
-static void refuse(struct server_connection *connection, uint32_t request,
-                   const struct protocol_refused *refused)
-{
-    server_stats_add(&connection->io->stats.modifies_refused, 1);
-    server_frame_refuse(connection, request, refused);
-}
-
 static void refuse_with(struct server_connection *connection, uint32_t request, enum protocol_refusal code,
                         const char *text, core_ns received_ns)
 {
     struct protocol_refused refused = {.code = code, .decided_ns = core_time_now_ns() - received_ns};
     snprintf(refused.text, sizeof refused.text, "%s", text);
-    refuse(connection, request, &refused);
+    server_frame_refuse(connection, SERVER_ASKED_MODIFY, request, &refused);
 }
 
 void server_frame_not_modified(const struct server_change *change, enum protocol_refusal code,
@@ -30,7 +23,7 @@ void server_frame_not_modified(const struct server_change *change, enum protocol
         text = placement->reason;
     }
     snprintf(refused.text, sizeof refused.text, "%s", text);
-    refuse(change->connection, change->request, &refused);
+    server_frame_refuse(change->connection, SERVER_ASKED_MODIFY, change->request, &refused);
 }
 
 void server_frame_modified(const struct server_change *change, uint32_t first)

@@ -20,11 +20,7 @@ static const struct metric io_metrics[] = {
     {"connections", "gauge", "Connections open now.", COUNT, IO(counts.connections)},
     {"streams", "gauge", "Streams open now.", COUNT, IO(counts.streams)},
     {"streams_opened_total", "counter", "Streams opened.", COUNT, IO(counts.opened)},
-    {"requests_refused_total", "counter", "OPEN, QUERY and MODIFY answered with REFUSED.", COUNT,
-     IO(counts.refused)},
     {"modified_total", "counter", "MODIFY answered with MODIFIED.", COUNT, IO(counts.modified)},
-    {"modifies_refused_total", "counter", "MODIFY answered with REFUSED.", COUNT,
-     IO(counts.modifies_refused)},
     {"streams_idled_total", "counter", "Streams closed because they sent nothing for too long.", COUNT,
      IO(counts.idled)},
     {"packets_total", "counter", "Packets encrypted and handed to their socket.", COUNT, IO(counts.packets)},
@@ -55,8 +51,6 @@ static const struct metric io_metrics[] = {
     {"io_promised_ratio", "gauge", "Share of the I/O thread that is promised to streams.", RATIO,
      IO(utilisation_ppb)},
     {"io_cpu_seconds_total", "counter", "CPU time of the I/O thread.", SECONDS, IO(cpu_ns)},
-    {"io_turn_max_seconds", "gauge", "The longest that the I/O thread was wanted or at work in a turn.",
-     SECONDS, IO(turn_max_ns)},
     {"io_turn_excess_seconds_total", "counter", "Time that its turns took beyond their bound.", SECONDS,
      IO(excess_ns)},
     {"io_lost_seconds_total", "counter", "Time that its turns took beyond what bounds and margins allow.",
@@ -83,7 +77,6 @@ static const struct metric worker_metrics[] = {
     {"worker_packets_total", "counter", "Packets encrypted.", COUNT, WORKER(packets)},
     {"worker_bytes_total", "counter", "Bytes encrypted.", COUNT, WORKER(bytes)},
     {"worker_busy_seconds_total", "counter", "Time spent inside bursts.", SECONDS, WORKER(busy_ns)},
-    {"worker_burst_max_seconds", "gauge", "Longest burst since the start.", SECONDS, WORKER(burst_max_ns)},
     {"worker_bursts_exceeded_total", "counter", "Bursts that took longer than their bound.", COUNT,
      WORKER(bursts_exceeded)},
     {"worker_burst_excess_seconds_total", "counter", "Time that these bursts took beyond it.", SECONDS,
@@ -122,25 +115,21 @@ static const struct metric gpu_metrics[] = {
     {"gpu_arena_bytes", "gauge", "Room for a batch.", COUNT, GPU(arena_bytes)},
     {"gpu_copy_up_bound_seconds", "gauge", "No copy to the card may take longer.", SECONDS,
      GPU(copy_up.bound_ns)},
-    {"gpu_copy_up_max_seconds", "gauge", "Longest copy to the card.", SECONDS, GPU(copy_up.max_ns)},
     {"gpu_copy_up_seconds_total", "counter", "Time of all copies to the card.", SECONDS,
      GPU(copy_up.total_ns)},
     {"gpu_copy_up_exceeded_total", "counter", "Copies to the card that took longer than their bound.", COUNT,
      GPU(copy_up.exceeded)},
     {"gpu_kernel_bound_seconds", "gauge", "No kernel may take longer.", SECONDS, GPU(kernel.bound_ns)},
-    {"gpu_kernel_max_seconds", "gauge", "Longest kernel.", SECONDS, GPU(kernel.max_ns)},
     {"gpu_kernel_seconds_total", "counter", "Time of all kernels.", SECONDS, GPU(kernel.total_ns)},
     {"gpu_kernel_exceeded_total", "counter", "Kernels that took longer than their bound.", COUNT,
      GPU(kernel.exceeded)},
     {"gpu_copy_down_bound_seconds", "gauge", "No copy back may take longer.", SECONDS,
      GPU(copy_down.bound_ns)},
-    {"gpu_copy_down_max_seconds", "gauge", "Longest copy back.", SECONDS, GPU(copy_down.max_ns)},
     {"gpu_copy_down_seconds_total", "counter", "Time of all copies back.", SECONDS, GPU(copy_down.total_ns)},
     {"gpu_copy_down_exceeded_total", "counter", "Copies back that took longer than their bound.", COUNT,
      GPU(copy_down.exceeded)},
     {"gpu_batch_bound_seconds", "gauge", "No batch may take longer from its closing to its last byte.",
      SECONDS, GPU(whole.bound_ns)},
-    {"gpu_batch_max_seconds", "gauge", "Longest batch.", SECONDS, GPU(whole.max_ns)},
     {"gpu_batch_exceeded_total", "counter", "Batches that took longer than their bound.", COUNT,
      GPU(whole.exceeded)},
     {"gpu_copy_up_excess_seconds_total", "counter", "Time beyond the bound of copies to the card.", SECONDS,
@@ -189,7 +178,7 @@ static void write_single(FILE *text, const char *name, const char *type, const c
     fprintf(text, "millrace_%s %.12g\n", name, value);
 }
 
-/* Upper edges of the buckets. The first one of slack, 0, holds the misses. */
+/* Upper edges of the buckets. The first one of slack, 0, holds the misses, which its sum has as 0, too. */
 static const core_ns edges_ns[] = {
     0,
     10 * CORE_NS_PER_US,
@@ -261,13 +250,14 @@ static void write_unit_metric(FILE *text, const struct metric *metric, const str
 }
 
 static void write_unit_histogram(FILE *text, const char *name, const char *help,
-                                 const struct server_snapshot *snapshot)
+                                 const struct server_snapshot *snapshot, size_t offset)
 {
     write_head(text, name, "histogram", help);
     for (uint32_t i = 0; i < snapshot->unit_count; i++) {
         char label[32];
         snprintf(label, sizeof label, "unit=\"%s\",", snapshot->units[i].name);
-        write_buckets(text, name, label, &snapshot->units[i].slack);
+        write_buckets(text, name, label,
+                      (const struct core_histogram *)((const char *)&snapshot->units[i] + offset));
     }
 }
 
@@ -276,7 +266,9 @@ static void write_units(FILE *text, const struct server_snapshot *snapshot)
     for (size_t i = 0; i < sizeof unit_metrics / sizeof unit_metrics[0]; i++)
         write_unit_metric(text, &unit_metrics[i], snapshot);
     write_unit_histogram(text, "unit_slack_seconds", "slack_seconds by the unit that encrypted the packet.",
-                         snapshot);
+                         snapshot, UNIT(slack));
+    write_unit_histogram(text, "unit_lateness_seconds",
+                         "By how much the packets of the unit that missed did so.", snapshot, UNIT(lateness));
 }
 
 static void write_worst(FILE *text, const struct server_snapshot *snapshot)
@@ -315,6 +307,37 @@ static void write_info(FILE *text, const struct server_snapshot *snapshot)
     fprintf(text, "} 1\n");
 }
 
+/* The names that every exporter has, and so without ours before them. */
+static void write_process(FILE *text, const struct server_snapshot *snapshot)
+{
+    const struct server_process *process = &snapshot->process;
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } rows[] = {
+        {"process_cpu_seconds_total", "counter", "CPU time of the whole process.", seconds(process->cpu_ns)},
+        {"process_start_time_seconds", "gauge", "Unix time of the start.", snapshot->started_s},
+        {"process_resident_memory_bytes", "gauge", "Memory that is resident.",
+         (double)process->resident_bytes},
+        {"process_open_fds", "gauge", "Descriptors that are open.", (double)process->open_fds},
+        {"process_max_fds", "gauge", "No more descriptors can be open.", (double)process->max_fds},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        fprintf(text, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", rows[i].name, rows[i].help, rows[i].name,
+                rows[i].type, rows[i].name, rows[i].value);
+}
+
+static void write_refusals(FILE *text, const struct server_snapshot *snapshot)
+{
+    static const char *const asked_names[] = {"open", "query", "modify"};
+    write_head(text, "requests_refused_total", "counter", "REFUSED, by what was asked and why.");
+    for (int asked = 0; asked < SERVER_ASKED_COUNT; asked++)
+        for (int code = 1; code < SERVER_REFUSALS; code++)
+            fprintf(text, "millrace_requests_refused_total{kind=\"%s\",reason=\"%s\"} %" PRIu64 "\n",
+                    asked_names[asked], protocol_refusal_name((enum protocol_refusal)code),
+                    snapshot->refused[asked][code]);
+}
+
 static void write_arrivals(FILE *text, const struct server_snapshot *snapshot)
 {
     write_single(text, "tls_handshakes", "gauge", "TLS handshakes under way.", (double)snapshot->handshakes);
@@ -329,20 +352,17 @@ static void write_arrivals(FILE *text, const struct server_snapshot *snapshot)
 static void write_all(FILE *text, const struct server_snapshot *snapshot)
 {
     write_info(text, snapshot);
-    write_single(text, "uptime_seconds", "gauge", "Time since the start.", seconds(snapshot->uptime_ns));
+    write_process(text, snapshot);
     write_single(text, "draining", "gauge", "1 while the server finishes what it accepted before it stops.",
                  snapshot->draining ? 1 : 0);
-    write_single(text, "cpu_seconds_total", "counter", "CPU time of the whole process.",
-                 seconds(snapshot->process_cpu_ns));
     write_single(text, "log_lost_total", "counter",
                  "Lines of the log that were lost: nobody read it in time.", (double)snapshot->log_lost);
     write_single(text, "moves_total", "counter", "Streams that went to another unit.",
                  (double)snapshot->moved);
     write_single(text, "moves_given_up_total", "counter",
                  "Streams that were to, and found no moment for it in time.", (double)snapshot->stayed);
-    write_single(text, "move_held_max_seconds", "gauge", "The longest that packets were held for it.",
-                 seconds(snapshot->held_max_ns));
     write_arrivals(text, snapshot);
+    write_refusals(text, snapshot);
     for (size_t i = 0; i < sizeof io_metrics / sizeof io_metrics[0]; i++)
         write_threads(text, &io_metrics[i], "io", snapshot->ios, snapshot->io_count, sizeof *snapshot->ios);
     for (size_t i = 0; i < sizeof worker_metrics / sizeof worker_metrics[0]; i++)
@@ -356,8 +376,10 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
                  seconds(snapshot->burst_bound_ns));
     write_histogram(text, "latency_seconds", "From a packet's eligible time to its hand-over to the socket.",
                     &snapshot->latency);
-    write_histogram(text, "slack_seconds", "What was left of a packet's time at its hand-over; 0: missed.",
-                    &snapshot->slack);
+    write_histogram(
+        text, "slack_seconds",
+        "What was left of a packet's time at its hand-over; 0: missed, see unit_lateness_seconds.",
+        &snapshot->slack);
     write_units(text, snapshot);
     write_worst(text, snapshot);
     if (snapshot->gpu_count > 0) {

@@ -160,6 +160,8 @@ static void count_slack(struct server_packet *packet, struct server_stats *stats
         stream->slack_minimum_ns = slack_ns;
     server_stream_account_slack(&stream->account, slack_ns, latency_bound_ns(packet));
     core_histogram_record(&stats->units[packet->unit].slack, slack_ns);
+    if (slack_ns < 0)
+        core_histogram_record(&stats->units[packet->unit].lateness, -slack_ns);
     if (server_worst_wants(&stats->worst, slack_ns))
         enter_worst(packet, &stats->worst, now_ns);
 }

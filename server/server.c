@@ -435,6 +435,13 @@ static void dismantle(struct server *server)
     free(server);
 }
 
+static double unix_time_s(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static core_status create(struct server **server, const struct config_server *config,
                           const struct config_profile *profile, struct core_error *error)
 {
@@ -444,6 +451,7 @@ static core_status create(struct server **server, const struct config_server *co
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the server");
     fresh->config = config;
     fresh->started_ns = core_time_now_ns();
+    fresh->started_s = unix_time_s();
     core_mutex_init(&fresh->keyring_lock);
     if (profile != NULL && config_profile_copy(profile, &fresh->profile) != CORE_OK) {
         dismantle(fresh);

@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "perfmodel/cpu.h"
 #include "server/io.h"
+#include "server/process.h"
 #include "server/watch.h"
 
 #include <stdio.h>
@@ -14,9 +15,11 @@ static struct server_counts read_counts(const struct server_stats *stats)
         .connections = server_stats_get(&stats->connections),
         .streams = server_stats_get(&stats->streams),
         .opened = server_stats_get(&stats->opened),
-        .refused = server_stats_get(&stats->refused),
+        .refused = server_stats_refused(stats, SERVER_ASKED_OPEN) +
+                   server_stats_refused(stats, SERVER_ASKED_QUERY) +
+                   server_stats_refused(stats, SERVER_ASKED_MODIFY),
         .modified = server_stats_get(&stats->modified),
-        .modifies_refused = server_stats_get(&stats->modifies_refused),
+        .modifies_refused = server_stats_refused(stats, SERVER_ASKED_MODIFY),
         .idled = server_stats_get(&stats->idled),
         .packets = server_stats_get(&stats->packets),
         .bytes = server_stats_get(&stats->bytes),
@@ -83,6 +86,9 @@ static void read_ios(const struct server *server, struct server_snapshot *snapsh
         target->lost_ns = read_signed(&io->stats.turn_lost_ns);
         target->level_ns = server_watch_io_level_ns(server->watch, i);
         add_counts(&snapshot->totals, &target->counts);
+        for (int asked = 0; asked < SERVER_ASKED_COUNT; asked++)
+            for (int code = 0; code < SERVER_REFUSALS; code++)
+                snapshot->refused[asked][code] += server_stats_get(&io->stats.refused[asked][code]);
         core_histogram_merge(&snapshot->turn, &io->stats.turn);
         core_histogram_merge(&snapshot->latency, &io->stats.latency);
         core_histogram_merge(&snapshot->admission, &io->stats.admission);
@@ -123,11 +129,13 @@ static void read_unit(const struct server *server, uint32_t index, struct server
     name_unit(server, index, unit);
     read_overload(server, index, unit);
     core_histogram_init(&unit->slack);
+    core_histogram_init(&unit->lateness);
     for (uint32_t i = 0; i < server->io_count; i++) {
         const struct server_unit_stats *stats = &server->ios[i]->stats.units[index];
         unit->missed += server_stats_get(&stats->missed);
         unit->reader_late += server_stats_get(&stats->reader_late);
         core_histogram_merge(&unit->slack, &stats->slack);
+        core_histogram_merge(&unit->lateness, &stats->lateness);
     }
     core_histogram_merge(&snapshot->slack, &unit->slack);
     if (index >= server_unit_of_gpu(server, 0))
@@ -246,8 +254,9 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
         return CORE_NO_MEMORY;
     }
     fresh->started_ns = server->started_ns;
+    fresh->started_s = server->started_s;
     fresh->uptime_ns = core_time_now_ns() - server->started_ns;
-    fresh->process_cpu_ns = core_time_process_cpu_ns();
+    server_process_look(&fresh->process);
     fresh->log_lost = core_log_lost();
     fresh->draining = atomic_load_explicit(&server->draining, memory_order_relaxed);
     fresh->cores = server->cores.thousandths / 1000.0;

@@ -7,6 +7,7 @@
 
 #include "core/histogram.h"
 #include "core/status.h"
+#include "server/process.h"
 #include "server/stats.h"
 
 #include <stdbool.h>
@@ -69,11 +70,13 @@ struct server_snapshot_unit {
     uint64_t missed, reader_late; /* as in struct server_unit_stats */
     core_ns lost_ns, level_ns;    /* overload.h; the stand-by worker: 0 */
     int64_t held_back_ppb;        /* share that newcomers are kept from */
-    struct core_histogram slack;
+    struct core_histogram slack, lateness;
 };
 
 struct server_snapshot {
-    core_ns uptime_ns, process_cpu_ns;
+    core_ns uptime_ns;
+    double started_s; /* Unix time */
+    struct server_process process;
     bool draining;
     double cores, core_share;     /* for all threads; of one, promised to each */
     const char *engine, *profile; /* the server's: valid as long as it */
@@ -84,7 +87,8 @@ struct server_snapshot {
     struct server_snapshot_gpu *gpus;
     struct server_snapshot_unit *units;
     struct server_counts totals;
-    uint64_t turned[SERVER_TURNED_COUNT]; /* connections that came to nothing, by reason */
+    uint64_t refused[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* as in struct server_stats */
+    uint64_t turned[SERVER_TURNED_COUNT];                  /* connections that came to nothing, by reason */
     uint64_t handshakes, handshakes_done; /* of TLS: under way now; established since the start */
     uint64_t moved, stayed;               /* as in struct server_planner_figures */
     core_ns held_max_ns;

@@ -59,6 +59,7 @@ struct server {
     struct config_keyring *keyring; /* guarded by keyring_lock; NULL: none */
     pthread_mutex_t keyring_lock;
     core_ns started_ns;
+    double started_s;                   /* the same as Unix time */
     _Atomic uint64_t connection_number; /* atomic: the last one given out; I/O thread 0 */
     struct server_places places;
     struct server_handshakes *handshakes;         /* set before start; NULL: no TLS listener */

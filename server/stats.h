@@ -5,6 +5,7 @@
 
 #include "core/histogram.h"
 #include "core/status.h"
+#include "server/protocol.h"
 #include "server/worst.h"
 
 #include <stdatomic.h>
@@ -33,20 +34,27 @@ enum server_turned {
 /* As in metrics: "connections", "no_certificate". */
 const char *server_turned_name(enum server_turned reason);
 
+enum server_asked { SERVER_ASKED_OPEN, SERVER_ASKED_QUERY, SERVER_ASKED_MODIFY, SERVER_ASKED_COUNT };
+
+/* Codes of enum protocol_refusal, 0 not being one. */
+#define SERVER_REFUSALS (PROTOCOL_REFUSED_BUSY + 1)
+
 /* Packets of one unit: a worker, the stand-by worker, or a GPU (server_unit_of_gpu). */
 struct server_unit_stats {
     _Atomic uint64_t missed, reader_late; /* as below */
-    struct core_histogram slack;          /* deadline - hand-over, 0 where missed; not the reader's doing */
+    struct core_histogram slack;          /* deadline - hand-over, below 0: missed; not the reader's doing */
+    struct core_histogram lateness;       /* of the missed: by how much */
 };
 
 struct server_stats {
-    _Atomic uint64_t connections;     /* open now */
-    _Atomic uint64_t streams;         /* open now */
-    _Atomic uint64_t opened, refused; /* answers: OPENED to OPEN; REFUSED to OPEN, QUERY and MODIFY, */
-    _Atomic uint64_t modified, modifies_refused; /* and to MODIFY alone */
-    _Atomic uint64_t idled;                      /* streams closed because they sent nothing */
-    _Atomic uint64_t packets, bytes;             /* delivered: encrypted packets, bytes of ciphertext */
-    _Atomic uint64_t met, missed;                /* of packets; their sum is packets */
+    _Atomic uint64_t connections;      /* open now */
+    _Atomic uint64_t streams;          /* open now */
+    _Atomic uint64_t opened, modified; /* answers: OPENED to OPEN, MODIFIED to MODIFY, */
+    _Atomic uint64_t
+        refused[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* REFUSED, by what was asked and its code */
+    _Atomic uint64_t idled;                           /* streams closed because they sent nothing */
+    _Atomic uint64_t packets, bytes;                  /* delivered: encrypted packets, bytes of ciphertext */
+    _Atomic uint64_t met, missed;                     /* of packets; their sum is packets */
     _Atomic uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
     _Atomic uint64_t policed;     /* packets that came faster than their contract and waited */
     _Atomic uint64_t rejected;    /* packets answered with a status other than OK */
@@ -79,6 +87,9 @@ static inline void server_stats_add_ns(_Atomic core_ns *time_ns, core_ns amount_
     atomic_store_explicit(time_ns, atomic_load_explicit(time_ns, memory_order_relaxed) + amount_ns,
                           memory_order_relaxed);
 }
+
+/* Refused so far, whatever the code. */
+uint64_t server_stats_refused(const struct server_stats *stats, enum server_asked asked);
 
 /* For this many units, before the thread starts. CORE_NO_MEMORY: as it was. */
 CORE_CHECKED core_status server_stats_make(struct server_stats *stats, uint32_t unit_count);

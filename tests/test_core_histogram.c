@@ -94,7 +94,7 @@ static void totals_and_extremes_are_exact(void **state)
     for (int i = 0; i < VALUE_COUNT; i++) {
         const core_ns value_ns = draw_any_magnitude();
         core_histogram_record(&histogram, value_ns);
-        sum_ns += value_ns;
+        sum_ns += value_ns > 0 ? value_ns : 0;
         minimum_ns = value_ns < minimum_ns ? value_ns : minimum_ns;
         maximum_ns = value_ns > maximum_ns ? value_ns : maximum_ns;
     }
