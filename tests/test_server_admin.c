@@ -621,9 +621,12 @@ static void metrics_agree_with_status(void **state)
         const char *metric, *key;
     } pairs[] = {
         {"streams_opened_total", "opened"},
-        {"packets_total", "packets"},       {"bytes_total", "bytes"},
-        {"deadlines_met_total", "met"},     {"deadlines_missed_total", "missed"},
-        {"policed_total", "policed"},       {"errors_total", "errors"},
+        {"packets_total", "packets"},
+        {"bytes_total", "bytes"},
+        {"deadlines_met_total", "met"},
+        {"deadlines_missed_total", "missed"},
+        {"policed_total", "policed"},
+        {"errors_total", "errors"},
         {"modified_total", "modified"},
         {"streams_idled_total", "idled"},
     };
