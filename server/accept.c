@@ -87,8 +87,9 @@ static void turn_away(struct server *server, struct server_accepted *accepted, e
     if (listener->tls == NULL)
         (void)!send(accepted->transport.descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(accepted->transport.descriptor);
-    core_log(CORE_LOG_WARNING, refusal->cause, "connection of %s to %s refused: %s", accepted->peer,
-             core_address_format(&listener->bound, address, sizeof address), refusal->text);
+    core_log_with(CORE_LOG_WARNING, refusal->cause, &(struct core_log_fields){.peer = accepted->peer},
+                  "connection of %s to %s refused: %s", accepted->peer,
+                  core_address_format(&listener->bound, address, sizeof address), refusal->text);
 }
 
 static void welcome(struct server *server, int descriptor, struct server_listener *listener)

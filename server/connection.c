@@ -61,7 +61,8 @@ static void give_place_back(struct server_io *io, struct server_place *place)
 
 static void refuse_without_memory(struct server_io *io, struct server_accepted *accepted)
 {
-    core_log(CORE_LOG_ERROR, "connection.memory", "no memory for a new connection; it is closed");
+    core_log_with(CORE_LOG_ERROR, "connection.memory", &(struct core_log_fields){.peer = accepted->peer},
+                  "no memory for a new connection; it is closed");
     server_count_turned(io->server, SERVER_TURNED_MEMORY);
     atomic_fetch_sub_explicit(&io->assigned, 1, memory_order_relaxed);
     server_accepted_drop(io->server, accepted);

@@ -48,7 +48,8 @@ static void unlink_accepted(struct server_accepted *accepted)
 static void fail(struct server_accepted *accepted, enum server_turned reason, const char *text)
 {
     struct server *server = accepted->handshaker->server;
-    core_log(CORE_LOG_INFO, "tls.handshake", "%s: TLS handshake failed: %s; closed", accepted->peer, text);
+    core_log_with(CORE_LOG_INFO, "tls.handshake", &(struct core_log_fields){.peer = accepted->peer},
+                  "%s: TLS handshake failed: %s; closed", accepted->peer, text);
     server_count_turned(server, reason);
     unlink_accepted(accepted);
     server_accepted_drop(server, accepted);
@@ -125,7 +126,8 @@ static void begin(void *owner, struct server_message *message)
     accepted->event = event_new(handshaker->base, -1, 0, on_event, accepted);
     if (accepted->event == NULL ||
         server_transport_secure(&accepted->transport, accepted->tls, &error) != CORE_OK) {
-        core_log(CORE_LOG_ERROR, "connection.memory", "no memory for a new connection; it is closed");
+        core_log_with(CORE_LOG_ERROR, "connection.memory", &(struct core_log_fields){.peer = accepted->peer},
+                      "no memory for a new connection; it is closed");
         server_count_turned(handshaker->server, SERVER_TURNED_MEMORY);
         if (accepted->event != NULL)
             event_free(accepted->event);

@@ -304,9 +304,10 @@ static size_t left_bytes(const struct server_connection *connection, size_t got)
 
 static void refuse_messages(struct server_connection *connection)
 {
-    core_log(CORE_LOG_WARNING, "tls.messages",
-             "connection %lu (%s) sent more TLS messages without data (key updates) than it may; closed",
-             (unsigned long)connection->number, connection->peer);
+    const struct core_log_fields fields = server_connection_fields(connection, 0);
+    core_log_with(CORE_LOG_WARNING, "tls.messages", &fields,
+                  "connection %lu (%s) sent more TLS messages without data (key updates) than it may; closed",
+                  (unsigned long)connection->number, connection->peer);
     server_count_turned(connection->io->server, SERVER_TURNED_MESSAGES);
     server_connection_abort(connection);
 }

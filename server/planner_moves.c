@@ -8,12 +8,22 @@
 
 /* ---- orders ---- */
 
-static void describe_unit(const struct server_planner *planner, uint32_t unit, char *text, size_t size)
+static const char *describe_unit(const struct server_planner *planner, uint32_t unit, char *text, size_t size)
 {
     if (server_planner_is_gpu(planner, unit))
         snprintf(text, size, "GPU %u", unit - planner->server->worker_count);
     else
         snprintf(text, size, "worker %u", unit);
+    return text;
+}
+
+/* As a field of the log. */
+static void name_unit(const struct server_planner *planner, uint32_t unit, char *text, size_t size)
+{
+    if (server_planner_is_gpu(planner, unit))
+        snprintf(text, size, "gpu-%u", unit - planner->server->worker_count);
+    else
+        snprintf(text, size, "cpu-%u", unit);
 }
 
 /* What the new unit's worker is to schedule by. A GPU's stand-by worker promises nothing, so that a contract
@@ -269,15 +279,29 @@ bool server_planner_move(struct server_planner *planner, const struct server_pla
 
 static void log_move(const struct server_planner *planner, const struct server_order *order)
 {
-    char from[32], to[32];
+    char from[32], to[32], unit[24];
+    const struct core_log_fields fields = {
+        .connection = order->connection, .stream = order->number, .unit = unit};
 
-    describe_unit(planner, order->from->unit, from, sizeof from);
-    describe_unit(planner, order->to->unit, to, sizeof to);
+    name_unit(planner, order->to->unit, unit, sizeof unit);
+    (void)describe_unit(planner, order->from->unit, from, sizeof from);
+    (void)describe_unit(planner, order->to->unit, to, sizeof to);
     if (order->outcome == SERVER_ORDER_MOVED)
-        core_log(CORE_LOG_DEBUG, "stream.moved", "from %s to %s; packets were held for %.3f ms", from, to,
-                 (double)order->held_ns / 1e6);
+        core_log_with(CORE_LOG_DEBUG, "stream.moved", &fields, "from %s to %s; packets were held for %.3f ms",
+                      from, to, (double)order->held_ns / 1e6);
     else if (order->outcome == SERVER_ORDER_GIVEN_UP)
-        core_log(CORE_LOG_DEBUG, "stream.stayed", "no moment to go from %s to %s came in time", from, to);
+        core_log_with(CORE_LOG_DEBUG, "stream.stayed", &fields, "no moment to go from %s to %s came in time",
+                      from, to);
+}
+
+static void log_stayed(const struct server_planner *planner, uint32_t to, const char *reason)
+{
+    char text[32], unit[24];
+    const struct core_log_fields fields = {.unit = unit};
+
+    name_unit(planner, to, unit, sizeof unit);
+    core_log_with(CORE_LOG_DEBUG, "stream.stayed", &fields, "%s does not take it: %s",
+                  describe_unit(planner, to, text, sizeof text), reason);
 }
 
 static void count_move(struct server_planner_figures *figures, const struct server_order *order)
@@ -385,7 +409,7 @@ static void shift_on(struct server_planner *planner, struct server_shift *shift)
         return;
     }
     if (grant != NULL)
-        core_log(CORE_LOG_DEBUG, "stream.stayed", "unit %u does not take it: %s", shift->to, reason);
+        log_stayed(planner, shift->to, reason);
     shift->answered(shift);
 }
 

@@ -218,6 +218,8 @@ void server_route_begin(struct server_stream *stream, struct server_order *order
 
     stream->order = order;
     order->stream = stream;
+    order->connection = stream->connection->number;
+    order->number = stream->id;
     order->io_next = io->orders;
     order->io_previous = &io->orders;
     if (io->orders != NULL)

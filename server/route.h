@@ -40,6 +40,8 @@ struct server_order {
     struct server_order *next;                   /* the planner's list */
     struct server_order *io_next, **io_previous; /* the I/O thread's */
     struct server_stream *stream;                /* the I/O thread's */
+    uint64_t connection; /* of that stream, for the log; set by the I/O thread, read from the answer */
+    uint32_t number;     /* its number there */
     struct server_grant *from, *to;
     struct perfmodel_cpu_task task; /* that the worker, or on a GPU the stand-by worker, is to schedule; */
     struct perfmodel_cpu_task late_task; /* and as long as packets may be late from being held */

@@ -1,4 +1,5 @@
 /* millraced as the system sees it: options, exit codes, signals, log, sockets, systemd. Drives the binary. */
+#include "tests/support/certificates.h"
 #include "tests/support/http.h"
 #include "tests/support/stream.h"
 
@@ -696,6 +697,63 @@ static void every_line_of_the_json_log_is_json(void **state)
     assert_true(lines >= 6);
 }
 
+static json_t *line_of(const char *cause)
+{
+    char *log = strdup(read_file("log")), *rest;
+    json_t *found = NULL;
+    for (char *line = strtok_r(log, "\n", &rest); line != NULL && found == NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        json_t *root = json_loads(line, 0, NULL);
+        if (strcmp(json_string_value(json_object_get(root, "cause")), cause) == 0)
+            found = root;
+        else
+            json_decref(root);
+    }
+    free(log);
+    return found;
+}
+
+/* Also where there is no connection yet. */
+static void a_peer_that_was_turned_away_is_a_field(void **state)
+{
+    static const struct {
+        const char *cause, *peer;
+    } lines[] = {{"accept.peer", "unix:pid="}, {"tls.handshake", "tls:127.0.0.1:"}};
+    struct test_client first, second;
+    struct core_address address = address_of("socket"), port;
+    char *from, *to;
+    (void)state;
+
+    test_certificates_write(folder);
+    pid_t pid =
+        start_daemon("listeners:\n  - {address: 'unix:socket'}\n"
+                     "  - {address: 'tls:127.0.0.1:0', certificate: server.pem, key: server.key}\n" PROFILE
+                     "threads: {realtime: off, pin: false}\nengine: ipsec-mb\n"
+                     "limits: {streams: 100, connections_per_peer: 1}\nlog: {format: json}\n");
+    test_client_connect(&first, &address, NULL);
+    test_client_dial(&second, &address);
+    await_log("accept.peer");
+    test_client_close(&second);
+    test_client_close(&first);
+    assert_non_null(from = strstr(read_file("log"), "tls:127.0.0.1:"));
+    assert_non_null(to = strchr(from, '"'));
+    *to = '\0';
+    assert_int_equal(core_address_parse(from, &port, NULL), CORE_OK);
+    port.transport = CORE_TRANSPORT_TCP;
+    test_client_dial(&first, &port);
+    (void)test_client_send(&first, "not TLS, by any means", 21);
+    await_log("tls.handshake");
+    test_client_close(&first);
+    assert_int_equal(stop_daemon(pid), 0);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        json_t *line = line_of(lines[i].cause);
+        const char *peer = json_string_value(json_object_get(line, "peer"));
+        assert_non_null(peer);
+        assert_ptr_equal(strstr(peer, lines[i].peer), peer);
+        json_decref(line);
+    }
+}
+
 /* ---- the admin socket and the status command ---- */
 
 static void the_status_command_shows_the_admin_socket(void **state)
@@ -789,6 +847,7 @@ int main(void)
         TEST(a_drain_out_of_time_says_what_was_lost),
         TEST(a_client_that_leaves_is_no_loss_of_the_server),
         TEST(every_line_of_the_json_log_is_json),
+        TEST(a_peer_that_was_turned_away_is_a_field),
         TEST(the_status_command_shows_the_admin_socket),
 #ifdef MILLRACE_HAS_SYSTEMD
         TEST(systemd_is_told),
