@@ -262,6 +262,7 @@ static void print_head(const json_t *root)
                                           {"state", ", ", TEXT},
                                           {"engine", ", engine ", TEXT},
                                           {"profile", ", profile ", TEXT}};
+    const char *doubt = json_string_value(json_object_get(root, "profile_doubt"));
     const json_t *uptime = json_object_get(root, "uptime_s");
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
         char text[COMMAND_TEXT_BYTES];
@@ -274,6 +275,8 @@ static void print_head(const json_t *root)
                (int)fmod(seconds, 60));
     }
     putchar('\n');
+    if (doubt != NULL && doubt[0] != '\0')
+        printf("its promises are as good as its profile: %s\n", doubt);
 }
 
 static void print_stage(const json_t *stage, const char *title)

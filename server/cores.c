@@ -70,10 +70,8 @@ bool server_cores_pin(const struct server_cores *cores, const struct config_serv
     return threads->pin && threads->realtime != CONFIG_REALTIME_OFF && cores->there / WHOLE > cores->workers;
 }
 
-void server_cores_warn(const struct server_cores *cores, const struct config_server_threads *threads,
-                       const struct config_profile *profile)
+void server_cores_warn(const struct server_cores *cores, const struct config_server_threads *threads)
 {
-    char machine[256], text[640];
     uint32_t share = server_cores_share(cores);
     if (share < WHOLE)
         core_log(CORE_LOG_WARNING, "start.cores",
@@ -87,10 +85,16 @@ void server_cores_warn(const struct server_cores *cores, const struct config_ser
         core_log(CORE_LOG_WARNING, "start.cores",
                  "workers are not pinned: %u workers would leave no core of %.2f to the other threads",
                  cores->workers, cores->there / (double)WHOLE);
+}
+
+void server_cores_doubt(const struct config_profile *profile, char *doubt, size_t size)
+{
+    char machine[256];
+    doubt[0] = '\0';
     server_calibrate_machine(machine, sizeof machine);
-    if (profile != NULL && server_cores_are_others(profile->machine, machine, text, sizeof text))
+    if (profile != NULL && server_cores_are_others(profile->machine, machine, doubt, size))
         core_log(
             CORE_LOG_WARNING, "start.profile",
             "profile %s: %s, and promises are only as good; `millrace-bench calibrate` measures this one",
-            profile->name, text);
+            profile->name, doubt);
 }

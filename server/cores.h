@@ -34,10 +34,12 @@ void server_cores_scale(const struct server_cores *cores, struct config_profile 
  * differ. */
 bool server_cores_are_others(const char *profile_machine, const char *machine, char *text, size_t size);
 
-/* Logs what the operator should know: shares of cores, pinning that is left out, a profile of another
- * machine. profile NULL: the machine is measured. */
-void server_cores_warn(const struct server_cores *cores, const struct config_server_threads *threads,
-                       const struct config_profile *profile);
+/* Logs what the operator should know: shares of cores, and pinning that is left out. */
+void server_cores_warn(const struct server_cores *cores, const struct config_server_threads *threads);
+
+/* Logs, and leaves in *doubt, what speaks against a profile here: that it is assumed, or of another machine;
+ * empty: nothing. profile NULL: the machine is measured. */
+void server_cores_doubt(const struct config_profile *profile, char *doubt, size_t size);
 
 /* Pinned workers leave a core to the others. */
 bool server_cores_pin(const struct server_cores *cores, const struct config_server_threads *threads);

@@ -353,6 +353,8 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
 {
     write_info(text, snapshot);
     write_process(text, snapshot);
+    write_single(text, "profile_doubtful", "gauge", "1 where the profile is assumed, or of another machine.",
+                 snapshot->profile_doubt[0] != '\0' ? 1 : 0);
     write_single(text, "draining", "gauge", "1 while the server finishes what it accepted before it stops.",
                  snapshot->draining ? 1 : 0);
     write_single(text, "log_lost_total", "counter",

@@ -1,6 +1,7 @@
 #include "server/probe.h"
 
 #include "core/histogram.h"
+#include "server/calibrate.h"
 #include "server/io.h"
 #include "server/server.h"
 
@@ -232,7 +233,7 @@ static core_status start(struct bench *bench, struct core_error *error)
 core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_realtime realtime,
                              core_ns time_ns, struct server_probe *probe, struct core_error *error)
 {
-    char auto_name[] = "auto", probe_name[] = "probe";
+    char auto_name[] = "auto", probe_name[] = "probe", machine[256];
     struct bench bench = {
         .config = {.threads = {.io = 1,
                                .workers = 1,
@@ -255,7 +256,7 @@ core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_r
                    .gpus.use = CONFIG_GPUS_NONE,
                    .engine = auto_name},
         .profile = {.name = probe_name,
-                    .machine = probe_name,
+                    .machine = machine,
                     .measured = probe_name,
                     .cpu = *cpu,
                     .io = {.per_packet_ns = 1, .per_byte_fs = 0, .limit_percent = 100}},
@@ -263,6 +264,7 @@ core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_r
         .out = malloc(BUFFER_BYTES),
         .in = malloc(BUFFER_BYTES),
     };
+    server_calibrate_machine(machine, sizeof machine);
     /* Burst and piece as they will be, but next to no cost, so that admission lets the probe run at full
      * speed. */
     bench.profile.cpu.per_piece_ns = 1;

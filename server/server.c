@@ -475,9 +475,11 @@ static core_status prepare(struct server *server, struct core_error *error)
     make_room_for_descriptors(server->config);
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == CORE_OK; i++)
         status = judge(server, steps[i](server, error), error);
-    if (status == CORE_OK)
-        server_cores_warn(&server->cores, &server->config->threads, server->profile);
-    return status;
+    if (status != CORE_OK)
+        return status;
+    server_cores_warn(&server->cores, &server->config->threads);
+    server_cores_doubt(server->profile, server->profile_doubt, sizeof server->profile_doubt);
+    return CORE_OK;
 }
 
 core_status server_check(const struct config_server *config, const struct config_profile *profile,

@@ -263,6 +263,7 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     fresh->core_share = server_cores_share(&server->cores) / 1000.0;
     fresh->engine = server->engine->name;
     fresh->profile = server->profile->name;
+    fresh->profile_doubt = server->profile_doubt;
     fresh->burst_bound_ns = perfmodel_cpu_burst_ns(server->profile);
     fresh->io_count = server->io_count;
     fresh->worker_count = server->worker_count;

@@ -80,6 +80,7 @@ struct server_snapshot {
     bool draining;
     double cores, core_share;     /* for all threads; of one, promised to each */
     const char *engine, *profile; /* the server's: valid as long as it */
+    const char *profile_doubt;    /* the same; empty: of this machine */
     core_ns burst_bound_ns;       /* no burst may take longer (perfmodel_cpu_burst_ns) */
     uint32_t io_count, worker_count, gpu_count, unit_count;
     struct server_snapshot_io *ios;

@@ -43,6 +43,7 @@ struct server {
     struct server_check *check;                      /* NULL: it starts; set before that */
     const struct config_server *config;              /* borrowed for the server's life; set before start */
     struct config_profile *profile;                  /* owned; set before start */
+    char profile_doubt[512];                         /* server_cores_doubt; set before start */
     const struct cpu_engine_ops *engine;             /* set before start */
     struct server_cores cores;                       /* set before start */
     uint32_t io_count, worker_count, listener_count; /* set before start */

@@ -237,14 +237,14 @@ static char *dump(json_t *object)
 
 char *server_status_text(const struct server_snapshot *snapshot)
 {
-    return dump(json_pack("{ss sf ss ss ss sf sf sI so so so so so so so so}", "version", MILLRACE_VERSION,
-                          "uptime_s", seconds(snapshot->uptime_ns), "state",
-                          snapshot->draining ? "draining" : "serving", "engine", snapshot->engine, "profile",
-                          snapshot->profile, "cores", snapshot->cores, "core_share", snapshot->core_share,
-                          "log_lost", whole(snapshot->log_lost), "io_threads", ios_json(snapshot), "workers",
-                          workers_json(snapshot), "gpus", gpus_json(snapshot), "units", units_json(snapshot),
-                          "moves", moves_json(snapshot), "arrivals", arrivals_json(snapshot), "worst",
-                          worsts_json(snapshot), "totals", totals_json(snapshot)));
+    return dump(json_pack(
+        "{ss sf ss ss ss ss sf sf sI so so so so so so so so}", "version", MILLRACE_VERSION, "uptime_s",
+        seconds(snapshot->uptime_ns), "state", snapshot->draining ? "draining" : "serving", "engine",
+        snapshot->engine, "profile", snapshot->profile, "profile_doubt", snapshot->profile_doubt, "cores",
+        snapshot->cores, "core_share", snapshot->core_share, "log_lost", whole(snapshot->log_lost),
+        "io_threads", ios_json(snapshot), "workers", workers_json(snapshot), "gpus", gpus_json(snapshot),
+        "units", units_json(snapshot), "moves", moves_json(snapshot), "arrivals", arrivals_json(snapshot),
+        "worst", worsts_json(snapshot), "totals", totals_json(snapshot)));
 }
 
 static json_t *slack_counts_json(const struct server_stream_account *account)

@@ -16,7 +16,7 @@
 
 static struct server_snapshot_unit unit = {.name = "cpu-0"};
 static struct server_snapshot snapshot = {
-    .engine = "openssl", .profile = "made up", .unit_count = 1, .units = &unit};
+    .engine = "openssl", .profile = "made up", .profile_doubt = "", .unit_count = 1, .units = &unit};
 
 static int make_snapshot(void **state)
 {
@@ -66,6 +66,14 @@ static void refusals_say_what_and_why(void **state)
     expect("millrace_requests_refused_total{kind=\"open\",reason=\"key\"} 0\n");
 }
 
+static void a_profile_of_elsewhere_is_told(void **state)
+{
+    (void)state;
+    expect("\nmillrace_profile_doubtful 0\n");
+    snapshot.profile_doubt = "its figures are assumed";
+    expect("\nmillrace_profile_doubtful 1\n");
+}
+
 static void the_process_has_the_names_that_all_know(void **state)
 {
     char line[80];
@@ -93,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(misses_make_no_sum_fall, make_snapshot),
         cmocka_unit_test_setup(refusals_say_what_and_why, make_snapshot),
+        cmocka_unit_test_setup(a_profile_of_elsewhere_is_told, make_snapshot),
         cmocka_unit_test_setup(the_process_has_the_names_that_all_know, make_snapshot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
