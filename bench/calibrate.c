@@ -44,19 +44,19 @@ enum {
 static const struct argp_option option_table[] = {
     {"output", 'o', "FILE", 0, "Where the profile goes (default: standard output)", 0},
     {"engine", 'e', "NAME", 0, "Engine to measure: auto, ipsec-mb, openssl, ... (default auto)", 0},
-    {"seconds", 's', "S", 0, "Time of one round (default 6)", 0},
+    {"seconds", 's', "TIME", 0, "Time of one round (default 6)", 0},
     {"rounds", 'r', "N", 0, "Rounds (default 3)", 0},
     {"no-realtime", 'n', NULL, 0, "Without SCHED_FIFO, for a server that will run with realtime: off", 0},
     {"gpus", KEY_GPUS, "WHICH", 0,
      "auto: those that are there; none; emulated: see --gpu-profile (default auto)", 0},
-    {"gpu-seconds", KEY_GPU_SECONDS, "S", 0, "Time for each kind of card (default 60)", 0},
+    {"gpu-seconds", KEY_GPU_SECONDS, "TIME", 0, "Time for each kind of card (default 60)", 0},
     {"gpu-cipher", KEY_GPU_CIPHER, "NAME", 0,
      "Cipher that kernels are measured with: the slowest makes promises for all (default aes-256-cbc)", 0},
-    {"pinned-bytes", KEY_PINNED, "N", 0, "Host memory that batches may pin (default a quarter)", 0},
+    {"pinned-bytes", KEY_PINNED, "BYTES", 0, "Host memory that batches may pin (default a quarter)", 0},
     {"gpu-program", KEY_GPU_PROGRAM, "PATH", 0, "millrace-gpu (default: the one of this build)", 0},
     {"gpu-profile", KEY_GPU_PROFILE, "PROFILE", 0,
      "With --gpus emulated: the profile whose cards are played (default emulated-small)", 0},
-    {"gpu-arena-bytes", KEY_GPU_ARENA, "N", 0,
+    {"gpu-arena-bytes", KEY_GPU_ARENA, "BYTES", 0,
      "Largest batch that is measured (default: what there is memory for)", 0},
     {0},
 };
@@ -86,7 +86,7 @@ static error_t parse_gpu_option(int key, char *argument, struct argp_state *stat
         options->gpu_program = argument;
         return 0;
     case KEY_GPU_SECONDS:
-        options->gpu_seconds = bench_option_number(state, "gpu-seconds", argument, 0.1, 3600);
+        options->gpu_seconds = bench_option_seconds(state, "gpu-seconds", argument, 0.1, 3600);
         return 0;
     case KEY_GPU_CIPHER:
         if (core_cipher_parse(argument, &options->gpu_cipher) != CORE_OK)
@@ -94,11 +94,11 @@ static error_t parse_gpu_option(int key, char *argument, struct argp_state *stat
         return 0;
     case KEY_GPU_ARENA:
         options->gpu_arena_bytes =
-            bench_option_whole(state, "gpu-arena-bytes", argument, 1 << 16, GPU_REGION_ARENA_BYTES_MAX);
+            core_options_bytes(state, "gpu-arena-bytes", argument, 1 << 16, GPU_REGION_ARENA_BYTES_MAX);
         return 0;
     case KEY_PINNED:
         options->pinned_bytes =
-            bench_option_whole(state, "pinned-bytes", argument, 1, CONFIG_PROFILE_MEMORY_BYTES_MAX);
+            core_options_bytes(state, "pinned-bytes", argument, 1, CONFIG_PROFILE_MEMORY_BYTES_MAX);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -116,10 +116,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->engine = argument;
         return 0;
     case 's':
-        options->seconds = bench_option_number(state, "seconds", argument, 0.5, 3600);
+        options->seconds = bench_option_seconds(state, "seconds", argument, 0.5, 3600);
         return 0;
     case 'r':
-        options->rounds = (unsigned)bench_option_number(state, "rounds", argument, 1, ROUNDS_MAX);
+        options->rounds = (unsigned)core_options_count(state, "rounds", argument, 1, ROUNDS_MAX);
         return 0;
     case 'n':
         options->realtime = false;
@@ -270,7 +270,7 @@ int bench_calibrate(int argc, char **argv)
     int64_t smallest[FIGURES] = {0};
     char comment[256];
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     const struct cpu_engine_ops *engine = cpu_engine_find(options.engine, &error);
     core_status status =

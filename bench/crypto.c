@@ -16,10 +16,10 @@
  * three take the packets in one and the same random order. Results are ratios inside a round: median and
  * quartiles. */
 #include "bench/bench.h"
+#include "bench/options.h"
 #include "bench/samples.h"
 #include "cpu/scheduler.h"
 
-#include <argp.h>
 #include <assert.h>
 #include <intel-ipsec-mb.h>
 #include <jansson.h>
@@ -426,29 +426,20 @@ static bool print_json(const struct options *options, const struct result *resul
 
 /* The command. */
 
-static uint32_t parse_count(struct argp_state *state, const char *name, const char *argument)
-{
-    char *end = NULL;
-    unsigned long count = strtoul(argument, &end, 10);
-    if (*argument == '\0' || *end != '\0' || count < CPU_BURST_MAX || count > STREAMS_MAX) {
-        argp_error(state, "%s %s: a number from %d to %d", name, argument, CPU_BURST_MAX, STREAMS_MAX);
-    }
-    return (uint32_t)count;
-}
-
 static error_t parse_option(int key, char *argument, struct argp_state *state)
 {
     struct options *options = state->input;
-    char *end = NULL;
     switch (key) {
     case 'j':
         options->json = true;
         return 0;
     case 'b':
-        options->backlog = parse_count(state, "--backlog", argument);
+        options->backlog =
+            (uint32_t)core_options_count(state, "backlog", argument, CPU_BURST_MAX, STREAMS_MAX);
         return 0;
     case 'n':
-        options->streams = parse_count(state, "--streams", argument);
+        options->streams =
+            (uint32_t)core_options_count(state, "streams", argument, CPU_BURST_MAX, STREAMS_MAX);
         return 0;
     case 'e': {
         struct core_error error;
@@ -459,10 +450,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     }
     case 's':
-        options->seconds = strtod(argument, &end);
-        if (*argument == '\0' || *end != '\0' || !(options->seconds > 0 && options->seconds <= 3600)) {
-            argp_error(state, "--seconds %s: a number up to 3600", argument);
-        }
+        options->seconds = bench_option_seconds(state, "seconds", argument, 1e-3, 3600);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -474,7 +462,7 @@ static const struct argp_option argp_options[] = {
     {"backlog", 'b', "N", 0, "Packets that wait in the worker at once (default 1024)", 0},
     {"json", 'j', NULL, 0, "Report as JSON", 0},
     {"streams", 'n', "N", 0, "Streams, each with its own key (default 10000)", 0},
-    {"seconds", 's', "S", 0, "Time to measure in all (default 16)", 0},
+    {"seconds", 's', "TIME", 0, "Time to measure in all (default 16)", 0},
     {0},
 };
 static const struct argp argp = {.options = argp_options,
@@ -516,7 +504,7 @@ static bool run(struct bench *bench, const struct options *options)
 int bench_crypto(int argc, char **argv)
 {
     struct options options = {.streams = 10000, .backlog = 1024, .seconds = 16};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0) {
+    if (core_options_parse(&argp, argc, argv, &options) != 0) {
         return 2;
     }
     struct bench bench = {.options = &options};

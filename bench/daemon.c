@@ -1,9 +1,11 @@
 #include "bench/daemon.h"
 
 #include "client/millrace.h"
+#include "config/shipped.h"
 #include "core/time.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +22,25 @@ static void path_in(const struct bench_daemon *daemon, const char *name, char *p
     (void)snprintf(path, size, "%s/%s", daemon->folder, name);
 }
 
+/* What a person named, as the server finds it from its own folder. */
+static core_status profile_find(const char *name, char full[PATH_MAX], struct core_error *error)
+{
+    char path[PATH_MAX];
+    core_status status = config_shipped_find(CONFIG_SHIPPED_PROFILE, name, NULL, path, sizeof path, error);
+    if (status == CORE_OK && !realpath(path, full))
+        status = core_error_errno(error, "--profile %s", name);
+    return status;
+}
+
 static core_status config_write(const struct bench_daemon *daemon, const char *profile,
                                 struct core_error *error)
 {
-    char path[128];
+    char path[128], full[PATH_MAX];
+    if (profile) {
+        core_status status = profile_find(profile, full, error);
+        if (status != CORE_OK)
+            return status;
+    }
     path_in(daemon, "millraced.yaml", path, sizeof path);
     FILE *file = fopen(path, "we");
     if (!file)
@@ -33,7 +50,7 @@ static core_status config_write(const struct bench_daemon *daemon, const char *p
         "listeners:\n  - address: %s\n    mode: 0600\nlog: {level: warning}\noverload: {tighten: false}\n",
         daemon->address);
     if (profile)
-        (void)fprintf(file, "profile: %s\n", profile);
+        (void)fprintf(file, "profile: %s\n", full);
     return fclose(file) == 0 ? CORE_OK : core_error_errno(error, "%s", path);
 }
 

@@ -13,7 +13,7 @@ struct bench_daemon {
 };
 
 /* Starts the program with a configuration that has defaults for everything but the socket and, if not NULL,
- * the profile; waits until it answers. */
+ * the profile (a path as seen from here, or the name of a shipped one); waits until it answers. */
 CORE_CHECKED core_status bench_daemon_start(struct bench_daemon *daemon, const char *program,
                                             const char *profile, struct core_error *error);
 

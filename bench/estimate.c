@@ -30,14 +30,14 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->child_inputs[0] = &options->setup;
         return 0;
     case 'p':
-        options->pool = (uint32_t)bench_option_whole(state, "pool", argument, 1, BENCH_POOL_MAX);
+        options->pool = (uint32_t)core_options_count(state, "pool", argument, 1, BENCH_POOL_MAX);
         return 0;
     case 'k':
         options->packet_bytes =
-            (uint32_t)bench_option_whole(state, "packet", argument, 1, CORE_PACKET_BYTES_MAX);
+            (uint32_t)core_options_bytes(state, "packet", argument, 1, CORE_PACKET_BYTES_MAX);
         return 0;
     case 'b':
-        options->burst_packets = (uint32_t)bench_option_whole(state, "burst", argument, 1, CORE_BURST_MAX);
+        options->burst_packets = (uint32_t)core_options_count(state, "burst", argument, 1, CORE_BURST_MAX);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -139,7 +139,7 @@ int bench_estimate(int argc, char **argv)
     struct options options = {.setup = BENCH_SETUP_DEFAULTS, .pool = 200000};
     struct core_error error = {""};
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     if (run(&options, &error) == CORE_OK)
         return 0;

@@ -33,10 +33,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->folder = argument;
         return 0;
     case 's':
-        options->seed = bench_option_whole(state, "seed", argument, 0, UINT64_MAX);
+        options->seed = core_options_count(state, "seed", argument, 0, UINT64_MAX);
         return 0;
     case KEY_POOL:
-        options->pool = (uint32_t)bench_option_whole(state, "pool", argument, 1000, BENCH_POOL_MAX);
+        options->pool = (uint32_t)core_options_count(state, "pool", argument, 1000, BENCH_POOL_MAX);
         return 0;
     case KEY_QUICK:
         options->gpus = 2;
@@ -108,7 +108,7 @@ int bench_figures(int argc, char **argv)
                                             .progress = isatty(STDERR_FILENO) != 0};
     struct core_error error = {"out of memory"};
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     struct bench_figures *figures = calloc(1, sizeof *figures);
     core_status status = CORE_NO_MEMORY;

@@ -57,22 +57,22 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
             argp_error(state, "--backend %s: cuda or emulated", argument);
         return 0;
     case 'd':
-        options->device = (uint32_t)bench_option_whole(state, "device", argument, 0, 1023);
+        options->device = (uint32_t)core_options_count(state, "device", argument, 0, 1023);
         return 0;
     case 'P':
         options->profile = argument;
         return 0;
     case 'n':
-        options->jobs = (uint32_t)bench_option_whole(state, "jobs", argument, 1, 1000000);
+        options->jobs = (uint32_t)core_options_count(state, "jobs", argument, 1, 1000000);
         return 0;
     case KEY_BYTES:
-        options->bytes = (uint32_t)bench_option_whole(state, "bytes", argument, 16, 1 << 24) / 16 * 16;
+        options->bytes = (uint32_t)core_options_bytes(state, "bytes", argument, 16, 1 << 24) / 16 * 16;
         return 0;
     case KEY_BATCHES:
-        options->batches = (uint32_t)bench_option_whole(state, "batches", argument, 1, 100000);
+        options->batches = (uint32_t)core_options_count(state, "batches", argument, 1, 100000);
         return 0;
     case KEY_CHECK:
-        options->checked_jobs = (uint32_t)bench_option_whole(state, "check", argument, 0, 10000000);
+        options->checked_jobs = (uint32_t)core_options_count(state, "check", argument, 0, 10000000);
         return 0;
     case KEY_PROGRAM:
         options->program.path = argument;
@@ -450,7 +450,7 @@ int bench_kernel(int argc, char **argv)
     struct core_error error = {""};
     bool right = false;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     if (run(&options, &right, &error) == CORE_OK)
         return right ? 0 : 1;

@@ -9,7 +9,7 @@ core_status bench_machine_open(struct bench_machine *machine, const char *name, 
     char path[PATH_MAX];
 
     *machine = (struct bench_machine){0};
-    core_status status = config_shipped_find(CONFIG_SHIPPED_PROFILE, name, path, sizeof path, error);
+    core_status status = config_shipped_find(CONFIG_SHIPPED_PROFILE, name, NULL, path, sizeof path, error);
     if (status == CORE_OK)
         status = config_profile_load(path, &machine->file, error);
     if (status == CORE_OK)

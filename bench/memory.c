@@ -45,10 +45,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         state->child_inputs[0] = &options->server;
         return 0;
     case 'n':
-        options->streams = (uint32_t)bench_option_number(state, "streams", argument, 100, STREAMS_MAX);
+        options->streams = (uint32_t)core_options_count(state, "streams", argument, 100, STREAMS_MAX);
         return 0;
     case 'c':
-        options->churn = (uint32_t)bench_option_number(state, "churn", argument, 0, 100000000);
+        options->churn = (uint32_t)core_options_count(state, "churn", argument, 0, 100000000);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -189,9 +189,9 @@ int bench_memory(int argc, char **argv)
     struct bench_daemon daemon;
     struct core_error error = {""};
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
-    core_status status = bench_daemon_start(&daemon, options.server.server, options.server.profile, &error);
+    core_status status = bench_daemon_start(&daemon, options.server.program, options.server.profile, &error);
     if (status == CORE_OK) {
         status = measure(&options, &daemon, &figures, &error);
         core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? &error : NULL);

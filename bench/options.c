@@ -1,36 +1,19 @@
 #include "bench/options.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-double bench_option_number(struct argp_state *state, const char *name, const char *text, double minimum,
-                           double maximum)
+double bench_option_seconds(const struct argp_state *state, const char *name, const char *text,
+                            double minimum_s, double maximum_s)
 {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= minimum && value <= maximum))
-        argp_error(state, "--%s %s: a number from %g to %g", name, text, minimum, maximum);
-    return value;
+    return (double)core_options_duration(state, name, text, CORE_NS_PER_S, (core_ns)(minimum_s * 1e9),
+                                         (core_ns)(maximum_s * 1e9)) /
+           1e9;
 }
 
-uint64_t bench_option_whole(struct argp_state *state, const char *name, const char *text, uint64_t minimum,
-                            uint64_t maximum)
-{
-    char *end;
-
-    errno = 0;
-    const uint64_t value = strtoull(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < minimum || value > maximum)
-        argp_error(state, "--%s %s: a whole number from %" PRIu64 " to %" PRIu64, name, text, minimum,
-                   maximum);
-    return value;
-}
-
-const char *bench_option_server(char *path, size_t size)
+const char *bench_option_program(char *path, size_t size)
 {
     static const char *const places[] = {"../server/millraced", "millraced", "../sbin/millraced"};
     char self[512];
@@ -52,8 +35,8 @@ static error_t parse_server(int key, char *argument, struct argp_state *state)
     struct bench_options_server *options = state->input;
 
     switch (key) {
-    case 's':
-        options->server = argument;
+    case 'S':
+        options->program = argument;
         return 0;
     case 'P':
         options->profile = argument;
@@ -62,8 +45,8 @@ static error_t parse_server(int key, char *argument, struct argp_state *state)
         options->json = true;
         return 0;
     case ARGP_KEY_END:
-        if (options->server == NULL)
-            options->server = bench_option_server(found, sizeof found);
+        if (options->program == NULL)
+            options->program = bench_option_program(found, sizeof found);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -71,8 +54,9 @@ static error_t parse_server(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_option server_table[] = {
-    {"server", 's', "PROGRAM", 0, "The millraced to start (default: the one built beside this program)", 0},
-    {"profile", 'P', "FILE", 0, "Its hardware profile (default: it measures at start)", 0},
+    {"millraced", 'S', "PROGRAM", 0, "The server to start (default: the one built beside this program)", 0},
+    {"profile", 'P', "PROFILE", 0,
+     "Its hardware profile: a path or a shipped one's name (default: it measures at start)", 0},
     {"json", 'j', NULL, 0, "One JSON document", 0},
     {0},
 };

@@ -58,24 +58,23 @@ static const struct argp_option option_table[] = {
     {"workload", 'w', "WORKLOAD", 0,
      "Draw the streams from it: a path or a shipped one's name (default const)", 0},
     {"streams", 'n', "N", 0, "Number of streams (default 100)", 0},
-    {"rate", KEY_RATE, "MBIT", 0,
-     "Streams all alike, of so many Mbit/s, instead of a workload; `max`: the highest rate that has a plan",
-     0},
-    {"deadline", KEY_DEADLINE, "MS", 0, "With --rate: latency bound (default 40)", 0},
+    {"rate", KEY_RATE, "RATE", 0,
+     "Streams all alike, as of 5Mbit/s, instead of a workload; `max`: the highest rate that has a plan", 0},
+    {"deadline", KEY_DEADLINE, "TIME", 0, "With --rate: latency bound (default 40ms)", 0},
     {"packet", KEY_PACKET, "BYTES", 0, "With --rate: packet (default 1408)", 0},
     {"burst", KEY_BURST, "N", 0, "With --rate: packets at once (default 1)", 0},
     {"cipher", KEY_CIPHER, "NAME", 0, "With --rate: aes-128-cbc, ... (default aes-128-cbc)", 0},
     {"method", 'm', "NAME", 0, "Method of partitioning (default rectangle)", 0},
-    {"seconds", 's', "S", 0, "How long packets are made (default 5)", 0},
+    {"seconds", 's', "TIME", 0, "How long packets are made (default 5)", 0},
     {"generators", 'g', "N", 0, "Threads that make packets (default 1)", 0},
     {"compare", KEY_COMPARE, "N", 0, "Streams whose every packet is compared with OpenSSL (default 16)", 0},
     {"unwritten", KEY_UNWRITTEN, NULL, 0,
      "Write no payload but that of compared streams: where the generators' memory would be the limit", 0},
     {"engine", 'e', "NAME", 0, "CPU engine: auto, vaes, ipsec-mb, openssl (default: the profile's)", 0},
     {"gpu-program", KEY_PROGRAM, "PATH", 0, "millrace-gpu (default: the one of this build)", 0},
-    {"in-us", KEY_IN, "US", 0, "Margin for the hand-over, instead of the profile's, which has sockets in it",
-     0},
-    {"out-us", KEY_OUT, "US", 0, "Margin for the way out, likewise", 0},
+    {"in-us", KEY_IN, "TIME", 0,
+     "Margin for the hand-over, instead of the profile's, which has sockets in it", 0},
+    {"out-us", KEY_OUT, "TIME", 0, "Margin for the way out, likewise", 0},
     {"no-realtime", 'R', NULL, 0, "Threads at the default priority", 0},
     {"seed", KEY_SEED, "N", 0, "Seed of keys, phases and draws (default 1)", 0},
     {"json", 'j', NULL, 0, "One JSON document", 0},
@@ -94,7 +93,7 @@ static double parse_rate(struct argp_state *state, const char *text)
 {
     if (strcmp(text, "max") == 0)
         return INFINITY;
-    return bench_option_number(state, "rate", text, RATE_MIN, RATE_MAX);
+    return core_options_rate(state, "rate", text, 1e6, RATE_MIN * 1e6, RATE_MAX * 1e6) / 1e6;
 }
 
 /* Those of the streams. */
@@ -106,16 +105,16 @@ static error_t parse_stream_option(int key, char *argument, struct argp_state *s
         options->rate_mbit = parse_rate(state, argument);
         return 0;
     case KEY_DEADLINE:
-        options->spec.latency_ns =
-            (core_ns)(1e6 * bench_option_number(state, "deadline", argument, 0.01, 3.6e6));
+        options->spec.latency_ns = core_options_duration(state, "deadline", argument, CORE_NS_PER_MS,
+                                                         10 * CORE_NS_PER_US, 3600 * CORE_NS_PER_S);
         return 0;
     case KEY_PACKET:
         options->spec.packet_bytes =
-            (uint32_t)bench_option_whole(state, "packet", argument, 16, CORE_PACKET_BYTES_MAX) / 16 * 16;
+            (uint32_t)core_options_bytes(state, "packet", argument, 16, CORE_PACKET_BYTES_MAX) / 16 * 16;
         return 0;
     case KEY_BURST:
         options->spec.burst_packets =
-            (uint32_t)bench_option_whole(state, "burst", argument, 1, CORE_BURST_MAX);
+            (uint32_t)core_options_count(state, "burst", argument, 1, CORE_BURST_MAX);
         return 0;
     case KEY_CIPHER:
         if (core_cipher_parse(argument, &options->spec.cipher) != CORE_OK)
@@ -125,10 +124,10 @@ static error_t parse_stream_option(int key, char *argument, struct argp_state *s
         options->workload = argument;
         return 0;
     case 'n':
-        options->streams = (uint32_t)bench_option_whole(state, "streams", argument, 1, BENCH_POOL_MAX);
+        options->streams = (uint32_t)core_options_count(state, "streams", argument, 1, BENCH_POOL_MAX);
         return 0;
     case KEY_SEED:
-        options->seed = bench_option_whole(state, "seed", argument, 0, UINT64_MAX);
+        options->seed = core_options_count(state, "seed", argument, 0, UINT64_MAX);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -149,10 +148,10 @@ static error_t parse_machine_option(int key, char *argument, struct argp_state *
             argp_error(state, "--backend %s: cuda or emulated", argument);
         return 0;
     case KEY_GPUS:
-        options->gpus = (int)bench_option_whole(state, "gpus", argument, 0, CONFIG_PROFILE_GPU_COUNT_MAX);
+        options->gpus = (int)core_options_count(state, "gpus", argument, 0, CONFIG_PROFILE_GPU_COUNT_MAX);
         return 0;
     case KEY_CPUS:
-        options->workers = (int)bench_option_whole(state, "cpus", argument, 1, CONFIG_PROFILE_WORKERS_MAX);
+        options->workers = (int)core_options_count(state, "cpus", argument, 1, CONFIG_PROFILE_WORKERS_MAX);
         return 0;
     case KEY_ALONE:
         options->gpus_alone = true;
@@ -164,10 +163,10 @@ static error_t parse_machine_option(int key, char *argument, struct argp_state *
         options->program.path = argument;
         return 0;
     case KEY_IN:
-        options->in_ns = (core_ns)(1e3 * bench_option_number(state, "in-us", argument, 0, 1e6));
+        options->in_ns = core_options_duration(state, "in-us", argument, CORE_NS_PER_US, 0, CORE_NS_PER_S);
         return 0;
     case KEY_OUT:
-        options->out_ns = (core_ns)(1e3 * bench_option_number(state, "out-us", argument, 0, 1e6));
+        options->out_ns = core_options_duration(state, "out-us", argument, CORE_NS_PER_US, 0, CORE_NS_PER_S);
         return 0;
     case 'R':
         options->program.realtime = false;
@@ -185,14 +184,14 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->method = parse_method(state, argument);
         return 0;
     case 's':
-        options->seconds = bench_option_number(state, "seconds", argument, 0.01, 3600);
+        options->seconds = bench_option_seconds(state, "seconds", argument, 0.01, 3600);
         return 0;
     case 'g':
         options->generators =
-            (uint32_t)bench_option_whole(state, "generators", argument, 1, BENCH_PIPELINE_GENERATORS_MAX);
+            (uint32_t)core_options_count(state, "generators", argument, 1, BENCH_PIPELINE_GENERATORS_MAX);
         return 0;
     case KEY_COMPARE:
-        options->compared = (uint32_t)bench_option_whole(state, "compare", argument, 0, BENCH_POOL_MAX);
+        options->compared = (uint32_t)core_options_count(state, "compare", argument, 0, BENCH_POOL_MAX);
         return 0;
     case KEY_UNWRITTEN:
         options->unwritten = true;
@@ -438,7 +437,7 @@ int bench_pipeline(int argc, char **argv)
     struct core_error error = {""};
     bool clean = false;
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     if (run(&options, &clean, &error) == CORE_OK)
         return clean ? 0 : 1;

@@ -23,8 +23,8 @@ struct options {
 static const struct argp_option option_table[] = {
     {"streams", 'n', "N", 0, "So many streams, and others named so (default 1000, 12000, 100000, 1000000)",
      0},
-    {"limit", 'l', "S", 0, "Ask no method that took longer for more streams still (default 2)", 0},
-    {"seconds", 't', "S", 0, "Time to spend on a row of the table (default 1; 5 plans at the least)", 0},
+    {"limit", 'l', "TIME", 0, "Ask no method that took longer for more streams still (default 2)", 0},
+    {"seconds", 't', "TIME", 0, "Time to spend on a row of the table (default 1; 5 plans at the least)", 0},
     {0},
 };
 
@@ -41,13 +41,13 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         if (options->size_count == SIZES_MAX)
             argp_error(state, "--streams: at most %d of them", SIZES_MAX);
         options->sizes[options->size_count++] =
-            (size_t)bench_option_whole(state, "streams", argument, 1, BENCH_POOL_MAX);
+            (size_t)core_options_count(state, "streams", argument, 1, BENCH_POOL_MAX);
         return 0;
     case 't':
-        options->seconds = bench_option_number(state, "seconds", argument, 0, 600);
+        options->seconds = bench_option_seconds(state, "seconds", argument, 0, 600);
         return 0;
     case 'l':
-        options->limit_s = bench_option_number(state, "limit", argument, 0, 3600);
+        options->limit_s = bench_option_seconds(state, "limit", argument, 0, 3600);
         return 0;
     case ARGP_KEY_END:
         for (size_t i = 0; options->size_count < sizeof usual / sizeof *usual && options->sizes[i] == 0; i++)
@@ -245,7 +245,7 @@ int bench_plan(int argc, char **argv)
     struct options options = {.setup = BENCH_SETUP_DEFAULTS, .seconds = 1, .limit_s = 2};
     struct core_error error = {"out of memory"};
 
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     if (run(&options, &error) == CORE_OK)
         return 0;

@@ -59,10 +59,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         setup->profile = argument;
         return 0;
     case KEY_GPUS:
-        setup->gpus = (int)bench_option_whole(state, "gpus", argument, 0, CONFIG_PROFILE_GPU_COUNT_MAX);
+        setup->gpus = (int)core_options_count(state, "gpus", argument, 0, CONFIG_PROFILE_GPU_COUNT_MAX);
         return 0;
     case KEY_CPUS:
-        setup->workers = (int)bench_option_whole(state, "cpus", argument, 1, CONFIG_PROFILE_WORKERS_MAX);
+        setup->workers = (int)core_options_count(state, "cpus", argument, 1, CONFIG_PROFILE_WORKERS_MAX);
         return 0;
     case 'w':
         setup->workload = argument;
@@ -71,7 +71,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         add_method(state, setup, argument);
         return 0;
     case 's':
-        setup->seed = bench_option_whole(state, "seed", argument, 0, UINT64_MAX);
+        setup->seed = core_options_count(state, "seed", argument, 0, UINT64_MAX);
         return 0;
     case KEY_PAPER:
         setup->paper = true;

@@ -250,19 +250,19 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     struct options *options = state->input;
     switch (key) {
     case 'n':
-        options->connections = (size_t)bench_option_number(state, "connections", text, 1, 10000);
+        options->connections = (size_t)core_options_count(state, "connections", text, 1, 10000);
         return 0;
     case 'p':
-        options->packet_bytes = (size_t)bench_option_number(state, "packet", text, 1, CORE_PACKET_BYTES_MAX);
+        options->packet_bytes = (size_t)core_options_bytes(state, "packet", text, 1, CORE_PACKET_BYTES_MAX);
         return 0;
     case 'o':
-        options->outstanding = (size_t)bench_option_number(state, "outstanding", text, 1, 1024);
+        options->outstanding = (size_t)core_options_count(state, "outstanding", text, 1, 1024);
         return 0;
     case 's':
-        options->seconds = bench_option_number(state, "seconds", text, 0.1, 3600);
+        options->seconds = bench_option_seconds(state, "seconds", text, 0.1, 3600);
         return 0;
     case 'r':
-        options->rounds = (unsigned)bench_option_number(state, "rounds", text, 1, ROUNDS_MAX);
+        options->rounds = (unsigned)core_options_count(state, "rounds", text, 1, ROUNDS_MAX);
         return 0;
     case 'b':
         options->batch = true;
@@ -285,11 +285,13 @@ static const struct argp_option argp_options[] = {
     {"connections", 'n', "N", 0, "Unix connections (default 16)", 0},
     {"packet", 'p', "BYTES", 0, "Bytes of a packet (default 1400)", 0},
     {"outstanding", 'o', "N", 0, "The echo's messages under way on a connection (default 4)", 0},
-    {"seconds", 's', "S", 0, "Time of one measurement or trial (default 3)", 0},
+    {"seconds", 's', "TIME", 0, "Time of one measurement or trial (default 3)", 0},
     {"rounds", 'r', "N", 0, "Rounds (default 1, with a server 3)", 0},
     {"batch", 'b', NULL, 0, "Only the echo with batched writes", 0},
-    {"server", 'S', "MILLRACED", 0, "Compare with this server program: a round then takes some 10 trials", 0},
-    {"profile", 'P', "FILE", 0, "Its hardware profile, an absolute path (default: it measures at start)", 0},
+    {"millraced", 'S', "PROGRAM", 0, "Compare with this server program: a round then takes some 10 trials",
+     0},
+    {"profile", 'P', "PROFILE", 0,
+     "Its hardware profile: a path or a shipped one's name (default: it measures at start)", 0},
     {"json", 'j', NULL, 0, "Report as JSON", 0},
     {0},
 };
@@ -308,7 +310,7 @@ int bench_sockets(int argc, char **argv)
     struct options options = {.connections = 16, .packet_bytes = 1400, .outstanding = 4, .seconds = 3};
     struct figures figures;
     struct core_error error = {.text = "out of memory"};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     if (options.rounds == 0)
         options.rounds = options.server ? 3 : 1;

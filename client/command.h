@@ -3,6 +3,8 @@
 #define MILLRACE_CLIENT_COMMAND_H
 
 #include "client/millrace.h"
+#include "core/options.h"
+#include "core/value.h"
 
 #include <argp.h>
 
@@ -27,18 +29,12 @@ int command_ping(int argc, char **argv);
 /* Prints "millrace: <sentence>" on standard error and returns exit. */
 int command_fail(enum command_exit exit, const char *format, ...) CORE_PRINTF(2, 3);
 
-/* ---- where the server is (command_options.c) ---- */
+/* ---- the connection (command_options.c) ---- */
 
-struct command_server {
-    const char *address; /* default: $MILLRACE_SERVER, else core_address_default */
-    struct millrace_tls tls;
-    int timeout_ms;
-};
-extern const struct argp command_server_argp; /* for argp_child; input: struct command_server */
-
-void command_server_init(struct command_server *server);
+CORE_CHECKED core_status command_connect_within(const struct core_options_server *server, int timeout_ms,
+                                                struct millrace **connection, struct core_error *error);
 /* Connects, or says why not; NULL then. */
-struct millrace *command_connect(const struct command_server *server);
+struct millrace *command_connect(const struct core_options_server *server);
 
 /* ---- what a stream is to be (command_options.c) ---- */
 
@@ -64,21 +60,6 @@ void command_contract_init(struct command_contract *contract);
 CORE_CHECKED core_status command_contract_open(const struct command_contract *contract,
                                                const struct protocol_welcome *welcome,
                                                struct protocol_open *open, struct core_error *error);
-
-/* ---- values as people write them (command_values.c): false if the text is none ---- */
-
-bool command_parse_rate(const char *text, double *bits_per_s);    /* 5Mbit/s, 800k, 1.5MB/s */
-bool command_parse_duration(const char *text, core_ns *value_ns); /* 20ms, 500us, 1.5s */
-bool command_parse_count(const char *text, uint64_t maximum, uint64_t *value);
-bool command_parse_bytes(const char *text, uint64_t maximum, uint64_t *value); /* 1408, 64KiB, 1MiB */
-bool command_parse_hex(const char *text, size_t text_bytes, uint8_t *bytes, size_t room, size_t *count);
-
-/* And as they read them; each returns text. */
-#define COMMAND_TEXT_BYTES 32
-char *command_format_duration(core_ns value_ns, char text[COMMAND_TEXT_BYTES]);
-char *command_format_rate(double bits_per_s, char text[COMMAND_TEXT_BYTES]);
-char *command_format_bytes(double bytes, char text[COMMAND_TEXT_BYTES]);
-char *command_format_hex(const uint8_t *bytes, size_t count, char *text); /* 2 x count + 1 characters */
 
 bool command_rate_is_open(const struct command_contract *contract);
 

@@ -43,12 +43,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         options->output = argument;
         return 0;
     case OPTION_SKIP:
-        if (!command_parse_count(argument, UINT64_MAX, &options->skip))
+        if (!core_count_parse(argument, UINT64_MAX, &options->skip))
             argp_error(state, "--skip %s: give a number of packets", argument);
         return 0;
     case OPTION_RECONNECT:
         options->reconnect_ns = RECONNECT_NS;
-        if (argument != NULL && (!command_parse_duration(argument, &options->reconnect_ns) ||
+        if (argument != NULL && (!core_duration_parse(argument, 0, &options->reconnect_ns) ||
                                  options->reconnect_ns < CORE_NS_PER_MS))
             argp_error(state, "--reconnect=%s: give a time, as 10s", argument);
         return 0;
@@ -70,7 +70,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_child children[] = {
-    {&command_contract_argp, 0, "Stream:", 1}, {&command_server_argp, 0, "Server:", 2}, {0}};
+    {&command_contract_argp, 0, "Stream:", 1}, {&core_options_server_argp, 0, "Server:", 2}, {0}};
 static const struct argp argp = {
     .options = option_table,
     .parser = parse,
@@ -173,9 +173,9 @@ int command_encrypt(int argc, char **argv)
 {
     static struct encrypt_run run;
     static struct encrypt_options options;
-    command_server_init(&options.server);
+    core_options_server_init(&options.server);
     command_contract_init(&options.contract);
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    core_options_parse(&argp, argc, argv, &options);
     run.options = &options;
     run.terminal = isatty(STDERR_FILENO) && !options.quiet;
     core_histogram_init(&run.latency);

@@ -60,7 +60,7 @@ CORE_CHECKED core_status encrypt_output_close(struct encrypt_output *output, str
 /* ---- the run ---- */
 
 struct encrypt_options {
-    struct command_server server;
+    struct core_options_server server;
     struct command_contract contract;
     const char *input, *output;
     uint64_t skip;

@@ -58,12 +58,12 @@ static bool may_pass(const struct protocol_refused *refused)
 /* CORE_AGAIN: not now. */
 static core_status attempt(struct encrypt_run *run)
 {
-    const struct command_server *server = &run->options->server;
+    const struct core_options_server *server = &run->options->server;
     struct protocol_refused refused;
     int timeout_ms = server->timeout_ms < ATTEMPT_MS ? server->timeout_ms : ATTEMPT_MS;
     millrace_disconnect(run->connection);
     run->connection = NULL;
-    if (millrace_connect(server->address, &server->tls, timeout_ms, &run->connection, &run->error) != CORE_OK)
+    if (command_connect_within(server, timeout_ms, &run->connection, &run->error) != CORE_OK)
         return CORE_AGAIN;
     run->open.has_iv = true;
     memcpy(run->open.iv, run->chain, CORE_BLOCK_BYTES);

@@ -94,14 +94,14 @@ static void on_notice(void *argument, uint32_t stream, const struct protocol_not
 
 static void show_progress(struct encrypt_run *run, core_ns now_ns)
 {
-    char bytes[COMMAND_TEXT_BYTES], rate[COMMAND_TEXT_BYTES];
+    char bytes[CORE_TEXT_BYTES], rate[CORE_TEXT_BYTES];
     if (!run->terminal || now_ns - run->told_ns < PROGRESS_NS)
         return;
     double seconds = (double)(now_ns - run->started_ns) / 1e9;
     run->told_ns = now_ns;
     fprintf(stderr, "\r\033[K%s, %s, %" PRIu64 " packets, %" PRIu64 " missed",
-            command_format_bytes((double)run->received_bytes, bytes),
-            command_format_rate((double)run->received_bytes * 8 / seconds, rate), run->received, run->missed);
+            core_bytes_format((double)run->received_bytes, bytes),
+            core_rate_format((double)run->received_bytes * 8 / seconds, rate), run->received, run->missed);
     if (run->input.size > 0) {
         double done = (double)(run->options->skip + run->received) * run->open.spec.packet_bytes;
         fprintf(stderr, ", %.0f %%",
@@ -241,23 +241,23 @@ static void pump(struct encrypt_run *run, const struct millrace_callbacks *callb
 static void print_latency(const struct core_histogram *latency)
 {
     static const double percents[] = {50, 99, 99.9};
-    char text[COMMAND_TEXT_BYTES];
+    char text[CORE_TEXT_BYTES];
     fputs("latency:", stderr);
     for (size_t i = 0; i < sizeof percents / sizeof percents[0]; i++)
         fprintf(stderr, "%s p%g %s", i > 0 ? "," : "", percents[i],
-                command_format_duration(core_histogram_percentile_ns(latency, percents[i]), text));
-    fprintf(stderr, ", max %s\n", command_format_duration(core_histogram_maximum_ns(latency), text));
+                core_duration_format(core_histogram_percentile_ns(latency, percents[i]), text));
+    fprintf(stderr, ", max %s\n", core_duration_format(core_histogram_maximum_ns(latency), text));
 }
 
 static void print_summary(const struct encrypt_run *run)
 {
-    char bytes[COMMAND_TEXT_BYTES], rate[COMMAND_TEXT_BYTES], iv[2 * CORE_BLOCK_BYTES + 1];
+    char bytes[CORE_TEXT_BYTES], rate[CORE_TEXT_BYTES], iv[2 * CORE_BLOCK_BYTES + 1];
     double seconds = (double)(core_time_now_ns() - run->started_ns) / 1e9;
     if (run->terminal)
         fputs("\r\033[K", stderr);
     fprintf(stderr, "%" PRIu64 " packets, %s in %.2f s (%s)\n", run->received,
-            command_format_bytes((double)run->received_bytes, bytes), seconds,
-            command_format_rate((double)run->received_bytes * 8 / seconds, rate));
+            core_bytes_format((double)run->received_bytes, bytes), seconds,
+            core_rate_format((double)run->received_bytes * 8 / seconds, rate));
     fprintf(stderr,
             "deadlines: %" PRIu64 " met, %" PRIu64 " missed; %" PRIu64 " read late by us, %" PRIu64
             " sent early\n",
@@ -266,7 +266,7 @@ static void print_summary(const struct encrypt_run *run)
         print_latency(&run->latency);
     if (run->reconnects > 0)
         fprintf(stderr, "connected anew %u times\n", run->reconnects);
-    fprintf(stderr, "IV: %s\n", command_format_hex(run->iv, CORE_BLOCK_BYTES, iv));
+    fprintf(stderr, "IV: %s\n", core_hex_format(run->iv, CORE_BLOCK_BYTES, iv));
 }
 
 static void print_how_to_go_on(const struct encrypt_run *run)
@@ -276,7 +276,7 @@ static void print_how_to_go_on(const struct encrypt_run *run)
         return;
     fprintf(stderr, "%" PRIu64 " packets are written; go on with --skip=%" PRIu64 " --iv=%s\n", run->received,
             run->options->skip + run->received,
-            command_format_hex(run->output.last_block, CORE_BLOCK_BYTES, iv));
+            core_hex_format(run->output.last_block, CORE_BLOCK_BYTES, iv));
 }
 
 static int finish(struct encrypt_run *run)

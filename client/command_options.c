@@ -1,7 +1,6 @@
-/* The options that several subcommands share: where the server is, and what a stream is to be. */
+/* What several subcommands share: connecting, and the options that say what a stream is to be. */
 #include "client/command.h"
 
-#include "core/address.h"
 #include "core/secret.h"
 
 #include <inttypes.h>
@@ -11,69 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- server ---- */
-
-enum { OPTION_CA = 0x100, OPTION_CERTIFICATE, OPTION_CERTIFICATE_KEY, OPTION_SERVER_NAME, OPTION_TIMEOUT };
-
-static const struct argp_option server_options[] = {
-    {"server", 's', "ADDRESS", 0,
-     "unix:/path, tcp:host:port or tls:host:port [$MILLRACE_SERVER, else unix:$XDG_RUNTIME_DIR/millrace/"
-     "millraced.sock if it is there, else unix:/run/millrace/millraced.sock]",
-     0},
-    {"timeout", OPTION_TIMEOUT, "TIME", 0, "give up waiting for an answer after this long [10s]", 0},
-    {"ca", OPTION_CA, "FILE", 0, "tls: trust the certificates in this PEM file only [the system's]", 0},
-    {"certificate", OPTION_CERTIFICATE, "FILE", 0, "tls: show this certificate (PEM, whole chain)", 0},
-    {"certificate-key", OPTION_CERTIFICATE_KEY, "FILE", 0, "tls: its private key (PEM)", 0},
-    {"server-name", OPTION_SERVER_NAME, "NAME", 0, "tls: expect this name [the host of ADDRESS]", 0},
-    {0},
-};
-
-static error_t parse_server(int key, char *argument, struct argp_state *state)
+core_status command_connect_within(const struct core_options_server *server, int timeout_ms,
+                                   struct millrace **connection, struct core_error *error)
 {
-    struct command_server *server = state->input;
-    core_ns timeout_ns;
-    switch (key) {
-    case 's':
-        server->address = argument;
-        return 0;
-    case OPTION_CA:
-        server->tls.ca_file = argument;
-        return 0;
-    case OPTION_CERTIFICATE:
-        server->tls.certificate_file = argument;
-        return 0;
-    case OPTION_CERTIFICATE_KEY:
-        server->tls.key_file = argument;
-        return 0;
-    case OPTION_SERVER_NAME:
-        server->tls.server_name = argument;
-        return 0;
-    case OPTION_TIMEOUT:
-        if (!command_parse_duration(argument, &timeout_ns) || timeout_ns > 3600 * CORE_NS_PER_S)
-            argp_error(state, "--timeout %s: give a time up to an hour, as 500ms or 10s", argument);
-        server->timeout_ms = (int)(timeout_ns / CORE_NS_PER_MS);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+    const struct millrace_tls tls = {.ca_file = server->ca_file,
+                                     .certificate_file = server->certificate_file,
+                                     .key_file = server->key_file,
+                                     .server_name = server->server_name};
+    return millrace_connect(server->address, &tls, timeout_ms, connection, error);
 }
 
-const struct argp command_server_argp = {.options = server_options, .parser = parse_server};
-
-void command_server_init(struct command_server *server)
-{
-    static char found[256];
-    const char *address = getenv("MILLRACE_SERVER");
-    *server = (struct command_server){.address = address == NULL ? core_address_default(found, sizeof found)
-                                                                 : address,
-                                      .timeout_ms = 10000};
-}
-
-struct millrace *command_connect(const struct command_server *server)
+struct millrace *command_connect(const struct core_options_server *server)
 {
     struct millrace *connection;
     struct core_error error;
-    if (millrace_connect(server->address, &server->tls, server->timeout_ms, &connection, &error) == CORE_OK)
+    if (command_connect_within(server, server->timeout_ms, &connection, &error) == CORE_OK)
         return connection;
     command_fail(COMMAND_FAILED, "%s", error.text);
     return NULL;
@@ -135,7 +86,7 @@ static bool load_key_file(struct command_contract *contract, const char *path)
     while (text_bytes > 0 && strchr(" \t\r\n", content[text_bytes - 1]) != NULL)
         text_bytes--;
     bool found =
-        command_parse_hex((const char *)content, text_bytes, contract->key, sizeof contract->key, &count) &&
+        core_hex_parse((const char *)content, text_bytes, contract->key, sizeof contract->key, &count) &&
         is_key_length(count);
     if (!found && is_key_length(bytes)) {
         memcpy(contract->key, content, bytes);
@@ -167,7 +118,7 @@ static void take_key(struct command_contract *contract, int key, char *argument,
                        argument);
         return;
     default:
-        if (!command_parse_hex(argument, count, contract->key, sizeof contract->key, &count) ||
+        if (!core_hex_parse(argument, count, contract->key, sizeof contract->key, &count) ||
             !is_key_length(count))
             argp_error(state, "--key: give 32, 48 or 64 hexadecimal digits");
         contract->key_bytes = (uint32_t)count;
@@ -192,22 +143,22 @@ static error_t parse_contract(int key, char *argument, struct argp_state *state)
     size_t count;
     switch (key) {
     case 'p':
-        if (!command_parse_bytes(argument, CORE_PACKET_BYTES_MAX, &number) || number == 0)
+        if (!core_bytes_parse(argument, 1, CORE_PACKET_BYTES_MAX, &number) || number == 0)
             argp_error(state, "--packet-bytes %s: give 1 to %u, or as 64KiB", argument,
                        CORE_PACKET_BYTES_MAX);
         contract->packet_bytes = (uint32_t)number;
         return 0;
     case 'r':
         contract->rate_bits_per_s = INFINITY;
-        if (strcmp(argument, "max") != 0 && !command_parse_rate(argument, &contract->rate_bits_per_s))
+        if (strcmp(argument, "max") != 0 && !core_rate_parse(argument, 1, &contract->rate_bits_per_s))
             argp_error(state, "--rate %s: give a rate, as 5Mbit/s, or max", argument);
         return 0;
     case 'l':
-        if (!command_parse_duration(argument, &contract->latency_ns))
+        if (!core_duration_parse(argument, 0, &contract->latency_ns))
             argp_error(state, "--latency %s: give a time, as 20ms or 500us", argument);
         return 0;
     case OPTION_BURST:
-        if (!command_parse_count(argument, CORE_BURST_MAX, &number) || number == 0)
+        if (!core_count_parse(argument, CORE_BURST_MAX, &number) || number == 0)
             argp_error(state, "--burst %s: give 1 to %u", argument, CORE_BURST_MAX);
         contract->burst_packets = (uint32_t)number;
         return 0;
@@ -227,7 +178,7 @@ static error_t parse_contract(int key, char *argument, struct argp_state *state)
         take_key(contract, key, argument, state);
         return 0;
     case OPTION_IV:
-        if (!command_parse_hex(argument, strlen(argument), contract->iv, sizeof contract->iv, &count) ||
+        if (!core_hex_parse(argument, strlen(argument), contract->iv, sizeof contract->iv, &count) ||
             count != sizeof contract->iv)
             argp_error(state, "--iv: give 32 hexadecimal digits");
         contract->has_iv = true;
@@ -316,17 +267,17 @@ core_status command_best_rate(struct millrace *connection, int timeout_ms, struc
 
 int command_print_refused(const struct protocol_open *open, const struct protocol_refused *refused)
 {
-    char first[COMMAND_TEXT_BYTES], second[COMMAND_TEXT_BYTES];
+    char first[CORE_TEXT_BYTES], second[CORE_TEXT_BYTES];
     struct core_stream_spec offer = open->spec;
     command_fail(COMMAND_REFUSED, "refused (%s): %s", protocol_refusal_name(refused->code), refused->text);
     offer.interval_ns = refused->offer_interval_ns;
     if (offer.interval_ns > 0)
         fprintf(stderr, "  with a latency of %s the server would now admit up to %s\n",
-                command_format_duration(offer.latency_ns, first),
-                command_format_rate(core_stream_rate_bits_per_s(&offer), second));
+                core_duration_format(offer.latency_ns, first),
+                core_rate_format(core_stream_rate_bits_per_s(&offer), second));
     if (refused->offer_latency_ns > 0)
         fprintf(stderr, "  with a rate of %s it would now admit a latency of %s or longer\n",
-                command_format_rate(core_stream_rate_bits_per_s(&open->spec), first),
-                command_format_duration(refused->offer_latency_ns, second));
+                core_rate_format(core_stream_rate_bits_per_s(&open->spec), first),
+                core_duration_format(refused->offer_latency_ns, second));
     return COMMAND_REFUSED;
 }

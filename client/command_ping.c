@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 struct options {
-    struct command_server server;
+    struct core_options_server server;
     uint64_t count;
     core_ns interval_ns;
 };
@@ -27,11 +27,11 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         state->child_inputs[0] = &options->server;
         return 0;
     case 'c':
-        if (!command_parse_count(argument, 1000000000, &options->count) || options->count == 0)
+        if (!core_count_parse(argument, 1000000000, &options->count) || options->count == 0)
             argp_error(state, "--count %s: give a number from 1 up", argument);
         return 0;
     case 'i':
-        if (!command_parse_duration(argument, &options->interval_ns))
+        if (!core_duration_parse(argument, 0, &options->interval_ns))
             argp_error(state, "--interval %s: give a time, as 200ms", argument);
         return 0;
     default:
@@ -39,7 +39,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child children[] = {{&command_server_argp, 0, "Server:", 1}, {0}};
+static const struct argp_child children[] = {{&core_options_server_argp, 0, "Server:", 1}, {0}};
 static const struct argp argp = {
     .options = option_table,
     .parser = parse,
@@ -51,11 +51,11 @@ static const struct argp argp = {
 
 static void print_summary(const char *address, const struct core_histogram *times)
 {
-    char least[COMMAND_TEXT_BYTES], middle[COMMAND_TEXT_BYTES], most[COMMAND_TEXT_BYTES];
+    char least[CORE_TEXT_BYTES], middle[CORE_TEXT_BYTES], most[CORE_TEXT_BYTES];
     printf("%s: %" PRIu64 " answers, min %s, median %s, max %s\n", address, core_histogram_total(times),
-           command_format_duration(core_histogram_minimum_ns(times), least),
-           command_format_duration(core_histogram_percentile_ns(times, 50), middle),
-           command_format_duration(core_histogram_maximum_ns(times), most));
+           core_duration_format(core_histogram_minimum_ns(times), least),
+           core_duration_format(core_histogram_percentile_ns(times, 50), middle),
+           core_duration_format(core_histogram_maximum_ns(times), most));
 }
 
 static int ping(const struct options *options, struct millrace *connection, struct core_histogram *times)
@@ -64,12 +64,12 @@ static int ping(const struct options *options, struct millrace *connection, stru
     for (uint64_t i = 0; i < options->count; i++, next_ns += options->interval_ns) {
         core_ns round_trip_ns;
         struct core_error error;
-        char text[COMMAND_TEXT_BYTES];
+        char text[CORE_TEXT_BYTES];
         core_time_sleep_until(next_ns);
         if (millrace_ping(connection, options->server.timeout_ms, &round_trip_ns, &error) != CORE_OK)
             return command_fail(COMMAND_FAILED, "ping %" PRIu64 ": %s", i + 1, error.text);
         core_histogram_record(times, round_trip_ns);
-        printf("%" PRIu64 ": %s\n", i + 1, command_format_duration(round_trip_ns, text));
+        printf("%" PRIu64 ": %s\n", i + 1, core_duration_format(round_trip_ns, text));
         fflush(stdout);
     }
     return COMMAND_OK;
@@ -79,8 +79,8 @@ int command_ping(int argc, char **argv)
 {
     static struct core_histogram times;
     struct options options = {.count = 4, .interval_ns = 200 * CORE_NS_PER_MS};
-    command_server_init(&options.server);
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    core_options_server_init(&options.server);
+    core_options_parse(&argp, argc, argv, &options);
     struct millrace *connection = command_connect(&options.server);
     if (connection == NULL)
         return COMMAND_FAILED;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 struct options {
-    struct command_server server;
+    struct core_options_server server;
     struct command_contract contract;
     bool json;
 };
@@ -34,7 +34,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
 }
 
 static const struct argp_child children[] = {
-    {&command_contract_argp, 0, "Stream:", 1}, {&command_server_argp, 0, "Server:", 2}, {0}};
+    {&command_contract_argp, 0, "Stream:", 1}, {&core_options_server_argp, 0, "Server:", 2}, {0}};
 static const struct argp argp = {
     .options = option_table,
     .parser = parse,
@@ -83,19 +83,19 @@ static json_t *pack_backup(const struct core_stream_spec *spec, const struct pro
 
 static void print_backup(const struct protocol_backup *backup)
 {
-    char bound[COMMAND_TEXT_BYTES];
+    char bound[CORE_TEXT_BYTES];
     if (backup->unit == PROTOCOL_UNIT_NONE)
         puts("guaranteed: no GPU can fail it, nothing is held elsewhere");
     else
         printf("guaranteed: within %s when a GPU is lost; %.3f %% of %s %u are held for it\n",
-               command_format_duration(backup->bound_ns, bound), backup->reserved_ppb / 1e7,
+               core_duration_format(backup->bound_ns, bound), backup->reserved_ppb / 1e7,
                unit_name(backup->unit), backup->unit_index);
 }
 
 static int print_admitted(const struct options *options, const struct protocol_open *open,
                           const struct protocol_opened *opened)
 {
-    char bound[COMMAND_TEXT_BYTES], rate[COMMAND_TEXT_BYTES], decided[COMMAND_TEXT_BYTES];
+    char bound[CORE_TEXT_BYTES], rate[CORE_TEXT_BYTES], decided[CORE_TEXT_BYTES];
     double rate_bits_per_s = core_stream_rate_bits_per_s(&open->spec);
     if (options->json)
         return print_json(json_pack("{s:b, s:s, s:i, s:f, s:f, s:f, s:o}", "admitted", 1, "unit",
@@ -104,8 +104,8 @@ static int print_admitted(const struct options *options, const struct protocol_o
                                     rate_bits_per_s, "decided_us", (double)opened->decided_ns / 1e3,
                                     "guaranteed", pack_backup(&open->spec, &opened->backup)));
     printf("admitted: %s, each packet within %s, on %s %u (decided in %s)\n",
-           command_format_rate(rate_bits_per_s, rate), command_format_duration(opened->bound_ns, bound),
-           unit_name(opened->unit), opened->unit_index, command_format_duration(opened->decided_ns, decided));
+           core_rate_format(rate_bits_per_s, rate), core_duration_format(opened->bound_ns, bound),
+           unit_name(opened->unit), opened->unit_index, core_duration_format(opened->decided_ns, decided));
     if (open->spec.guaranteed)
         print_backup(&opened->backup);
     return COMMAND_OK;
@@ -160,9 +160,9 @@ static int query(const struct options *options, struct millrace *connection)
 int command_query(int argc, char **argv)
 {
     struct options options = {.json = false};
-    command_server_init(&options.server);
+    core_options_server_init(&options.server);
     command_contract_init(&options.contract);
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    core_options_parse(&argp, argc, argv, &options);
     struct millrace *connection = command_connect(&options.server);
     if (connection == NULL)
         return COMMAND_FAILED;

@@ -39,7 +39,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         options->json = true;
         return 0;
     case OPTION_TIMEOUT:
-        if (!command_parse_duration(argument, &timeout_ns) || timeout_ns > 3600 * CORE_NS_PER_S)
+        if (!core_duration_parse(argument, 0, &timeout_ns) || timeout_ns > 3600 * CORE_NS_PER_S)
             argp_error(state, "--timeout %s: give a time up to an hour, as 500ms or 10s", argument);
         options->timeout_ms = (int)(timeout_ns / CORE_NS_PER_MS);
         return 0;
@@ -63,24 +63,24 @@ static const struct argp argp = {
 
 enum form { COUNT, BYTES, MICROSECONDS, PROMISE /* microseconds; 0: there is none now */, SHARE, TEXT };
 
-static void format_figure(const json_t *value, enum form form, char text[COMMAND_TEXT_BYTES])
+static void format_figure(const json_t *value, enum form form, char text[CORE_TEXT_BYTES])
 {
     double number = json_number_value(value);
-    snprintf(text, COMMAND_TEXT_BYTES, "-");
+    snprintf(text, CORE_TEXT_BYTES, "-");
     if (form == TEXT && json_is_string(value))
-        snprintf(text, COMMAND_TEXT_BYTES, "%s", json_string_value(value));
+        snprintf(text, CORE_TEXT_BYTES, "%s", json_string_value(value));
     else if (json_is_integer(value) && (form == COUNT || form == TEXT))
-        snprintf(text, COMMAND_TEXT_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+        snprintf(text, CORE_TEXT_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else if (!json_is_number(value) || form == TEXT || (form == PROMISE && number <= 0))
         return;
     else if (form == BYTES)
-        command_format_bytes(number, text);
+        core_bytes_format(number, text);
     else if ((form == MICROSECONDS || form == PROMISE) && fabs(number) < 9e15)
-        command_format_duration((core_ns)(number * 1e3), text);
+        core_duration_format((core_ns)(number * 1e3), text);
     else if (form == SHARE)
-        snprintf(text, COMMAND_TEXT_BYTES, "%.1f %%", 100 * number);
+        snprintf(text, CORE_TEXT_BYTES, "%.1f %%", 100 * number);
     else
-        snprintf(text, COMMAND_TEXT_BYTES, "%.0f", number);
+        snprintf(text, CORE_TEXT_BYTES, "%.0f", number);
 }
 
 struct column {
@@ -110,7 +110,7 @@ static void print_table(const json_t *rows, const char *title, const struct colu
 {
     size_t index;
     const json_t *row;
-    char text[COMMAND_TEXT_BYTES];
+    char text[CORE_TEXT_BYTES];
     if (!json_is_array(rows))
         return;
     printf("\n%-10s", title);
@@ -131,7 +131,7 @@ static void print_table(const json_t *rows, const char *title, const struct colu
 /* "title: value name, value name" for the keys of one object. */
 static void print_line(const json_t *object, const char *title, const struct column *columns, size_t count)
 {
-    char text[COMMAND_TEXT_BYTES];
+    char text[CORE_TEXT_BYTES];
     printf("%-10s", title);
     for (size_t i = 0; i < count; i++) {
         format_figure(find(object, columns[i].key), columns[i].form, text);
@@ -265,7 +265,7 @@ static void print_head(const json_t *root)
     const char *doubt = json_string_value(json_object_get(root, "profile_doubt"));
     const json_t *uptime = json_object_get(root, "uptime_s");
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
-        char text[COMMAND_TEXT_BYTES];
+        char text[CORE_TEXT_BYTES];
         format_figure(json_object_get(root, parts[i].key), TEXT, text);
         printf("%s%s", parts[i].title, text);
     }
@@ -353,7 +353,7 @@ int command_status(int argc, char **argv)
     struct core_error error;
     char *body;
     size_t bytes;
-    argp_parse(&argp, argc, argv, 0, NULL, &options);
+    core_options_parse(&argp, argc, argv, &options);
     const char *path = options.streams ? "/status?streams=1" : "/status";
     if (command_http_get(options.admin, path, options.timeout_ms, &body, &bytes, &error) != CORE_OK)
         return command_fail(COMMAND_FAILED, "%s", error.text);

@@ -3,9 +3,11 @@
 #include "config/file.h"
 #include "config/report.h"
 #include "config/server_raw.h"
+#include "config/shipped.h"
 #include "config/yaml.h"
 #include "core/stream.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -278,6 +280,25 @@ static void engine_from(struct config_report *report, const char *name, struct c
                           name);
 }
 
+/* A shipped name, or a path as all others; NULL stays NULL. */
+static char *profile_from(struct config_report *report, const char *name)
+{
+    char path[PATH_MAX];
+    struct core_error why;
+
+    if (!name)
+        return NULL;
+    if (config_shipped_find(CONFIG_SHIPPED_PROFILE, name, report->yaml->name, path, sizeof path, &why) !=
+        CORE_OK) {
+        config_report_invalid(report, "profile", "%s", why.text);
+        return NULL;
+    }
+    char *made = strdup(path);
+    if (!made)
+        config_report_no_memory(report);
+    return made;
+}
+
 static core_status server_convert(const struct config_yaml *yaml, const struct raw_server *raw,
                                   struct config_server *server, struct core_error *error)
 {
@@ -292,7 +313,7 @@ static core_status server_convert(const struct config_yaml *yaml, const struct r
     server->overload.quiet_ns = timeout_from(&report, "overload.quiet_ms", raw->overload.quiet_ms, 10000);
     gpus_from(&report, &raw->gpus, &server->gpus);
     engine_from(&report, raw->engine, server);
-    server->profile = path_from(&report, raw->profile);
+    server->profile = profile_from(&report, raw->profile);
     server->keyring = path_from(&report, raw->keyring);
     server->client_iv = raw->client_iv && *raw->client_iv;
     admin_from(&report, raw->admin, server);

@@ -1,5 +1,7 @@
 #include "config/shipped.h"
 
+#include "config/file.h"
+
 #include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -62,17 +64,26 @@ static bool path_join(char *path, size_t size, const char *root, const char *fol
     return length > 0 && (size_t)length < size;
 }
 
-core_status config_shipped_find(enum config_shipped_kind kind, const char *name, char *path, size_t size,
-                                struct core_error *error)
+static core_status path_beside(const char *name, const char *from, char *path, size_t size,
+                               struct core_error *error)
+{
+    char *beside = config_file_beside(from ? from : "", name);
+
+    if (!beside)
+        return core_error_set(error, CORE_NO_MEMORY, "out of memory");
+    const bool fits = (size_t)snprintf(path, size, "%s", beside) < size;
+    free(beside);
+    return fits ? CORE_OK : core_error_set(error, CORE_INVALID, "%.60s...: the path is too long", name);
+}
+
+core_status config_shipped_find(enum config_shipped_kind kind, const char *name, const char *from, char *path,
+                                size_t size, struct core_error *error)
 {
     char beside[PATH_MAX], names[256] = "";
     const char *const roots[ROOT_COUNT] = {beside, MILLRACE_SHIPPED_SOURCE, MILLRACE_SHIPPED_INSTALLED};
 
-    if (strpbrk(name, "/.")) {
-        if ((size_t)snprintf(path, size, "%s", name) >= size)
-            return core_error_set(error, CORE_INVALID, "%.60s...: the path is too long", name);
-        return CORE_OK;
-    }
+    if (strpbrk(name, "/."))
+        return path_beside(name, from, path, size, error);
     beside_program(beside, sizeof beside);
     for (size_t i = 0; i < ROOT_COUNT; i++) {
         char folder[PATH_MAX];

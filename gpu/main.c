@@ -1,9 +1,9 @@
 /* millrace-gpu: drives one GPU for millraced. Secrets never come by the command line. */
 #include "core/log.h"
+#include "core/options.h"
 #include "core/standard.h"
 #include "gpu/child.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,8 +79,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-const char *argp_program_version = "millrace-gpu " MILLRACE_VERSION;
-
 static const struct argp argp = {
     option_table,
     parse_option,
@@ -98,10 +96,9 @@ int main(int argc, char **argv)
 {
     static struct gpu_child child;
     struct options options = {.ops = backend_find("cuda")};
-    argp_err_exit_status = GPU_EXIT_USAGE;
     if (!core_standard_open())
         return GPU_EXIT_START;
-    errno = argp_parse(&argp, argc, argv, 0, NULL, &options); /* wrong usage ends the process there */
+    errno = core_options_parse(&argp, argc, argv, &options); /* wrong usage ends the process there */
     if (errno != 0) {
         fprintf(stderr, "millrace-gpu: can not read the options: %s\n", strerror(errno));
         return GPU_EXIT_START;

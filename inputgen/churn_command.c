@@ -40,13 +40,14 @@ static const struct argp_option argp_options[] = {
      "Of all streams that ask to survive the loss of a GPU (default 0)", 2},
     {"probe", OPTION_PROBE, "N", 0,
      "Probe the capacity with up to N streams of each class; 0: not at all (default 10000)", 2},
-    {"probe-rate", OPTION_PROBE_RATE, "MBIT/S", 0, "At this rate, or their own if it is higher (default 4)",
-     2},
+    {"probe-rate", OPTION_PROBE_RATE, "RATE", 0,
+     "At this rate, as 4Mbit/s, or their own if it is higher (default 4Mbit/s)", 2},
     {"allow-refused", OPTION_ALLOW_REFUSED, NULL, 0, "Standing streams that are refused are no fault", 4},
     {"allow-missed", OPTION_ALLOW_MISSED, NULL, 0, "Missed deadlines are no fault", 4},
-    {"admin", OPTION_ADMIN, "ADDRESS", 0, "The server's admin port, to see periods of GPUs change", 5},
+    {"admin", OPTION_ADMIN, "ADDRESS", 0,
+     "The server's admin socket, to see periods of GPUs change [$MILLRACE_ADMIN]", 5},
     {"samples", OPTION_SAMPLES, "FILE", 0, "Write the server's figures there now and then, as CSV", 5},
-    {"sample-every", OPTION_SAMPLE_EVERY, "SECONDS", 0, "How often (default 60)", 5},
+    {"sample-every", OPTION_SAMPLE_EVERY, "TIME", 0, "How often (default 1min)", 5},
     {0}};
 
 /* "2:1": as many weights as there are kinds of operations. */
@@ -86,22 +87,22 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         command->opened = text;
         return 0;
     case OPTION_OPERATIONS:
-        churn->operations_per_s = inputgen_command_number(state, "operations", text, 0.001, 1e6);
+        churn->operations_per_s = core_options_number(state, "operations", text, 0.001, 1e6);
         return 0;
     case OPTION_MIX:
         parse_mix(state, text, churn->weights);
         return 0;
     case OPTION_OPENED_MAX:
-        churn->open_max = (size_t)inputgen_command_number(state, "opened-max", text, 1, 1e6);
+        churn->open_max = (size_t)core_options_count(state, "opened-max", text, 1, 1000000);
         return 0;
     case OPTION_GUARANTEED:
-        churn->guaranteed = inputgen_command_number(state, "guaranteed", text, 0, 100) / 100;
+        churn->guaranteed = core_options_number(state, "guaranteed", text, 0, 100) / 100;
         return 0;
     case OPTION_PROBE:
-        churn->probe_max = (uint64_t)inputgen_command_number(state, "probe", text, 0, 1e6);
+        churn->probe_max = core_options_count(state, "probe", text, 0, 1000000);
         return 0;
     case OPTION_PROBE_RATE:
-        churn->probe_bits_per_s = inputgen_command_number(state, "probe-rate", text, 1e-3, 1e6) * 1e6;
+        churn->probe_bits_per_s = core_options_rate(state, "probe-rate", text, 1e6, 1e3, 1e12);
         return 0;
     case OPTION_ADMIN:
         churn->admin = text;
@@ -110,8 +111,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         command->samples = text;
         return 0;
     case OPTION_SAMPLE_EVERY:
-        churn->sample_every_ns =
-            (core_ns)(inputgen_command_number(state, "sample-every", text, 0.1, 1e6) * 1e9);
+        churn->sample_every_ns = core_options_duration(state, "sample-every", text, CORE_NS_PER_S,
+                                                       100 * CORE_NS_PER_MS, 1000000 * CORE_NS_PER_S);
         return 0;
     case OPTION_ALLOW_REFUSED:
         command->judgement.allow_refused = true;
@@ -144,8 +145,8 @@ static const struct argp argp_churn = {
         "decrypted and compared. Before and after, with nothing else on the server, identical streams of "
         "each class are opened until it refuses: the counts must agree.\n\n"
         "WORKLOAD is a path, or the bare name of a shipped one (mixed, churn, ...).\n\n"
-        "Example: millrace-gen churn mixed --opened churn --connect unix:SOCKET --admin unix:ADMIN "
-        "--duration 60\n\n"
+        "Example: millrace-gen churn mixed --opened churn --server unix:SOCKET --admin unix:ADMIN "
+        "--duration 1min\n\n"
         "Exit status: 0 all well; 1 a wrong byte, a loss, a miss by the server's word, a standing stream "
         "refused, a request without an answer, or another capacity than before; 2 usage; 3 the churn could "
         "not begin."};
@@ -202,17 +203,17 @@ static core_status files_open(struct command *command, struct inputgen_streams *
 
 int inputgen_command_churn(int argc, char **argv)
 {
-    struct command command = {.run = {.program = "millrace-gen churn", .options.seed = 1},
-                              .churn = {.operations_per_s = 200,
+    struct command command = {.churn = {.operations_per_s = 200,
                                         .weights = {1, 1, 1},
                                         .open_max = 400,
                                         .probe_max = 10000,
                                         .probe_bits_per_s = 4e6,
+                                        .admin = getenv("MILLRACE_ADMIN"),
                                         .sample_every_ns = 60 * CORE_NS_PER_S}};
     struct inputgen_streams *opened = NULL;
     struct core_error error;
-    argp_err_exit_status = INPUTGEN_EXIT_USAGE;
-    if (argp_parse(&argp_churn, argc, argv, 0, NULL, &command) != 0)
+    inputgen_command_init(&command.run, "millrace-gen churn");
+    if (core_options_parse(&argp_churn, argc, argv, &command) != 0)
         return INPUTGEN_EXIT_USAGE;
     core_status status = inputgen_command_load(&command.run, &error);
     if (status == CORE_OK)

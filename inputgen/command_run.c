@@ -21,21 +21,14 @@ enum option_key {
     OPTION_TICK,
     OPTION_REALTIME,
     OPTION_DRAIN,
-    OPTION_TIMEOUT,
     OPTION_SERVER_PID,
-    OPTION_JSON,
-    OPTION_TLS_CA,
-    OPTION_TLS_CERTIFICATE,
-    OPTION_TLS_KEY,
-    OPTION_TLS_NAME
+    OPTION_JSON
 };
 
 static const struct argp_option argp_options[] = {
-    {"connect", 'c', "ADDRESS", 0, "unix:PATH, tcp:HOST:PORT or tls:HOST:PORT of the server", 1},
-    {"connections", 'n', "N", 0, "Connections the streams are dealt to (default 16)", 1},
-    {"threads", 't', "N", 0, "Sending threads (default: one for every two cores)", 1},
-    {"timeout", OPTION_TIMEOUT, "SECONDS", 0, "To connect, to open all streams (default 10)", 1},
-    {"duration", 'd', "SECONDS", 0, "Send for so long (default: as the list says)", 2},
+    {"connections", 'n', "N", 0, "Connections the streams are dealt to (default 16)", 0},
+    {"threads", 't', "N", 0, "Sending threads (default: one for every two cores)", 0},
+    {"duration", 'd', "TIME", 0, "Send for so long, as 20s or 1min (default: as the list says)", 2},
     {"streams", OPTION_STREAMS, "N", 0, "Draw so many streams from WORKLOAD (default: as it says)", 2},
     {"seed", OPTION_SEED, "N", 0, "Of streams drawn, payloads, lengths and phases (default 1)", 2},
     {"scale", OPTION_SCALE, "F", 0, "Multiply every stream's rate by F", 2},
@@ -45,32 +38,17 @@ static const struct argp_option argp_options[] = {
     {"phases", OPTION_PHASES, "listed|random", 0,
      "When streams begin: as listed, or up to one interval later at random", 2},
     {"bursts", OPTION_BURSTS, NULL, 0, "Send whole bursts at once, as the contracts just allow", 2},
-    {"tick", OPTION_TICK, "MICROSECONDS", 0, "Shortest time between two batches (default 500 or less)", 2},
+    {"tick", OPTION_TICK, "TIME", 0, "Shortest time between two batches (default 500us or less)", 2},
     {"realtime", OPTION_REALTIME, "off|auto", 0, "Ask for SCHED_FIFO, to keep the schedule (default auto)",
      2},
-    {"drain", OPTION_DRAIN, "SECONDS", 0, "Wait so long past the last deadline for results (default 5)", 2},
+    {"drain", OPTION_DRAIN, "TIME", 0, "Wait so long past the last deadline for results (default 5s)", 2},
     {"key-name", OPTION_KEY_NAME, "NAME", 0, "Use this key of the server (default: a random key each)", 3},
     {"keyring", OPTION_KEYRING, "FILE", 0, "Keyring with that key, to check the results", 3},
-    {"tls-ca", OPTION_TLS_CA, "FILE", 0, "Certificates that may sign the server's (default: the system's)",
-     3},
-    {"tls-certificate", OPTION_TLS_CERTIFICATE, "FILE", 0, "Our own certificate", 3},
-    {"tls-key", OPTION_TLS_KEY, "FILE", 0, "Its key", 3},
-    {"tls-name", OPTION_TLS_NAME, "NAME", 0, "Name the server's certificate must have", 3},
     {"server-pid", OPTION_SERVER_PID, "PID", 0, "Whose CPU time to report (default: behind the Unix socket)",
      5},
     {"json", OPTION_JSON, NULL, 0, "Report as one JSON document", 5},
     {"quiet", 'q', NULL, 0, "No progress, and no report but faults", 5},
     {0}};
-
-double inputgen_command_number(struct argp_state *state, const char *name, const char *text, double minimum,
-                               double maximum)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= minimum && value <= maximum))
-        argp_error(state, "--%s: '%s' is not a number from %g to %g", name, text, minimum, maximum);
-    return value;
-}
 
 bool inputgen_command_choice(struct argp_state *state, const char *name, const char *text, const char *usual,
                              const char *other)
@@ -93,8 +71,6 @@ static void argument_check(struct argp_state *state, const struct inputgen_comma
         argp_error(state, "a stream list (CSV) or a workload is needed");
     if (command->streams && list_is_csv(command->list))
         argp_error(state, "--streams is for workloads: a list has the streams it has");
-    if (!command->options.address)
-        argp_error(state, "--connect ADDRESS is needed");
     if (command->options.key_name && !command->keyring_path)
         argp_error(state, "--key-name needs --keyring FILE: results are checked with the same key");
 }
@@ -103,26 +79,24 @@ static bool parse_run_option(int key, char *text, struct argp_state *state,
                              struct inputgen_replay_options *options)
 {
     switch (key) {
-    case 'c':
-        options->address = text;
-        return true;
     case 'n':
-        options->connections = (unsigned)inputgen_command_number(state, "connections", text, 1, 100000);
+        options->connections = (unsigned)core_options_count(state, "connections", text, 1, 100000);
         return true;
     case 't':
-        options->threads = (unsigned)inputgen_command_number(state, "threads", text, 1, 1024);
+        options->threads = (unsigned)core_options_count(state, "threads", text, 1, 1024);
         return true;
     case 'd':
-        options->duration_ns = (core_ns)(inputgen_command_number(state, "duration", text, 0.001, 1e6) * 1e9);
+        options->duration_ns = core_options_duration(state, "duration", text, CORE_NS_PER_S, CORE_NS_PER_MS,
+                                                     1000000 * CORE_NS_PER_S);
         return true;
     case OPTION_SEED:
-        options->seed = (uint64_t)inputgen_command_number(state, "seed", text, 0, 9007199254740992.0);
+        options->seed = core_options_count(state, "seed", text, 0, UINT64_MAX);
         return true;
     case OPTION_SCALE:
-        options->scale = inputgen_command_number(state, "scale", text, 1e-6, 1e6);
+        options->scale = core_options_number(state, "scale", text, 1e-6, 1e6);
         return true;
     case OPTION_SLOWER:
-        options->slower = inputgen_command_number(state, "slower", text, 0, 1000) / 100;
+        options->slower = core_options_number(state, "slower", text, 0, 1000) / 100;
         return true;
     case OPTION_SIZES:
         options->uniform_sizes = inputgen_command_choice(state, "sizes", text, "full", "uniform");
@@ -137,39 +111,18 @@ static bool parse_run_option(int key, char *text, struct argp_state *state,
         options->ordinary_priority = inputgen_command_choice(state, "realtime", text, "auto", "off");
         return true;
     case OPTION_TICK:
-        options->tick_ns = (core_ns)(inputgen_command_number(state, "tick", text, 1, 1e6) * 1e3);
+        options->tick_ns =
+            core_options_duration(state, "tick", text, CORE_NS_PER_US, CORE_NS_PER_US, CORE_NS_PER_S);
         return true;
     case OPTION_DRAIN:
-        options->drain_ns = (core_ns)(inputgen_command_number(state, "drain", text, 0.001, 1e5) * 1e9);
-        return true;
-    case OPTION_TIMEOUT:
-        options->timeout_ms = (int)(inputgen_command_number(state, "timeout", text, 0.001, 1e5) * 1e3);
+        options->drain_ns = core_options_duration(state, "drain", text, CORE_NS_PER_S, CORE_NS_PER_MS,
+                                                  100000 * CORE_NS_PER_S);
         return true;
     case OPTION_KEY_NAME:
         options->key_name = text;
         return true;
     case OPTION_SERVER_PID:
-        options->server = (pid_t)inputgen_command_number(state, "server-pid", text, 1, 4194304);
-        return true;
-    default:
-        return false;
-    }
-}
-
-static bool parse_tls_option(int key, char *text, struct millrace_tls *tls)
-{
-    switch (key) {
-    case OPTION_TLS_CA:
-        tls->ca_file = text;
-        return true;
-    case OPTION_TLS_CERTIFICATE:
-        tls->certificate_file = text;
-        return true;
-    case OPTION_TLS_KEY:
-        tls->key_file = text;
-        return true;
-    case OPTION_TLS_NAME:
-        tls->server_name = text;
+        options->server = (pid_t)core_options_count(state, "server-pid", text, 1, 4194304);
         return true;
     default:
         return false;
@@ -179,11 +132,14 @@ static bool parse_tls_option(int key, char *text, struct millrace_tls *tls)
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     struct inputgen_command *command = state->input;
-    if (parse_run_option(key, text, state, &command->options) || parse_tls_option(key, text, &command->tls))
+    if (parse_run_option(key, text, state, &command->options))
         return 0;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &command->server;
+        return 0;
     case OPTION_STREAMS:
-        command->streams = (uint32_t)inputgen_command_number(state, "streams", text, 1, 1e7);
+        command->streams = (uint32_t)core_options_count(state, "streams", text, 1, 10000000);
         return 0;
     case OPTION_KEYRING:
         command->keyring_path = text;
@@ -207,7 +163,16 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     }
 }
 
-const struct argp inputgen_command_argp = {.options = argp_options, .parser = parse_option};
+static const struct argp_child argp_children[] = {{&core_options_server_argp, 0, NULL, 1}, {0}};
+
+const struct argp inputgen_command_argp = {
+    .options = argp_options, .parser = parse_option, .children = argp_children};
+
+void inputgen_command_init(struct inputgen_command *command, const char *program)
+{
+    *command = (struct inputgen_command){.program = program, .options.seed = 1};
+    core_options_server_init(&command->server);
+}
 
 /* ---- lists and keys ---- */
 
@@ -248,6 +213,12 @@ core_status inputgen_command_load(struct inputgen_command *command, struct core_
 {
     struct inputgen_replay_options *options = &command->options;
     options->name = command->name = name_of(command->list);
+    options->address = command->server.address;
+    options->timeout_ms = command->server.timeout_ms;
+    command->tls = (struct millrace_tls){.ca_file = command->server.ca_file,
+                                         .certificate_file = command->server.certificate_file,
+                                         .key_file = command->server.key_file,
+                                         .server_name = command->server.server_name};
     options->tls = &command->tls;
     if (!command->name)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");

@@ -4,9 +4,8 @@
 #define MILLRACE_INPUTGEN_COMMAND_RUN_H
 
 #include "config/keyring.h"
+#include "core/options.h"
 #include "inputgen/replay.h"
-
-#include <argp.h>
 
 enum inputgen_exit {
     INPUTGEN_EXIT_WELL = 0,
@@ -19,7 +18,8 @@ struct inputgen_command {
     const char *program; /* "millrace-gen replay": begins every complaint */
     const char *list;    /* a path that ends in .csv, or a workload */
     uint32_t streams;    /* of a workload: 0: as it says */
-    struct inputgen_replay_options options;
+    struct core_options_server server;
+    struct inputgen_replay_options options; /* address, TLS and timeout by inputgen_command_load */
     struct millrace_tls tls;
     const char *keyring_path;
     bool json, quiet;
@@ -30,13 +30,13 @@ struct inputgen_command {
     char *name;
 };
 
+/* The defaults. */
+void inputgen_command_init(struct inputgen_command *command, const char *program);
+
 /* The shared options, for argp_child; input: struct inputgen_command. Takes the list as the one argument. */
 extern const struct argp inputgen_command_argp;
 
-/* Numbers and choices of the command line: the whole word, within its range, or argp's error. */
-double inputgen_command_number(struct argp_state *state, const char *name, const char *text, double minimum,
-                               double maximum);
-/* Is it `other`, rather than `usual`? */
+/* Is it `other`, rather than `usual`? Neither is a usage error. */
 bool inputgen_command_choice(struct argp_state *state, const char *name, const char *text, const char *usual,
                              const char *other);
 

@@ -1,11 +1,9 @@
 /* millrace-gen make: a workload and a seed -> a list of streams. */
+#include "core/options.h"
 #include "inputgen/commands.h"
 #include "inputgen/shipped.h"
 #include "inputgen/streams.h"
 
-#include <argp.h>
-#include <errno.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +21,7 @@ struct arguments {
 static const struct argp_option options[] = {
     {"seed", 's', "N", 0, "Seed of the draws, 0 to 2^64-1; required: the same seed gives the same list", 0},
     {"streams", 'n', "N", 0, "Number of streams (default: as the workload says)", 0},
-    {"duration", 'd', "SECONDS", 0, "When streams stop (default: as the workload says)", 0},
+    {"duration", 'd', "TIME", 0, "When streams stop, as 20s or 1min (default: as the workload says)", 0},
     {"output", 'o', "FILE", 0, "Write the list to FILE (default: standard output)", 0},
     {"quiet", 'q', NULL, 0, "Do not print the summary on standard error", 0},
     {0},
@@ -37,43 +35,21 @@ static const char documentation[] =
     "duration and seed give the same list on every machine.\n\n"
     "Example: millrace-gen make demo --seed 1 -o demo.csv";
 
-static uint64_t whole_number(struct argp_state *state, const char *option, const char *text, uint64_t low,
-                             uint64_t high)
-{
-    char *end;
-
-    errno = 0;
-    const uint64_t value = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || *end || errno || value < low || value > high)
-        argp_error(state, "%s: '%s' must be a whole number from %" PRIu64 " to %" PRIu64, option, text, low,
-                   high);
-    return value;
-}
-
-static core_ns duration(struct argp_state *state, const char *text)
-{
-    char *end;
-    const double seconds = strtod(text, &end);
-
-    if (end == text || *end || !(seconds >= 0.001 && seconds <= 86400))
-        argp_error(state, "--duration: '%s' must be a number of seconds from 0.001 to 86400", text);
-    return (core_ns)(seconds * 1e9 + 0.5);
-}
-
 static error_t option_parse(int key, char *text, struct argp_state *state)
 {
     struct arguments *arguments = state->input;
 
     switch (key) {
     case 's':
-        arguments->seed = whole_number(state, "--seed", text, 0, UINT64_MAX);
+        arguments->seed = core_options_count(state, "seed", text, 0, UINT64_MAX);
         arguments->has_seed = true;
         return 0;
     case 'n':
-        arguments->streams = (uint32_t)whole_number(state, "--streams", text, 1, INPUTGEN_STREAMS_MAX);
+        arguments->streams = (uint32_t)core_options_count(state, "streams", text, 1, INPUTGEN_STREAMS_MAX);
         return 0;
     case 'd':
-        arguments->duration_ns = duration(state, text);
+        arguments->duration_ns = core_options_duration(state, "duration", text, CORE_NS_PER_S, CORE_NS_PER_MS,
+                                                       86400 * CORE_NS_PER_S);
         return 0;
     case 'o':
         arguments->output = text;
@@ -157,7 +133,7 @@ int inputgen_command_make(int argc, char **argv)
     struct arguments arguments = {.workload = NULL};
     struct core_error error;
 
-    argp_parse(&parser, argc, argv, 0, NULL, &arguments);
+    core_options_parse(&parser, argc, argv, &arguments);
     if (make(&arguments, &error) == CORE_OK)
         return 0;
     fprintf(stderr, "millrace-gen make: %s\n", error.text);

@@ -89,10 +89,10 @@ static int list_replay(struct command *command)
 
 int inputgen_command_replay(int argc, char **argv)
 {
-    struct command command = {.run = {.program = "millrace-gen replay", .options.seed = 1}};
+    struct command command = {.hgrm = NULL};
     struct core_error error;
-    argp_err_exit_status = INPUTGEN_EXIT_USAGE;
-    if (argp_parse(&argp_replay, argc, argv, 0, NULL, &command) != 0)
+    inputgen_command_init(&command.run, "millrace-gen replay");
+    if (core_options_parse(&argp_replay, argc, argv, &command) != 0)
         return INPUTGEN_EXIT_USAGE;
     int result = inputgen_command_load(&command.run, &error) == CORE_OK
                      ? list_replay(&command)

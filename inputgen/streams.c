@@ -132,9 +132,11 @@ core_status inputgen_streams_make(const struct config_workload *workload, uint32
     if (stop_ns < 1 || stop_ns > INPUTGEN_TIME_NS_MAX)
         return core_error_set(error, CORE_INVALID, "the duration must be above 0 and at most a day");
     if ((double)stop_ns <= workload->start_spread_s * 1e9)
-        return core_error_set(error, CORE_INVALID,
-                              "streams start within %g s but would stop after %g s; make it longer",
-                              workload->start_spread_s, (double)stop_ns / 1e9);
+        return core_error_set(
+            error, CORE_INVALID,
+            "streams start within %g s (the workload's start_spread_s) but would stop after %g s; "
+            "give --duration, or duration_s, more than that",
+            workload->start_spread_s, (double)stop_ns / 1e9);
     struct inputgen_streams *made = list_create(workload, streams);
     if (!made)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory for %u streams", (unsigned)streams);

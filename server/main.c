@@ -1,11 +1,11 @@
 /* millraced: options, signals, readiness; everything else is server.h. */
 #include "core/log.h"
+#include "core/options.h"
 #include "core/secret.h"
 #include "core/standard.h"
 #include "server/journal.h"
 #include "server/server.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <signal.h>
@@ -56,8 +56,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     }
 }
-
-const char *argp_program_version = "millraced " MILLRACE_VERSION;
 
 static const struct argp argp = {
     option_table,
@@ -247,11 +245,10 @@ int main(int argc, char **argv)
     struct config_profile *profile = NULL;
     int result = EXIT_START;
 
-    argp_err_exit_status = EXIT_USAGE;
     if (!core_standard_open())
         return EXIT_START;
     event_set_fatal_callback(on_event_failure);
-    errno = argp_parse(&argp, argc, argv, 0, NULL, &options); /* wrong usage ends the process there */
+    errno = core_options_parse(&argp, argc, argv, &options); /* wrong usage ends the process there */
     if (errno != 0) {
         fprintf(stderr, "millraced: can not read the options: %s\n", strerror(errno));
         return EXIT_START;

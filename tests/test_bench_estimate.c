@@ -319,7 +319,7 @@ static void wrong_input_is_told_of(void **state)
         {"--gpus many", "a whole number from 0 to 64"},
         {"--cpus 0", "a whole number from 1 to 1024"},
         {"--pool 1000001", "a whole number from 1 to 1000000"},
-        {"--packet 0", "a whole number from 1"},
+        {"--packet 0", "give 1 to 1048576 bytes"},
         {"--burst 65537", "a whole number from 1 to 65536"},
         {"--seed -1", "a whole number from 0"},
     };

@@ -239,9 +239,9 @@ static void the_command_reports_as_json(void **state)
     churn_rig_start(&rig, "");
     (void)snprintf(line, sizeof line,
                    GEN
-                   "churn mixed --streams 20 --opened churn --connect %s --admin %s --duration 1.5 --seed 7 "
+                   "churn mixed --streams 20 --opened churn --server %s --admin %s --duration 1.5 --seed 7 "
                    "--operations 100 --opened-max 20 --mix 2:1:1 --probe 20 --probe-rate 30 --drain 60 "
-                   "--timeout 60 --allow-missed --json",
+                   "--timeout 1min --allow-missed --json",
                    rig.address, rig.admin);
     assert_int_equal(test_command(line, text, sizeof text), 0);
     json_t *root = json_loads(text, 0, NULL), *churned = json_object_get(root, "churn");
@@ -253,7 +253,7 @@ static void the_command_reports_as_json(void **state)
     assert_string_equal(json_string_value(json_object_get(churned, "remain")), "");
     json_decref(root);
 
-    strncat(line, " >/dev/null; " GEN "churn mixed --streams 5 --connect ", sizeof line - strlen(line) - 1);
+    strncat(line, " >/dev/null; " GEN "churn mixed --streams 5 --server ", sizeof line - strlen(line) - 1);
     strncat(line, rig.address, sizeof line - strlen(line) - 1);
     strncat(line, " --duration 1.2 --probe 0 --allow-missed", sizeof line - strlen(line) - 1);
     assert_int_equal(test_command(line, text, sizeof text), 0);
@@ -266,20 +266,22 @@ static void mistakes_are_named(void **state)
 {
     static const struct test_command_mistake mistakes[] = {
         {"", "a workload is needed"},
-        {"mixed", "--connect ADDRESS is needed"},
-        {"mixed --connect unix:/nonexistent/s", "can not connect"},
-        {"nonexistent --connect unix:/x", "nonexistent"},
-        {"mixed --connect unix:/x --opened nonexistent", "nonexistent"},
-        {"mixed --connect unix:/x --mix 1", "--mix: '1' is not"},
-        {"mixed --connect unix:/x --mix 1:2:3:4", "is not"},
-        {"mixed --connect unix:/x --mix 1:-2:1", "is not"},
-        {"mixed --connect unix:/x --mix 0:0:0", "no weight above 0"},
-        {"mixed --connect unix:/x --guaranteed 101", "--guaranteed: '101' is not a number from"},
-        {"mixed --connect unix:/x --operations 0", "--operations: '0' is not a number from"},
-        {"mixed --connect unix:/x --opened-max 0", "--opened-max: '0' is not a number from"},
-        {"mixed --connect unix:/x --probe-rate no", "--probe-rate: 'no' is not a number from"},
-        {"mixed --connect unix:/x --samples /tmp/x", "--samples needs --admin"},
-        {"mixed --connect unix:/x --admin unix:/y --samples /nonexistent/x", "/nonexistent/x: No such file"},
+        {"mixed --server unix:/x --ca y", "are for a tls: address"},
+        {"mixed --server unix:/x --duration 5x", "--duration 5x: give a time"},
+        {"mixed --server unix:/x --probe-rate 1kB/d", "--probe-rate 1kB/d: give a rate"},
+        {"mixed --server unix:/nonexistent/s", "can not connect"},
+        {"nonexistent --server unix:/x", "nonexistent"},
+        {"mixed --server unix:/x --opened nonexistent", "nonexistent"},
+        {"mixed --server unix:/x --mix 1", "--mix: '1' is not"},
+        {"mixed --server unix:/x --mix 1:2:3:4", "is not"},
+        {"mixed --server unix:/x --mix 1:-2:1", "is not"},
+        {"mixed --server unix:/x --mix 0:0:0", "no weight above 0"},
+        {"mixed --server unix:/x --guaranteed 101", "--guaranteed 101: give a number from"},
+        {"mixed --server unix:/x --operations 0", "--operations 0: give a number from"},
+        {"mixed --server unix:/x --opened-max 0", "--opened-max 0: give a whole number from"},
+        {"mixed --server unix:/x --probe-rate no", "--probe-rate no: give a rate from"},
+        {"mixed --server unix:/x --samples /tmp/x", "--samples needs --admin"},
+        {"mixed --server unix:/x --admin unix:/y --samples /nonexistent/x", "/nonexistent/x: No such file"},
     };
     (void)state;
     test_command_mistakes(GEN "churn", mistakes, sizeof mistakes / sizeof *mistakes);

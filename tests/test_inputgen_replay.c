@@ -567,7 +567,7 @@ static int command_against(enum fault fault, const char *options)
     assert_non_null(file);
     assert_int_equal(inputgen_streams_write(&list, file, NULL), CORE_OK);
     assert_int_equal(fclose(file), 0);
-    snprintf(arguments, sizeof arguments, "%s --connect %s --connections 1 --timeout 0.3 %s", csv,
+    snprintf(arguments, sizeof arguments, "%s --server %s --connections 1 --timeout 300ms %s", csv,
              fake.address, options);
     int status = command(arguments);
     unlink(csv);
@@ -589,10 +589,12 @@ static void command_returns_the_documented_exit_status(void **state)
     assert_int_equal(command_against(FAULT_NONE, "--sizes odd"), 2);
     assert_int_equal(command_against(FAULT_NONE, "--streams 2"), 2);
     assert_int_equal(command_against(FAULT_MUTE, ""), 3);
-    assert_int_equal(command("/nowhere/list.csv --connect unix:/nowhere/socket"), 2);
-    assert_int_equal(command("demo --connect unix:/nowhere/socket"), 3);
-    assert_int_equal(command("demo"), 2);
-    assert_int_equal(command("--connect unix:/nowhere/socket"), 2);
+    assert_int_equal(command("/nowhere/list.csv --server unix:/nowhere/socket"), 2);
+    assert_int_equal(command("demo --server unix:/nowhere/socket"), 3);
+    setenv("MILLRACE_SERVER", "unix:/nowhere/socket", 1); /* as millrace has it */
+    assert_int_equal(command("demo"), 3);
+    assert_int_equal(command("demo --connect unix:/nowhere/socket"), 2);
+    assert_int_equal(command("--server unix:/nowhere/socket"), 2);
 }
 
 int main(void)

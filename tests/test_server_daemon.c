@@ -223,10 +223,11 @@ static void bad_files_are_told_by_line(void **state)
         {"listeners:\n  - address: udp:1\n", "bad.yaml:2:"},
         {SOCKET "timeouts: {drain_ms: soon}\n", "bad.yaml:2:"},
         {SOCKET "\tengine: auto\n", "bad.yaml:2:"},
-        {SOCKET "profile: bad-profile\n", "bad-profile:3:"},
+        {SOCKET "profile: bad-profile.yaml\n", "bad-profile.yaml:3:"},
         {SOCKET PROFILE "keyring: bad-keyring\n", "bad-keyring:2:"},
         {SOCKET PROFILE "keyring: open-keyring\n", "open-keyring"},
-        {SOCKET "profile: nowhere\n", "bad.yaml:2: profile: "},
+        {SOCKET "profile: nowhere\n", "bad.yaml:2: profile: no shipped profile is called 'nowhere'"},
+        {SOCKET "profile: ./nowhere\n", "bad.yaml:2: profile: "},
         {SOCKET "keyring: nowhere\n", "bad.yaml:2: keyring: "},
         {"listeners:\n  - address: unix:nowhere/socket\n",
          "bad.yaml:2: listeners[0]: can not listen on unix:"},
@@ -251,7 +252,7 @@ static void bad_files_are_told_by_line(void **state)
     };
     (void)state;
 
-    write_file("bad-profile", "name: x\nmachine: y\ncolour: blue\n", 0600);
+    write_file("bad-profile.yaml", "name: x\nmachine: y\ncolour: blue\n", 0600);
     write_file("bad-keyring", "a aes-128-cbc 000102030405060708090a0b0c0d0e0f\nb aes-128-cbc 00\n", 0600);
     write_file("open-keyring", "a aes-128-cbc 000102030405060708090a0b0c0d0e0f\n", 0644);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

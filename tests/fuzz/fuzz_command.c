@@ -16,26 +16,26 @@ static void require(bool condition)
 
 static void fuzz_values(const char *text, size_t bytes)
 {
-    char shown[COMMAND_TEXT_BYTES], hex[2 * 32 + 1];
+    char shown[CORE_TEXT_BYTES], hex[2 * 32 + 1];
     double rate;
     core_ns duration_ns;
     uint64_t number;
     uint8_t key[32];
     size_t count;
-    if (command_parse_rate(text, &rate)) {
+    if (core_rate_parse(text, 1, &rate)) {
         require(rate > 0);
-        command_format_rate(rate, shown);
+        core_rate_format(rate, shown);
     }
-    if (command_parse_duration(text, &duration_ns)) {
+    if (core_duration_parse(text, bytes % 2, &duration_ns)) {
         require(duration_ns >= 0);
-        command_format_duration(duration_ns, shown);
+        core_duration_format(duration_ns, shown);
     }
-    if (command_parse_count(text, 1000, &number))
+    if (core_count_parse(text, 1000, &number))
         require(number <= 1000);
-    if (command_parse_bytes(text, 1 << 20, &number))
+    if (core_bytes_parse(text, 1, 1 << 20, &number))
         require(number <= 1 << 20);
-    if (command_parse_hex(text, bytes, key, sizeof key, &count)) {
-        command_format_hex(key, count, hex);
+    if (core_hex_parse(text, bytes, key, sizeof key, &count)) {
+        core_hex_format(key, count, hex);
         require(2 * count == bytes && strncasecmp(hex, text, bytes) == 0);
     }
 }

@@ -1,5 +1,4 @@
-/* Rates, times, sizes and keys as people write and read them. */
-#include "client/command.h"
+#include "core/value.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -32,20 +31,27 @@ static bool parse_with_unit(const char *text, const struct unit *units, double *
     return false;
 }
 
-bool command_parse_rate(const char *text, double *bits_per_s)
+bool core_rate_parse(const char *text, double bare_bits_per_s, double *bits_per_s)
 {
-    static const struct unit units[] = {
-        {"", 1},         {"k", 1e3},      {"M", 1e6},    {"G", 1e9},    {"bit/s", 1},  {"kbit/s", 1e3},
-        {"Mbit/s", 1e6}, {"Gbit/s", 1e9}, {"bit", 1},    {"kbit", 1e3}, {"Mbit", 1e6}, {"Gbit", 1e9},
-        {"B/s", 8},      {"kB/s", 8e3},   {"MB/s", 8e6}, {"GB/s", 8e9}, {NULL, 0},
+    const struct unit units[] = {
+        {"", bare_bits_per_s}, {"k", 1e3},      {"M", 1e6},      {"G", 1e9},    {"bit/s", 1},
+        {"kbit/s", 1e3},       {"Mbit/s", 1e6}, {"Gbit/s", 1e9}, {"bit", 1},    {"kbit", 1e3},
+        {"Mbit", 1e6},         {"Gbit", 1e9},   {"B/s", 8},      {"kB/s", 8e3}, {"MB/s", 8e6},
+        {"GB/s", 8e9},         {NULL, 0},
     };
     return parse_with_unit(text, units, bits_per_s) && *bits_per_s > 0;
 }
 
-bool command_parse_duration(const char *text, core_ns *value_ns)
+bool core_duration_parse(const char *text, core_ns bare_ns, core_ns *value_ns)
 {
-    static const struct unit units[] = {{"ns", 1},  {"us", 1e3},   {"ms", 1e6},
-                                        {"s", 1e9}, {"min", 60e9}, {NULL, 0}};
+    const struct unit units[] = {{"ns", 1},
+                                 {"us", 1e3},
+                                 {"ms", 1e6},
+                                 {"s", 1e9},
+                                 {"min", 60e9},
+                                 {"h", 3600e9},
+                                 {bare_ns > 0 ? "" : NULL, (double)bare_ns},
+                                 {NULL, 0}};
     double value;
     if (!parse_with_unit(text, units, &value) || value >= 9e18)
         return false;
@@ -53,7 +59,7 @@ bool command_parse_duration(const char *text, core_ns *value_ns)
     return true;
 }
 
-bool command_parse_count(const char *text, uint64_t maximum, uint64_t *value)
+bool core_count_parse(const char *text, uint64_t maximum, uint64_t *value)
 {
     char *end;
     if (!isdigit((unsigned char)text[0]))
@@ -64,11 +70,20 @@ bool command_parse_count(const char *text, uint64_t maximum, uint64_t *value)
     return errno == 0 && *end == '\0' && number <= maximum;
 }
 
-bool command_parse_bytes(const char *text, uint64_t maximum, uint64_t *value)
+bool core_bytes_parse(const char *text, uint64_t bare_bytes, uint64_t maximum, uint64_t *value)
 {
-    static const struct unit units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {NULL, 0}};
+    const struct unit units[] = {{"", (double)bare_bytes},
+                                 {"B", 1},
+                                 {"KiB", 1024},
+                                 {"k", 1024},
+                                 {"MiB", 1048576},
+                                 {"M", 1048576},
+                                 {"GiB", 1073741824},
+                                 {"G", 1073741824},
+                                 {NULL, 0}};
     double number;
-    if (!parse_with_unit(text, units, &number) || number > (double)maximum || number != floor(number))
+    if (!parse_with_unit(text, units, &number) || number > (double)maximum || number != floor(number) ||
+        number >= 0x1p64)
         return false;
     *value = (uint64_t)number;
     return true;
@@ -81,7 +96,7 @@ static int hex_digit(char character)
     return found == NULL ? -1 : (int)(found - digits);
 }
 
-bool command_parse_hex(const char *text, size_t text_bytes, uint8_t *bytes, size_t room, size_t *count)
+bool core_hex_parse(const char *text, size_t text_bytes, uint8_t *bytes, size_t room, size_t *count)
 {
     if (text_bytes % 2 != 0 || text_bytes / 2 > room)
         return false;
@@ -96,37 +111,37 @@ bool command_parse_hex(const char *text, size_t text_bytes, uint8_t *bytes, size
 }
 
 /* Three significant digits in the largest unit that leaves at least 1. */
-static char *format_with_unit(double value, const struct unit *units, char text[COMMAND_TEXT_BYTES])
+static char *format_with_unit(double value, const struct unit *units, char text[CORE_TEXT_BYTES])
 {
     while (units[1].name != NULL && fabs(value) < units->factor)
         units++;
     double scaled = value / units->factor;
     int decimals = fabs(scaled) >= 100 || scaled == floor(scaled) ? 0 : fabs(scaled) >= 10 ? 1 : 2;
-    snprintf(text, COMMAND_TEXT_BYTES, "%.*f %s", decimals, scaled, units->name);
+    snprintf(text, CORE_TEXT_BYTES, "%.*f %s", decimals, scaled, units->name);
     return text;
 }
 
-char *command_format_duration(core_ns value_ns, char text[COMMAND_TEXT_BYTES])
+char *core_duration_format(core_ns value_ns, char text[CORE_TEXT_BYTES])
 {
     static const struct unit units[] = {{"s", 1e9}, {"ms", 1e6}, {"us", 1e3}, {"ns", 1}, {NULL, 0}};
     return format_with_unit((double)value_ns, units, text);
 }
 
-char *command_format_rate(double bits_per_s, char text[COMMAND_TEXT_BYTES])
+char *core_rate_format(double bits_per_s, char text[CORE_TEXT_BYTES])
 {
     static const struct unit units[] = {
         {"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}, {"bit/s", 1}, {NULL, 0}};
     return format_with_unit(bits_per_s, units, text);
 }
 
-char *command_format_bytes(double bytes, char text[COMMAND_TEXT_BYTES])
+char *core_bytes_format(double bytes, char text[CORE_TEXT_BYTES])
 {
     static const struct unit units[] = {
         {"GiB", 1073741824}, {"MiB", 1048576}, {"KiB", 1024}, {"bytes", 1}, {NULL, 0}};
     return format_with_unit(bytes, units, text);
 }
 
-char *command_format_hex(const uint8_t *bytes, size_t count, char *text)
+char *core_hex_format(const uint8_t *bytes, size_t count, char *text)
 {
     for (size_t i = 0; i < count; i++)
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
