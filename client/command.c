@@ -1,12 +1,6 @@
 /* main of the `millrace` command: picks the subcommand. */
 #include "client/command.h"
-
 #include "core/standard.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const struct core_options_command commands[] = {
     {"encrypt", command_encrypt, "send a file or standard input as one stream, write what comes back"},
@@ -15,17 +9,6 @@ static const struct core_options_command commands[] = {
     {"ping", command_ping, "measure the way to the server and back"},
 };
 
-int command_fail(enum command_exit exit, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("millrace: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    return (int)exit;
-}
-
 int main(int argc, char **argv)
 {
     const struct core_options_program program = {
@@ -33,7 +16,8 @@ int main(int argc, char **argv)
         .summary = "Client of millraced, which encrypts live streams before hard deadlines.",
         .notes = "Exit status: 0 done; 1 failed (no connection, reading, writing, or the server\n"
                  "broke off); 2 the command line or a file it names is wrong; 3 the server\n"
-                 "refused the stream; 4 done, but deadlines were missed; 130 interrupted.",
+                 "refused the stream; 4 done, but deadlines were missed; 128 and the\n"
+                 "signal's number: stopped by it, as 130 by Ctrl-C.",
         .commands = commands,
         .command_count = sizeof commands / sizeof commands[0]};
 

@@ -7,18 +7,21 @@
 #include "core/value.h"
 
 #include <argp.h>
+#include <jansson.h>
 
 enum command_exit {
     COMMAND_OK = 0,
     COMMAND_FAILED = 1,  /* could not connect, read, write, or the server broke off */
     COMMAND_USAGE = 2,   /* the command line, a key or a file is not as it must be */
     COMMAND_REFUSED = 3, /* the server does not admit the stream */
-    COMMAND_MISSED = 4   /* all is done, but deadlines were missed */
+    COMMAND_MISSED = 4,  /* all is done, but deadlines were missed */
+    COMMAND_SIGNAL = 128 /* and the number of the signal that stopped it, as shells have it */
 };
 #define COMMAND_EXIT_HELP                                                                                    \
     "Exit status: 0 done; 1 failed (no connection, reading, writing, or the server broke off); 2 the "       \
     "command "                                                                                               \
-    "line or a file it names is wrong; 3 the server refused the stream; 4 done, but deadlines were missed."
+    "line or a file it names is wrong; 3 the server refused the stream; 4 done, but deadlines were missed; " \
+    "128 and the number of a signal: stopped by it, as 130 by Ctrl-C."
 
 /* Subcommands: argv[0] is "millrace <name>". */
 int command_encrypt(int argc, char **argv);
@@ -26,8 +29,25 @@ int command_query(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_ping(int argc, char **argv);
 
-/* Prints "millrace: <sentence>" on standard error and returns exit. */
+/* ---- what is said (command_output.c) ---- */
+
+/* From now on, JSON: the parsers of --json call it. */
+void command_want_json(void);
+bool command_wants_json(void);
+
+/* Says what went wrong, and returns exit: "millrace: <sentence>" on standard error, or, where JSON is wanted,
+ * {"error": {"message": "<sentence>"}} on standard output. */
 int command_fail(enum command_exit exit, const char *format, ...) CORE_PRINTF(2, 3);
+json_t *command_pack_error(const char *text); /* {"message": ...} */
+
+/* Prints the object (NULL: there was no memory for it) and releases it: COMMAND_OK, or COMMAND_FAILED. */
+int command_print_json(json_t *object);
+
+/* Prints a refusal with its offers, as command_fail; returns COMMAND_REFUSED. */
+int command_print_refused(const struct protocol_open *open, const struct protocol_refused *refused);
+/* Adds code, constraint and offer. 0, or -1 for want of memory. */
+int command_pack_refused(json_t *object, const struct protocol_open *open,
+                         const struct protocol_refused *refused);
 
 /* ---- the connection (command_options.c) ---- */
 
@@ -55,6 +75,9 @@ struct command_contract {
 extern const struct argp command_contract_argp; /* input: struct command_contract */
 
 void command_contract_init(struct command_contract *contract);
+/* What no server could take, in the terms of the options. CORE_INVALID with the reason. */
+CORE_CHECKED core_status command_contract_check(const struct command_contract *contract,
+                                                struct core_error *error);
 /* The contract as the protocol has it; points into `contract`. An open rate becomes the shortest interval
  * that the server's WELCOME allows. CORE_INVALID with the reason. */
 CORE_CHECKED core_status command_contract_open(const struct command_contract *contract,
@@ -68,9 +91,6 @@ bool command_rate_is_open(const struct command_contract *contract);
 CORE_CHECKED core_status command_best_rate(struct millrace *connection, int timeout_ms,
                                            struct protocol_open *open, struct protocol_refused *refused,
                                            struct core_error *error);
-
-/* Prints a refusal with its offers on standard error; returns COMMAND_REFUSED. */
-int command_print_refused(const struct protocol_open *open, const struct protocol_refused *refused);
 
 /* ---- a page over plain HTTP (command_http.c) ---- */
 

@@ -28,8 +28,15 @@ static const struct argp_option option_table[] = {
      "must allow IVs",
      0},
     {"quiet", 'q', NULL, 0, "no progress and no summary", 0},
+    {"json", 'j', NULL, 0, "the summary, or an error, as a JSON object on standard output; needs --output",
+     0},
     {0},
 };
+
+static bool writes_file(const struct encrypt_options *options)
+{
+    return options->output != NULL && strcmp(options->output, "-") != 0;
+}
 
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
@@ -55,6 +62,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 'q':
         options->quiet = true;
         return 0;
+    case 'j':
+        command_want_json();
+        return 0;
     case ARGP_KEY_ARG:
         if (options->input != NULL)
             argp_error(state, "give one input file");
@@ -63,6 +73,8 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case ARGP_KEY_END:
         if (options->contract.key_kind == PROTOCOL_KEY_NONE)
             argp_error(state, "give a key: --key-name, --key-file or --key");
+        if (command_wants_json() && !writes_file(options))
+            argp_error(state, "--json needs --output FILE: standard output is for the ciphertext otherwise");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -90,8 +102,7 @@ static const struct argp argp = {
 
 static bool takes_iv_from_output(const struct encrypt_options *options)
 {
-    return options->skip > 0 && !options->contract.has_iv && options->output != NULL &&
-           strcmp(options->output, "-") != 0;
+    return options->skip > 0 && !options->contract.has_iv && writes_file(options);
 }
 
 /* Input, output, and the IV to go on from. */
@@ -177,8 +188,10 @@ int command_encrypt(int argc, char **argv)
     command_contract_init(&options.contract);
     core_options_parse(&argp, argc, argv, &options);
     run.options = &options;
-    run.terminal = isatty(STDERR_FILENO) && !options.quiet;
+    run.terminal = isatty(STDERR_FILENO) && !options.quiet && !command_wants_json();
     core_histogram_init(&run.latency);
+    if (command_contract_check(&options.contract, &run.error) != CORE_OK)
+        return command_fail(COMMAND_USAGE, "%s", run.error.text);
     run.connection = command_connect(&options.server);
     int exit = run.connection == NULL ? COMMAND_FAILED : encrypt(&run);
     millrace_disconnect(run.connection);

@@ -49,11 +49,26 @@ static core_status skip_packets(struct encrypt_input *input, uint64_t skip, stru
     return CORE_OK;
 }
 
+/* A file's length is known before anything is sent. */
+static core_status length_check(const struct encrypt_input *input, struct core_error *error)
+{
+    const off_t start = lseek(input->descriptor, 0, SEEK_CUR); /* of a redirected input; -1: a pipe */
+    const uint64_t read = start > 0 ? (uint64_t)start : 0;
+    const uint64_t bytes = input->size > read ? input->size - read : 0;
+    if (bytes % CORE_BLOCK_BYTES == 0)
+        return CORE_OK;
+    return core_error_set(error, CORE_INVALID,
+                          "%s has %" PRIu64 " bytes, and without padding it must be a multiple of %d; give "
+                          "--padding=end or --padding=pkcs7",
+                          input->name, bytes, CORE_BLOCK_BYTES);
+}
+
 core_status encrypt_input_open(struct encrypt_input *input, const char *path,
                                const struct command_contract *contract, uint64_t skip,
                                struct core_error *error)
 {
     struct stat status;
+    core_status known;
     *input = (struct encrypt_input){.descriptor = STDIN_FILENO,
                                     .name = is_standard(path) ? "standard input" : path,
                                     .packet_bytes = contract->packet_bytes,
@@ -65,6 +80,9 @@ core_status encrypt_input_open(struct encrypt_input *input, const char *path,
     input->packet = malloc(input->packet_bytes);
     if (input->packet == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a packet");
+    if (contract->padding == CORE_PADDING_NONE && !contract->pad_end &&
+        (known = length_check(input, error)) != CORE_OK)
+        return known;
     return skip_packets(input, skip, error);
 }
 

@@ -80,8 +80,8 @@ core_status encrypt_reconnect(struct encrypt_run *run, const struct millrace_cal
     core_ns until_ns = core_time_now_ns() + run->options->reconnect_ns;
     core_status status;
     if (!run->options->quiet)
-        command_fail(COMMAND_OK, "%s; looking for the server to go on after packet %llu", run->error.text,
-                     (unsigned long long)run->options->skip + (unsigned long long)run->received);
+        fprintf(stderr, "millrace: %s; looking for the server to go on after packet %llu\n", run->error.text,
+                (unsigned long long)run->options->skip + (unsigned long long)run->received);
     while ((status = attempt(run)) == CORE_AGAIN && core_time_now_ns() < until_ns && !stopped())
         core_time_sleep_until(core_time_now_ns() + PAUSE_NS);
     if (status)

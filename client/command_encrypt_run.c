@@ -10,12 +10,11 @@
 
 #define PROGRESS_NS (200 * CORE_NS_PER_MS)
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* by this signal */
 
 static void on_signal(int number)
 {
-    (void)number;
-    interrupted = 1;
+    interrupted = number;
 }
 
 static bool is_interrupted(void)
@@ -279,6 +278,50 @@ static void print_how_to_go_on(const struct encrypt_run *run)
             core_hex_format(run->output.last_block, CORE_BLOCK_BYTES, iv));
 }
 
+static void print_end(const struct encrypt_run *run, bool complete)
+{
+    if (!run->options->quiet)
+        print_summary(run);
+    if (run->status)
+        command_fail(COMMAND_FAILED, "%s", run->error.text);
+    if (!complete)
+        print_how_to_go_on(run);
+}
+
+static json_t *pack_latency(const struct core_histogram *latency)
+{
+    return json_pack("{s:f, s:f, s:f, s:f}", "p50", (double)core_histogram_percentile_ns(latency, 50) / 1e3,
+                     "p99", (double)core_histogram_percentile_ns(latency, 99) / 1e3, "p99_9",
+                     (double)core_histogram_percentile_ns(latency, 99.9) / 1e3, "max",
+                     (double)core_histogram_maximum_ns(latency) / 1e3);
+}
+
+/* What --skip and --iv have to be to go on, null where all is done or nothing is. */
+static json_t *pack_next(const struct encrypt_run *run, bool complete)
+{
+    char iv[2 * CORE_BLOCK_BYTES + 1];
+    if (complete || run->received == 0)
+        return json_null();
+    return json_pack("{s:I, s:s}", "skip", (json_int_t)(run->options->skip + run->received), "iv",
+                     core_hex_format(run->output.last_block, CORE_BLOCK_BYTES, iv));
+}
+
+static json_t *pack_summary(const struct encrypt_run *run, bool complete)
+{
+    char iv[2 * CORE_BLOCK_BYTES + 1];
+    double seconds = (double)(core_time_now_ns() - run->started_ns) / 1e9;
+    json_t *summary =
+        json_pack("{s:b, s:I, s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:i, s:s, s:o}", "complete", complete,
+                  "packets", (json_int_t)run->received, "bytes", (json_int_t)run->received_bytes, "seconds",
+                  seconds, "met", (json_int_t)run->met, "missed", (json_int_t)run->missed, "reader_late",
+                  (json_int_t)run->reader_late, "policed", (json_int_t)run->policed, "latency_us",
+                  pack_latency(&run->latency), "reconnects", (int)run->reconnects, "iv",
+                  core_hex_format(run->iv, CORE_BLOCK_BYTES, iv), "next", pack_next(run, complete));
+    if (summary != NULL && run->status)
+        (void)json_object_set_new(summary, "error", command_pack_error(run->error.text));
+    return summary;
+}
+
 static int finish(struct encrypt_run *run)
 {
     struct protocol_closed closed;
@@ -291,14 +334,15 @@ static int finish(struct encrypt_run *run)
     if (run->status == CORE_OK)
         run->status = millrace_close_stream(run->connection, run->opened.stream,
                                             run->options->server.timeout_ms, &closed, &run->error);
-    if (!run->options->quiet)
-        print_summary(run);
-    if (run->status)
-        command_fail(COMMAND_FAILED, "%s", run->error.text);
-    if (!complete)
-        print_how_to_go_on(run);
-    if (run->status || !complete)
+    int failed = COMMAND_OK;
+    if (command_wants_json())
+        failed = command_print_json(pack_summary(run, complete));
+    else
+        print_end(run, complete);
+    if (run->status || failed)
         return COMMAND_FAILED;
+    if (!complete)
+        return COMMAND_SIGNAL + interrupted;
     return run->missed > 0 ? COMMAND_MISSED : COMMAND_OK;
 }
 

@@ -225,6 +225,42 @@ static core_ns interval_of(const struct command_contract *contract, const struct
     return interval_ns > CORE_INTERVAL_NS_MAX ? CORE_INTERVAL_NS_MAX + 1 : (core_ns)interval_ns;
 }
 
+/* What a packet of so many bytes allows. */
+static core_status rate_check(const struct command_contract *contract, struct core_error *error)
+{
+    const double bits_s = contract->packet_bytes * 8.0 * 1e9;
+    const double lowest = bits_s / (double)CORE_INTERVAL_NS_MAX;
+    const double highest = bits_s / (double)CORE_INTERVAL_NS_MIN;
+    char rate[CORE_TEXT_BYTES], least[CORE_TEXT_BYTES], most[CORE_TEXT_BYTES];
+    if (command_rate_is_open(contract) ||
+        (contract->rate_bits_per_s >= lowest && contract->rate_bits_per_s <= highest))
+        return CORE_OK;
+    return core_error_set(error, CORE_INVALID,
+                          "--rate: with packets of %" PRIu32
+                          " bytes (--packet-bytes) it can be %s to %s, not "
+                          "%s",
+                          contract->packet_bytes, core_rate_format(lowest, least),
+                          core_rate_format(highest, most), core_rate_format(contract->rate_bits_per_s, rate));
+}
+
+core_status command_contract_check(const struct command_contract *contract, struct core_error *error)
+{
+    char given[CORE_TEXT_BYTES], least[CORE_TEXT_BYTES], most[CORE_TEXT_BYTES];
+    if (contract->latency_ns < CORE_LATENCY_NS_MIN || contract->latency_ns > CORE_LATENCY_NS_MAX)
+        return core_error_set(error, CORE_INVALID, "--latency: it can be %s to %s, not %s",
+                              core_duration_format(CORE_LATENCY_NS_MIN, least),
+                              core_duration_format(CORE_LATENCY_NS_MAX, most),
+                              core_duration_format(contract->latency_ns, given));
+    if (contract->padding == CORE_PADDING_NONE && contract->packet_bytes % CORE_BLOCK_BYTES != 0)
+        return core_error_set(error, CORE_INVALID,
+                              "--packet-bytes: it must be a multiple of %d with --padding=%s, not %" PRIu32
+                              "; give %" PRIu32 ", or --padding=pkcs7",
+                              CORE_BLOCK_BYTES, contract->pad_end ? "end (the default)" : "none",
+                              contract->packet_bytes,
+                              core_stream_padded_bytes(CORE_PADDING_NONE, contract->packet_bytes));
+    return rate_check(contract, error);
+}
+
 core_status command_contract_open(const struct command_contract *contract,
                                   const struct protocol_welcome *welcome, struct protocol_open *open,
                                   struct core_error *error)
@@ -263,21 +299,4 @@ core_status command_best_rate(struct millrace *connection, int timeout_ms, struc
         return status;
     open->spec.interval_ns = refused->offer_interval_ns;
     return CORE_OK;
-}
-
-int command_print_refused(const struct protocol_open *open, const struct protocol_refused *refused)
-{
-    char first[CORE_TEXT_BYTES], second[CORE_TEXT_BYTES];
-    struct core_stream_spec offer = open->spec;
-    command_fail(COMMAND_REFUSED, "refused (%s): %s", protocol_refusal_name(refused->code), refused->text);
-    offer.interval_ns = refused->offer_interval_ns;
-    if (offer.interval_ns > 0)
-        fprintf(stderr, "  with a latency of %s the server would now admit up to %s\n",
-                core_duration_format(offer.latency_ns, first),
-                core_rate_format(core_stream_rate_bits_per_s(&offer), second));
-    if (refused->offer_latency_ns > 0)
-        fprintf(stderr, "  with a rate of %s it would now admit a latency of %s or longer\n",
-                core_rate_format(core_stream_rate_bits_per_s(&open->spec), first),
-                core_duration_format(refused->offer_latency_ns, second));
-    return COMMAND_REFUSED;
 }

@@ -16,6 +16,7 @@ struct options {
 static const struct argp_option option_table[] = {
     {"count", 'c', "N", 0, "how many [4]", 0},
     {"interval", 'i', "TIME", 0, "between two [200ms]", 0},
+    {"json", 'j', NULL, 0, "print a JSON object, also of an error", 0},
     {0},
 };
 
@@ -33,6 +34,9 @@ static error_t parse(int key, char *argument, struct argp_state *state)
     case 'i':
         if (!core_duration_parse(argument, 0, &options->interval_ns))
             argp_error(state, "--interval %s: give a time, as 200ms", argument);
+        return 0;
+    case 'j':
+        command_want_json();
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -58,6 +62,15 @@ static void print_summary(const char *address, const struct core_histogram *time
            core_duration_format(core_histogram_maximum_ns(times), most));
 }
 
+static int print_json(const char *address, const struct core_histogram *times)
+{
+    return command_print_json(json_pack("{s:s, s:I, s:{s:f, s:f, s:f}}", "server", address, "answers",
+                                        (json_int_t)core_histogram_total(times), "round_trip_us", "min",
+                                        (double)core_histogram_minimum_ns(times) / 1e3, "p50",
+                                        (double)core_histogram_percentile_ns(times, 50) / 1e3, "max",
+                                        (double)core_histogram_maximum_ns(times) / 1e3));
+}
+
 static int ping(const struct options *options, struct millrace *connection, struct core_histogram *times)
 {
     core_ns next_ns = core_time_now_ns();
@@ -69,6 +82,8 @@ static int ping(const struct options *options, struct millrace *connection, stru
         if (millrace_ping(connection, options->server.timeout_ms, &round_trip_ns, &error) != CORE_OK)
             return command_fail(COMMAND_FAILED, "ping %" PRIu64 ": %s", i + 1, error.text);
         core_histogram_record(times, round_trip_ns);
+        if (command_wants_json())
+            continue;
         printf("%" PRIu64 ": %s\n", i + 1, core_duration_format(round_trip_ns, text));
         fflush(stdout);
     }
@@ -86,7 +101,10 @@ int command_ping(int argc, char **argv)
         return COMMAND_FAILED;
     core_histogram_init(&times);
     int exit = ping(&options, connection, &times);
-    print_summary(options.server.address, &times);
     millrace_disconnect(connection);
+    if (!command_wants_json())
+        print_summary(options.server.address, &times);
+    else if (exit == COMMAND_OK)
+        exit = print_json(options.server.address, &times);
     return exit;
 }

@@ -1,18 +1,16 @@
 /* millrace query */
 #include "client/command.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 struct options {
     struct core_options_server server;
     struct command_contract contract;
-    bool json;
 };
 
 static const struct argp_option option_table[] = {
-    {"json", 'j', NULL, 0, "print a JSON object", 0},
+    {"json", 'j', NULL, 0, "print a JSON object, also of an error", 0},
     {0},
 };
 
@@ -26,7 +24,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         state->child_inputs[1] = &options->server;
         return 0;
     case 'j':
-        options->json = true;
+        command_want_json();
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -48,25 +46,6 @@ static const struct argp argp = {
 static const char *unit_name(enum protocol_unit unit)
 {
     return unit == PROTOCOL_UNIT_GPU ? "gpu" : "cpu";
-}
-
-/* The page of the protocol names these; later servers may send others. */
-static const char *constraint_name(uint16_t constraint)
-{
-    static const char *const names[] = {"none",       "deadline", "cpu-utilisation", "cpu-demand",
-                                        "io",         "gpu-copy", "gpu-kernel",      "gpu-latency",
-                                        "gpu-memory", "gpu-out",  "reserve",         "backup"};
-    return constraint < sizeof names / sizeof names[0] ? names[constraint] : "unknown";
-}
-
-static int print_json(json_t *object)
-{
-    if (object == NULL)
-        return command_fail(COMMAND_FAILED, "no memory for the answer");
-    int failed = json_dumpf(object, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(12));
-    json_decref(object);
-    return failed || puts("") < 0 ? command_fail(COMMAND_FAILED, "standard output can not be written")
-                                  : COMMAND_OK;
 }
 
 /* What the class costs: null for a standard stream. */
@@ -92,17 +71,16 @@ static void print_backup(const struct protocol_backup *backup)
                unit_name(backup->unit), backup->unit_index);
 }
 
-static int print_admitted(const struct options *options, const struct protocol_open *open,
-                          const struct protocol_opened *opened)
+static int print_admitted(const struct protocol_open *open, const struct protocol_opened *opened)
 {
     char bound[CORE_TEXT_BYTES], rate[CORE_TEXT_BYTES], decided[CORE_TEXT_BYTES];
     double rate_bits_per_s = core_stream_rate_bits_per_s(&open->spec);
-    if (options->json)
-        return print_json(json_pack("{s:b, s:s, s:i, s:f, s:f, s:f, s:o}", "admitted", 1, "unit",
-                                    unit_name(opened->unit), "unit_index", (int)opened->unit_index,
-                                    "bound_us", (double)opened->bound_ns / 1e3, "rate_bits_per_s",
-                                    rate_bits_per_s, "decided_us", (double)opened->decided_ns / 1e3,
-                                    "guaranteed", pack_backup(&open->spec, &opened->backup)));
+    if (command_wants_json())
+        return command_print_json(json_pack("{s:b, s:s, s:i, s:f, s:f, s:f, s:o}", "admitted", 1, "unit",
+                                            unit_name(opened->unit), "unit_index", (int)opened->unit_index,
+                                            "bound_us", (double)opened->bound_ns / 1e3, "rate_bits_per_s",
+                                            rate_bits_per_s, "decided_us", (double)opened->decided_ns / 1e3,
+                                            "guaranteed", pack_backup(&open->spec, &opened->backup)));
     printf("admitted: %s, each packet within %s, on %s %u (decided in %s)\n",
            core_rate_format(rate_bits_per_s, rate), core_duration_format(opened->bound_ns, bound),
            unit_name(opened->unit), opened->unit_index, core_duration_format(opened->decided_ns, decided));
@@ -111,25 +89,14 @@ static int print_admitted(const struct options *options, const struct protocol_o
     return COMMAND_OK;
 }
 
-static json_t *offer_or_null(double value)
+/* A refusal is what was asked for: an answer, no error. */
+static int print_refused(const struct protocol_open *open, const struct protocol_refused *refused)
 {
-    return value > 0 ? json_real(value) : json_null();
-}
-
-static int print_refused(const struct options *options, const struct protocol_open *open,
-                         const struct protocol_refused *refused)
-{
-    struct core_stream_spec offer = open->spec;
-    if (!options->json)
+    if (!command_wants_json())
         return command_print_refused(open, refused);
-    offer.interval_ns = refused->offer_interval_ns;
-    double rate = offer.interval_ns > 0 ? core_stream_rate_bits_per_s(&offer) : 0;
-    int failed = print_json(json_pack("{s:b, s:s, s:s, s:s, s:{s:o, s:o, s:o}}", "admitted", 0, "code",
-                                      protocol_refusal_name(refused->code), "constraint",
-                                      constraint_name(refused->constraint), "text", refused->text, "offer",
-                                      "interval_us", offer_or_null((double)refused->offer_interval_ns / 1e3),
-                                      "rate_bits_per_s", offer_or_null(rate), "latency_us",
-                                      offer_or_null((double)refused->offer_latency_ns / 1e3)));
+    json_t *answer = json_pack("{s:b, s:s}", "admitted", 0, "text", refused->text);
+    (void)command_pack_refused(answer, open, refused);
+    int failed = command_print_json(answer);
     return failed ? failed : COMMAND_REFUSED;
 }
 
@@ -149,9 +116,9 @@ static int query(const struct options *options, struct millrace *connection)
         status = millrace_query(connection, &open, timeout_ms, &opened, &refused, &error);
     switch (status) {
     case CORE_OK:
-        return print_admitted(options, &open, &opened);
+        return print_admitted(&open, &opened);
     case CORE_REFUSED:
-        return print_refused(options, &open, &refused);
+        return print_refused(&open, &refused);
     default:
         return command_fail(COMMAND_FAILED, "%s", error.text);
     }
@@ -159,10 +126,13 @@ static int query(const struct options *options, struct millrace *connection)
 
 int command_query(int argc, char **argv)
 {
-    struct options options = {.json = false};
+    struct options options;
+    struct core_error error;
     core_options_server_init(&options.server);
     command_contract_init(&options.contract);
     core_options_parse(&argp, argc, argv, &options);
+    if (command_contract_check(&options.contract, &error) != CORE_OK)
+        return command_fail(COMMAND_USAGE, "%s", error.text);
     struct millrace *connection = command_connect(&options.server);
     if (connection == NULL)
         return COMMAND_FAILED;

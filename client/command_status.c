@@ -10,7 +10,7 @@
 struct options {
     const char *admin;
     int timeout_ms;
-    bool json, streams;
+    bool streams;
 };
 
 enum { OPTION_TIMEOUT = 0x100 };
@@ -19,7 +19,7 @@ static const struct argp_option option_table[] = {
     {"admin", 'a', "ADDRESS", 0, "the server's admin socket, unix:/path or tcp:host:port [$MILLRACE_ADMIN]",
      0},
     {"streams", 'S', NULL, 0, "list every stream too", 0},
-    {"json", 'j', NULL, 0, "print the document as it came", 0},
+    {"json", 'j', NULL, 0, "print the document as it came, or an error", 0},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "give up after this long [10s]", 0},
     {0},
 };
@@ -27,7 +27,6 @@ static const struct argp_option option_table[] = {
 static error_t parse(int key, char *argument, struct argp_state *state)
 {
     struct options *options = state->input;
-    core_ns timeout_ns;
     switch (key) {
     case 'a':
         options->admin = argument;
@@ -36,12 +35,12 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         options->streams = true;
         return 0;
     case 'j':
-        options->json = true;
+        command_want_json();
         return 0;
     case OPTION_TIMEOUT:
-        if (!core_duration_parse(argument, 0, &timeout_ns) || timeout_ns > 3600 * CORE_NS_PER_S)
-            argp_error(state, "--timeout %s: give a time up to an hour, as 500ms or 10s", argument);
-        options->timeout_ms = (int)(timeout_ns / CORE_NS_PER_MS);
+        options->timeout_ms = (int)(core_options_duration(state, "timeout", argument, CORE_NS_PER_S,
+                                                          CORE_NS_PER_MS, 86400 * CORE_NS_PER_S) /
+                                    CORE_NS_PER_MS);
         return 0;
     case ARGP_KEY_END:
         if (options->admin == NULL)
@@ -331,7 +330,7 @@ static void print_tables(const json_t *root, bool streams)
 static int print_document(const char *body, size_t bytes, const struct options *options)
 {
     json_error_t why;
-    if (options->json) {
+    if (command_wants_json()) {
         fwrite(body, 1, bytes, stdout);
     } else {
         json_t *root = json_loadb(body, bytes, 0, &why);

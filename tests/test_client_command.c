@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +83,13 @@ static void unlink_output(void)
     unlink(path);
 }
 
+static bool has_output(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/out", folder);
+    return access(path, F_OK) == 0;
+}
+
 static void test_usage(void **state)
 {
     (void)state;
@@ -137,13 +145,16 @@ static int start_server(void **state)
     core_address_format(test_server_unix(&server), address, sizeof address);
     snprintf(admin, sizeof admin, "unix:%s/admin", server.folder);
     write_file("key", KEY_HEX "\n", 33);
+    char pipe[128];
+    snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
     return setenv("MILLRACE_SERVER", address, 1) || setenv("MILLRACE_ADMIN", admin, 1);
 }
 
 static int stop_server(void **state)
 {
     (void)state;
-    static const char *const names[] = {"in", "out", "whole", "key"};
+    static const char *const names[] = {"in", "out", "whole", "key", "pipe"};
     char path[128];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
@@ -158,15 +169,43 @@ static void test_ping(void **state)
     expect("ping -c 2 -i 1ms", 0, "2 answers");
 }
 
+/* The one object that the command has said. */
+static json_t *said(const char *arguments, int exit)
+{
+    json_error_t why;
+    assert_int_equal(run(arguments), exit);
+    json_t *object = json_loads(output, JSON_REJECT_DUPLICATES, &why);
+    if (object == NULL)
+        fail_msg("%s: %s: %s", arguments, why.text, output);
+    return object;
+}
+
+static void test_ping_json(void **state)
+{
+    (void)state;
+    json_t *answer = said("ping -c 3 -i 1ms --json", 0);
+    assert_int_equal(json_integer_value(json_object_get(answer, "answers")), 3);
+    assert_true(json_number_value(json_object_get(json_object_get(answer, "round_trip_us"), "min")) > 0);
+    json_decref(answer);
+}
+
 static void test_query(void **state)
 {
     (void)state;
     expect("query --rate 1Mbit/s", 0, "admitted: 1 Mbit/s");
     expect("query", 0, "admitted: "); /* the best rate there is, and it is admitted */
-    expect("query --rate 100Gbit/s", 2, "interval");
+    expect("query --rate 100Gbit/s", 2,
+           "--rate: with packets of 1408 bytes (--packet-bytes) it can be 3.13 bit/s to 11.3 Gbit/s, not 100 "
+           "Gbit/s");
+    expect("query --rate 1bit/s", 2, "not 1 bit/s");
+    expect("query --latency 1us", 2, "--latency: it can be 10 us to 3600 s, not 1 us");
+    expect("query --latency 61min", 2, "not 3660 s");
     expect("query --rate 1400Mbit/s --latency 1ms", 3, "refused (capacity)");
     assert_non_null(strstr(output, "the server would now admit up to"));
-    expect("query --packet-bytes 100", 2, "16");
+    expect("query --packet-bytes 100", 2,
+           "multiple of 16 with --padding=end (the default), not 100; give 112");
+    expect("query --packet-bytes 100 --padding none", 2, "with --padding=none, not 100");
+    expect("query --packet-bytes 100 --padding pkcs7 --rate 1M", 0, "admitted");
     expect("query --key-name nobody", 3, "refused (key)");
 }
 
@@ -253,8 +292,74 @@ static void test_encrypt_without_padding(void **state)
     expect("encrypt --latency 1min --key-name camera --padding none -o F/out F/in", 0, "2 packets");
     assert_int_equal(read_file("out", plain, sizeof plain), 1600);
     make_input(1601);
-    expect("encrypt --latency 1min --key-name camera --padding none -o F/out F/in", 1, "multiple of 16");
+    unlink_output();
+    expect("encrypt --latency 1min --key-name camera --padding none -o F/out F/in", 2,
+           "/in has 1601 bytes, and without padding it must be a multiple of 16");
+    expect("encrypt --latency 1min --key-name camera --padding none -o F/out < F/in", 2,
+           "standard input has 1601 bytes");
+    assert_false(has_output()); /* told before it was made */
+    expect("encrypt --latency 1min --key-name camera --padding none -o F/out < F/pipe & "
+           "cat F/in > F/pipe; wait $!",
+           1, "multiple of 16");
     assert_non_null(strstr(output, "--skip=1 --iv="));
+}
+
+static void test_encrypt_json(void **state)
+{
+    (void)state;
+    static const char encrypt[] = "encrypt --latency 1min --key-name camera --json -o F/out";
+    char arguments[256];
+    make_input(5000);
+    snprintf(arguments, sizeof arguments, "%s F/in", encrypt);
+    json_t *summary = said(arguments, 0);
+    assert_true(json_is_true(json_object_get(summary, "complete")));
+    assert_int_equal(json_integer_value(json_object_get(summary, "packets")), 4);
+    assert_int_equal(json_integer_value(json_object_get(summary, "met")), 4);
+    assert_int_equal(json_string_length(json_object_get(summary, "iv")), 32);
+    assert_true(json_is_null(json_object_get(summary, "next")));
+    assert_null(json_object_get(summary, "error"));
+    json_decref(summary);
+    make_input(1601);
+    snprintf(arguments, sizeof arguments, "%s --padding none < F/pipe & cat F/in > F/pipe; wait $!", encrypt);
+    summary = said(arguments, 1); /* the second packet is wrong */
+    assert_true(json_is_false(json_object_get(summary, "complete")));
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(summary, "next"), "skip")), 1);
+    assert_non_null(strstr(json_string_value(json_object_get(json_object_get(summary, "error"), "message")),
+                           "multiple of 16"));
+    json_decref(summary);
+    expect("encrypt --key-name camera --json F/in", 2, "--json needs --output");
+}
+
+/* Wrong values, no server, refusals: the exit status is as without --json. */
+static void test_json_of_errors(void **state)
+{
+    static const struct {
+        const char *arguments;
+        int exit;
+        const char *message, *code;
+    } cases[] = {
+        {"query --json --rate 500Gbit/s", 2, "--rate: with packets of 1408 bytes", NULL},
+        {"query --json -s unix:F/none", 1, "is the server running?", NULL},
+        {"query --json -s gopher:there", 1, "must begin with", NULL},
+        {"ping --json -s unix:F/none", 1, "is the server running?", NULL},
+        {"status --json --admin unix:F/none", 1, "is the server running?", NULL},
+        {"encrypt --json -o F/out --key-name camera -s unix:F/none F/in", 1, "is the server running?", NULL},
+        {"encrypt --json -o F/out --key-name camera F/none", 2, "No such file", NULL},
+        {"encrypt --json -o F/out --key-name camera 'F/n\377'", 2, "No such file", NULL},
+        {"encrypt --json -o F/out --key-name nobody F/in", 3, "nobody", "key"},
+    };
+    (void)state;
+    make_input(100);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *answer = said(cases[i].arguments, cases[i].exit);
+        const json_t *error = json_object_get(answer, "error");
+        const char *message = json_string_value(json_object_get(error, "message"));
+        if (message == NULL || strstr(message, cases[i].message) == NULL)
+            fail_msg("%s: %s", cases[i].arguments, output);
+        if (cases[i].code != NULL)
+            assert_string_equal(json_string_value(json_object_get(error, "code")), cases[i].code);
+        json_decref(answer);
+    }
 }
 
 static void test_encrypt_keys(void **state)
@@ -302,6 +407,16 @@ static void test_encrypt_goes_on(void **state)
            "ends before");
 }
 
+static void test_encrypt_tells_the_signal(void **state)
+{
+    (void)state;
+    make_input(100000);
+    unlink_output();
+    expect("encrypt --latency 1min --rate 100k --key-name camera -o F/out F/in & "
+           "while [ ! -e F/out ]; do sleep 0.01; done; kill -INT $!; wait $!",
+           130, "IV: ");
+}
+
 /* Stopped by a signal it drains, tells how far it came, and what it wrote can be gone on with. */
 static void test_encrypt_is_stopped(void **state)
 {
@@ -317,7 +432,7 @@ static void test_encrypt_is_stopped(void **state)
     expect("encrypt --latency 1min --rate 1M --key-name camera --iv 00000000000000000000000000000000 -o "
            "F/out F/in & "
            "while [ ! -e F/out ]; do sleep 0.01; done; sleep 0.1; kill -TERM $!; wait $!",
-           1, "IV: 00000000000000000000000000000000");
+           143, "IV: 00000000000000000000000000000000");
     const char *hint = strstr(output, "go on with --skip=");
     if (hint == NULL)
         return; /* so slow a machine that no packet was back yet */
@@ -412,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_usage),
         cmocka_unit_test(test_no_server),
         cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_ping_json),
         cmocka_unit_test(test_query),
         cmocka_unit_test(test_query_json),
         cmocka_unit_test(test_encrypt_lengths),
@@ -419,7 +535,10 @@ int main(void)
         cmocka_unit_test(test_encrypt_without_padding),
         cmocka_unit_test(test_encrypt_keys),
         cmocka_unit_test(test_encrypt_goes_on),
+        cmocka_unit_test(test_encrypt_tells_the_signal),
         cmocka_unit_test(test_encrypt_is_stopped),
+        cmocka_unit_test(test_encrypt_json),
+        cmocka_unit_test(test_json_of_errors),
         cmocka_unit_test(test_encrypt_files_that_are_wrong),
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_status_of_others),
