@@ -8,6 +8,7 @@
 #include "bench/machine.h"
 #include "bench/options.h"
 #include "config/profile.h"
+#include "core/log.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -220,10 +221,25 @@ static void report_spread(struct config_profile *kept, const int64_t smallest[FI
     int64_t *figures[FIGURES];
     assert(kept != NULL); /* there is at least one round */
     figures_of(kept, figures);
-    fprintf(stderr, "\r\033[K%-26s %12s %12s\n", "figure", "kept", "smallest");
+    fprintf(stderr, "%s%-26s %12s %12s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", "figure", "kept",
+            "smallest");
     for (int i = 0; i < FIGURES; i++)
         fprintf(stderr, "%-26s %12lld %12lld\n", figure_names[i], (long long)*figures[i],
                 (long long)smallest[i]);
+}
+
+/* The server that is measured is driven as hard as it goes, by a profile that is none yet: no news. */
+static bool alarm_drop(const struct core_log_entry *entry)
+{
+    return strncmp(entry->cause, "overload.", strlen("overload.")) == 0 ||
+           strcmp(entry->cause, "start.profile") == 0;
+}
+
+static void log_set_up(void)
+{
+    struct core_log_options log = core_log_configured();
+    log.sink = alarm_drop;
+    core_log_configure(&log);
 }
 
 static core_status gpus_measure(const struct options *options, struct config_profile *profile,
@@ -272,6 +288,7 @@ int bench_calibrate(int argc, char **argv)
 
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
+    log_set_up();
     const struct cpu_engine_ops *engine = cpu_engine_find(options.engine, &error);
     core_status status =
         engine == NULL ? CORE_UNSUPPORTED : measure(&options, engine, &kept, smallest, &error);

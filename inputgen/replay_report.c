@@ -111,6 +111,16 @@ static uint64_t differing_packets(const struct inputgen_figures *all)
     return all->planned - all->sent;
 }
 
+/* In time, says the server, and not all were in time here. */
+static void late_end(char *sentence, size_t size, const struct inputgen_figures *all)
+{
+    size_t used = strlen(sentence);
+    (void)snprintf(sentence + used, size - used,
+                   "every one before its deadline says the server; %s of them late here, the worst by %s",
+                   inputgen_text_count(all->late).text,
+                   inputgen_text_duration(-core_histogram_minimum_ns(&all->slack)).text);
+}
+
 int inputgen_report_judge(const struct inputgen_report *report, const struct inputgen_judgement *judgement,
                           char *sentence, size_t size)
 {
@@ -149,7 +159,7 @@ int inputgen_report_judge(const struct inputgen_report *report, const struct inp
     if (all->missed)
         sentence_end(sentence, size, inputgen_text_count(all->missed).text, " of them after the deadline");
     else if (all->late)
-        sentence_end(sentence, size, "every one before its deadline", " says the server");
+        late_end(sentence, size, all);
     else
         sentence_end(sentence, size, "every one before its deadline, the closest by ",
                      inputgen_text_duration(core_histogram_minimum_ns(&all->slack)).text);
