@@ -1,6 +1,7 @@
 #include "config/yaml.h"
 
 #include "config/file.h"
+#include "config/yaml_units.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -119,6 +120,22 @@ static core_status tree_build(struct config_yaml *yaml, struct core_error *error
     return status;
 }
 
+/* From here on, every number is one of its key's unit. */
+static core_status units_resolve(struct config_yaml *yaml, struct core_error *error)
+{
+    char *text;
+    size_t bytes;
+    const core_status status = config_yaml_units(yaml, &text, &bytes, error);
+
+    if (status != CORE_OK || !text)
+        return status;
+    yaml_document_delete(&yaml->document);
+    free(yaml->text);
+    yaml->text = text;
+    yaml->bytes = bytes;
+    return tree_build(yaml, error);
+}
+
 /* Takes the text over, also on failure. */
 static core_status document_create(char *text, size_t bytes, const char *name, struct config_yaml **yaml,
                                    struct core_error *error)
@@ -139,6 +156,8 @@ static core_status document_create(char *text, size_t bytes, const char *name, s
         status = events_check(made, error);
     if (status == CORE_OK)
         status = tree_build(made, error);
+    if (status == CORE_OK)
+        status = units_resolve(made, error);
     if (status != CORE_OK) {
         config_yaml_close(made);
         return status;

@@ -7,7 +7,7 @@
  * of the key before it, and does not look past the first document. So the schema is first checked here, on
  * the tree that libyaml builds; libcyaml then does the loading, and whatever it still refuses is reported
  * from its log. Aliases, second documents, NUL characters, nesting beyond 32 and more than a million events
- * are refused: none has a use in these files. */
+ * are refused: none has a use in these files. Values with units are numbers by then (config/yaml_units.h). */
 #ifndef MILLRACE_CONFIG_YAML_H
 #define MILLRACE_CONFIG_YAML_H
 

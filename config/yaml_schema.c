@@ -50,7 +50,9 @@ static core_status integer_check(const struct walk *walk, const cyaml_schema_val
     if (text && strchr("+-0123456789", text[0]))
         value = strtoll(text, &end, 0); /* base 0, as libcyaml: 0660 is octal */
     if (!end || *end || end == text)
-        return invalid(walk, node, "is not a whole number; give one without a fraction or a unit");
+        return invalid(walk, node,
+                       "is not a whole number; give one without a fraction, or with a unit where the key "
+                       "names one (hello_ms: 5s)");
     if (is_unsigned && value < 0)
         return invalid(walk, node, "must not be negative");
     if (errno == ERANGE || value > highest)
@@ -67,7 +69,9 @@ static core_status float_check(const struct walk *walk, const yaml_node_t *node)
     if (text && text[strspn(text, "+-.0123456789eE")] == '\0')
         value = strtod(text, &end);
     if (!end || *end || end == text)
-        return invalid(walk, node, "is not a number; give one such as 3.1, without a unit");
+        return invalid(walk, node,
+                       "is not a number; give one such as 3.1, or with a unit where the key names one "
+                       "(duration_s: 1min)");
     if (!isfinite(value))
         return invalid(walk, node, "is too large a number");
     return CORE_OK;

@@ -197,6 +197,60 @@ static void shares_of_the_connections(void **state)
 
 #define LISTENER "listeners: [{address: 'unix:x'}]\n" /* line 1 */
 
+/* Whatever comes before them on the line and in the file, they are found in their places. */
+static void values_take_units(void **state)
+{
+    static const char *const marks[] = {"", "\xEF\xBB\xBF"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "%s# \xC3\xBC\xE2\x82\xAC\xF0\x9F\x94\x92\r\n" LISTENER
+                 "timeouts: {hello_ms: 5s, frame_ms: 2 min, # \xC3\xA9\n"
+                 "  idle_ms: 1500us, drain_ms: \"7ms\", stall_ms: '1s'}\n"
+                 "limits:\n"
+                 "  packet_bytes: 64k\n"
+                 "  buffer_mib: 3GiB\n"
+                 "  stream_buffer_kib: 2MiB\n"
+                 "  bytes_per_key: 1024GiB\n"
+                 "gpus: {hang_ms: 0.1s}\n"
+                 "engine: openssl\n",
+                 marks[i]);
+        struct core_error error = {""};
+        struct config_server *server;
+        /* 1500 us are no whole number of ms */
+        assert_int_equal(config_server_parse(text, strlen(text), "m.yaml", &server, &error), CORE_INVALID);
+        assert_non_null(strstr(error.text, "m.yaml:4: timeouts.idle_ms: is not a whole number"));
+        memcpy(strstr(text, "1500us"), "1.50s ", 6);
+        server = parsed(text, "m.yaml");
+        assert_int_equal(server->timeouts.hello_ns, 5 * CORE_NS_PER_S);
+        assert_int_equal(server->timeouts.frame_ns, 120 * CORE_NS_PER_S);
+        assert_int_equal(server->timeouts.idle_ns, 1500 * CORE_NS_PER_MS);
+        assert_int_equal(server->timeouts.drain_ns, 7 * CORE_NS_PER_MS);
+        assert_int_equal(server->timeouts.stall_ns, CORE_NS_PER_S);
+        assert_int_equal(server->limits.packet_bytes, 65536);
+        assert_int_equal(server->limits.buffer_bytes, UINT64_C(3) << 30);
+        assert_int_equal(server->limits.stream_buffer_bytes, 2 << 20);
+        assert_int_equal(server->limits.bytes_per_key, UINT64_C(1) << 40);
+        assert_int_equal(server->gpus.hang_ns, 100 * CORE_NS_PER_MS);
+        assert_string_equal(server->engine, "openssl");
+        config_server_free(server);
+    }
+}
+
+static void profiles_are_shipped_ones_or_paths(void **state)
+{
+    struct config_server *server = parsed(LISTENER "profile: cpu-only\n", "m.yaml");
+    (void)state;
+
+    assert_non_null(strstr(server->profile, "/profiles/cpu-only.yaml"));
+    config_server_free(server);
+    server = parsed(LISTENER "profile: ./cpu-only\n", "folder/m.yaml");
+    assert_string_equal(server->profile, "folder/./cpu-only");
+    config_server_free(server);
+}
+
 static void gpus_have_three_forms(void **state)
 {
     struct config_server *server = parsed(LISTENER "gpus: emulated\n", "m.yaml");
@@ -263,6 +317,11 @@ static const struct {
     {LISTENER "log: {level: loud}\n", "m.yaml:2: log.level: is none of: error, warning, info, debug"},
     {LISTENER "log: {format: xml}\n", "m.yaml:2: log.format: is none of: text, json"},
     {LISTENER "threads: {io: 2k}\n", "m.yaml:2: threads.io: is not a whole number"},
+    {LISTENER "threads: {io: 2ms}\n", "m.yaml:2: threads.io: is not a whole number"},
+    {LISTENER "timeouts:\n  hello_ms: |\n    5s\n", "m.yaml:3: timeouts.hello_ms: is not a whole number"},
+    {LISTENER "timeouts: {hello_ms: 5KiB}\n", "m.yaml:2: timeouts.hello_ms: is not a whole number"},
+    {LISTENER "timeouts:\n  frame_ms: 5s\n  hello_ms: 2h\n",
+     "m.yaml:4: timeouts.hello_ms: 7200000 is out of range"},
     {LISTENER "threads: {io: 1.5}\n", "m.yaml:2: threads.io: is not a whole number"},
     {LISTENER "threads: {io: 1e2}\n", "m.yaml:2: threads.io: is not a whole number"},
     {LISTENER "threads: {io: nan}\n", "m.yaml:2: threads.io: is not a whole number"},
@@ -457,6 +516,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(every_key_arrives),
+        cmocka_unit_test(values_take_units),
+        cmocka_unit_test(profiles_are_shipped_ones_or_paths),
         cmocka_unit_test(gpus_have_three_forms),
         cmocka_unit_test(inner_defaults_give_way_to_outer_limits),
         cmocka_unit_test(shares_of_the_connections),

@@ -46,6 +46,26 @@ static void defaults_are_as_documented(void **state)
     config_workload_free(NULL);
 }
 
+static void values_take_units(void **state)
+{
+    struct config_workload *workload =
+        parsed("name: w\nduration_s: 1min\nstart_spread_s: 250ms\nclasses:\n"
+               "  - {name: 5s, weight: 1, rate_mbit_per_s: {distribution: uniform, minimum: 500kbit/s,\n"
+               "      maximum: 1Gbit/s}, deadline_ms: {distribution: constant, value: 500us}, packet_bytes: "
+               "1KiB}\n");
+    const struct config_workload_class *class = &workload->classes[0];
+
+    (void)state;
+    assert_true(workload->duration_s == 60);
+    assert_true(workload->start_spread_s == 0.25);
+    assert_string_equal(class->name, "5s");
+    assert_true(class->rate_mbit_per_s.minimum == 0.5);
+    assert_true(class->rate_mbit_per_s.maximum == 1000);
+    assert_true(class->deadline_ms.mean == 0.5);
+    assert_int_equal(class->packet_bytes, 1024);
+    config_workload_free(workload);
+}
+
 static void every_key_arrives(void **state)
 {
     struct config_workload *workload = parsed(
@@ -126,7 +146,7 @@ static const struct {
     {"duration_s: infinity", NULL, NULL, "w.yaml:1: duration_s: is not a number"},
     {"duration_s: 1e999", NULL, NULL, "w.yaml:1: duration_s: is too large a number"},
     {"duration_s: 0x10", NULL, NULL, "w.yaml:1: duration_s: is not a number"},
-    {"duration_s: 10 s", NULL, NULL, "w.yaml:1: duration_s: is not a number"},
+    {"duration_s: 10 parsec", NULL, NULL, "w.yaml:1: duration_s: is not a number"},
     {"start_spread_s: -1", NULL, NULL, "w.yaml:1: start_spread_s: -1 is out of range"},
     {"start_spread_s: 10", NULL, NULL, "w.yaml:1: start_spread_s: must be below duration_s"},
     {"rate: 3", NULL, NULL, "w.yaml:1: unknown key 'rate'"},
@@ -271,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_as_documented),
         cmocka_unit_test(every_key_arrives),
+        cmocka_unit_test(values_take_units),
         cmocka_unit_test(distributions_are_truncated_by_the_papers_rule),
         cmocka_unit_test(mistakes_are_named_with_file_and_line),
         cmocka_unit_test(classes_need_different_names),
