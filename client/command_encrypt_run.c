@@ -302,7 +302,7 @@ static json_t *pack_next(const struct encrypt_run *run, bool complete)
     char iv[2 * CORE_BLOCK_BYTES + 1];
     if (complete || run->received == 0)
         return json_null();
-    return json_pack("{s:I, s:s}", "skip", (json_int_t)(run->options->skip + run->received), "iv",
+    return json_pack("{s:I, s:s}", "skip", (json_int_t)run->options->skip + (json_int_t)run->received, "iv",
                      core_hex_format(run->output.last_block, CORE_BLOCK_BYTES, iv));
 }
 

@@ -201,28 +201,26 @@ static void shares_of_the_connections(void **state)
 static void values_take_units(void **state)
 {
     static const char *const marks[] = {"", "\xEF\xBB\xBF"};
+    static const char form[] = "%s# \xC3\xBC\xE2\x82\xAC\xF0\x9F\x94\x92\r\n" LISTENER
+                               "timeouts: {hello_ms: 5s, frame_ms: 2 min, # \xC3\xA9\n"
+                               "  idle_ms: %s, drain_ms: \"7ms\", stall_ms: '1s'}\n"
+                               "limits:\n"
+                               "  packet_bytes: 64k\n"
+                               "  buffer_mib: 3GiB\n"
+                               "  stream_buffer_kib: 2MiB\n"
+                               "  bytes_per_key: 1024GiB\n"
+                               "gpus: {hang_ms: 0.1s}\n"
+                               "engine: openssl\n";
     (void)state;
 
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
         char text[1024];
-        snprintf(text, sizeof text,
-                 "%s# \xC3\xBC\xE2\x82\xAC\xF0\x9F\x94\x92\r\n" LISTENER
-                 "timeouts: {hello_ms: 5s, frame_ms: 2 min, # \xC3\xA9\n"
-                 "  idle_ms: 1500us, drain_ms: \"7ms\", stall_ms: '1s'}\n"
-                 "limits:\n"
-                 "  packet_bytes: 64k\n"
-                 "  buffer_mib: 3GiB\n"
-                 "  stream_buffer_kib: 2MiB\n"
-                 "  bytes_per_key: 1024GiB\n"
-                 "gpus: {hang_ms: 0.1s}\n"
-                 "engine: openssl\n",
-                 marks[i]);
         struct core_error error = {""};
         struct config_server *server;
-        /* 1500 us are no whole number of ms */
+        snprintf(text, sizeof text, form, marks[i], "1500us"); /* no whole number of ms */
         assert_int_equal(config_server_parse(text, strlen(text), "m.yaml", &server, &error), CORE_INVALID);
         assert_non_null(strstr(error.text, "m.yaml:4: timeouts.idle_ms: is not a whole number"));
-        memcpy(strstr(text, "1500us"), "1.50s ", 6);
+        snprintf(text, sizeof text, form, marks[i], "1.5s");
         server = parsed(text, "m.yaml");
         assert_int_equal(server->timeouts.hello_ns, 5 * CORE_NS_PER_S);
         assert_int_equal(server->timeouts.frame_ns, 120 * CORE_NS_PER_S);

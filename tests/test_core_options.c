@@ -70,6 +70,19 @@ static void help_is_there_by_all_its_names_and_fits(void **state)
         }
 }
 
+static void help_of_the_tools_fits(void **state)
+{
+    static const char *const tools[] = {"check-style", "demo", "gpu-check", "setup", "soak", "test"};
+    (void)state;
+
+    for (size_t i = 0; i < sizeof tools / sizeof tools[0]; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "%s/tools/%s --help", MILLRACE_SOURCE_DIR, tools[i]);
+        assert_int_equal(test_command(line, text, sizeof text), 0);
+        assert_narrow(tools[i]);
+    }
+}
+
 static void the_version_is_the_programs(void **state)
 {
     (void)state;
@@ -135,6 +148,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_is_there_by_all_its_names_and_fits),
+        cmocka_unit_test(help_of_the_tools_fits),
         cmocka_unit_test(the_version_is_the_programs),
         cmocka_unit_test(the_server_is_looked_for_in_one_way),
         cmocka_unit_test(profiles_are_found_in_one_way),
