@@ -52,7 +52,7 @@ enum gpu_completion_kind {
 
 struct gpu_completion {
     uint32_t kind;
-    uint32_t reserved;
+    int32_t thread; /* READY: number of the child's loop */
     union {
         struct gpu_device_facts facts;
         struct {

@@ -145,7 +145,8 @@ static core_status serve(struct gpu_child *child, struct core_error *error)
 
 static void tell_ready(struct gpu_child *child, const struct gpu_device_facts *facts)
 {
-    struct gpu_completion completion = {.kind = GPU_COMPLETION_READY, .facts = *facts};
+    struct gpu_completion completion = {
+        .kind = GPU_COMPLETION_READY, .thread = (int32_t)gettid(), .facts = *facts};
     struct core_error error = {""};
     if (core_memory_lock(&error) != CORE_OK)
         core_log(CORE_LOG_WARNING, "gpu.memory", "%s", error.text);

@@ -2,8 +2,8 @@
 
 #include "core/secret.h"
 #include "gpu/child.h"
+#include "gpu/keeper.h"
 #include "gpu/process.h"
-#include "gpu/reaper.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -20,6 +20,7 @@
 #define RESTART_MAX  (30 * CORE_NS_PER_S)
 #define KILL_NS      (250 * CORE_NS_PER_MS) /* how long the kernel may take to end a child */
 #define PAUSE_TIMES  10                     /* the child's patience with the server, in silence_ns */
+#define LOOK_NS      (4 * CORE_NS_PER_MS)   /* with batches under way: whether the child's loop is there */
 #define BEATS        8                      /* of the child, in silence_ns */
 
 /* A batch that the child has. */
@@ -31,10 +32,13 @@ struct flight {
 struct gpu_engine {
     struct gpu_engine_options options; /* texts are our own copies */
     char *program, *backend;
+    struct gpu_process_options child; /* the keeper's to read */
     struct gpu_channel channel;
+    bool asked; /* a process is being started */
     struct gpu_process process;
+    pid_t loop;                 /* the thread of a READY child that serves */
     struct gpu_process_end end; /* of the process that ended last */
-    struct gpu_reaper *reaper;  /* collects children that have ended */
+    struct gpu_keeper *keeper;  /* starts children, and collects those that have ended */
     int descriptor;             /* epoll: the channel's wake-ups, and the process's end */
     enum gpu_engine_state state;
     uint64_t starts;
@@ -47,6 +51,7 @@ struct gpu_engine {
     uint64_t beats;         /* the child's, as last seen */
     core_ns beats_ns;       /* when they last changed */
     struct gpu_fault fault; /* ENDING: to be told once the child is gone */
+    bool unexplained;       /* ENDING: the child ends by itself, how is to be told with the fault */
     core_ns ending_ns;
     core_ns back_off_ns, restart_ns;
 };
@@ -113,6 +118,13 @@ static core_status channel_open(struct gpu_engine *engine, struct core_error *er
     if (engine->descriptor < 0 ||
         epoll_ctl(engine->descriptor, EPOLL_CTL_ADD, engine->channel.own_wake, &readable) != 0)
         return core_error_errno(error, "can not watch a GPU's channel");
+    engine->child = (struct gpu_process_options){
+        .program = engine->program,
+        .backend = engine->backend,
+        .device = options->device,
+        .inherited = {options->region->descriptor, engine->channel.memory_descriptor,
+                      engine->channel.other_wake, engine->channel.own_wake},
+    };
     return CORE_OK;
 }
 
@@ -129,7 +141,7 @@ core_status gpu_engine_open(struct gpu_engine **opened, const struct gpu_engine_
     if (status == CORE_OK)
         status = channel_open(engine, error);
     if (status == CORE_OK)
-        status = gpu_reaper_start(&engine->reaper, error);
+        status = gpu_keeper_start(&engine->keeper, &engine->child, engine->channel.own_wake, error);
     if (status != CORE_OK) {
         gpu_engine_close(engine);
         return status;
@@ -143,7 +155,7 @@ void gpu_engine_close(struct gpu_engine *engine)
     if (engine == NULL)
         return;
     gpu_engine_stop(engine, CORE_NS_PER_S);
-    gpu_reaper_stop(engine->reaper);
+    gpu_keeper_stop(engine->keeper);
     gpu_channel_destroy(&engine->channel);
     if (engine->descriptor >= 0)
         close(engine->descriptor);
@@ -164,63 +176,68 @@ static void back_off(struct gpu_engine *engine, core_ns now_ns)
     engine->restart_ns = now_ns + engine->back_off_ns;
 }
 
-/* Whether there is none any more. One that has just ended is the reaper's from here on. */
-static bool process_ended(struct gpu_engine *engine)
+static core_status process_watch(struct gpu_engine *engine, struct core_error *error)
 {
-    if (engine->process.pid == 0)
-        return true;
-    if (!gpu_process_ended(&engine->process, &engine->end))
-        return false;
-    (void)epoll_ctl(engine->descriptor, EPOLL_CTL_DEL, engine->process.descriptor, NULL); /* stays readable */
-    gpu_reaper_take(engine->reaper, &engine->process);
-    return true;
-}
-
-static core_status process_start(struct gpu_engine *engine, struct core_error *error)
-{
-    const struct gpu_channel *channel = &engine->channel;
-    const int inherited[4] = {engine->options.region->descriptor, channel->memory_descriptor,
-                              channel->other_wake, channel->own_wake};
-    core_status status = gpu_process_start(&engine->process, engine->program, engine->backend,
-                                           engine->options.device, inherited, error);
-    if (status != CORE_OK && engine->process.pid != 0)
-        gpu_reaper_take(engine->reaper, &engine->process);
-    if (status != CORE_OK)
-        return status;
     struct epoll_event readable = {.events = EPOLLIN};
     if (epoll_ctl(engine->descriptor, EPOLL_CTL_ADD, engine->process.descriptor, &readable) == 0)
         return CORE_OK;
-    status = core_error_errno(error, "can not watch a GPU's process");
-    gpu_engine_stop(engine, 0);
-    return status;
+    return core_error_errno(error, "can not watch a GPU's process");
+}
+
+static void fail(struct gpu_engine *engine, core_ns now_ns, enum gpu_fault_kind kind, int code,
+                 const char *text);
+
+/* Fetches the process that was asked for. Where a fault has come meanwhile it ends at once. */
+static void process_fetch(struct gpu_engine *engine)
+{
+    struct core_error error = {""};
+    core_status status = gpu_keeper_asked(engine->keeper, &engine->process, &error);
+    if (status == CORE_AGAIN)
+        return;
+    engine->asked = false;
+    if (status == CORE_OK)
+        status = process_watch(engine, &error);
+    if (status != CORE_OK)
+        fail(engine, engine->polled_ns, GPU_FAULT_START, 0, error.text);
+    if (engine->state != GPU_ENGINE_STARTING)
+        gpu_process_kill(&engine->process);
+}
+
+/* Whether there is none any more. One that has just ended is the keeper's from here on. */
+static bool process_ended(struct gpu_engine *engine)
+{
+    if (engine->asked)
+        process_fetch(engine);
+    if (engine->process.pid == 0)
+        return !engine->asked;
+    if (!gpu_process_ended(&engine->process, &engine->end))
+        return false;
+    (void)epoll_ctl(engine->descriptor, EPOLL_CTL_DEL, engine->process.descriptor, NULL); /* stays readable */
+    gpu_keeper_take(engine->keeper, &engine->process);
+    return true;
 }
 
 core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns, struct core_error *error)
 {
     if (engine->state != GPU_ENGINE_DOWN)
         return core_error_set(error, CORE_INVALID, "the GPU's process runs already");
-    if (now_ns < engine->restart_ns || !gpu_engine_gone(engine) || !gpu_reaper_has_room(engine->reaper))
+    if (now_ns < engine->restart_ns || !gpu_engine_gone(engine) || !gpu_keeper_has_room(engine->keeper))
         return core_error_set(error, CORE_AGAIN, "the GPU's process is not to be started yet");
     gpu_channel_reset(&engine->channel);
     engine->flights_put = engine->flights_taken = 0;
     engine->unfinished_count = 0;
     engine->beats = 0;
     engine->beats_ns = engine->polled_ns = now_ns;
-    const core_status status = process_start(engine, error);
-    if (status != CORE_OK)
-        back_off(engine, now_ns);
+    engine->loop = 0;
+    engine->asked = true;
     engine->started_ns = now_ns;
-    if (status != CORE_OK)
-        return status;
+    gpu_keeper_ask(engine->keeper);
     engine->starts++;
     engine->state = GPU_ENGINE_STARTING;
     return CORE_OK;
 }
 
 /* ---- commands ---- */
-
-static void fail(struct gpu_engine *engine, core_ns now_ns, enum gpu_fault_kind kind, int code,
-                 const char *text);
 
 static core_status command_put(struct gpu_engine *engine, const struct gpu_command *command,
                                const struct gpu_channel_key *key)
@@ -300,15 +317,23 @@ core_status gpu_engine_submit(struct gpu_engine *engine, const struct gpu_order 
 
 /* ---- faults ---- */
 
+/* A fault begins; what becomes of the child is the caller's. */
+static void fault_begin(struct gpu_engine *engine, core_ns now_ns, enum gpu_fault_kind kind, int code,
+                        const char *text)
+{
+    engine->fault = (struct gpu_fault){.kind = kind, .code = code};
+    snprintf(engine->fault.text, sizeof engine->fault.text, "%s", text);
+    engine->state = GPU_ENGINE_ENDING;
+    engine->unexplained = false;
+    engine->ending_ns = now_ns;
+}
+
 static void fail(struct gpu_engine *engine, core_ns now_ns, enum gpu_fault_kind kind, int code,
                  const char *text)
 {
     if (engine->state == GPU_ENGINE_DOWN || engine->state == GPU_ENGINE_ENDING)
         return;
-    engine->fault = (struct gpu_fault){.kind = kind, .code = code};
-    snprintf(engine->fault.text, sizeof engine->fault.text, "%s", text);
-    engine->state = GPU_ENGINE_ENDING;
-    engine->ending_ns = now_ns;
+    fault_begin(engine, now_ns, kind, code, text);
     gpu_process_kill(&engine->process);
 }
 
@@ -317,17 +342,27 @@ void gpu_engine_condemn(struct gpu_engine *engine, core_ns now_ns, const char *t
     fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, text);
 }
 
-static void fail_ended(struct gpu_engine *engine, core_ns now_ns)
+/* How it ended is known. */
+static void fault_of_end(struct gpu_engine *engine, core_ns now_ns)
 {
     char text[128];
     const struct gpu_process_end *end = &engine->end;
-    const bool starting = engine->state == GPU_ENGINE_STARTING;
+    const bool started = engine->state != GPU_ENGINE_STARTING;
     snprintf(text, sizeof text, "the GPU's process ended with %s %d", end->signalled ? "signal" : "exit code",
              end->code);
-    if (starting && !end->signalled)
-        fail(engine, now_ns, GPU_FAULT_START, end->code, text);
-    else
-        fail(engine, now_ns, end->signalled ? GPU_FAULT_SIGNALLED : GPU_FAULT_EXITED, end->code, text);
+    fault_begin(engine, now_ns,
+                end->signalled ? GPU_FAULT_SIGNALLED
+                : started      ? GPU_FAULT_EXITED
+                               : GPU_FAULT_START,
+                end->code, text);
+}
+
+/* The child's loop is gone: nothing comes back any more. The rest of the child has priorities below those of
+ * real-time threads, and on a busy machine may take long to follow it; how it ended is known only then. */
+static void fault_of_loop(struct gpu_engine *engine, core_ns now_ns)
+{
+    fault_begin(engine, now_ns, GPU_FAULT_SIGNALLED, 0, "the GPU's process is ending, and takes long");
+    engine->unexplained = true;
 }
 
 /* ENDING: tells the fault when the child is gone, or when the kernel takes too long to end it. */
@@ -337,6 +372,11 @@ static core_status poll_ending(struct gpu_engine *engine, core_ns now_ns, struct
     fault->gone = gpu_engine_gone(engine);
     if (!fault->gone && now_ns - engine->ending_ns < engine->options.kill_ns)
         return CORE_AGAIN;
+    if (fault->gone && engine->unexplained) {
+        fault_of_end(engine, engine->ending_ns);
+        fault->gone = true;
+    }
+    gpu_process_kill(&engine->process); /* where it was left to end by itself */
     engine->unfinished_count = 0;
     for (uint64_t i = engine->flights_taken; i < engine->flights_put; i++)
         engine->unfinished[engine->unfinished_count++] = engine->flights[i % FLIGHTS].order;
@@ -430,6 +470,7 @@ static core_status ready_event(struct gpu_engine *engine, core_ns now_ns,
         return CORE_AGAIN;
     }
     engine->state = GPU_ENGINE_READY;
+    engine->loop = completion->thread;
     engine->beats_ns = now_ns; /* until now the start's limit alone counted */
     *event = (struct gpu_event){.kind = GPU_EVENT_READY, .facts = completion->facts};
     return CORE_OK;
@@ -465,11 +506,15 @@ core_status gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gp
     if (engine->state != GPU_ENGINE_ENDING) {
         /* First whether it has ended: then what it wrote before is all there. */
         const bool ended = process_ended(engine);
-        const core_status status = poll_channel(engine, now_ns, event);
+        const bool loop_ended = !ended && gpu_process_thread_ended(&engine->process, engine->loop);
+        /* A child may be ready before the keeper has said that there is one. */
+        const core_status status = engine->asked ? CORE_AGAIN : poll_channel(engine, now_ns, event);
         if (status == CORE_OK)
             return CORE_OK;
-        if (ended)
-            fail_ended(engine, now_ns);
+        if (engine->state != GPU_ENGINE_ENDING && ended)
+            fault_of_end(engine, now_ns);
+        else if (engine->state != GPU_ENGINE_ENDING && loop_ended)
+            fault_of_loop(engine, now_ns);
         else if (engine->state != GPU_ENGINE_ENDING)
             watchdog_look(engine, now_ns);
     }
@@ -491,7 +536,9 @@ core_ns gpu_engine_wake_ns(const struct gpu_engine *engine)
     if (engine->state == GPU_ENGINE_ENDING)
         return engine->ending_ns + engine->options.kill_ns;
     const core_ns bite_ns = watchdog_ns(engine, &kind, &code, &text);
-    const core_ns beat_ns = engine->polled_ns + engine->options.silence_ns / 2;
+    const core_ns look_ns =
+        engine->flights_put > engine->flights_taken ? LOOK_NS : engine->options.silence_ns / 2;
+    const core_ns beat_ns = engine->polled_ns + look_ns;
     return bite_ns < beat_ns ? bite_ns + 1 : beat_ns;
 }
 
@@ -511,10 +558,13 @@ bool gpu_engine_gone(struct gpu_engine *engine)
 static void wait_for_end(struct gpu_engine *engine, core_ns longest_ns)
 {
     const core_ns until_ns = core_time_now_ns() + longest_ns;
-    core_ns left_ns;
-    while (!gpu_engine_gone(engine) && (left_ns = until_ns - core_time_now_ns()) > 0) {
-        struct pollfd ended = {.fd = engine->process.descriptor, .events = POLLIN};
-        (void)poll(&ended, 1, (int)(left_ns / CORE_NS_PER_MS) + 1);
+    for (;;) {
+        gpu_channel_wake_clear(&engine->channel);
+        const core_ns left_ns = until_ns - core_time_now_ns();
+        if (gpu_engine_gone(engine) || left_ns <= 0)
+            return;
+        struct pollfd news = {.fd = engine->descriptor, .events = POLLIN};
+        (void)poll(&news, 1, (int)(left_ns / CORE_NS_PER_MS) + 1);
     }
 }
 

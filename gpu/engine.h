@@ -13,10 +13,13 @@
  * The child is not trusted. Whatever it writes, the server sees a batch or a fault; only bytes of output may
  * be wrong, which is for the caller to audit (gpu_engine_condemn).
  *
+ * A child that ends is noticed within 4 ms while batches are under way, by the end of the one thread of it
+ * that serves; the others, and its memory, may take far longer on a busy machine.
+ *
  * One thread owns the engine and makes all calls (the batcher), which may be a real-time thread: children
- * that have ended are collected by one that is not (gpu/reaper.h). The child ends with the server, however
- * that ends, and ignores the signals that stop a process group: its server needs it for the drain. Nothing
- * blocks but stop and close; nothing is allocated after open. */
+ * are started, and collected when they have ended, by one that is not (gpu/keeper.h). The child ends with the
+ * server, however that ends, and ignores the signals that stop a process group: its server needs it for the
+ * drain. Nothing blocks but stop and close; nothing is allocated after open. */
 #ifndef MILLRACE_GPU_ENGINE_H
 #define MILLRACE_GPU_ENGINE_H
 
@@ -40,8 +43,8 @@ struct gpu_engine_options {
     core_ns start_ns;      /* longest from start to READY; 0: 30 s */
     core_ns silence_ns;    /* longest without a sign of life of a READY child; 0: 1 s. A paused server
                               ends the child after 10 times that */
-    core_ns kill_ns;       /* the fault is told so long after the kernel was asked to end the child, at the
-                              latest; 0: 250 ms */
+    core_ns kill_ns;       /* the fault is told so long after the kernel was asked to end the child, or the
+                              child was seen to end, at the latest; 0: 250 ms */
     core_ns restart_first_ns; /* least time from a fault to the next start, doubled with each fault that */
     core_ns restart_max_ns;   /* comes within restart_max_ns of a start, up to that; 0: 100 ms and 30 s */
 };
@@ -49,7 +52,7 @@ struct gpu_engine_options {
 enum gpu_fault_kind {
     GPU_FAULT_START = 1, /* not ready in time, or could not begin */
     GPU_FAULT_EXITED,    /* code: exit code */
-    GPU_FAULT_SIGNALLED, /* code: signal */
+    GPU_FAULT_SIGNALLED, /* code: signal; 0: it is ending, how was not known yet when the fault was told */
     GPU_FAULT_HUNG,      /* code: periods without progress; 0: the child itself was silent */
     GPU_FAULT_DEVICE,    /* the device reported an error */
     GPU_FAULT_CORRUPT    /* nonsense on the channel, or condemned by the caller */
@@ -94,9 +97,8 @@ CORE_CHECKED core_status gpu_engine_open(struct gpu_engine **engine, const struc
 /* Stops a child that runs (see stop); overwrites what the channel holds of keys. NULL is fine. */
 void gpu_engine_close(struct gpu_engine *engine);
 
-/* Starts the child; poll says READY or FAULT later. Forgets the unfinished batches. CORE_AGAIN: the back-off
- * is not over, or the child before is not gone. CORE_INVALID: one runs. CORE_SYSTEM: it could not be started;
- * the back-off begins anew. */
+/* Has the child started; poll says READY or FAULT later. Forgets the unfinished batches. CORE_AGAIN: the
+ * back-off is not over, or the child before is not gone. CORE_INVALID: one runs. */
 CORE_CHECKED core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns,
                                           struct core_error *error);
 

@@ -92,18 +92,19 @@ static core_status raise_all(int *sources, const int *wanted, int count, struct 
 }
 
 /* Starts the program with the child's end of the socket. */
-static core_status spawn_with(struct gpu_process *process, const char *program, char *const arguments[],
-                              int socket, const int inherited[4], struct core_error *error)
+static core_status spawn_with(struct gpu_process *process, const struct gpu_process_options *options,
+                              char *const arguments[], int socket, struct core_error *error)
 {
     enum { COUNT = GPU_CHILD_DESCRIPTORS - GPU_CHILD_SOCKET };
+    const int *inherited = options->inherited;
     const int wanted[COUNT] = {socket, inherited[0], inherited[1], inherited[2], inherited[3]};
     int sources[COUNT];
     core_status status = raise_all(sources, wanted, COUNT, error);
     if (status != CORE_OK)
         return status;
-    errno = spawn(&process->pid, program, arguments, sources, COUNT);
+    errno = spawn(&process->pid, options->program, arguments, sources, COUNT);
     if (errno != 0) {
-        status = core_error_errno(error, "can not start %s", program);
+        status = core_error_errno(error, "can not start %s", options->program);
         process->pid = 0;
     }
     close_all(sources, COUNT);
@@ -120,13 +121,13 @@ static void forget(struct gpu_process *process)
     *process = GPU_PROCESS_NONE;
 }
 
-core_status gpu_process_start(struct gpu_process *process, const char *program, const char *backend,
-                              unsigned index, const int inherited[4], struct core_error *error)
+core_status gpu_process_start(struct gpu_process *process, const struct gpu_process_options *options,
+                              struct core_error *error)
 {
     int pair[2];
     char number[16], name[32];
-    snprintf(number, sizeof number, "%u", index);
-    snprintf(name, sizeof name, "%s", backend);
+    snprintf(number, sizeof number, "%u", options->device);
+    snprintf(name, sizeof name, "%s", options->backend);
     const bool json = core_log_configured().format == CORE_LOG_JSON; /* its lines come among ours */
     char *const arguments[] = {
         "millrace-gpu",         "--serve", "--backend", name, "--device", number, "--log-format",
@@ -135,7 +136,7 @@ core_status gpu_process_start(struct gpu_process *process, const char *program, 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return core_error_errno(error, "can not make a socket for a GPU's process");
     process->socket = pair[0];
-    const core_status status = spawn_with(process, program, arguments, pair[1], inherited, error);
+    const core_status status = spawn_with(process, options, arguments, pair[1], error);
     close(pair[1]);
     if (status != CORE_OK) {
         forget(process);
@@ -146,6 +147,7 @@ core_status gpu_process_start(struct gpu_process *process, const char *program, 
         return CORE_OK;
     (void)core_error_errno(error, "can not watch a GPU's process (pidfd_open)");
     gpu_process_kill(process);
+    gpu_process_collect(process);
     return CORE_SYSTEM;
 }
 
@@ -160,6 +162,11 @@ bool gpu_process_ended(const struct gpu_process *process, struct gpu_process_end
     if (waitid(P_PID, (id_t)process->pid, &about, WEXITED | WNOHANG | WNOWAIT) == 0 && about.si_pid != 0)
         *end = (struct gpu_process_end){.signalled = about.si_code != CLD_EXITED, .code = about.si_status};
     return true;
+}
+
+bool gpu_process_thread_ended(const struct gpu_process *process, pid_t thread)
+{
+    return process->pid > 0 && thread > 0 && tgkill(process->pid, thread, 0) != 0 && errno == ESRCH;
 }
 
 void gpu_process_collect(struct gpu_process *process)

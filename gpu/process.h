@@ -21,20 +21,30 @@ struct gpu_process_end {
 
 #define GPU_PROCESS_NONE ((struct gpu_process){.descriptor = -1, .socket = -1})
 
+struct gpu_process_options {
+    const char *program; /* path of millrace-gpu */
+    const char *backend;
+    unsigned device;  /* index of the card */
+    int inherited[4]; /* region, channel, wake, server */
+};
+
 /* Starts `program --serve --backend NAME --device INDEX`, to log in the format in which we do, with the
  * descriptors of gpu/child.h, /dev/null as standard input and output, our standard error, default signals,
- * and nothing else. inherited: region, channel, wake, server. CORE_SYSTEM: there is none; but where
- * process->pid is not 0 it was started and killed, and is to be collected. The kernel must have pidfd_open
- * (Linux 5.3). */
-CORE_CHECKED core_status gpu_process_start(struct gpu_process *process, const char *program,
-                                           const char *backend, unsigned index, const int inherited[4],
+ * and nothing else. CORE_SYSTEM: there is none. The kernel must have pidfd_open (Linux 5.3). Not on a
+ * real-time thread: see gpu/keeper.h. */
+CORE_CHECKED core_status gpu_process_start(struct gpu_process *process,
+                                           const struct gpu_process_options *options,
                                            struct core_error *error);
 
 /* Whether a process that was started has ended, all its threads, and how. It stays to be collected. Waits for
  * nothing: a real-time thread may ask. */
 bool gpu_process_ended(const struct gpu_process *process, struct gpu_process_end *end);
 
-/* Waits for its end, collects it, and closes what is open. Not on a real-time thread: see gpu/reaper.h. */
+/* Whether this thread of it has ended, whatever its others do. Waits for nothing. A thread's number comes
+ * from the process: one that is wrong tells nothing, or that the thread has ended. */
+bool gpu_process_thread_ended(const struct gpu_process *process, pid_t thread);
+
+/* Waits for its end, collects it, and closes what is open. Not on a real-time thread: see gpu/keeper.h. */
 void gpu_process_collect(struct gpu_process *process);
 
 void gpu_process_kill(const struct gpu_process *process); /* SIGKILL */

@@ -164,11 +164,6 @@ static core_ns start_again(struct server_gpu *gpu, core_ns now_ns)
     if (!links_have_room(gpu))
         return now_ns + ROOM_LOOK_NS;
     core_status status = gpu_engine_start(gpu->engine, now_ns, &error);
-    if (status == CORE_SYSTEM)
-        tell_start(gpu, status, error.text);
-    if (status == CORE_SYSTEM && gpu->generation > 0)
-        core_log_with(CORE_LOG_ERROR, "gpu.start", &(struct core_log_fields){.unit = gpu->name},
-                      "%s: can not start its child again: %s", gpu->name, error.text);
     return status == CORE_OK ? CORE_NS_NEVER : now_ns + LINGER_LOOK_NS;
 }
 
