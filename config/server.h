@@ -4,6 +4,7 @@
 
 #include "core/address.h"
 #include "core/log.h"
+#include "core/sandbox.h"
 #include "core/status.h"
 #include "core/time.h"
 
@@ -87,10 +88,11 @@ struct config_server {
     struct config_server_timeouts timeouts;
     struct config_server_overload overload;
     struct config_server_gpus gpus;
-    char *engine;   /* "auto", "vaes", "ipsec-mb", "openssl" */
-    char *profile;  /* path, or NULL: measure at start */
-    char *keyring;  /* path, or NULL: no named keys */
-    bool client_iv; /* may clients choose the IV? (test vectors, resuming a chain) */
+    char *engine;                   /* "auto", "vaes", "ipsec-mb", "openssl" */
+    char *profile;                  /* path, or NULL: measure at start */
+    char *keyring;                  /* path, or NULL: no named keys */
+    bool client_iv;                 /* may clients choose the IV? (test vectors, resuming a chain) */
+    enum core_sandbox_mode sandbox; /* seccomp: where the kernel has it, not asked for, or start fails */
     bool has_admin;
     struct core_address admin;
     enum core_log_level log_level;

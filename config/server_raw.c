@@ -18,6 +18,8 @@
 static const cyaml_strval_t truths[] = {{"true", true}, {"false", false}};
 static const cyaml_strval_t realtimes[] = {
     {"off", CONFIG_REALTIME_OFF}, {"auto", CONFIG_REALTIME_AUTO}, {"required", CONFIG_REALTIME_REQUIRED}};
+static const cyaml_strval_t sandboxes[] = {
+    {"off", CORE_SANDBOX_OFF}, {"auto", CORE_SANDBOX_AUTO}, {"required", CORE_SANDBOX_REQUIRED}};
 static const cyaml_strval_t uses[] = {
     {"auto", CONFIG_GPUS_AUTO}, {"none", CONFIG_GPUS_NONE}, {"emulated", CONFIG_GPUS_EMULATED}};
 static const cyaml_strval_t levels[] = {{"error", CORE_LOG_ERROR},
@@ -106,7 +108,7 @@ static const cyaml_schema_field_t log_fields[] = {
         TEXT_FIELD(struct raw_server, engine, CYAML_FLAG_OPTIONAL),                                          \
         TEXT_FIELD(struct raw_server, profile, CYAML_FLAG_OPTIONAL),                                         \
         TEXT_FIELD(struct raw_server, keyring, CYAML_FLAG_OPTIONAL),                                         \
-        ENUM_FIELD(struct raw_server, client_iv, truths),                                                    \
+        ENUM_FIELD(struct raw_server, client_iv, truths), ENUM_FIELD(struct raw_server, sandbox, sandboxes), \
         TEXT_FIELD(struct raw_server, admin, CYAML_FLAG_OPTIONAL),                                           \
         PART_FIELD(struct raw_server, log, log_fields)
 

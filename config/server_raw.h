@@ -59,6 +59,7 @@ struct raw_server {
     struct raw_gpus gpus;
     char *engine, *profile, *keyring, *admin;
     bool *client_iv;
+    enum core_sandbox_mode *sandbox;
     struct raw_log log;
 };
 

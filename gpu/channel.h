@@ -69,8 +69,8 @@ struct gpu_channel_start {
     core_ns silence_ns; /* and ends itself where the server has not beaten for so long; 0: never */
     int32_t fifo_priority;
     uint32_t has_emulation;
-    uint32_t kernel_forms; /* as in gpu_device_options */
-    uint32_t reserved;
+    uint32_t kernel_forms;          /* as in gpu_device_options */
+    uint32_t sandbox;               /* enum core_sandbox_mode */
     struct gpu_emulation emulation; /* its pointers mean nothing here: rows follow in the channel */
 };
 

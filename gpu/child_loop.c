@@ -1,5 +1,6 @@
 #include "core/log.h"
 #include "core/realtime.h"
+#include "core/sandbox.h"
 #include "core/secret.h"
 #include "gpu/aes.h"
 #include "gpu/child.h"
@@ -167,6 +168,19 @@ static core_status device_open(struct gpu_child *child, struct gpu_device_facts 
     return child->ops->open(&child->device, &options, facts, error);
 }
 
+/* All threads are there, and the device is open. */
+static core_status sandbox_enter(const struct gpu_child *child, struct core_error *error)
+{
+    const struct gpu_channel_start *start = &child->channel.start;
+    const enum core_sandbox_mode mode = start->sandbox;
+    const core_status status =
+        core_sandbox_enter(start->has_emulation ? CORE_SANDBOX_CARD : CORE_SANDBOX_CARD_DRIVER, mode, error);
+    if (status == CORE_OK || mode == CORE_SANDBOX_REQUIRED)
+        return status;
+    core_log(CORE_LOG_WARNING, "gpu.sandbox", "%s", error->text);
+    return CORE_OK;
+}
+
 void *gpu_child_loop(void *argument)
 {
     struct gpu_child *child = argument;
@@ -174,6 +188,8 @@ void *gpu_child_loop(void *argument)
     struct gpu_device_facts facts;
     const uint64_t one = 1;
     core_status status = device_open(child, &facts, &error);
+    if (status == CORE_OK)
+        status = sandbox_enter(child, &error);
     child->status = status == CORE_OK ? GPU_EXIT_STOPPED : GPU_EXIT_START;
     if (status == CORE_OK) {
         gpu_pipeline_begin(&child->pipeline, child->ops, child->device, facts.copy_engines);

@@ -107,6 +107,7 @@ static core_status channel_open(struct gpu_engine *engine, struct core_error *er
         .silence_ns = options->silence_ns * PAUSE_TIMES,
         .has_emulation = options->emulation != NULL,
         .kernel_forms = options->kernel_forms,
+        .sandbox = (uint32_t)options->sandbox,
     };
     if (options->emulation != NULL)
         start.emulation = *options->emulation;

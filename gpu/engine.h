@@ -23,6 +23,7 @@
 #ifndef MILLRACE_GPU_ENGINE_H
 #define MILLRACE_GPU_ENGINE_H
 
+#include "core/sandbox.h"
 #include "gpu/arena.h"
 #include "gpu/channel.h"
 
@@ -37,7 +38,8 @@ struct gpu_engine_options {
     const struct gpu_region *region;       /* of the arenas; outlives the engine */
     const struct gpu_emulation *emulation; /* with "emulated"; copied */
     int fifo_priority;                     /* of the child's loop; 0: the default policy */
-    uint32_t kernel_forms; /* bit f: enum gpu_kernel_form f may be used, the fastest is; 0: all */
+    uint32_t kernel_forms;          /* bit f: enum gpu_kernel_form f may be used, the fastest is; 0: all */
+    enum core_sandbox_mode sandbox; /* of the child, once it has opened its device */
     uint32_t hang_periods; /* no progress for so many periods, of the shortest under way, is a hang; 0: 8 */
     core_ns hang_least_ns; /* but never earlier than this */
     core_ns start_ns;      /* longest from start to READY; 0: 30 s */

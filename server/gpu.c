@@ -312,6 +312,7 @@ static void *run(void *argument)
         .fifo_priority = threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,
         .hang_least_ns = gpu->server->config->gpus.hang_ns,
         .kill_ns = KILL_NS,
+        .sandbox = gpu->server->config->sandbox,
         .kernel_forms = kernel_forms(gpu->kind.kernel)};
     core_status status = gpu_engine_open(&gpu->engine, &options, &error);
     if (status != CORE_OK) {

@@ -169,6 +169,11 @@ static int serve(const struct options *options, const struct config_server *conf
         core_log(CORE_LOG_ERROR, "start.failed", "%s", error.text);
         return EXIT_START;
     }
+    if (server_sandbox(server, &error) != CORE_OK) {
+        core_log(CORE_LOG_ERROR, "start.failed", "%s", error.text);
+        (void)server_stop(server);
+        return EXIT_START;
+    }
     core_log(CORE_LOG_INFO, "start.ready", "ready: %s", server_describe(server, text, sizeof text));
     notify_systemd("READY=1");
     while ((number = wait_for_signal(server, descriptor)) == SIGHUP || number == 0)

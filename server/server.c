@@ -403,6 +403,13 @@ static core_status load_keys(struct server *server, struct core_error *error)
     return at(server, "keyring", status, error);
 }
 
+static core_status check_sandbox(struct server *server, struct core_error *error)
+{
+    core_status status =
+        server->config->sandbox == CORE_SANDBOX_REQUIRED ? core_sandbox_check(error) : CORE_OK;
+    return at(server, "sandbox", status, error);
+}
+
 /* Frees everything but the threads of the I/O, which must have ended. */
 static void dismantle(struct server *server)
 {
@@ -466,8 +473,8 @@ static core_status create(struct server **server, const struct config_server *co
 static core_status prepare(struct server *server, struct core_error *error)
 {
     static core_status (*const steps[])(struct server *, struct core_error *) = {
-        choose_threads, make_places, choose_engine, server_gpu_cards_check, prepare_secrets,
-        lock_memory,    try_threads, load_keys,     open_listeners,         try_admin,
+        choose_threads, make_places, choose_engine, server_gpu_cards_check, prepare_secrets, lock_memory,
+        check_sandbox,  try_threads, load_keys,     open_listeners,         try_admin,
     };
     core_status status = CORE_OK;
 
@@ -586,6 +593,19 @@ core_status server_key_find(struct server *server, const char *name, size_t name
     }
     pthread_mutex_unlock(&server->keyring_lock);
     return status;
+}
+
+core_status server_sandbox(const struct server *server, struct core_error *error)
+{
+    const enum core_sandbox_mode mode = server->config->sandbox;
+    struct core_error reason = {""};
+    if (core_sandbox_enter(server->gpu_count > 0 ? CORE_SANDBOX_SERVER_CARDS : CORE_SANDBOX_SERVER, mode,
+                           &reason) == CORE_OK)
+        return CORE_OK;
+    if (mode == CORE_SANDBOX_REQUIRED)
+        return core_error_set(error, CORE_DENIED, "sandbox is required, but %s", reason.text);
+    core_log(CORE_LOG_WARNING, "start.sandbox", "not permitted: %s", reason.text);
+    return CORE_OK;
 }
 
 uint64_t server_stop(struct server *server)

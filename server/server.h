@@ -47,6 +47,10 @@ CORE_CHECKED core_status server_adopt(struct server *server, int descriptor, str
 CORE_CHECKED core_status server_reload_keys(struct server *server, const char *path,
                                             struct core_error *error);
 
+/* Forbids all threads what they need no more, as configured (core/sandbox.h); says where it could not. The
+ * process's, and for good: after the start of everything. */
+CORE_CHECKED core_status server_sandbox(const struct server *server, struct core_error *error);
+
 /* Refuses what is new, finishes and delivers what was accepted within the configured drain time, ends every
  * thread and frees the server. Returns the number of accepted packets that could not be delivered in that
  * time. */

@@ -202,6 +202,7 @@ static void the_child_is_hardened(void **state)
     assert_int_equal(prlimit(pid, RLIMIT_NOFILE, NULL, &files), 0);
     assert_true(files.rlim_max <= 1024);
     assert_true(has_line(pid, "NoNewPrivs:\t1\n"));
+    assert_true(has_line(pid, "Seccomp:\t2\n") == (core_sandbox_check(NULL) == CORE_OK));
     const uint32_t count = descriptors_of(pid, secret); /* 0: we may not look */
     assert_true(count <= 16);
     gpu_rig_close(&rig);

@@ -1,4 +1,5 @@
 /* millraced as the system sees it: options, exit codes, signals, log, sockets, systemd. Drives the binary. */
+#include "core/sandbox.h"
 #include "tests/support/certificates.h"
 #include "tests/support/http.h"
 #include "tests/support/stream.h"
@@ -453,19 +454,43 @@ static void a_stop_leaves_sockets_of_others(void **state)
     assert_false(exists("socket") || exists("admin"));
 }
 
-/* Also where no service manager says so. */
-static void new_privileges_are_forbidden(void **state)
+static bool has_status(pid_t pid, const char *line)
 {
     char path[64], text[8192];
-    (void)state;
-    pid_t pid = start_daemon(GOOD);
     snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
     FILE *file = fopen(path, "re");
     assert_non_null(file);
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
-    assert_non_null(strstr(text, "NoNewPrivs:\t1\n"));
+    return strstr(text, line) != NULL;
+}
+
+/* Also where no service manager says so. */
+static void new_privileges_are_forbidden(void **state)
+{
+    (void)state;
+    pid_t pid = start_daemon(GOOD);
+    assert_true(has_status(pid, "NoNewPrivs:\t1\n"));
     assert_int_equal(stop_daemon(pid), 0);
+}
+
+/* That it leaves the server what it needs all other tests of this program show. */
+static void the_sandbox_is_as_configured(void **state)
+{
+    const bool there = core_sandbox_check(NULL) == CORE_OK;
+    (void)state;
+    pid_t pid = start_daemon(GOOD);
+    assert_true(has_status(pid, there ? "Seccomp:\t2\n" : "Seccomp:\t0\n"));
+    assert_true(logged("start.sandbox") == !there);
+    assert_int_equal(stop_daemon(pid), 0);
+    pid = start_daemon(GOOD "sandbox: off\n");
+    assert_true(has_status(pid, "Seccomp:\t0\n"));
+    assert_false(logged("start.sandbox"));
+    assert_int_equal(stop_daemon(pid), 0);
+    write_file("config", GOOD "sandbox: required\n", 0600);
+    assert_int_equal(
+        run(MILLRACED, (char *[]){"millraced", "--check-config", in_folder("config").text, NULL}),
+        there ? 0 : 3);
 }
 
 static void a_socket_left_behind_is_replaced(void **state)
@@ -842,6 +867,7 @@ int main(void)
         TEST(a_served_socket_is_left_alone),
         TEST(a_stop_leaves_sockets_of_others),
         TEST(new_privileges_are_forbidden),
+        TEST(the_sandbox_is_as_configured),
         TEST(a_socket_left_behind_is_replaced),
         TEST(a_reload_takes_good_keys_and_leaves_bad_ones),
         TEST(a_reload_takes_the_log_level),
