@@ -3,8 +3,8 @@
 #include "core/address.h"
 #include "core/value.h"
 
+#include <assert.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,12 +51,14 @@ static const struct argp common_argp = {.options = common_table, .parser = parse
 
 int core_options_parse(const struct argp *argp, int argc, char **argv, void *input)
 {
-    struct argp_child children[CHILDREN_MAX + 1] = {{0}};
+    struct argp_child children[CHILDREN_MAX + 1] = {{0}}; /* theirs first: they count them */
     struct argp whole = *argp;
     size_t count = 0;
 
-    for (; argp->children != NULL && argp->children[count].argp != NULL && count + 1 < CHILDREN_MAX; count++)
+    for (; argp->children != NULL && argp->children[count].argp != NULL; count++) {
+        assert(count + 1 < CHILDREN_MAX);
         children[count] = argp->children[count];
+    }
     children[count].argp = &common_argp;
     children[count].group = -1;
     whole.children = children;
@@ -79,11 +81,6 @@ static void print_help(const struct core_options_program *program, FILE *file)
         fprintf(file, "\n%s\n", program->notes);
 }
 
-static bool is_one_of(const char *word, const char *first, const char *second, const char *third)
-{
-    return strcmp(word, first) == 0 || strcmp(word, second) == 0 || strcmp(word, third) == 0;
-}
-
 int core_options_run(const struct core_options_program *program, int argc, char **argv)
 {
     static char name[64]; /* what usage messages call us */
@@ -96,11 +93,11 @@ int core_options_run(const struct core_options_program *program, int argc, char 
         argv[1] = name;
         return program->commands[i].run(argc - 1, argv + 1);
     }
-    if (is_one_of(word, "--help", "-h", "-?")) {
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "-?") == 0) {
         print_help(program, stdout);
         return EXIT_SUCCESS;
     }
-    if (is_one_of(word, "--version", "-V", "-V")) {
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
         printf("%s %s\n", program->name, MILLRACE_VERSION);
         return EXIT_SUCCESS;
     }
