@@ -183,7 +183,10 @@ int bench_admission(int argc, char **argv)
     if (status == CORE_OK)
         status = bench_samples_init(&figures.refused_us, options.probes);
     if (status == CORE_OK)
-        status = bench_daemon_start(&daemon, options.server.program, options.server.profile, &error);
+        status = bench_daemon_start(&daemon,
+                                    &(struct bench_daemon_options){.program = options.server.program,
+                                                                   .profile = options.server.profile},
+                                    &error);
     if (status == CORE_OK) {
         status = measure(&options, daemon.address, &figures, &error);
         core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? &error : NULL);

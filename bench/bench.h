@@ -15,6 +15,7 @@ bench_run bench_kernel;
 bench_run bench_memory;
 bench_run bench_pipeline;
 bench_run bench_plan;
+bench_run bench_siege;
 bench_run bench_sockets;
 
 #endif

@@ -32,12 +32,17 @@ static core_status profile_find(const char *name, char full[PATH_MAX], struct co
     return status;
 }
 
-static core_status config_write(const struct bench_daemon *daemon, const char *profile,
+void bench_daemon_log(const struct bench_daemon *daemon, char *path, size_t size)
+{
+    path_in(daemon, "log", path, size);
+}
+
+static core_status config_write(const struct bench_daemon *daemon, const struct bench_daemon_options *options,
                                 struct core_error *error)
 {
     char path[128], full[PATH_MAX];
-    if (profile) {
-        core_status status = profile_find(profile, full, error);
+    if (options->profile) {
+        core_status status = profile_find(options->profile, full, error);
         if (status != CORE_OK)
             return status;
     }
@@ -45,29 +50,31 @@ static core_status config_write(const struct bench_daemon *daemon, const char *p
     FILE *file = fopen(path, "we");
     if (!file)
         return core_error_errno(error, "%s", path);
-    (void)fprintf(
-        file,
-        "listeners:\n  - address: %s\n    mode: 0600\nlog: {level: warning}\noverload: {tighten: false}\n",
-        daemon->address);
-    if (profile)
+    (void)fprintf(file, "listeners:\n  - address: %s\n    mode: 0600\n%s", daemon->address,
+                  options->listeners ? options->listeners : "");
+    (void)fprintf(file, "admin: %s\nlog: {level: warning}\noverload: {tighten: false}\n", daemon->admin);
+    if (options->keys)
+        (void)fputs(options->keys, file);
+    if (options->profile)
         (void)fprintf(file, "profile: %s\n", full);
     return fclose(file) == 0 ? CORE_OK : core_error_errno(error, "%s", path);
 }
 
 /* In the child: never returns. */
-static void become(const struct bench_daemon *daemon, const char *program)
+static void become(const struct bench_daemon *daemon, const struct bench_daemon_options *options)
 {
     char config[128], log[128];
     path_in(daemon, "millraced.yaml", config, sizeof config);
-    path_in(daemon, "log", log, sizeof log);
-    int descriptor = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    bench_daemon_log(daemon, log, sizeof log);
+    int descriptor =
+        options->log > 0 ? options->log : open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (descriptor >= 0) {
         (void)dup2(descriptor, STDOUT_FILENO);
         (void)dup2(descriptor, STDERR_FILENO);
     }
     (void)setsid(); /* Ctrl-C is for us; the server is then stopped in order */
-    (void)execl(program, program, config, (char *)NULL);
-    perror(program);
+    (void)execl(options->program, options->program, config, (char *)NULL);
+    perror(options->program);
     _exit(127);
 }
 
@@ -75,7 +82,7 @@ static void become(const struct bench_daemon *daemon, const char *program)
 static void log_last(const struct bench_daemon *daemon, char line[LINE_BYTES])
 {
     char path[128], next[LINE_BYTES];
-    path_in(daemon, "log", path, sizeof path);
+    bench_daemon_log(daemon, path, sizeof path);
     FILE *file = fopen(path, "re");
     (void)snprintf(line, LINE_BYTES, "it logged nothing");
     while (file && fgets(next, sizeof next, file)) {
@@ -108,7 +115,7 @@ static core_status answers(struct bench_daemon *daemon, struct core_error *error
 
 static void folder_remove(const struct bench_daemon *daemon)
 {
-    static const char *const names[] = {"millraced.yaml", "log", "socket"};
+    static const char *const names[] = {"millraced.yaml", "log", "socket", "admin"};
     char path[128];
     for (size_t at = 0; at < sizeof names / sizeof *names; at++) {
         path_in(daemon, names[at], path, sizeof path);
@@ -117,14 +124,15 @@ static void folder_remove(const struct bench_daemon *daemon)
     (void)rmdir(daemon->folder);
 }
 
-core_status bench_daemon_start(struct bench_daemon *daemon, const char *program, const char *profile,
+core_status bench_daemon_start(struct bench_daemon *daemon, const struct bench_daemon_options *options,
                                struct core_error *error)
 {
     *daemon = (struct bench_daemon){.folder = "/tmp/millrace-bench-XXXXXX"};
     if (!mkdtemp(daemon->folder))
         return core_error_errno(error, "%s", daemon->folder);
     (void)snprintf(daemon->address, sizeof daemon->address, "unix:%s/socket", daemon->folder);
-    core_status status = config_write(daemon, profile, error);
+    (void)snprintf(daemon->admin, sizeof daemon->admin, "unix:%s/admin", daemon->folder);
+    core_status status = config_write(daemon, options, error);
     if (status == CORE_OK && (daemon->process = fork()) < 0)
         status = core_error_errno(error, "fork");
     if (status != CORE_OK) {
@@ -132,7 +140,7 @@ core_status bench_daemon_start(struct bench_daemon *daemon, const char *program,
         return status;
     }
     if (daemon->process == 0)
-        become(daemon, program);
+        become(daemon, options);
     status = answers(daemon, error);
     if (status != CORE_OK) {
         struct core_error ignored; /* the first reason counts */

@@ -9,6 +9,7 @@ static const struct core_options_command commands[] = {
     {"sockets", bench_sockets, "a bare echo over sockets, and what the server carries of it"},
     {"admission", bench_admission, "how fast a server answers who may join it"},
     {"memory", bench_memory, "what an idle stream costs, and if anything of closed ones stays"},
+    {"siege", bench_siege, "attacks on a server, and what honest streams beside them notice"},
     {"estimate", bench_estimate, "what a machine would carry of a workload, by method"},
     {"plan", bench_plan, "how long planning takes"},
     {"kernel", bench_kernel, "one GPU by itself: against OpenSSL, and beside its copies"},

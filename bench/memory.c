@@ -191,7 +191,10 @@ int bench_memory(int argc, char **argv)
 
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
-    core_status status = bench_daemon_start(&daemon, options.server.program, options.server.profile, &error);
+    core_status status = bench_daemon_start(
+        &daemon,
+        &(struct bench_daemon_options){.program = options.server.program, .profile = options.server.profile},
+        &error);
     if (status == CORE_OK) {
         status = measure(&options, &daemon, &figures, &error);
         core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? &error : NULL);

@@ -237,7 +237,9 @@ static core_status measure(const struct options *options, struct figures *figure
     struct bench_daemon daemon;
     if (!options->server)
         return rounds_run(options, NULL, figures, error);
-    core_status status = bench_daemon_start(&daemon, options->server, options->profile, error);
+    core_status status = bench_daemon_start(
+        &daemon, &(struct bench_daemon_options){.program = options->server, .profile = options->profile},
+        error);
     if (status != CORE_OK)
         return status;
     status = rounds_run(options, daemon.address, figures, error);

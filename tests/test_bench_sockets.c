@@ -44,7 +44,8 @@ static void a_server_that_does_not_start_is_told_of(void **state)
     for (size_t at = 0; at < sizeof programs / sizeof *programs; at++) {
         struct bench_daemon daemon;
         struct core_error error = {""};
-        assert_int_equal(bench_daemon_start(&daemon, programs[at], NULL, &error), CORE_SYSTEM);
+        const struct bench_daemon_options options = {.program = programs[at]};
+        assert_int_equal(bench_daemon_start(&daemon, &options, &error), CORE_SYSTEM);
         assert_non_null(strstr(error.text, "did not start"));
         assert_int_equal(access(daemon.folder, F_OK), -1); /* nothing remains */
     }

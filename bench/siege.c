@@ -1,0 +1,518 @@
+/* millrace-bench siege: what honest streams notice of attacks on their server. */
+#include "bench/siege.h"
+
+#include "bench/bench.h"
+#include "bench/document.h"
+#include "bench/options.h"
+#include "bench/siege_honest.h"
+#include "client/command.h"
+#include "config/shipped.h"
+#include "core/address.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define QUICK_S    0.3
+#define OWN_LATE   0.25 /* of the shortest bound: with more of its own the generator is no witness */
+#define MS(value)  ((value)*CORE_NS_PER_MS)
+#define ORDINARY   .streams = 16, .latency_min_ns = MS(60), .latency_max_ns = MS(120)
+#define ALL_SERVED (SIEGE_ON_TIME | SIEGE_MET)
+#define EMULATED   "gpus: {use: emulated, hang_ms: 50}\n"
+#define MANY_CONNECTIONS                                                                                     \
+    "limits: {connections: 16384, connections_per_peer: 16384, connections_per_listener: 16384}\n"
+
+static const struct siege_attack attacks[] = {
+    {.name = "none", .what = "no attack", .goals = ALL_SERVED | SIEGE_OPENS, ORDINARY},
+    {.name = "updates-live",
+     .what = "TLS KeyUpdates before HELLO, live",
+     .run = siege_updates_live,
+     .goals = ALL_SERVED,
+     ORDINARY},
+    {.name = "updates-made",
+     .what = "60,000 TLS KeyUpdates before HELLO, made beforehand",
+     .run = siege_updates_made,
+     .goals = ALL_SERVED,
+     ORDINARY},
+    {.name = "updates-requested",
+     .what = "TLS KeyUpdates behind HELLO, answers never read",
+     .run = siege_updates_requested,
+     .goals = ALL_SERVED,
+     ORDINARY},
+    {.name = "hellos",
+     .what = "64 ClientHellos at once, again and again",
+     .run = siege_hellos,
+     .goals = ALL_SERVED | SIEGE_OPENS,
+     ORDINARY},
+    {.name = "queries",
+     .what = "10,000 QUERYs of closed connections",
+     .run = siege_queries,
+     .goals = ALL_SERVED | SIEGE_OPENS,
+     ORDINARY},
+    {.name = "silent",
+     .what = "4,096 silent connections",
+     .run = siege_silent,
+     .goals = ALL_SERVED | SIEGE_OPENS,
+     ORDINARY},
+    {.name = "modify-huge",
+     .what = "MODIFY to 100 s of latency every 1 us",
+     .run = siege_modify_huge,
+     .goals = ALL_SERVED,
+     .keys = EMULATED,
+     .profile = "emulated-demo",
+     ORDINARY},
+    {.name = "modify-storm",
+     .what = "MODIFYs as fast as they are answered",
+     .run = siege_modify_storm,
+     .goals = ALL_SERVED,
+     .keys = EMULATED,
+     .profile = "emulated-demo",
+     ORDINARY},
+    {.name = "connections",
+     .what = "2,000 connections at once, twice a second",
+     .run = siege_connections,
+     .goals = ALL_SERVED,
+     .keys = MANY_CONNECTIONS,
+     .streams = 16,
+     .latency_min_ns = MS(5),
+     .latency_max_ns = MS(5)},
+    {.name = "admin",
+     .what = "200 slow connections at the admin port",
+     .run = siege_admin,
+     .goals = ALL_SERVED,
+     ORDINARY},
+    {.name = "log",
+     .what = "a log that nobody reads, 100 bad clients a second",
+     .run = siege_garbage,
+     .goals = ALL_SERVED,
+     .log_full = true,
+     ORDINARY},
+    {.name = "stop",
+     .what = "the server stopped for 1 s",
+     .run = siege_stop,
+     .goals = SIEGE_COUNTED,
+     .streams = 10,
+     .latency_min_ns = MS(20),
+     .latency_max_ns = MS(20)},
+    {.name = "cards",
+     .what = "cards' processes killed while /proc of them is read",
+     .run = siege_cards,
+     .goals = SIEGE_MET,
+     .keys = EMULATED,
+     .profile = "emulated-pair",
+     .guaranteed = true,
+     .rounds = 17,
+     .streams = 100,
+     .latency_min_ns = MS(300),
+     .latency_max_ns = MS(400)},
+    {.name = "threads",
+     .what = "workers: 64, io: 64",
+     .run = siege_threads,
+     .keys = "threads: {workers: 64, io: 64}\n"},
+};
+#define ATTACKS (sizeof attacks / sizeof attacks[0])
+
+enum verdict { PASS, FAIL, UNSURE };
+static const char *const verdicts[] = {"PASS", "FAIL", "unsure"};
+
+struct row {
+    const struct siege_attack *attack;
+    struct siege_figures figures;
+    uint64_t done, log_lost, turned;
+    char note[240];
+    bool failed;
+    enum verdict verdict;
+    char why[200]; /* it is not PASS */
+};
+
+struct options {
+    struct bench_options_server server;
+    const char *only;
+    double duration_s;
+    bool quick;
+};
+
+/* ---- options ---- */
+
+enum { KEY_QUICK = 256 };
+
+static const struct argp_option option_table[] = {
+    {"only", 'o', "NAME", 0, "This attack alone; --only help lists them", 0},
+    {"duration", 'd', "S", 0, "Time of an attack in seconds (default 10)", 0},
+    {"quick", KEY_QUICK, NULL, 0, "Every attack once and shortly: does it work?", 0},
+    {0},
+};
+
+static const struct siege_attack *find(const char *name)
+{
+    for (size_t at = 0; at < ATTACKS; at++)
+        if (strcmp(attacks[at].name, name) == 0)
+            return &attacks[at];
+    return NULL;
+}
+
+static error_t parse_option(int key, char *argument, struct argp_state *state)
+{
+    struct options *options = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &options->server;
+        return 0;
+    case 'o':
+        options->only = argument;
+        if (find(argument) == NULL) {
+            for (size_t at = 0; at < ATTACKS; at++)
+                fprintf(stderr, "  %-18s %s\n", attacks[at].name, attacks[at].what);
+            argp_error(state, "--only %s: there is no such attack; those above are", argument);
+        }
+        return 0;
+    case 'd':
+        options->duration_s = bench_option_number(state, "duration", argument, 0.1, 3600);
+        return 0;
+    case KEY_QUICK:
+        options->quick = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child children[] = {{&bench_options_server_argp, 0, NULL, 0}, {0}};
+static const struct argp argp = {
+    .options = option_table,
+    .parser = parse_option,
+    .doc = "Attack a server while honest streams run beside, and tell what these noticed.\v"
+           "Exit status: 0 every row reached its goals or is unsure, which means that the generator itself "
+           "was late, on a machine that is busy with something else; 1 one did not, or could not be "
+           "measured; 2 usage.",
+    .children = children,
+};
+
+/* ---- a server and its attack ---- */
+
+static core_status free_port(uint16_t *port, struct core_error *error)
+{
+    const struct core_address any = {.transport = CORE_TRANSPORT_TCP, .host = "127.0.0.1"};
+    struct core_address bound;
+    int descriptor;
+    core_status status = core_address_listen(&any, 0, &descriptor, &bound, error);
+    if (status != CORE_OK)
+        return status;
+    (void)close(descriptor);
+    *port = bound.port;
+    return CORE_OK;
+}
+
+/* A pipe that holds a page at most, and that nobody reads; -1: there is none to be had. */
+static int pipe_full(int *reader)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    (void)fcntl(ends[1], F_SETPIPE_SZ, 4096);
+    *reader = ends[0];
+    return ends[1];
+}
+
+static core_status start(struct bench_daemon *daemon, const struct options *options, const struct row *row,
+                         struct siege *siege, int *reader, struct core_error *error)
+{
+    char listeners[512], profile[512];
+    const struct siege_attack *attack = row->attack;
+    core_status status = free_port(&siege->tcp_port, error);
+    if (status == CORE_OK)
+        status = free_port(&siege->tls_port, error);
+    if (status == CORE_OK && attack->profile)
+        status = config_shipped_find(CONFIG_SHIPPED_PROFILE, attack->profile, profile, sizeof profile, error);
+    if (status != CORE_OK)
+        return status;
+    (void)snprintf(listeners, sizeof listeners,
+                   "  - address: tcp:127.0.0.1:%u\n  - address: tls:127.0.0.1:%u\n"
+                   "    certificate: %s/server.pem\n    key: %s/server.key\n",
+                   siege->tcp_port, siege->tls_port, siege->folder, siege->folder);
+    const int log = attack->log_full ? pipe_full(reader) : 0;
+    status = bench_daemon_start(
+        daemon,
+        &(struct bench_daemon_options){.program = options->server.server,
+                                       .profile = attack->profile ? profile : options->server.profile,
+                                       .listeners = listeners,
+                                       .keys = attack->keys,
+                                       .log = log},
+        error);
+    if (log > 0)
+        (void)close(log);
+    return status;
+}
+
+/* The sum of a metric's rows, whatever their labels. */
+static uint64_t metric_sum(const char *page, const char *name)
+{
+    uint64_t sum = 0;
+    const size_t length = strlen(name);
+    for (const char *line = page; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (strncmp(line, name, length) == 0 && (line[length] == ' ' || line[length] == '{'))
+            sum += strtoull(line + length + strcspn(line + length, " "), NULL, 10);
+    return sum;
+}
+
+static core_status look(const struct bench_daemon *daemon, struct row *row, struct core_error *error)
+{
+    char *page;
+    size_t bytes;
+    core_status status = command_http_get(daemon->admin, "/metrics", 5000, &page, &bytes, error);
+    if (status != CORE_OK)
+        return status;
+    row->log_lost += metric_sum(page, "millrace_log_lost_total");
+    row->turned += metric_sum(page, "millrace_connections_turned_total");
+    free(page);
+    return CORE_OK;
+}
+
+static core_status attack_beside(struct siege *siege, struct row *row, struct core_error *error)
+{
+    struct siege_honest *honest = NULL;
+    core_status status = CORE_OK;
+    if (row->attack->streams > 0)
+        status = siege_honest_start(row->attack, siege->daemon->address, &honest, error);
+    if (status == CORE_OK && row->attack->run)
+        status = row->attack->run(siege, error);
+    else if (status == CORE_OK)
+        core_time_sleep_until(core_time_now_ns() + siege->duration_ns);
+    if (honest) {
+        const core_status stopped =
+            siege_honest_stop(honest, &row->figures, status == CORE_OK ? error : NULL);
+        status = status == CORE_OK ? stopped : status;
+    }
+    row->done += siege->done;
+    row->failed |= siege->failed;
+    memcpy(row->note, siege->note, sizeof row->note);
+    return status;
+}
+
+static core_status round_run(const struct options *options, const char *folder, struct row *row,
+                             struct core_error *error)
+{
+    struct bench_daemon daemon;
+    const double seconds = options->quick ? QUICK_S : options->duration_s;
+    int reader = -1;
+    struct siege siege = {.daemon = &daemon,
+                          .program = options->server.server,
+                          .folder = folder,
+                          .duration_ns = (core_ns)(seconds * 1e9)};
+    core_status status = start(&daemon, options, row, &siege, &reader, error);
+    if (status == CORE_OK) {
+        status = attack_beside(&siege, row, error);
+        if (status == CORE_OK)
+            status = look(&daemon, row, error);
+        const core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? error : NULL);
+        status = status == CORE_OK ? stopped : status;
+    }
+    if (reader >= 0)
+        (void)close(reader);
+    return status;
+}
+
+/* ---- the verdict ---- */
+
+static bool missed_as_late(const struct row *row)
+{
+    const struct siege_figures *figures = &row->figures;
+    return figures->missed >= figures->late &&
+           figures->missed <= figures->late + row->done * siege_honest_within_bound(row->attack);
+}
+
+/* What the row did not reach, of what does not depend on how fast this machine is; NULL: nothing. */
+static const char *broken(const struct row *row)
+{
+    if (row->failed)
+        return row->note;
+    if (row->figures.untrue > 0)
+        return "packets that the server calls met took longer than their bound";
+    if (row->figures.spoilt > 0)
+        return "packets were lost, wrong or rejected";
+    if (row->attack->streams > 0 && row->figures.packets == 0)
+        return "no honest packet came back";
+    if ((row->attack->goals & SIEGE_OPENS) && row->figures.opens_failed > 0)
+        return row->figures.open_error;
+    if (row->attack->log_full && row->log_lost == 0)
+        return "no line of the log was lost, though nobody read it";
+    return NULL;
+}
+
+static const char *tardy(const struct row *row)
+{
+    const unsigned goals = row->attack->goals;
+    if ((goals & SIEGE_MET) && row->figures.missed > 0)
+        return "packets were missed";
+    if ((goals & SIEGE_ON_TIME) && row->figures.late > 0)
+        return "packets were late at the client";
+    if ((goals & SIEGE_OPENS) && row->figures.open_ns > MS(SIEGE_OPEN_MS))
+        return "an OPEN beside it took more than 20 ms";
+    if ((goals & SIEGE_COUNTED) && !missed_as_late(row))
+        return "the server's count of missed packets is not the client's of late ones";
+    return NULL;
+}
+
+static void judge(struct row *row)
+{
+    const char *why = broken(row);
+    const bool busy = (double)row->figures.own_ns > OWN_LATE * (double)row->attack->latency_min_ns;
+    row->verdict = FAIL;
+    if (why == NULL) {
+        why = tardy(row);
+        row->verdict = why == NULL ? PASS : busy ? UNSURE : FAIL;
+    }
+    (void)snprintf(row->why, sizeof row->why, "%.199s", why ? why : "");
+}
+
+/* ---- the report ---- */
+
+static double ms(core_ns time_ns)
+{
+    return (double)time_ns / 1e6;
+}
+
+static void head_print(void)
+{
+    printf("%-6s %-18s %9s %8s %6s %6s %6s %9s %8s %9s %6s %6s\n", "", "attack", "done", "packets", "late",
+           "missed", "untrue", "worst ms", "own ms", "OPEN ms", "lost", "turned");
+}
+
+static void row_print(const struct row *row)
+{
+    const struct siege_figures *figures = &row->figures;
+    printf("%-6s %-18s %9" PRIu64 " %8" PRIu64 " %6" PRIu64 " %6" PRIu64 " %6" PRIu64
+           " %9.2f %8.2f %9.2f %6" PRIu64 " %6" PRIu64 "\n",
+           verdicts[row->verdict], row->attack->name, row->done, figures->packets, figures->late,
+           figures->missed, figures->untrue, ms(figures->worst_ns), ms(figures->own_ns), ms(figures->open_ns),
+           row->log_lost, row->turned);
+    if (row->note[0])
+        printf("%25s %s\n", "", row->note);
+    if (row->why[0] && strcmp(row->why, row->note) != 0)
+        printf("%25s %s\n", "", row->why);
+    (void)fflush(stdout);
+}
+
+static void legend_print(void)
+{
+    puts("\nhonest packets: received; late at the client; missed by the server's word; untrue: met by its "
+         "word, and\nlonger than the bound for certain. worst: due to received; own: of that the generator's "
+         "own at most.\nOPEN: the slowest of a client beside. lost: lines of the log; turned: connections "
+         "that the server ended.");
+}
+
+static json_t *row_json(const struct row *row)
+{
+    const struct siege_figures *figures = &row->figures;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {
+        {"done", row->done},
+        {"packets", figures->packets},
+        {"late", figures->late},
+        {"missed", figures->missed},
+        {"untrue", figures->untrue},
+        {"spoilt", figures->spoilt},
+        {"streams_on_gpus", figures->gpu},
+        {"opens", figures->opens},
+        {"opens_failed", figures->opens_failed},
+        {"log_lost", row->log_lost},
+        {"connections_turned", row->turned},
+    };
+    json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:s,s:f,s:f,s:f}", "attack", row->attack->name, "what",
+                               row->attack->what, "verdict", verdicts[row->verdict], "why", row->why, "note",
+                               row->note, "worst_ms", ms(figures->worst_ns), "own_ms", ms(figures->own_ns),
+                               "open_worst_ms", ms(figures->open_ns));
+    for (size_t at = 0; object && at < sizeof counts / sizeof *counts; at++)
+        (void)json_object_set_new(object, counts[at].name, json_integer((json_int_t)counts[at].value));
+    return object;
+}
+
+/* ---- the command ---- */
+
+static void row_run(const struct options *options, const char *folder, struct row *row)
+{
+    struct core_error error = {""};
+    const unsigned rounds = row->attack->rounds > 1 && !options->quick ? row->attack->rounds : 1;
+    core_status status = CORE_OK;
+    for (unsigned at = 0; status == CORE_OK && at < rounds; at++)
+        status = round_run(options, folder, row, &error);
+    if (status != CORE_OK) {
+        row->failed = true;
+        (void)snprintf(row->note, sizeof row->note, "%.239s", error.text);
+    }
+    judge(row);
+}
+
+static int siege_all(const struct options *options, const char *folder, json_t *rows)
+{
+    int failures = 0;
+    if (!options->server.json)
+        head_print();
+    for (size_t at = 0; at < ATTACKS; at++) {
+        struct row row = {.attack = &attacks[at]};
+        if (options->only && strcmp(options->only, attacks[at].name) != 0)
+            continue;
+        row_run(options, folder, &row);
+        failures += row.verdict == FAIL;
+        if (options->server.json)
+            (void)json_array_append_new(rows, row_json(&row));
+        else
+            row_print(&row);
+    }
+    return failures;
+}
+
+/* As many descriptors as the system permits: the attackers need some thousand. */
+static void descriptors_raise(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void folder_remove(const char *folder)
+{
+    static const char *const names[] = {"server.pem", "server.key"};
+    char path[128];
+    for (size_t at = 0; at < sizeof names / sizeof *names; at++) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, names[at]);
+        (void)unlink(path);
+    }
+    (void)rmdir(folder);
+}
+
+int bench_siege(int argc, char **argv)
+{
+    struct options options = {.duration_s = 10};
+    struct core_error error = {""};
+    char folder[] = "/tmp/millrace-siege-XXXXXX";
+    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+        return 2;
+    (void)signal(SIGPIPE, SIG_IGN);
+    descriptors_raise();
+    if (mkdtemp(folder) == NULL) {
+        perror(folder);
+        return 1;
+    }
+    json_t *rows = json_array();
+    core_status status = siege_certificate_write(folder, &error);
+    const int failures = status == CORE_OK ? siege_all(&options, folder, rows) : 1;
+    folder_remove(folder);
+    if (status == CORE_OK && options.server.json)
+        status = bench_document_print(json_pack("{s:O,s:i}", "attacks", rows, "failed", failures), &error);
+    else if (status == CORE_OK)
+        legend_print();
+    json_decref(rows);
+    if (status != CORE_OK)
+        fprintf(stderr, "millrace-bench siege: %s\n", error.text);
+    return status == CORE_OK && failures == 0 ? 0 : 1;
+}

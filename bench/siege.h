@@ -1,0 +1,87 @@
+/* Private to the bench `siege`: what an attack is, what it is given, and what is told of it.
+ *
+ * For each attack a server is started, with listeners for Unix sockets, TCP and TLS and an admin port.
+ * Honest streams run beside the attack, and a client that opens and closes a stream all the time
+ * (siege_honest.h). The attack runs on the caller's thread. */
+#ifndef MILLRACE_BENCH_SIEGE_H
+#define MILLRACE_BENCH_SIEGE_H
+
+#include "bench/daemon.h"
+#include "core/status.h"
+#include "core/time.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SIEGE_PEERS 16 /* addresses that attackers come from, 127.0.0.2 and on: peers of their own */
+
+/* What a row must reach, beside what the attack itself has to say. No row may have an untrue RESULT, a lost
+ * or a wrong one. */
+enum siege_goal {
+    SIEGE_ON_TIME = 1, /* nothing late at the client */
+    SIEGE_MET = 2,     /* nothing missed, by the server's word */
+    SIEGE_OPENS = 4,   /* no OPEN beside it takes SIEGE_OPEN_MS, and none fails */
+    SIEGE_COUNTED = 8  /* the server owns up to all that is late, and to little more: see siege_honest.h */
+};
+#define SIEGE_OPEN_MS 20
+
+/* What an attack is given and may say. */
+struct siege {
+    const struct bench_daemon *daemon;
+    const char *program;         /* the server's, for attacks that start more of them */
+    const char *folder;          /* of ours: certificate server.pem and key server.key */
+    uint16_t tcp_port, tls_port; /* at 127.0.0.1 */
+    core_ns duration_ns;         /* about how long to attack */
+    uint64_t done;               /* attacks made: key updates, connections, kills ... */
+    char note[240];              /* what it found, for the report */
+    bool failed;                 /* that is not what was to be reached */
+};
+
+typedef core_status siege_run(struct siege *siege, struct core_error *error);
+
+struct siege_attack {
+    const char *name, *what;
+    siege_run *run;
+    unsigned goals;      /* enum siege_goal */
+    const char *keys;    /* of the server's configuration; NULL: none */
+    const char *profile; /* "emulated-demo": a shipped one, with its cards emulated; NULL: as for all */
+    bool guaranteed;     /* the honest streams are */
+    bool log_full;       /* the server's log is a pipe that nobody reads */
+    uint32_t streams;    /* honest ones; 0: none, and no probe */
+    core_ns latency_min_ns, latency_max_ns; /* of theirs */
+    unsigned rounds;                        /* servers, one after another; 0: 1 */
+};
+
+/* siege_tls.c */
+siege_run siege_updates_live;      /* KeyUpdates before HELLO, one after another */
+siege_run siege_updates_made;      /* the same, all made before the first is sent */
+siege_run siege_updates_requested; /* behind HELLO, each asks for an answer that is never read */
+siege_run siege_hellos;            /* 64 ClientHellos at once, again and again */
+
+/* Writes the certificate and the key of a server at 127.0.0.1. */
+CORE_CHECKED core_status siege_certificate_write(const char *folder, struct core_error *error);
+
+/* siege_crowds.c */
+siege_run siege_silent;      /* connections that say nothing */
+siege_run siege_connections; /* 2,000 connections at once, closed again, twice a second */
+siege_run siege_garbage;     /* connections that break the protocol */
+siege_run siege_admin;       /* slow connections at the admin port */
+
+/* siege_requests.c */
+siege_run siege_modify_huge;  /* MODIFY for 100 s of latency at an interval of 1 us */
+siege_run siege_modify_storm; /* MODIFYs as fast as they are answered, 64 under way */
+siege_run siege_queries;      /* QUERYs of connections that are closed at once */
+
+/* siege_faults.c */
+siege_run siege_cards;   /* cards' processes killed while /proc of them is read */
+siege_run siege_stop;    /* the server stopped for a second */
+siege_run siege_threads; /* a server with more threads than there are cores */
+
+/* Connects to 127.0.0.1:port from 127.0.0.(2 + peer % SIEGE_PEERS), without waiting. -1: it could not. */
+int siege_dial(uint16_t port, unsigned peer);
+
+/* Waits until the descriptor is ready for these poll events, for so long. */
+bool siege_await(int descriptor, short events, int timeout_ms);
+
+#endif

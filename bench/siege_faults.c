@@ -1,0 +1,185 @@
+/* Attacks on the machine under the server: cards that die, threads that stop, cores that are not there. */
+#include "bench/siege.h"
+
+#include "client/millrace.h"
+#include "core/realtime.h"
+#include "inputgen/churn_watch.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NOTICE_GOAL_NS (20 * CORE_NS_PER_MS)
+#define NOTICE_MAX_NS  (3 * CORE_NS_PER_S) /* then it was not noticed at all */
+#define STOP_NS        CORE_NS_PER_S
+#define ANSWER_MS      20000
+
+/* ---- cards ---- */
+
+/* Looks at everything that /proc has of a process, as ps, top and exporters do, as long as it is told to. */
+struct reader {
+    _Atomic pid_t process; /* atomic: written by who kills, read by the reader; -1: end */
+};
+
+static void *read_all_day(void *argument)
+{
+    static const char *const names[] = {"status", "stat", "cmdline", "statm", "io", "maps"};
+    struct reader *reader = argument;
+    pid_t process;
+    char path[64], bytes[4096];
+    while ((process = atomic_load(&reader->process)) >= 0) {
+        for (size_t at = 0; process > 0 && at < sizeof names / sizeof *names; at++) {
+            (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)process, names[at]);
+            const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+            if (descriptor < 0)
+                continue;
+            while (read(descriptor, bytes, sizeof bytes) > 0)
+                ;
+            (void)close(descriptor);
+        }
+        if (process == 0)
+            core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    }
+    return NULL;
+}
+
+static off_t log_bytes(const struct bench_daemon *daemon)
+{
+    char path[128];
+    struct stat file;
+    bench_daemon_log(daemon, path, sizeof path);
+    return stat(path, &file) == 0 ? file.st_size : 0;
+}
+
+/* Kills a card's process and waits for the server's line about it: how long that took. */
+static core_ns kill_card(const struct bench_daemon *daemon, pid_t process)
+{
+    const off_t before = log_bytes(daemon);
+    const core_ns start_ns = core_time_now_ns();
+    core_ns now_ns = start_ns;
+    if (kill(process, SIGKILL) != 0)
+        return 0;
+    while (log_bytes(daemon) == before && now_ns - start_ns < NOTICE_MAX_NS) {
+        core_time_sleep_until(now_ns + 100 * CORE_NS_PER_US);
+        now_ns = core_time_now_ns();
+    }
+    return now_ns - start_ns;
+}
+
+/* The card that is next, if all are in service; 0: none is. */
+static pid_t card_to_kill(const struct inputgen_watch *watch, uint64_t kills)
+{
+    for (size_t at = 0; at < watch->gpu_count; at++)
+        if (!watch->gpus[at].up)
+            return 0;
+    return watch->gpu_count == 0 ? 0 : watch->gpus[kills % watch->gpu_count].process;
+}
+
+static core_status kill_cards(struct siege *siege, struct reader *reader, struct core_error *error)
+{
+    struct inputgen_watch watch = {.admin = siege->daemon->admin};
+    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
+    core_ns worst_ns = 0;
+    unsigned slow = 0;
+    while (core_time_now_ns() < end_ns) {
+        core_status status = inputgen_watch_now(&watch, error);
+        if (status != CORE_OK)
+            return status;
+        const pid_t card = card_to_kill(&watch, siege->done);
+        atomic_store(&reader->process, card);
+        core_time_sleep_until(core_time_now_ns() + 20 * CORE_NS_PER_MS);
+        if (card == 0)
+            continue;
+        const core_ns took_ns = kill_card(siege->daemon, card);
+        slow += took_ns > NOTICE_GOAL_NS;
+        worst_ns = took_ns > worst_ns ? took_ns : worst_ns;
+        siege->done++;
+    }
+    siege->failed |= slow > 0 || siege->done == 0;
+    (void)snprintf(siege->note, sizeof siege->note,
+                   "noticed in %.1f ms at worst, %u of this server's not in 20 ms", (double)worst_ns / 1e6,
+                   slow);
+    return CORE_OK;
+}
+
+core_status siege_cards(struct siege *siege, struct core_error *error)
+{
+    static const struct core_thread_options options = {.name = "reader", .cpu = -1};
+    struct reader reader = {0};
+    pthread_t thread;
+    core_status status = core_thread_start(&thread, &options, read_all_day, &reader, NULL, error);
+    if (status != CORE_OK)
+        return status;
+    status = kill_cards(siege, &reader, error);
+    atomic_store(&reader.process, -1);
+    (void)pthread_join(thread, NULL);
+    return status;
+}
+
+/* ---- a stop ---- */
+
+core_status siege_stop(struct siege *siege, struct core_error *error)
+{
+    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
+    do {
+        if (kill(siege->daemon->process, SIGSTOP) != 0)
+            return core_error_errno(error, "the server can not be stopped");
+        core_time_sleep_until(core_time_now_ns() + STOP_NS);
+        (void)kill(siege->daemon->process, SIGCONT);
+        siege->done++;
+        core_time_sleep_until(core_time_now_ns() + 2 * STOP_NS);
+    } while (core_time_now_ns() < end_ns);
+    return CORE_OK;
+}
+
+/* ---- threads ---- */
+
+/* What a server grants of 100 Mbit/s streams, in Gbit/s, before it refuses. */
+static core_status promised(const char *address, double *gbit_per_s, struct core_error *error)
+{
+    static const uint8_t key[16];
+    const struct protocol_open open = {.spec = {.packet_bytes = 12500,
+                                                .burst_packets = 1,
+                                                .interval_ns = CORE_NS_PER_MS,
+                                                .latency_ns = 50 * CORE_NS_PER_MS,
+                                                .cipher = CORE_CIPHER_AES_128_CBC,
+                                                .padding = CORE_PADDING_PKCS7},
+                                       .key_kind = PROTOCOL_KEY_INLINE,
+                                       .key = key,
+                                       .key_bytes = sizeof key};
+    struct millrace *connection;
+    struct protocol_opened opened;
+    core_status status = millrace_connect(address, NULL, ANSWER_MS, &connection, error);
+    if (status != CORE_OK)
+        return status;
+    *gbit_per_s = 0;
+    while ((status = millrace_open_stream(connection, &open, ANSWER_MS, &opened, NULL, error)) == CORE_OK)
+        *gbit_per_s += core_stream_rate_bits_per_s(&open.spec) / 1e9;
+    millrace_disconnect(connection);
+    return status == CORE_REFUSED ? CORE_OK : status;
+}
+
+/* The row's own server has 64 of each; another one chooses for itself. */
+core_status siege_threads(struct siege *siege, struct core_error *error)
+{
+    const struct bench_daemon_options options = {.program = siege->program};
+    struct bench_daemon own;
+    double many = 0, chosen = 0;
+    core_status status = promised(siege->daemon->address, &many, error);
+    if (status == CORE_OK)
+        status = bench_daemon_start(&own, &options, error);
+    if (status != CORE_OK)
+        return status;
+    status = promised(own.address, &chosen, error);
+    const core_status stopped = bench_daemon_stop(&own, status == CORE_OK ? error : NULL);
+    siege->done = 1;
+    siege->failed = many > chosen * core_cpu_count();
+    (void)snprintf(siege->note, sizeof siege->note,
+                   "64 workers, 64 I/O threads on %u cores promise %.1f Gbit/s; as chosen %.1f",
+                   core_cpu_count(), many, chosen);
+    return status == CORE_OK ? stopped : status;
+}

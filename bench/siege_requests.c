@@ -1,0 +1,174 @@
+/* Attacks by requests of clients that are let in. */
+#include "bench/siege.h"
+
+#include "client/millrace.h"
+#include "inputgen/replay_process.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define ANSWER_MS    20000
+#define TRIES        100
+#define HUGE_GOAL_NS CORE_NS_PER_MS
+#define GROWTH_BYTES (4 << 20)
+#define UNDER_WAY    64
+#define CROWD        10
+#define QUERIES      1000 /* of each connection; 1,024 may be unanswered */
+
+static const uint8_t key[16];
+
+static struct protocol_open ordinary(void)
+{
+    return (struct protocol_open){.spec = {.packet_bytes = 256,
+                                           .burst_packets = 2,
+                                           .interval_ns = CORE_NS_PER_S,
+                                           .latency_ns = 100 * CORE_NS_PER_MS,
+                                           .cipher = CORE_CIPHER_AES_128_CBC,
+                                           .padding = CORE_PADDING_PKCS7},
+                                  .key_kind = PROTOCOL_KEY_INLINE,
+                                  .key = key,
+                                  .key_bytes = sizeof key};
+}
+
+static core_status join(const struct siege *siege, struct millrace **connection, uint32_t *stream,
+                        struct core_error *error)
+{
+    const struct protocol_open open = ordinary();
+    struct protocol_opened opened = {0};
+    core_status status = millrace_connect(siege->daemon->address, NULL, ANSWER_MS, connection, error);
+    if (status == CORE_OK)
+        status = millrace_open_stream(*connection, &open, ANSWER_MS, &opened, NULL, error);
+    *stream = opened.stream;
+    return status;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const core_ns left = *(const core_ns *)a, right = *(const core_ns *)b;
+    return (left > right) - (left < right);
+}
+
+/* The median there and back: what the server takes, and not what the machine takes of it now and then. */
+core_status siege_modify_huge(struct siege *siege, struct core_error *error)
+{
+    struct millrace *connection = NULL;
+    struct protocol_modify modify = {
+        .burst_packets = 1, .interval_ns = CORE_NS_PER_US, .latency_ns = 100 * CORE_NS_PER_S};
+    core_ns took_ns[TRIES];
+    core_status status = join(siege, &connection, &modify.stream, error);
+    const int64_t before = inputgen_process_resident_bytes(siege->daemon->process);
+    for (unsigned at = 0; status == CORE_OK && at < TRIES; at++, siege->done++) {
+        struct protocol_modified modified;
+        const core_ns start_ns = core_time_now_ns();
+        status = millrace_modify(connection, &modify, ANSWER_MS, &modified, NULL, error);
+        took_ns[at] = core_time_now_ns() - start_ns;
+        if (status == CORE_OK)
+            status = core_error_set(error, CORE_MISMATCH, "10^8 packets in a bound were granted");
+        else if (status == CORE_REFUSED)
+            status = CORE_OK;
+    }
+    const int64_t growth = inputgen_process_resident_bytes(siege->daemon->process) - before;
+    millrace_disconnect(connection);
+    if (status != CORE_OK)
+        return status;
+    qsort(took_ns, TRIES, sizeof *took_ns, ascending);
+    siege->failed = took_ns[TRIES / 2] >= HUGE_GOAL_NS || growth > GROWTH_BYTES;
+    (void)snprintf(siege->note, sizeof siege->note,
+                   "refused in %.3f ms (half), %.3f ms (worst), goal 1 ms; memory +%.1f MiB",
+                   (double)took_ns[TRIES / 2] / 1e6, (double)took_ns[TRIES - 1] / 1e6,
+                   (double)growth / (1 << 20));
+    return CORE_OK;
+}
+
+/* ---- storms ---- */
+
+struct storm {
+    uint64_t sent, answered, granted;
+};
+
+static void on_modified(void *argument, uint32_t request, const struct protocol_modified *modified)
+{
+    struct storm *storm = argument;
+    (void)request, (void)modified;
+    storm->answered++;
+    storm->granted++;
+}
+
+static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+{
+    struct storm *storm = argument;
+    (void)request, (void)refused;
+    storm->answered++;
+}
+
+/* The next contract, a third of them refused for its size. */
+static struct protocol_modify stormy(uint32_t stream, uint64_t at)
+{
+    return (struct protocol_modify){.stream = stream,
+                                    .burst_packets = 1 + (uint32_t)(at % 8),
+                                    .interval_ns = at % 3 == 0 ? CORE_NS_PER_US : 500 * CORE_NS_PER_MS,
+                                    .latency_ns = (20 + (core_ns)(at % 100)) * CORE_NS_PER_MS};
+}
+
+core_status siege_modify_storm(struct siege *siege, struct core_error *error)
+{
+    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
+    struct millrace *connection = NULL;
+    struct storm storm = {0};
+    uint32_t stream;
+    core_status status = join(siege, &connection, &stream, error);
+    if (status == CORE_OK)
+        millrace_set_callbacks(connection, &(struct millrace_callbacks){.on_modified = on_modified,
+                                                                        .on_refused = on_refused,
+                                                                        .argument = &storm});
+    while (status == CORE_OK && core_time_now_ns() < end_ns) {
+        for (; status == CORE_OK && storm.sent - storm.answered < UNDER_WAY; storm.sent++) {
+            const struct protocol_modify modify = stormy(stream, storm.sent);
+            status = millrace_send_modify(connection, &modify, NULL, error);
+        }
+        if (status == CORE_OK)
+            status = millrace_process(connection, 0, error);
+        if (status == CORE_OK)
+            (void)siege_await(millrace_descriptor(connection), millrace_events(connection), 10);
+    }
+    millrace_disconnect(connection);
+    siege->done = storm.answered;
+    (void)snprintf(siege->note, sizeof siege->note, "%llu granted", (unsigned long long)storm.granted);
+    return status;
+}
+
+/* QUERYs that are refused, with all the offers that such an answer asks for; nobody waits for it. */
+static core_status ask_and_leave(struct siege *siege, struct core_error *error)
+{
+    struct millrace *connections[CROWD] = {NULL};
+    struct protocol_open open = ordinary();
+    core_status status = CORE_OK;
+    open.key_kind = PROTOCOL_KEY_NONE;
+    open.key_bytes = 0;
+    open.spec.packet_bytes = 60000;
+    open.spec.interval_ns = 20 * CORE_NS_PER_US;
+    for (unsigned at = 0; status == CORE_OK && at < CROWD; at++)
+        status = millrace_connect(siege->daemon->address, NULL, ANSWER_MS, &connections[at], error);
+    for (unsigned at = 0; status == CORE_OK && at < CROWD * QUERIES; at++, siege->done++) {
+        open.spec.interval_ns++;
+        status = millrace_send_open(connections[at % CROWD], PROTOCOL_QUERY, &open, NULL, error);
+    }
+    for (unsigned at = 0; at < CROWD; at++) {
+        if (status == CORE_OK)
+            status = millrace_flush(connections[at], error);
+        millrace_disconnect(connections[at]);
+    }
+    return status;
+}
+
+core_status siege_queries(struct siege *siege, struct core_error *error)
+{
+    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
+    core_status status = CORE_OK;
+    do {
+        status = ask_and_leave(siege, error);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_S);
+    } while (status == CORE_OK && core_time_now_ns() < end_ns);
+    return status;
+}
