@@ -52,7 +52,8 @@ static core_status config_write(const struct bench_daemon *daemon, const struct 
         return core_error_errno(error, "%s", path);
     (void)fprintf(file, "listeners:\n  - address: %s\n    mode: 0600\n%s", daemon->address,
                   options->listeners ? options->listeners : "");
-    (void)fprintf(file, "admin: %s\nlog: {level: warning}\noverload: {tighten: false}\n", daemon->admin);
+    (void)fprintf(file, "admin: %s\nlog: {level: %s}\noverload: {tighten: false}\n", daemon->admin,
+                  options->level ? options->level : "warning");
     if (options->keys)
         (void)fputs(options->keys, file);
     if (options->profile)

@@ -19,7 +19,8 @@ struct bench_daemon_options {
     const char *profile;   /* a path as seen from here, or a shipped one's name; NULL: it measures */
     const char *listeners; /* more of them, as its configuration has them, indented by two; NULL: none */
     const char *keys;      /* more of its configuration, whole lines; NULL: none */
-    int log;               /* where its log goes; 0: to a file in the folder, which goes with it */
+    const char *level;     /* of its log; NULL: warning */
+    int log;               /* where that goes; 0: to a file in the folder, which goes with it */
 };
 
 /* Starts the program with a configuration that has defaults for everything but the socket and what the

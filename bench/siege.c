@@ -18,12 +18,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define QUICK_S    0.3
-#define OWN_LATE   0.25 /* of the shortest bound: with more of its own the generator is no witness */
-#define MS(value)  ((value)*CORE_NS_PER_MS)
-#define ORDINARY   .streams = 16, .latency_min_ns = MS(60), .latency_max_ns = MS(120)
-#define ALL_SERVED (SIEGE_ON_TIME | SIEGE_MET)
-#define EMULATED   "gpus: {use: emulated, hang_ms: 50}\n"
+#define QUICK_S      0.3
+#define OWN_LATE     0.25 /* of the shortest bound: with more of its own the generator is no witness */
+#define MS(value)    ((value)*CORE_NS_PER_MS)
+#define ORDINARY     .streams = 16, .latency_min_ns = MS(60), .latency_max_ns = MS(120)
+#define LINES_ENOUGH 500 /* bad clients; the lines of fewer may find room without a reader */
+#define ALL_SERVED   (SIEGE_ON_TIME | SIEGE_MET)
+#define EMULATED     "gpus: {use: emulated, hang_ms: 50}\n"
 #define MANY_CONNECTIONS                                                                                     \
     "limits: {connections: 16384, connections_per_peer: 16384, connections_per_listener: 16384}\n"
 
@@ -242,6 +243,7 @@ static core_status start(struct bench_daemon *daemon, const struct options *opti
                                        .profile = attack->profile ? profile : options->server.profile,
                                        .listeners = listeners,
                                        .keys = attack->keys,
+                                       .level = attack->log_full ? "debug" : NULL,
                                        .log = log},
         error);
     if (log > 0)
@@ -299,11 +301,11 @@ static core_status round_run(const struct options *options, const char *folder, 
 {
     struct bench_daemon daemon;
     const double seconds = options->quick ? QUICK_S : options->duration_s;
+    const struct bench_daemon_options another = {.program = options->server.server,
+                                                 .profile = options->server.profile};
     int reader = -1;
-    struct siege siege = {.daemon = &daemon,
-                          .program = options->server.server,
-                          .folder = folder,
-                          .duration_ns = (core_ns)(seconds * 1e9)};
+    struct siege siege = {
+        .daemon = &daemon, .server = &another, .folder = folder, .duration_ns = (core_ns)(seconds * 1e9)};
     core_status status = start(&daemon, options, row, &siege, &reader, error);
     if (status == CORE_OK) {
         status = attack_beside(&siege, row, error);
@@ -339,7 +341,7 @@ static const char *broken(const struct row *row)
         return "no honest packet came back";
     if ((row->attack->goals & SIEGE_OPENS) && row->figures.opens_failed > 0)
         return row->figures.open_error;
-    if (row->attack->log_full && row->log_lost == 0)
+    if (row->attack->log_full && row->log_lost == 0 && row->done >= LINES_ENOUGH)
         return "no line of the log was lost, though nobody read it";
     return NULL;
 }

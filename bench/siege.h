@@ -29,13 +29,13 @@ enum siege_goal {
 /* What an attack is given and may say. */
 struct siege {
     const struct bench_daemon *daemon;
-    const char *program;         /* the server's, for attacks that start more of them */
-    const char *folder;          /* of ours: certificate server.pem and key server.key */
-    uint16_t tcp_port, tls_port; /* at 127.0.0.1 */
-    core_ns duration_ns;         /* about how long to attack */
-    uint64_t done;               /* attacks made: key updates, connections, kills ... */
-    char note[240];              /* what it found, for the report */
-    bool failed;                 /* that is not what was to be reached */
+    const struct bench_daemon_options *server; /* its program and profile, for one more of it */
+    const char *folder;                        /* of ours: certificate server.pem and key server.key */
+    uint16_t tcp_port, tls_port;               /* at 127.0.0.1 */
+    core_ns duration_ns;                       /* about how long to attack */
+    uint64_t done;                             /* attacks made: key updates, connections, kills ... */
+    char note[240];                            /* what it found, for the report */
+    bool failed;                               /* that is not what was to be reached */
 };
 
 typedef core_status siege_run(struct siege *siege, struct core_error *error);

@@ -16,13 +16,12 @@
 
 #include "client/command.h"
 
-#define SILENT      4096
-#define AT_ONCE     2000
-#define EVERY_NS    (500 * CORE_NS_PER_MS)
-#define SLOW        200
-#define GARBAGE     100 /* connections a second */
-#define HEALTH_MS   5000
-#define HEALTH_GOAL CORE_NS_PER_S
+#define SILENT    4096
+#define AT_ONCE   2000
+#define EVERY_NS  (500 * CORE_NS_PER_MS)
+#define SLOW      200
+#define GARBAGE   100 /* connections a second, half of them to the TLS port */
+#define HEALTH_MS 5000
 
 static struct sockaddr_in local(uint32_t host, uint16_t port)
 {
@@ -126,7 +125,8 @@ core_status siege_garbage(struct siege *siege, struct core_error *error)
     (void)error;
     for (core_ns at_ns = core_time_now_ns(); at_ns < end_ns; at_ns += CORE_NS_PER_S / GARBAGE) {
         core_time_sleep_until(at_ns);
-        const int descriptor = siege_dial(siege->tcp_port, (unsigned)siege->done);
+        const uint16_t port = siege->done % 2 ? siege->tls_port : siege->tcp_port;
+        const int descriptor = siege_dial(port, (unsigned)siege->done);
         if (descriptor < 0)
             continue;
         if (siege_await(descriptor, POLLOUT, 1000))
@@ -168,9 +168,9 @@ core_status siege_admin(struct siege *siege, struct core_error *error)
         core_time_sleep_until(core_time_now_ns() + 50 * CORE_NS_PER_MS);
     }
     close_all(sockets, SLOW);
-    siege->failed = unanswered > 0 || worst_ns > HEALTH_GOAL;
+    siege->failed = unanswered > 0;
     (void)snprintf(siege->note, sizeof siege->note,
-                   "/health asked %u times, %u unanswered, worst %.1f ms (goal: all in 1 s)", asked,
-                   unanswered, (double)worst_ns / 1e6);
+                   "/health asked %u times, worst %.1f ms; %u not answered within %d s", asked,
+                   (double)worst_ns / 1e6, unanswered, HEALTH_MS / 1000);
     return CORE_OK;
 }

@@ -131,7 +131,7 @@ core_status siege_stop(struct siege *siege, struct core_error *error)
         core_time_sleep_until(core_time_now_ns() + STOP_NS);
         (void)kill(siege->daemon->process, SIGCONT);
         siege->done++;
-        core_time_sleep_until(core_time_now_ns() + 2 * STOP_NS);
+        core_time_sleep_until(core_time_now_ns() + STOP_NS);
     } while (core_time_now_ns() < end_ns);
     return CORE_OK;
 }
@@ -166,12 +166,11 @@ static core_status promised(const char *address, double *gbit_per_s, struct core
 /* The row's own server has 64 of each; another one chooses for itself. */
 core_status siege_threads(struct siege *siege, struct core_error *error)
 {
-    const struct bench_daemon_options options = {.program = siege->program};
     struct bench_daemon own;
     double many = 0, chosen = 0;
     core_status status = promised(siege->daemon->address, &many, error);
     if (status == CORE_OK)
-        status = bench_daemon_start(&own, &options, error);
+        status = bench_daemon_start(&own, siege->server, error);
     if (status != CORE_OK)
         return status;
     status = promised(own.address, &chosen, error);

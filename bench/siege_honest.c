@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define INTERVAL_NS  (20 * CORE_NS_PER_MS)
-#define PACKET_BYTES 1400
+#define PACKET_BYTES 512
 #define TICK_NS      (50 * CORE_NS_PER_US) /* it looks for results so often */
 #define LONGEST_NS   (3600 * CORE_NS_PER_S)
 #define START_NS     (20 * CORE_NS_PER_S)
@@ -77,7 +77,6 @@ static void *play(void *argument)
     const struct inputgen_replay_options options = {.address = honest->address,
                                                     .name = "siege",
                                                     .threads = 1,
-                                                    .connections = 4,
                                                     .tick_ns = TICK_NS,
                                                     .seed = 1,
                                                     .timeout_ms = ANSWER_MS,
