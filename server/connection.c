@@ -32,7 +32,10 @@ static void on_readable(evutil_socket_t descriptor, short events, void *argument
     struct server_io *io = connection->io;
     (void)descriptor, (void)events;
     server_io_wake(io);
-    server_io_has_read(io, server_input_read(connection));
+    if (connection->stream_count == 0)
+        server_io_put_off(connection);
+    else
+        server_io_has_read(io, server_input_read(connection));
 }
 
 static void on_writable(evutil_socket_t descriptor, short events, void *argument)
@@ -326,7 +329,7 @@ void server_connection_settle(struct server_connection *connection)
     if (connection->state == SERVER_CONNECTION_BROKEN)
         tear_down(connection);
     if (connection->state == SERVER_CONNECTION_DEAD && connection->stream_count == 0 &&
-        connection->requests == 0 && !connection->dirty)
+        connection->requests == 0 && !connection->dirty && !connection->waits_as_stranger)
         free_connection(connection);
 }
 

@@ -76,6 +76,8 @@ struct server_connection {
     struct server_connection *next, **previous; /* the I/O thread's list */
     struct server_connection *next_dirty;       /* connections with output to write or input to resume */
     bool dirty;
+    struct server_connection *next_stranger; /* connections without streams that have something to read */
+    bool waits_as_stranger;
     struct server_io *io;
     uint64_t number;  /* unique in this server's life, for logs and status */
     char peer[96];    /* as in struct server_accepted, */

@@ -16,7 +16,8 @@
 #define SUBMIT_PACKETS  64
 #define TICK_MS         100
 #define TURN_BYTES      (4 * SERVER_READ_BYTES)
-#define REST_PACKETS    2 /* a rest that gathers fewer is not worth it */
+#define STRANGERS       16 /* connections without streams that are read in a turn */
+#define REST_PACKETS    2  /* a rest that gathers fewer is not worth it */
 
 void server_io_wake(struct server_io *io)
 {
@@ -31,6 +32,20 @@ void server_io_mark(struct server_connection *connection)
     connection->dirty = true;
     connection->next_dirty = connection->io->dirty;
     connection->io->dirty = connection;
+}
+
+void server_io_put_off(struct server_connection *connection)
+{
+    struct server_io *io = connection->io;
+    if (connection->waits_as_stranger)
+        return;
+    connection->waits_as_stranger = true;
+    connection->next_stranger = NULL;
+    if (io->strangers == NULL)
+        io->strangers = connection;
+    else
+        io->last_stranger->next_stranger = connection;
+    io->last_stranger = connection;
 }
 
 void server_io_queue(struct server_io *io, struct server_packet *packet)
@@ -264,6 +279,23 @@ void server_io_has_read(struct server_io *io, size_t bytes)
         end_turn(io);
 }
 
+/* However many connections come, speak or go at once: streams wait for a few of them at most. Those that are
+ * left are told of again in the next turn, which so begins at once. */
+static void read_strangers(struct server_io *io)
+{
+    struct server_connection *connection;
+    for (unsigned left = STRANGERS; left > 0 && (connection = io->strangers) != NULL;) {
+        io->strangers = connection->next_stranger;
+        connection->waits_as_stranger = false;
+        if (!connection->reading) {
+            server_io_mark(connection); /* it may have ended, and only this has kept it */
+            continue;
+        }
+        server_io_has_read(io, server_input_read(connection));
+        left--;
+    }
+}
+
 static void clear_descriptor(int descriptor)
 {
     uint64_t count;
@@ -458,6 +490,7 @@ static void turn(struct server_io *io)
     core_ns now_ns, rest_ns = 0;
 
     wait_events(io);
+    read_strangers(io);
     now_ns = core_time_now_ns();
     take_rate(io, now_ns);
     if (io->turn_bytes > 0)

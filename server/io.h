@@ -53,12 +53,13 @@ struct server_io {
     struct event **listen_events; /* I/O thread 0 */
     struct cpu_engine *engine;    /* expands keys */
     struct server_connection *connections;
-    struct server_listing_place listing;   /* how far the admin thread's list has come */
-    struct server_connection *dirty;       /* to flush or resume at the end of the turn */
-    struct server_submission *submissions; /* by worker, the stand-by worker last */
-    struct server_gpu_seat *seats;         /* by GPU */
-    struct server_order *orders;           /* transfers under way */
-    uint8_t *audit_buffer;                 /* of one packet; NULL without GPUs */
+    struct server_listing_place listing;                 /* how far the admin thread's list has come */
+    struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
+    struct server_connection *strangers, *last_stranger; /* to be read, a few in a turn */
+    struct server_submission *submissions;               /* by worker, the stand-by worker last */
+    struct server_gpu_seat *seats;                       /* by GPU */
+    struct server_order *orders;                         /* transfers under way */
+    uint8_t *audit_buffer;                               /* of one packet; NULL without GPUs */
     struct server_waiting waiting;
     struct server_change *changes; /* of contracts, that wait for a gap or for memory to become free */
     core_ns timer_ns;              /* what the timerfd is set to; CORE_NS_NEVER: off */
@@ -104,6 +105,9 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
 void server_io_queue(struct server_io *io, struct server_packet *packet);
 /* The stream of a GPU had to wait and may go on. */
 void server_io_release_stream(struct server_stream *stream);
+/* A connection without streams has something to read: it is read when those that came before it have been, a
+ * few in each turn. What it sends is no packet, so when that came matters to nobody's deadline. */
+void server_io_put_off(struct server_connection *connection);
 /* A handler has read `bytes`: ends the turn early if that was much. */
 void server_io_has_read(struct server_io *io, size_t bytes);
 

@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "server/connection.h"
 #include "server/snapshot.h"
 #include "server/transport.h"
 #include "tests/support/certificates.h"
@@ -31,12 +32,12 @@
 
 static _Atomic uint32_t handshakes_elsewhere; /* calls of SSL_accept by other threads than tls-N */
 static _Atomic uint32_t handshakes_made;
-static _Atomic uint32_t most_accepts, most_reads; /* in one turn of a thread */
-static _Atomic uint32_t most_bytes;               /* that one read took from a socket */
-static _Atomic bool gate_closed;                  /* io-0 begins no turn */
+static _Atomic uint32_t most_accepts, most_reads, most_inputs; /* in one turn of a thread */
+static _Atomic uint32_t most_bytes;                            /* that one read took from a socket */
+static _Atomic bool gate_closed;                               /* io-0 begins no turn */
 static _Atomic bool gate_reached;
 static _Atomic uint32_t handshakers_ended;
-static __thread uint32_t accepts, reads;
+static __thread uint32_t accepts, reads, inputs;
 
 static void note_most(_Atomic uint32_t *most, uint32_t count)
 {
@@ -85,11 +86,19 @@ int __wrap_accept4(int descriptor, struct sockaddr *address, socklen_t *length, 
     return accepted;
 }
 
+size_t __real_server_input_read(struct server_connection *connection);
+size_t __wrap_server_input_read(struct server_connection *connection);
+size_t __wrap_server_input_read(struct server_connection *connection)
+{
+    note_most(&most_inputs, ++inputs);
+    return __real_server_input_read(connection);
+}
+
 int __real_event_base_loop(struct event_base *base, int flags);
 int __wrap_event_base_loop(struct event_base *base, int flags);
 int __wrap_event_base_loop(struct event_base *base, int flags)
 {
-    accepts = reads = 0;
+    accepts = reads = inputs = 0;
     while (atomic_load(&gate_closed) && in_thread("io-")) {
         atomic_store(&gate_reached, true);
         sched_yield();
@@ -693,6 +702,38 @@ static void a_turn_accepts_a_few(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
+/* Connections without streams that speak, or go, at one time, do not keep the others waiting for all of them;
+ * and each has its answer. */
+static void a_turn_reads_a_few_strangers(void **state)
+{
+    enum { CLIENTS = 300 };
+    static struct test_client clients[CLIENTS];
+    struct test_server server;
+    uint8_t hello[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const uint32_t bytes = protocol_hello_write(hello, 1, 1);
+    (void)state;
+    start(&server, "limits: {connections_per_peer: 1000}\n");
+    for (int i = 0; i < CLIENTS; i++)
+        test_client_dial(&clients[i], server_address(server.server, UNIX));
+    await_connections(&server, CLIENTS);
+    atomic_store(&most_inputs, 0);
+    close_gate();
+    for (int i = 0; i < CLIENTS; i++)
+        assert_true(test_client_send(&clients[i], hello, bytes));
+    atomic_store(&gate_closed, false);
+    for (int i = 0; i < CLIENTS; i++) {
+        struct test_frame frame;
+        test_client_expect(&clients[i], PROTOCOL_WELCOME, &frame);
+    }
+    close_gate();
+    for (int i = 0; i < CLIENTS; i++)
+        test_client_close(&clients[i]);
+    atomic_store(&gate_closed, false);
+    await_connections(&server, 0);
+    assert_in_range(atomic_load(&most_inputs), 1, 16);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 static uint32_t descriptor_table(void)
 {
     FILE *file = fopen("/proc/self/status", "re");
@@ -736,6 +777,7 @@ int main(void)
         cmocka_unit_test(a_peer_has_its_share),
         cmocka_unit_test(a_listener_has_its_share),
         cmocka_unit_test(a_turn_accepts_a_few),
+        cmocka_unit_test(a_turn_reads_a_few_strangers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
