@@ -33,9 +33,11 @@ struct siege {
     const char *folder;                        /* of ours: certificate server.pem and key server.key */
     uint16_t tcp_port, tls_port;               /* at 127.0.0.1 */
     core_ns duration_ns;                       /* about how long to attack */
-    uint64_t done;                             /* attacks made: key updates, connections, kills ... */
-    char note[240];                            /* what it found, for the report */
-    bool failed;                               /* that is not what was to be reached */
+    core_ns notice_ns;                         /* of a card's end, the slowest; over all rounds, as is: */
+    uint64_t noticed_late;
+    uint64_t done;  /* attacks made: key updates, connections, kills ... */
+    char note[240]; /* what it found, for the report */
+    bool failed;    /* that is not what was to be reached */
 };
 
 typedef core_status siege_run(struct siege *siege, struct core_error *error);
@@ -43,12 +45,13 @@ typedef core_status siege_run(struct siege *siege, struct core_error *error);
 struct siege_attack {
     const char *name, *what;
     siege_run *run;
-    unsigned goals;      /* enum siege_goal */
-    const char *keys;    /* of the server's configuration; NULL: none */
-    const char *profile; /* "emulated-demo": a shipped one, with its cards emulated; NULL: as for all */
-    bool guaranteed;     /* the honest streams are */
-    bool log_full;       /* the server's log is a pipe that nobody reads */
-    uint32_t streams;    /* honest ones; 0: none, and no probe */
+    unsigned goals;        /* enum siege_goal */
+    const char *keys;      /* of the server's configuration; NULL: none */
+    const char *profile;   /* "emulated-demo": a shipped one, with its cards emulated; NULL: as for all */
+    bool guaranteed;       /* the honest streams are, as many of them as the server takes */
+    bool log_full;         /* the server's log is a pipe that nobody reads */
+    uint32_t packet_bytes; /* of theirs; 0: 512 */
+    uint32_t streams;      /* honest ones; 0: none, and no probe */
     core_ns latency_min_ns, latency_max_ns; /* of theirs */
     unsigned rounds;                        /* servers, one after another; 0: 1 */
 };

@@ -44,7 +44,7 @@ static core_status list_make(struct siege_honest *honest)
     const core_ns span_ns = attack->latency_max_ns - attack->latency_min_ns;
     for (uint32_t at = 0; at < attack->streams; at++)
         list->streams[at] = (struct inputgen_stream){
-            .spec = {.packet_bytes = PACKET_BYTES,
+            .spec = {.packet_bytes = attack->packet_bytes > 0 ? attack->packet_bytes : PACKET_BYTES,
                      .burst_packets = 2,
                      .interval_ns = INTERVAL_NS,
                      .latency_ns = attack->latency_min_ns + span_ns * at / attack->streams,
@@ -148,6 +148,7 @@ static void add(struct siege_figures *figures, const struct siege_honest *honest
     figures->late += all->late;
     figures->untrue += all->untrue;
     figures->spoilt += all->lost + all->mismatched + all->disordered + all->rejected;
+    figures->refused += all->refused;
     figures->gpu += honest->report->streams_on_gpus;
     figures->worst_ns = worst_ns > figures->worst_ns ? worst_ns : figures->worst_ns;
     figures->own_ns = own_ns > figures->own_ns ? own_ns : figures->own_ns;
@@ -161,7 +162,7 @@ static void add(struct siege_figures *figures, const struct siege_honest *honest
 
 static core_status refused_none(const struct siege_honest *honest, struct core_error *error)
 {
-    if (honest->report->all.refused == 0)
+    if (honest->report->all.refused == 0 || honest->attack->guaranteed)
         return CORE_OK;
     return core_error_set(error, CORE_REFUSED, "%llu honest streams were refused: %s",
                           (unsigned long long)honest->report->all.refused, honest->report->refusals[0].text);

@@ -10,6 +10,7 @@
 struct siege_figures {
     uint64_t packets, missed, late, untrue;
     uint64_t spoilt;  /* lost, wrong, out of order, rejected */
+    uint64_t refused; /* streams, where that is allowed */
     uint64_t gpu;     /* streams that began on cards */
     core_ns worst_ns; /* due to received */
     core_ns own_ns;   /* of that, the generator's own at most: due to handed over */

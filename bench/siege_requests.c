@@ -73,11 +73,11 @@ core_status siege_modify_huge(struct siege *siege, struct core_error *error)
     if (status != CORE_OK)
         return status;
     qsort(took_ns, TRIES, sizeof *took_ns, ascending);
-    siege->failed = took_ns[TRIES / 2] >= HUGE_GOAL_NS || growth > GROWTH_BYTES;
+    const core_ns half_ns = took_ns[TRIES / 2], worst_ns = took_ns[TRIES - 1];
+    siege->failed = half_ns >= HUGE_GOAL_NS || growth > GROWTH_BYTES;
     (void)snprintf(siege->note, sizeof siege->note,
                    "refused in %.3f ms (half), %.3f ms (worst), goal 1 ms; memory +%.1f MiB",
-                   (double)took_ns[TRIES / 2] / 1e6, (double)took_ns[TRIES - 1] / 1e6,
-                   (double)growth / (1 << 20));
+                   (double)half_ns / 1e6, (double)worst_ns / 1e6, (double)growth / (1 << 20));
     return CORE_OK;
 }
 
