@@ -5,13 +5,12 @@
 #include "bench/document.h"
 #include "bench/options.h"
 #include "bench/siege_honest.h"
+#include "bench/siege_report.h"
 #include "client/command.h"
 #include "config/shipped.h"
 #include "core/address.h"
-#include "core/realtime.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +18,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define QUICK_S      0.3
-#define OWN_LATE     0.25 /* of the shortest bound: with more of its own the generator is no witness */
-#define MS(value)    ((value)*CORE_NS_PER_MS)
-#define ORDINARY     .streams = 16, .latency_min_ns = MS(60), .latency_max_ns = MS(120)
-#define LINES_ENOUGH 500 /* bad clients; the lines of fewer may find room without a reader */
-#define ALL_SERVED   (SIEGE_ON_TIME | SIEGE_MET)
-#define ONE_WORKER   "threads: {workers: 1}\n"
-#define EMULATED     "gpus: {use: emulated, hang_ms: 50}\n"
+#define QUICK_S    0.3
+#define MS(value)  ((value)*CORE_NS_PER_MS)
+#define ORDINARY   .streams = 16, .latency_min_ns = MS(60), .latency_max_ns = MS(120)
+#define ALL_SERVED (SIEGE_ON_TIME | SIEGE_MET)
+#define ONE_WORKER "threads: {workers: 1}\n"
+#define EMULATED   "gpus: {use: emulated, hang_ms: 50}\n"
 #define MANY_CONNECTIONS                                                                                     \
     "limits: {connections: 16384, connections_per_peer: 16384, connections_per_listener: 16384}\n"
 
@@ -121,21 +118,6 @@ static const struct siege_attack attacks[] = {
 };
 #define ATTACKS (sizeof attacks / sizeof attacks[0])
 
-enum verdict { PASS, FAIL, UNSURE };
-static const char *const verdicts[] = {"PASS", "FAIL", "unsure"};
-
-struct row {
-    const struct siege_attack *attack;
-    struct siege_figures figures;
-    uint64_t done, log_lost, turned;
-    core_ns notice_ns; /* as struct siege has them, from round to round */
-    uint64_t noticed_late;
-    char note[240];
-    bool failed;
-    enum verdict verdict;
-    char why[200]; /* it is not PASS */
-};
-
 struct options {
     struct bench_options_server server;
     const char *only;
@@ -226,8 +208,9 @@ static int pipe_full(int *reader)
     return ends[1];
 }
 
-static core_status start(struct bench_daemon *daemon, const struct options *options, const struct row *row,
-                         struct siege *siege, int *reader, struct core_error *error)
+static core_status start(struct bench_daemon *daemon, const struct options *options,
+                         const struct siege_row *row, struct siege *siege, int *reader,
+                         struct core_error *error)
 {
     char listeners[512], profile[512];
     const struct siege_attack *attack = row->attack;
@@ -268,7 +251,7 @@ static uint64_t metric_sum(const char *page, const char *name)
     return sum;
 }
 
-static core_status look(const struct bench_daemon *daemon, struct row *row, struct core_error *error)
+static core_status look(const struct bench_daemon *daemon, struct siege_row *row, struct core_error *error)
 {
     char *page;
     size_t bytes;
@@ -281,7 +264,7 @@ static core_status look(const struct bench_daemon *daemon, struct row *row, stru
     return CORE_OK;
 }
 
-static core_status attack_beside(struct siege *siege, struct row *row, struct core_error *error)
+static core_status attack_beside(struct siege *siege, struct siege_row *row, struct core_error *error)
 {
     struct siege_honest *honest = NULL;
     core_status status = CORE_OK;
@@ -304,7 +287,7 @@ static core_status attack_beside(struct siege *siege, struct row *row, struct co
     return status;
 }
 
-static core_status round_run(const struct options *options, const char *folder, struct row *row,
+static core_status round_run(const struct options *options, const char *folder, struct siege_row *row,
                              struct core_error *error)
 {
     struct bench_daemon daemon;
@@ -327,139 +310,9 @@ static core_status round_run(const struct options *options, const char *folder, 
     return status;
 }
 
-/* ---- the verdict ---- */
-
-static bool missed_as_late(const struct row *row)
-{
-    const struct siege_figures *figures = &row->figures;
-    return figures->missed >= figures->late &&
-           figures->missed <= figures->late + row->done * siege_honest_within_bound(row->attack);
-}
-
-/* What the row did not reach, of what does not depend on how fast this machine is; NULL: nothing. */
-static const char *broken(const struct row *row)
-{
-    if (row->failed)
-        return row->note;
-    if (row->figures.untrue > 0)
-        return "packets that the server calls met took longer than their bound";
-    if (row->figures.spoilt > 0)
-        return "packets were lost, wrong or rejected";
-    if (row->attack->streams > 0 && row->figures.packets == 0)
-        return "no honest packet came back";
-    if ((row->attack->goals & SIEGE_OPENS) && row->figures.opens_failed > 0)
-        return row->figures.open_error;
-    if (row->attack->log_full && row->log_lost == 0 && row->done >= LINES_ENOUGH)
-        return "no line of the log was lost, though nobody read it";
-    return NULL;
-}
-
-static const char *tardy(const struct row *row)
-{
-    const unsigned goals = row->attack->goals;
-    if ((goals & SIEGE_MET) && row->figures.missed > 0)
-        return "packets were missed";
-    if ((goals & SIEGE_ON_TIME) && row->figures.late > 0)
-        return "packets were late at the client";
-    if ((goals & SIEGE_OPENS) && row->figures.open_ns > MS(SIEGE_OPEN_MS))
-        return "an OPEN beside it took more than 20 ms";
-    if ((goals & SIEGE_COUNTED) && !missed_as_late(row))
-        return "the server's count of missed packets is not the client's of late ones";
-    return NULL;
-}
-
-/* Can it be the generator's own lateness? Not where even without that a packet took longer than its bound. */
-static bool own_fault(const struct row *row)
-{
-    const struct siege_figures *figures = &row->figures;
-    return (double)figures->own_ns > OWN_LATE * (double)row->attack->latency_min_ns &&
-           figures->worst_ns - figures->own_ns <= row->attack->latency_min_ns;
-}
-
-static void judge(struct row *row)
-{
-    const char *why = broken(row);
-    row->verdict = FAIL;
-    if (why == NULL) {
-        why = tardy(row);
-        row->verdict = why == NULL ? PASS : own_fault(row) ? UNSURE : FAIL;
-    }
-    (void)snprintf(row->why, sizeof row->why, "%.199s", why ? why : "");
-}
-
-/* ---- the report ---- */
-
-static double ms(core_ns time_ns)
-{
-    return (double)time_ns / 1e6;
-}
-
-static void head_print(void)
-{
-    double load = 0;
-    if (getloadavg(&load, 1) == 1)
-        printf("load of the machine before: %.1f, on %u cores\n\n", load, core_cpu_count());
-    printf("%-6s %-18s %9s %8s %6s %6s %6s %9s %8s %9s %6s %6s\n", "", "attack", "done", "packets", "late",
-           "missed", "untrue", "worst ms", "own ms", "OPEN ms", "lost", "turned");
-}
-
-static void row_print(const struct row *row)
-{
-    const struct siege_figures *figures = &row->figures;
-    printf("%-6s %-18s %9" PRIu64 " %8" PRIu64 " %6" PRIu64 " %6" PRIu64 " %6" PRIu64
-           " %9.2f %8.2f %9.2f %6" PRIu64 " %6" PRIu64 "\n",
-           verdicts[row->verdict], row->attack->name, row->done, figures->packets, figures->late,
-           figures->missed, figures->untrue, ms(figures->worst_ns), ms(figures->own_ns), ms(figures->open_ns),
-           row->log_lost, row->turned);
-    if (figures->gpu > 0)
-        printf("%25s streams that began on cards, in all rounds: %" PRIu64 "\n", "", figures->gpu);
-    if (row->note[0])
-        printf("%25s %s\n", "", row->note);
-    if (row->why[0] && strcmp(row->why, row->note) != 0)
-        printf("%25s %s\n", "", row->why);
-    (void)fflush(stdout);
-}
-
-static void legend_print(void)
-{
-    puts("\nhonest packets: received; late at the client; missed by the server's word; untrue: met by its "
-         "word, and\nlonger than the bound for certain. worst: due to received; own: of that the generator's "
-         "own at most.\nOPEN: the slowest of a client beside. lost: lines of the log; turned: connections "
-         "that the server ended.");
-}
-
-static json_t *row_json(const struct row *row)
-{
-    const struct siege_figures *figures = &row->figures;
-    const struct {
-        const char *name;
-        uint64_t value;
-    } counts[] = {
-        {"done", row->done},
-        {"packets", figures->packets},
-        {"late", figures->late},
-        {"missed", figures->missed},
-        {"untrue", figures->untrue},
-        {"spoilt", figures->spoilt},
-        {"streams_refused", figures->refused},
-        {"streams_on_gpus", figures->gpu},
-        {"opens", figures->opens},
-        {"opens_failed", figures->opens_failed},
-        {"log_lost", row->log_lost},
-        {"connections_turned", row->turned},
-    };
-    json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:s,s:f,s:f,s:f}", "attack", row->attack->name, "what",
-                               row->attack->what, "verdict", verdicts[row->verdict], "why", row->why, "note",
-                               row->note, "worst_ms", ms(figures->worst_ns), "own_ms", ms(figures->own_ns),
-                               "open_worst_ms", ms(figures->open_ns));
-    for (size_t at = 0; object && at < sizeof counts / sizeof *counts; at++)
-        (void)json_object_set_new(object, counts[at].name, json_integer((json_int_t)counts[at].value));
-    return object;
-}
-
 /* ---- the command ---- */
 
-static void row_run(const struct options *options, const char *folder, struct row *row)
+static void row_run(const struct options *options, const char *folder, struct siege_row *row)
 {
     struct core_error error = {""};
     const unsigned rounds = row->attack->rounds > 1 && !options->quick ? row->attack->rounds : 1;
@@ -470,24 +323,24 @@ static void row_run(const struct options *options, const char *folder, struct ro
         row->failed = true;
         (void)snprintf(row->note, sizeof row->note, "%.239s", error.text);
     }
-    judge(row);
+    siege_judge(row);
 }
 
 static int siege_all(const struct options *options, const char *folder, json_t *rows)
 {
     int failures = 0;
     if (!options->server.json)
-        head_print();
+        siege_head_print();
     for (size_t at = 0; at < ATTACKS; at++) {
-        struct row row = {.attack = &attacks[at]};
+        struct siege_row row = {.attack = &attacks[at]};
         if (options->only && strcmp(options->only, attacks[at].name) != 0)
             continue;
         row_run(options, folder, &row);
-        failures += row.verdict == FAIL;
+        failures += row.verdict == SIEGE_FAIL;
         if (options->server.json)
-            (void)json_array_append_new(rows, row_json(&row));
+            (void)json_array_append_new(rows, siege_row_json(&row));
         else
-            row_print(&row);
+            siege_row_print(&row);
     }
     return failures;
 }
@@ -533,7 +386,7 @@ int bench_siege(int argc, char **argv)
     if (status == CORE_OK && options.server.json)
         status = bench_document_print(json_pack("{s:O,s:i}", "attacks", rows, "failed", failures), &error);
     else if (status == CORE_OK)
-        legend_print();
+        siege_legend_print();
     json_decref(rows);
     if (status != CORE_OK)
         fprintf(stderr, "millrace-bench siege: %s\n", error.text);
