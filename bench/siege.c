@@ -7,7 +7,6 @@
 #include "bench/siege_honest.h"
 #include "bench/siege_report.h"
 #include "client/command.h"
-#include "config/shipped.h"
 #include "core/address.h"
 
 #include <fcntl.h>
@@ -131,7 +130,7 @@ enum { KEY_QUICK = 256 };
 
 static const struct argp_option option_table[] = {
     {"only", 'o', "NAME", 0, "This attack alone; --only help lists them", 0},
-    {"duration", 'd', "S", 0, "Time of an attack in seconds (default 10)", 0},
+    {"duration", 'd', "TIME", 0, "Time of an attack (default 10s)", 0},
     {"quick", KEY_QUICK, NULL, 0, "Every attack once and shortly: does it work?", 0},
     {0},
 };
@@ -160,7 +159,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         }
         return 0;
     case 'd':
-        options->duration_s = bench_option_number(state, "duration", argument, 0.1, 3600);
+        options->duration_s = bench_option_seconds(state, "duration", argument, 0.1, 3600);
         return 0;
     case KEY_QUICK:
         options->quick = true;
@@ -212,13 +211,11 @@ static core_status start(struct bench_daemon *daemon, const struct options *opti
                          const struct siege_row *row, struct siege *siege, int *reader,
                          struct core_error *error)
 {
-    char listeners[512], profile[512];
+    char listeners[512];
     const struct siege_attack *attack = row->attack;
     core_status status = free_port(&siege->tcp_port, error);
     if (status == CORE_OK)
         status = free_port(&siege->tls_port, error);
-    if (status == CORE_OK && attack->profile)
-        status = config_shipped_find(CONFIG_SHIPPED_PROFILE, attack->profile, profile, sizeof profile, error);
     if (status != CORE_OK)
         return status;
     (void)snprintf(listeners, sizeof listeners,
@@ -228,8 +225,8 @@ static core_status start(struct bench_daemon *daemon, const struct options *opti
     const int log = attack->log_full ? pipe_full(reader) : 0;
     status = bench_daemon_start(
         daemon,
-        &(struct bench_daemon_options){.program = options->server.server,
-                                       .profile = attack->profile ? profile : options->server.profile,
+        &(struct bench_daemon_options){.program = options->server.program,
+                                       .profile = attack->profile ? attack->profile : options->server.profile,
                                        .listeners = listeners,
                                        .keys = attack->keys,
                                        .level = attack->log_full ? "debug" : NULL,
@@ -292,7 +289,7 @@ static core_status round_run(const struct options *options, const char *folder, 
 {
     struct bench_daemon daemon;
     const double seconds = options->quick ? QUICK_S : options->duration_s;
-    const struct bench_daemon_options another = {.program = options->server.server,
+    const struct bench_daemon_options another = {.program = options->server.program,
                                                  .profile = options->server.profile};
     int reader = -1;
     struct siege siege = {
@@ -371,7 +368,7 @@ int bench_siege(int argc, char **argv)
     struct options options = {.duration_s = 10};
     struct core_error error = {""};
     char folder[] = "/tmp/millrace-siege-XXXXXX";
-    if (argp_parse(&argp, argc, argv, 0, NULL, &options) != 0)
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
     (void)signal(SIGPIPE, SIG_IGN);
     descriptors_raise();

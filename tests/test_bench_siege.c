@@ -84,7 +84,7 @@ static void wrong_words_are_told(void **state)
     (void)state;
     static const struct test_command_mistake mistakes[] = {
         {"--only fire", "no such attack"},
-        {"--duration 0", "--duration 0: a number from 0.1 to 3600"},
+        {"--duration 0", "--duration 0: give a time from 100 ms to 3600 s"},
         {"--only none --server /bin/false", "did not start"},
     };
     test_command_mistakes(SIEGE, mistakes, sizeof mistakes / sizeof *mistakes);
