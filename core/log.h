@@ -69,6 +69,13 @@ CORE_CHECKED core_status core_log_start(struct core_error *error);
  * when the other threads that log have ended. Without core_log_start it does nothing. */
 bool core_log_stop(core_ns patience_ns);
 
+/* Is the writer alive? core_log_nudge makes it take a turn, and core_log_turns counts them; so long as it
+ * waits for who reads the log, which is no fault of its own, or none runs, core_log_waits is true. Any
+ * thread. */
+void core_log_nudge(void);
+uint64_t core_log_turns(void);
+bool core_log_waits(void);
+
 uint64_t core_log_lost(void); /* lines lost since the process began; any thread */
 
 /* What an event is about, as far as the caller knows it: fields of their own in JSON. */

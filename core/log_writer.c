@@ -11,15 +11,17 @@
 #include <unistd.h>
 
 static struct core_log_ring ring;
-static sem_t wake;                     /* posted for each entry that is published, and to end */
-static pthread_t writer;               /* of who starts and stops */
-static atomic_bool running;            /* written by who starts and stops, read by any thread */
-static atomic_bool ending;             /* written by who stops, read by the writer */
-static atomic_bool ended;              /* written by the writer, read by who stops */
-static _Atomic uint64_t lost;          /* lines, since the start of the process */
-static _Atomic uint64_t untold;        /* of these, not yet told in the log */
-static atomic_bool cut;                /* the last line could not be written to its end */
-static struct core_log_entry directly; /* of who holds the lock */
+static sem_t wake;              /* posted for each entry that is published, and to end */
+static pthread_t writer;        /* of who starts and stops */
+static atomic_bool running;     /* written by who starts and stops, read by any thread */
+static atomic_bool ending;      /* written by who stops, read by the writer */
+static atomic_bool ended;       /* written by the writer, read by who stops */
+static _Atomic uint64_t lost;   /* lines, since the start of the process */
+static _Atomic uint64_t untold; /* of these, not yet told in the log */
+static _Atomic uint64_t turns;  /* of the writer, read by any thread */
+static atomic_bool writing;     /* the writer is at the descriptor or the journal, read by any thread */
+static atomic_bool cut;         /* the last line could not be written to its end */
+static struct core_log_entry directly;                   /* of who holds the lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* lines that are written directly */
 
 /* ---- lines to the descriptor ---- */
@@ -107,8 +109,11 @@ static void *writer_run(void *unused)
         while (sem_wait(&wake) != 0)
             ;                        /* interrupted */
         last = atomic_load(&ending); /* what was published before that is there now */
+        atomic_store(&writing, true);
         write_published();
         tell_lost(take_untold());
+        atomic_store(&writing, false);
+        atomic_fetch_add(&turns, 1);
     } while (!last);
     atomic_store(&ended, true);
     return unused;
@@ -144,6 +149,22 @@ bool core_log_stop(core_ns patience_ns)
     write_published();
     sem_destroy(&wake);
     return true;
+}
+
+void core_log_nudge(void)
+{
+    if (!core_log_waits())
+        sem_post(&wake);
+}
+
+uint64_t core_log_turns(void)
+{
+    return atomic_load(&turns);
+}
+
+bool core_log_waits(void)
+{
+    return !atomic_load(&running) || atomic_load(&writing);
 }
 
 uint64_t core_log_lost(void)

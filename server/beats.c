@@ -1,5 +1,6 @@
 #include "server/beats.h"
 
+#include "core/log.h"
 #include "cpu/worker.h"
 #include "server/gpu.h"
 #include "server/io.h"
@@ -10,10 +11,10 @@
 #include <stdlib.h>
 
 struct beat {
-    struct server_message message;  /* first member; the thread's while it is asked */
-    struct server_mailbox *mailbox; /* NULL: a worker's, whose turns are read */
-    struct cpu_worker *worker;
-    uint64_t turns;                      /* of the worker when it was asked */
+    struct server_message message;       /* first member; the thread's while it is asked */
+    struct server_mailbox *mailbox;      /* NULL: of a worker or the log's writer, whose turns are read */
+    struct cpu_worker *worker;           /* NULL without a mailbox: the log's writer */
+    uint64_t turns;                      /* when it was asked */
     _Atomic bool answered;               /* atomic: set by the thread, cleared before it is asked */
     _Atomic core_ns unanswered_since_ns; /* atomic: NEVER: answered; written by the watch */
     char name[24];
@@ -33,6 +34,8 @@ static void answer(void *owner, struct server_message *message)
 
 static uint64_t turns_of(const struct cpu_worker *worker)
 {
+    if (worker == NULL)
+        return core_log_turns();
     const struct cpu_scheduler_counters *counters = cpu_worker_counters(worker);
     return atomic_load_explicit(&counters->bursts, memory_order_relaxed) +
            atomic_load_explicit(&counters->pauses, memory_order_relaxed);
@@ -49,7 +52,7 @@ static struct beat *add(struct server_beats *beats, const char *name, uint32_t n
 
 core_status server_beats_create(struct server_beats **beats, struct server *server)
 {
-    size_t most = (size_t)server->io_count + server->all_workers + server->gpu_count + 1;
+    size_t most = (size_t)server->io_count + server->all_workers + server->gpu_count + 2;
     struct server_beats *fresh = calloc(1, sizeof *fresh + most * sizeof fresh->beat[0]);
     if (fresh == NULL)
         return CORE_NO_MEMORY;
@@ -61,6 +64,7 @@ core_status server_beats_create(struct server_beats **beats, struct server *serv
     for (uint32_t i = 0; i < server->gpu_count; i++)
         add(fresh, "batcher", i)->mailbox = server_gpu_mailbox(server->gpus[i]);
     add(fresh, "planner", 0)->mailbox = server_planner_mailbox(server->planner);
+    add(fresh, "log writer", 0);
     *beats = fresh;
     return CORE_OK;
 }
@@ -74,19 +78,23 @@ static void ask(struct beat *beat, core_ns now_ns)
 {
     atomic_store_explicit(&beat->answered, false, memory_order_relaxed);
     atomic_store_explicit(&beat->unanswered_since_ns, now_ns, memory_order_relaxed);
-    if (beat->worker != NULL) {
-        beat->turns = turns_of(beat->worker);
-        cpu_worker_nudge(beat->worker);
+    if (beat->mailbox != NULL) {
+        beat->message.run = answer;
+        server_mailbox_post(beat->mailbox, &beat->message);
         return;
     }
-    beat->message.run = answer;
-    server_mailbox_post(beat->mailbox, &beat->message);
+    beat->turns = turns_of(beat->worker);
+    if (beat->worker != NULL)
+        cpu_worker_nudge(beat->worker);
+    else
+        core_log_nudge();
 }
 
 static bool has_answered(const struct beat *beat)
 {
-    return beat->worker != NULL ? turns_of(beat->worker) != beat->turns
-                                : atomic_load_explicit(&beat->answered, memory_order_acquire);
+    if (beat->mailbox != NULL)
+        return atomic_load_explicit(&beat->answered, memory_order_acquire);
+    return turns_of(beat->worker) != beat->turns || (beat->worker == NULL && core_log_waits());
 }
 
 void server_beats_ask(struct server_beats *beats, core_ns now_ns)

@@ -3,8 +3,10 @@
  * The watch (watch.h) asks each I/O thread, the planner and each batcher by a message, which that thread's
  * loop answers by running it; and wakes each worker, whose counters move with every turn. Who is asked is
  * asked again once the answer is there. A thread that sleeps with nothing to do answers as one that works;
- * one that blocks in a call, spins elsewhere or has lost a wake-up does not. The thread that writes the log
- * is not asked: a reader that stops must end nobody.
+ * one that blocks in a call, spins elsewhere or has lost a wake-up does not. So it is with the thread that
+ * writes the log, but that it lives while it waits for the reader: a reader that stops must end nobody.
+ * Threads that promise no time and may compute for long are not asked: TLS handshakes, the search for a new
+ * plan, the reaper, and the one that frees memory.
  *
  * The watch's thread asks; any thread reads. */
 #ifndef MILLRACE_SERVER_BEATS_H

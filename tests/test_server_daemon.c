@@ -12,12 +12,14 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -827,25 +829,101 @@ static void await_notice(int descriptor, const char *text)
     } while (strstr(notice, text) == NULL);
 }
 
-static void systemd_is_told(void **state)
+/* With a watchdog; *descriptor hears what the service manager would. */
+static pid_t start_notifying(const char *yaml, int *descriptor)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)state;
-
     snprintf(address.sun_path, sizeof address.sun_path, "%s", in_folder("notify").text);
-    int descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(descriptor, (struct sockaddr *)&address, sizeof address), 0);
+    *descriptor = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(*descriptor, (struct sockaddr *)&address, sizeof address), 0);
     setenv("NOTIFY_SOCKET", address.sun_path, 1);
     setenv("WATCHDOG_USEC", "200000", 1);
-    pid_t pid = start_daemon(GOOD);
+    pid_t pid = start_daemon(yaml);
     unsetenv("NOTIFY_SOCKET");
     unsetenv("WATCHDOG_USEC");
+    return pid;
+}
+
+static void systemd_is_told(void **state)
+{
+    int descriptor;
+    (void)state;
+
+    pid_t pid = start_notifying(GOOD, &descriptor);
     await_notice(descriptor, "READY=1");
     await_notice(descriptor, "WATCHDOG=1");
     await_notice(descriptor, "WATCHDOG=1");
     assert_int_equal(kill(pid, SIGTERM), 0);
     await_notice(descriptor, "STOPPING=1");
     assert_int_equal(join(pid), 0);
+    close(descriptor);
+}
+/* 0: none has it. */
+static pid_t thread_named(pid_t process, const char *name)
+{
+    char path[64], comm[32];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)process);
+    DIR *tasks = opendir(path);
+    pid_t found = 0;
+    assert_non_null(tasks);
+    for (const struct dirent *task = readdir(tasks); task != NULL && found == 0; task = readdir(tasks)) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.16s/comm", (int)process, task->d_name);
+        FILE *file = fopen(path, "re");
+        if (file == NULL)
+            continue;
+        if (fgets(comm, sizeof comm, file) != NULL && strncmp(comm, name, strlen(name)) == 0 &&
+            comm[strlen(name)] == '\n')
+            found = (pid_t)strtol(task->d_name, NULL, 10);
+        fclose(file);
+    }
+    closedir(tasks);
+    return found;
+}
+
+static void await_code(const char *path, int code)
+{
+    struct core_address admin = address_of("admin");
+    for (int waited_ms = 0; http_code(&admin, path) != code; waited_ms += 50) {
+        assert_true(waited_ms < TEST_PATIENCE_MS);
+        poll(NULL, 0, 50);
+    }
+}
+
+/* A debugger holds one thread, and all others run. */
+static void no_thread_can_be_held_unnoticed(void **state)
+{
+    static const char *const names[] = {"io-0",    "worker-0", "standby", "batcher-0",
+                                        "planner", "log",      "watch"};
+    struct core_address admin = address_of("admin");
+    char notice[256];
+    int descriptor;
+    (void)state;
+
+    pid_t pid = start_notifying(SOCKET EMULATED QUIET "gpus: emulated\nadmin: unix:admin\n", &descriptor);
+    struct pollfd feed = {.fd = descriptor, .events = POLLIN};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        await_code("/livez", 200);
+        await_notice(descriptor, "WATCHDOG=1");
+        const pid_t thread = thread_named(pid, names[i]);
+        assert_true(thread > 0);
+        if (ptrace(PTRACE_ATTACH, thread, NULL, NULL) != 0) {
+            assert_int_equal(errno, EPERM); /* not allowed here */
+            break;
+        }
+        assert_int_equal(waitpid(thread, NULL, __WALL), thread);
+        await_code("/livez", 503);
+        assert_int_equal(http_code(&admin, "/readyz"), 503);
+        while (recv(descriptor, notice, sizeof notice, MSG_DONTWAIT) > 0) {
+        }
+        poll(NULL, 0, 150); /* the last one may have been on its way */
+        while (recv(descriptor, notice, sizeof notice, MSG_DONTWAIT) > 0) {
+        }
+        assert_int_equal(poll(&feed, 1, 500), 0);
+        assert_int_equal(ptrace(PTRACE_DETACH, thread, NULL, NULL), 0);
+    }
+    await_code("/livez", 200);
+    await_notice(descriptor, "WATCHDOG=1");
+    assert_int_equal(stop_daemon(pid), 0);
     close(descriptor);
 }
 #endif
@@ -879,6 +957,7 @@ int main(void)
         TEST(the_status_command_shows_the_admin_socket),
 #ifdef MILLRACE_HAS_SYSTEMD
         TEST(systemd_is_told),
+        TEST(no_thread_can_be_held_unnoticed),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
