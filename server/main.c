@@ -69,9 +69,8 @@ static const struct argp argp = {
     "again.\n\n"
     "Exit status: 0 stopped and nothing lost; 1 stopped, but accepted packets could not be delivered in the "
     "drain "
-    "time; 2 usage; 3 the configuration or the start failed; 4 the check found nothing but an address in "
-    "use, "
-    "as where the server runs.",
+    "time; 2 usage; 3 the configuration or the start failed; 4 the check found nothing but an address "
+    "in use, as where the server runs.",
     NULL,
     NULL,
     NULL,

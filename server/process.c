@@ -2,19 +2,20 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 static uint64_t resident_bytes(void)
 {
-    unsigned long long pages = 0;
+    char line[128] = "";
     FILE *file = fopen("/proc/self/statm", "re");
     if (file == NULL)
         return 0;
-    if (fscanf(file, "%*u %llu", &pages) != 1)
-        pages = 0;
+    const char *second = fgets(line, sizeof line, file) != NULL ? strchr(line, ' ') : NULL;
     fclose(file);
-    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    return second == NULL ? 0 : strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static uint64_t open_fds(void)

@@ -37,7 +37,7 @@ members() {
 }
 
 codes() {
-    grep -oE 'EXIT_[A-Z]+ = [0-9]+' server/main.c | grep -oE '[0-9]+'
+    grep -oE 'EXIT_[A-Z_]+ = [0-9]+' server/main.c | grep -oE '[0-9]+'
 }
 
 [[ $(causes | wc -l) -ge 15 && $(metrics | wc -l) -ge 25 && $(members | wc -l) -ge 25 && $(codes | wc -l) -ge 3 ]] || {
