@@ -368,8 +368,8 @@ static void without_a_file_all_is_as_by_default(void **state)
     assert_int_equal(about.st_mode & 0777, 0700);
     assert_int_equal(run(MILLRACE, (char *[]){"millrace", "ping", "-c1", NULL}), 0);
     write_file("plain", "sixteen bytes :)", 0644);
-    assert_int_equal(run(MILLRACE, (char *[]){"millrace", "encrypt", in_folder("plain").text, "--key",
-                                              "000102030405060708090a0b0c0d0e0f", NULL}),
+    assert_int_equal(run(MILLRACE, (char *[]){"millrace", "encrypt", in_folder("plain").text, "-l1min",
+                                              "--key", "000102030405060708090a0b0c0d0e0f", NULL}),
                      0);
     assert_int_equal(stat(in_folder("out").text, &about), 0);
     assert_int_equal(about.st_size, 32);
