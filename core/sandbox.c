@@ -21,7 +21,7 @@
 #define SANITIZED false
 #endif
 
-#define CALLS(list) list, sizeof list / sizeof list[0]
+#define CALLS(list) (list), sizeof(list) / sizeof((list)[0])
 
 /* What every thread does: computing, waiting, memory, and its end. */
 static const int allowed_to_all[] = {
@@ -159,11 +159,15 @@ static const int denied_to_card[] = {
     SCMP_SYS(kill),
     SCMP_SYS(listen),
     SCMP_SYS(pidfd_send_signal),
-    SCMP_SYS(prlimit64),
     SCMP_SYS(rt_sigqueueinfo),
     SCMP_SYS(rt_tgsigqueueinfo),
+    SCMP_SYS(capset),
+    SCMP_SYS(setgid),
+    SCMP_SYS(setregid),
     SCMP_SYS(setresgid),
     SCMP_SYS(setresuid),
+    SCMP_SYS(setreuid),
+    SCMP_SYS(setuid),
     SCMP_SYS(setgroups),
     SCMP_SYS(socket),
     SCMP_SYS(socketpair),
@@ -179,7 +183,7 @@ static int add_all(scmp_filter_ctx filter, uint32_t action, const int *calls, si
     return failed;
 }
 
-/* Memory without code; signals to itself, as abort sends one. */
+/* Memory without code; signals to itself, as abort sends one; limits as they are. */
 static int allow_harmless(scmp_filter_ctx filter)
 {
     const struct scmp_arg_cmp no_code = SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
@@ -189,6 +193,8 @@ static int allow_harmless(scmp_filter_ctx filter)
     if (failed == 0)
         failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
                                   SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
+    if (failed == 0)
+        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A2(SCMP_CMP_EQ, 0));
     return failed;
 }
 
@@ -204,6 +210,18 @@ static int allow_server(scmp_filter_ctx filter)
     return failed;
 }
 
+/* What it may do to itself it may not do to others, nor give itself more. */
+static int forbid_card(scmp_filter_ctx filter, uint32_t forbidden)
+{
+    int failed = add_all(filter, forbidden, CALLS(denied_to_card));
+    if (failed == 0)
+        failed = seccomp_rule_add(filter, forbidden, SCMP_SYS(tgkill), 1,
+                                  SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));
+    if (failed == 0)
+        failed = seccomp_rule_add(filter, forbidden, SCMP_SYS(prlimit64), 1, SCMP_A2(SCMP_CMP_NE, 0));
+    return failed;
+}
+
 static int rules_fill(scmp_filter_ctx filter, enum core_sandbox_role role, uint32_t forbidden)
 {
     int failed;
@@ -215,10 +233,7 @@ static int rules_fill(scmp_filter_ctx filter, enum core_sandbox_role role, uint3
             failed = allow_harmless(filter);
         return failed == 0 && role == CORE_SANDBOX_SERVER ? allow_server(filter) : failed;
     case CORE_SANDBOX_CARD_DRIVER:
-        failed = add_all(filter, forbidden, CALLS(denied_to_card));
-        if (failed == 0)
-            failed = seccomp_rule_add(filter, forbidden, SCMP_SYS(tgkill), 1,
-                                      SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));
+        failed = forbid_card(filter, forbidden);
         return failed == 0 ? add_all(filter, forbidden, CALLS(denied_to_all)) : failed;
     case CORE_SANDBOX_SERVER_CARDS:
         return add_all(filter, forbidden, CALLS(denied_to_all));

@@ -105,9 +105,14 @@ static bool a_signal_to_another(void)
     return passes(tgkill(getppid(), getppid(), 0)); /* the test's process */
 }
 
-static bool a_limit(void)
+static bool a_look_at_limits(void)
 {
     return passes(syscall(SYS_prlimit64, 0, 0, NULL, NULL));
+}
+
+static bool a_limit(void)
+{
+    return passes(syscall(SYS_prlimit64, 0, 0, 8, NULL)); /* else: no such address */
 }
 
 /* Every role may do what is marked, and nothing else of these. */
@@ -131,6 +136,7 @@ static const struct {
     {"memory with code", memory_with_code, CARDS | DRIVER},
     {"a program", a_program, CARDS},
     {"a process", a_process, CARDS | DRIVER},
+    {"a look at limits", a_look_at_limits, SERVER | CARDS | CARD | DRIVER},
     {"a limit", a_limit, CARDS},
     {"tracing", tracing, 0},
     {"memory of others", memory_of_others, 0},
@@ -190,7 +196,7 @@ static void each_role_has_what_it_needs(void **state)
         const pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0)
-            in_a_process(role);
+            in_a_process((enum core_sandbox_role)role);
         assert_int_equal(waitpid(pid, &end, 0), pid);
         assert_int_equal(end, 0);
     }
