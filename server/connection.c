@@ -94,6 +94,7 @@ static void take_over(struct server_connection *connection, struct server_accept
 {
     server_transport_move(&connection->transport, &accepted->transport);
     connection->place = accepted->place;
+    connection->asker.peer = server_place_turns(&connection->place);
     memcpy(connection->peer, accepted->peer, sizeof connection->peer);
     connection->inline_keys = accepted->inline_keys;
     connection->opened_ns = accepted->accepted_ns;
@@ -307,6 +308,7 @@ static void free_connection(struct server_connection *connection)
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
     server_input_free(connection);
+    server_place_turns_give_back(connection->asker.peer);
     free(connection->streams);
     free(connection);
 }

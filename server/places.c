@@ -16,6 +16,8 @@ struct server_peer {
     struct server_peer *next; /* of the same hash; I/O thread 0 */
     struct server_peer_key key;
     _Atomic uint32_t connections, handshakes; /* as in struct server_places */
+    struct server_turns_peer turns;           /* the planner's */
+    _Atomic uint32_t turns_held;              /* atomic: raised and lowered by any thread */
 };
 
 core_status server_places_init(struct server_places *places, const struct config_server_limits *limits)
@@ -113,8 +115,9 @@ static struct server_peer *find_peer(struct server_places *places, const struct 
         struct server_peer *peer = *link;
         if (peer->key.kind == key->kind && peer->key.number == key->number)
             found = peer;
-        /* acquire: whoever gave the last place back is done with it */
-        else if (atomic_load_explicit(&peer->connections, memory_order_acquire) == 0) {
+        /* acquire: whoever gave the last place, or the turns, back is done with it */
+        else if (atomic_load_explicit(&peer->connections, memory_order_acquire) == 0 &&
+                 atomic_load_explicit(&peer->turns_held, memory_order_acquire) == 0) {
             *link = peer->next;
             free(peer);
             continue;
@@ -168,6 +171,23 @@ void server_places_take_one(struct server_places *places)
 bool server_places_handshakes_full(const struct server_places *places)
 {
     return count(&places->handshakes) >= places->limits->handshakes;
+}
+
+struct server_turns_peer *server_place_turns(const struct server_place *place)
+{
+    if (place->peer == NULL)
+        return NULL;
+    raise_count(&place->peer->turns_held);
+    return &place->peer->turns;
+}
+
+void server_place_turns_give_back(struct server_turns_peer *turns)
+{
+    if (turns == NULL)
+        return;
+    struct server_peer *peer = (void *)((uint8_t *)turns - offsetof(struct server_peer, turns));
+    /* release: as in server_place_give_back */
+    atomic_fetch_sub_explicit(&peer->turns_held, 1, memory_order_release);
 }
 
 void server_place_established(struct server_places *places, struct server_place *place)

@@ -9,6 +9,7 @@
 #include "config/server.h"
 #include "core/status.h"
 #include "server/stats.h"
+#include "server/turns.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -56,6 +57,11 @@ void server_places_take_one(struct server_places *places);
 
 /* I/O thread 0: no further handshake may begin now. */
 bool server_places_handshakes_full(const struct server_places *places);
+
+/* Any thread that has the place: the turns of its peer at the planner, which are there until they are given
+ * back, too; NULL, for which there is nothing to do: no listener accepted it. */
+struct server_turns_peer *server_place_turns(const struct server_place *place);
+void server_place_turns_give_back(struct server_turns_peer *turns);
 
 /* Any thread. */
 void server_place_established(struct server_places *places, struct server_place *place);

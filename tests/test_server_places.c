@@ -76,6 +76,34 @@ static enum server_turned take(struct server_places *places, enum server_peer_ki
     return server_places_take(places, &key, listener, false, place);
 }
 
+/* Who has left may still have requests at the planner: its turns stay, however many others come by. */
+static void turns_outlast_the_place(void **state)
+{
+    _Atomic uint32_t listener = 0;
+    struct server_places places;
+    struct server_place place, other;
+    struct server_turns_peer mark;
+    (void)state;
+    assert_int_equal(server_places_init(&places, &limits), CORE_OK);
+    assert_int_equal(take(&places, SERVER_PEER_IP4, 1, &listener, &place), SERVER_TURNED_NOT);
+    struct server_turns_peer *turns = server_place_turns(&place);
+    turns->next[0] = &mark;
+    server_place_give_back(&places, &place);
+    for (uint64_t number = 2; number < 100000; number++) {
+        assert_int_equal(take(&places, SERVER_PEER_IP4, number, &listener, &other), SERVER_TURNED_NOT);
+        server_place_give_back(&places, &other);
+    }
+    assert_int_equal(take(&places, SERVER_PEER_IP4, 1, &listener, &place), SERVER_TURNED_NOT);
+    assert_ptr_equal(server_place_turns(&place), turns);
+    assert_ptr_equal(turns->next[0], &mark);
+    server_place_turns_give_back(turns);
+    server_place_turns_give_back(turns);
+    server_place_give_back(&places, &place);
+    server_place_turns_give_back(NULL);
+    assert_null(server_place_turns(&place));
+    server_places_free(&places);
+}
+
 static void each_limit_by_its_name(void **state)
 {
     struct server_places places;
@@ -157,9 +185,8 @@ static void a_million_peers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_a_peer_is),
-        cmocka_unit_test(each_limit_by_its_name),
-        cmocka_unit_test(handshakes_are_places_too),
+        cmocka_unit_test(who_a_peer_is),          cmocka_unit_test(turns_outlast_the_place),
+        cmocka_unit_test(each_limit_by_its_name), cmocka_unit_test(handshakes_are_places_too),
         cmocka_unit_test(a_million_peers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

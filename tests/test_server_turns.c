@@ -85,9 +85,30 @@ static void those_to_be_decided_go_first(void **state)
     must_come(&turns, order + 1, sizeof order / sizeof order[0] - 1);
 }
 
+/* Two connections of one peer, and one of another, which has one turn in two as long as it asks. */
+static void peers_take_turns(void **state)
+{
+    static const size_t order[] = {0, 8, 4, 9, 1, 10, 5, 2, 6, 3};
+    struct server_turns turns = {0};
+    struct server_turns_peer crowd = {0};
+    (void)state;
+    memset(asker, 0, sizeof asker);
+    asker[0].peer = asker[1].peer = &crowd;
+    add(&turns, SERVER_TURNS_DECIDE, 0, 0, 4);
+    add(&turns, SERVER_TURNS_DECIDE, 1, 4, 7);
+    assert_true(server_turns_others(&turns, &asker[0]));
+    add(&turns, SERVER_TURNS_DECIDE, 2, 8, 11);
+    must_come(&turns, order, sizeof order / sizeof order[0]);
+    add(&turns, SERVER_TURNS_DECIDE, 0, 0, 1);
+    assert_false(server_turns_others(&turns, &asker[0]));
+    assert_true(server_turns_others(&turns, &asker[1]));
+    must_come(&turns, order, 1);
+}
+
 /* ---- the server ---- */
 
 #define FLOOD     200
+#define CROWD     12
 #define TRICKLES  200
 #define DECISIONS 8192
 
@@ -167,7 +188,9 @@ static int start(void **state)
     memset(&server, 0, sizeof server);
     atomic_store(&decisions, 0);
     TEST_REQUIRE(sem_init(&entered, 0, 0) == 0 && sem_init(&go_on, 0, 0) == 0);
-    test_server_start(&server, "threads: {io: 1, workers: 1, realtime: off, pin: false}\n",
+    test_server_prepare(&server);
+    test_server_write(&server, "keyring", TEST_KEYRING);
+    test_server_start(&server, "keyring: keyring\nthreads: {io: 1, workers: 1, realtime: off, pin: false}\n",
                       &test_profile_real);
     return 0;
 }
@@ -211,6 +234,9 @@ static void send_asks(struct test_client *client, enum protocol_type type,
     static const uint8_t key[32] = {5};
     struct protocol_open open = test_open_inline(spec, key);
     uint8_t frame[TEST_FRAME_BYTES];
+    open.key_kind = PROTOCOL_KEY_NAMED; /* over TCP, too */
+    open.key = (const uint8_t *)"test-1";
+    open.key_bytes = 6;
     for (uint32_t n = 0; n < count; n++)
         assert_true(test_client_send(client, frame, protocol_open_write(frame, type, n, &open)));
 }
@@ -322,6 +348,35 @@ static void a_flood_lets_others_through(void **state)
     test_client_close(&gate);
     test_client_close(&flooder);
     test_client_close(&other_flooder);
+    test_client_close(&client);
+}
+
+/* Nor does one who has many connections get more turns by them. */
+static void a_crowd_of_one_peer_has_one_turn(void **state)
+{
+    struct core_stream_spec flood = refused_of(FLOODER), honest = spec_of(HONEST);
+    struct test_client gate, crowd[CROWD], client;
+    (void)state;
+
+    gate_shut(&gate);
+    for (size_t i = 0; i < CROWD; i++) {
+        test_client_dial(&crowd[i], test_server_tcp(&server));
+        test_client_hello_version(&crowd[i], 2, NULL);
+        send_asks(&crowd[i], PROTOCOL_QUERY, &flood, 3);
+        await_handled(&crowd[i]);
+    }
+    dial(&client);
+    send_asks(&client, PROTOCOL_OPEN, &honest, 1);
+    await_handled(&client);
+    gate_open();
+    must_be_answered(&client, PROTOCOL_OPENED, 1);
+    for (size_t i = 0; i < CROWD; i++) {
+        must_be_answered(&crowd[i], PROTOCOL_REFUSED, 3);
+        test_client_close(&crowd[i]);
+    }
+    assert_int_equal(place_of(FLOODER), 1);
+    assert_int_equal(place_of(HONEST), 2);
+    test_client_close(&gate);
     test_client_close(&client);
 }
 
@@ -473,9 +528,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connections_take_turns),
+        cmocka_unit_test(peers_take_turns),
         cmocka_unit_test(who_comes_later_waits_for_one_of_each),
         cmocka_unit_test(those_to_be_decided_go_first),
         cmocka_unit_test_setup_teardown(a_flood_lets_others_through, start, stop),
+        cmocka_unit_test_setup_teardown(a_crowd_of_one_peer_has_one_turn, start, stop),
         cmocka_unit_test_setup_teardown(who_was_put_off_is_told_all, start, stop),
         cmocka_unit_test_setup_teardown(a_modify_that_was_put_off_is_told_all, start, stop),
         cmocka_unit_test_setup_teardown(nobody_decides_for_the_dead, start, stop),
