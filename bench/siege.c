@@ -176,8 +176,7 @@ static const struct argp argp = {
     .doc = "Attack a server while honest streams run beside, and tell what these noticed.\v"
            "Exit status: 0 every row reached its goals or is unsure, which means that the generator's own "
            "lateness, on a machine that is busy with something else, may be the reason; 1 one did not, or "
-           "could not be "
-           "measured; 2 usage.",
+           "could not be measured; 2 usage.",
     .children = children,
 };
 
@@ -292,8 +291,12 @@ static core_status round_run(const struct options *options, const char *folder, 
     const struct bench_daemon_options another = {.program = options->server.program,
                                                  .profile = options->server.profile};
     int reader = -1;
-    struct siege siege = {
-        .daemon = &daemon, .server = &another, .folder = folder, .duration_ns = (core_ns)(seconds * 1e9)};
+    struct siege siege = {.daemon = &daemon,
+                          .server = &another,
+                          .folder = folder,
+                          .duration_ns = (core_ns)(seconds * 1e9),
+                          .notice_ns = row->notice_ns,
+                          .noticed_late = row->noticed_late};
     core_status status = start(&daemon, options, row, &siege, &reader, error);
     if (status == CORE_OK) {
         status = attack_beside(&siege, row, error);

@@ -10,7 +10,10 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define NOTICE_GOAL_NS (20 * CORE_NS_PER_MS)
@@ -55,19 +58,50 @@ static off_t log_bytes(const struct bench_daemon *daemon)
     return stat(path, &file) == 0 ? file.st_size : 0;
 }
 
-/* Kills a card's process and waits for the server's line about it: how long that took. */
+/* When the first line about a lost card that the log has behind `from` was taken down, by the calendar, which
+ * is when the thread that logs it knew; not when it was written, which an ordinary thread does. 0: there is
+ * none. */
+static core_ns fault_told_ns(const struct bench_daemon *daemon, off_t from)
+{
+    char path[128], line[512];
+    struct tm day = {0};
+    core_ns told_ns = 0;
+    bench_daemon_log(daemon, path, sizeof path);
+    FILE *file = fopen(path, "re");
+    if (file)
+        (void)fseeko(file, from, SEEK_SET);
+    while (file && told_ns == 0 && fgets(line, sizeof line, file)) {
+        const char *fraction =
+            strstr(line, " gpu.fault ") ? strptime(line, "%Y-%m-%dT%H:%M:%S.", &day) : NULL;
+        if (fraction)
+            told_ns = (core_ns)timegm(&day) * CORE_NS_PER_S + strtol(fraction, NULL, 10) * CORE_NS_PER_US;
+    }
+    if (file)
+        (void)fclose(file);
+    return told_ns;
+}
+
+static core_ns calendar_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (core_ns)now.tv_sec * CORE_NS_PER_S + now.tv_nsec;
+}
+
+/* Kills a card's process: how long it took the server to know. */
 static core_ns kill_card(const struct bench_daemon *daemon, pid_t process)
 {
     const off_t before = log_bytes(daemon);
-    const core_ns start_ns = core_time_now_ns();
-    core_ns now_ns = start_ns;
+    const core_ns start_ns = calendar_ns(), end_ns = core_time_now_ns() + NOTICE_MAX_NS;
+    core_ns told_ns = 0;
     if (kill(process, SIGKILL) != 0)
         return 0;
-    while (log_bytes(daemon) == before && now_ns - start_ns < NOTICE_MAX_NS) {
-        core_time_sleep_until(now_ns + 100 * CORE_NS_PER_US);
-        now_ns = core_time_now_ns();
+    while (told_ns == 0 && core_time_now_ns() < end_ns) {
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+        if (log_bytes(daemon) > before)
+            told_ns = fault_told_ns(daemon, before);
     }
-    return now_ns - start_ns;
+    return told_ns == 0 ? NOTICE_MAX_NS : told_ns - start_ns;
 }
 
 /* The card that is next, if all are in service; 0: none is. */
@@ -99,7 +133,7 @@ static core_status kill_cards(struct siege *siege, struct reader *reader, struct
     }
     siege->failed = siege->noticed_late > 0 || siege->done == 0;
     (void)snprintf(siege->note, sizeof siege->note,
-                   "%.1f ms until the log says so at worst; %llu took more than 20 ms",
+                   "noticed in %.1f ms at worst, by the log; %llu took more than 20 ms",
                    (double)siege->notice_ns / 1e6, (unsigned long long)siege->noticed_late);
     return CORE_OK;
 }
