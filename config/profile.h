@@ -32,8 +32,8 @@ struct config_profile_io {
     core_ns per_packet_ns;
     int64_t per_byte_fs;
     uint32_t limit_percent; /* of an I/O thread that may be promised, 1..100 */
-    core_ns rest_max_ns; /* longest that the thread lets packets gather: the smaller of this and 1/32 of the
-                            shortest latency bound; 0: never */
+    core_ns rest_max_ns; /* longest that the thread lets packets gather at once: the smaller of this and 1/32
+                            of what the margins leave of the shortest latency bound; 0: never */
 };
 
 /* What is taken off every deadline before anything is promised, and added to every execution time. */

@@ -50,10 +50,10 @@ static uint64_t job_bytes(const struct core_stream_spec *spec, core_ns period_ns
 /* d' */
 static core_ns work_ns(const struct core_stream_spec *spec, const struct config_profile *profile)
 {
-    core_ns rest_ns = spec->latency_ns / 32;
-    if (rest_ns > profile->io.rest_max_ns)
-        rest_ns = profile->io.rest_max_ns;
-    return spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns - rest_ns;
+    core_ns left_ns = spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns;
+    core_ns rests_ns =
+        left_ns / 16 < 2 * profile->io.rest_max_ns ? left_ns / 16 : 2 * profile->io.rest_max_ns;
+    return left_ns - rests_ns;
 }
 
 /* SM `sm` has jobs sm, sm + M, ... of the falling order: as the shortest ends, one less goes on. */

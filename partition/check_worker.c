@@ -62,8 +62,8 @@ static core_ns closest_ns(core_ns t, const struct config_profile *profile)
 static bool task_of(const struct core_stream_spec *spec, const struct config_profile *profile,
                     struct task *task)
 {
-    core_ns rest_ns = (core_ns)least(spec->latency_ns / 32, profile->io.rest_max_ns);
-    core_ns work_ns = spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns - rest_ns;
+    core_ns left_ns = spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns;
+    core_ns work_ns = left_ns - (core_ns)least(left_ns / 16, 2 * profile->io.rest_max_ns);
     task->k = spec->burst_packets;
     task->t = spec->interval_ns;
     task->m = (int64_t)ceiling(padded(spec), profile->cpu.piece_bytes);

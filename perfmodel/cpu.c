@@ -5,8 +5,8 @@
 #include <assert.h>
 #include <stddef.h>
 
-#define FS_PER_NS     1000000
-#define IO_REST_SHARE 32
+#define FS_PER_NS      1000000
+#define IO_RESTS_SHARE 16
 /* An urgency below this leaves no room for anything; it also keeps counts small (see the header). */
 #define URGENCY_NS_MIN CORE_NS_PER_US
 /* Work longer than this fits no window, so that charging no more than this refuses it all the same. */
@@ -126,8 +126,9 @@ static core_ns spacing_floor_ns(const struct core_stream_spec *spec, const struc
 
 core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *profile)
 {
-    core_ns share_ns = latency_ns / IO_REST_SHARE;
-    return share_ns < profile->io.rest_max_ns ? share_ns : profile->io.rest_max_ns;
+    core_ns left_ns = latency_ns - profile->margins.in_ns - profile->margins.out_ns;
+    core_ns share_ns = left_ns > 0 ? left_ns / IO_RESTS_SHARE : 0, most_ns = 2 * profile->io.rest_max_ns;
+    return share_ns < most_ns ? share_ns : most_ns;
 }
 
 /* M of the header: the longest way of a packet outside its worker. */

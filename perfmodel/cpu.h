@@ -77,7 +77,8 @@ CORE_CHECKED core_status perfmodel_cpu_task_from(const struct core_stream_spec *
                                                  struct perfmodel_cpu_task *task, struct core_error *error);
 
 /* Packets of the stream that may be inside the server at once while every promise is kept: eligible, and not
- * yet handed over. Packet n leaves by rel_n + s + out_ns + rest; a packet n0 that is still inside at a time
+ * yet handed over. It is eligible when it has been read at the earliest, so that it meets one rest: packet n
+ * leaves by rel_n + s + out_ns + rest_max_ns; a packet n0 that is still inside at a time
  * tau and the last one n1 that has come by then, in a run that began with packet i, satisfy (n1 - i + 1 - k)
  * t <= tau - e_i < M + (n0 - i + 1) s, so that n1 - n0 + 1 <= k - 1 + ceil((M + s) / t). That is k where t >=
  * 8 M: the burst, and no room beyond it, which is what s < t is for. */
@@ -136,9 +137,10 @@ int64_t perfmodel_cpu_count(const struct perfmodel_cpu_task *task, core_ns x_ns)
 /* dbf(Z), saturating at INT64_MAX. */
 core_ns perfmodel_cpu_demand_ns(const struct perfmodel_cpu_task *task, core_ns window_ns);
 
-/* How long the I/O thread of a stream with this latency bound may let packets gather before it goes on:
- * min(latency / 32, rest_max). The server rests for no longer than this for the shortest latency bound it
- * serves, and d' is without it. */
+/* How long the rests of an I/O thread may keep a packet of a stream with this latency bound: half of it
+ * before the packet is read, and half of it before its result is written. A 16th of what the margins leave of
+ * the bound, 2 rest_max at the most; 0 where they leave nothing. d' is without it. The server rests for no
+ * longer than half of this, for the shortest latency bound it serves. */
 core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *profile);
 
 /* Share of one I/O thread in ppb, rounded up: (1+m) * (per_packet + per_byte * p^) / t.

@@ -30,8 +30,8 @@
  * (server/police.h says why neither way gives a client credit).
  *
  * The rest (server/io.h) is one of the delays that `earliest` counts. Packets may so meet it twice, before
- * they are read and before their result is written; admission has taken perfmodel_io_rest_ns off every
- * deadline once, so that each rest is half of it.
+ * they are read and before their result is written; perfmodel_io_rest_ns, which admission has taken off every
+ * deadline, is both.
  *
  * Pure; owned by the I/O thread. Times of the monotonic clock, which must not run backwards. */
 #ifndef MILLRACE_SERVER_ARRIVAL_H

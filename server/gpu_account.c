@@ -131,9 +131,8 @@ uint32_t server_gpu_account_streams_max(const struct gpu_region_shape *shape)
 /* How long an I/O thread may let packets gather that has the stream with the least d'. */
 static core_ns rest_ns(const struct config_profile *profile, core_ns shortest_ns)
 {
-    core_ns left_ns = shortest_ns + profile->margins.in_ns + profile->margins.out_ns;
-    return perfmodel_io_rest_ns(left_ns + left_ns / 31,
-                                profile); /* d - d/32 = left; or d - rest_max = left */
+    core_ns left_ns = shortest_ns + shortest_ns / 15; /* left - left/16 = d', or less than this is left */
+    return perfmodel_io_rest_ns(left_ns + profile->margins.in_ns + profile->margins.out_ns, profile) / 2;
 }
 
 /* Batches from their opening to their delivery: beside what the model counts a batch is opened early and

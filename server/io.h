@@ -7,8 +7,7 @@
  *
  * Moderation. When packets come in quick succession, the thread rests for server_io_rest_ns after a turn that
  * has read input, and lets input and results gather: one wake-up and one system call then serve many packets.
- * A
- * rest is at most half of perfmodel_io_rest_ns of the shortest latency bound among the thread's streams: a
+ * A rest is at most half of perfmodel_io_rest_ns of the shortest latency bound among the thread's streams: a
  * packet may meet one before it is read and one before its result is written, and admission has taken both
  * off every deadline. A packet that comes alone never waits for it. */
 #ifndef MILLRACE_SERVER_IO_H

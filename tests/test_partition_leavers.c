@@ -155,7 +155,7 @@ static void test_shipped_profile(void **state)
     assert_int_equal(
         config_profile_load(MILLRACE_SOURCE_DIR "/config/profiles/cpu-only.yaml", &profile, &error), CORE_OK);
     const core_ns margins_ns = profile->margins.in_ns + profile->margins.out_ns;
-    const core_ns latency_ns = (650 * US + margins_ns) * 32 / 31;
+    const core_ns latency_ns = 650 * US * 16 / 15 + margins_ns;
     struct scene scene = {.profile = *profile, .leavers = 31, .standers = 1277};
     scene.leaver = contract(4096, 30 * CORE_NS_PER_S);
     scene.stander = contract(16, latency_ns);

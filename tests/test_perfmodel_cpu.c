@@ -175,15 +175,17 @@ static void test_rest_of_the_io_thread(void **state)
     struct config_profile resting = profile;
     struct perfmodel_cpu_task task;
     resting.io.rest_max_ns = 500 * US;
-    assert_int_equal(perfmodel_io_rest_ns(3200 * US, &resting), 100 * US);
-    assert_int_equal(perfmodel_io_rest_ns(16 * MS, &resting), 500 * US);
-    assert_int_equal(perfmodel_io_rest_ns(CORE_LATENCY_NS_MAX, &resting), 500 * US);
-    assert_int_equal(perfmodel_io_rest_ns(3200 * US, &profile), 0);
+    assert_int_equal(perfmodel_io_rest_ns(3700 * US, &resting), 200 * US); /* of 3.2 ms beside the margins */
+    assert_int_equal(perfmodel_io_rest_ns(16500 * US - 16, &resting), MS - 1);
+    assert_int_equal(perfmodel_io_rest_ns(16500 * US, &resting), MS);
+    assert_int_equal(perfmodel_io_rest_ns(CORE_LATENCY_NS_MAX, &resting), MS);
+    assert_int_equal(perfmodel_io_rest_ns(500 * US - 16, &resting), 0);
+    assert_int_equal(perfmodel_io_rest_ns(3700 * US, &profile), 0);
 
-    /* d' = 3.2 - 0.5 (margins) - 0.1 (rest) ms, of which one interval is used */
-    struct core_stream_spec spec = spec_of(1408, 1, 50 * MS, 3200 * US);
+    /* d' = 3.7 - 0.5 (margins) - 0.2 (rests) ms, of which one interval is used */
+    struct core_stream_spec spec = spec_of(1408, 1, 50 * MS, 3700 * US);
     assert_int_equal(perfmodel_cpu_task_from(&spec, &resting, &task, NULL), CORE_OK);
-    assert_int_equal(task.spacing_ns, 2600 * US);
+    assert_int_equal(task.spacing_ns, 3 * MS);
 
     /* the least latency bound is exact, whatever share of it is rest */
     for (uint32_t burst = 1; burst <= 4096; burst = burst * 2 + 1) {
@@ -236,7 +238,8 @@ static void test_backlog(void **state)
         varied.io.rest_max_ns = test_random_in(&random, 0, 500) * US;
         if (perfmodel_cpu_task_from(&spec, &varied, &task, NULL) != CORE_OK)
             continue;
-        core_ns out_ns = varied.margins.out_ns + perfmodel_io_rest_ns(spec.latency_ns, &varied);
+        /* it is eligible when it has been read: of the rests it has met the first one */
+        core_ns out_ns = varied.margins.out_ns + perfmodel_io_rest_ns(spec.latency_ns, &varied) / 2;
         core_ns release_ns = INT64_MIN, eligible_ns[64], leaves_ns[64];
         uint32_t worst = 0;
         for (uint32_t n = 0; n < 64; n++) {

@@ -273,9 +273,9 @@ static void what_is_left_of_a_deadline(void **state)
     struct core_stream_spec spec = stream(1000, 1, 1000000);
     assert_int_equal(perfmodel_gpu_work_ns(&spec, &profile), 19500000);
     profile.io.rest_max_ns = 100000;
-    assert_int_equal(perfmodel_gpu_work_ns(&spec, &profile), 19400000);
+    assert_int_equal(perfmodel_gpu_work_ns(&spec, &profile), 19300000);
     profile.io.rest_max_ns = CORE_NS_PER_S;
-    assert_int_equal(perfmodel_gpu_work_ns(&spec, &profile), 19500000 - 625000);
+    assert_int_equal(perfmodel_gpu_work_ns(&spec, &profile), 19500000 - 1218750);
     spec.latency_ns = 400000;
     assert_true(perfmodel_gpu_work_ns(&spec, &profile) <= 0);
 }

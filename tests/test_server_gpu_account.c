@@ -297,7 +297,7 @@ static void what_is_asked_beforehand_comes_true(void **state)
     char reason[256];
     (void)state;
 
-    begin(1, 11);
+    begin(1, 16);
     profile->cpu.per_piece_ns *= 1000000;
     account.shape.arenas = 8;
     account.shape.arena_bytes = 40000;

@@ -184,7 +184,7 @@ static core_ns rest_ns(const struct pipeline_gpu *gpu)
 {
     core_ns most_ns = 0;
     for (size_t i = 0; i < gpu->count; i++)
-        most_ns = later(most_ns, perfmodel_io_rest_ns(gpu->specs[i].latency_ns, gpu->profile));
+        most_ns = later(most_ns, perfmodel_io_rest_ns(gpu->specs[i].latency_ns, gpu->profile) / 2);
     return most_ns;
 }
 
