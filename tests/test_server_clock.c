@@ -13,9 +13,13 @@
 #include <cmocka.h>
 
 #include "server/arrival.h"
+#include "server/io.h"
 #include "server/police.h"
+#include "server/watch.h"
+#include "tests/support/http.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -278,6 +282,78 @@ static void what_waited_for_a_stopped_server_is_late(void **state)
     assert_int_equal(waitpid(process, NULL, 0), process);
 }
 
+/* ---- an I/O thread that is held up ---- */
+
+#define HELD_NS (60 * MS) /* longer than the latency bound: all of the thread is kept from newcomers */
+
+static void hold_up(void *owner, struct server_message *message)
+{
+    (void)owner;
+    (void)message;
+    core_time_sleep_until(core_time_now_ns() + HELD_NS);
+}
+
+static double metric(const struct test_server *server, const char *name)
+{
+    struct http_answer answer = http_ask(server_admin_address(server->server), "GET", "/metrics");
+    const char *line = strstr(answer.body, name);
+    assert_non_null(line);
+    double value = strtod(line + strlen(name), NULL);
+    http_free(&answer);
+    return value;
+}
+
+static bool would_be_granted(struct test_client *client, struct protocol_refused *refused)
+{
+    static const uint8_t key[16];
+    struct core_stream_spec spec = test_spec;
+    spec.latency_ns = LATENCY_NS;
+    struct protocol_open open = test_open_inline(&spec, key);
+    return test_client_ask(client, PROTOCOL_QUERY, &open, NULL, refused);
+}
+
+static void await_answer(struct test_client *client, bool granted, struct protocol_refused *refused)
+{
+    core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * MS;
+    while (would_be_granted(client, refused) != granted) {
+        assert_true(core_time_now_ns() < until_ns);
+        usleep(10000);
+    }
+}
+
+static void lost_time_of_an_io_thread_is_told_and_kept_from_newcomers(void **state)
+{
+    static struct server_message message = {.run = hold_up};
+    const core_ns lost_ns = HELD_NS - test_profile_real.margins.in_ns - test_profile_real.margins.out_ns;
+    struct core_stream_spec spec = test_spec;
+    struct protocol_refused refused = {.code = 0};
+    struct test_server server = {0};
+    struct test_client client;
+    (void)state;
+
+    spec.latency_ns = LATENCY_NS;
+    test_server_start(&server,
+                      "threads: {io: 1, workers: 1, cores: 2, realtime: off}\n"
+                      "admin: 'unix:admin'\noverload: {tighten: true, quiet_ms: 2000}\n",
+                      &test_profile_real);
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    struct test_stream *stream = test_stream_open(&client, &spec, 1);
+    server_mailbox_post(&server.server->ios[0]->mailbox, &message);
+    await_answer(&client, false, &refused);
+    assert_int_equal(refused.constraint, PARTITION_RESERVE);
+    assert_int_equal(server_watch_share_ppb(server.server->watch, 0), 1000000000);
+    assert_true(metric(&server, "\nmillrace_io_turn_max_seconds{io=\"0\"} ") >= (double)HELD_NS / 1e9);
+    assert_true(metric(&server, "\nmillrace_io_turn_excess_seconds_total{io=\"0\"} ") >= (double)lost_ns / 1e9);
+    assert_true(metric(&server, "\nmillrace_io_lost_seconds_total{io=\"0\"} ") >= (double)lost_ns / 1e9);
+    assert_true(metric(&server, "\nmillrace_io_overload_seconds{io=\"0\"} ") >= (double)lost_ns / 1e9);
+    assert_true(test_stream_send(stream, 1408)); /* who is there goes on */
+    test_stream_drain(stream);
+    await_answer(&client, true, &refused);
+    test_stream_free(stream);
+    test_client_close(&client);
+    (void)test_server_stop(&server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +364,7 @@ int main(void)
         cmocka_unit_test(no_byte_is_taken_for_later_than_it_came),
         cmocka_unit_test(deadlines_are_never_later_than_true_ones),
         cmocka_unit_test(what_waited_for_a_stopped_server_is_late),
+        cmocka_unit_test(lost_time_of_an_io_thread_is_told_and_kept_from_newcomers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
