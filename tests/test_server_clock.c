@@ -144,6 +144,62 @@ static void no_byte_is_taken_for_later_than_it_came(void **state)
     }
 }
 
+/* Contracts count the read as long as the turn is on time, and what is earliest where it is not: what a late
+ * thread finds was there all along. */
+static void a_late_turn_counts_from_the_earliest(void **state)
+{
+    const struct server_socket_clock fresh = {.empty_ns = MS};
+    struct server_arrival arrival = {0};
+    (void)state;
+    server_arrival_read(&arrival, &fresh, 2 * MS, 3 * MS, MS);
+    assert_int_equal(arrival.counted_ns, 3 * MS);
+    assert_int_equal(arrival.earliest_ns, 2 * MS);
+    server_arrival_read(&arrival, &fresh, 4 * MS, 5 * MS + 1, MS);
+    assert_int_equal(arrival.counted_ns, 4 * MS);
+    server_arrival_read(&arrival, &fresh, 2 * MS, 5 * MS, MS); /* it does not run backwards */
+    assert_int_equal(arrival.counted_ns, 4 * MS);
+}
+
+/* A socket was not read from 2 to 9 ms. Where that was for lack of our room, what waits counts from 2 ms; but
+ * bytes behind it, and all after a pause that was the peer's doing, count from when it is read again. */
+static void what_waited_for_us_counts_from_when_we_stopped(void **state)
+{
+    struct server_socket_clock clock = {0};
+    struct server_arrival arrival = {0};
+    (void)state;
+    server_arrival_goes_on(&clock, 2 * MS, 9 * MS, 100);
+    server_arrival_read(&arrival, &clock, 8 * MS, 10 * MS, MS);
+    assert_int_equal(arrival.earliest_ns, 2 * MS);
+    server_arrival_took(&clock, &arrival, 100, 50);
+    server_arrival_read(&arrival, &clock, 10 * MS, 11 * MS, MS);
+    assert_int_equal(arrival.earliest_ns, 9 * MS);
+    server_arrival_goes_on(&clock, CORE_NS_NEVER, 20 * MS, 0);
+    server_arrival_read(&arrival, &clock, 12 * MS, 21 * MS, MS);
+    assert_int_equal(arrival.earliest_ns, 20 * MS);
+}
+
+/* ---- the rest ---- */
+
+/* Two of them, and no more, fit what admission takes off the shortest bound. */
+static void two_rests_are_what_admission_takes_off(void **state)
+{
+    struct config_profile profile = test_profile_real;
+    struct server server = {.profile = &profile};
+    struct server_io io = {.server = &server, .packets_per_ns = 1};
+    (void)state;
+    profile.io.rest_max_ns = 500 * US;
+    for (int class = 20; class < 32; class ++) {
+        core_ns bound_ns = INT64_C(1) << class;
+        io.latency_classes[class] = 1;
+        core_ns rest_ns = server_io_rest_ns(&io);
+        assert_true(rest_ns > 0 && 2 * rest_ns <= perfmodel_io_rest_ns(bound_ns, &profile));
+        assert_true(2 * rest_ns + 1 >= perfmodel_io_rest_ns(bound_ns, &profile));
+        io.latency_classes[class] = 0;
+    }
+    io.packets_per_ns = 1e-9; /* a packet a second: none would gather */
+    assert_int_equal(server_io_rest_ns(&io), 0);
+}
+
 /* ---- policing ---- */
 
 /* eligible - unseen is never later than where the true arrivals put it, and eligible times conform. */
@@ -343,7 +399,8 @@ static void lost_time_of_an_io_thread_is_told_and_kept_from_newcomers(void **sta
     assert_int_equal(refused.constraint, PARTITION_RESERVE);
     assert_int_equal(server_watch_share_ppb(server.server->watch, 0), 1000000000);
     assert_true(metric(&server, "\nmillrace_io_turn_max_seconds{io=\"0\"} ") >= (double)HELD_NS / 1e9);
-    assert_true(metric(&server, "\nmillrace_io_turn_excess_seconds_total{io=\"0\"} ") >= (double)lost_ns / 1e9);
+    assert_true(metric(&server, "\nmillrace_io_turn_excess_seconds_total{io=\"0\"} ") >=
+                (double)lost_ns / 1e9);
     assert_true(metric(&server, "\nmillrace_io_lost_seconds_total{io=\"0\"} ") >= (double)lost_ns / 1e9);
     assert_true(metric(&server, "\nmillrace_io_overload_seconds{io=\"0\"} ") >= (double)lost_ns / 1e9);
     assert_true(test_stream_send(stream, 1408)); /* who is there goes on */
@@ -362,6 +419,9 @@ int main(void)
         cmocka_unit_test(time_of_turns_is_counted_once),
         cmocka_unit_test(beats),
         cmocka_unit_test(no_byte_is_taken_for_later_than_it_came),
+        cmocka_unit_test(a_late_turn_counts_from_the_earliest),
+        cmocka_unit_test(what_waited_for_us_counts_from_when_we_stopped),
+        cmocka_unit_test(two_rests_are_what_admission_takes_off),
         cmocka_unit_test(deadlines_are_never_later_than_true_ones),
         cmocka_unit_test(what_waited_for_a_stopped_server_is_late),
         cmocka_unit_test(lost_time_of_an_io_thread_is_told_and_kept_from_newcomers),

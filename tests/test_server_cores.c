@@ -34,26 +34,40 @@ static void threads_are_chosen_by_the_cores(void **state)
     }
 }
 
-/* Whatever threads there are: their promises together are of no more than the cores. */
+/* What a worker, and an I/O thread, is promised of a core: the largest share that any of its costs shows. */
+static void promised(const struct server_cores *cores, double *worker, double *io)
+{
+    struct config_profile *profile = test_gpu_profile(1);
+    const struct config_profile before = *profile;
+    server_cores_scale(cores, profile);
+    const double of_worker[] = {(double)before.cpu.per_byte_fs[0] / (double)profile->cpu.per_byte_fs[0],
+                                (double)before.cpu.per_piece_ns / (double)profile->cpu.per_piece_ns,
+                                (double)before.cpu.lane_ns[0] / (double)profile->cpu.lane_ns[0]};
+    const double of_io[] = {(double)before.io.per_packet_ns / (double)profile->io.per_packet_ns,
+                            (double)before.io.per_byte_fs / (double)profile->io.per_byte_fs};
+    *worker = of_worker[0] > of_worker[1] ? of_worker[0] : of_worker[1];
+    *worker = *worker > of_worker[2] ? *worker : of_worker[2];
+    *io = of_io[0] > of_io[1] ? of_io[0] : of_io[1];
+    config_profile_free(profile);
+}
+
+/* Whatever threads there are, on all cores or on those of threads.cores: their promises together are of no
+ * more than the cores. So is what I/O threads are promised beside pinned workers, of what these leave. */
 static void nothing_is_promised_beyond_the_cores(void **state)
 {
     (void)state;
     for (uint32_t there = 500; there <= 8000; there += 250)
-        for (uint32_t io = 1; io <= 256; io *= 2)
-            for (uint32_t workers = 1; workers <= 256; workers *= 2) {
-                const struct config_server_threads threads = {.io = io, .workers = workers};
-                struct server_cores cores = chosen(&threads, there);
-                struct config_profile *profile = test_gpu_profile(1);
-                struct config_profile before = *profile;
-                server_cores_scale(&cores, profile);
-                double worker = (double)before.cpu.per_byte_fs[0] / (double)profile->cpu.per_byte_fs[0];
-                double packet = (double)before.io.per_packet_ns / (double)profile->io.per_packet_ns;
-                double byte = (double)before.io.per_byte_fs / (double)profile->io.per_byte_fs;
-                assert_true(workers * worker + io * packet <= there / 1000.0 + 1e-9 || io + workers > there);
-                assert_true(workers * worker + io * byte <= there / 1000.0 + 1e-9 || io + workers > there);
-                assert_true(worker <= 1 && packet <= 1);
-                config_profile_free(profile);
-            }
+        for (uint32_t told = 0; told <= there / 1000; told++)
+            for (uint32_t io = 1; io <= 256; io *= 2)
+                for (uint32_t workers = 1; workers <= 256; workers *= 2) {
+                    const struct config_server_threads threads = {
+                        .io = io, .workers = workers, .cores = told, .pin = true};
+                    struct server_cores cores = chosen(&threads, there);
+                    double all = told != 0 ? told : there / 1000.0, of_worker, of_io;
+                    promised(&cores, &of_worker, &of_io);
+                    assert_true(of_worker <= 1 && of_io <= 1);
+                    assert_true(workers * of_worker + io * of_io <= all + 1e-9 || io + workers > 1000 * all);
+                }
 }
 
 static void more_cores_than_there_are_need_no_real_time(void **state)
