@@ -27,8 +27,9 @@ struct cpu_scheduler {
     struct cpu_edf *queue;
     uint32_t burst_pieces;
     core_ns burst_bound_ns, spare_ns;
-    core_ns now_ns;   /* the latest time heard of: a burst starts then */
-    uint32_t awaited; /* packets that a grace period waits for; 0: none is under way */
+    core_ns now_ns;    /* the latest time heard of: a burst starts then */
+    core_ns wanted_ns; /* when the next one could have; CORE_NS_NEVER: then */
+    uint32_t awaited;  /* packets that a grace period waits for; 0: none is under way */
     struct cpu_edf_entry *entries[CPU_BURST_MAX];
     struct group groups[CORE_CIPHER_COUNT + 1];
     core_status statuses[CORE_CIPHER_COUNT + 1]; /* what the engine said to each group */
@@ -74,8 +75,9 @@ core_status cpu_scheduler_create(struct cpu_scheduler **scheduler,
     memset(created, 0, sizeof *created);
     created->ops = options->ops;
     created->burst_pieces = options->burst_pieces;
-    created->burst_bound_ns = options->burst_bound_ns > 0 ? options->burst_bound_ns : INT64_MAX;
+    created->burst_bound_ns = options->burst_bound_ns > 0 ? options->burst_bound_ns : CORE_NS_NEVER / 2;
     created->spare_ns = options->spare_ns;
+    created->wanted_ns = CORE_NS_NEVER;
     core_status status = options->ops->open(&created->engine, error);
     if (status != CORE_OK) {
         goto free_scheduler;
@@ -267,11 +269,22 @@ static void time_add(_Atomic core_ns *counter, core_ns value_ns)
     atomic_store_explicit(counter, old_ns + value_ns, memory_order_relaxed);
 }
 
-static void count_excess(struct cpu_scheduler_counters *counters, core_ns excess_ns, core_ns spare_ns)
+/* Holds a burst that has just ended against its bound. */
+static void count_excess(struct cpu_scheduler *scheduler, core_ns end_ns)
 {
+    struct cpu_scheduler_counters *counters = &scheduler->counters;
+    core_ns begin_ns = scheduler->now_ns;
+    core_ns wanted_ns = scheduler->wanted_ns < begin_ns ? scheduler->wanted_ns : begin_ns;
+    core_ns excess_ns = end_ns - begin_ns - scheduler->burst_bound_ns;
+    core_ns lost_ns = end_ns - wanted_ns - scheduler->burst_bound_ns - scheduler->spare_ns;
+
+    scheduler->wanted_ns = CORE_NS_NEVER;
+    excess_ns = excess_ns > lost_ns ? excess_ns : lost_ns;
+    if (excess_ns <= 0)
+        return;
     counter_add(&counters->exceeded, 1);
     time_add(&counters->excess_ns, excess_ns);
-    time_add(&counters->lost_ns, excess_ns > spare_ns ? excess_ns - spare_ns : 0);
+    time_add(&counters->lost_ns, lost_ns > 0 ? lost_ns : 0);
 }
 
 static void counters_update(struct cpu_scheduler_counters *counters, uint32_t pieces, uint32_t packets,
@@ -296,6 +309,7 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
     }
     if (count == 0) {
         counter_add(&scheduler->counters.pauses, 1);
+        scheduler->wanted_ns = CORE_NS_NEVER;
         return 0;
     }
     burst_prefetch(scheduler->entries, count);
@@ -314,13 +328,20 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
             finished[finished_count++] = packet;
         }
     }
-    core_ns burst_ns = now_ns - scheduler->now_ns;
-    counters_update(&scheduler->counters, count, finished_count, bytes, burst_ns);
-    if (burst_ns > scheduler->burst_bound_ns) {
-        count_excess(&scheduler->counters, burst_ns - scheduler->burst_bound_ns, scheduler->spare_ns);
-    }
+    counters_update(&scheduler->counters, count, finished_count, bytes, now_ns - scheduler->now_ns);
+    count_excess(scheduler, now_ns);
     scheduler->now_ns = now_ns;
     return finished_count;
+}
+
+void cpu_scheduler_want(struct cpu_scheduler *scheduler, core_ns wanted_ns)
+{
+    scheduler->wanted_ns = wanted_ns;
+}
+
+core_ns cpu_scheduler_now_ns(const struct cpu_scheduler *scheduler)
+{
+    return scheduler->now_ns;
 }
 
 uint32_t cpu_scheduler_pending(const struct cpu_scheduler *scheduler)

@@ -80,9 +80,11 @@ struct cpu_scheduler_counters { /* atomic: written by the worker, read by any */
     _Atomic uint64_t bursts, pieces, packets, bytes;
     _Atomic core_ns busy_ns;      /* time inside bursts; what the caller's clock said */
     _Atomic core_ns burst_max_ns; /* longest burst, to hold against q */
-    _Atomic uint64_t exceeded;    /* bursts that took longer than q, */
-    _Atomic core_ns excess_ns;    /* by so much together, */
-    _Atomic core_ns lost_ns;      /* of it beyond spare_ns in each */
+    /* Bursts that took longer than q, and by how much together; and what was lost of them: what they took
+     * beyond q + spare_ns, counted from when the caller was wanted (cpu_scheduler_want). A burst that is
+     * late only by that counts with what was lost. */
+    _Atomic uint64_t exceeded;
+    _Atomic core_ns excess_ns, lost_ns;
     /* Grace periods that have ended. One begins with a burst of fewer than B pieces, none of which is past
      * its deadline, and ends when all packets that go on after that burst are finished; or it is a burst
      * that was asked for with nothing pending. (That a burst leaves nothing is not enough: what has come
@@ -100,6 +102,14 @@ void cpu_scheduler_destroy(struct cpu_scheduler *scheduler);
 /* Takes `count` packets into the queue. now_ns must not run backwards between calls. */
 void cpu_scheduler_push(struct cpu_scheduler *scheduler, struct cpu_packet *const *packets, uint32_t count,
                         core_ns now_ns);
+
+/* The next burst could have begun at wanted_ns, had the caller been there: it was woken then, or had ended
+ * the burst before, and what the burst takes is waiting. So every moment is in lost_ns at which there was
+ * work and none was done. Without it a burst counts from the time of the last push. */
+void cpu_scheduler_want(struct cpu_scheduler *scheduler, core_ns wanted_ns);
+
+/* The latest time that it has heard of: the end of the last burst, or a push after it. */
+core_ns cpu_scheduler_now_ns(const struct cpu_scheduler *scheduler);
 
 /* Runs one burst. Returns how many packets it finished (0 .. B) in `finished` (room for B), in the order of
  * their deadlines; *pieces (may be NULL) says how many pieces the burst had, 0 when nothing was pending: to

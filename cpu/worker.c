@@ -24,6 +24,8 @@ struct lane {
 
 struct cpu_worker {
     struct cpu_scheduler *scheduler;                   /* owned by the worker's thread */
+    struct core_stalls stalls;                         /* added to by the worker, read by any */
+    core_ns wanted_ns;                                 /* the worker's: since when it could have worked */
     void (*notify)(void *argument, uint32_t producer); /* set before start */
     void *notify_argument;                             /* set before start */
     int wake_descriptor;                               /* set before start */
@@ -32,6 +34,7 @@ struct cpu_worker {
     clockid_t cpu_clock;                               /* set by start */
     bool joined;                                       /* owned by the thread that finishes and stops */
     alignas(64) _Atomic bool asleep;                   /* written by the worker and whoever wakes it */
+    _Atomic core_ns woken_ns;                          /* written by whoever wakes it, just before */
     _Atomic bool stopping;                             /* written by finish, read by the worker */
     _Atomic bool ended;           /* written by the worker as its last act, read by the producers */
     _Atomic int32_t thread_id;    /* written by the worker as its first act, read by any */
@@ -49,6 +52,8 @@ static void worker_wake(struct cpu_worker *worker)
 {
     static const uint64_t one = 1;
     ssize_t written;
+    /* relaxed: the worker reads it behind the read() that this write() ends */
+    atomic_store_explicit(&worker->woken_ns, core_time_now_ns(), memory_order_relaxed);
     do {
         written = write(worker->wake_descriptor, &one, sizeof one);
     } while (written < 0 && errno == EINTR); /* nothing else can fail: the counter never fills */
@@ -173,15 +178,39 @@ static bool worker_has_work(struct cpu_worker *worker)
 }
 
 /* Says that it sleeps, then looks once more: whoever changed something before that look is seen, whoever does
- * so later sees the flag. */
+ * so later sees the flag. It is wanted from when it is woken; what came before that look, which it may have
+ * been late for, from the look before. */
 static void worker_sleep(struct cpu_worker *worker)
 {
     atomic_store(&worker->asleep, true);
     if (!worker_has_work(worker)) {
         uint64_t wakes;
-        (void)!read(worker->wake_descriptor, &wakes, sizeof wakes); /* a signal only makes it look again */
+        ssize_t got = read(worker->wake_descriptor, &wakes, sizeof wakes); /* a signal: it looks again */
+        core_ns woken_ns =
+            got > 0 ? atomic_load_explicit(&worker->woken_ns, memory_order_relaxed) : core_time_now_ns();
+        if (woken_ns > worker->wanted_ns) { /* else it was one from before that look */
+            worker->wanted_ns = woken_ns;
+        }
     }
     atomic_store(&worker->asleep, false);
+}
+
+/* One burst, and the account of it. Returns how many packets it finished. */
+static uint32_t worker_burst(struct cpu_worker *worker, struct cpu_packet **finished, uint32_t *pieces)
+{
+    const _Atomic uint64_t *exceeded = &cpu_worker_counters(worker)->exceeded;
+    uint64_t before = atomic_load_explicit(exceeded, memory_order_relaxed); /* its own */
+    core_ns wanted_ns = worker->wanted_ns;
+
+    cpu_scheduler_want(worker->scheduler, wanted_ns);
+    uint32_t count = cpu_scheduler_burst(worker->scheduler, finished, pieces, clock_now, NULL);
+    worker->wanted_ns = cpu_scheduler_now_ns(worker->scheduler);
+    if (*pieces == 0) {
+        core_stalls_settle(&worker->stalls, worker->wanted_ns);
+    } else if (atomic_load_explicit(exceeded, memory_order_relaxed) != before) {
+        core_stalls_add(&worker->stalls, wanted_ns, worker->wanted_ns);
+    }
+    return count;
 }
 
 static void *worker_run(void *argument)
@@ -189,12 +218,14 @@ static void *worker_run(void *argument)
     struct cpu_worker *worker = argument;
     struct cpu_packet *finished[CPU_BURST_MAX];
     atomic_store(&worker->thread_id, (int32_t)gettid());
+    worker->wanted_ns = core_time_now_ns();
     for (;;) {
         bool stopping = atomic_load(&worker->stopping); /* before the last look at the rings */
         uint32_t pieces;
         uint32_t drained = worker_drain(worker);
-        uint32_t count = cpu_scheduler_burst(worker->scheduler, finished, &pieces, clock_now, NULL);
+        uint32_t count = worker_burst(worker, finished, &pieces);
         worker_deliver(worker, finished, count);
+        core_stalls_mark(&worker->stalls, worker->wanted_ns);
         if (drained == 0 && pieces == 0) {
             if (stopping) {
                 break;
@@ -348,6 +379,11 @@ void cpu_worker_stop(struct cpu_worker *worker)
         cpu_worker_finish(worker);
         worker_free(worker);
     }
+}
+
+const struct core_stalls *cpu_worker_stalls(const struct cpu_worker *worker)
+{
+    return &worker->stalls;
 }
 
 const struct cpu_scheduler_counters *cpu_worker_counters(const struct cpu_worker *worker)

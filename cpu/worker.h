@@ -5,11 +5,16 @@
  * nothing to do sleeps in read() of an eventfd; a producer writes to it only if the worker said that it
  * sleeps. A worker never waits for a collector: what finds no room in a ring out it keeps, in order, and goes
  * on.
- */
+ *
+ * Account: a worker is *wanted* from the end of a burst on, and from when a producer woke it, until it has
+ * looked and found nothing. A burst is held against its bound from then on, so that a worker that was woken
+ * late, or lost its core between two bursts, has lost that time (cpu_scheduler_want), and each such stretch
+ * is one of its stalls. */
 #ifndef MILLRACE_CPU_WORKER_H
 #define MILLRACE_CPU_WORKER_H
 
 #include "core/realtime.h"
+#include "core/stalls.h"
 #include "cpu/scheduler.h"
 
 #include <stdbool.h>
@@ -60,6 +65,8 @@ void cpu_worker_stop(struct cpu_worker *worker);
 /* Any thread: a turn, if it sleeps with nothing to do; bursts and pauses of its counters show each. */
 void cpu_worker_nudge(struct cpu_worker *worker);
 
+/* Any thread. */
+const struct core_stalls *cpu_worker_stalls(const struct cpu_worker *worker);
 const struct cpu_scheduler_counters *cpu_worker_counters(const struct cpu_worker *worker);
 int32_t
 cpu_worker_thread_id(const struct cpu_worker *worker); /* the system's, 0 before it runs; any thread */

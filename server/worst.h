@@ -1,10 +1,8 @@
 /* The ten packets of one I/O thread that came closest to their deadlines, or missed them by most, since the
  * start: which they were, and where their time went.
  *
- * The I/O thread alone enters packets; any thread reads at the same time. Nobody waits for anybody: each of
- * the ten places carries a count that is odd while the place is being written, and a reader takes a place
- * only if it found the same even count before and after (a sequence lock; all words are atomics). Once the
- * table is full a packet costs one comparison, unless it is among the worst.
+ * The I/O thread alone enters packets; any thread reads at the same time (core/sequence.h). Once the table is
+ * full a packet costs one comparison, unless it is among the worst.
  *
  * A packet's time from when it was eligible to when it was handed to its socket is parted without gaps:
  *

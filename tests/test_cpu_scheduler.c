@@ -396,6 +396,53 @@ static void test_bursts_are_held_against_their_bound(void **state)
     cpu_scheduler_destroy(scheduler);
 }
 
+/* A burst of 1 us that could have begun before: the time until it did is lost beyond q (3 us) and 2 us, once,
+ * whatever it was that kept the worker. */
+static void test_time_between_bursts_is_lost_when_work_waits(void **state)
+{
+    static const struct {
+        core_ns idle_ns, wanted_ns; /* before the burst; CORE_NS_NEVER: nobody says */
+        uint64_t exceeded;
+        core_ns lost_ns; /* so far */
+    } rows[] = {{4000, 4000, 0, 0},       {5000, 5000, 1, 1000},   {45000, CORE_NS_NEVER, 1, 1000},
+                {45000, 45000, 2, 42000}, {45000, 3000, 2, 42000}, {0, -1000, 2, 42000}};
+    static const uint8_t key[32];
+    struct cpu_scheduler_options options = {.ops = &fake,
+                                            .burst_pieces = 8,
+                                            .far_capacity = 8,
+                                            .burst_bound_ns = 3 * CORE_NS_PER_US,
+                                            .spare_ns = 2 * CORE_NS_PER_US};
+    struct cpu_scheduler *scheduler;
+    struct cpu_packet packet, *finished[8];
+    (void)state;
+
+    assert_int_equal(cpu_scheduler_create(&scheduler, &options, NULL), CORE_OK);
+    struct cpu_stream *stream = stream_open(&fake, CORE_CIPHER_AES_128_CBC, key, 64, MS);
+    const struct cpu_scheduler_counters *counters = cpu_scheduler_counters_get(scheduler);
+    for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+        virtual_now_ns += rows[row].idle_ns;
+        packet = packet_of(stream, 64, virtual_now_ns);
+        push_one(scheduler, &packet);
+        assert_int_equal(cpu_scheduler_now_ns(scheduler), virtual_now_ns);
+        if (rows[row].wanted_ns != CORE_NS_NEVER) {
+            cpu_scheduler_want(scheduler, virtual_now_ns - rows[row].wanted_ns);
+        }
+        assert_int_equal(burst(scheduler, finished, NULL), 1);
+        assert_int_equal(atomic_load(&counters->exceeded), rows[row].exceeded);
+        assert_int_equal(atomic_load(&counters->lost_ns), rows[row].lost_ns);
+        assert_int_equal(atomic_load(&counters->excess_ns), rows[row].lost_ns);
+        assert_int_equal(atomic_load(&counters->burst_max_ns), CORE_NS_PER_US);
+    }
+    cpu_scheduler_want(scheduler, 0);
+    assert_int_equal(burst(scheduler, finished, NULL), 0); /* nothing was there: it is forgotten */
+    packet = packet_of(stream, 64, virtual_now_ns);
+    push_one(scheduler, &packet);
+    assert_int_equal(burst(scheduler, finished, NULL), 1);
+    assert_int_equal(atomic_load(&counters->lost_ns), 42000);
+    stream_close(stream, &fake);
+    cpu_scheduler_destroy(scheduler);
+}
+
 static void test_urgent_packet_overtakes(void **state)
 {
     (void)state;
@@ -621,6 +668,7 @@ int main(void)
         cmocka_unit_test_setup(test_pause_of_long_packets, reset_fake),
         cmocka_unit_test_setup(test_no_pause_while_late, reset_fake),
         cmocka_unit_test_setup(test_bursts_are_held_against_their_bound, reset_fake),
+        cmocka_unit_test_setup(test_time_between_bursts_is_lost_when_work_waits, reset_fake),
         cmocka_unit_test_setup(test_urgent_packet_overtakes, reset_fake),
         cmocka_unit_test_setup(test_ciphers_are_grouped, reset_fake),
         cmocka_unit_test_setup(test_failure_sticks, reset_fake),

@@ -20,6 +20,8 @@
 #define STREAMS      40 /* of each producer */
 #define PACKET_BYTES 96
 
+#define BURST_BOUND_NS CORE_NS_PER_MS
+
 struct producer {
     struct cpu_worker *worker;
     uint32_t number;
@@ -41,17 +43,30 @@ static void notify(void *argument, uint32_t producer)
     (void)!write(all[producer], &one, sizeof one);
 }
 
+static atomic_int hold, held; /* the next notification keeps the worker until it is let go; it does so */
+
+static void notify_slowly(void *argument, uint32_t producer)
+{
+    notify(argument, producer);
+    atomic_store(&held, atomic_load(&hold));
+    while (atomic_load(&hold) != 0) {
+        usleep(1000);
+    }
+}
+
 static struct cpu_worker *worker_start(const struct cpu_engine_ops *ops, uint32_t ring_packets)
 {
     struct cpu_worker *worker;
     struct core_error error, not_permitted;
-    struct cpu_worker_options options = {
-        .thread = {.name = "test-worker", .cpu = -1},
-        .scheduler = {.ops = ops, .burst_pieces = 16, .far_capacity = PRODUCERS * STREAMS},
-        .producers = PRODUCERS,
-        .ring_packets = ring_packets,
-        .notify = notify,
-        .notify_argument = descriptors};
+    struct cpu_worker_options options = {.thread = {.name = "test-worker", .cpu = -1},
+                                         .scheduler = {.ops = ops,
+                                                       .burst_pieces = 16,
+                                                       .far_capacity = PRODUCERS * STREAMS,
+                                                       .burst_bound_ns = BURST_BOUND_NS},
+                                         .producers = PRODUCERS,
+                                         .ring_packets = ring_packets,
+                                         .notify = notify_slowly,
+                                         .notify_argument = descriptors};
     for (int i = 0; i < PRODUCERS; i++) {
         descriptors[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         assert_true(descriptors[i] >= 0);
@@ -320,6 +335,75 @@ static void test_stop_with_work_queued(void **state)
     producer_close(&producer, ops);
 }
 
+static void submit_and_await(struct cpu_worker *worker, struct cpu_packet *packet, uint64_t packets)
+{
+    assert_int_equal(cpu_worker_submit(worker, 0, &packet, 1), 1);
+    while (atomic_load(&cpu_worker_counters(worker)->packets) < packets) {
+        usleep(100);
+    }
+}
+
+/* A worker that is kept between two bursts while a packet waits in its ring has lost that time, and says when
+ * and why: no burst was long. */
+static void test_a_wait_between_bursts_is_lost(void **state)
+{
+    (void)state;
+    const struct cpu_engine_ops *ops = &cpu_engine_openssl;
+    struct cpu_worker *worker = worker_start(ops, 8);
+    static struct producer producer;
+    struct core_stall stalls[CORE_STALLS];
+    uint32_t count, covering = 0;
+    producer_open(&producer, worker, 0, ops, 3, 16);
+
+    atomic_store(&hold, 1);
+    submit_and_await(worker, &producer.packet[0], 1);
+    while (atomic_load(&held) == 0) {
+        usleep(100);
+    }
+    core_ns waits_ns = core_time_now_ns();
+    struct cpu_packet *second = &producer.packet[1];
+    assert_int_equal(cpu_worker_submit(worker, 0, &second, 1), 1);
+    usleep(45000);
+    core_ns let_go_ns = core_time_now_ns();
+    atomic_store(&hold, 0);
+    submit_and_await(worker, &producer.packet[2], 3);
+    cpu_worker_finish(worker);
+
+    assert_true(atomic_load(&cpu_worker_counters(worker)->lost_ns) >= let_go_ns - waits_ns - BURST_BOUND_NS);
+    count = core_stalls_read(cpu_worker_stalls(worker), waits_ns, stalls);
+    for (uint32_t i = 0; i < count; i++) {
+        bool covers = stalls[i].from_ns <= waits_ns && stalls[i].to_ns >= let_go_ns;
+        covering += covers ? 1 : 0;
+        assert_true(!covers || stalls[i].why == CORE_STALL_OFF_CORE);
+        assert_true(stalls[i].settled_ns >= stalls[i].to_ns && stalls[i].settled_ns < CORE_NS_NEVER);
+    }
+    assert_int_equal(covering, 1);
+    worker_stop(worker);
+    producer_close(&producer, ops);
+}
+
+/* Time that a worker slept with nothing to do is not lost, however long. */
+static void test_sleep_is_not_lost(void **state)
+{
+    (void)state;
+    const struct cpu_engine_ops *ops = &cpu_engine_openssl;
+    struct cpu_worker *worker = worker_start(ops, 8);
+    static struct producer producer;
+    producer_open(&producer, worker, 0, ops, 2, 16);
+    submit_and_await(worker, &producer.packet[0], 1);
+    core_ns slept_ns = core_time_now_ns();
+    usleep(200000);
+    core_ns woken_ns = core_time_now_ns();
+    submit_and_await(worker, &producer.packet[1], 2);
+    struct core_stall stalls[CORE_STALLS];
+    cpu_worker_finish(worker);
+    uint32_t count = core_stalls_read(cpu_worker_stalls(worker), slept_ns, stalls);
+    for (uint32_t i = 0; i < count; i++) /* a late wake-up on a loaded machine may be one */
+        assert_true(stalls[i].to_ns <= woken_ns || stalls[i].from_ns >= woken_ns);
+    worker_stop(worker);
+    producer_close(&producer, ops);
+}
+
 static void test_bad_options(void **state)
 {
     (void)state;
@@ -341,9 +425,14 @@ static void test_bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),    cmocka_unit_test(test_many_producers),
-        cmocka_unit_test(test_full_rings),     cmocka_unit_test(test_held_packets),
-        cmocka_unit_test(test_late_collector), cmocka_unit_test(test_stop_with_work_queued),
+        cmocka_unit_test(test_a_wait_between_bursts_is_lost),
+        cmocka_unit_test(test_sleep_is_not_lost),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_many_producers),
+        cmocka_unit_test(test_full_rings),
+        cmocka_unit_test(test_held_packets),
+        cmocka_unit_test(test_late_collector),
+        cmocka_unit_test(test_stop_with_work_queued),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,70 @@
+#include "core/stalls.h"
+
+#include "core/sequence.h"
+
+#include <sys/resource.h>
+
+_Static_assert(sizeof(struct core_stall) % sizeof(uint64_t) == 0, "whole words");
+
+static int64_t pages_read(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_majflt : 0;
+}
+
+void core_stalls_mark_now(struct core_stalls *stalls, core_ns now_ns)
+{
+    stalls->marked_ns = now_ns;
+    stalls->marked_cpu_ns = core_time_thread_cpu_ns();
+    stalls->marked_faults = pages_read();
+}
+
+enum core_stall_why core_stall_why(core_ns length_ns, core_ns cpu_ns, int64_t faults)
+{
+    if (length_ns - cpu_ns < length_ns / 2)
+        return CORE_STALL_AT_WORK;
+    return faults > 0 ? CORE_STALL_PAGE_FAULT : CORE_STALL_OFF_CORE;
+}
+
+static void publish(struct core_stalls *stalls, uint32_t number)
+{
+    struct core_stall_place *place = &stalls->places[number % CORE_STALLS];
+    core_sequence_write(&place->changes, place->words, &stalls->last[number % CORE_STALLS], CORE_STALL_WORDS);
+}
+
+void core_stalls_add(struct core_stalls *stalls, core_ns from_ns, core_ns to_ns)
+{
+    core_ns before_ns = stalls->marked_cpu_ns;
+    int64_t faults = stalls->marked_faults;
+
+    core_stalls_mark_now(stalls, to_ns);
+    stalls->last[stalls->count % CORE_STALLS] =
+        (struct core_stall){.from_ns = from_ns,
+                            .to_ns = to_ns,
+                            .settled_ns = CORE_NS_NEVER,
+                            .why = core_stall_why(to_ns - from_ns, stalls->marked_cpu_ns - before_ns,
+                                                  stalls->marked_faults - faults)};
+    publish(stalls, stalls->count++);
+    stalls->unsettled += stalls->unsettled < CORE_STALLS ? 1 : 0;
+}
+
+void core_stalls_settle_all(struct core_stalls *stalls, core_ns now_ns)
+{
+    for (; stalls->unsettled > 0; stalls->unsettled--) {
+        uint32_t number = stalls->count - stalls->unsettled;
+        stalls->last[number % CORE_STALLS].settled_ns = now_ns;
+        publish(stalls, number);
+    }
+}
+
+uint32_t core_stalls_read(const struct core_stalls *stalls, core_ns since_ns,
+                          struct core_stall list[CORE_STALLS])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < CORE_STALLS; i++)
+        if (core_sequence_read(&stalls->places[i].changes, stalls->places[i].words, &list[count],
+                               CORE_STALL_WORDS) &&
+            list[count].settled_ns > since_ns)
+            count++;
+    return count;
+}
