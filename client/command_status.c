@@ -208,6 +208,15 @@ static const struct column stage_columns[] = {{"mean_us", "mean", MICROSECONDS},
                                               {"bound_us", "at most", MICROSECONDS},
                                               {"worst", "worst share", SHARE}};
 #define STAGE_COLUMNS_UNBOUND 3 /* the rest are of a bound, which a card without streams has not */
+static const struct column missed_columns[] = {{"io_late", "I/O late", COUNT},
+                                               {"burst_over_bound", "burst over bound", COUNT},
+                                               {"stage_over_bound", "stage over bound", COUNT},
+                                               {"off_core", "off core", COUNT},
+                                               {"page_fault", "page fault", COUNT},
+                                               {"queue", "queue", COUNT},
+                                               {"held", "held", COUNT},
+                                               {"diverted", "diverted", COUNT},
+                                               {"unknown", "unknown", COUNT}};
 static const struct column totals_gpus[] = {{"gpu_packets", "encrypted", COUNT},
                                             {"diverted", "run elsewhere", COUNT},
                                             {"diverted_late", "of these late", COUNT},
@@ -247,6 +256,9 @@ static const struct column worst_columns[] = {{"slack_us", "slack", MICROSECONDS
                                               {"sequence", "packet", COUNT},
                                               {"unit", "unit", TEXT},
                                               {"at_s", "at s", COUNT},
+                                              {"cause", "cause", TEXT},
+                                              {"held_by", "held by", TEXT},
+                                              {"held_us", "for", MICROSECONDS},
                                               {"policed_us", "held back", MICROSECONDS},
                                               {"stages_us.hand_over", "hand-over", MICROSECONDS},
                                               {"stages_us.queue", "queue", MICROSECONDS},
@@ -307,6 +319,9 @@ static void print_tables(const json_t *root, bool streams)
     print_line(totals, "now", totals_now, COUNT_OF(totals_now));
     print_line(totals, "packets", totals_packets, COUNT_OF(totals_packets));
     print_line(totals, "deadlines", totals_deadlines, COUNT_OF(totals_deadlines));
+    if (json_integer_value(json_object_get(totals, "missed")) > 0)
+        print_line(json_object_get(totals, "missed_by"), "missed by", missed_columns,
+                   COUNT_OF(missed_columns));
     print_line(json_object_get(totals, "latency_us"), "latency", totals_latency, COUNT_OF(totals_latency));
     print_line(json_object_get(totals, "slack_us"), "slack", totals_slack, COUNT_OF(totals_slack));
     print_line(json_object_get(totals, "admission_us"), "admission", totals_admission,

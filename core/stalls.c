@@ -32,20 +32,31 @@ static void publish(struct core_stalls *stalls, uint32_t number)
     core_sequence_write(&place->changes, place->words, &stalls->last[number % CORE_STALLS], CORE_STALL_WORDS);
 }
 
+static struct core_stall *last(struct core_stalls *stalls)
+{
+    return &stalls->last[(stalls->count - 1) % CORE_STALLS];
+}
+
 void core_stalls_add(struct core_stalls *stalls, core_ns from_ns, core_ns to_ns)
 {
     core_ns before_ns = stalls->marked_cpu_ns;
     int64_t faults = stalls->marked_faults;
 
+    if (stalls->unsettled > 0 && last(stalls)->from_ns == from_ns) {
+        last(stalls)->to_ns = to_ns;
+        publish(stalls, stalls->count - 1);
+        return;
+    }
     core_stalls_mark_now(stalls, to_ns);
-    stalls->last[stalls->count % CORE_STALLS] =
+    stalls->count++;
+    stalls->unsettled += stalls->unsettled < CORE_STALLS ? 1 : 0;
+    *last(stalls) =
         (struct core_stall){.from_ns = from_ns,
                             .to_ns = to_ns,
                             .settled_ns = CORE_NS_NEVER,
                             .why = core_stall_why(to_ns - from_ns, stalls->marked_cpu_ns - before_ns,
                                                   stalls->marked_faults - faults)};
-    publish(stalls, stalls->count++);
-    stalls->unsettled += stalls->unsettled < CORE_STALLS ? 1 : 0;
+    publish(stalls, stalls->count - 1);
 }
 
 void core_stalls_settle_all(struct core_stalls *stalls, core_ns now_ns)

@@ -64,7 +64,8 @@ static inline void core_stalls_mark(struct core_stalls *stalls, core_ns now_ns)
         core_stalls_mark_now(stalls, now_ns);
 }
 
-/* The owner: it has stalled from then on until just now. */
+/* The owner: it has stalled from then on until just now. A stall with the from_ns of the last one is that,
+ * and has gone on. */
 void core_stalls_add(struct core_stalls *stalls, core_ns from_ns, core_ns to_ns);
 
 /* The owner: it has caught up. */

@@ -49,9 +49,14 @@ void server_looks_found_nothing(struct server_looks *turns)
     turns->looked_ns = turns->entered_ns;
 }
 
+core_ns server_looks_from_ns(const struct server_looks *turns)
+{
+    return later(turns->owed_ns, turns->ended_ns);
+}
+
 core_ns server_looks_end(struct server_looks *turns, core_ns now_ns)
 {
-    core_ns from_ns = later(turns->owed_ns, turns->ended_ns);
+    core_ns from_ns = server_looks_from_ns(turns);
     turns->ended_ns = now_ns;
     return now_ns - from_ns;
 }

@@ -84,6 +84,9 @@ void server_looks_wake(struct server_looks *turns, core_ns now_ns);
 /* A look that did not wait has found nothing. */
 void server_looks_found_nothing(struct server_looks *turns);
 
+/* Since when what the turn takes counts: the thread was wanted or at work, and no turn before has it. */
+core_ns server_looks_from_ns(const struct server_looks *turns);
+
 /* The turn has ended, and what it brought is on its way. Returns for how long the thread was wanted or at
  * work until then, without what the turn before has counted already. */
 core_ns server_looks_end(struct server_looks *turns, core_ns now_ns);

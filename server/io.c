@@ -450,18 +450,30 @@ static core_ns allowed_ns(const struct server_io *io)
     return in_ns > SERVER_LOOKS_LATE_NS ? in_ns : SERVER_LOOKS_LATE_NS;
 }
 
+void server_io_admit_stall(struct server_io *io, core_ns now_ns)
+{
+    core_ns from_ns = server_looks_from_ns(&io->turns);
+    if (now_ns - from_ns > io->allowed_ns)
+        core_stalls_add(&io->stats.stalls, from_ns, now_ns);
+}
+
 /* Holds the turn that has just ended against what promises reckon with (overload.h). */
 static void account_turn(struct server_io *io, core_ns rest_ns)
 {
     const struct config_profile_margins *margins = &io->server->profile->margins;
-    core_ns took_ns = server_looks_end(&io->turns, core_time_now_ns()) - rest_ns;
+    core_ns now_ns = core_time_now_ns(), from_ns = server_looks_from_ns(&io->turns);
+    core_ns took_ns = server_looks_end(&io->turns, now_ns) - rest_ns;
     core_ns excess_ns = took_ns - margins->in_ns, lost_ns = excess_ns - margins->out_ns;
 
     if (io->stream_count == 0)
         return; /* nothing is promised */
     core_histogram_record(&io->stats.turn, took_ns);
-    if (excess_ns > 0)
+    if (excess_ns > 0) {
         server_stats_add_ns(&io->stats.turn_excess_ns, excess_ns);
+        core_stalls_add(&io->stats.stalls, from_ns, now_ns);
+    } else
+        core_stalls_settle(&io->stats.stalls, now_ns);
+    core_stalls_mark(&io->stats.stalls, now_ns);
     if (lost_ns > 0)
         server_stats_add_ns(&io->stats.turn_lost_ns, lost_ns);
 }

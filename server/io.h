@@ -95,6 +95,9 @@ void server_io_destroy(struct server_io *io);
 /* Each handler of an event, first: the thread is awake. */
 void server_io_wake(struct server_io *io);
 
+/* What the thread is late with in the turn at hand, if it is, is one of its stalls already. */
+void server_io_admit_stall(struct server_io *io, core_ns now_ns);
+
 /* Marks a connection to be flushed (and resumed, if paused) at the end of the turn. */
 void server_io_mark(struct server_connection *connection);
 /* Hands over a packet that was accepted: to its worker if eligible, else to the waiting streams. */

@@ -349,6 +349,15 @@ static void write_arrivals(FILE *text, const struct server_snapshot *snapshot)
                 server_turned_name((enum server_turned)i), snapshot->turned[i]);
 }
 
+static void write_missed_by(FILE *text, const struct server_snapshot *snapshot)
+{
+    write_head(text, "missed_by_cause_total", "counter",
+               "Packets that missed, by cause; together deadlines_missed_total.");
+    for (int i = SERVER_CAUSE_NONE + 1; i < SERVER_CAUSES; i++)
+        fprintf(text, "millrace_missed_by_cause_total{cause=\"%s\"} %" PRIu64 "\n",
+                server_cause_name((enum server_cause)i), snapshot->missed_by[i]);
+}
+
 static void write_all(FILE *text, const struct server_snapshot *snapshot)
 {
     write_info(text, snapshot);
@@ -383,6 +392,7 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
         "What was left of a packet's time at its hand-over; 0: missed, see unit_lateness_seconds.",
         &snapshot->slack);
     write_units(text, snapshot);
+    write_missed_by(text, snapshot);
     write_worst(text, snapshot);
     if (snapshot->gpu_count > 0) {
         write_histogram(text, "gpu_slack_seconds", "slack_seconds of packets encrypted by a GPU alone.",

@@ -125,9 +125,53 @@ static core_ns latency_bound_ns(const struct server_packet *packet)
     return packet->deadline_ns - packet->eligible_ns + packet->unseen_ns;
 }
 
+static void read_unit(const struct server_packet *packet, struct server_cause_way *way,
+                      struct server_cause_stalls *stalls)
+{
+    const struct server *server = packet->stream->connection->io->server;
+
+    if (packet->unit < server->all_workers) {
+        way->unit_ns = CORE_NS_NEVER;
+        stalls->count =
+            core_stalls_read(cpu_worker_stalls(server->workers[packet->unit]), way->handed_ns, stalls->list);
+        return;
+    }
+    const struct server_gpu *gpu = server->gpus[packet->unit - server_unit_of_gpu(server, 0)];
+    way->unit_ns = atomic_load_explicit(&server_gpu_figures(gpu)->latency_ns, memory_order_relaxed);
+    stalls->count = 0;
+}
+
+/* What became of a packet that went to its socket just now, and of those before it. */
+static struct server_cause_verdict find_cause(const struct server_packet *packet, core_ns now_ns)
+{
+    struct server_io *io = packet->stream->connection->io;
+    core_ns blocked_ns = packet->stream->connection->blocked_ns;
+    struct server_cause_stalls of_io, of_unit;
+    struct server_cause_way way = {.from_ns = packet->eligible_ns - packet->unseen_ns,
+                                   .handed_ns = packet->eligible_ns + packet->handed_ns,
+                                   .finished_ns = packet->cpu.finished_ns,
+                                   .deadline_ns = packet->deadline_ns,
+                                   .io_ns = io->allowed_ns + io->server->profile->margins.out_ns,
+                                   .diverted = packet->diverted};
+
+    way.at_ns = blocked_ns < now_ns ? later(blocked_ns, way.finished_ns) : now_ns;
+    server_io_admit_stall(io, now_ns);
+    of_io.count = core_stalls_read(&io->stats.stalls, way.from_ns, of_io.list);
+    read_unit(packet, &way, &of_unit);
+    return server_cause_find(&way, &of_io, &of_unit);
+}
+
+static uint32_t holder_of(const struct server_packet *packet, enum server_cause_holder holder)
+{
+    return holder == SERVER_CAUSE_OF_NOBODY ? SERVER_WORST_NOBODY
+           : holder == SERVER_CAUSE_OF_UNIT ? packet->unit
+                                            : SERVER_WORST_IO + packet->stream->connection->io->index;
+}
+
 /* One of the worst so far. A packet may be handed over, and even be finished, a little before it is eligible:
  * stages begin then. */
-static void enter_worst(const struct server_packet *packet, struct server_worst *worst, core_ns now_ns)
+static void enter_worst(const struct server_packet *packet, const struct server_cause_verdict *verdict,
+                        struct server_worst *worst, core_ns now_ns)
 {
     const struct server_stream *stream = packet->stream;
     core_ns ends_ns[SERVER_WORST_STAGES], begin_ns = packet->eligible_ns - packet->unseen_ns;
@@ -139,7 +183,10 @@ static void enter_worst(const struct server_packet *packet, struct server_worst 
                                         .stream = stream->id,
                                         .sequence = packet->sequence,
                                         .unit = packet->unit,
-                                        .diverted = packet->diverted};
+                                        .diverted = packet->diverted,
+                                        .held_ns = verdict->held_ns,
+                                        .cause = verdict->cause,
+                                        .holder = holder_of(packet, verdict->holder)};
 
     stage_ends(packet, now_ns, ends_ns);
     for (int stage = 0; stage < SERVER_WORST_STAGES; stage++) {
@@ -151,10 +198,9 @@ static void enter_worst(const struct server_packet *packet, struct server_worst 
 }
 
 /* A packet whose time was the server's own. */
-static void count_slack(struct server_packet *packet, struct server_stats *stats, core_ns now_ns)
+static void count_slack(struct server_packet *packet, struct server_stats *stats, core_ns slack_ns)
 {
     struct server_stream *stream = packet->stream;
-    core_ns slack_ns = packet->deadline_ns - now_ns;
 
     if (slack_ns < stream->slack_minimum_ns)
         stream->slack_minimum_ns = slack_ns;
@@ -162,16 +208,16 @@ static void count_slack(struct server_packet *packet, struct server_stats *stats
     core_histogram_record(&stats->units[packet->unit].slack, slack_ns);
     if (slack_ns < 0)
         core_histogram_record(&stats->units[packet->unit].lateness, -slack_ns);
-    if (server_worst_wants(&stats->worst, slack_ns))
-        enter_worst(packet, &stats->worst, now_ns);
 }
 
-static void count_missed(const struct server_packet *packet, struct server_stats *stats)
+static void count_missed(const struct server_packet *packet, enum server_cause cause,
+                         struct server_stats *stats)
 {
     struct server_stream *stream = packet->stream;
 
     stream->totals.missed++;
     server_stats_add(&stats->missed, 1);
+    server_stats_add(&stats->missed_by[cause], 1);
     server_stats_add(&stats->guaranteed_missed, stream->spec.guaranteed ? 1 : 0);
     server_stats_add(&stats->units[packet->unit].missed, 1);
     if (!packet->diverted)
@@ -196,8 +242,14 @@ static void count_result(struct server_packet *packet, const struct protocol_res
     server_stats_add(&stats->guaranteed, stream->spec.guaranteed ? 1 : 0);
     if (packet->unit >= stream->connection->io->server->all_workers)
         server_stats_add(&stats->gpu_packets, 1);
-    if ((result->flags & PROTOCOL_RESULT_MET) == 0)
-        count_missed(packet, stats);
+    core_ns slack_ns = packet->deadline_ns - now_ns;
+    bool met = (result->flags & PROTOCOL_RESULT_MET) != 0;
+    bool worst = (result->flags & PROTOCOL_RESULT_READER) == 0 && server_worst_wants(&stats->worst, slack_ns);
+    struct server_cause_verdict verdict = {0};
+    if (!met || worst)
+        verdict = find_cause(packet, now_ns);
+    if (!met)
+        count_missed(packet, verdict.cause, stats);
     else {
         stream->totals.met++;
         server_stats_add(&stats->met, 1);
@@ -209,7 +261,9 @@ static void count_result(struct server_packet *packet, const struct protocol_res
         return; /* its latency is the reader's, not ours */
     }
     core_histogram_record(&stats->latency, result->latency_ns);
-    count_slack(packet, stats, now_ns);
+    count_slack(packet, stats, slack_ns);
+    if (worst)
+        enter_worst(packet, &verdict, &stats->worst, now_ns);
 }
 
 /* What one write is to take. A result is one piece, or two where its ciphertext is not behind its header. */

@@ -89,6 +89,8 @@ static void read_ios(const struct server *server, struct server_snapshot *snapsh
         for (int asked = 0; asked < SERVER_ASKED_COUNT; asked++)
             for (int code = 0; code < SERVER_REFUSALS; code++)
                 snapshot->refused[asked][code] += server_stats_get(&io->stats.refused[asked][code]);
+        for (int cause = 0; cause < SERVER_CAUSES; cause++)
+            snapshot->missed_by[cause] += server_stats_get(&io->stats.missed_by[cause]);
         core_histogram_merge(&snapshot->turn, &io->stats.turn);
         core_histogram_merge(&snapshot->latency, &io->stats.latency);
         core_histogram_merge(&snapshot->admission, &io->stats.admission);

@@ -88,6 +88,7 @@ struct server_snapshot {
     struct server_snapshot_gpu *gpus;
     struct server_snapshot_unit *units;
     struct server_counts totals;
+    uint64_t missed_by[SERVER_CAUSES];                     /* totals.missed by cause */
     uint64_t refused[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* as in struct server_stats */
     uint64_t turned[SERVER_TURNED_COUNT];                  /* connections that came to nothing, by reason */
     uint64_t handshakes, handshakes_done; /* of TLS: under way now; established since the start */

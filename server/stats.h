@@ -4,7 +4,9 @@
 #define MILLRACE_SERVER_STATS_H
 
 #include "core/histogram.h"
+#include "core/stalls.h"
 #include "core/status.h"
+#include "server/cause.h"
 #include "server/protocol.h"
 #include "server/worst.h"
 
@@ -55,6 +57,7 @@ struct server_stats {
     _Atomic uint64_t idled;                           /* streams closed because they sent nothing */
     _Atomic uint64_t packets, bytes;                  /* delivered: encrypted packets, bytes of ciphertext */
     _Atomic uint64_t met, missed;                     /* of packets; their sum is packets */
+    _Atomic uint64_t missed_by[SERVER_CAUSES];        /* of missed, by cause; their sum is missed */
     _Atomic uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
     _Atomic uint64_t policed;     /* packets that came faster than their contract and waited */
     _Atomic uint64_t rejected;    /* packets answered with a status other than OK */
@@ -70,6 +73,7 @@ struct server_stats {
     struct core_histogram turn;      /* of turns, the most that something waited for the end of one */
     _Atomic core_ns turn_excess_ns;  /* of that, beyond in_ns and the rest; */
     _Atomic core_ns turn_lost_ns;    /* and beyond out_ns as well */
+    struct core_stalls stalls;       /* turns that were late */
     struct core_histogram latency;   /* eligible time to socket */
     struct core_histogram admission; /* OPEN, QUERY, MODIFY: frame read to the planner's decision */
     struct core_histogram in_force;  /* OPENED and MODIFIED: frame read to the promise's holding */

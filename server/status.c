@@ -74,23 +74,37 @@ static json_t *admission_json(const struct core_histogram *admission)
                      "max", us(core_histogram_maximum_ns(admission)));
 }
 
+/* Misses by cause; none has the cause none. */
+static json_t *missed_by_json(const struct server_snapshot *snapshot)
+{
+    json_t *object = json_object();
+    for (int i = SERVER_CAUSE_NONE + 1; i < SERVER_CAUSES; i++)
+        if (json_object_set_new(object, server_cause_name((enum server_cause)i),
+                                json_integer(whole(snapshot->missed_by[i]))) != 0)
+            goto failed;
+    return object;
+failed:
+    json_decref(object);
+    return NULL;
+}
+
 static json_t *totals_json(const struct server_snapshot *snapshot)
 {
     const struct server_counts *totals = &snapshot->totals;
     return json_pack(
-        "{sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI so so so so}", "connections",
-        whole(totals->connections), "streams", whole(totals->streams), "opened", whole(totals->opened),
-        "refused", whole(totals->refused), "modified", whole(totals->modified), "modifies_refused",
-        whole(totals->modifies_refused), "idled", whole(totals->idled), "packets", whole(totals->packets),
-        "bytes", whole(totals->bytes), "met", whole(totals->met), "missed", whole(totals->missed),
-        "reader_late", whole(totals->reader_late), "policed", whole(totals->policed), "rejected",
-        whole(totals->rejected), "lost", whole(totals->lost), "errors", whole(totals->errors), "gpu_packets",
-        whole(totals->gpu_packets), "diverted", whole(totals->diverted), "diverted_late",
+        "{sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI so so so so so}",
+        "connections", whole(totals->connections), "streams", whole(totals->streams), "opened",
+        whole(totals->opened), "refused", whole(totals->refused), "modified", whole(totals->modified),
+        "modifies_refused", whole(totals->modifies_refused), "idled", whole(totals->idled), "packets",
+        whole(totals->packets), "bytes", whole(totals->bytes), "met", whole(totals->met), "missed",
+        whole(totals->missed), "reader_late", whole(totals->reader_late), "policed", whole(totals->policed),
+        "rejected", whole(totals->rejected), "lost", whole(totals->lost), "errors", whole(totals->errors),
+        "gpu_packets", whole(totals->gpu_packets), "diverted", whole(totals->diverted), "diverted_late",
         whole(totals->diverted_late), "guaranteed", whole(totals->guaranteed), "guaranteed_missed",
         whole(totals->guaranteed_missed), "audited", whole(totals->audited), "corrupt",
-        whole(totals->corrupt), "slack_us", slack_json(&snapshot->slack), "latency_us",
-        latency_json(&snapshot->latency), "admission_us", admission_json(&snapshot->admission), "in_force_us",
-        admission_json(&snapshot->in_force));
+        whole(totals->corrupt), "missed_by", missed_by_json(snapshot), "slack_us",
+        slack_json(&snapshot->slack), "latency_us", latency_json(&snapshot->latency), "admission_us",
+        admission_json(&snapshot->admission), "in_force_us", admission_json(&snapshot->in_force));
 }
 
 static json_t *ios_json(const struct server_snapshot *snapshot)
@@ -175,19 +189,32 @@ failed:
     return NULL;
 }
 
+static const char *holder_name(const struct server_snapshot *snapshot, uint32_t holder, char text[16])
+{
+    if (holder == SERVER_WORST_NOBODY)
+        return "";
+    if (holder < SERVER_WORST_IO)
+        return snapshot->units[holder].name;
+    snprintf(text, 16, "io-%u", holder - SERVER_WORST_IO);
+    return text;
+}
+
 static json_t *worst_json(const struct server_snapshot *snapshot, const struct server_worst_packet *packet)
 {
     const core_ns *stage_ns = packet->stage_ns;
+    char holder[16];
     json_t *stages =
         json_pack("{sf sf sf sf sf sf}", "hand_over", us(stage_ns[SERVER_WORST_HAND_OVER]), "queue",
                   us(stage_ns[SERVER_WORST_QUEUE]), "copy_up", us(stage_ns[SERVER_WORST_COPY_UP]), "encrypt",
                   us(stage_ns[SERVER_WORST_ENCRYPT]), "copy_down", us(stage_ns[SERVER_WORST_COPY_DOWN]),
                   "delivery", us(stage_ns[SERVER_WORST_DELIVERY]));
-    return json_pack("{sI sI sI ss sf sf sf sf sb so}", "connection", whole(packet->connection), "stream",
-                     whole(packet->stream), "sequence", whole(packet->sequence), "unit",
+    return json_pack("{sI sI sI ss sf sf sf sf sb ss ss sf so}", "connection", whole(packet->connection),
+                     "stream", whole(packet->stream), "sequence", whole(packet->sequence), "unit",
                      snapshot->units[packet->unit].name, "slack_us", us(packet->slack_ns), "latency_us",
                      us(packet->bound_ns), "policed_us", us(packet->waited_ns), "at_s",
                      seconds(packet->at_ns - snapshot->started_ns), "diverted", packet->diverted != 0,
+                     "cause", server_cause_name((enum server_cause)packet->cause), "held_by",
+                     holder_name(snapshot, packet->holder, holder), "held_us", us(packet->held_ns),
                      "stages_us", stages);
 }
 

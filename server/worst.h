@@ -38,7 +38,13 @@ struct server_worst_packet {
     uint32_t stream, sequence;
     uint32_t unit;     /* that encrypted it: struct server_unit_stats */
     uint32_t diverted; /* 1: went round a lost device */
+    core_ns held_ns;   /* for so long, */
+    uint32_t cause;    /* by this: enum server_cause, */
+    uint32_t holder;   /* of this thread or unit: as `unit`, or SERVER_WORST_IO + an I/O thread */
 };
+
+#define SERVER_WORST_NOBODY UINT32_MAX
+#define SERVER_WORST_IO     0x10000 /* no unit has such a number */
 
 #define SERVER_WORST_WORDS (sizeof(struct server_worst_packet) / sizeof(uint64_t))
 
