@@ -1,19 +1,17 @@
 /* The stalls of one thread: its last stretches of time that took longer than promises allow, each with what
- * the system did to the thread meanwhile. What happened to a packet is held against them
- * (server/cause.h).
+ * the system did to the thread meanwhile. What happened to a packet is held against them (server/cause.h).
  *
  * A stall's end is not the end of its harm: what gathered during it must be worked off, and what comes
  * meanwhile waits behind that. A stall is *settled* when the thread has caught up.
  *
- * **Why.** The thread asks for its CPU time and its page faults after a stall, and about once a millisecond
- * while it works (core_stalls_mark): of a stall of length L it had its core for no more than it used since
- * the last mark,
+ * **Why.** The thread asks for its CPU time and its page faults after a stall, and every 4 ms while it works
+ * (core_stalls_mark). Of a stall of length L
  *
- *     on its core <= used since the mark,    off its core >= L - used since the mark
+ *     on its core <= CPU time used since the last mark,    off its core >= L - that
  *
- * and it was off its core if that is at least L / 2. Below 2 ms that can not always be told from work. CPU
- * time is as the kernel counts it: where that subtracts neither stolen time nor interrupts
- * (CONFIG_PARAVIRT_TIME_ACCOUNTING, CONFIG_IRQ_TIME_ACCOUNTING) they look like work, too.
+ * and it was off its core if that is at least L / 2. Of a thread that works without a pause this can not be
+ * told of stalls below 8 ms. CPU time is as the kernel counts it: where that subtracts neither stolen time
+ * nor interrupts (CONFIG_PARAVIRT_TIME_ACCOUNTING, CONFIG_IRQ_TIME_ACCOUNTING) they look like work, too.
  *
  * One thread owns it and adds; any thread reads, and nobody waits (core/sequence.h). */
 #ifndef MILLRACE_CORE_STALLS_H
@@ -25,8 +23,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CORE_STALLS         16 /* the last ones */
-#define CORE_STALLS_MARK_NS CORE_NS_PER_MS
+#define CORE_STALLS         16                   /* the last ones */
+#define CORE_STALLS_MARK_NS (4 * CORE_NS_PER_MS) /* a mark costs two system calls */
 
 enum core_stall_why {
     CORE_STALL_AT_WORK,    /* it had its core, or that it had not can not be told */
