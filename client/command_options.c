@@ -1,6 +1,7 @@
 /* What several subcommands share: connecting, and the options that say what a stream is to be. */
 #include "client/command.h"
 
+#include "core/keyfile.h"
 #include "core/secret.h"
 
 #include <inttypes.h>
@@ -55,19 +56,23 @@ static const struct argp_option contract_options[] = {
     {"padding", OPTION_PADDING, "KIND", 0,
      "end: PKCS#7 at the end of all, as `openssl enc` does; pkcs7: every packet on its own; none [end]", 0},
     {"key-name", OPTION_KEY_NAME, "NAME", 0, "a key of the server's keyring", 0},
-    {"key-file", OPTION_KEY_FILE, "FILE", 0, "the key: hexadecimal digits, or 16, 24 or 32 raw bytes", 0},
+    {"key-file", OPTION_KEY_FILE, "FILE", 0,
+     "the key: hexadecimal digits, or 16, 24 or 32 raw bytes; private (chmod 600)", 0},
     {"key", OPTION_KEY, "HEX", 0, "the key itself; others on this machine can see it in ps while it starts",
      0},
     {"iv", OPTION_IV, "HEX", 0, "start the chain from these 16 bytes (the server must allow it) [random]", 0},
     {0},
 };
 
-/* A regular file's whole content, if it is short; 0 otherwise. */
-static size_t read_short_file(const char *path, uint8_t *bytes, size_t room)
+/* A private file's or a pipe's whole content, if it is short; 0: it can not be read. */
+static size_t read_key_file(const char *path, uint8_t *bytes, size_t room, const struct argp_state *state)
 {
+    struct core_error error;
     FILE *file = fopen(path, "rb");
     if (file == NULL)
         return 0;
+    if (core_keyfile_check(fileno(file), path, &error) != CORE_OK)
+        argp_error(state, "--key-file %s", error.text);
     setvbuf(file, NULL, _IONBF, 0); /* keeps the key out of a buffer nobody wipes */
     size_t count = fread(bytes, 1, room, file);
     fclose(file);
@@ -79,10 +84,10 @@ static bool is_key_length(size_t bytes)
     return bytes == 16 || bytes == 24 || bytes == 32;
 }
 
-static bool load_key_file(struct command_contract *contract, const char *path)
+static bool load_key_file(struct command_contract *contract, const char *path, const struct argp_state *state)
 {
     uint8_t content[80];
-    size_t bytes = read_short_file(path, content, sizeof content), text_bytes = bytes, count = 0;
+    size_t bytes = read_key_file(path, content, sizeof content, state), text_bytes = bytes, count = 0;
     while (text_bytes > 0 && strchr(" \t\r\n", content[text_bytes - 1]) != NULL)
         text_bytes--;
     bool found =
@@ -112,7 +117,7 @@ static void take_key(struct command_contract *contract, int key, char *argument,
         contract->key_bytes = (uint32_t)count;
         return;
     case OPTION_KEY_FILE:
-        if (!load_key_file(contract, argument))
+        if (!load_key_file(contract, argument, state))
             argp_error(state,
                        "--key-file %s: no file with 32, 48 or 64 hexadecimal digits, or 16, 24 or 32 bytes",
                        argument);

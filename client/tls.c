@@ -2,6 +2,8 @@
  * away would kill the process that uses the library by SIGPIPE; hence a BIO of our own. */
 #include "client/transport.h"
 
+#include "core/tls.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/bio.h>
@@ -107,12 +109,7 @@ static core_status tls_error(SSL *tls, const char *doing, struct core_error *err
 
 static core_status context_error(const char *what, const char *file, struct core_error *error)
 {
-    unsigned long code = ERR_peek_last_error();
-    const char *reason =
-        ERR_SYSTEM_ERROR(code) ? strerror(ERR_GET_REASON(code)) : ERR_reason_error_string(code);
-    core_error_set(error, CORE_INVALID, "%s %s: %s", what, file, reason == NULL ? "unusable" : reason);
-    ERR_clear_error();
-    return CORE_INVALID;
+    return core_error_set(error, CORE_INVALID, "%s %s: %s", what, file, core_tls_reason());
 }
 
 /* ---- reading and writing ---- */
@@ -206,10 +203,14 @@ static core_status load_identity(SSL_CTX *context, const struct millrace_tls *op
                               "a client certificate needs its key, and the key it: give both files");
     if (SSL_CTX_use_certificate_chain_file(context, options->certificate_file) != 1)
         return context_error("client certificate", options->certificate_file, error);
-    if (SSL_CTX_use_PrivateKey_file(context, options->key_file, SSL_FILETYPE_PEM) != 1 ||
-        SSL_CTX_check_private_key(context) != 1)
-        return context_error("client key", options->key_file, error);
-    return CORE_OK;
+    EVP_PKEY *key = NULL;
+    core_status status = core_tls_key_read(options->key_file, &key, error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "client key");
+    if (SSL_CTX_use_PrivateKey(context, key) != 1 || SSL_CTX_check_private_key(context) != 1)
+        status = context_error("client key", options->key_file, error);
+    EVP_PKEY_free(key);
+    return status;
 }
 
 static core_status make_context(struct client_transport *transport, const struct millrace_tls *options,

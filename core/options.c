@@ -120,7 +120,7 @@ static const struct argp_option server_table[] = {
      0},
     {"ca", OPTION_CA, "FILE", 0, "tls: trust the certificates in this PEM file only [the system's]", 0},
     {"certificate", OPTION_CERTIFICATE, "FILE", 0, "tls: show this certificate (PEM, whole chain)", 0},
-    {"certificate-key", OPTION_CERTIFICATE_KEY, "FILE", 0, "tls: its private key (PEM)", 0},
+    {"certificate-key", OPTION_CERTIFICATE_KEY, "FILE", 0, "tls: its private key (PEM; chmod 600)", 0},
     {"server-name", OPTION_SERVER_NAME, "NAME", 0, "tls: expect this name [the host of ADDRESS]", 0},
     {0},
 };

@@ -61,6 +61,7 @@ static void write_file(const char *name, const void *bytes, size_t count)
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
+    assert_int_equal(fchmod(fileno(file), 0600), 0);
     assert_int_equal(fwrite(bytes, 1, count, file), count);
     assert_int_equal(fclose(file), 0);
 }
@@ -109,6 +110,14 @@ static void test_usage(void **state)
     expect("query --key 0011", 2, "hexadecimal");
     expect("query --iv 0011", 2, "32 hexadecimal");
     expect("query --key-file F/none", 2, "/none: no file");
+    write_file("loose", KEY_HEX, 32);
+    expect("query --key-file F/loose --ca F/none", 2, "are for tls: addresses; ");
+    expect("ping -s tcp:127.0.0.1:1 --certificate-key F/none", 2, "tcp:127.0.0.1:1 is none");
+    char loose[128];
+    snprintf(loose, sizeof loose, "%s/loose", folder);
+    assert_int_equal(chmod(loose, 0644), 0);
+    expect("query --key-file F/loose", 2, "its mode 0644 lets others in");
+    assert_int_equal(unlink(loose), 0);
     expect("encrypt F/in", 2, "give a key");
     expect("encrypt --key-name a --key " KEY_HEX, 2, "one of --key");
     expect("encrypt --key-name a one two", 2, "one input file");
