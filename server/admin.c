@@ -14,6 +14,7 @@
 #include <event2/buffer.h>
 #include <event2/event.h>
 #include <event2/http.h>
+#include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -287,6 +288,14 @@ static bool lengths_differ(struct evhttp_request *request)
     return false;
 }
 
+/* In a version that the asker may understand: evhttp answers in the request's. */
+static void refuse_version(struct evhttp_request *request)
+{
+    request->major = 1;
+    request->minor = 0;
+    reply_line(request, HTTP_BADREQUEST, "Bad Request", "this speaks HTTP/1.0 and HTTP/1.1");
+}
+
 static void on_request(struct evhttp_request *request, void *argument)
 {
     struct server_admin *admin = argument;
@@ -295,7 +304,9 @@ static void on_request(struct evhttp_request *request, void *argument)
 
     server_guests_asked(admin->guests,
                         evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)));
-    if (lengths_differ(request))
+    if (request->major != 1)
+        refuse_version(request);
+    else if (lengths_differ(request))
         reply_line(request, HTTP_BADREQUEST, "Bad Request", "two different lengths");
     else if (route == NULL)
         reply_line(request, HTTP_NOTFOUND, "Not Found",

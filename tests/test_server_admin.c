@@ -690,6 +690,23 @@ static void garbage_does_no_harm(void **state)
     assert_int_equal(http_code(admin(), "/health"), 200);
 }
 
+static void ambiguous_and_old_requests_are_refused(void **state)
+{
+    static const char *const requests[] = {
+        "GET /health\r\n\r\n",
+        "GET /health HTTP/0.9\r\n\r\n",
+        "GET /health HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n",
+        "GET /health HTTP/1.1\r\nContent-Length: 0\r\nX: 1\r\ncontent-length: 00\r\n\r\n",
+    };
+    static const char alike[] = "GET /health HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
+                      plain[] = "GET /health HTTP/1.0\r\n\r\n";
+    (void)state;
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+        assert_int_equal(send_and_read(requests[i], strlen(requests[i])), 400);
+    assert_int_equal(send_and_read(alike, strlen(alike)), 200);
+    assert_int_equal(send_and_read(plain, strlen(plain)), 200);
+}
+
 static void oversized_requests_are_refused(void **state)
 {
     static char request[1 << 20];
@@ -872,6 +889,7 @@ int main(void)
         cmocka_unit_test(metrics_are_in_prometheus_format),
         cmocka_unit_test(metrics_agree_with_status),
         cmocka_unit_test(garbage_does_no_harm),
+        cmocka_unit_test(ambiguous_and_old_requests_are_refused),
         cmocka_unit_test(oversized_requests_are_refused),
         cmocka_unit_test(slow_clients_hold_nobody_up),
         cmocka_unit_test(more_connections_than_places_wait_their_turn),
