@@ -1,29 +1,23 @@
 #include "config/keyring.h"
 
+#include "config/keyring_words.h"
+#include "core/keyfile.h"
 #include "core/secret.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#define LINE_BYTES_MAX 255 /* name, cipher and 64 digits take 147 at most */
-#define FILE_BYTES_MAX ((off_t)16 << 20)
+#define LINE_BYTES_MAX 2047 /* name, cipher and 64 digits take 147 at most */
+#define FILE_BYTES_MAX ((size_t)16 << 20)
 #define READ_BYTES     4096 /* secret memory for the text, a power of two as its allocator likes it */
 #define KEY_BYTES_MAX  32
 
-struct entry {
-    char name[CONFIG_KEY_NAME_MAX + 1];
-    enum core_cipher cipher;
-    size_t line;  /* where it was given */
-    uint8_t *key; /* KEY_BYTES_MAX of secret memory */
-};
-
 struct config_keyring {
-    struct entry *entries; /* sorted by name once loading is done */
+    char *name;              /* of the file */
+    struct config_key *keys; /* sorted by name once loading is done */
     size_t count, room;
 };
 
@@ -120,49 +114,87 @@ static core_status key_read(const struct reader *reader, struct word word, enum 
     return CORE_OK;
 }
 
-static core_status entry_append(const struct reader *reader, const struct entry *entry)
+static core_status key_append(const struct reader *reader, const struct config_key *key)
 {
     struct config_keyring *keyring = reader->keyring;
 
     if (keyring->count == keyring->room) {
         const size_t room = keyring->room ? 2 * keyring->room : 16;
-        struct entry *grown = reallocarray(keyring->entries, room, sizeof *grown);
+        struct config_key *grown = reallocarray(keyring->keys, room, sizeof *grown);
         if (!grown)
             return line_no_memory(reader);
-        keyring->entries = grown;
+        keyring->keys = grown;
         keyring->room = room;
     }
-    keyring->entries[keyring->count++] = *entry;
+    keyring->keys[keyring->count++] = *key;
     return CORE_OK;
+}
+
+/* Through a copy, as the line is not terminated. */
+static core_status word_read(const struct reader *reader, struct word word, struct config_key *key)
+{
+    static const char client_iv[] = "client-iv";
+    struct core_error why;
+    core_status status = CORE_NO_MEMORY;
+
+    if (memchr(word.text, '\0', word.bytes))
+        return line_invalid(reader, "has a NUL character");
+    if (word.bytes == strlen(client_iv) && memcmp(word.text, client_iv, word.bytes) == 0) {
+        key->client_iv = true;
+        return CORE_OK;
+    }
+    char *text = core_secret_alloc(word.bytes + 1);
+    struct config_key_word *words = reallocarray(key->words, key->word_count + 1, sizeof *words);
+    if (words)
+        key->words = words;
+    if (text && words) {
+        memcpy(text, word.text, word.bytes);
+        status = config_key_word_parse(text, reader->name, &words[key->word_count], &why);
+        if (status == CORE_OK)
+            key->word_count++;
+        else
+            status = line_invalid(reader, why.text);
+    } else {
+        (void)line_no_memory(reader);
+    }
+    core_secret_free(text, word.bytes + 1);
+    return status;
+}
+
+static void key_free(struct config_key *key)
+{
+    for (size_t i = 0; i < key->word_count; i++)
+        config_key_word_free(&key->words[i]);
+    free(key->words);
+    core_secret_free(key->bytes, KEY_BYTES_MAX);
 }
 
 static core_status line_read(const struct reader *reader, const char *line, size_t bytes)
 {
-    struct entry entry = {.line = reader->line};
+    struct config_key made = {.line = reader->line};
     const char *at = line, *end = line + bytes;
     const struct word name = word_next(&at, end);
 
     if (bytes > LINE_BYTES_MAX)
-        return line_invalid(reader, "the line is too long; write 'name cipher key' and no more");
+        return line_invalid(reader, "the line is too long; it may have 2047 characters");
     if (name.bytes == 0 || name.text[0] == '#')
         return CORE_OK;
     if (!name_valid(name))
         return line_invalid(reader, "a name has 1 to 63 letters, digits, '.', '_' or '-'");
-    memcpy(entry.name, name.text, name.bytes);
-    core_status status = cipher_read(reader, word_next(&at, end), &entry.cipher);
+    memcpy(made.name, name.text, name.bytes);
+    core_status status = cipher_read(reader, word_next(&at, end), &made.cipher);
     if (status != CORE_OK)
         return status;
-    entry.key = core_secret_alloc(KEY_BYTES_MAX);
-    if (!entry.key)
+    made.bytes = core_secret_alloc(KEY_BYTES_MAX);
+    if (!made.bytes)
         return line_no_memory(reader);
-    status = key_read(reader, word_next(&at, end), entry.cipher, entry.key);
-    if (status == CORE_OK && word_next(&at, end).bytes > 0)
-        status =
-            line_invalid(reader, "there is something behind the key; write 'name cipher key' and no more");
+    status = key_read(reader, word_next(&at, end), made.cipher, made.bytes);
+    for (struct word word; status == CORE_OK && (word = word_next(&at, end)).bytes > 0;)
+        status = word_read(reader, word, &made);
     if (status == CORE_OK)
-        status = entry_append(reader, &entry);
+        status = key_append(reader, &made);
     if (status != CORE_OK)
-        core_secret_free(entry.key, KEY_BYTES_MAX);
+        key_free(&made);
     return status;
 }
 
@@ -188,27 +220,6 @@ static core_status lines_read(struct reader *reader, const char *text, size_t by
 }
 
 /* ---- the file ---- */
-
-static core_status file_check(int descriptor, const char *path, struct core_error *error)
-{
-    struct stat status;
-
-    if (fstat(descriptor, &status) != 0)
-        return core_error_errno(error, "%s: can not be examined", path);
-    if (!S_ISREG(status.st_mode))
-        return core_error_set(error, CORE_INVALID, "%s: is not a regular file", path);
-    if (status.st_uid != geteuid() && status.st_uid != 0)
-        return core_error_set(error, CORE_DENIED,
-                              "%s: belongs to user %u, not to this process's user %u or root; chown it", path,
-                              (unsigned)status.st_uid, (unsigned)geteuid());
-    if (status.st_mode & (S_IRWXG | S_IRWXO))
-        return core_error_set(error, CORE_DENIED,
-                              "%s: its mode %04o lets others in; keys must be private: chmod 600 it", path,
-                              (unsigned)(status.st_mode & 07777));
-    if (status.st_size > FILE_BYTES_MAX)
-        return core_error_set(error, CORE_INVALID, "%s:1: is larger than 16 MiB", path);
-    return CORE_OK;
-}
 
 /* Through one small window of secret memory, wiped at the end. */
 static core_status file_read(struct reader *reader, int descriptor)
@@ -242,9 +253,9 @@ static core_status file_read(struct reader *reader, int descriptor)
     return status;
 }
 
-static int entry_order(const void *a, const void *b)
+static int key_order(const void *a, const void *b)
 {
-    const struct entry *left = a, *right = b;
+    const struct config_key *left = a, *right = b;
 
     return strcmp(left->name, right->name);
 }
@@ -256,9 +267,9 @@ static core_status keyring_finish(struct reader *reader)
 
     if (keyring->count == 0)
         return CORE_OK;
-    qsort(keyring->entries, keyring->count, sizeof keyring->entries[0], entry_order);
+    qsort(keyring->keys, keyring->count, sizeof keyring->keys[0], key_order);
     for (size_t i = 1; i < keyring->count; i++) {
-        const struct entry *a = &keyring->entries[i - 1], *b = &keyring->entries[i];
+        const struct config_key *a = &keyring->keys[i - 1], *b = &keyring->keys[i];
         if (strcmp(a->name, b->name) == 0)
             return core_error_set(reader->error, CORE_INVALID,
                                   "%s:%zu: the name '%s' is already used in line %zu; rename one",
@@ -280,26 +291,28 @@ static core_status keyring_deliver(struct reader *reader, core_status status, st
     return status;
 }
 
+static core_status keyring_begin(struct reader *reader)
+{
+    reader->keyring = calloc(1, sizeof *reader->keyring);
+    if (reader->keyring)
+        reader->keyring->name = strdup(reader->name);
+    if (reader->keyring && reader->keyring->name)
+        return CORE_OK;
+    config_keyring_free(reader->keyring);
+    return core_error_set(reader->error, CORE_NO_MEMORY, "%s: out of memory", reader->name);
+}
+
 core_status config_keyring_load(const char *path, struct config_keyring **keyring, struct core_error *error)
 {
     struct reader reader = {.name = path, .error = error};
-    /* O_NOFOLLOW: a link's own permissions say nothing. O_NONBLOCK: a FIFO must not hang the server. */
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    int descriptor;
+    core_status status = core_keyfile_open(path, FILE_BYTES_MAX, &descriptor, error);
 
-    if (descriptor < 0 && errno == ELOOP)
-        return core_error_set(error, CORE_DENIED, "%s: is a symbolic link; name the file itself", path);
-    if (descriptor < 0)
-        return core_error_errno(error, "%s: can not be opened", path);
-    core_status status = file_check(descriptor, path, error);
     if (status != CORE_OK)
-        goto close;
-    reader.keyring = calloc(1, sizeof *reader.keyring);
-    if (!reader.keyring) {
-        status = core_error_set(error, CORE_NO_MEMORY, "%s: out of memory", path);
-        goto close;
-    }
-    status = keyring_deliver(&reader, file_read(&reader, descriptor), keyring);
-close:
+        return status;
+    status = keyring_begin(&reader);
+    if (status == CORE_OK)
+        status = keyring_deliver(&reader, file_read(&reader, descriptor), keyring);
     close(descriptor);
     return status;
 }
@@ -309,28 +322,58 @@ core_status config_keyring_parse(const char *text, size_t bytes, const char *nam
 {
     struct reader reader = {.name = name, .error = error};
     size_t taken;
+    const core_status status = keyring_begin(&reader);
 
-    reader.keyring = calloc(1, sizeof *reader.keyring);
-    if (!reader.keyring)
-        return core_error_set(error, CORE_NO_MEMORY, "%s: out of memory", name);
-    return keyring_deliver(&reader, lines_read(&reader, text, bytes, true, &taken), keyring);
+    return status == CORE_OK
+               ? keyring_deliver(&reader, lines_read(&reader, text, bytes, true, &taken), keyring)
+               : status;
 }
 
-const uint8_t *config_keyring_find(const struct config_keyring *keyring, const char *name,
-                                   enum core_cipher *cipher)
+const struct config_key *config_keyring_find(const struct config_keyring *keyring, const char *name)
 {
-    struct entry wanted;
+    struct config_key wanted;
     const size_t length = strlen(name);
 
     if (length > CONFIG_KEY_NAME_MAX || keyring->count == 0)
         return NULL;
     memcpy(wanted.name, name, length + 1);
-    const struct entry *found =
-        bsearch(&wanted, keyring->entries, keyring->count, sizeof wanted, entry_order);
-    if (!found)
-        return NULL;
-    *cipher = found->cipher;
-    return found->key;
+    return bsearch(&wanted, keyring->keys, keyring->count, sizeof wanted, key_order);
+}
+
+bool config_key_is_for(const struct config_key *key, const struct config_key_user *user)
+{
+    if (key->word_count == 0)
+        return user->has_uid || user->has_certificate;
+    for (size_t i = 0; i < key->word_count; i++)
+        if (config_key_word_fits(&key->words[i], user))
+            return true;
+    return false;
+}
+
+static bool is_listed(const struct core_address *address, const struct config_listener *listeners,
+                      size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (config_same_address(address, &listeners[i].address))
+            return true;
+    return false;
+}
+
+core_status config_keyring_check(const struct config_keyring *keyring,
+                                 const struct config_listener *listeners, size_t count,
+                                 struct core_error *error)
+{
+    char text[300];
+
+    for (size_t i = 0; i < keyring->count; i++)
+        for (size_t j = 0; j < keyring->keys[i].word_count; j++) {
+            const struct core_address *wanted = keyring->keys[i].words[j].listener;
+            if (wanted && !is_listed(wanted, listeners, count))
+                return core_error_set(
+                    error, CORE_INVALID, "%s:%zu: there is no listener %s; write it as in `listeners`",
+                    keyring->name, keyring->keys[i].line, core_address_format(wanted, text, sizeof text));
+        }
+    return CORE_OK;
 }
 
 size_t config_keyring_size(const struct config_keyring *keyring)
@@ -338,12 +381,22 @@ size_t config_keyring_size(const struct config_keyring *keyring)
     return keyring->count;
 }
 
+size_t config_keyring_wordless(const struct config_keyring *keyring)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < keyring->count; i++)
+        count += keyring->keys[i].word_count == 0;
+    return count;
+}
+
 void config_keyring_free(struct config_keyring *keyring)
 {
     if (!keyring)
         return;
     for (size_t i = 0; i < keyring->count; i++)
-        core_secret_free(keyring->entries[i].key, KEY_BYTES_MAX);
-    free(keyring->entries);
+        key_free(&keyring->keys[i]);
+    free(keyring->keys);
+    free(keyring->name);
     free(keyring);
 }

@@ -1,22 +1,60 @@
-/* The keyring file: named keys, one a line:
+/* The keyring file: named keys, one a line, and behind each who may use it:
  *
- *   # name      cipher        key in hexadecimal
- *   camera-7    aes-128-cbc   000102030405060708090a0b0c0d0e0f
+ *   # name      cipher        key in hexadecimal                 who may use it
+ *   camera-7    aes-128-cbc   000102030405060708090a0b0c0d0e0f   user=camera certificate=camera-7.example
  *
- * The file must be a regular file of the effective user (or root) with no permission for group and others.
- * Keys go straight into secret memory (core/secret.h); nothing of them passes through ordinary buffers. */
+ *   user=NAME or user=NUMBER     of the process at the other end of a Unix socket
+ *   certificate=NAME             a TLS client whose certificate, which the listener's client_ca vouches for,
+ *                                has this common name, or this DNS name or URI as a subjectAltName
+ *   certificate=sha256:DIGITS    a TLS client that shows the very certificate of this fingerprint
+ *   listener=ADDRESS             everybody who comes by this listener, written as in `listeners`
+ *   client-iv                    whoever may use the key may choose the IV of a stream, too
+ *
+ * Of several words that say who, one must fit. Without any, those may use the key of whom the server knows
+ * who they are: on Unix sockets, and TLS clients with a certificate. Whoever may choose IVs has the key as an
+ * oracle, block by block; so client_iv alone does not let them do it with a key that they were not given.
+ *
+ * The words are here, and not in the configuration, so that no key is ever in force without its own, nor one
+ * of the two read again without the other, and nobody can read who has which key who can not read the keys.
+ *
+ * The file must be private (core/keyfile.h). Keys go straight into secret memory (core/secret.h); nothing of
+ * them passes through ordinary buffers. */
 #ifndef MILLRACE_CONFIG_KEYRING_H
 #define MILLRACE_CONFIG_KEYRING_H
 
+#include "config/server.h"
+#include "core/address.h"
 #include "core/status.h"
 #include "core/stream.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define CONFIG_KEY_NAME_MAX 63 /* letters, digits, '.', '_', '-' */
+#define CONFIG_KEY_NAME_MAX          63 /* letters, digits, '.', '_', '-' */
+#define CONFIG_KEY_FINGERPRINT_BYTES 32 /* SHA-256 */
 
 struct config_keyring;
+struct config_key_word;
+
+struct config_key {
+    char name[CONFIG_KEY_NAME_MAX + 1];
+    enum core_cipher cipher;
+    size_t line;    /* where it was given, from 1 */
+    uint8_t *bytes; /* core_cipher_key_bytes(cipher) of secret memory */
+    bool client_iv;
+    struct config_key_word *words; /* who may use it */
+    size_t word_count;
+};
+
+/* Who is at the other end of a connection, as far as the server knows. */
+struct config_key_user {
+    const struct core_address *listener; /* as configured; NULL: it did not come by one */
+    bool has_uid, has_certificate;
+    uint32_t uid;
+    uint8_t fingerprint[CONFIG_KEY_FINGERPRINT_BYTES];
+    char *names; /* of the certificate, each ended by NUL, the last by two; NULL: none */
+};
 
 /* error: "file:line: what, and what to do". */
 CORE_CHECKED core_status config_keyring_load(const char *path, struct config_keyring **keyring,
@@ -24,12 +62,18 @@ CORE_CHECKED core_status config_keyring_load(const char *path, struct config_key
 CORE_CHECKED core_status config_keyring_parse(const char *text, size_t bytes, const char *name,
                                               struct config_keyring **keyring, struct core_error *error);
 
-/* The key (core_cipher_key_bytes(*cipher) bytes, owned by the keyring), or NULL. Safe from many threads as
- * long as nobody frees the keyring. */
-const uint8_t *config_keyring_find(const struct config_keyring *keyring, const char *name,
-                                   enum core_cipher *cipher);
+/* Is each listener that a key names one of these? If not, error names the key's line. */
+CORE_CHECKED core_status config_keyring_check(const struct config_keyring *keyring,
+                                              const struct config_listener *listeners, size_t count,
+                                              struct core_error *error);
+
+/* The key, owned by the keyring, or NULL. Safe from many threads as long as nobody frees the keyring. */
+const struct config_key *config_keyring_find(const struct config_keyring *keyring, const char *name);
+bool config_key_is_for(const struct config_key *key, const struct config_key_user *user);
 
 size_t config_keyring_size(const struct config_keyring *keyring);
-void config_keyring_free(struct config_keyring *keyring); /* wipes */
+size_t
+config_keyring_wordless(const struct config_keyring *keyring); /* keys that do not say who may use them */
+void config_keyring_free(struct config_keyring *keyring);      /* wipes */
 
 #endif

@@ -50,6 +50,11 @@ static void address_from(struct config_report *report, const char *path, const c
     free(file);
 }
 
+bool config_same_address(const struct core_address *a, const struct core_address *b)
+{
+    return a->transport == b->transport && a->port == b->port && strcmp(a->host, b->host) == 0;
+}
+
 static bool same_place(const struct core_address *a, const struct core_address *b)
 {
     const bool a_unix = a->transport == CORE_TRANSPORT_UNIX, b_unix = b->transport == CORE_TRANSPORT_UNIX;

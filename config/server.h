@@ -116,6 +116,15 @@ CORE_CHECKED core_status config_server_default(const char *folder, struct config
  * "listeners[0].address". */
 char *config_server_where(const struct config_server *server, const char *key, char *text, size_t size);
 
+/* The keys that differ between two configurations, as "listeners, threads.io", and "" if none does; returns
+ * text, cut off if it is too short. Not those that a running server takes from its file (server_reload):
+ * keyring, log.level, and certificate, key and client_ca of a listener. */
+char *config_server_differences(const struct config_server *a, const struct config_server *b, char *text,
+                                size_t size);
+
+/* Are these written alike? */
+bool config_same_address(const struct core_address *a, const struct core_address *b);
+
 /* So many quarters of `all`, but 64 at least where there are as many: what one of several may have. */
 uint32_t config_server_share(uint32_t all, uint32_t quarters);
 

@@ -193,10 +193,12 @@ core_status inputgen_command_list(const char *name, uint32_t count, core_ns dura
 static core_status key_find(struct inputgen_command *command, struct core_error *error)
 {
     struct inputgen_replay_options *options = &command->options;
-    options->key = config_keyring_find(command->keyring, options->key_name, &options->key_cipher);
-    if (!options->key)
+    const struct config_key *key = config_keyring_find(command->keyring, options->key_name);
+    if (!key)
         return core_error_set(error, CORE_NOT_FOUND, "%s has no key '%s'", command->keyring_path,
                               options->key_name);
+    options->key = key->bytes;
+    options->key_cipher = key->cipher;
     return CORE_OK;
 }
 

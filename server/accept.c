@@ -29,14 +29,16 @@ static const struct refusal refusals[] = {
     [SERVER_TURNED_MEMORY] = {"connection.memory", "no memory for a new connection"},
 };
 
-void server_count_turned(struct server *server, enum server_turned reason)
+void server_count_turned(struct server_listener *listener, enum server_turned reason)
 {
-    atomic_fetch_add_explicit(&server->turned[reason], 1, memory_order_relaxed);
+    if (listener != NULL)
+        atomic_fetch_add_explicit(&listener->turned[reason], 1, memory_order_relaxed);
 }
 
 void server_accepted_drop(struct server *server, struct server_accepted *accepted)
 {
     server_transport_close(&accepted->transport);
+    free(accepted->user.names);
     server_place_give_back(&server->places, &accepted->place);
     free(accepted);
 }
@@ -74,17 +76,17 @@ void server_accepted_hand_over(struct server *server, struct server_accepted *ac
 
 /* Says why (not on TLS, where nothing can be said before the handshake) and closes, without ever waiting for
  * the peer. */
-static void turn_away(struct server *server, struct server_accepted *accepted, enum server_turned reason,
-                      const struct server_listener *listener)
+static void turn_away(const struct server_accepted *accepted, enum server_turned reason)
 {
+    struct server_listener *listener = accepted->listener;
     const struct refusal *refusal = &refusals[reason];
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     char text[128], address[300];
 
-    server_count_turned(server, reason);
+    server_count_turned(listener, reason);
     snprintf(text, sizeof text, "%s; try again later", refusal->text);
     uint32_t bytes = protocol_error_write(frame, 0, PROTOCOL_ERROR_LIMIT, true, text);
-    if (listener->tls == NULL)
+    if (!server_listener_is_tls(listener))
         (void)!send(accepted->transport.descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
     close(accepted->transport.descriptor);
     core_log_with(CORE_LOG_WARNING, refusal->cause, &(struct core_log_fields){.peer = accepted->peer},
@@ -92,18 +94,27 @@ static void turn_away(struct server *server, struct server_accepted *accepted, e
                   core_address_format(&listener->bound, address, sizeof address), refusal->text);
 }
 
+/* Until a handshake has shown a certificate. */
+static struct config_key_user user_of(const struct server_peer_key *key, const struct core_address *listener)
+{
+    bool known = key->kind == SERVER_PEER_USER && key->number != UINT32_MAX;
+    return (struct config_key_user){
+        .listener = listener, .has_uid = known, .uid = known ? (uint32_t)key->number : 0};
+}
+
 static void welcome(struct server *server, int descriptor, struct server_listener *listener)
 {
-    bool tls = listener->tls != NULL;
+    bool tls = server_listener_is_tls(listener);
     struct server_accepted accepted = {.inline_keys =
                                            listener->config->address.transport != CORE_TRANSPORT_TCP,
-                                       .tls = listener->tls,
+                                       .listener = listener,
                                        .accepted_ns = core_time_now_ns()};
     struct server_accepted *made = NULL;
 
     server_transport_init(&accepted.transport, descriptor);
     struct server_peer_key key =
         server_peer_identify(descriptor, tls ? "tls" : "tcp", accepted.peer, sizeof accepted.peer);
+    accepted.user = user_of(&key, &listener->config->address);
     enum server_turned reason =
         server_places_take(&server->places, &key, &listener->connections, tls, &accepted.place);
     if (reason == SERVER_TURNED_NOT && (made = malloc(sizeof *made)) == NULL) {
@@ -111,7 +122,7 @@ static void welcome(struct server *server, int descriptor, struct server_listene
         reason = SERVER_TURNED_MEMORY;
     }
     if (reason != SERVER_TURNED_NOT) {
-        turn_away(server, &accepted, reason, listener);
+        turn_away(&accepted, reason);
         return;
     }
     *made = accepted;
@@ -130,7 +141,9 @@ core_status server_adopt(struct server *server, int descriptor, struct core_erro
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
     }
     server_transport_init(&accepted->transport, descriptor);
-    (void)server_peer_identify(descriptor, "tcp", accepted->peer, sizeof accepted->peer);
+    struct server_peer_key key =
+        server_peer_identify(descriptor, "tcp", accepted->peer, sizeof accepted->peer);
+    accepted->user = user_of(&key, NULL);
     accepted->inline_keys = true;
     accepted->accepted_ns = core_time_now_ns();
     server_places_take_one(&server->places);
@@ -162,7 +175,7 @@ static uint32_t accepts_per_turn(const struct server *server)
 /* False: no more for now. */
 static bool accept_one(struct server_io *io, struct server_listener *listener)
 {
-    if (listener->tls != NULL && server_places_handshakes_full(&io->server->places)) {
+    if (server_listener_is_tls(listener) && server_places_handshakes_full(&io->server->places)) {
         core_log(CORE_LOG_WARNING, "accept.handshakes",
                  "limits.handshakes (%u) TLS handshakes are under way: further connections wait",
                  io->server->config->limits.handshakes);

@@ -4,6 +4,7 @@
 #ifndef MILLRACE_SERVER_ACCEPT_H
 #define MILLRACE_SERVER_ACCEPT_H
 
+#include "config/keyring.h"
 #include "core/time.h"
 #include "server/mailbox.h"
 #include "server/places.h"
@@ -13,6 +14,7 @@
 
 struct event;
 struct server;
+struct server_listener;
 struct server_handshaker;
 
 struct server_accepted {
@@ -21,9 +23,10 @@ struct server_accepted {
     struct server_place place;
     char peer[96];    /* "unix:pid=17,uid=0", "tcp:127.0.0.1:5151" */
     bool inline_keys; /* unix or tls */
+    struct config_key_user user;
     core_ns accepted_ns;
+    struct server_listener *listener; /* NULL: adopted */
     /* of its handshake */
-    SSL_CTX *tls;
     struct server_handshaker *handshaker;
     struct event *event;
     struct server_accepted *next, **previous;
@@ -35,7 +38,7 @@ void server_accepted_hand_over(struct server *server, struct server_accepted *ac
 /* Any thread: closes it and gives its place back. */
 void server_accepted_drop(struct server *server, struct server_accepted *accepted);
 
-/* Any thread. */
-void server_count_turned(struct server *server, enum server_turned reason);
+/* Any thread. The listener: NULL of a connection that was adopted, which is not counted. */
+void server_count_turned(struct server_listener *listener, enum server_turned reason);
 
 #endif

@@ -66,7 +66,7 @@ static void refuse_without_memory(struct server_io *io, struct server_accepted *
 {
     core_log_with(CORE_LOG_ERROR, "connection.memory", &(struct core_log_fields){.peer = accepted->peer},
                   "no memory for a new connection; it is closed");
-    server_count_turned(io->server, SERVER_TURNED_MEMORY);
+    server_count_turned(accepted->listener, SERVER_TURNED_MEMORY);
     atomic_fetch_sub_explicit(&io->assigned, 1, memory_order_relaxed);
     server_accepted_drop(io->server, accepted);
 }
@@ -97,6 +97,8 @@ static void take_over(struct server_connection *connection, struct server_accept
     connection->asker.peer = server_place_turns(&connection->place);
     memcpy(connection->peer, accepted->peer, sizeof connection->peer);
     connection->inline_keys = accepted->inline_keys;
+    connection->user = accepted->user;
+    connection->listener = accepted->listener;
     connection->opened_ns = accepted->accepted_ns;
     free(accepted);
 }
@@ -310,6 +312,7 @@ static void free_connection(struct server_connection *connection)
     server_input_free(connection);
     server_place_turns_give_back(connection->asker.peer);
     free(connection->streams);
+    free(connection->user.names);
     free(connection);
 }
 

@@ -19,6 +19,7 @@
 #ifndef MILLRACE_SERVER_CONNECTION_H
 #define MILLRACE_SERVER_CONNECTION_H
 
+#include "config/keyring.h"
 #include "core/log.h"
 #include "server/arrival.h"
 #include "server/places.h"
@@ -35,6 +36,7 @@
 struct server_accepted;
 struct server_change;
 struct server_io;
+struct server_listener;
 struct server_message;
 struct server_request;
 
@@ -79,10 +81,12 @@ struct server_connection {
     struct server_connection *next_stranger; /* connections without streams that have something to read */
     bool waits_as_stranger;
     struct server_io *io;
-    uint64_t number;  /* unique in this server's life, for logs and status */
-    char peer[96];    /* as in struct server_accepted, */
-    bool inline_keys; /* this too */
-    uint16_t version; /* of the protocol, in force since WELCOME; 0 before */
+    uint64_t number;                  /* unique in this server's life, for logs and status */
+    char peer[96];                    /* as in struct server_accepted, */
+    bool inline_keys;                 /* this, */
+    struct config_key_user user;      /* this */
+    struct server_listener *listener; /* and this too */
+    uint16_t version;                 /* of the protocol, in force since WELCOME; 0 before */
     enum server_connection_state state;
     struct server_transport transport;
     struct server_place place;

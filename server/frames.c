@@ -1,6 +1,7 @@
 /* What each frame of a client does. */
 #include "server/backup.h"
 #include "server/io.h"
+#include "server/keys.h"
 
 #include "core/log.h"
 #include "core/secret.h"
@@ -13,7 +14,7 @@
 
 static void handle_hello(struct server_connection *connection, const uint8_t *body, uint32_t bytes)
 {
-    const struct server *server = connection->io->server;
+    struct server *server = connection->io->server;
     const struct config_server_limits *limits = &server->config->limits;
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     uint16_t lowest, highest;
@@ -35,7 +36,7 @@ static void handle_hello(struct server_connection *connection, const uint8_t *bo
         .version = connection->version,
         .flags = (uint16_t)((connection->inline_keys ? PROTOCOL_ALLOWS_INLINE_KEY : 0) |
                             (server->config->client_iv ? PROTOCOL_ALLOWS_CLIENT_IV : 0) |
-                            (server->config->keyring != NULL ? PROTOCOL_HAS_NAMED_KEYS : 0)),
+                            (server_keys_are_there(server) ? PROTOCOL_HAS_NAMED_KEYS : 0)),
         .packet_bytes_max = limits->packet_bytes,
         .burst_packets_max = limits->burst_packets,
         .streams_max = limits->streams_per_connection,
@@ -131,12 +132,59 @@ static bool is_printable(const uint8_t *text, uint32_t bytes)
     return true;
 }
 
-/* Copies the key into secret memory. 0, or the refusal with its reason in error. */
-static enum protocol_refusal fetch_key(struct server *server, const struct protocol_open *open, bool is_query,
-                                       uint8_t *key, struct core_error *error)
+/* The peer is told no more than of a key that is not there. */
+static void tell_denied(struct server_connection *connection, const struct server_key_wish *wish)
 {
-    core_status status = CORE_OK;
+    struct core_log_fields fields = server_connection_fields(connection, 0);
+    server_stats_add(&connection->io->stats.keys_denied, 1);
+    core_log_with(CORE_LOG_WARNING, "key.denied", &fields,
+                  "connection %lu (%s) asked for the key '%.*s', which is not for it (keyring, line %zu)",
+                  (unsigned long)connection->number, connection->peer, (int)wish->name_bytes, wish->name,
+                  wish->line);
+}
 
+static enum protocol_refusal fetch_named_key(struct server_connection *connection,
+                                             const struct protocol_open *open, uint8_t *key,
+                                             struct core_error *error)
+{
+    struct server_key_wish wish = {.name = (const char *)open->key,
+                                   .name_bytes = open->key_bytes,
+                                   .cipher = open->spec.cipher,
+                                   .iv = open->has_iv,
+                                   .user = &connection->user};
+    bool printable = is_printable(open->key, open->key_bytes); /* else it is not for anybody's screen */
+    int shown_bytes = printable ? (int)open->key_bytes : 1;
+    const char *shown = printable ? (const char *)open->key : "?";
+
+    switch (server_key_find(connection->io->server, &wish, key)) {
+    case CORE_OK:
+        return 0;
+    case CORE_MISMATCH:
+        (void)core_error_set(error, CORE_INVALID, "the key called '%.*s' is for another cipher", shown_bytes,
+                             shown);
+        return PROTOCOL_REFUSED_KEY;
+    case CORE_REFUSED:
+        (void)core_error_set(error, CORE_DENIED,
+                             "a client-given IV is not allowed with the key called '%.*s' (client-iv behind "
+                             "it in the keyring)",
+                             shown_bytes, shown);
+        return PROTOCOL_REFUSED_IV;
+    case CORE_DENIED:
+        tell_denied(connection, &wish);
+        break;
+    default:
+        break;
+    }
+    (void)core_error_set(error, CORE_INVALID,
+                         "no key in the server's keyring is called '%.*s' and is for this connection",
+                         shown_bytes, shown);
+    return PROTOCOL_REFUSED_KEY;
+}
+
+/* Copies the key into secret memory. 0, or the refusal with its reason in error. */
+static enum protocol_refusal fetch_key(struct server_connection *connection, const struct protocol_open *open,
+                                       bool is_query, uint8_t *key, struct core_error *error)
+{
     if (open->key_kind == PROTOCOL_KEY_NONE) {
         (void)core_error_set(error, CORE_INVALID, "OPEN needs a key, inline or named");
         return is_query ? 0 : PROTOCOL_REFUSED_KEY;
@@ -150,13 +198,7 @@ static enum protocol_refusal fetch_key(struct server *server, const struct proto
         memcpy(key, open->key, wanted);
         return 0;
     }
-    bool printable = is_printable(open->key, open->key_bytes); /* else it is not for anybody's screen */
-    status = server_key_find(server, (const char *)open->key, open->key_bytes, open->spec.cipher, key);
-    (void)core_error_set(error, CORE_INVALID,
-                         status == CORE_MISMATCH ? "the key called '%.*s' is for another cipher"
-                                                 : "no key is called '%.*s' in the server's keyring",
-                         printable ? (int)open->key_bytes : 1, printable ? (const char *)open->key : "?");
-    return status == CORE_OK ? 0 : PROTOCOL_REFUSED_KEY;
+    return fetch_named_key(connection, open, key, error);
 }
 
 static void free_request(struct server_request *request)
@@ -208,7 +250,7 @@ static void handle_open(struct server_connection *connection, const struct proto
     }
     enum protocol_refusal refusal = check_open(connection, &open, &error);
     if (refusal == 0)
-        refusal = fetch_key(connection->io->server, &open, is_query, request->key, &error);
+        refusal = fetch_key(connection, &open, is_query, request->key, &error);
     if (refusal != 0) {
         refuse(connection, is_query, header->id, refusal, NULL, error.text, core_time_now_ns() - now_ns);
         free_request(request);

@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "core/realtime.h"
 #include "server/accept.h"
+#include "server/certificate.h"
 #include "server/state.h"
 
 #include <event2/event.h>
@@ -48,9 +49,12 @@ static void unlink_accepted(struct server_accepted *accepted)
 static void fail(struct server_accepted *accepted, enum server_turned reason, const char *text)
 {
     struct server *server = accepted->handshaker->server;
-    core_log_with(CORE_LOG_INFO, "tls.handshake", &(struct core_log_fields){.peer = accepted->peer},
-                  "%s: TLS handshake failed: %s; closed", accepted->peer, text);
-    server_count_turned(server, reason);
+    const struct core_log_fields fields = {.peer = accepted->peer};
+    char address[300];
+    core_log_with(CORE_LOG_INFO, "tls.handshake", &fields, "%s: TLS handshake with %s failed: %s; closed",
+                  accepted->peer, core_address_format(&accepted->listener->bound, address, sizeof address),
+                  text);
+    server_count_turned(accepted->listener, reason);
     unlink_accepted(accepted);
     server_accepted_drop(server, accepted);
 }
@@ -58,6 +62,10 @@ static void fail(struct server_accepted *accepted, enum server_turned reason, co
 static void establish(struct server_accepted *accepted)
 {
     struct server *server = accepted->handshaker->server;
+    if (server_certificate_identify(accepted->transport.tls, &accepted->user) != CORE_OK) {
+        fail(accepted, SERVER_TURNED_MEMORY, "no memory for the names in the certificate");
+        return;
+    }
     unlink_accepted(accepted);
     server_place_established(&server->places, &accepted->place);
     atomic_fetch_add_explicit(&server->handshakes_done, 1, memory_order_relaxed);
@@ -112,11 +120,22 @@ static void on_event(evutil_socket_t descriptor, short events, void *argument)
         step(argument);
 }
 
+/* With the certificate that is in force now. */
+static core_status secure(struct server_handshaker *handshaker, struct server_accepted *accepted)
+{
+    struct server *server = handshaker->server;
+    struct core_error error = {""};
+
+    pthread_mutex_lock(&server->reload_lock);
+    core_status status = server_transport_secure(&accepted->transport, accepted->listener->tls, &error);
+    pthread_mutex_unlock(&server->reload_lock);
+    return status;
+}
+
 static void begin(void *owner, struct server_message *message)
 {
     struct server_handshaker *handshaker = owner;
     struct server_accepted *accepted = (struct server_accepted *)message;
-    struct core_error error = {""};
 
     if (handshaker->halted) {
         server_accepted_drop(handshaker->server, accepted);
@@ -124,11 +143,10 @@ static void begin(void *owner, struct server_message *message)
     }
     accepted->handshaker = handshaker;
     accepted->event = event_new(handshaker->base, -1, 0, on_event, accepted);
-    if (accepted->event == NULL ||
-        server_transport_secure(&accepted->transport, accepted->tls, &error) != CORE_OK) {
+    if (accepted->event == NULL || secure(handshaker, accepted) != CORE_OK) {
         core_log_with(CORE_LOG_ERROR, "connection.memory", &(struct core_log_fields){.peer = accepted->peer},
                       "no memory for a new connection; it is closed");
-        server_count_turned(handshaker->server, SERVER_TURNED_MEMORY);
+        server_count_turned(accepted->listener, SERVER_TURNED_MEMORY);
         if (accepted->event != NULL)
             event_free(accepted->event);
         server_accepted_drop(handshaker->server, accepted);

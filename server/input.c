@@ -308,7 +308,7 @@ static void refuse_messages(struct server_connection *connection)
     core_log_with(CORE_LOG_WARNING, "tls.messages", &fields,
                   "connection %lu (%s) sent more TLS messages without data (key updates) than it may; closed",
                   (unsigned long)connection->number, connection->peer);
-    server_count_turned(connection->io->server, SERVER_TURNED_MESSAGES);
+    server_count_turned(connection->listener, SERVER_TURNED_MESSAGES);
     server_connection_abort(connection);
 }
 

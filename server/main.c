@@ -64,9 +64,8 @@ static const struct argp argp = {
     "The Millrace server: encrypts live streams before their deadlines.\v"
     "Without a configuration file all is as by default, and the sockets are millraced.sock and admin.sock "
     "in $XDG_RUNTIME_DIR/millrace, or in /run/millrace for root; the folder is made.\n\n"
-    "Signals: SIGTERM or SIGINT finish and deliver what was accepted, then stop; SIGHUP reads keyring and "
-    "log level "
-    "again.\n\n"
+    "Signals: SIGTERM or SIGINT finish and deliver what was accepted, then stop; SIGHUP reads keyring, TLS "
+    "certificates and log level again.\n\n"
     "Exit status: 0 stopped and nothing lost; 1 stopped, but accepted packets could not be delivered in the "
     "drain "
     "time; 2 usage; 3 the configuration or the start failed; 4 the check found nothing but an address "
@@ -90,8 +89,16 @@ static void apply_log(const struct config_server *config)
     core_log_configure(&log);
 }
 
+/* What waits for a restart. */
+static void tell_differences(const struct config_server *config, const struct config_server *fresh)
+{
+    char text[1200];
+    if (config_server_differences(config, fresh, text, sizeof text)[0] != '\0')
+        core_log(CORE_LOG_WARNING, "reload.restart", "changed, and in force only after a restart: %s", text);
+}
+
 /* SIGHUP: a bad file changes nothing. */
-static void reload(struct server *server, const char *path)
+static void reload(struct server *server, const struct config_server *config, const char *path)
 {
     struct config_server *fresh;
     struct core_error error = {""};
@@ -101,17 +108,19 @@ static void reload(struct server *server, const char *path)
         return;
     }
     core_status status = config_server_load(path, &fresh, &error);
-
     if (status == CORE_OK) {
-        status = server_reload_keys(server, fresh->keyring, &error);
+        status = server_reload(server, fresh, &error);
         if (status == CORE_OK)
-            core_log_set_level(fresh->log_level);
+            tell_differences(config, fresh);
         config_server_free(fresh);
     }
     if (status == CORE_OK)
-        core_log(CORE_LOG_INFO, "reload.done", "keyring and log level read again from %s", path);
+        core_log(CORE_LOG_INFO, "reload.done",
+                 "read again from %s and in force: log level, keyring, and certificates, keys and client CAs "
+                 "of TLS listeners",
+                 path);
     else
-        core_log(CORE_LOG_ERROR, "reload.failed", "%s; keys and log level stay as they were", error.text);
+        core_log(CORE_LOG_ERROR, "reload.failed", "%s; all stays as it was", error.text);
 }
 
 /* Blocks until a signal comes; meanwhile keeps systemd's watchdog content, as long as all threads go round.
@@ -177,7 +186,7 @@ static int serve(const struct options *options, const struct config_server *conf
     notify_systemd("READY=1");
     while ((number = wait_for_signal(server, descriptor)) == SIGHUP || number == 0)
         if (number == SIGHUP)
-            reload(server, options->config);
+            reload(server, config, options->config);
     notify_systemd("STOPPING=1");
     core_log(CORE_LOG_INFO, "stop.begin", "signal %d: finishing what was accepted", number);
     uint64_t lost = server_stop(server);

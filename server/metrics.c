@@ -21,6 +21,8 @@ static const struct metric io_metrics[] = {
     {"streams", "gauge", "Streams open now.", COUNT, IO(counts.streams)},
     {"streams_opened_total", "counter", "Streams opened.", COUNT, IO(counts.opened)},
     {"modified_total", "counter", "MODIFY answered with MODIFIED.", COUNT, IO(counts.modified)},
+    {"keys_denied_total", "counter", "OPEN and QUERY with a named key that is not for who asked.", COUNT,
+     IO(counts.keys_denied)},
     {"streams_idled_total", "counter", "Streams closed because they sent nothing for too long.", COUNT,
      IO(counts.idled)},
     {"packets_total", "counter", "Packets encrypted and handed to their socket.", COUNT, IO(counts.packets)},
@@ -343,10 +345,15 @@ static void write_arrivals(FILE *text, const struct server_snapshot *snapshot)
     write_single(text, "tls_handshakes", "gauge", "TLS handshakes under way.", (double)snapshot->handshakes);
     write_single(text, "tls_handshakes_total", "counter", "TLS connections established.",
                  (double)snapshot->handshakes_done);
-    write_head(text, "connections_turned_total", "counter", "Connections that came to nothing, by reason.");
-    for (int i = 0; i < SERVER_TURNED_COUNT; i++)
-        fprintf(text, "millrace_connections_turned_total{reason=\"%s\"} %" PRIu64 "\n",
-                server_turned_name((enum server_turned)i), snapshot->turned[i]);
+    write_head(text, "connections_turned_total", "counter",
+               "Connections that came to nothing, by listener and reason.");
+    for (uint32_t l = 0; l < snapshot->listener_count; l++)
+        for (int i = 0; i < SERVER_TURNED_COUNT; i++) {
+            fprintf(text, "millrace_connections_turned_total{");
+            write_label(text, "listener", snapshot->listeners[l].address);
+            fprintf(text, ",reason=\"%s\"} %" PRIu64 "\n", server_turned_name((enum server_turned)i),
+                    snapshot->listeners[l].turned[i]);
+        }
 }
 
 static void write_missed_by(FILE *text, const struct server_snapshot *snapshot)

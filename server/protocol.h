@@ -150,8 +150,9 @@ enum protocol_refusal {
     PROTOCOL_REFUSED_CAPACITY = 1, /* can not be promised; see constraint and offer */
     PROTOCOL_REFUSED_SPEC = 2,     /* a value is outside its range */
     PROTOCOL_REFUSED_LIMIT = 3,    /* a configured limit: streams, packet, burst, buffers */
-    PROTOCOL_REFUSED_KEY = 4,      /* unknown key name, wrong key length, or inline key not allowed here */
-    PROTOCOL_REFUSED_IV = 5,       /* client IV not allowed */
+    PROTOCOL_REFUSED_KEY = 4,      /* key name unknown or not for this client, wrong key length, or inline
+                                      key not allowed here */
+    PROTOCOL_REFUSED_IV = 5,       /* client IV not allowed, or not with this key */
     PROTOCOL_REFUSED_DRAINING = 6, /* the server is stopping */
     PROTOCOL_REFUSED_INTERNAL = 7, /* out of memory */
     /* from version 2 on, of MODIFY: */

@@ -8,6 +8,7 @@
 #include "server/calibrate.h"
 #include "server/gpu_cards.h"
 #include "server/io.h"
+#include "server/keys.h"
 #include "server/watch.h"
 
 #include <fcntl.h>
@@ -18,10 +19,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define WORKER_RING_PACKETS 16384
-#define DESCRIPTORS_BESIDE  1024 /* of listeners, threads, the admin port's clients, and GPUs */
-#define BUSY_MARGIN_NS      (2 * CORE_NS_PER_MS)
-#define CALIBRATE_NS        (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
+#define WORKER_RING_PACKETS   16384
+#define DESCRIPTORS_BESIDE    1024        /* of listeners, threads, the admin port's clients, and GPUs */
+#define LISTENER_SECRET_BYTES (64 * 1024) /* its private key, and the file of it while it is read */
+#define BUSY_MARGIN_NS        (2 * CORE_NS_PER_MS)
+#define CALIBRATE_NS          (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
 
 /* Returns what it is then. */
 static rlim_t raise_descriptor_limit(void)
@@ -82,7 +84,8 @@ static core_status judge(const struct server *server, core_status status, const 
     return CORE_OK;
 }
 
-/* Key states with their keys, which cards need, and the keys of requests at the planner. */
+/* Key states with their keys, which cards need, the keys of requests at the planner, those of the keyring,
+ * and the private keys of listeners. */
 static core_status prepare_secrets(struct server *server, struct core_error *error)
 {
     bool locked = false;
@@ -91,8 +94,10 @@ static core_status prepare_secrets(struct server *server, struct core_error *err
         return CORE_OK; /* a check has told why */
     while (state_bytes < server_stream_secret_bytes(server->engine))
         state_bytes *= 2;
-    core_status status = core_secret_init(
-        (server->config->limits.streams + 2048) * (state_bytes + SERVER_KEY_BYTES), &locked, error);
+    core_status status =
+        core_secret_init((server->config->limits.streams + 2048) * (state_bytes + SERVER_KEY_BYTES) +
+                             server->config->listener_count * LISTENER_SECRET_BYTES,
+                         &locked, error);
     if (status == CORE_OK && !locked)
         core_log(CORE_LOG_WARNING, "start.secrets",
                  "key memory could not be locked and may be swapped out; raise RLIMIT_MEMLOCK or run with "
@@ -399,7 +404,9 @@ static core_status prepare_profile(struct server *server, struct core_error *err
 
 static core_status load_keys(struct server *server, struct core_error *error)
 {
-    core_status status = server_reload_keys(server, server->config->keyring, error);
+    core_status status = server_keys_load(server, server->config->keyring, &server->keyring, error);
+    if (status == CORE_OK)
+        server_keys_warn(server);
     return at(server, "keyring", status, error);
 }
 
@@ -438,7 +445,7 @@ static void dismantle(struct server *server)
     free(server->workers);
     config_keyring_free(server->keyring);
     config_profile_free(server->profile);
-    pthread_mutex_destroy(&server->keyring_lock);
+    pthread_mutex_destroy(&server->reload_lock);
     free(server);
 }
 
@@ -459,7 +466,7 @@ static core_status create(struct server **server, const struct config_server *co
     fresh->config = config;
     fresh->started_ns = core_time_now_ns();
     fresh->started_s = unix_time_s();
-    core_mutex_init(&fresh->keyring_lock);
+    core_mutex_init(&fresh->reload_lock);
     if (profile != NULL && config_profile_copy(profile, &fresh->profile) != CORE_OK) {
         dismantle(fresh);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the profile");
@@ -553,46 +560,6 @@ const struct core_address *server_address(const struct server *server, uint32_t 
 const struct core_address *server_admin_address(const struct server *server)
 {
     return server->admin == NULL ? NULL : server_admin_bound(server->admin);
-}
-
-core_status server_reload_keys(struct server *server, const char *path, struct core_error *error)
-{
-    struct config_keyring *fresh = NULL, *old;
-    if (path != NULL) {
-        core_status status = config_keyring_load(path, &fresh, error);
-        if (status != CORE_OK)
-            return status;
-    }
-    pthread_mutex_lock(&server->keyring_lock);
-    old = server->keyring;
-    server->keyring = fresh;
-    pthread_mutex_unlock(&server->keyring_lock);
-    config_keyring_free(old);
-    return CORE_OK;
-}
-
-core_status server_key_find(struct server *server, const char *name, size_t name_bytes,
-                            enum core_cipher cipher, uint8_t *key)
-{
-    char terminated[CONFIG_KEY_NAME_MAX + 1];
-    enum core_cipher found_cipher = CORE_CIPHER_AES_128_CBC;
-    core_status status = CORE_NOT_FOUND;
-
-    if (name_bytes > CONFIG_KEY_NAME_MAX)
-        return CORE_NOT_FOUND;
-    memcpy(terminated, name, name_bytes);
-    terminated[name_bytes] = '\0';
-    pthread_mutex_lock(&server->keyring_lock);
-    const uint8_t *found = server->keyring == NULL || strlen(terminated) != name_bytes
-                               ? NULL
-                               : config_keyring_find(server->keyring, terminated, &found_cipher);
-    if (found != NULL) {
-        status = found_cipher == cipher ? CORE_OK : CORE_MISMATCH;
-        if (status == CORE_OK)
-            memcpy(key, found, core_cipher_key_bytes(cipher));
-    }
-    pthread_mutex_unlock(&server->keyring_lock);
-    return status;
 }
 
 core_status server_sandbox(const struct server *server, struct core_error *error)

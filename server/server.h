@@ -42,10 +42,12 @@ char *server_describe(const struct server *server, char *text, size_t size);
  * from here on, also on failure. Any thread. */
 CORE_CHECKED core_status server_adopt(struct server *server, int descriptor, struct core_error *error);
 
-/* Replaces the keys by those in `path` (NULL: none); on failure the old ones stay. Streams already open keep
- * theirs. Any thread. */
-CORE_CHECKED core_status server_reload_keys(struct server *server, const char *path,
-                                            struct core_error *error);
+/* Takes from a configuration that was read again what can change while the server runs: the keyring, the log
+ * level, and the certificates, keys and client CAs of the TLS listeners that it still has, all of them from
+ * their files as they are now. On failure all stays as it was. Streams keep the key, and connections the
+ * certificate, that they began with. From one thread at a time; not borrowed. */
+CORE_CHECKED core_status server_reload(struct server *server, const struct config_server *config,
+                                       struct core_error *error);
 
 /* Forbids all threads what they need no more, as configured (core/sandbox.h); says where it could not. The
  * process's, and for good: after the start of everything. */

@@ -20,6 +20,7 @@ static struct server_counts read_counts(const struct server_stats *stats)
                    server_stats_refused(stats, SERVER_ASKED_MODIFY),
         .modified = server_stats_get(&stats->modified),
         .modifies_refused = server_stats_refused(stats, SERVER_ASKED_MODIFY),
+        .keys_denied = server_stats_get(&stats->keys_denied),
         .idled = server_stats_get(&stats->idled),
         .packets = server_stats_get(&stats->packets),
         .bytes = server_stats_get(&stats->bytes),
@@ -48,6 +49,7 @@ static void add_counts(struct server_counts *sum, const struct server_counts *co
     sum->refused += counts->refused;
     sum->modified += counts->modified;
     sum->modifies_refused += counts->modifies_refused;
+    sum->keys_denied += counts->keys_denied;
     sum->idled += counts->idled;
     sum->packets += counts->packets;
     sum->bytes += counts->bytes;
@@ -235,8 +237,14 @@ static void read_moves(const struct server *server, struct server_snapshot *snap
 
 static void read_arrivals(const struct server *server, struct server_snapshot *snapshot)
 {
-    for (int i = 0; i < SERVER_TURNED_COUNT; i++)
-        snapshot->turned[i] = server_stats_get(&server->turned[i]);
+    for (uint32_t l = 0; l < server->listener_count; l++) {
+        struct server_snapshot_listener *target = &snapshot->listeners[l];
+        core_address_format(&server->listeners[l].bound, target->address, sizeof target->address);
+        for (int i = 0; i < SERVER_TURNED_COUNT; i++) {
+            target->turned[i] = server_stats_get(&server->listeners[l].turned[i]);
+            snapshot->turned[i] += target->turned[i];
+        }
+    }
     snapshot->handshakes = atomic_load_explicit(&server->places.handshakes, memory_order_relaxed);
     snapshot->handshakes_done = server_stats_get(&server->handshakes_done);
 }
@@ -251,7 +259,10 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     fresh->gpus = calloc(server->gpu_count + 1, sizeof *fresh->gpus);
     fresh->unit_count = server->gpu_count > 0 ? server_units(server) : server->worker_count;
     fresh->units = calloc(fresh->unit_count, sizeof *fresh->units);
-    if (fresh->ios == NULL || fresh->workers == NULL || fresh->gpus == NULL || fresh->units == NULL) {
+    fresh->listener_count = server->listener_count;
+    fresh->listeners = calloc(fresh->listener_count, sizeof *fresh->listeners);
+    if (fresh->ios == NULL || fresh->workers == NULL || fresh->gpus == NULL || fresh->units == NULL ||
+        fresh->listeners == NULL) {
         server_snapshot_free(fresh);
         return CORE_NO_MEMORY;
     }
@@ -296,5 +307,6 @@ void server_snapshot_free(struct server_snapshot *snapshot)
     free(snapshot->workers);
     free(snapshot->gpus);
     free(snapshot->units);
+    free(snapshot->listeners);
     free(snapshot);
 }

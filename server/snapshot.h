@@ -17,9 +17,9 @@ struct server;
 
 /* As in struct server_stats. */
 struct server_counts {
-    uint64_t connections, streams, opened, refused, modified, modifies_refused, idled, packets, bytes, met,
-        missed, reader_late, policed, rejected, lost, errors, gpu_packets, diverted, diverted_late, audited,
-        corrupt, guaranteed, guaranteed_missed;
+    uint64_t connections, streams, opened, refused, modified, modifies_refused, keys_denied, idled, packets,
+        bytes, met, missed, reader_late, policed, rejected, lost, errors, gpu_packets, diverted,
+        diverted_late, audited, corrupt, guaranteed, guaranteed_missed;
 };
 
 struct server_snapshot_io {
@@ -73,6 +73,11 @@ struct server_snapshot_unit {
     struct core_histogram slack, lateness;
 };
 
+struct server_snapshot_listener {
+    char address[300];
+    uint64_t turned[SERVER_TURNED_COUNT]; /* connections that came to nothing, by reason */
+};
+
 struct server_snapshot {
     core_ns uptime_ns;
     double started_s; /* Unix time */
@@ -82,15 +87,16 @@ struct server_snapshot {
     const char *engine, *profile; /* the server's: valid as long as it */
     const char *profile_doubt;    /* the same; empty: of this machine */
     core_ns burst_bound_ns;       /* no burst may take longer (perfmodel_cpu_burst_ns) */
-    uint32_t io_count, worker_count, gpu_count, unit_count;
+    uint32_t io_count, worker_count, gpu_count, unit_count, listener_count;
     struct server_snapshot_io *ios;
     struct server_snapshot_worker *workers;
     struct server_snapshot_gpu *gpus;
     struct server_snapshot_unit *units;
+    struct server_snapshot_listener *listeners;
     struct server_counts totals;
     uint64_t missed_by[SERVER_CAUSES];                     /* totals.missed by cause */
     uint64_t refused[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* as in struct server_stats */
-    uint64_t turned[SERVER_TURNED_COUNT];                  /* connections that came to nothing, by reason */
+    uint64_t turned[SERVER_TURNED_COUNT];                  /* of all listeners */
     uint64_t handshakes, handshakes_done; /* of TLS: under way now; established since the start */
     uint64_t moved, stayed;               /* as in struct server_planner_figures */
     core_ns held_max_ns;

@@ -27,8 +27,9 @@ struct server_listener {
     const struct config_listener *config;
     struct core_address bound; /* with the port the kernel chose */
     int descriptor;
-    SSL_CTX *tls;                 /* NULL: plain */
-    _Atomic uint32_t connections; /* atomic: open, raised by I/O thread 0, lowered by any */
+    SSL_CTX *tls;                                 /* guarded by reload_lock once threads run; NULL: plain */
+    _Atomic uint32_t connections;                 /* atomic: open, raised by I/O thread 0, lowered by any */
+    _Atomic uint64_t turned[SERVER_TURNED_COUNT]; /* atomic: by reason, counted by whoever does it */
 };
 
 /* Set while a configuration is only checked (server_check): what is found goes there, and the next is looked
@@ -57,18 +58,22 @@ struct server {
     struct server_beats *beats; /* set before the watch starts */
     struct server_watch *watch;
     struct server_admin *admin;     /* NULL: none configured */
-    struct config_keyring *keyring; /* guarded by keyring_lock; NULL: none */
-    pthread_mutex_t keyring_lock;
+    struct config_keyring *keyring; /* guarded by reload_lock; NULL: none */
+    pthread_mutex_t reload_lock;    /* what SIGHUP replaces */
     core_ns started_ns;
     double started_s;                   /* the same as Unix time */
     _Atomic uint64_t connection_number; /* atomic: the last one given out; I/O thread 0 */
     struct server_places places;
-    struct server_handshakes *handshakes;         /* set before start; NULL: no TLS listener */
-    _Atomic uint64_t handshakes_done;             /* atomic: established, counted by their threads */
-    _Atomic uint64_t turned[SERVER_TURNED_COUNT]; /* atomic: by reason, counted by whoever does it */
-    _Atomic bool draining;                        /* atomic: set once by server_stop, read by all */
-    _Atomic uint64_t drain_lost; /* atomic: packets not delivered when the drain time was over */
+    struct server_handshakes *handshakes; /* set before start; NULL: no TLS listener */
+    _Atomic uint64_t handshakes_done;     /* atomic: established, counted by their threads */
+    _Atomic bool draining;                /* atomic: set once by server_stop, read by all */
+    _Atomic uint64_t drain_lost;          /* atomic: packets not delivered when the drain time was over */
 };
+
+static inline bool server_listener_is_tls(const struct server_listener *listener)
+{
+    return listener->config->address.transport == CORE_TRANSPORT_TLS;
+}
 
 /* Units of the accounts: the workers, the stand-by worker, the GPUs. */
 static inline uint32_t server_units(const struct server *server)
@@ -80,10 +85,5 @@ static inline uint32_t server_unit_of_gpu(const struct server *server, uint32_t 
 {
     return server->worker_count + 1 + gpu;
 }
-
-/* Copies a named key out of the keyring: CORE_OK, CORE_NOT_FOUND, or CORE_MISMATCH if it is for another
- * cipher. */
-CORE_CHECKED core_status server_key_find(struct server *server, const char *name, size_t name_bytes,
-                                         enum core_cipher cipher, uint8_t *key);
 
 #endif

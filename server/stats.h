@@ -54,10 +54,11 @@ struct server_stats {
     _Atomic uint64_t opened, modified; /* answers: OPENED to OPEN, MODIFIED to MODIFY, */
     _Atomic uint64_t
         refused[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* REFUSED, by what was asked and its code */
-    _Atomic uint64_t idled;                           /* streams closed because they sent nothing */
-    _Atomic uint64_t packets, bytes;                  /* delivered: encrypted packets, bytes of ciphertext */
-    _Atomic uint64_t met, missed;                     /* of packets; their sum is packets */
-    _Atomic uint64_t missed_by[SERVER_CAUSES];        /* of missed, by cause; their sum is missed */
+    _Atomic uint64_t keys_denied;    /* named keys that were asked for by those whom they are not for */
+    _Atomic uint64_t idled;          /* streams closed because they sent nothing */
+    _Atomic uint64_t packets, bytes; /* delivered: encrypted packets, bytes of ciphertext */
+    _Atomic uint64_t met, missed;    /* of packets; their sum is packets */
+    _Atomic uint64_t missed_by[SERVER_CAUSES]; /* of missed, by cause; their sum is missed */
     _Atomic uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
     _Atomic uint64_t policed;     /* packets that came faster than their contract and waited */
     _Atomic uint64_t rejected;    /* packets answered with a status other than OK */

@@ -1,5 +1,7 @@
 #include "server/transport.h"
 
+#include "core/tls.h"
+
 #include <errno.h>
 #include <linux/sockios.h>
 #include <openssl/err.h>
@@ -13,41 +15,53 @@
 
 static core_status tls_error(struct core_error *error, const char *what, const char *file)
 {
-    char reason[160] = "no reason given";
-    unsigned long code = ERR_peek_last_error();
-    if (code != 0)
-        ERR_error_string_n(code, reason, sizeof reason);
-    ERR_clear_error();
-    return core_error_set(error, CORE_INVALID, "%s %s: %s", what, file, reason);
+    return core_error_set(error, CORE_INVALID, "can not use %s %s: %s", what, file, core_tls_reason());
+}
+
+static core_status use_certificate(SSL_CTX *context, const struct config_listener *listener,
+                                   struct core_error *error)
+{
+    EVP_PKEY *key = NULL;
+
+    if (SSL_CTX_use_certificate_chain_file(context, listener->certificate) != 1)
+        return tls_error(error, "the certificate", listener->certificate);
+    core_status status = core_tls_key_read(listener->key, &key, error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "can not use the private key");
+    if (SSL_CTX_use_PrivateKey(context, key) != 1 || SSL_CTX_check_private_key(context) != 1)
+        status = tls_error(error, "the private key", listener->key);
+    EVP_PKEY_free(key);
+    return status;
+}
+
+static core_status ask_for_certificates(SSL_CTX *context, const char *client_ca, struct core_error *error)
+{
+    STACK_OF(X509_NAME) * names;
+
+    if (SSL_CTX_load_verify_locations(context, client_ca, NULL) != 1 ||
+        (names = SSL_load_client_CA_file(client_ca)) == NULL)
+        return tls_error(error, "the client CA", client_ca);
+    SSL_CTX_set_client_CA_list(context, names);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+    return CORE_OK;
 }
 
 core_status server_transport_context(const struct config_listener *listener, SSL_CTX **context,
                                      struct core_error *error)
 {
-    core_status status = CORE_OK;
     SSL_CTX *fresh = SSL_CTX_new(TLS_server_method());
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "can not create a TLS context");
+    ERR_clear_error();
     SSL_CTX_set_min_proto_version(fresh, TLS1_3_VERSION);
     SSL_CTX_set_mode(fresh, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_clear_mode(fresh, SSL_MODE_AUTO_RETRY); /* a read returns after a record without data */
     SSL_CTX_set_options(fresh, SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_CLEANSE_PLAINTEXT); /* keys pass here */
     SSL_CTX_set_session_cache_mode(fresh, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_num_tickets(fresh, 0); /* no resumption: every connection shows its certificate */
-    if (SSL_CTX_use_certificate_chain_file(fresh, listener->certificate) != 1)
-        status = tls_error(error, "can not use the certificate", listener->certificate);
-    else if (SSL_CTX_use_PrivateKey_file(fresh, listener->key, SSL_FILETYPE_PEM) != 1)
-        status = tls_error(error, "can not use the private key", listener->key);
-    else if (SSL_CTX_check_private_key(fresh) != 1)
-        status = tls_error(error, "the private key does not belong to the certificate:", listener->key);
-    else if (listener->client_ca != NULL) {
-        if (SSL_CTX_load_verify_locations(fresh, listener->client_ca, NULL) != 1)
-            status = tls_error(error, "can not use the client CA", listener->client_ca);
-        else {
-            SSL_CTX_set_client_CA_list(fresh, SSL_load_client_CA_file(listener->client_ca));
-            SSL_CTX_set_verify(fresh, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-        }
-    }
+    core_status status = use_certificate(fresh, listener, error);
+    if (status == CORE_OK && listener->client_ca != NULL)
+        status = ask_for_certificates(fresh, listener->client_ca, error);
     if (status != CORE_OK) {
         SSL_CTX_free(fresh);
         return status;
@@ -109,29 +123,33 @@ static core_status tls_outcome(struct server_transport *transport, int result)
     return reason == SSL_ERROR_ZERO_RETURN ? CORE_NOT_FOUND : CORE_CLOSED;
 }
 
-/* What OpenSSL says of a handshake that failed. 0: the socket broke. */
-static enum server_turned why_failed(unsigned long code)
+/* What OpenSSL says of a handshake that failed, and its words where there are none better. */
+static const struct reason {
+    int code;
+    enum server_turned reason;
+    const char *words; /* NULL: OpenSSL's */
+} reasons[] = {
+    {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, SERVER_TURNED_NO_CERTIFICATE,
+     "the peer shows no certificate, and the listener has a client_ca"},
+    {SSL_R_CERTIFICATE_VERIFY_FAILED, SERVER_TURNED_CERTIFICATE, NULL},
+    {SSL_R_UNSUPPORTED_PROTOCOL, SERVER_TURNED_VERSION, "the peer does not know TLS 1.3"},
+    {SSL_R_VERSION_TOO_LOW, SERVER_TURNED_VERSION, "the peer does not know TLS 1.3"},
+    {SSL_R_HTTP_REQUEST, SERVER_TURNED_NOT_TLS, "the peer speaks HTTP, not TLS"},
+    {SSL_R_HTTPS_PROXY_REQUEST, SERVER_TURNED_NOT_TLS, "the peer speaks HTTP, not TLS"},
+    {SSL_R_WRONG_VERSION_NUMBER, SERVER_TURNED_NOT_TLS, "the peer does not speak TLS"},
+    {SSL_R_PACKET_LENGTH_TOO_LONG, SERVER_TURNED_NOT_TLS, "the peer does not speak TLS"},
+    {SSL_R_UNEXPECTED_EOF_WHILE_READING, SERVER_TURNED_GONE, "the peer closed the connection"},
+};
+
+/* 0: the socket broke. */
+static struct reason why_failed(unsigned long code)
 {
-    static const struct {
-        int code;
-        enum server_turned reason;
-    } rows[] = {
-        {SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE, SERVER_TURNED_NO_CERTIFICATE},
-        {SSL_R_CERTIFICATE_VERIFY_FAILED, SERVER_TURNED_CERTIFICATE},
-        {SSL_R_UNSUPPORTED_PROTOCOL, SERVER_TURNED_VERSION},
-        {SSL_R_VERSION_TOO_LOW, SERVER_TURNED_VERSION},
-        {SSL_R_HTTP_REQUEST, SERVER_TURNED_NOT_TLS},
-        {SSL_R_HTTPS_PROXY_REQUEST, SERVER_TURNED_NOT_TLS},
-        {SSL_R_WRONG_VERSION_NUMBER, SERVER_TURNED_NOT_TLS},
-        {SSL_R_PACKET_LENGTH_TOO_LONG, SERVER_TURNED_NOT_TLS},
-        {SSL_R_UNEXPECTED_EOF_WHILE_READING, SERVER_TURNED_GONE},
-    };
     if (code == 0)
-        return SERVER_TURNED_GONE;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (ERR_GET_REASON(code) == rows[i].code)
-            return rows[i].reason;
-    return SERVER_TURNED_PROTOCOL;
+        return (struct reason){.reason = SERVER_TURNED_GONE, .words = "the peer closed the connection"};
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (ERR_GET_REASON(code) == reasons[i].code)
+            return reasons[i];
+    return (struct reason){.reason = SERVER_TURNED_PROTOCOL};
 }
 
 core_status server_transport_handshake(struct server_transport *transport, enum server_turned *reason,
@@ -140,6 +158,7 @@ core_status server_transport_handshake(struct server_transport *transport, enum 
     int result = SSL_accept(transport->tls);
     unsigned long code = ERR_peek_error();
     const char *words = code == 0 ? NULL : ERR_reason_error_string(code);
+    long verdict = SSL_get_verify_result(transport->tls);
 
     if (result == 1) {
         ERR_clear_error();
@@ -149,11 +168,14 @@ core_status server_transport_handshake(struct server_transport *transport, enum 
     }
     if (tls_outcome(transport, result) == CORE_AGAIN)
         return CORE_AGAIN;
-    *reason = why_failed(code);
-    return core_error_set(error, CORE_CLOSED, "%s",
-                          *reason == SERVER_TURNED_GONE ? "the peer closed the connection"
-                          : words != NULL               ? words
-                                                        : "no reason given");
+    struct reason why = why_failed(code);
+    *reason = why.reason;
+    if (why.reason == SERVER_TURNED_CERTIFICATE)
+        return core_error_set(error, CORE_CLOSED, "the peer's certificate: %s",
+                              X509_verify_cert_error_string(verdict));
+    if (why.words != NULL)
+        words = why.words;
+    return core_error_set(error, CORE_CLOSED, "%s", words != NULL ? words : "no reason given");
 }
 
 static bool too_many_messages(const struct server_transport *transport)

@@ -148,7 +148,7 @@ static int start_server(void **state)
     (void)state;
     assert_non_null(mkdtemp(folder));
     test_server_prepare(&server);
-    test_server_write(&server, "keys", "camera aes-128-cbc " KEY_HEX "\n");
+    test_server_write(&server, "keys", "camera aes-128-cbc " KEY_HEX " client-iv\n");
     test_server_start(&server, "client_iv: true\nkeyring: keys\nadmin: 'unix:admin'\n", &test_profile_real);
     char address[CORE_TEXT_BYTES + 256], admin[128];
     core_address_format(test_server_unix(&server), address, sizeof address);

@@ -103,7 +103,7 @@ static int make_folder(void **state)
                                  "profile: " MILLRACE_SOURCE_DIR "/config/profiles/cpu-only.yaml\n"
                                  "threads: {realtime: off, pin: false}\nengine: ipsec-mb\n"
                                  "client_iv: true\nkeyring: keys\n";
-    static const char keys[] = "camera aes-128-cbc 000102030405060708090a0b0c0d0e0f\n";
+    static const char keys[] = "camera aes-128-cbc 000102030405060708090a0b0c0d0e0f client-iv\n";
     (void)state;
     snprintf(folder, sizeof folder, "/tmp/millrace-restart-XXXXXX");
     if (mkdtemp(folder) == NULL)

@@ -25,28 +25,27 @@ static const char good[] = "# name cipher key\n"
 
 static void check_good(struct config_keyring *keyring)
 {
-    enum core_cipher cipher;
-    const uint8_t *key = config_keyring_find(keyring, "camera-7", &cipher);
+    const struct config_key *key = config_keyring_find(keyring, "camera-7");
 
     assert_int_equal(config_keyring_size(keyring), 3);
     assert_non_null(key);
-    assert_int_equal(cipher, CORE_CIPHER_AES_128_CBC);
+    assert_int_equal(key->cipher, CORE_CIPHER_AES_128_CBC);
     for (uint8_t i = 0; i < 16; i++)
-        assert_int_equal(key[i], i);
-    key = config_keyring_find(keyring, "b.2_X", &cipher);
+        assert_int_equal(key->bytes[i], i);
+    key = config_keyring_find(keyring, "b.2_X");
     assert_non_null(key);
-    assert_int_equal(cipher, CORE_CIPHER_AES_192_CBC);
-    assert_int_equal(key[23], 0x17);
-    key = config_keyring_find(keyring, "Z", &cipher);
+    assert_int_equal(key->cipher, CORE_CIPHER_AES_192_CBC);
+    assert_int_equal(key->bytes[23], 0x17);
+    key = config_keyring_find(keyring, "Z");
     assert_non_null(key);
-    assert_int_equal(cipher, CORE_CIPHER_AES_256_CBC);
-    assert_int_equal(key[0], 0xff);
-    assert_int_equal(key[5], 0xaa);
-    assert_int_equal(key[31], 0x0f);
-    assert_null(config_keyring_find(keyring, "z", &cipher));
-    assert_null(config_keyring_find(keyring, "", &cipher));
+    assert_int_equal(key->cipher, CORE_CIPHER_AES_256_CBC);
+    assert_int_equal(key->bytes[0], 0xff);
+    assert_int_equal(key->bytes[5], 0xaa);
+    assert_int_equal(key->bytes[31], 0x0f);
+    assert_null(config_keyring_find(keyring, "z"));
+    assert_null(config_keyring_find(keyring, ""));
     assert_null(config_keyring_find(
-        keyring, "a-name-that-is-longer-than-any-name-of-a-key-may-be-0123456789-0123456789", &cipher));
+        keyring, "a-name-that-is-longer-than-any-name-of-a-key-may-be-0123456789-0123456789"));
 }
 
 static void good_text_is_parsed(void **state)
@@ -65,12 +64,11 @@ static void good_text_is_parsed(void **state)
 static void an_empty_keyring_is_no_mistake(void **state)
 {
     struct config_keyring *keyring;
-    enum core_cipher cipher;
 
     (void)state;
     assert_int_equal(config_keyring_parse("# none yet\n", 11, "keys", &keyring, NULL), CORE_OK);
     assert_int_equal(config_keyring_size(keyring), 0);
-    assert_null(config_keyring_find(keyring, "a", &cipher));
+    assert_null(config_keyring_find(keyring, "a"));
     config_keyring_free(keyring);
 }
 
@@ -85,8 +83,19 @@ static const struct {
     {"a aes-192-cbc " HEX16, "keys:1: a key for aes-192-cbc has 48 hexadecimal digits, not 32"},
     {"a aes-256-cbc " HEX16, "keys:1: a key for aes-256-cbc has 64 hexadecimal digits, not 32"},
     {"\n\na aes-128-cbc 000102030405060708090a0b0c0d0e0g", "keys:3: the key has a character that is no"},
-    {"a aes-128-cbc " HEX16 " x", "keys:1: there is something behind the key"},
-    {"a aes-128-cbc " HEX16 " # comment", "keys:1: there is something behind the key"},
+    {"a aes-128-cbc " HEX16 " x", "keys:1: there is something else behind the key than user="},
+    {"a aes-128-cbc " HEX16 " # comment", "keys:1: there is something else behind the key"},
+    {"a aes-128-cbc " HEX16 " " HEX16, "keys:1: there is something else behind the key"},
+    {"a aes-128-cbc " HEX16 " user=", "keys:1: there is something else behind the key"},
+    {"a aes-128-cbc " HEX16 " User=0", "keys:1: there is something else behind the key"},
+    {"a aes-128-cbc " HEX16 " client-ivs", "keys:1: there is something else behind the key"},
+    {"a aes-128-cbc " HEX16 " user=no-such-user-here", "keys:1: user= names nobody on this machine"},
+    {"a aes-128-cbc " HEX16 " user=12x", "keys:1: user= wants the name or the number"},
+    {"a aes-128-cbc " HEX16 " user=4294967295", "keys:1: user= wants the name or the number"},
+    {"a aes-128-cbc " HEX16 " certificate=sha256:00112", "keys:1: certificate=sha256: wants 64"},
+    {"a aes-128-cbc " HEX16 " certificate=sha256:" HEX16 HEX16 "00", "keys:1: certificate=sha256: wants 64"},
+    {"a aes-128-cbc " HEX16 " listener=7411", "keys:1: "},
+    {"\na aes-128-cbc " HEX16 " user=0 client-iv listener=tcp:", "keys:2: "},
     {"k\xc3\xa4se aes-128-cbc " HEX16, "keys:1: a name has 1 to 63 letters"},
     {"a/b aes-128-cbc " HEX16, "keys:1: a name has 1 to 63 letters"},
     {"0123456789012345678901234567890123456789012345678901234567890123 aes-128-cbc " HEX16,
@@ -114,11 +123,121 @@ static void mistakes_are_named_with_file_and_line(void **state)
 
 static void nul_bytes_are_refused(void **state)
 {
-    const char text[] = "a\0b aes-128-cbc " HEX16;
+    const char text[] = "a\0b aes-128-cbc " HEX16, inside[] = "a aes-128-cbc " HEX16 " user=1\0002";
     struct config_keyring *keyring;
 
     (void)state;
     assert_int_equal(config_keyring_parse(text, sizeof text - 1, "keys", &keyring, NULL), CORE_INVALID);
+    assert_int_equal(config_keyring_parse(inside, sizeof inside - 1, "keys", &keyring, NULL), CORE_INVALID);
+}
+
+/* ---- who may use a key ---- */
+
+#define FINGERPRINT                                                                                          \
+    "00:11:22:33:44:55:66:77:88:99:aa:bb:CC:DD:EE:FF:"                                                       \
+    "00:11:22:33:44:55:66:77:88:99:aa:bb:CC:DD:EE:FF"
+
+static const char ruled[] = "open aes-128-cbc " HEX16 "\n"
+                            "user aes-128-cbc " HEX16 " user=1000 user=root\n"
+                            "name aes-128-cbc " HEX16 " certificate=camera.example client-iv\n"
+                            "print aes-128-cbc " HEX16 " certificate=sha256:" FINGERPRINT "\n"
+                            "tcp aes-128-cbc " HEX16 " listener=tcp:127.0.0.1:7411\n"
+                            "unix aes-128-cbc " HEX16 " listener=unix:a.sock\n"
+                            "mixed aes-128-cbc " HEX16 " user=7 certificate=b listener=tcp:127.0.0.1:7411\n"
+                            "iv aes-128-cbc " HEX16 " client-iv\n";
+
+enum {
+    ROOT,
+    USER_7,
+    USER_1000,
+    TCP,
+    TCP_OTHER,
+    BLANK_TLS,
+    CAMERA,
+    CAMERA_PREFIX,
+    B,
+    ADOPTED_STRANGER,
+    USERS
+};
+
+static void has_right_words(const struct config_keyring *keyring, const struct config_key_user *users)
+{
+    static const struct {
+        const char *name;
+        bool client_iv, may[USERS];
+    } rows[] = {
+        {"open",
+         false,
+         {[ROOT] = true,
+          [USER_7] = true,
+          [USER_1000] = true,
+          [CAMERA] = true,
+          [CAMERA_PREFIX] = true,
+          [B] = true}},
+        {"user", false, {[ROOT] = true, [USER_1000] = true}},
+        {"name", true, {[CAMERA] = true}},
+        {"print", false, {[B] = true}},
+        {"tcp", false, {[TCP] = true}},
+        {"unix", false, {[USER_7] = true}},
+        {"mixed", false, {[USER_7] = true, [TCP] = true, [B] = true}},
+        {"iv",
+         true,
+         {[ROOT] = true,
+          [USER_7] = true,
+          [USER_1000] = true,
+          [CAMERA] = true,
+          [CAMERA_PREFIX] = true,
+          [B] = true}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct config_key *key = config_keyring_find(keyring, rows[i].name);
+        assert_non_null(key);
+        assert_int_equal(key->client_iv, rows[i].client_iv);
+        for (int user = 0; user < USERS; user++)
+            if (config_key_is_for(key, &users[user]) != rows[i].may[user])
+                fail_msg("key %s, user %d", rows[i].name, user);
+    }
+}
+
+static struct core_address address_of(const char *text)
+{
+    struct core_address address;
+    assert_int_equal(core_address_parse(text, &address, NULL), CORE_OK);
+    return address;
+}
+
+static void words_say_who_may_use_a_key(void **state)
+{
+    static char camera[] = "front\0Camera.example\0", prefix[] = "camera.example.org\0camera\0", b[] = "b\0";
+    struct core_address local = address_of("unix:/keys/a.sock"), tcp = address_of("tcp:127.0.0.1:7411"),
+                        other = address_of("tcp:127.0.0.1:7412"), tls = address_of("tls:127.0.0.1:7411");
+    struct config_listener listeners[] = {{.address = tcp}, {.address = local}};
+    struct config_keyring *keyring;
+    struct core_error error;
+    struct config_key_user users[USERS] = {
+        [ROOT] = {.has_uid = true},
+        [USER_7] = {.listener = &local, .has_uid = true, .uid = 7},
+        [USER_1000] = {.has_uid = true, .uid = 1000},
+        [TCP] = {.listener = &tcp},
+        [TCP_OTHER] = {.listener = &other},
+        [BLANK_TLS] = {.listener = &tls, .names = camera},
+        [CAMERA] = {.listener = &tls, .has_certificate = true, .names = camera},
+        [CAMERA_PREFIX] = {.listener = &tls, .has_certificate = true, .names = prefix},
+        [B] = {.listener = &tls, .has_certificate = true, .names = b},
+        [ADOPTED_STRANGER] = {.listener = NULL},
+    };
+    for (int i = 0; i < CONFIG_KEY_FINGERPRINT_BYTES; i++)
+        users[B].fingerprint[i] = (uint8_t)(i % 16 * 0x11);
+    (void)state;
+
+    if (config_keyring_parse(ruled, strlen(ruled), "/keys/ring", &keyring, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    has_right_words(keyring, users);
+    assert_int_equal(config_keyring_check(keyring, listeners, 2, &error), CORE_OK);
+    assert_int_equal(config_keyring_check(keyring, listeners, 1, &error), CORE_INVALID);
+    assert_string_equal(error.text,
+                        "/keys/ring:6: there is no listener unix:/keys/a.sock; write it as in `listeners`");
+    config_keyring_free(keyring);
 }
 
 /* ---- files ---- */
@@ -216,15 +335,17 @@ static void another_users_file_is_refused(void **state)
     assert_non_null(strstr(message, "belongs to user 12345"));
 }
 
-static void links_folders_and_pipes_are_refused(void **state)
+static void links_are_followed_folders_and_pipes_refused(void **state)
 {
     const struct place *place = *state;
     char message[512];
 
     file_write(place->path, good, strlen(good));
     assert_int_equal(symlink(place->path, place->link), 0);
+    assert_int_equal(load(place->link, message), CORE_OK);
+    assert_int_equal(chmod(place->path, 0640), 0);
     assert_int_equal(load(place->link, message), CORE_DENIED);
-    assert_non_null(strstr(message, "symbolic link"));
+    assert_non_null(strstr(message, "chmod 600"));
     unlink(place->link);
     assert_int_equal(mkfifo(place->link, 0600), 0);
     assert_int_equal(load(place->link, message), CORE_INVALID);
@@ -237,7 +358,7 @@ static void long_lines_are_refused_with_their_number(void **state)
 {
     const struct place *place = *state;
     char text[9000], message[512], expected[128];
-    static const size_t lengths[] = {256, 4095, 4096, 4097, 8191, 8192, 8193};
+    static const size_t lengths[] = {2048, 4095, 4096, 4097, 8191, 8192, 8193};
 
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         memset(text, '#', sizeof text);
@@ -256,7 +377,6 @@ static void many_keys_survive_the_window(void **state)
     const struct place *place = *state;
     struct config_keyring *keyring;
     struct core_error error = {""};
-    enum core_cipher cipher;
     FILE *file = fopen(place->path, "w");
 
     assert_non_null(file);
@@ -270,9 +390,9 @@ static void many_keys_survive_the_window(void **state)
     for (unsigned i = 0; i < 1000; i++) {
         char name[16];
         snprintf(name, sizeof name, "key-%u", i);
-        const uint8_t *key = config_keyring_find(keyring, name, &cipher);
+        const struct config_key *key = config_keyring_find(keyring, name);
         assert_non_null(key);
-        assert_int_equal(key[14] << 8 | key[15], i);
+        assert_int_equal(key->bytes[14] << 8 | key->bytes[15], i);
     }
     config_keyring_free(keyring);
 }
@@ -284,10 +404,12 @@ int main(void)
         cmocka_unit_test(an_empty_keyring_is_no_mistake),
         cmocka_unit_test(mistakes_are_named_with_file_and_line),
         cmocka_unit_test(nul_bytes_are_refused),
+        cmocka_unit_test(words_say_who_may_use_a_key),
         cmocka_unit_test_setup_teardown(a_private_file_is_loaded, place_make, place_remove),
         cmocka_unit_test_setup_teardown(others_must_not_have_access, place_make, place_remove),
         cmocka_unit_test_setup_teardown(another_users_file_is_refused, place_make, place_remove),
-        cmocka_unit_test_setup_teardown(links_folders_and_pipes_are_refused, place_make, place_remove),
+        cmocka_unit_test_setup_teardown(links_are_followed_folders_and_pipes_refused, place_make,
+                                        place_remove),
         cmocka_unit_test_setup_teardown(long_lines_are_refused_with_their_number, place_make, place_remove),
         cmocka_unit_test_setup_teardown(many_keys_survive_the_window, place_make, place_remove),
     };

@@ -70,6 +70,7 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(server->gpus.audit, 1000);
     assert_int_equal(server->gpus.hang_ns, 100 * CORE_NS_PER_MS);
     assert_false(server->client_iv);
+    assert_int_equal(server->sandbox, CORE_SANDBOX_AUTO);
     assert_false(server->has_admin);
     assert_int_equal(server->log_level, CORE_LOG_INFO);
     assert_int_equal(server->log_format, CORE_LOG_TEXT);
@@ -101,6 +102,7 @@ static const char everything[] =
     "profile: p/here.yaml\n"
     "keyring: keys\n"
     "client_iv: true\n"
+    "sandbox: off\n"
     "admin: tcp:127.0.0.1:7413\n"
     "log: {level: debug, format: json}\n";
 
@@ -155,6 +157,7 @@ static void every_key_arrives(void **state)
     assert_int_equal(server->gpus.audit, 1);
     assert_int_equal(server->gpus.hang_ns, 30 * CORE_NS_PER_MS);
     assert_true(server->client_iv);
+    assert_int_equal(server->sandbox, CORE_SANDBOX_OFF);
     assert_true(server->has_admin);
     assert_int_equal(server->admin.port, 7413);
     assert_int_equal(server->log_level, CORE_LOG_DEBUG);
@@ -247,6 +250,50 @@ static void profiles_are_shipped_ones_or_paths(void **state)
     server = parsed(LISTENER "profile: ./cpu-only\n", "folder/m.yaml");
     assert_string_equal(server->profile, "folder/./cpu-only");
     config_server_free(server);
+}
+
+/* All that a restart is needed for, and nothing else. */
+static void keys_that_differ_are_named(void **state)
+{
+    static const char reloadable[] = "listeners:\n"
+                                     "  - {address: 'tls:h:1', certificate: a, key: b, client_ca: c}\n"
+                                     "keyring: k\nlog: {level: debug}\n",
+                      other[] = "listeners:\n  - {address: 'tls:h:1', certificate: x, key: y}\n",
+                      mode[] = "listeners:\n  - {address: 'unix:/a', mode: 0600}\n",
+                      default_mode[] = "listeners:\n  - {address: 'unix:/a', mode: 0660}\n"
+                                       "threads: {tls: 2}\n",
+                      minimal[] = "listeners:\n  - {address: 'unix:/a'}\n";
+    static const struct {
+        const char *before, *after, *differences;
+    } rows[] = {
+        {reloadable, other, ""},
+        {minimal, default_mode, ""},
+        {minimal, mode, "listeners"},
+        {other, minimal, "listeners"},
+        {minimal, everything,
+         "listeners, admin, engine, profile, client_iv, sandbox, threads.io, threads.workers, threads.cores, "
+         "threads.tls, threads.realtime, threads.worker_priority, threads.io_priority, threads.pin, "
+         "gpus.use, "
+         "gpus.program, gpus.audit, gpus.hang_ms, limits.connections, limits.connections_per_peer, "
+         "limits.connections_per_listener, limits.handshakes, limits.streams, limits.streams_per_connection, "
+         "limits.packet_bytes, limits.burst_packets, limits.stream_buffer_kib, limits.buffer_mib, "
+         "limits.bytes_per_key, timeouts.hello_ms, timeouts.frame_ms, timeouts.idle_ms, "
+         "timeouts.stream_idle_ms, timeouts.stall_ms, timeouts.drain_ms, timeouts.move_ms, "
+         "overload.tighten, overload.quiet_ms, log.format"},
+        {"listeners:\n  - {address: 'unix:/a'}\ngpus: [1]\n",
+         "listeners:\n  - {address: 'unix:/a'}\ngpus: [2]\n", "gpus.cards"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[1200];
+        struct config_server *before = parsed(rows[i].before, "before"),
+                             *after = parsed(rows[i].after, "after");
+        assert_string_equal(config_server_differences(before, after, text, sizeof text), rows[i].differences);
+        assert_string_equal(config_server_differences(after, before, text, sizeof text), rows[i].differences);
+        assert_string_equal(config_server_differences(after, after, text, sizeof text), "");
+        config_server_free(before);
+        config_server_free(after);
+    }
 }
 
 static void gpus_have_three_forms(void **state)
@@ -443,6 +490,7 @@ static void shipped_example_loads_and_shows_the_defaults(void **state)
     assert_int_equal(shipped->gpus.audit, minimal->gpus.audit);
     assert_int_equal(shipped->gpus.hang_ns, minimal->gpus.hang_ns);
     assert_int_equal(shipped->client_iv, minimal->client_iv);
+    assert_int_equal(shipped->sandbox, minimal->sandbox);
     assert_int_equal(shipped->log_level, minimal->log_level);
     assert_int_equal(shipped->log_format, minimal->log_format);
     config_server_free(shipped);
@@ -516,6 +564,7 @@ int main(void)
         cmocka_unit_test(every_key_arrives),
         cmocka_unit_test(values_take_units),
         cmocka_unit_test(profiles_are_shipped_ones_or_paths),
+        cmocka_unit_test(keys_that_differ_are_named),
         cmocka_unit_test(gpus_have_three_forms),
         cmocka_unit_test(inner_defaults_give_way_to_outer_limits),
         cmocka_unit_test(shares_of_the_connections),

@@ -580,6 +580,22 @@ static void a_reload_takes_good_keys_and_leaves_bad_ones(void **state)
     assert_int_equal(stop_daemon(pid), 0);
 }
 
+static void a_reload_names_what_waits_for_a_restart(void **state)
+{
+    (void)state;
+    pid_t pid = start_daemon(GOOD "log: {level: info}\n");
+    assert_int_equal(kill(pid, SIGHUP), 0);
+    await_log("reload.done");
+    assert_false(logged("reload.restart"));
+    write_file("config",
+               "listeners: [{address: 'unix:other'}]\n" PROFILE
+               "threads: {realtime: off, pin: false, tls: 3}\nengine: ipsec-mb\nlimits: {streams: 100}\n",
+               0600);
+    assert_int_equal(kill(pid, SIGHUP), 0);
+    await_log("in force only after a restart: listeners, threads.tls\n");
+    assert_int_equal(stop_daemon(pid), 0);
+}
+
 static void a_reload_takes_the_log_level(void **state)
 {
     (void)state;
@@ -948,6 +964,7 @@ int main(void)
         TEST(the_sandbox_is_as_configured),
         TEST(a_socket_left_behind_is_replaced),
         TEST(a_reload_takes_good_keys_and_leaves_bad_ones),
+        TEST(a_reload_names_what_waits_for_a_restart),
         TEST(a_reload_takes_the_log_level),
         TEST(a_drain_delivers_what_was_accepted),
         TEST(a_drain_out_of_time_says_what_was_lost),

@@ -285,11 +285,11 @@ static void named_keys(void **state)
     struct protocol_opened opened;
     struct test_server server;
     struct test_client client;
-    char path[128];
     (void)state;
 
     test_server_prepare(&server);
-    test_server_write(&server, "keyring", "cam aes-128-cbc 11000000000000000000000000000000\n");
+    test_server_write(&server, "keyring",
+                      "cam aes-128-cbc 11000000000000000000000000000000 listener=tcp:127.0.0.1:0\n");
     test_server_start(&server, "keyring: keyring", &test_profile_generous);
     test_client_connect(&client, test_server_tcp(&server), NULL);
     assert_true(test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, NULL));
@@ -298,12 +298,13 @@ static void named_keys(void **state)
     test_stream_drain(before);
 
     test_server_write(&server, "keyring", "cam aes-128-cbc 2200\n");
-    snprintf(path, sizeof path, "%s/keyring", server.folder);
-    assert_int_not_equal(server_reload_keys(server.server, path, &error), CORE_OK); /* bad: the old stay */
+    assert_int_not_equal(server_reload(server.server, server.config, &error),
+                         CORE_OK); /* bad: the old stay */
     assert_true(test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, NULL));
     struct test_stream *meanwhile = test_stream_adopt(&client, &test_spec, 2, old_key, &opened);
-    test_server_write(&server, "keyring", "cam aes-128-cbc 22000000000000000000000000000000\n");
-    assert_int_equal(server_reload_keys(server.server, path, &error), CORE_OK);
+    test_server_write(&server, "keyring",
+                      "cam aes-128-cbc 22000000000000000000000000000000 listener=tcp:127.0.0.1:0\n");
+    assert_int_equal(server_reload(server.server, server.config, &error), CORE_OK);
     assert_true(test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, NULL));
     struct test_stream *after = test_stream_adopt(&client, &test_spec, 3, new_key, &opened);
     struct test_stream *streams[] = {before, meanwhile, after};

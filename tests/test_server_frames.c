@@ -32,7 +32,8 @@ static int set_up(void **state)
     test_server_write(&server, "keyring",
                       "camera-7 aes-128-cbc 000102030405060708090a0b0c0d0e0f\n"
                       "camera-8 aes-256-cbc "
-                      "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n");
+                      "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f "
+                      "listener=unix:socket listener=tcp:127.0.0.1:0\n");
     test_server_start(
         &server,
         "keyring: keyring\n"

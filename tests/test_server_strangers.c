@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "server/connection.h"
+#include "server/metrics.h"
 #include "server/snapshot.h"
 #include "server/transport.h"
 #include "tests/support/certificates.h"
@@ -496,6 +497,23 @@ static void fail_handshake(const struct test_server *server, uint32_t listener, 
     test_client_close(&client);
 }
 
+static void expect_metric(const struct test_server *server, uint32_t listener, const char *reason,
+                          unsigned count)
+{
+    char address[300], line[500];
+    struct server_snapshot *snapshot;
+    size_t bytes;
+    snprintf(line, sizeof line, "\nmillrace_connections_turned_total{listener=\"%s\",reason=\"%s\"} %u\n",
+             core_address_format(server_address(server->server, listener), address, sizeof address), reason,
+             count);
+    assert_int_equal(server_snapshot_take(server->server, &snapshot), CORE_OK);
+    char *text = server_metrics_text(snapshot, &bytes);
+    assert_non_null(text);
+    assert_non_null(strstr(text, line));
+    free(text);
+    server_snapshot_free(snapshot);
+}
+
 static void failures_are_counted_by_reason(void **state)
 {
     struct test_server server;
@@ -520,6 +538,13 @@ static void failures_are_counted_by_reason(void **state)
     test_client_close(&client);
     await_turned(&server, SERVER_TURNED_GONE, 1);
     await_handshakes(&server, 0);
+    expect_metric(&server, TLS_KNOWN, "no_certificate", 1);
+    expect_metric(&server, TLS_KNOWN, "certificate", 1);
+    expect_metric(&server, TLS_KNOWN, "version", 0);
+    expect_metric(&server, TLS, "version", 1);
+    expect_metric(&server, TLS, "not_tls", 1);
+    expect_metric(&server, TLS, "no_certificate", 0);
+    expect_metric(&server, UNIX, "not_tls", 0);
     SSL_CTX_free(nameless);
     SSL_CTX_free(stranger);
     SSL_CTX_free(old);

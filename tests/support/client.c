@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <linux/sockios.h>
+#include <openssl/err.h>
 #include <poll.h>
 #include <sched.h>
 #include <string.h>
@@ -40,6 +41,7 @@ bool test_client_secure(struct test_client *client, SSL_CTX *context)
             return true;
         if (reason != SSL_ERROR_WANT_READ && reason != SSL_ERROR_WANT_WRITE) {
             client->ended = true;
+            ERR_clear_error(); /* or it would be taken for one of the next connection's */
             return false;
         }
         await(client, reason == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT, TEST_PATIENCE_MS);

@@ -31,9 +31,10 @@ struct protocol_open test_open_inline(const struct core_stream_spec *spec, const
 
 /* A keyring for servers that are to be talked to over TCP. */
 #define TEST_KEYRING                                                                                         \
-    "test-1 aes-128-cbc 000102030405060708090a0b0c0d0e0f\n"                                                  \
-    "test-2 aes-192-cbc 000102030405060708090a0b0c0d0e0f1011121314151617\n"                                  \
-    "test-3 aes-256-cbc 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
+    "test-1 aes-128-cbc 000102030405060708090a0b0c0d0e0f listener=tcp:127.0.0.1:0\n"                         \
+    "test-2 aes-192-cbc 000102030405060708090a0b0c0d0e0f1011121314151617 listener=tcp:127.0.0.1:0\n"         \
+    "test-3 aes-256-cbc 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f "                   \
+    "listener=tcp:127.0.0.1:0\n"
 
 /* Opens with a key made from the seed, or one of TEST_KEYRING where inline keys are not allowed; the server
  * must accept. */
