@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_MAX       64
-#define NAMES_BYTES_MAX 4096
+#define NAMES_MAX       16 /* an I/O thread compares them */
+#define NAMES_BYTES_MAX 1024
 
 struct names {
     char text[NAMES_BYTES_MAX];

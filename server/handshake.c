@@ -126,9 +126,14 @@ static core_status secure(struct server_handshaker *handshaker, struct server_ac
     struct server *server = handshaker->server;
     struct core_error error = {""};
 
-    pthread_mutex_lock(&server->reload_lock);
-    core_status status = server_transport_secure(&accepted->transport, accepted->listener->tls, &error);
+    pthread_mutex_lock(&server->reload_lock); /* for a moment: I/O threads may want it */
+    SSL_CTX *context = accepted->listener->tls;
+    bool held = SSL_CTX_up_ref(context) == 1;
     pthread_mutex_unlock(&server->reload_lock);
+    if (!held)
+        return CORE_NO_MEMORY;
+    core_status status = server_transport_secure(&accepted->transport, context, &error);
+    SSL_CTX_free(context);
     return status;
 }
 

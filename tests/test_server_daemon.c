@@ -237,7 +237,10 @@ static void bad_files_are_told_by_line(void **state)
         {"listeners:\n  - address: unix:bad-profile\n", "is no socket"},
         {"listeners:\n  - address: tcp:192.0.2.1:7411\n", "bad.yaml:2: listeners[0]: can not listen on tcp:"},
         {"listeners:\n  - address: 'tls:127.0.0.1:0'\n    certificate: none.pem\n    key: none.key\n",
-         "bad.yaml:2: listeners[0]: "},
+         "bad.yaml:2: listeners[0]: can not use the certificate "},
+        {"listeners:\n  - address: 'tls:127.0.0.1:0'\n    certificate: none.pem\n    key: none.key\n",
+         "none.pem: No such file or directory"},
+        {SOCKET PROFILE "keyring: far-keyring\n", "far-keyring:1: there is no listener tcp:127.0.0.1:7411"},
         {SOCKET PROFILE "admin: unix:nowhere/admin\n", "bad.yaml:3: admin: can not listen on unix:"},
         {SOCKET PROFILE "engine: openssl\n", "bad.yaml:3: engine: "},
         {SOCKET PROFILE "threads:\n  cores: 1024\n", "bad.yaml:4: threads.cores: 1024 are more than"},
@@ -257,6 +260,8 @@ static void bad_files_are_told_by_line(void **state)
 
     write_file("bad-profile.yaml", "name: x\nmachine: y\ncolour: blue\n", 0600);
     write_file("bad-keyring", "a aes-128-cbc 000102030405060708090a0b0c0d0e0f\nb aes-128-cbc 00\n", 0600);
+    write_file("far-keyring", "a aes-128-cbc 000102030405060708090a0b0c0d0e0f listener=tcp:127.0.0.1:7411\n",
+               0600);
     write_file("open-keyring", "a aes-128-cbc 000102030405060708090a0b0c0d0e0f\n", 0644);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_file("bad.yaml", cases[i].yaml, 0600);
@@ -292,6 +297,17 @@ static void a_check_warns_as_the_start_does(void **state)
     assert_int_equal(check_config("foreign.yaml"), 0);
     assert_true(logged("start.profile") && logged("its figures are assumed"));
     assert_true(logged("start.cores") && logged("256 workers and 256 I/O threads share"));
+    write_file("keyring",
+               "a aes-128-cbc 000102030405060708090a0b0c0d0e0f listener=tcp:127.0.0.1:0\n"
+               "b aes-128-cbc 000102030405060708090a0b0c0d0e0f client-iv\n",
+               0600);
+    write_file("anonymous.yaml",
+               "listeners: [{address: 'unix:socket'}, {address: 'tcp:127.0.0.1:0'}]\n" PROFILE QUIET
+               "keyring: keyring\n",
+               0600);
+    assert_int_equal(check_config("anonymous.yaml"), 0);
+    assert_true(logged("start.keys 1 keys of the keyring do not say who may use them"));
+    assert_true(logged("over tcp:127.0.0.1:0") && !logged("over unix:"));
 }
 
 static void what_is_in_use_is_exit_code_4(void **state)
