@@ -223,6 +223,24 @@ static void times_follow_the_contract(void **state)
     destroy(stream);
 }
 
+/* Read 700 ns after the first of its bytes may have come: the contract counts the read, the deadline does
+ * not. */
+static void deadlines_count_from_when_a_packet_may_have_come(void **state)
+{
+    const struct server_arrival arrival = {NOW_NS - 700, NOW_NS, NOW_NS};
+    struct server_stream *stream = make(&base_spec);
+    struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, 16);
+    (void)state;
+    assert_non_null(packet);
+    memset(server_packet_payload(packet), 0xAA, 16);
+    (void)server_stream_accept(stream, packet, &arrival, NO_LIMIT);
+    assert_int_equal(packet->eligible_ns, NOW_NS);
+    assert_int_equal(packet->deadline_ns, NOW_NS - 700 + base_spec.latency_ns);
+    assert_false(packet->policed);
+    server_stream_give(stream, packet);
+    destroy(stream);
+}
+
 static void stamps_tell_who_was_late(void **state)
 {
     enum { MET = PROTOCOL_RESULT_MET, READER = PROTOCOL_RESULT_READER, POLICED = PROTOCOL_RESULT_POLICED };
@@ -394,6 +412,7 @@ int main(void)
         cmocka_unit_test(the_key_is_spent_to_the_byte),
         cmocka_unit_test(results_leave_in_order_of_arrival),
         cmocka_unit_test(times_follow_the_contract),
+        cmocka_unit_test(deadlines_count_from_when_a_packet_may_have_come),
         cmocka_unit_test(stamps_tell_who_was_late),
         cmocka_unit_test(slack_is_counted_by_its_share_of_the_bound),
         cmocka_unit_test(full_counts_of_slack_keep_their_shape),
