@@ -1,14 +1,21 @@
-/* Why a packet was late: worked timelines, and what holds of all. Times in milliseconds. A server whose
- * packets miss: tests/test_server_clock.c. */
+/* Why a packet was late: worked timelines, what holds of all, and a server whose worker is kept from work.
+ * One that is stopped as a whole: tests/test_server_clock.c. */
+#include "tests/support/server.h"
+#include "tests/support/stream.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "server/cause.h"
+#include "server/snapshot.h"
+#include "server/state.h"
 #include "tests/support/random.h"
 
 #define MS    CORE_NS_PER_MS
@@ -228,11 +235,76 @@ static void every_miss_has_a_cause(void **state)
     }
 }
 
+/* ---- a server whose worker is kept from work ---- */
+
+#define LATENCY_MS 20
+#define KEPT_MS    300 /* longer than other threads may wait for a core on a loaded machine */
+
+static atomic_int keep, kept;
+
+/* On the worker's thread, wherever it was. */
+static void keep_thread(int signal)
+{
+    (void)signal;
+    atomic_store(&kept, 1);
+    while (atomic_load(&keep) != 0)
+        usleep(1000);
+    atomic_store(&kept, 0);
+}
+
+static void keep_worker(const struct test_server *server)
+{
+    struct sigaction action = {.sa_handler = keep_thread, .sa_flags = SA_RESTART};
+    assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
+    atomic_store(&keep, 1);
+    assert_int_equal(tgkill(getpid(), cpu_worker_thread_id(server->server->workers[0]), SIGUSR1), 0);
+    while (atomic_load(&kept) == 0)
+        usleep(100);
+}
+
+/* A packet that waits for a worker that has it in its queue and does not run: nobody else was late, and no
+ * burst was long. */
+static void a_worker_that_is_kept_from_work_is_the_cause(void **state)
+{
+    struct test_server server = {0};
+    struct test_client client;
+    struct core_stream_spec spec = test_spec;
+    struct server_snapshot *snapshot;
+    (void)state;
+
+    spec.latency_ns = LATENCY_MS * MS;
+    test_server_start(&server, "threads: {io: 1, workers: 1, realtime: off}\n", &test_profile_real);
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    struct test_stream *stream = test_stream_open(&client, &spec, 1);
+    keep_worker(&server);
+    assert_true(test_stream_send(stream, 1408));
+    usleep(KEPT_MS * 1000);
+    atomic_store(&keep, 0);
+    struct protocol_result result = test_streams_take(&client, &stream);
+    assert_false(result.flags & PROTOCOL_RESULT_MET);
+    (void)test_stream_close(stream);
+
+    assert_int_equal(server_snapshot_take(server.server, &snapshot), CORE_OK);
+    const struct server_worst_packet *worst = &snapshot->worst[0];
+    assert_int_equal(snapshot->totals.missed, 1);
+    assert_int_equal(snapshot->missed_by[SERVER_CAUSE_OFF_CORE], 1);
+    assert_int_equal(worst->cause, SERVER_CAUSE_OFF_CORE);
+    assert_int_equal(worst->holder, 0);
+    assert_true(worst->held_ns >= -worst->slack_ns);
+    assert_true(worst->stage_ns[SERVER_WORST_QUEUE] > worst->bound_ns / 2);
+    assert_true(snapshot->units[0].lost_ns > worst->bound_ns / 2);
+    server_snapshot_free(snapshot);
+    test_stream_free(stream);
+    test_client_close(&client);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timelines),
         cmocka_unit_test(every_miss_has_a_cause),
+        cmocka_unit_test(a_worker_that_is_kept_from_work_is_the_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
