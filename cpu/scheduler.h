@@ -104,8 +104,9 @@ void cpu_scheduler_push(struct cpu_scheduler *scheduler, struct cpu_packet *cons
                         core_ns now_ns);
 
 /* The next burst could have begun at wanted_ns, had the caller been there: it was woken then, or had ended
- * the burst before, and what the burst takes is waiting. So every moment is in lost_ns at which there was
- * work and none was done. Without it a burst counts from the time of the last push. */
+ * the burst before, and what the burst takes is waiting. It is held against q + spare_ns from then on, so
+ * that waiting between bursts is lost as time inside them is. Without it a burst counts from the last push.
+ */
 void cpu_scheduler_want(struct cpu_scheduler *scheduler, core_ns wanted_ns);
 
 /* The latest time that it has heard of: the end of the last burst, or a push after it. */

@@ -12,9 +12,9 @@
  *
  *     sum of disturbances >= lateness  =>  without them it would have met; the largest is the cause.
  *
- * Else, if most of its time was in a worker's queue, it waited there behind others: all moments at which the
- * worker had work and did none are in its stalls (cpu/worker.h), so that it encrypted all that time. Promises
- * do not let that happen but for what a late I/O thread brings at once.
+ * Else, if most of its time was in a worker's queue, it waited there behind others: a worker that has work
+ * and does none for longer than bounds and margins allow has stalled (cpu/worker.h), so that this one
+ * encrypted. Promises do not let that happen but for what a late I/O thread brings at once.
  *
  * What its reader did is no cause: from when that has kept the connection waiting, time is not ours; and
  * neither is policing, which comes before a packet's latency counts. Pure. */

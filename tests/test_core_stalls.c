@@ -62,11 +62,28 @@ static void the_last_ones_are_kept_until_they_are_settled(void **state)
     assert_int_equal(core_stalls_read(&stalls, 899 * MS, list), CORE_STALLS);
 }
 
+/* Told twice, since it was asked for before its end: one stall, as long as it was in the end. */
+static void a_stall_that_goes_on_is_one(void **state)
+{
+    static struct core_stalls stalls;
+    struct core_stall list[CORE_STALLS];
+    (void)state;
+
+    core_stalls_add(&stalls, MS, 3 * MS);
+    core_stalls_add(&stalls, MS, 7 * MS);
+    assert_int_equal(core_stalls_read(&stalls, 0, list), 1);
+    assert_int_equal(list[0].to_ns, 7 * MS);
+    core_stalls_settle(&stalls, 8 * MS);
+    core_stalls_add(&stalls, MS, 9 * MS); /* another one */
+    assert_int_equal(core_stalls_read(&stalls, 0, list), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(why_a_stall_was),
         cmocka_unit_test(the_last_ones_are_kept_until_they_are_settled),
+        cmocka_unit_test(a_stall_that_goes_on_is_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

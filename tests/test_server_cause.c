@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "server/cause.h"
+#include "server/io.h"
 #include "server/snapshot.h"
 #include "server/state.h"
 #include "tests/support/random.h"
@@ -235,6 +236,25 @@ static void every_miss_has_a_cause(void **state)
     }
 }
 
+/* A packet may leave in the very turn that was late for it: what there is of that counts already. */
+static void the_turn_at_hand_is_a_stall_once_it_is_late(void **state)
+{
+    static struct server_io io = {.allowed_ns = 2 * MS};
+    struct core_stall list[CORE_STALLS];
+    (void)state;
+
+    server_looks_init(&io.turns, 10 * MS);
+    server_looks_enter(&io.turns, 100 * MS, 110 * MS, true);
+    server_looks_wake(&io.turns, 150 * MS); /* it should have been awake at 110 ms */
+    server_io_admit_stall(&io, 112 * MS);
+    assert_int_equal(core_stalls_read(&io.stats.stalls, 0, list), 0);
+    server_io_admit_stall(&io, 151 * MS);
+    server_io_admit_stall(&io, 152 * MS);
+    assert_int_equal(core_stalls_read(&io.stats.stalls, 0, list), 1);
+    assert_int_equal(list[0].from_ns, 110 * MS);
+    assert_int_equal(list[0].to_ns, 152 * MS);
+}
+
 /* ---- a server whose worker is kept from work ---- */
 
 #define LATENCY_MS 20
@@ -304,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timelines),
         cmocka_unit_test(every_miss_has_a_cause),
+        cmocka_unit_test(the_turn_at_hand_is_a_stall_once_it_is_late),
         cmocka_unit_test(a_worker_that_is_kept_from_work_is_the_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
