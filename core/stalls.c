@@ -32,37 +32,45 @@ static void publish(struct core_stalls *stalls, uint32_t number)
     core_sequence_write(&place->changes, place->words, &stalls->last[number % CORE_STALLS], CORE_STALL_WORDS);
 }
 
+/* The owner's view of it. */
+static uint32_t count_of(const struct core_stalls *stalls)
+{
+    return atomic_load_explicit(&stalls->count, memory_order_relaxed);
+}
+
 static struct core_stall *last(struct core_stalls *stalls)
 {
-    return &stalls->last[(stalls->count - 1) % CORE_STALLS];
+    return &stalls->last[(count_of(stalls) - 1) % CORE_STALLS];
 }
 
 void core_stalls_add(struct core_stalls *stalls, core_ns from_ns, core_ns to_ns)
 {
     core_ns before_ns = stalls->marked_cpu_ns;
     int64_t faults = stalls->marked_faults;
+    uint32_t number = count_of(stalls);
 
     if (stalls->unsettled > 0 && last(stalls)->from_ns == from_ns) {
         last(stalls)->to_ns = to_ns;
-        publish(stalls, stalls->count - 1);
+        publish(stalls, number - 1);
         return;
     }
     core_stalls_mark_now(stalls, to_ns);
-    stalls->count++;
     stalls->unsettled += stalls->unsettled < CORE_STALLS ? 1 : 0;
-    *last(stalls) =
+    stalls->last[number % CORE_STALLS] =
         (struct core_stall){.from_ns = from_ns,
                             .to_ns = to_ns,
                             .settled_ns = CORE_NS_NEVER,
                             .why = core_stall_why(to_ns - from_ns, stalls->marked_cpu_ns - before_ns,
                                                   stalls->marked_faults - faults)};
-    publish(stalls, stalls->count - 1);
+    publish(stalls, number);
+    /* release: who sees the count finds the stall */
+    atomic_store_explicit(&stalls->count, number + 1, memory_order_release);
 }
 
 void core_stalls_settle_all(struct core_stalls *stalls, core_ns now_ns)
 {
     for (; stalls->unsettled > 0; stalls->unsettled--) {
-        uint32_t number = stalls->count - stalls->unsettled;
+        uint32_t number = count_of(stalls) - stalls->unsettled;
         stalls->last[number % CORE_STALLS].settled_ns = now_ns;
         publish(stalls, number);
     }
@@ -71,11 +79,16 @@ void core_stalls_settle_all(struct core_stalls *stalls, core_ns now_ns)
 uint32_t core_stalls_read(const struct core_stalls *stalls, core_ns since_ns,
                           struct core_stall list[CORE_STALLS])
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < CORE_STALLS; i++)
-        if (core_sequence_read(&stalls->places[i].changes, stalls->places[i].words, &list[count],
-                               CORE_STALL_WORDS) &&
-            list[count].settled_ns > since_ns)
-            count++;
+    /* acquire: see the writer */
+    uint32_t newest = atomic_load_explicit(&stalls->count, memory_order_acquire), count = 0;
+
+    for (uint32_t back = 1; back <= CORE_STALLS && back <= newest; back++) {
+        const struct core_stall_place *place = &stalls->places[(newest - back) % CORE_STALLS];
+        if (!core_sequence_read(&place->changes, place->words, &list[count], CORE_STALL_WORDS))
+            continue; /* being written */
+        if (list[count].settled_ns <= since_ns)
+            break; /* and so were those before it */
+        count++;
+    }
     return count;
 }

@@ -45,11 +45,12 @@ struct core_stall_place {
     _Atomic uint64_t words[CORE_STALL_WORDS]; /* atomic: written by the owner, read by any */
 };
 
-/* Zeroed: no stall so far. All but the places are the owner's. */
+/* Zeroed: no stall so far. All but the places and their count are the owner's. */
 struct core_stalls {
     core_ns marked_ns, marked_cpu_ns; /* the last mark, */
     int64_t marked_faults;            /* and the pages that were read for the thread until then */
-    uint32_t count, unsettled;        /* stalls so far; of these, the last ones */
+    _Atomic uint32_t count;           /* atomic: stalls so far; written by the owner, read by any */
+    uint32_t unsettled;               /* of these, the last ones */
     struct core_stall last[CORE_STALLS];
     struct core_stall_place places[CORE_STALLS];
 };
@@ -74,7 +75,7 @@ static inline void core_stalls_settle(struct core_stalls *stalls, core_ns now_ns
         core_stalls_settle_all(stalls, now_ns);
 }
 
-/* Any thread: the stalls that were not settled by since_ns, in no order. Returns how many. */
+/* Any thread: the stalls that were not settled by since_ns, the last one first. Returns how many. */
 uint32_t core_stalls_read(const struct core_stalls *stalls, core_ns since_ns,
                           struct core_stall list[CORE_STALLS]);
 

@@ -7,9 +7,10 @@
  *
  *     lost = max(0, took - bound - out_ns)
  *
- * out_ns being the margin that delivery has and that a late unit may use up: what is late by less is counted
- * and shown, and no promise has been broken by it. It is the same rule for every unit; an emulated card,
- * whose threads wait for cores like all others, is late when it is late.
+ * where a burst counts from when its worker was wanted (cpu/worker.h), out_ns being the margin that delivery
+ * has and that a late unit may use up: what is late by less is counted and shown, and no promise has been
+ * broken by it. It is the same rule for every unit; an emulated card, whose threads wait for cores like all
+ * others, is late when it is late.
  *
  * An I/O thread has a bound as well: no turn, from when the thread is wanted to when what it brought is on
  * its way, takes longer than in_ns, beside a rest. That is held against what is certain: server/arrival.h.
