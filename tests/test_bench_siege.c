@@ -85,7 +85,7 @@ static void wrong_words_are_told(void **state)
     static const struct test_command_mistake mistakes[] = {
         {"--only fire", "no such attack"},
         {"--duration 0", "--duration 0: give a time from 100 ms to 3600 s"},
-        {"--only none --server /bin/false", "did not start"},
+        {"--only none --millraced /bin/false", "did not start"},
     };
     test_command_mistakes(SIEGE, mistakes, sizeof mistakes / sizeof *mistakes);
 }

@@ -111,8 +111,8 @@ static void test_usage(void **state)
     expect("query --iv 0011", 2, "32 hexadecimal");
     expect("query --key-file F/none", 2, "/none: no file");
     write_file("loose", KEY_HEX, 32);
-    expect("query --key-file F/loose --ca F/none", 2, "are for tls: addresses; ");
-    expect("ping -s tcp:127.0.0.1:1 --certificate-key F/none", 2, "tcp:127.0.0.1:1 is none");
+    expect("query --key-file F/loose --ca F/none", 2, "--server-name are for a tls: address, not for unix:");
+    expect("ping -s tcp:127.0.0.1:1 --certificate-key F/none", 2, "are for a tls: address, not for tcp:127.0.0.1:1");
     char loose[128];
     snprintf(loose, sizeof loose, "%s/loose", folder);
     assert_int_equal(chmod(loose, 0644), 0);

@@ -112,6 +112,7 @@ static struct sock_filter filter[] = {
     PERMIT(rt_sigreturn),
     PERMIT(set_robust_list),
     PERMIT(prctl),
+    PERMIT(getrusage), /* of RUSAGE_THREAD: spin locks only */
     PERMIT(gettid),
     PERMIT(getpid),
     PERMIT(exit),

@@ -13,12 +13,15 @@
 
 #include "server/io.h"
 #include "tests/support/random.h"
+#include "tests/support/require.h"
 
 #define PACKET_BYTES 1408u
 #define PACKETS      3000
 #define FRAME_BYTES  (32u + PACKET_BYTES)
 
 struct fixture {
+    struct config_profile profile;
+    struct cpu_worker *worker; /* which has no part in this, but that packets are said to be its own */
     struct server server;
     struct server_io io;
     struct server_connection connection;
@@ -36,6 +39,18 @@ static void nothing(evutil_socket_t descriptor, short events, void *argument)
     (void)descriptor, (void)events, (void)argument;
 }
 
+static void start_worker(struct cpu_worker **worker)
+{
+    const struct cpu_worker_options options = {
+        .thread = {.name = "worker-0", .cpu = -1},
+        .scheduler = {.ops = &cpu_engine_openssl, .burst_pieces = 1, .far_capacity = 64},
+        .producers = 1,
+        .ring_packets = 64,
+    };
+    struct core_error error = {""};
+    TEST_REQUIRE(cpu_worker_start(worker, &options, NULL, &error) == CORE_OK);
+}
+
 static void set_up(struct fixture *fixture)
 {
     const struct core_stream_spec spec = {.packet_bytes = PACKET_BYTES,
@@ -50,7 +65,9 @@ static void set_up(struct fixture *fixture)
     assert_int_equal(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
     fixture->reader = pair[1];
     fixture->io.base = event_base_new();
-    fixture->server = (struct server){.worker_count = 1, .all_workers = 1};
+    fixture->server = (struct server){
+        .all_workers = 1, .worker_count = 1, .workers = &fixture->worker, .profile = &fixture->profile};
+    start_worker(&fixture->worker);
     fixture->io.server = &fixture->server;
     assert_int_equal(server_stats_make(&fixture->io.stats, server_units(&fixture->server)), CORE_OK);
     struct server_connection *connection = &fixture->connection;
@@ -74,6 +91,7 @@ static void set_up(struct fixture *fixture)
 static void tear_down(struct fixture *fixture)
 {
     server_stream_destroy(fixture->stream, NULL); /* it has no cipher */
+    cpu_worker_stop(fixture->worker);
     server_stats_free(&fixture->io.stats);
     free(fixture->expected);
     free(fixture->received);

@@ -234,9 +234,11 @@ static void send_asks(struct test_client *client, enum protocol_type type,
     static const uint8_t key[32] = {5};
     struct protocol_open open = test_open_inline(spec, key);
     uint8_t frame[TEST_FRAME_BYTES];
-    open.key_kind = PROTOCOL_KEY_NAMED; /* over TCP, too */
-    open.key = (const uint8_t *)"test-1";
-    open.key_bytes = 6;
+    if ((client->welcome_flags & PROTOCOL_ALLOWS_INLINE_KEY) == 0) {
+        open.key_kind = PROTOCOL_KEY_NAMED;
+        open.key = (const uint8_t *)"test-1";
+        open.key_bytes = 6;
+    }
     for (uint32_t n = 0; n < count; n++)
         assert_true(test_client_send(client, frame, protocol_open_write(frame, type, n, &open)));
 }
