@@ -9,6 +9,11 @@ static core_ns later(core_ns a, core_ns b)
     return a > b ? a : b;
 }
 
+static core_ns earlier(core_ns a, core_ns b)
+{
+    return a < b ? a : b;
+}
+
 void server_looks_init(struct server_looks *turns, core_ns now_ns)
 {
     *turns = (struct server_looks){.looked_ns = now_ns,
@@ -76,6 +81,7 @@ void server_arrival_read(struct server_arrival *arrival, const struct server_soc
     arrival->counted_ns = later(arrival->counted_ns, late ? earliest_ns : read_ns);
     arrival->earliest_ns = earliest_ns;
     arrival->read_ns = read_ns;
+    arrival->held = clock->held_bytes > 0;
 }
 
 void server_arrival_took(struct server_socket_clock *clock, const struct server_arrival *arrival,
@@ -83,6 +89,7 @@ void server_arrival_took(struct server_socket_clock *clock, const struct server_
 {
     core_ns read_ns = arrival->read_ns;
 
+    clock->held_bytes -= got_bytes < clock->held_bytes ? got_bytes : clock->held_bytes;
     if (left_bytes == 0) {
         *clock = (struct server_socket_clock){.empty_ns = read_ns};
         return;
@@ -98,18 +105,21 @@ void server_arrival_took(struct server_socket_clock *clock, const struct server_
     clock->left = true;
 }
 
-void server_arrival_since(struct server_arrival *arrival, core_ns came_ns, core_ns now_ns)
+void server_arrival_since(struct server_arrival *arrival, core_ns from_ns, core_ns now_ns, bool held)
 {
+    core_ns came_ns = earlier(from_ns, now_ns);
     arrival->counted_ns = later(arrival->counted_ns, came_ns);
     arrival->earliest_ns = came_ns;
     arrival->read_ns = now_ns;
+    arrival->held = held;
 }
 
 void server_arrival_goes_on(struct server_socket_clock *clock, core_ns from_ns, core_ns now_ns,
-                            size_t left_bytes)
+                            size_t left_bytes, bool held)
 {
-    *clock = (struct server_socket_clock){.empty_ns = now_ns};
-    if (left_bytes > 0)
-        *clock = (struct server_socket_clock){
-            .empty_ns = from_ns, .mark_ns = now_ns, .old_bytes = left_bytes, .left = true};
+    *clock = (struct server_socket_clock){.empty_ns = left_bytes > 0 ? earlier(from_ns, now_ns) : now_ns,
+                                          .mark_ns = now_ns,
+                                          .old_bytes = left_bytes,
+                                          .left = left_bytes > 0,
+                                          .held_bytes = held ? left_bytes : 0};
 }

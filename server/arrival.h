@@ -22,6 +22,11 @@
  * read did not empty keeps the time of the bytes that were left, and each read that takes them all goes on to
  * the next mark.
  *
+ * **Pauses.** A connection is not read while its streams have no room for more. Where the sender has kept its
+ * contracts that is our delay from the start. Where it was too early, it is from the deadline of the packet
+ * that must go first, and where it does not take its results it is not; what has waited for that reason is
+ * *held*, and its RESULT says so (PROTOCOL_RESULT_POLICED).
+ *
  * **Deadlines** count from `earliest`: MET is then what a client beside the server sees, too. **Contracts**
  * count `counted`: the time of the read as long as the turn was as short as promises reckon with (in_ns and
  * the rest), because eligible times that are spread over true arrivals but handed over together would be a
@@ -54,6 +59,7 @@ struct server_arrival {
     core_ns earliest_ns; /* <= counted_ns */
     core_ns counted_ns;  /* <= read_ns; does not run backwards on a connection */
     core_ns read_ns;
+    bool held; /* it may have waited before earliest_ns, behind what its sender brought too early */
 };
 
 /* ---- turns ---- */
@@ -102,7 +108,8 @@ struct server_socket_clock {
     core_ns empty_ns; /* all that is in the socket came after this; */
     core_ns mark_ns;  /* all behind the next old_bytes after this */
     size_t old_bytes;
-    bool left; /* the last read has not emptied it */
+    bool left;         /* the last read has not emptied it */
+    size_t held_bytes; /* the next so many have waited behind what their sender brought too early */
 };
 
 /* What a read at read_ns brings, in a turn whose bytes came after since_ns. allowed_ns: how long a turn may
@@ -114,12 +121,13 @@ void server_arrival_read(struct server_arrival *arrival, const struct server_soc
 void server_arrival_took(struct server_socket_clock *clock, const struct server_arrival *arrival,
                          size_t got_bytes, size_t left_bytes);
 
-/* What is consumed at now_ns came at came_ns or later, and counts from there. */
-void server_arrival_since(struct server_arrival *arrival, core_ns came_ns, core_ns now_ns);
+/* What was read before a pause is consumed at now_ns: it counts from from_ns, or from now if that is
+ * earlier. */
+void server_arrival_since(struct server_arrival *arrival, core_ns from_ns, core_ns now_ns, bool held);
 
-/* The socket was not read until now_ns: left_bytes, which came after from_ns, count from there; 0: what is in
- * it counts from now. */
+/* The socket was not read until now_ns: the left_bytes in it count from from_ns, or from now if that is
+ * earlier. */
 void server_arrival_goes_on(struct server_socket_clock *clock, core_ns from_ns, core_ns now_ns,
-                            size_t left_bytes);
+                            size_t left_bytes, bool held);
 
 #endif

@@ -66,8 +66,9 @@ struct server_input {
     bool ended; /* the peer has finished sending, while our last frames were still to be written */
     core_ns frame_started_ns; /* first byte of the frame in the making, or our going on to read it;
                                  CORE_NS_NEVER between frames */
-    core_ns stopped_ns; /* since when our own delay has kept us from reading: what is read next came then,
-                           at the earliest; CORE_NS_NEVER if not */
+    core_ns stopped_ns; /* while it is not read: from then on that is our own delay, and what is read next
+                           came then, at the earliest; CORE_NS_NEVER: the peer's doing alone */
+    bool held;          /* for some of the time at least it was the peer's */
     struct server_arrival arrival; /* of what is consumed now */
     struct server_socket_clock clock;
     uint8_t *stash; /* read but not consumed while paused */

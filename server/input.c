@@ -46,12 +46,13 @@ static bool paused(const struct server_connection *connection)
 /* The peer could not know that we did not read: its times start anew. What kept us from reading is over. */
 static void go_on(struct server_connection *connection)
 {
-    core_ns now_ns = core_time_now_ns(), stopped_ns = connection->input.stopped_ns;
-    bool ours = stopped_ns != CORE_NS_NEVER;
-    server_arrival_goes_on(&connection->input.clock, stopped_ns, now_ns,
-                           ours ? server_transport_left_bytes(&connection->transport) : 0);
+    struct server_input *input = &connection->input;
+    core_ns now_ns = core_time_now_ns();
+    server_arrival_goes_on(&input->clock, input->stopped_ns, now_ns,
+                           server_transport_left_bytes(&connection->transport), input->held);
     connection->alive_ns = connection->read_on_ns = now_ns;
-    connection->input.stopped_ns = CORE_NS_NEVER;
+    input->stopped_ns = CORE_NS_NEVER;
+    input->held = false;
     if (connection->input.frame_started_ns != CORE_NS_NEVER)
         connection->input.frame_started_ns = now_ns;
     event_add(connection->readable, NULL);
@@ -81,15 +82,19 @@ static void next_frame(struct server_connection *connection)
     connection->input.frame_started_ns = CORE_NS_NEVER;
 }
 
-/* The stream's room is used up: by packets that we have not finished although the sender kept its contract,
- * or by a sender that is too early or does not take its results? */
-static bool delay_is_ours(const struct server_connection *connection, const struct server_stream *stream,
-                          core_ns now_ns)
+/* The stream's room is used up. From when on is that our delay? At once if the sender has kept its contract,
+ * and from the deadline of the first packet on if it was too early; never if it does not take its results. */
+static core_ns ours_from_ns(const struct server_connection *connection, const struct server_stream *stream,
+                            core_ns now_ns)
 {
-    bool waits = stream->wait_head != NULL && stream->wait_head->eligible_ns > now_ns;
-    return !waits && connection->output_head == NULL && stream->order_head != NULL &&
-           !stream->order_head->ready &&
-           stream->police.theoretical_ns - stream->police.tolerance_ns <= now_ns;
+    const struct server_packet *first = stream->order_head;
+    core_ns earliest_ns = connection->input.arrival.earliest_ns;
+    bool early = (stream->wait_head != NULL && stream->wait_head->eligible_ns > now_ns) ||
+                 stream->police.theoretical_ns - stream->police.tolerance_ns > now_ns;
+
+    if (connection->blocked_ns != CORE_NS_NEVER || first == NULL)
+        return CORE_NS_NEVER;
+    return early && first->deadline_ns > earliest_ns ? first->deadline_ns : earliest_ns;
 }
 
 /* A DATA header whose stream exists: claims a packet for it, or waits for one. */
@@ -100,9 +105,8 @@ static void claim_packet(struct server_connection *connection, struct server_str
         server_stream_take(stream, input->header.sequence, input->header.body_bytes);
 
     if (packet == NULL) {
-        if (input->phase != SERVER_INPUT_SLOT && input->stopped_ns == CORE_NS_NEVER &&
-            delay_is_ours(connection, stream, now_ns))
-            input->stopped_ns = input->arrival.earliest_ns;
+        if (input->phase != SERVER_INPUT_SLOT && input->stopped_ns > now_ns)
+            input->stopped_ns = ours_from_ns(connection, stream, now_ns);
         input->phase = SERVER_INPUT_SLOT;
         return;
     }
@@ -358,8 +362,8 @@ void server_input_resume(struct server_connection *connection)
     if (!accepts_input(connection))
         return;
     now_ns = core_time_now_ns();
-    server_arrival_since(&input->arrival, input->stopped_ns != CORE_NS_NEVER ? input->stopped_ns : now_ns,
-                         now_ns);
+    input->held |= !connection->reading && input->stopped_ns > input->arrival.earliest_ns;
+    server_arrival_since(&input->arrival, input->stopped_ns, now_ns, input->held);
     if (input->phase == SERVER_INPUT_SLOT) {
         begin_data(connection, now_ns); /* anew: the stream may have failed meanwhile, and be gone */
         if (input->phase == SERVER_INPUT_SLOT)

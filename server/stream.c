@@ -240,6 +240,7 @@ static void set_times(struct server_stream *stream, struct server_packet *packet
     packet->unseen_ns = times.unseen_ns;
     packet->deadline_ns = times.eligible_ns - times.unseen_ns + stream->spec.latency_ns;
     packet->policed = times.eligible_ns > arrival->read_ns;
+    packet->held = arrival->held;
     packet->arrival_ns = packet->policed ? arrival->counted_ns : times.eligible_ns;
 }
 
@@ -301,7 +302,7 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
         result.waited_us = waited_us > UINT32_MAX ? UINT32_MAX : (uint32_t)waited_us;
         core_ns from_ns = packet->eligible_ns - packet->unseen_ns;
         result.latency_ns = now_ns > from_ns ? now_ns - from_ns : 0;
-        if (packet->policed)
+        if (packet->policed || packet->held)
             result.flags |= PROTOCOL_RESULT_POLICED;
         if (packet->diverted && packet->stream->version >= 2)
             result.flags |= PROTOCOL_RESULT_FAULT;

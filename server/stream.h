@@ -56,6 +56,7 @@ struct server_packet {
     enum protocol_result_status status : 8; /* other than OK: never went to a worker */
     bool ready : 1;                         /* may be delivered once all before it are */
     bool policed : 1;
+    bool held : 1;     /* it waited to be read, and not for us (server/arrival.h) */
     bool diverted : 1; /* of a GPU's stream, and went over the stand-by worker or a backup */
     uint16_t unit;     /* it was handed to: struct server_unit_stats */
 };

@@ -162,21 +162,28 @@ static void a_late_turn_counts_from_the_earliest(void **state)
 }
 
 /* A socket was not read from 2 to 9 ms. Where that was for lack of our room, what waits counts from 2 ms; but
- * bytes behind it, and all after a pause that was the peer's doing, count from when it is read again. */
+ * bytes behind it, and all after a pause that was the peer's doing, count from when it is read again. What
+ * has waited in such a pause is known by that. */
 static void what_waited_for_us_counts_from_when_we_stopped(void **state)
 {
     struct server_socket_clock clock = {0};
     struct server_arrival arrival = {0};
     (void)state;
-    server_arrival_goes_on(&clock, 2 * MS, 9 * MS, 100);
+    server_arrival_goes_on(&clock, 2 * MS, 9 * MS, 100, false);
     server_arrival_read(&arrival, &clock, 8 * MS, 10 * MS, MS);
     assert_int_equal(arrival.earliest_ns, 2 * MS);
+    assert_false(arrival.held);
     server_arrival_took(&clock, &arrival, 100, 50);
     server_arrival_read(&arrival, &clock, 10 * MS, 11 * MS, MS);
     assert_int_equal(arrival.earliest_ns, 9 * MS);
-    server_arrival_goes_on(&clock, CORE_NS_NEVER, 20 * MS, 0);
+    server_arrival_goes_on(&clock, CORE_NS_NEVER, 20 * MS, 100, true);
     server_arrival_read(&arrival, &clock, 12 * MS, 21 * MS, MS);
     assert_int_equal(arrival.earliest_ns, 20 * MS);
+    assert_true(arrival.held);
+    server_arrival_took(&clock, &arrival, 100, 50); /* they came meanwhile */
+    server_arrival_read(&arrival, &clock, 21 * MS, 22 * MS, MS);
+    assert_int_equal(arrival.earliest_ns, 20 * MS);
+    assert_false(arrival.held);
 }
 
 /* ---- the rest ---- */
@@ -387,6 +394,57 @@ static void what_waited_for_a_stopped_server_is_late(void **state)
     munmap(shared, sizeof *shared);
 }
 
+/* One stream sends more than fits its room, far too early, so that nothing more of the connection is read; a
+ * packet of another one is behind that. It must wait until the first stream's next packet goes, but not for a
+ * stop of the server after that. */
+#define EARLY_NS (500 * MS)
+
+static struct protocol_result behind_an_early_one(pid_t process, const struct core_address *address)
+{
+    struct core_stream_spec spec = test_spec;
+    struct test_stream *streams[2];
+    struct protocol_result result;
+    struct test_client client;
+
+    test_client_connect(&client, address, NULL);
+    spec.burst_packets = 1;
+    spec.interval_ns = EARLY_NS;
+    spec.latency_ns = LATENCY_NS;
+    for (uint64_t i = 0; i < 2; i++)
+        streams[i] = test_stream_open(&client, &spec, i);
+    for (uint32_t i = 0; i < streams[0]->opened.queue_packets + 2; i++)
+        assert_true(test_stream_send(streams[0], 1408));
+    assert_true(test_stream_send(streams[1], 1408));
+    (void)test_streams_take(&client, streams);
+    stop_process(process);
+    usleep(2 * EARLY_NS / CORE_NS_PER_US);
+    assert_int_equal(kill(process, SIGCONT), 0);
+    while (streams[1]->received == 0)
+        result = test_streams_take(&client, streams);
+    for (int i = 0; i < 2; i++)
+        test_stream_free(streams[i]);
+    test_client_close(&client);
+    return result;
+}
+
+static void what_was_behind_an_early_packet_is_late_too(void **state)
+{
+    struct shared *shared;
+    pid_t process = start_process("keyring: keyring\n", &shared);
+    int status;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct protocol_result result = behind_an_early_one(process, &shared->addresses[i]);
+        assert_true(result.flags & PROTOCOL_RESULT_POLICED);
+        assert_false(result.flags & PROTOCOL_RESULT_MET);
+        assert_true(result.latency_ns > EARLY_NS / 2);
+    }
+    assert_int_equal(kill(process, SIGTERM), 0);
+    assert_int_equal(waitpid(process, &status, 0), process);
+    assert_int_equal(status, 0);
+    munmap(shared, sizeof *shared);
+}
+
 /* ---- an I/O thread that is held up ---- */
 
 #define HELD_NS (60 * MS) /* longer than the latency bound: all of the thread is kept from newcomers */
@@ -472,6 +530,7 @@ int main(void)
         cmocka_unit_test(two_rests_are_what_admission_takes_off),
         cmocka_unit_test(deadlines_are_never_later_than_true_ones),
         cmocka_unit_test(what_waited_for_a_stopped_server_is_late),
+        cmocka_unit_test(what_was_behind_an_early_packet_is_late_too),
         cmocka_unit_test(lost_time_of_an_io_thread_is_told_and_kept_from_newcomers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

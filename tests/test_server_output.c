@@ -111,7 +111,7 @@ static void finish_packet(struct fixture *fixture, struct test_random *random, u
     uint8_t *target = server_packet_payload(packet);
 
     core_ns now_ns = core_time_now_ns();
-    const struct server_arrival arrival = {now_ns, now_ns, now_ns};
+    const struct server_arrival arrival = {now_ns, now_ns, now_ns, false};
 
     assert_true(server_stream_accept(stream, packet, &arrival, UINT64_MAX));
     if (test_random_in(random, 0, 3) != 0) {

@@ -43,7 +43,7 @@ static struct server_packet *accept_packet(struct server_stream *stream, uint32_
     struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, bytes);
     assert_non_null(packet);
     memset(server_packet_payload(packet), 0xAA, bytes <= stream->spec.packet_bytes ? bytes : 0);
-    const struct server_arrival arrival = {now_ns, now_ns, now_ns};
+    const struct server_arrival arrival = {now_ns, now_ns, now_ns, false};
     (void)server_stream_accept(stream, packet, &arrival, bytes_per_key);
     return packet;
 }
@@ -227,7 +227,7 @@ static void times_follow_the_contract(void **state)
  * not. */
 static void deadlines_count_from_when_a_packet_may_have_come(void **state)
 {
-    const struct server_arrival arrival = {NOW_NS - 700, NOW_NS, NOW_NS};
+    const struct server_arrival arrival = {NOW_NS - 700, NOW_NS, NOW_NS, false};
     struct server_stream *stream = make(&base_spec);
     struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, 16);
     (void)state;
