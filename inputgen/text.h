@@ -2,18 +2,18 @@
 #ifndef MILLRACE_INPUTGEN_TEXT_H
 #define MILLRACE_INPUTGEN_TEXT_H
 
-#include "core/time.h"
+#include "core/value.h"
 
 #include <stdint.h>
 
 struct inputgen_text {
-    char text[32];
+    char text[CORE_TEXT_BYTES];
 };
 
 /* 1234567 -> "1,234,567" */
 struct inputgen_text inputgen_text_count(uint64_t number);
 
-/* Three significant digits and the unit that suits: "12.3 ms". */
+/* As core_duration_format: "12.3 ms". */
 struct inputgen_text inputgen_text_duration(core_ns time_ns);
 
 #endif
