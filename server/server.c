@@ -19,11 +19,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define WORKER_RING_PACKETS   16384
-#define DESCRIPTORS_BESIDE    1024        /* of listeners, threads, the admin port's clients, and GPUs */
-#define LISTENER_SECRET_BYTES (64 * 1024) /* its private key, and the file of it while it is read */
-#define BUSY_MARGIN_NS        (2 * CORE_NS_PER_MS)
-#define CALIBRATE_NS          (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
+#define WORKER_RING_PACKETS    16384
+#define DESCRIPTORS_BESIDE     1024         /* of listeners, threads, the admin port's clients, and GPUs */
+#define FILE_SECRET_BYTES      (128 * 1024) /* a file with keys while it is read */
+#define LISTENER_SECRET_BYTES  (64 * 1024)  /* the numbers of its private key, and of one that replaces it */
+#define HANDSHAKE_SECRET_BYTES 1024
+#define BUSY_MARGIN_NS         (2 * CORE_NS_PER_MS)
+#define CALIBRATE_NS           (1600 * CORE_NS_PER_MS) /* with set-up, under 2 s */
 
 /* Returns what it is then. */
 static rlim_t raise_descriptor_limit(void)
@@ -84,21 +86,33 @@ static core_status judge(const struct server *server, core_status status, const 
     return CORE_OK;
 }
 
-/* Key states with their keys, which cards need, the keys of requests at the planner, those of the keyring,
- * and the private keys of listeners. */
+static bool speaks_tls(const struct config_server *config)
+{
+    for (size_t i = 0; i < config->listener_count; i++)
+        if (config->listeners[i].address.transport == CORE_TRANSPORT_TLS)
+            return true;
+    return false;
+}
+
+/* Key states with their keys, which cards need, the keys of requests at the planner, and those of the
+ * keyring; and for OpenSSL the private keys of listeners, and what handshakes have. */
 static core_status prepare_secrets(struct server *server, struct core_error *error)
 {
-    bool locked = false;
-    size_t state_bytes = 64;
+    const struct config_server *config = server->config;
+    bool locked = false, tls_locked = true;
+    size_t state_bytes = CORE_SECRET_BLOCK_BYTES_MIN;
     if (server->engine == NULL)
         return CORE_OK; /* a check has told why */
     while (state_bytes < server_stream_secret_bytes(server->engine))
         state_bytes *= 2;
-    core_status status =
-        core_secret_init((server->config->limits.streams + 2048) * (state_bytes + SERVER_KEY_BYTES) +
-                             server->config->listener_count * LISTENER_SECRET_BYTES,
-                         &locked, error);
-    if (status == CORE_OK && !locked)
+    core_status status = core_secret_init(
+        (config->limits.streams + 2048) * (state_bytes + CORE_SECRET_BLOCK_BYTES_MIN) + FILE_SECRET_BYTES,
+        &locked, error);
+    if (status == CORE_OK && speaks_tls(config))
+        status = core_secret_init_openssl(config->listener_count * LISTENER_SECRET_BYTES +
+                                              config->limits.handshakes * HANDSHAKE_SECRET_BYTES,
+                                          &tls_locked, error);
+    if (status == CORE_OK && !(locked && tls_locked))
         core_log(CORE_LOG_WARNING, "start.secrets",
                  "key memory could not be locked and may be swapped out; raise RLIMIT_MEMLOCK or run with "
                  "CAP_IPC_LOCK");

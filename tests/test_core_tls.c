@@ -26,7 +26,8 @@ static int make_file(void **state)
     (void)state;
     snprintf(path, sizeof path, "/tmp/millrace-test-XXXXXX");
     int descriptor = mkstemp(path); /* of mode 0600 */
-    return descriptor >= 0 && close(descriptor) == 0 && core_secret_init(1 << 20, &locked, NULL) == CORE_OK
+    return descriptor >= 0 && close(descriptor) == 0 && core_secret_init(1 << 17, &locked, NULL) == CORE_OK &&
+                   core_secret_init_openssl(1 << 20, &locked, NULL) == CORE_OK
                ? 0
                : -1;
 }
