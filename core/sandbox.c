@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <seccomp.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -198,7 +199,8 @@ static int allow_harmless(scmp_filter_ctx filter)
     return failed;
 }
 
-/* Sockets to the journal and the service manager; how much there is to be read. */
+/* Sockets to the journal and the service manager; how much there is to be read, and how much a peer has not
+ * taken yet. */
 static int allow_server(scmp_filter_ctx filter)
 {
     int failed = add_all(filter, SCMP_ACT_ALLOW, CALLS(allowed_to_server));
@@ -207,6 +209,8 @@ static int allow_server(scmp_filter_ctx filter)
                                   SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
     if (failed == 0)
         failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, FIONREAD));
+    if (failed == 0)
+        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, SIOCOUTQ));
     return failed;
 }
 

@@ -8,12 +8,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -50,6 +52,27 @@ static bool memory_with_code(void)
 static bool a_journals_socket(void)
 {
     return passes(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+}
+
+static bool a_look_at_a_queue(unsigned long which)
+{
+    int bytes;
+    return passes(ioctl(-1, which, &bytes)); /* else: no such descriptor */
+}
+
+static bool what_came(void)
+{
+    return a_look_at_a_queue(FIONREAD);
+}
+
+static bool what_was_not_taken(void)
+{
+    return a_look_at_a_queue(SIOCOUTQ);
+}
+
+static bool a_terminals_input(void)
+{
+    return passes(ioctl(-1, TIOCSTI, ""));
 }
 
 static bool a_socket(void)
@@ -131,6 +154,9 @@ static const struct {
     {"a signal to another", a_signal_to_another, CARDS},
     {"a file", a_file, SERVER | CARDS | DRIVER},
     {"a socket to the journal", a_journals_socket, SERVER | CARDS},
+    {"what came to a socket", what_came, SERVER | CARDS | DRIVER},
+    {"what was not taken from a socket", what_was_not_taken, SERVER | CARDS | DRIVER},
+    {"a terminal's input", a_terminals_input, CARDS | DRIVER},
     {"a socket", a_socket, CARDS},
     {"a connection", connecting, CARDS},
     {"memory with code", memory_with_code, CARDS | DRIVER},
