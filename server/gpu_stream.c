@@ -233,15 +233,15 @@ void server_gpu_stream_send_key(struct server_gpu_stream *place)
     server_gpu_send_key(place->seat->gpu, &place->key);
 }
 
-/* The OPEN is answered when all its cards have answered. */
-static void answer_open(struct server_gpu_stream *place, bool keyed)
+/* The OPEN is answered when all its cards have answered. The place's key may be at the batcher again. */
+static void answer_open(struct server_gpu_stream *place, bool keyed, bool overdue)
 {
     struct server_stream *stream = place->stream;
     struct server_request *request = place->request;
 
     place->keyed = keyed;
     place->request = NULL;
-    request->overdue |= place->key.overdue;
+    request->overdue |= overdue;
     if (--request->keys > 0)
         return;
     if (request->overdue)
@@ -273,7 +273,7 @@ static void answered(void *owner, struct server_message *message)
     if (seat->up && !keyed && (!overdue || (own && place->request == NULL)))
         server_gpu_stream_send_key(place); /* that child is gone: the next one needs the key, too */
     if (place->request != NULL)
-        answer_open(place, keyed);
+        answer_open(place, keyed, overdue);
     else
         server_gpu_stream_set_keyed(place, keyed);
     server_route_step(stream, core_time_now_ns());
