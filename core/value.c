@@ -19,6 +19,8 @@ static bool parse_with_unit(const char *text, const struct unit *units, double *
     char *end;
     if (!isdigit((unsigned char)text[0]) && text[0] != '.')
         return false;
+    if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X'))
+        return false; /* strtod takes it for hexadecimal, and would make 27 of "0x1B" */
     double number = strtod(text, &end);
     while (*end == ' ')
         end++;
@@ -82,11 +84,10 @@ bool core_bytes_parse(const char *text, uint64_t bare_bytes, uint64_t maximum, u
                                  {"G", 1073741824},
                                  {NULL, 0}};
     double number;
-    if (!parse_with_unit(text, units, &number) || number > (double)maximum || number != floor(number) ||
-        number >= 0x1p64)
+    if (!parse_with_unit(text, units, &number) || number != floor(number) || number >= 0x1p64)
         return false;
     *value = (uint64_t)number;
-    return true;
+    return *value <= maximum; /* as a double the maximum may be larger */
 }
 
 static int hex_digit(char character)

@@ -37,7 +37,7 @@ static void test_durations(void **state)
     } rows[] = {{"20ms", 20000000},     {"1.5s", 1500000000}, {"500us", 500000}, {"7ns", 7},
                 {"2min", 120000000000}, {"0ms", 0},           {"20", -1},        {"ms", -1},
                 {"-1ms", -1},           {"1d", -1},           {"9e18s", -1},     {"2h", 7200000000000},
-                {"20 ms", 20000000}};
+                {"20 ms", 20000000},    {"0x10ms", -1},       {"0X1p4s", -1},    {"0.5s", 500000000}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         core_ns value_ns = -1;
         if (core_duration_parse(rows[i].text, 0, &value_ns) != (rows[i].value_ns >= 0) ||
@@ -78,6 +78,10 @@ static void test_counts_bytes_and_hex(void **state)
     assert_false(core_bytes_parse("2MiB", 1, 1 << 20, &value));
     assert_false(core_bytes_parse("1.5", 1, 1 << 20, &value));
     assert_false(core_bytes_parse("64KB", 1, 1 << 20, &value));
+    assert_false(core_bytes_parse("0x1B", 1, 1 << 20, &value));
+    assert_false(core_bytes_parse("9223372036854775808", 1, INT64_MAX, &value));
+    assert_true(core_bytes_parse("9223372036854774784", 1, INT64_MAX, &value) && value == INT64_MAX - 1023);
+    assert_false(core_bytes_parse("18446744073709551616", 1, UINT64_MAX, &value));
     assert_true(core_hex_parse("00fFa5", 6, bytes, sizeof bytes, &count) && count == 3);
     assert_memory_equal(bytes, "\x00\xff\xa5", 3);
     assert_false(core_hex_parse("00f", 3, bytes, sizeof bytes, &count));
