@@ -163,6 +163,18 @@ unsigned core_cpu_count(void)
     return count > 0 ? (unsigned)count : 1;
 }
 
+int core_cpu_number(unsigned index)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return -1;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET((size_t)cpu, &set) && index-- == 0)
+            return cpu;
+    return -1;
+}
+
 /* Of the cgroup in this folder: cpu.max says "150000 100000", or "max 100000". */
 static unsigned quota_of(const char *folder)
 {

@@ -12,7 +12,7 @@ struct core_thread_options {
     const char *name;   /* at most 15 characters, shown by ps and top */
     int fifo_priority;  /* 1..99: SCHED_FIFO at that priority; 0: the default policy, whatever
                            the starter has */
-    int cpu;            /* pin to this core, or -1 */
+    int cpu;            /* pin to the core of this number, or -1 */
     size_t stack_bytes; /* 0: 256 KiB */
 };
 
@@ -32,6 +32,10 @@ CORE_CHECKED core_status core_memory_lock(struct core_error *error);
 
 /* Cores this process may run on. */
 unsigned core_cpu_count(void);
+
+/* The number that one of them has on this machine. Index: 0 to core_cpu_count() - 1; beyond that -1, no core.
+ */
+int core_cpu_number(unsigned index);
 
 /* Thousandths of a core that this process may use: of those it may run on, and no more than the cpu.max of
  * its cgroup (version 2) and of those above it allow. */

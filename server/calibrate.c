@@ -125,7 +125,7 @@ static core_status measure_cpu(const struct server_calibrate_options *options, s
     struct core_thread_options thread = {.name = "calibrate",
                                          .fifo_priority =
                                              options->realtime == CONFIG_REALTIME_OFF ? 0 : MEASURE_PRIORITY,
-                                         .cpu = (int)core_cpu_count() - 1,
+                                         .cpu = core_cpu_number(core_cpu_count() - 1),
                                          .stack_bytes = STACK_BYTES};
     pthread_t handle;
     core_status status = core_thread_start(&handle, &thread, measure_thread, &measurement, NULL, error);

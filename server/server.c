@@ -247,7 +247,7 @@ static struct core_thread_options worker_thread(const struct server *server, uin
     return (struct core_thread_options){
         .name = name,
         .fifo_priority = threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,
-        .cpu = pin ? (int)(core_cpu_count() - 1 - index) : -1};
+        .cpu = pin ? core_cpu_number(core_cpu_count() - 1 - index) : -1};
 }
 
 static core_status start_workers(struct server *server, struct core_error *error)

@@ -224,10 +224,16 @@ static void cpu_count_is_what_this_process_may_use(void **state)
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     assert_int_equal(core_cpu_count(), CPU_COUNT(&before));
+    assert_int_equal(core_cpu_number(0), allowed_cpu());
+    assert_int_equal(core_cpu_number(core_cpu_count()), -1);
+    const int last = core_cpu_number(core_cpu_count() - 1);
+    assert_true(CPU_ISSET((size_t)last, &before));
     CPU_ZERO(&one);
-    CPU_SET((size_t)allowed_cpu(), &one);
+    CPU_SET((size_t)last, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(core_cpu_count(), 1);
+    assert_int_equal(core_cpu_number(0), last);
+    assert_int_equal(core_cpu_number(1), -1);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 

@@ -1,4 +1,5 @@
 /* millraced as the system sees it: options, exit codes, signals, log, sockets, systemd. Drives the binary. */
+#include "core/realtime.h"
 #include "core/sandbox.h"
 #include "tests/support/certificates.h"
 #include "tests/support/http.h"
@@ -16,6 +17,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -187,6 +189,28 @@ static int stop_daemon(pid_t pid)
     return join(pid);
 }
 
+/* 0: none has it. */
+static pid_t thread_named(pid_t process, const char *name)
+{
+    char path[64], comm[32];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)process);
+    DIR *tasks = opendir(path);
+    pid_t found = 0;
+    assert_non_null(tasks);
+    for (const struct dirent *task = readdir(tasks); task != NULL && found == 0; task = readdir(tasks)) {
+        snprintf(path, sizeof path, "/proc/%d/task/%.16s/comm", (int)process, task->d_name);
+        FILE *file = fopen(path, "re");
+        if (file == NULL)
+            continue;
+        if (fgets(comm, sizeof comm, file) != NULL && strncmp(comm, name, strlen(name)) == 0 &&
+            comm[strlen(name)] == '\n')
+            found = (pid_t)strtol(task->d_name, NULL, 10);
+        fclose(file);
+    }
+    closedir(tasks);
+    return found;
+}
+
 static void ping(const char *name)
 {
     struct core_address address = address_of(name);
@@ -352,6 +376,33 @@ static void required_real_time_must_be_permitted(void **state)
     before_exec = NULL;
     assert_true(logged("real.yaml:5: threads.realtime: is required, but "));
     assert_true(logged("SCHED_FIFO priority 20"));
+}
+
+/* The process may use the first and the third of the cores. */
+static void leave_out_a_core(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)core_cpu_number(0), &set);
+    CPU_SET((size_t)core_cpu_number(2), &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0)
+        _exit(127);
+}
+
+static void workers_are_pinned_to_cores_of_the_process(void **state)
+{
+    cpu_set_t set;
+    (void)state;
+    if (core_cpu_count() < 3)
+        skip();
+    const int last = core_cpu_number(2);
+    before_exec = leave_out_a_core;
+    pid_t pid = start_daemon(SOCKET PROFILE "engine: ipsec-mb\nthreads: {pin: true, workers: 1, io: 1}\n");
+    assert_false(logged("pinning") || logged("not pinned"));
+    assert_int_equal(sched_getaffinity(thread_named(pid, "worker-0"), sizeof set, &set), 0);
+    assert_int_equal(CPU_COUNT(&set), 1);
+    assert_true(CPU_ISSET((size_t)last, &set));
+    assert_int_equal(stop_daemon(pid), 0);
 }
 
 /* As a user who is not root, where there is a folder for its sockets. */
@@ -889,27 +940,6 @@ static void systemd_is_told(void **state)
     assert_int_equal(join(pid), 0);
     close(descriptor);
 }
-/* 0: none has it. */
-static pid_t thread_named(pid_t process, const char *name)
-{
-    char path[64], comm[32];
-    snprintf(path, sizeof path, "/proc/%d/task", (int)process);
-    DIR *tasks = opendir(path);
-    pid_t found = 0;
-    assert_non_null(tasks);
-    for (const struct dirent *task = readdir(tasks); task != NULL && found == 0; task = readdir(tasks)) {
-        snprintf(path, sizeof path, "/proc/%d/task/%.16s/comm", (int)process, task->d_name);
-        FILE *file = fopen(path, "re");
-        if (file == NULL)
-            continue;
-        if (fgets(comm, sizeof comm, file) != NULL && strncmp(comm, name, strlen(name)) == 0 &&
-            comm[strlen(name)] == '\n')
-            found = (pid_t)strtol(task->d_name, NULL, 10);
-        fclose(file);
-    }
-    closedir(tasks);
-    return found;
-}
 
 static void await_code(const char *path, int code)
 {
@@ -970,6 +1000,7 @@ int main(void)
         TEST(a_check_warns_as_the_start_does),
         TEST(what_is_in_use_is_exit_code_4),
         TEST(required_real_time_must_be_permitted),
+        TEST(workers_are_pinned_to_cores_of_the_process),
         TEST(without_a_file_all_is_as_by_default),
         TEST(wrong_usage_is_exit_code_2),
         TEST(what_prevents_the_start_is_exit_code_3),
