@@ -120,14 +120,24 @@ static void answer_lives(struct server_admin *admin, struct evhttp_request *requ
         reply_line(request, HTTP_SERVUNAVAIL, "Service Unavailable", text);
 }
 
+static bool is_overloaded(const struct server *server)
+{
+    for (uint32_t io = 0; io < server->io_count; io++)
+        if (server_watch_io_level_ns(server->watch, io) > 0)
+            return true;
+    for (uint32_t unit = 0; unit < server->worker_count + server->gpu_count; unit++)
+        if (server_watch_level_ns(server->watch, unit) > 0)
+            return true;
+    return false;
+}
+
 /* The first reason why newcomers had better go elsewhere; NULL: none. */
 static const char *unready(const struct server *server)
 {
     if (atomic_load_explicit(&server->draining, memory_order_relaxed))
         return "draining";
-    for (uint32_t unit = 0; unit < server->worker_count + server->gpu_count; unit++)
-        if (server_watch_level_ns(server->watch, unit) > 0)
-            return "overloaded";
+    if (is_overloaded(server))
+        return "overloaded";
     for (uint32_t g = 0; g < server->gpu_count; g++)
         if (!server_gpu_in_service(server->gpus[g]))
             return "a GPU is out of service";

@@ -854,6 +854,10 @@ static void draining_is_told_until_the_end(void **state)
     assert_int_equal(answer.code, 503);
     assert_string_equal(answer.body, "draining\n");
     http_free(&answer);
+    answer = http_ask(&address, "GET", "/readyz");
+    assert_int_equal(answer.code, 503);
+    assert_string_equal(answer.body, "draining\n");
+    http_free(&answer);
     answer = http_ask(&address, "GET", "/metrics");
     assert_true(sample(answer.body, "millrace_draining") == 1);
     http_free(&answer);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -140,12 +141,32 @@ static void idle_threads_live(void **state)
     assert_int_equal(await("/readyz", "ready"), 200);
 }
 
+/* A card that dies as often as it comes back is none to send newcomers to; its server lives. */
+static void a_lost_card_is_no_reason_to_end(void **state)
+{
+    bool told = false;
+    (void)state;
+    for (core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+         !told && core_time_now_ns() < until_ns;) {
+        const pid_t process = test_gpu_process(&server, 0);
+        if (process > 0)
+            assert_int_equal(kill(process, SIGKILL), 0);
+        struct http_answer answer = http_ask(server_admin_address(server.server), "GET", "/readyz");
+        told = answer.code == 503 && strcmp(answer.body, "a GPU is out of service\n") == 0;
+        http_free(&answer);
+    }
+    assert_true(told);
+    assert_int_equal(await("/livez", "ok"), 200);
+    assert_int_equal(await("/readyz", "ready"), 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_thread_that_waits_is_named, start, stop),
         cmocka_unit_test_setup_teardown(a_worker_that_waits_is_named, start, stop),
         cmocka_unit_test_setup_teardown(idle_threads_live, start, stop),
+        cmocka_unit_test_setup_teardown(a_lost_card_is_no_reason_to_end, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

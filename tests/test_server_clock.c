@@ -505,6 +505,10 @@ static void lost_time_of_an_io_thread_is_told_and_kept_from_newcomers(void **sta
     await_answer(&client, false, &refused);
     assert_int_equal(refused.constraint, PARTITION_RESERVE);
     assert_int_equal(server_watch_share_ppb(server.server->watch, 0), 1000000000);
+    struct http_answer answer = http_ask(server_admin_address(server.server), "GET", "/readyz");
+    assert_int_equal(answer.code, 503);
+    assert_string_equal(answer.body, "overloaded\n");
+    http_free(&answer);
     assert_true(metric(&server, "\nmillrace_io_turn_excess_seconds_total{io=\"0\"} ") >=
                 (double)lost_ns / 1e9);
     assert_true(metric(&server, "\nmillrace_io_lost_seconds_total{io=\"0\"} ") >= (double)lost_ns / 1e9);
