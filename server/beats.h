@@ -6,7 +6,7 @@
  * one that blocks in a call, spins elsewhere or has lost a wake-up does not. So it is with the thread that
  * writes the log, but that it lives while it waits for the reader: a reader that stops must end nobody.
  * Threads that promise no time and may compute for long are not asked: TLS handshakes, the search for a new
- * plan, the reaper, and the one that frees memory.
+ * plan, the keepers of cards' processes, and the one that frees memory.
  *
  * The watch's thread asks; any thread reads. */
 #ifndef MILLRACE_SERVER_BEATS_H
