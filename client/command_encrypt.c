@@ -186,7 +186,8 @@ int command_encrypt(int argc, char **argv)
     static struct encrypt_options options;
     core_options_server_init(&options.server);
     command_contract_init(&options.contract);
-    core_options_parse(&argp, argc, argv, &options);
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
+        return COMMAND_FAILED;
     run.options = &options;
     run.terminal = isatty(STDERR_FILENO) && !options.quiet && !command_wants_json();
     core_histogram_init(&run.latency);

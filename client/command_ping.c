@@ -95,7 +95,8 @@ int command_ping(int argc, char **argv)
     static struct core_histogram times;
     struct options options = {.count = 4, .interval_ns = 200 * CORE_NS_PER_MS};
     core_options_server_init(&options.server);
-    core_options_parse(&argp, argc, argv, &options);
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
+        return COMMAND_FAILED;
     struct millrace *connection = command_connect(&options.server);
     if (connection == NULL)
         return COMMAND_FAILED;

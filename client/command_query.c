@@ -130,7 +130,8 @@ int command_query(int argc, char **argv)
     struct core_error error;
     core_options_server_init(&options.server);
     command_contract_init(&options.contract);
-    core_options_parse(&argp, argc, argv, &options);
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
+        return COMMAND_FAILED;
     if (command_contract_check(&options.contract, &error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", error.text);
     struct millrace *connection = command_connect(&options.server);

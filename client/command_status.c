@@ -367,7 +367,8 @@ int command_status(int argc, char **argv)
     struct core_error error;
     char *body;
     size_t bytes;
-    core_options_parse(&argp, argc, argv, &options);
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
+        return COMMAND_FAILED;
     const char *path = options.streams ? "/status?streams=1" : "/status";
     if (command_http_get(options.admin, path, options.timeout_ms, &body, &bytes, &error) != CORE_OK)
         return command_fail(COMMAND_FAILED, "%s", error.text);

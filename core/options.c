@@ -63,7 +63,10 @@ int core_options_parse(const struct argp *argp, int argc, char **argv, void *inp
     children[count].group = -1;
     whole.children = children;
     argp_err_exit_status = EXIT_USAGE;
-    return (int)argp_parse(&whole, argc, argv, ARGP_NO_HELP, NULL, input);
+    const int number = (int)argp_parse(&whole, argc, argv, ARGP_NO_HELP, NULL, input);
+    if (number != 0)
+        fprintf(stderr, "%s: can not read the options: %s\n", argv[0], strerror(number));
+    return number;
 }
 
 /* ---- subcommands ---- */

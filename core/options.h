@@ -5,14 +5,16 @@
 #ifndef MILLRACE_CORE_OPTIONS_H
 #define MILLRACE_CORE_OPTIONS_H
 
+#include "core/status.h"
 #include "core/time.h"
 
 #include <argp.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* argp_parse, and with it -h, -?, --help, --usage, -V and --version. 0, or what argp_parse returns. */
-int core_options_parse(const struct argp *argp, int argc, char **argv, void *input);
+/* argp_parse, and with it -h, -?, --help, --usage, -V and --version. Wrong usage ends the process there. 0,
+ * or what argp_parse returns, as ENOMEM, which has been told: not all options have been read. */
+CORE_CHECKED int core_options_parse(const struct argp *argp, int argc, char **argv, void *input);
 
 /* ---- programs that are several ---- */
 

@@ -4,7 +4,6 @@
 #include "core/standard.h"
 #include "gpu/child.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,11 +97,8 @@ int main(int argc, char **argv)
     struct options options = {.ops = backend_find("cuda")};
     if (!core_standard_open())
         return GPU_EXIT_START;
-    errno = core_options_parse(&argp, argc, argv, &options); /* wrong usage ends the process there */
-    if (errno != 0) {
-        fprintf(stderr, "millrace-gpu: can not read the options: %s\n", strerror(errno));
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return GPU_EXIT_START;
-    }
     if (options.ops == NULL && options.list) {
         printf("none\n");
         fprintf(stderr, "millrace-gpu: built without CUDA, so there are emulated cards only\n");

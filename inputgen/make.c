@@ -133,7 +133,8 @@ int inputgen_command_make(int argc, char **argv)
     struct arguments arguments = {.workload = NULL};
     struct core_error error;
 
-    core_options_parse(&parser, argc, argv, &arguments);
+    if (core_options_parse(&parser, argc, argv, &arguments) != 0)
+        return 1;
     if (make(&arguments, &error) == CORE_OK)
         return 0;
     fprintf(stderr, "millrace-gen make: %s\n", error.text);

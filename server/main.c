@@ -261,11 +261,8 @@ int main(int argc, char **argv)
     if (!core_standard_open())
         return EXIT_START;
     event_set_fatal_callback(on_event_failure);
-    errno = core_options_parse(&argp, argc, argv, &options); /* wrong usage ends the process there */
-    if (errno != 0) {
-        fprintf(stderr, "millraced: can not read the options: %s\n", strerror(errno));
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return EXIT_START;
-    }
     if (load(options.config, &config, &profile, &error) != CORE_OK)
         fprintf(stderr, "%s\n", error.text);
     else if (options.check)

@@ -6,11 +6,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/options.h"
 #include "tests/support/command.h"
 
 #define COLUMNS 80
@@ -37,6 +39,7 @@ static const char *const programs[] = {
     "bench/millrace-bench plan",
     "bench/millrace-bench kernel",
     "bench/millrace-bench pipeline",
+    "bench/millrace-bench siege",
     "bench/millrace-bench figures",
 };
 #define PROGRAM_COUNT (sizeof programs / sizeof programs[0])
@@ -144,6 +147,36 @@ static void profiles_are_found_in_one_way(void **state)
     }
 }
 
+error_t __wrap_argp_parse(const struct argp *argp, int argc, char **argv, unsigned flags, int *index,
+                          void *input);
+
+error_t __wrap_argp_parse(const struct argp *argp, int argc, char **argv, unsigned flags, int *index,
+                          void *input)
+{
+    (void)argp, (void)argc, (void)argv, (void)flags, (void)index, (void)input;
+    return ENOMEM;
+}
+
+/* Nobody goes on with options that were not read, nor ends without a word. */
+static void options_that_can_not_be_read_are_told(void **state)
+{
+    static const struct argp none;
+    char *arguments[] = {"program", NULL};
+    FILE *told = tmpfile();
+    const int before = dup(STDERR_FILENO);
+    (void)state;
+    assert_non_null(told);
+    assert_int_equal(dup2(fileno(told), STDERR_FILENO), STDERR_FILENO);
+    const int number = core_options_parse(&none, 1, arguments, NULL);
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    close(before);
+    rewind(told);
+    text[fread(text, 1, sizeof text - 1, told)] = '\0';
+    fclose(told);
+    assert_int_equal(number, ENOMEM);
+    assert_string_equal(text, "program: can not read the options: Cannot allocate memory\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +185,7 @@ int main(void)
         cmocka_unit_test(the_version_is_the_programs),
         cmocka_unit_test(the_server_is_looked_for_in_one_way),
         cmocka_unit_test(profiles_are_found_in_one_way),
+        cmocka_unit_test(options_that_can_not_be_read_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
