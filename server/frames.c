@@ -6,7 +6,6 @@
 #include "core/log.h"
 #include "core/secret.h"
 
-#include <openssl/rand.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -315,8 +314,8 @@ static struct server_stream *make_stream(struct server_connection *connection, s
 
     if (request->open.has_iv)
         memcpy(request->iv, request->open.iv, CORE_BLOCK_BYTES);
-    else if (RAND_bytes(request->iv, CORE_BLOCK_BYTES) != 1)
-        return NULL;
+    else
+        server_ivs_next(&io->ivs, request->iv);
     if (request->memory.block == NULL ||
         server_waiting_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
         server_stream_create(&stream, &request->open.spec, request->memory.block) != CORE_OK)

@@ -132,7 +132,7 @@ static core_status secure(struct server_handshaker *handshaker, struct server_ac
     pthread_mutex_unlock(&server->reload_lock);
     if (!held)
         return CORE_NO_MEMORY;
-    core_status status = server_transport_secure(&accepted->transport, context, &error);
+    core_status status = server_transport_secure(&accepted->transport, context, &handshaker->mailbox, &error);
     SSL_CTX_free(context);
     return status;
 }

@@ -584,6 +584,8 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     core_status status = server_mailbox_init(&fresh->mailbox, error);
     if (status == CORE_OK)
         status = server->engine->open(&fresh->engine, error);
+    if (status == CORE_OK)
+        status = server_ivs_init(&fresh->ivs, error);
     if (status == CORE_OK &&
         (fresh->read_buffer == NULL || fresh->submissions == NULL || fresh->completion_descriptor < 0 ||
          fresh->timer_descriptor < 0 || server_waiting_reserve(&fresh->waiting, 64) != CORE_OK ||
@@ -634,6 +636,7 @@ void server_io_destroy(struct server_io *io)
         event_base_free(io->base);
     if (io->engine != NULL)
         io->server->engine->close(io->engine);
+    server_ivs_free(&io->ivs);
     server_mailbox_destroy(&io->mailbox);
     server_waiting_free(&io->waiting);
     server_gpu_seats_destroy(io);

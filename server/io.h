@@ -17,6 +17,7 @@
 #include "server/arrival.h"
 #include "server/change.h"
 #include "server/connection.h"
+#include "server/iv.h"
 #include "server/listing.h"
 #include "server/mailbox.h"
 #include "server/state.h"
@@ -51,6 +52,7 @@ struct server_io {
     uint32_t latency_classes[64]; /* open streams by floor(log2(counted_ns)) */
     struct event **listen_events; /* I/O thread 0 */
     struct cpu_engine *engine;    /* expands keys */
+    struct server_ivs ivs;        /* for streams whose client gives none */
     struct server_connection *connections;
     struct server_listing_place listing;                 /* how far the admin thread's list has come */
     struct server_connection *dirty;                     /* to flush or resume at the end of the turn */

@@ -75,16 +75,36 @@ void server_transport_init(struct server_transport *transport, int descriptor)
     *transport = (struct server_transport){.descriptor = descriptor};
 }
 
-core_status server_transport_secure(struct server_transport *transport, SSL_CTX *context,
-                                    struct core_error *error)
+/* What is left of a TLS connection that has been closed. */
+struct server_transport_disposal {
+    struct server_message message; /* first member */
+    SSL *tls;
+    struct server_mailbox *disposer;
+};
+
+static void dispose(void *owner, struct server_message *message)
 {
+    struct server_transport_disposal *disposal = (struct server_transport_disposal *)message;
+    (void)owner;
+    SSL_free(disposal->tls);
+    ERR_clear_error();
+    free(disposal);
+}
+
+core_status server_transport_secure(struct server_transport *transport, SSL_CTX *context,
+                                    struct server_mailbox *disposer, struct core_error *error)
+{
+    struct server_transport_disposal *disposal = malloc(sizeof *disposal);
     transport->tls = SSL_new(context);
     transport->bounce = malloc(BOUNCE_BYTES);
-    if (transport->tls == NULL || transport->bounce == NULL ||
+    if (disposal == NULL || transport->tls == NULL || transport->bounce == NULL ||
         SSL_set_fd(transport->tls, transport->descriptor) != 1) {
+        free(disposal);
         ERR_clear_error();
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a TLS connection");
     }
+    *disposal = (struct server_transport_disposal){{.run = dispose}, transport->tls, disposer};
+    transport->disposal = disposal;
     SSL_set_accept_state(transport->tls);
     return CORE_OK;
 }
@@ -301,7 +321,10 @@ void server_transport_finish(struct server_transport *transport)
 
 void server_transport_close(struct server_transport *transport)
 {
-    SSL_free(transport->tls);
+    if (transport->disposal != NULL)
+        server_mailbox_post(transport->disposal->disposer, &transport->disposal->message);
+    else
+        SSL_free(transport->tls); /* there was no memory for more */
     free(transport->bounce);
     if (transport->descriptor >= 0)
         close(transport->descriptor);

@@ -9,6 +9,7 @@
 
 #include "config/server.h"
 #include "core/status.h"
+#include "server/mailbox.h"
 #include "server/stats.h"
 
 #include <openssl/ssl.h>
@@ -26,8 +27,9 @@ CORE_CHECKED core_status server_transport_context(const struct config_listener *
 
 struct server_transport {
     int descriptor;
-    SSL *tls;        /* NULL: plain */
-    uint8_t *bounce; /* tls: bytes taken and not yet written */
+    SSL *tls;                                   /* NULL: plain; */
+    struct server_transport_disposal *disposal; /* and what frees it, far from deadlines */
+    uint8_t *bounce;                            /* tls: bytes taken and not yet written */
     size_t bounce_bytes, bounce_done;
     bool wants_write;    /* tls: waits for the socket to become writable */
     uint64_t messages;   /* tls: without data, received since the handshake */
@@ -37,9 +39,10 @@ struct server_transport {
 /* Plain; takes over the descriptor. */
 void server_transport_init(struct server_transport *transport, int descriptor);
 
-/* TLS from here on. CORE_NO_MEMORY. */
+/* TLS from here on. What OpenSSL has of it is freed by the owner of `disposer`, after the transport has been
+ * closed: freeing takes locks that threads of ordinary priority take, too. CORE_NO_MEMORY. */
 CORE_CHECKED core_status server_transport_secure(struct server_transport *transport, SSL_CTX *context,
-                                                 struct core_error *error);
+                                                 struct server_mailbox *disposer, struct core_error *error);
 
 /* To another place in memory. */
 void server_transport_move(struct server_transport *to, struct server_transport *from);

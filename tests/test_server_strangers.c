@@ -189,6 +189,7 @@ struct pair {
     SSL *theirs;
     int descriptor; /* theirs */
     SSL_CTX *context, *client;
+    struct server_mailbox disposer;
     char folder[64];
 };
 
@@ -201,7 +202,8 @@ static void make_pair(struct pair *pair, const struct test_server *server)
     assert_int_equal(server_transport_context(listener, &pair->context, NULL), CORE_OK);
     pair->client = test_certificates_client(server->folder, NULL);
     server_transport_init(&pair->ours, ends[0]);
-    assert_int_equal(server_transport_secure(&pair->ours, pair->context, NULL), CORE_OK);
+    assert_int_equal(server_mailbox_init(&pair->disposer, NULL), CORE_OK);
+    assert_int_equal(server_transport_secure(&pair->ours, pair->context, &pair->disposer, NULL), CORE_OK);
     pair->descriptor = ends[1];
     pair->theirs = SSL_new(pair->client);
     assert_true(pair->theirs != NULL && SSL_set_fd(pair->theirs, ends[1]) == 1);
@@ -215,6 +217,8 @@ static void free_pair(struct pair *pair)
     SSL_free(pair->theirs);
     close(pair->descriptor);
     server_transport_close(&pair->ours);
+    server_mailbox_run(&pair->disposer, NULL); /* ASan tells if nothing is freed */
+    server_mailbox_destroy(&pair->disposer);
     SSL_CTX_free(pair->context);
     SSL_CTX_free(pair->client);
 }
