@@ -251,6 +251,8 @@ static void gpus_from(struct config_report *report, const struct raw_gpus *raw,
     if (raw->card_count > 0)
         cards_from(report, raw, gpus);
     gpus->program = path_from(report, raw->program);
+    if (raw->user != NULL && (gpus->user = strdup(raw->user)) == NULL)
+        config_report_no_memory(report);
     gpus->audit = (uint32_t)config_report_integer(report, "gpus.audit", raw->audit, 1000, 0, 1000000000);
     gpus->hang_ns =
         CORE_NS_PER_MS * config_report_integer(report, "gpus.hang_ms", raw->hang_ms, 100, 1, 600000);
@@ -385,6 +387,7 @@ void config_server_free(struct config_server *server)
     config_yaml_close(server->yaml);
     free(server->listeners);
     free(server->gpus.program);
+    free(server->gpus.user);
     free(server->engine);
     free(server->profile);
     free(server->keyring);

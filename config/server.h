@@ -73,6 +73,7 @@ struct config_server_gpus {
         cards[CONFIG_GPUS_CARDS_MAX]; /* LISTED: indices as `millrace-gpu --list` shows them, all unlike */
     uint32_t card_count;
     char *program;   /* path of millrace-gpu, or NULL: beside millraced, then in libexec */
+    char *user;      /* name or number, of the user that millrace-gpu becomes; NULL: nobody, if we are root */
     uint32_t audit;  /* one packet in so many is encrypted again on the CPU and compared; 0: none */
     core_ns hang_ns; /* a card that has batches and returns none for so long is hung */
 };

@@ -36,6 +36,7 @@ static const struct row rows[] = {
     ROW("gpus.use", gpus.use),
     ROW("gpus.cards", gpus.cards),
     TEXT_ROW("gpus.program", gpus.program),
+    TEXT_ROW("gpus.user", gpus.user),
     ROW("gpus.audit", gpus.audit),
     ROW("gpus.hang_ms", gpus.hang_ns),
     ROW("limits.connections", limits.connections),

@@ -86,6 +86,7 @@ static const cyaml_schema_field_t gpus_fields[] = {
     CYAML_FIELD_SEQUENCE_COUNT("cards", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_gpus, cards,
                                card_count, &card_schema, 1, CONFIG_GPUS_CARDS_MAX),
     TEXT_FIELD(struct raw_gpus, program, CYAML_FLAG_OPTIONAL),
+    TEXT_FIELD(struct raw_gpus, user, CYAML_FLAG_OPTIONAL),
     INT_FIELD(struct raw_gpus, audit),
     INT_FIELD(struct raw_gpus, hang_ms),
     CYAML_FIELD_END,

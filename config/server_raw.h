@@ -40,7 +40,7 @@ struct raw_gpus {
     enum config_gpus_use *use;
     int64_t *cards;
     uint32_t card_count;
-    char *program;
+    char *program, *user;
     int64_t *audit, *hang_ms;
 };
 

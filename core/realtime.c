@@ -41,6 +41,14 @@ static void default_policy_set(pthread_t thread)
         (void)pthread_setschedparam(thread, SCHED_OTHER, &parameters);
 }
 
+void core_thread_priority_take(int fifo_priority)
+{
+    if (fifo_priority == 0)
+        default_policy_set(pthread_self());
+    else
+        (void)fifo_set(pthread_self(), fifo_priority);
+}
+
 static int cpu_pin(pthread_t thread, int cpu)
 {
     if (cpu >= CPU_SETSIZE)

@@ -23,6 +23,11 @@ CORE_CHECKED core_status core_thread_start(pthread_t *thread, const struct core_
                                            void *(*run)(void *), void *argument,
                                            struct core_error *not_permitted, struct core_error *error);
 
+/* Gives this thread SCHED_FIFO at that priority, 1 to 99, or, with 0, the default policy. Threads that it
+ * starts begin alike, and to stay at a priority, or to give it up, needs no right: a process takes one before
+ * it gives up its rights, for those that it starts afterwards. What is refused is left out. */
+void core_thread_priority_take(int fifo_priority);
+
 /* A mutex that real-time threads may take: while one waits, who holds it runs at that thread's priority, and
  * is not kept from letting go by threads in between. */
 void core_mutex_init(pthread_mutex_t *mutex);

@@ -163,6 +163,8 @@ static const int denied_to_card[] = {
     SCMP_SYS(rt_sigqueueinfo),
     SCMP_SYS(rt_tgsigqueueinfo),
     SCMP_SYS(capset),
+    SCMP_SYS(setfsgid),
+    SCMP_SYS(setfsuid),
     SCMP_SYS(setgid),
     SCMP_SYS(setregid),
     SCMP_SYS(setresgid),

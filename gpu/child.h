@@ -6,6 +6,7 @@
 #ifndef MILLRACE_GPU_CHILD_H
 #define MILLRACE_GPU_CHILD_H
 
+#include "core/user.h"
 #include "gpu/channel.h"
 #include "gpu/pipeline.h"
 
@@ -35,6 +36,7 @@ enum {
 struct gpu_child {
     const struct gpu_device_ops *ops; /* set before start */
     uint32_t index;                   /* of the card; set before start */
+    const struct core_user *user;     /* to become; NULL: none; set before start */
     struct gpu_channel channel;       /* the loop's; the watch reads the server's beats */
     struct gpu_region region;
     struct gpu_device *device;    /* the loop's */
@@ -50,9 +52,14 @@ int gpu_child_serve(struct gpu_child *child);
 /* The loop: opens the device, serves until STOP or an error, closes the device. child_loop.c */
 void *gpu_child_loop(void *child);
 
-/* The end with the server's, however that ends; core dumps off, signals, new privileges, inherited
- * descriptors and their limit. CORE_CLOSED: the server is gone. child_protect.c */
-CORE_CHECKED core_status gpu_child_protect(struct core_error *error);
+/* The end with the server's, however that ends, and signals. CORE_CLOSED: the server is gone.
+ * child_protect.c */
+CORE_CHECKED core_status gpu_child_begin(struct core_error *error);
+
+/* The user, core dumps off, new privileges, inherited descriptors and their limit. After the channel, which
+ * has the priority, and before there is a second thread; with another user this thread has the loop's
+ * priority afterwards. CORE_CLOSED: the server is gone. child_protect.c */
+CORE_CHECKED core_status gpu_child_protect(const struct gpu_child *child, struct core_error *error);
 
 /* The cards of a backend, one line each. Returns the exit code. child_list.c */
 int gpu_child_list(const struct gpu_device_ops *ops);

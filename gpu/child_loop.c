@@ -149,6 +149,8 @@ static void tell_ready(struct gpu_child *child, const struct gpu_device_facts *f
     struct gpu_completion completion = {
         .kind = GPU_COMPLETION_READY, .thread = (int32_t)gettid(), .facts = *facts};
     struct core_error error = {""};
+    if (!child->channel.keys_locked)
+        core_log(CORE_LOG_WARNING, "gpu.memory", "the channel's keys are not locked: raise RLIMIT_MEMLOCK");
     if (core_memory_lock(&error) != CORE_OK)
         core_log(CORE_LOG_WARNING, "gpu.memory", "%s", error.text);
     complete(child, &completion);

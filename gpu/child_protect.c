@@ -1,4 +1,5 @@
 #include "core/log.h"
+#include "core/realtime.h"
 #include "core/secret.h"
 #include "gpu/child.h"
 
@@ -51,11 +52,31 @@ static core_status limit_descriptors(struct core_error *error)
     return CORE_OK;
 }
 
-core_status gpu_child_protect(struct core_error *error)
+core_status gpu_child_begin(struct core_error *error)
+{
+    signals_set();
+    return end_with_server(error);
+}
+
+/* Nothing that is to come needs root, once the loop's priority is there for it to inherit and the limit of
+ * locked memory is out of the way. To end with the server must be asked for again. */
+static core_status user_change(const struct gpu_child *child, struct core_error *error)
+{
+    const struct rlimit unlimited = {RLIM_INFINITY, RLIM_INFINITY};
+    if (child->user == NULL)
+        return CORE_OK;
+    core_thread_priority_take(child->channel.start.fifo_priority);
+    (void)setrlimit(RLIMIT_MEMLOCK, &unlimited); /* else the lock says what is wrong (core_memory_lock) */
+    const core_status status = core_user_become(child->user, error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "gpus.user, which may be root, does not work here");
+    return end_with_server(error);
+}
+
+core_status gpu_child_protect(const struct gpu_child *child, struct core_error *error)
 {
     bool locked;
-    signals_set();
-    core_status status = end_with_server(error);
+    core_status status = user_change(child, error); /* first: it makes dumps possible again */
     if (status == CORE_OK && close_range(GPU_CHILD_DESCRIPTORS, ~0U, 0) != 0)
         status = core_error_errno(error, "can not close inherited descriptors");
     if (status == CORE_OK)

@@ -76,11 +76,7 @@ static core_status attach(struct gpu_child *child, struct core_error *error)
 {
     core_status status =
         gpu_channel_attach(&child->channel, GPU_CHILD_CHANNEL, GPU_CHILD_WAKE, GPU_CHILD_SERVER, error);
-    if (status == CORE_OK)
-        status = gpu_region_attach(&child->region, GPU_CHILD_REGION, error);
-    if (status == CORE_OK && !child->channel.keys_locked)
-        core_log(CORE_LOG_WARNING, "gpu.memory", "the channel's keys are not locked: raise RLIMIT_MEMLOCK");
-    return status;
+    return status == CORE_OK ? gpu_region_attach(&child->region, GPU_CHILD_REGION, error) : status;
 }
 
 static core_status descriptors_make(struct gpu_child *child, struct core_error *error)
@@ -97,11 +93,13 @@ static int serve(struct gpu_child *child)
 {
     struct core_error error = {""}, refused = {""};
     pthread_t loop;
-    core_status status = gpu_child_protect(&error);
-    if (status == CORE_OK)
-        status = core_log_start(&error); /* the loop must not wait for who reads its standard error */
+    core_status status = gpu_child_begin(&error);
     if (status == CORE_OK)
         status = attach(child, &error);
+    if (status == CORE_OK)
+        status = gpu_child_protect(child, &error);
+    if (status == CORE_OK)
+        status = core_log_start(&error); /* the loop must not wait for who reads its standard error */
     if (status == CORE_OK)
         status = descriptors_make(child, &error);
     if (status == CORE_OK) {
@@ -111,6 +109,7 @@ static int serve(struct gpu_child *child)
                                                     .stack_bytes = (size_t)1 << 20};
         status = core_thread_start(&loop, &options, gpu_child_loop, child, &refused, &error);
     }
+    core_thread_priority_take(0); /* the loop has it, the watch needs none */
     if (status != CORE_OK) {
         core_log(CORE_LOG_ERROR, "gpu.start", "%s", error.text);
         return GPU_EXIT_START;

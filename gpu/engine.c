@@ -123,6 +123,7 @@ static core_status channel_open(struct gpu_engine *engine, struct core_error *er
         .program = engine->program,
         .backend = engine->backend,
         .device = options->device,
+        .user = options->user,
         .inherited = {options->region->descriptor, engine->channel.memory_descriptor,
                       engine->channel.other_wake, engine->channel.own_wake},
     };

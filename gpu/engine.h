@@ -37,6 +37,7 @@ struct gpu_engine_options {
     uint32_t device;                       /* index of the card */
     const struct gpu_region *region;       /* of the arenas; outlives the engine */
     const struct gpu_emulation *emulation; /* with "emulated"; copied */
+    const struct core_user *user;          /* that the child becomes; outlives the engine; NULL: as we are */
     int fifo_priority;                     /* of the child's loop; 0: the default policy */
     uint32_t kernel_forms;          /* bit f: enum gpu_kernel_form f may be used, the fastest is; 0: all */
     enum core_sandbox_mode sandbox; /* of the child, once it has opened its device */

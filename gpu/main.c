@@ -18,11 +18,12 @@ static const struct gpu_device_ops *const backends[] = {
 struct options {
     const struct gpu_device_ops *ops;
     uint32_t index;
-    bool list, serve;
+    bool list, serve, has_user;
+    struct core_user user;
     enum core_log_format format;
 };
 
-enum { KEY_SERVE = 256, KEY_LOG_FORMAT };
+enum { KEY_SERVE = 256, KEY_LOG_FORMAT, KEY_USER };
 
 static const struct argp_option option_table[] = {
     {"backend", 'b', "NAME", 0, "cuda or emulated (default: cuda)", 0},
@@ -30,6 +31,7 @@ static const struct argp_option option_table[] = {
     {"list", 'l', NULL, 0, "List the cards: index, name, memory, SMs, copy engines, driver", 0},
     {"serve", KEY_SERVE, NULL, OPTION_HIDDEN, NULL, 0},
     {"log-format", KEY_LOG_FORMAT, "FORMAT", OPTION_HIDDEN, NULL, 0},
+    {"user", KEY_USER, "UID:GID[,GID...]", OPTION_HIDDEN, NULL, 0},
     {0},
 };
 
@@ -65,6 +67,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_LOG_FORMAT:
         if (core_log_format_parse(argument, &options->format) != CORE_OK)
             argp_error(state, "--log-format: text or json");
+        return 0;
+    case KEY_USER:
+        if (core_user_parse(argument, &options->user) != CORE_OK)
+            argp_error(state, "--user '%s': UID:GID[,GID...]", argument);
+        options->has_user = true;
         return 0;
     case KEY_SERVE:
         options->serve = true;
@@ -115,5 +122,6 @@ int main(int argc, char **argv)
     core_log_configure(&log);
     child.ops = options.ops;
     child.index = options.index;
+    child.user = options.has_user ? &options.user : NULL;
     return gpu_child_serve(&child);
 }

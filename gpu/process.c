@@ -125,13 +125,17 @@ core_status gpu_process_start(struct gpu_process *process, const struct gpu_proc
                               struct core_error *error)
 {
     int pair[2];
-    char number[16], name[32];
+    char number[16], name[32], user[CORE_USER_TEXT_BYTES];
     snprintf(number, sizeof number, "%u", options->device);
     snprintf(name, sizeof name, "%s", options->backend);
     const bool json = core_log_configured().format == CORE_LOG_JSON; /* its lines come among ours */
-    char *const arguments[] = {
+    char *arguments[] = {
         "millrace-gpu",         "--serve", "--backend", name, "--device", number, "--log-format",
-        json ? "json" : "text", NULL};
+        json ? "json" : "text", NULL,      NULL,        NULL};
+    if (options->user != NULL) {
+        arguments[8] = "--user";
+        arguments[9] = core_user_text(options->user, user);
+    }
     *process = GPU_PROCESS_NONE;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return core_error_errno(error, "can not make a socket for a GPU's process");

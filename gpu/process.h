@@ -3,6 +3,7 @@
 #define MILLRACE_GPU_PROCESS_H
 
 #include "core/status.h"
+#include "core/user.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -24,14 +25,15 @@ struct gpu_process_end {
 struct gpu_process_options {
     const char *program; /* path of millrace-gpu */
     const char *backend;
-    unsigned device;  /* index of the card */
-    int inherited[4]; /* region, channel, wake, server */
+    unsigned device;              /* index of the card */
+    const struct core_user *user; /* that it becomes; NULL: it stays ours */
+    int inherited[4];             /* region, channel, wake, server */
 };
 
-/* Starts `program --serve --backend NAME --device INDEX`, to log in the format in which we do, with the
- * descriptors of gpu/child.h, /dev/null as standard input and output, our standard error, default signals,
- * and nothing else. CORE_SYSTEM: there is none. The kernel must have pidfd_open (Linux 5.3). Not on a
- * real-time thread: see gpu/keeper.h. */
+/* Starts `program --serve --backend NAME --device INDEX [--user USER]`, to log in the format in which we do,
+ * with the descriptors of gpu/child.h, /dev/null as standard input and output, our standard error, default
+ * signals, and nothing else. CORE_SYSTEM: there is none. The kernel must have pidfd_open (Linux 5.3). Not on
+ * a real-time thread: see gpu/keeper.h. */
 CORE_CHECKED core_status gpu_process_start(struct gpu_process *process,
                                            const struct gpu_process_options *options,
                                            struct core_error *error);

@@ -307,6 +307,7 @@ static void *run(void *argument)
         .program = gpu->program,
         .backend = gpu->backend,
         .device = gpu->device,
+        .user = gpu->server->gpu_user_differs ? &gpu->server->gpu_user : NULL,
         .region = gpu_arenas_region(gpu->arenas),
         .emulation = strcmp(gpu->backend, "emulated") == 0 ? &emulation : NULL,
         .fifo_priority = threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority,

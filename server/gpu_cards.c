@@ -445,6 +445,46 @@ core_status server_gpu_cards_check(struct server *server, struct core_error *err
     return status;
 }
 
+/* Looks the user up, and whether its processes can be ours. */
+static core_status find_user(struct server *server, const char *name, struct core_error *error)
+{
+    core_status status = core_user_find(name, &server->gpu_user, error);
+    if (status != CORE_OK)
+        return status;
+    server->gpu_user_differs = server->gpu_user.number != geteuid();
+    if (!server->gpu_user_differs || core_user_may_change())
+        return CORE_OK;
+    server->gpu_user_differs = false;
+    return core_error_set(
+        error, CORE_DENIED,
+        "a card's process may run as '%.64s' only where the server has CAP_SETUID, CAP_SETGID "
+        "and CAP_KILL, as root has: start it so, or name the server's own user",
+        name);
+}
+
+core_status server_gpu_cards_user(struct server *server, struct core_error *error)
+{
+    const struct config_server_gpus *gpus = &server->config->gpus;
+    bool has_cards =
+        gpus->use != CONFIG_GPUS_NONE && server->profile != NULL && server->profile->gpu_count > 0;
+    struct core_error why = {""};
+    char where[400];
+    core_status status;
+
+    if (gpus->user != NULL) {
+        status = find_user(server, gpus->user, error);
+        if (status != CORE_OK)
+            core_error_prefix(error, status, "%s",
+                              config_server_where(server->config, "gpus.user", where, sizeof where));
+        return status;
+    }
+    if (has_cards && geteuid() == 0 && find_user(server, "nobody", &why) != CORE_OK)
+        core_log(CORE_LOG_WARNING, "gpu.user",
+                 "the cards' processes run as root, since they can not run as nobody (gpus.user): %s",
+                 why.text);
+    return CORE_OK;
+}
+
 core_status server_gpu_cards_start(struct server *server, struct core_error *error)
 {
     struct cards cards = {.server = server};

@@ -20,6 +20,11 @@ struct server;
  * the start. Where the configuration is only checked, the cards are looked for, too. */
 CORE_CHECKED core_status server_gpu_cards_check(struct server *server, struct core_error *error);
 
+/* Chooses the user of the cards' processes: the configured one; where none is and we are root, nobody. Fails
+ * where the configured one is unknown or we may not start processes of others; where nobody can not be, a
+ * warning says that they run as we do. */
+CORE_CHECKED core_status server_gpu_cards_user(struct server *server, struct core_error *error);
+
 /* Starts server->gpus, in the order of the profile, and takes out of server->profile the cards that are not
  * there. After server_gpu_cards_check, and after the I/O threads' structs are made, before they run. */
 CORE_CHECKED core_status server_gpu_cards_start(struct server *server, struct core_error *error);

@@ -494,8 +494,9 @@ static core_status create(struct server **server, const struct config_server *co
 static core_status prepare(struct server *server, struct core_error *error)
 {
     static core_status (*const steps[])(struct server *, struct core_error *) = {
-        choose_threads, make_places, choose_engine, server_gpu_cards_check, prepare_secrets, lock_memory,
-        check_sandbox,  try_threads, load_keys,     open_listeners,         try_admin,
+        choose_threads,        make_places,     choose_engine,  server_gpu_cards_check,
+        server_gpu_cards_user, prepare_secrets, lock_memory,    check_sandbox,
+        try_threads,           load_keys,       open_listeners, try_admin,
     };
     core_status status = CORE_OK;
 

@@ -5,6 +5,7 @@
 #include "config/keyring.h"
 #include "config/profile.h"
 #include "config/server.h"
+#include "core/user.h"
 #include "cpu/worker.h"
 #include "server/beats.h"
 #include "server/cores.h"
@@ -53,6 +54,8 @@ struct server {
     uint32_t all_workers;        /* set before start */
     struct server_gpu **gpus;    /* set before start */
     uint32_t gpu_count;          /* set before start */
+    struct core_user gpu_user;   /* of the cards' processes, where gpu_user_differs; set before start */
+    bool gpu_user_differs;       /* from ours; set before start */
     struct server_io **ios;
     struct server_planner *planner;
     struct server_beats *beats; /* set before the watch starts */

@@ -67,6 +67,7 @@ static void defaults_are_as_documented(void **state)
     assert_null(server->keyring);
     assert_int_equal(server->gpus.use, CONFIG_GPUS_AUTO);
     assert_null(server->gpus.program);
+    assert_null(server->gpus.user);
     assert_int_equal(server->gpus.audit, 1000);
     assert_int_equal(server->gpus.hang_ns, 100 * CORE_NS_PER_MS);
     assert_false(server->client_iv);
@@ -97,7 +98,7 @@ static const char everything[] =
     "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stream_idle_ms: 7, "
     "stall_ms: 4, drain_ms: 5, move_ms: 0}\n"
     "overload: {tighten: false, quiet_ms: 6}\n"
-    "gpus: {use: emulated, program: bin/millrace-gpu, audit: 1, hang_ms: 30}\n"
+    "gpus: {use: emulated, program: bin/millrace-gpu, user: 65534, audit: 1, hang_ms: 30}\n"
     "engine: openssl\n"
     "profile: p/here.yaml\n"
     "keyring: keys\n"
@@ -154,6 +155,7 @@ static void every_key_arrives(void **state)
     assert_string_equal(server->keyring, "/etc/millrace/keys");
     assert_int_equal(server->gpus.use, CONFIG_GPUS_EMULATED);
     assert_string_equal(server->gpus.program, "/etc/millrace/bin/millrace-gpu");
+    assert_string_equal(server->gpus.user, "65534");
     assert_int_equal(server->gpus.audit, 1);
     assert_int_equal(server->gpus.hang_ns, 30 * CORE_NS_PER_MS);
     assert_true(server->client_iv);
@@ -274,7 +276,8 @@ static void keys_that_differ_are_named(void **state)
          "listeners, admin, engine, profile, client_iv, sandbox, threads.io, threads.workers, threads.cores, "
          "threads.tls, threads.realtime, threads.worker_priority, threads.io_priority, threads.pin, "
          "gpus.use, "
-         "gpus.program, gpus.audit, gpus.hang_ms, limits.connections, limits.connections_per_peer, "
+         "gpus.program, gpus.user, gpus.audit, gpus.hang_ms, limits.connections, "
+         "limits.connections_per_peer, "
          "limits.connections_per_listener, limits.handshakes, limits.streams, limits.streams_per_connection, "
          "limits.packet_bytes, limits.burst_packets, limits.stream_buffer_kib, limits.buffer_mib, "
          "limits.bytes_per_key, timeouts.hello_ms, timeouts.frame_ms, timeouts.idle_ms, "

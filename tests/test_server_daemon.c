@@ -279,6 +279,10 @@ static void bad_files_are_told_by_line(void **state)
         {SOCKET EMULATED "gpus: {use: emulated, program: /nonexistent}\n", "gpus.program: /nonexistent"},
         {SOCKET EMULATED "gpus: {cards: [0], program: /nonexistent}\n",
          "bad.yaml:3: gpus.program: /nonexistent"},
+        {SOCKET EMULATED "gpus:\n  use: emulated\n  user: no-such-user\n",
+         "bad.yaml:5: gpus.user: there is no user 'no-such-user'"},
+        {SOCKET PROFILE "gpus:\n  user: 4123456789\n",
+         "bad.yaml:4: gpus.user: there is no user '4123456789'"},
     };
     (void)state;
 
@@ -414,6 +418,48 @@ static void be_somebody(void)
         _exit(127);
 }
 
+/* Who is not root can start processes as himself only, and is told where he asks for more. */
+static void the_user_of_cards_must_be_permitted(void **state)
+{
+    (void)state;
+    assert_true(geteuid() != 0 || chown(folder, NOBODY, NOBODY) == 0);
+    write_file("user.yaml", SOCKET EMULATED QUIET "gpus:\n  use: emulated\n  user: root\n", 0644);
+    before_exec = be_somebody;
+    assert_int_equal(check_config("user.yaml"), 3);
+    assert_true(logged("user.yaml:8: gpus.user: a card's process may run as 'root' only where"));
+    assert_int_equal(run(MILLRACED, (char *[]){"millraced", in_folder("user.yaml").text, NULL}), 3);
+    assert_true(logged("user.yaml:8: gpus.user: a card's process may"));
+    if (geteuid() == 0) {
+        write_file("user.yaml", SOCKET EMULATED QUIET "gpus:\n  use: emulated\n  user: nobody\n", 0644);
+        assert_int_equal(check_config("user.yaml"), 0);
+    }
+    before_exec = NULL;
+}
+
+/* Root that has given its rights to others away: not all of it is as by default, which is told. */
+static void give_up_rights(void)
+{
+    if (prctl(PR_CAPBSET_DROP, CAP_SETUID, 0, 0, 0) != 0)
+        _exit(127);
+}
+
+static void cards_run_as_root_where_nothing_else_can_be(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    before_exec = give_up_rights;
+    pid_t pid = start_daemon(SOCKET EMULATED QUIET "gpus: {use: emulated}\n");
+    assert_true(logged("gpu.user") && logged("run as root") && logged("CAP_SETUID"));
+    assert_int_equal(stop_daemon(pid), 0);
+    pid = start_daemon(SOCKET EMULATED QUIET "gpus: {use: emulated, user: root}\n");
+    assert_false(logged("gpu.user"));
+    assert_int_equal(stop_daemon(pid), 0);
+    pid = start_daemon(GOOD); /* without cards */
+    assert_false(logged("gpu.user"));
+    assert_int_equal(stop_daemon(pid), 0);
+}
+
 static void no_folder_for_sockets(void)
 {
     be_somebody();
@@ -477,6 +523,7 @@ static void what_prevents_the_start_is_exit_code_3(void **state)
         "listeners: [{address: 'tls:127.0.0.1:0', certificate: none.pem, key: none.key}]\n" PROFILE QUIET,
         GOOD "keyring: nowhere\n",
         GOOD "admin: unix:/nowhere/at/all/admin\n",
+        SOCKET EMULATED QUIET "gpus: {use: emulated, user: no-such-user}\n",
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -1001,6 +1048,8 @@ int main(void)
         TEST(what_is_in_use_is_exit_code_4),
         TEST(required_real_time_must_be_permitted),
         TEST(workers_are_pinned_to_cores_of_the_process),
+        TEST(the_user_of_cards_must_be_permitted),
+        TEST(cards_run_as_root_where_nothing_else_can_be),
         TEST(without_a_file_all_is_as_by_default),
         TEST(wrong_usage_is_exit_code_2),
         TEST(what_prevents_the_start_is_exit_code_3),
