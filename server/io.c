@@ -6,6 +6,7 @@
 #include "server/backup.h"
 
 #include <errno.h>
+#include <openssl/err.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -527,7 +528,8 @@ static void *run(void *argument)
 {
     struct server_io *io = argument;
 
-    atomic_store_explicit(&io->thread_id, gettid(), memory_order_relaxed);
+    ERR_clear_error(); /* makes OpenSSL's record of this thread, under a lock: nothing is promised yet */
+    atomic_store_explicit(&io->thread_id, gettid(), memory_order_release);
     while (!io->draining || io->connections != NULL)
         turn(io);
     atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);

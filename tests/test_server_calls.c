@@ -2,6 +2,7 @@
  * is opened, no log written, no child started or awaited, no random number asked of the kernel. I/O threads,
  * workers and batchers run here under a filter of the kernel (seccomp) that lets only a list of calls pass,
  * and traps all others, while clients come, break the rules, are refused and leave, and a card is lost.
+ * Nor does it wait for a lock of OpenSSL's, which a thread of ordinary priority may hold.
  * A batcher opens its card before it has a deadline; it is confined from its first look at the card on.
  * Sanitizers make calls of their own; the test is skipped there. */
 #include <setjmp.h>
@@ -10,10 +11,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <openssl/rand.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -29,6 +32,7 @@
 #include "core/log.h"
 #include "core/realtime.h"
 #include "gpu/engine.h"
+#include "server/io.h"
 #include "tests/support/certificates.h"
 #include "tests/support/client.h"
 #include "tests/support/gpu_server.h"
@@ -50,21 +54,27 @@ int main(void)
 /* ---- the filter ---- */
 
 static atomic_uint offences;
-static _Atomic int offending_call; /* of the first one: its number, */
+#define LOCKED (-1)
+static _Atomic int offending_call; /* of the first one: its number, or LOCKED; */
 static char offending_thread[16];  /* who made it, */
 static void *offence[FRAMES_MAX];  /* and from where */
 static int offence_frames;
 
 /* The call has not been made; it fails with ENOSYS. */
+static void note_offence(int call)
+{
+    if (atomic_fetch_add(&offences, 1) != 0)
+        return;
+    atomic_store(&offending_call, call);
+    prctl(PR_GET_NAME, offending_thread);
+    offence_frames = backtrace(offence, FRAMES_MAX);
+}
+
 static void on_trapped(int number, siginfo_t *info, void *context)
 {
     (void)number;
     ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = -ENOSYS;
-    if (atomic_fetch_add(&offences, 1) != 0)
-        return;
-    atomic_store(&offending_call, info->si_syscall);
-    prctl(PR_GET_NAME, offending_thread);
-    offence_frames = backtrace(offence, FRAMES_MAX);
+    note_offence(info->si_syscall);
 }
 
 /* cmocka sets a handler of its own before each test. */
@@ -150,11 +160,32 @@ struct confined {
 };
 
 static unsigned confined_threads;
+static _Thread_local bool is_confined;
+static _Atomic bool promises; /* the server has started: locks count from here on */
+
+/* A filter does not see who waits for whom. The locks of OpenSSL pass no priority on, and threads of ordinary
+ * priority take them: that of its heap for keys, that of its random numbers. This is the function that it
+ * calls, too. */
+int pthread_rwlock_wrlock(pthread_rwlock_t *lock)
+{
+    static int (*_Atomic real)(pthread_rwlock_t *);
+    int (*call)(pthread_rwlock_t *) = atomic_load(&real);
+    if (call == NULL) {
+        void *found = dlsym(RTLD_NEXT, "pthread_rwlock_wrlock");
+        TEST_REQUIRE(found != NULL);
+        memcpy(&call, &found, sizeof call);
+        atomic_store(&real, call);
+    }
+    if (is_confined && atomic_load(&promises))
+        note_offence(LOCKED);
+    return call(lock);
+}
 
 static void *run_confined(void *argument)
 {
     struct confined confined = *(struct confined *)argument;
     free(argument);
+    is_confined = true;
     confine();
     return confined.run(confined.argument);
 }
@@ -183,7 +214,6 @@ core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread
 }
 
 static atomic_uint confined_batchers;
-static _Thread_local bool is_confined;
 
 core_status __real_gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event);
 core_status __wrap_gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event);
@@ -266,8 +296,8 @@ static void expect_no_offence(void)
     if (atomic_load(&offences) == 0)
         return;
     backtrace_symbols_fd(offence, offence_frames, STDERR_FILENO);
-    fail_msg("%u calls that may block; the first was system call %d of %s", atomic_load(&offences),
-             atomic_load(&offending_call), offending_thread);
+    fail_msg("%u calls that may block; the first was system call %d (%d: a lock of OpenSSL's) of %s",
+             atomic_load(&offences), atomic_load(&offending_call), LOCKED, offending_thread);
 }
 
 /* ---- tests ---- */
@@ -291,6 +321,10 @@ static int set_up(void **state)
                           profile);
     config_profile_free(profile);
     core_log_set_level(CORE_LOG_DEBUG);
+    for (uint32_t i = 0; i < server.server->io_count; i++)
+        while (atomic_load(&server.server->ios[i]->thread_id) == 0)
+            sched_yield();
+    atomic_store(&promises, true);
     tls = test_certificates_client(server.folder, NULL);
     return 0;
 }
@@ -353,6 +387,26 @@ static void *open_a_file(void *argument)
     return file;
 }
 
+static void *draw_a_random_number(void *argument)
+{
+    uint8_t byte;
+    (void)argument;
+    return RAND_bytes(&byte, 1) == 1 ? argument : NULL;
+}
+
+static void a_lock_is_seen(void **state)
+{
+    const struct core_thread_options options = {.name = "worker-9", .cpu = -1};
+    pthread_t thread;
+    (void)state;
+    catch_trapped();
+    assert_int_equal(__wrap_core_thread_start(&thread, &options, draw_a_random_number, NULL, NULL, NULL),
+                     CORE_OK);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(atomic_exchange(&offences, 0) > 0);
+    assert_int_equal(atomic_load(&offending_call), LOCKED);
+}
+
 static void a_call_is_seen(void **state)
 {
     const struct core_thread_options options = {.name = "worker-9", .cpu = -1};
@@ -374,6 +428,7 @@ int main(void)
         cmocka_unit_test(the_admin_port_asks),
         cmocka_unit_test(a_card_is_lost_and_comes_back),
         cmocka_unit_test(a_call_is_seen),
+        cmocka_unit_test(a_lock_is_seen),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
