@@ -1,7 +1,9 @@
 /* When packets arrive: an honest clock. A packet arrives when its last byte is in the socket, not when the
  * I/O thread gets round to reading it; whatever keeps the thread away (work for others, a blocking call, a
- * core that it does not get, a stopped process) is the server's time. Sockets do not tell when bytes came (a
- * Unix socket never does), so the thread keeps the latest time at which it knows that they had not come yet:
+ * core that it does not get, a stopped process) is the server's time. Sockets do not tell: a Unix socket
+ * never does, and TCP can tell only when the last segment of a read came (SO_TIMESTAMPING), which may be long
+ * after the packets before it. So the thread keeps the latest time at which it knows that bytes had not come
+ * yet:
  *
  *     earliest <= true arrival <= read
  *

@@ -1,5 +1,6 @@
 /* The planner keeps newcomers from what units lose to the machine. */
 #include "core/log.h"
+#include "core/value.h"
 #include "server/overload.h"
 #include "server/planner_parts.h"
 #include "server/watch.h"
@@ -23,7 +24,7 @@ static void say(const struct server_planner *planner, uint32_t unit, int64_t bef
     bool gpu = server_planner_is_gpu(planner, unit);
     uint32_t number = gpu ? unit - planner->server->worker_count : unit;
     const char *name = gpu ? "GPU" : "worker";
-    char text[24];
+    char text[24], quiet[CORE_TEXT_BYTES];
     const struct core_log_fields fields = {.unit = text};
     snprintf(text, sizeof text, gpu ? "gpu-%u" : "cpu-%u", number);
 
@@ -32,9 +33,9 @@ static void say(const struct server_planner *planner, uint32_t unit, int64_t bef
                       "%s %u keeps its bounds again; newcomers find all of it", name, number);
     else if (share_ppb > before_ppb)
         core_log_with(CORE_LOG_WARNING, "overload.tighten", &fields,
-                      "%.1f %% of %s %u are kept from newcomers until it has kept its bounds for %.0f s",
+                      "%.1f %% of %s %u are kept from newcomers until it has kept its bounds for %s",
                       (double)share_ppb / 1e7, name, number,
-                      (double)planner->server->config->overload.quiet_ns / 1e9);
+                      core_duration_format(planner->server->config->overload.quiet_ns, quiet));
 }
 
 static void take_levels(void *owner, struct server_message *message)
