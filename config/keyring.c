@@ -130,17 +130,21 @@ static core_status key_append(const struct reader *reader, const struct config_k
     return CORE_OK;
 }
 
+static bool word_is(struct word word, const char *text)
+{
+    return word.bytes == strlen(text) && memcmp(word.text, text, word.bytes) == 0;
+}
+
 /* Through a copy, as the line is not terminated. */
 static core_status word_read(const struct reader *reader, struct word word, struct config_key *key)
 {
-    static const char client_iv[] = "client-iv";
     struct core_error why;
     core_status status = CORE_NO_MEMORY;
 
     if (memchr(word.text, '\0', word.bytes))
         return line_invalid(reader, "has a NUL character");
-    if (word.bytes == strlen(client_iv) && memcmp(word.text, client_iv, word.bytes) == 0) {
-        key->client_iv = true;
+    if (word_is(word, "client-iv") || word_is(word, "audit")) {
+        *(word_is(word, "audit") ? &key->audit : &key->client_iv) = true;
         return CORE_OK;
     }
     char *text = core_secret_alloc(word.bytes + 1);

@@ -9,6 +9,8 @@
  *   certificate=sha256:DIGITS    a TLS client that shows the very certificate of this fingerprint
  *   listener=ADDRESS             everybody who comes by this listener, written as in `listeners`
  *   client-iv                    whoever may use the key may choose the IV of a stream, too
+ *   audit                        every packet that a GPU encrypts with the key is encrypted by CPU as well,
+ * and compared, as gpus.audit: 1 does it for all keys
  *
  * Of several words that say who, one must fit. Without any, those may use the key of whom the server knows
  * who they are: on Unix sockets, and TLS clients with a certificate. Whoever may choose IVs has the key as an
@@ -42,7 +44,7 @@ struct config_key {
     enum core_cipher cipher;
     size_t line;    /* where it was given, from 1 */
     uint8_t *bytes; /* core_cipher_key_bytes(cipher) of secret memory */
-    bool client_iv;
+    bool client_iv, audit;
     struct config_key_word *words; /* who may use it */
     size_t word_count;
 };

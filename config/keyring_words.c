@@ -120,8 +120,8 @@ core_status config_key_word_parse(const char *text, const char *file, struct con
         status = listener_parse(value + 1, file, word, error);
     else
         (void)core_error_set(error, CORE_INVALID,
-                             "there is something else behind the key than user=, certificate=, listener= and "
-                             "client-iv");
+                             "there is something else behind the key than user=, certificate=, listener=, "
+                             "client-iv and audit");
     if (status != CORE_OK)
         config_key_word_free(word);
     return status;

@@ -155,6 +155,14 @@ static bool key_present(struct config_yaml *yaml, const char *key)
     return config_yaml_find(yaml, yaml_document_get_root_node(&yaml->document), key, strlen(key), NULL);
 }
 
+static void derive_audits(struct config_profile *profile)
+{
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
+        profile->io.audit_per_piece_ns[i] = profile->cpu.per_piece_ns + profile->cpu.lane_ns[i];
+        profile->io.audit_per_byte_fs[i] = profile->cpu.per_byte_fs[i];
+    }
+}
+
 /* Closes the document. */
 static core_status profile_from(struct config_yaml *yaml, struct config_profile **profile,
                                 struct core_error *error)
@@ -166,6 +174,7 @@ static core_status profile_from(struct config_yaml *yaml, struct config_profile 
         struct config_profile *loaded = raw;
         if (!key_present(yaml, "workers"))
             loaded->workers = 1;
+        derive_audits(loaded);
         status = profile_check(loaded, yaml, error);
         if (status == CORE_OK)
             *profile = loaded;

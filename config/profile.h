@@ -31,6 +31,10 @@ struct config_profile_cpu {
 struct config_profile_io {
     core_ns per_packet_ns;
     int64_t per_byte_fs;
+    /* And of one that was encrypted by a GPU and is audited (core_stream_spec): alone, piece after piece of
+     * cpu.piece_bytes, so c0 + l each, and c1. Not in files: from what the CPU's part says there. */
+    core_ns audit_per_piece_ns[CORE_CIPHER_COUNT];
+    int64_t audit_per_byte_fs[CORE_CIPHER_COUNT];
     uint32_t limit_percent; /* of an I/O thread that may be promised, 1..100 */
     core_ns rest_max_ns; /* longest that the thread lets packets gather at once: the smaller of this and 1/32
                             of what the margins leave of the shortest latency bound; 0: never */

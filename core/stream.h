@@ -36,6 +36,8 @@ struct core_stream_spec {
     enum core_cipher cipher;
     enum core_padding padding;
     bool guaranteed; /* survives the loss of any one GPU; else standard: served then as far as it goes */
+    uint32_t audit_one_in; /* on a GPU one packet in so many is encrypted by CPU as well; 0: none. The
+                              server's choice, no part of the contract */
 };
 
 /* CORE_OK, or CORE_INVALID with the field, its value and its range in error. With padding none, packet_bytes

@@ -250,12 +250,21 @@ core_ns perfmodel_cpu_demand_ns(const struct perfmodel_cpu_task *task, core_ns w
     return perfmodel_wide_limit((perfmodel_wide)count * task->cost_ns, INT64_MAX);
 }
 
+static perfmodel_wide audit_fs(enum core_cipher cipher, uint32_t padded, const struct config_profile *profile)
+{
+    int64_t pieces = (padded + profile->cpu.piece_bytes - 1) / profile->cpu.piece_bytes;
+    return (perfmodel_wide)pieces * profile->io.audit_per_piece_ns[cipher - 1] * FS_PER_NS +
+           (perfmodel_wide)profile->io.audit_per_byte_fs[cipher - 1] * padded;
+}
+
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile)
 {
     uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
     perfmodel_wide fs = (perfmodel_wide)profile->io.per_packet_ns * FS_PER_NS +
                         (perfmodel_wide)profile->io.per_byte_fs * padded;
+    if (spec->audit_one_in > 0)
+        fs += perfmodel_wide_divide_up(audit_fs(spec->cipher, padded, profile), spec->audit_one_in);
     perfmodel_wide share =
         perfmodel_wide_divide_up(with_margin_ns(profile, fs) * PERFMODEL_PPB, spec->interval_ns);
     return perfmodel_wide_limit(share, PERFMODEL_PPB_MAX);

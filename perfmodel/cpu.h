@@ -143,8 +143,9 @@ core_ns perfmodel_cpu_demand_ns(const struct perfmodel_cpu_task *task, core_ns w
  * longer than half of this, for the shortest latency bound it serves. */
 core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *profile);
 
-/* Share of one I/O thread in ppb, rounded up: (1+m) * (per_packet + per_byte * p^) / t.
- * No more than 10^12. */
+/* Share of one I/O thread in ppb, rounded up: (1+m) * (per_packet + per_byte * p^ + a) / t, where a is the
+ * audit_one_in-th part of ceil(p^ / Q) * (c0 + l) + c1 * p^ (config_profile_io), or 0 without audits. No more
+ * than 10^12. */
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile);
 

@@ -46,6 +46,8 @@ void server_cores_scale(const struct server_cores *cores, struct config_profile 
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
         profile->cpu.per_byte_fs[i] = divided(profile->cpu.per_byte_fs[i], share);
         profile->cpu.lane_ns[i] = divided(profile->cpu.lane_ns[i], share);
+        profile->io.audit_per_piece_ns[i] = divided(profile->io.audit_per_piece_ns[i], share);
+        profile->io.audit_per_byte_fs[i] = divided(profile->io.audit_per_byte_fs[i], share);
     }
     profile->io.per_packet_ns = divided(profile->io.per_packet_ns, share);
     profile->io.per_byte_fs = divided(profile->io.per_byte_fs, share);

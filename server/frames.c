@@ -131,6 +131,11 @@ static bool is_printable(const uint8_t *text, uint32_t bytes)
     return true;
 }
 
+static uint32_t audit_one_in(const struct server *server, bool all)
+{
+    return server->gpu_count == 0 ? 0 : all ? 1 : server->config->gpus.audit;
+}
+
 /* The peer is told no more than of a key that is not there. */
 static void tell_denied(struct server_connection *connection, const struct server_key_wish *wish)
 {
@@ -142,9 +147,8 @@ static void tell_denied(struct server_connection *connection, const struct serve
                   wish->line);
 }
 
-static enum protocol_refusal fetch_named_key(struct server_connection *connection,
-                                             const struct protocol_open *open, uint8_t *key,
-                                             struct core_error *error)
+static enum protocol_refusal fetch_named_key(struct server_connection *connection, struct protocol_open *open,
+                                             uint8_t *key, struct core_error *error)
 {
     struct server_key_wish wish = {.name = (const char *)open->key,
                                    .name_bytes = open->key_bytes,
@@ -157,6 +161,7 @@ static enum protocol_refusal fetch_named_key(struct server_connection *connectio
 
     switch (server_key_find(connection->io->server, &wish, key)) {
     case CORE_OK:
+        open->spec.audit_one_in = audit_one_in(connection->io->server, wish.audit);
         return 0;
     case CORE_MISMATCH:
         (void)core_error_set(error, CORE_INVALID, "the key called '%.*s' is for another cipher", shown_bytes,
@@ -180,10 +185,12 @@ static enum protocol_refusal fetch_named_key(struct server_connection *connectio
     return PROTOCOL_REFUSED_KEY;
 }
 
-/* Copies the key into secret memory. 0, or the refusal with its reason in error. */
-static enum protocol_refusal fetch_key(struct server_connection *connection, const struct protocol_open *open,
+/* Copies the key into secret memory, and says which packets are audited. 0, or the refusal with its reason in
+ * error. */
+static enum protocol_refusal fetch_key(struct server_connection *connection, struct protocol_open *open,
                                        bool is_query, uint8_t *key, struct core_error *error)
 {
+    open->spec.audit_one_in = audit_one_in(connection->io->server, false);
     if (open->key_kind == PROTOCOL_KEY_NONE) {
         (void)core_error_set(error, CORE_INVALID, "OPEN needs a key, inline or named");
         return is_query ? 0 : PROTOCOL_REFUSED_KEY;

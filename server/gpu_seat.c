@@ -37,9 +37,9 @@ static void run_again(struct server_io *io, struct server_packet *packet)
 }
 
 /* One packet in so many, whichever; the same choice on every run. */
-static bool is_audited(const struct server_io *io, const struct server_packet *packet)
+static bool is_audited(const struct server_packet *packet)
 {
-    uint32_t one_in = io->server->config->gpus.audit;
+    uint32_t one_in = packet->stream->spec.audit_one_in;
     uint64_t mixed = ((uint64_t)packet->sequence << 32 | packet->stream->gpu->key.slot) * 0x9E3779B97F4A7C15u;
     return one_in != 0 && (mixed >> 32) % one_in == 0;
 }
@@ -100,12 +100,17 @@ static void report(struct server_io *io, struct server_gpu_seat *seat, const str
     server_gpu_report_corrupt(seat->gpu, batch);
 }
 
+/* Of a packet that was compared the CPU's result is sent: the card's memory may change until it is gone. */
 static void take_packet(struct server_io *io, struct server_gpu_seat *seat, struct server_packet *packet,
                         const uint8_t *ciphertext, const struct server_gpu_event *event)
 {
-    if (!seat->distrusted && event->kind == SERVER_GPU_DONE && is_audited(io, packet) &&
-        !packet->stream->connection->abandoned && !is_right(io, packet, ciphertext))
-        report(io, seat, packet, event->batch);
+    if (!seat->distrusted && event->kind == SERVER_GPU_DONE && is_audited(packet) &&
+        !packet->stream->connection->abandoned) {
+        if (is_right(io, packet, ciphertext))
+            ciphertext = memcpy(packet->cpu.data, io->audit_buffer, packet->cpu.bytes);
+        else
+            report(io, seat, packet, event->batch);
+    }
     if (seat->distrusted || event->kind == SERVER_GPU_LOST)
         run_again(io, packet);
     else

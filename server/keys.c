@@ -68,8 +68,10 @@ core_status server_key_find(struct server *server, struct server_key_wish *wish,
     if (server->keyring != NULL && strlen(name) == wish->name_bytes)
         found = config_keyring_find(server->keyring, name);
     core_status status = judge(found, wish);
-    if (status == CORE_OK)
+    if (status == CORE_OK) {
         memcpy(key, found->bytes, core_cipher_key_bytes(found->cipher));
+        wish->audit = found->audit;
+    }
     pthread_mutex_unlock(&server->reload_lock);
     return status;
 }

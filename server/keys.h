@@ -24,7 +24,8 @@ struct server_key_wish {
     enum core_cipher cipher;
     bool iv; /* chosen by the client */
     const struct config_key_user *user;
-    size_t line; /* out: of the keyring, where there is such a key */
+    size_t line; /* out: of the keyring, where there is such a key; */
+    bool audit;  /* and whether all packets that a GPU encrypts with it are compared */
 };
 
 /* Copies a key out of the keyring. CORE_NOT_FOUND; CORE_DENIED: it is not for this user, who must not learn

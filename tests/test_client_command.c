@@ -112,7 +112,8 @@ static void test_usage(void **state)
     expect("query --key-file F/none", 2, "/none: no file");
     write_file("loose", KEY_HEX, 32);
     expect("query --key-file F/loose --ca F/none", 2, "--server-name are for a tls: address, not for unix:");
-    expect("ping -s tcp:127.0.0.1:1 --certificate-key F/none", 2, "are for a tls: address, not for tcp:127.0.0.1:1");
+    expect("ping -s tcp:127.0.0.1:1 --certificate-key F/none", 2,
+           "are for a tls: address, not for tcp:127.0.0.1:1");
     char loose[128];
     snprintf(loose, sizeof loose, "%s/loose", folder);
     assert_int_equal(chmod(loose, 0644), 0);
@@ -483,7 +484,7 @@ static void test_status(void **state)
     struct millrace *connection;
     struct protocol_opened opened;
     const struct protocol_open open = {
-        .spec = {1408, 1, CORE_NS_PER_S, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false},
+        .spec = {1408, 1, CORE_NS_PER_S, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0},
         .key_kind = PROTOCOL_KEY_NAMED,
         .key = (const uint8_t *)"camera",
         .key_bytes = 6};

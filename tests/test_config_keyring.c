@@ -144,7 +144,7 @@ static const char ruled[] = "open aes-128-cbc " HEX16 "\n"
                             "tcp aes-128-cbc " HEX16 " listener=tcp:127.0.0.1:7411\n"
                             "unix aes-128-cbc " HEX16 " listener=unix:a.sock\n"
                             "mixed aes-128-cbc " HEX16 " user=7 certificate=b listener=tcp:127.0.0.1:7411\n"
-                            "iv aes-128-cbc " HEX16 " client-iv\n";
+                            "iv aes-128-cbc " HEX16 " client-iv audit\n";
 
 enum {
     ROOT,
@@ -193,6 +193,7 @@ static void has_right_words(const struct config_keyring *keyring, const struct c
         const struct config_key *key = config_keyring_find(keyring, rows[i].name);
         assert_non_null(key);
         assert_int_equal(key->client_iv, rows[i].client_iv);
+        assert_int_equal(key->audit, strcmp(rows[i].name, "iv") == 0);
         for (int user = 0; user < USERS; user++)
             if (config_key_is_for(key, &users[user]) != rows[i].may[user])
                 fail_msg("key %s, user %d", rows[i].name, user);

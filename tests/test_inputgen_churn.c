@@ -214,7 +214,8 @@ static void each_fault_is_a_fault(void **state)
         *faults[at].figure = 0;
     }
     report->live->all.late = 1; /* the client's own word is not asked, but told */
-    assert_int_equal(churn_rig_judge(report, &strict, "says the server; 1 of them late here, the worst by "), 0);
+    assert_int_equal(churn_rig_judge(report, &strict, "says the server; 1 of them late here, the worst by "),
+                     0);
     report->live->all.missed = 1;
     assert_int_equal(churn_rig_judge(report, &patient, "1 of them after the deadline"), 0);
     report->live->all.missed = 0;

@@ -90,17 +90,19 @@ struct boundary {
 
 static const struct boundary boundaries[] = {
     {"long packets",
-     {65536, 1, 10 * CORE_NS_PER_MS, 500 * CORE_NS_PER_MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false},
+     {65536, 1, 10 * CORE_NS_PER_MS, 500 * CORE_NS_PER_MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false,
+      0},
      1u << 2 | 1u << 3 | 1u << 4,
      true,
      false},
     {"short latency bounds",
-     {1400, 4, 100 * CORE_NS_PER_MS, 5 * CORE_NS_PER_MS, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7, false},
+     {1400, 4, 100 * CORE_NS_PER_MS, 5 * CORE_NS_PER_MS, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7, false,
+      0},
      1u << 3,
      false,
      true},
     {"many small packets for the I/O thread",
-     {16, 1, 50 * CORE_NS_PER_US, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false},
+     {16, 1, 50 * CORE_NS_PER_US, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0},
      1u << 4,
      true,
      false},
@@ -192,19 +194,19 @@ static void impossible_asks(void **state)
     } rows[] = {
         /* below what an idle server could keep: later would do, slower would not */
         {{1400, 1, 10 * CORE_NS_PER_MS, 10 * CORE_NS_PER_US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7,
-          false},
+          false, 0},
          false,
          true},
         /* more than a core can encrypt: slower would do, later would not */
-        {{65536, 1, 10 * CORE_NS_PER_US, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false},
+        {{65536, 1, 10 * CORE_NS_PER_US, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0},
          true,
          false},
-        {{16, 1, CORE_INTERVAL_NS_MIN, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false},
+        {{16, 1, CORE_INTERVAL_NS_MIN, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0},
          true,
          false},
         /* both at once: neither alone would do */
         {{65536, 1, CORE_INTERVAL_NS_MIN, CORE_LATENCY_NS_MIN, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE,
-          false},
+          false, 0},
          false,
          false},
     };
