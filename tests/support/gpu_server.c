@@ -18,6 +18,8 @@ struct config_profile *test_gpu_profile(int64_t cost)
     for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
         profile->cpu.per_byte_fs[i] *= cost;
         profile->cpu.lane_ns[i] *= cost;
+        profile->io.audit_per_piece_ns[i] = 100;
+        profile->io.audit_per_byte_fs[i] = 1000;
     }
     profile->io.per_packet_ns = 100;
     profile->io.per_byte_fs = 1000;

@@ -7,8 +7,9 @@
 
 #include <sys/types.h>
 
-/* The profile with workers that take `cost` times as long as they do: with much of it nearly everything that
- * a GPU can do goes there. Margins are 2 ms, as tests run on busy machines. To be freed. */
+/* The profile with I/O threads that cost next to nothing and workers that take `cost` times as long as they
+ * do: with much of it nearly everything that a GPU can do goes there. Margins are 2 ms, as tests run on busy
+ * machines. To be freed. */
 struct config_profile *test_gpu_profile(int64_t cost);
 
 /* Starts it with `cards` cards; `gpus` is put into the configuration's gpus, as "audit: 1"; `yaml` as for
