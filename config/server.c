@@ -167,6 +167,8 @@ static void connections_from(struct config_report *report, const struct raw_limi
         config_server_share(all, listeners > 1 ? 3 : 4), 1, 1024 * KIB);
     limits->handshakes = (uint32_t)config_report_integer(report, "limits.handshakes", raw->handshakes,
                                                          smaller(1024, all), 1, 1024 * KIB);
+    limits->tls_handshakes_per_s = (uint32_t)config_report_integer(
+        report, "limits.tls_handshakes_per_s", raw->tls_handshakes_per_s, 500, 0, 1024 * KIB);
 }
 
 /* Where one limit bounds another, the default of the inner one gives way. */

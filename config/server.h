@@ -22,8 +22,9 @@ struct config_listener {
 struct config_server_limits {
     uint32_t connections; /* in all */
     uint32_t connections_per_peer, connections_per_listener;
-    uint32_t handshakes; /* TLS handshakes under way at once, in all */
-    uint32_t streams;    /* in all */
+    uint32_t handshakes;           /* TLS handshakes under way at once, in all */
+    uint32_t tls_handshakes_per_s; /* begun by a peer; a burst is twice that; 0: no limit */
+    uint32_t streams;              /* in all */
     uint32_t streams_per_connection;
     uint32_t packet_bytes;
     uint32_t burst_packets;

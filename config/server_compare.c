@@ -43,6 +43,7 @@ static const struct row rows[] = {
     ROW("limits.connections_per_peer", limits.connections_per_peer),
     ROW("limits.connections_per_listener", limits.connections_per_listener),
     ROW("limits.handshakes", limits.handshakes),
+    ROW("limits.tls_handshakes_per_s", limits.tls_handshakes_per_s),
     ROW("limits.streams", limits.streams),
     ROW("limits.streams_per_connection", limits.streams_per_connection),
     ROW("limits.packet_bytes", limits.packet_bytes),

@@ -57,6 +57,7 @@ static const cyaml_schema_field_t limits_fields[] = {
     INT_FIELD(struct raw_limits, connections_per_peer),
     INT_FIELD(struct raw_limits, connections_per_listener),
     INT_FIELD(struct raw_limits, handshakes),
+    INT_FIELD(struct raw_limits, tls_handshakes_per_s),
     INT_FIELD(struct raw_limits, streams),
     INT_FIELD(struct raw_limits, streams_per_connection),
     INT_FIELD(struct raw_limits, packet_bytes),

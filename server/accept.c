@@ -26,6 +26,8 @@ static const struct refusal refusals[] = {
     [SERVER_TURNED_PEER] = {"accept.peer", "too many connections of one peer (limits.connections_per_peer)"},
     [SERVER_TURNED_HANDSHAKES] = {"accept.handshakes",
                                   "too many TLS handshakes of one peer (its share of limits.handshakes)"},
+    [SERVER_TURNED_RATE] = {"accept.rate",
+                            "too many TLS handshakes of one peer in a second (limits.tls_handshakes_per_s)"},
     [SERVER_TURNED_MEMORY] = {"connection.memory", "no memory for a new connection"},
 };
 
@@ -115,8 +117,8 @@ static void welcome(struct server *server, int descriptor, struct server_listene
     struct server_peer_key key =
         server_peer_identify(descriptor, tls ? "tls" : "tcp", accepted.peer, sizeof accepted.peer);
     accepted.user = user_of(&key, &listener->config->address);
-    enum server_turned reason =
-        server_places_take(&server->places, &key, &listener->connections, tls, &accepted.place);
+    enum server_turned reason = server_places_take(&server->places, &key, &listener->connections, tls,
+                                                   accepted.accepted_ns, &accepted.place);
     if (reason == SERVER_TURNED_NOT && (made = malloc(sizeof *made)) == NULL) {
         server_place_give_back(&server->places, &accepted.place);
         reason = SERVER_TURNED_MEMORY;

@@ -8,9 +8,6 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
-#define BUCKETS_BITS 12
-#define BUCKETS      (1U << BUCKETS_BITS)
-
 /* Freed by I/O thread 0 when it comes by and nobody has a place of it any more. */
 struct server_peer {
     struct server_peer *next; /* of the same hash; I/O thread 0 */
@@ -23,22 +20,25 @@ struct server_peer {
 core_status server_places_init(struct server_places *places, const struct config_server_limits *limits)
 {
     *places = (struct server_places){.limits = limits};
-    places->peers = calloc(BUCKETS, sizeof(struct server_peer *));
+    places->peers = calloc(SERVER_BUCKETS, sizeof(struct server_peer *));
+    places->begun = calloc(1, sizeof *places->begun);
     if (getrandom(&places->salt, sizeof places->salt, GRND_NONBLOCK) < 0)
         places->salt = 0; /* a system that has just been switched on */
     places->salt |= 1;
-    return places->peers == NULL ? CORE_NO_MEMORY : CORE_OK;
+    return places->peers == NULL || places->begun == NULL ? CORE_NO_MEMORY : CORE_OK;
 }
 
 void server_places_free(struct server_places *places)
 {
-    for (uint32_t i = 0; places->peers != NULL && i < BUCKETS; i++)
+    for (uint32_t i = 0; places->peers != NULL && i < SERVER_BUCKETS; i++)
         for (struct server_peer *peer = places->peers[i], *next; peer != NULL; peer = next) {
             next = peer->next;
             free(peer);
         }
     free(places->peers);
+    free(places->begun);
     places->peers = NULL;
+    places->begun = NULL;
 }
 
 static struct server_peer_key identify_ip4(const struct sockaddr_in *address, const char *transport,
@@ -99,17 +99,17 @@ static void lower_count(_Atomic uint32_t *counter)
     atomic_fetch_sub_explicit(counter, 1, memory_order_relaxed);
 }
 
-static struct server_peer **bucket_of(struct server_places *places, const struct server_peer_key *key)
+static uint32_t bucket_of(const struct server_places *places, const struct server_peer_key *key)
 {
     uint64_t hash = (key->number + (uint64_t)key->kind + 1) * places->salt;
     hash = (hash ^ (hash >> 32)) * places->salt;
-    return &places->peers[hash >> (64 - BUCKETS_BITS)];
+    return (uint32_t)(hash >> (64 - SERVER_BUCKETS_BITS));
 }
 
 /* On the way those that have left are freed. NULL without memory. */
 static struct server_peer *find_peer(struct server_places *places, const struct server_peer_key *key)
 {
-    struct server_peer **link = bucket_of(places, key), *found = NULL;
+    struct server_peer **link = &places->peers[bucket_of(places, key)], *found = NULL;
 
     while (*link != NULL) {
         struct server_peer *peer = *link;
@@ -137,7 +137,8 @@ static uint32_t handshakes_per_peer(const struct config_server_limits *limits)
 }
 
 enum server_turned server_places_take(struct server_places *places, const struct server_peer_key *key,
-                                      _Atomic uint32_t *listener, bool handshake, struct server_place *place)
+                                      _Atomic uint32_t *listener, bool handshake, core_ns now_ns,
+                                      struct server_place *place)
 {
     const struct config_server_limits *limits = places->limits;
     struct server_peer *peer = find_peer(places, key);
@@ -152,6 +153,9 @@ enum server_turned server_places_take(struct server_places *places, const struct
         return SERVER_TURNED_LISTENER;
     if (count(&places->connections) >= limits->connections)
         return SERVER_TURNED_CONNECTIONS;
+    if (handshake &&
+        !server_buckets_take(places->begun, bucket_of(places, key), limits->tls_handshakes_per_s, now_ns))
+        return SERVER_TURNED_RATE;
     *place = (struct server_place){.peer = peer, .listener = listener, .handshake = handshake};
     raise_count(&places->connections);
     raise_count(&peer->connections);

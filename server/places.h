@@ -1,5 +1,6 @@
 /* Places: how many connections there may be, in all, of one listener and of one peer, and how many of them in
- * a TLS handshake at once. No peer can take the places of all others.
+ * a TLS handshake at once, and how many of these a peer may begin in a second. No peer can take the places of
+ * all others.
  *
  * A peer is an IPv4 address, the first 64 bits of an IPv6 address, or, on a Unix socket, a user. I/O thread 0
  * takes places; any thread gives them back, without waiting for another one. */
@@ -8,6 +9,7 @@
 
 #include "config/server.h"
 #include "core/status.h"
+#include "server/buckets.h"
 #include "server/stats.h"
 #include "server/turns.h"
 
@@ -35,6 +37,7 @@ struct server_place {
 struct server_places {
     const struct config_server_limits *limits; /* borrowed; set before start */
     struct server_peer **peers;                /* by hash; owned by I/O thread 0 */
+    struct server_buckets *begun;              /* TLS handshakes, by hash; owned by I/O thread 0 */
     uint64_t salt;                             /* no peer can choose its hash; set before start */
     _Atomic uint32_t connections;              /* atomic: in all; raised by I/O thread 0, lowered by any */
     _Atomic uint32_t handshakes;               /* atomic: of these in a handshake; the same */
@@ -49,9 +52,11 @@ void server_places_free(struct server_places *places); /* when all have been giv
  * `transport`, "tcp:127.0.0.1:5151". */
 struct server_peer_key server_peer_identify(int descriptor, const char *transport, char *text, size_t size);
 
-/* I/O thread 0. SERVER_TURNED_NOT and the place, or why there is none. `listener` counts its connections. */
+/* I/O thread 0. SERVER_TURNED_NOT and the place, or why there is none. `listener` counts its connections;
+ * `now_ns` is of the monotonic clock. */
 enum server_turned server_places_take(struct server_places *places, const struct server_peer_key *key,
-                                      _Atomic uint32_t *listener, bool handshake, struct server_place *place);
+                                      _Atomic uint32_t *listener, bool handshake, core_ns now_ns,
+                                      struct server_place *place);
 /* Any thread: a place in all, whatever the limits. */
 void server_places_take_one(struct server_places *places);
 

@@ -9,6 +9,7 @@ const char *server_turned_name(enum server_turned reason)
         [SERVER_TURNED_LISTENER] = "listener",
         [SERVER_TURNED_PEER] = "peer",
         [SERVER_TURNED_HANDSHAKES] = "handshakes",
+        [SERVER_TURNED_RATE] = "handshake_rate",
         [SERVER_TURNED_MEMORY] = "memory",
         [SERVER_TURNED_NO_CERTIFICATE] = "no_certificate",
         [SERVER_TURNED_CERTIFICATE] = "certificate",

@@ -20,6 +20,7 @@ enum server_turned {
     SERVER_TURNED_LISTENER,    /* limits.connections_per_listener */
     SERVER_TURNED_PEER,        /* limits.connections_per_peer */
     SERVER_TURNED_HANDSHAKES,  /* the peer's share of limits.handshakes */
+    SERVER_TURNED_RATE,        /* limits.tls_handshakes_per_s */
     SERVER_TURNED_MEMORY,
     SERVER_TURNED_NO_CERTIFICATE,
     SERVER_TURNED_CERTIFICATE, /* one that the client CA did not sign, or that is not valid */

@@ -47,6 +47,7 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(server->limits.connections_per_peer, 1024);
     assert_int_equal(server->limits.connections_per_listener, 4096);
     assert_int_equal(server->limits.handshakes, 1024);
+    assert_int_equal(server->limits.tls_handshakes_per_s, 500);
     assert_int_equal(server->limits.streams, 65536);
     assert_int_equal(server->limits.streams_per_connection, 16384);
     assert_int_equal(server->limits.packet_bytes, 65536);
@@ -92,7 +93,7 @@ static const char everything[] =
     "          io_priority: 40, pin: false, tls: 4}\n"
     "limits: {connections: 7, streams: 100, streams_per_connection: 50,\n"
     "         connections_per_peer: 2, connections_per_listener: 5,\n"
-    "         handshakes: 3,\n"
+    "         handshakes: 3, tls_handshakes_per_s: 0,\n"
     "         packet_bytes: 1024, burst_packets: 4, stream_buffer_kib: 64,\n"
     "         buffer_mib: 3, bytes_per_key: 4096}\n"
     "timeouts: {hello_ms: 1, frame_ms: 2, idle_ms: 3, stream_idle_ms: 7, "
@@ -134,6 +135,7 @@ static void every_key_arrives(void **state)
     assert_int_equal(server->limits.connections_per_peer, 2);
     assert_int_equal(server->limits.connections_per_listener, 5);
     assert_int_equal(server->limits.handshakes, 3);
+    assert_int_equal(server->limits.tls_handshakes_per_s, 0);
     assert_int_equal(server->limits.streams, 100);
     assert_int_equal(server->limits.streams_per_connection, 50);
     assert_int_equal(server->limits.packet_bytes, 1024);
@@ -278,7 +280,8 @@ static void keys_that_differ_are_named(void **state)
          "gpus.use, "
          "gpus.program, gpus.user, gpus.audit, gpus.hang_ms, limits.connections, "
          "limits.connections_per_peer, "
-         "limits.connections_per_listener, limits.handshakes, limits.streams, limits.streams_per_connection, "
+         "limits.connections_per_listener, limits.handshakes, limits.tls_handshakes_per_s, limits.streams, "
+         "limits.streams_per_connection, "
          "limits.packet_bytes, limits.burst_packets, limits.stream_buffer_kib, limits.buffer_mib, "
          "limits.bytes_per_key, timeouts.hello_ms, timeouts.frame_ms, timeouts.idle_ms, "
          "timeouts.stream_idle_ms, timeouts.stall_ms, timeouts.drain_ms, timeouts.move_ms, "

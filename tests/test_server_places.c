@@ -73,7 +73,7 @@ static enum server_turned take(struct server_places *places, enum server_peer_ki
                                _Atomic uint32_t *listener, struct server_place *place)
 {
     const struct server_peer_key key = {kind, number};
-    return server_places_take(places, &key, listener, false, place);
+    return server_places_take(places, &key, listener, false, 0, place);
 }
 
 /* Who has left may still have requests at the planner: its turns stay, however many others come by. */
@@ -143,23 +143,54 @@ static void handshakes_are_places_too(void **state)
     (void)state;
     assert_int_equal(server_places_init(&places, &wide), CORE_OK);
     for (int i = 0; i < 64; i++)
-        assert_int_equal(server_places_take(&places, &one, &tls, true, &held[i]), SERVER_TURNED_NOT);
-    assert_int_equal(server_places_take(&places, &one, &tls, true, &more), SERVER_TURNED_HANDSHAKES);
+        assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &held[i]), SERVER_TURNED_NOT);
+    assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &more), SERVER_TURNED_HANDSHAKES);
     assert_false(server_places_handshakes_full(&places));
     for (int i = 0; i < 64; i++)
-        assert_int_equal(server_places_take(&places, &other, &tls, true, &others[i]), SERVER_TURNED_NOT);
+        assert_int_equal(server_places_take(&places, &other, &tls, true, 0, &others[i]), SERVER_TURNED_NOT);
     assert_true(server_places_handshakes_full(&places));
     server_place_established(&places, &held[0]);
     server_place_give_back(&places, &held[0]);
     server_place_give_back(&places, &held[1]);
     assert_int_equal(places.handshakes, 126);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(server_places_take(&places, &one, &tls, true, &held[i]), SERVER_TURNED_NOT);
+        assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &held[i]), SERVER_TURNED_NOT);
     for (int i = 0; i < 64; i++) {
         server_place_give_back(&places, &held[i]);
         server_place_give_back(&places, &others[i]);
     }
     assert_true(tls == 0 && places.connections == 0 && places.handshakes == 0);
+    server_places_free(&places);
+}
+
+/* Who leaves and comes again has no more of them; another peer has its own, and what is no TLS none. */
+static void handshakes_of_a_peer_in_a_second(void **state)
+{
+    static const struct config_server_limits wide = {.connections = 1000,
+                                                     .connections_per_peer = 1000,
+                                                     .connections_per_listener = 1000,
+                                                     .handshakes = 1000,
+                                                     .tls_handshakes_per_s = 10};
+    const struct server_peer_key one = {SERVER_PEER_IP4, 1}, other = {SERVER_PEER_IP6, 2};
+    struct server_places places;
+    struct server_place place;
+    _Atomic uint32_t tls = 0;
+    (void)state;
+    assert_int_equal(server_places_init(&places, &wide), CORE_OK);
+    places.salt = 0x9e3779b97f4a7c15; /* the two have buckets of their own */
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &place), SERVER_TURNED_NOT);
+        server_place_give_back(&places, &place);
+    }
+    assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &place), SERVER_TURNED_RATE);
+    assert_true(tls == 0 && places.connections == 0 && places.handshakes == 0);
+    assert_int_equal(server_places_take(&places, &one, &tls, false, 0, &place), SERVER_TURNED_NOT);
+    server_place_give_back(&places, &place);
+    assert_int_equal(server_places_take(&places, &other, &tls, true, 0, &place), SERVER_TURNED_NOT);
+    server_place_give_back(&places, &place);
+    assert_int_equal(server_places_take(&places, &one, &tls, true, CORE_NS_PER_S / 10, &place),
+                     SERVER_TURNED_NOT);
+    server_place_give_back(&places, &place);
     server_places_free(&places);
 }
 
@@ -187,7 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_a_peer_is),          cmocka_unit_test(turns_outlast_the_place),
         cmocka_unit_test(each_limit_by_its_name), cmocka_unit_test(handshakes_are_places_too),
-        cmocka_unit_test(a_million_peers),
+        cmocka_unit_test(a_million_peers),        cmocka_unit_test(handshakes_of_a_peer_in_a_second),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -682,6 +682,30 @@ static void a_peer_has_its_share(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
+/* One peer begins handshakes and hangs up, again and again: it is told to go, and another one is served. */
+static void handshakes_of_one_peer_in_a_second(void **state)
+{
+    struct test_server server;
+    struct test_client client, other;
+    (void)state;
+    start(&server, "limits: {tls_handshakes_per_s: 1}\n");
+    const struct core_address *tls = server_address(server.server, TLS);
+    SSL_CTX *context = test_certificates_client(server.folder, NULL);
+    const core_ns until_ns = core_time_now_ns() + 60 * CORE_NS_PER_S;
+    while (turned(&server, SERVER_TURNED_RATE) == 0) {
+        assert_true(core_time_now_ns() < until_ns);
+        test_client_dial(&client, tls);
+        test_client_close(&client);
+    }
+    expect_metric(&server, TLS, "handshake_rate", (unsigned)turned(&server, SERVER_TURNED_RATE));
+    dial_from(&other, "127.0.0.2", tls);
+    assert_true(test_client_secure(&other, context));
+    test_client_hello(&other, NULL);
+    test_client_close(&other);
+    SSL_CTX_free(context);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 static void a_listener_has_its_share(void **state)
 {
     static const char *const peers[] = {"127.0.0.1", "127.0.0.2", "127.0.0.3"};
@@ -805,6 +829,7 @@ int main(void)
         cmocka_unit_test(connections_that_come_too_late),
         cmocka_unit_test(a_peer_has_its_share),
         cmocka_unit_test(a_listener_has_its_share),
+        cmocka_unit_test(handshakes_of_one_peer_in_a_second),
         cmocka_unit_test(a_turn_accepts_a_few),
         cmocka_unit_test(a_turn_reads_a_few_strangers),
     };
