@@ -8,6 +8,7 @@
 #include <openssl/x509v3.h>
 #include <poll.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -217,7 +218,8 @@ static size_t hello_make(char *bytes, size_t size)
     return count > 0 ? (size_t)count : 0;
 }
 
-/* HELLOS connections say their ClientHello at one time; those that were answered within HELLOS_MS count. */
+/* HELLOS connections say their ClientHello at one time; those that were answered within HELLOS_MS count,
+ * those that were closed do not. */
 static unsigned hellos_round(const struct siege *siege, const char *bytes, size_t count)
 {
     struct pollfd sockets[HELLOS];
@@ -231,7 +233,8 @@ static unsigned hellos_round(const struct siege *siege, const char *bytes, size_
     if (poll(sockets, HELLOS, 0) < 0)
         return 0;
     for (unsigned at = 0; at < HELLOS; at++) {
-        answered += (sockets[at].revents & POLLIN) != 0;
+        char byte;
+        answered += (sockets[at].revents & POLLIN) != 0 && recv(sockets[at].fd, &byte, 1, MSG_DONTWAIT) == 1;
         if (sockets[at].fd >= 0)
             (void)close(sockets[at].fd);
     }
