@@ -16,7 +16,11 @@ enum { OPTION_SKIP = 0x300, OPTION_RECONNECT };
 #define RECONNECT_NS (60 * CORE_NS_PER_S) /* unless another time is given */
 
 static const struct argp_option option_table[] = {
-    {"output", 'o', "FILE", 0, "write the ciphertext here [standard output]", 0},
+    {"output", 'o', "FILE", 0,
+     "write the ciphertext here [standard output]; overwrites a file that is there, once the server has "
+     "taken "
+     "the stream",
+     0},
     {"skip", OPTION_SKIP, "N", 0,
      "go on after N packets: leaves them out of the input, keeps their ciphertext in the output file and "
      "chains to its "

@@ -471,6 +471,22 @@ static void test_encrypt_files_that_are_wrong(void **state)
     assert_memory_equal(after, before, bytes);
 }
 
+/* As the help says: overwritten, but not by a stream that the server refused. */
+static void test_encrypt_overwrites(void **state)
+{
+    static uint8_t before[1 << 20], after[1 << 20];
+    (void)state;
+    expect("encrypt --help", 0, "overwrites a file");
+    unlink_output();
+    expect("encrypt -q --latency 1min --key-name camera F/in -o F/out", 0, "");
+    size_t bytes = read_file("out", before, sizeof before);
+    expect("encrypt --key-name nobody F/in -o F/out", 3, "refused (key)");
+    assert_int_equal(read_file("out", after, sizeof after), bytes);
+    assert_memory_equal(after, before, bytes);
+    expect("encrypt -q --latency 1min --key-name camera </dev/null -o F/out", 0, "");
+    assert_true(read_file("out", after, sizeof after) < bytes);
+}
+
 static void test_status(void **state)
 {
     (void)state;
@@ -550,6 +566,7 @@ int main(void)
         cmocka_unit_test(test_encrypt_json),
         cmocka_unit_test(test_json_of_errors),
         cmocka_unit_test(test_encrypt_files_that_are_wrong),
+        cmocka_unit_test(test_encrypt_overwrites),
         cmocka_unit_test(test_status),
         cmocka_unit_test(test_status_of_others),
     };
