@@ -60,8 +60,8 @@ static struct test_stream *open_with(struct test_client *client, const char *nam
     struct protocol_opened opened;
     struct protocol_refused refused;
     struct protocol_open open = test_open_inline(&spec, key);
-    for (uint8_t i = 0; i < sizeof key; i++)
-        key[i] = i;
+    for (size_t i = 0; i < sizeof key; i++)
+        key[i] = (uint8_t)i;
     open.key_kind = PROTOCOL_KEY_NAMED;
     open.key = (const uint8_t *)name;
     open.key_bytes = (uint32_t)strlen(name);
