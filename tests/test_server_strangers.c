@@ -685,6 +685,8 @@ static void a_peer_has_its_share(void **state)
 /* One peer begins handshakes and hangs up, again and again: it is told to go, and another one is served. */
 static void handshakes_of_one_peer_in_a_second(void **state)
 {
+    /* several: one in 4,096 shares the bucket of 127.0.0.1 */
+    static const char *const others[] = {"127.0.0.2", "127.0.0.3", "127.0.0.4"};
     struct test_server server;
     struct test_client client, other;
     (void)state;
@@ -692,16 +694,26 @@ static void handshakes_of_one_peer_in_a_second(void **state)
     const struct core_address *tls = server_address(server.server, TLS);
     SSL_CTX *context = test_certificates_client(server.folder, NULL);
     const core_ns until_ns = core_time_now_ns() + 60 * CORE_NS_PER_S;
-    while (turned(&server, SERVER_TURNED_RATE) == 0) {
+    uint64_t dialled = 0;
+    for (; turned(&server, SERVER_TURNED_RATE) == 0; dialled++) {
         assert_true(core_time_now_ns() < until_ns);
         test_client_dial(&client, tls);
         test_client_close(&client);
     }
+    while (turned(&server, SERVER_TURNED_RATE) + turned(&server, SERVER_TURNED_GONE) < dialled) {
+        assert_true(core_time_now_ns() < until_ns); /* some may still be in the listen queue */
+        sched_yield();
+    }
     expect_metric(&server, TLS, "handshake_rate", (unsigned)turned(&server, SERVER_TURNED_RATE));
-    dial_from(&other, "127.0.0.2", tls);
-    assert_true(test_client_secure(&other, context));
-    test_client_hello(&other, NULL);
-    test_client_close(&other);
+    bool served = false;
+    for (size_t i = 0; !served && i < sizeof others / sizeof others[0]; i++) {
+        dial_from(&other, others[i], tls);
+        served = test_client_secure(&other, context);
+        if (served)
+            test_client_hello(&other, NULL);
+        test_client_close(&other);
+    }
+    assert_true(served);
     SSL_CTX_free(context);
     assert_int_equal(test_server_stop(&server), 0);
 }
