@@ -186,18 +186,25 @@ static int add_all(scmp_filter_ctx filter, uint32_t action, const int *calls, si
     return failed;
 }
 
+/* The macros of libseccomp leave a member out, which Clang warns of. */
+static struct scmp_arg_cmp argument(unsigned number, enum scmp_compare how, scmp_datum_t a, scmp_datum_t b)
+{
+    return (struct scmp_arg_cmp){.arg = number, .op = how, .datum_a = a, .datum_b = b};
+}
+
 /* Memory without code; signals to itself, as abort sends one; limits as they are. */
 static int allow_harmless(scmp_filter_ctx filter)
 {
-    const struct scmp_arg_cmp no_code = SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
+    const struct scmp_arg_cmp no_code = argument(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
     int failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, no_code);
     if (failed == 0)
         failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, no_code);
     if (failed == 0)
         failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-                                  SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
+                                  argument(0, SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0));
     if (failed == 0)
-        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, SCMP_A2(SCMP_CMP_EQ, 0));
+        failed =
+            seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, argument(2, SCMP_CMP_EQ, 0, 0));
     return failed;
 }
 
@@ -207,12 +214,15 @@ static int allow_server(scmp_filter_ctx filter)
 {
     int failed = add_all(filter, SCMP_ACT_ALLOW, CALLS(allowed_to_server));
     if (failed == 0)
-        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2, SCMP_A0(SCMP_CMP_EQ, AF_UNIX),
-                                  SCMP_A1(SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
+        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(socket), 2,
+                                  argument(0, SCMP_CMP_EQ, AF_UNIX, 0),
+                                  argument(1, SCMP_CMP_MASKED_EQ, 0xf, SOCK_DGRAM));
     if (failed == 0)
-        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, FIONREAD));
+        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
+                                  argument(1, SCMP_CMP_EQ, FIONREAD, 0));
     if (failed == 0)
-        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_EQ, SIOCOUTQ));
+        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
+                                  argument(1, SCMP_CMP_EQ, SIOCOUTQ, 0));
     return failed;
 }
 
@@ -222,9 +232,9 @@ static int forbid_card(scmp_filter_ctx filter, uint32_t forbidden)
     int failed = add_all(filter, forbidden, CALLS(denied_to_card));
     if (failed == 0)
         failed = seccomp_rule_add(filter, forbidden, SCMP_SYS(tgkill), 1,
-                                  SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid()));
+                                  argument(0, SCMP_CMP_NE, (scmp_datum_t)getpid(), 0));
     if (failed == 0)
-        failed = seccomp_rule_add(filter, forbidden, SCMP_SYS(prlimit64), 1, SCMP_A2(SCMP_CMP_NE, 0));
+        failed = seccomp_rule_add(filter, forbidden, SCMP_SYS(prlimit64), 1, argument(2, SCMP_CMP_NE, 0, 0));
     return failed;
 }
 

@@ -64,6 +64,14 @@ static void only_root(void)
     skip();
 }
 
+/* ThreadSanitizer has a thread of its own in each process, and allows none to be started after a fork. */
+static void not_under_tsan(void)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+}
+
 /* A copy of the numbers: the server looks users up, too. */
 static struct passwd find(const char *name)
 {
@@ -233,6 +241,7 @@ static void its_threads_have_their_priority(void **state)
 {
     (void)state;
     only_root();
+    not_under_tsan();
     if (!may_be_real_time()) {
         print_message("SCHED_FIFO is not permitted here\n");
         skip();
@@ -322,6 +331,7 @@ static void it_comes_back_in_the_sandbox_and_ends_with_the_server(void **state)
     int ends[2];
     (void)state;
     only_root();
+    not_under_tsan();
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     const pid_t serving = fork();
     assert_true(serving >= 0);
