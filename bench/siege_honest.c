@@ -147,6 +147,7 @@ static void add(struct siege_figures *figures, const struct siege_honest *honest
     figures->missed += all->missed;
     figures->late += all->late;
     figures->untrue += all->untrue;
+    figures->untrue_ns = all->untrue_ns > figures->untrue_ns ? all->untrue_ns : figures->untrue_ns;
     figures->spoilt += all->lost + all->mismatched + all->disordered + all->rejected;
     figures->refused += all->refused;
     figures->gpu += honest->report->streams_on_gpus;

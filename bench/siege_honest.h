@@ -9,12 +9,13 @@
 /* Sums over the rounds of a row. */
 struct siege_figures {
     uint64_t packets, missed, late, untrue;
-    uint64_t spoilt;  /* lost, wrong, out of order, rejected */
-    uint64_t refused; /* streams, where that is allowed */
-    uint64_t gpu;     /* streams that began on cards */
-    core_ns worst_ns; /* due to received */
-    core_ns own_ns;   /* of that, the generator's own at most: due to handed over */
-    uint64_t opens;   /* of the probe, that were answered */
+    core_ns untrue_ns; /* by so much at the most */
+    uint64_t spoilt;   /* lost, wrong, out of order, rejected */
+    uint64_t refused;  /* streams, where that is allowed */
+    uint64_t gpu;      /* streams that began on cards */
+    core_ns worst_ns;  /* due to received */
+    core_ns own_ns;    /* of that, the generator's own at most: due to handed over */
+    uint64_t opens;    /* of the probe, that were answered */
     uint64_t opens_failed;
     core_ns open_ns;      /* the slowest */
     char open_error[160]; /* the first that failed */

@@ -21,6 +21,8 @@ void inputgen_figures_add(struct inputgen_figures *target, const struct inputgen
     target->reader_late += source->reader_late;
     target->late += source->late;
     target->untrue += source->untrue;
+    if (source->untrue_ns > target->untrue_ns)
+        target->untrue_ns = source->untrue_ns;
     target->fault += source->fault;
     target->fault_missed += source->fault_missed;
     target->policed += source->policed;

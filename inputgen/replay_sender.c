@@ -25,12 +25,15 @@ static uint64_t packet_number(const struct inputgen_live *live, uint32_t sequenc
 /* The server's word against ours: met, it says, and still the packet was out for longer than its bound,
  * whatever this generator itself has added: it was handed to the socket no later than that, and its result
  * was not there at the look before. One that was early waits for its contract: of that we know nothing. */
-static bool is_untrue(const struct inputgen_live *live, core_ns due_ns, core_ns bound_ns, uint8_t flags)
+static void count_untrue(struct inputgen_figures *figures, const struct inputgen_live *live, core_ns due_ns,
+                         core_ns bound_ns, uint8_t flags)
 {
+    core_ns over_ns = live->link->empty_ns - (due_ns + live->sent_late_ns) - bound_ns;
     if ((flags & PROTOCOL_RESULT_MET) == 0 ||
-        (flags & (PROTOCOL_RESULT_READER | PROTOCOL_RESULT_POLICED)) != 0)
-        return false;
-    return live->link->empty_ns - (due_ns + live->sent_late_ns) > bound_ns;
+        (flags & (PROTOCOL_RESULT_READER | PROTOCOL_RESULT_POLICED)) != 0 || over_ns <= 0)
+        return;
+    figures->untrue++;
+    figures->untrue_ns = over_ns > figures->untrue_ns ? over_ns : figures->untrue_ns;
 }
 
 static void count_time(struct inputgen_sender *sender, struct inputgen_figures *figures,
@@ -45,7 +48,7 @@ static void count_time(struct inputgen_sender *sender, struct inputgen_figures *
     figures->met += met;
     figures->missed += !met;
     figures->late += late;
-    figures->untrue += is_untrue(live, due_ns, bound_ns, info->flags);
+    count_untrue(figures, live, due_ns, bound_ns, info->flags);
     figures->reader_late += (info->flags & PROTOCOL_RESULT_READER) != 0;
     figures->fault += fault;
     figures->fault_missed += fault && !met;
