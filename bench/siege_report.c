@@ -133,10 +133,11 @@ json_t *siege_row_json(const struct siege_row *row)
         {"log_lost", row->log_lost},
         {"connections_turned", row->turned},
     };
-    json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:s,s:f,s:f,s:f,s:f}", "attack", row->attack->name, "what",
-                               row->attack->what, "verdict", verdicts[row->verdict], "why", row->why, "note",
-                               row->note, "worst_ms", ms(figures->worst_ns), "own_ms", ms(figures->own_ns),
-                               "open_worst_ms", ms(figures->open_ns), "untrue_by_ms", ms(figures->untrue_ns));
+    json_t *object = json_pack("{s:s,s:s,s:s,s:s,s:s,s:f,s:f,s:f,s:f,s:f}", "attack", row->attack->name,
+                               "what", row->attack->what, "verdict", verdicts[row->verdict], "why", row->why,
+                               "note", row->note, "worst_ms", ms(figures->worst_ns), "own_ms",
+                               ms(figures->own_ns), "open_worst_ms", ms(figures->open_ns), "untrue_by_ms",
+                               ms(figures->untrue_ns), "shortest_bound_ms", ms(row->attack->latency_min_ns));
     for (size_t at = 0; object && at < sizeof counts / sizeof *counts; at++)
         (void)json_object_set_new(object, counts[at].name, json_integer((json_int_t)counts[at].value));
     return object;

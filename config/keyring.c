@@ -3,6 +3,7 @@
 #include "config/keyring_words.h"
 #include "core/keyfile.h"
 #include "core/secret.h"
+#include "core/value.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -85,32 +86,18 @@ static core_status cipher_read(const struct reader *reader, struct word word, en
     return CORE_OK;
 }
 
-static int digit_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 static core_status key_read(const struct reader *reader, struct word word, enum core_cipher cipher,
                             uint8_t *key)
 {
     const uint32_t bytes = core_cipher_key_bytes(cipher);
+    size_t count;
 
     if (word.bytes != 2 * (size_t)bytes)
         return core_error_set(reader->error, CORE_INVALID,
                               "%s:%zu: a key for %s has %u hexadecimal digits, not %zu", reader->name,
                               reader->line, core_cipher_name(cipher), (unsigned)(2 * bytes), word.bytes);
-    for (uint32_t i = 0; i < bytes; i++) {
-        const int high = digit_value(word.text[2 * i]), low = digit_value(word.text[2 * i + 1]);
-        if (high < 0 || low < 0)
-            return line_invalid(reader, "the key has a character that is no hexadecimal digit");
-        key[i] = (uint8_t)(high << 4 | low);
-    }
+    if (!core_hex_parse(word.text, word.bytes, key, bytes, &count))
+        return line_invalid(reader, "the key has a character that is no hexadecimal digit");
     return CORE_OK;
 }
 

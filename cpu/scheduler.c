@@ -13,7 +13,6 @@ _Static_assert(offsetof(struct cpu_stream, entry) == 0, "an entry of the queue i
 #define PUSH_AHEAD   16 /* packets between asking for a line and using it */
 #define FIRST_PIECES 16 /* that an engine works on at once */
 #define KEY_LINES    3  /* of an AES-128 schedule */
-#define FIRST_PIECES 16 /* that an engine works on at once */
 
 /* The pieces of one cipher in the burst at hand. */
 struct group {
