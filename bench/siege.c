@@ -18,11 +18,14 @@
 #include <unistd.h>
 
 #define QUICK_S    0.3
+#define NOTHING_NS (30 * CORE_NS_PER_S)
+#define HANG_MS    50
+#define PATIENT_MS 10000 /* of --quick: no card of a busy machine is taken for hung */
 #define MS(value)  ((value)*CORE_NS_PER_MS)
 #define ORDINARY   .streams = 16, .latency_min_ns = MS(60), .latency_max_ns = MS(120)
+#define SHORT      .streams = 16, .latency_min_ns = MS(5), .latency_max_ns = MS(5)
 #define ALL_SERVED (SIEGE_ON_TIME | SIEGE_MET)
 #define ONE_WORKER "threads: {workers: 1}\n"
-#define EMULATED   "gpus: {use: emulated, hang_ms: 50}\n"
 #define MANY_CONNECTIONS                                                                                     \
     "limits: {connections: 16384, connections_per_peer: 16384, connections_per_listener: 16384}\n"
 
@@ -62,24 +65,23 @@ static const struct siege_attack attacks[] = {
      .what = "MODIFY to 100 s of latency every 1 us",
      .run = siege_modify_huge,
      .goals = ALL_SERVED,
-     .keys = EMULATED,
+     .emulated = true,
      .profile = "emulated-demo",
      ORDINARY},
     {.name = "modify-storm",
      .what = "MODIFYs as fast as they are answered",
      .run = siege_modify_storm,
      .goals = ALL_SERVED,
-     .keys = EMULATED,
+     .emulated = true,
      .profile = "emulated-demo",
      ORDINARY},
+    {.name = "none-short", .what = "no attack, bounds of 5 ms", .goals = ALL_SERVED, SHORT},
     {.name = "connections",
      .what = "2,000 connections at once, twice a second",
      .run = siege_connections,
      .goals = ALL_SERVED,
      .keys = MANY_CONNECTIONS,
-     .streams = 16,
-     .latency_min_ns = MS(5),
-     .latency_max_ns = MS(5)},
+     SHORT},
     {.name = "admin",
      .what = "200 slow connections at the admin port",
      .run = siege_admin,
@@ -102,7 +104,8 @@ static const struct siege_attack attacks[] = {
      .what = "cards' processes killed while /proc of them is read",
      .run = siege_cards,
      .goals = SIEGE_MET,
-     .keys = EMULATED ONE_WORKER,
+     .emulated = true,
+     .keys = ONE_WORKER,
      .profile = "emulated-pair",
      .guaranteed = true,
      .rounds = 17,
@@ -210,7 +213,7 @@ static core_status start(struct bench_daemon *daemon, const struct options *opti
                          const struct siege_row *row, struct siege *siege, int *reader,
                          struct core_error *error)
 {
-    char listeners[512];
+    char listeners[512], keys[512];
     const struct siege_attack *attack = row->attack;
     core_status status = free_port(&siege->tcp_port, error);
     if (status == CORE_OK)
@@ -221,13 +224,17 @@ static core_status start(struct bench_daemon *daemon, const struct options *opti
                    "  - address: tcp:127.0.0.1:%u\n  - address: tls:127.0.0.1:%u\n"
                    "    certificate: %s/server.pem\n    key: %s/server.key\n",
                    siege->tcp_port, siege->tls_port, siege->folder, siege->folder);
+    (void)snprintf(keys, sizeof keys, "%s", attack->keys ? attack->keys : "");
+    if (attack->emulated)
+        (void)snprintf(keys + strlen(keys), sizeof keys - strlen(keys),
+                       "gpus: {use: emulated, hang_ms: %d}\n", options->quick ? PATIENT_MS : HANG_MS);
     const int log = attack->log_full ? pipe_full(reader) : 0;
     status = bench_daemon_start(
         daemon,
         &(struct bench_daemon_options){.program = options->server.program,
                                        .profile = attack->profile ? attack->profile : options->server.profile,
                                        .listeners = listeners,
-                                       .keys = attack->keys,
+                                       .keys = keys,
                                        .level = attack->log_full ? "debug" : NULL,
                                        .log = log},
         error);
@@ -260,16 +267,24 @@ static core_status look(const struct bench_daemon *daemon, struct siege_row *row
     return CORE_OK;
 }
 
-static core_status attack_beside(struct siege *siege, struct siege_row *row, struct core_error *error)
+bool siege_goes_on(const struct siege *siege)
+{
+    const core_ns now_ns = core_time_now_ns();
+    return now_ns < siege->end_ns || (siege->done == 0 && now_ns < siege->end_ns + NOTHING_NS);
+}
+
+static core_status attack_beside(struct siege *siege, struct siege_row *row, core_ns duration_ns,
+                                 struct core_error *error)
 {
     struct siege_honest *honest = NULL;
     core_status status = CORE_OK;
     if (row->attack->streams > 0)
         status = siege_honest_start(row->attack, siege->daemon->address, &honest, error);
+    siege->end_ns = core_time_now_ns() + duration_ns;
     if (status == CORE_OK && row->attack->run)
         status = row->attack->run(siege, error);
     else if (status == CORE_OK)
-        core_time_sleep_until(core_time_now_ns() + siege->duration_ns);
+        core_time_sleep_until(siege->end_ns);
     if (honest) {
         const core_status stopped =
             siege_honest_stop(honest, &row->figures, status == CORE_OK ? error : NULL);
@@ -294,12 +309,11 @@ static core_status round_run(const struct options *options, const char *folder, 
     struct siege siege = {.daemon = &daemon,
                           .server = &another,
                           .folder = folder,
-                          .duration_ns = (core_ns)(seconds * 1e9),
                           .notice_ns = row->notice_ns,
                           .noticed_late = row->noticed_late};
     core_status status = start(&daemon, options, row, &siege, &reader, error);
     if (status == CORE_OK) {
-        status = attack_beside(&siege, row, error);
+        status = attack_beside(&siege, row, (core_ns)(seconds * 1e9), error);
         if (status == CORE_OK)
             status = look(&daemon, row, error);
         const core_status stopped = bench_daemon_stop(&daemon, status == CORE_OK ? error : NULL);

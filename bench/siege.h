@@ -32,7 +32,7 @@ struct siege {
     const struct bench_daemon_options *server; /* its program and profile, for one more of it */
     const char *folder;                        /* of ours: certificate server.pem and key server.key */
     uint16_t tcp_port, tls_port;               /* at 127.0.0.1 */
-    core_ns duration_ns;                       /* about how long to attack */
+    core_ns end_ns;                            /* about when to end; see siege_goes_on */
     core_ns notice_ns;                         /* of a card's end, the slowest; over all rounds, as is: */
     uint64_t noticed_late;
     uint64_t done;  /* attacks made: key updates, connections, kills ... */
@@ -45,13 +45,14 @@ typedef core_status siege_run(struct siege *siege, struct core_error *error);
 struct siege_attack {
     const char *name, *what;
     siege_run *run;
-    unsigned goals;        /* enum siege_goal */
-    const char *keys;      /* of the server's configuration; NULL: none */
-    const char *profile;   /* "emulated-demo": a shipped one, with its cards emulated; NULL: as for all */
-    bool guaranteed;       /* the honest streams are, as many of them as the server takes */
-    bool log_full;         /* the server's log is a pipe that nobody reads */
-    uint32_t packet_bytes; /* of theirs; 0: 512 */
-    uint32_t streams;      /* honest ones; 0: none, and no probe */
+    unsigned goals;                         /* enum siege_goal */
+    const char *keys;                       /* of the server's configuration; NULL: none */
+    const char *profile;                    /* "emulated-demo": a shipped one; NULL: as for all */
+    bool emulated;                          /* its cards are */
+    bool guaranteed;                        /* the honest streams are, as many of them as the server takes */
+    bool log_full;                          /* the server's log is a pipe that nobody reads */
+    uint32_t packet_bytes;                  /* of theirs; 0: 512 */
+    uint32_t streams;                       /* honest ones; 0: none, and no probe */
     core_ns latency_min_ns, latency_max_ns; /* of theirs */
     unsigned rounds;                        /* servers, one after another; 0: 1 */
 };
@@ -83,6 +84,10 @@ siege_run siege_threads; /* a server with more threads than there are cores */
 
 /* Connects to 127.0.0.1:port from 127.0.0.(2 + peer % SIEGE_PEERS), without waiting. -1: it could not. */
 int siege_dial(uint16_t port, unsigned peer);
+
+/* Whether the attack is to go on: until its time is over, and until it was made once, however slow this
+ * machine is; but half a minute of nothing is the end. */
+bool siege_goes_on(const struct siege *siege);
 
 /* Waits until the descriptor is ready for these poll events, for so long. */
 bool siege_await(int descriptor, short events, int timeout_ms);

@@ -68,13 +68,12 @@ static size_t still_open(const int *descriptors, size_t count)
 
 core_status siege_silent(struct siege *siege, struct core_error *error)
 {
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     int *sockets = malloc(SILENT * sizeof *sockets);
     if (sockets == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for %d sockets", SILENT);
     for (unsigned at = 0; at < SILENT; at++)
         siege->done += (sockets[at] = siege_dial(siege->tcp_port, at)) >= 0;
-    core_time_sleep_until(end_ns);
+    core_time_sleep_until(siege->end_ns);
     (void)snprintf(siege->note, sizeof siege->note, "%zu of them open at the end",
                    still_open(sockets, SILENT));
     close_all(sockets, SILENT);
@@ -99,12 +98,11 @@ static int dial_unix(const char *path)
 core_status siege_connections(struct siege *siege, struct core_error *error)
 {
     const char *path = siege->daemon->address + sizeof "unix:" - 1;
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     int *sockets = malloc(AT_ONCE * sizeof *sockets);
     unsigned volleys = 0;
     if (sockets == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for %d sockets", AT_ONCE);
-    for (core_ns at_ns = core_time_now_ns(); at_ns < end_ns; at_ns += EVERY_NS, volleys++) {
+    for (core_ns at_ns = core_time_now_ns(); siege_goes_on(siege); at_ns += EVERY_NS, volleys++) {
         core_time_sleep_until(at_ns);
         for (unsigned at = 0; at < AT_ONCE; at++) {
             sockets[at] = at % 2 ? siege_dial(siege->tcp_port, at) : dial_unix(path);
@@ -121,9 +119,8 @@ core_status siege_connections(struct siege *siege, struct core_error *error)
 core_status siege_garbage(struct siege *siege, struct core_error *error)
 {
     static const char nonsense[] = "GET / HTTP/1.0\r\nHost: millrace\r\n\r\n";
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     (void)error;
-    for (core_ns at_ns = core_time_now_ns(); at_ns < end_ns; at_ns += CORE_NS_PER_S / GARBAGE) {
+    for (core_ns at_ns = core_time_now_ns(); siege_goes_on(siege); at_ns += CORE_NS_PER_S / GARBAGE) {
         core_time_sleep_until(at_ns);
         const uint16_t port = siege->done % 2 ? siege->tls_port : siege->tcp_port;
         const int descriptor = siege_dial(port, (unsigned)siege->done);
@@ -141,13 +138,12 @@ core_status siege_garbage(struct siege *siege, struct core_error *error)
 core_status siege_admin(struct siege *siege, struct core_error *error)
 {
     const char *path = siege->daemon->admin + sizeof "unix:" - 1;
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     int sockets[SLOW];
     core_ns worst_ns = 0;
     unsigned asked = 0, unanswered = 0;
     (void)error;
     memset(sockets, -1, sizeof sockets);
-    while (core_time_now_ns() < end_ns) {
+    while (siege_goes_on(siege)) {
         for (unsigned at = 0; at < SLOW; at++) {
             if (sockets[at] < 0)
                 siege->done += (sockets[at] = dial_unix(path)) >= 0;

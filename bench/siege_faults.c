@@ -88,14 +88,14 @@ static core_ns calendar_ns(void)
     return (core_ns)now.tv_sec * CORE_NS_PER_S + now.tv_nsec;
 }
 
-/* Kills a card's process: how long it took the server to know. */
+/* Kills a card's process: how long it took the server to know; -1: it had ended before. */
 static core_ns kill_card(const struct bench_daemon *daemon, pid_t process)
 {
     const off_t before = log_bytes(daemon);
     const core_ns start_ns = calendar_ns(), end_ns = core_time_now_ns() + NOTICE_MAX_NS;
     core_ns told_ns = 0;
     if (kill(process, SIGKILL) != 0)
-        return 0;
+        return -1;
     while (told_ns == 0 && core_time_now_ns() < end_ns) {
         core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
         if (log_bytes(daemon) > before)
@@ -116,8 +116,7 @@ static pid_t card_to_kill(const struct inputgen_watch *watch, uint64_t kills)
 static core_status kill_cards(struct siege *siege, struct reader *reader, struct core_error *error)
 {
     struct inputgen_watch watch = {.admin = siege->daemon->admin};
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
-    while (core_time_now_ns() < end_ns) {
+    while (siege_goes_on(siege)) {
         core_status status = inputgen_watch_now(&watch, error);
         if (status != CORE_OK)
             return status;
@@ -127,6 +126,8 @@ static core_status kill_cards(struct siege *siege, struct reader *reader, struct
         if (card == 0)
             continue;
         const core_ns took_ns = kill_card(siege->daemon, card);
+        if (took_ns < 0)
+            continue;
         siege->noticed_late += took_ns > NOTICE_GOAL_NS;
         siege->notice_ns = took_ns > siege->notice_ns ? took_ns : siege->notice_ns;
         siege->done++;
@@ -156,7 +157,6 @@ core_status siege_cards(struct siege *siege, struct core_error *error)
 
 core_status siege_stop(struct siege *siege, struct core_error *error)
 {
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     do {
         if (kill(siege->daemon->process, SIGSTOP) != 0)
             return core_error_errno(error, "the server can not be stopped");
@@ -164,7 +164,7 @@ core_status siege_stop(struct siege *siege, struct core_error *error)
         (void)kill(siege->daemon->process, SIGCONT);
         siege->done++;
         core_time_sleep_until(core_time_now_ns() + STOP_NS);
-    } while (core_time_now_ns() < end_ns);
+    } while (siege_goes_on(siege));
     return CORE_OK;
 }
 

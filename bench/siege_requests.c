@@ -113,7 +113,6 @@ static struct protocol_modify stormy(uint32_t stream, uint64_t at)
 
 core_status siege_modify_storm(struct siege *siege, struct core_error *error)
 {
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     struct millrace *connection = NULL;
     struct storm storm = {0};
     uint32_t stream;
@@ -122,7 +121,7 @@ core_status siege_modify_storm(struct siege *siege, struct core_error *error)
         millrace_set_callbacks(connection, &(struct millrace_callbacks){.on_modified = on_modified,
                                                                         .on_refused = on_refused,
                                                                         .argument = &storm});
-    while (status == CORE_OK && core_time_now_ns() < end_ns) {
+    for (; status == CORE_OK && siege_goes_on(siege); siege->done = storm.answered) {
         for (; status == CORE_OK && storm.sent - storm.answered < UNDER_WAY; storm.sent++) {
             const struct protocol_modify modify = stormy(stream, storm.sent);
             status = millrace_send_modify(connection, &modify, NULL, error);
@@ -133,7 +132,6 @@ core_status siege_modify_storm(struct siege *siege, struct core_error *error)
             (void)siege_await(millrace_descriptor(connection), millrace_events(connection), 10);
     }
     millrace_disconnect(connection);
-    siege->done = storm.answered;
     (void)snprintf(siege->note, sizeof siege->note, "%llu granted", (unsigned long long)storm.granted);
     return status;
 }
@@ -164,11 +162,10 @@ static core_status ask_and_leave(struct siege *siege, struct core_error *error)
 
 core_status siege_queries(struct siege *siege, struct core_error *error)
 {
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     core_status status = CORE_OK;
     do {
         status = ask_and_leave(siege, error);
         core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_S);
-    } while (status == CORE_OK && core_time_now_ns() < end_ns);
+    } while (status == CORE_OK && siege_goes_on(siege));
     return status;
 }

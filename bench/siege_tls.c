@@ -110,17 +110,16 @@ static void disconnect(SSL *tls)
 }
 
 /* Sends updates one by one until there were UPDATES, the time is over or the server has had enough. */
-static uint64_t send_live(SSL *tls, int kind, core_ns end_ns)
+static void send_live(struct siege *siege, SSL *tls, int kind)
 {
-    uint64_t sent = 0;
-    while (sent < UPDATES && core_time_now_ns() < end_ns && SSL_key_update(tls, kind) == 1 && shake(tls))
-        sent++;
-    return sent;
+    for (unsigned sent = 0; sent < UPDATES && siege_goes_on(siege); sent++, siege->done++)
+        if (SSL_key_update(tls, kind) != 1 || !shake(tls))
+            return;
 }
 
-static void send_bytes(int descriptor, const char *bytes, size_t count, core_ns end_ns)
+static void send_bytes(const struct siege *siege, int descriptor, const char *bytes, size_t count)
 {
-    while (count > 0 && core_time_now_ns() < end_ns && siege_await(descriptor, POLLOUT, WAIT_MS)) {
+    while (count > 0 && siege_goes_on(siege) && siege_await(descriptor, POLLOUT, WAIT_MS)) {
         const ssize_t sent = write(descriptor, bytes, count); /* SIGPIPE is ignored */
         if (sent <= 0)
             return;
@@ -130,21 +129,19 @@ static void send_bytes(int descriptor, const char *bytes, size_t count, core_ns 
 }
 
 /* All updates go into memory first, then to the socket as fast as it takes them. */
-static uint64_t send_made(SSL *tls, int kind, core_ns end_ns)
+static void send_made(struct siege *siege, SSL *tls, int kind)
 {
     const int descriptor = SSL_get_rfd(tls);
     BIO *memory = BIO_new(BIO_s_mem());
-    uint64_t made = 0;
     char *bytes;
     if (memory == NULL)
-        return 0;
+        return;
     SSL_set0_wbio(tls, memory);
-    while (made < UPDATES && core_time_now_ns() < end_ns && SSL_key_update(tls, kind) == 1 &&
-           SSL_do_handshake(tls) == 1)
-        made++;
+    for (unsigned made = 0; made < UPDATES && siege_goes_on(siege); made++, siege->done++)
+        if (SSL_key_update(tls, kind) != 1 || SSL_do_handshake(tls) != 1)
+            break;
     const long count = BIO_get_mem_data(memory, &bytes);
-    send_bytes(descriptor, bytes, (size_t)count, end_ns);
-    return made;
+    send_bytes(siege, descriptor, bytes, (size_t)count);
 }
 
 static bool greet(SSL *tls)
@@ -154,18 +151,17 @@ static bool greet(SSL *tls)
     return SSL_write(tls, frame, (int)bytes) == (int)bytes;
 }
 
-typedef uint64_t send_updates(SSL *tls, int kind, core_ns end_ns);
+typedef void send_updates(struct siege *siege, SSL *tls, int kind);
 
 /* Connection after connection. */
 static core_status updates(struct siege *siege, send_updates *send, int kind, bool hello,
                            struct core_error *error)
 {
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     unsigned connections = 0, unanswered = 0;
     if (context == NULL)
         return failed("make a client", error);
-    for (unsigned peer = 0; core_time_now_ns() < end_ns; peer++) {
+    for (unsigned peer = 0; siege_goes_on(siege); peer++) {
         SSL *tls = connect_tls(context, siege, peer);
         if (tls == NULL) {
             unanswered++;
@@ -174,7 +170,7 @@ static core_status updates(struct siege *siege, send_updates *send, int kind, bo
         }
         connections++;
         if (!hello || greet(tls))
-            siege->done += send(tls, kind, end_ns);
+            send(siege, tls, kind);
         disconnect(tls);
     }
     SSL_CTX_free(context);
@@ -243,13 +239,12 @@ static unsigned hellos_round(const struct siege *siege, const char *bytes, size_
 
 core_status siege_hellos(struct siege *siege, struct core_error *error)
 {
-    const core_ns end_ns = core_time_now_ns() + siege->duration_ns;
     char bytes[2048];
     const size_t count = hello_make(bytes, sizeof bytes);
     uint64_t answered = 0;
     if (count == 0)
         return failed("make a ClientHello", error);
-    while (core_time_now_ns() < end_ns) {
+    while (siege_goes_on(siege)) {
         answered += hellos_round(siege, bytes, count);
         siege->done += HELLOS;
     }

@@ -1,6 +1,7 @@
 #include "config/keyring_words.h"
 
 #include "config/file.h"
+#include "core/value.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -39,27 +40,17 @@ static core_status user_parse(const char *value, struct config_key_word *word, s
     return CORE_OK;
 }
 
-static int digit_value(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c == '\0' ? NULL : strchr(digits, c >= 'A' && c <= 'F' ? c - 'A' + 'a' : c);
-
-    return at ? (int)(at - digits) : -1;
-}
-
 /* Pairs of digits, with or without the colons that `openssl x509 -fingerprint` puts between them. */
 static core_status fingerprint_parse(const char *value, struct config_key_word *word,
                                      struct core_error *error)
 {
-    size_t count = 0;
+    size_t count = 0, one;
 
     word->kind = CONFIG_KEY_WORD_FINGERPRINT;
-    while (count < CONFIG_KEY_FINGERPRINT_BYTES) {
-        const int high = digit_value(value[0]), low = high < 0 ? -1 : digit_value(value[1]);
-        if (low < 0)
-            break;
-        word->fingerprint[count++] = (uint8_t)(high << 4 | low);
+    while (count < CONFIG_KEY_FINGERPRINT_BYTES &&
+           core_hex_parse(value, strnlen(value, 2), &word->fingerprint[count], 1, &one) && one == 1) {
         value += 2;
+        count++;
         value += *value == ':' && count < CONFIG_KEY_FINGERPRINT_BYTES;
     }
     if (count < CONFIG_KEY_FINGERPRINT_BYTES || *value != '\0')

@@ -48,7 +48,7 @@ static void look_at_row(const json_t *row, const char *name)
 {
     static const char *const honest[] = {"packets", "late", "missed", "opens", "opens_failed"};
     assert_string_equal(json_string_value(json_object_get(row, "attack")), name);
-    if (strcmp(name, "none") != 0 && number(row, "done") == 0)
+    if (strncmp(name, "none", 4) != 0 && number(row, "done") == 0)
         fail_msg("%s did not run: %s", name, json_string_value(json_object_get(row, "note")));
     /* A thread of a busy machine wakes late; no word is further from the truth than that may hide. */
     if (json_real_value(json_object_get(row, "untrue_by_ms")) > hidden_ms(row))
