@@ -2,7 +2,7 @@
  *
  * The first round chooses burst and piece size, the others measure with the same; of every figure the largest
  * is kept, and how far the rounds lie apart is told. Then the GPUs (bench/gpu_calibrate.h). */
-#include "server/calibrate.h"
+#include "server/calibrate/calibrate.h"
 #include "bench/bench.h"
 #include "bench/gpu_profile.h"
 #include "bench/machine.h"

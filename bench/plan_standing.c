@@ -1,6 +1,6 @@
 #include "bench/plan_standing.h"
 
-#include "partition/standing.h"
+#include "partition/admission/admission.h"
 
 #define SLOWER     2.0
 #define TRIES_MAX  8

@@ -1,6 +1,6 @@
 /* Attacks by TLS: key updates, which cost the server work and bring no data, and handshakes. */
 #include "bench/siege.h"
-#include "server/protocol.h"
+#include "core/protocol.h"
 
 #include <fcntl.h>
 #include <openssl/pem.h>

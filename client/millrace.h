@@ -24,9 +24,9 @@
 #ifndef MILLRACE_CLIENT_MILLRACE_H
 #define MILLRACE_CLIENT_MILLRACE_H
 
+#include "core/protocol.h"
 #include "core/status.h"
 #include "core/stream.h"
-#include "server/protocol.h"
 
 #include <stdbool.h>
 #include <stddef.h>

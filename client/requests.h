@@ -4,8 +4,8 @@
 #ifndef MILLRACE_CLIENT_REQUESTS_H
 #define MILLRACE_CLIENT_REQUESTS_H
 
+#include "core/protocol.h"
 #include "core/status.h"
-#include "server/protocol.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
 /* The stalls of one thread: its last stretches of time that took longer than promises allow, each with what
- * the system did to the thread meanwhile. What happened to a packet is held against them (server/cause.h).
+ * the system did to the thread meanwhile. What happened to a packet is held against them
+ * (server/stream/cause.h).
  *
  * A stall's end is not the end of its harm: what gathered during it must be worked off, and what comes
  * meanwhile waits behind that. A stall is *settled* when the thread has caught up.

@@ -1,6 +1,6 @@
 #include "inputgen/replay_report.h"
 
-#include "server/protocol.h"
+#include "core/protocol.h"
 
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 #include "inputgen/replay_report.h"
 
+#include "core/protocol.h"
 #include "inputgen/text.h"
-#include "server/protocol.h"
 
 #include <stdlib.h>
 #include <string.h>

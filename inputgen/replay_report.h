@@ -2,10 +2,10 @@
 #ifndef MILLRACE_INPUTGEN_REPLAY_REPORT_H
 #define MILLRACE_INPUTGEN_REPLAY_REPORT_H
 
+#include "core/protocol.h"
 #include "core/status.h"
 #include "core/time.h"
 #include "inputgen/replay_figures.h"
-#include "server/protocol.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 #include "partition/plan.h"
 
-#include "partition/methods.h"
-#include "partition/problem.h"
+#include "partition/search/methods.h"
+#include "partition/search/problem.h"
 
 #include <stdarg.h>
 #include <stdio.h>

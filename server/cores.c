@@ -1,7 +1,7 @@
 #include "server/cores.h"
 
 #include "core/log.h"
-#include "server/calibrate.h"
+#include "server/calibrate/calibrate.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "server/memory.h"
 
 #include "core/realtime.h"
-#include "server/stream.h"
+#include "server/stream/stream.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* Memory for the packets of streams: who makes it, and who wipes it.
  *
- * A block (server/stream.h) may be anything between a few hundred bytes and all of limits.buffer_mib, and to
- * make, wipe and free it takes as long as to write it: tens of milliseconds for a hundred MiB. No I/O thread
- * does that. The planner reserves the bytes first, against the limit, and then has the block made: what is
- * small it makes itself, so that an ordinary OPEN waits for no thread but the planner; the rest is made by a
- * thread of its own without real-time priority. That one also wipes and frees all blocks, whatever their
- * size: many streams may end at once.
+ * A block (server/stream/stream.h) may be anything between a few hundred bytes and all of limits.buffer_mib,
+ * and to make, wipe and free it takes as long as to write it: tens of milliseconds for a hundred MiB. No I/O
+ * thread does that. The planner reserves the bytes first, against the limit, and then has the block made:
+ * what is small it makes itself, so that an ordinary OPEN waits for no thread but the planner; the rest is
+ * made by a thread of its own without real-time priority. That one also wipes and frees all blocks, whatever
+ * their size: many streams may end at once.
  *
  * The limit holds for what is there, not only for what is granted: a block is made at once only if all that
  * still waits to be freed leaves room for it; else it is made by the thread, behind all that. */

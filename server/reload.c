@@ -2,9 +2,9 @@
 #include "server/server.h"
 
 #include "core/log.h"
-#include "server/keys.h"
-#include "server/state.h"
-#include "server/transport.h"
+#include "server/net/keys.h"
+#include "server/net/transport.h"
+#include "server/server_internal.h"
 
 #include <stdlib.h>
 

@@ -4,12 +4,12 @@
 #include "core/log.h"
 #include "core/realtime.h"
 #include "core/secret.h"
-#include "server/admin.h"
-#include "server/calibrate.h"
-#include "server/gpu_cards.h"
-#include "server/io.h"
-#include "server/keys.h"
-#include "server/watch.h"
+#include "server/admin/http.h"
+#include "server/calibrate/calibrate.h"
+#include "server/gpu/cards.h"
+#include "server/net/io.h"
+#include "server/net/keys.h"
+#include "server/overload/monitor.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -32,7 +32,7 @@ const struct core_address *server_address(const struct server *server, uint32_t 
 /* The same of the admin address; NULL if none is configured. */
 const struct core_address *server_admin_address(const struct server *server);
 
-/* Do all its threads go round (beats.h)? If not, *text says which one does not. Any thread. */
+/* Do all its threads go round (overload/beats.h)? If not, *text says which one does not. Any thread. */
 bool server_lives(const struct server *server, char *text, size_t size);
 
 /* "1 I/O threads, 1 workers, engine ipsec-mb, profile cpu-only"; returns text. */

@@ -4,11 +4,11 @@
 #define MILLRACE_SERVER_STATS_H
 
 #include "core/histogram.h"
+#include "core/protocol.h"
 #include "core/stalls.h"
 #include "core/status.h"
-#include "server/cause.h"
-#include "server/protocol.h"
-#include "server/worst.h"
+#include "server/stream/cause.h"
+#include "server/stream/tail_latency.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -7,7 +7,7 @@ if(TARGET millrace_gpu_cuda)
   pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
   find_library(cmocka_file NAMES libcmocka.so.0 HINTS ${cmocka_LIBRARY_DIRS} REQUIRED) # Debian has no static one
   get_filename_component(cmocka_real ${cmocka_file} REALPATH)
-  add_executable(test_gpu_launch tests/test_gpu_launch.c tests/support/gpu_batch.c)
+  add_executable(test_gpu_launch tests/gpu/test_gpu_launch.c tests/support/gpu_batch.c)
   target_compile_definitions(test_gpu_launch PRIVATE MILLRACE_HAS_CUDA)
   target_link_libraries(test_gpu_launch PRIVATE millrace_options millrace_gpu_cuda millrace_gpu millrace_core
     dep_crypto PkgConfig::cmocka Threads::Threads)

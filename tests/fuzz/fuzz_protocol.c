@@ -1,6 +1,6 @@
 /* Arbitrary bytes for every decoder of the wire protocol. The input is one frame: header, then body. What a
  * decoder accepts must survive being written and read again. */
-#include "server/protocol.h"
+#include "core/protocol.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #define MILLRACE_TESTS_CLIENT_H
 
 #include "core/address.h"
-#include "server/protocol.h"
+#include "core/protocol.h"
 
 #include <openssl/ssl.h>
 #include <stdbool.h>

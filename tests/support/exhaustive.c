@@ -1,7 +1,7 @@
 #include "tests/support/exhaustive.h"
 
 #include "cpu/scheduler.h"
-#include "server/police.h"
+#include "server/stream/policer.h"
 
 #include <assert.h>
 #include <stdarg.h>

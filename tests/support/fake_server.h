@@ -4,7 +4,7 @@
 #ifndef TESTS_SUPPORT_FAKE_SERVER_H
 #define TESTS_SUPPORT_FAKE_SERVER_H
 
-#include "server/protocol.h"
+#include "core/protocol.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 #include "tests/support/gpu_server.h"
 
-#include "server/gpu.h"
-#include "server/state.h"
+#include "server/gpu/batcher.h"
+#include "server/server_internal.h"
 #include "tests/support/client.h"
 #include "tests/support/require.h"
 

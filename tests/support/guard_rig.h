@@ -4,7 +4,7 @@
 #ifndef MILLRACE_TESTS_GUARD_RIG_H
 #define MILLRACE_TESTS_GUARD_RIG_H
 
-#include "server/io.h"
+#include "server/net/io.h"
 #include "tests/support/client.h"
 #include "tests/support/gpu_server.h"
 #include "tests/support/random.h"
@@ -58,15 +58,16 @@ enum protocol_refusal guard_rig_modify(struct guard_rig *rig, struct test_stream
 
 const struct server_stats *guard_rig_stats(const struct guard_rig *rig);
 
-/* Packets that a unit has encrypted (server_units of server/state.h); all workers but the stand-by one. */
+/* Packets that a unit has encrypted (server_units of server/server_internal.h); all workers but the stand-by
+ * one. */
 uint64_t guard_rig_of_unit(const struct guard_rig *rig, uint32_t unit);
 uint64_t guard_rig_of_workers(const struct guard_rig *rig);
 
 /* The stream was told that it went to its backup and back so many times in all, and nothing else. */
 void guard_rig_expect_told(struct guard_rig *rig, uint32_t i, uint32_t losses);
 
-/* Lets so many streams of one unit go to another one (partition/standing.h numbers units), with no packets on
- * their way; returns how many went. */
+/* Lets so many streams of one unit go to another one (partition/admission/admission.h numbers units), with no
+ * packets on their way; returns how many went. */
 size_t guard_rig_shift(struct guard_rig *rig, uint32_t from, uint32_t to, size_t streams);
 
 /* Closes the streams from `first` on. */

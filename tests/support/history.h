@@ -1,17 +1,18 @@
 /* Histories: a server's planner and units in virtual time, while streams open, close and move and periods
  * change.
  *
- * One world has a standing plan (partition/standing.h), workers with the server's own scheduler, GPUs with
- * the server's own schedule and accounts (history_worker.h, history_gpu.h), and streams that send what their
- * contracts allow, often all of it at once. What happens, and when, is drawn at random. The rules by which
- * the plan is made to hold at every moment are those of server/planner.c and server/gpu_batches.c.
+ * One world has a standing plan (partition/admission/admission.h), workers with the server's own scheduler,
+ * GPUs with the server's own schedule and accounts (history_worker.h, history_gpu.h), and streams that send
+ * what their contracts allow, often all of it at once. What happens, and when, is drawn at random. The rules
+ * by which the plan is made to hold at every moment are those of server/planner/planner.c and
+ * server/gpu/batches.c.
  *
  * A packet counts as missed if it is finished later than eligible + latency - out_ns (and the rest of its I/O
  * thread, perfmodel_io_rest_ns, on a worker), for the contract in force when it became eligible. After every
  * change the certificate of what stands is judged by the independent checker, and now and then that of what
  * is to be after the loss of a GPU.
  *
- * In histories with an even seed GPUs are retuned now and then (server/planner_retune.c), at any moment
+ * In histories with an even seed GPUs are retuned now and then (server/planner/retune.c), at any moment
  * rather than at quiet ones.
  *
  * In half of the machines with GPUs some streams are guaranteed. On a GPU their packets are held to d_g. When

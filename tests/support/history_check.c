@@ -1,6 +1,6 @@
 /* Histories: the certificates of what stands, and of what is to be after a loss. */
-#include "partition/check.h"
-#include "partition/check_loss.h"
+#include "partition/check/check.h"
+#include "partition/check/check_failover.h"
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
 

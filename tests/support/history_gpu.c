@@ -31,7 +31,7 @@ void history_gpu_create(struct history_gpu *gpu, const struct config_profile *pr
         gpu->run_end_ns[stage] = CORE_NS_NEVER;
 }
 
-/* ---- pauses, as server/gpu_batches.c notes them ---- */
+/* ---- pauses, as server/gpu/batches.c notes them ---- */
 
 static void publish_paused(struct history_gpu *gpu, core_ns now_ns)
 {

@@ -1,5 +1,5 @@
 /* A GPU in virtual time: batches as the server's batcher opens, closes and submits them
- * (server/gpu_batches.c: the same schedule, periods and rule of what is in force), and a card whose copies
+ * (server/gpu/batches.c: the same schedule, periods and rule of what is in force), and a card whose copies
  * and kernels take what the model says of the batch's actual jobs, or less.
  *
  * Two copy engines run side by side; one takes turns between the directions where copies of both wait. Time
@@ -9,7 +9,7 @@
 
 #include "gpu/schedule.h"
 #include "perfmodel/gpu.h"
-#include "server/gpu.h"
+#include "server/gpu/batcher.h"
 #include "tests/support/history_packet.h"
 #include "tests/support/pipeline.h"
 #include "tests/support/random.h"
@@ -40,7 +40,7 @@ struct history_gpu {
     core_ns last_close_ns, wake_ns;
     uint64_t opened, closed, submitted;
     bool changing;
-    uint64_t plan_first, in_force; /* as in server/gpu_batcher.h */
+    uint64_t plan_first, in_force; /* as in server/gpu/internal.h */
     /* Begun anew, the first batch begins where the last one ends that was open: not in force before that,
      * since a packet would wait for the rest of that batch and for its own. */
     core_ns from_ns;

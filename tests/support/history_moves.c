@@ -1,4 +1,4 @@
-/* Histories: streams on their way. Moves by server/transfer.h, contracts that change. */
+/* Histories: streams on their way. Moves by server/stream/transfer.h, contracts that change. */
 #include "perfmodel/cpu.h"
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"

@@ -1,4 +1,5 @@
-/* Histories: the planner. What server/planner.c does, with its own books (server/gpu_account.h). */
+/* Histories: the planner. What server/planner/planner.c does, with its own books
+ * (server/planner/gpu_account.h). */
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
 

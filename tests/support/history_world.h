@@ -2,10 +2,10 @@
 #ifndef MILLRACE_TESTS_HISTORY_WORLD_H
 #define MILLRACE_TESTS_HISTORY_WORLD_H
 
-#include "partition/standing.h"
-#include "server/gpu_account.h"
-#include "server/police.h"
-#include "server/transfer.h"
+#include "partition/admission/admission.h"
+#include "server/planner/gpu_account.h"
+#include "server/stream/policer.h"
+#include "server/stream/transfer.h"
 #include "tests/support/history.h"
 #include "tests/support/history_gpu.h"
 #include "tests/support/history_machine.h"

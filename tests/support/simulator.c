@@ -1,8 +1,8 @@
 #include "tests/support/simulator.h"
 
 #include "cpu/scheduler.h"
-#include "partition/workers.h"
-#include "server/police.h"
+#include "partition/admission/unit_worker.h"
+#include "server/stream/policer.h"
 #include "tests/support/random.h"
 
 #include <assert.h>

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/check.h"
-#include "partition/check_loss.h"
-#include "partition/standing_state.h"
+#include "partition/admission/internal.h"
+#include "partition/check/check.h"
+#include "partition/check/check_failover.h"
 #include "perfmodel/demand.h"
 #include "tests/support/require.h"
 

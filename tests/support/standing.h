@@ -2,7 +2,7 @@
 #ifndef MILLRACE_TESTS_STANDING_H
 #define MILLRACE_TESTS_STANDING_H
 
-#include "partition/standing.h"
+#include "partition/admission/admission.h"
 #include "tests/support/random.h"
 
 /* Without success the test fails. I/O thread 0. */

@@ -1,0 +1,83 @@
+#include "core/protocol.h"
+
+const char *protocol_error_name(enum protocol_error code)
+{
+    switch (code) {
+    case PROTOCOL_ERROR_MALFORMED:
+        return "malformed";
+    case PROTOCOL_ERROR_OVERSIZED:
+        return "oversized";
+    case PROTOCOL_ERROR_UNKNOWN_TYPE:
+        return "unknown type";
+    case PROTOCOL_ERROR_STATE:
+        return "state";
+    case PROTOCOL_ERROR_VERSION:
+        return "version";
+    case PROTOCOL_ERROR_STREAM:
+        return "stream";
+    case PROTOCOL_ERROR_SEQUENCE:
+        return "sequence";
+    case PROTOCOL_ERROR_TIMEOUT:
+        return "timeout";
+    case PROTOCOL_ERROR_LIMIT:
+        return "limit";
+    case PROTOCOL_ERROR_SHUTDOWN:
+        return "shutdown";
+    }
+    return "unknown";
+}
+
+const char *protocol_refusal_name(enum protocol_refusal code)
+{
+    switch (code) {
+    case PROTOCOL_REFUSED_CAPACITY:
+        return "capacity";
+    case PROTOCOL_REFUSED_SPEC:
+        return "spec";
+    case PROTOCOL_REFUSED_LIMIT:
+        return "limit";
+    case PROTOCOL_REFUSED_KEY:
+        return "key";
+    case PROTOCOL_REFUSED_IV:
+        return "iv";
+    case PROTOCOL_REFUSED_DRAINING:
+        return "draining";
+    case PROTOCOL_REFUSED_INTERNAL:
+        return "internal";
+    case PROTOCOL_REFUSED_STREAM:
+        return "stream";
+    case PROTOCOL_REFUSED_BUSY:
+        return "busy";
+    }
+    return "unknown";
+}
+
+const char *protocol_result_name(enum protocol_result_status status)
+{
+    switch (status) {
+    case PROTOCOL_RESULT_OK:
+        return "ok";
+    case PROTOCOL_RESULT_NOT_BLOCKS:
+        return "not blocks";
+    case PROTOCOL_RESULT_TOO_LONG:
+        return "too long";
+    case PROTOCOL_RESULT_KEY_SPENT:
+        return "key spent";
+    case PROTOCOL_RESULT_FAILED:
+        return "failed";
+    }
+    return "unknown";
+}
+
+const char *protocol_notice_name(enum protocol_notice_kind kind)
+{
+    switch (kind) {
+    case PROTOCOL_NOTICE_DEGRADED:
+        return "degraded";
+    case PROTOCOL_NOTICE_RESTORED:
+        return "restored";
+    case PROTOCOL_NOTICE_MOVED:
+        return "moved";
+    }
+    return "unknown";
+}

@@ -1,0 +1,414 @@
+/* A standing plan: the streams that a server has promised to keep, and who may join them.
+ *
+ * Keeps for every worker and every GPU what its streams ask of it, as sums; a question whether one stream
+ * more fits somewhere takes some microseconds a unit, however many streams there are, and moves none of them.
+ * Where no unit has room as things stand, a plan made anew may have: it comes as a list of moves.
+ *
+ * Units are numbered as in partition/plan.h: 0 .. workers-1 are workers, workers + g is GPU g.
+ *
+ * **Where a newcomer goes.** The worker's tests are those of partition/admission/unit_worker.h, the GPU's
+ * those of perfmodel/flow.h. Of the units that hold with it:
+ *
+ *   1. the least loaded worker while it stays below a quarter: idle cores cost nothing, and answer sooner;
+ *   2. a GPU at its present period, of several the one with the longest: short periods are for who needs
+ *      them, and room on workers is for those whom only a worker can take;
+ *   3. a GPU without streams;
+ *   4. the least loaded worker;
+ *   5. a GPU at a new period that holds for all its streams.
+ *
+ * It is refused if none holds. The order is a matter of taste; that a set is accepted is not: what is
+ * accepted stays so for a longer interval and for a longer latency bound, all else equal. Without GPUs the
+ * answers are those of partition/admission/unit_worker.h.
+ *
+ * **Guaranteed streams** (core/stream.h) survive the loss of any one GPU. On a worker they need nothing more.
+ * On GPU g one is admitted for a shorter bound, d_g, and has a *backup*: room on another unit, held for the
+ * loss of g only, for the contract
+ *
+ *     interval t    burst k + ceil((d_g + delta) / t)    latency d - d_g - delta,
+ *
+ * delta being the time from the loss until the packets are on their way there (set_detection). *Why that
+ * will do:* let the hand-over be at tau <= loss + delta. What became eligible by loss - d_g was delivered. So
+ * all that is missing, or comes, was eligible after tau - d_g - delta. What is missing arrives at tau, the
+ * rest when it is eligible: in any window of length D no more than in one of length D + d_g + delta as the
+ * contract knows it, k + floor((D + d_g + delta) / t) <= k + ceil((d_g + delta) / t) + floor(D / t). And
+ * nobody arrives later than d_g + delta after its eligible time, so that d is kept.
+ *
+ * Each unit has a case for the loss of each other GPU: its own streams, and the backups of that GPU's. Who
+ * wants room on a unit must fit in all its cases, a backup in the one of its GPU; so whatever one GPU is
+ * lost, every unit holds, for all its streams, standard ones too. Different losses share room. While a GPU is
+ * out its loss is the one: the case is how things stand, newcomers fit it, and a second loss is not covered.
+ *
+ * Where a guaranteed newcomer goes: 1. as above. 2. If there are several GPUs in service, one at its present
+ * period, else an idle one, with a backup; 3. the least loaded worker; 4. the only GPU, with a backup; 5. a
+ * GPU at a new period, with a backup. With one GPU a worker is asked before it, since a backup asks more of a
+ * worker than the stream itself does (more at once, in less time), in the one case that there is. The backup
+ * goes to the least loaded worker in the case of the loss; else to another GPU at its present period, to the
+ * one with the longest; else to an idle one. d_g is tried in this order: half of d, or less if the GPU's
+ * streams have a shorter d' anyway; and the least that the GPU takes, which leaves most to the backup. Both
+ * are of a fixed grid, so that what is accepted is so for longer intervals and bounds too.
+ *
+ * **Offers** are searched for with this very decision, to the nanosecond: an offer has been asked for and
+ * taken, what is a nanosecond below it asked for and refused.
+ *
+ * **When room may be promised again.** As unit_worker.h says for workers: not before the unit has paused
+ * since the stream's last packet. A GPU has paused once each of its stages (copy up, kernel, copy back) has
+ * had a moment with no batch to work on, after its part in the batch of that packet. Why: the bound of a
+ * batch in a stage (perfmodel/flow.h) is that of the batches since the stage last ran dry, L in a row, which
+ * hold at most W(L) = P + L rho T bytes of the streams then promised. Had one of them left and another come
+ * in its room, the bursts of both could meet among the L: W(L) + k p^. A stage that ran dry after the last
+ * batch of the one who left begins its next run behind it, and in that run there are only streams still
+ * promised. (Where no stage of the fullest batch outlasts T no run is longer than a batch, and the batch
+ * after that of the last packet is free of it.) With one copy engine a copy may wait for those of the other
+ * direction, so the bounds are those of the batches since the card was last idle: there that is the pause.
+ *
+ * **When a period may change.** At a batch before which all stages have paused; or at any, if
+ * perfmodel_flow_judge_change says so of those who stood before. The newcomer's first packet must not be in a
+ * batch before one before which all stages have paused, since the new period.
+ *
+ * Pure; the same questions in the same order get the same answers. One owner (the planner thread). */
+#ifndef MILLRACE_PARTITION_ADMISSION_ADMISSION_H
+#define MILLRACE_PARTITION_ADMISSION_ADMISSION_H
+
+#include "partition/admission/unit_worker.h"
+#include "partition/plan.h"
+
+#define PARTITION_STANDING_NONE UINT32_MAX /* no stream, no unit */
+
+struct partition_standing;
+
+struct partition_standing_placement {
+    bool accepted;
+    uint32_t unit;                  /* accepted */
+    uint32_t stream;                /* admitted: its number until it is released; else NONE */
+    struct perfmodel_cpu_task task; /* accepted on a worker: what it is charged for */
+    core_ns period_ns;              /* accepted on a GPU: of its batches from now on */
+    bool new_period;                /* which is not what it was before, for streams that were there */
+    uint64_t memory_bytes;          /* accepted on a GPU: its arenas, on the card and pinned */
+    /* accepted, guaranteed, on a GPU: the room that is held on another unit for the loss of that GPU */
+    uint32_t backup_unit;                  /* NONE: none is needed */
+    struct core_stream_spec backup_spec;   /* the contract there, its latency from when the loss is known */
+    struct perfmodel_cpu_task backup_task; /* a worker: what is held, and it is to be served as then */
+    core_ns gpu_bound_ns;                  /* d_g: guaranteed latency while there is no loss */
+    core_ns detection_ns;                  /* delta */
+    core_ns backup_bound_ns;               /* guaranteed latency after a loss; <= spec->latency_ns */
+    core_ns backup_period_ns;              /* a GPU: of its batches from now on, */
+    uint64_t backup_memory_bytes;          /* and its arenas */
+    int64_t reserved_ppb; /* share of the unit's time that is held, in the long run: what the class costs */
+    bool joined;          /* a change accepted: the unit charges both contracts until the settle */
+    core_ns bound_ns;     /* accepted: guaranteed latency, whoever comes or leaves; <= spec->latency_ns */
+    enum partition_constraint constraint; /* refused: the binding one, of the unit that came closest */
+    struct partition_offer offer;         /* refused: of any unit, without moves */
+    char reason[256];                     /* refused: a sentence with the figures */
+};
+
+/* profile has passed config_profile_check, and is copied. */
+CORE_CHECKED core_status partition_standing_create(struct partition_standing **standing,
+                                                   const struct config_profile *profile,
+                                                   uint32_t worker_count, uint32_t io_count,
+                                                   struct core_error *error);
+void partition_standing_destroy(struct partition_standing *standing); /* NULL is fine */
+
+/* The same plan with the same numbers, to try things on, by whoever: it shares nothing with this one.
+ * CORE_NO_MEMORY. */
+CORE_CHECKED core_status partition_standing_copy(const struct partition_standing *standing,
+                                                 struct partition_standing **copy);
+
+/* Would this stream, on a connection of I/O thread `io`, be accepted without moving any other? Fills the
+ * whole placement; with_offer = false skips the search for an offer. Commits nothing. CORE_INVALID: the spec
+ * or io is out of range. */
+CORE_CHECKED core_status partition_standing_query(const struct partition_standing *standing,
+                                                  const struct core_stream_spec *spec, uint32_t io,
+                                                  bool with_offer,
+                                                  struct partition_standing_placement *placement,
+                                                  struct core_error *error);
+
+/* The same and, if accepted, commits. `handle` is the caller's name for the stream; it need not be unique.
+ * CORE_REFUSED: there are PARTITION_PLAN_STREAMS_MAX streams already; CORE_NO_MEMORY. */
+CORE_CHECKED core_status partition_standing_admit(struct partition_standing *standing,
+                                                  const struct core_stream_spec *spec, uint32_t io,
+                                                  uint64_t handle,
+                                                  struct partition_standing_placement *placement,
+                                                  struct core_error *error);
+
+/* Gives back the room of an admitted stream: see above from when. Its number may be given to another. */
+void partition_standing_release(struct partition_standing *standing, uint32_t stream);
+
+/* ---- GPUs out of service ---- */
+
+/* Sets whether GPU `gpu` is out of service: newcomers, moves and offers leave it out. Its streams keep their
+ * room there, and can be changed, moved away and released as ever. */
+void partition_standing_set_out(struct partition_standing *standing, uint32_t gpu, bool out);
+
+/* delta of the guaranteed streams that are admitted, moved or changed from now on, 0 .. 1 h: the time from
+ * the moment at which a GPU stops keeping its bound until the streams' packets are on their way to the
+ * backups. It is 2 ms until it is set. */
+void partition_standing_set_detection(struct partition_standing *standing, core_ns ns);
+
+/* ---- batches ---- */
+
+/* What a newcomer would take of a GPU: of its own streams' room, or (`loss`: a GPU) of that held for the loss
+ * of that. */
+struct partition_standing_room {
+    uint32_t gpu, loss; /* NONE: its own */
+    struct core_stream_spec spec;
+    core_ns period_ns, shortest_ns; /* of the GPU then, with the newcomer: its period, the least d' */
+};
+
+/* Whoever makes the batches may need more than time and bytes. Newcomers, and so offers, are taken to have
+ * room on a GPU only where `has_room` says so, too, which else says why. Moves and changes do not ask it, and
+ * a copy of the plan has none. NULL: none. */
+typedef bool partition_standing_has_room(void *owner, const struct partition_standing *standing,
+                                         const struct partition_standing_room *room,
+                                         enum partition_constraint *constraint, char *reason, size_t size);
+void partition_standing_set_rooms(struct partition_standing *standing, partition_standing_has_room *has_room,
+                                  void *owner);
+
+/* ---- refusals that can wait ----
+ *
+ * A decision takes microseconds, what tells a refused one why and what it might have instead takes up to
+ * thousands of them. `hurried` is asked before that and in the midst of it, and once it has said yes it says
+ * so until the question is over: then that is cut off, and the refusal has neither a constraint nor an offer
+ * that means anything. Whoever wants them asks the whole question anew. A copy of the plan has none. NULL:
+ * never. */
+typedef bool partition_standing_hurried(void *owner);
+void partition_standing_set_hurried(struct partition_standing *standing, partition_standing_hurried *hurried,
+                                    void *owner);
+
+/* ---- overload ---- */
+
+/* Newcomers (moves and changes for more, too) find so much less of a unit's time, 0 .. 10^9 ppb of any window
+ * of a worker, of a GPU's period and latency, and of its memory, until it is set to another share. What
+ * stands is untouched, and so is its certificate. Any unit. */
+void partition_standing_set_reserve(struct partition_standing *standing, uint32_t unit, int64_t share_ppb);
+int64_t partition_standing_reserve_ppb(const struct partition_standing *standing, uint32_t unit);
+
+/* ---- growing back ---- */
+
+/* Gives a GPU the best period for the streams that it has now, if that is longer than its present one. True:
+ * it has another period from now on (see above from when). *period_ns: the one it has; 0 without streams and
+ * backups.
+ *
+ * Best is what a GPU without a history would get for the same streams: the rhythm, d'/4 of the shortest d',
+ * where it holds; else the period of the grid (partition/admission/unit_gpu.h) with most room. So no stream
+ * that has left leaves the period shorter than the rest would have it. Never shorter: what stands holds,
+ * shorter periods cost more launches and copies, and come with the newcomer who needs one. Whether a GPU
+ * takes a newcomer hardly depends on its present period, since all of the grid is asked; but whether it does
+ * so before the workers do, and without a new period, does. Holds for all its streams, in the case of each
+ * loss, within the card and the pinned budget. */
+bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu, core_ns *period_ns);
+
+/* Gives a GPU this period, > 0: one that it had before somebody came or it was retuned, and is to keep.
+ * False: it does not hold for its streams and backups, or there are none; it is left as it is. */
+bool partition_standing_set_period(struct partition_standing *standing, uint32_t gpu, core_ns period_ns);
+
+/* ---- another contract for a stream ----
+ *
+ * A stream changes its contract (t, k, d) in place: packet size, padding and cipher stay. From the change on
+ * its unit is charged for the *join* of both,
+ *
+ *     t^ = min(t, t')    k^ = max(k, k')    d^ = min(d, d'),
+ *
+ * and for the new one alone after a settle. More of everything (t' <= t, k' >= k, d' <= d) is its own join:
+ * it is in force at once. Less of everything: the join is what was charged, so it is never refused.
+ *
+ * **Why the join covers the transition.** The policer carries its bucket over: level' = min(k', level), and
+ * fills at 1/t' from then on. Next to it let a bucket of the join, full at the stream's start, take a token
+ * for every packet that the policer lets through. Its level is never below the policer's: both lose a token
+ * at a packet; the join's gains at least as fast, up to no less; and the change itself can only lower the
+ * policer's. So whatever the policer finds eligible, at whatever moment of whatever history of changes, the
+ * join's bucket would, too: in any window of length D at most k^ + floor(D / t^) packets are eligible. Each
+ * has d or d' to be finished, both at least d^. That is the join's contract, which the unit was asked for;
+ * and a join of joins is the join of all contracts in it, so a stream can change again before it settles.
+ *
+ * **Serving it.** From a change until its settle a worker serves the stream as the placement's task says (the
+ * join's): packets are spaced by s^, so that what the old contract left in its queue drains as fast as the
+ * bucket fills. On a GPU there is nothing to be set.
+ *
+ * **When it settles.** As room is given back (above): once the unit has paused since the last packet that
+ * became eligible under the old contract. What comes after conforms to the new one, by the bucket's level of
+ * k' at most, and the windows of what is unfinished begin after the pause. */
+
+/* **On another unit.** Where its own unit, A, refuses, the stream may be admitted a second time with its new
+ * contract, as a newcomer: by the same test, on whatever unit B, beside itself under the old contract. It
+ * changes over at a moment s when nothing of it is inside A and nothing waits that is eligible; then its
+ * number on A is released, as above from when. *Why that will do:* all that was eligible by s has been A's,
+ * under contracts that A is charged for until it is released. All else is B's; with the bucket carried over
+ * it conforms to the new contract from the first packet on (level' <= k' at s), and has d' to be finished: B
+ * was asked for that. So no window of either has more than what is charged there, and where B is A its
+ * windows have the old one's and the new one's packets, and are charged for both. If there is no such moment
+ * the second number is released, and nothing has been. The I/O thread, too, is charged for both until then.
+ */
+
+/* Would the stream's unit keep the contract `spec` instead? A GPU at its present period, or another one that
+ * holds for all its streams. Fills the placement as partition_standing_query does; `stream` is the stream's
+ * number, `bound_ns` holds for the packets under `spec`, the join's service included. An offer is the nearest
+ * contract that the same unit would change to. Nothing is left changed. CORE_INVALID: spec or its packet
+ * size, padding or cipher; CORE_REFUSED: the stream has been moved to another number. */
+CORE_CHECKED core_status partition_standing_change_query(struct partition_standing *standing, uint32_t stream,
+                                                         const struct core_stream_spec *spec, bool with_offer,
+                                                         struct partition_standing_placement *placement,
+                                                         struct core_error *error);
+
+/* The same and, if accepted, commits: the unit and the I/O thread are charged for the join. */
+CORE_CHECKED core_status partition_standing_change(struct partition_standing *standing, uint32_t stream,
+                                                   const struct core_stream_spec *spec,
+                                                   struct partition_standing_placement *placement,
+                                                   struct core_error *error);
+
+/* The change, or the hold (below), is over, see above from when: the present contract alone is charged from
+ * now on. Without either nothing happens. */
+void partition_standing_settle(struct partition_standing *standing, uint32_t stream);
+
+/* ---- a plan anew ---- */
+
+struct partition_standing_move {
+    uint32_t stream;
+    uint64_t handle; /* the caller's */
+    uint32_t from, to;
+    core_ns period_ns; /* to a GPU: of its batches from then on */
+};
+
+struct partition_standing_proposal {
+    bool accepted;
+    uint32_t unit;  /* accepted: the newcomer's; else NONE */
+    size_t moves;   /* accepted: of other streams, each from one unit to another */
+    size_t in_turn; /* the first so many may be made one after the other, see below, */
+    bool admits;    /* and then partition_standing_admit takes the newcomer */
+    const struct partition_standing_move *move;
+    const core_ns *period_ns;               /* accepted: by GPU, of the new plan; 0 without streams */
+    enum partition_plan_constraint binding; /* refused, as in struct partition_plan; NONE: an I/O thread */
+    char reason[256];                       /* refused */
+};
+
+/* Is there a plan for all streams and this one, with moves? None are needed where the newcomer fits as things
+ * stand. Else, until one does:
+ *
+ *   1. streams of one unit go to units of another kind (worker, kinds of GPU) that have room for them: of the
+ *      worker that comes closest, and of each GPU;
+ *   2. `method` makes a plan anew, and the streams that it has on another kind of unit change over one by
+ *      one, first those that make room where the newcomer is to be, until it fits;
+ *   3. they change over all at once;
+ *   4. the plan is taken as it is, with the units of each kind renumbered so that many streams stay.
+ *
+ * Moves in turn: each of them, in the order of the list, may be made by itself (partition_standing_move). Its
+ * new unit holds with it beside all those it has then, with the stream still on its old unit too. So a server
+ * can let one stream after the other change units (the old room is free again after a pause, as above), and
+ * then admit the newcomer, if `admits` says so, and no promise is ever unproven. Moves behind `in_turn` wait
+ * for each other's room: they can only be made all at once, in a gap without packets. A plan knows its
+ * streams one by one and its rules are a little sharper than an admission's (perfmodel/flow.h, "Stairs"), so
+ * that it may hold where `admits` is false: it can only be committed.
+ *
+ * The standing plan stays as it is until the commit. Takes as long as a plan of all streams does. Status as
+ * of partition_standing_admit; *proposal is the caller's, to be committed or not, and dropped. */
+CORE_CHECKED core_status partition_standing_replan(const struct partition_standing *standing,
+                                                   const struct partition_plan_method *method,
+                                                   const struct core_stream_spec *spec, uint32_t io,
+                                                   struct partition_standing_proposal **proposal,
+                                                   struct core_error *error);
+
+/* Makes an accepted proposal the standing plan, all moves at once, and admits the newcomer as *stream.
+ * CORE_REFUSED: it was not accepted, or was committed already, or streams came or left since: ask anew. */
+CORE_CHECKED core_status partition_standing_commit(struct partition_standing *standing,
+                                                   struct partition_standing_proposal *proposal,
+                                                   uint64_t handle, uint32_t *stream,
+                                                   struct core_error *error);
+void partition_standing_drop(struct partition_standing_proposal *proposal); /* NULL is fine */
+
+/* Makes one move: enters the stream at unit `to` (a GPU: at this period) under another number, *again, which
+ * is the stream from now on. The old number keeps the room on the old unit until it is released, and counts
+ * as a stream until then. A stream whose change has not settled is charged for the join on both: packets of
+ * the old contract that are eligible yet to come may go to either. A move comes to nothing if *again is
+ * released before the old number: that one is the stream again. CORE_REFUSED: the unit does not hold with it
+ * as things stand, or there is no such unit or period; CORE_NO_MEMORY. */
+CORE_CHECKED core_status partition_standing_move(struct partition_standing *standing, uint32_t stream,
+                                                 uint32_t to, core_ns period_ns, uint32_t *again,
+                                                 struct core_error *error);
+
+/* ---- packets that are held ----
+ *
+ * A stream that moves from unit A to B may have its packets held until A has returned all
+ * (server/stream/transfer.h), if A is known to return each within b_A of when it was let go there, and B has
+ * been asked for a latency of d - b_A.
+ *
+ * **b_A.** A worker keeps partition_workers_bound_ns of what it is charged for, whoever comes. On a GPU the
+ * batches may come to take as long as the least d' there allows. So A is charged for a latency bound L whose
+ * d' is no less than T and the stages, as they are bounded now, in all cases of losses (or by whoever makes
+ * the batches, if that is more). From then on that is kept as any promise is, whoever comes and whatever the
+ * period becomes, and
+ *
+ *     b_A = in + d'(L) + out + rest(d)
+ *
+ * with the rest of d, not of L: the stream's I/O thread goes on to count d (a thread's rest is that of the
+ * shortest bound that it counts). d'(L) is half way to d', which leaves room for newcomers to A, or the least
+ * that it may be where B has no room for what that leaves. b_A holds for packets let go to A once what stands
+ * is in force there and A is charged for L. Those of before are back within d: packets are held no sooner
+ * than d after the charge.
+ *
+ * **B** is charged for (t, k, d - b_A), and serves the stream so as long as something may be late; the I/O
+ * thread counts d - b_A meanwhile.
+ *
+ * Both charges are as those of a change that has not settled, while the contract stays. A settle takes them
+ * back: B's once it has paused since the last packet that it served as for d - b_A (at once if there was
+ * none), A's if the move comes to nothing. Nobody can refuse that: it is less than what is charged. */
+
+/* For a move just made: `stream` is the number that it gave. batches_ns: T and the stages of A, a GPU, as its
+ * batches' maker bounds them; or 0. True: A and B are charged so, and *bound_ns is b_A. False: nothing has
+ * changed: B, or A, has no room for it at its present period, or A is out of service; the stream has a
+ * backup, which counts on packets that come in time; or it had a change, or an earlier hold, that has not
+ * settled, so that there may be a lag already. */
+bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns batches_ns,
+                             core_ns *bound_ns);
+
+/* ---- what stands ---- */
+
+size_t partition_standing_streams(const struct partition_standing *standing);
+
+/* Loads of workers and I/O threads. */
+const struct partition_workers *partition_standing_workers(const struct partition_standing *standing);
+
+struct partition_standing_stream {
+    uint32_t stream;
+    uint64_t handle;
+    uint32_t unit, io;
+    struct core_stream_spec spec; /* what the unit is charged for: the join; its latency d_g with a backup */
+    struct core_stream_spec contract; /* what the stream has */
+    struct core_stream_spec join;     /* of the contracts that have not settled; else the contract */
+    uint32_t backup_unit;             /* NONE; and what is charged there in the case of the loss of `unit` */
+    struct core_stream_spec backup_spec;
+    core_ns gpu_bound_ns, detection_ns; /* d_g and delta; 0 without a backup */
+    bool joined;                        /* changed, or held, and not settled yet */
+    bool moved;                         /* to another number; this one only keeps the room */
+};
+/* The n-th of the streams, in no order; n below their number. */
+struct partition_standing_stream partition_standing_stream_at(const struct partition_standing *standing,
+                                                              size_t n);
+/* By number; and as its admission would have told, had it been decided as it stands now. */
+struct partition_standing_placement partition_standing_placement_of(const struct partition_standing *standing,
+                                                                    uint32_t stream);
+struct partition_standing_stream partition_standing_stream_of(const struct partition_standing *standing,
+                                                              uint32_t stream);
+
+/* The certificate of what stands, which partition/check/check.h accepts for the streams in that order: every
+ * unit judged anew, each GPU at its period. Takes time with the number of streams. CORE_NO_MEMORY. */
+CORE_CHECKED core_status partition_standing_plan(const struct partition_standing *standing,
+                                                 struct partition_plan **plan, struct core_error *error);
+
+/* The same for what is to be once GPU `lost` is lost: the other units with their streams, and with the
+ * guaranteed ones of that GPU at the contracts of their backups. Of the standard ones there nothing is told.
+ * partition/check/check_failover.h accepts it. */
+CORE_CHECKED core_status partition_standing_plan_after(const struct partition_standing *standing,
+                                                       uint32_t lost, struct partition_plan **plan,
+                                                       struct core_error *error);
+
+struct partition_standing_gpu {
+    size_t streams;      /* its own, */
+    size_t backups;      /* and those of all other GPUs that it holds room for */
+    core_ns period_ns;   /* 0 without any of both */
+    core_ns shortest_ns; /* least d' of both; 0 without any */
+    uint64_t memory_bytes;
+    bool out; /* of service */
+};
+struct partition_standing_gpu partition_standing_gpu_at(const struct partition_standing *standing,
+                                                        uint32_t g);
+
+#endif

@@ -1,0 +1,209 @@
+/* Attempts to make room for a newcomer: from none moved to a plan taken as it is. */
+#include "partition/admission/attempts.h"
+
+#include "partition/admission/migrate.h"
+
+#include <stdlib.h>
+
+#define ROOM_MOVERS_MAX 256 /* streams of a unit that are asked to make room */
+
+/* ---- streams that change over ---- */
+
+struct mover {
+    bool first;            /* leaves the kind of unit that the newcomer is to go to */
+    uint64_t relief;       /* the greater the sooner */
+    uint32_t stream, kind; /* to go to */
+};
+
+static int compare_movers(const void *a, const void *b)
+{
+    const struct mover *left = a, *right = b;
+    if (left->first != right->first)
+        return left->first ? -1 : 1;
+    if (left->relief != right->relief)
+        return left->relief > right->relief ? -1 : 1;
+    return (left->stream > right->stream) - (left->stream < right->stream);
+}
+
+/* Those that the plan has on another kind of unit. */
+static size_t list_movers(struct partition_attempt *attempt, struct mover *mover)
+{
+    const struct partition_standing *standing = attempt->standing;
+    uint32_t newcomer = partition_moves_kind(standing, attempt->plan->unit[standing->count]);
+    size_t count = 0;
+    for (uint32_t n = 0; n < standing->count; n++) {
+        const struct partition_standing_record *record = &standing->record[standing->listed[n]];
+        uint32_t from = partition_moves_kind(standing, record->unit);
+        uint32_t kind = partition_moves_kind(standing, attempt->plan->unit[n]);
+        struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+        if (from != kind && !record->moved)
+            mover[count++] = (struct mover){from == newcomer, load.rate, standing->listed[n], kind};
+    }
+    qsort(mover, count, sizeof *mover, compare_movers);
+    return count;
+}
+
+/* Those that are on a unit, to any of another kind: the greatest jobs first, or the shortest deadlines. */
+static size_t list_unit(const struct partition_standing *standing, uint32_t unit, bool by_deadline,
+                        struct mover *mover)
+{
+    uint32_t kind = PARTITION_STANDING_ANY & ~partition_moves_kind(standing, unit);
+    size_t count = 0;
+    for (uint32_t n = 0; n < standing->count; n++) {
+        const struct partition_standing_record *record = &standing->record[standing->listed[n]];
+        struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+        uint64_t relief = by_deadline ? (uint64_t)(CORE_LATENCY_NS_MAX - load.shortest_ns) : load.rate;
+        if (record->unit == unit && !record->moved)
+            mover[count++] = (struct mover){false, relief, standing->listed[n], kind};
+    }
+    qsort(mover, count, sizeof *mover, compare_movers);
+    return count < ROOM_MOVERS_MAX ? count : ROOM_MOVERS_MAX;
+}
+
+/* ---- the newcomer ---- */
+
+core_status partition_attempt_present(struct partition_attempt *attempt, struct partition_standing *after,
+                                      bool *holds)
+{
+    struct partition_standing_placement placement;
+    *holds = partition_standing_place(after, attempt->spec, attempt->io, PARTITION_STANDING_ANY, &placement);
+    if (!*holds)
+        return CORE_OK;
+    core_status status = partition_standing_reserve(after, &placement);
+    if (status != CORE_OK)
+        return status;
+    partition_standing_set(after, &placement);
+    attempt->stream = partition_standing_enter(after, attempt->spec, attempt->io, 0, &placement);
+    return CORE_OK;
+}
+
+/* ---- moves ---- */
+
+/* One mover after the other, and again those that had no room, until the newcomer fits. */
+static core_status change_one_by_one(struct partition_attempt *attempt, struct mover *mover, size_t count,
+                                     struct partition_standing *after, bool *holds)
+{
+    core_status status = CORE_OK;
+    *holds = false;
+    for (size_t left = count, before = count + 1; status == CORE_OK && !*holds && left < before;) {
+        before = left;
+        left = 0;
+        for (size_t n = 0; status == CORE_OK && !*holds && n < before; n++) {
+            bool found;
+            status = partition_moves_change(after, mover[n].stream, mover[n].kind, &found);
+            if (status == CORE_OK && found)
+                status = partition_attempt_present(attempt, after, holds);
+            else
+                mover[left++] = mover[n];
+        }
+    }
+    return status;
+}
+
+/* All at once: their room on the old units is there for each other. */
+static core_status change_together(struct partition_attempt *attempt, const struct mover *mover, size_t count,
+                                   struct partition_standing *after, bool *holds)
+{
+    core_status status = CORE_OK;
+    *holds = true;
+    for (size_t n = 0; n < count; n++)
+        partition_standing_take(after, mover[n].stream);
+    for (size_t n = 0; status == CORE_OK && *holds && n < count; n++)
+        status = partition_moves_enter(after, mover[n].stream, mover[n].kind, holds);
+    if (status == CORE_OK && *holds)
+        status = partition_attempt_present(attempt, after, holds);
+    return status;
+}
+
+/* The plan as it is, its units renumbered. There is no backup among its streams. */
+static core_status take_plan(struct partition_attempt *attempt, const uint32_t *number,
+                             struct partition_standing *after)
+{
+    const struct partition_plan *plan = attempt->plan;
+    struct partition_standing_placement placement = {.backup_unit = PARTITION_STANDING_NONE};
+    core_status status = CORE_OK;
+    uint32_t count = after->count;
+    for (uint32_t n = 0; n < count; n++)
+        if (after->record[after->listed[n]].unit != number[plan->unit[n]])
+            partition_standing_take(after, after->listed[n]);
+    for (uint32_t g = 0; g < plan->gpus; g++)
+        partition_gpu_set(&after->gpu[number[plan->workers + g] - plan->workers], plan->gpu[g].period_ns,
+                          plan->gpu[g].memory_bytes);
+    for (uint32_t n = 0; status == CORE_OK && n < count; n++) {
+        uint32_t stream = after->listed[n];
+        placement.unit = number[plan->unit[n]];
+        if (after->record[stream].unit == placement.unit)
+            continue;
+        status = partition_standing_reserve(after, &placement);
+        if (status != CORE_OK)
+            break;
+        partition_standing_assign(&after->record[stream], &placement);
+        partition_standing_put(after, stream);
+    }
+    placement.unit = number[plan->unit[count]];
+    if (status == CORE_OK)
+        status = partition_standing_reserve(after, &placement);
+    if (status == CORE_OK)
+        attempt->stream = partition_standing_enter(after, attempt->spec, attempt->io, 0, &placement);
+    partition_standing_count_pinned(after);
+    return status;
+}
+
+/* ---- the attempts ---- */
+
+core_status partition_attempt_room(struct partition_attempt *attempt, struct partition_standing *after,
+                                   bool *holds)
+{
+    struct mover *mover = malloc((attempt->standing->count + 1) * sizeof *mover);
+    if (mover == NULL)
+        return CORE_NO_MEMORY;
+    size_t count = list_unit(attempt->standing, attempt->unit, attempt->by_deadline, mover);
+    core_status status = change_one_by_one(attempt, mover, count, after, holds);
+    free(mover);
+    return status;
+}
+
+static core_status change_kinds(struct partition_attempt *attempt, bool together,
+                                struct partition_standing *after, bool *holds)
+{
+    struct mover *mover = malloc((attempt->standing->count + 1) * sizeof *mover);
+    if (mover == NULL)
+        return CORE_NO_MEMORY;
+    size_t count = list_movers(attempt, mover);
+    core_status status = together ? change_together(attempt, mover, count, after, holds)
+                                  : change_one_by_one(attempt, mover, count, after, holds);
+    free(mover);
+    return status;
+}
+
+core_status partition_attempt_one_by_one(struct partition_attempt *attempt, struct partition_standing *after,
+                                         bool *holds)
+{
+    return change_kinds(attempt, false, after, holds);
+}
+
+core_status partition_attempt_together(struct partition_attempt *attempt, struct partition_standing *after,
+                                       bool *holds)
+{
+    return change_kinds(attempt, true, after, holds);
+}
+
+core_status partition_attempt_as_planned(struct partition_attempt *attempt, struct partition_standing *after,
+                                         bool *holds)
+{
+    const struct partition_standing *standing = attempt->standing;
+    uint32_t *number = malloc((standing->worker_count + standing->gpus) * sizeof *number);
+    uint32_t *from = malloc((standing->count + 1) * sizeof *from);
+    core_status status = number != NULL && from != NULL ? CORE_OK : CORE_NO_MEMORY;
+    if (status == CORE_OK) {
+        for (uint32_t n = 0; n < standing->count; n++)
+            from[n] = standing->record[standing->listed[n]].unit;
+        status = partition_moves_renumber(standing, from, attempt->plan->unit, standing->count, number);
+    }
+    if (status == CORE_OK)
+        status = take_plan(attempt, number, after);
+    *holds = status == CORE_OK;
+    free(from);
+    free(number);
+    return status;
+}

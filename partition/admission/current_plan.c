@@ -1,0 +1,89 @@
+/* Standing plans: certificates. */
+#include "partition/admission/internal.h"
+#include "partition/search/problem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define NO_LOSS UINT32_MAX
+
+static const struct partition_plan_method as_it_stands = {"standing", "streams as they came, and were moved",
+                                                          true, NULL};
+
+/* Where a stream is, and what it asks there, once GPU `lost` is lost. False: nobody serves it then. */
+static bool find(const struct partition_standing *standing, uint32_t stream, uint32_t lost, uint32_t *unit,
+                 struct core_stream_spec *spec)
+{
+    const struct partition_standing_record *record = &standing->record[stream];
+    bool there = lost == NO_LOSS || record->unit != standing->worker_count + lost;
+    *unit = there ? record->unit : record->backup.unit;
+    *spec = there ? record->spec : record->backup.spec;
+    return *unit != PARTITION_STANDING_NONE;
+}
+
+/* Judges the streams where they are, each GPU at its period. */
+static void certify(const struct partition_standing *standing, struct partition_problem *problem,
+                    uint8_t *on_gpu, core_ns *period_ns, struct partition_plan *plan)
+{
+    for (size_t n = 0; n < plan->count; n++)
+        on_gpu[n] = plan->unit[n] >= plan->workers;
+    for (uint32_t g = 0; g < standing->gpus; g++)
+        period_ns[g] = standing->gpu[g].period_ns;
+    if (!partition_trial_workers_as_dealt(problem, on_gpu, plan) ||
+        !partition_trial_gpus_at(problem, period_ns, plan))
+        return;
+    partition_trial_conclude(problem, plan);
+    partition_plan_say_accepted(plan);
+}
+
+static core_status plan_at(const struct partition_standing *standing, uint32_t lost,
+                           struct partition_plan **plan, struct core_error *error)
+{
+    size_t most = standing->count;
+    struct core_stream_spec *specs = malloc((most + 1) * sizeof *specs);
+    uint32_t *unit = malloc((most + 1) * sizeof *unit);
+    uint8_t *on_gpu = malloc(most + 1);
+    core_ns *period_ns = malloc((standing->gpus + 1) * sizeof *period_ns);
+    struct partition_plan_input input = {
+        .specs = specs, .profile = standing->profile, .workers = standing->worker_count};
+    struct partition_plan *made = NULL;
+    struct partition_problem *problem = NULL;
+    core_status status = CORE_NO_MEMORY;
+    if (specs == NULL || unit == NULL || on_gpu == NULL || period_ns == NULL)
+        goto out;
+    for (size_t n = 0; n < most; n++)
+        input.count += find(standing, standing->listed[n], lost, &unit[input.count], &specs[input.count]);
+    made = partition_plan_create(&as_it_stands, &input);
+    if (made == NULL)
+        goto out;
+    status = partition_problem_create(&input, &problem);
+    if (status == CORE_OK) {
+        for (size_t n = 0; n < input.count; n++)
+            made->unit[n] = unit[problem->origin[n]];
+        certify(standing, problem, on_gpu, period_ns, made);
+        *plan = made;
+        made = NULL;
+    }
+out:
+    partition_problem_destroy(problem);
+    partition_plan_destroy(made);
+    free(period_ns);
+    free(on_gpu);
+    free(unit);
+    free(specs);
+    return status == CORE_OK ? CORE_OK
+                             : core_error_set(error, status, "no memory for a plan of %zu streams", most);
+}
+
+core_status partition_standing_plan(const struct partition_standing *standing, struct partition_plan **plan,
+                                    struct core_error *error)
+{
+    return plan_at(standing, NO_LOSS, plan, error);
+}
+
+core_status partition_standing_plan_after(const struct partition_standing *standing, uint32_t lost,
+                                          struct partition_plan **plan, struct core_error *error)
+{
+    assert(lost < standing->gpus);
+    return plan_at(standing, lost, plan, error);
+}

@@ -1,0 +1,120 @@
+/* Standing plans: moves on which packets may be held. */
+#include "partition/admission/internal.h"
+
+#include <assert.h>
+
+/* Would the unit, a GPU at its present period, keep this instead of what it is charged for? */
+static bool keeps(struct partition_standing *standing, const struct partition_standing_record *record,
+                  const struct core_stream_spec *spec)
+{
+    if (record->unit < standing->worker_count) {
+        partition_workers_take(standing->workers, record->unit, &record->spec);
+        bool fits = partition_workers_fits(standing->workers, record->unit, spec);
+        bool back = partition_workers_put(standing->workers, record->unit, &record->spec);
+        assert(back);
+        (void)back;
+        return fits;
+    }
+    uint32_t g = record->unit - standing->worker_count;
+    struct partition_gpu without = standing->gpu[g];
+    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+    struct perfmodel_flow_load instead = partition_gpu_load(spec, standing->profile);
+    perfmodel_flow_load_remove(&without.own.load, &load);
+    return partition_gpu_ask_present(&without, &instead, partition_standing_room_bytes(standing, g)).accepted;
+}
+
+/* The contract stays, so that a settle takes it back. */
+static bool tighten(struct partition_standing *standing, uint32_t stream, core_ns latency_ns)
+{
+    const struct partition_standing_record *record = partition_standing_record_of(standing, stream);
+    struct core_stream_spec join = record->join;
+    join.latency_ns = latency_ns;
+    if (latency_ns >= record->join.latency_ns)
+        return true;
+    if (latency_ns < CORE_LATENCY_NS_MIN || !keeps(standing, record, &join))
+        return false;
+    partition_standing_replace(standing, stream, &join);
+    standing->changes++;
+    return true;
+}
+
+/* The least latency bound that leaves work_ns of the stream's d'. */
+static core_ns latency_for(const struct core_stream_spec *contract, const struct config_profile *profile,
+                           core_ns work_ns)
+{
+    struct core_stream_spec spec = *contract;
+    core_ns missing_ns;
+    spec.latency_ns = work_ns + profile->margins.in_ns + profile->margins.out_ns;
+    while ((missing_ns = work_ns - perfmodel_gpu_work_ns(&spec, profile)) > 0)
+        spec.latency_ns += missing_ns; /* a rest grows 32 times slower than its bound */
+    return spec.latency_ns;
+}
+
+/* Both units charged for b_A. */
+static bool charge(struct partition_standing *standing, uint32_t stream, core_ns bound_ns, core_ns charge_ns)
+{
+    const struct partition_standing_record *to = &standing->record[stream];
+    if (!tighten(standing, stream, to->contract.latency_ns - bound_ns))
+        return false;
+    if (tighten(standing, to->source, charge_ns))
+        return true;
+    partition_standing_settle(standing, stream);
+    return false;
+}
+
+static bool hold_on_worker(struct partition_standing *standing, uint32_t stream, core_ns *bound_ns)
+{
+    const struct partition_standing_record *from = &standing->record[standing->record[stream].source];
+    core_ns keeps_ns = partition_workers_bound_ns(standing->workers, &from->spec);
+    if (!charge(standing, stream, keeps_ns, from->spec.latency_ns))
+        return false;
+    *bound_ns = keeps_ns;
+    return true;
+}
+
+/* T and the stages may take work_ns from now on. */
+static bool hold_on_gpu(struct partition_standing *standing, uint32_t stream, core_ns work_ns,
+                        core_ns *bound_ns)
+{
+    const struct config_profile *profile = standing->profile;
+    const struct core_stream_spec *contract = &standing->record[stream].contract;
+    core_ns keeps_ns = work_ns + profile->margins.in_ns + profile->margins.out_ns +
+                       perfmodel_io_rest_ns(contract->latency_ns, profile);
+    if (!charge(standing, stream, keeps_ns, latency_for(contract, profile, work_ns)))
+        return false;
+    *bound_ns = keeps_ns;
+    return true;
+}
+
+/* T and the stages as they are bounded now. False: the GPU promises nothing. */
+static bool batches_of(const struct partition_standing *standing, uint32_t unit, core_ns *batches_ns)
+{
+    uint32_t g = unit - standing->worker_count;
+    const struct partition_gpu *gpu = &standing->gpu[g];
+    const struct perfmodel_flow_load nobody = {0};
+    struct partition_gpu_answer present =
+        partition_gpu_ask_present(gpu, &nobody, partition_standing_room_bytes(standing, g));
+    if (gpu->out || !present.accepted)
+        return false;
+    if (*batches_ns < present.verdict.latency_ns)
+        *batches_ns = present.verdict.latency_ns;
+    return true;
+}
+
+bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns batches_ns,
+                             core_ns *bound_ns)
+{
+    const struct partition_standing_record *to = partition_standing_record_of(standing, stream);
+    if (to->source == PARTITION_STANDING_NONE || to->backup.unit != PARTITION_STANDING_NONE ||
+        partition_standing_joined(to))
+        return false;
+    const struct partition_standing_record *from = &standing->record[to->source];
+    if (from->backup.unit != PARTITION_STANDING_NONE || partition_standing_joined(from))
+        return false;
+    if (from->unit < standing->worker_count)
+        return hold_on_worker(standing, stream, bound_ns);
+    core_ns work_ns = perfmodel_gpu_work_ns(&to->contract, standing->profile);
+    return batches_of(standing, from->unit, &batches_ns) && batches_ns <= work_ns &&
+           (hold_on_gpu(standing, stream, batches_ns + (work_ns - batches_ns) / 2, bound_ns) ||
+            hold_on_gpu(standing, stream, batches_ns, bound_ns));
+}

@@ -1,0 +1,184 @@
+/* Private to partition: what a standing plan consists of. */
+#ifndef MILLRACE_PARTITION_ADMISSION_INTERNAL_H
+#define MILLRACE_PARTITION_ADMISSION_INTERNAL_H
+
+#include "partition/admission/admission.h"
+#include "partition/admission/unit_gpu.h"
+
+/* Room that is held on another unit for the loss of the stream's GPU. */
+struct partition_standing_backup {
+    uint32_t unit; /* NONE: none is */
+    struct core_stream_spec spec;
+    core_ns gpu_bound_ns, detection_ns; /* d_g and delta, then */
+};
+
+struct partition_standing_record {
+    struct core_stream_spec contract;
+    struct core_stream_spec join; /* of the contracts that have not settled; what the I/O thread is charged */
+    struct core_stream_spec
+        spec; /* what the unit is charged: the join, its latency d_g where it has a backup */
+    struct partition_standing_backup backup;
+    uint64_t handle;
+    uint32_t unit, io;
+    bool moved;      /* to another number, which has the I/O thread's share */
+    uint32_t source; /* the number it was moved from, while that keeps its room, */
+    uint32_t target; /* and of that one the number it was moved to; else NONE */
+    uint32_t rank;   /* in `listed`; of a free number: the next free one */
+};
+
+struct partition_standing {
+    struct config_profile *profile;
+    struct partition_workers *workers;
+    uint32_t worker_count, io_count, gpus;
+    struct perfmodel_flow_card *card[CONFIG_PROFILE_GPU_KINDS_MAX];
+    struct partition_gpu *gpu;
+    uint64_t pinned_bytes;                 /* of all arenas */
+    uint64_t changes;                      /* counts whatever makes another plan of it */
+    core_ns detection_ns;                  /* delta of newcomers */
+    uint32_t guarded;                      /* streams with a backup */
+    partition_standing_has_room *has_room; /* NULL: always */
+    void *rooms;                           /* its owner */
+    partition_standing_hurried *hurried;   /* NULL: never */
+    void *hurry;                           /* its owner */
+    /* by number */
+    struct partition_standing_record *record;
+    uint32_t *place[PARTITION_GPU_HEAPS];
+    uint32_t *backup_place[PARTITION_GPU_HEAPS];
+    uint32_t capacity, free; /* free: the first number that is, NONE */
+    /* the numbers in use, without gaps */
+    uint32_t *listed;
+    uint32_t count;
+};
+
+/* Where a stream may go: a bit for each kind of GPU, and one for the workers. */
+#define PARTITION_STANDING_WORKERS (UINT32_C(1) << 31)
+#define PARTITION_STANDING_ANY     UINT32_MAX
+
+/* The decision, without words. */
+bool partition_standing_place(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                              uint32_t io, uint32_t among, struct partition_standing_placement *placement);
+
+/* ---- streams that survive the loss of a GPU: failover.c ---- */
+
+/* How a GPU is asked: at its present period, an idle one, at a period that is new to its streams. */
+enum partition_guard_ask {
+    PARTITION_GUARD_PRESENT,
+    PARTITION_GUARD_IDLE,
+    PARTITION_GUARD_OTHER,
+    PARTITION_GUARD_AT /* at period_ns of the question */
+};
+
+struct partition_guard_question {
+    const struct partition_standing *standing;
+    const struct core_stream_spec *spec; /* with the whole latency bound d */
+    uint32_t g;
+    const struct partition_gpu *gpu; /* GPU g, without the stream */
+    enum partition_guard_ask ask;
+    core_ns period_ns;
+    const struct partition_standing_backup *present; /* whose room the stream has; NULL */
+    bool newcomer;                                   /* batches are asked for room */
+};
+
+/* What a stream with this contract asks of the unit that it comes to. False: no contract does. */
+bool partition_guard_backup_spec(const struct core_stream_spec *spec, core_ns gpu_bound_ns,
+                                 core_ns detection_ns, struct core_stream_spec *backup);
+
+/* Is there a d_g that the GPU takes it with, and a unit for its backup? Fills the placement. *taken: the GPU
+ * takes it, whatever becomes of the backup. */
+bool partition_guard_on_gpu(const struct partition_guard_question *question,
+                            struct partition_standing_placement *placement, bool *taken);
+
+/* The same of a newcomer. */
+bool partition_guard_ask(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                         uint32_t g, enum partition_guard_ask ask,
+                         struct partition_standing_placement *placement);
+
+/* The best of the GPUs among those allowed, see admission.h. */
+bool partition_guard_place(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                           uint32_t among, enum partition_guard_ask ask,
+                           struct partition_standing_placement *placement);
+
+/* ---- */
+
+/* The period and memory of the GPUs that a placement names, from now on. */
+void partition_standing_set(struct partition_standing *standing,
+                            const struct partition_standing_placement *placement);
+
+/* Have the batches of GPU g room for it at this period, as its own stream, or for the loss of GPU `loss`? */
+struct partition_standing_words { /* else: why not */
+    enum partition_constraint constraint;
+    char reason[256];
+};
+bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
+                                 const struct core_stream_spec *spec, core_ns period_ns,
+                                 struct partition_standing_words *words);
+
+enum partition_constraint partition_standing_constraint(enum perfmodel_gpu_binding binding);
+
+/* Is what only explains a refusal to be cut off? */
+static inline bool partition_standing_is_hurried(const struct partition_standing *standing)
+{
+    return standing->hurried != NULL && standing->hurried(standing->hurry);
+}
+
+/* Refused: names constraint and reason, and the offer if asked for. */
+void partition_standing_explain(const struct partition_standing *standing,
+                                const struct core_stream_spec *spec, uint32_t io, bool with_offer,
+                                struct partition_standing_placement *placement);
+
+/* Refused by I/O thread `io`; instead_of: what it is charged for the same stream now, or NULL. */
+void partition_standing_say_io(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                               uint32_t io, const struct core_stream_spec *instead_of,
+                               struct partition_standing_placement *placement);
+
+/* Refused only by what the unit keeps in reserve. */
+void partition_standing_say_reserve(const struct partition_standing *standing, uint32_t unit,
+                                    struct partition_standing_placement *placement);
+
+/* Pinned memory that GPU g may have. */
+uint64_t partition_standing_room_bytes(const struct partition_standing *standing, uint32_t g);
+
+/* Memory for one stream more, on any unit, and for its backup where the placement has it. */
+CORE_CHECKED core_status partition_standing_reserve(struct partition_standing *standing,
+                                                    const struct partition_standing_placement *placement);
+
+/* Charged for more than its contract: a change of it has not settled. */
+bool partition_standing_joined(const struct partition_standing_record *record);
+
+bool partition_standing_any_out(const struct partition_standing *standing);
+
+/* Of a number in use. */
+struct partition_standing_record *partition_standing_record_of(struct partition_standing *standing,
+                                                               uint32_t stream);
+
+/* Enters the stream, without any test, after a reserve; returns its number. A GPU's period is set before. */
+uint32_t partition_standing_enter(struct partition_standing *standing, const struct core_stream_spec *spec,
+                                  uint32_t io, uint64_t handle,
+                                  const struct partition_standing_placement *placement);
+
+/* Where the stream is from now on, without putting it there: unit, backup, and what they are charged. */
+void partition_standing_assign(struct partition_standing_record *record,
+                               const struct partition_standing_placement *placement);
+
+CORE_CHECKED core_status partition_standing_check(const struct partition_standing *standing,
+                                                  const struct core_stream_spec *spec, uint32_t io,
+                                                  struct core_error *error);
+
+/* Puts a stream's charges on its unit and its backup's (reserved before), or takes them away. */
+void partition_standing_put(struct partition_standing *standing, uint32_t stream);
+void partition_standing_take(struct partition_standing *standing, uint32_t stream);
+
+/* Charges its unit for `spec`, and the unit of its backup for what that makes of it, instead of what they are
+ * charged for now. */
+void partition_standing_replace(struct partition_standing *standing, uint32_t stream,
+                                const struct core_stream_spec *join);
+
+/* The same with both anew, as the placement has it, on the same unit; after a reserve. */
+void partition_standing_recharge(struct partition_standing *standing, uint32_t stream,
+                                 const struct core_stream_spec *join,
+                                 const struct partition_standing_placement *placement);
+
+/* After periods were set. */
+void partition_standing_count_pinned(struct partition_standing *standing);
+
+#endif

@@ -1,0 +1,43 @@
+/* Private to partition: from one plan of the same streams to another. */
+#ifndef MILLRACE_PARTITION_ADMISSION_MIGRATE_H
+#define MILLRACE_PARTITION_ADMISSION_MIGRATE_H
+
+#include "partition/admission/internal.h"
+
+struct partition_moves {
+    const struct core_stream_spec *newcomer; /* for whom they are, on a connection of I/O thread `io` */
+    uint32_t io;
+    struct partition_standing_move *move; /* room for all streams */
+    size_t count, in_turn;
+    bool admits; /* all of them in turn, and then the newcomer as things stand */
+};
+
+/* Where a unit's kind of stream may go, as partition_standing_place is told. */
+uint32_t partition_moves_kind(const struct partition_standing *standing, uint32_t unit);
+
+/* Lets a stream change over to a unit of another kind that takes it as things stand, if any does. */
+CORE_CHECKED core_status partition_moves_change(struct partition_standing *standing, uint32_t stream,
+                                                uint32_t kind, bool *found);
+
+/* The same for a stream that has been taken off its unit before. */
+CORE_CHECKED core_status partition_moves_enter(struct partition_standing *standing, uint32_t stream,
+                                               uint32_t kind, bool *found);
+
+/* May a stream change over to this unit as things stand, while it is on its old one too? A GPU at the period
+ * that it is to have, or at its present one. Fills unit, period and memory. */
+bool partition_moves_may(const struct partition_standing *standing, uint32_t stream, uint32_t unit,
+                         core_ns period_ns, struct partition_standing_placement *placement);
+
+/* Renumbers units: unit u of a plan becomes number[u], of the same kind, so that many of the `count` streams
+ * are where they were: from[i] before, to[i] in the plan. Greedy, by the number of streams that stay. */
+CORE_CHECKED core_status partition_moves_renumber(const struct partition_standing *standing,
+                                                  const uint32_t *from, const uint32_t *to, size_t count,
+                                                  uint32_t *number);
+
+/* The moves from `standing` to `after`, with as many as can be made in turn, and in which order, in front;
+ * and whether the newcomer is admitted then. */
+CORE_CHECKED core_status partition_moves_order(const struct partition_standing *standing,
+                                               const struct partition_standing *after,
+                                               struct partition_moves *moves);
+
+#endif

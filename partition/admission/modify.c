@@ -1,0 +1,386 @@
+/* Standing plans: another contract for a stream, on the unit that it is on. */
+#include "partition/admission/internal.h"
+#include "partition/admission/offer.h"
+#include "partition/admission/reasons.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- joins ---- */
+
+static struct core_stream_spec join_of(const struct core_stream_spec *a, const struct core_stream_spec *b)
+{
+    struct core_stream_spec join = *b;
+    join.interval_ns = a->interval_ns < b->interval_ns ? a->interval_ns : b->interval_ns;
+    join.burst_packets = a->burst_packets > b->burst_packets ? a->burst_packets : b->burst_packets;
+    join.latency_ns = a->latency_ns < b->latency_ns ? a->latency_ns : b->latency_ns;
+    return join;
+}
+
+static bool same(const struct core_stream_spec *a, const struct core_stream_spec *b)
+{
+    return a->interval_ns == b->interval_ns && a->burst_packets == b->burst_packets &&
+           a->latency_ns == b->latency_ns;
+}
+
+bool partition_standing_joined(const struct partition_standing_record *record)
+{
+    return !same(&record->join, &record->contract);
+}
+
+/* ---- questions ---- */
+
+struct change {
+    struct partition_standing *standing;
+    uint32_t stream;
+    struct core_stream_spec join;
+    struct partition_placement worker;         /* on a worker: its answer */
+    struct partition_gpu_answer answer;        /* on a GPU: its answer */
+    struct partition_standing_placement guard; /* on a GPU, with a backup: both */
+    bool taken;                                /* the GPU would take it then */
+    bool offers;                               /* new periods for guaranteed streams are left out */
+};
+
+static const struct partition_standing_record *record_of(const struct change *change)
+{
+    return &change->standing->record[change->stream];
+}
+
+/* Off the worker and on again: the account keeps no trace. */
+static bool ask_worker(struct change *change)
+{
+    struct partition_workers *workers = change->standing->workers;
+    const struct partition_standing_record *record = record_of(change);
+    partition_workers_take(workers, record->unit, &record->spec);
+    bool holds = partition_workers_ask(workers, record->unit, &change->join, &change->worker);
+    bool back = partition_workers_put(workers, record->unit, &record->spec);
+    assert(back);
+    (void)back;
+    return holds;
+}
+
+/* The load without the stream is right in its sums; its maxima may be the stream's, which the join's are not
+ * below. */
+static bool ask_gpu(struct change *change)
+{
+    const struct partition_standing *standing = change->standing;
+    const struct partition_standing_record *record = record_of(change);
+    uint32_t g = record->unit - standing->worker_count;
+    struct partition_gpu without = standing->gpu[g];
+    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+    struct perfmodel_flow_load join = partition_gpu_load(&change->join, standing->profile);
+    uint64_t room_bytes = partition_standing_room_bytes(standing, g);
+    perfmodel_flow_load_remove(&without.own.load, &load);
+    change->answer = partition_gpu_ask_present(&without, &join, room_bytes);
+    if (change->answer.accepted || join.shortest_ns <= 0)
+        return change->answer.accepted;
+    struct partition_gpu_answer other = partition_gpu_ask_other(&without, &join, room_bytes, false);
+    if (other.accepted || other.verdict.headroom_ppb > change->answer.verdict.headroom_ppb)
+        change->answer = other;
+    return change->answer.accepted;
+}
+
+static bool guarded(const struct change *change)
+{
+    return record_of(change)->backup.unit != PARTITION_STANDING_NONE;
+}
+
+/* Both rooms anew, the backup's where it is if that has room. */
+static bool ask_guard(struct change *change)
+{
+    const struct partition_standing *standing = change->standing;
+    const struct partition_standing_record *record = record_of(change);
+    uint32_t g = record->unit - standing->worker_count;
+    struct partition_gpu without = standing->gpu[g];
+    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+    struct partition_guard_question question = {.standing = standing,
+                                                .spec = &change->join,
+                                                .g = g,
+                                                .gpu = &without,
+                                                .ask = PARTITION_GUARD_PRESENT,
+                                                .present = &record->backup};
+    perfmodel_flow_load_remove(&without.own.load, &load);
+    bool present, other = false;
+    if (partition_guard_on_gpu(&question, &change->guard, &present))
+        return true;
+    question.ask = PARTITION_GUARD_OTHER;
+    bool found = !change->offers && partition_guard_on_gpu(&question, &change->guard, &other);
+    change->taken = present || other;
+    return found;
+}
+
+static bool io_fits(struct change *change)
+{
+    struct partition_workers *workers = change->standing->workers;
+    const struct partition_standing_record *record = record_of(change);
+    partition_workers_io_take(workers, &record->join, record->io);
+    bool fits = partition_workers_io_fits(workers, &change->join, record->io);
+    partition_workers_io_put(workers, &record->join, record->io);
+    return fits;
+}
+
+static bool on_worker(const struct change *change)
+{
+    return record_of(change)->unit < change->standing->worker_count;
+}
+
+static bool ask_unit(struct change *change)
+{
+    if (on_worker(change))
+        return ask_worker(change);
+    return guarded(change) ? ask_guard(change) : ask_gpu(change);
+}
+
+/* No more than it is charged for: a promise that stands. */
+static bool ask_nothing(struct change *change)
+{
+    const struct partition_standing *standing = change->standing;
+    const struct partition_standing_record *record = record_of(change);
+    if (on_worker(change)) {
+        (void)partition_workers_ask(standing->workers, record->unit, &change->join, &change->worker);
+        change->worker.bound_ns = partition_workers_bound_ns(standing->workers, &change->join);
+        return true;
+    }
+    const struct partition_gpu *gpu = &standing->gpu[record->unit - standing->worker_count];
+    if (guarded(change))
+        change->guard = partition_standing_placement_of(standing, change->stream);
+    change->answer.accepted = true;
+    change->answer.verdict =
+        (struct perfmodel_flow_verdict){.period_ns = gpu->period_ns, .memory_bytes = gpu->memory_bytes};
+    return true;
+}
+
+static bool ask(struct change *change, const struct core_stream_spec *spec)
+{
+    change->join = join_of(&record_of(change)->join, spec);
+    if (same(&change->join, &record_of(change)->join))
+        return ask_nothing(change);
+    return io_fits(change) && ask_unit(change);
+}
+
+/* ---- offers ---- */
+
+struct search {
+    struct change change;
+    struct core_stream_spec spec;
+    core_ns *value_ns; /* a field of spec */
+};
+
+static bool search_ask(void *owner, core_ns value_ns)
+{
+    struct search *search = owner;
+    if (partition_standing_is_hurried(search->change.standing))
+        return true; /* the shortest way to the end */
+    *search->value_ns = value_ns;
+    return ask(&search->change, &search->spec);
+}
+
+/* What is accepted stays so for a longer interval or latency bound: the join gets no harder. */
+static struct partition_offer offer_of(const struct change *change, const struct core_stream_spec *spec)
+{
+    struct partition_offer offer;
+    struct search search = {.change = *change, .spec = *spec};
+    search.change.offers = true;
+    search.value_ns = &search.spec.interval_ns;
+    offer.interval_ns = partition_search_least(spec->interval_ns, CORE_INTERVAL_NS_MAX, search_ask, &search);
+    search.spec = *spec;
+    search.value_ns = &search.spec.latency_ns;
+    offer.latency_ns = partition_search_least(spec->latency_ns, CORE_LATENCY_NS_MAX, search_ask, &search);
+    return offer;
+}
+
+/* ---- words ---- */
+
+static void explain_gpu(const struct change *change, struct partition_standing_placement *placement)
+{
+    const struct partition_standing *standing = change->standing;
+    uint32_t g = record_of(change)->unit - standing->worker_count;
+    struct perfmodel_flow_load join = partition_gpu_load(&change->join, standing->profile);
+    struct perfmodel_flow_load load = standing->gpu[g].own.load;
+    perfmodel_flow_load_add(&load, &join);
+    struct partition_gpu_refusal refusal = {.verdict = &change->answer.verdict,
+                                            .gpu = g,
+                                            .gpus = standing->gpus,
+                                            .change = true,
+                                            .streams = standing->gpu[g].own.load.streams,
+                                            .shortest_ns = load.shortest_ns};
+    placement->constraint = partition_standing_constraint(change->answer.verdict.binding);
+    partition_explain_gpu(&refusal, placement->reason);
+}
+
+/* What the GPU says to all of the bound but what the detection takes. */
+static void explain_guard(struct change *change, struct partition_standing_placement *placement)
+{
+    const struct partition_standing_record *record = record_of(change);
+    struct change asked = *change;
+    asked.join.latency_ns -= record->backup.detection_ns + CORE_LATENCY_NS_MIN;
+    if (!change->taken && asked.join.latency_ns >= CORE_LATENCY_NS_MIN && !ask_gpu(&asked)) {
+        explain_gpu(&asked, placement);
+        return;
+    }
+    placement->constraint = PARTITION_BACKUP;
+    partition_explain_change_backup(record->unit - change->standing->worker_count, placement->reason);
+}
+
+/* Would it hold with nothing kept in reserve? */
+static bool reserve_binds(struct change *change)
+{
+    struct partition_standing *standing = change->standing;
+    uint32_t unit = record_of(change)->unit;
+    uint64_t changes = standing->changes;
+    int64_t share_ppb = partition_standing_reserve_ppb(standing, unit);
+    struct change without = *change;
+    if (share_ppb == 0)
+        return false;
+    partition_standing_set_reserve(standing, unit, 0);
+    bool holds = ask_unit(&without);
+    partition_standing_set_reserve(standing, unit, share_ppb);
+    standing->changes = changes;
+    return holds;
+}
+
+static void explain(struct change *change, struct partition_standing_placement *placement)
+{
+    const struct partition_standing_record *record = record_of(change);
+    if (!io_fits(change)) {
+        partition_standing_say_io(change->standing, &change->join, record->io, &record->join, placement);
+    } else if (reserve_binds(change)) {
+        partition_standing_say_reserve(change->standing, record->unit, placement);
+    } else if (guarded(change)) {
+        explain_guard(change, placement);
+    } else if (on_worker(change)) {
+        placement->constraint = change->worker.constraint;
+        partition_explain_change(&change->worker, placement->reason);
+    } else {
+        explain_gpu(change, placement);
+    }
+}
+
+/* ---- the decision ---- */
+
+static core_ns longer(core_ns a, core_ns b)
+{
+    return a > b ? a : b;
+}
+
+/* What the packets under the new contract are promised: they are served as the join's until the settle, and
+ * as their own from then on. */
+static void fill_accepted(const struct change *change, const struct core_stream_spec *spec,
+                          struct partition_standing_placement *placement)
+{
+    const struct partition_standing *standing = change->standing;
+    if (guarded(change))
+        *placement = change->guard;
+    placement->accepted = true;
+    placement->unit = record_of(change)->unit;
+    placement->stream = change->stream;
+    placement->joined = !same(&change->join, spec);
+    placement->bound_ns = spec->latency_ns;
+    if (on_worker(change)) {
+        placement->task = change->worker.task;
+        placement->bound_ns =
+            longer(change->worker.bound_ns, partition_workers_bound_ns(standing->workers, spec));
+        return;
+    }
+    if (guarded(change))
+        return;
+    const struct perfmodel_flow_verdict *verdict = &change->answer.verdict;
+    placement->period_ns = verdict->period_ns;
+    placement->new_period =
+        verdict->period_ns != standing->gpu[placement->unit - standing->worker_count].period_ns;
+    placement->memory_bytes = verdict->memory_bytes;
+}
+
+static const char *class_name(const struct core_stream_spec *spec)
+{
+    return spec->guaranteed ? "guaranteed" : "standard";
+}
+
+static core_status check(const struct partition_standing *standing, uint32_t stream,
+                         const struct core_stream_spec *spec, struct core_error *error)
+{
+    assert(stream < standing->capacity);
+    const struct partition_standing_record *record = &standing->record[stream];
+    const struct core_stream_spec *old = &record->contract;
+    core_status status = partition_standing_check(standing, spec, record->io, error);
+    if (status != CORE_OK)
+        return status;
+    if (spec->packet_bytes != old->packet_bytes || spec->padding != old->padding ||
+        spec->cipher != old->cipher || spec->guaranteed != old->guaranteed)
+        return core_error_set(
+            error, CORE_INVALID,
+            "packets of %u bytes with %s, padding %s, %s: a stream keeps what it was opened "
+            "with, %u bytes, %s, %s, %s; open another stream",
+            spec->packet_bytes, core_cipher_name(spec->cipher), core_padding_name(spec->padding),
+            class_name(spec), old->packet_bytes, core_cipher_name(old->cipher),
+            core_padding_name(old->padding), class_name(old));
+    if (record->moved)
+        return core_error_set(error, CORE_REFUSED, "the stream has been moved to another number");
+    return CORE_OK;
+}
+
+core_status partition_standing_change_query(struct partition_standing *standing, uint32_t stream,
+                                            const struct core_stream_spec *spec, bool with_offer,
+                                            struct partition_standing_placement *placement,
+                                            struct core_error *error)
+{
+    core_status status = check(standing, stream, spec, error);
+    if (status != CORE_OK)
+        return status;
+    struct change change = {.standing = standing, .stream = stream};
+    *placement = (struct partition_standing_placement){.unit = PARTITION_STANDING_NONE,
+                                                       .stream = PARTITION_STANDING_NONE,
+                                                       .backup_unit = PARTITION_STANDING_NONE};
+    if (ask(&change, spec)) {
+        fill_accepted(&change, spec, placement);
+        return CORE_OK;
+    }
+    if (partition_standing_is_hurried(standing))
+        return CORE_OK;
+    explain(&change, placement);
+    if (with_offer)
+        placement->offer = offer_of(&change, spec);
+    return CORE_OK;
+}
+
+/* Charges the I/O thread for another join from now on. */
+static void recharge_io(struct partition_standing *standing, const struct partition_standing_record *record,
+                        const struct core_stream_spec *join)
+{
+    if (record->moved)
+        return;
+    partition_workers_io_take(standing->workers, &record->join, record->io);
+    partition_workers_io_put(standing->workers, join, record->io);
+}
+
+core_status partition_standing_change(struct partition_standing *standing, uint32_t stream,
+                                      const struct core_stream_spec *spec,
+                                      struct partition_standing_placement *placement,
+                                      struct core_error *error)
+{
+    core_status status = partition_standing_change_query(standing, stream, spec, true, placement, error);
+    if (status != CORE_OK || !placement->accepted)
+        return status;
+    if (partition_standing_reserve(standing, placement) != CORE_OK)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the change");
+    struct partition_standing_record *record = &standing->record[stream];
+    struct core_stream_spec join = join_of(&record->join, spec);
+    if (!same(&join, &record->join)) {
+        recharge_io(standing, record, &join);
+        partition_standing_recharge(standing, stream, &join, placement);
+    }
+    record->contract = *spec;
+    standing->changes++;
+    return CORE_OK;
+}
+
+void partition_standing_settle(struct partition_standing *standing, uint32_t stream)
+{
+    const struct partition_standing_record *record = partition_standing_record_of(standing, stream);
+    if (!partition_standing_joined(record))
+        return;
+    struct core_stream_spec contract = record->contract;
+    recharge_io(standing, record, &contract);
+    partition_standing_replace(standing, stream, &contract);
+    standing->changes++;
+}

@@ -1,0 +1,222 @@
+#include "partition/admission/reasons.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define PPB_PER_PERCENT 1e7
+
+struct duration {
+    char text[32];
+};
+
+static struct duration duration_of(core_ns ns)
+{
+    struct duration duration;
+    if (ns < CORE_NS_PER_MS)
+        snprintf(duration.text, sizeof duration.text, "%.3f us", (double)ns / (double)CORE_NS_PER_US);
+    else if (ns < CORE_NS_PER_S)
+        snprintf(duration.text, sizeof duration.text, "%.3f ms", (double)ns / (double)CORE_NS_PER_MS);
+    else
+        snprintf(duration.text, sizeof duration.text, "%.3f s", (double)ns / (double)CORE_NS_PER_S);
+    return duration;
+}
+
+CORE_PRINTF(2, 3) static void say(struct partition_placement *placement, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(placement->reason, sizeof placement->reason, format, arguments);
+    va_end(arguments);
+}
+
+static void explain_deadline(const struct partition_refusal *refusal, struct partition_placement *placement)
+{
+    say(placement,
+        "a latency bound of %s is below what even an idle worker could keep; the shortest for this packet "
+        "size, interval and burst is %s",
+        duration_of(refusal->spec->latency_ns).text, duration_of(refusal->latency_least_ns).text);
+}
+
+/* No latency bound would do: the packets are too large for their interval. */
+static void explain_rate(const struct partition_refusal *refusal, struct partition_placement *placement)
+{
+    const struct perfmodel_edf_result *test = &placement->test;
+    const struct core_stream_spec *spec = refusal->spec;
+    struct duration interval = duration_of(spec->interval_ns);
+    if (test->binding == PERFMODEL_EDF_UTILISATION)
+        say(placement,
+            "packets of %u bytes every %s would take %.1f %% of a worker, and a stream has only one",
+            spec->packet_bytes, interval.text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
+    else if (test->binding == PERFMODEL_EDF_DEMAND)
+        say(placement,
+            "even an idle worker could not carry packets of %u bytes every %s, whatever the latency bound: "
+            "at windows of %s it would need %s; send less often",
+            spec->packet_bytes, interval.text, duration_of(test->window_ns).text,
+            duration_of(test->demand_ns + test->blocking_ns).text);
+    else
+        say(placement,
+            "packets of %u bytes every %s, %u at once, leave no time between the pieces that they are "
+            "encrypted in, whatever the latency bound; send less often",
+            spec->packet_bytes, interval.text, spec->burst_packets);
+}
+
+static void explain_utilisation(const struct partition_refusal *refusal,
+                                struct partition_placement *placement)
+{
+    say(placement,
+        "every worker is taken: the least loaded of %u would need %.2f %% of its time in the long run, %.2f "
+        "%% of it for this stream",
+        refusal->worker_count, (double)placement->test.utilisation_ppb / PPB_PER_PERCENT,
+        (double)refusal->stream_ppb / PPB_PER_PERCENT);
+}
+
+static void explain_demand(const struct partition_refusal *refusal, struct partition_placement *placement)
+{
+    const struct perfmodel_edf_result *test = &placement->test;
+    struct duration window = duration_of(test->window_ns);
+    say(placement,
+        "at windows of %s worker %u, the closest of %u, would need %s of %s (load %.1f %%, of which this "
+        "stream %.2f %%)",
+        window.text, placement->worker, refusal->worker_count,
+        duration_of(test->demand_ns + test->blocking_ns).text, window.text,
+        (double)test->utilisation_ppb / PPB_PER_PERCENT, (double)refusal->stream_ppb / PPB_PER_PERCENT);
+}
+
+static void explain_io(const struct partition_refusal *refusal, struct partition_placement *placement)
+{
+    say(placement,
+        "I/O thread %u would need %.2f %% of its time, %.2f %% of it for this stream, and may promise %.0f "
+        "%%",
+        refusal->io, (double)refusal->io_taken_ppb / PPB_PER_PERCENT,
+        (double)placement->io_ppb / PPB_PER_PERCENT, (double)refusal->io_limit_ppb / PPB_PER_PERCENT);
+}
+
+void partition_explain(const struct partition_refusal *refusal, struct partition_placement *placement)
+{
+    if (placement->constraint == PARTITION_DEADLINE)
+        explain_deadline(refusal, placement);
+    else if (refusal->idle)
+        explain_rate(refusal, placement);
+    else if (placement->constraint == PARTITION_IO)
+        explain_io(refusal, placement);
+    else if (placement->constraint == PARTITION_CPU_UTILISATION)
+        explain_utilisation(refusal, placement);
+    else
+        explain_demand(refusal, placement);
+}
+
+void partition_explain_latency(const struct core_stream_spec *spec, core_ns least_ns,
+                               char reason[PARTITION_REASON_BYTES])
+{
+    snprintf(
+        reason, PARTITION_REASON_BYTES,
+        "a latency bound of %s is below what even an idle worker or GPU could keep; the shortest for this "
+        "packet size, interval and burst is %s",
+        duration_of(spec->latency_ns).text, duration_of(least_ns).text);
+}
+
+void partition_explain_gpu(const struct partition_gpu_refusal *refusal, char reason[PARTITION_REASON_BYTES])
+{
+    const struct perfmodel_flow_verdict *verdict = refusal->verdict;
+    struct duration period = duration_of(verdict->period_ns);
+    double lack_percent = (double)-verdict->headroom_ppb / PPB_PER_PERCENT;
+    char which[48] = "which the stream is on";
+    if (!refusal->change)
+        snprintf(which, sizeof which, "the closest of %u", refusal->gpus);
+    int told =
+        snprintf(reason, PARTITION_REASON_BYTES, "GPU %u, %s, with %llu streams and a batch every %s, ",
+                 refusal->gpu, which, (unsigned long long)refusal->streams, period.text);
+    const char *with = refusal->change ? "the change" : "this stream";
+    char *rest = reason + told;
+    size_t room = PARTITION_REASON_BYTES - (size_t)told;
+    if (verdict->binding == PERFMODEL_GPU_LATENCY)
+        snprintf(rest, room, "would need %s for a batch with %s, and its shortest bound leaves %s",
+                 duration_of(verdict->latency_ns).text, with, duration_of(refusal->shortest_ns).text);
+    else if (verdict->binding == PERFMODEL_GPU_MEMORY)
+        snprintf(rest, room, "would need %.1f MB for its batches with %s, %.2f %% more than there is",
+                 (double)verdict->memory_bytes / 1e6, with, lack_percent);
+    else
+        snprintf(rest, room, "would be %.2f %% over its time for %s with %s", lack_percent,
+                 verdict->binding == PERFMODEL_GPU_COPY ? "copies" : "the kernel", with);
+}
+
+void partition_explain_out(uint32_t gpu, char reason[PARTITION_REASON_BYTES])
+{
+    snprintf(reason, PARTITION_REASON_BYTES,
+             "GPU %u would take the stream, but is out of service; ask again when it is back", gpu);
+}
+
+void partition_explain_backup(uint32_t gpu, char reason[PARTITION_REASON_BYTES])
+{
+    snprintf(reason, PARTITION_REASON_BYTES,
+             "no unit has room to take the stream over in time when GPU %u is lost, and none but a GPU takes "
+             "it; a standard stream would be accepted there",
+             gpu);
+}
+
+void partition_explain_change_backup(uint32_t gpu, char reason[PARTITION_REASON_BYTES])
+{
+    snprintf(reason, PARTITION_REASON_BYTES,
+             "with the change no unit would have room to take the stream over in time when GPU %u is lost",
+             gpu);
+}
+
+void partition_explain_reserve(const char *unit, uint32_t number, int64_t share_ppb,
+                               char reason[PARTITION_REASON_BYTES])
+{
+    snprintf(
+        reason, PARTITION_REASON_BYTES,
+        "%s %u would take it, but %.1f %% of its time are kept in reserve while the machine keeps missing "
+        "its bounds; ask again when that is over",
+        unit, number, (double)share_ppb / PPB_PER_PERCENT);
+}
+
+void partition_explain_change(const struct partition_placement *worker, char reason[PARTITION_REASON_BYTES])
+{
+    const struct perfmodel_edf_result *test = &worker->test;
+    struct duration window = duration_of(test->window_ns);
+    if (worker->constraint == PARTITION_DEADLINE)
+        snprintf(reason, PARTITION_REASON_BYTES, "%s", worker->reason);
+    else if (worker->constraint == PARTITION_CPU_UTILISATION)
+        snprintf(reason, PARTITION_REASON_BYTES,
+                 "worker %u, which the stream is on, would need %.2f %% of its time in the long run with the "
+                 "change",
+                 worker->worker, (double)test->utilisation_ppb / PPB_PER_PERCENT);
+    else
+        snprintf(reason, PARTITION_REASON_BYTES,
+                 "at windows of %s worker %u, which the stream is on, would need %s of %s with the change "
+                 "(load %.1f %%)",
+                 window.text, worker->worker, duration_of(test->demand_ns + test->blocking_ns).text,
+                 window.text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
+}
+
+const char *partition_constraint_name(enum partition_constraint constraint)
+{
+    switch (constraint) {
+    case PARTITION_FITS:
+        return "fits";
+    case PARTITION_DEADLINE:
+        return "deadline";
+    case PARTITION_CPU_UTILISATION:
+        return "cpu-utilisation";
+    case PARTITION_CPU_DEMAND:
+        return "cpu-demand";
+    case PARTITION_IO:
+        return "io";
+    case PARTITION_GPU_COPY:
+        return "gpu-copy";
+    case PARTITION_GPU_KERNEL:
+        return "gpu-kernel";
+    case PARTITION_GPU_LATENCY:
+        return "gpu-latency";
+    case PARTITION_GPU_MEMORY:
+        return "gpu-memory";
+    case PARTITION_GPU_OUT:
+        return "gpu-out";
+    case PARTITION_RESERVE:
+        return "reserve";
+    case PARTITION_BACKUP:
+        return "backup";
+    }
+    return "unknown";
+}

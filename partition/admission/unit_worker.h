@@ -1,0 +1,183 @@
+/* Placement of streams on the CPU workers of one server, with reasons and offers: the planner's CPU half.
+ *
+ * Worst fit: a newcomer goes to the least utilised worker that accepts it (perfmodel_demand), if its I/O
+ * thread has room too. Asking and admitting run the same code; asking does not commit. Pure; one owner. */
+#ifndef MILLRACE_PARTITION_ADMISSION_UNIT_WORKER_H
+#define MILLRACE_PARTITION_ADMISSION_UNIT_WORKER_H
+
+#include "config/profile.h"
+#include "core/stream.h"
+#include "perfmodel/cpu.h"
+#include "perfmodel/edf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum partition_constraint { /* values are sent in REFUSED: never renumber */
+                            PARTITION_FITS = 0,
+                            PARTITION_DEADLINE = 1, /* latency bound below what any empty worker could keep */
+                            PARTITION_CPU_UTILISATION = 2, /* long-run demand on every worker */
+                            PARTITION_CPU_DEMAND = 3,      /* demand within some window on every worker */
+                            PARTITION_IO = 4,              /* the connection's I/O thread */
+                            /* of servers with GPUs (admission.h): */
+                            PARTITION_GPU_COPY = 5,    /* a GPU's copies */
+                            PARTITION_GPU_KERNEL = 6,  /* a GPU's kernel */
+                            PARTITION_GPU_LATENCY = 7, /* the shortest latency bound on a GPU */
+                            PARTITION_GPU_MEMORY = 8,  /* a card's memory, or what may be pinned for it */
+                            PARTITION_GPU_OUT = 9,     /* a GPU that would take it is out of service */
+                            PARTITION_RESERVE = 10,    /* what a unit keeps back for its own streams */
+                            PARTITION_BACKUP = 11      /* no room to hold for the loss of the stream's GPU */
+};
+
+const char *partition_constraint_name(enum partition_constraint constraint);
+
+/* The nearest contracts that would be accepted now; 0 where none is. Both are themselves accepted if asked
+ * for with no change in between. */
+struct partition_offer {
+    core_ns interval_ns; /* shortest interval (highest rate) at the asked latency, packet size and burst */
+    core_ns latency_ns;  /* shortest latency at the asked rate */
+};
+
+struct partition_placement {
+    bool accepted;
+    uint32_t worker;                      /* accepted: where */
+    struct perfmodel_cpu_task task;       /* accepted: what was charged; needed to remove it */
+    int64_t io_ppb;                       /* accepted: charge on the I/O thread */
+    core_ns bound_ns;                     /* accepted: guaranteed latency, <= spec->latency_ns */
+    enum partition_constraint constraint; /* refused: the binding one */
+    struct perfmodel_edf_result
+        test; /* figures of the last test run (refused: of the worker that came closest) */
+    struct partition_offer offer; /* refused */
+    char reason[256];             /* refused: a sentence with the figures */
+};
+
+struct partition_workers;
+struct perfmodel_demand;
+
+CORE_CHECKED core_status partition_workers_create(struct partition_workers **workers,
+                                                  const struct config_profile *profile, uint32_t worker_count,
+                                                  uint32_t io_count, struct core_error *error);
+void partition_workers_destroy(struct partition_workers *workers);
+
+/* Would this stream, on a connection of I/O thread `io`, be accepted? Fills the whole placement; with_offer =
+ * false skips the search for an offer. Commits nothing. */
+void partition_workers_query(const struct partition_workers *workers, const struct core_stream_spec *spec,
+                             uint32_t io, bool with_offer, struct partition_placement *placement);
+
+/* The same, without words or offers where it is refused. */
+bool partition_workers_place(const struct partition_workers *workers, const struct core_stream_spec *spec,
+                             uint32_t io, struct partition_placement *placement);
+
+/* The same and, if accepted, commits. */
+void partition_workers_admit(struct partition_workers *workers, const struct core_stream_spec *spec,
+                             uint32_t io, struct partition_placement *placement);
+
+/* Gives back what partition_workers_admit took. Not before a grace period of the worker has begun and ended
+ * since the stream's last packet: counters.pauses of its scheduler exceeds the packet's `pauses`
+ * (cpu/scheduler.h).
+ *
+ * Why: the test bounds what one accepted set asks for in any window. A window that holds a burst of a stream
+ * that has left and a burst of one that took its room holds more. Let N be the burst with which the grace
+ * period begins, after the last of the leaver's.
+ *   - By pieces (perfmodel/edf.h). N is not full of urgent pieces for any piece that it leaves, so the window
+ *     of every piece that is finished later begins with N or after it; N itself has no piece of the leaver,
+ *     and its q is that of those who stay. No piece is late when N begins, which the proof by pieces builds
+ *     on, and which sets that were accepted by packets alone do not promise.
+ *   - By packets (perfmodel/edf_packets.h). The window of a packet that heads its stream only after N has
+ *     begun begins with N or after it. The others are finished when the grace period ends, under the old set.
+ *     What pieces lag behind N follows from the set without the leaver: a packet that N takes on by its p-th
+ *     next piece has that due (p - 1) delta or more after N begins, since none is late then.
+ * The burst that finishes the leaver's last packet can not be N: in the windows that begin with it, it may
+ * be longer than the q of those who stay. */
+void partition_workers_release(struct partition_workers *workers, const struct partition_placement *placement,
+                               uint32_t io);
+
+struct partition_worker_load {
+    size_t streams;
+    int64_t utilisation_ppb;
+    int64_t headroom_ppb; /* smallest over all windows */
+    core_ns tightest_window_ns;
+    int64_t reserved_ppb; /* held for streams that come at the loss of a GPU, of the worst one */
+};
+struct partition_worker_load partition_workers_load(const struct partition_workers *workers, uint32_t worker);
+int64_t partition_workers_io_ppb(const struct partition_workers *workers, uint32_t io);
+
+/* ---- parts, for who decides about other units as well (admission.h) ---- */
+
+CORE_CHECKED core_status partition_workers_copy(const struct partition_workers *workers,
+                                                struct partition_workers **copy);
+
+/* Would this very worker take the stream? An I/O thread is not asked. Fills the whole placement, but for the
+ * offer and, where the spec leaves time for the work, the reason. */
+bool partition_workers_ask(const struct partition_workers *workers, uint32_t worker,
+                           const struct core_stream_spec *spec, struct partition_placement *placement);
+
+/* The same without figures. A worker number that there is none of stands for an idle one. */
+bool partition_workers_fits(const struct partition_workers *workers, uint32_t worker,
+                            const struct core_stream_spec *spec);
+
+/* With nothing kept from newcomers. */
+bool partition_workers_fits_all(const struct partition_workers *workers, uint32_t worker,
+                                const struct core_stream_spec *spec);
+
+/* Newcomers find so much less of a worker, in ppb of any window, 0 .. 10^9. Its streams are untouched. */
+void partition_workers_set_reserve(struct partition_workers *workers, uint32_t worker, int64_t share_ppb);
+int64_t partition_workers_reserve_ppb(const struct partition_workers *workers, uint32_t worker);
+
+/* What a worker that takes the stream guarantees it. */
+core_ns partition_workers_bound_ns(const struct partition_workers *workers,
+                                   const struct core_stream_spec *spec);
+
+/* Puts a stream on a worker, proven or not, and takes it away; without its I/O thread's share. False: there
+ * is no time for its work, and nothing changed. */
+bool partition_workers_put(struct partition_workers *workers, uint32_t worker,
+                           const struct core_stream_spec *spec);
+void partition_workers_take(struct partition_workers *workers, uint32_t worker,
+                            const struct core_stream_spec *spec);
+
+/* ---- losses of GPUs, for who decides about those as well ----
+ *
+ * For each GPU that may be lost a worker has a case of its own: its streams, and the backups that come to it
+ * then. Who wants room on a worker must fit in all cases, a backup in its own: so no loss of one GPU ever
+ * asks more of a worker than it can do, and different losses share the room. A case costs memory (a demand
+ * grid) and time only while it has backups. */
+
+/* There are so many GPUs; before the first stream. */
+CORE_CHECKED core_status partition_workers_set_losses(struct partition_workers *workers, uint32_t gpus);
+
+/* Worst fit of a backup in the case of `loss`. Fills the placement as partition_workers_place does, the I/O
+ * thread left out. */
+bool partition_workers_place_backup(const struct partition_workers *workers,
+                                    const struct core_stream_spec *spec, uint32_t loss,
+                                    struct partition_placement *placement);
+
+/* Would this very worker take the backup instead of one that it has? Nothing is left changed. */
+bool partition_workers_ask_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
+                                  const struct core_stream_spec *instead_of,
+                                  const struct core_stream_spec *spec, struct partition_placement *placement);
+
+/* Memory for backups of the loss on the worker. */
+CORE_CHECKED core_status partition_workers_reserve_backup(struct partition_workers *workers, uint32_t worker,
+                                                          uint32_t loss);
+
+/* As partition_workers_put and _take; after a reserve, and with time for its work. */
+void partition_workers_put_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
+                                  const struct core_stream_spec *spec);
+void partition_workers_take_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
+                                   const struct core_stream_spec *spec);
+void partition_workers_replace_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
+                                      const struct core_stream_spec *spec, const struct core_stream_spec *by);
+
+/* The case of a loss, for tests: NULL where there are no backups. */
+const struct perfmodel_demand *partition_workers_case(const struct partition_workers *workers,
+                                                      uint32_t worker, uint32_t loss);
+
+/* The I/O thread's share of a stream. */
+bool partition_workers_io_fits(const struct partition_workers *workers, const struct core_stream_spec *spec,
+                               uint32_t io);
+void partition_workers_io_put(struct partition_workers *workers, const struct core_stream_spec *spec,
+                              uint32_t io);
+void partition_workers_io_take(struct partition_workers *workers, const struct core_stream_spec *spec,
+                               uint32_t io);
+
+#endif

@@ -1,0 +1,29 @@
+/* The admin port: plain HTTP on a thread of its own, for people and their monitoring.
+ *
+ *   GET /health           200 "ok", or 503 "draining" once the server is stopping
+ *   GET /metrics          prometheus.h
+ *   GET /status           status_json.h; with ?streams=1 also every stream
+ *
+ * The thread runs at the default priority and takes its figures from what the others publish (snapshot.h) or
+ * write down when asked (stream_dump.h); nobody ever waits for it. There is no password: whoever can connect
+ * may read, nobody can change anything. */
+#ifndef MILLRACE_SERVER_ADMIN_HTTP_H
+#define MILLRACE_SERVER_ADMIN_HTTP_H
+
+#include "core/address.h"
+
+struct server;
+struct server_admin;
+
+/* Listens on the configured address and starts the thread. After the planner, the workers and the I/O
+ * threads' structs are there; before the I/O threads run. */
+CORE_CHECKED core_status server_admin_start(struct server_admin **admin, struct server *server,
+                                            struct core_error *error);
+
+/* After every I/O thread has ended, before anything else is taken apart. NULL is fine. */
+void server_admin_stop(struct server_admin *admin);
+
+/* With the port that the kernel chose. */
+const struct core_address *server_admin_bound(const struct server_admin *admin);
+
+#endif

@@ -1,0 +1,312 @@
+#include "server/admin/snapshot.h"
+
+#include "core/log.h"
+#include "perfmodel/cpu.h"
+#include "server/net/io.h"
+#include "server/overload/monitor.h"
+#include "server/process.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct server_counts read_counts(const struct server_stats *stats)
+{
+    return (struct server_counts){
+        .connections = server_stats_get(&stats->connections),
+        .streams = server_stats_get(&stats->streams),
+        .opened = server_stats_get(&stats->opened),
+        .refused = server_stats_refused(stats, SERVER_ASKED_OPEN) +
+                   server_stats_refused(stats, SERVER_ASKED_QUERY) +
+                   server_stats_refused(stats, SERVER_ASKED_MODIFY),
+        .modified = server_stats_get(&stats->modified),
+        .modifies_refused = server_stats_refused(stats, SERVER_ASKED_MODIFY),
+        .keys_denied = server_stats_get(&stats->keys_denied),
+        .idled = server_stats_get(&stats->idled),
+        .packets = server_stats_get(&stats->packets),
+        .bytes = server_stats_get(&stats->bytes),
+        .met = server_stats_get(&stats->met),
+        .missed = server_stats_get(&stats->missed),
+        .reader_late = server_stats_get(&stats->reader_late),
+        .policed = server_stats_get(&stats->policed),
+        .rejected = server_stats_get(&stats->rejected),
+        .lost = server_stats_get(&stats->lost),
+        .errors = server_stats_get(&stats->errors),
+        .gpu_packets = server_stats_get(&stats->gpu_packets),
+        .diverted = server_stats_get(&stats->diverted),
+        .diverted_late = server_stats_get(&stats->diverted_late),
+        .guaranteed = server_stats_get(&stats->guaranteed),
+        .guaranteed_missed = server_stats_get(&stats->guaranteed_missed),
+        .audited = server_stats_get(&stats->audited),
+        .corrupt = server_stats_get(&stats->corrupt),
+    };
+}
+
+static void add_counts(struct server_counts *sum, const struct server_counts *counts)
+{
+    sum->connections += counts->connections;
+    sum->streams += counts->streams;
+    sum->opened += counts->opened;
+    sum->refused += counts->refused;
+    sum->modified += counts->modified;
+    sum->modifies_refused += counts->modifies_refused;
+    sum->keys_denied += counts->keys_denied;
+    sum->idled += counts->idled;
+    sum->packets += counts->packets;
+    sum->bytes += counts->bytes;
+    sum->met += counts->met;
+    sum->missed += counts->missed;
+    sum->reader_late += counts->reader_late;
+    sum->policed += counts->policed;
+    sum->rejected += counts->rejected;
+    sum->lost += counts->lost;
+    sum->errors += counts->errors;
+    sum->gpu_packets += counts->gpu_packets;
+    sum->diverted += counts->diverted;
+    sum->diverted_late += counts->diverted_late;
+    sum->guaranteed += counts->guaranteed;
+    sum->guaranteed_missed += counts->guaranteed_missed;
+    sum->audited += counts->audited;
+    sum->corrupt += counts->corrupt;
+}
+
+static int64_t read_signed(const _Atomic int64_t *value)
+{
+    return atomic_load_explicit(value, memory_order_relaxed);
+}
+
+static void read_ios(const struct server *server, struct server_snapshot *snapshot)
+{
+    for (uint32_t i = 0; i < server->io_count; i++) {
+        const struct server_io *io = server->ios[i];
+        struct server_snapshot_io *target = &snapshot->ios[i];
+
+        target->counts = read_counts(&io->stats);
+        target->utilisation_ppb = read_signed(&server_planner_io_load(server->planner, i)->utilisation_ppb);
+        target->cpu_ns = read_signed(&io->cpu_ns);
+        target->turn_max_ns = core_histogram_maximum_ns(&io->stats.turn);
+        target->excess_ns = read_signed(&io->stats.turn_excess_ns);
+        target->lost_ns = read_signed(&io->stats.turn_lost_ns);
+        target->level_ns = server_watch_io_level_ns(server->watch, i);
+        add_counts(&snapshot->totals, &target->counts);
+        for (int asked = 0; asked < SERVER_ASKED_COUNT; asked++)
+            for (int code = 0; code < SERVER_REFUSALS; code++)
+                snapshot->refused[asked][code] += server_stats_get(&io->stats.refused[asked][code]);
+        for (int cause = 0; cause < SERVER_CAUSES; cause++)
+            snapshot->missed_by[cause] += server_stats_get(&io->stats.missed_by[cause]);
+        core_histogram_merge(&snapshot->turn, &io->stats.turn);
+        core_histogram_merge(&snapshot->latency, &io->stats.latency);
+        core_histogram_merge(&snapshot->admission, &io->stats.admission);
+        core_histogram_merge(&snapshot->in_force, &io->stats.in_force);
+        snapshot->worst_count = server_worst_join(&io->stats.worst, snapshot->worst, snapshot->worst_count);
+    }
+}
+
+static void name_unit(const struct server *server, uint32_t index, struct server_snapshot_unit *unit)
+{
+    if (index < server->worker_count)
+        snprintf(unit->name, sizeof unit->name, "cpu-%u", index);
+    else if (index == server->worker_count)
+        snprintf(unit->name, sizeof unit->name, "standby");
+    else
+        snprintf(unit->name, sizeof unit->name, "gpu-%u", index - server_unit_of_gpu(server, 0));
+}
+
+/* The watch has no stand-by worker: nothing is promised of it. */
+static void read_overload(const struct server *server, uint32_t index, struct server_snapshot_unit *unit)
+{
+    if (index < server->worker_count) {
+        unit->lost_ns = read_signed(&cpu_worker_counters(server->workers[index])->lost_ns);
+        unit->level_ns = server_watch_level_ns(server->watch, index);
+        unit->held_back_ppb = server_watch_share_ppb(server->watch, index);
+    } else if (index > server->worker_count) {
+        uint32_t gpu = index - server_unit_of_gpu(server, 0);
+        unit->lost_ns = read_signed(&server_gpu_figures(server->gpus[gpu])->lost_ns);
+        unit->level_ns = server_watch_level_ns(server->watch, server->worker_count + gpu);
+        unit->held_back_ppb = server_watch_share_ppb(server->watch, server->worker_count + gpu);
+    }
+}
+
+static void read_unit(const struct server *server, uint32_t index, struct server_snapshot *snapshot)
+{
+    struct server_snapshot_unit *unit = &snapshot->units[index];
+
+    name_unit(server, index, unit);
+    read_overload(server, index, unit);
+    core_histogram_init(&unit->slack);
+    core_histogram_init(&unit->lateness);
+    for (uint32_t i = 0; i < server->io_count; i++) {
+        const struct server_unit_stats *stats = &server->ios[i]->stats.units[index];
+        unit->missed += server_stats_get(&stats->missed);
+        unit->reader_late += server_stats_get(&stats->reader_late);
+        core_histogram_merge(&unit->slack, &stats->slack);
+        core_histogram_merge(&unit->lateness, &stats->lateness);
+    }
+    core_histogram_merge(&snapshot->slack, &unit->slack);
+    if (index >= server_unit_of_gpu(server, 0))
+        core_histogram_merge(&snapshot->gpu_slack, &unit->slack);
+}
+
+static void read_workers(const struct server *server, struct server_snapshot *snapshot)
+{
+    for (uint32_t i = 0; i < server->worker_count; i++) {
+        const struct server_planner_load *load = server_planner_worker_load(server->planner, i);
+        const struct cpu_scheduler_counters *counters = cpu_worker_counters(server->workers[i]);
+
+        snapshot->workers[i] = (struct server_snapshot_worker){
+            .streams = server_stats_get(&load->streams),
+            .utilisation_ppb = read_signed(&load->utilisation_ppb),
+            .headroom_ppb = read_signed(&load->headroom_ppb),
+            .backups = server_stats_get(&load->backups),
+            .reserved_ppb = read_signed(&load->reserved_ppb),
+            .bursts = server_stats_get(&counters->bursts),
+            .pieces = server_stats_get(&counters->pieces),
+            .packets = server_stats_get(&counters->packets),
+            .bytes = server_stats_get(&counters->bytes),
+            .busy_ns = read_signed(&counters->busy_ns),
+            .burst_max_ns = read_signed(&counters->burst_max_ns),
+            .bursts_exceeded = server_stats_get(&counters->exceeded),
+            .burst_excess_ns = read_signed(&counters->excess_ns),
+            .cpu_ns = cpu_worker_cpu_time_ns(server->workers[i]),
+        };
+    }
+}
+
+static struct server_snapshot_stage read_stage(const struct server_gpu_stage_figures *stage)
+{
+    return (struct server_snapshot_stage){.bound_ns = read_signed(&stage->bound_ns),
+                                          .max_ns = read_signed(&stage->max_ns),
+                                          .total_ns = read_signed(&stage->total_ns),
+                                          .worst_ppb = read_signed(&stage->worst_ppb),
+                                          .exceeded = server_stats_get(&stage->exceeded),
+                                          .excess_ns = read_signed(&stage->excess_ns)};
+}
+
+static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snapshot_gpu *target)
+{
+    const struct server_gpu_figures *figures = server_gpu_figures(gpu);
+    const struct gpu_arena_counters arenas = gpu_arenas_counters(server_gpu_arenas(gpu));
+    int32_t process = atomic_load_explicit(&figures->process, memory_order_relaxed);
+
+    *target = (struct server_snapshot_gpu){
+        .card = server_gpu_kind(gpu)->name,
+        .up = server_gpu_in_service(gpu) ? 1 : 0,
+        .process = process > 0 ? (uint64_t)process : 0,
+        .state_ns = now_ns - read_signed(&figures->since_ns),
+        .streams = server_stats_get(&figures->streams),
+        .guaranteed = server_stats_get(&figures->guaranteed),
+        .backups = server_stats_get(&figures->backups),
+        .reserved_ppb = read_signed(&figures->reserved_ppb),
+        .faults = server_stats_get(&figures->faults),
+        .restarts = server_stats_get(&figures->restarts),
+        .batches = server_stats_get(&figures->batches),
+        .packets = server_stats_get(&figures->packets),
+        .bytes = server_stats_get(&figures->bytes),
+        .lost_batches = server_stats_get(&figures->lost_batches),
+        .late = arenas.late,
+        .full = arenas.full_bytes + arenas.full_segments,
+        .held_up = arenas.held_up,
+        .batch_bytes = server_stats_get(&figures->batch_bytes),
+        .arena_bytes = gpu_arenas_region(server_gpu_arenas(gpu))->shape.arena_bytes,
+        .period_ns = read_signed(&figures->period_ns),
+        .latency_ns = read_signed(&figures->latency_ns),
+        .period_changes = server_stats_get(&figures->period_changes),
+        .copy_up = read_stage(&figures->up),
+        .kernel = read_stage(&figures->kernel),
+        .copy_down = read_stage(&figures->down),
+        .whole = read_stage(&figures->batch),
+    };
+    server_gpu_fault_text(gpu, target->fault, sizeof target->fault);
+}
+
+static void read_gpus(const struct server *server, struct server_snapshot *snapshot)
+{
+    core_ns now_ns = core_time_now_ns();
+    for (uint32_t i = 0; i < server->gpu_count; i++) {
+        read_gpu(server->gpus[i], now_ns, &snapshot->gpus[i]);
+        core_histogram_merge(&snapshot->batch, &server_gpu_figures(server->gpus[i])->batch_ns);
+    }
+}
+
+static void read_moves(const struct server *server, struct server_snapshot *snapshot)
+{
+    const struct server_planner_figures *figures = server_planner_figures(server->planner);
+    snapshot->moved = server_stats_get(&figures->moved);
+    snapshot->stayed = server_stats_get(&figures->stayed);
+    snapshot->held_max_ns = read_signed(&figures->held_max_ns);
+}
+
+static void read_arrivals(const struct server *server, struct server_snapshot *snapshot)
+{
+    for (uint32_t l = 0; l < server->listener_count; l++) {
+        struct server_snapshot_listener *target = &snapshot->listeners[l];
+        core_address_format(&server->listeners[l].bound, target->address, sizeof target->address);
+        for (int i = 0; i < SERVER_TURNED_COUNT; i++) {
+            target->turned[i] = server_stats_get(&server->listeners[l].turned[i]);
+            snapshot->turned[i] += target->turned[i];
+        }
+    }
+    snapshot->handshakes = atomic_load_explicit(&server->places.handshakes, memory_order_relaxed);
+    snapshot->handshakes_done = server_stats_get(&server->handshakes_done);
+}
+
+core_status server_snapshot_take(const struct server *server, struct server_snapshot **snapshot)
+{
+    struct server_snapshot *fresh = calloc(1, sizeof *fresh);
+    if (fresh == NULL)
+        return CORE_NO_MEMORY;
+    fresh->ios = calloc(server->io_count, sizeof *fresh->ios);
+    fresh->workers = calloc(server->worker_count, sizeof *fresh->workers);
+    fresh->gpus = calloc(server->gpu_count + 1, sizeof *fresh->gpus);
+    fresh->unit_count = server->gpu_count > 0 ? server_units(server) : server->worker_count;
+    fresh->units = calloc(fresh->unit_count, sizeof *fresh->units);
+    fresh->listener_count = server->listener_count;
+    fresh->listeners = calloc(fresh->listener_count, sizeof *fresh->listeners);
+    if (fresh->ios == NULL || fresh->workers == NULL || fresh->gpus == NULL || fresh->units == NULL ||
+        fresh->listeners == NULL) {
+        server_snapshot_free(fresh);
+        return CORE_NO_MEMORY;
+    }
+    fresh->started_ns = server->started_ns;
+    fresh->started_s = server->started_s;
+    fresh->uptime_ns = core_time_now_ns() - server->started_ns;
+    server_process_look(&fresh->process);
+    fresh->log_lost = core_log_lost();
+    fresh->draining = atomic_load_explicit(&server->draining, memory_order_relaxed);
+    fresh->cores = server->cores.thousandths / 1000.0;
+    fresh->core_share = server_cores_share(&server->cores) / 1000.0;
+    fresh->engine = server->engine->name;
+    fresh->profile = server->profile->name;
+    fresh->profile_doubt = server->profile_doubt;
+    fresh->burst_bound_ns = perfmodel_cpu_burst_ns(server->profile);
+    fresh->io_count = server->io_count;
+    fresh->worker_count = server->worker_count;
+    fresh->gpu_count = server->gpu_count;
+    core_histogram_init(&fresh->latency);
+    core_histogram_init(&fresh->turn);
+    core_histogram_init(&fresh->slack);
+    core_histogram_init(&fresh->gpu_slack);
+    core_histogram_init(&fresh->batch);
+    core_histogram_init(&fresh->admission);
+    core_histogram_init(&fresh->in_force);
+    read_ios(server, fresh);
+    read_workers(server, fresh);
+    read_gpus(server, fresh);
+    read_moves(server, fresh);
+    read_arrivals(server, fresh);
+    for (uint32_t unit = 0; unit < fresh->unit_count; unit++)
+        read_unit(server, unit, fresh);
+    *snapshot = fresh;
+    return CORE_OK;
+}
+
+void server_snapshot_free(struct server_snapshot *snapshot)
+{
+    if (snapshot == NULL)
+        return;
+    free(snapshot->ios);
+    free(snapshot->workers);
+    free(snapshot->gpus);
+    free(snapshot->units);
+    free(snapshot->listeners);
+    free(snapshot);
+}

@@ -1,0 +1,88 @@
+/* The streams of every I/O thread, listed for the admin thread without locks and without a long turn
+ * anywhere.
+ *
+ * There is one page for each I/O thread. It belongs to whoever has it: the admin thread posts it to the I/O
+ * thread, which writes down at most SERVER_LISTING_ROWS streams, remembers its place, and posts it back; and
+ * so on until the last page. A stream that is opened or closed meanwhile may be listed or not; none is listed
+ * twice. One listing runs at a time. */
+#ifndef MILLRACE_SERVER_ADMIN_STREAM_DUMP_H
+#define MILLRACE_SERVER_ADMIN_STREAM_DUMP_H
+
+#include "core/protocol.h"
+#include "core/status.h"
+#include "core/stream.h"
+#include "server/mailbox.h"
+#include "server/stream/stream.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SERVER_LISTING_ROWS 256 /* streams that an I/O thread writes down in one turn */
+
+struct event_base;
+struct server;
+struct server_connection;
+struct server_io;
+struct server_listing;
+
+/* How a stream is on its unit. */
+enum server_listing_state {
+    SERVER_LISTING_HOME,   /* packets go to it */
+    SERVER_LISTING_MOVING, /* they do, and a moment is awaited for them to go to another one */
+    SERVER_LISTING_HELD,   /* they wait: for the old unit to return what it has, or for the way back to a card
+                            */
+    SERVER_LISTING_AWAY,   /* its card is out of service: they go to its backup, or to the stand-by worker */
+};
+
+/* "home", "moving", ... */
+const char *server_listing_state_name(enum server_listing_state state);
+
+struct server_listing_row {
+    uint64_t connection;
+    char peer[96];
+    uint32_t stream;
+    bool on_gpu;
+    uint32_t unit;      /* number of the worker or GPU */
+    bool backed;        /* room is held for it on a worker, */
+    bool backup_on_gpu; /* or on a GPU; */
+    uint32_t backup;    /* number of that */
+    enum server_listing_state state;
+    struct core_stream_spec spec;
+    struct protocol_closed totals;
+    uint64_t policed;
+    core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
+    struct server_stream_account account;
+};
+
+/* Where an I/O thread's listing goes on. Embedded in server_io and owned by its thread. */
+struct server_listing_place {
+    struct server_connection *connection; /* NULL: at the end */
+    uint32_t slot;                        /* index into its streams */
+};
+
+/* I/O thread: this connection is about to be freed; the listing goes on with the next one. */
+void server_listing_forget(struct server_listing_place *place, const struct server_connection *connection);
+
+/* ---- admin thread ---- */
+
+struct server_listing_calls {
+    void (*row)(void *argument, const struct server_listing_row *row);
+    /* The end. complete: false if an I/O thread did not answer in time, as one that has already stopped. */
+    void (*done)(void *argument, bool complete);
+    void *argument;
+};
+
+/* Pages come back through `reply`, the mailbox that the thread of `base` runs. */
+CORE_CHECKED core_status server_listing_create(struct server_listing **listing, struct server *server,
+                                               struct event_base *base, struct server_mailbox *reply,
+                                               const struct server_listing_calls *calls,
+                                               struct core_error *error);
+
+/* Begins a listing. None may be running. */
+void server_listing_start(struct server_listing *listing);
+
+/* Every I/O thread must have ended (or not have begun): a page may still lie in its mailbox. NULL is fine. */
+void server_listing_destroy(struct server_listing *listing);
+
+#endif

@@ -1,0 +1,287 @@
+#include "server/calibrate/probe.h"
+
+#include "core/histogram.h"
+#include "server/calibrate/calibrate.h"
+#include "server/net/io.h"
+#include "server/server.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Packets in a round, one of each stream: about as many as a busy thread finds when it reads a socket. */
+#define VERSION         1 /* of the protocol */
+#define STREAMS         128
+#define LARGE_STREAMS   32
+#define PACKET_NS_MIN   300    /* the like */
+#define BYTE_FS_MIN     100000 /* 10 GB/s: no socket copies faster, a smaller figure is noise */
+#define SLICES          9
+#define SMALL_BYTES     64u
+#define LARGE_BYTES     4096u
+#define LATENCY_BYTES   1024u
+#define LATENCY_GAP_NS  (200 * CORE_NS_PER_US)
+#define ANSWER_MS       2000
+#define RESULT_OVERHEAD (PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES)
+#define BUFFER_BYTES    (LARGE_STREAMS * (LARGE_BYTES + RESULT_OVERHEAD) + 4096)
+
+/* The private server and our end of its connection. */
+struct bench {
+    struct config_server config;
+    struct config_profile profile;
+    struct server *server;
+    int descriptor;
+    uint32_t streams[STREAMS];
+    uint32_t sequence; /* the same for all streams: each round sends one packet of each */
+    uint8_t *out, *in;
+};
+
+static core_status write_all(int descriptor, const uint8_t *bytes, size_t count, struct core_error *error)
+{
+    while (count > 0) {
+        ssize_t written = send(descriptor, bytes, count, MSG_NOSIGNAL);
+        if (written < 0)
+            return core_error_errno(error, "calibration: can not send to the private server");
+        bytes += written;
+        count -= (size_t)written;
+    }
+    return CORE_OK;
+}
+
+static core_status read_all(int descriptor, uint8_t *bytes, size_t count, struct core_error *error)
+{
+    struct pollfd ready = {.fd = descriptor, .events = POLLIN};
+    while (count > 0) {
+        if (poll(&ready, 1, ANSWER_MS) <= 0)
+            return core_error_set(error, CORE_TIMEOUT, "calibration: the private server does not answer");
+        ssize_t got = recv(descriptor, bytes, count, 0);
+        if (got <= 0)
+            return core_error_set(error, CORE_CLOSED, "calibration: the private server hung up");
+        bytes += got;
+        count -= (size_t)got;
+    }
+    return CORE_OK;
+}
+
+/* Reads one frame that must be of `type`, its body into bench->in. */
+static core_status expect(struct bench *bench, enum protocol_type type, struct protocol_header *header,
+                          struct core_error *error)
+{
+    uint8_t raw[PROTOCOL_HEADER_BYTES];
+    core_status status = read_all(bench->descriptor, raw, sizeof raw, error);
+    if (status == CORE_OK)
+        status = protocol_header_read(VERSION, raw, header);
+    if (status == CORE_OK && header->body_bytes <= BUFFER_BYTES)
+        status = read_all(bench->descriptor, bench->in, header->body_bytes, error);
+    if (status == CORE_OK && header->type != type)
+        return core_error_set(error, CORE_MISMATCH,
+                              "calibration: the private server answered with frame type %u", header->type);
+    return status;
+}
+
+/* HELLO and the streams; their contract is wide enough never to hold a packet back. */
+static core_status greet(struct bench *bench, struct core_error *error)
+{
+    static const uint8_t key[16];
+    struct protocol_open open = {.spec = {.packet_bytes = LARGE_BYTES,
+                                          .burst_packets = 16,
+                                          .interval_ns = 20 * CORE_NS_PER_US,
+                                          .latency_ns = 10 * CORE_NS_PER_S,
+                                          .cipher = CORE_CIPHER_AES_128_CBC,
+                                          .padding = CORE_PADDING_NONE},
+                                 .key_kind = PROTOCOL_KEY_INLINE,
+                                 .key = key,
+                                 .key_bytes = sizeof key};
+    struct protocol_header header;
+    struct protocol_opened opened;
+    uint32_t bytes = protocol_hello_write(bench->out, VERSION, VERSION);
+    core_status status = write_all(bench->descriptor, bench->out, bytes, error);
+
+    if (status == CORE_OK)
+        status = expect(bench, PROTOCOL_WELCOME, &header, error);
+    for (uint32_t i = 0; status == CORE_OK && i < STREAMS; i++) {
+        bytes = protocol_open_write(bench->out, PROTOCOL_OPEN, i, &open);
+        status = write_all(bench->descriptor, bench->out, bytes, error);
+        if (status == CORE_OK)
+            status = expect(bench, PROTOCOL_OPENED, &header, error);
+        if (status == CORE_OK)
+            status = protocol_opened_read(VERSION, bench->in, header.body_bytes, &opened, error);
+        bench->streams[i] = opened.stream;
+    }
+    return status;
+}
+
+/* One packet of `count` streams in one write; waits for the results. latency (may be NULL) takes the server's
+ * word. */
+static core_status round_trip(struct bench *bench, uint32_t count, uint32_t packet_bytes,
+                              struct core_histogram *latency, struct core_error *error)
+{
+    size_t out_bytes = 0, in_bytes = count * (size_t)(RESULT_OVERHEAD + packet_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        struct protocol_header header = {.body_bytes = packet_bytes,
+                                         .type = PROTOCOL_DATA,
+                                         .id = bench->streams[i],
+                                         .sequence = bench->sequence};
+        protocol_header_write(bench->out + out_bytes, &header);
+        out_bytes += PROTOCOL_HEADER_BYTES + packet_bytes;
+    }
+    core_status status = write_all(bench->descriptor, bench->out, out_bytes, error);
+    if (status == CORE_OK)
+        status = read_all(bench->descriptor, bench->in, in_bytes, error);
+    if (status == CORE_OK && latency != NULL) {
+        struct protocol_result result;
+        status = protocol_result_read(VERSION, bench->in + PROTOCOL_HEADER_BYTES,
+                                      PROTOCOL_RESULT_BYTES + packet_bytes, &result, error);
+        core_histogram_record(latency, result.latency_ns);
+    }
+    return status;
+}
+
+static int compare_int64(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+static core_ns clock_read_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * CORE_NS_PER_S + now.tv_nsec;
+}
+
+/* CPU time of the I/O thread for one packet of this size, picoseconds: the median of several slices. */
+static core_status packet_cost_ps(struct bench *bench, uint32_t streams, uint32_t packet_bytes,
+                                  core_ns time_ns, int64_t *cost_ps, struct core_error *error)
+{
+    int64_t slices_ps[SLICES];
+    clockid_t clock;
+
+    if (pthread_getcpuclockid(bench->server->ios[0]->thread, &clock) != 0)
+        return core_error_set(error, CORE_UNSUPPORTED, "calibration: no CPU clock of the I/O thread");
+    for (int slice = 0; slice < SLICES; slice++) {
+        core_ns before_ns = clock_read_ns(clock), end_ns = core_time_now_ns() + time_ns / SLICES;
+        int64_t packets = 0;
+        do {
+            core_status status = round_trip(bench, streams, packet_bytes, NULL, error);
+            if (status != CORE_OK)
+                return status;
+            bench->sequence++;
+            packets += streams;
+        } while (core_time_now_ns() < end_ns);
+        slices_ps[slice] = (clock_read_ns(clock) - before_ns) * 1000 / packets;
+    }
+    qsort(slices_ps, SLICES, sizeof slices_ps[0], compare_int64);
+    *cost_ps = slices_ps[SLICES / 2];
+    return CORE_OK;
+}
+
+static core_status lone_packets(struct bench *bench, core_ns time_ns, core_ns *p999_ns,
+                                struct core_error *error)
+{
+    struct core_histogram *latency = malloc(sizeof *latency);
+    core_status status = CORE_OK;
+    core_ns start_ns = core_time_now_ns();
+
+    if (latency == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "calibration: no memory");
+    core_histogram_init(latency);
+    for (core_ns next_ns = start_ns; status == CORE_OK && next_ns < start_ns + time_ns;
+         next_ns += LATENCY_GAP_NS) {
+        core_time_sleep_until(next_ns);
+        status = round_trip(bench, 1, LATENCY_BYTES, latency, error);
+        bench->sequence++;
+    }
+    *p999_ns = core_histogram_percentile_ns(latency, 99.9);
+    free(latency);
+    return status;
+}
+
+static core_status measure(struct bench *bench, core_ns time_ns, struct server_probe *probe,
+                           struct core_error *error)
+{
+    int64_t small_ps = 0, large_ps = 0;
+    core_status status = greet(bench, error);
+    if (status == CORE_OK)
+        status = packet_cost_ps(bench, STREAMS, SMALL_BYTES, time_ns / 3, &small_ps, error);
+    if (status == CORE_OK)
+        status = packet_cost_ps(bench, LARGE_STREAMS, LARGE_BYTES, time_ns / 3, &large_ps, error);
+    if (status == CORE_OK)
+        status = lone_packets(bench, time_ns / 3, &probe->latency_p999_ns, error);
+    if (status != CORE_OK)
+        return status;
+    int64_t byte_fs = (large_ps - small_ps) * 1000 / (LARGE_BYTES - SMALL_BYTES);
+    probe->per_byte_fs = byte_fs > BYTE_FS_MIN ? byte_fs : BYTE_FS_MIN;
+    int64_t packet_ns = (small_ps * 1000 - probe->per_byte_fs * SMALL_BYTES) / 1000000 + 1;
+    probe->per_packet_ns = packet_ns > PACKET_NS_MIN ? packet_ns : PACKET_NS_MIN;
+    return CORE_OK;
+}
+
+static core_status start(struct bench *bench, struct core_error *error)
+{
+    int pair[2];
+    core_status status = server_start(&bench->server, &bench->config, &bench->profile, error);
+    if (status != CORE_OK)
+        return status;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return core_error_errno(error, "calibration: no socket pair");
+    bench->descriptor = pair[0];
+    return server_adopt(bench->server, pair[1], error);
+}
+
+core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_realtime realtime,
+                             core_ns time_ns, struct server_probe *probe, struct core_error *error)
+{
+    char auto_name[] = "auto", probe_name[] = "probe", machine[256];
+    struct bench bench = {
+        .config = {.threads = {.io = 1,
+                               .workers = 1,
+                               .realtime = realtime,
+                               .worker_priority = 20,
+                               .io_priority = 10},
+                   .limits = {.connections = 1,
+                              .streams = STREAMS,
+                              .streams_per_connection = STREAMS,
+                              .packet_bytes = LARGE_BYTES,
+                              .burst_packets = 16,
+                              .stream_buffer_bytes = 1 << 20,
+                              .buffer_bytes = 1 << 26,
+                              .bytes_per_key = INT64_MAX},
+                   .timeouts = {.hello_ns = CORE_NS_PER_S,
+                                .frame_ns = 10 * CORE_NS_PER_S,
+                                .idle_ns = 10 * CORE_NS_PER_S,
+                                .stall_ns = 10 * CORE_NS_PER_S,
+                                .drain_ns = CORE_NS_PER_S},
+                   .gpus.use = CONFIG_GPUS_NONE,
+                   .engine = auto_name},
+        .profile = {.name = probe_name,
+                    .machine = machine,
+                    .measured = probe_name,
+                    .cpu = *cpu,
+                    .io = {.per_packet_ns = 1, .per_byte_fs = 0, .limit_percent = 100}},
+        .descriptor = -1,
+        .out = malloc(BUFFER_BYTES),
+        .in = malloc(BUFFER_BYTES),
+    };
+    server_calibrate_machine(machine, sizeof machine);
+    /* Burst and piece as they will be, but next to no cost, so that admission lets the probe run at full
+     * speed. */
+    bench.profile.cpu.per_piece_ns = 1;
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
+        bench.profile.cpu.per_byte_fs[i] = bench.profile.cpu.lane_ns[i] = 1;
+    core_status status = bench.out == NULL || bench.in == NULL
+                             ? core_error_set(error, CORE_NO_MEMORY, "calibration: no memory")
+                             : start(&bench, error);
+    if (status == CORE_OK) {
+        memset(bench.out, 0, BUFFER_BYTES);
+        status = measure(&bench, time_ns, probe, error);
+    }
+    if (bench.descriptor >= 0)
+        close(bench.descriptor);
+    if (bench.server != NULL)
+        (void)server_stop(bench.server); /* nothing is waiting for its results any more */
+    free(bench.out);
+    free(bench.in);
+    return status;
+}

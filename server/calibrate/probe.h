@@ -1,0 +1,20 @@
+/* The I/O half of calibration: what a packet costs an I/O thread, and how long a lone one takes through the
+ * server. Private to the folder. */
+#ifndef MILLRACE_SERVER_CALIBRATE_PROBE_H
+#define MILLRACE_SERVER_CALIBRATE_PROBE_H
+
+#include "config/profile.h"
+#include "config/server.h"
+
+struct server_probe {
+    core_ns per_packet_ns;
+    int64_t per_byte_fs;
+    core_ns latency_p999_ns; /* a lone packet: arrival stamp to socket */
+};
+
+/* Runs a server with the engine, burst and piece size of `cpu` for about time_ns. */
+CORE_CHECKED core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_realtime realtime,
+                                          core_ns time_ns, struct server_probe *probe,
+                                          struct core_error *error);
+
+#endif

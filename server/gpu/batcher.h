@@ -1,0 +1,178 @@
+/* One GPU of the server: its batches (gpu/arena.h), its child process (gpu/engine.h), and the batcher, the
+ * thread that owns both. It opens a batch every period, closes it when the packets of its period have had
+ * time to find their way in, hands it to the child, and tells the I/O threads when it is done.
+ *
+ *   I/O thread --append--> open batch --close--> child: up, kernel, down --DONE--> I/O thread: deliver,
+ * release
+ *
+ * Events. Each I/O thread learns what became of its packets from a ring of its own (one producer: the
+ * batcher; one consumer: the I/O thread), in the order of the batches:
+ *
+ *   DONE n    the ciphertext of batch n is in its arena
+ *   LOST n    batch n was not run, or not to its end: the packets are to be encrypted elsewhere
+ *   DOWN      no batch is open until UP; nothing of this thread is in any batch any more
+ *   UP        batches are open again, with a new child that knows no key
+ *
+ * A thread gets DONE or LOST for every batch that holds packets of it, and none else. It lets go of the batch
+ * when it has delivered or copied what is in it (gpu_arena_release).
+ *
+ * Keys and plans come to the batcher as messages, in order with one another. */
+#ifndef MILLRACE_SERVER_GPU_BATCHER_H
+#define MILLRACE_SERVER_GPU_BATCHER_H
+
+#include "config/profile.h"
+#include "core/histogram.h"
+#include "gpu/arena.h"
+#include "server/gpu/plan_queue.h"
+#include "server/mailbox.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct config_server;
+struct server;
+struct server_gpu;
+struct server_grant;
+
+/* ---- from the batcher to an I/O thread ---- */
+
+#define SERVER_GPU_NO_SLOT UINT32_MAX
+
+enum server_gpu_event_kind {
+    SERVER_GPU_DONE,
+    SERVER_GPU_LOST,
+    SERVER_GPU_DOWN,
+    SERVER_GPU_UP,
+};
+
+/* The stages of a batch, one after the other: when each had ended. */
+struct server_gpu_times {
+    core_ns closed_ns, up_ns, kernel_ns, ended_ns; /* ended: of the copy back */
+};
+
+struct server_gpu_event {
+    enum server_gpu_event_kind kind;
+    uint32_t generation;           /* UP: of the child, 1 and up */
+    uint64_t batch;                /* DONE, LOST */
+    struct server_gpu_times times; /* DONE */
+};
+
+/* I/O thread `io`: takes its next event; false: there is none. */
+bool server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
+
+/* I/O thread: the arenas, in which it is writer number `io`. */
+struct gpu_arenas *server_gpu_arenas(struct server_gpu *gpu);
+
+/* I/O thread: a packet of this batch came back wrong. The card is taken out of service. */
+void server_gpu_report_corrupt(struct server_gpu *gpu, uint64_t batch);
+
+/* ---- keys: from an I/O thread and back ---- */
+
+/* Embedded in the stream. The I/O thread fills it in and leaves it alone until it is answered. */
+struct server_gpu_key {
+    struct server_message message; /* first member */
+    struct server_mailbox *reply;  /* the I/O thread's */
+    void (*answered)(void *io, struct server_message *message);
+    uint64_t plan;      /* not to be answered before this plan is in force; 0: does not matter */
+    core_ns until_ns;   /* answered then at the latest, in force or not */
+    const uint8_t *key; /* secret memory */
+    uint32_t key_bytes;
+    uint32_t slot;
+    uint8_t chain[CORE_BLOCK_BYTES];
+    uint32_t generation; /* the answer: the child that has the key; 0: there is none now */
+    bool overdue;        /* and the plan is not in force */
+};
+
+void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
+
+/* ---- the planner's side ---- */
+
+/* The newest plan, which comes into force as server/gpu/plan_queue.h says. Where there is no memory for the
+ * message the old one stays: CORE_NO_MEMORY. */
+CORE_CHECKED core_status server_gpu_put_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan);
+
+/* The stream of the grant has ended: its key is overwritten on the card, and then on the one of its backup,
+ * then the grant comes back to the planner through server_planner_cleared. */
+void server_gpu_clear(struct server_gpu *gpu, struct server_grant *grant);
+
+/* Any thread. */
+bool server_gpu_in_service(const struct server_gpu *gpu);
+
+/* Any thread: the newest plan that is in force. */
+uint64_t server_gpu_plan_in_force(const struct server_gpu *gpu);
+
+/* Any thread: a batch before which every stage had paused, and all before it are through
+ * (partition/admission/admission.h says what hangs on it). */
+uint64_t server_gpu_paused(const struct server_gpu *gpu);
+
+/* The longest from the moment at which a card stops keeping its bounds until an I/O thread has been told,
+ * where the plan has guaranteed streams, and until that thread has handed their packets to their backups:
+ * delta of partition/admission/admission.h. A child that ends is noticed at once, one that hangs after the
+ * configured gpus.hang_ms; then the kernel has some time to end it; and two threads wake one another. */
+core_ns server_gpu_detection_ns(const struct config_server *config, const struct config_profile *profile);
+
+/* How long before its period a batch is opened. */
+core_ns server_gpu_lead_ns(const struct config_profile *profile);
+const struct config_profile_gpu *server_gpu_kind(const struct server_gpu *gpu);
+
+/* ---- life ---- */
+
+struct server_gpu_options {
+    struct server *server;
+    uint32_t index;                        /* of this GPU in the server */
+    const struct config_profile_gpu *kind; /* of the server's profile */
+    const char *program, *backend;
+    uint32_t device; /* index of the card for the driver */
+    struct gpu_region_shape shape;
+};
+
+/* Creates the arenas, starts the child and awaits that it is ready; then the batcher. The I/O threads'
+ * structs are there already. */
+CORE_CHECKED core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_options *options,
+                                          struct core_error *not_permitted, struct core_error *error);
+
+/* After all I/O threads have ended, before the planner stops, which still may call: ends child and batcher.
+ */
+void server_gpu_halt(struct server_gpu *gpu);
+/* After server_gpu_halt and the planner's end. */
+void server_gpu_destroy(struct server_gpu *gpu);
+
+/* ---- figures: atomic, written by the batcher, read by any ---- */
+
+enum server_gpu_state { SERVER_GPU_STATE_UP, SERVER_GPU_STATE_DOWN };
+
+struct server_gpu_stage_figures {
+    _Atomic core_ns bound_ns;  /* of the plan in force */
+    _Atomic core_ns max_ns;    /* longest so far */
+    _Atomic int64_t worst_ppb; /* largest share of its bound that a batch took */
+    _Atomic uint64_t exceeded; /* batches that took longer than the bound of their plan, */
+    _Atomic core_ns excess_ns; /* by so much together */
+    _Atomic core_ns total_ns;
+};
+
+struct server_gpu_figures {
+    _Atomic uint32_t state; /* enum server_gpu_state */
+    _Atomic core_ns since_ns;
+    _Atomic int32_t process;
+    _Atomic int32_t thread;  /* of the batcher, the system's number */
+    _Atomic core_ns lost_ns; /* of batches, beyond what bounds and margins allow (overload/reserve.h) */
+    _Atomic uint64_t faults, restarts, batches, lost_batches, packets, bytes, late_closes;
+    _Atomic core_ns period_ns, latency_ns;
+    _Atomic uint64_t period_changes; /* from one period to another */
+    _Atomic uint64_t streams, guaranteed, batch_bytes;
+    _Atomic uint64_t backups;     /* streams of other GPUs for whose loss it holds room, */
+    _Atomic int64_t reserved_ppb; /* at most so much of it at once */
+    struct server_gpu_stage_figures up, kernel, down, batch;
+    struct core_histogram batch_ns; /* from a batch's closing to its last byte */
+};
+
+const struct server_gpu_figures *server_gpu_figures(const struct server_gpu *gpu);
+const char *server_gpu_name(const struct server_gpu *gpu);
+
+/* Why it is down, or was last: up to `size` bytes; empty if it never was. Any thread. */
+void server_gpu_fault_text(struct server_gpu *gpu, char *text, size_t size);
+
+/* Of its batcher. Any thread. */
+struct server_mailbox *server_gpu_mailbox(struct server_gpu *gpu);
+
+#endif

@@ -1,0 +1,153 @@
+/* Keys of a GPU's streams: into the child, and out of it again. */
+#include "server/gpu/internal.h"
+#include "server/planner/planner.h"
+#include "server/server_internal.h"
+
+#include <stdlib.h>
+
+static struct server_gpu_key *key_of(struct server_message *message)
+{
+    return (struct server_gpu_key *)message;
+}
+
+static void answer(struct server_gpu_key *key, uint32_t generation)
+{
+    key->generation = generation;
+    key->message.run = key->answered;
+    server_mailbox_post(key->reply, &key->message);
+}
+
+static void take_key(void *owner, struct server_message *message)
+{
+    struct server_gpu *gpu = owner;
+    message->next = NULL;
+    if (gpu->keys == NULL)
+        gpu->keys = message;
+    else
+        gpu->keys_tail->next = message;
+    gpu->keys_tail = message;
+}
+
+void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key)
+{
+    key->message.run = take_key;
+    server_mailbox_post(&gpu->mailbox, &key->message);
+}
+
+static bool hand_over(struct server_gpu *gpu, struct server_gpu_key *key)
+{
+    if (key->slot == SERVER_GPU_NO_SLOT && gpu_slots_take(gpu->slots, key, &key->slot) != CORE_OK)
+        return false; /* until one that was left is overwritten */
+    if (gpu_engine_key_set(gpu->engine, key->slot, key->key, key->key_bytes, key->chain) != CORE_OK)
+        return false; /* no room now, or a fault that is about to be told */
+    (void)!gpu_arena_restart_chain(gpu->arenas, key->slot, key->chain);
+    return true;
+}
+
+static void hand_over_all(struct server_gpu *gpu)
+{
+    struct server_message *message;
+    while ((message = gpu->keys) != NULL && hand_over(gpu, key_of(message))) {
+        gpu->keys = message->next;
+        message->next = gpu->ready;
+        gpu->ready = message;
+    }
+}
+
+static bool may_answer(const struct server_gpu *gpu, struct server_gpu_key *key, core_ns now_ns)
+{
+    bool in_force = key->plan <= gpu->plan_in_force;
+    key->overdue = !in_force && now_ns >= key->until_ns;
+    return in_force || key->overdue;
+}
+
+/* Returns when the next one's patience is over. */
+static core_ns answer_ready(struct server_gpu *gpu, core_ns now_ns)
+{
+    struct server_message *message = gpu->ready;
+    core_ns wake_ns = CORE_NS_NEVER;
+
+    gpu->ready = NULL;
+    while (message != NULL) {
+        struct server_message *next = message->next;
+        struct server_gpu_key *key = key_of(message);
+        if (may_answer(gpu, key, now_ns))
+            answer(key, gpu->generation);
+        else {
+            wake_ns = key->until_ns < wake_ns ? key->until_ns : wake_ns;
+            message->next = gpu->ready;
+            gpu->ready = message;
+        }
+        message = next;
+    }
+    return wake_ns;
+}
+
+static void clear_slots(struct server_gpu *gpu)
+{
+    for (;;) {
+        if (gpu->clearing == SERVER_GPU_NO_SLOT &&
+            gpu_slots_clearable(gpu->slots, gpu->submitted, &gpu->clearing, 1) == 0)
+            return;
+        if (gpu_engine_key_clear(gpu->engine, gpu->clearing) != CORE_OK)
+            return; /* no room now */
+        (void)!gpu_slots_cleared(gpu->slots, gpu->clearing);
+        gpu->clearing = SERVER_GPU_NO_SLOT;
+    }
+}
+
+static void take_grant(void *owner, struct server_message *message)
+{
+    struct server_gpu *gpu = owner;
+    struct server_grant *grant = (struct server_grant *)message;
+    bool home = gpu->index == grant->gpu;
+    uint32_t slot = home ? grant->gpu_slot : grant->spare.slot;
+
+    if (gpu->halted) {
+        free(grant);
+        return;
+    }
+    if (slot != SERVER_GPU_NO_SLOT)
+        (void)!gpu_slots_leave(gpu->slots, slot, home ? grant->gpu_batch : grant->spare.batch);
+    if (home && grant->spare.gpu != SERVER_NO_GPU)
+        server_gpu_clear(gpu->server->gpus[grant->spare.gpu], grant);
+    else
+        server_planner_cleared(gpu->server->planner, grant);
+}
+
+void server_gpu_clear(struct server_gpu *gpu, struct server_grant *grant)
+{
+    grant->message.run = take_grant;
+    server_mailbox_post(&gpu->mailbox, &grant->message);
+}
+
+/* There is no child to give them to; what was given is forgotten. */
+static void answer_all(struct server_message *message)
+{
+    while (message != NULL) {
+        struct server_message *next = message->next;
+        key_of(message)->overdue = false;
+        answer(key_of(message), 0);
+        message = next;
+    }
+}
+
+void server_gpu_keys_lost(struct server_gpu *gpu)
+{
+    answer_all(gpu->keys);
+    answer_all(gpu->ready);
+    gpu->keys = gpu->ready = NULL;
+}
+
+bool server_gpu_keys_run(struct server_gpu *gpu, core_ns now_ns, core_ns *wake_ns)
+{
+    *wake_ns = CORE_NS_NEVER;
+    if (!gpu->up) {
+        server_gpu_keys_lost(gpu);
+        return true;
+    }
+    clear_slots(gpu);
+    hand_over_all(gpu);
+    *wake_ns = answer_ready(gpu, now_ns);
+    return gpu->keys == NULL && gpu->clearing == SERVER_GPU_NO_SLOT;
+}

@@ -1,0 +1,231 @@
+/* Listening sockets: I/O thread 0 accepts and gives each connection to the thread that has the fewest. */
+#include "server/net/io.h"
+
+#include "core/log.h"
+#include "server/net/accept.h"
+#include "server/net/handshake.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ACCEPTS_PER_TURN 8 /* of all listeners together, but one of each at least */
+
+/* Why a connection has no place, as a peer and the log are told. */
+struct refusal {
+    const char *cause, *text;
+};
+
+static const struct refusal refusals[] = {
+    [SERVER_TURNED_CONNECTIONS] = {"accept.limit", "too many connections (limits.connections)"},
+    [SERVER_TURNED_LISTENER] = {"accept.listener", "too many connections of one listener "
+                                                   "(limits.connections_per_listener)"},
+    [SERVER_TURNED_PEER] = {"accept.peer", "too many connections of one peer (limits.connections_per_peer)"},
+    [SERVER_TURNED_HANDSHAKES] = {"accept.handshakes",
+                                  "too many TLS handshakes of one peer (its share of limits.handshakes)"},
+    [SERVER_TURNED_RATE] = {"accept.rate",
+                            "too many TLS handshakes of one peer in a second (limits.tls_handshakes_per_s)"},
+    [SERVER_TURNED_MEMORY] = {"connection.memory", "no memory for a new connection"},
+};
+
+void server_count_turned(struct server_listener *listener, enum server_turned reason)
+{
+    if (listener != NULL)
+        atomic_fetch_add_explicit(&listener->turned[reason], 1, memory_order_relaxed);
+}
+
+void server_accepted_drop(struct server *server, struct server_accepted *accepted)
+{
+    server_transport_close(&accepted->transport);
+    free(accepted->user.names);
+    server_place_give_back(&server->places, &accepted->place);
+    free(accepted);
+}
+
+static void take_connection(void *owner, struct server_message *message)
+{
+    server_connection_open(owner, (struct server_accepted *)message);
+}
+
+static uint32_t assigned(const struct server_io *io)
+{
+    return atomic_load_explicit(&io->assigned, memory_order_relaxed);
+}
+
+static struct server_io *least_busy(struct server *server)
+{
+    struct server_io *best = server->ios[0];
+    for (uint32_t i = 1; i < server->io_count; i++)
+        if (assigned(server->ios[i]) < assigned(best))
+            best = server->ios[i];
+    return best;
+}
+
+static void assign(struct server_io *io, struct server_accepted *accepted)
+{
+    accepted->message.run = take_connection;
+    atomic_fetch_add_explicit(&io->assigned, 1, memory_order_relaxed);
+    server_mailbox_post(&io->mailbox, &accepted->message);
+}
+
+void server_accepted_hand_over(struct server *server, struct server_accepted *accepted)
+{
+    assign(least_busy(server), accepted);
+}
+
+/* Says why (not on TLS, where nothing can be said before the handshake) and closes, without ever waiting for
+ * the peer. */
+static void turn_away(const struct server_accepted *accepted, enum server_turned reason)
+{
+    struct server_listener *listener = accepted->listener;
+    const struct refusal *refusal = &refusals[reason];
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    char text[128], address[300];
+
+    server_count_turned(listener, reason);
+    snprintf(text, sizeof text, "%s; try again later", refusal->text);
+    uint32_t bytes = protocol_error_write(frame, 0, PROTOCOL_ERROR_LIMIT, true, text);
+    if (!server_listener_is_tls(listener))
+        (void)!send(accepted->transport.descriptor, frame, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close(accepted->transport.descriptor);
+    core_log_with(CORE_LOG_WARNING, refusal->cause, &(struct core_log_fields){.peer = accepted->peer},
+                  "connection of %s to %s refused: %s", accepted->peer,
+                  core_address_format(&listener->bound, address, sizeof address), refusal->text);
+}
+
+/* Until a handshake has shown a certificate. */
+static struct config_key_user user_of(const struct server_peer_key *key, const struct core_address *listener)
+{
+    bool known = key->kind == SERVER_PEER_USER && key->number != UINT32_MAX;
+    return (struct config_key_user){
+        .listener = listener, .has_uid = known, .uid = known ? (uint32_t)key->number : 0};
+}
+
+static void welcome(struct server *server, int descriptor, struct server_listener *listener)
+{
+    bool tls = server_listener_is_tls(listener);
+    struct server_accepted accepted = {.inline_keys =
+                                           listener->config->address.transport != CORE_TRANSPORT_TCP,
+                                       .listener = listener,
+                                       .accepted_ns = core_time_now_ns()};
+    struct server_accepted *made = NULL;
+
+    server_transport_init(&accepted.transport, descriptor);
+    struct server_peer_key key =
+        server_peer_identify(descriptor, tls ? "tls" : "tcp", accepted.peer, sizeof accepted.peer);
+    accepted.user = user_of(&key, &listener->config->address);
+    enum server_turned reason = server_places_take(&server->places, &key, &listener->connections, tls,
+                                                   accepted.accepted_ns, &accepted.place);
+    if (reason == SERVER_TURNED_NOT && (made = malloc(sizeof *made)) == NULL) {
+        server_place_give_back(&server->places, &accepted.place);
+        reason = SERVER_TURNED_MEMORY;
+    }
+    if (reason != SERVER_TURNED_NOT) {
+        turn_away(&accepted, reason);
+        return;
+    }
+    *made = accepted;
+    if (tls)
+        server_handshakes_add(server->handshakes, made);
+    else
+        server_accepted_hand_over(server, made);
+}
+
+core_status server_adopt(struct server *server, int descriptor, struct core_error *error)
+{
+    struct server_accepted *accepted = calloc(1, sizeof *accepted);
+    if (accepted == NULL || fcntl(descriptor, F_SETFL, O_NONBLOCK) != 0) {
+        free(accepted);
+        close(descriptor);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a connection");
+    }
+    server_transport_init(&accepted->transport, descriptor);
+    struct server_peer_key key =
+        server_peer_identify(descriptor, "tcp", accepted->peer, sizeof accepted->peer);
+    accepted->user = user_of(&key, NULL);
+    accepted->inline_keys = true;
+    accepted->accepted_ns = core_time_now_ns();
+    server_places_take_one(&server->places);
+    assign(server->ios[0], accepted);
+    return CORE_OK;
+}
+
+static struct server_listener *listener_of(const struct server *server, int descriptor)
+{
+    struct server_listener *listener = server->listeners;
+    while (listener->descriptor != descriptor)
+        listener++;
+    return listener;
+}
+
+/* The tick listens again. */
+static void pause_listening(struct server_io *io, const struct server_listener *listener)
+{
+    event_del(io->listen_events[listener - io->server->listeners]);
+}
+
+/* Of one listener, in one turn of the loop. */
+static uint32_t accepts_per_turn(const struct server *server)
+{
+    uint32_t share = ACCEPTS_PER_TURN / server->listener_count;
+    return share > 0 ? share : 1;
+}
+
+/* False: no more for now. */
+static bool accept_one(struct server_io *io, struct server_listener *listener)
+{
+    if (server_listener_is_tls(listener) && server_places_handshakes_full(&io->server->places)) {
+        core_log(CORE_LOG_WARNING, "accept.handshakes",
+                 "limits.handshakes (%u) TLS handshakes are under way: further connections wait",
+                 io->server->config->limits.handshakes);
+        pause_listening(io, listener);
+        return false;
+    }
+    int accepted = accept4(listener->descriptor, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (accepted >= 0) {
+        welcome(io->server, accepted, listener);
+        return true;
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        core_log(CORE_LOG_ERROR, "accept.descriptors",
+                 "can not accept: no descriptors or memory left; raise the limit of open files (ulimit -n)");
+        pause_listening(io, listener);
+    }
+    return false;
+}
+
+static void on_connect(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    struct server_listener *listener = listener_of(io->server, descriptor);
+    (void)events;
+
+    server_io_wake(io);
+    for (uint32_t left = accepts_per_turn(io->server); left > 0 && accept_one(io, listener);)
+        left--;
+}
+
+core_status server_io_listen(struct server_io *io, struct core_error *error)
+{
+    uint32_t count = io->server->listener_count;
+    io->listen_events = calloc(count, sizeof(struct event *));
+    if (io->listen_events == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the listeners");
+    for (uint32_t i = 0; i < count; i++) {
+        io->listen_events[i] =
+            event_new(io->base, io->server->listeners[i].descriptor, EV_READ | EV_PERSIST, on_connect, io);
+        if (io->listen_events[i] == NULL || event_add(io->listen_events[i], NULL) != 0)
+            return core_error_set(error, CORE_NO_MEMORY, "no memory for the listeners");
+    }
+    return CORE_OK;
+}
+
+void server_io_listen_again(struct server_io *io)
+{
+    for (uint32_t i = 0; io->listen_events != NULL && i < io->server->listener_count; i++)
+        if (!event_pending(io->listen_events[i], EV_READ, NULL))
+            event_add(io->listen_events[i], NULL);
+}

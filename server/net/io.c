@@ -1,0 +1,653 @@
+/* The I/O thread's turns. */
+#include "server/net/io.h"
+
+#include "core/log.h"
+#include "core/secret.h"
+#include "server/stream/backup.h"
+
+#include <errno.h>
+#include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define COLLECT_PACKETS 64
+#define SUBMIT_PACKETS  64
+#define TICK_MS         100
+#define TURN_BYTES      (4 * SERVER_READ_BYTES)
+#define STRANGERS       16 /* connections without streams that are read in a turn */
+#define REST_PACKETS    2  /* a rest that gathers fewer is not worth it */
+
+void server_io_wake(struct server_io *io)
+{
+    if (!io->turns.awake)
+        server_looks_wake(&io->turns, core_time_now_ns());
+}
+
+void server_io_mark(struct server_connection *connection)
+{
+    if (connection->dirty)
+        return;
+    connection->dirty = true;
+    connection->next_dirty = connection->io->dirty;
+    connection->io->dirty = connection;
+}
+
+void server_io_put_off(struct server_connection *connection)
+{
+    struct server_io *io = connection->io;
+    if (connection->waits_as_stranger)
+        return;
+    connection->waits_as_stranger = true;
+    connection->next_stranger = NULL;
+    if (io->strangers == NULL)
+        io->strangers = connection;
+    else
+        io->last_stranger->next_stranger = connection;
+    io->last_stranger = connection;
+}
+
+void server_io_queue(struct server_io *io, struct server_packet *packet)
+{
+    struct server_submission *submission = &io->submissions[packet->stream->worker];
+    packet->cpu.next = NULL;
+    packet->stream->at_worker++;
+    if (submission->tail == NULL)
+        submission->head = &packet->cpu;
+    else
+        submission->tail->next = &packet->cpu;
+    submission->tail = &packet->cpu;
+}
+
+/* Hands the packet on if it may go by until_ns. False: not before *wake_ns (CORE_NS_NEVER: until told). */
+static bool hand_over(struct server_io *io, struct server_packet *packet, core_ns now_ns, core_ns until_ns,
+                      core_ns *wake_ns)
+{
+    struct server_stream *stream = packet->stream;
+    core_ns ready_ns = server_pace_next_ns(&stream->pace, packet->eligible_ns);
+
+    *wake_ns = stream->transfer.state == SERVER_TRANSFER_HELD ? CORE_NS_NEVER : ready_ns;
+    if (stream->transfer.state == SERVER_TRANSFER_HELD || ready_ns > until_ns)
+        return false;
+    packet->cpu.release_ns = server_pace_release_ns(&stream->pace, ready_ns) + stream->in_ns;
+    if (stream->gpu != NULL) {
+        if (!server_gpu_stream_put(io, packet, ready_ns, until_ns - SERVER_EARLY_NS, wake_ns))
+            return false;
+        server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_stream_card(stream->gpu)),
+                           now_ns); /* or its worker, when that gets it */
+    } else
+        server_io_queue(io, packet);
+    server_pace_take(&stream->pace, packet->eligible_ns, packet->policed);
+    return true;
+}
+
+static void wait_from(struct server_io *io, struct server_packet *packet, core_ns wake_ns)
+{
+    struct server_stream *stream = packet->stream;
+    stream->wait_head = packet;
+    server_waiting_remove(&io->waiting, &stream->waiter); /* a change of contract may wait, too */
+    if (wake_ns != CORE_NS_NEVER)
+        server_waiting_add(&io->waiting, &stream->waiter, wake_ns);
+}
+
+void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
+                      core_ns now_ns)
+{
+    core_ns wake_ns;
+    if (stream->wait_head != NULL)
+        return; /* behind it */
+    if (!hand_over(io, packet, now_ns, now_ns + SERVER_EARLY_NS, &wake_ns))
+        wait_from(io, packet, wake_ns);
+}
+
+/* Hands over the stream's packets that are eligible by until_ns. */
+static void release_stream(struct server_io *io, struct server_stream *stream, core_ns now_ns,
+                           core_ns until_ns)
+{
+    struct server_packet *packet;
+    core_ns wake_ns = CORE_NS_NEVER;
+
+    if (stream->change != NULL)
+        server_change_step(stream, core_time_now_ns()); /* before the next packet there may be a gap */
+    packet = stream->wait_head;
+    server_waiting_remove(&io->waiting, &stream->waiter);
+    stream->wait_head = NULL;
+    for (; packet != NULL; packet = packet->next) {
+        if (packet->status == PROTOCOL_RESULT_OK && !hand_over(io, packet, now_ns, until_ns, &wake_ns))
+            break;
+    }
+    if (packet != NULL)
+        wait_from(io, packet, wake_ns);
+}
+
+void server_io_release_stream(struct server_stream *stream)
+{
+    core_ns now_ns = core_time_now_ns();
+    release_stream(stream->connection->io, stream, now_ns, now_ns + SERVER_EARLY_NS);
+}
+
+static void release_waiting(struct server_io *io, core_ns now_ns, core_ns until_ns)
+{
+    struct server_waiter *waiter;
+    while ((waiter = server_waiting_first(&io->waiting)) != NULL && waiter->eligible_ns <= until_ns)
+        release_stream(io, (struct server_stream *)waiter, now_ns, until_ns);
+}
+
+/* When the thread must be awake again: for a stream that waits, or to see that it is late (stream/arrival.h).
+ * A timer that is set and soon enough for that stays. */
+static core_ns next_wake_ns(struct server_io *io, core_ns now_ns)
+{
+    struct server_waiter *waiter = server_waiting_first(&io->waiting);
+    core_ns wake_ns = waiter == NULL ? CORE_NS_NEVER : waiter->eligible_ns;
+    core_ns beat_ns = io->stream_count == 0 ? CORE_NS_NEVER : now_ns + io->beat_ns;
+
+    if (wake_ns <= beat_ns)
+        return wake_ns;
+    return io->timer_ns > now_ns && io->timer_ns <= beat_ns ? io->timer_ns : beat_ns;
+}
+
+static void set_timer(struct server_io *io, core_ns now_ns)
+{
+    core_ns wake_ns = next_wake_ns(io, now_ns);
+    struct itimerspec spec = {0};
+
+    if (wake_ns == io->timer_ns)
+        return;
+    if (wake_ns != CORE_NS_NEVER)
+        spec.it_value =
+            (struct timespec){.tv_sec = wake_ns / CORE_NS_PER_S, .tv_nsec = wake_ns % CORE_NS_PER_S};
+    if (timerfd_settime(io->timer_descriptor, TFD_TIMER_ABSTIME, &spec, NULL) == 0)
+        io->timer_ns = wake_ns;
+}
+
+static void flush_submission(struct server_io *io, uint32_t worker, core_ns now_ns)
+{
+    struct server_submission *submission = &io->submissions[worker];
+    struct cpu_packet *batch[SUBMIT_PACKETS];
+
+    while (submission->head != NULL) {
+        uint32_t count = 0, taken;
+        for (struct cpu_packet *packet = submission->head; packet != NULL && count < SUBMIT_PACKETS;
+             packet = packet->next) {
+            server_packet_hand((struct server_packet *)packet, worker,
+                               now_ns); /* before it is the worker's */
+            batch[count++] = packet;
+        }
+        struct cpu_packet *rest = batch[count - 1]->next; /* the worker may reuse `next` from here on */
+        taken = cpu_worker_submit(io->server->workers[worker], io->index, batch, count);
+        submission->head = taken == count ? rest : batch[taken];
+        if (submission->head == NULL)
+            submission->tail = NULL;
+        if (taken < count)
+            return; /* ring full: again when results come back */
+    }
+}
+
+static void flush_submissions(struct server_io *io)
+{
+    core_ns now_ns = 0; /* the clock is read if there is anything to submit */
+    for (uint32_t worker = 0; worker < io->server->all_workers; worker++) {
+        if (io->submissions[worker].head == NULL)
+            continue;
+        now_ns = now_ns == 0 ? core_time_now_ns() : now_ns;
+        flush_submission(io, worker, now_ns);
+    }
+}
+
+/* The engine could not encrypt: the chain is broken, so nothing after this packet is of use. */
+static void fail_stream(struct server_stream *stream, struct server_packet *packet)
+{
+    const struct core_log_fields fields = server_connection_fields(stream->connection, stream->id);
+    if (stream->close_reason != PROTOCOL_CLOSE_FAILED)
+        core_log_with(CORE_LOG_ERROR, "stream.failed", &fields,
+                      "connection %lu stream %u: the cipher failed; stream closed",
+                      (unsigned long)stream->connection->number, stream->id);
+    packet->status = PROTOCOL_RESULT_FAILED;
+    stream->state = SERVER_STREAM_CLOSING;
+    stream->close_reason = PROTOCOL_CLOSE_FAILED;
+}
+
+typedef uint32_t collect_fn(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
+                            uint32_t count);
+
+static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take)
+{
+    struct cpu_packet *batch[COLLECT_PACKETS];
+    uint32_t count;
+
+    do {
+        count = take(io->server->workers[worker], io->index, batch, COLLECT_PACKETS);
+        for (uint32_t i = 0; i < count; i++) {
+            struct server_packet *packet = (struct server_packet *)batch[i];
+            struct server_stream *stream = packet->stream;
+            packet->ready = true;
+            stream->worked = true;
+            stream->pauses = batch[i]->pauses;
+            if (batch[i]->status != CORE_OK || stream->close_reason == PROTOCOL_CLOSE_FAILED)
+                fail_stream(stream, packet);
+            server_io_mark(stream->connection);
+            server_output_results(stream);
+            server_route_returned(stream);
+            server_connection_settle_stream(stream);
+        }
+    } while (count == COLLECT_PACKETS);
+}
+
+static void collect(struct server_io *io, collect_fn *take)
+{
+    for (uint32_t worker = 0; worker < io->server->all_workers; worker++)
+        collect_from(io, worker, take);
+    server_gpu_collect(io);
+}
+
+static void finish_dirty(struct server_io *io)
+{
+    struct server_connection *connection;
+    while ((connection = io->dirty) != NULL) {
+        io->dirty = connection->next_dirty;
+        connection->dirty = false;
+        if (connection->state < SERVER_CONNECTION_BROKEN) {
+            server_output_flush(connection);
+            server_input_resume(connection);
+        }
+        server_connection_settle(connection);
+    }
+}
+
+static void end_turn(struct server_io *io)
+{
+    core_ns now_ns;
+
+    io->turn_bytes = 0;
+    collect(io, cpu_worker_poll); /* what came back while we were reading */
+    flush_submissions(io);
+    finish_dirty(io);
+    server_gpu_let_go(io);
+    flush_submissions(io); /* what resumed input brought */
+    now_ns = core_time_now_ns();
+    set_timer(io, now_ns);
+    if (io->stream_ended)
+        core_secret_wipe(io->read_buffer, SERVER_READ_BYTES);
+    io->stream_ended = false;
+}
+
+void server_io_has_read(struct server_io *io, size_t bytes)
+{
+    io->turn_bytes += bytes;
+    if (io->turn_bytes >= TURN_BYTES)
+        end_turn(io);
+}
+
+/* However many connections come, speak or go at once: streams wait for a few of them at most. Those that are
+ * left are told of again in the next turn, which so begins at once. */
+static void read_strangers(struct server_io *io)
+{
+    struct server_connection *connection;
+    for (unsigned left = STRANGERS; left > 0 && (connection = io->strangers) != NULL;) {
+        io->strangers = connection->next_stranger;
+        connection->waits_as_stranger = false;
+        if (!connection->reading) {
+            server_io_mark(connection); /* it may have ended, and only this has kept it */
+            continue;
+        }
+        server_io_has_read(io, server_input_read(connection));
+        left--;
+    }
+}
+
+static void clear_descriptor(int descriptor)
+{
+    uint64_t count;
+    ssize_t got = read(descriptor, &count, sizeof count);
+    (void)got;
+}
+
+static void on_completion(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    (void)events;
+    server_io_wake(io);
+    clear_descriptor(descriptor);
+    collect(io, cpu_worker_collect); /* asks for the next notification, too */
+}
+
+static void on_timer(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    (void)events;
+    server_io_wake(io);
+    clear_descriptor(descriptor);
+    core_ns now_ns = core_time_now_ns();
+    io->timer_ns = CORE_NS_NEVER;
+    release_waiting(io, now_ns, now_ns + SERVER_EARLY_NS);
+}
+
+static void on_mail(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    (void)descriptor, (void)events;
+    server_io_wake(io);
+    server_mailbox_run(&io->mailbox, io);
+}
+
+static void on_tick(evutil_socket_t descriptor, short events, void *argument)
+{
+    struct server_io *io = argument;
+    core_ns now_ns = core_time_now_ns();
+    (void)descriptor, (void)events;
+
+    server_io_wake(io);
+    server_change_tick(io, now_ns);
+    for (struct server_order *order = io->orders, *next_order; order != NULL; order = next_order) {
+        next_order = order->io_next;
+        server_route_step(order->stream, now_ns);
+    }
+    for (struct server_connection *connection = io->connections, *next; connection != NULL;
+         connection = next) {
+        next = connection->next;
+        server_connection_tick(connection, now_ns);
+        if (io->draining && now_ns > io->drain_until_ns) {
+            connection->overdue = true;
+            server_connection_abort(connection);
+        }
+    }
+    if (!io->draining)
+        server_io_listen_again(io);
+    atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
+}
+
+void server_io_notify(struct server_io *io)
+{
+    uint64_t one = 1;
+    ssize_t written = write(io->completion_descriptor, &one, sizeof one);
+    (void)written; /* fails only when the counter is full, and then the descriptor is readable */
+}
+
+static void stop_accepting(struct server_io *io)
+{
+    for (uint32_t i = 0; i < io->server->listener_count; i++)
+        event_del(io->listen_events[i]);
+    for (uint32_t i = 1; i < io->server->io_count; i++)
+        server_io_drain(io->server->ios[i], io->drain_until_ns);
+}
+
+static void start_drain(void *owner, struct server_message *message)
+{
+    struct server_io *io = owner;
+    const enum protocol_error shutdown = PROTOCOL_ERROR_SHUTDOWN;
+    (void)message;
+
+    io->draining = true;
+    if (io->listen_events != NULL)
+        stop_accepting(io);
+    for (struct server_connection *connection = io->connections, *next; connection != NULL;
+         connection = next) {
+        next = connection->next;
+        if (connection->state == SERVER_CONNECTION_READY)
+            server_connection_finish(connection, PROTOCOL_CLOSE_DRAINED, &shutdown);
+        else if (connection->state < SERVER_CONNECTION_READY)
+            server_connection_fail(connection, 0, shutdown, "the server is stopping");
+    }
+}
+
+void server_io_drain(struct server_io *io, core_ns drain_until_ns)
+{
+    io->drain_until_ns = drain_until_ns;
+    io->drain_message.run = start_drain;
+    server_mailbox_post(&io->mailbox, &io->drain_message);
+}
+
+static uint32_t *class_of(const struct server_stream *stream)
+{
+    unsigned long long latency_ns = (unsigned long long)stream->counted_ns;
+    return &stream->connection->io->latency_classes[63 - __builtin_clzll(latency_ns)];
+}
+
+void server_io_discount_stream(struct server_stream *stream)
+{
+    --*class_of(stream);
+    stream->counted_ns = 0;
+}
+
+void server_io_count_stream(struct server_stream *stream)
+{
+    if (stream->counted_ns > 0)
+        server_io_discount_stream(stream);
+    stream->counted_ns = server_backup_shortest_ns(stream) - stream->late_ns;
+    ++*class_of(stream);
+}
+
+/* The shortest latency bound that counts, rounded down to a power of two; CORE_LATENCY_NS_MAX without any. */
+static core_ns shortest_ns(const struct server_io *io)
+{
+    for (int class = 0; class < 64; class ++)
+        if (io->latency_classes[class] > 0)
+            return INT64_C(1) << class;
+    return CORE_LATENCY_NS_MAX;
+}
+
+core_ns server_io_rest_ns(const struct server_io *io)
+{
+    core_ns rest_ns = perfmodel_io_rest_ns(shortest_ns(io), io->server->profile) / 2;
+    return io->packets_per_ns * (double)rest_ns >= REST_PACKETS ? rest_ns : 0;
+}
+
+static void take_rate(struct server_io *io, core_ns now_ns)
+{
+    core_ns elapsed_ns = now_ns - io->rate_ns;
+    if (elapsed_ns < CORE_NS_PER_MS)
+        return;
+    io->packets_per_ns = (double)(io->packets - io->rate_packets) / (double)elapsed_ns;
+    io->rate_packets = io->packets;
+    io->rate_ns = now_ns;
+}
+
+/* How long a turn may take without being late, beside the rest before it. */
+static core_ns allowed_ns(const struct server_io *io)
+{
+    core_ns in_ns = io->server->profile->margins.in_ns;
+    return in_ns > SERVER_LOOKS_LATE_NS ? in_ns : SERVER_LOOKS_LATE_NS;
+}
+
+void server_io_admit_stall(struct server_io *io, core_ns now_ns)
+{
+    core_ns from_ns = server_looks_from_ns(&io->turns);
+    if (now_ns - from_ns > io->allowed_ns)
+        core_stalls_add(&io->stats.stalls, from_ns, now_ns);
+}
+
+/* Holds the turn that has just ended against what promises reckon with (overload/reserve.h). */
+static void account_turn(struct server_io *io, core_ns rest_ns)
+{
+    const struct config_profile_margins *margins = &io->server->profile->margins;
+    core_ns now_ns = core_time_now_ns(), from_ns = server_looks_from_ns(&io->turns);
+    core_ns took_ns = server_looks_end(&io->turns, now_ns) - rest_ns;
+    core_ns excess_ns = took_ns - margins->in_ns, lost_ns = excess_ns - margins->out_ns;
+
+    if (io->stream_count == 0)
+        return; /* nothing is promised */
+    core_histogram_record(&io->stats.turn, took_ns);
+    if (excess_ns > 0) {
+        server_stats_add_ns(&io->stats.turn_excess_ns, excess_ns);
+        core_stalls_add(&io->stats.stalls, from_ns, now_ns);
+    } else
+        core_stalls_settle(&io->stats.stalls, now_ns);
+    core_stalls_mark(&io->stats.stalls, now_ns);
+    if (lost_ns > 0)
+        server_stats_add_ns(&io->stats.turn_lost_ns, lost_ns);
+}
+
+/* Waits for events and handles them. */
+static void wait_events(struct server_io *io)
+{
+    core_ns now_ns = core_time_now_ns();
+
+    if (server_looks_first(&io->turns, now_ns)) {
+        server_looks_enter(&io->turns, now_ns, io->timer_ns, false);
+        (void)event_base_loop(io->base,
+                              EVLOOP_ONCE | EVLOOP_NONBLOCK); /* without ONCE until nothing is ready */
+        if (io->turns.awake)
+            return;
+        server_looks_found_nothing(&io->turns);
+        now_ns = core_time_now_ns();
+    }
+    server_looks_enter(&io->turns, now_ns, io->timer_ns, true);
+    (void)event_base_loop(io->base, EVLOOP_ONCE); /* fails only if the kernel has no epoll left to give */
+}
+
+/* One turn, and the rest after it. Workers need not wake a thread that rests. */
+static void turn(struct server_io *io)
+{
+    core_ns now_ns, rest_ns = 0;
+
+    wait_events(io);
+    read_strangers(io);
+    now_ns = core_time_now_ns();
+    take_rate(io, now_ns);
+    if (io->turn_bytes > 0)
+        rest_ns = server_io_rest_ns(io);
+    for (uint32_t worker = 0; rest_ns > 0 && worker < io->server->all_workers; worker++)
+        cpu_worker_mute(io->server->workers[worker], io->index);
+    if (rest_ns > 0) /* what becomes eligible meanwhile must not wait for the end of the rest */
+        release_waiting(io, now_ns, now_ns + rest_ns + SERVER_EARLY_NS);
+    end_turn(io);
+    account_turn(io, 0);
+    io->beat_ns = server_looks_beat_ns(shortest_ns(io));
+    io->allowed_ns = allowed_ns(io) + rest_ns;
+    if (rest_ns > 0) {
+        core_time_sleep_until(now_ns + rest_ns);
+        collect(io, cpu_worker_collect);
+        end_turn(io);
+        account_turn(io, rest_ns);
+    }
+}
+
+static void *run(void *argument)
+{
+    struct server_io *io = argument;
+
+    ERR_clear_error(); /* makes OpenSSL's record of this thread, under a lock: nothing is promised yet */
+    atomic_store_explicit(&io->thread_id, gettid(), memory_order_release);
+    while (!io->draining || io->connections != NULL)
+        turn(io);
+    atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
+    return NULL;
+}
+
+static struct event *add_event(struct server_io *io, int descriptor, event_callback_fn handler)
+{
+    struct event *event = event_new(io->base, descriptor, EV_READ | EV_PERSIST, handler, io);
+    if (event != NULL && event_add(event, NULL) != 0) {
+        event_free(event);
+        return NULL;
+    }
+    return event;
+}
+
+static bool create_events(struct server_io *io)
+{
+    struct timeval tick = {.tv_usec = TICK_MS * 1000};
+    struct event_config *config = event_config_new();
+    if (config != NULL) {
+        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
+        event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
+        io->base = event_base_new_with_config(config);
+        event_config_free(config);
+    }
+    if (io->base == NULL)
+        return false;
+    io->mailbox_event = add_event(io, io->mailbox.descriptor, on_mail);
+    io->completion_event = add_event(io, io->completion_descriptor, on_completion);
+    io->timer_event = add_event(io, io->timer_descriptor, on_timer);
+    io->tick_event = event_new(io->base, -1, EV_PERSIST, on_tick, io);
+    return io->mailbox_event != NULL && io->completion_event != NULL && io->timer_event != NULL &&
+           io->tick_event != NULL && event_add(io->tick_event, &tick) == 0;
+}
+
+core_status server_io_create(struct server_io **io, struct server *server, uint32_t index,
+                             struct core_error *error)
+{
+    struct server_io *fresh = calloc(1, sizeof *fresh);
+    if (fresh == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for an I/O thread");
+    fresh->server = server;
+    fresh->index = index;
+    fresh->timer_ns = CORE_NS_NEVER;
+    server_looks_init(&fresh->turns, core_time_now_ns());
+    fresh->allowed_ns = allowed_ns(fresh);
+    fresh->beat_ns = server_looks_beat_ns(CORE_LATENCY_NS_MAX);
+    fresh->mailbox.descriptor = -1;
+    fresh->completion_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    fresh->timer_descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    fresh->read_buffer = malloc(SERVER_READ_BYTES);
+    fresh->submissions = calloc(server->worker_count + 1, sizeof *fresh->submissions);
+    core_status status = server_mailbox_init(&fresh->mailbox, error);
+    if (status == CORE_OK)
+        status = server->engine->open(&fresh->engine, error);
+    if (status == CORE_OK)
+        status = server_ivs_init(&fresh->ivs, error);
+    if (status == CORE_OK &&
+        (fresh->read_buffer == NULL || fresh->submissions == NULL || fresh->completion_descriptor < 0 ||
+         fresh->timer_descriptor < 0 || server_waiting_reserve(&fresh->waiting, 64) != CORE_OK ||
+         !create_events(fresh)))
+        status = core_error_set(error, CORE_NO_MEMORY, "no memory or descriptors for an I/O thread");
+    if (status != CORE_OK) {
+        server_io_destroy(fresh);
+        return status;
+    }
+    *io = fresh;
+    return CORE_OK;
+}
+
+core_status server_io_start(struct server_io *io, struct core_error *not_permitted, struct core_error *error)
+{
+    const struct config_server_threads *threads = &io->server->config->threads;
+    char name[24];
+    snprintf(name, sizeof name, "io-%u", io->index);
+    struct core_thread_options options = {.name = name, .cpu = -1};
+    if (threads->realtime != CONFIG_REALTIME_OFF)
+        options.fifo_priority = threads->io_priority;
+    return core_thread_start(&io->thread, &options, run, io, not_permitted, error);
+}
+
+void server_io_join(struct server_io *io)
+{
+    pthread_join(io->thread, NULL);
+}
+
+static void free_event(struct event *event)
+{
+    if (event != NULL)
+        event_free(event);
+}
+
+void server_io_destroy(struct server_io *io)
+{
+    if (io == NULL)
+        return;
+    for (uint32_t i = 0; io->listen_events != NULL && i < io->server->listener_count; i++)
+        free_event(io->listen_events[i]);
+    free(io->listen_events);
+    free_event(io->mailbox_event);
+    free_event(io->completion_event);
+    free_event(io->timer_event);
+    free_event(io->tick_event);
+    if (io->base != NULL)
+        event_base_free(io->base);
+    if (io->engine != NULL)
+        io->server->engine->close(io->engine);
+    server_ivs_free(&io->ivs);
+    server_mailbox_destroy(&io->mailbox);
+    server_waiting_free(&io->waiting);
+    server_gpu_seats_destroy(io);
+    server_stats_free(&io->stats);
+    if (io->completion_descriptor >= 0)
+        close(io->completion_descriptor);
+    if (io->timer_descriptor >= 0)
+        close(io->timer_descriptor);
+    free(io->read_buffer);
+    free(io->submissions);
+    free(io);
+}

@@ -1,0 +1,129 @@
+/* An I/O thread: one libevent base, its connections, and the hand-over of packets to the workers and back.
+ *
+ * Everything below is called on that thread, except where said. Work is done in turns: the handlers of all
+ * events that were ready together read frames, collect results or take messages; then the turn ends: what was
+ * gathered goes to the workers and what is due is written, many frames at once. A turn that has read
+ * TURN_BYTES (io.c) ends early, so that no result waits for more input than that.
+ *
+ * Moderation. When packets come in quick succession, the thread rests for server_io_rest_ns after a turn that
+ * has read input, and lets input and results gather: one wake-up and one system call then serve many packets.
+ * A rest is at most half of perfmodel_io_rest_ns of the shortest latency bound among the thread's streams: a
+ * packet may meet one before it is read and one before its result is written, and admission has taken both
+ * off every deadline. A packet that comes alone never waits for it. */
+#ifndef MILLRACE_SERVER_NET_IO_H
+#define MILLRACE_SERVER_NET_IO_H
+
+#include "perfmodel/cpu.h"
+#include "server/admin/stream_dump.h"
+#include "server/mailbox.h"
+#include "server/net/connection.h"
+#include "server/server_internal.h"
+#include "server/stream/arrival.h"
+#include "server/stream/eligible_queue.h"
+#include "server/stream/iv.h"
+#include "server/stream/modify.h"
+
+#define SERVER_READ_BYTES 65536 /* one read of a socket */
+
+/* Packets this close to eligible are handed over at once: cheaper than a timer. Tests of workers count on it.
+ */
+#define SERVER_EARLY_NS PERFMODEL_CPU_EARLY_NS
+
+/* Packets for one worker, gathered during a turn and, when its ring is full, until it has room. */
+struct server_submission {
+    struct cpu_packet *head, *tail;
+};
+
+struct server_io {
+    struct server *server; /* set before start */
+    uint32_t index;        /* set before start: producer number at the workers */
+    struct event_base *base;
+    struct server_mailbox mailbox;
+    int completion_descriptor, timer_descriptor; /* eventfd written by workers; timerfd for waiting streams */
+    struct event *mailbox_event, *completion_event, *timer_event, *tick_event;
+    struct server_looks turns;    /* when what they read came at the earliest */
+    core_ns beat_ns;              /* the longest sleep while streams are open */
+    core_ns allowed_ns;           /* a turn that has taken longer is late: in_ns and the rest before it */
+    size_t turn_bytes;            /* read since the last end of a turn */
+    uint64_t packets;             /* received whole, ever */
+    uint64_t rate_packets;        /* as of rate_ns */
+    core_ns rate_ns;              /* when the rate was last taken */
+    double packets_per_ns;        /* rate of arrival over about the last millisecond */
+    uint32_t latency_classes[64]; /* open streams by floor(log2(counted_ns)) */
+    struct event **listen_events; /* I/O thread 0 */
+    struct cpu_engine *engine;    /* expands keys */
+    struct server_ivs ivs;        /* for streams whose client gives none */
+    struct server_connection *connections;
+    struct server_listing_place listing;                 /* how far the admin thread's list has come */
+    struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
+    struct server_connection *strangers, *last_stranger; /* to be read, a few in a turn */
+    struct server_submission *submissions;               /* by worker, the stand-by worker last */
+    struct server_gpu_seat *seats;                       /* by GPU */
+    struct server_order *orders;                         /* transfers under way */
+    uint8_t *audit_buffer;                               /* of one packet; NULL without GPUs */
+    struct server_waiting waiting;
+    struct server_change *changes; /* of contracts, that wait for a gap or for memory to become free */
+    core_ns timer_ns;              /* what the timerfd is set to; CORE_NS_NEVER: off */
+    size_t stream_count;
+    uint8_t *read_buffer; /* SERVER_READ_BYTES; packets of streams that have ended are wiped, */
+    bool stream_ended;    /* of which there are some: at the end of the turn */
+    uint32_t stagger;
+    bool draining;
+    core_ns drain_until_ns;              /* set before drain_message is posted */
+    struct server_message drain_message; /* posted once */
+    _Atomic uint32_t assigned; /* atomic: connections given to this thread, counted by whoever gives one and
+                                  by this thread when it ends */
+    struct server_stats stats;
+    _Atomic core_ns cpu_ns;    /* atomic: CPU time of the thread, written at every tick, read by any */
+    _Atomic int32_t thread_id; /* atomic: the system's, written at the start, read by any; 0 before */
+    pthread_t thread;
+};
+
+CORE_CHECKED core_status server_io_create(struct server_io **io, struct server *server, uint32_t index,
+                                          struct core_error *error);
+/* Before the threads start: accepts on this base. */
+CORE_CHECKED core_status server_io_listen(struct server_io *io, struct core_error *error);
+CORE_CHECKED core_status server_io_start(struct server_io *io, struct core_error *not_permitted,
+                                         struct core_error *error);
+/* Any thread: a worker has put results into our ring. */
+void server_io_notify(struct server_io *io);
+/* Any thread: finish and deliver until drain_until_ns, then close everything and end the thread. Thread 0
+ * passes it on to all others when it has stopped accepting, so that no connection is handed to one that has
+ * ended. */
+void server_io_drain(struct server_io *io, core_ns drain_until_ns);
+void server_io_join(struct server_io *io);
+void server_io_destroy(struct server_io *io);
+
+/* Each handler of an event, first: the thread is awake. */
+void server_io_wake(struct server_io *io);
+
+/* What the thread is late with in the turn at hand, if it is, is one of its stalls already. */
+void server_io_admit_stall(struct server_io *io, core_ns now_ns);
+
+/* Marks a connection to be flushed (and resumed, if paused) at the end of the turn. */
+void server_io_mark(struct server_connection *connection);
+/* Hands over a packet that was accepted: to its worker if eligible, else to the waiting streams. */
+void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
+                      core_ns now_ns);
+/* Gathers a packet for the worker of its stream until the end of the turn. */
+void server_io_queue(struct server_io *io, struct server_packet *packet);
+/* The stream of a GPU had to wait and may go on. */
+void server_io_release_stream(struct server_stream *stream);
+/* A connection without streams has something to read: it is read when those that came before it have been, a
+ * few in each turn. What it sends is no packet, so when that came matters to nobody's deadline. */
+void server_io_put_off(struct server_connection *connection);
+/* A handler has read `bytes`: ends the turn early if that was much. */
+void server_io_has_read(struct server_io *io, size_t bytes);
+
+/* The latency bound that the stream asks of its units counts from now on, instead of the one before; or none
+ * any more. */
+void server_io_count_stream(struct server_stream *stream);
+void server_io_discount_stream(struct server_stream *stream);
+
+/* How long the thread rests now; 0 while fewer than a few packets would gather. */
+core_ns server_io_rest_ns(const struct server_io *io);
+
+/* accept.c: listens again after a lack of descriptors. */
+void server_io_listen_again(struct server_io *io);
+
+#endif

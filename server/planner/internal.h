@@ -1,0 +1,245 @@
+/* Private to planner*.c: what the planner thread owns.
+ *
+ * planner.c: life, requests, grants. gpu_plans.c: rooms and plans of GPUs. moves.c: streams from
+ * one unit to another. modify.c: other contracts. elsewhere.c: other contracts on other
+ * units. replan.c: newcomers for whom others move. watch.c: cards that go and come back.
+ * retune.c: periods that grow back. Everything is called on the planner thread. */
+#ifndef MILLRACE_SERVER_PLANNER_INTERNAL_H
+#define MILLRACE_SERVER_PLANNER_INTERNAL_H
+
+#include "server/planner/gpu_account.h"
+#include "server/planner/planner.h"
+#include "server/server_internal.h"
+#include "server/stream/modify.h"
+#include "server/stream/route.h"
+
+/* A stream that the planner moves of its own accord has had a moment for it by then, or stays for now. */
+#define SERVER_PLANNER_PATIENCE_NS CORE_NS_PER_S
+
+/* What the planner thread remembers of a card. */
+struct server_planner_card {
+    bool out;                   /* of service */
+    bool passing;               /* its streams are looked at, one after the other, */
+    bool missed;                /* some of which have to be looked at again; */
+    uint32_t next;              /* number of the next one */
+    core_ns look_ns;            /* not before */
+    core_ns period_ns, tune_ns; /* it had this period when last looked at; not to be retuned before */
+};
+
+struct server_planner {
+    struct server *server;
+    struct server_mailbox mailbox;
+    struct server_message stop_message;
+    struct server_turns turns;           /* planner thread: requests that wait */
+    struct server_turn *turn;            /* planner thread: of the one that may be cut off; NULL: none */
+    bool cut;                            /* planner thread: it was */
+    core_ns house_ns;                    /* planner thread: house is kept by then, whoever waits */
+    struct partition_standing *standing; /* planner thread */
+    struct server_gpu_account *accounts; /* planner thread; by GPU */
+    struct server_grant **grants;        /* planner thread: by number of the standing plan; NULL: none */
+    uint32_t grant_capacity;
+    uint64_t streams, buffer_bytes;     /* planner thread: granted in all */
+    struct server_grant *leaving;       /* planner thread: given back, their unit has not paused since */
+    struct server_order *orders;        /* planner thread: all that are under way */
+    struct server_change *changes;      /* planner thread: those that wait for a plan or a pause */
+    uint64_t born;                      /* planner thread: number of the last grant */
+    struct server_planner_card *cards;  /* planner thread; by GPU */
+    struct server_memory *memory;       /* for packets */
+    struct server_replanner *replanner; /* NULL: nobody moves for newcomers */
+    bool stopping;                      /* planner thread */
+    struct server_planner_load *worker_loads, *io_loads;
+    struct server_planner_figures figures;
+    pthread_t thread;
+};
+
+/* ---- planner.c ---- */
+
+/* Shows the loads of a worker (a GPU's are its batcher's) and an I/O thread. */
+void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io);
+
+/* Between these two what only explains a refusal is cut off as soon as others wait for a decision. True: it
+ * was, and the request, whose message is given, has been put off until nobody does; it is decided anew then.
+ */
+void server_planner_begin_turn(struct server_planner *planner, struct server_turn *turn);
+bool server_planner_put_off(struct server_planner *planner, struct server_message *message);
+
+/* Nobody awaits its answer any more. */
+bool server_planner_is_gone(const struct server_turn *turn);
+
+/* Admits the newcomer if the standing plan takes it as things stand; else sets the refusal. */
+void server_planner_admit(struct server_planner *planner, struct server_request *request);
+
+/* Sends the answer. */
+void server_planner_answer(struct server_planner *planner, struct server_request *request);
+
+/* Is there room for so many bytes more of packet memory within limits.buffer_mib? And the refusal, if not. */
+bool server_planner_has_memory(const struct server_planner *planner, uint64_t bytes);
+extern const char server_planner_no_room[];
+
+/* Packets that a stream is to have on that unit; and are they enough for a GPU? */
+uint32_t server_planner_queue_packets(const struct server_planner *planner,
+                                      const struct core_stream_spec *spec, uint32_t unit, bool *movable);
+
+/* Makes sure that one grant more can be entered. */
+CORE_CHECKED core_status server_planner_reserve(struct server_planner *planner);
+
+/* Enters a grant under its number; it is taken out when its room is free again. */
+void server_planner_enter(struct server_planner *planner, struct server_grant *grant);
+
+/* The grant is given back, or was never used. */
+void server_planner_leave(struct server_planner *planner, struct server_grant *grant);
+
+/* Takes back the room of all those whose unit has paused. */
+void server_planner_sweep(struct server_planner *planner);
+
+static inline bool server_planner_is_gpu(const struct server_planner *planner, uint32_t unit)
+{
+    return unit >= planner->server->worker_count;
+}
+
+/* Has the worker paused since its pauses were so many? */
+bool server_planner_worker_paused(const struct server_planner *planner, uint32_t worker, uint64_t pauses);
+
+/* The backup of the placement of a guaranteed stream; unit NONE: it has none. And its place there, if that is
+ * on a GPU. */
+struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement);
+struct server_spare server_planner_spare_of(const struct server_planner *planner,
+                                            const struct partition_standing_placement *placement);
+
+/* ---- gpu_plans.c ---- */
+
+/* What the standing plan charges GPUs for a stream: the one that it is on, and behind it, for a guaranteed
+ * one, the one that it comes to when that is lost, if its backup is on a GPU. None on a worker. */
+struct server_planner_rooms server_planner_rooms_of(const struct server_planner *planner, uint32_t stream);
+
+/* Have the batches of a GPU room for a newcomer? As partition_standing_set_rooms wants it; `owner` is the
+ * planner. */
+bool server_planner_has_room(void *owner, const struct partition_standing *standing,
+                             const struct partition_standing_room *room,
+                             enum partition_constraint *constraint, char *reason, size_t size);
+
+/* The stream was entered in the standing plan: the batches of these GPUs must have room for it, and their
+ * plans come into force, whose numbers are set. False: those of the GPU of the last room taken have not, and
+ * *constraint and reason say why; the caller releases the stream, or changes it back, and then calls
+ * server_planner_rooms_leave. */
+bool server_planner_rooms_take(struct server_planner *planner, struct server_planner_rooms *rooms,
+                               enum partition_constraint *constraint, char *reason, size_t size);
+
+/* Takes the rooms that are taken out of the accounts; and gives the GPUs plans without them: the stream has
+ * been released in the standing plan. */
+void server_planner_rooms_forget(struct server_planner *planner, const struct server_planner_rooms *rooms);
+void server_planner_rooms_leave(struct server_planner *planner, const struct server_planner_rooms *rooms);
+
+/* Are the plans in force? */
+bool server_planner_rooms_in_force(const struct server_planner *planner,
+                                   const struct server_planner_rooms *rooms);
+
+/* Have all stages of the GPU paused since this batch? */
+bool server_planner_gpu_paused(const struct server_planner *planner, uint32_t gpu, uint64_t batch);
+
+/* The plan of a GPU as the standing plan has it now, to its batcher. False: there is none that may follow the
+ * one before, or no memory; that one stays. */
+bool server_planner_gpu_replan(struct server_planner *planner, uint32_t gpu);
+
+/* ---- moves.c ---- */
+
+struct server_planner_move {
+    struct server_grant *grant; /* whose stream is to go */
+    uint32_t to;
+    core_ns period_ns; /* to a GPU: of its batches from then on */
+    core_ns patience_ns;
+    void *owner; /* passed on */
+};
+
+/* Takes room at the new unit and sends the order; `returned` is run with it (struct server_order) when it is
+ * back, and calls server_planner_moved first. False: the unit does not take the stream as things stand, or
+ * another order is under way, and reason says so. An order brings one place along: a guaranteed stream is
+ * moved to a GPU only where a worker holds its backup. (One whose backup is on a GPU may leave.) */
+bool server_planner_move(struct server_planner *planner, const struct server_planner_move *move,
+                         void (*returned)(void *planner, struct server_message *message), char *reason,
+                         size_t size);
+
+/* Settles an order that is back: the grants and the counts. Frees it; returns what became of it. */
+enum server_order_outcome server_planner_moved(struct server_planner *planner, struct server_order *order);
+
+/* An order for the move, for which no room has been taken yet. NULL without memory. */
+struct server_order *server_planner_order_create(struct server_planner *planner,
+                                                 const struct server_planner_move *move);
+void server_planner_order_destroy(struct server_order *order); /* NULL is fine */
+
+/* The stream is order->to->stream in the standing plan: fills in what it has there, and a GPU's batches must
+ * have room. False: they have not, or no worker holds its backup, and reason says so; it is released. */
+bool server_planner_order_settle(struct server_planner *planner, struct server_order *order, char *reason,
+                                 size_t size);
+
+/* It is under way from now on. */
+void server_planner_order_begin(struct server_planner *planner, struct server_order *order,
+                                void (*returned)(void *planner, struct server_message *message));
+
+/* ---- elsewhere.c ---- */
+
+/* The stream's own unit has refused the change: is there another that takes it? Then the change has an order
+ * (server/stream/modify.h), and keeps the refusal for the case that nothing comes of it. */
+bool server_planner_change_elsewhere(struct server_planner *planner, struct server_change *change);
+
+/* ---- modify.c ---- */
+
+/* What packet memory the change needs on that unit. False: there is no room for that. */
+bool server_planner_change_memory(const struct server_planner *planner, struct server_change *change,
+                                  uint32_t unit);
+
+/* What GPUs hold for the stream, all taken. */
+struct server_planner_rooms server_planner_rooms_taken(const struct server_planner *planner,
+                                                       const struct server_grant *grant);
+
+/* Batches, of its GPU and its backup's, were for `before` and are for what the standing plan charges from now
+ * on, *rooms. False: they have no room, and *constraint and reason say why; nothing is charged for it any
+ * more, and the plans in force hold as well. */
+bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
+                             const struct server_planner_rooms *before, struct server_planner_rooms *rooms,
+                             enum partition_constraint *constraint, char *reason, size_t size);
+
+/* The accounts get what the standing plan charges; nothing of the stream is in them. */
+void server_planner_enter_rooms(struct server_planner *planner, struct server_grant *grant);
+
+/* The stream is charged for its contract alone from now on, which is no more than before. */
+void server_planner_settle(struct server_planner *planner, struct server_grant *grant);
+
+/* Goes on with the changes whose plan is in force, or whose unit has paused. */
+void server_planner_sweep_changes(struct server_planner *planner);
+
+/* The grant has none any more; it must be settling, if there is one. */
+void server_planner_forget_change(struct server_planner *planner, struct server_grant *grant);
+void server_planner_drop_changes(struct server_planner *planner);
+
+/* At the end, when no I/O thread runs any more. */
+void server_planner_drop_orders(struct server_planner *planner);
+
+/* ---- replan.c ---- */
+
+/* False: moving others is no help to this newcomer, who was refused for lack of capacity, or too many wait
+ * for that, or it only asks (then the advice says that others might be moved); the refusal is to be sent.
+ * True: it is answered later. */
+bool server_planner_apply(struct server_planner *planner, struct server_request *request);
+bool server_planner_has_applicants(const struct server_planner *planner);
+/* Goes on with those who wait. */
+void server_planner_replan(struct server_planner *planner);
+CORE_CHECKED core_status server_planner_start_replanner(struct server_planner *planner,
+                                                        struct core_error *error);
+/* When no I/O thread runs any more, before the planner's own end: nobody waits then. */
+void server_planner_stop_replanner(struct server_planner *planner);
+
+/* ---- watch.c ---- */
+
+/* Looks at the cards, and after streams that are not where they belong. */
+void server_planner_watch(struct server_planner *planner);
+
+/* All streams are looked at once more because of this card. */
+void server_planner_look_again(struct server_planner *planner, uint32_t gpu);
+
+/* ---- retune.c ---- */
+
+/* Looks whether a GPU's period may grow. */
+void server_planner_retune(struct server_planner *planner);
+
+#endif

@@ -1,0 +1,64 @@
+/* The planner keeps newcomers from what units lose to the machine. */
+#include "server/overload/reserve.h"
+#include "core/log.h"
+#include "core/value.h"
+#include "server/overload/monitor.h"
+#include "server/planner/internal.h"
+
+#include <stdio.h>
+
+/* The shortest latency bound among a unit's streams; CORE_NS_NEVER: it has none. */
+static core_ns shortest_ns(const struct server_planner *planner, uint32_t unit)
+{
+    core_ns shortest = CORE_NS_NEVER;
+    for (size_t n = 0; n < partition_standing_streams(planner->standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(planner->standing, n);
+        if (stream.unit == unit && stream.spec.latency_ns < shortest)
+            shortest = stream.spec.latency_ns;
+    }
+    return shortest;
+}
+
+static void say(const struct server_planner *planner, uint32_t unit, int64_t before_ppb, int64_t share_ppb)
+{
+    bool gpu = server_planner_is_gpu(planner, unit);
+    uint32_t number = gpu ? unit - planner->server->worker_count : unit;
+    const char *name = gpu ? "GPU" : "worker";
+    char text[24], quiet[CORE_TEXT_BYTES];
+    const struct core_log_fields fields = {.unit = text};
+    snprintf(text, sizeof text, gpu ? "gpu-%u" : "cpu-%u", number);
+
+    if (share_ppb == 0)
+        core_log_with(CORE_LOG_INFO, "overload.over", &fields,
+                      "%s %u keeps its bounds again; newcomers find all of it", name, number);
+    else if (share_ppb > before_ppb)
+        core_log_with(CORE_LOG_WARNING, "overload.tighten", &fields,
+                      "%.1f %% of %s %u are kept from newcomers until it has kept its bounds for %s",
+                      (double)share_ppb / 1e7, name, number,
+                      core_duration_format(planner->server->config->overload.quiet_ns, quiet));
+}
+
+static void take_levels(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_watch_levels *levels = (struct server_watch_levels *)message;
+
+    for (uint32_t unit = 0; unit < levels->unit_count; unit++) {
+        int64_t before_ppb = partition_standing_reserve_ppb(planner->standing, unit);
+        core_ns level_ns = levels->level_ns[unit];
+        int64_t share_ppb =
+            level_ns == 0 ? 0 : server_overload_share_ppb(level_ns, shortest_ns(planner, unit));
+        if (share_ppb == before_ppb)
+            continue;
+        partition_standing_set_reserve(planner->standing, unit, share_ppb);
+        server_watch_show_share(levels, unit, share_ppb);
+        say(planner, unit, before_ppb, share_ppb);
+    }
+    server_watch_told(levels);
+}
+
+void server_planner_hold_back(struct server_planner *planner, struct server_watch_levels *levels)
+{
+    levels->message.run = take_levels;
+    server_mailbox_post(&planner->mailbox, &levels->message);
+}

@@ -1,0 +1,135 @@
+/* When packets arrive: an honest clock. A packet arrives when its last byte is in the socket, not when the
+ * I/O thread gets round to reading it; whatever keeps the thread away (work for others, a blocking call, a
+ * core that it does not get, a stopped process) is the server's time. Sockets do not tell: a Unix socket
+ * never does, and TCP can tell only when the last segment of a read came (SO_TIMESTAMPING), which may be long
+ * after the packets before it. So the thread keeps the latest time at which it knows that bytes had not come
+ * yet:
+ *
+ *     earliest <= true arrival <= read
+ *
+ * **Turns.** A turn begins when the thread asks for the sockets that have something (it *enters*), and is
+ * *awake* when it is told. Sockets that were not named had nothing at that look, so what a turn reads came
+ * after the look of the turn before: `since`. If the thread had to sleep, all sockets were empty when it
+ * entered, and what woke it came when it woke. After a turn, or a rest, that was long enough to matter the
+ * thread looks without sleeping first: only if that look finds nothing may it sleep, so it is never taken for
+ * asleep while something waited.
+ *
+ * **Late awake.** It can not know how long it was ready and had no core, or was stopped, while it seemed to
+ * sleep. But with a timer that is due by `due` it is late for certain if it is awake after that; then all
+ * that it reads counts from when it entered. The timer is set so that the thread never sleeps longer than
+ * server_looks_beat_ns, which so is, with SERVER_LOOKS_SLACK_NS, the most that can be hidden: a delay that
+ * begins and ends between two beats.
+ *
+ * **Sockets.** One that was read until it was empty has its own, later time: that of the read. One that a
+ * read did not empty keeps the time of the bytes that were left, and each read that takes them all goes on to
+ * the next mark.
+ *
+ * **Pauses.** A connection is not read while its streams have no room for more. Where the sender has kept its
+ * contracts that is our delay from the start. Where it was too early, it is from the deadline of the packet
+ * that must go first, and where it does not take its results it is not; what has waited for that reason is
+ * *held*, and its RESULT says so (PROTOCOL_RESULT_POLICED).
+ *
+ * **Deadlines** count from `earliest`: MET is then what a client beside the server sees, too. **Contracts**
+ * count `counted`: the time of the read as long as the turn was as short as promises reckon with (in_ns and
+ * the rest), because eligible times that are spread over true arrivals but handed over together would be a
+ * burst that admission has not seen; `earliest` where it was not: what a late thread finds has been in the
+ * socket for as long as it was away, and a stream that conforms must not be held back for our delay
+ * (server/stream/policer.h says why neither way gives a client credit).
+ *
+ * The rest (server/net/io.h) is one of the delays that `earliest` counts. Packets may so meet it twice,
+ * before they are read and before their result is written; perfmodel_io_rest_ns, which admission has taken
+ * off every deadline, is both.
+ *
+ * Pure; owned by the I/O thread. Times of the monotonic clock, which must not run backwards. */
+#ifndef MILLRACE_SERVER_STREAM_ARRIVAL_H
+#define MILLRACE_SERVER_STREAM_ARRIVAL_H
+
+#include "core/time.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SERVER_LOOKS_SHORT_NS                                                                                \
+    (100 * CORE_NS_PER_US)                           /* after so short a turn the thread may sleep at once   \
+                                                      */
+#define SERVER_LOOKS_AWAKE_NS (20 * CORE_NS_PER_US)  /* a look that takes longer has slept */
+#define SERVER_LOOKS_SLACK_NS (200 * CORE_NS_PER_US) /* timers may wake it so much late */
+#define SERVER_LOOKS_LATE_NS  CORE_NS_PER_MS         /* a turn that is shorter is never late */
+
+/* What is known of the bytes that are consumed now. */
+struct server_arrival {
+    core_ns earliest_ns; /* <= counted_ns */
+    core_ns counted_ns;  /* <= read_ns; does not run backwards on a connection */
+    core_ns read_ns;
+    bool held; /* it may have waited before earliest_ns, behind what its sender brought too early */
+};
+
+/* ---- turns ---- */
+
+struct server_looks {
+    core_ns looked_ns;  /* what was not found at the last look came after it */
+    core_ns since_ns;   /* what this turn reads came after this */
+    core_ns entered_ns; /* this turn: when the thread began to ask, */
+    core_ns due_ns;     /* by when a timer wakes it, CORE_NS_NEVER without one, */
+    bool waits;         /* and whether it may sleep */
+    bool awake;
+    core_ns owed_ns;  /* since when the thread was wanted, or at work, for certain: what it may have hidden
+                         before a beat is not held against the machine */
+    core_ns ended_ns; /* of the last turn */
+};
+
+void server_looks_init(struct server_looks *turns, core_ns now_ns);
+
+/* Must the thread look before it sleeps? */
+bool server_looks_first(const struct server_looks *turns, core_ns now_ns);
+
+/* It asks now. */
+void server_looks_enter(struct server_looks *turns, core_ns now_ns, core_ns due_ns, bool waits);
+
+/* It has been told: at the first handler of a turn. */
+void server_looks_wake(struct server_looks *turns, core_ns now_ns);
+
+/* A look that did not wait has found nothing. */
+void server_looks_found_nothing(struct server_looks *turns);
+
+/* Since when what the turn takes counts: the thread was wanted or at work, and no turn before has it. */
+core_ns server_looks_from_ns(const struct server_looks *turns);
+
+/* The turn has ended, and what it brought is on its way. Returns for how long the thread was wanted or at
+ * work until then, without what the turn before has counted already. */
+core_ns server_looks_end(struct server_looks *turns, core_ns now_ns);
+
+/* The longest sleep while the shortest latency bound of the thread's streams is this: an eighth, 0.5 to
+ * 10 ms. */
+core_ns server_looks_beat_ns(core_ns latency_ns);
+
+/* ---- sockets ---- */
+
+/* All zero but empty_ns: a new one. */
+struct server_socket_clock {
+    core_ns empty_ns; /* all that is in the socket came after this; */
+    core_ns mark_ns;  /* all behind the next old_bytes after this */
+    size_t old_bytes;
+    bool left;         /* the last read has not emptied it */
+    size_t held_bytes; /* the next so many have waited behind what their sender brought too early */
+};
+
+/* What a read at read_ns brings, in a turn whose bytes came after since_ns. allowed_ns: how long a turn may
+ * take before it counts as late. */
+void server_arrival_read(struct server_arrival *arrival, const struct server_socket_clock *clock,
+                         core_ns since_ns, core_ns read_ns, core_ns allowed_ns);
+
+/* That read took got_bytes; so many bytes are left behind them. */
+void server_arrival_took(struct server_socket_clock *clock, const struct server_arrival *arrival,
+                         size_t got_bytes, size_t left_bytes);
+
+/* What was read before a pause is consumed at now_ns: it counts from from_ns, or from now if that is
+ * earlier. */
+void server_arrival_since(struct server_arrival *arrival, core_ns from_ns, core_ns now_ns, bool held);
+
+/* The socket was not read until now_ns: the left_bytes in it count from from_ns, or from now if that is
+ * earlier. */
+void server_arrival_goes_on(struct server_socket_clock *clock, core_ns from_ns, core_ns now_ns,
+                            size_t left_bytes, bool held);
+
+#endif

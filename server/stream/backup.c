@@ -1,0 +1,150 @@
+#include "server/stream/backup.h"
+
+#include "server/net/io.h"
+
+/* ---- what is told ---- */
+
+core_ns server_backup_bound_ns(const struct partition_standing_placement *placement)
+{
+    return placement->backup_unit != PARTITION_STANDING_NONE ? placement->gpu_bound_ns : placement->bound_ns;
+}
+
+struct protocol_backup server_backup_tell(const struct server *server,
+                                          const struct partition_standing_placement *placement)
+{
+    uint32_t unit = placement->backup_unit;
+    bool gpu = unit >= server->worker_count;
+
+    if (unit != PARTITION_STANDING_NONE)
+        return (struct protocol_backup){.unit = gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
+                                        .unit_index = (uint16_t)(gpu ? unit - server->worker_count : unit),
+                                        .reserved_ppb = placement->reserved_ppb < UINT32_MAX
+                                                            ? (uint32_t)placement->reserved_ppb
+                                                            : UINT32_MAX,
+                                        .bound_ns = placement->backup_bound_ns};
+    if (placement->unit < server->worker_count)
+        return (struct protocol_backup){.bound_ns = placement->bound_ns};
+    return (struct protocol_backup){.unit = PROTOCOL_UNIT_NONE};
+}
+
+/* ---- where ---- */
+
+static bool has_backup(const struct server_grant *grant)
+{
+    return grant->gpu != SERVER_NO_GPU && grant->backup.unit != PARTITION_STANDING_NONE;
+}
+
+uint32_t server_backup_worker(const struct server *server, const struct server_grant *grant)
+{
+    if (grant->gpu == SERVER_NO_GPU)
+        return grant->unit;
+    return has_backup(grant) && grant->backup.unit < server->worker_count ? grant->backup.unit
+                                                                          : server->worker_count;
+}
+
+bool server_backup_is_held(const struct server_stream *stream)
+{
+    return stream->gpu != NULL && has_backup(stream->grant);
+}
+
+bool server_backup_on_worker(const struct server_stream *stream)
+{
+    return server_backup_is_held(stream) &&
+           stream->grant->backup.unit < stream->connection->io->server->worker_count;
+}
+
+static core_ns earlier(core_ns a, core_ns b)
+{
+    return a < b ? a : b;
+}
+
+static core_ns later(core_ns a, core_ns b)
+{
+    return a > b ? a : b;
+}
+
+core_ns server_backup_shortest_ns(const struct server_stream *stream)
+{
+    const struct server_backup *backup = &stream->grant->backup;
+    core_ns latency_ns = stream->spec.latency_ns;
+
+    if (!has_backup(stream->grant))
+        return latency_ns;
+    return earlier(backup->gpu_bound_ns, latency_ns - backup->gpu_bound_ns - backup->detection_ns);
+}
+
+/* ---- when ---- */
+
+void server_backup_begin(struct server_stream *stream, core_ns now_ns)
+{
+    struct server_packet *packet = stream->order_head;
+
+    while (packet != NULL && packet->ready)
+        packet = packet->next;
+    if (stream->gpu->state == SERVER_GPU_LOSING)
+        stream->wait_head =
+            packet; /* in any other state what is not ready is in the backup, or waits already */
+    stream->refuge.lost_ns = now_ns;
+    stream->refuge.release_ns = later(stream->refuge.release_ns, now_ns);
+}
+
+core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns)
+{
+    core_ns release_ns = later(ready_ns, stream->refuge.release_ns);
+
+    stream->refuge.release_ns = release_ns + stream->grant->backup.task.spacing_ns;
+    return release_ns + stream->in_ns;
+}
+
+/* ---- another contract ---- */
+
+static struct core_stream_spec contract_of(const struct core_stream_spec *spec,
+                                           const struct server_backup *backup)
+{
+    core_ns away_ns = backup->gpu_bound_ns + backup->detection_ns;
+    struct core_stream_spec contract = *spec;
+
+    contract.burst_packets += (uint32_t)((away_ns + spec->interval_ns - 1) / spec->interval_ns);
+    contract.latency_ns -= away_ns;
+    return contract;
+}
+
+static void serve_as(struct server_stream *stream, const struct perfmodel_cpu_task *task)
+{
+    stream->grant->backup.task = *task;
+    stream->cpu->piece_bytes = task->piece_bytes;
+    stream->cpu->piece_deadline_ns = task->deadline_ns;
+}
+
+void server_backup_change(struct server_stream *stream, const struct server_backup *backup)
+{
+    if (!server_backup_is_held(stream))
+        return;
+    stream->grant->backup = *backup;
+    if (server_backup_on_worker(stream))
+        serve_as(stream, &backup->task);
+    server_io_count_stream(stream);
+}
+
+bool server_backup_settle(struct server_stream *stream, uint32_t first)
+{
+    const struct server_packet *oldest = stream->order_head;
+    struct core_stream_spec contract;
+    struct perfmodel_cpu_task task;
+
+    if (!server_backup_is_held(stream))
+        return true;
+    if (stream->at_worker > 0 || (oldest != NULL && (int32_t)(oldest->sequence - first) < 0))
+        return false;
+    if (!server_backup_on_worker(stream))
+        return true;
+    contract = contract_of(&stream->spec, &stream->grant->backup);
+    if (perfmodel_cpu_task_from(&contract, stream->connection->io->server->profile, &task, NULL) == CORE_OK)
+        serve_as(stream, &task);
+    return true;
+}
+
+bool server_backup_on_time(const struct server_stream *stream)
+{
+    return stream->order_head == NULL || stream->order_head->eligible_ns >= stream->refuge.lost_ns;
+}

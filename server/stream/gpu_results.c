@@ -1,0 +1,219 @@
+/* An I/O thread's places at the GPUs: what the batchers tell it, and the packets that come back from them. */
+#include "core/log.h"
+#include "server/net/io.h"
+#include "server/stream/backup.h"
+#include "server/stream/gpu_stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- packets out ---- */
+
+/* Nobody waits for it any more; nor, once the card has returned all, for those before it. */
+static void discard(struct server_packet *packet)
+{
+    struct server_stream *stream = packet->stream;
+
+    packet->ready = true;
+    if (stream->gpu->state == SERVER_GPU_LOSING && stream->gpu->inside == 0)
+        for (packet = stream->order_head; packet != NULL; packet = packet->next)
+            packet->ready = true;
+    server_output_results(stream);
+    server_connection_settle_stream(stream);
+}
+
+/* Encrypted again elsewhere, from the slot. */
+static void run_again(struct server_io *io, struct server_packet *packet)
+{
+    struct server_stream *stream = packet->stream;
+
+    stream->gpu->inside--;
+    if (stream->connection->abandoned)
+        discard(packet);
+    else if (server_backup_is_held(stream))
+        server_gpu_stream_lose(stream);
+    else
+        server_gpu_stream_divert(io, packet, 0);
+}
+
+/* One packet in so many, whichever; the same choice on every run. */
+static bool is_audited(const struct server_packet *packet)
+{
+    uint32_t one_in = packet->stream->spec.audit_one_in;
+    uint64_t mixed = ((uint64_t)packet->sequence << 32 | packet->stream->gpu->key.slot) * 0x9E3779B97F4A7C15u;
+    return one_in != 0 && (mixed >> 32) % one_in == 0;
+}
+
+/* Encrypts the plaintext anew, from the chaining value before it, and compares. */
+static bool is_right(struct server_io *io, const struct server_packet *packet, const uint8_t *ciphertext)
+{
+    struct cpu_stream *cpu = packet->stream->cpu;
+    uint8_t chain[CORE_BLOCK_BYTES];
+    core_status status = CORE_OK;
+
+    memcpy(chain, cpu->chain, sizeof chain);
+    for (uint32_t done = 0; done < packet->cpu.bytes && status == CORE_OK; done += CPU_PIECE_BYTES_MAX) {
+        uint32_t left = packet->cpu.bytes - done;
+        struct cpu_piece piece = {.source = packet->cpu.data + done,
+                                  .target = io->audit_buffer + done,
+                                  .bytes = left < CPU_PIECE_BYTES_MAX ? left : CPU_PIECE_BYTES_MAX,
+                                  .chain = chain,
+                                  .key = cpu->key_state};
+        status = io->server->engine->encrypt(io->engine, cpu->cipher, &piece, 1);
+    }
+    server_stats_add(&io->stats.audited, 1);
+    return status == CORE_OK && memcmp(io->audit_buffer, ciphertext, packet->cpu.bytes) == 0;
+}
+
+static void deliver(struct server_packet *packet, const uint8_t *ciphertext, core_ns ended_ns)
+{
+    struct server_stream *stream = packet->stream;
+
+    stream->gpu->inside--;
+    memcpy(stream->cpu->chain, ciphertext + packet->cpu.bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+    packet->output.payload = ciphertext;
+    packet->cpu.finished_ns = ended_ns;
+    packet->ready = true;
+    if (stream->close_reason == PROTOCOL_CLOSE_FAILED)
+        packet->status = PROTOCOL_RESULT_FAILED;
+    if (stream->order_head != packet)
+        server_packet_keep(packet); /* it must wait for another, and the batch for nobody */
+    server_io_mark(stream->connection);
+    server_output_results(stream);
+    server_gpu_stream_delivered(stream);
+    if (stream->order != NULL)
+        server_route_step(stream, core_time_now_ns());
+    server_connection_settle_stream(stream);
+}
+
+static void report(struct server_io *io, struct server_gpu_seat *seat, const struct server_packet *packet,
+                   uint64_t batch)
+{
+    struct core_log_fields fields = server_connection_fields(packet->stream->connection, packet->stream->id);
+    fields.unit = server_gpu_name(seat->gpu);
+    core_log_with(CORE_LOG_ERROR, "gpu.corrupt", &fields,
+                  "%s: batch %llu: a packet of connection %llu, stream %u is not what the CPU makes of it",
+                  server_gpu_name(seat->gpu), (unsigned long long)batch,
+                  (unsigned long long)packet->stream->connection->number, packet->stream->id);
+    server_stats_add(&io->stats.corrupt, 1);
+    seat->distrusted = true;
+    server_gpu_report_corrupt(seat->gpu, batch);
+}
+
+/* Of a packet that was compared the CPU's result is sent: the card's memory may change until it is gone. */
+static void take_packet(struct server_io *io, struct server_gpu_seat *seat, struct server_packet *packet,
+                        const uint8_t *ciphertext, const struct server_gpu_event *event)
+{
+    if (!seat->distrusted && event->kind == SERVER_GPU_DONE && is_audited(packet) &&
+        !packet->stream->connection->abandoned) {
+        if (is_right(io, packet, ciphertext))
+            ciphertext = memcpy(packet->cpu.data, io->audit_buffer, packet->cpu.bytes);
+        else
+            report(io, seat, packet, event->batch);
+    }
+    if (seat->distrusted || event->kind == SERVER_GPU_LOST)
+        run_again(io, packet);
+    else
+        deliver(packet, ciphertext, event->times.ended_ns);
+}
+
+static void take_batch(struct server_io *io, struct server_gpu_seat *seat,
+                       const struct server_gpu_event *event)
+{
+    struct gpu_arenas *arenas = server_gpu_arenas(seat->gpu);
+    const uint8_t *output = gpu_arena_output(arenas, event->batch);
+    uint32_t count;
+    seat->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
+    const struct gpu_record *records = gpu_arena_records(arenas, io->index, event->batch, &count);
+
+    for (uint32_t i = 0; i < count; i++)
+        take_packet(io, seat, (struct server_packet *)(uintptr_t)records[i].cookie,
+                    output + records[i].offset_bytes, event);
+    seat->done[seat->done_count++] = event->batch;
+}
+
+const struct server_gpu_times *server_gpu_seat_times(const struct server_gpu_seat *seat, core_ns ended_ns)
+{
+    for (uint32_t i = 0; i < GPU_REGION_ARENAS_MAX; i++)
+        if (seat->times[i].ended_ns == ended_ns)
+            return &seat->times[i];
+    return NULL;
+}
+
+/* ---- events ---- */
+
+static void take_down(struct server_gpu_seat *seat)
+{
+    seat->up = seat->distrusted = false;
+    for (struct server_gpu_stream *place = seat->places, *next; place != NULL; place = next) {
+        next = place->next; /* a transfer may end here */
+        server_gpu_stream_set_keyed(place, false);
+    }
+}
+
+/* A place whose key is at the batcher learns it from the answer. */
+static void take_up(struct server_gpu_seat *seat, uint32_t generation)
+{
+    seat->up = true;
+    seat->generation = generation;
+    for (struct server_gpu_stream *place = seat->places; place != NULL; place = place->next)
+        if (!place->asking)
+            server_gpu_stream_send_key(place);
+}
+
+static void collect_seat(struct server_io *io, struct server_gpu_seat *seat)
+{
+    struct server_gpu_event event;
+    while (server_gpu_next_event(seat->gpu, io->index, &event)) {
+        if (event.kind == SERVER_GPU_DOWN)
+            take_down(seat);
+        else if (event.kind == SERVER_GPU_UP)
+            take_up(seat, event.generation);
+        else
+            take_batch(io, seat, &event);
+    }
+}
+
+void server_gpu_collect(struct server_io *io)
+{
+    for (uint32_t i = 0; i < io->server->gpu_count; i++)
+        collect_seat(io, &io->seats[i]);
+}
+
+void server_gpu_let_go(struct server_io *io)
+{
+    for (uint32_t i = 0; i < io->server->gpu_count; i++) {
+        struct server_gpu_seat *seat = &io->seats[i];
+        const struct core_log_fields fields = {.unit = server_gpu_name(seat->gpu)};
+        for (uint32_t j = 0; j < seat->done_count; j++) {
+            uint64_t batch = seat->done[j];
+            if (gpu_arena_release(server_gpu_arenas(seat->gpu), io->index, batch) != CORE_OK)
+                core_log_with(CORE_LOG_ERROR, "gpu.batch", &fields,
+                              "%s: batch %llu held nothing of this thread", server_gpu_name(seat->gpu),
+                              (unsigned long long)batch);
+        }
+        seat->done_count = 0;
+    }
+}
+
+/* ---- life ---- */
+
+core_status server_gpu_seats_create(struct server_io *io)
+{
+    const struct server *server = io->server;
+    if (server->gpu_count == 0)
+        return CORE_OK;
+    io->seats = calloc(server->gpu_count, sizeof *io->seats);
+    io->audit_buffer = malloc(server->config->limits.packet_bytes + CORE_BLOCK_BYTES);
+    if (io->seats == NULL || io->audit_buffer == NULL)
+        return CORE_NO_MEMORY;
+    for (uint32_t i = 0; i < server->gpu_count; i++)
+        io->seats[i].gpu = server->gpus[i];
+    return CORE_OK;
+}
+
+void server_gpu_seats_destroy(struct server_io *io)
+{
+    free(io->seats);
+    free(io->audit_buffer);
+}

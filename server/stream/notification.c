@@ -1,0 +1,100 @@
+#include "server/stream/notification.h"
+
+#include "server/net/io.h"
+#include "server/stream/backup.h"
+
+#include <stdio.h>
+
+static struct protocol_notice describe(const struct server_stream *stream, enum protocol_notice_kind kind)
+{
+    uint32_t gpu = stream->grant->gpu;
+    bool on_card = stream->gpu != NULL && stream->gpu->state != SERVER_GPU_AWAY;
+    bool away = server_gpu_stream_is_away(stream);
+    const struct server_backup *backup = server_backup_is_held(stream) ? &stream->grant->backup : NULL;
+    struct protocol_notice notice = {
+        .kind = kind,
+        .unit = on_card ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
+        .unit_index = (uint16_t)(on_card ? server_gpu_stream_card(stream->gpu) : stream->worker)};
+
+    switch (kind) {
+    case PROTOCOL_NOTICE_DEGRADED:
+        snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "GPU %u is lost; served as far as it goes", gpu);
+        break;
+    case PROTOCOL_NOTICE_RESTORED:
+        notice.bound_ns = stream->bound_ns;
+        snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "GPU %u is back", gpu);
+        break;
+    case PROTOCOL_NOTICE_MOVED:
+        notice.bound_ns = stream->spec.latency_ns; /* what every unit has been asked for, but */
+        if (backup != NULL)
+            notice.bound_ns = away ? backup->bound_ns : backup->gpu_bound_ns;
+        snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "now on %s %u", on_card ? "GPU" : "CPU worker",
+                 notice.unit_index);
+        break;
+    }
+    return notice;
+}
+
+/* What a write has begun must be written to its end. */
+static bool is_begun(const struct server_stream *stream)
+{
+    const struct server_connection *connection = stream->connection;
+    return connection->output_head == &stream->notice.output && connection->output_done > 0;
+}
+
+static bool is_listening(const struct server_stream *stream)
+{
+    return stream->version >= 2 && stream->state == SERVER_STREAM_OPEN &&
+           stream->connection->state < SERVER_CONNECTION_LINGERING;
+}
+
+static void tell(struct server_stream *stream, enum protocol_notice_kind kind)
+{
+    struct server_stream_notice *own = &stream->notice;
+    const struct protocol_notice notice = describe(stream, kind);
+
+    own->kind = kind;
+    own->output.frame = own->frame;
+    own->output.frame_bytes = protocol_notice_write(own->frame, stream->id, &notice);
+    own->output.is_notice = true;
+    if (!own->queued)
+        server_output_append(stream->connection, &own->output);
+    own->queued = true;
+}
+
+/* A write that has begun is written to its end; and that nothing is promised is told before that it is again.
+ */
+static bool is_to_be_told_first(const struct server_stream *stream, enum protocol_notice_kind next)
+{
+    const struct server_stream_notice *own = &stream->notice;
+    bool degraded = own->kind == PROTOCOL_NOTICE_DEGRADED && next != PROTOCOL_NOTICE_DEGRADED;
+    return own->queued && (degraded || is_begun(stream));
+}
+
+void server_notice(struct server_stream *stream, enum protocol_notice_kind kind)
+{
+    struct server_stream_notice *own = &stream->notice;
+
+    if (kind == PROTOCOL_NOTICE_RESTORED && !own->degraded)
+        return;
+    own->degraded = kind == PROTOCOL_NOTICE_DEGRADED;
+    if (!is_listening(stream))
+        return;
+    own->next = is_to_be_told_first(stream, kind) ? kind : 0;
+    if (own->next == 0)
+        tell(stream, kind);
+}
+
+void server_notice_left(struct server_output *output)
+{
+    struct server_stream *stream =
+        (struct server_stream *)((char *)output - offsetof(struct server_stream, notice.output));
+    struct server_stream_notice *own = &stream->notice;
+    enum protocol_notice_kind next = own->next;
+
+    own->queued = false;
+    own->next = 0;
+    if (next != 0 && is_listening(stream))
+        tell(stream, next);
+    server_connection_settle_stream(stream);
+}

@@ -1,0 +1,327 @@
+#include "server/stream/stream.h"
+
+#include "core/secret.h"
+#include "server/planner/planner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOT_HEADER_BYTES (PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES)
+#define QUEUE_SPARE_BYTES 2048u
+#define CACHE_LINE        64u
+#define STAGGER_LINES     7u
+#define PACKETS_MAX       (UINT32_C(1) << 31) /* from so many on they are too many */
+
+/* Distance of slots: whole cache lines, and never a multiple of 4 KiB, which would put the streams of a burst
+ * into the same cache sets. */
+static uint64_t slot_stride(const struct core_stream_spec *spec)
+{
+    uint64_t bytes =
+        SLOT_HEADER_BYTES + (uint64_t)core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    bytes = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    return bytes % 4096 == 0 ? bytes + CACHE_LINE : bytes;
+}
+
+uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets)
+{
+    return backlog_packets +
+           (uint32_t)(QUEUE_SPARE_BYTES / (slot_stride(spec) + sizeof(struct server_packet)));
+}
+
+uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec)
+{
+    uint64_t packets = spec->burst_packets + (uint64_t)((spec->latency_ns - 1) / spec->interval_ns) + 1;
+    return packets < PACKETS_MAX ? (uint32_t)packets : PACKETS_MAX;
+}
+
+uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_t queue_packets)
+{
+    if (queue_packets >= PACKETS_MAX)
+        return UINT64_MAX;
+    return queue_packets * (slot_stride(spec) + sizeof(struct server_packet)) +
+           (STAGGER_LINES + 1) * CACHE_LINE;
+}
+
+core_status server_stream_create(struct server_stream **stream, const struct core_stream_spec *spec,
+                                 struct server_block *block)
+{
+    struct server_stream *fresh = malloc(sizeof *fresh);
+    if (fresh == NULL)
+        return CORE_NO_MEMORY;
+    *fresh =
+        (struct server_stream){.spec = *spec, .state = SERVER_STREAM_OPEN, .slack_minimum_ns = CORE_NS_NEVER};
+    server_stream_adopt(fresh, block);
+    *stream = fresh;
+    return CORE_OK;
+}
+
+/* ---- blocks ---- */
+
+struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
+                                         uint32_t stagger)
+{
+    uint32_t lines = stagger % STAGGER_LINES; /* the most that it may be is charged for, this much is taken */
+    uint64_t bytes = server_stream_buffer_bytes(spec, packets);
+    uint64_t room_bytes = bytes - (STAGGER_LINES - 1 - lines) * CACHE_LINE;
+    struct server_block *block = malloc(sizeof *block + room_bytes);
+    if (block == NULL)
+        return NULL;
+    *block = (struct server_block){.bytes = bytes, .room_bytes = room_bytes, .count = packets};
+    uintptr_t slots = (uintptr_t)&block->packets[packets];
+    slots = (slots + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE + lines * CACHE_LINE;
+    for (uint32_t i = 0; i < packets; i++) {
+        block->packets[i] =
+            (struct server_packet){.block = block, .next = i > 0 ? &block->packets[i - 1] : NULL};
+        block->packets[i].output =
+            (struct server_output){.frame = (uint8_t *)slots + i * slot_stride(spec), .is_packet = true};
+    }
+    return block;
+}
+
+void server_block_destroy(struct server_block *block)
+{
+    if (block == NULL)
+        return;
+    core_secret_wipe(block->packets, block->room_bytes); /* plaintext that was never encrypted may be there */
+    free(block);
+}
+
+void server_stream_adopt(struct server_stream *stream, struct server_block *block)
+{
+    block->next = stream->blocks;
+    stream->blocks = block;
+    stream->queue_packets += block->count;
+    block->packets[0].next = stream->free; /* they are linked from the last one to the first */
+    stream->free = &block->packets[block->count - 1];
+}
+
+void server_stream_retire(struct server_stream *stream)
+{
+    for (struct server_block *block = stream->blocks; block != NULL; block = block->next)
+        block->retired = true;
+    stream->free = NULL;
+    stream->queue_packets = 0;
+}
+
+struct server_block *server_stream_shed(struct server_stream *stream)
+{
+    struct server_block **link = &stream->blocks, *block, *shed = NULL;
+
+    while ((block = *link) != NULL) {
+        if (!block->retired || block->taken > 0) {
+            link = &block->next;
+            continue;
+        }
+        *link = block->next;
+        block->next = shed;
+        shed = block;
+    }
+    return shed;
+}
+
+bool server_stream_sheds(const struct server_stream *stream)
+{
+    const struct server_block *block = stream->blocks;
+    while (block != NULL && !block->retired)
+        block = block->next;
+    return block != NULL;
+}
+
+/* ---- life ---- */
+
+size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops)
+{
+    return cpu_stream_bytes(ops) + SERVER_KEY_BYTES;
+}
+
+core_status server_stream_arm(struct server_stream *stream, const struct cpu_engine_ops *ops,
+                              struct cpu_engine *engine, const struct perfmodel_cpu_task *task, core_ns in_ns,
+                              const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES])
+{
+    stream->cpu = core_secret_alloc(server_stream_secret_bytes(ops));
+    if (stream->cpu == NULL)
+        return CORE_NO_MEMORY;
+    core_status status = cpu_stream_init(stream->cpu, ops, engine, stream->spec.cipher, key, iv,
+                                         task->piece_bytes, task->deadline_ns);
+    if (status != CORE_OK) {
+        core_secret_free(stream->cpu, server_stream_secret_bytes(ops));
+        stream->cpu = NULL;
+        return status;
+    }
+    stream->key = (uint8_t *)stream->cpu + cpu_stream_bytes(ops);
+    memcpy(stream->key, key, core_cipher_key_bytes(stream->spec.cipher));
+    stream->in_ns = in_ns;
+    server_police_init(&stream->police, &stream->spec, 0);
+    server_pace_init(&stream->pace, &stream->spec, task->spacing_ns);
+    return CORE_OK;
+}
+
+struct server_block *server_stream_take_blocks(struct server_stream *stream)
+{
+    struct server_block *blocks = stream->blocks;
+
+    stream->blocks = NULL;
+    stream->free = NULL;
+    return blocks;
+}
+
+void server_stream_destroy(struct server_stream *stream, const struct cpu_engine_ops *ops)
+{
+    if (stream->cpu != NULL) {
+        cpu_stream_wipe(stream->cpu, ops);
+        core_secret_free(stream->cpu, server_stream_secret_bytes(ops));
+    }
+    while (stream->blocks != NULL) {
+        struct server_block *block = stream->blocks;
+        stream->blocks = block->next;
+        server_block_destroy(block);
+    }
+    free(stream);
+}
+
+struct server_packet *server_stream_take(struct server_stream *stream, uint32_t sequence, uint32_t bytes)
+{
+    struct server_packet *packet = stream->free;
+    if (packet == NULL)
+        return NULL;
+    stream->free = packet->next;
+    stream->busy_packets++;
+    packet->block->taken++;
+    packet->stream = stream;
+    packet->cpu.stream = stream->cpu;
+    packet->next = NULL;
+    packet->output.payload = server_packet_payload(packet);
+    packet->sequence = sequence;
+    packet->bytes = bytes;
+    packet->status = PROTOCOL_RESULT_OK;
+    packet->ready = packet->policed = packet->diverted = packet->output.counted = false;
+    return packet;
+}
+
+void server_stream_give(struct server_stream *stream, struct server_packet *packet)
+{
+    stream->busy_packets--;
+    packet->block->taken--;
+    if (packet->block->retired)
+        return;
+    packet->next = stream->free;
+    stream->free = packet;
+}
+
+static enum protocol_result_status judge(const struct server_stream *stream, uint32_t bytes,
+                                         uint64_t bytes_per_key)
+{
+    if (bytes > stream->spec.packet_bytes)
+        return PROTOCOL_RESULT_TOO_LONG;
+    if (stream->spec.padding == CORE_PADDING_NONE && (bytes == 0 || bytes % CORE_BLOCK_BYTES != 0))
+        return PROTOCOL_RESULT_NOT_BLOCKS;
+    if (stream->key_bytes + core_stream_padded_bytes(stream->spec.padding, bytes) > bytes_per_key)
+        return PROTOCOL_RESULT_KEY_SPENT;
+    return PROTOCOL_RESULT_OK;
+}
+
+static void append_to_order(struct server_stream *stream, struct server_packet *packet)
+{
+    if (stream->order_tail == NULL)
+        stream->order_head = packet;
+    else
+        stream->order_tail->next = packet;
+    stream->order_tail = packet;
+}
+
+/* Polices it and sets its times. What was eligible before we read it was not held back by its contract. */
+static void set_times(struct server_stream *stream, struct server_packet *packet,
+                      const struct server_arrival *arrival)
+{
+    struct server_police_times times = server_police_unseen(&stream->police, arrival->counted_ns,
+                                                            arrival->counted_ns - arrival->earliest_ns);
+
+    packet->eligible_ns = times.eligible_ns;
+    packet->unseen_ns = times.unseen_ns;
+    packet->deadline_ns = times.eligible_ns - times.unseen_ns + stream->spec.latency_ns;
+    packet->policed = times.eligible_ns > arrival->read_ns;
+    packet->held = arrival->held;
+    packet->arrival_ns = packet->policed ? arrival->counted_ns : times.eligible_ns;
+}
+
+bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
+                          const struct server_arrival *arrival, uint64_t bytes_per_key)
+{
+    stream->sequence_accepted++;
+    set_times(stream, packet, arrival);
+    packet->status = judge(stream, packet->bytes, bytes_per_key);
+    append_to_order(stream, packet);
+    if (packet->status != PROTOCOL_RESULT_OK) {
+        packet->ready = true;
+        return false;
+    }
+    uint8_t *payload = server_packet_payload(packet);
+    uint32_t padded = core_stream_padded_bytes(stream->spec.padding, packet->bytes);
+    if (stream->spec.padding == CORE_PADDING_PKCS7)
+        memset(payload + packet->bytes, (int)(padded - packet->bytes), padded - packet->bytes);
+    stream->key_bytes += padded;
+    packet->cpu.data = payload;
+    packet->cpu.bytes = padded;
+    packet->cpu.done_bytes = 0;
+    return true;
+}
+
+struct server_packet *server_stream_next_ready(struct server_stream *stream)
+{
+    struct server_packet *packet = stream->order_head;
+    if (packet == NULL || !packet->ready)
+        return NULL;
+    stream->order_head = packet->next;
+    if (stream->order_head == NULL)
+        stream->order_tail = NULL;
+    packet->next = NULL;
+    return packet;
+}
+
+void server_stream_account_slack(struct server_stream_account *account, core_ns slack_ns, core_ns latency_ns)
+{
+    int class = SERVER_SLACK_CLASSES - 1;
+
+    while (class > 1 && slack_ns < latency_ns >> (SERVER_SLACK_CLASSES - class))
+        class --;
+    if (slack_ns < 0)
+        class = 0;
+    if (++account->slack[class] != UINT32_MAX)
+        return;
+    for (class = 0; class < SERVER_SLACK_CLASSES; class ++)
+        account->slack[class] /= 2;
+}
+
+struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns now_ns, core_ns blocked_ns)
+{
+    struct protocol_result result = {.status = packet->status};
+    uint32_t bytes = 0;
+
+    if (packet->status == PROTOCOL_RESULT_OK) {
+        core_ns waited_us = (packet->eligible_ns - packet->arrival_ns) / CORE_NS_PER_US;
+        result.waited_us = waited_us > UINT32_MAX ? UINT32_MAX : (uint32_t)waited_us;
+        core_ns from_ns = packet->eligible_ns - packet->unseen_ns;
+        result.latency_ns = now_ns > from_ns ? now_ns - from_ns : 0;
+        if (packet->policed || packet->held)
+            result.flags |= PROTOCOL_RESULT_POLICED;
+        if (packet->diverted && packet->stream->version >= 2)
+            result.flags |= PROTOCOL_RESULT_FAULT;
+        if (now_ns <= packet->deadline_ns)
+            result.flags |= PROTOCOL_RESULT_MET;
+        else if (packet->cpu.finished_ns <= packet->deadline_ns && blocked_ns <= packet->deadline_ns)
+            result.flags |= PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER;
+        bytes = packet->cpu.bytes;
+    }
+    protocol_result_write(packet->output.frame, packet->stream->id, packet->sequence, &result, bytes);
+    packet->output.frame_bytes = SLOT_HEADER_BYTES;
+    packet->output.payload_bytes = bytes;
+    return result;
+}
+
+void server_packet_keep(struct server_packet *packet)
+{
+    if (!server_packet_borrows(packet))
+        return;
+    memcpy(server_packet_payload(packet), packet->output.payload, packet->cpu.bytes);
+    packet->output.payload = server_packet_payload(packet);
+}

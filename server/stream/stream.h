@@ -1,0 +1,246 @@
+/* One open stream on the server: its contract, its packets' memory, its order of delivery.
+ *
+ * Owned by the I/O thread of its connection, except `cpu`, which belongs to the worker while packets are
+ * inside (cpu/scheduler.h). All memory is taken when the stream opens, or when its contract changes: blocks
+ * of packets, a record and a slot for each; a slot is the RESULT frame in the making, 32 bytes for its header
+ * and then the payload, encrypted in place. */
+#ifndef MILLRACE_SERVER_STREAM_STREAM_H
+#define MILLRACE_SERVER_STREAM_STREAM_H
+
+#include "core/protocol.h"
+#include "cpu/scheduler.h"
+#include "perfmodel/cpu.h"
+#include "server/mailbox.h"
+#include "server/stream/arrival.h"
+#include "server/stream/eligible_queue.h"
+#include "server/stream/gpu_stream.h"
+#include "server/stream/notification.h"
+#include "server/stream/policer.h"
+#include "server/stream/route.h"
+#include "server/stream/transfer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct server_connection;
+struct server_grant;
+struct server_stream;
+
+/* Something that waits to be written to a connection: a result, or a control frame. A result's ciphertext
+ * lies behind its header in the packet's slot, or in somebody else's memory: it is borrowed then, and stays
+ * so no longer than to the end of the I/O thread's turn (server_packet_keep). */
+struct server_output {
+    struct server_output *next;
+    uint8_t *frame;         /* a control frame, or the slot: a result's header */
+    const uint8_t *payload; /* packets: the ciphertext */
+    uint32_t frame_bytes, payload_bytes;
+    bool is_packet; /* embedded in a server_packet; */
+    bool is_notice; /* or in a server_stream; else allocated with its frame */
+    bool counted;   /* its first byte was taken by the socket */
+};
+
+struct server_block;
+
+struct server_packet {
+    struct cpu_packet cpu;       /* first member: what the worker hands back is this record */
+    struct server_output output; /* frame: the slot */
+    struct server_stream *stream;
+    struct server_block *block; /* whose memory it is */
+    struct server_packet *next; /* free list, or the stream's order of arrival */
+    core_ns arrival_ns, eligible_ns;
+    core_ns
+        unseen_ns; /* it may have waited so long before it counted as having come (server/stream/policer.h) */
+    core_ns deadline_ns; /* eligible_ns - unseen_ns + the latency bound */
+    uint32_t sequence;
+    uint32_t bytes;                         /* received payload, before padding */
+    int32_t handed_ns;                      /* to its unit, from its eligible time; at most INT32_MAX */
+    enum protocol_result_status status : 8; /* other than OK: never went to a worker */
+    bool ready : 1;                         /* may be delivered once all before it are */
+    bool policed : 1;
+    bool held : 1;     /* it waited to be read, and not for us (server/stream/arrival.h) */
+    bool diverted : 1; /* of a GPU's stream, and went over the stand-by worker or a backup */
+    uint16_t unit;     /* it was handed to: struct server_unit_stats */
+};
+
+/* What became of a stream's packets, beside its totals. */
+#define SERVER_SLACK_CLASSES 8
+struct server_stream_account {
+    uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
+    uint64_t fault_late;  /* of missed: went round a lost device */
+    /* Packets by what was left of their latency bound: none (missed), below 1/64, 1/32, .. 1/2 of it, and the
+     * rest. When one of the counts has reached 2^32 all are halved: the shape stays. */
+    uint32_t slack[SERVER_SLACK_CLASSES];
+};
+
+enum server_stream_state { SERVER_STREAM_OPEN, SERVER_STREAM_CLOSING };
+
+/* The stream's notice, server/stream/notification.h. */
+struct server_stream_notice {
+    struct server_output output;
+    bool queued, degraded;
+    enum protocol_notice_kind kind; /* queued: which */
+    enum protocol_notice_kind next; /* to follow one that is to be told first; 0: none */
+    uint8_t frame[SERVER_NOTICE_BYTES];
+};
+
+/* What a stream with a backup keeps of its losses: server/stream/backup.h. */
+struct server_refuge {
+    core_ns lost_ns;    /* what was eligible before came late to the backup */
+    core_ns release_ns; /* on a worker: not before this is a packet released there */
+    bool told;          /* its client knows that it is there */
+};
+
+struct server_stream {
+    struct server_waiter waiter; /* first member: place among the streams that wait to be eligible */
+    struct server_connection *connection;
+    uint32_t id;
+    uint16_t version; /* of the protocol on its connection */
+    struct core_stream_spec spec;
+    struct cpu_stream *cpu; /* secret memory; */
+    uint8_t *key;           /* and behind it the key as the client gave it, for GPUs; NULL without any */
+    /* Where its packets go: server/stream/route.h. */
+    uint32_t worker;                 /* the stand-by worker while it is on a GPU */
+    uint32_t at_worker;              /* packets that a worker has */
+    struct server_gpu_stream *gpu;   /* where packets go, if they can; NULL: it is on a worker */
+    struct server_gpu_stream *spare; /* with a backup on another GPU: the other of its two places */
+    struct server_refuge refuge;
+    bool worked;             /* a packet has been at the worker since it is on it; */
+    uint64_t pauses;         /* the worker's pauses as of the last one that came back */
+    struct server_pace pace; /* when they may go */
+    struct server_transfer transfer;
+    struct server_order *order; /* the transfer's, NULL: none is under way */
+    struct server_grant *grant; /* the planner's record of its unit, given back when it leaves */
+    struct server_police police;
+    core_ns in_ns; /* margin between a packet's eligible time and its release */
+    enum server_stream_state state;
+    bool unannounced; /* its OPEN was refused after all: there is no CLOSED */
+    enum protocol_close_reason close_reason;
+    uint32_t next_sequence;
+    uint32_t sequence_accepted; /* of the next packet that is complete */
+    uint32_t queue_packets;     /* records and slots, those of blocks that were retired apart */
+    uint32_t busy_packets;      /* of these, not free */
+    struct server_packet *free;
+    struct server_packet *order_head, *order_tail; /* received, not yet ready in turn */
+    struct server_packet *wait_head; /* first of those not yet eligible (later ones follow it) */
+    uint64_t key_bytes;              /* encrypted or accepted under this key */
+    struct protocol_closed totals;
+    uint64_t policed;         /* packets that were held back */
+    core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
+    struct server_stream_account account;
+    core_ns opened_ns;  /* when its client was told; 0: not yet */
+    core_ns bound_ns;   /* that its client was told */
+    core_ns late_ns;    /* b_A: its unit serves it as for so much less than its latency bound (modify.h) */
+    core_ns counted_ns; /* latency bound that its I/O thread rests by (server_io_count_stream) */
+    struct server_stream_notice notice;
+    struct server_block *blocks;
+    struct server_change *change; /* of its contract; NULL: none is under way (server/stream/modify.h) */
+};
+
+/* Memory for packets of one stream: their records, and the slots behind. */
+struct server_block {
+    struct server_message message; /* first member: to be wiped (server/memory.h) */
+    struct server_block *next;
+    uint64_t bytes;      /* charged to the server's budget, */
+    uint64_t room_bytes; /* of which so many are there: records and slots */
+    uint32_t count;
+    uint32_t taken; /* of its packets */
+    bool retired;
+    struct server_packet packets[];
+};
+
+/* Packets the server holds for a stream: as many as its contract may have inside at once
+ * (perfmodel_cpu_backlog_packets), and as many more as fit, with their records, into 2 KiB. */
+uint32_t server_stream_queue_packets(const struct core_stream_spec *spec, uint32_t backlog_packets);
+
+/* Packets that the contract may have inside a GPU at once: all that are eligible within its latency bound. As
+ * perfmodel_cpu_backlog_packets has it for a worker. */
+uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec);
+
+/* A block for so many packets of a stream like this, at least one. stagger: any number; spreads slots over
+ * cache sets. NULL without memory. This and the next take long for large blocks: server/memory.h. */
+struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
+                                         uint32_t stagger);
+/* Wipes and frees; NULL is fine. */
+void server_block_destroy(struct server_block *block);
+
+/* The stream has the block from now on, and its packets are free. */
+void server_stream_adopt(struct server_stream *stream, struct server_block *block);
+
+/* No packet of the blocks that the stream has now is taken any more, so that they are free once those that
+ * are taken have been given. */
+void server_stream_retire(struct server_stream *stream);
+
+/* Returns the retired blocks whose packets are all free, as a list; they are not the stream's any more. */
+CORE_CHECKED struct server_block *server_stream_shed(struct server_stream *stream);
+
+/* Has it retired blocks? */
+bool server_stream_sheds(const struct server_stream *stream);
+
+/* Memory of a block of so many packets. UINT64_MAX: no memory holds so many (2^31 and more). */
+uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_t queue_packets);
+
+/* Sets up everything but the cipher. The block is the stream's then. CORE_NO_MEMORY. */
+CORE_CHECKED core_status server_stream_create(struct server_stream **stream,
+                                              const struct core_stream_spec *spec,
+                                              struct server_block *block);
+
+/* Expands the key and arms the chain for one worker; key material is copied. in_ns: the margin that admission
+ * left for a packet to reach the worker; releases count from eligible + in_ns (cpu/scheduler.h). */
+CORE_CHECKED core_status server_stream_arm(struct server_stream *stream, const struct cpu_engine_ops *ops,
+                                           struct cpu_engine *engine, const struct perfmodel_cpu_task *task,
+                                           core_ns in_ns, const uint8_t *key,
+                                           const uint8_t iv[CORE_BLOCK_BYTES]);
+
+/* Secret memory of a stream: the worker's part, and the key. */
+size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops);
+
+/* All its blocks, as a list: they are not the stream's any more, which ends. No packet may be busy. */
+CORE_CHECKED struct server_block *server_stream_take_blocks(struct server_stream *stream);
+
+/* Wipes and frees, with the blocks that it still has. No packet may be busy. */
+void server_stream_destroy(struct server_stream *stream, const struct cpu_engine_ops *ops);
+
+/* Takes a free packet for DATA `sequence`, NULL when all are busy. */
+struct server_packet *server_stream_take(struct server_stream *stream, uint32_t sequence, uint32_t bytes);
+/* Gives it back after delivery or loss. */
+void server_stream_give(struct server_stream *stream, struct server_packet *packet);
+
+/* Notes that the packet goes to this unit now. */
+static inline void server_packet_hand(struct server_packet *packet, uint32_t unit, core_ns now_ns)
+{
+    core_ns after_ns = now_ns - packet->eligible_ns; /* little below 0, where it is early */
+    packet->handed_ns = after_ns < INT32_MAX ? (int32_t)after_ns : INT32_MAX;
+    packet->unit = (uint16_t)unit;
+}
+
+/* Where the payload of a packet goes. */
+static inline uint8_t *server_packet_payload(struct server_packet *packet)
+{
+    return packet->output.frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES;
+}
+
+/* Is the ciphertext somewhere else than in the slot? */
+static inline bool server_packet_borrows(const struct server_packet *packet)
+{
+    return packet->output.payload != packet->output.frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES;
+}
+
+/* Copies ciphertext that is borrowed into the slot. */
+void server_packet_keep(struct server_packet *packet);
+
+/* The packet is complete: judges its length, polices it, sets its times, pads it, and appends it to the
+ * stream's order. Returns true if it is to be encrypted (else it is ready as it is). */
+bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
+                          const struct server_arrival *arrival, uint64_t bytes_per_key);
+
+/* Removes and returns the next packet of the stream that may be delivered, NULL if none. */
+struct server_packet *server_stream_next_ready(struct server_stream *stream);
+
+/* Counts a packet that had slack_ns left of its latency bound. */
+void server_stream_account_slack(struct server_stream_account *account, core_ns slack_ns, core_ns latency_ns);
+
+/* Completes the RESULT header as of hand-over at now_ns; blocked_ns: since when the reader has kept this
+ * connection waiting, CORE_NS_NEVER if it has not. */
+struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns now_ns, core_ns blocked_ns);
+
+#endif

@@ -1,0 +1,118 @@
+#include "server/stream/transfer.h"
+
+static core_ns later(core_ns a, core_ns b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- which unit ---- */
+
+core_ns server_transfer_latency_ns(core_ns latency_ns, core_ns lag_ns, core_ns bound_ns)
+{
+    return latency_ns - lag_ns - bound_ns;
+}
+
+void server_transfer_begin(struct server_transfer *transfer, core_ns hold_from_ns, core_ns until_ns)
+{
+    *transfer = (struct server_transfer){
+        .state = SERVER_TRANSFER_WAITING, .hold_from_ns = hold_from_ns, .until_ns = until_ns};
+}
+
+void server_transfer_set_ready(struct server_transfer *transfer, bool ready)
+{
+    if (ready || transfer->state != SERVER_TRANSFER_HELD)
+        transfer->ready = ready;
+}
+
+enum server_transfer_step server_transfer_next(struct server_transfer *transfer, uint32_t inside,
+                                               core_ns now_ns)
+{
+    if (transfer->state == SERVER_TRANSFER_FLOWING)
+        return SERVER_TRANSFER_STAY;
+    if (transfer->ready && inside == 0) {
+        transfer->state = SERVER_TRANSFER_FLOWING;
+        return SERVER_TRANSFER_SWITCH;
+    }
+    if (transfer->state == SERVER_TRANSFER_HELD)
+        return SERVER_TRANSFER_STAY;
+    if (transfer->ready && now_ns >= transfer->hold_from_ns) {
+        transfer->state = SERVER_TRANSFER_HELD;
+        return SERVER_TRANSFER_HOLD;
+    }
+    if (now_ns < transfer->until_ns)
+        return SERVER_TRANSFER_STAY;
+    transfer->state = SERVER_TRANSFER_FLOWING;
+    return SERVER_TRANSFER_GIVE_UP;
+}
+
+/* ---- and when ---- */
+
+void server_pace_init(struct server_pace *pace, const struct core_stream_spec *spec, core_ns spacing_ns)
+{
+    *pace = (struct server_pace){
+        .interval_ns = spec->interval_ns,
+        .tolerance_ns = ((core_ns)spec->burst_packets - 1) * spec->interval_ns, /* <= 2^16 * 2^42 */
+        .spacing_ns = spacing_ns,
+        .switched_ns = INT64_MIN,
+        .theoretical_ns = INT64_MIN,
+        .next_release_ns = INT64_MIN,
+    };
+}
+
+static bool lags(const struct server_pace *pace)
+{
+    return pace->switched_ns != INT64_MIN;
+}
+
+static void forget_lag(struct server_pace *pace)
+{
+    pace->switched_ns = pace->theoretical_ns = INT64_MIN;
+}
+
+void server_pace_switch(struct server_pace *pace, core_ns spacing_ns, core_ns first_ns, bool held,
+                        core_ns now_ns)
+{
+    bool waited = (held || lags(pace)) && first_ns < now_ns;
+
+    pace->spacing_ns = spacing_ns;
+    pace->next_release_ns = INT64_MIN;
+    forget_lag(pace);
+    if (waited)
+        pace->switched_ns = pace->theoretical_ns = now_ns;
+}
+
+core_ns server_pace_next_ns(const struct server_pace *pace, core_ns eligible_ns)
+{
+    if (!lags(pace))
+        return eligible_ns;
+    return later(later(eligible_ns, pace->switched_ns), pace->theoretical_ns - pace->tolerance_ns);
+}
+
+core_ns server_pace_release_ns(const struct server_pace *pace, core_ns paced_ns)
+{
+    return later(paced_ns, pace->next_release_ns);
+}
+
+struct server_police_times server_pace_take(struct server_pace *pace, core_ns eligible_ns, bool policed)
+{
+    struct server_police_times times = {.eligible_ns = server_pace_next_ns(pace, eligible_ns)};
+
+    if (lags(pace)) {
+        core_ns bucket_ns = policed ? eligible_ns + pace->tolerance_ns : eligible_ns;
+        bool caught_up = pace->switched_ns <= eligible_ns && pace->theoretical_ns <= bucket_ns;
+        core_ns came_ns = later(eligible_ns, pace->switched_ns);
+        pace->theoretical_ns = later(pace->theoretical_ns, came_ns) + pace->interval_ns;
+        if (caught_up)
+            forget_lag(pace);
+    }
+    times.release_ns = server_pace_release_ns(pace, times.eligible_ns);
+    pace->next_release_ns = times.release_ns + pace->spacing_ns;
+    return times;
+}
+
+bool server_pace_caught_up(struct server_pace *pace, bool nothing_waits, core_ns now_ns)
+{
+    if (lags(pace) && nothing_waits && pace->theoretical_ns <= now_ns)
+        forget_lag(pace);
+    return !lags(pace);
+}

@@ -1,0 +1,128 @@
+/* A stream changes units while its packets flow: when each of them may go where, and why no promise breaks.
+ *
+ * Stream (t, k, d): any window of length D holds at most k + floor(D / t) eligible times e_i, and packet i is
+ * due at e_i + d. It is on unit A, which has each packet back on its I/O thread by r_i + b_A, where r_i >=
+ * e_i is when the packet was let go to A; so far r_i <= e_i + l ("lag" l: 0 unless an earlier transfer left
+ * one). Unit B has been asked to take it, and holds with it beside all that it has. A's room stays charged
+ * until A has paused after the last packet there, B's is charged from the start, so whatever goes where,
+ * nobody else is harmed.
+ *
+ *   FLOWING --begin--> WAITING --nothing inside A, B ready--> (switch) FLOWING on B
+ *                         |  \--patience over--> FLOWING on A, as if nothing had been
+ *                         \--B ready, may be held--> HELD --nothing inside A--> (switch) FLOWING on B
+ *
+ * **Switch at an idle moment.** Nothing is inside A, nor does anything wait that a lost A has returned, so
+ * order and chaining value are settled, and packets simply go to B. With l = 0 their r_i = e_i conform to the
+ * contract, which B was asked for. No condition.
+ *
+ * **Held.** From some moment on nothing more goes to A; packets wait in the stream's own queue. Let e_1 be
+ * the eligible time of the first that waits. All that A has came before it: eligible by e_1, back by e_1 + l
+ * + b_A. Call that moment s: s - e_1 <= l + b_A. From s on packets go to B, paced by a token bucket of the
+ * same t and k, full at s:
+ *
+ *     a_i = max(e_i, s)      r_i = max(a_i, TAT_i - (k - 1) t)      TAT_(i+1) = max(TAT_i, a_i) + t,   TAT_1
+ * = s
+ *
+ * r_i conforms to the contract (that is what a bucket does), as B was promised. And r_i <= e_i + (s - e_1):
+ * the times x_i = e_i + (s - e_1) conform, being e_i shifted; a_i <= x_i; a bucket lets go no later than any
+ * conforming times that are no earlier than what comes in, because TAT is monotone in them: by induction
+ * TAT_i is at most that of x, and r_i = max(a_i, TAT_i - (k-1) t) <= max(x_i, TAT_i(x) - (k-1) t) = x_i. So
+ * the new lag is at most l + b_A, packets are back by e_i + l + b_A + b_B, and no promise breaks if B was
+ * asked for the latency that is left:
+ *
+ *     b_B <= d - l - b_A        (server_transfer_latency_ns; if that is not positive it may not be held)
+ *
+ * **Catching up.** The lag is gone for good from the first packet on that finds s <= e_i and TAT_i <= TAT^_i,
+ * the policer's own TAT: then r_i = e_i, TAT_(i+1) <= TAT^_(i+1), and so on. All that is known here of TAT^_i
+ * is that a policed packet has TAT^_i = e_i + (k - 1) t (server/stream/policer.h). For any other packet a
+ * full bucket will do, TAT_i
+ * <= e_i: afterwards TAT_(i+1) = e_i + t <= TAT^_(i+1). Where nothing waits, TAT <= now does, too. From then
+ * on B may be asked for d again instead of d - l - b_A.
+ *
+ * A switch while a lag is left is as a held one: s - e_1 <= l, without b_A if nothing was inside A.
+ *
+ * Workers space releases (server/stream/policer.h): rel_i = max(r_i, rel_(i-1) + s_B), beginning anew at each
+ * switch: what A was given does not weigh on B.
+ *
+ * Pure; the server's I/O threads and the virtual-time simulator run this very code. Owned by whoever owns the
+ * stream's packets. */
+#ifndef MILLRACE_SERVER_STREAM_TRANSFER_H
+#define MILLRACE_SERVER_STREAM_TRANSFER_H
+
+#include "server/stream/policer.h"
+
+#include <stdbool.h>
+
+/* ---- which unit ---- */
+
+enum server_transfer_state {
+    SERVER_TRANSFER_FLOWING, /* packets go to the unit that the stream is on, and no other is wanted */
+    SERVER_TRANSFER_WAITING, /* they still do, while B makes ready or an idle moment is awaited */
+    SERVER_TRANSFER_HELD,    /* they wait until A has returned all */
+};
+
+enum server_transfer_step {
+    SERVER_TRANSFER_STAY,
+    SERVER_TRANSFER_HOLD,    /* from now on nothing goes to A */
+    SERVER_TRANSFER_SWITCH,  /* from now on packets go to B (server_pace_switch) */
+    SERVER_TRANSFER_GIVE_UP, /* packets go on to A; B's room is free */
+};
+
+struct server_transfer {
+    enum server_transfer_state state;
+    bool ready;           /* B can take packets at once */
+    core_ns hold_from_ns; /* WAITING: packets may be held from then on; NEVER: they may not */
+    core_ns until_ns;     /* WAITING: gives up then */
+};
+
+/* Latency bound that B must be asked for so that packets may be held: d - l - b_A; not positive: they may
+ * not. */
+core_ns server_transfer_latency_ns(core_ns latency_ns, core_ns lag_ns, core_ns bound_ns);
+
+/* From FLOWING: a transfer is wanted, with patience until until_ns (CORE_NS_NEVER: without end). If B was
+ * asked for server_transfer_latency_ns packets may be held from hold_from_ns on: before that, an idle moment
+ * is waited for, which delays nothing. CORE_NS_NEVER: they may not be held. */
+void server_transfer_begin(struct server_transfer *transfer, core_ns hold_from_ns, core_ns until_ns);
+
+/* B is ready, or is not any more (a card that went out of service). In HELD it is too late for that: B gets
+ * the stream as it is. */
+void server_transfer_set_ready(struct server_transfer *transfer, bool ready);
+
+/* What is to be done now, with so many packets inside A: to be asked after the above, after each packet that
+ * A returns, at hold_from_ns (or later), and at until_ns. The state is changed accordingly. HELD does not
+ * give up: A returns what it has. */
+enum server_transfer_step server_transfer_next(struct server_transfer *transfer, uint32_t inside,
+                                               core_ns now_ns);
+
+/* ---- and when ---- */
+
+struct server_pace {
+    core_ns interval_ns;     /* t */
+    core_ns tolerance_ns;    /* (k - 1) t */
+    core_ns spacing_ns;      /* of releases on the present unit; 0: none */
+    core_ns switched_ns;     /* s; INT64_MIN: no lag */
+    core_ns theoretical_ns;  /* TAT of the next packet, while there is a lag */
+    core_ns next_release_ns; /* release of the previous packet + spacing */
+};
+
+/* A stream that begins, on a unit with this spacing. */
+void server_pace_init(struct server_pace *pace, const struct core_stream_spec *spec, core_ns spacing_ns);
+
+/* A switch. first_ns: eligible time of the first packet that waits, CORE_NS_NEVER if none does; held: it had
+ * to wait for A, or for its own pace. */
+void server_pace_switch(struct server_pace *pace, core_ns spacing_ns, core_ns first_ns, bool held,
+                        core_ns now_ns);
+
+/* r_i of the stream's next packet, and when it is released on its unit if it goes there at r_i; changes
+ * nothing. */
+core_ns server_pace_next_ns(const struct server_pace *pace, core_ns eligible_ns);
+core_ns server_pace_release_ns(const struct server_pace *pace, core_ns paced_ns);
+
+/* The packet goes to its unit: returns r_i, and when it is released there, in times. policed: it was early.
+ */
+struct server_police_times server_pace_take(struct server_pace *pace, core_ns eligible_ns, bool policed);
+
+/* Is the lag gone for good? nothing_waits: no packet of the stream has yet to go to its unit. */
+bool server_pace_caught_up(struct server_pace *pace, bool nothing_waits, core_ns now_ns);
+
+#endif

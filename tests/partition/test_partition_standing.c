@@ -1,0 +1,427 @@
+/* Standing plans: histories of streams that come and leave, offers, reasons, plans anew. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/admission/admission.h"
+#include "partition/admission/internal.h"
+#include "tests/support/plan_sets.h"
+#include "tests/support/standing.h"
+
+#define MS       CORE_NS_PER_MS
+#define MACHINES 100
+
+/* ---- histories ---- */
+
+/* Each of the set's streams comes once; some leave again. Proven at every step. */
+static void random_histories(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 21};
+    size_t on_workers = 0, on_gpus = 0, refused = 0, new_periods = 0;
+    for (int n = 0; n < MACHINES; n++) {
+        test_plan_set_random(&set, &random);
+        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        for (size_t i = 0; i < set.input.count; i++) {
+            struct partition_standing_placement placement = test_standing_admit(standing, &set.specs[i], i);
+            on_workers += placement.accepted && placement.unit < set.input.workers;
+            on_gpus += placement.accepted && placement.unit >= set.input.workers;
+            refused += !placement.accepted;
+            new_periods += placement.new_period;
+            if (test_random_chance(&random, 25))
+                test_standing_release_one(standing, &random);
+            if (i < 24 || i % 16 == 0)
+                test_standing_holds(standing);
+        }
+        while (partition_standing_streams(standing) > 0)
+            test_standing_release_one(standing, &random);
+        test_standing_holds(standing);
+        partition_standing_destroy(standing);
+    }
+    print_message("%zu on workers, %zu on GPUs, %zu refused, %zu new periods\n", on_workers, on_gpus, refused,
+                  new_periods);
+    assert_true(on_workers > 1000 && on_gpus > 1000 && refused > 1000 && new_periods > 50);
+}
+
+/* ---- offers ---- */
+
+/* An offer is accepted, and what is better by a nanosecond is not. */
+static void expect_offer(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                         const struct partition_offer *offer)
+{
+    struct core_stream_spec asked = *spec;
+    asked.interval_ns = offer->interval_ns > 0 ? offer->interval_ns : CORE_INTERVAL_NS_MAX;
+    assert_int_equal(test_standing_query(standing, &asked, false).accepted, offer->interval_ns > 0);
+    asked.interval_ns--;
+    assert_false(test_standing_query(standing, &asked, false).accepted);
+    asked = *spec;
+    asked.latency_ns = offer->latency_ns > 0 ? offer->latency_ns : CORE_LATENCY_NS_MAX;
+    assert_int_equal(test_standing_query(standing, &asked, false).accepted, offer->latency_ns > 0);
+    asked.latency_ns--;
+    assert_false(test_standing_query(standing, &asked, false).accepted);
+}
+
+/* With reasons, beside whatever stands. */
+static void offers_are_accepted(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 22};
+    size_t refused = 0, by[PARTITION_GPU_MEMORY + 1] = {0}, rates = 0, latencies = 0;
+    for (int n = 0; n < MACHINES; n++) {
+        test_plan_set_random(&set, &random);
+        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        for (size_t i = 0; i < set.input.count; i++) {
+            struct partition_standing_placement placement = test_standing_admit(standing, &set.specs[i], i);
+            if (placement.accepted) {
+                assert_true(placement.bound_ns <= set.specs[i].latency_ns);
+                assert_int_equal(placement.constraint, PARTITION_FITS);
+                continue;
+            }
+            assert_true(strlen(placement.reason) > 40);
+            assert_true(strlen(placement.reason) + 1 < sizeof placement.reason);
+            refused++;
+            by[placement.constraint]++;
+            rates += placement.offer.interval_ns > 0;
+            latencies += placement.offer.latency_ns > 0;
+            if (refused % 8 == 0)
+                expect_offer(standing, &set.specs[i], &placement.offer);
+        }
+        partition_standing_destroy(standing);
+    }
+    for (int c = 0; c <= PARTITION_GPU_MEMORY; c++)
+        print_message("%s: %zu\n", partition_constraint_name((enum partition_constraint)c), by[c]);
+    print_message("%zu offers of a rate, %zu of a latency\n", rates, latencies);
+    assert_int_equal(by[PARTITION_FITS], 0);
+    assert_true(by[PARTITION_DEADLINE] > 0 && by[PARTITION_CPU_DEMAND] > 0 && by[PARTITION_GPU_COPY] > 0 &&
+                by[PARTITION_GPU_KERNEL] > 0 && by[PARTITION_GPU_LATENCY] > 0 &&
+                by[PARTITION_GPU_MEMORY] > 0);
+    assert_true(rates > 100 && latencies > 100);
+}
+
+/* ---- without GPUs ---- */
+
+/* The same answers as partition/admission/unit_worker.h, to the letter. */
+static void without_gpus_as_workers(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    static struct partition_placement held[TEST_PLAN_STREAMS];
+    struct test_random random = {.state = 23};
+    for (int n = 0; n < MACHINES; n++) {
+        test_plan_set_random(&set, &random);
+        struct core_error error;
+        struct partition_workers *workers = NULL;
+        set.profile.gpu_count = 0;
+        set.profile.io.per_packet_ns = 2000;
+        set.profile.io.limit_percent = (uint32_t)test_random_in(&random, 1, 100);
+        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        assert_int_equal(partition_workers_create(&workers, &set.profile, set.input.workers, 1, &error),
+                         CORE_OK);
+        for (size_t i = 0; i < set.input.count; i++) {
+            struct partition_standing_placement one = test_standing_admit(standing, &set.specs[i], i);
+            partition_workers_admit(workers, &set.specs[i], 0, &held[i]);
+            assert_int_equal(one.accepted, held[i].accepted);
+            assert_int_equal(one.constraint, held[i].constraint);
+            assert_int_equal(one.bound_ns, held[i].bound_ns);
+            assert_int_equal(one.offer.interval_ns, held[i].offer.interval_ns);
+            assert_int_equal(one.offer.latency_ns, held[i].offer.latency_ns);
+            assert_string_equal(one.reason, held[i].reason);
+            if (!one.accepted)
+                continue;
+            assert_int_equal(one.unit, held[i].worker);
+            if (test_random_chance(&random, 30)) {
+                partition_standing_release(standing, one.stream);
+                partition_workers_release(workers, &held[i], 0);
+            }
+        }
+        assert_int_equal(partition_workers_io_ppb(partition_standing_workers(standing), 0),
+                         partition_workers_io_ppb(workers, 0));
+        partition_workers_destroy(workers);
+        partition_standing_destroy(standing);
+    }
+}
+
+/* ---- plans anew ---- */
+
+static struct partition_standing_proposal *replan(const struct partition_standing *standing,
+                                                  const struct core_stream_spec *spec)
+{
+    struct partition_standing_proposal *proposal = NULL;
+    struct core_error error = {{0}};
+    const struct partition_plan_method *method = partition_plan_method_find("rectangle");
+    if (partition_standing_replan(standing, method, spec, 0, &proposal, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    return proposal;
+}
+
+/* Every move is of a stream that is there, from where it is to another unit, and of none twice. */
+static void expect_real_moves(const struct partition_standing *standing,
+                              const struct partition_standing_proposal *proposal)
+{
+    static bool moved[TEST_PLAN_STREAMS];
+    memset(moved, 0, sizeof moved);
+    assert_true(proposal->in_turn <= proposal->moves);
+    for (size_t n = 0; n < proposal->moves; n++) {
+        const struct partition_standing_move *move = &proposal->move[n];
+        const struct partition_standing_record *record = &standing->record[move->stream];
+        assert_int_equal(standing->listed[record->rank], move->stream);
+        assert_int_equal(record->unit, move->from);
+        assert_int_equal(record->handle, move->handle);
+        assert_int_not_equal(move->from, move->to);
+        assert_true(move->to < standing->worker_count + standing->gpus);
+        assert_int_equal(move->period_ns > 0, move->to >= standing->worker_count);
+        assert_false(moved[move->stream]);
+        moved[move->stream] = true;
+    }
+}
+
+static void expect_same_proposal(const struct partition_standing_proposal *a,
+                                 const struct partition_standing_proposal *b)
+{
+    assert_int_equal(a->accepted, b->accepted);
+    assert_int_equal(a->unit, b->unit);
+    assert_int_equal(a->moves, b->moves);
+    assert_int_equal(a->in_turn, b->in_turn);
+    assert_string_equal(a->reason, b->reason);
+    for (size_t n = 0; n < a->moves; n++) {
+        assert_int_equal(a->move[n].stream, b->move[n].stream);
+        assert_int_equal(a->move[n].to, b->move[n].to);
+    }
+}
+
+/* Where every stream is after the commit: where it was, but for the moves. */
+static void expect_committed(struct partition_standing *standing,
+                             struct partition_standing_proposal *proposal, uint64_t handle)
+{
+    static uint32_t unit[TEST_PLAN_STREAMS + 1];
+    struct core_error error = {{0}};
+    uint32_t stream = PARTITION_STANDING_NONE, again;
+    size_t count = partition_standing_streams(standing);
+    for (size_t n = 0; n < count; n++)
+        unit[standing->listed[n]] = standing->record[standing->listed[n]].unit;
+    for (size_t n = 0; n < proposal->moves; n++)
+        unit[proposal->move[n].stream] = proposal->move[n].to;
+    assert_int_equal(partition_standing_commit(standing, proposal, handle, &stream, &error), CORE_OK);
+    assert_int_equal(partition_standing_commit(standing, proposal, handle, &again, &error), CORE_REFUSED);
+    unit[stream] = proposal->unit;
+    assert_int_equal(partition_standing_streams(standing), count + 1);
+    assert_int_equal(standing->record[stream].handle, handle);
+    for (size_t n = 0; n <= count; n++)
+        assert_int_equal(standing->record[standing->listed[n]].unit, unit[standing->listed[n]]);
+    for (uint32_t g = 0; g < standing->gpus; g++)
+        assert_int_equal(standing->gpu[g].period_ns, proposal->period_ns[g]);
+}
+
+/* One move after the other, the old room given back after each: at every step all is proven. */
+static size_t make_in_turn(struct partition_standing *standing,
+                           const struct partition_standing_proposal *proposal)
+{
+    struct core_error error = {{0}};
+    const int64_t io_ppb = partition_workers_io_ppb(partition_standing_workers(standing), 0);
+    for (size_t n = 0; n < proposal->in_turn; n++) {
+        const struct partition_standing_move *move = &proposal->move[n];
+        uint32_t again;
+        core_status status =
+            partition_standing_move(standing, move->stream, move->to, move->period_ns, &again, &error);
+        if (status != CORE_OK)
+            fail_msg("%s", error.text);
+        assert_int_equal(standing->record[again].handle, move->handle);
+        assert_int_equal(
+            partition_standing_move(standing, move->stream, move->to, move->period_ns, &again, &error),
+            CORE_REFUSED);
+        if (n % 8 == 0)
+            test_standing_holds(standing);
+        partition_standing_release(standing, move->stream);
+        assert_int_equal(standing->record[again].unit, move->to);
+        assert_int_equal(partition_workers_io_ppb(partition_standing_workers(standing), 0), io_ppb);
+    }
+    test_standing_holds(standing);
+    return proposal->in_turn;
+}
+
+/* A newcomer for whom all moves can be made in turn is admitted after them. */
+static void moves_in_turn(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 25};
+    size_t made = 0, plans = 0, admitted = 0;
+    for (int n = 0; n < MACHINES; n++) {
+        test_plan_set_random(&set, &random);
+        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        for (size_t i = 0, tried = 0; i < set.input.count; i++) {
+            if (test_standing_admit(standing, &set.specs[i], i).accepted || tried++ >= 4)
+                continue;
+            struct partition_standing_proposal *proposal = replan(standing, &set.specs[i]);
+            if (proposal->accepted && proposal->in_turn == proposal->moves) {
+                plans++;
+                made += make_in_turn(standing, proposal);
+                admitted += test_standing_admit(standing, &set.specs[i], i).accepted;
+            }
+            partition_standing_drop(proposal);
+        }
+        partition_standing_destroy(standing);
+    }
+    print_message("%zu plans, %zu moves in turn, %zu newcomers admitted then\n", plans, made, admitted);
+    assert_true(plans > 20 && made > plans && 10 * admitted > 9 * plans);
+}
+
+/* What no unit takes as things stand may be taken with moves; what stands afterwards is proven, and goes on
+ * as any other plan. */
+static void random_replans(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 24};
+    size_t asked = 0, accepted = 0, moves = 0, in_turn = 0;
+    for (int n = 0; n < MACHINES; n++) {
+        test_plan_set_random(&set, &random);
+        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        size_t tried = 0;
+        for (size_t i = 0; i < set.input.count; i++) {
+            if (test_standing_admit(standing, &set.specs[i], i).accepted || tried == 5)
+                continue;
+            tried++;
+            asked++;
+            struct partition_standing_proposal *proposal = replan(standing, &set.specs[i]);
+            if (tried == 1) {
+                struct partition_standing_proposal *same = replan(standing, &set.specs[i]);
+                expect_same_proposal(proposal, same);
+                partition_standing_drop(same);
+            }
+            if (proposal->accepted) {
+                accepted++;
+                moves += proposal->moves;
+                in_turn += proposal->in_turn == proposal->moves;
+                expect_real_moves(standing, proposal);
+                expect_committed(standing, proposal, i);
+                test_standing_holds(standing);
+                test_standing_release_one(standing, &random);
+                test_standing_holds(standing);
+            } else {
+                assert_true(strlen(proposal->reason) > 0);
+                assert_int_equal(proposal->unit, PARTITION_STANDING_NONE);
+            }
+            partition_standing_drop(proposal);
+        }
+        partition_standing_destroy(standing);
+    }
+    print_message("%zu asked, %zu accepted with %zu moves, %zu of them in turn\n", asked, accepted, moves,
+                  in_turn);
+    assert_true(accepted > 20 && moves > 20 && in_turn > 5);
+}
+
+/* ---- by example ---- */
+
+/* Workers up to a quarter, then the GPU, whose room that many more find; who is too urgent for it, and for
+ * its period, finds room on a worker. */
+static void where_newcomers_go(void **state)
+{
+    (void)state;
+    struct config_profile *profile = test_standing_profile();
+    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct core_stream_spec easy = test_standing_spec(4 * MS, 100 * MS),
+                            urgent = test_standing_spec(4 * MS, 3 * MS);
+    struct partition_standing_placement first = test_standing_admit(standing, &easy, 1), last = first;
+    assert_int_equal(first.unit, 0);
+    assert_int_equal(first.period_ns, 0);
+    while (last.unit == 0)
+        last = test_standing_admit(standing, &easy, 1);
+    assert_true(partition_workers_load(partition_standing_workers(standing), 0).utilisation_ppb < 250000000);
+    assert_int_equal(last.unit, 1);
+    assert_false(last.new_period); /* no stream was there that it would be new to */
+    assert_true(last.period_ns <= 25 * MS && last.period_ns > 20 * MS);
+    assert_int_equal(last.bound_ns, easy.latency_ns);
+    assert_int_equal(partition_standing_gpu_at(standing, 0).period_ns, last.period_ns);
+    assert_int_equal(partition_standing_gpu_at(standing, 0).memory_bytes, last.memory_bytes);
+    assert_int_equal(test_standing_admit(standing, &easy, 1).unit, 1);
+    struct partition_standing_placement placement = test_standing_admit(standing, &urgent, 2);
+    assert_true(placement.accepted && placement.bound_ns <= urgent.latency_ns);
+    assert_int_equal(placement.unit, 0);
+    assert_int_equal(partition_standing_gpu_at(standing, 0).period_ns, last.period_ns);
+    test_standing_holds(standing);
+    partition_standing_destroy(standing);
+    config_profile_free(profile);
+}
+
+/* A proposal is of the plan that stood when it was made. */
+static void stale_proposals(void **state)
+{
+    (void)state;
+    struct config_profile *profile = test_standing_profile();
+    struct partition_standing *standing = test_standing_of(profile, 2, 1);
+    struct core_stream_spec spec = test_standing_spec(10 * MS, 50 * MS);
+    struct core_error error = {{0}};
+    uint32_t stream;
+    struct partition_standing_proposal *old = replan(standing, &spec);
+    assert_true(old->accepted && old->moves == 0);
+    struct partition_standing_placement placement = test_standing_admit(standing, &spec, 1);
+    assert_int_equal(partition_standing_commit(standing, old, 2, &stream, &error), CORE_REFUSED);
+    struct partition_standing_proposal *fresh = replan(standing, &spec);
+    assert_int_equal(partition_standing_commit(standing, fresh, 2, &stream, &error), CORE_OK);
+    assert_int_equal(partition_standing_streams(standing), 2);
+    partition_standing_release(standing, stream);
+    partition_standing_release(standing, placement.stream);
+    assert_int_equal(partition_standing_streams(standing), 0);
+    partition_standing_drop(old);
+    partition_standing_drop(fresh);
+    partition_standing_drop(NULL);
+    partition_standing_destroy(standing);
+    config_profile_free(profile);
+}
+
+static void bad_input(void **state)
+{
+    (void)state;
+    struct config_profile *profile = test_standing_profile();
+    struct partition_standing *standing = NULL;
+    struct partition_standing_proposal *proposal = NULL;
+    struct partition_standing_placement placement;
+    struct core_error error = {{0}};
+    uint32_t again;
+    assert_int_equal(partition_standing_create(&standing, profile, 0, 1, &error), CORE_INVALID);
+    assert_int_equal(partition_standing_create(&standing, profile, 1, 0, &error), CORE_INVALID);
+    assert_null(standing);
+    partition_standing_destroy(NULL);
+    standing = test_standing_of(profile, 1, 2);
+    struct core_stream_spec good = test_standing_spec(10 * MS, 50 * MS), bad = test_standing_spec(10 * MS, 1);
+    assert_int_equal(partition_standing_query(standing, &bad, 0, true, &placement, &error), CORE_INVALID);
+    assert_int_equal(partition_standing_admit(standing, &bad, 0, 1, &placement, &error), CORE_INVALID);
+    assert_int_equal(partition_standing_admit(standing, &good, 2, 1, &placement, &error), CORE_INVALID);
+    assert_string_equal(error.text, "I/O thread 2: there are 2, from 0 on");
+    assert_int_equal(
+        partition_standing_replan(standing, partition_plan_method_find("bound"), &good, 0, &proposal, &error),
+        CORE_INVALID);
+    assert_non_null(strstr(error.text, "bound"));
+    assert_null(proposal);
+    placement = test_standing_admit(standing, &good, 1);
+    assert_true(placement.accepted);
+    assert_int_equal(partition_standing_move(standing, placement.stream, 99, MS, &again, &error),
+                     CORE_REFUSED);
+    assert_int_equal(partition_standing_move(standing, placement.stream, 1, 0, &again, &error), CORE_REFUSED);
+    assert_int_equal(partition_standing_streams(standing), 1);
+    partition_standing_destroy(standing);
+    config_profile_free(profile);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_newcomers_go),
+        cmocka_unit_test(stale_proposals),
+        cmocka_unit_test(bad_input),
+        cmocka_unit_test(random_replans),
+        cmocka_unit_test(moves_in_turn),
+        cmocka_unit_test(offers_are_accepted),
+        cmocka_unit_test(without_gpus_as_workers),
+        cmocka_unit_test(random_histories),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

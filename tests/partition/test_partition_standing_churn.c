@@ -1,0 +1,235 @@
+/* Standing plans: periods that grow back, and units that keep room in reserve. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/admission/admission.h"
+#include "partition/admission/internal.h"
+#include "tests/support/brim_sets.h"
+#include "tests/support/plan_sets.h"
+#include "tests/support/standing.h"
+
+#define MS       CORE_NS_PER_MS
+#define PPB      INT64_C(1000000000)
+#define MACHINES 20
+
+/* ---- growing back ---- */
+
+/* Nobody's promise is touched, no period gets shorter, and once is enough. */
+static size_t retune_all(struct partition_standing *standing)
+{
+    size_t changed = 0;
+    for (uint32_t g = 0; g < standing->gpus; g++) {
+        core_ns before_ns = partition_standing_gpu_at(standing, g).period_ns, period_ns, again_ns;
+        bool other = partition_standing_retune(standing, g, &period_ns);
+        assert_int_equal(period_ns, partition_standing_gpu_at(standing, g).period_ns);
+        assert_int_equal(other, period_ns > before_ns);
+        assert_true(period_ns >= before_ns);
+        assert_int_equal(period_ns == 0, partition_standing_gpu_at(standing, g).streams == 0);
+        assert_false(partition_standing_retune(standing, g, &again_ns));
+        assert_int_equal(again_ns, period_ns);
+        changed += other;
+    }
+    return changed;
+}
+
+static void fill(struct partition_standing *standing, const struct test_plan_set *set, size_t from, size_t to)
+{
+    for (size_t i = from; i < to; i++)
+        (void)test_standing_admit(standing, &set->specs[i], i);
+}
+
+static void release_from(struct partition_standing *standing, uint64_t handle)
+{
+    for (size_t n = partition_standing_streams(standing); n-- > 0;) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        if (stream.handle >= handle)
+            partition_standing_release(standing, stream.stream);
+    }
+}
+
+/* A third of the streams stays. The others come and go, and periods with them; who would be taken before is
+ * taken after. */
+static void capacity_after_churn(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 41};
+    size_t grown = 0, probes = 0, taken = 0, more = 0;
+    for (int n = 0; n < 2 * MACHINES; n++) {
+        bool before[TEST_PLAN_STREAMS];
+        if (n % 2 == 0)
+            test_plan_set_random(&set, &random);
+        else
+            test_brim_set_random(&set, &random);
+        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        size_t stay = set.input.count / 3;
+        fill(standing, &set, 0, stay);
+        (void)retune_all(standing);
+        for (size_t i = stay; i < set.input.count; i++)
+            before[i] = test_standing_query(standing, &set.specs[i], false).accepted;
+        for (int round = 0; round < 3; round++) {
+            fill(standing, &set, stay, set.input.count);
+            test_standing_holds(standing);
+            release_from(standing, stay);
+            grown += retune_all(standing);
+            test_standing_holds(standing);
+        }
+        for (size_t i = stay; i < set.input.count; i++) {
+            bool after = test_standing_query(standing, &set.specs[i], false).accepted;
+            assert_true(after || !before[i]);
+            more += after && !before[i];
+            taken += before[i];
+            probes++;
+        }
+        partition_standing_destroy(standing);
+    }
+    print_message("%zu periods grown back, %zu of %zu probes taken, %zu more than before\n", grown, taken,
+                  probes, more);
+    assert_true(grown > 8 && taken > 500 && probes > taken + 500);
+}
+
+/* The rhythm, d'/4, is back once the stream with the short deadline has left. */
+static void back_to_the_rhythm(void **state)
+{
+    (void)state;
+    struct config_profile *profile = test_standing_profile();
+    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct core_stream_spec easy = test_standing_spec(8 * MS, 100 * MS);
+    struct core_stream_spec urgent = test_standing_spec(8 * MS, 20 * MS);
+    struct core_error error;
+    core_ns period_ns = -1, again_ns;
+    uint32_t moved = PARTITION_STANDING_NONE;
+    assert_false(partition_standing_retune(standing, 0, &period_ns));
+    assert_int_equal(period_ns, 0);
+    while (partition_standing_gpu_at(standing, 0).streams < 8)
+        assert_true(test_standing_admit(standing, &easy, 1).accepted);
+    core_ns rhythm_ns = partition_standing_gpu_at(standing, 0).period_ns;
+    assert_int_equal(test_standing_admit(standing, &urgent, 2).unit, 0);
+    for (size_t n = 0; n < partition_standing_streams(standing); n++) {
+        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+        if (stream.handle != 2)
+            continue;
+        assert_int_equal(partition_standing_move(standing, stream.stream, 1, 4 * MS, &moved, &error),
+                         CORE_OK);
+        partition_standing_release(standing, stream.stream);
+        break;
+    }
+    assert_int_equal(partition_standing_gpu_at(standing, 0).period_ns, 4 * MS);
+    test_standing_holds(standing);
+    partition_standing_release(standing, moved);
+    assert_true(partition_standing_retune(standing, 0, &again_ns));
+    assert_int_equal(again_ns, rhythm_ns);
+    test_standing_holds(standing);
+    partition_standing_destroy(standing);
+    config_profile_free(profile);
+}
+
+/* ---- reserves ---- */
+
+/* With all of a machine in reserve nobody comes in; without, who came before comes again. */
+static void random_reserves(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 42};
+    size_t told = 0, taken = 0, changed = 0;
+    for (int n = 0; n < MACHINES; n++) {
+        test_plan_set_random(&set, &random);
+        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        uint32_t units = set.input.workers + standing->gpus;
+        for (size_t i = 0; i < set.input.count; i++) {
+            bool before = test_standing_query(standing, &set.specs[i], false).accepted;
+            for (uint32_t u = 0; u < units; u++)
+                partition_standing_set_reserve(standing, u, test_random_in(&random, 0, PPB / 2));
+            struct partition_standing_placement with =
+                test_standing_query(standing, &set.specs[i], i % 8 == 0);
+            assert_true(before || !with.accepted);
+            told += with.constraint == PARTITION_RESERVE;
+            assert_true((with.constraint == PARTITION_RESERVE) == (before && !with.accepted));
+            if (with.constraint == PARTITION_RESERVE && i % 8 == 0) {
+                struct core_stream_spec asked = set.specs[i];
+                assert_non_null(strstr(with.reason, "in reserve while the machine keeps missing its bounds"));
+                asked.latency_ns = with.offer.latency_ns;
+                if (asked.latency_ns > 0)
+                    assert_true(test_standing_query(standing, &asked, false).accepted);
+            }
+            if (partition_standing_streams(standing) > 0) {
+                struct partition_standing_stream stream = partition_standing_stream_at(standing, 0);
+                struct partition_standing_placement placement;
+                struct core_error error;
+                struct core_stream_spec less = stream.contract;
+                less.interval_ns =
+                    less.interval_ns < CORE_INTERVAL_NS_MAX / 2 ? 2 * less.interval_ns : less.interval_ns;
+                assert_int_equal(
+                    partition_standing_change(standing, stream.stream, &less, &placement, &error), CORE_OK);
+                assert_true(placement.accepted); /* less of everything: no newcomer */
+                partition_standing_settle(standing, stream.stream);
+                changed++;
+            }
+            for (uint32_t u = 0; u < units; u++)
+                partition_standing_set_reserve(standing, u, u == i % units ? PPB : 0);
+            struct partition_standing_placement placement = test_standing_admit(standing, &set.specs[i], i);
+            assert_true(!placement.accepted || placement.unit != i % units);
+            taken += placement.accepted;
+            for (uint32_t u = 0; u < units; u++)
+                partition_standing_set_reserve(standing, u, 0);
+            if (i % 16 == 0)
+                test_standing_holds(standing);
+        }
+        partition_standing_destroy(standing);
+    }
+    print_message("%zu told of a reserve, %zu taken by other units, %zu changed\n", told, taken, changed);
+    assert_true(told > 100 && taken > 500 && changed > 500);
+}
+
+/* A share in reserve is a share less of capacity; the certificate is what it was. */
+static void a_reserve_is_capacity(void **state)
+{
+    (void)state;
+    struct config_profile *profile = test_standing_profile();
+    struct core_stream_spec spec = test_standing_spec(4 * MS, 100 * MS);
+    profile->io.per_packet_ns = profile->io.per_byte_fs = 0; /* not what binds here */
+    profile->gpu_count = 0;
+    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct partition_standing_placement placement;
+    partition_standing_set_reserve(standing, 0, PPB / 5);
+    assert_int_equal(partition_standing_reserve_ppb(standing, 0), PPB / 5);
+    while ((placement = test_standing_admit(standing, &spec, 1)).accepted)
+        continue;
+    assert_int_equal(placement.constraint, PARTITION_RESERVE);
+    assert_string_equal(
+        placement.reason,
+        "worker 0 would take it, but 20.0 % of its time are kept in reserve while the machine "
+        "keeps missing its bounds; ask again when that is over");
+    struct partition_worker_load load = partition_workers_load(partition_standing_workers(standing), 0);
+    assert_true(load.headroom_ppb >= PPB / 5 && load.utilisation_ppb <= PPB - PPB / 5);
+    size_t with = partition_standing_streams(standing);
+    partition_standing_set_reserve(standing, 0, 0);
+    while (test_standing_admit(standing, &spec, 1).accepted)
+        continue;
+    size_t without = partition_standing_streams(standing);
+    assert_true(with < without && with > without / 2);
+    partition_standing_set_reserve(standing, 0, PPB / 2); /* more than there is left: who is there stays */
+    test_standing_holds(standing);
+    assert_int_equal(partition_standing_streams(standing), without);
+    partition_standing_destroy(standing);
+    profile->gpu_count = 1;
+    config_profile_free(profile);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(back_to_the_rhythm),
+        cmocka_unit_test(capacity_after_churn),
+        cmocka_unit_test(a_reserve_is_capacity),
+        cmocka_unit_test(random_reserves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,314 @@
+/* Standing plans with GPUs: what a query says, an admission does, offers to the nanosecond; and a plan anew
+ * counts only if the newcomer is admitted once its moves are made. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "partition/admission/internal.h"
+#include "tests/support/plan_sets.h"
+#include "tests/support/require.h"
+#include "tests/support/standing.h"
+
+#define MACHINES 160
+#define STREAMS  60  /* of each */
+#define ASKS     300 /* of an empty server */
+
+/* ---- batches ---- */
+
+/* Asks more than the plan knows: no packets above so many bytes, and none more often than this. */
+struct batches {
+    uint32_t packet_bytes;
+    core_ns interval_ns;
+    size_t refused;
+};
+
+static bool has_room(void *owner, const struct partition_standing *standing,
+                     const struct partition_standing_room *room, enum partition_constraint *constraint,
+                     char *reason, size_t size)
+{
+    struct batches *batches = owner;
+    TEST_REQUIRE(room->period_ns > 0 && room->shortest_ns > 0 && room->spec.latency_ns >= room->shortest_ns);
+    TEST_REQUIRE(!partition_standing_gpu_at(standing, room->gpu).out);
+    if (room->spec.packet_bytes <= batches->packet_bytes && room->spec.interval_ns >= batches->interval_ns)
+        return true;
+    batches->refused++;
+    *constraint = PARTITION_GPU_MEMORY;
+    snprintf(reason, size, "there are no batches for packets of %u bytes", room->spec.packet_bytes);
+    return false;
+}
+
+/* ---- random states ---- */
+
+struct seen {
+    size_t states, taken, guaranteed, on_gpus, intervals, latencies, none, by_batches, alone, anew;
+};
+
+static void expect_same(const struct partition_standing_placement *a,
+                        const struct partition_standing_placement *b)
+{
+    assert_int_equal(a->accepted, b->accepted);
+    assert_int_equal(a->unit, b->unit);
+    assert_int_equal(a->bound_ns, b->bound_ns);
+    assert_int_equal(a->period_ns, b->period_ns);
+    assert_int_equal(a->backup_unit, b->backup_unit);
+    assert_int_equal(a->constraint, b->constraint);
+    assert_int_equal(a->offer.interval_ns, b->offer.interval_ns);
+    assert_int_equal(a->offer.latency_ns, b->offer.latency_ns);
+    assert_string_equal(a->reason, b->reason);
+}
+
+/* An admission, of which nothing is left behind but what a stream that left leaves. */
+static bool opens(const struct partition_standing *standing, struct batches *batches,
+                  const struct core_stream_spec *spec)
+{
+    struct partition_standing *copy = NULL;
+    TEST_REQUIRE(partition_standing_copy(standing, &copy) == CORE_OK);
+    partition_standing_set_rooms(copy, batches != NULL ? has_room : NULL, batches);
+    bool accepted = test_standing_admit(copy, spec, 0).accepted;
+    partition_standing_destroy(copy);
+    return accepted;
+}
+
+/* One value of the contract, asked for as `asked`: the offer is taken, a nanosecond less is refused, and none
+ * is none. */
+static bool expect_offer(const struct partition_standing *standing, struct batches *batches,
+                         struct core_stream_spec *spec, core_ns *value_ns, core_ns offer_ns, core_ns most_ns)
+{
+    const core_ns asked_ns = *value_ns;
+    *value_ns = offer_ns > 0 ? offer_ns : most_ns;
+    bool taken = test_standing_query(standing, spec, false).accepted;
+    assert_int_equal(taken, offer_ns > 0);
+    assert_int_equal(opens(standing, batches, spec), taken);
+    if (offer_ns > 0) {
+        assert_true(offer_ns > asked_ns);
+        *value_ns = offer_ns - 1;
+        assert_false(test_standing_query(standing, spec, false).accepted);
+        assert_false(opens(standing, batches, spec));
+    }
+    *value_ns = asked_ns;
+    return taken;
+}
+
+static void expect_offers(const struct partition_standing *standing, struct batches *batches,
+                          const struct core_stream_spec *spec, const struct partition_offer *offer,
+                          struct seen *seen)
+{
+    struct core_stream_spec asked = *spec;
+    bool interval =
+        expect_offer(standing, batches, &asked, &asked.interval_ns, offer->interval_ns, CORE_INTERVAL_NS_MAX);
+    bool latency =
+        expect_offer(standing, batches, &asked, &asked.latency_ns, offer->latency_ns, CORE_LATENCY_NS_MAX);
+    seen->intervals += interval;
+    seen->latencies += latency;
+    seen->none += !interval && !latency;
+}
+
+/* Makes the moves of a proposal one after the other, each by itself. */
+static void make_moves(struct partition_standing *standing,
+                       const struct partition_standing_proposal *proposal)
+{
+    for (size_t n = 0; n < proposal->moves; n++) {
+        const struct partition_standing_move *move = &proposal->move[n];
+        struct core_error error;
+        uint32_t again;
+        assert_int_equal(
+            partition_standing_move(standing, move->stream, move->to, move->period_ns, &again, &error),
+            CORE_OK);
+        partition_standing_release(standing, move->stream);
+    }
+}
+
+/* Refused as things stand: a plan anew admits it or it does not; where nobody can move it does not. */
+static void expect_plan(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                        struct seen *seen)
+{
+    struct partition_standing_proposal *proposal = NULL;
+    struct partition_standing *copy = NULL;
+    struct core_error error;
+    TEST_REQUIRE(partition_standing_copy(standing, &copy) == CORE_OK);
+    const struct partition_plan_method *method = partition_plan_method_find("rectangle");
+    assert_int_equal(partition_standing_replan(copy, method, spec, 0, &proposal, &error), CORE_OK);
+    if (proposal->admits) {
+        assert_true(proposal->accepted && proposal->in_turn == proposal->moves && proposal->moves > 0);
+        make_moves(copy, proposal);
+        assert_true(test_standing_admit(copy, spec, 0).accepted);
+        seen->anew++;
+    }
+    seen->alone += proposal->accepted && proposal->moves == 0;
+    partition_standing_drop(proposal);
+    partition_standing_destroy(copy);
+}
+
+static void random_machine(struct test_plan_set *set, struct test_random *random)
+{
+    do
+        test_plan_set_random(set, random);
+    while (set->profile.gpu_count == 0 || set->input.count == 0);
+}
+
+static void one_newcomer(struct partition_standing *standing, struct batches *batches,
+                         const struct core_stream_spec *spec, struct seen *seen)
+{
+    struct partition_standing_placement asked = test_standing_query(standing, spec, true);
+    struct partition_standing_placement again = test_standing_query(standing, spec, true);
+    seen->states++;
+    expect_same(&asked, &again);
+    if (!asked.accepted) {
+        if (seen->states % 4 == 0)
+            expect_offers(standing, batches, spec, &asked.offer, seen);
+        if (seen->states % 4 == 0 && batches == NULL)
+            expect_plan(standing, spec, seen);
+        seen->by_batches += strstr(asked.reason, "no batches") != NULL;
+    }
+    struct partition_standing_placement opened = test_standing_admit(standing, spec, 0);
+    asked.stream = opened.stream;
+    expect_same(&asked, &opened);
+    seen->taken += opened.accepted;
+    seen->guaranteed += opened.accepted && spec->guaranteed;
+    seen->on_gpus += opened.accepted && opened.unit >= standing->worker_count;
+}
+
+/* A latency bound that is the matter, rather than the load. */
+static void hurry(struct core_stream_spec *spec, struct test_random *random)
+{
+    spec->latency_ns /= test_random_log(random, 1, 256);
+    if (spec->latency_ns < CORE_LATENCY_NS_MIN)
+        spec->latency_ns = CORE_LATENCY_NS_MIN;
+    spec->interval_ns *= 4;
+}
+
+/* A card that is out, a unit that keeps a reserve, now and then. */
+static void disturb(struct partition_standing *standing, struct test_random *random)
+{
+    if (test_random_chance(random, 3)) {
+        uint32_t gpu = (uint32_t)test_random_in(random, 0, standing->gpus - 1);
+        partition_standing_set_out(standing, gpu, !partition_standing_gpu_at(standing, gpu).out);
+    }
+    if (test_random_chance(random, 3)) {
+        uint32_t unit = (uint32_t)test_random_in(random, 0, standing->worker_count + standing->gpus - 1);
+        bool keeps = partition_standing_reserve_ppb(standing, unit) > 0;
+        partition_standing_set_reserve(standing, unit, keeps ? 0 : test_random_in(random, 1, 500000000));
+    }
+    if (test_random_chance(random, 25))
+        test_standing_release_one(standing, random);
+}
+
+static void random_states(void **state)
+{
+    (void)state;
+    static struct test_plan_set set;
+    struct test_random random = {.state = 41};
+    struct seen seen = {0};
+    for (int n = 0; n < MACHINES; n++) {
+        random_machine(&set, &random);
+        struct batches batches = {.packet_bytes = (uint32_t)test_random_log(&random, 256, 65536),
+                                  .interval_ns = test_random_log(&random, 1000, 10000000)};
+        struct batches *asked = test_random_chance(&random, 50) ? &batches : NULL;
+        bool guaranteed = test_random_chance(&random, 50);
+        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        partition_standing_set_rooms(standing, asked != NULL ? has_room : NULL, asked);
+        for (size_t i = 0; i < set.input.count && i < STREAMS; i++) {
+            set.specs[i].guaranteed = guaranteed && test_random_chance(&random, 50);
+            if (test_random_chance(&random, 30))
+                hurry(&set.specs[i], &random);
+            one_newcomer(standing, asked, &set.specs[i], &seen);
+            disturb(standing, &random);
+        }
+        partition_standing_destroy(standing);
+    }
+    print_message(
+        "%zu states: %zu taken, %zu of them guaranteed, %zu on GPUs; offers: %zu intervals, %zu latency "
+        "bounds, %zu times neither; %zu refused by batches alone; %zu admitted by moves\n",
+        seen.states, seen.taken, seen.guaranteed, seen.on_gpus, seen.intervals, seen.latencies, seen.none,
+        seen.by_batches, seen.anew);
+    assert_true(seen.states > 5000 && seen.taken > 2000 && seen.guaranteed > 300 && seen.on_gpus > 1000);
+    assert_true(seen.intervals > 300 && seen.latencies > 100 && seen.none > 10 && seen.by_batches > 50);
+    assert_true(seen.anew > 3);
+}
+
+/* ---- contracts that were answered in two ways ---- */
+
+/* Contracts that were found so: an OPEN was refused right behind the QUERY that was granted; and one that was
+ * granted with a bound of an hour, and offered none. */
+static const struct core_stream_spec found[] = {
+    {9968, 1, 6071995, 5330126, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0},
+    {4704, 6, 13462239, 8390633, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0},
+    {3952, 1, 649244, 18574454, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0},
+    {8656, 1, 1897009, 2508899, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, true, 0},
+};
+
+static struct partition_standing *demo(struct config_profile **profile, int64_t slow)
+{
+    struct core_error error = {""};
+    TEST_REQUIRE(config_profile_load(MILLRACE_SOURCE_DIR "/config/profiles/emulated-demo.yaml", profile,
+                                     &error) == CORE_OK);
+    (*profile)->cpu.per_piece_ns *= slow;
+    return test_standing_of(*profile, 1, 1);
+}
+
+/* Nobody is there who could move. */
+static void ask_alone(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                      struct seen *seen)
+{
+    struct partition_standing_placement placement = test_standing_query(standing, spec, true);
+    assert_int_equal(opens(standing, NULL, spec), placement.accepted);
+    if (placement.accepted)
+        return;
+    expect_plan(standing, spec, seen);
+    expect_offers(standing, NULL, spec, &placement.offer, seen);
+    struct core_stream_spec brim = *spec; /* where the rules of a plan are the sharper ones */
+    brim.interval_ns = placement.offer.interval_ns - 1;
+    if (placement.offer.interval_ns > 0)
+        expect_plan(standing, &brim, seen);
+    brim = *spec;
+    brim.latency_ns = placement.offer.latency_ns - 1;
+    if (placement.offer.latency_ns > 0)
+        expect_plan(standing, &brim, seen);
+}
+
+/* Returns how many plans there were that hold, of nobody moved. */
+static size_t ask_empty_server(int64_t slow)
+{
+    struct config_profile *profile = NULL;
+    struct partition_standing *standing = demo(&profile, slow);
+    struct test_random random = {.state = 42};
+    struct seen seen = {0};
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
+        ask_alone(standing, &found[i], &seen);
+    for (int i = 0; i < ASKS; i++) {
+        struct core_stream_spec spec = {.packet_bytes = 16 * (uint32_t)test_random_log(&random, 10, 1000),
+                                        .burst_packets = 1,
+                                        .interval_ns = test_random_log(&random, 200000, 20000000),
+                                        .latency_ns = test_random_log(&random, 2000000, 20000000),
+                                        .cipher = (enum core_cipher)test_random_in(&random, 1, 3),
+                                        .padding = CORE_PADDING_NONE};
+        spec.guaranteed = test_random_chance(&random, 30);
+        ask_alone(standing, &spec, &seen);
+    }
+    assert_int_equal(seen.anew, 0);
+    partition_standing_destroy(standing);
+    config_profile_free(profile);
+    return seen.alone;
+}
+
+/* On a server whose worker takes some of them, and on one where all is the card's. */
+static void a_plan_of_nobody_moved_admits_nobody(void **state)
+{
+    (void)state;
+    size_t as_it_is = ask_empty_server(1), slow = ask_empty_server(1000);
+    print_message("plans of nobody moved that hold: %zu, and %zu with a slow worker\n", as_it_is, slow);
+    assert_true(slow > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_states),
+        cmocka_unit_test(a_plan_of_nobody_moved_admits_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,454 @@
+/* Placement on workers: the boundary of admission, offers, reasons, and giving back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "partition/admission/unit_worker.h"
+#include "perfmodel/demand.h"
+#include "tests/support/random.h"
+
+#define US          CORE_NS_PER_US
+#define MS          CORE_NS_PER_MS
+#define STREAMS_MAX 20000
+
+static const struct config_profile profile = {
+    .cpu = {.lanes = 8,
+            .burst_pieces = 32,
+            .piece_bytes = 4096,
+            .per_piece_ns = 60,
+            .per_byte_fs = {350000, 420000, 490000},
+            .lane_ns = {6000, 6000, 6000},
+            .queue_granularity_ns = 4096},
+    .io = {.per_packet_ns = 1500, .per_byte_fs = 500000, .limit_percent = 85},
+    .margins = {.in_ns = 300 * US, .out_ns = 300 * US, .percent = 10},
+};
+
+/* The same with I/O threads that never bind. */
+static struct config_profile without_io(void)
+{
+    struct config_profile free_io = profile;
+    free_io.io = (struct config_profile_io){.limit_percent = 100};
+    return free_io;
+}
+
+static struct core_stream_spec spec_of(uint32_t packet_bytes, uint32_t burst, core_ns interval_ns,
+                                       core_ns latency_ns)
+{
+    return (struct core_stream_spec){.packet_bytes = packet_bytes,
+                                     .burst_packets = burst,
+                                     .interval_ns = interval_ns,
+                                     .latency_ns = latency_ns,
+                                     .cipher = CORE_CIPHER_AES_128_CBC,
+                                     .padding = CORE_PADDING_PKCS7};
+}
+
+static struct partition_workers *workers_of(const struct config_profile *from, uint32_t workers, uint32_t io)
+{
+    struct partition_workers *made = NULL;
+    struct core_error error;
+    assert_int_equal(partition_workers_create(&made, from, workers, io, &error), CORE_OK);
+    return made;
+}
+
+static bool accepts(const struct partition_workers *workers, struct core_stream_spec spec)
+{
+    struct partition_placement placement;
+    partition_workers_query(workers, &spec, 0, false, &placement);
+    return placement.accepted;
+}
+
+/* Admits streams alike until one is refused; returns how many and the refusal. */
+static size_t fill(struct partition_workers *workers, const struct core_stream_spec *spec,
+                   struct partition_placement *placements, struct partition_placement *refused)
+{
+    for (size_t count = 0; count < STREAMS_MAX; count++) {
+        partition_workers_admit(workers, spec, 0, &placements[count]);
+        if (!placements[count].accepted) {
+            *refused = placements[count];
+            return count;
+        }
+    }
+    fail_msg("%d streams fit", STREAMS_MAX);
+    return 0;
+}
+
+/* An offer is accepted, and what is better by a nanosecond is not. */
+static void check_offer(const struct partition_workers *workers, const struct core_stream_spec *spec,
+                        const struct partition_offer *offer)
+{
+    struct core_stream_spec asked = *spec;
+    asked.interval_ns = offer->interval_ns > 0 ? offer->interval_ns : CORE_INTERVAL_NS_MAX;
+    assert_int_equal(accepts(workers, asked), offer->interval_ns > 0);
+    asked.interval_ns--;
+    assert_false(accepts(workers, asked));
+    asked = *spec;
+    asked.latency_ns = offer->latency_ns > 0 ? offer->latency_ns : CORE_LATENCY_NS_MAX;
+    assert_int_equal(accepts(workers, asked), offer->latency_ns > 0);
+    asked.latency_ns--;
+    assert_false(accepts(workers, asked));
+}
+
+static struct partition_placement placements[STREAMS_MAX];
+
+/* The last accepted, the first refused, and the room that one release makes. */
+static void test_boundary_of_demand(void **state)
+{
+    (void)state;
+    struct config_profile free_io = without_io();
+    for (uint32_t count = 1; count <= 3; count++) {
+        struct partition_workers *workers = workers_of(&free_io, count, 1);
+        struct core_stream_spec spec = spec_of(1400, 4, 20 * MS, 10 * MS);
+        struct partition_placement refused, again;
+        size_t accepted = fill(workers, &spec, placements, &refused);
+        assert_true(accepted > 100 * count);
+        assert_int_equal(refused.constraint, PARTITION_CPU_DEMAND);
+        assert_int_equal(refused.test.binding, PERFMODEL_EDF_DEMAND);
+        assert_non_null(strstr(refused.reason, "at windows of "));
+        assert_true(refused.offer.interval_ns == 0 || refused.offer.interval_ns > spec.interval_ns);
+        assert_true(refused.offer.latency_ns > spec.latency_ns);
+        check_offer(workers, &spec, &refused.offer);
+        partition_workers_release(workers, &placements[accepted / 2], 0);
+        partition_workers_query(workers, &spec, 0, true, &again);
+        assert_true(again.accepted);
+        assert_int_equal(again.worker, placements[accepted / 2].worker);
+        partition_workers_destroy(workers);
+    }
+}
+
+/* A single-buffer engine, where one stream can take a large part of a worker. */
+static struct config_profile one_by_one(void)
+{
+    struct config_profile slow = without_io();
+    slow.cpu.lanes = slow.cpu.burst_pieces = 1;
+    slow.cpu.lane_ns[0] = slow.cpu.lane_ns[1] = slow.cpu.lane_ns[2] = 0;
+    slow.cpu.per_byte_fs[0] = slow.cpu.per_byte_fs[1] = slow.cpu.per_byte_fs[2] = 30000000; /* 30 ns */
+    return slow;
+}
+
+static void test_boundary_of_utilisation(void **state)
+{
+    (void)state;
+    struct config_profile slow = one_by_one(); /* 136 us a piece of 4096 bytes */
+    struct partition_workers *workers = workers_of(&slow, 2, 1);
+    struct core_stream_spec spec = spec_of(4000, 1, 10 * MS, 50 * MS);
+    struct partition_placement refused;
+    for (int i = 0; i < 120; i++) {
+        partition_workers_admit(workers, &spec, 0, &placements[i]);
+        assert_true(placements[i].accepted);
+    }
+    spec.interval_ns = 500 * US;
+    partition_workers_query(workers, &spec, 0, true, &refused);
+    assert_int_equal(refused.constraint, PARTITION_CPU_UTILISATION);
+    assert_true(refused.test.utilisation_ppb >= 1000000000);
+    assert_non_null(strstr(refused.reason, "every worker is taken: the least loaded of 2 would need 10"));
+    assert_int_equal(refused.offer.latency_ns, 0); /* no patience makes up for that */
+    check_offer(workers, &spec, &refused.offer);
+    spec.interval_ns = refused.offer.interval_ns;
+    partition_workers_admit(workers, &spec, 0, &placements[0]);
+    assert_true(placements[0].accepted);
+    partition_workers_destroy(workers);
+}
+
+/* Worst fit: the least loaded worker, whatever the order of arrival; another one if that has no room. */
+static void test_worst_fit(void **state)
+{
+    (void)state;
+    struct config_profile free_io = without_io();
+    struct partition_workers *workers = workers_of(&free_io, 3, 1);
+    struct core_stream_spec heavy = spec_of(4000, 1, 5 * MS, 20 * MS),
+                            light = spec_of(400, 1, 5 * MS, 20 * MS);
+    struct partition_placement placement;
+    int64_t alone_ppb[2]; /* of a light and of a heavy stream */
+    const struct {
+        const struct core_stream_spec *spec;
+        uint32_t worker;
+    } rows[] = {{&light, 0}, {&heavy, 1}, {&light, 2}, {&heavy, 0}, {&light, 2}, {&light, 2}, {&heavy, 2}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        partition_workers_admit(workers, rows[i].spec, 0, &placement);
+        assert_true(placement.accepted);
+        assert_int_equal(placement.worker, rows[i].worker);
+        if (i < 2)
+            alone_ppb[i] = placement.test.utilisation_ppb;
+    }
+    int64_t sum_ppb = 0;
+    size_t streams = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct partition_worker_load load = partition_workers_load(workers, i);
+        sum_ppb += load.utilisation_ppb;
+        streams += load.streams;
+        assert_true(load.headroom_ppb > 0 && load.headroom_ppb < 1000000000 - load.utilisation_ppb);
+        assert_true(load.tightest_window_ns > 0);
+    }
+    assert_int_equal(streams, 7);
+    assert_true(llabs(sum_ppb - 4 * alone_ppb[0] - 3 * alone_ppb[1]) <= 10); /* each is rounded up */
+    partition_workers_destroy(workers);
+}
+
+/* The least loaded worker may have no room in some window where a fuller one has. */
+static void test_next_worker(void **state)
+{
+    (void)state;
+    struct config_profile free_io = without_io();
+    struct partition_workers *workers = workers_of(&free_io, 2, 1);
+    struct partition_placement placement;
+    /* next to nothing in the long run, but a piece every 0.5 ms while a burst lasts */
+    struct core_stream_spec rare = spec_of(4000, 1000, CORE_INTERVAL_NS_MAX, 500 * MS);
+    size_t count = fill(workers, &rare, placements, &placement);
+    assert_int_equal(placement.constraint, PARTITION_CPU_DEMAND);
+    for (size_t i = 0; i < count; i++) {
+        if (placements[i].worker == 0)
+            partition_workers_release(workers, &placements[i], 0);
+    }
+    struct core_stream_spec steady = spec_of(4000, 1, 100 * MS, 90 * MS);
+    partition_workers_admit(workers, &steady, 0, &placement);
+    assert_true(placement.accepted && placement.worker == 0);
+    assert_true(partition_workers_load(workers, 0).utilisation_ppb >
+                partition_workers_load(workers, 1).utilisation_ppb);
+    partition_workers_admit(workers, &rare, 0, &placement);
+    assert_true(placement.accepted && placement.worker == 0);
+    partition_workers_destroy(workers);
+}
+
+/* After all is released the account is as it was: the same streams fit again, and nothing is charged. */
+static void test_release(void **state)
+{
+    (void)state;
+    struct partition_workers *workers = workers_of(&profile, 2, 1);
+    struct core_stream_spec spec = spec_of(16000, 4, 10 * MS, 10 * MS);
+    struct partition_placement refused;
+    size_t first = fill(workers, &spec, placements, &refused);
+    for (size_t i = 0; i < first; i++)
+        partition_workers_release(workers, &placements[i], 0);
+    assert_int_equal(partition_workers_io_ppb(workers, 0), 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct partition_worker_load load = partition_workers_load(workers, i);
+        assert_int_equal(load.streams, 0);
+        assert_int_equal(load.utilisation_ppb, 0);
+        assert_int_equal(load.headroom_ppb, 1000000000);
+        assert_int_equal(load.tightest_window_ns, 0);
+    }
+    struct partition_offer offer = refused.offer;
+    assert_int_equal(fill(workers, &spec, placements, &refused), first);
+    assert_int_equal(refused.offer.interval_ns, offer.interval_ns);
+    assert_int_equal(refused.offer.latency_ns, offer.latency_ns);
+    partition_workers_destroy(workers);
+}
+
+static void test_query_commits_nothing(void **state)
+{
+    (void)state;
+    struct partition_workers *workers = workers_of(&profile, 1, 1);
+    struct core_stream_spec spec = spec_of(1400, 2, 20 * MS, 50 * MS);
+    struct partition_placement queried, admitted;
+    partition_workers_query(workers, &spec, 0, true, &queried);
+    partition_workers_query(workers, &spec, 0, true, &queried);
+    assert_int_equal(partition_workers_load(workers, 0).streams, 0);
+    assert_int_equal(partition_workers_io_ppb(workers, 0), 0);
+    partition_workers_admit(workers, &spec, 0, &admitted);
+    assert_true(queried.accepted && admitted.accepted);
+    assert_int_equal(queried.bound_ns, admitted.bound_ns);
+    assert_int_equal(queried.io_ppb, admitted.io_ppb);
+    assert_int_equal(partition_workers_load(workers, 0).streams, 1);
+    assert_int_equal(partition_workers_io_ppb(workers, 0), admitted.io_ppb);
+    partition_workers_destroy(workers);
+}
+
+static void test_io(void **state)
+{
+    (void)state;
+    struct config_profile slow_io = profile;
+    slow_io.io.per_packet_ns = 1000 * US; /* 1.1 ms with the margin */
+    slow_io.io.per_byte_fs = 0;
+    slow_io.io.limit_percent = 55;
+    struct partition_workers *workers = workers_of(&slow_io, 1, 2);
+    struct core_stream_spec spec = spec_of(1400, 1, 20 * MS, 50 * MS); /* 5.5 % each */
+    struct partition_placement refused, other;
+    assert_int_equal(fill(workers, &spec, placements, &refused), 10);
+    assert_int_equal(refused.constraint, PARTITION_IO);
+    assert_string_equal(refused.reason,
+                        "I/O thread 0 would need 60.50 % of its time, 5.50 % of it for this stream, and may "
+                        "promise 55 %");
+    assert_int_equal(refused.offer.interval_ns, 0);
+    assert_int_equal(refused.offer.latency_ns, 0);
+    partition_workers_query(workers, &spec, 1, true, &other); /* the other I/O thread is free */
+    assert_true(other.accepted);
+    partition_workers_release(workers, &placements[0], 0);
+    spec.interval_ns = 10 * MS;
+    partition_workers_query(workers, &spec, 0, true, &refused);
+    assert_int_equal(refused.constraint, PARTITION_IO);
+    assert_int_equal(refused.offer.interval_ns, 20 * MS);
+    check_offer(workers, &spec, &refused.offer);
+    partition_workers_destroy(workers);
+}
+
+static void test_deadline(void **state)
+{
+    (void)state;
+    struct partition_workers *workers = workers_of(&profile, 2, 1);
+    struct partition_placement refused;
+    static const struct core_stream_spec rows[] = {
+        {1400, 1, 20 * MS, 10 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7, false,
+         0}, /* below the margins */
+        {1400, 1, 20 * MS, 601 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7, false,
+         0}, /* below one bucket */
+        {1408, 1, 20 * MS, 606 * US, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false,
+         0}, /* below one burst */
+        {1 << 20, 8, 90 * MS, 15 * MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        partition_workers_query(workers, &rows[i], 0, true, &refused);
+        assert_false(refused.accepted);
+        assert_int_equal(refused.constraint, PARTITION_DEADLINE);
+        assert_non_null(strstr(refused.reason, "below what even an idle worker could keep; the shortest"));
+        check_offer(workers, &rows[i], &refused.offer);
+        assert_true(refused.offer.latency_ns > rows[i].latency_ns);
+    }
+    partition_workers_destroy(workers);
+}
+
+/* The reason of constraint 1 names what an empty worker could keep, also where the present ones could not. */
+static void test_deadline_beside_others(void **state)
+{
+    (void)state;
+    struct config_profile free_io = without_io();
+    struct partition_workers *workers = workers_of(&free_io, 1, 1), *empty = workers_of(&free_io, 1, 1);
+    struct core_stream_spec spec = spec_of(1400, 1, 10 * MS, 10 * MS);
+    struct partition_placement refused, idle;
+    (void)fill(workers, &spec, placements, &refused);
+    spec.latency_ns = 606 * US;
+    partition_workers_query(workers, &spec, 0, true, &refused);
+    partition_workers_query(empty, &spec, 0, true, &idle);
+    assert_int_equal(refused.constraint, PARTITION_DEADLINE);
+    assert_string_equal(refused.reason, idle.reason);
+    assert_true(refused.offer.latency_ns == 0 || refused.offer.latency_ns > idle.offer.latency_ns);
+    check_offer(workers, &spec, &refused.offer);
+    partition_workers_destroy(workers);
+    partition_workers_destroy(empty);
+}
+
+/* No latency bound would help even an idle worker: not a matter of the deadline. */
+static void test_rate_beyond_a_worker(void **state)
+{
+    (void)state;
+    struct config_profile free_io = without_io();
+    struct partition_workers *workers = workers_of(&free_io, 1, 1);
+    const struct {
+        struct core_stream_spec spec;
+        enum partition_constraint constraint;
+        const char *words;
+    } rows[] = {
+        {spec_of(1 << 20, 1, 400 * US, 50 * MS), PARTITION_CPU_DEMAND, "leave no time between the pieces"},
+        {spec_of(60000, 1, 130 * US, 50 * MS), PARTITION_CPU_DEMAND, "even an idle worker could not carry"},
+        {spec_of(4000, 1, 6 * US, 50 * MS), PARTITION_CPU_DEMAND, "even an idle worker could not carry"},
+        {spec_of(400, 1, US, 50 * MS), PARTITION_CPU_DEMAND, "leave no time between the pieces"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct partition_placement refused;
+        partition_workers_query(workers, &rows[i].spec, 0, true, &refused);
+        assert_int_equal(refused.constraint, rows[i].constraint);
+        assert_non_null(strstr(refused.reason, rows[i].words));
+        assert_int_equal(refused.offer.latency_ns, 0);
+        check_offer(workers, &rows[i].spec, &refused.offer);
+    }
+    partition_workers_destroy(workers);
+}
+
+/* One stream that alone would take a worker more than whole. */
+static void test_utilisation_of_one(void **state)
+{
+    (void)state;
+    struct config_profile slow = one_by_one();
+    struct partition_workers *workers = workers_of(&slow, 1, 1);
+    struct core_stream_spec spec = spec_of(4000, 1, 100 * US, 50 * MS);
+    struct partition_placement refused;
+    partition_workers_query(workers, &spec, 0, true, &refused);
+    assert_int_equal(refused.constraint, PARTITION_CPU_UTILISATION);
+    assert_non_null(strstr(refused.reason, "of a worker, and a stream has only one"));
+    check_offer(workers, &spec, &refused.offer);
+    partition_workers_destroy(workers);
+}
+
+/* Offers are exact whatever is asked beside whatever stands. */
+static void test_offers_of_random_questions(void **state)
+{
+    (void)state;
+    struct test_random random = {11};
+    int refusals = 0;
+    for (int round = 0; round < 12; round++) {
+        struct partition_workers *workers = workers_of(&profile, 1 + (uint32_t)round % 3, 1);
+        for (int i = 0; i < 300; i++) {
+            struct core_stream_spec spec = spec_of(
+                (uint32_t)test_random_log(&random, 1, 1 << 17), (uint32_t)test_random_log(&random, 1, 32),
+                test_random_log(&random, 200 * US, 200 * MS), test_random_log(&random, 500 * US, 500 * MS));
+            struct partition_placement placement;
+            partition_workers_admit(workers, &spec, 0, &placement);
+            if (placement.accepted) {
+                assert_true(placement.bound_ns <= spec.latency_ns);
+                assert_int_equal(placement.constraint, PARTITION_FITS);
+                continue;
+            }
+            refusals++;
+            assert_true(strlen(placement.reason) > 40);
+            assert_true(strlen(placement.reason) + 1 < sizeof placement.reason);
+            check_offer(workers, &spec, &placement.offer);
+        }
+        partition_workers_destroy(workers);
+    }
+    assert_true(refusals > 300);
+}
+
+static void test_bound(void **state)
+{
+    (void)state;
+    struct partition_workers *workers = workers_of(&profile, 1, 1);
+    struct partition_placement placement;
+    struct core_stream_spec spec = spec_of(1400, 1, 5 * MS, 50 * MS);
+    partition_workers_query(workers, &spec, 0, false, &placement);
+    assert_int_equal(placement.bound_ns, 5 * MS); /* one spacing, 5 ms less the margins, and the margins */
+    spec.latency_ns = 4 * MS;
+    partition_workers_query(workers, &spec, 0, false, &placement);
+    assert_int_equal(placement.bound_ns, 4 * MS);
+    spec = spec_of(1400, 3, 5 * MS, 50 * MS);
+    partition_workers_query(workers, &spec, 0, false, &placement);
+    assert_int_equal(placement.bound_ns, 13800 * US); /* three spacings and the margins */
+    partition_workers_destroy(workers);
+}
+
+static void test_create_refuses(void **state)
+{
+    (void)state;
+    struct partition_workers *workers = NULL;
+    struct core_error error;
+    assert_int_equal(partition_workers_create(&workers, &profile, 0, 1, &error), CORE_INVALID);
+    assert_int_equal(partition_workers_create(&workers, &profile, 1, 0, &error), CORE_INVALID);
+    assert_int_equal(partition_workers_create(&workers, &profile, 1000000, 1, &error), CORE_INVALID);
+    assert_null(workers);
+    partition_workers_destroy(NULL);
+    assert_string_equal(partition_constraint_name(PARTITION_CPU_DEMAND), "cpu-demand");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_boundary_of_demand),
+        cmocka_unit_test(test_boundary_of_utilisation),
+        cmocka_unit_test(test_worst_fit),
+        cmocka_unit_test(test_next_worker),
+        cmocka_unit_test(test_release),
+        cmocka_unit_test(test_query_commits_nothing),
+        cmocka_unit_test(test_io),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_deadline_beside_others),
+        cmocka_unit_test(test_rate_beyond_a_worker),
+        cmocka_unit_test(test_utilisation_of_one),
+        cmocka_unit_test(test_offers_of_random_questions),
+        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_create_refuses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,130 @@
+/* Audits: which packets of a GPU are encrypted by CPU as well, and that what was compared is what is sent,
+ * although the card can still write to its memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "server/net/io.h"
+#include "tests/support/gpu_server.h"
+#include "tests/support/require.h"
+#include "tests/support/stream.h"
+
+#define PACKETS 40
+
+static const struct core_stream_spec spec = {.packet_bytes = 1408,
+                                             .burst_packets = 4,
+                                             .interval_ns = 4 * CORE_NS_PER_MS,
+                                             .latency_ns = 80 * CORE_NS_PER_MS,
+                                             .cipher = CORE_CIPHER_AES_128_CBC,
+                                             .padding = CORE_PADDING_NONE};
+
+static struct test_server server;
+static _Atomic uint32_t lent; /* results that would have been sent out of a card's memory */
+static _Atomic bool spoil;
+
+/* A card that writes into a batch just before its results are sent. */
+void __real_server_output_results(struct server_stream *stream);
+void __wrap_server_output_results(struct server_stream *stream);
+void __wrap_server_output_results(struct server_stream *stream)
+{
+    struct server_packet *packet = stream->order_head;
+    if (packet != NULL && packet->ready && packet->output.payload != server_packet_payload(packet)) {
+        atomic_fetch_add(&lent, 1);
+        if (atomic_load(&spoil))
+            memset((uint8_t *)(uintptr_t)packet->output.payload, 0x5a, CORE_BLOCK_BYTES);
+    }
+    __real_server_output_results(stream);
+}
+
+static void start(const char *gpus)
+{
+    struct config_profile *profile = test_gpu_profile(100000); /* nothing is for the workers */
+    memset(&server, 0, sizeof server);
+    atomic_store(&lent, 0);
+    atomic_store(&spoil, false);
+    test_server_prepare(&server);
+    test_server_write(&server, "keyring",
+                      "trusted aes-128-cbc 000102030405060708090a0b0c0d0e0f audit\n"
+                      "other aes-128-cbc 000102030405060708090a0b0c0d0e0f\n");
+    test_gpu_server_start(&server, gpus, "keyring: keyring\n", profile);
+    config_profile_free(profile);
+}
+
+static struct test_stream *open_with(struct test_client *client, const char *name)
+{
+    uint8_t key[16] = {0};
+    struct protocol_opened opened;
+    struct protocol_refused refused;
+    struct protocol_open open = test_open_inline(&spec, key);
+    for (size_t i = 0; i < sizeof key; i++)
+        key[i] = (uint8_t)i;
+    open.key_kind = PROTOCOL_KEY_NAMED;
+    open.key = (const uint8_t *)name;
+    open.key_bytes = (uint32_t)strlen(name);
+    TEST_REQUIRE(test_client_ask(client, PROTOCOL_OPEN, &open, &opened, &refused));
+    assert_int_equal(opened.unit, PROTOCOL_UNIT_GPU);
+    return test_stream_adopt(client, &spec, 7, key, &opened);
+}
+
+static uint64_t audited(void)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < server.server->io_count; i++)
+        sum += atomic_load(&server.server->ios[i]->stats.audited);
+    return sum;
+}
+
+/* All of them must be right. */
+static void send_packets(struct test_stream *stream)
+{
+    for (int i = 0; i < PACKETS; i++) {
+        assert_true(test_stream_send(stream, 1408));
+        if (i % 4 == 3)
+            test_stream_drain(stream);
+    }
+    (void)test_stream_close(stream);
+    test_stream_free(stream);
+}
+
+static void a_key_may_ask_for_all_packets(void **state)
+{
+    struct test_client client;
+    (void)state;
+    start("audit: 0");
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    send_packets(open_with(&client, "other"));
+    assert_int_equal(audited(), 0);
+    assert_true(atomic_load(&lent) > 0);
+    atomic_store(&spoil, true);
+    send_packets(open_with(&client, "trusted"));
+    assert_int_equal(audited(), PACKETS);
+    test_client_close(&client);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
+static void all_may_be_audited(void **state)
+{
+    struct test_client client;
+    (void)state;
+    start("audit: 1");
+    atomic_store(&spoil, true);
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    send_packets(open_with(&client, "other"));
+    assert_int_equal(audited(), PACKETS);
+    assert_int_equal(atomic_load(&lent), 0);
+    test_client_close(&client);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_may_ask_for_all_packets),
+        cmocka_unit_test(all_may_be_audited),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
