@@ -116,9 +116,8 @@ static uint32_t worker_empty(struct bench *bench)
     uint32_t pieces;
     do {
         uint32_t count = cpu_scheduler_burst(bench->scheduler, finished, &pieces, clock_now, NULL);
-        for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t i = 0; i < count; i++)
             done += finished[i]->status == CORE_OK;
-        }
     } while (pieces > 0);
     return done;
 }
@@ -211,14 +210,12 @@ static bool streams_open(struct bench *bench)
         key_of(i, key);
         struct cpu_stream *stream = stream_at(bench, i);
         if (cpu_stream_init(stream, bench->options->ops, bench->engine, CORE_CIPHER_AES_128_CBC, key, iv,
-                            WORKER_PIECE_BYTES, DEADLINE_FIRST_NS) != CORE_OK) {
+                            WORKER_PIECE_BYTES, DEADLINE_FIRST_NS) != CORE_OK)
             return false;
-        }
         bench->contexts[i] = EVP_CIPHER_CTX_new();
         if (bench->contexts[i] == NULL ||
-            EVP_EncryptInit_ex2(bench->contexts[i], bench->cipher, key, iv, NULL) != 1) {
+            EVP_EncryptInit_ex2(bench->contexts[i], bench->cipher, key, iv, NULL) != 1)
             return false;
-        }
     }
     return true;
 }
@@ -247,9 +244,8 @@ static bool bench_open(struct bench *bench, const struct options *options, struc
     memset(bench->data, 0x5a, (size_t)count * (longest + STAGGER_BYTES));
     init_mb_mgr_auto(bench->manager, NULL);
     if (cpu_scheduler_create(&bench->scheduler, &scheduler, error) != CORE_OK ||
-        options->ops->open(&bench->engine, error) != CORE_OK) {
+        options->ops->open(&bench->engine, error) != CORE_OK)
         return false;
-    }
     if (bench->cipher == NULL || !streams_open(bench)) {
         (void)core_error_set(error, CORE_SYSTEM, "can not set %u keys", count);
         return false;
@@ -259,12 +255,10 @@ static bool bench_open(struct bench *bench, const struct options *options, struc
 
 static void bench_close(struct bench *bench)
 {
-    for (uint32_t i = 0; bench->contexts != NULL && i < bench->options->streams; i++) {
+    for (uint32_t i = 0; bench->contexts != NULL && i < bench->options->streams; i++)
         EVP_CIPHER_CTX_free(bench->contexts[i]);
-    }
-    if (bench->engine != NULL) {
+    if (bench->engine != NULL)
         bench->options->ops->close(bench->engine);
-    }
     cpu_scheduler_destroy(bench->scheduler);
     EVP_CIPHER_free(bench->cipher);
     free_mb_mgr(bench->manager);
@@ -284,9 +278,8 @@ static void bench_arrange(struct bench *bench, uint32_t packet_bytes, enum order
     uint64_t random = 1;
     bench->bytes = core_stream_padded_bytes(CORE_PADDING_NONE, packet_bytes);
     bench->stride_bytes = bench->bytes > 64 ? bench->bytes + STAGGER_BYTES : bench->bytes;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         bench->order[i] = i;
-    }
     for (uint32_t i = count - 1; order == ORDER_RANDOM && i > 0; i--) {
         uint32_t other = (uint32_t)(draw(&random) % (i + 1));
         uint32_t swapped = bench->order[i];
@@ -324,9 +317,8 @@ static bool bare_tune(struct bench *bench)
 
 static void quartiles(struct bench_samples *samples, double result[3])
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         result[i] = bench_samples_percentile(samples, 25 * (i + 1));
-    }
 }
 
 static bool bench_measure(struct bench *bench, uint32_t packet_bytes, enum order order, double seconds,
@@ -335,9 +327,8 @@ static bool bench_measure(struct bench *bench, uint32_t packet_bytes, enum order
     struct bench_samples times[CONTENDER_COUNT] = {0}, to_bare = {0}, to_evp = {0};
     bool good = bench_samples_init(&to_bare, ROUNDS_MAX) == CORE_OK &&
                 bench_samples_init(&to_evp, ROUNDS_MAX) == CORE_OK;
-    for (int i = 0; i < CONTENDER_COUNT; i++) {
+    for (int i = 0; i < CONTENDER_COUNT; i++)
         good &= bench_samples_init(&times[i], ROUNDS_MAX) == CORE_OK;
-    }
     bench_arrange(bench, packet_bytes, order);
     good = good && bare_tune(bench);
     core_ns end_ns = core_time_now_ns() + (core_ns)(seconds * 1e9);
@@ -351,9 +342,8 @@ static bool bench_measure(struct bench *bench, uint32_t packet_bytes, enum order
             good &= !isnan(ns[contender]);
             bench_samples_add(&times[contender], ns[contender]);
         }
-        if (!good) {
+        if (!good)
             break;
-        }
         bench_samples_add(&to_bare, ns[BARE] / ns[WORKER]);
         bench_samples_add(&to_evp, ns[EVP] / ns[WORKER]);
     }
@@ -412,9 +402,8 @@ static json_t *result_json(const struct result *result)
 static bool print_json(const struct options *options, const struct result *results, size_t count)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         json_array_append_new(list, result_json(&results[i]));
-    }
     json_t *report = json_pack("{s:s,s:s,s:I,s:I,s:o}", "cipher", "aes-128-cbc", "worker_engine",
                                options->ops->name, "streams", (json_int_t)options->streams,
                                "worker_burst_pieces", (json_int_t)WORKER_BURST, "results", list);
@@ -444,9 +433,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'e': {
         struct core_error error;
         options->ops = cpu_engine_find(argument, &error);
-        if (options->ops == NULL) {
+        if (options->ops == NULL)
             argp_error(state, "--engine: %s", error.text);
-        }
         return 0;
     }
     case 's':
@@ -476,27 +464,24 @@ static void pin(void)
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET((size_t)sched_getcpu(), &one);
-    if (sched_setaffinity(0, sizeof one, &one) != 0) {
+    if (sched_setaffinity(0, sizeof one, &one) != 0)
         fprintf(stderr, "millrace-bench crypto: not pinned to a core, figures may vary more\n");
-    }
 }
 
 static bool run(struct bench *bench, const struct options *options)
 {
     struct result results[RESULT_COUNT];
     double seconds = options->seconds / RESULT_COUNT;
-    if (!options->json) {
+    if (!options->json)
         print_header(options);
-    }
     for (size_t i = 0; i < RESULT_COUNT; i++) {
         if (!bench_measure(bench, packet_sizes[i % SIZE_COUNT], (enum order)(i / SIZE_COUNT), seconds,
                            &results[i])) {
             fprintf(stderr, "millrace-bench crypto: an engine failed\n");
             return false;
         }
-        if (!options->json) {
+        if (!options->json)
             print_result(&results[i]);
-        }
     }
     return !options->json || print_json(options, results, RESULT_COUNT);
 }
@@ -504,17 +489,15 @@ static bool run(struct bench *bench, const struct options *options)
 int bench_crypto(int argc, char **argv)
 {
     struct options options = {.streams = 10000, .backlog = 1024, .seconds = 16};
-    if (core_options_parse(&argp, argc, argv, &options) != 0) {
+    if (core_options_parse(&argp, argc, argv, &options) != 0)
         return 2;
-    }
     struct bench bench = {.options = &options};
     struct core_error error = {.text = ""};
     pin();
     options.ops = options.ops != NULL ? options.ops : cpu_engine_find("auto", &error);
     bool good = options.ops != NULL && bench_open(&bench, &options, &error);
-    if (!good) {
+    if (!good)
         fprintf(stderr, "millrace-bench crypto: %s\n", error.text);
-    }
     good = good && run(&bench, &options);
     bench_close(&bench);
     return good ? 0 : 1;

@@ -19,9 +19,8 @@ void bench_samples_free(struct bench_samples *samples)
 
 void bench_samples_add(struct bench_samples *samples, double value)
 {
-    if (samples->count < samples->capacity) {
+    if (samples->count < samples->capacity)
         samples->values[samples->count++] = value;
-    }
 }
 
 static int compare(const void *left, const void *right)
@@ -32,15 +31,13 @@ static int compare(const void *left, const void *right)
 
 double bench_samples_percentile(struct bench_samples *samples, double percent)
 {
-    if (samples->count == 0) {
+    if (samples->count == 0)
         return NAN;
-    }
     qsort(samples->values, samples->count, sizeof *samples->values, compare);
     double place = percent / 100 * (samples->count - 1);
     uint32_t below = (uint32_t)place;
-    if (below + 1 >= samples->count) {
+    if (below + 1 >= samples->count)
         return samples->values[samples->count - 1];
-    }
     double part = place - below;
     return samples->values[below] * (1 - part) + samples->values[below + 1] * part;
 }

@@ -147,10 +147,9 @@ void core_log_line_build(struct core_log_line *line, const struct core_log_entry
 /* The index of name among count names, or -1. */
 static int name_find(const char *name, const char *const *names, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (strcmp(name, names[i]) == 0)
             return (int)i;
-    }
     return -1;
 }
 

@@ -37,9 +37,8 @@ struct cpu_edf {
 core_status cpu_edf_create(struct cpu_edf **queue, uint32_t far_capacity)
 {
     struct cpu_edf *created = aligned_alloc(64, (sizeof *created + 63) & ~(size_t)63);
-    if (created == NULL) {
+    if (created == NULL)
         return CORE_NO_MEMORY;
-    }
     memset(created, 0, sizeof *created); /* touches every page: no fault later */
     core_status status = cpu_edf_reserve(created, far_capacity);
     if (status != CORE_OK) {
@@ -52,13 +51,11 @@ core_status cpu_edf_create(struct cpu_edf **queue, uint32_t far_capacity)
 
 core_status cpu_edf_reserve(struct cpu_edf *queue, uint32_t far_capacity)
 {
-    if (far_capacity <= queue->far_capacity) {
+    if (far_capacity <= queue->far_capacity)
         return CORE_OK;
-    }
     struct far_entry *far = realloc(queue->far, far_capacity * sizeof *far);
-    if (far == NULL) {
+    if (far == NULL)
         return CORE_NO_MEMORY;
-    }
     memset(far + queue->far_capacity, 0, (far_capacity - queue->far_capacity) * sizeof *far);
     queue->far = far;
     queue->far_capacity = far_capacity;
@@ -91,9 +88,8 @@ static inline __attribute__((always_inline)) void bitmap_set(struct cpu_edf *que
     uint64_t *bottom = &queue->bottom[bucket >> BITS];
     if (*bottom == 0) {
         uint64_t *middle = &queue->middle[bucket >> (2 * BITS)];
-        if (*middle == 0) {
+        if (*middle == 0)
             queue->top |= UINT64_C(1) << (bucket >> (2 * BITS));
-        }
         *middle |= UINT64_C(1) << (bucket >> BITS & 63);
     }
     *bottom |= UINT64_C(1) << (bucket & 63);
@@ -106,9 +102,8 @@ static void bitmap_reduce(struct cpu_edf *queue, uint32_t word, uint64_t left)
     if (left == 0) {
         uint64_t *middle = &queue->middle[word >> BITS];
         *middle &= ~(UINT64_C(1) << (word & 63));
-        if (*middle == 0) {
+        if (*middle == 0)
             queue->top &= ~(UINT64_C(1) << (word >> BITS));
-        }
     }
 }
 
@@ -133,9 +128,8 @@ static bool bitmap_find(const struct cpu_edf *queue, uint32_t from, uint32_t *bu
         bits = bits_from(queue->middle[middle], (bottom & 63) + 1);
         if (bits == 0) {
             bits = bits_from(queue->top, middle + 1);
-            if (bits == 0) {
+            if (bits == 0)
                 return false;
-            }
             middle = lowest(bits);
             bits = queue->middle[middle];
         }
@@ -199,12 +193,10 @@ static struct cpu_edf_entry *far_take(struct cpu_edf *queue)
     struct far_entry moved = queue->far[--queue->far_size];
     uint32_t hole = 0;
     for (uint32_t child = 1; child < queue->far_size; child = 2 * hole + 1) {
-        if (child + 1 < queue->far_size && far_before(&queue->far[child + 1], &queue->far[child])) {
+        if (child + 1 < queue->far_size && far_before(&queue->far[child + 1], &queue->far[child]))
             child++;
-        }
-        if (!far_before(&queue->far[child], &moved)) {
+        if (!far_before(&queue->far[child], &moved))
             break;
-        }
         queue->far[hole] = queue->far[child];
         hole = child;
     }
@@ -236,15 +228,13 @@ static void wheel_turn(struct cpu_edf *queue, int64_t now_tick)
 static __attribute__((noinline)) void push_unusual(struct cpu_edf *queue, struct cpu_edf_entry *entry,
                                                    int64_t tick, int64_t now_tick)
 {
-    if (now_tick > queue->now_tick) {
+    if (now_tick > queue->now_tick)
         wheel_turn(queue, now_tick);
-    }
     tick = tick < queue->base_tick ? queue->base_tick : tick;
-    if (tick - queue->base_tick < BUCKETS) {
+    if (tick - queue->base_tick < BUCKETS)
         wheel_insert(queue, entry, tick);
-    } else {
+    else
         far_insert(queue, entry, tick);
-    }
 }
 
 void cpu_edf_push(struct cpu_edf *queue, struct cpu_edf_entry *entry, core_ns key_ns, core_ns now_ns)
@@ -253,11 +243,10 @@ void cpu_edf_push(struct cpu_edf *queue, struct cpu_edf_entry *entry, core_ns ke
     int64_t now_tick = now_ns >> BUCKET_SHIFT;
     entry->key_ns = key_ns;
     queue->size++;
-    if (now_tick <= queue->now_tick && (uint64_t)(tick - queue->base_tick) < (uint64_t)BUCKETS) {
+    if (now_tick <= queue->now_tick && (uint64_t)(tick - queue->base_tick) < (uint64_t)BUCKETS)
         wheel_insert(queue, entry, tick);
-    } else {
+    else
         push_unusual(queue, entry, tick, now_tick);
-    }
 }
 
 struct cpu_edf_entry *cpu_edf_pop(struct cpu_edf *queue)
@@ -306,12 +295,10 @@ uint32_t cpu_edf_pop_many(struct cpu_edf *queue, struct cpu_edf_entry **entries,
 {
     uint32_t taken = 0;
     uint32_t bucket;
-    while (taken < count && wheel_first(queue, &bucket)) {
+    while (taken < count && wheel_first(queue, &bucket))
         taken += word_take(queue, bucket, entries + taken, count - taken);
-    }
-    while (taken < count && queue->far_size > 0) { /* whatever is beyond the horizon comes after the wheel */
+    while (taken < count && queue->far_size > 0) /* whatever is beyond the horizon comes after the wheel */
         entries[taken++] = far_take(queue);
-    }
     queue->size -= taken;
     return taken;
 }
@@ -319,9 +306,8 @@ uint32_t cpu_edf_pop_many(struct cpu_edf *queue, struct cpu_edf_entry **entries,
 core_ns cpu_edf_first_ns(const struct cpu_edf *queue)
 {
     uint32_t bucket;
-    if (wheel_first(queue, &bucket)) {
+    if (wheel_first(queue, &bucket))
         return queue->buckets[bucket].head->key_ns;
-    }
     return queue->far_size > 0 ? queue->far[0].entry->key_ns : CORE_NS_NEVER;
 }
 

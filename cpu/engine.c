@@ -58,9 +58,8 @@ static core_ns trial_run(struct trial *trial)
     core_ns now_ns = start_ns;
     while (now_ns - start_ns < TRIAL_NS) {
         core_ns before_ns = now_ns;
-        if (trial_pass(trial) != CORE_OK) {
+        if (trial_pass(trial) != CORE_OK)
             return CORE_NS_NEVER;
-        }
         now_ns = core_time_thread_cpu_ns();
         best_ns = now_ns - before_ns < best_ns ? now_ns - before_ns : best_ns;
     }
@@ -74,9 +73,8 @@ static bool trial_keys_set(struct trial *trial)
     for (; trial->ready < TRIAL_STREAMS; trial->ready++) {
         memcpy(key, &trial->ready, sizeof trial->ready);
         if (trial->ops->key_set(trial->engine, trial->keys + trial->ready * trial->key_bytes,
-                                CORE_CIPHER_AES_128_CBC, key) != CORE_OK) {
+                                CORE_CIPHER_AES_128_CBC, key) != CORE_OK)
             return false;
-        }
     }
     return true;
 }
@@ -84,19 +82,16 @@ static bool trial_keys_set(struct trial *trial)
 static core_ns trial_measure(const struct cpu_engine_ops *ops)
 {
     struct trial trial = {.ops = ops, .key_bytes = align64(ops->key_state_bytes)};
-    if (ops->open(&trial.engine, NULL) != CORE_OK) {
+    if (ops->open(&trial.engine, NULL) != CORE_OK)
         return CORE_NS_NEVER;
-    }
     core_ns best_ns = CORE_NS_NEVER;
     trial.keys = aligned_alloc(64, TRIAL_STREAMS * trial.key_bytes);
     trial.data = calloc(TRIAL_STREAMS, TRIAL_STRIDE);
     trial.chains = calloc(TRIAL_STREAMS, sizeof *trial.chains);
-    if (trial.keys != NULL && trial.data != NULL && trial.chains != NULL && trial_keys_set(&trial)) {
+    if (trial.keys != NULL && trial.data != NULL && trial.chains != NULL && trial_keys_set(&trial))
         best_ns = trial_run(&trial);
-    }
-    while (trial.ready > 0) {
+    while (trial.ready > 0)
         ops->key_wipe(trial.keys + --trial.ready * trial.key_bytes);
-    }
     free(trial.chains);
     free(trial.data);
     free(trial.keys);
@@ -115,22 +110,18 @@ static const struct cpu_engine_ops *find_fastest(struct core_error *error)
             fastest_ns = best_ns;
         }
     }
-    if (fastest == NULL) {
+    if (fastest == NULL)
         core_error_set(error, CORE_UNSUPPORTED, "no AES-CBC engine works on this machine");
-    }
     return fastest;
 }
 
 const struct cpu_engine_ops *cpu_engine_find(const char *name, struct core_error *error)
 {
-    if (strcmp(name, "auto") == 0) {
+    if (strcmp(name, "auto") == 0)
         return find_fastest(error);
-    }
-    for (const struct cpu_engine_ops *const *row = cpu_engines; *row != NULL; row++) {
-        if (strcmp(name, (*row)->name) == 0) {
+    for (const struct cpu_engine_ops *const *row = cpu_engines; *row != NULL; row++)
+        if (strcmp(name, (*row)->name) == 0)
             return *row;
-        }
-    }
     core_error_set(error, CORE_NOT_FOUND, "no engine \"%s\": auto, vaes, ipsec-mb and openssl are known",
                    name);
     return NULL;

@@ -127,9 +127,8 @@ static core_status ipsec_encrypt(struct cpu_engine *engine, enum core_cipher cip
     for (uint32_t i = 0; i < count; i++) {
         IMB_JOB *job = &engine->jobs[i];
         const uint8_t *key = pieces[i].key;
-        for (uint32_t at = 0; at < AES_128_SCHEDULE_BYTES; at += LINE_BYTES) {
+        for (uint32_t at = 0; at < AES_128_SCHEDULE_BYTES; at += LINE_BYTES)
             __builtin_prefetch(key + at); /* the library would wait for each in turn */
-        }
         __builtin_prefetch(pieces[i].source, 1);
         job->src = pieces[i].source;
         job->dst = pieces[i].target;
@@ -141,17 +140,15 @@ static core_status ipsec_encrypt(struct cpu_engine *engine, enum core_cipher cip
     uint32_t done = IMB_SUBMIT_CIPHER_BURST_NOCHECK(engine->manager, engine->jobs, count, IMB_CIPHER_CBC,
                                                     IMB_DIR_ENCRYPT, key_sizes[cipher]);
     bool all = done == count;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         all &= engine->jobs[i].status == IMB_STATUS_COMPLETED;
-    }
     if (!all) {
         (void)manager_init(engine->manager);
         return CORE_SYSTEM;
     }
     /* The library leaves the IV as it was: the next one is the last block of ciphertext. */
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         memcpy(pieces[i].chain, pieces[i].target + pieces[i].bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
-    }
     return CORE_OK;
 }
 

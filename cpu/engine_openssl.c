@@ -26,9 +26,8 @@ static void fetch_ciphers(void)
     static const char *const names[] = {[CORE_CIPHER_AES_128_CBC] = "AES-128-CBC",
                                         [CORE_CIPHER_AES_192_CBC] = "AES-192-CBC",
                                         [CORE_CIPHER_AES_256_CBC] = "AES-256-CBC"};
-    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
         ciphers[cipher] = EVP_CIPHER_fetch(NULL, names[cipher], NULL);
-    }
 }
 
 static core_status openssl_open(struct cpu_engine **engine, struct core_error *error)
@@ -41,9 +40,8 @@ static core_status openssl_open(struct cpu_engine **engine, struct core_error *e
         }
     }
     struct cpu_engine *opened = calloc(1, sizeof *opened);
-    if (opened == NULL) {
+    if (opened == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for an OpenSSL engine");
-    }
     *engine = opened;
     return CORE_OK;
 }
@@ -66,9 +64,8 @@ static core_status openssl_key_set(struct cpu_engine *engine, void *key_state, e
     struct key_state *state = key_state;
     static const uint8_t zero[CORE_BLOCK_BYTES];
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
-    if (context == NULL) {
+    if (context == NULL)
         return CORE_NO_MEMORY;
-    }
     if (EVP_EncryptInit_ex2(context, ciphers[cipher], key, zero, NULL) != 1 ||
         EVP_CIPHER_CTX_set_padding(context, 0) != 1) {
         EVP_CIPHER_CTX_free(context);
@@ -90,14 +87,12 @@ static core_status encrypt_piece(struct cpu_piece *piece)
 {
     struct key_state *state = piece->key;
     if (memcmp(state->chain, piece->chain, CORE_BLOCK_BYTES) != 0 &&
-        EVP_EncryptInit_ex2(state->context, NULL, NULL, piece->chain, NULL) != 1) {
+        EVP_EncryptInit_ex2(state->context, NULL, NULL, piece->chain, NULL) != 1)
         return CORE_SYSTEM;
-    }
     int written = 0;
     if (EVP_EncryptUpdate(state->context, piece->target, &written, piece->source, (int)piece->bytes) != 1 ||
-        (uint32_t)written != piece->bytes) {
+        (uint32_t)written != piece->bytes)
         return CORE_SYSTEM;
-    }
     memcpy(state->chain, piece->target + piece->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     return CORE_OK;
 }
@@ -107,14 +102,11 @@ static core_status openssl_encrypt(struct cpu_engine *engine, enum core_cipher c
 {
     (void)engine;
     (void)cipher;
-    for (uint32_t i = 0; i < count; i++) {
-        if (encrypt_piece(&pieces[i]) != CORE_OK) {
+    for (uint32_t i = 0; i < count; i++)
+        if (encrypt_piece(&pieces[i]) != CORE_OK)
             return CORE_SYSTEM;
-        }
-    }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         memcpy(pieces[i].chain, ((struct key_state *)pieces[i].key)->chain, CORE_BLOCK_BYTES);
-    }
     return CORE_OK;
 }
 

@@ -125,9 +125,8 @@ static inline __attribute__((always_inline)) void piece_prefetch(const struct cp
     __builtin_prefetch(key);
     __builtin_prefetch(key + LINE_BYTES);
     __builtin_prefetch(key + 2 * LINE_BYTES);
-    if (rounds > 10) {
+    if (rounds > 10)
         __builtin_prefetch(key + 3 * LINE_BYTES);
-    }
     __builtin_prefetch(piece->source, 1);
 }
 
@@ -147,12 +146,10 @@ static inline void lane_start(struct cpu_engine *engine, uint32_t lane, struct q
     engine->left_bytes[lane] = piece->bytes;
     memcpy(engine->chains[lane], piece->chain, CORE_BLOCK_BYTES);
 #pragma GCC unroll 11
-    for (int round = 0; round <= 10; round++) {
+    for (int round = 0; round <= 10; round++)
         memcpy(engine->round_keys[round][lane], key[round], CORE_BLOCK_BYTES);
-    }
-    for (int round = 11; round <= queue->rounds; round++) {
+    for (int round = 11; round <= queue->rounds; round++)
         memcpy(engine->round_keys[round][lane], key[round], CORE_BLOCK_BYTES);
-    }
 }
 
 static void lane_idle(struct cpu_engine *engine, uint32_t lane)
@@ -168,18 +165,16 @@ static void lane_idle(struct cpu_engine *engine, uint32_t lane)
 static struct queue lanes_refill(struct cpu_engine *engine, struct queue queue)
 {
     for (uint32_t lane = 0; lane < LANES; lane++) {
-        if (engine->left_bytes[lane] != 0) {
+        if (engine->left_bytes[lane] != 0)
             continue;
-        }
         if (engine->pieces[lane] != NULL) {
             memcpy(engine->pieces[lane]->chain, engine->chains[lane], CORE_BLOCK_BYTES);
             queue.done++;
         }
-        if (queue.next < queue.count) {
+        if (queue.next < queue.count)
             lane_start(engine, lane, &queue);
-        } else {
+        else
             lane_idle(engine, lane);
-        }
     }
     return queue;
 }
@@ -188,9 +183,8 @@ static struct queue lanes_refill(struct cpu_engine *engine, struct queue queue)
 static void lanes_advance(struct cpu_engine *engine, lanes_run *run)
 {
     uint32_t bytes = RUN_BYTES_MAX;
-    for (uint32_t lane = 0; lane < LANES; lane++) {
+    for (uint32_t lane = 0; lane < LANES; lane++)
         bytes = engine->left_bytes[lane] < bytes ? engine->left_bytes[lane] : bytes;
-    }
     run(engine, bytes);
     for (uint32_t lane = 0; lane < LANES; lane++) {
         engine->left_bytes[lane] -= bytes;
@@ -224,14 +218,12 @@ static core_status vaes_encrypt(struct cpu_engine *engine, enum core_cipher ciph
         short_pieces_encrypt(pieces, count, ciphers[cipher].rounds);
         return CORE_OK;
     }
-    if (engine->wide && shape.bytes >= (uint64_t)count * LONG_BYTES) {
+    if (engine->wide && shape.bytes >= (uint64_t)count * LONG_BYTES)
         return cpu_engine_ipsec_mb.encrypt(engine->ipsec_mb, cipher, pieces, count);
-    }
     struct queue queue = {.pieces = pieces, .count = count, .rounds = ciphers[cipher].rounds};
     lanes_run *run = engine->wide ? ciphers[cipher].run_wide : ciphers[cipher].run;
-    for (uint32_t i = 0; i < LANES && i < count; i++) {
+    for (uint32_t i = 0; i < LANES && i < count; i++)
         piece_prefetch(&pieces[i], queue.rounds);
-    }
     for (uint32_t lane = 0; lane < LANES; lane++) {
         engine->pieces[lane] = NULL;
         engine->left_bytes[lane] = 0;
@@ -260,9 +252,8 @@ static core_status vaes_open(struct cpu_engine **engine, struct core_error *erro
                               "this processor has no VAES: use engine ipsec-mb or openssl");
     }
     struct cpu_engine *opened = aligned_alloc(64, sizeof *opened);
-    if (opened == NULL) {
+    if (opened == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a VAES engine");
-    }
     memset(opened, 0, sizeof *opened);
     core_status status = cpu_engine_ipsec_mb.open(&opened->ipsec_mb, error);
     if (status != CORE_OK) {

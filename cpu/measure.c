@@ -105,9 +105,8 @@ static core_ns burst_time_ns(struct rig *rig, const struct burst *burst)
     uint32_t count = cpu_scheduler_burst(rig->scheduler, finished, NULL, rig->options->clock,
                                          rig->options->clock_argument);
     core_ns end_ns = now(rig);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         rig->status = rig->status == CORE_OK ? finished[i]->status : rig->status;
-    }
     return end_ns - start_ns;
 }
 
@@ -133,9 +132,8 @@ static double median_ns(struct rig *rig, enum core_cipher cipher, uint32_t count
         burst.ciphers[i] = cipher;
         burst.bytes[i] = bytes;
     }
-    for (uint32_t i = 0; i < samples; i++) {
+    for (uint32_t i = 0; i < samples; i++)
         times[i] = (double)burst_time_ns(rig, &burst);
-    }
     return percentile(times, samples, 50);
 }
 
@@ -146,9 +144,8 @@ static void fit_cipher(struct rig *rig, struct fit *fit, enum core_cipher cipher
     double full_long = median_ns(rig, cipher, burst_pieces, piece_bytes, samples);
     double full_short = median_ns(rig, cipher, burst_pieces, SHORT_BYTES, samples);
     double per_byte = (full_long - full_short) / burst_pieces / (piece_bytes - SHORT_BYTES);
-    if (per_byte <= 0) { /* a disturbed measurement: then all the time is the bytes' */
+    if (per_byte <= 0) /* a disturbed measurement: then all the time is the bytes' */
         per_byte = full_long / burst_pieces / piece_bytes;
-    }
     fit->per_byte[cipher - 1] = per_byte;
     double per_piece = full_short / burst_pieces - per_byte * SHORT_BYTES;
     fit->per_piece = fmax(fmax(fit->per_piece, per_piece), 1);
@@ -165,12 +162,10 @@ static void fit_all(struct rig *rig, struct fit *fit, uint32_t burst_pieces, uin
                     uint32_t samples)
 {
     *fit = (struct fit){0};
-    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
         fit_cipher(rig, fit, (enum core_cipher)cipher, burst_pieces, piece_bytes, samples);
-    }
-    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
         fit_lane(rig, fit, (enum core_cipher)cipher, piece_bytes, samples);
-    }
 }
 
 /* What the figures mean to admission. */
@@ -178,18 +173,16 @@ static void fit_all(struct rig *rig, struct fit *fit, uint32_t burst_pieces, uin
 static double lanes_sum(const struct fit *fit)
 {
     double sum = 0;
-    for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
         sum += fit->lane[i];
-    }
     return sum;
 }
 
 static double longest_burst(const struct fit *fit, uint32_t burst_pieces, uint32_t piece_bytes)
 {
     double per_byte = 0;
-    for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
         per_byte = fmax(per_byte, fit->per_byte[i]);
-    }
     return burst_pieces * (fit->per_piece + per_byte * piece_bytes) + lanes_sum(fit);
 }
 
@@ -257,15 +250,13 @@ static void draw_burst(struct rig *rig, const struct cpu_cost *cost, struct burs
         CORE_BLOCK_BYTES * (1 + (uint32_t)draw(rig) % (cost->piece_bytes / CORE_BLOCK_BYTES));
     uint32_t one_cipher = (uint32_t)draw(rig) % (CORE_CIPHER_COUNT + 1); /* 0: mixed */
     burst->count = 1 + (uint32_t)draw(rig) % cost->burst_pieces;
-    if (kind == 0 && cost->lanes < cost->burst_pieces) {
+    if (kind == 0 && cost->lanes < cost->burst_pieces)
         burst->count = cost->lanes + 1;
-    }
     for (uint32_t i = 0; i < burst->count; i++) {
         uint32_t blocks = 1 + (uint32_t)draw(rig) % (cost->piece_bytes / CORE_BLOCK_BYTES);
         burst->bytes[i] = kind < 2 ? equal_bytes : CORE_BLOCK_BYTES * blocks;
-        if (kind == 3 && draw(rig) % 4 != 0) {
+        if (kind == 3 && draw(rig) % 4 != 0)
             burst->bytes[i] = 64;
-        }
         burst->ciphers[i] =
             (enum core_cipher)(one_cipher != 0 ? one_cipher : 1 + draw(rig) % CORE_CIPHER_COUNT);
     }
@@ -291,9 +282,8 @@ core_ns cpu_cost_bound_ns(const struct cpu_cost *cost, const enum core_cipher *c
         fs += cost->per_byte_fs[ciphers[i] - 1] * bytes[i];
         present[ciphers[i] - 1] = true;
     }
-    for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
         ns += present[i] ? cost->lane_ns[i] : 0;
-    }
     return ns + (fs + (int64_t)FS_PER_NS - 1) / (int64_t)FS_PER_NS;
 }
 
@@ -302,9 +292,8 @@ static core_status check(struct rig *rig, const struct fit *fit, core_ns until_n
                          struct cpu_measure_result *result)
 {
     double *ratios = calloc(CHECKS_MAX, sizeof *ratios);
-    if (ratios == NULL) {
+    if (ratios == NULL)
         return CORE_NO_MEMORY;
-    }
     struct burst burst;
     uint32_t count = 0;
     cost_from_fit(&result->cost, fit, 1);
@@ -317,9 +306,8 @@ static core_status check(struct rig *rig, const struct fit *fit, core_ns until_n
     result->worst_ratio = ratios[count - 1] / result->raised;
     result->bursts = count;
     result->over = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         result->over += ratios[i] > result->raised;
-    }
     cost_from_fit(&result->cost, fit, result->raised);
     free(ratios);
     return CORE_OK;
@@ -329,9 +317,8 @@ static core_status check(struct rig *rig, const struct fit *fit, core_ns until_n
 
 static void rig_close(struct rig *rig)
 {
-    while (rig->streams_open > 0) {
+    while (rig->streams_open > 0)
         cpu_stream_wipe(stream_at(rig, --rig->streams_open), rig->options->ops);
-    }
     cpu_scheduler_destroy(rig->scheduler);
     free(rig->packets);
     free(rig->data);
@@ -343,9 +330,8 @@ static core_status rig_streams_open(struct rig *rig)
     static const uint8_t iv[CORE_BLOCK_BYTES];
     struct cpu_engine *engine;
     core_status status = rig->options->ops->open(&engine, NULL);
-    if (status != CORE_OK) {
+    if (status != CORE_OK)
         return status;
-    }
     rig->lanes = rig->options->ops->lanes(engine);
     while (status == CORE_OK && rig->streams_open < STREAMS) {
         uint8_t key[32] = {0};
@@ -366,20 +352,17 @@ static core_status rig_open(struct rig *rig, const struct cpu_measure_options *o
     rig->streams = aligned_alloc(64, STREAMS * rig->stream_bytes);
     rig->data = malloc((size_t)SLOTS * SLOT_BYTES);
     rig->packets = calloc(CPU_BURST_MAX, sizeof *rig->packets);
-    if (rig->streams == NULL || rig->data == NULL || rig->packets == NULL) {
+    if (rig->streams == NULL || rig->data == NULL || rig->packets == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory to measure with (70 MiB)");
-    }
     memset(rig->data, 0x5a, (size_t)SLOTS * SLOT_BYTES); /* page faults now, not in a burst */
     struct cpu_scheduler_options scheduler = {
         .ops = options->ops, .burst_pieces = CPU_BURST_MAX, .far_capacity = STREAMS};
     core_status status = cpu_scheduler_create(&rig->scheduler, &scheduler, error);
-    if (status != CORE_OK) {
+    if (status != CORE_OK)
         return status;
-    }
     status = rig_streams_open(rig);
-    if (status != CORE_OK) {
+    if (status != CORE_OK)
         return core_error_set(error, status, "engine %s can not set keys", options->ops->name);
-    }
     return CORE_OK;
 }
 
@@ -413,16 +396,14 @@ static core_status rig_measure(struct rig *rig, struct cpu_measure_result *resul
                               "bursts of %u pieces: no multiple of the engine's %u lanes", burst_pieces,
                               rig->lanes);
     }
-    if (burst_pieces == 0 || piece_bytes == 0) {
+    if (burst_pieces == 0 || piece_bytes == 0)
         choose(rig, &burst_pieces, &piece_bytes);
-    }
     struct fit fit;
     fit_all(rig, &fit, burst_pieces, piece_bytes, SAMPLES_MAX);
     *result = (struct cpu_measure_result){
         .cost = {.lanes = rig->lanes, .burst_pieces = burst_pieces, .piece_bytes = piece_bytes}};
-    if (check(rig, &fit, until_ns, result) != CORE_OK) {
+    if (check(rig, &fit, until_ns, result) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "no memory to measure with");
-    }
     if (rig->status != CORE_OK) {
         return core_error_set(error, rig->status, "engine %s failed while it was measured",
                               options->ops->name);
@@ -436,18 +417,15 @@ core_status cpu_measure(const struct cpu_measure_options *options, struct cpu_me
                         struct core_error *error)
 {
     struct cpu_measure_options with_clock = *options;
-    if (with_clock.clock == NULL) {
+    if (with_clock.clock == NULL)
         with_clock.clock = clock_monotonic;
-    }
     core_status status = options_check(options, error);
-    if (status != CORE_OK) {
+    if (status != CORE_OK)
         return status;
-    }
     struct rig rig;
     status = rig_open(&rig, &with_clock, error);
-    if (status == CORE_OK) {
+    if (status == CORE_OK)
         status = rig_measure(&rig, result, error);
-    }
     rig_close(&rig);
     return status;
 }

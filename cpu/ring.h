@@ -40,17 +40,14 @@ static inline void ring_free(struct ring *ring)
 static inline uint32_t ring_put(struct ring *ring, struct cpu_packet *const *packets, uint32_t count)
 {
     uint32_t tail = atomic_load_explicit(&ring->tail, memory_order_relaxed); /* its own index */
-    if (ring->capacity - (tail - ring->head_seen) < count) {
+    if (ring->capacity - (tail - ring->head_seen) < count)
         ring->head_seen = atomic_load(&ring->head);
-    }
     uint32_t room = ring->capacity - (tail - ring->head_seen);
     count = count < room ? count : room;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         ring->slots[(tail + i) & (ring->capacity - 1)] = packets[i];
-    }
-    if (count > 0) {
+    if (count > 0)
         atomic_store(&ring->tail, tail + count);
-    }
     return count;
 }
 
@@ -58,17 +55,14 @@ static inline uint32_t ring_put(struct ring *ring, struct cpu_packet *const *pac
 static inline uint32_t ring_take(struct ring *ring, struct cpu_packet **packets, uint32_t count)
 {
     uint32_t head = atomic_load_explicit(&ring->head, memory_order_relaxed); /* its own index */
-    if (ring->tail_seen - head < count) {
+    if (ring->tail_seen - head < count)
         ring->tail_seen = atomic_load(&ring->tail);
-    }
     uint32_t there = ring->tail_seen - head;
     count = count < there ? count : there;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         packets[i] = ring->slots[(head + i) & (ring->capacity - 1)];
-    }
-    if (count > 0) {
+    if (count > 0)
         atomic_store(&ring->head, head + count);
-    }
     return count;
 }
 

@@ -68,9 +68,8 @@ core_status cpu_scheduler_create(struct cpu_scheduler **scheduler,
                               options->burst_pieces, CPU_BURST_MAX);
     }
     struct cpu_scheduler *created = aligned_alloc(LINE_BYTES, (sizeof *created + 63) & ~(size_t)63);
-    if (created == NULL) {
+    if (created == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a scheduler");
-    }
     memset(created, 0, sizeof *created);
     created->ops = options->ops;
     created->burst_pieces = options->burst_pieces;
@@ -78,9 +77,8 @@ core_status cpu_scheduler_create(struct cpu_scheduler **scheduler,
     created->spare_ns = options->spare_ns;
     created->wanted_ns = CORE_NS_NEVER;
     core_status status = options->ops->open(&created->engine, error);
-    if (status != CORE_OK) {
+    if (status != CORE_OK)
         goto free_scheduler;
-    }
     status = cpu_edf_create(&created->queue, options->far_capacity);
     if (status != CORE_OK) {
         (void)core_error_set(error, status, "no memory for a deadline queue");
@@ -126,12 +124,10 @@ void cpu_scheduler_push(struct cpu_scheduler *scheduler, struct cpu_packet *cons
 {
     scheduler->now_ns = now_ns;
     for (uint32_t i = 0; i < count; i++) {
-        if (i + 2 * PUSH_AHEAD < count) {
+        if (i + 2 * PUSH_AHEAD < count)
             __builtin_prefetch(packets[i + 2 * PUSH_AHEAD], 1);
-        }
-        if (i + PUSH_AHEAD < count) {
+        if (i + PUSH_AHEAD < count)
             __builtin_prefetch(packets[i + PUSH_AHEAD]->stream, 1);
-        }
         push_packet(scheduler, packets[i], now_ns);
     }
 }
@@ -147,17 +143,13 @@ static inline __attribute__((always_inline)) void burst_prefetch(struct cpu_edf_
                                                                  uint32_t count)
 {
     uint32_t first = count < FIRST_PIECES ? count : FIRST_PIECES;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(entries[i], 1);
-    }
-    for (uint32_t i = 0; i < first; i++) {
-        for (uint32_t line = 0; line < KEY_LINES; line++) {
+    for (uint32_t i = 0; i < first; i++)
+        for (uint32_t line = 0; line < KEY_LINES; line++)
             __builtin_prefetch(stream_of(entries[i])->key_state + line * LINE_BYTES);
-        }
-    }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(stream_of(entries[i])->head, 1);
-    }
     for (uint32_t i = 0; i < first; i++) {
         const struct cpu_packet *packet = stream_of(entries[i])->head;
         __builtin_prefetch(packet->data + packet->done_bytes, 1);
@@ -175,9 +167,8 @@ static uint64_t burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
 {
     struct cpu_piece *next[CORE_CIPHER_COUNT + 1];
     uint64_t bytes = 0;
-    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
         next[cipher] = scheduler->groups[cipher].pieces;
-    }
     for (uint32_t i = 0; i < count; i++) {
         struct cpu_stream *stream = stream_of(scheduler->entries[i]);
         struct cpu_packet *packet = stream->head;
@@ -190,9 +181,8 @@ static uint64_t burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
                                     .key = stream->key_state};
         bytes += piece->bytes;
     }
-    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
+    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
         scheduler->groups[cipher].count = (uint32_t)(next[cipher] - scheduler->groups[cipher].pieces);
-    }
     return bytes;
 }
 
@@ -241,9 +231,8 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
     struct cpu_packet *packet = stream->head;
     packet->done_bytes += piece_bytes(stream);
     core_status status = scheduler->statuses[stream->cipher];
-    if (status != CORE_OK) {
+    if (status != CORE_OK)
         packet->status = status;
-    }
     if (packet->done_bytes < packet->bytes) {
         cpu_edf_push(scheduler->queue, &stream->entry, stream->entry.key_ns + stream->piece_deadline_ns,
                      now_ns);
@@ -294,18 +283,16 @@ static void counters_update(struct cpu_scheduler_counters *counters, uint32_t pi
     counter_add(&counters->packets, packets);
     counter_add(&counters->bytes, bytes);
     time_add(&counters->busy_ns, burst_ns);
-    if (burst_ns > atomic_load_explicit(&counters->burst_max_ns, memory_order_relaxed)) {
+    if (burst_ns > atomic_load_explicit(&counters->burst_max_ns, memory_order_relaxed))
         atomic_store_explicit(&counters->burst_max_ns, burst_ns, memory_order_relaxed);
-    }
 }
 
 uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet **finished, uint32_t *pieces,
                              core_ns (*clock)(void *), void *clock_argument)
 {
     uint32_t count = cpu_edf_pop_many(scheduler->queue, scheduler->entries, scheduler->burst_pieces);
-    if (pieces != NULL) {
+    if (pieces != NULL)
         *pieces = count;
-    }
     if (count == 0) {
         counter_add(&scheduler->counters.pauses, 1);
         scheduler->wanted_ns = CORE_NS_NEVER;
@@ -323,9 +310,8 @@ uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet 
     for (uint32_t i = 0; i < count; i++) {
         struct cpu_stream *stream = stream_of(scheduler->entries[i]);
         struct cpu_packet *packet = stream_advance(scheduler, stream, now_ns, pauses);
-        if (packet != NULL) {
+        if (packet != NULL)
             finished[finished_count++] = packet;
-        }
     }
     counters_update(&scheduler->counters, count, finished_count, bytes, now_ns - scheduler->now_ns);
     count_excess(scheduler, now_ns);

@@ -86,16 +86,13 @@ void short_pieces_encrypt(const struct cpu_piece *pieces, uint32_t count, int ro
         uint32_t bytes = SHORT_PIECE_BYTES;
         for (; held < SLOTS && next < count; next++) {
             slots[held++] = pieces[next];
-            if (next + 2 * SLOTS < count) {
+            if (next + 2 * SLOTS < count)
                 piece_prefetch(&pieces[next + 2 * SLOTS]);
-            }
         }
-        for (uint32_t i = 0; i < held; i++) {
+        for (uint32_t i = 0; i < held; i++)
             bytes = slots[i].bytes < bytes ? slots[i].bytes : bytes;
-        }
-        for (uint32_t i = held; i < SLOTS; i++) {
+        for (uint32_t i = held; i < SLOTS; i++)
             slots[i] = slots[0];
-        }
         slots_run(slots, bytes, rounds);
         held = slots_advance(slots, held, bytes);
     }

@@ -62,9 +62,8 @@ static void worker_wake(struct cpu_worker *worker)
 /* Whoever finds the worker asleep wakes it, once. */
 static void worker_wake_if_asleep(struct cpu_worker *worker)
 {
-    if (atomic_load(&worker->asleep) && atomic_exchange(&worker->asleep, false)) {
+    if (atomic_load(&worker->asleep) && atomic_exchange(&worker->asleep, false))
         worker_wake(worker);
-    }
 }
 
 void cpu_worker_nudge(struct cpu_worker *worker)
@@ -86,11 +85,10 @@ static void lane_hold(struct lane *lane, struct cpu_packet *const *packets, uint
 {
     for (uint32_t i = 0; i < count; i++) {
         packets[i]->next = NULL;
-        if (lane->held == NULL) {
+        if (lane->held == NULL)
             lane->held = packets[i];
-        } else {
+        else
             lane->held_last->next = packets[i];
-        }
         lane->held_last = packets[i];
     }
     atomic_store(&lane->holding, true);
@@ -103,32 +101,27 @@ static void lane_release_held(struct cpu_worker *worker, struct lane *lane)
     while (lane->held != NULL) {
         struct cpu_packet *packet = lane->held;
         struct cpu_packet *next = packet->next; /* once in the ring the packet is the producer's */
-        if (ring_put(&lane->out, &packet, 1) == 0) {
+        if (ring_put(&lane->out, &packet, 1) == 0)
             return;
-        }
         lane->held = next;
         lane_notify(worker, lane);
     }
-    if (atomic_load_explicit(&lane->holding, memory_order_relaxed)) { /* its own flag */
+    if (atomic_load_explicit(&lane->holding, memory_order_relaxed)) /* its own flag */
         atomic_store(&lane->holding, false);
-    }
 }
 
 static void lane_deliver(struct cpu_worker *worker, struct lane *lane)
 {
     lane_release_held(worker, lane);
     uint32_t count = lane->ready_count;
-    if (count == 0) {
+    if (count == 0)
         return;
-    }
     lane->ready_count = 0;
     uint32_t put = lane->held == NULL ? ring_put(&lane->out, lane->ready, count) : 0;
-    if (put > 0) {
+    if (put > 0)
         lane_notify(worker, lane);
-    }
-    if (put < count) {
+    if (put < count)
         lane_hold(lane, lane->ready + put, count - put);
-    }
 }
 
 static void worker_deliver(struct cpu_worker *worker, struct cpu_packet *const *finished, uint32_t count)
@@ -137,9 +130,8 @@ static void worker_deliver(struct cpu_worker *worker, struct cpu_packet *const *
         struct lane *lane = &worker->lanes[finished[i]->producer];
         lane->ready[lane->ready_count++] = finished[i];
     }
-    for (uint32_t producer = 0; producer < worker->producers; producer++) {
+    for (uint32_t producer = 0; producer < worker->producers; producer++)
         lane_deliver(worker, &worker->lanes[producer]);
-    }
 }
 
 /* Takes in what has arrived from one producer, at most a ringful. Returns how many packets. */
@@ -160,9 +152,8 @@ static uint32_t worker_drain(struct cpu_worker *worker)
 {
     uint32_t drained = 0;
     core_ns now_ns = core_time_now_ns();
-    for (uint32_t producer = 0; producer < worker->producers; producer++) {
+    for (uint32_t producer = 0; producer < worker->producers; producer++)
         drained += lane_drain(worker, &worker->lanes[producer], now_ns);
-    }
     return drained;
 }
 
@@ -170,9 +161,8 @@ static bool worker_has_work(struct cpu_worker *worker)
 {
     for (uint32_t producer = 0; producer < worker->producers; producer++) {
         struct lane *lane = &worker->lanes[producer];
-        if (!ring_empty(&lane->in) || (lane->held != NULL && !ring_full(&lane->out))) {
+        if (!ring_empty(&lane->in) || (lane->held != NULL && !ring_full(&lane->out)))
             return true;
-        }
     }
     return atomic_load(&worker->stopping);
 }
@@ -188,9 +178,8 @@ static void worker_sleep(struct cpu_worker *worker)
         ssize_t got = read(worker->wake_descriptor, &wakes, sizeof wakes); /* a signal: it looks again */
         core_ns woken_ns =
             got > 0 ? atomic_load_explicit(&worker->woken_ns, memory_order_relaxed) : core_time_now_ns();
-        if (woken_ns > worker->wanted_ns) { /* else it was one from before that look */
+        if (woken_ns > worker->wanted_ns) /* else it was one from before that look */
             worker->wanted_ns = woken_ns;
-        }
     }
     atomic_store(&worker->asleep, false);
 }
@@ -205,11 +194,10 @@ static uint32_t worker_burst(struct cpu_worker *worker, struct cpu_packet **fini
     cpu_scheduler_want(worker->scheduler, wanted_ns);
     uint32_t count = cpu_scheduler_burst(worker->scheduler, finished, pieces, clock_now, NULL);
     worker->wanted_ns = cpu_scheduler_now_ns(worker->scheduler);
-    if (*pieces == 0) {
+    if (*pieces == 0)
         core_stalls_settle(&worker->stalls, worker->wanted_ns);
-    } else if (atomic_load_explicit(exceeded, memory_order_relaxed) != before) {
+    else if (atomic_load_explicit(exceeded, memory_order_relaxed) != before)
         core_stalls_add(&worker->stalls, wanted_ns, worker->wanted_ns);
-    }
     return count;
 }
 
@@ -227,19 +215,16 @@ static void *worker_run(void *argument)
         worker_deliver(worker, finished, count);
         core_stalls_mark(&worker->stalls, worker->wanted_ns);
         if (drained == 0 && pieces == 0) {
-            if (stopping) {
+            if (stopping)
                 break;
-            }
             worker_sleep(worker);
         }
     }
     atomic_store(&worker->final_cpu_ns, core_time_thread_cpu_ns());
     atomic_store(&worker->ended, true);
-    for (uint32_t producer = 0; producer < worker->producers; producer++) {
-        if (atomic_load(&worker->lanes[producer].holding)) {
+    for (uint32_t producer = 0; producer < worker->producers; producer++)
+        if (atomic_load(&worker->lanes[producer].holding))
             lane_notify(worker, &worker->lanes[producer]);
-        }
-    }
     return NULL;
 }
 
@@ -248,13 +233,11 @@ static void *worker_run(void *argument)
 uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct cpu_packet *const *packets,
                            uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         packets[i]->producer = producer;
-    }
     uint32_t taken = ring_put(&worker->lanes[producer].in, packets, count);
-    if (taken > 0) {
+    if (taken > 0)
         worker_wake_if_asleep(worker);
-    }
     return taken;
 }
 
@@ -282,12 +265,10 @@ uint32_t cpu_worker_poll(struct cpu_worker *worker, uint32_t producer, struct cp
     struct lane *lane = &worker->lanes[producer];
     bool ended = atomic_load(&worker->ended); /* before the ring: nothing comes into it after */
     uint32_t taken = ring_take(&lane->out, packets, count);
-    if (ended) {
+    if (ended)
         return taken + lane_take_held(lane, packets + taken, count - taken);
-    }
-    if (taken > 0 && atomic_load(&lane->holding)) {
+    if (taken > 0 && atomic_load(&lane->holding))
         worker_wake_if_asleep(worker);
-    }
     return taken;
 }
 
@@ -305,9 +286,8 @@ static void worker_free(struct cpu_worker *worker)
         ring_free(&worker->lanes[producer].out);
     }
     cpu_scheduler_destroy(worker->scheduler);
-    if (worker->wake_descriptor >= 0) {
+    if (worker->wake_descriptor >= 0)
         close(worker->wake_descriptor);
-    }
     free(worker);
 }
 
@@ -318,15 +298,13 @@ static core_status worker_prepare(struct cpu_worker *worker, const struct cpu_wo
     worker->notify_argument = options->notify_argument;
     worker->producers = options->producers;
     worker->wake_descriptor = eventfd(0, EFD_CLOEXEC);
-    if (worker->wake_descriptor < 0) {
+    if (worker->wake_descriptor < 0)
         return core_error_errno(error, "no eventfd for a worker");
-    }
     for (uint32_t producer = 0; producer < options->producers; producer++) {
         struct lane *lane = &worker->lanes[producer];
         if (ring_init(&lane->in, options->ring_packets) != CORE_OK ||
-            ring_init(&lane->out, options->ring_packets) != CORE_OK) {
+            ring_init(&lane->out, options->ring_packets) != CORE_OK)
             return core_error_set(error, CORE_NO_MEMORY, "no memory for a worker's rings");
-        }
     }
     return cpu_scheduler_create(&worker->scheduler, &options->scheduler, error);
 }
@@ -340,9 +318,8 @@ core_status cpu_worker_start(struct cpu_worker **worker, const struct cpu_worker
     }
     size_t bytes = sizeof(struct cpu_worker) + options->producers * sizeof(struct lane);
     struct cpu_worker *created = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    if (created == NULL) {
+    if (created == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a worker");
-    }
     memset(created, 0, bytes);
     core_status status = worker_prepare(created, options, error);
     if (status == CORE_OK) {
@@ -399,8 +376,7 @@ int32_t cpu_worker_thread_id(const struct cpu_worker *worker)
 core_ns cpu_worker_cpu_time_ns(const struct cpu_worker *worker)
 {
     struct timespec used;
-    if (!atomic_load(&worker->ended) && clock_gettime(worker->cpu_clock, &used) == 0) {
+    if (!atomic_load(&worker->ended) && clock_gettime(worker->cpu_clock, &used) == 0)
         return used.tv_sec * CORE_NS_PER_S + used.tv_nsec;
-    }
     return atomic_load(&worker->final_cpu_ns);
 }

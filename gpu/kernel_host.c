@@ -125,10 +125,9 @@ void gpu_kernel_run_host(enum gpu_kernel_form form, const struct gpu_batch *batc
                          uint32_t count)
 {
     const struct gpu_aes_view view = {gpu_aes_table};
-    for (uint32_t job = first; job < first + count; job++) {
+    for (uint32_t job = first; job < first + count; job++)
         if (form == GPU_KERNEL_QUAD)
             gpu_thread_quad(batch, view, job);
         else
             gpu_thread_whole(batch, view, job);
-    }
 }

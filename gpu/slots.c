@@ -107,10 +107,9 @@ static bool settle(struct gpu_slots *slots, uint32_t number)
 static void settle_all(struct gpu_slots *slots)
 {
     uint32_t i = 0;
-    while (i < slots->leaving_count) {
+    while (i < slots->leaving_count)
         if (!settle(slots, slots->leaving[i]))
             i++;
-    }
 }
 
 core_status gpu_slots_cleared(struct gpu_slots *slots, uint32_t slot)

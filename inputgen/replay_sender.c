@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #define BATCH_BYTES_MAX                                                                                      \
-    ((size_t)256 << 10) /* a flush this early keeps the server busy during a long batch                      \
+    ((size_t)256                                                                                             \
+     << 10) /* a flush this early keeps the server busy during a long batch                      \
                          */
 #define EVENTS         64
 #define TIMER_SLACK_NS UINT64_C(10000) /* Linux gives ordinary threads 50 us: too coarse for a tick */

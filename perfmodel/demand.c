@@ -183,10 +183,9 @@ static void summarise(struct perfmodel_demand *demand)
         demand->first_used++;
     uint32_t present = demand->company.ciphers;
     summarise_blocks(demand, present);
-    for (int i = 0; i < CORE_CIPHER_COUNT; i++) {
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
         if ((present >> i & 1) == 0)
             summarise_blocks(demand, present | 1U << i);
-    }
 }
 
 core_status perfmodel_demand_create(struct perfmodel_demand **demand, const struct config_profile *profile)

@@ -24,10 +24,9 @@ static int64_t blocking_at(const struct perfmodel_edf_task *tasks, size_t count,
                            int64_t window)
 {
     int64_t longest = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (tasks[i].deadline > window && tasks[i].section - delta > longest)
             longest = tasks[i].section - delta;
-    }
     return longest;
 }
 
@@ -60,10 +59,9 @@ static int64_t deadline_after(const struct perfmodel_edf_task *tasks, size_t cou
 static int64_t blocking_changed_at(const struct perfmodel_edf_task *tasks, size_t count, int64_t window)
 {
     int64_t latest = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (tasks[i].deadline <= window && tasks[i].deadline > latest)
             latest = tasks[i].deadline;
-    }
     return latest;
 }
 
@@ -145,9 +143,8 @@ struct perfmodel_edf_verdict perfmodel_edf_sporadic_exhaustive(const struct perf
 {
     int64_t end = horizon(tasks, count);
     for (int64_t window = deadline_after(tasks, count, 0); window <= end;
-         window = deadline_after(tasks, count, window)) {
+         window = deadline_after(tasks, count, window))
         if (demand_at(tasks, count, window) + blocking_at(tasks, count, delta, window) > window)
             return violation(tasks, count, delta, window);
-    }
     return end < 0 ? overloaded : accepted;
 }

@@ -45,10 +45,9 @@ core_status partition_workers_create(struct partition_workers **workers, const s
     made->profile->name = made->profile->machine = made->profile->measured = made->profile->cpu.engine = NULL;
     if (perfmodel_demand_create(&made->empty, profile) != CORE_OK)
         goto no_memory;
-    for (; made->worker_count < worker_count; made->worker_count++) {
+    for (; made->worker_count < worker_count; made->worker_count++)
         if (perfmodel_demand_copy(made->empty, &made->worker[made->worker_count]) != CORE_OK)
             goto no_memory;
-    }
     *workers = made;
     return CORE_OK;
 no_memory:
@@ -382,10 +381,9 @@ core_status partition_workers_copy(const struct partition_workers *workers, stru
     }
     if (partition_workers_set_losses(made, workers->losses) != CORE_OK)
         goto no_memory;
-    for (size_t i = 0; i < (size_t)workers->losses * workers->worker_count; i++) {
+    for (size_t i = 0; i < (size_t)workers->losses * workers->worker_count; i++)
         if (workers->at[i] != NULL && perfmodel_demand_copy(workers->at[i], &made->at[i]) != CORE_OK)
             goto no_memory;
-    }
     *copy = made;
     return CORE_OK;
 no_memory:

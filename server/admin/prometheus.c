@@ -286,14 +286,13 @@ static void write_worst(FILE *text, const struct server_snapshot *snapshot)
 static void write_label(FILE *text, const char *name, const char *value)
 {
     fprintf(text, "%s=\"", name);
-    for (; *value != '\0'; value++) {
+    for (; *value != '\0'; value++)
         if (*value == '\\' || *value == '"')
             fprintf(text, "\\%c", *value);
         else if (*value == '\n')
             fprintf(text, "\\n");
         else
             fputc(*value, text);
-    }
     fputc('"', text);
 }
 

@@ -136,14 +136,13 @@ static void take_events(struct server_gpu *gpu)
 {
     struct gpu_event event;
     core_ns now_ns = core_time_now_ns();
-    while (gpu_engine_poll(gpu->engine, now_ns, &event) == CORE_OK) {
+    while (gpu_engine_poll(gpu->engine, now_ns, &event) == CORE_OK)
         if (event.kind == GPU_EVENT_READY)
             go_up(gpu, &event.facts, now_ns);
         else if (event.kind == GPU_EVENT_BATCH)
             server_gpu_batches_done(gpu, &event);
         else
             go_down(gpu, &event.fault, now_ns);
-    }
 }
 
 /* Down: starts the child when it is time. Returns when to look again. */

@@ -114,10 +114,9 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
     packet = stream->wait_head;
     server_waiting_remove(&io->waiting, &stream->waiter);
     stream->wait_head = NULL;
-    for (; packet != NULL; packet = packet->next) {
+    for (; packet != NULL; packet = packet->next)
         if (packet->status == PROTOCOL_RESULT_OK && !hand_over(io, packet, now_ns, until_ns, &wake_ns))
             break;
-    }
     if (packet != NULL)
         wait_from(io, packet, wake_ns);
 }

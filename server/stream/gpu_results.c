@@ -164,14 +164,13 @@ static void take_up(struct server_gpu_seat *seat, uint32_t generation)
 static void collect_seat(struct server_io *io, struct server_gpu_seat *seat)
 {
     struct server_gpu_event event;
-    while (server_gpu_next_event(seat->gpu, io->index, &event)) {
+    while (server_gpu_next_event(seat->gpu, io->index, &event))
         if (event.kind == SERVER_GPU_DOWN)
             take_down(seat);
         else if (event.kind == SERVER_GPU_UP)
             take_up(seat, event.generation);
         else
             take_batch(io, seat, &event);
-    }
 }
 
 void server_gpu_collect(struct server_io *io)

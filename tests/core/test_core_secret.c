@@ -16,10 +16,9 @@
 
 static bool all_are(const volatile unsigned char *bytes, size_t count, unsigned char value)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (bytes[i] != value)
             return false;
-    }
     return true;
 }
 

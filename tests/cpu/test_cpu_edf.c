@@ -31,25 +31,22 @@ static void reference_push(struct reference *reference, struct cpu_edf_entry *en
     if (now_tick > reference->now_tick) {
         reference->now_tick = now_tick;
         reference->base_tick = now_tick;
-        if (reference->size > 0 && reference->list[0].tick < now_tick) {
+        if (reference->size > 0 && reference->list[0].tick < now_tick)
             reference->base_tick = reference->list[0].tick;
-        }
     }
     int64_t tick = key_ns / CPU_EDF_BUCKET_NS;
     tick = tick < reference->base_tick ? reference->base_tick : tick;
     uint32_t place = reference->size++;
-    for (; place > 0 && reference->list[place - 1].tick > tick; place--) {
+    for (; place > 0 && reference->list[place - 1].tick > tick; place--)
         reference->list[place] = reference->list[place - 1];
-    }
     reference->list[place].entry = entry;
     reference->list[place].tick = tick;
 }
 
 static struct cpu_edf_entry *reference_pop(struct reference *reference)
 {
-    if (reference->size == 0) {
+    if (reference->size == 0)
         return NULL;
-    }
     struct cpu_edf_entry *first = reference->list[0].entry;
     memmove(&reference->list[0], &reference->list[1], --reference->size * sizeof reference->list[0]);
     return first;
@@ -101,9 +98,8 @@ static void run_random(uint64_t seed, uint32_t target_size)
     static struct cpu_edf_entry entries[ENTRIES];
     struct cpu_edf_entry *free_entries[ENTRIES];
     uint32_t free_count = 0;
-    for (uint32_t i = 0; i < ENTRIES; i++) {
+    for (uint32_t i = 0; i < ENTRIES; i++)
         free_entries[free_count++] = &entries[i];
-    }
     struct reference reference = {0};
     struct cpu_edf *queue;
     assert_int_equal(cpu_edf_create(&queue, ENTRIES), CORE_OK);
@@ -128,9 +124,8 @@ static void run_random(uint64_t seed, uint32_t target_size)
         } else {
             struct cpu_edf_entry *popped = cpu_edf_pop(queue);
             assert_ptr_equal(popped, reference_pop(&reference));
-            if (popped != NULL) {
+            if (popped != NULL)
                 free_entries[free_count++] = popped;
-            }
         }
         check_first(queue, &reference);
     }
@@ -141,9 +136,8 @@ static void test_random(void **state)
 {
     (void)state;
     static const uint32_t sizes[] = {2, 20, 200, 500};
-    for (uint64_t seed = 1; seed <= 12; seed++) {
+    for (uint64_t seed = 1; seed <= 12; seed++)
         run_random(seed, sizes[seed % 4]);
-    }
 }
 
 static void test_empty(void **state)
@@ -172,9 +166,8 @@ static void test_reserve_keeps_far_entries(void **state)
         cpu_edf_push(queue, &entries[i], (100 - (core_ns)i) * HORIZON_NS, 1);
     }
     assert_int_equal(cpu_edf_reserve(queue, 1), CORE_OK); /* never shrinks */
-    for (uint32_t i = 64; i > 0; i--) {
+    for (uint32_t i = 64; i > 0; i--)
         assert_ptr_equal(cpu_edf_pop(queue), &entries[i - 1]);
-    }
     cpu_edf_destroy(queue);
 }
 

@@ -41,9 +41,8 @@ static uint64_t draw(struct fixture *fixture) /* splitmix64 */
 
 static void draw_bytes(struct fixture *fixture, uint8_t *bytes, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         bytes[i] = (uint8_t)draw(fixture);
-    }
 }
 
 static int open_engine(void **state, const struct cpu_engine_ops *ops)
@@ -66,9 +65,8 @@ static int open_engine(void **state, const struct cpu_engine_ops *ops)
 /* The engine under test; a machine that lacks its instructions skips. */
 static struct fixture *fixture_of(void **state)
 {
-    if (*state == NULL) {
+    if (*state == NULL)
         skip();
-    }
     return *state;
 }
 
@@ -170,9 +168,8 @@ static void test_vectors(void **state)
             memset(actual, 0, sizeof actual);
             uint32_t start = 0;
             for (uint32_t block = 0; block < 4; block++) {
-                if (block < 3 && (cuts >> block & 1) == 0) {
+                if (block < 3 && (cuts >> block & 1) == 0)
                     continue;
-                }
                 struct cpu_piece piece = {.source = plain + 16 * start,
                                           .target = actual + 16 * start,
                                           .bytes = 16 * (block + 1 - start),
@@ -227,9 +224,8 @@ static void check_burst(struct fixture *fixture, enum core_cipher cipher, uint32
             cipher_text[i] = malloc(bytes); /* exact sizes: the sanitizers see a byte too many */
             draw_bytes(fixture, plain[i], bytes);
             bool in_place = draw(fixture) % 2 == 0;
-            if (in_place) {
+            if (in_place)
                 memcpy(cipher_text[i], plain[i], bytes);
-            }
             pieces[i] = (struct cpu_piece){.source = in_place ? cipher_text[i] : plain[i],
                                            .target = cipher_text[i],
                                            .bytes = bytes,
@@ -245,9 +241,8 @@ static void check_burst(struct fixture *fixture, enum core_cipher cipher, uint32
             free(cipher_text[i]);
         }
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         stream_close(fixture, &streams[i]);
-    }
     free(chains);
     free(expected);
     free(cipher_text);
@@ -258,24 +253,21 @@ static void check_burst(struct fixture *fixture, enum core_cipher cipher, uint32
 
 static void test_every_count(void **state)
 {
-    for (uint32_t count = 1; count <= CPU_BURST_MAX; count++) {
+    for (uint32_t count = 1; count <= CPU_BURST_MAX; count++)
         check_burst(fixture_of(state), ciphers[count % 3], count, 272);
-    }
 }
 
 /* Bursts without any longer piece: engines may have a way of their own for them. */
 static void test_short_pieces(void **state)
 {
-    for (uint32_t count = 1; count <= CPU_BURST_MAX; count++) {
+    for (uint32_t count = 1; count <= CPU_BURST_MAX; count++)
         check_burst(fixture_of(state), ciphers[count % 3], count, count % 5 == 0 ? 16 : 128);
-    }
 }
 
 static void test_long_pieces(void **state)
 {
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         check_burst(fixture_of(state), ciphers[i], 21, BYTES_MAX);
-    }
     check_burst(fixture_of(state), CORE_CIPHER_AES_128_CBC, 1, BYTES_MAX);
 }
 
@@ -290,9 +282,8 @@ static void test_chain_is_the_callers(void **state)
         memset(stream.chain, 9, sizeof stream.chain);
         struct cpu_piece piece = {plain, target, 32, stream.chain, stream.key_state};
         assert_int_equal(fixture->ops->encrypt(fixture->engine, CORE_CIPHER_AES_256_CBC, &piece, 1), CORE_OK);
-        if (target == second) {
+        if (target == second)
             break;
-        }
     }
     assert_memory_equal(first, second, sizeof first);
     stream_close(fixture, &stream);
@@ -325,9 +316,8 @@ static void test_wipe_leaves_nothing(void **state)
     assert_int_equal(fixture->ops->key_set(fixture->engine, key_state, CORE_CIPHER_AES_256_CBC, key),
                      CORE_OK);
     fixture->ops->key_wipe(key_state);
-    for (size_t i = 0; i < fixture->ops->key_state_bytes; i++) {
+    for (size_t i = 0; i < fixture->ops->key_state_bytes; i++)
         assert_int_equal(key_state[i], 0);
-    }
     free(key_state);
 }
 

@@ -61,9 +61,8 @@ static core_status simulated_encrypt(struct cpu_engine *engine, enum core_cipher
     double lanes[LANES] = {0}, longest = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t first = 0;
-        for (uint32_t lane = 1; lane < LANES; lane++) {
+        for (uint32_t lane = 1; lane < LANES; lane++)
             first = lanes[lane] < lanes[first] ? lane : first;
-        }
         lanes[first] += pieces[i].bytes * lane_ns_per_byte[cipher - 1];
         longest = lanes[first] > longest ? lanes[first] : longest;
     }

@@ -216,9 +216,8 @@ static void test_deadline_order(void **state)
         left -= count;
     }
     assert_int_equal(call_count, 3);
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < STREAMS; i++)
         stream_close(streams[i], &fake);
-    }
     cpu_scheduler_destroy(scheduler);
 }
 
@@ -246,9 +245,8 @@ static void test_pieces_of_one_stream(void **state)
         assert_int_equal(pieces, 1);
         assert_int_equal(calls[i].bytes[0], expected[i].bytes);
         assert_int_equal(count, expected[i].finishes != 0);
-        if (count == 1) {
+        if (count == 1)
             assert_ptr_equal(finished[0], expected[i].finishes == 1 ? &first : &second);
-        }
     }
     assert_int_equal(cpu_scheduler_pending(scheduler), 0);
     const struct cpu_scheduler_counters *counters = cpu_scheduler_counters_get(scheduler);
@@ -370,9 +368,8 @@ static void test_bursts_are_held_against_their_bound(void **state)
     (void)state;
 
     assert_int_equal(cpu_scheduler_create(&scheduler, &options, NULL), CORE_OK);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         streams[i] = stream_open(&fake, CORE_CIPHER_AES_128_CBC, key, 64, MS);
-    }
     const struct cpu_scheduler_counters *counters = cpu_scheduler_counters_get(scheduler);
     for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
         core_ns begin_ns = virtual_now_ns;
@@ -390,9 +387,8 @@ static void test_bursts_are_held_against_their_bound(void **state)
         assert_int_equal(atomic_load(&counters->excess_ns), rows[row].excess_ns);
         assert_int_equal(atomic_load(&counters->lost_ns), rows[row].lost_ns);
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         stream_close(streams[i], &fake);
-    }
     cpu_scheduler_destroy(scheduler);
 }
 
@@ -424,9 +420,8 @@ static void test_time_between_bursts_is_lost_when_work_waits(void **state)
         packet = packet_of(stream, 64, virtual_now_ns);
         push_one(scheduler, &packet);
         assert_int_equal(cpu_scheduler_now_ns(scheduler), virtual_now_ns);
-        if (rows[row].wanted_ns != CORE_NS_NEVER) {
+        if (rows[row].wanted_ns != CORE_NS_NEVER)
             cpu_scheduler_want(scheduler, virtual_now_ns - rows[row].wanted_ns);
-        }
         assert_int_equal(burst(scheduler, finished, NULL), 1);
         assert_int_equal(atomic_load(&counters->exceeded), rows[row].exceeded);
         assert_int_equal(atomic_load(&counters->lost_ns), rows[row].lost_ns);
@@ -485,17 +480,15 @@ static void test_ciphers_are_grouped(void **state)
     cpu_scheduler_push(scheduler, pushed, STREAMS, 0);
     assert_int_equal(burst(scheduler, finished, NULL), STREAMS);
     assert_int_equal(call_count, 3);
-    for (uint32_t call = 0; call < 3; call++) {
+    for (uint32_t call = 0; call < 3; call++)
         assert_int_equal(calls[call].count, 3);
-    }
     for (int i = 0; i < STREAMS; i++) {
         assert_ptr_equal(finished[i], &packets[STREAMS - 1 - i]);
         enum core_cipher cipher = finished[i]->stream->cipher;
         assert_int_equal(finished[i]->status, cipher == failing_cipher ? CORE_SYSTEM : CORE_OK);
     }
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < STREAMS; i++)
         stream_close(streams[i], &fake);
-    }
     cpu_scheduler_destroy(scheduler);
 }
 
@@ -551,9 +544,8 @@ static void check_every_split(const struct cpu_engine_ops *ops, enum core_cipher
         streams[cuts] = stream_open(ops, cipher, key, piece_bytes, (1 + cuts * 7 % 50) * MS);
         uint32_t count = 0, start = 0;
         for (uint32_t block = 0; block < BLOCKS; block++) {
-            if (block < BLOCKS - 1 && (cuts >> block & 1) == 0) {
+            if (block < BLOCKS - 1 && (cuts >> block & 1) == 0)
                 continue;
-            }
             struct cpu_packet *packet = &packets[cuts][count++];
             *packet = packet_of(streams[cuts], CORE_BLOCK_BYTES * (block + 1 - start), (core_ns)count * MS);
             packet->data = text[cuts] + CORE_BLOCK_BYTES * start;
@@ -579,9 +571,8 @@ static void test_every_split(void **state)
 {
     (void)state;
     for (const struct cpu_engine_ops *const *ops = cpu_engines; *ops != NULL; ops++) {
-        if (!test_engine_works(*ops)) {
+        if (!test_engine_works(*ops))
             continue;
-        }
         for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
             check_every_split(*ops, (enum core_cipher)cipher, 16);
             check_every_split(*ops, (enum core_cipher)cipher, 48);
@@ -605,9 +596,8 @@ static void test_random_traffic(void **state)
     core_ns last_release_ns[STREAMS] = {0};
     uint32_t last_finished[STREAMS] = {0};
     uint64_t random = 7;
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < STREAMS; i++)
         streams[i] = stream_open(&fake, (enum core_cipher)(1 + i % 3), key, 1024, (1 + i % 13) * MS);
-    }
     uint32_t pushed = 0, done = 0;
     while (done < PACKETS) {
         random = random * UINT64_C(6364136223846793005) + 1442695040888963407;
@@ -627,19 +617,16 @@ static void test_random_traffic(void **state)
         core_ns latest_ns = INT64_MIN;
         uint32_t seen = 0;
         for (uint32_t call = 0; call < call_count; call++) {
-            for (uint32_t i = 0; i < calls[call].count; i++, seen++) {
-                for (uint32_t other = 0; other < i; other++) {
+            for (uint32_t i = 0; i < calls[call].count; i++, seen++)
+                for (uint32_t other = 0; other < i; other++)
                     assert_ptr_not_equal(calls[call].keys[i], calls[call].keys[other]);
-                }
-            }
         }
         assert_int_equal(seen, pieces);
         for (uint32_t i = 0; i < count; i++) {
             struct cpu_packet *packet = finished[i];
             uint32_t stream = 0;
-            while (streams[stream] != packet->stream) {
+            while (streams[stream] != packet->stream)
                 stream++;
-            }
             uint32_t number = (uint32_t)(packet - packets) + 1;
             assert_true(number > last_finished[stream]);
             last_finished[stream] = number;
@@ -651,9 +638,8 @@ static void test_random_traffic(void **state)
         done += count;
     }
     assert_int_equal(cpu_scheduler_pending(scheduler), 0);
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < STREAMS; i++)
         stream_close(streams[i], &fake);
-    }
     cpu_scheduler_destroy(scheduler);
 }
 

@@ -49,9 +49,8 @@ static void notify_slowly(void *argument, uint32_t producer)
 {
     notify(argument, producer);
     atomic_store(&held, atomic_load(&hold));
-    while (atomic_load(&hold) != 0) {
+    while (atomic_load(&hold) != 0)
         usleep(1000);
-    }
 }
 
 static struct cpu_worker *worker_start(const struct cpu_engine_ops *ops, uint32_t ring_packets)
@@ -78,9 +77,8 @@ static struct cpu_worker *worker_start(const struct cpu_engine_ops *ops, uint32_
 static void worker_stop(struct cpu_worker *worker)
 {
     cpu_worker_stop(worker);
-    for (int i = 0; i < PRODUCERS; i++) {
+    for (int i = 0; i < PRODUCERS; i++)
         close(descriptors[i]);
-    }
 }
 
 static uint8_t plain_byte(uint32_t packet)
@@ -135,9 +133,8 @@ static void producer_check(struct producer *producer)
             const uint8_t *data = producer->data + (size_t)i * PACKET_BYTES;
             assert_int_equal(EVP_DecryptUpdate(context, plain, &bytes, data, PACKET_BYTES), 1);
             assert_int_equal(bytes, PACKET_BYTES);
-            for (uint32_t byte = 0; byte < PACKET_BYTES; byte++) {
+            for (uint32_t byte = 0; byte < PACKET_BYTES; byte++)
                 assert_int_equal(plain[byte], plain_byte(i));
-            }
         }
         EVP_CIPHER_CTX_free(context);
     }
@@ -178,14 +175,12 @@ static void *producer_run(void *argument)
     uint32_t submitted = 0;
     while (producer->collected < producer->packets && producer->errors == 0) {
         uint32_t count = 0;
-        for (; count < 16 && submitted + count < producer->packets; count++) {
+        for (; count < 16 && submitted + count < producer->packets; count++)
             batch[count] = &producer->packet[submitted + count];
-        }
         uint32_t taken = cpu_worker_submit(producer->worker, producer->number, batch, count);
         submitted += taken;
-        if (taken == count && submitted < producer->packets) {
+        if (taken == count && submitted < producer->packets)
             continue;
-        }
         struct pollfd poll_descriptor = {.fd = producer->descriptor, .events = POLLIN};
         if (poll(&poll_descriptor, 1, 60000) != 1) {
             producer->errors++;
@@ -266,9 +261,8 @@ static void test_held_packets(void **state)
     cpu_worker_finish(worker); /* as often as one likes */
     struct cpu_packet *packets[7];
     uint32_t count;
-    while ((count = cpu_worker_collect(worker, 0, packets, 7)) > 0) {
+    while ((count = cpu_worker_collect(worker, 0, packets, 7)) > 0)
         producer_note(&lazy, packets, count);
-    }
     assert_int_equal(lazy.errors, 0);
     assert_int_equal(lazy.collected, PACKETS);
     worker_stop(worker);
@@ -291,9 +285,8 @@ static void test_late_collector(void **state)
         struct cpu_packet *packet = &producer.packet[submitted];
         submitted += cpu_worker_submit(worker, 0, &packet, 1);
     }
-    while (atomic_load(&cpu_worker_counters(worker)->packets) < PACKETS) {
+    while (atomic_load(&cpu_worker_counters(worker)->packets) < PACKETS)
         usleep(1000);
-    }
     usleep(2000); /* most likely asleep by now; the test holds either way */
     struct pollfd descriptor = {.fd = descriptors[0], .events = POLLIN};
     while (producer.collected < PACKETS) {
@@ -323,14 +316,12 @@ static void test_stop_with_work_queued(void **state)
     static struct producer producer;
     producer_open(&producer, worker, 2, ops, PACKETS, 16);
     static struct cpu_packet *all[PACKETS];
-    for (uint32_t i = 0; i < PACKETS; i++) {
+    for (uint32_t i = 0; i < PACKETS; i++)
         all[i] = &producer.packet[i];
-    }
     assert_int_equal(cpu_worker_submit(worker, 2, all, PACKETS), PACKETS);
     worker_stop(worker);
-    for (uint32_t i = 0; i < PACKETS; i++) {
+    for (uint32_t i = 0; i < PACKETS; i++)
         assert_int_equal(producer.packet[i].done_bytes, PACKET_BYTES);
-    }
     producer_check(&producer);
     producer_close(&producer, ops);
 }
@@ -338,9 +329,8 @@ static void test_stop_with_work_queued(void **state)
 static void submit_and_await(struct cpu_worker *worker, struct cpu_packet *packet, uint64_t packets)
 {
     assert_int_equal(cpu_worker_submit(worker, 0, &packet, 1), 1);
-    while (atomic_load(&cpu_worker_counters(worker)->packets) < packets) {
+    while (atomic_load(&cpu_worker_counters(worker)->packets) < packets)
         usleep(100);
-    }
 }
 
 /* A worker that is kept between two bursts while a packet waits in its ring has lost that time, and says when
@@ -357,9 +347,8 @@ static void test_a_wait_between_bursts_is_lost(void **state)
 
     atomic_store(&hold, 1);
     submit_and_await(worker, &producer.packet[0], 1);
-    while (atomic_load(&held) == 0) {
+    while (atomic_load(&held) == 0)
         usleep(100);
-    }
     core_ns waits_ns = core_time_now_ns();
     struct cpu_packet *second = &producer.packet[1];
     assert_int_equal(cpu_worker_submit(worker, 0, &second, 1), 1);

@@ -47,10 +47,9 @@ static core_status append(struct gpu_arenas *arenas, uint32_t writer, const stru
 static void release_all(struct gpu_arenas *arenas, const struct gpu_arena_batch *batch)
 {
     assert_int_equal(gpu_arena_release(arenas, GPU_ARENA_BATCHER, batch->number), CORE_OK);
-    for (uint32_t writer = 0; writer < WRITERS; writer++) {
+    for (uint32_t writer = 0; writer < WRITERS; writer++)
         if ((batch->writers >> writer & 1) != 0)
             assert_int_equal(gpu_arena_release(arenas, writer, batch->number), CORE_OK);
-    }
 }
 
 static struct gpu_arena_batch close_batch(struct gpu_arenas *arenas)

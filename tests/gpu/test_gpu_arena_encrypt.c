@@ -142,10 +142,9 @@ static void one_batch(struct bench *bench, uint64_t number)
         encrypt(bench, &batch);
         check_records(bench, &batch);
     }
-    for (uint32_t holder = 0; holder < WRITERS; holder++) {
+    for (uint32_t holder = 0; holder < WRITERS; holder++)
         if ((batch.writers >> holder & 1) != 0)
             assert_int_equal(gpu_arena_release(bench->arenas, holder, number), CORE_OK);
-    }
     assert_int_equal(gpu_arena_release(bench->arenas, GPU_ARENA_BATCHER, number), CORE_OK);
 }
 

@@ -200,10 +200,9 @@ static void test_next_worker(void **state)
     struct core_stream_spec rare = spec_of(4000, 1000, CORE_INTERVAL_NS_MAX, 500 * MS);
     size_t count = fill(workers, &rare, placements, &placement);
     assert_int_equal(placement.constraint, PARTITION_CPU_DEMAND);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (placements[i].worker == 0)
             partition_workers_release(workers, &placements[i], 0);
-    }
     struct core_stream_spec steady = spec_of(4000, 1, 100 * MS, 90 * MS);
     partition_workers_admit(workers, &steady, 0, &placement);
     assert_true(placement.accepted && placement.worker == 0);

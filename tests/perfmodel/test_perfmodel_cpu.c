@@ -348,10 +348,9 @@ static void test_count_against_releases(void **state)
              x_ns++)
             assert_int_equal(perfmodel_cpu_count(&task, x_ns), released_in(&releases, 0, x_ns));
         release(&task, &random, (int)test_random_in(&random, 1, 60), &releases);
-        for (size_t from = 0; from < releases.count; from++) {
+        for (size_t from = 0; from < releases.count; from++)
             for (core_ns x_ns = 0; x_ns < 100; x_ns++)
                 assert_true(perfmodel_cpu_count(&task, x_ns) >= (int64_t)released_in(&releases, from, x_ns));
-        }
     }
 }
 

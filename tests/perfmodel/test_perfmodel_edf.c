@@ -66,20 +66,18 @@ static size_t read_tasks(struct table *table, int64_t set, size_t count, bool wi
 static int64_t demand(const struct perfmodel_edf_task *tasks, size_t count, int64_t window)
 {
     int64_t sum = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (window >= tasks[i].deadline)
             sum += tasks[i].cost * ((window - tasks[i].deadline) / tasks[i].period + 1);
-    }
     return sum;
 }
 
 static int64_t blocking(const struct perfmodel_edf_task *tasks, size_t count, int64_t delta, int64_t window)
 {
     int64_t longest = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         if (tasks[i].deadline > window && tasks[i].section - delta > longest)
             longest = tasks[i].section - delta;
-    }
     return longest;
 }
 

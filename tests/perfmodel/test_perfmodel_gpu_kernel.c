@@ -225,12 +225,11 @@ static void part_of_a_batch_is_no_slower(void **state)
         test_gpu_random(&card, &random);
         size_t count = random_jobs(&random, jobs, 200);
         core_ns ns = kernel(&card.gpu, jobs, count);
-        for (size_t job = 0; job < count; job++) {
+        for (size_t job = 0; job < count; job++)
             if (test_random_chance(&random, 40))
                 jobs[job] = 0;
             else if (test_random_chance(&random, 40))
                 jobs[job] = (uint64_t)test_random_in(&random, 0, (int64_t)jobs[job]);
-        }
         assert_true(kernel(&card.gpu, jobs, count) <= ns);
     }
 }

@@ -418,7 +418,7 @@ static void stopping_delivers_what_is_in_batches(void **state)
         assert_true(test_stream_send(streams[i % 8], 1408));
     test_client_ping(&client); /* all of it was read */
     assert_int_equal(test_server_stop(&server), 0);
-    while (test_client_next(&client, &frame, TEST_PATIENCE_MS) == TEST_FRAME) {
+    while (test_client_next(&client, &frame, TEST_PATIENCE_MS) == TEST_FRAME)
         if (frame.header.type == PROTOCOL_RESULT) {
             (void)test_stream_check(streams[frame.header.id - 1], &frame);
             results++;
@@ -429,7 +429,6 @@ static void stopping_delivers_what_is_in_batches(void **state)
             ended++;
         } else
             assert_int_equal(frame.header.type, PROTOCOL_ERROR);
-    }
     assert_true(results == 8 * 4 && ended == 8);
     for (uint32_t i = 0; i < 8; i++)
         test_stream_free(streams[i]);

@@ -420,9 +420,8 @@ static void many_hellos_at_once(void **state)
     await_handshakes(&server, CLIENTS);
     test_client_ping(&other);
     assert_int_equal(snapshot_of(&server).totals.connections, 1);
-    for (int i = 0; i < CLIENTS; i++) {
+    for (int i = 0; i < CLIENTS; i++)
         test_client_close(&clients[i]);
-    }
     await_turned(&server, SERVER_TURNED_GONE, CLIENTS);
     for (int i = 0; i < CLIENTS; i++) {
         connect_tls(&clients[i], &server, context);
