@@ -1,9 +1,11 @@
 #include "server/calibrate/probe.h"
 
 #include "core/histogram.h"
+#include "core/protocol.h"
 #include "server/calibrate/calibrate.h"
-#include "server/net/io.h"
+#include "server/io_thread.h"
 #include "server/server.h"
+#include "server/server_internal.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -158,7 +160,7 @@ static core_status packet_cost_ps(struct bench *bench, uint32_t streams, uint32_
     int64_t slices_ps[SLICES];
     clockid_t clock;
 
-    if (pthread_getcpuclockid(bench->server->ios[0]->thread, &clock) != 0)
+    if (server_io_cpu_clock(bench->server->ios[0], &clock) != CORE_OK)
         return core_error_set(error, CORE_UNSUPPORTED, "calibration: no CPU clock of the I/O thread");
     for (int slice = 0; slice < SLICES; slice++) {
         core_ns before_ns = clock_read_ns(clock), end_ns = core_time_now_ns() + time_ns / SLICES;

@@ -2,8 +2,10 @@
 #include "core/log.h"
 #include "core/realtime.h"
 #include "gpu/kernel.h"
+#include "perfmodel/cpu.h"
 #include "server/gpu/internal.h"
-#include "server/net/io.h"
+#include "server/io_thread.h"
+#include "server/server_internal.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -442,7 +444,7 @@ core_ns server_gpu_detection_ns(const struct config_server *config, const struct
 
 core_ns server_gpu_lead_ns(const struct config_profile *profile)
 {
-    return SERVER_EARLY_NS + profile->io.rest_max_ns + LEAD_SPARE_NS;
+    return PERFMODEL_CPU_EARLY_NS + profile->io.rest_max_ns + LEAD_SPARE_NS;
 }
 
 const struct config_profile_gpu *server_gpu_kind(const struct server_gpu *gpu)

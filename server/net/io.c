@@ -73,7 +73,7 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
         return false;
     packet->cpu.release_ns = server_pace_release_ns(&stream->pace, ready_ns) + stream->in_ns;
     if (stream->gpu != NULL) {
-        if (!server_gpu_stream_put(io, packet, ready_ns, until_ns - SERVER_EARLY_NS, wake_ns))
+        if (!server_gpu_stream_put(io, packet, ready_ns, until_ns - PERFMODEL_CPU_EARLY_NS, wake_ns))
             return false;
         server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_stream_card(stream->gpu)),
                            now_ns); /* or its worker, when that gets it */
@@ -98,7 +98,7 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
     core_ns wake_ns;
     if (stream->wait_head != NULL)
         return; /* behind it */
-    if (!hand_over(io, packet, now_ns, now_ns + SERVER_EARLY_NS, &wake_ns))
+    if (!hand_over(io, packet, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS, &wake_ns))
         wait_from(io, packet, wake_ns);
 }
 
@@ -124,7 +124,7 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
 void server_io_release_stream(struct server_stream *stream)
 {
     core_ns now_ns = core_time_now_ns();
-    release_stream(stream->connection->io, stream, now_ns, now_ns + SERVER_EARLY_NS);
+    release_stream(stream->connection->io, stream, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS);
 }
 
 static void release_waiting(struct server_io *io, core_ns now_ns, core_ns until_ns)
@@ -320,7 +320,7 @@ static void on_timer(evutil_socket_t descriptor, short events, void *argument)
     clear_descriptor(descriptor);
     core_ns now_ns = core_time_now_ns();
     io->timer_ns = CORE_NS_NEVER;
-    release_waiting(io, now_ns, now_ns + SERVER_EARLY_NS);
+    release_waiting(io, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS);
 }
 
 static void on_mail(evutil_socket_t descriptor, short events, void *argument)
@@ -510,7 +510,7 @@ static void turn(struct server_io *io)
     for (uint32_t worker = 0; rest_ns > 0 && worker < io->server->all_workers; worker++)
         cpu_worker_mute(io->server->workers[worker], io->index);
     if (rest_ns > 0) /* what becomes eligible meanwhile must not wait for the end of the rest */
-        release_waiting(io, now_ns, now_ns + rest_ns + SERVER_EARLY_NS);
+        release_waiting(io, now_ns, now_ns + rest_ns + PERFMODEL_CPU_EARLY_NS);
     end_turn(io);
     account_turn(io, 0);
     io->beat_ns = server_looks_beat_ns(shortest_ns(io));
@@ -609,6 +609,31 @@ core_status server_io_start(struct server_io *io, struct core_error *not_permitt
     if (threads->realtime != CONFIG_REALTIME_OFF)
         options.fifo_priority = threads->io_priority;
     return core_thread_start(&io->thread, &options, run, io, not_permitted, error);
+}
+
+struct server_mailbox *server_io_mailbox(struct server_io *io)
+{
+    return &io->mailbox;
+}
+
+const struct server_stats *server_io_stats(const struct server_io *io)
+{
+    return &io->stats;
+}
+
+core_ns server_io_cpu_ns(const struct server_io *io)
+{
+    return atomic_load_explicit(&io->cpu_ns, memory_order_relaxed);
+}
+
+int32_t server_io_thread_id(const struct server_io *io)
+{
+    return atomic_load_explicit(&io->thread_id, memory_order_relaxed);
+}
+
+core_status server_io_cpu_clock(const struct server_io *io, clockid_t *clock)
+{
+    return pthread_getcpuclockid(io->thread, clock) == 0 ? CORE_OK : CORE_UNSUPPORTED;
 }
 
 void server_io_join(struct server_io *io)

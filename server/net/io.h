@@ -15,6 +15,7 @@
 
 #include "perfmodel/cpu.h"
 #include "server/admin/stream_dump.h"
+#include "server/io_thread.h"
 #include "server/mailbox.h"
 #include "server/net/connection.h"
 #include "server/server_internal.h"
@@ -24,10 +25,6 @@
 #include "server/stream/modify.h"
 
 #define SERVER_READ_BYTES 65536 /* one read of a socket */
-
-/* Packets this close to eligible are handed over at once: cheaper than a timer. Tests of workers count on it.
- */
-#define SERVER_EARLY_NS PERFMODEL_CPU_EARLY_NS
 
 /* Packets for one worker, gathered during a turn and, when its ring is full, until it has room. */
 struct server_submission {
@@ -78,21 +75,6 @@ struct server_io {
     _Atomic int32_t thread_id; /* atomic: the system's, written at the start, read by any; 0 before */
     pthread_t thread;
 };
-
-CORE_CHECKED core_status server_io_create(struct server_io **io, struct server *server, uint32_t index,
-                                          struct core_error *error);
-/* Before the threads start: accepts on this base. */
-CORE_CHECKED core_status server_io_listen(struct server_io *io, struct core_error *error);
-CORE_CHECKED core_status server_io_start(struct server_io *io, struct core_error *not_permitted,
-                                         struct core_error *error);
-/* Any thread: a worker has put results into our ring. */
-void server_io_notify(struct server_io *io);
-/* Any thread: finish and deliver until drain_until_ns, then close everything and end the thread. Thread 0
- * passes it on to all others when it has stopped accepting, so that no connection is handed to one that has
- * ended. */
-void server_io_drain(struct server_io *io, core_ns drain_until_ns);
-void server_io_join(struct server_io *io);
-void server_io_destroy(struct server_io *io);
 
 /* Each handler of an event, first: the thread is awake. */
 void server_io_wake(struct server_io *io);

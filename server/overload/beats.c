@@ -3,7 +3,7 @@
 #include "core/log.h"
 #include "cpu/worker.h"
 #include "server/gpu/batcher.h"
-#include "server/net/io.h"
+#include "server/io_thread.h"
 #include "server/planner/planner.h"
 #include "server/server_internal.h"
 
@@ -58,7 +58,7 @@ core_status server_beats_create(struct server_beats **beats, struct server *serv
         return CORE_NO_MEMORY;
     fresh->asked_ns = core_time_now_ns();
     for (uint32_t i = 0; i < server->io_count; i++)
-        add(fresh, "I/O thread", i)->mailbox = &server->ios[i]->mailbox;
+        add(fresh, "I/O thread", i)->mailbox = server_io_mailbox(server->ios[i]);
     for (uint32_t i = 0; i < server->all_workers; i++)
         add(fresh, "worker", i)->worker = server->workers[i];
     for (uint32_t i = 0; i < server->gpu_count; i++)

@@ -2,7 +2,7 @@
 
 #include "core/log.h"
 #include "core/realtime.h"
-#include "server/net/io.h"
+#include "server/io_thread.h"
 #include "server/overload/reserve.h"
 #include "server/server_internal.h"
 
@@ -124,13 +124,14 @@ struct account {
     char unit[24]; /* as /status has it */
 };
 
-static void read_io_account(const struct server_io *io, struct account *account)
+static void read_io_account(const struct server_io *io, uint32_t index, struct account *account)
 {
-    account->lost_ns = read_ns(&io->stats.turn_lost_ns);
-    account->excess_ns = read_ns(&io->stats.turn_excess_ns);
-    add_own_thread(atomic_load_explicit(&io->thread_id, memory_order_relaxed), &account->signs);
-    snprintf(account->name, sizeof account->name, "I/O thread %u", io->index);
-    snprintf(account->unit, sizeof account->unit, "io-%u", io->index);
+    const struct server_stats *stats = server_io_stats(io);
+    account->lost_ns = read_ns(&stats->turn_lost_ns);
+    account->excess_ns = read_ns(&stats->turn_excess_ns);
+    add_own_thread(server_io_thread_id(io), &account->signs);
+    snprintf(account->name, sizeof account->name, "I/O thread %u", index);
+    snprintf(account->unit, sizeof account->unit, "io-%u", index);
 }
 
 static void read_account(const struct server *server, uint32_t index, struct account *account)
@@ -147,7 +148,7 @@ static void read_account(const struct server *server, uint32_t index, struct acc
         return;
     }
     if (index >= units) {
-        read_io_account(server->ios[index - units], account);
+        read_io_account(server->ios[index - units], index - units, account);
         return;
     }
     const struct server_gpu_figures *figures = server_gpu_figures(server->gpus[index - server->worker_count]);

@@ -1,7 +1,8 @@
 /* Streams from one unit to another: room for them there, and the order to their I/O threads. */
 #include "core/log.h"
-#include "server/net/io.h"
+#include "server/io_thread.h"
 #include "server/planner/internal.h"
+#include "server/stream/gpu_stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,7 +272,7 @@ bool server_planner_move(struct server_planner *planner, const struct server_pla
         return false;
     }
     server_planner_order_begin(planner, order, returned);
-    server_route_order(&planner->server->ios[order->from->io]->mailbox, order);
+    server_route_order(server_io_mailbox(planner->server->ios[order->from->io]), order);
     return true;
 }
 

@@ -11,7 +11,6 @@
  */
 #include "core/log.h"
 #include "core/realtime.h"
-#include "server/net/io.h"
 #include "server/planner/internal.h"
 
 #include <stdio.h>

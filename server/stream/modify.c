@@ -271,7 +271,7 @@ static void await_gap(struct server_stream *stream, core_ns now_ns)
     if (stream->wait_head != NULL || stream->at_worker > 0 || stream->pace.next_release_ns <= now_ns)
         return;
     server_waiting_remove(&io->waiting, &stream->waiter);
-    server_waiting_add(&io->waiting, &stream->waiter, stream->pace.next_release_ns + SERVER_EARLY_NS);
+    server_waiting_add(&io->waiting, &stream->waiter, stream->pace.next_release_ns + PERFMODEL_CPU_EARLY_NS);
 }
 
 static void shed(struct server_stream *stream, struct server_change *change)

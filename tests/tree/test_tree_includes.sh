@@ -48,10 +48,8 @@ declare -rA room_includes=(
 declare -rA room_exceptions=(
     [server/net]="server/admin/stream_dump.h"
     [server/stream]="server/net/io.h"
-    [server/planner]="server/net/io.h server/stream/stream.h server/stream/modify.h server/stream/route.h"
-    [server/gpu]="server/net/io.h server/planner/planner.h"
-    [server/overload]="server/net/io.h"
-    [server/calibrate]="server/net/io.h"
+    [server/planner]="server/stream/gpu_stream.h server/stream/stream.h server/stream/modify.h server/stream/route.h"
+    [server/gpu]="server/planner/planner.h"
 )
 
 # matches NAME PATTERNS: whether one of the patterns covers the name.
