@@ -38,7 +38,6 @@ static core_status try(struct search *search, size_t streams, bool *accepted, st
                                                .profile = &options->machine->profile,
                                                .workers = options->machine->workers,
                                                .paper = options->paper,
-                                               .latency_sum = options->latency_sum,
                                                .seed = options->seed};
     struct partition_plan *plan;
 

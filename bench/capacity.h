@@ -24,7 +24,7 @@ struct bench_capacity_options {
     const struct partition_plan_method *method;
     const struct bench_machine *machine;
     const struct bench_pool *pool;
-    bool paper, latency_sum;           /* as in struct partition_plan_input */
+    bool paper;                        /* as in struct partition_plan_input */
     uint64_t seed;                     /* of methods that deal at random */
     size_t hint;                       /* where the answer may be; 0: no idea */
     bench_capacity_progress *progress; /* NULL: none */

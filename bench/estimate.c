@@ -76,7 +76,6 @@ static core_status find_all(const struct bench_setup *setup, const struct bench_
     struct bench_capacity_options one = {.machine = estimate->machine,
                                          .pool = pool,
                                          .paper = setup->paper,
-                                         .latency_sum = setup->latency_sum,
                                          .seed = setup->seed,
                                          .progress = setup->progress ? on_progress : NULL};
 
@@ -106,7 +105,6 @@ static core_status run(const struct options *options, struct core_error *error)
                                       .pool = options->pool,
                                       .seed = setup->seed,
                                       .paper = setup->paper,
-                                      .latency_sum = setup->latency_sum,
                                       .capacities = capacities,
                                       .count = setup->method_count};
     core_status status = bench_setup_machine(setup, &machine, error);

@@ -73,9 +73,7 @@ void bench_estimate_print(const struct bench_estimate *estimate)
 {
     printf("%s: %u GPUs, %u CPU workers; %s rules\n", estimate->machine->profile.name,
            bench_machine_gpus(estimate->machine), estimate->machine->workers,
-           estimate->latency_sum ? "the paper's, with the sum of latencies,"
-           : estimate->paper     ? "the paper's"
-                                 : "the server's");
+           estimate->paper ? "the paper's" : "the server's");
     printf("workload %s, the first N of a pool of %zu, seed %llu\n\n", estimate->workload, estimate->pool,
            (unsigned long long)estimate->seed);
     printf("%-14s %8s %9s %9s %9s %15s %8s %8s %12s\n", "method", "streams", "total", "CPU", "GPU", "period",
@@ -142,11 +140,11 @@ static json_t *capacity_json(const struct bench_estimate *estimate, const struct
 
 core_status bench_estimate_print_json(const struct bench_estimate *estimate, struct core_error *error)
 {
-    json_t *document = json_pack(
-        "{s:s,s:i,s:i,s:s,s:I,s:I,s:b,s:b,s:[]}", "profile", estimate->machine->profile.name, "gpus",
-        (int)bench_machine_gpus(estimate->machine), "workers", (int)estimate->machine->workers, "workload",
-        estimate->workload, "pool", (json_int_t)estimate->pool, "seed", (json_int_t)estimate->seed, "paper",
-        (int)estimate->paper, "latency_sum", (int)estimate->latency_sum, "methods");
+    json_t *document =
+        json_pack("{s:s,s:i,s:i,s:s,s:I,s:I,s:b,s:[]}", "profile", estimate->machine->profile.name, "gpus",
+                  (int)bench_machine_gpus(estimate->machine), "workers", (int)estimate->machine->workers,
+                  "workload", estimate->workload, "pool", (json_int_t)estimate->pool, "seed",
+                  (json_int_t)estimate->seed, "paper", (int)estimate->paper, "methods");
 
     for (size_t i = 0; i < estimate->count; i++) /* appending to what is NULL does nothing */
         json_array_append_new(json_object_get(document, "methods"),

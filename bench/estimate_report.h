@@ -9,7 +9,7 @@ struct bench_estimate {
     const struct bench_machine *machine;
     size_t pool;
     uint64_t seed;
-    bool paper, latency_sum;
+    bool paper;
     struct bench_capacity *capacities; /* by method */
     size_t count;
     double bound_bits_per_s; /* of the method that only gives a bound; 0: none was asked */

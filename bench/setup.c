@@ -5,13 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    KEY_GPUS = 1024,
-    KEY_CPUS,
-    KEY_PAPER,
-    KEY_LATENCY_SUM,
-    KEY_PROGRESS
-}; /* beyond those of the subcommands */
+enum { KEY_GPUS = 1024, KEY_CPUS, KEY_PAPER, KEY_PROGRESS }; /* beyond those of the subcommands */
 
 static const struct argp_option option_table[] = {
     {"profile", 'P', "PROFILE", 0, "Hardware profile: a path or a shipped one's name (default gtx285-x2)", 0},
@@ -21,9 +15,6 @@ static const struct argp_option option_table[] = {
     {"method", 'm', "NAME", 0, "Only this method, and others named so (default: all)", 0},
     {"seed", 's', "N", 0, "Seed of the draws and of methods that deal at random (default 1)", 0},
     {"paper", KEY_PAPER, NULL, 0, "By the rules of SYSTOR 2012, which promise less", 0},
-    {"latency-sum", KEY_LATENCY_SUM, NULL, 0,
-     "By those rules, but that period and stages together need only fit the deadline (for two copy engines)",
-     0},
     {"json", 'j', NULL, 0, "One JSON document", 0},
     {"progress", KEY_PROGRESS, NULL, 0, "Tell how far it is, even if standard error is no terminal", 0},
     {0},
@@ -75,9 +66,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_PAPER:
         setup->paper = true;
-        return 0;
-    case KEY_LATENCY_SUM:
-        setup->paper = setup->latency_sum = true;
         return 0;
     case 'j':
         setup->json = true;

@@ -17,7 +17,7 @@ struct bench_setup {
     const char *profile, *workload; /* defaults are the subcommand's to fill in */
     int gpus, workers;              /* BENCH_MACHINE_AS_PROFILE */
     uint64_t seed;
-    bool paper, latency_sum, json;
+    bool paper, json;
     bool progress;                                                        /* on standard error */
     const struct partition_plan_method *methods[BENCH_SETUP_METHODS_MAX]; /* all, if none was named */
     size_t method_count;

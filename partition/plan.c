@@ -54,8 +54,6 @@ static core_status check_input(const struct partition_plan_input *input, struct 
     if (input->workers == 0 || input->workers > PARTITION_PLAN_WORKERS_MAX)
         return core_error_set(error, CORE_INVALID, "%u workers: 1 to %d can be", input->workers,
                               PARTITION_PLAN_WORKERS_MAX);
-    if (input->latency_sum && !input->paper)
-        return core_error_set(error, CORE_INVALID, "latency_sum is a rule for fluids: set paper, too");
     if (input->count > PARTITION_PLAN_STREAMS_MAX)
         return core_error_set(error, CORE_INVALID, "%zu streams: at most %zu can be", input->count,
                               PARTITION_PLAN_STREAMS_MAX);
@@ -107,27 +105,6 @@ void partition_plan_say_accepted(struct partition_plan *plan)
              partition_plan_constraint_name(plan->binding));
 }
 
-/* The searches differ, so a split that the paper's rule was led to may have been missed; it holds here, too.
- */
-static core_status make(const struct partition_plan_method *method, const struct partition_plan_input *input,
-                        struct partition_plan *plan)
-{
-    core_status status = method->make(input, plan);
-    if (status != CORE_OK || plan->accepted || !input->latency_sum || !method->places)
-        return status;
-    struct partition_plan_input narrow = *input;
-    narrow.latency_sum = false;
-    struct partition_plan *other = partition_plan_create(method, &narrow);
-    status = other != NULL ? method->make(&narrow, other) : CORE_NO_MEMORY;
-    if (status == CORE_OK && other->accepted) {
-        struct partition_plan refused = *plan;
-        *plan = *other;
-        *other = refused;
-    }
-    partition_plan_destroy(other);
-    return status;
-}
-
 core_status partition_plan_make(const struct partition_plan_method *method,
                                 const struct partition_plan_input *input, struct partition_plan **plan,
                                 struct core_error *error)
@@ -136,7 +113,7 @@ core_status partition_plan_make(const struct partition_plan_method *method,
     if (status != CORE_OK)
         return status;
     struct partition_plan *made = partition_plan_create(method, input);
-    status = made != NULL ? make(method, input, made) : CORE_NO_MEMORY;
+    status = made != NULL ? method->make(input, made) : CORE_NO_MEMORY;
     if (status != CORE_OK) {
         partition_plan_destroy(made);
         return core_error_set(error, status, "no memory for a plan of %zu streams", input->count);

@@ -43,10 +43,6 @@ struct partition_plan_input {
     const struct config_profile *profile; /* has passed config_profile_check */
     uint32_t workers;                     /* CPU workers, 1 .. PARTITION_PLAN_WORKERS_MAX */
     bool paper;
-    /* With `paper`: T = d_min / 4 where it holds, else a T with T + T_D + T_K + T_R <= d_min, all stages up
-     * to T. What the rule of paper mode accepts, this one does too. To tell the gain of the rule apart from
-     * what packets cost; as unsafe with one copy engine as paper mode. */
-    bool latency_sum;
     bool sums;     /* no stairs: for who keeps account of the plan by sums, as perfmodel_flow_judge does */
     uint64_t seed; /* of the methods that deal at random */
 };

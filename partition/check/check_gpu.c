@@ -337,14 +337,9 @@ static core_status check_stairs(const struct check *check)
 /* A stream with d' = left_ns. */
 static bool keeps(const struct check *check, core_ns left_ns, core_ns latency_ns)
 {
-    const struct perfmodel_stages *stages = &check->gpu->stages;
-    if (!check->input->paper)
-        return latency_ns <= left_ns;
-    if (!check->input->latency_sum)
+    if (check->input->paper)
         return check->gpu->period_ns <= left_ns / 4;
-    return (long double)check->gpu->period_ns + (long double)stages->up_ns + (long double)stages->kernel_ns +
-               (long double)stages->down_ns <=
-           (long double)left_ns;
+    return latency_ns <= left_ns;
 }
 
 static core_status check_period(const struct check *check)

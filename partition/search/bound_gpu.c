@@ -71,7 +71,7 @@ static void card_bound_prepare(struct card_bound *of, const struct partition_pro
     double ns_per_byte = 1e9 / (double)card->sm_bytes_per_s;
     *of = (struct card_bound){.card = card,
                               .busy = partition_problem_busy(problem, card),
-                              .rhythm = input->paper && !input->latency_sum,
+                              .rhythm = input->paper,
                               .turns = card->copy_engines < 2 && !input->paper,
                               .margin = 1 + input->profile->margins.percent / 100.0,
                               .per_byte_ns = ns_per_byte / best_share(card) / card->sms,

@@ -74,25 +74,6 @@ static core_ns busiest_ns(const struct config_profile_gpu *card, const struct pe
     return copies_ns > stages->kernel_ns ? copies_ns : stages->kernel_ns;
 }
 
-static core_ns sum_ns(const struct perfmodel_stages *stages, core_ns period_ns)
-{
-    return (core_ns)((wide)period_ns + stages->up_ns + stages->kernel_ns + stages->down_ns);
-}
-
-enum perfmodel_gpu_binding partition_trial_judge(const struct partition_plan_input *input,
-                                                 const struct config_profile_gpu *card,
-                                                 const struct perfmodel_stages *stages, core_ns period_ns,
-                                                 core_ns shortest_ns)
-{
-    core_ns latest_ns = input->latency_sum ? CORE_NS_NEVER : shortest_ns; /* no T over a quarter of that */
-    enum perfmodel_gpu_binding binding =
-        perfmodel_gpu_judge(card, stages, period_ns, input->paper ? latest_ns : shortest_ns, input->paper);
-    if (binding == PERFMODEL_GPU_FITS && input->paper && input->latency_sum &&
-        sum_ns(stages, period_ns) > shortest_ns) /* each is up to the period: no overflow */
-        return PERFMODEL_GPU_LATENCY;
-    return binding;
-}
-
 /* The fullest batch at this period. */
 static enum perfmodel_gpu_binding judge_batch(struct partition_problem *problem, struct partition_plan *plan,
                                               uint32_t g, const uint32_t *member, core_ns period_ns)
@@ -113,7 +94,7 @@ static enum perfmodel_gpu_binding judge_batch(struct partition_problem *problem,
     gpu->busiest_ppb = busy_ns <= period_ns ? (int64_t)((wide)busy_ns * PARTITION_SHARE_ONE / period_ns)
                                             : PARTITION_SHARE_NEVER;
     enum perfmodel_gpu_binding binding =
-        partition_trial_judge(problem->input, card, &gpu->stages, period_ns, gpu->shortest_ns);
+        perfmodel_gpu_judge(card, &gpu->stages, period_ns, gpu->shortest_ns, plan->paper);
     uint64_t arenas = binding != PERFMODEL_GPU_FITS || plan->paper
                           ? PAPER_ARENAS
                           : perfmodel_flow_arenas(profile, gpu->latency_ns - period_ns, period_ns);
@@ -171,8 +152,7 @@ static bool batch_hopeful(const struct partition_problem *problem, const struct 
         perfmodel_gpu_stages(card, &problem->input->profile->margins, &bytes, 1,
                              partition_problem_busy(problem, card), &(uint64_t){0});
     least.kernel_ns = 0;
-    return partition_trial_judge(problem->input, card, &least, period_ns, gpu->shortest_ns) ==
-           PERFMODEL_GPU_FITS;
+    return perfmodel_gpu_judge(card, &least, period_ns, gpu->shortest_ns, false) == PERFMODEL_GPU_FITS;
 }
 
 /* Other periods for a batch by itself: the jobs are as they are without a sum that rounds packets up. */
@@ -241,12 +221,6 @@ static bool judge_gpu(struct partition_problem *problem, struct partition_plan *
             return true;
         binding = verdict.binding;
         tell_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
-    }
-    if (problem->input->latency_sum) {
-        const struct partition_plan_gpu rhythm = *gpu;
-        if (other_batches(problem, plan, g, member, &load))
-            return true;
-        *gpu = rhythm;
     }
     if (binding == PERFMODEL_GPU_FITS)
         return true;

@@ -351,9 +351,7 @@ static double paper_load_at(const struct partition_grid *grid, const struct part
     double down_ns = (double)perfmodel_copy_ns(card, PERFMODEL_DOWN, busy, (uint64_t)bytes);
     double kernel_ns =
         (double)card->launch_ns + period_ns * kernel_share(grid, cells, kind, part / card->sms);
-    double load = margin * fmax(kernel_ns, fmax(up_ns, down_ns)) / period_ns;
-    double sum_ns = period_ns + margin * (up_ns + kernel_ns + down_ns);
-    return input->latency_sum ? fmax(load, sum_ns / (double)shortest_ns(grid, cells->low)) : load;
+    return margin * fmax(kernel_ns, fmax(up_ns, down_ns)) / period_ns;
 }
 
 static double paper_load(const struct partition_grid *grid, const struct partition_cells *cells,

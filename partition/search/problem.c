@@ -270,8 +270,7 @@ void partition_problem_weigh(struct partition_problem *problem, core_ns period_n
 core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n)
 {
     static const int per_mille[] = {250, 333, 400, 450, 480, 200, 150};
-    bool rhythm_only = problem->input->paper && !problem->input->latency_sum;
-    uint32_t count = rhythm_only ? 1 : sizeof per_mille / sizeof *per_mille;
+    uint32_t count = problem->input->paper ? 1 : sizeof per_mille / sizeof *per_mille;
     return n < count ? shortest_ns * per_mille[n] / 1000 : 0;
 }
 
@@ -284,7 +283,7 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
         uint64_t scratch, job = partition_problem_job_bytes(problem, i, period_ns);
         struct perfmodel_stages stages = perfmodel_gpu_stages(
             card, &input->profile->margins, &job, 1, partition_problem_busy(problem, card), &scratch);
-        if (partition_trial_judge(input, card, &stages, period_ns, work_ns) == PERFMODEL_GPU_FITS)
+        if (perfmodel_gpu_judge(card, &stages, period_ns, work_ns, input->paper) == PERFMODEL_GPU_FITS)
             return true;
     }
     if (input->paper)

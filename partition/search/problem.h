@@ -120,13 +120,7 @@ bool partition_trial_virtual(struct partition_problem *problem, const uint8_t *o
  * holds by a batch or by sums, else one at which a rule holds. Fills plan->gpu. */
 bool partition_trial_gpus(struct partition_problem *problem, struct partition_plan *plan);
 
-/* perfmodel_gpu_judge by the input's rules. */
-enum perfmodel_gpu_binding partition_trial_judge(const struct partition_plan_input *input,
-                                                 const struct config_profile_gpu *card,
-                                                 const struct perfmodel_stages *stages, core_ns period_ns,
-                                                 core_ns shortest_ns);
-
-/* The same at given periods, each > 0 where there are streams, by a batch or by sums. Not in paper mode. */
+/* Judges them at given periods, each > 0 where there are streams, by a batch or by sums. Not in paper mode. */
 bool partition_trial_gpus_at(struct partition_problem *problem, const core_ns *period_ns,
                              struct partition_plan *plan);
 

@@ -94,36 +94,6 @@ static void random_sets(void **state)
     assert_true(accepted > SETS / 2 && refused > SETS / 10 && mixed > SETS / 10 && several > SETS / 10);
 }
 
-/* What holds by the paper's rule holds by the sum of latencies; sometimes only by that. */
-static void the_sum_of_latencies_is_never_below_the_paper(void **state)
-{
-    (void)state;
-    static struct test_plan_set set;
-    struct test_random random = {.state = 7};
-    size_t both = 0, more = 0;
-    for (int n = 0; n < SETS / 4; n++) {
-        test_plan_set_random(&set, &random);
-        set.input.paper = true;
-        for (const struct partition_plan_method *method = partition_plan_methods; method->name != NULL;
-             method++) {
-            set.input.latency_sum = false;
-            struct partition_plan *paper = plan_of(method->name, &set.input);
-            set.input.latency_sum = true;
-            struct partition_plan *sum = plan_of(method->name, &set.input);
-            assert_true(sum->accepted || !paper->accepted);
-            if (sum->accepted && method->places)
-                expect_checked(&set.input, sum);
-            both += paper->accepted ? 1 : 0;
-            more += sum->accepted && !paper->accepted ? 1 : 0;
-            partition_plan_destroy(paper);
-            partition_plan_destroy(sum);
-        }
-        set.input.latency_sum = false;
-    }
-    print_message("%zu held by both, %zu more\n", both, more);
-    assert_true(both > 100 && more > 0);
-}
-
 static void expect_same(const struct partition_plan *a, const struct partition_plan *b)
 {
     assert_int_equal(a->accepted, b->accepted);
@@ -378,9 +348,6 @@ static void wrong_input(void **state)
     input.workers = PARTITION_PLAN_WORKERS_MAX + 1;
     expect_invalid(input, "workers");
     input.workers = 1;
-    input.latency_sum = true;
-    expect_invalid(input, "paper");
-    input.latency_sum = false;
     many[2].interval_ns = 0;
     expect_invalid(input, "stream 2");
     input.count = PARTITION_PLAN_STREAMS_MAX + 1;
@@ -394,7 +361,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_sets),
-        cmocka_unit_test(the_sum_of_latencies_is_never_below_the_paper),
         cmocka_unit_test(same_input_same_plan),
         cmocka_unit_test(few_fit_and_too_many_do_not),
         cmocka_unit_test(short_bounds_go_to_the_worker),
