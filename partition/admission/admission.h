@@ -270,49 +270,31 @@ struct partition_standing_move {
 
 struct partition_standing_proposal {
     bool accepted;
-    uint32_t unit;  /* accepted: the newcomer's; else NONE */
-    size_t moves;   /* accepted: of other streams, each from one unit to another */
-    size_t in_turn; /* the first so many may be made one after the other, see below, */
-    bool admits;    /* and then partition_standing_admit takes the newcomer */
-    const struct partition_standing_move *move;
-    const core_ns *period_ns;               /* accepted: by GPU, of the new plan; 0 without streams */
-    enum partition_plan_constraint binding; /* refused, as in struct partition_plan; NONE: an I/O thread */
-    char reason[256];                       /* refused */
+    size_t moves;                         /* accepted: of other streams, each from one unit to another, */
+    struct partition_standing_move *move; /* in the order in which they are to be made: to be freed */
 };
 
-/* Is there a plan for all streams and this one, with moves? None are needed where the newcomer fits as things
- * stand. Else, until one does:
+/* Would there be room for this stream if others moved? None have to where it fits as things stand. Else, until
+ * an answer is found:
  *
  *   1. streams of one unit go to units of another kind (worker, kinds of GPU) that have room for them: of the
  *      worker that comes closest, and of each GPU;
  *   2. `method` makes a plan anew, and the streams that it has on another kind of unit change over one by
  *      one, first those that make room where the newcomer is to be, until it fits;
- *   3. they change over all at once;
- *   4. the plan is taken as it is, with the units of each kind renumbered so that many streams stay.
+ *   3. the plan is taken as it is, with the units of each kind renumbered so that many streams stay.
  *
- * Moves in turn: each of them, in the order of the list, may be made by itself (partition_standing_move). Its
- * new unit holds with it beside all those it has then, with the stream still on its old unit too. So a server
- * can let one stream after the other change units (the old room is free again after a pause, as above), and
- * then admit the newcomer, if `admits` says so, and no promise is ever unproven. Moves behind `in_turn` wait
- * for each other's room: they can only be made all at once, in a gap without packets. A plan knows its
- * streams one by one and its rules are a little sharper than an admission's (perfmodel/flow.h, "Stairs"), so
- * that it may hold where `admits` is false: it can only be committed.
+ * An answer counts if its moves, in some order, can each be made by itself (partition_standing_move): the new
+ * unit holds with the stream beside all those it has then, with the stream still on its old unit too; and if
+ * partition_standing_admit takes the newcomer after the last. So a server lets one stream after the other
+ * change units (the old room is free again after a pause, as above), then admits the newcomer, and no promise
+ * is ever unproven.
  *
- * The standing plan stays as it is until the commit. Takes as long as a plan of all streams does. Status as
- * of partition_standing_admit; *proposal is the caller's, to be committed or not, and dropped. */
+ * Nothing changes. Takes as long as a plan of all streams does. Status as of partition_standing_admit. */
 CORE_CHECKED core_status partition_standing_replan(const struct partition_standing *standing,
                                                    const struct partition_plan_method *method,
                                                    const struct core_stream_spec *spec, uint32_t io,
-                                                   struct partition_standing_proposal **proposal,
-                                                   struct core_error *error);
-
-/* Makes an accepted proposal the standing plan, all moves at once, and admits the newcomer as *stream.
- * CORE_REFUSED: it was not accepted, or was committed already, or streams came or left since: ask anew. */
-CORE_CHECKED core_status partition_standing_commit(struct partition_standing *standing,
                                                    struct partition_standing_proposal *proposal,
-                                                   uint64_t handle, uint32_t *stream,
                                                    struct core_error *error);
-void partition_standing_drop(struct partition_standing_proposal *proposal); /* NULL is fine */
 
 /* Makes one move: enters the stream at unit `to` (a GPU: at this period) under another number, *again, which
  * is the stream from now on. The old number keeps the room on the old unit until it is released, and counts

@@ -73,7 +73,7 @@ core_status partition_attempt_present(struct partition_attempt *attempt, struct 
     if (status != CORE_OK)
         return status;
     partition_standing_set(after, &placement);
-    attempt->stream = partition_standing_enter(after, attempt->spec, attempt->io, 0, &placement);
+    (void)partition_standing_enter(after, attempt->spec, attempt->io, 0, &placement);
     return CORE_OK;
 }
 
@@ -97,21 +97,6 @@ static core_status change_one_by_one(struct partition_attempt *attempt, struct m
                 mover[left++] = mover[n];
         }
     }
-    return status;
-}
-
-/* All at once: their room on the old units is there for each other. */
-static core_status change_together(struct partition_attempt *attempt, const struct mover *mover, size_t count,
-                                   struct partition_standing *after, bool *holds)
-{
-    core_status status = CORE_OK;
-    *holds = true;
-    for (size_t n = 0; n < count; n++)
-        partition_standing_take(after, mover[n].stream);
-    for (size_t n = 0; status == CORE_OK && *holds && n < count; n++)
-        status = partition_moves_enter(after, mover[n].stream, mover[n].kind, holds);
-    if (status == CORE_OK && *holds)
-        status = partition_attempt_present(attempt, after, holds);
     return status;
 }
 
@@ -144,7 +129,7 @@ static core_status take_plan(struct partition_attempt *attempt, const uint32_t *
     if (status == CORE_OK)
         status = partition_standing_reserve(after, &placement);
     if (status == CORE_OK)
-        attempt->stream = partition_standing_enter(after, attempt->spec, attempt->io, 0, &placement);
+        (void)partition_standing_enter(after, attempt->spec, attempt->io, 0, &placement);
     partition_standing_count_pinned(after);
     return status;
 }
@@ -163,29 +148,16 @@ core_status partition_attempt_room(struct partition_attempt *attempt, struct par
     return status;
 }
 
-static core_status change_kinds(struct partition_attempt *attempt, bool together,
-                                struct partition_standing *after, bool *holds)
+core_status partition_attempt_one_by_one(struct partition_attempt *attempt, struct partition_standing *after,
+                                         bool *holds)
 {
     struct mover *mover = malloc((attempt->standing->count + 1) * sizeof *mover);
     if (mover == NULL)
         return CORE_NO_MEMORY;
     size_t count = list_movers(attempt, mover);
-    core_status status = together ? change_together(attempt, mover, count, after, holds)
-                                  : change_one_by_one(attempt, mover, count, after, holds);
+    core_status status = change_one_by_one(attempt, mover, count, after, holds);
     free(mover);
     return status;
-}
-
-core_status partition_attempt_one_by_one(struct partition_attempt *attempt, struct partition_standing *after,
-                                         bool *holds)
-{
-    return change_kinds(attempt, false, after, holds);
-}
-
-core_status partition_attempt_together(struct partition_attempt *attempt, struct partition_standing *after,
-                                       bool *holds)
-{
-    return change_kinds(attempt, true, after, holds);
 }
 
 core_status partition_attempt_as_planned(struct partition_attempt *attempt, struct partition_standing *after,

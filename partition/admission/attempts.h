@@ -12,7 +12,6 @@ struct partition_attempt {
     const struct partition_plan *plan;
     uint32_t unit;    /* that is to make room, */
     bool by_deadline; /* of its streams those with the shortest deadlines first; else the greatest jobs */
-    uint32_t stream;  /* set: the newcomer's number */
 };
 
 /* On `after`, a copy of the standing plan: if *holds, it has the newcomer, and its streams where they are to
@@ -24,11 +23,9 @@ typedef core_status partition_attempt_run(struct partition_attempt *attempt, str
 CORE_CHECKED partition_attempt_run partition_attempt_present;
 /* Streams of one unit go to units of another kind as long as those take them, until the newcomer fits. */
 CORE_CHECKED partition_attempt_run partition_attempt_room;
-/* The streams that the plan has on another kind of unit change over one by one, until the newcomer fits, */
+/* The streams that the plan has on another kind of unit change over one by one, until the newcomer fits. */
 CORE_CHECKED partition_attempt_run partition_attempt_one_by_one;
-/* or all at once, */
-CORE_CHECKED partition_attempt_run partition_attempt_together;
-/* or all go where the plan has them, but for the numbers of units of a kind. */
+/* All streams go where the plan has them, but for the numbers of units of a kind. */
 CORE_CHECKED partition_attempt_run partition_attempt_as_planned;
 
 #endif

@@ -46,20 +46,6 @@ core_status partition_moves_change(struct partition_standing *standing, uint32_t
     return *found ? change_over(standing, stream, &placement) : CORE_OK;
 }
 
-core_status partition_moves_enter(struct partition_standing *standing, uint32_t stream, uint32_t kind,
-                                  bool *found)
-{
-    struct partition_standing_placement placement;
-    *found = find_place(standing, stream, kind, &placement);
-    core_status status = *found ? partition_standing_reserve(standing, &placement) : CORE_OK;
-    if (status != CORE_OK || !*found)
-        return status;
-    partition_standing_set(standing, &placement);
-    partition_standing_assign(&standing->record[stream], &placement);
-    partition_standing_put(standing, stream);
-    return CORE_OK;
-}
-
 /* ---- renumbering ---- */
 
 struct overlap {

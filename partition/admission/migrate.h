@@ -19,10 +19,6 @@ uint32_t partition_moves_kind(const struct partition_standing *standing, uint32_
 CORE_CHECKED core_status partition_moves_change(struct partition_standing *standing, uint32_t stream,
                                                 uint32_t kind, bool *found);
 
-/* The same for a stream that has been taken off its unit before. */
-CORE_CHECKED core_status partition_moves_enter(struct partition_standing *standing, uint32_t stream,
-                                               uint32_t kind, bool *found);
-
 /* May a stream change over to this unit as things stand, while it is on its old one too? A GPU at the period
  * that it is to have, or at its present one. Fills unit, period and memory. */
 bool partition_moves_may(const struct partition_standing *standing, uint32_t stream, uint32_t unit,

@@ -59,33 +59,19 @@ struct server_replanner {
 
 /* ---- on the replanner's thread ---- */
 
-static void tell(struct applicant *applicant, const struct partition_standing_proposal *proposal)
-{
-    size_t bytes = proposal->moves * sizeof *applicant->move;
-
-    if (!proposal->accepted || !proposal->admits)
-        return;
-    applicant->move = malloc(bytes + 1);
-    if (applicant->move == NULL)
-        return;
-    if (bytes > 0)
-        memcpy(applicant->move, proposal->move, bytes);
-    applicant->accepted = true;
-    applicant->moves = proposal->moves;
-}
-
 static void take_proposal(void *owner, struct server_message *message);
 
 static void plan(void *owner, struct server_message *message)
 {
     struct server_replanner *replanner = owner;
     struct applicant *applicant = (struct applicant *)message;
-    struct partition_standing_proposal *proposal = NULL;
+    struct partition_standing_proposal proposal;
 
     if (partition_standing_replan(applicant->copy, replanner->method, &applicant->spec, applicant->io,
                                   &proposal, NULL) == CORE_OK) {
-        tell(applicant, proposal);
-        partition_standing_drop(proposal);
+        applicant->accepted = proposal.accepted;
+        applicant->moves = proposal.moves;
+        applicant->move = proposal.move;
     }
     partition_standing_destroy(applicant->copy);
     applicant->copy = NULL;

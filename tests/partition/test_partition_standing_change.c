@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "partition/admission/admission.h"
@@ -448,18 +449,16 @@ static void random_outages(void **state)
             placement = test_standing_admit(standing, &set.specs[i], i);
             told += placement.constraint == PARTITION_GPU_OUT;
             if (!placement.accepted && tried++ < 3) {
-                struct partition_standing_proposal *proposal = NULL;
+                struct partition_standing_proposal proposal;
                 struct core_error error;
-                uint32_t stream;
                 assert_int_equal(
                     partition_standing_replan(standing, method, &set.specs[i], 0, &proposal, &error),
                     CORE_OK);
-                if (proposal->accepted) {
+                if (proposal.accepted) {
                     replans++;
-                    assert_int_equal(partition_standing_commit(standing, proposal, i, &stream, &error),
-                                     CORE_OK);
+                    (void)test_standing_make_room(standing, &proposal, &set.specs[i], i);
                 }
-                partition_standing_drop(proposal);
+                free(proposal.move);
             }
             for (uint32_t g = 0; g < standing->gpus; g++)
                 if (partition_standing_gpu_at(standing, g).out)

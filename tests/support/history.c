@@ -467,7 +467,7 @@ static void free_packets(struct history_made *made)
 
 static void destroy(struct history_world *world)
 {
-    partition_standing_drop(world->newcomer.proposal);
+    free(world->newcomer.proposal.move);
     for (uint32_t w = 0; w < world->machine.workers; w++)
         history_worker_destroy(&world->worker[w]);
     for (uint32_t g = 0; g < world->machine.gpu_count; g++)

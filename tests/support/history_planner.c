@@ -229,15 +229,13 @@ static const struct partition_plan_method *any_method(struct history_world *worl
 /* Room is made by moves in turn, or not at all. */
 static void ask_for_moves(struct history_world *world, const struct core_stream_spec *spec)
 {
-    struct partition_standing_proposal *proposal = NULL;
+    struct partition_standing_proposal proposal;
     struct history_newcomer *newcomer = &world->newcomer;
     TEST_REQUIRE(partition_standing_replan(world->standing, any_method(world), spec, IO, &proposal, NULL) ==
                  CORE_OK);
-    if (!proposal->accepted || proposal->in_turn < proposal->moves) {
-        partition_standing_drop(proposal);
+    if (!proposal.accepted)
         return;
-    }
-    history_say(world, "%zu moves for a newcomer", proposal->moves);
+    history_say(world, "%zu moves for a newcomer", proposal.moves);
     *newcomer = (struct history_newcomer){
         .waits = true, .spec = *spec, .proposal = proposal, .old_number = HISTORY_NONE};
     world->look = true;
@@ -269,7 +267,7 @@ void history_planner_open(struct history_world *world, const struct core_stream_
 
 static void forget_newcomer(struct history_world *world)
 {
-    partition_standing_drop(world->newcomer.proposal);
+    free(world->newcomer.proposal.move);
     world->newcomer = (struct history_newcomer){.old_number = HISTORY_NONE};
     for (uint32_t i = 0; i < HISTORY_SOURCES; i++)
         world->stream[i].of_plan = false;
@@ -281,13 +279,13 @@ static void go_on_with_newcomer(struct history_world *world)
     struct history_newcomer *newcomer = &world->newcomer;
     if (!newcomer->waits || newcomer->old_number != HISTORY_NONE)
         return;
-    if (newcomer->moved == newcomer->proposal->moves) {
+    if (newcomer->moved == newcomer->proposal.moves) {
         if (admit(world, &newcomer->spec))
             history_count(world, HISTORY_REPLANNED);
         forget_newcomer(world);
         return;
     }
-    const struct partition_standing_move *move = &newcomer->proposal->move[newcomer->moved];
+    const struct partition_standing_move *move = &newcomer->proposal.move[newcomer->moved];
     struct history_stream *stream = &world->stream[move->handle];
     if (stream->room.number != move->stream ||
         !history_planner_move(world, stream, move->to, move->period_ns)) {

@@ -88,7 +88,7 @@ struct history_stream {
 struct history_newcomer {
     bool waits;
     struct core_stream_spec spec;
-    struct partition_standing_proposal *proposal;
+    struct partition_standing_proposal proposal;
     size_t moved;
     uint32_t old_number; /* room that the last one left, NONE once it is given back */
 };

@@ -226,6 +226,35 @@ void test_standing_holds(const struct partition_standing *standing)
         expect_worker(standing, w);
 }
 
+static void make_move(struct partition_standing *standing, const struct partition_standing_move *move)
+{
+    struct core_error error = {{0}};
+    const int64_t io_ppb = partition_workers_io_ppb(partition_standing_workers(standing), 0);
+    uint32_t again, none;
+    TEST_REQUIRE(partition_standing_move(standing, move->stream, move->to, move->period_ns, &again, &error) ==
+                 CORE_OK);
+    TEST_REQUIRE(standing->record[again].handle == move->handle);
+    TEST_REQUIRE(partition_standing_move(standing, move->stream, move->to, move->period_ns, &none, &error) ==
+                 CORE_REFUSED);
+    test_standing_holds(standing);
+    partition_standing_release(standing, move->stream);
+    TEST_REQUIRE(standing->record[again].unit == move->to);
+    TEST_REQUIRE(partition_workers_io_ppb(partition_standing_workers(standing), 0) == io_ppb);
+}
+
+uint32_t test_standing_make_room(struct partition_standing *standing,
+                                 const struct partition_standing_proposal *proposal,
+                                 const struct core_stream_spec *newcomer, uint64_t handle)
+{
+    TEST_REQUIRE(proposal->accepted);
+    for (size_t n = 0; n < proposal->moves; n++)
+        make_move(standing, &proposal->move[n]);
+    const struct partition_standing_placement placement = test_standing_admit(standing, newcomer, handle);
+    TEST_REQUIRE(placement.accepted);
+    test_standing_holds(standing);
+    return placement.stream;
+}
+
 void test_standing_release_one(struct partition_standing *standing, struct test_random *random)
 {
     size_t count = partition_standing_streams(standing);
