@@ -23,14 +23,6 @@ const char *server_turned_name(enum server_turned reason)
     return names[reason];
 }
 
-uint64_t server_stats_refused(const struct server_stats *stats, enum server_asked asked)
-{
-    uint64_t sum = 0;
-    for (int code = 0; code < SERVER_REFUSALS; code++)
-        sum += server_stats_get(&stats->refused[asked][code]);
-    return sum;
-}
-
 core_status server_stats_make(struct server_stats *stats, uint32_t unit_count)
 {
     stats->units = calloc(unit_count, sizeof *stats->units);

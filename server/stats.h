@@ -50,25 +50,12 @@ struct server_unit_stats {
 };
 
 struct server_stats {
-    _Atomic uint64_t connections;      /* open now */
-    _Atomic uint64_t streams;          /* open now */
-    _Atomic uint64_t opened, modified; /* answers: OPENED to OPEN, MODIFIED to MODIFY, */
+#define SERVER_COUNT(member, ...) _Atomic uint64_t member; /* what each counts: server/counts.def */
+#include "server/counts.def"
+#undef SERVER_COUNT
     _Atomic uint64_t
-        refused[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* REFUSED, by what was asked and its code */
-    _Atomic uint64_t keys_denied;    /* named keys that were asked for by those whom they are not for */
-    _Atomic uint64_t idled;          /* streams closed because they sent nothing */
-    _Atomic uint64_t packets, bytes; /* delivered: encrypted packets, bytes of ciphertext */
-    _Atomic uint64_t met, missed;    /* of packets; their sum is packets */
-    _Atomic uint64_t missed_by[SERVER_CAUSES]; /* of missed, by cause; their sum is missed */
-    _Atomic uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
-    _Atomic uint64_t policed;     /* packets that came faster than their contract and waited */
-    _Atomic uint64_t rejected;    /* packets answered with a status other than OK */
-    _Atomic uint64_t lost;   /* packets received whole and not delivered: peer gone, or drain time over */
-    _Atomic uint64_t errors; /* ERROR frames sent */
-    _Atomic uint64_t gpu_packets;             /* of packets: encrypted by a GPU */
-    _Atomic uint64_t diverted, diverted_late; /* GPU streams' packets over the stand-by worker; missed */
-    _Atomic uint64_t guaranteed, guaranteed_missed; /* of packets and missed: of streams of that class */
-    _Atomic uint64_t audited, corrupt;              /* GPU packets encrypted again to compare; found wrong */
+        refused_by[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* of refused: by what was asked, and why */
+    _Atomic uint64_t missed_by[SERVER_CAUSES];           /* of missed, by cause; their sum is missed */
     struct server_unit_stats *units; /* by the unit that encrypted the packet; set before start */
     uint32_t unit_count;             /* set before start */
     struct server_worst worst;       /* the packets with the least slack */
@@ -93,9 +80,6 @@ static inline void server_stats_add_ns(_Atomic core_ns *time_ns, core_ns amount_
     atomic_store_explicit(time_ns, atomic_load_explicit(time_ns, memory_order_relaxed) + amount_ns,
                           memory_order_relaxed);
 }
-
-/* Refused so far, whatever the code. */
-uint64_t server_stats_refused(const struct server_stats *stats, enum server_asked asked);
 
 /* For this many units, before the thread starts. CORE_NO_MEMORY: as it was. */
 CORE_CHECKED core_status server_stats_make(struct server_stats *stats, uint32_t unit_count);

@@ -1,148 +1,11 @@
 #include "server/admin/prometheus.h"
 
+#include "server/admin/figures.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum unit { COUNT, SECONDS, RATIO }; /* of the member: uint64_t, core_ns, or parts per billion */
-
-/* One figure of every I/O thread, of every worker, or of every GPU. */
-struct metric {
-    const char *name, *type, *help;
-    enum unit unit;
-    size_t offset;
-};
-
-#define IO(member) offsetof(struct server_snapshot_io, member)
-
-static const struct metric io_metrics[] = {
-    {"connections", "gauge", "Connections open now.", COUNT, IO(counts.connections)},
-    {"streams", "gauge", "Streams open now.", COUNT, IO(counts.streams)},
-    {"streams_opened_total", "counter", "Streams opened.", COUNT, IO(counts.opened)},
-    {"modified_total", "counter", "MODIFY answered with MODIFIED.", COUNT, IO(counts.modified)},
-    {"keys_denied_total", "counter", "OPEN and QUERY with a named key that is not for who asked.", COUNT,
-     IO(counts.keys_denied)},
-    {"streams_idled_total", "counter", "Streams closed because they sent nothing for too long.", COUNT,
-     IO(counts.idled)},
-    {"packets_total", "counter", "Packets encrypted and handed to their socket.", COUNT, IO(counts.packets)},
-    {"bytes_total", "counter", "Bytes of ciphertext handed to their socket.", COUNT, IO(counts.bytes)},
-    {"deadlines_met_total", "counter", "Packets whose deadline was met.", COUNT, IO(counts.met)},
-    {"deadlines_missed_total", "counter", "Packets whose deadline was missed.", COUNT, IO(counts.missed)},
-    {"reader_late_total", "counter", "Packets ready in time that only their reader kept waiting (of met).",
-     COUNT, IO(counts.reader_late)},
-    {"policed_total", "counter", "Packets that came faster than their contract and were held back.", COUNT,
-     IO(counts.policed)},
-    {"rejected_total", "counter", "Packets answered with a status other than OK.", COUNT,
-     IO(counts.rejected)},
-    {"lost_total", "counter", "Packets received whole and not delivered.", COUNT, IO(counts.lost)},
-    {"errors_total", "counter", "ERROR frames sent.", COUNT, IO(counts.errors)},
-    {"gpu_delivered_total", "counter", "Packets encrypted by a GPU and handed to their socket.", COUNT,
-     IO(counts.gpu_packets)},
-    {"gpu_diverted_total", "counter", "Packets of GPU streams that went another way because of a fault.",
-     COUNT, IO(counts.diverted)},
-    {"gpu_fault_late_total", "counter", "Of the diverted packets, those that missed their deadline.", COUNT,
-     IO(counts.diverted_late)},
-    {"guaranteed_packets_total", "counter", "Packets of guaranteed streams handed to their socket.", COUNT,
-     IO(counts.guaranteed)},
-    {"guaranteed_missed_total", "counter", "Of these, packets that missed their deadline.", COUNT,
-     IO(counts.guaranteed_missed)},
-    {"gpu_audited_total", "counter", "Packets of a GPU that were encrypted again to compare.", COUNT,
-     IO(counts.audited)},
-    {"gpu_corrupt_total", "counter", "Audited packets that were not right.", COUNT, IO(counts.corrupt)},
-    {"io_promised_ratio", "gauge", "Share of the I/O thread that is promised to streams.", RATIO,
-     IO(utilisation_ppb)},
-    {"io_cpu_seconds_total", "counter", "CPU time of the I/O thread.", SECONDS, IO(cpu_ns)},
-    {"io_turn_excess_seconds_total", "counter", "Time that its turns took beyond their bound.", SECONDS,
-     IO(excess_ns)},
-    {"io_lost_seconds_total", "counter", "Time that its turns took beyond what bounds and margins allow.",
-     SECONDS, IO(lost_ns)},
-    {"io_overload_seconds", "gauge", "The most of that in a tenth of a second within the quiet time.",
-     SECONDS, IO(level_ns)},
-};
-
-#define WORKER(member) offsetof(struct server_snapshot_worker, member)
-
-static const struct metric worker_metrics[] = {
-    {"worker_streams", "gauge", "Streams placed on the worker.", COUNT, WORKER(streams)},
-    {"worker_promised_ratio", "gauge", "Share of the worker that is promised to streams.", RATIO,
-     WORKER(utilisation_ppb)},
-    {"worker_headroom_ratio", "gauge", "Smallest share of any window of time that is not promised.", RATIO,
-     WORKER(headroom_ppb)},
-    {"worker_backups", "gauge", "Streams of GPUs for whose loss the worker holds room.", COUNT,
-     WORKER(backups)},
-    {"worker_reserved_ratio", "gauge",
-     "Share of the worker that is held for the loss of a GPU, of the worst one.", RATIO,
-     WORKER(reserved_ppb)},
-    {"worker_bursts_total", "counter", "Bursts encrypted.", COUNT, WORKER(bursts)},
-    {"worker_pieces_total", "counter", "Pieces of packets encrypted.", COUNT, WORKER(pieces)},
-    {"worker_packets_total", "counter", "Packets encrypted.", COUNT, WORKER(packets)},
-    {"worker_bytes_total", "counter", "Bytes encrypted.", COUNT, WORKER(bytes)},
-    {"worker_busy_seconds_total", "counter", "Time spent inside bursts.", SECONDS, WORKER(busy_ns)},
-    {"worker_bursts_exceeded_total", "counter", "Bursts that took longer than their bound.", COUNT,
-     WORKER(bursts_exceeded)},
-    {"worker_burst_excess_seconds_total", "counter", "Time that these bursts took beyond it.", SECONDS,
-     WORKER(burst_excess_ns)},
-    {"worker_cpu_seconds_total", "counter", "CPU time of the worker's thread.", SECONDS, WORKER(cpu_ns)},
-};
-
-#define GPU(member) offsetof(struct server_snapshot_gpu, member)
-
-static const struct metric gpu_metrics[] = {
-    {"gpu_up", "gauge", "1 while the card is in service.", COUNT, GPU(up)},
-    {"gpu_streams", "gauge", "Streams placed on the card.", COUNT, GPU(streams)},
-    {"gpu_backups", "gauge", "Streams of other cards for whose loss the card holds room.", COUNT,
-     GPU(backups)},
-    {"gpu_reserved_ratio", "gauge",
-     "Share of the card's busiest stage that is held for the loss of another one, of the worst one.", RATIO,
-     GPU(reserved_ppb)},
-    {"gpu_period_seconds", "gauge", "Period of its batches.", SECONDS, GPU(period_ns)},
-    {"gpu_period_changes_total", "counter", "Times that the period changed to another one.", COUNT,
-     GPU(period_changes)},
-    {"gpu_latency_bound_seconds", "gauge", "Period and stages of a batch, at the most.", SECONDS,
-     GPU(latency_ns)},
-    {"gpu_batches_total", "counter", "Batches that came back.", COUNT, GPU(batches)},
-    {"gpu_packets_total", "counter", "Packets in these batches.", COUNT, GPU(packets)},
-    {"gpu_bytes_total", "counter", "Bytes of these packets.", COUNT, GPU(bytes)},
-    {"gpu_faults_total", "counter", "Times the card went out of service.", COUNT, GPU(faults)},
-    {"gpu_restarts_total", "counter", "Times it came back.", COUNT, GPU(restarts)},
-    {"gpu_lost_batches_total", "counter", "Batches that were encrypted elsewhere because of a fault.", COUNT,
-     GPU(lost_batches)},
-    {"gpu_late_packets_total", "counter", "Packets that reached their batch too late and went into the next.",
-     COUNT, GPU(late)},
-    {"gpu_full_total", "counter", "Times a packet found no room in its batch.", COUNT, GPU(full)},
-    {"gpu_held_up_total", "counter", "Batches that were opened late because no arena was free.", COUNT,
-     GPU(held_up)},
-    {"gpu_batch_bound_bytes", "gauge", "No batch may be larger.", COUNT, GPU(batch_bytes)},
-    {"gpu_arena_bytes", "gauge", "Room for a batch.", COUNT, GPU(arena_bytes)},
-    {"gpu_copy_up_bound_seconds", "gauge", "No copy to the card may take longer.", SECONDS,
-     GPU(copy_up.bound_ns)},
-    {"gpu_copy_up_seconds_total", "counter", "Time of all copies to the card.", SECONDS,
-     GPU(copy_up.total_ns)},
-    {"gpu_copy_up_exceeded_total", "counter", "Copies to the card that took longer than their bound.", COUNT,
-     GPU(copy_up.exceeded)},
-    {"gpu_kernel_bound_seconds", "gauge", "No kernel may take longer.", SECONDS, GPU(kernel.bound_ns)},
-    {"gpu_kernel_seconds_total", "counter", "Time of all kernels.", SECONDS, GPU(kernel.total_ns)},
-    {"gpu_kernel_exceeded_total", "counter", "Kernels that took longer than their bound.", COUNT,
-     GPU(kernel.exceeded)},
-    {"gpu_copy_down_bound_seconds", "gauge", "No copy back may take longer.", SECONDS,
-     GPU(copy_down.bound_ns)},
-    {"gpu_copy_down_seconds_total", "counter", "Time of all copies back.", SECONDS, GPU(copy_down.total_ns)},
-    {"gpu_copy_down_exceeded_total", "counter", "Copies back that took longer than their bound.", COUNT,
-     GPU(copy_down.exceeded)},
-    {"gpu_batch_bound_seconds", "gauge", "No batch may take longer from its closing to its last byte.",
-     SECONDS, GPU(whole.bound_ns)},
-    {"gpu_batch_exceeded_total", "counter", "Batches that took longer than their bound.", COUNT,
-     GPU(whole.exceeded)},
-    {"gpu_copy_up_excess_seconds_total", "counter", "Time beyond the bound of copies to the card.", SECONDS,
-     GPU(copy_up.excess_ns)},
-    {"gpu_kernel_excess_seconds_total", "counter", "Time beyond the bound of kernels.", SECONDS,
-     GPU(kernel.excess_ns)},
-    {"gpu_copy_down_excess_seconds_total", "counter", "Time beyond the bound of copies back.", SECONDS,
-     GPU(copy_down.excess_ns)},
-    {"gpu_batch_excess_seconds_total", "counter", "Time beyond the bound of batches.", SECONDS,
-     GPU(whole.excess_ns)},
-};
 
 static void write_head(FILE *text, const char *name, const char *type, const char *help)
 {
@@ -154,23 +17,29 @@ static double seconds(core_ns time_ns)
     return (double)time_ns / (double)CORE_NS_PER_S;
 }
 
-static void write_figure(FILE *text, enum unit unit, const void *member)
+static void write_figure(FILE *text, const struct server_figure *figure, const void *of)
 {
-    if (unit == COUNT)
+    const void *member = (const char *)of + figure->offset;
+    if (figure->kind == SERVER_FIGURE_COUNT)
         fprintf(text, "%" PRIu64 "\n", *(const uint64_t *)member);
-    else if (unit == SECONDS)
-        fprintf(text, "%.12g\n", seconds(*(const core_ns *)member));
-    else
+    else if (figure->kind == SERVER_FIGURE_SHARE)
         fprintf(text, "%.12g\n", (double)*(const int64_t *)member / 1e9);
+    else
+        fprintf(text, "%.12g\n", seconds(*(const core_ns *)member));
 }
 
-static void write_threads(FILE *text, const struct metric *metric, const char *label, const void *first,
-                          uint32_t count, size_t size)
+/* Figures of `count` structs of this size; each of them has its number for a label. */
+static void write_figures(FILE *text, const struct server_figure *figures, const char *label,
+                          const void *first, uint32_t count, size_t size)
 {
-    write_head(text, metric->name, metric->type, metric->help);
-    for (uint32_t i = 0; i < count; i++) {
-        fprintf(text, "millrace_%s{%s=\"%u\"} ", metric->name, label, i);
-        write_figure(text, metric->unit, (const char *)first + i * size + metric->offset);
+    for (const struct server_figure *figure = figures; figure->help != NULL; figure++) {
+        if (figure->metric == NULL)
+            continue;
+        write_head(text, figure->metric, figure->type, figure->help);
+        for (uint32_t i = 0; i < count; i++) {
+            fprintf(text, "millrace_%s{%s=\"%u\"} ", figure->metric, label, i);
+            write_figure(text, figure, (const char *)first + i * size);
+        }
     }
 }
 
@@ -229,25 +98,13 @@ static void write_histogram(FILE *text, const char *name, const char *help,
 
 #define UNIT(member) offsetof(struct server_snapshot_unit, member)
 
-static const struct metric unit_metrics[] = {
-    {"unit_deadlines_missed_total", "counter", "Packets of the unit that missed.", COUNT, UNIT(missed)},
-    {"unit_reader_late_total", "counter",
-     "Packets of the unit, ready in time, that only their reader kept waiting.", COUNT, UNIT(reader_late)},
-    {"unit_lost_seconds_total", "counter", "Time that the unit took beyond what bounds and margins allow.",
-     SECONDS, UNIT(lost_ns)},
-    {"unit_overload_seconds", "gauge", "The most of that in a tenth of a second within the quiet time.",
-     SECONDS, UNIT(level_ns)},
-    {"unit_held_back_ratio", "gauge", "Share of the unit that newcomers are kept from.", RATIO,
-     UNIT(held_back_ppb)},
-};
-
-static void write_unit_metric(FILE *text, const struct metric *metric, const struct server_snapshot *snapshot)
+static void write_unit_figure(FILE *text, const struct server_figure *figure,
+                              const struct server_snapshot *snapshot)
 {
-    write_head(text, metric->name, metric->type, metric->help);
+    write_head(text, figure->metric, figure->type, figure->help);
     for (uint32_t i = 0; i < snapshot->unit_count; i++) {
-        const struct server_snapshot_unit *unit = &snapshot->units[i];
-        fprintf(text, "millrace_%s{unit=\"%s\"} ", metric->name, unit->name);
-        write_figure(text, metric->unit, (const char *)unit + metric->offset);
+        fprintf(text, "millrace_%s{unit=\"%s\"} ", figure->metric, snapshot->units[i].name);
+        write_figure(text, figure, &snapshot->units[i]);
     }
 }
 
@@ -265,8 +122,9 @@ static void write_unit_histogram(FILE *text, const char *name, const char *help,
 
 static void write_units(FILE *text, const struct server_snapshot *snapshot)
 {
-    for (size_t i = 0; i < sizeof unit_metrics / sizeof unit_metrics[0]; i++)
-        write_unit_metric(text, &unit_metrics[i], snapshot);
+    for (const struct server_figure *figure = server_figures_unit; figure->help != NULL; figure++)
+        if (figure->metric != NULL)
+            write_unit_figure(text, figure, snapshot);
     write_unit_histogram(text, "unit_slack_seconds", "slack_seconds by the unit that encrypted the packet.",
                          snapshot, UNIT(slack));
     write_unit_histogram(text, "unit_lateness_seconds",
@@ -364,6 +222,17 @@ static void write_missed_by(FILE *text, const struct server_snapshot *snapshot)
                 server_cause_name((enum server_cause)i), snapshot->missed_by[i]);
 }
 
+static void write_gpus(FILE *text, const struct server_snapshot *snapshot)
+{
+    if (snapshot->gpu_count == 0)
+        return;
+    write_figures(text, server_figures_gpu, "gpu", snapshot->gpus, snapshot->gpu_count,
+                  sizeof *snapshot->gpus);
+    for (size_t i = 0; i < SERVER_FIGURES_STAGES; i++)
+        write_figures(text, server_figures_stages[i].figures, "gpu", snapshot->gpus, snapshot->gpu_count,
+                      sizeof *snapshot->gpus);
+}
+
 static void write_all(FILE *text, const struct server_snapshot *snapshot)
 {
     write_info(text, snapshot);
@@ -380,14 +249,10 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
                  "Streams that were to, and found no moment for it in time.", (double)snapshot->stayed);
     write_arrivals(text, snapshot);
     write_refusals(text, snapshot);
-    for (size_t i = 0; i < sizeof io_metrics / sizeof io_metrics[0]; i++)
-        write_threads(text, &io_metrics[i], "io", snapshot->ios, snapshot->io_count, sizeof *snapshot->ios);
-    for (size_t i = 0; i < sizeof worker_metrics / sizeof worker_metrics[0]; i++)
-        write_threads(text, &worker_metrics[i], "worker", snapshot->workers, snapshot->worker_count,
-                      sizeof *snapshot->workers);
-    for (size_t i = 0; snapshot->gpu_count > 0 && i < sizeof gpu_metrics / sizeof gpu_metrics[0]; i++)
-        write_threads(text, &gpu_metrics[i], "gpu", snapshot->gpus, snapshot->gpu_count,
-                      sizeof *snapshot->gpus);
+    write_figures(text, server_figures_io, "io", snapshot->ios, snapshot->io_count, sizeof *snapshot->ios);
+    write_figures(text, server_figures_worker, "worker", snapshot->workers, snapshot->worker_count,
+                  sizeof *snapshot->workers);
+    write_gpus(text, snapshot);
     write_single(text, "worker_burst_bound_seconds", "gauge",
                  "No burst may take longer: what every promise reckons with.",
                  seconds(snapshot->burst_bound_ns));

@@ -9,64 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct server_counts read_counts(const struct server_stats *stats)
+static void read_counts(const struct server_stats *stats, struct server_counts *counts,
+                        struct server_counts *sum)
 {
-    return (struct server_counts){
-        .connections = server_stats_get(&stats->connections),
-        .streams = server_stats_get(&stats->streams),
-        .opened = server_stats_get(&stats->opened),
-        .refused = server_stats_refused(stats, SERVER_ASKED_OPEN) +
-                   server_stats_refused(stats, SERVER_ASKED_QUERY) +
-                   server_stats_refused(stats, SERVER_ASKED_MODIFY),
-        .modified = server_stats_get(&stats->modified),
-        .modifies_refused = server_stats_refused(stats, SERVER_ASKED_MODIFY),
-        .keys_denied = server_stats_get(&stats->keys_denied),
-        .idled = server_stats_get(&stats->idled),
-        .packets = server_stats_get(&stats->packets),
-        .bytes = server_stats_get(&stats->bytes),
-        .met = server_stats_get(&stats->met),
-        .missed = server_stats_get(&stats->missed),
-        .reader_late = server_stats_get(&stats->reader_late),
-        .policed = server_stats_get(&stats->policed),
-        .rejected = server_stats_get(&stats->rejected),
-        .lost = server_stats_get(&stats->lost),
-        .errors = server_stats_get(&stats->errors),
-        .gpu_packets = server_stats_get(&stats->gpu_packets),
-        .diverted = server_stats_get(&stats->diverted),
-        .diverted_late = server_stats_get(&stats->diverted_late),
-        .guaranteed = server_stats_get(&stats->guaranteed),
-        .guaranteed_missed = server_stats_get(&stats->guaranteed_missed),
-        .audited = server_stats_get(&stats->audited),
-        .corrupt = server_stats_get(&stats->corrupt),
-    };
-}
-
-static void add_counts(struct server_counts *sum, const struct server_counts *counts)
-{
-    sum->connections += counts->connections;
-    sum->streams += counts->streams;
-    sum->opened += counts->opened;
-    sum->refused += counts->refused;
-    sum->modified += counts->modified;
-    sum->modifies_refused += counts->modifies_refused;
-    sum->keys_denied += counts->keys_denied;
-    sum->idled += counts->idled;
-    sum->packets += counts->packets;
-    sum->bytes += counts->bytes;
-    sum->met += counts->met;
-    sum->missed += counts->missed;
-    sum->reader_late += counts->reader_late;
-    sum->policed += counts->policed;
-    sum->rejected += counts->rejected;
-    sum->lost += counts->lost;
-    sum->errors += counts->errors;
-    sum->gpu_packets += counts->gpu_packets;
-    sum->diverted += counts->diverted;
-    sum->diverted_late += counts->diverted_late;
-    sum->guaranteed += counts->guaranteed;
-    sum->guaranteed_missed += counts->guaranteed_missed;
-    sum->audited += counts->audited;
-    sum->corrupt += counts->corrupt;
+#define SERVER_COUNT(member, ...)                                                                            \
+    counts->member = server_stats_get(&stats->member);                                                       \
+    sum->member += counts->member;
+#include "server/counts.def"
+#undef SERVER_COUNT
 }
 
 static int64_t read_signed(const _Atomic int64_t *value)
@@ -80,17 +30,16 @@ static void read_ios(const struct server *server, struct server_snapshot *snapsh
         const struct server_io *io = server->ios[i];
         struct server_snapshot_io *target = &snapshot->ios[i];
 
-        target->counts = read_counts(&io->stats);
+        read_counts(&io->stats, &target->counts, &snapshot->totals);
         target->utilisation_ppb = read_signed(&server_planner_io_load(server->planner, i)->utilisation_ppb);
         target->cpu_ns = read_signed(&io->cpu_ns);
         target->turn_max_ns = core_histogram_maximum_ns(&io->stats.turn);
         target->excess_ns = read_signed(&io->stats.turn_excess_ns);
         target->lost_ns = read_signed(&io->stats.turn_lost_ns);
         target->level_ns = server_watch_io_level_ns(server->watch, i);
-        add_counts(&snapshot->totals, &target->counts);
         for (int asked = 0; asked < SERVER_ASKED_COUNT; asked++)
             for (int code = 0; code < SERVER_REFUSALS; code++)
-                snapshot->refused[asked][code] += server_stats_get(&io->stats.refused[asked][code]);
+                snapshot->refused[asked][code] += server_stats_get(&io->stats.refused_by[asked][code]);
         for (int cause = 0; cause < SERVER_CAUSES; cause++)
             snapshot->missed_by[cause] += server_stats_get(&io->stats.missed_by[cause]);
         core_histogram_merge(&snapshot->turn, &io->stats.turn);
@@ -141,6 +90,7 @@ static void read_unit(const struct server *server, uint32_t index, struct server
         core_histogram_merge(&unit->slack, &stats->slack);
         core_histogram_merge(&unit->lateness, &stats->lateness);
     }
+    unit->packets = core_histogram_total(&unit->slack) + unit->reader_late;
     core_histogram_merge(&snapshot->slack, &unit->slack);
     if (index >= server_unit_of_gpu(server, 0))
         core_histogram_merge(&snapshot->gpu_slack, &unit->slack);
@@ -166,16 +116,19 @@ static void read_workers(const struct server *server, struct server_snapshot *sn
             .burst_max_ns = read_signed(&counters->burst_max_ns),
             .bursts_exceeded = server_stats_get(&counters->exceeded),
             .burst_excess_ns = read_signed(&counters->excess_ns),
+            .burst_bound_ns = snapshot->burst_bound_ns,
             .cpu_ns = cpu_worker_cpu_time_ns(server->workers[i]),
         };
     }
 }
 
-static struct server_snapshot_stage read_stage(const struct server_gpu_stage_figures *stage)
+static struct server_snapshot_stage read_stage(const struct server_gpu_stage_figures *stage, uint64_t batches)
 {
+    core_ns total_ns = read_signed(&stage->total_ns);
     return (struct server_snapshot_stage){.bound_ns = read_signed(&stage->bound_ns),
                                           .max_ns = read_signed(&stage->max_ns),
-                                          .total_ns = read_signed(&stage->total_ns),
+                                          .total_ns = total_ns,
+                                          .mean_ns = batches > 0 ? total_ns / (core_ns)batches : 0,
                                           .worst_ppb = read_signed(&stage->worst_ppb),
                                           .exceeded = server_stats_get(&stage->exceeded),
                                           .excess_ns = read_signed(&stage->excess_ns)};
@@ -185,6 +138,7 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
 {
     const struct server_gpu_figures *figures = server_gpu_figures(gpu);
     const struct gpu_arena_counters arenas = gpu_arenas_counters(server_gpu_arenas(gpu));
+    const uint64_t batches = server_stats_get(&figures->batches);
     int32_t process = atomic_load_explicit(&figures->process, memory_order_relaxed);
 
     *target = (struct server_snapshot_gpu){
@@ -198,7 +152,7 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
         .reserved_ppb = read_signed(&figures->reserved_ppb),
         .faults = server_stats_get(&figures->faults),
         .restarts = server_stats_get(&figures->restarts),
-        .batches = server_stats_get(&figures->batches),
+        .batches = batches,
         .packets = server_stats_get(&figures->packets),
         .bytes = server_stats_get(&figures->bytes),
         .lost_batches = server_stats_get(&figures->lost_batches),
@@ -210,10 +164,10 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
         .period_ns = read_signed(&figures->period_ns),
         .latency_ns = read_signed(&figures->latency_ns),
         .period_changes = server_stats_get(&figures->period_changes),
-        .copy_up = read_stage(&figures->up),
-        .kernel = read_stage(&figures->kernel),
-        .copy_down = read_stage(&figures->down),
-        .whole = read_stage(&figures->batch),
+        .copy_up = read_stage(&figures->up, batches),
+        .kernel = read_stage(&figures->kernel, batches),
+        .copy_down = read_stage(&figures->down, batches),
+        .whole = read_stage(&figures->batch, batches),
     };
     server_gpu_fault_text(gpu, target->fault, sizeof target->fault);
 }

@@ -15,11 +15,10 @@
 
 struct server;
 
-/* As in struct server_stats. */
 struct server_counts {
-    uint64_t connections, streams, opened, refused, modified, modifies_refused, keys_denied, idled, packets,
-        bytes, met, missed, reader_late, policed, rejected, lost, errors, gpu_packets, diverted,
-        diverted_late, audited, corrupt, guaranteed, guaranteed_missed;
+#define SERVER_COUNT(member, ...) uint64_t member; /* as in struct server_stats */
+#include "server/counts.def"
+#undef SERVER_COUNT
 };
 
 struct server_snapshot_io {
@@ -39,11 +38,12 @@ struct server_snapshot_worker {
     core_ns busy_ns, burst_max_ns, cpu_ns;
     uint64_t bursts_exceeded; /* took longer than burst_bound_ns, */
     core_ns burst_excess_ns;  /* by so much together */
+    core_ns burst_bound_ns;   /* no burst may take longer: as in struct server_snapshot */
 };
 
 /* One stage of a GPU's batches, or the whole from closing to the last byte. */
 struct server_snapshot_stage {
-    core_ns bound_ns, max_ns, total_ns;
+    core_ns bound_ns, max_ns, total_ns, mean_ns;
     int64_t worst_ppb; /* largest share of its bound that a batch took */
     uint64_t exceeded; /* batches that took longer than their bound, */
     core_ns excess_ns; /* by so much together */
@@ -68,6 +68,7 @@ struct server_snapshot_gpu {
 /* A worker, the stand-by worker or a GPU, and the packets that it encrypted. */
 struct server_snapshot_unit {
     char name[16];                /* "cpu-0", "standby", "gpu-0" */
+    uint64_t packets;             /* delivered */
     uint64_t missed, reader_late; /* as in struct server_unit_stats */
     core_ns lost_ns, level_ns;    /* overload/reserve.h; the stand-by worker: 0 */
     int64_t held_back_ppb;        /* share that newcomers are kept from */

@@ -1,5 +1,7 @@
 #include "server/admin/status_json.h"
 
+#include "server/admin/figures.h"
+
 #include <jansson.h>
 
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(12))
@@ -25,28 +27,58 @@ static json_int_t whole(uint64_t count)
     return (json_int_t)count;
 }
 
-/* Where memory ends inside a json_pack it fails as a whole, also through its members. */
-static json_t *io_json(const struct server_snapshot_io *io)
+static json_t *figure_json(const struct server_figure *figure, const void *of)
 {
-    const struct server_counts *counts = &io->counts;
-    return json_pack("{sI sI sI sI sI sI sI sI sf sf sf sf sf sf}", "connections", whole(counts->connections),
-                     "streams", whole(counts->streams), "packets", whole(counts->packets), "bytes",
-                     whole(counts->bytes), "met", whole(counts->met), "missed", whole(counts->missed),
-                     "reader_late", whole(counts->reader_late), "policed", whole(counts->policed),
-                     "utilisation", share(io->utilisation_ppb), "cpu_s", seconds(io->cpu_ns), "turn_max_us",
-                     us(io->turn_max_ns), "excess_us", us(io->excess_ns), "lost_us", us(io->lost_ns),
-                     "overload_us", us(io->level_ns));
+    const void *member = (const char *)of + figure->offset;
+    switch (figure->kind) {
+    case SERVER_FIGURE_SHARE:
+        return json_real(share(*(const int64_t *)member));
+    case SERVER_FIGURE_SECONDS:
+        return json_real(seconds(*(const core_ns *)member));
+    case SERVER_FIGURE_TIME:
+        return json_real(us(*(const core_ns *)member));
+    default:
+        return json_integer(whole(*(const uint64_t *)member));
+    }
 }
 
-static json_t *worker_json(const struct server_snapshot_worker *worker, core_ns burst_bound_ns)
+/* Adds the figures of a struct to an object, which may be NULL: returned, or NULL where memory has ended. */
+static json_t *add_figures(json_t *object, const struct server_figure *figures, const void *of)
 {
-    return json_pack("{sI sf sf sI sf sI sI sI sf sf sI sf sf}", "streams", whole(worker->streams),
-                     "utilisation", share(worker->utilisation_ppb), "headroom", share(worker->headroom_ppb),
-                     "backups", whole(worker->backups), "reserved", share(worker->reserved_ppb), "bursts",
-                     whole(worker->bursts), "pieces", whole(worker->pieces), "packets",
-                     whole(worker->packets), "burst_max_us", us(worker->burst_max_ns), "burst_bound_us",
-                     us(burst_bound_ns), "exceeded", whole(worker->bursts_exceeded), "excess_us",
-                     us(worker->burst_excess_ns), "cpu_s", seconds(worker->cpu_ns));
+    for (const struct server_figure *figure = figures; figure->help != NULL; figure++) {
+        if (object == NULL || figure->status == NULL ||
+            json_object_set_new(object, figure->status, figure_json(figure, of)) == 0)
+            continue;
+        json_decref(object);
+        object = NULL;
+    }
+    return object;
+}
+
+/* An array of the objects that `make` makes of `count` things. */
+typedef json_t *make_object(const struct server_snapshot *snapshot, uint32_t at);
+
+static json_t *array_of(const struct server_snapshot *snapshot, uint32_t count, make_object *make)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < count; i++)
+        if (json_array_append_new(array, make(snapshot, i)) != 0)
+            goto failed;
+    return array;
+failed:
+    json_decref(array);
+    return NULL;
+}
+
+/* Where memory ends inside a json_pack it fails as a whole, also through its members. */
+static json_t *io_json(const struct server_snapshot *snapshot, uint32_t at)
+{
+    return add_figures(json_object(), server_figures_io, &snapshot->ios[at]);
+}
+
+static json_t *worker_json(const struct server_snapshot *snapshot, uint32_t at)
+{
+    return add_figures(json_object(), server_figures_worker, &snapshot->workers[at]);
 }
 
 static double percentile_us(const struct core_histogram *histogram, double percent)
@@ -90,103 +122,34 @@ failed:
 
 static json_t *totals_json(const struct server_snapshot *snapshot)
 {
-    const struct server_counts *totals = &snapshot->totals;
-    return json_pack(
-        "{sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI so so so so so}",
-        "connections", whole(totals->connections), "streams", whole(totals->streams), "opened",
-        whole(totals->opened), "refused", whole(totals->refused), "modified", whole(totals->modified),
-        "modifies_refused", whole(totals->modifies_refused), "idled", whole(totals->idled), "packets",
-        whole(totals->packets), "bytes", whole(totals->bytes), "met", whole(totals->met), "missed",
-        whole(totals->missed), "reader_late", whole(totals->reader_late), "policed", whole(totals->policed),
-        "rejected", whole(totals->rejected), "lost", whole(totals->lost), "errors", whole(totals->errors),
-        "gpu_packets", whole(totals->gpu_packets), "diverted", whole(totals->diverted), "diverted_late",
-        whole(totals->diverted_late), "guaranteed", whole(totals->guaranteed), "guaranteed_missed",
-        whole(totals->guaranteed_missed), "audited", whole(totals->audited), "corrupt",
-        whole(totals->corrupt), "missed_by", missed_by_json(snapshot), "slack_us",
-        slack_json(&snapshot->slack), "latency_us", latency_json(&snapshot->latency), "admission_us",
-        admission_json(&snapshot->admission), "in_force_us", admission_json(&snapshot->in_force));
+    json_t *object = json_pack("{so so so so so}", "missed_by", missed_by_json(snapshot), "slack_us",
+                               slack_json(&snapshot->slack), "latency_us", latency_json(&snapshot->latency),
+                               "admission_us", admission_json(&snapshot->admission), "in_force_us",
+                               admission_json(&snapshot->in_force));
+    return add_figures(object, server_figures_totals, &snapshot->totals);
 }
 
-static json_t *ios_json(const struct server_snapshot *snapshot)
+static json_t *gpu_json(const struct server_snapshot *snapshot, uint32_t at)
 {
-    json_t *array = json_array();
-    for (uint32_t i = 0; i < snapshot->io_count; i++)
-        if (json_array_append_new(array, io_json(&snapshot->ios[i])) != 0)
-            goto failed;
-    return array;
-failed:
-    json_decref(array);
-    return NULL;
+    const struct server_snapshot_gpu *gpu = &snapshot->gpus[at];
+    json_t *object = json_pack("{ss ss ss}", "card", gpu->card, "state", gpu->up != 0 ? "up" : "down",
+                               "fault", gpu->fault);
+    for (size_t i = 0; object != NULL && i < SERVER_FIGURES_STAGES; i++) {
+        const struct server_figure_stage *stage = &server_figures_stages[i];
+        json_t *figures = add_figures(json_object(), stage->figures, gpu);
+        if (json_object_set_new(object, stage->status, figures) == 0)
+            continue;
+        json_decref(object);
+        object = NULL;
+    }
+    return add_figures(object, server_figures_gpu, gpu);
 }
 
-static json_t *workers_json(const struct server_snapshot *snapshot)
+static json_t *unit_json(const struct server_snapshot *snapshot, uint32_t at)
 {
-    json_t *array = json_array();
-    for (uint32_t i = 0; i < snapshot->worker_count; i++)
-        if (json_array_append_new(array, worker_json(&snapshot->workers[i], snapshot->burst_bound_ns)) != 0)
-            goto failed;
-    return array;
-failed:
-    json_decref(array);
-    return NULL;
-}
-
-static json_t *stage_json(const struct server_snapshot_stage *stage, uint64_t batches)
-{
-    double mean_us = batches > 0 ? us(stage->total_ns) / (double)batches : 0;
-    return json_pack("{sf sf sf sf sI sf}", "bound_us", us(stage->bound_ns), "max_us", us(stage->max_ns),
-                     "mean_us", mean_us, "worst", share(stage->worst_ppb), "exceeded", whole(stage->exceeded),
-                     "excess_us", us(stage->excess_ns));
-}
-
-static json_t *gpu_json(const struct server_snapshot_gpu *gpu)
-{
-    return json_pack(
-        "{ss ss sf sI ss sI sI sI sI sI sf sI sI sI sI sI sI sI sI sI sf sI sf so so so so}", "card",
-        gpu->card, "state", gpu->up != 0 ? "up" : "down", "state_s", seconds(gpu->state_ns), "process",
-        whole(gpu->process), "fault", gpu->fault, "faults", whole(gpu->faults), "restarts",
-        whole(gpu->restarts), "streams", whole(gpu->streams), "guaranteed", whole(gpu->guaranteed), "backups",
-        whole(gpu->backups), "reserved", share(gpu->reserved_ppb), "batches", whole(gpu->batches), "packets",
-        whole(gpu->packets), "bytes", whole(gpu->bytes), "lost_batches", whole(gpu->lost_batches), "late",
-        whole(gpu->late), "full", whole(gpu->full), "held_up", whole(gpu->held_up), "batch_bytes",
-        whole(gpu->batch_bytes), "arena_bytes", whole(gpu->arena_bytes), "period_us", us(gpu->period_ns),
-        "period_changes", whole(gpu->period_changes), "latency_bound_us", us(gpu->latency_ns), "copy_up",
-        stage_json(&gpu->copy_up, gpu->batches), "kernel", stage_json(&gpu->kernel, gpu->batches),
-        "copy_down", stage_json(&gpu->copy_down, gpu->batches), "whole",
-        stage_json(&gpu->whole, gpu->batches));
-}
-
-static json_t *gpus_json(const struct server_snapshot *snapshot)
-{
-    json_t *array = json_array();
-    for (uint32_t i = 0; i < snapshot->gpu_count; i++)
-        if (json_array_append_new(array, gpu_json(&snapshot->gpus[i])) != 0)
-            goto failed;
-    return array;
-failed:
-    json_decref(array);
-    return NULL;
-}
-
-static json_t *unit_json(const struct server_snapshot_unit *unit)
-{
-    return json_pack("{ss sI sI sI sf sf sf so}", "unit", unit->name, "packets",
-                     whole(core_histogram_total(&unit->slack) + unit->reader_late), "missed",
-                     whole(unit->missed), "reader_late", whole(unit->reader_late), "lost_us",
-                     us(unit->lost_ns), "overload_us", us(unit->level_ns), "held_back",
-                     share(unit->held_back_ppb), "slack_us", slack_json(&unit->slack));
-}
-
-static json_t *units_json(const struct server_snapshot *snapshot)
-{
-    json_t *array = json_array();
-    for (uint32_t i = 0; i < snapshot->unit_count; i++)
-        if (json_array_append_new(array, unit_json(&snapshot->units[i])) != 0)
-            goto failed;
-    return array;
-failed:
-    json_decref(array);
-    return NULL;
+    const struct server_snapshot_unit *unit = &snapshot->units[at];
+    return add_figures(json_pack("{ss so}", "unit", unit->name, "slack_us", slack_json(&unit->slack)),
+                       server_figures_unit, unit);
 }
 
 static const char *holder_name(const struct server_snapshot *snapshot, uint32_t holder, char text[16])
@@ -199,8 +162,9 @@ static const char *holder_name(const struct server_snapshot *snapshot, uint32_t 
     return text;
 }
 
-static json_t *worst_json(const struct server_snapshot *snapshot, const struct server_worst_packet *packet)
+static json_t *worst_json(const struct server_snapshot *snapshot, uint32_t at)
 {
+    const struct server_worst_packet *packet = &snapshot->worst[at];
     const core_ns *stage_ns = packet->stage_ns;
     char holder[16];
     json_t *stages =
@@ -216,18 +180,6 @@ static json_t *worst_json(const struct server_snapshot *snapshot, const struct s
                      "cause", server_cause_name((enum server_cause)packet->cause), "held_by",
                      holder_name(snapshot, packet->holder, holder), "held_us", us(packet->held_ns),
                      "stages_us", stages);
-}
-
-static json_t *worsts_json(const struct server_snapshot *snapshot)
-{
-    json_t *array = json_array();
-    for (uint32_t i = 0; i < snapshot->worst_count; i++)
-        if (json_array_append_new(array, worst_json(snapshot, &snapshot->worst[i])) != 0)
-            goto failed;
-    return array;
-failed:
-    json_decref(array);
-    return NULL;
 }
 
 static json_t *moves_json(const struct server_snapshot *snapshot)
@@ -269,9 +221,12 @@ char *server_status_text(const struct server_snapshot *snapshot)
         seconds(snapshot->uptime_ns), "state", snapshot->draining ? "draining" : "serving", "engine",
         snapshot->engine, "profile", snapshot->profile, "profile_doubt", snapshot->profile_doubt, "cores",
         snapshot->cores, "core_share", snapshot->core_share, "log_lost", whole(snapshot->log_lost),
-        "io_threads", ios_json(snapshot), "workers", workers_json(snapshot), "gpus", gpus_json(snapshot),
-        "units", units_json(snapshot), "moves", moves_json(snapshot), "arrivals", arrivals_json(snapshot),
-        "worst", worsts_json(snapshot), "totals", totals_json(snapshot)));
+        "io_threads", array_of(snapshot, snapshot->io_count, io_json), "workers",
+        array_of(snapshot, snapshot->worker_count, worker_json), "gpus",
+        array_of(snapshot, snapshot->gpu_count, gpu_json), "units",
+        array_of(snapshot, snapshot->unit_count, unit_json), "moves", moves_json(snapshot), "arrivals",
+        arrivals_json(snapshot), "worst", array_of(snapshot, snapshot->worst_count, worst_json), "totals",
+        totals_json(snapshot)));
 }
 
 static json_t *slack_counts_json(const struct server_stream_account *account)

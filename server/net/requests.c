@@ -52,7 +52,10 @@ void server_frame_refuse(struct server_connection *connection, enum server_asked
                          const struct protocol_refused *refused)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    server_stats_add(&connection->io->stats.refused[asked][refused->code], 1);
+    struct server_stats *stats = &connection->io->stats;
+    server_stats_add(&stats->refused, 1);
+    server_stats_add(&stats->refused_by[asked][refused->code], 1);
+    server_stats_add(&stats->modifies_refused, asked == SERVER_ASKED_MODIFY ? 1 : 0);
     server_output_control(connection, frame,
                           protocol_refused_write(connection->version, frame, request, refused));
 }

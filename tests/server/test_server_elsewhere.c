@@ -410,7 +410,7 @@ static void random_changes_cost_no_byte(void **state)
     const struct server_planner_figures *figures = server_planner_figures(server.server->planner);
     print_message("%u changes, %u refused; %u went to another unit, %u found no moment for it\n",
                   (unsigned)server_stats_get(&stats->modified),
-                  (unsigned)server_stats_refused(stats, SERVER_ASKED_MODIFY),
+                  (unsigned)server_stats_get(&stats->modifies_refused),
                   (unsigned)atomic_load(&figures->moved), (unsigned)atomic_load(&figures->stayed));
     assert_true(atomic_load(&figures->moved) > 5);
     assert_int_equal(server_stats_get(&stats->corrupt), 0);

@@ -1,0 +1,152 @@
+#include "server/admin/figures.h"
+
+#include "server/admin/snapshot.h"
+
+#define COUNT   SERVER_FIGURE_COUNT
+#define SHARE   SERVER_FIGURE_SHARE
+#define SECONDS SERVER_FIGURE_SECONDS
+#define TIME    SERVER_FIGURE_TIME
+#define END                                                                                                  \
+    {                                                                                                        \
+        NULL, NULL, NULL, NULL, COUNT, 0                                                                     \
+    }
+
+const struct server_figure server_figures_totals[] = {
+#define SERVER_COUNT(member, io, total, metric, type, help)                                                  \
+    {total, NULL, NULL, help, COUNT, offsetof(struct server_counts, member)},
+#include "server/counts.def"
+#undef SERVER_COUNT
+    END};
+
+#define IO(member) offsetof(struct server_snapshot_io, member)
+
+const struct server_figure server_figures_io[] = {
+#define SERVER_COUNT(member, io, total, metric, type, help)                                                  \
+    {io, metric, type, help, COUNT, IO(counts.member)},
+#include "server/counts.def"
+#undef SERVER_COUNT
+    {"utilisation", "io_promised_ratio", "gauge", "Share of the I/O thread that is promised to streams.",
+     SHARE, IO(utilisation_ppb)},
+    {"cpu_s", "io_cpu_seconds_total", "counter", "CPU time of the I/O thread.", SECONDS, IO(cpu_ns)},
+    {"turn_max_us", NULL, NULL, "The most that something waited for the end of a turn.", TIME,
+     IO(turn_max_ns)},
+    {"excess_us", "io_turn_excess_seconds_total", "counter", "Time that its turns took beyond their bound.",
+     TIME, IO(excess_ns)},
+    {"lost_us", "io_lost_seconds_total", "counter",
+     "Time that its turns took beyond what bounds and margins allow.", TIME, IO(lost_ns)},
+    {"overload_us", "io_overload_seconds", "gauge",
+     "The most of that in a tenth of a second within the quiet time.", TIME, IO(level_ns)},
+    END};
+
+#define WORKER(member) offsetof(struct server_snapshot_worker, member)
+
+const struct server_figure server_figures_worker[] = {
+    {"streams", "worker_streams", "gauge", "Streams placed on the worker.", COUNT, WORKER(streams)},
+    {"utilisation", "worker_promised_ratio", "gauge", "Share of the worker that is promised to streams.",
+     SHARE, WORKER(utilisation_ppb)},
+    {"headroom", "worker_headroom_ratio", "gauge",
+     "Smallest share of any window of time that is not promised.", SHARE, WORKER(headroom_ppb)},
+    {"backups", "worker_backups", "gauge", "Streams of GPUs for whose loss the worker holds room.", COUNT,
+     WORKER(backups)},
+    {"reserved", "worker_reserved_ratio", "gauge",
+     "Share of the worker that is held for the loss of a GPU, of the worst one.", SHARE,
+     WORKER(reserved_ppb)},
+    {"bursts", "worker_bursts_total", "counter", "Bursts encrypted.", COUNT, WORKER(bursts)},
+    {"pieces", "worker_pieces_total", "counter", "Pieces of packets encrypted.", COUNT, WORKER(pieces)},
+    {"packets", "worker_packets_total", "counter", "Packets encrypted.", COUNT, WORKER(packets)},
+    {NULL, "worker_bytes_total", "counter", "Bytes encrypted.", COUNT, WORKER(bytes)},
+    {NULL, "worker_busy_seconds_total", "counter", "Time spent inside bursts.", TIME, WORKER(busy_ns)},
+    {"burst_max_us", NULL, NULL, "The longest burst.", TIME, WORKER(burst_max_ns)},
+    {"burst_bound_us", NULL, NULL, "No burst may take longer: worker_burst_bound_seconds.", TIME,
+     WORKER(burst_bound_ns)},
+    {"exceeded", "worker_bursts_exceeded_total", "counter", "Bursts that took longer than their bound.",
+     COUNT, WORKER(bursts_exceeded)},
+    {"excess_us", "worker_burst_excess_seconds_total", "counter", "Time that these bursts took beyond it.",
+     TIME, WORKER(burst_excess_ns)},
+    {"cpu_s", "worker_cpu_seconds_total", "counter", "CPU time of the worker's thread.", SECONDS,
+     WORKER(cpu_ns)},
+    END};
+
+#define GPU(member) offsetof(struct server_snapshot_gpu, member)
+
+const struct server_figure server_figures_gpu[] = {
+    {NULL, "gpu_up", "gauge", "1 while the card is in service.", COUNT, GPU(up)},
+    {"state_s", NULL, NULL, "For how long its state has been so.", SECONDS, GPU(state_ns)},
+    {"process", NULL, NULL, "The card's process.", COUNT, GPU(process)},
+    {"faults", "gpu_faults_total", "counter", "Times the card went out of service.", COUNT, GPU(faults)},
+    {"restarts", "gpu_restarts_total", "counter", "Times it came back.", COUNT, GPU(restarts)},
+    {"streams", "gpu_streams", "gauge", "Streams placed on the card.", COUNT, GPU(streams)},
+    {"guaranteed", NULL, NULL, "Of these, guaranteed ones.", COUNT, GPU(guaranteed)},
+    {"backups", "gpu_backups", "gauge", "Streams of other cards for whose loss the card holds room.", COUNT,
+     GPU(backups)},
+    {"reserved", "gpu_reserved_ratio", "gauge",
+     "Share of the card's busiest stage that is held for the loss of another one, of the worst one.", SHARE,
+     GPU(reserved_ppb)},
+    {"batches", "gpu_batches_total", "counter", "Batches that came back.", COUNT, GPU(batches)},
+    {"packets", "gpu_packets_total", "counter", "Packets in these batches.", COUNT, GPU(packets)},
+    {"bytes", "gpu_bytes_total", "counter", "Bytes of these packets.", COUNT, GPU(bytes)},
+    {"lost_batches", "gpu_lost_batches_total", "counter",
+     "Batches that were encrypted elsewhere because of a fault.", COUNT, GPU(lost_batches)},
+    {"late", "gpu_late_packets_total", "counter",
+     "Packets that reached their batch too late and went into the next.", COUNT, GPU(late)},
+    {"full", "gpu_full_total", "counter", "Times a packet found no room in its batch.", COUNT, GPU(full)},
+    {"held_up", "gpu_held_up_total", "counter", "Batches that were opened late because no arena was free.",
+     COUNT, GPU(held_up)},
+    {"batch_bytes", "gpu_batch_bound_bytes", "gauge", "No batch may be larger.", COUNT, GPU(batch_bytes)},
+    {"arena_bytes", "gpu_arena_bytes", "gauge", "Room for a batch.", COUNT, GPU(arena_bytes)},
+    {"period_us", "gpu_period_seconds", "gauge", "Period of its batches.", TIME, GPU(period_ns)},
+    {"period_changes", "gpu_period_changes_total", "counter", "Times that the period changed to another one.",
+     COUNT, GPU(period_changes)},
+    {"latency_bound_us", "gpu_latency_bound_seconds", "gauge", "Period and stages of a batch, at the most.",
+     TIME, GPU(latency_ns)},
+    END};
+
+/* name: in metrics; at: offset of the stage; one and many: in sentences. */
+#define PART(at, member) ((at) + offsetof(struct server_snapshot_stage, member))
+#define STAGE(name, at, one, many)                                                                           \
+    {"bound_us",        "gpu_" name "_bound_seconds", "gauge", "No " one " may take longer.", TIME,          \
+     PART(at, bound_ns)},                                                                                    \
+        {"max_us", NULL, NULL, "The longest.", TIME, PART(at, max_ns)},                                      \
+        {"mean_us", NULL, NULL, "Of all so far.", TIME, PART(at, mean_ns)},                                  \
+        {"worst", NULL, NULL, "The largest share of its bound that one took.", SHARE, PART(at, worst_ppb)},  \
+        {"exceeded", "gpu_" name "_exceeded_total",                                                          \
+         "counter",  many " that took longer than their bound.",                                             \
+         COUNT,      PART(at, exceeded)},                                                                    \
+    {                                                                                                        \
+        "excess_us", "gpu_" name "_excess_seconds_total", "counter",                                         \
+            many ": time beyond their bound, together.", TIME, PART(at, excess_ns)                           \
+    }
+#define STAGE_TOTAL(name, at, many)                                                                          \
+    {                                                                                                        \
+        NULL, "gpu_" name "_seconds_total", "counter", "Time of all " many ".", TIME, PART(at, total_ns)     \
+    }
+
+static const struct server_figure copy_up[] = {
+    STAGE("copy_up", GPU(copy_up), "copy to the card", "Copies to the card"),
+    STAGE_TOTAL("copy_up", GPU(copy_up), "copies to the card"), END};
+static const struct server_figure kernel[] = {STAGE("kernel", GPU(kernel), "kernel", "Kernels"),
+                                              STAGE_TOTAL("kernel", GPU(kernel), "kernels"), END};
+static const struct server_figure copy_down[] = {
+    STAGE("copy_down", GPU(copy_down), "copy back", "Copies back"),
+    STAGE_TOTAL("copy_down", GPU(copy_down), "copies back"), END};
+static const struct server_figure whole[] = {
+    STAGE("batch", GPU(whole), "batch, from its closing to its last byte,", "Batches"), END};
+
+const struct server_figure_stage server_figures_stages[SERVER_FIGURES_STAGES] = {
+    {"copy_up", copy_up}, {"kernel", kernel}, {"copy_down", copy_down}, {"whole", whole}};
+
+#define UNIT(member) offsetof(struct server_snapshot_unit, member)
+
+const struct server_figure server_figures_unit[] = {
+    {"packets", NULL, NULL, "Packets of the unit that were delivered.", COUNT, UNIT(packets)},
+    {"missed", "unit_deadlines_missed_total", "counter", "Packets of the unit that missed.", COUNT,
+     UNIT(missed)},
+    {"reader_late", "unit_reader_late_total", "counter",
+     "Packets of the unit, ready in time, that only their reader kept waiting.", COUNT, UNIT(reader_late)},
+    {"lost_us", "unit_lost_seconds_total", "counter",
+     "Time that the unit took beyond what bounds and margins allow.", TIME, UNIT(lost_ns)},
+    {"overload_us", "unit_overload_seconds", "gauge",
+     "The most of that in a tenth of a second within the quiet time.", TIME, UNIT(level_ns)},
+    {"held_back", "unit_held_back_ratio", "gauge", "Share of the unit that newcomers are kept from.", SHARE,
+     UNIT(held_back_ppb)},
+    END};
