@@ -11,7 +11,7 @@ if [[ ${1:-} == --help ]]; then
 fi
 tree=$(realpath "${1:-$(dirname "$0")/../..}")
 
-readonly top_level=" CMakeLists.txt CMakePresets.json LICENSE README.md .ci .gitignore .clang-format .clang-tidy
+readonly top_level=" CMakeLists.txt CMakePresets.json LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md .ci .gitignore .clang-format .clang-tidy
  server gpu cpu partition perfmodel bench inputgen tests config core client docs tools "
 readonly folders="core config perfmodel partition cpu gpu server client inputgen bench tests"
 

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Every file and folder that a page names in code quotes is there, and so is every page that one points to.
+set -euo pipefail
+export LC_ALL=C
+
+if [[ ${1:-} == --help ]]; then
+    echo "usage: $0   checks the paths in README.md, CONTRIBUTING.md, SECURITY.md and docs/*.md"
+    exit 0
+fi
+cd "$(dirname "$0")/../.."
+
+# Prints the paths of the tree that a page names: `folder/file.h`, `folder/room`, [text](page.md).
+named() {
+    local page=$1
+    grep -oE '`(core|config|perfmodel|partition|cpu|gpu|server|client|inputgen|bench|tests|docs|tools)(/[a-z_]+)+(\.[a-z]+)?`' \
+        "$page" | tr -d '`' || true
+    grep -oE '\]\([a-zA-Z_./-]+\)' "$page" | sed -E 's/^..(.*).$/\1/' | while read -r path; do
+        realpath -sm --relative-to=. "$(dirname "$page")/$path"
+    done || true
+}
+
+# What is built, and not in the tree.
+built() { [[ $1 == tests/test_* || $1 == tests/fuzz_* ]]; }
+
+missing=0 count=0
+for page in README.md CONTRIBUTING.md SECURITY.md docs/*.md; do
+    while read -r path; do
+        count=$((count + 1))
+        [[ -e $path ]] || built "$path" || { echo "$page names $path, which is not there"; missing=$((missing + 1)); }
+    done < <(named "$page")
+done
+[[ $count -ge 100 ]] || { echo "only $count paths found: the pages no longer look as this test reads them"; exit 1; }
+[[ $missing == 0 ]] && echo "$count paths, all there"
+exit $((missing > 0))
