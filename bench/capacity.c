@@ -189,7 +189,7 @@ core_status bench_capacity_find(const struct bench_capacity_options *options, st
     }
     capacity->whole_pool = capacity->streams == options->pool->count;
     if (capacity->whole_pool)
-        capacity->binding = PARTITION_PLAN_NONE;
+        capacity->binding = PERFMODEL_LIMIT_NONE;
     add_up(options, capacity);
     return CORE_OK;
 }

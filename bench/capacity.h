@@ -41,7 +41,7 @@ struct bench_capacity {
     double total_bits_per_s, cpu_bits_per_s, gpu_bits_per_s;
     core_ns planning_ns; /* for the plan of the N streams */
     /* Why N + 1 are refused; NONE, and reason says nothing, with whole_pool. */
-    enum partition_plan_constraint binding;
+    enum perfmodel_limit binding;
     char reason[sizeof((struct partition_plan *)NULL)->reason];
     unsigned plans; /* made in all */
 };

@@ -61,8 +61,7 @@ static void print_why(const struct bench_capacity *capacity)
     if (capacity->whole_pool)
         printf("    all of the pool is carried: this is a lower figure than the true one; enlarge --pool\n");
     else
-        printf("    one stream more: %s: %s\n", partition_plan_constraint_name(capacity->binding),
-               capacity->reason);
+        printf("    one stream more: %s: %s\n", perfmodel_limit_name(capacity->binding), capacity->reason);
     if (capacity->plan->rectangle.used)
         print_rectangle(&capacity->plan->rectangle);
     if (capacity->refused_below != 0)
@@ -116,13 +115,13 @@ static json_t *rectangle_json(const struct partition_plan_rectangle *rectangle)
 static json_t *capacity_json(const struct bench_estimate *estimate, const struct bench_capacity *capacity)
 {
     const double below = bench_estimate_below_bound(estimate, capacity);
-    json_t *row = json_pack("{s:s,s:b,s:I,s:b,s:I,s:f,s:I,s:s,s:s,s:i}", "method", capacity->method->name,
-                            "places", (int)capacity->method->places, "streams", (json_int_t)capacity->streams,
-                            "whole_pool", (int)capacity->whole_pool, "refused_below",
-                            (json_int_t)capacity->refused_below, "total_bits_per_s",
-                            capacity->total_bits_per_s, "planning_ns", (json_int_t)capacity->planning_ns,
-                            "binding", partition_plan_constraint_name(capacity->binding), "reason",
-                            capacity->whole_pool ? "" : capacity->reason, "plans", (int)capacity->plans);
+    json_t *row =
+        json_pack("{s:s,s:b,s:I,s:b,s:I,s:f,s:I,s:s,s:s,s:i}", "method", capacity->method->name, "places",
+                  (int)capacity->method->places, "streams", (json_int_t)capacity->streams, "whole_pool",
+                  (int)capacity->whole_pool, "refused_below", (json_int_t)capacity->refused_below,
+                  "total_bits_per_s", capacity->total_bits_per_s, "planning_ns",
+                  (json_int_t)capacity->planning_ns, "binding", perfmodel_limit_name(capacity->binding),
+                  "reason", capacity->whole_pool ? "" : capacity->reason, "plans", (int)capacity->plans);
 
     if (row == NULL)
         return NULL;

@@ -26,7 +26,7 @@ struct bench_figures_cell {
     double total_bits_per_s, cpu_bits_per_s, gpu_bits_per_s;
     struct bench_capacity_gpus gpus;
     double below_bound_percent; /* NaN for the bound itself */
-    enum partition_plan_constraint binding;
+    enum perfmodel_limit binding;
     size_t refused_below;
     bool whole_pool;
 };

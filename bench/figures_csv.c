@@ -96,8 +96,7 @@ static void put_cell(FILE *file, const struct partition_plan_method *method,
     put(file, cell->gpus.used > 0 ? ms(cell->gpus.period_high_ns) : NAN, 4);
     put(file, cell->gpus.used > 0 ? ms(cell->gpus.shortest_ns) : NAN, 4);
     put(file, cell->below_bound_percent, 2);
-    fprintf(file, ",%s,%zu,%d\n", partition_plan_constraint_name(cell->binding), cell->refused_below,
-            cell->whole_pool);
+    fprintf(file, ",%s,%zu,%d\n", perfmodel_limit_name(cell->binding), cell->refused_below, cell->whole_pool);
 }
 
 static core_status write_capacity(const struct bench_figures *figures, struct core_error *error)
@@ -277,7 +276,7 @@ static void put_rectangle(FILE *file, const char *rules, uint32_t gpus, const st
     put(file, rectangle->used ? rectangle->rate_high * 8e-6 : NAN, 3);
     put(file, rectangle->used ? ms(rectangle->latency_low_ns) : NAN, 3);
     put(file, rectangle->used ? ms(rectangle->latency_high_ns) : NAN, 3);
-    fprintf(file, ",%s,%.2f\n", partition_plan_constraint_name(plan->binding),
+    fprintf(file, ",%s,%.2f\n", perfmodel_limit_name(plan->binding),
             plan->accepted ? (double)plan->headroom_ppb / 1e7 : 0);
 }
 

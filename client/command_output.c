@@ -63,15 +63,6 @@ int command_fail(enum command_exit exit, const char *format, ...)
 
 /* ---- refusals ---- */
 
-/* The page of the protocol names these; later servers may send others. */
-static const char *constraint_name(uint16_t constraint)
-{
-    static const char *const names[] = {"none",       "deadline", "cpu-utilisation", "cpu-demand",
-                                        "io",         "gpu-copy", "gpu-kernel",      "gpu-latency",
-                                        "gpu-memory", "gpu-out",  "reserve",         "backup"};
-    return constraint < sizeof names / sizeof names[0] ? names[constraint] : "unknown";
-}
-
 static json_t *offer_or_null(double value)
 {
     return value > 0 ? json_real(value) : json_null();
@@ -86,7 +77,7 @@ int command_pack_refused(json_t *object, const struct protocol_open *open,
     return json_object_update_new(
         object,
         json_pack("{s:s, s:s, s:{s:o, s:o, s:o}}", "code", protocol_refusal_name(refused->code), "constraint",
-                  constraint_name(refused->constraint), "offer", "interval_us",
+                  protocol_limit_name((enum protocol_limit)refused->constraint), "offer", "interval_us",
                   offer_or_null((double)refused->offer_interval_ns / 1e3), "rate_bits_per_s",
                   offer_or_null(rate), "latency_us", offer_or_null((double)refused->offer_latency_ns / 1e3)));
 }

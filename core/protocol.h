@@ -160,9 +160,26 @@ enum protocol_refusal {
     PROTOCOL_REFUSED_BUSY = 9    /* another MODIFY of it is under way, or its packets left no gap for it */
 };
 
+/* What a contract that is refused with CAPACITY exceeds. Later servers may send more; see docs/protocol.md,
+ * section 4. The planner's enum perfmodel_limit has the same values. */
+enum protocol_limit {
+    PROTOCOL_LIMIT_NONE = 0,
+    PROTOCOL_LIMIT_DEADLINE = 1,
+    PROTOCOL_LIMIT_CPU_UTILISATION = 2,
+    PROTOCOL_LIMIT_CPU_DEMAND = 3,
+    PROTOCOL_LIMIT_IO = 4,
+    PROTOCOL_LIMIT_GPU_COPY = 5,
+    PROTOCOL_LIMIT_GPU_KERNEL = 6,
+    PROTOCOL_LIMIT_GPU_LATENCY = 7,
+    PROTOCOL_LIMIT_GPU_MEMORY = 8,
+    PROTOCOL_LIMIT_GPU_OUT = 9,
+    PROTOCOL_LIMIT_RESERVE = 10,
+    PROTOCOL_LIMIT_BACKUP = 11
+};
+
 struct protocol_refused {
     enum protocol_refusal code;
-    uint16_t constraint;       /* enum partition_constraint for CAPACITY, else 0 */
+    uint16_t constraint;       /* enum protocol_limit for CAPACITY, else 0 */
     core_ns offer_interval_ns; /* 0: none */
     core_ns offer_latency_ns;  /* 0: none */
     core_ns decided_ns;        /* version 2: from the request's receipt until it was refused */
@@ -286,6 +303,7 @@ uint32_t protocol_ping_write(uint8_t *frame, enum protocol_type type, uint32_t r
 /* Names for people ("capacity", "sequence", ...); never NULL. */
 const char *protocol_error_name(enum protocol_error code);
 const char *protocol_refusal_name(enum protocol_refusal code);
+const char *protocol_limit_name(enum protocol_limit limit);
 const char *protocol_result_name(enum protocol_result_status status);
 const char *protocol_notice_name(enum protocol_notice_kind kind);
 

@@ -1,5 +1,7 @@
 #include "core/protocol.h"
 
+#include <stddef.h>
+
 const char *protocol_error_name(enum protocol_error code)
 {
     switch (code) {
@@ -50,6 +52,25 @@ const char *protocol_refusal_name(enum protocol_refusal code)
         return "busy";
     }
     return "unknown";
+}
+
+const char *protocol_limit_name(enum protocol_limit limit)
+{
+    static const char *const names[] = {
+        [PROTOCOL_LIMIT_NONE] = "none",
+        [PROTOCOL_LIMIT_DEADLINE] = "deadline",
+        [PROTOCOL_LIMIT_CPU_UTILISATION] = "cpu-utilisation",
+        [PROTOCOL_LIMIT_CPU_DEMAND] = "cpu-demand",
+        [PROTOCOL_LIMIT_IO] = "io",
+        [PROTOCOL_LIMIT_GPU_COPY] = "gpu-copy",
+        [PROTOCOL_LIMIT_GPU_KERNEL] = "gpu-kernel",
+        [PROTOCOL_LIMIT_GPU_LATENCY] = "gpu-latency",
+        [PROTOCOL_LIMIT_GPU_MEMORY] = "gpu-memory",
+        [PROTOCOL_LIMIT_GPU_OUT] = "gpu-out",
+        [PROTOCOL_LIMIT_RESERVE] = "reserve",
+        [PROTOCOL_LIMIT_BACKUP] = "backup",
+    };
+    return (size_t)limit < sizeof names / sizeof *names ? names[limit] : "unknown";
 }
 
 const char *protocol_result_name(enum protocol_result_status status)

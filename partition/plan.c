@@ -29,15 +29,7 @@ const struct partition_plan_method *partition_plan_method_find(const char *name)
     return NULL;
 }
 
-const char *partition_plan_constraint_name(enum partition_plan_constraint constraint)
-{
-    static const char *const names[] = {"none",        "stream",     "cpu-utilisation",
-                                        "cpu-demand",  "gpu-copy",   "gpu-kernel",
-                                        "gpu-latency", "gpu-memory", "fluid"};
-    return (size_t)constraint < sizeof names / sizeof *names ? names[constraint] : "unknown";
-}
-
-void partition_plan_refuse(struct partition_plan *plan, enum partition_plan_constraint binding, uint32_t unit,
+void partition_plan_refuse(struct partition_plan *plan, enum perfmodel_limit binding, uint32_t unit,
                            const char *format, ...)
 {
     va_list arguments;
@@ -96,13 +88,13 @@ void partition_plan_destroy(struct partition_plan *plan)
 
 void partition_plan_say_accepted(struct partition_plan *plan)
 {
-    if (plan->binding == PARTITION_PLAN_NONE || !plan->method->places)
+    if (plan->binding == PERFMODEL_LIMIT_NONE || !plan->method->places)
         return;
     bool worker = plan->binding_unit < plan->workers;
     snprintf(plan->reason, sizeof plan->reason, "%.2f %% of room left, where %s %u is bound by %s",
              (double)plan->headroom_ppb / 1e7, worker ? "worker" : "GPU",
              worker ? plan->binding_unit : plan->binding_unit - plan->workers,
-             partition_plan_constraint_name(plan->binding));
+             perfmodel_limit_name(plan->binding));
 }
 
 core_status partition_plan_make(const struct partition_plan_method *method,

@@ -29,6 +29,7 @@
 #include "core/stream.h"
 #include "perfmodel/edf.h"
 #include "perfmodel/gpu.h"
+#include "perfmodel/limit.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,21 +47,6 @@ struct partition_plan_input {
     bool sums;     /* no stairs: for who keeps account of the plan by sums, as perfmodel_flow_judge does */
     uint64_t seed; /* of the methods that deal at random */
 };
-
-enum partition_plan_constraint {
-    PARTITION_PLAN_NONE = 0,        /* nothing binds: there is no stream */
-    PARTITION_PLAN_STREAM,          /* no unit could keep some stream's bound, even alone */
-    PARTITION_PLAN_CPU_UTILISATION, /* long-run demand on a worker */
-    PARTITION_PLAN_CPU_DEMAND,      /* demand within some window of a worker */
-    PARTITION_PLAN_GPU_COPY,        /* a GPU's copies against its period */
-    PARTITION_PLAN_GPU_KERNEL,      /* a GPU's kernel against its period */
-    PARTITION_PLAN_GPU_LATENCY,     /* period and stages against the shortest bound on a GPU */
-    PARTITION_PLAN_GPU_MEMORY,      /* arenas against the card or the pinned budget */
-    PARTITION_PLAN_FLUID            /* the bound only: all units together */
-};
-
-/* "cpu-demand" ...; "unknown" for a value that is none. */
-const char *partition_plan_constraint_name(enum partition_plan_constraint constraint);
 
 struct partition_plan_worker {
     size_t streams;
@@ -113,7 +99,7 @@ struct partition_plan {
     struct partition_plan_gpu *gpu; /* in the order of the profile's kinds */
     struct partition_plan_rectangle rectangle;
     /* Accepted: where the least room is left. Refused: what failed in the attempt that came closest. */
-    enum partition_plan_constraint binding;
+    enum perfmodel_limit binding;
     uint32_t binding_unit;
     int64_t headroom_ppb; /* accepted: the room there, relative to the limit; the bound tells none */
     char reason[256];     /* the same as a sentence with the figures */

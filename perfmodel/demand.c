@@ -452,7 +452,7 @@ static uint32_t first_lack_in_grid(const struct question *question)
 static void refuse(struct perfmodel_edf_result *result, core_ns window_ns, perfmodel_wide sum_ns)
 {
     result->accepted = false;
-    result->binding = PERFMODEL_EDF_DEMAND;
+    result->binding = PERFMODEL_LIMIT_CPU_DEMAND;
     result->window_ns = window_ns;
     result->demand_ns = perfmodel_wide_limit(sum_ns, INT64_MAX);
 }
@@ -502,7 +502,7 @@ static struct perfmodel_edf_result test_pieces(const struct question *question)
                                           .utilisation_ppb = perfmodel_wide_share_ppb(share)};
     if (share >= share_there(question->reserve_ppb)) {
         result.accepted = false;
-        result.binding = PERFMODEL_EDF_UTILISATION;
+        result.binding = PERFMODEL_LIMIT_CPU_UTILISATION;
         return result;
     }
     uint32_t lack = first_lack_in_grid(question);
@@ -542,9 +542,9 @@ struct perfmodel_edf_result perfmodel_demand_test_within(const struct perfmodel_
     struct perfmodel_edf_result result = test_pieces(&question);
     if (task != NULL && demand->streams == PERFMODEL_DEMAND_STREAMS_MAX) {
         result.accepted = false;
-        result.binding = PERFMODEL_EDF_UTILISATION;
+        result.binding = PERFMODEL_LIMIT_CPU_UTILISATION;
     }
-    if (result.binding != PERFMODEL_EDF_DEMAND)
+    if (result.binding != PERFMODEL_LIMIT_CPU_DEMAND)
         return result;
     struct perfmodel_edf_result packets = test_packets(&question);
     return packets.accepted ? packets : result;

@@ -69,7 +69,7 @@ static core_ns burst_window_ns(const struct perfmodel_cpu_task *task)
 static void set_violation(struct perfmodel_edf_result *result, const struct set *set, core_ns window_ns)
 {
     result->accepted = false;
-    result->binding = PERFMODEL_EDF_DEMAND;
+    result->binding = PERFMODEL_LIMIT_CPU_DEMAND;
     result->window_ns = window_ns;
     result->demand_ns = demand_ns(set, window_ns);
 }
@@ -134,6 +134,6 @@ struct perfmodel_edf_result perfmodel_edf_test(const struct perfmodel_cpu_task *
         }
     }
     result.accepted = false;
-    result.binding = PERFMODEL_EDF_UTILISATION;
+    result.binding = PERFMODEL_LIMIT_CPU_UTILISATION;
     return result;
 }

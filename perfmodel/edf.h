@@ -17,26 +17,21 @@
 #define MILLRACE_PERFMODEL_EDF_H
 
 #include "perfmodel/cpu.h"
+#include "perfmodel/limit.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-enum perfmodel_edf_binding {
-    PERFMODEL_EDF_NONE,        /* accepted */
-    PERFMODEL_EDF_UTILISATION, /* long-run demand is 100 % or more */
-    PERFMODEL_EDF_DEMAND       /* demand exceeds a window */
-};
-
 struct perfmodel_edf_result {
     bool accepted;
-    enum perfmodel_edf_binding binding;
-    core_ns window_ns;       /* a window where demand + blocking > window (DEMAND), else 0 */
-    core_ns demand_ns;       /* sum of dbf there, saturating (DEMAND), else 0 */
-    core_ns blocking_ns;     /* as given, or 2q of the worker with the stream */
-    int64_t utilisation_ppb; /* rounded up */
-    uint32_t steps;          /* QPA iterations, for curiosity and benches */
-    bool by_packets;         /* accepted by the packets of few streams (edf_packets.h), not by the pieces, */
-    core_ns lag_ns;          /* with this theta there */
+    enum perfmodel_limit binding; /* NONE (accepted), CPU_UTILISATION or CPU_DEMAND */
+    core_ns window_ns;            /* a window where demand + blocking > window (DEMAND), else 0 */
+    core_ns demand_ns;            /* sum of dbf there, saturating (DEMAND), else 0 */
+    core_ns blocking_ns;          /* as given, or 2q of the worker with the stream */
+    int64_t utilisation_ppb;      /* rounded up */
+    uint32_t steps;               /* QPA iterations, for curiosity and benches */
+    bool by_packets; /* accepted by the packets of few streams (edf_packets.h), not by the pieces, */
+    core_ns lag_ns;  /* with this theta there */
 };
 
 /* Tasks as pieces of streams (cpu.h), each charged surcharge_ns a piece on top of its cost_ns. count = 0 is

@@ -118,7 +118,7 @@ static core_ns there_ns(const struct set *set, core_ns window_ns)
 static void refuse(struct set *set, core_ns window_ns, core_ns need_ns)
 {
     set->result.accepted = false;
-    set->result.binding = PERFMODEL_EDF_DEMAND;
+    set->result.binding = PERFMODEL_LIMIT_CPU_DEMAND;
     set->result.window_ns = window_ns;
     set->result.demand_ns = need_ns;
 }
@@ -249,7 +249,7 @@ static bool judge_windows(struct set *set, core_ns from_ns, core_ns least_ns, co
         window_ns = next_ns < lower_ns ? next_ns : lower_ns;
     }
     set->result.accepted = true;
-    set->result.binding = PERFMODEL_EDF_NONE;
+    set->result.binding = PERFMODEL_LIMIT_NONE;
     return true;
 }
 
@@ -304,7 +304,7 @@ struct perfmodel_edf_result perfmodel_edf_packets_test(const struct perfmodel_cp
         set.result.lag_ns = set.lag_ns;
     } else {
         set.result.accepted = false;
-        set.result.binding = PERFMODEL_EDF_UTILISATION;
+        set.result.binding = PERFMODEL_LIMIT_CPU_UTILISATION;
     }
     return set.result;
 }

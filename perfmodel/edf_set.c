@@ -232,7 +232,7 @@ static bool window_holds(const struct perfmodel_edf_set *set, core_ns window_ns,
     if (need_ns == 0 || need_ns <= window_ns - set->blocking_ns)
         return true;
     result->accepted = false;
-    result->binding = PERFMODEL_EDF_DEMAND;
+    result->binding = PERFMODEL_LIMIT_CPU_DEMAND;
     result->window_ns = window_ns;
     result->demand_ns = need_ns;
     return false;

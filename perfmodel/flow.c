@@ -529,12 +529,12 @@ static void judge_latency(const struct perfmodel_flow_card *card, const struct p
         take_room(verdict, (perfmodel_wide)arenas, PERFMODEL_FLOW_ARENAS_MAX);
     take_room(verdict, (perfmodel_wide)verdict->memory_bytes, (perfmodel_wide)card->gpu->memory_bytes);
     if (verdict->latency_ns > load->shortest_ns)
-        verdict->binding = PERFMODEL_GPU_LATENCY;
+        verdict->binding = PERFMODEL_LIMIT_GPU_LATENCY;
     else if (too_many || verdict->memory_bytes > card->gpu->memory_bytes)
-        verdict->binding = PERFMODEL_GPU_MEMORY;
+        verdict->binding = PERFMODEL_LIMIT_GPU_MEMORY;
 }
 
-static void refuse(struct perfmodel_flow_verdict *verdict, enum perfmodel_gpu_binding binding)
+static void refuse(struct perfmodel_flow_verdict *verdict, enum perfmodel_limit binding)
 {
     verdict->binding = binding;
     verdict->latency_ns = CORE_NS_NEVER;
@@ -597,9 +597,9 @@ static void judge_stages(const struct perfmodel_flow_card *card, const struct pe
     take_stage(verdict, &copies.up);
     take_stage(verdict, &copies.down);
     if (!copies.up.stable || !copies.down.stable)
-        refuse(verdict, PERFMODEL_GPU_COPY);
+        refuse(verdict, PERFMODEL_LIMIT_GPU_COPY);
     else if (!kernel.stable)
-        refuse(verdict, PERFMODEL_GPU_KERNEL);
+        refuse(verdict, PERFMODEL_LIMIT_GPU_KERNEL);
     else
         judge_latency(card, load, verdict);
 }
@@ -634,7 +634,7 @@ static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_card *car
                                              .batch_bytes = saturated(question->full)};
     if (question->full + question->tables > BATCH_MOST || question->job > BATCH_MOST) {
         verdict.bounds = (struct perfmodel_stages){CORE_NS_NEVER, CORE_NS_NEVER, CORE_NS_NEVER};
-        refuse(&verdict, PERFMODEL_GPU_COPY);
+        refuse(&verdict, PERFMODEL_LIMIT_GPU_COPY);
         return verdict;
     }
     judge_stages(card, load, question, fullest, room_ppb, &verdict);
@@ -765,7 +765,7 @@ struct perfmodel_flow_verdict perfmodel_flow_fit(const struct perfmodel_flow_car
     static const int per_mille[] = {450, 400, 350, 300, 220, 190, 160, 130, 100, 80, 60, 40, 20};
     struct perfmodel_flow_verdict best = {.headroom_ppb = -PERFMODEL_PPB - 1};
     (void)try_period(card, load, load->shortest_ns / 4, &best);
-    if (best.binding == PERFMODEL_GPU_FITS)
+    if (best.binding == PERFMODEL_LIMIT_NONE)
         return best;
     for (size_t i = 0; i < sizeof per_mille / sizeof *per_mille; i++)
         (void)try_period(card, load, load->shortest_ns * per_mille[i] / 1000, &best);

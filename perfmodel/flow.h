@@ -194,7 +194,7 @@ void perfmodel_flow_card_destroy(struct perfmodel_flow_card *card); /* NULL is f
 struct perfmodel_flow_verdict {
     /* FITS, or the first that fails: COPY and KERNEL (no stable line), LATENCY (> shortest d'), MEMORY (the
      * arenas exceed the card, or ARENAS_MAX) */
-    enum perfmodel_gpu_binding binding;
+    enum perfmodel_limit binding;
     core_ns period_ns;
     struct perfmodel_stages bounds; /* U^, K^, R^; CORE_NS_NEVER if unstable */
     core_ns latency_ns;

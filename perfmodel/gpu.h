@@ -14,6 +14,7 @@
 
 #include "config/profile.h"
 #include "core/stream.h"
+#include "perfmodel/limit.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -93,15 +94,6 @@ uint64_t perfmodel_gpu_memory_bytes(const struct config_profile_gpu *gpu, uint64
 
 /* ---- verdicts ---- */
 
-enum perfmodel_gpu_binding {
-    PERFMODEL_GPU_FITS = 0,
-    PERFMODEL_GPU_COPY,    /* T_D or T_R > T; one copy engine: T_D + T_R > T */
-    PERFMODEL_GPU_KERNEL,  /* T_K > T */
-    PERFMODEL_GPU_LATENCY, /* T + T_D + T_K + T_R > min d' (one engine: the copies count twice) */
-    PERFMODEL_GPU_MEMORY,  /* the arenas do not fit the card or the pinned budget */
-    PERFMODEL_GPU_JOB      /* one job alone takes longer than the kernel may */
-};
-
 /* d' on a GPU: latency - in - out, and without the time that the I/O thread lets packets gather
  * (perfmodel_io_rest_ns). What is left for waiting, copies and kernel. <= 0: none is left. */
 core_ns perfmodel_gpu_work_ns(const struct core_stream_spec *spec, const struct config_profile *profile);
@@ -133,8 +125,8 @@ core_ns perfmodel_gpu_latency_ns(const struct config_profile_gpu *gpu, const str
  * and LATENCY that fails. `paper`: max(T_D, T_K, T_R) <= T, and T <= d_min / 4, else LATENCY; unsafe with one
  * copy engine. Whatever fits in paper mode fits by the default rule for the same stage times and two copy
  * engines. (The stage times are not the same, though: packets make larger jobs than a fluid does.) */
-enum perfmodel_gpu_binding perfmodel_gpu_judge(const struct config_profile_gpu *gpu,
-                                               const struct perfmodel_stages *stages, core_ns period_ns,
-                                               core_ns shortest_ns, bool paper);
+enum perfmodel_limit perfmodel_gpu_judge(const struct config_profile_gpu *gpu,
+                                         const struct perfmodel_stages *stages, core_ns period_ns,
+                                         core_ns shortest_ns, bool paper);
 
 #endif

@@ -86,16 +86,16 @@ static bool copies_fit(const struct config_profile_gpu *gpu, const struct perfmo
     return stages->up_ns <= period_ns && stages->down_ns <= period_ns;
 }
 
-enum perfmodel_gpu_binding perfmodel_gpu_judge(const struct config_profile_gpu *gpu,
-                                               const struct perfmodel_stages *stages, core_ns period_ns,
-                                               core_ns shortest_ns, bool paper)
+enum perfmodel_limit perfmodel_gpu_judge(const struct config_profile_gpu *gpu,
+                                         const struct perfmodel_stages *stages, core_ns period_ns,
+                                         core_ns shortest_ns, bool paper)
 {
     assert(period_ns > 0);
     if (!copies_fit(gpu, stages, period_ns, paper))
-        return PERFMODEL_GPU_COPY;
+        return PERFMODEL_LIMIT_GPU_COPY;
     if (stages->kernel_ns > period_ns)
-        return PERFMODEL_GPU_KERNEL;
+        return PERFMODEL_LIMIT_GPU_KERNEL;
     if (paper ? period_ns > shortest_ns / 4 : perfmodel_gpu_latency_ns(gpu, stages, period_ns) > shortest_ns)
-        return PERFMODEL_GPU_LATENCY;
-    return PERFMODEL_GPU_FITS;
+        return PERFMODEL_LIMIT_GPU_LATENCY;
+    return PERFMODEL_LIMIT_NONE;
 }

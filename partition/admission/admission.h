@@ -96,9 +96,9 @@ struct partition_standing_placement {
     int64_t reserved_ppb; /* share of the unit's time that is held, in the long run: what the class costs */
     bool joined;          /* a change accepted: the unit charges both contracts until the settle */
     core_ns bound_ns;     /* accepted: guaranteed latency, whoever comes or leaves; <= spec->latency_ns */
-    enum partition_constraint constraint; /* refused: the binding one, of the unit that came closest */
-    struct partition_offer offer;         /* refused: of any unit, without moves */
-    char reason[256];                     /* refused: a sentence with the figures */
+    enum perfmodel_limit constraint; /* refused: the binding one, of the unit that came closest */
+    struct partition_offer offer;    /* refused: of any unit, without moves */
+    char reason[256];                /* refused: a sentence with the figures */
 };
 
 /* profile has passed config_profile_check, and is copied. */
@@ -159,7 +159,7 @@ struct partition_standing_room {
  * a copy of the plan has none. NULL: none. */
 typedef bool partition_standing_has_room(void *owner, const struct partition_standing *standing,
                                          const struct partition_standing_room *room,
-                                         enum partition_constraint *constraint, char *reason, size_t size);
+                                         enum perfmodel_limit *constraint, char *reason, size_t size);
 void partition_standing_set_rooms(struct partition_standing *standing, partition_standing_has_room *has_room,
                                   void *owner);
 

@@ -378,7 +378,7 @@ void partition_standing_say_io(const struct partition_standing *standing, const 
                                uint32_t io, const struct core_stream_spec *instead_of,
                                struct partition_standing_placement *placement)
 {
-    struct partition_placement worker = {.constraint = PARTITION_IO};
+    struct partition_placement worker = {.constraint = PERFMODEL_LIMIT_IO};
     worker.io_ppb = perfmodel_io_utilisation_ppb(spec, standing->profile);
     struct partition_refusal refusal = {.spec = spec,
                                         .io = io,
@@ -391,33 +391,18 @@ void partition_standing_say_io(const struct partition_standing *standing, const 
     say_worker(&worker, placement);
 }
 
-enum partition_constraint partition_standing_constraint(enum perfmodel_gpu_binding binding)
-{
-    switch (binding) {
-    case PERFMODEL_GPU_KERNEL:
-    case PERFMODEL_GPU_JOB:
-        return PARTITION_GPU_KERNEL;
-    case PERFMODEL_GPU_LATENCY:
-        return PARTITION_GPU_LATENCY;
-    case PERFMODEL_GPU_MEMORY:
-        return PARTITION_GPU_MEMORY;
-    default:
-        return PARTITION_GPU_COPY;
-    }
-}
-
 void partition_standing_say_reserve(const struct partition_standing *standing, uint32_t unit,
                                     struct partition_standing_placement *placement)
 {
     bool worker = unit < standing->worker_count;
-    placement->constraint = PARTITION_RESERVE;
+    placement->constraint = PERFMODEL_LIMIT_RESERVE;
     partition_explain_reserve(worker ? "worker" : "GPU", worker ? unit : unit - standing->worker_count,
                               partition_standing_reserve_ppb(standing, unit), placement->reason);
 }
 
 static void say_out(uint32_t gpu, struct partition_standing_placement *placement)
 {
-    placement->constraint = PARTITION_GPU_OUT;
+    placement->constraint = PERFMODEL_LIMIT_GPU_OUT;
     partition_explain_out(gpu, placement->reason);
 }
 
@@ -431,7 +416,7 @@ static void say_gpu(const struct choice *choice, struct partition_standing_place
                                             .gpus = choice->standing->gpus,
                                             .streams = gpu->own.load.streams,
                                             .shortest_ns = load.shortest_ns};
-    placement->constraint = partition_standing_constraint(choice->lacks.binding);
+    placement->constraint = choice->lacks.binding;
     partition_explain_gpu(&refusal, placement->reason);
 }
 
@@ -439,7 +424,7 @@ static void say_gpu(const struct choice *choice, struct partition_standing_place
 static double lack_of(const struct partition_placement *worker)
 {
     const struct perfmodel_edf_result *test = &worker->test;
-    if (test->binding == PERFMODEL_EDF_UTILISATION)
+    if (test->binding == PERFMODEL_LIMIT_CPU_UTILISATION)
         return (double)test->utilisation_ppb / PPB - 1;
     return (double)(test->demand_ns + test->blocking_ns) / ((double)test->window_ns + 1) - 1;
 }
@@ -456,7 +441,7 @@ static void explain_idle(const struct partition_standing *standing, const struct
     core_ns least_ns = latency_least_ns(standing, spec, io, true);
     if (least_ns == 0)
         return;
-    placement->constraint = PARTITION_DEADLINE;
+    placement->constraint = PERFMODEL_LIMIT_DEADLINE;
     partition_explain_latency(spec, least_ns, placement->reason);
 }
 
@@ -527,7 +512,7 @@ static bool say_rooms(const struct partition_standing *standing, const struct co
 static void say_backup(const struct partition_standing *standing,
                        struct partition_standing_placement *placement)
 {
-    placement->constraint = PARTITION_BACKUP;
+    placement->constraint = PERFMODEL_LIMIT_BACKUP;
     partition_explain_backup(placement->unit - standing->worker_count, placement->reason);
     placement->unit = PARTITION_STANDING_NONE;
 }

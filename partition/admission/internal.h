@@ -106,14 +106,12 @@ void partition_standing_set(struct partition_standing *standing,
 
 /* Have the batches of GPU g room for it at this period, as its own stream, or for the loss of GPU `loss`? */
 struct partition_standing_words { /* else: why not */
-    enum partition_constraint constraint;
+    enum perfmodel_limit constraint;
     char reason[256];
 };
 bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
                                  const struct core_stream_spec *spec, core_ns period_ns,
                                  struct partition_standing_words *words);
-
-enum partition_constraint partition_standing_constraint(enum perfmodel_gpu_binding binding);
 
 /* Is what only explains a refusal to be cut off? */
 static inline bool partition_standing_is_hurried(const struct partition_standing *standing)

@@ -204,7 +204,7 @@ static void explain_gpu(const struct change *change, struct partition_standing_p
                                             .change = true,
                                             .streams = standing->gpu[g].own.load.streams,
                                             .shortest_ns = load.shortest_ns};
-    placement->constraint = partition_standing_constraint(change->answer.verdict.binding);
+    placement->constraint = change->answer.verdict.binding;
     partition_explain_gpu(&refusal, placement->reason);
 }
 
@@ -218,7 +218,7 @@ static void explain_guard(struct change *change, struct partition_standing_place
         explain_gpu(&asked, placement);
         return;
     }
-    placement->constraint = PARTITION_BACKUP;
+    placement->constraint = PERFMODEL_LIMIT_BACKUP;
     partition_explain_change_backup(record->unit - change->standing->worker_count, placement->reason);
 }
 

@@ -43,11 +43,11 @@ static void explain_rate(const struct partition_refusal *refusal, struct partiti
     const struct perfmodel_edf_result *test = &placement->test;
     const struct core_stream_spec *spec = refusal->spec;
     struct duration interval = duration_of(spec->interval_ns);
-    if (test->binding == PERFMODEL_EDF_UTILISATION)
+    if (test->binding == PERFMODEL_LIMIT_CPU_UTILISATION)
         say(placement,
             "packets of %u bytes every %s would take %.1f %% of a worker, and a stream has only one",
             spec->packet_bytes, interval.text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
-    else if (test->binding == PERFMODEL_EDF_DEMAND)
+    else if (test->binding == PERFMODEL_LIMIT_CPU_DEMAND)
         say(placement,
             "even an idle worker could not carry packets of %u bytes every %s, whatever the latency bound: "
             "at windows of %s it would need %s; send less often",
@@ -93,13 +93,13 @@ static void explain_io(const struct partition_refusal *refusal, struct partition
 
 void partition_explain(const struct partition_refusal *refusal, struct partition_placement *placement)
 {
-    if (placement->constraint == PARTITION_DEADLINE)
+    if (placement->constraint == PERFMODEL_LIMIT_DEADLINE)
         explain_deadline(refusal, placement);
     else if (refusal->idle)
         explain_rate(refusal, placement);
-    else if (placement->constraint == PARTITION_IO)
+    else if (placement->constraint == PERFMODEL_LIMIT_IO)
         explain_io(refusal, placement);
-    else if (placement->constraint == PARTITION_CPU_UTILISATION)
+    else if (placement->constraint == PERFMODEL_LIMIT_CPU_UTILISATION)
         explain_utilisation(refusal, placement);
     else
         explain_demand(refusal, placement);
@@ -129,15 +129,15 @@ void partition_explain_gpu(const struct partition_gpu_refusal *refusal, char rea
     const char *with = refusal->change ? "the change" : "this stream";
     char *rest = reason + told;
     size_t room = PARTITION_REASON_BYTES - (size_t)told;
-    if (verdict->binding == PERFMODEL_GPU_LATENCY)
+    if (verdict->binding == PERFMODEL_LIMIT_GPU_LATENCY)
         snprintf(rest, room, "would need %s for a batch with %s, and its shortest bound leaves %s",
                  duration_of(verdict->latency_ns).text, with, duration_of(refusal->shortest_ns).text);
-    else if (verdict->binding == PERFMODEL_GPU_MEMORY)
+    else if (verdict->binding == PERFMODEL_LIMIT_GPU_MEMORY)
         snprintf(rest, room, "would need %.1f MB for its batches with %s, %.2f %% more than there is",
                  (double)verdict->memory_bytes / 1e6, with, lack_percent);
     else
         snprintf(rest, room, "would be %.2f %% over its time for %s with %s", lack_percent,
-                 verdict->binding == PERFMODEL_GPU_COPY ? "copies" : "the kernel", with);
+                 verdict->binding == PERFMODEL_LIMIT_GPU_COPY ? "copies" : "the kernel", with);
 }
 
 void partition_explain_out(uint32_t gpu, char reason[PARTITION_REASON_BYTES])
@@ -175,9 +175,9 @@ void partition_explain_change(const struct partition_placement *worker, char rea
 {
     const struct perfmodel_edf_result *test = &worker->test;
     struct duration window = duration_of(test->window_ns);
-    if (worker->constraint == PARTITION_DEADLINE)
+    if (worker->constraint == PERFMODEL_LIMIT_DEADLINE)
         snprintf(reason, PARTITION_REASON_BYTES, "%s", worker->reason);
-    else if (worker->constraint == PARTITION_CPU_UTILISATION)
+    else if (worker->constraint == PERFMODEL_LIMIT_CPU_UTILISATION)
         snprintf(reason, PARTITION_REASON_BYTES,
                  "worker %u, which the stream is on, would need %.2f %% of its time in the long run with the "
                  "change",
@@ -188,35 +188,4 @@ void partition_explain_change(const struct partition_placement *worker, char rea
                  "(load %.1f %%)",
                  window.text, worker->worker, duration_of(test->demand_ns + test->blocking_ns).text,
                  window.text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
-}
-
-const char *partition_constraint_name(enum partition_constraint constraint)
-{
-    switch (constraint) {
-    case PARTITION_FITS:
-        return "fits";
-    case PARTITION_DEADLINE:
-        return "deadline";
-    case PARTITION_CPU_UTILISATION:
-        return "cpu-utilisation";
-    case PARTITION_CPU_DEMAND:
-        return "cpu-demand";
-    case PARTITION_IO:
-        return "io";
-    case PARTITION_GPU_COPY:
-        return "gpu-copy";
-    case PARTITION_GPU_KERNEL:
-        return "gpu-kernel";
-    case PARTITION_GPU_LATENCY:
-        return "gpu-latency";
-    case PARTITION_GPU_MEMORY:
-        return "gpu-memory";
-    case PARTITION_GPU_OUT:
-        return "gpu-out";
-    case PARTITION_RESERVE:
-        return "reserve";
-    case PARTITION_BACKUP:
-        return "backup";
-    }
-    return "unknown";
 }

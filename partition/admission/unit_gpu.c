@@ -81,7 +81,7 @@ static const struct perfmodel_flow_load *load_at(const struct question *question
 
 static bool stable(const struct perfmodel_flow_verdict *verdict)
 {
-    return verdict->binding != PERFMODEL_GPU_COPY && verdict->binding != PERFMODEL_GPU_KERNEL;
+    return verdict->binding != PERFMODEL_LIMIT_GPU_COPY && verdict->binding != PERFMODEL_LIMIT_GPU_KERNEL;
 }
 
 /* What falls behind is worst, then what has least room. */
@@ -132,14 +132,14 @@ static struct perfmodel_flow_verdict judge(const struct question *question, core
 {
     struct perfmodel_flow_verdict verdict = judge_cases(question, period_ns);
     verdict.headroom_ppb -= question->reserve_ppb;
-    if (verdict.binding == PERFMODEL_GPU_FITS && verdict.headroom_ppb < 0)
-        verdict.binding = PERFMODEL_GPU_LATENCY;
-    if (verdict.binding != PERFMODEL_GPU_FITS)
+    if (verdict.binding == PERFMODEL_LIMIT_NONE && verdict.headroom_ppb < 0)
+        verdict.binding = PERFMODEL_LIMIT_GPU_LATENCY;
+    if (verdict.binding != PERFMODEL_LIMIT_NONE)
         return verdict;
     wide left = (wide)question->room_bytes - verdict.memory_bytes;
     int64_t room_ppb = (int64_t)(left * PPB / ((wide)verdict.memory_bytes + 1));
     if (left < 0)
-        verdict.binding = PERFMODEL_GPU_MEMORY;
+        verdict.binding = PERFMODEL_LIMIT_GPU_MEMORY;
     if (left < 0 && room_ppb == 0)
         room_ppb = -1;
     if (room_ppb < verdict.headroom_ppb)
@@ -150,7 +150,7 @@ static struct perfmodel_flow_verdict judge(const struct question *question, core
 /* Keeps the better one: accepted before refused, then by headroom. */
 static void weigh(struct question *question, const struct perfmodel_flow_verdict *verdict)
 {
-    bool fits = verdict->binding == PERFMODEL_GPU_FITS;
+    bool fits = verdict->binding == PERFMODEL_LIMIT_NONE;
     struct partition_gpu_answer *best = &question->best;
     if (fits < best->accepted ||
         (fits == best->accepted && verdict->headroom_ppb <= best->verdict.headroom_ppb))

@@ -93,14 +93,9 @@ static uint32_t next_by_load(const struct partition_workers *workers, uint32_t p
 /* How much a refused test asks for, relative to what there is. */
 static double excess(const struct perfmodel_edf_result *test)
 {
-    if (test->binding == PERFMODEL_EDF_UTILISATION)
+    if (test->binding == PERFMODEL_LIMIT_CPU_UTILISATION)
         return 1e9 + (double)test->utilisation_ppb; /* no window can make up for that */
     return (double)(test->demand_ns + test->blocking_ns) / ((double)test->window_ns + 1);
-}
-
-static enum partition_constraint constraint_of(const struct perfmodel_edf_result *test)
-{
-    return test->binding == PERFMODEL_EDF_UTILISATION ? PARTITION_CPU_UTILISATION : PARTITION_CPU_DEMAND;
 }
 
 static struct perfmodel_demand **case_of(const struct partition_workers *workers, uint32_t worker,
@@ -152,7 +147,7 @@ static void place_on_worker(const struct partition_workers *workers, struct part
     if (placement->test.accepted)
         placement->accepted = true;
     else
-        placement->constraint = constraint_of(&placement->test);
+        placement->constraint = placement->test.binding;
 }
 
 static void add_to_all(struct partition_workers *workers, uint32_t worker,
@@ -179,12 +174,12 @@ static void remove_from_all(struct partition_workers *workers, uint32_t worker,
 static bool place(const struct partition_workers *workers, const struct core_stream_spec *spec, uint32_t io,
                   struct partition_placement *placement)
 {
-    *placement = (struct partition_placement){.constraint = PARTITION_FITS};
+    *placement = (struct partition_placement){.constraint = PERFMODEL_LIMIT_NONE};
     placement->io_ppb = perfmodel_io_utilisation_ppb(spec, workers->profile);
     if (perfmodel_cpu_task_from(spec, workers->profile, &placement->task, NULL) != CORE_OK)
-        placement->constraint = PARTITION_DEADLINE;
+        placement->constraint = PERFMODEL_LIMIT_DEADLINE;
     else if (workers->io_ppb[io] + placement->io_ppb > workers->io_limit_ppb)
-        placement->constraint = PARTITION_IO;
+        placement->constraint = PERFMODEL_LIMIT_IO;
     else
         place_on_worker(workers, placement);
     return placement->accepted;
@@ -268,11 +263,11 @@ static void classify(const struct partition_workers *workers, const struct core_
         placement->test = test;
         refusal.latency_least_ns = shortest_latency_ns(workers, spec, io, true);
         if (refusal.latency_least_ns > 0)
-            placement->constraint = PARTITION_DEADLINE;
-        else if (test.binding == PERFMODEL_EDF_UTILISATION)
-            placement->constraint = PARTITION_CPU_UTILISATION;
+            placement->constraint = PERFMODEL_LIMIT_DEADLINE;
+        else if (test.binding == PERFMODEL_LIMIT_CPU_UTILISATION)
+            placement->constraint = PERFMODEL_LIMIT_CPU_UTILISATION;
         else
-            placement->constraint = PARTITION_CPU_DEMAND;
+            placement->constraint = PERFMODEL_LIMIT_CPU_DEMAND;
     } else {
         const struct perfmodel_demand *demand = workers->worker[placement->worker];
         refusal.stream_ppb = perfmodel_demand_test(demand, &placement->task).utilisation_ppb -
@@ -347,10 +342,10 @@ bool partition_workers_ask(const struct partition_workers *workers, uint32_t wor
                            const struct core_stream_spec *spec, struct partition_placement *placement)
 {
     struct core_error error;
-    *placement = (struct partition_placement){.worker = worker, .constraint = PARTITION_FITS};
+    *placement = (struct partition_placement){.worker = worker, .constraint = PERFMODEL_LIMIT_NONE};
     placement->io_ppb = perfmodel_io_utilisation_ppb(spec, workers->profile);
     if (perfmodel_cpu_task_from(spec, workers->profile, &placement->task, &error) != CORE_OK) {
-        placement->constraint = PARTITION_DEADLINE;
+        placement->constraint = PERFMODEL_LIMIT_DEADLINE;
         snprintf(placement->reason, sizeof placement->reason, "%.*s", (int)sizeof placement->reason - 1,
                  error.text);
         return false;
@@ -360,7 +355,7 @@ bool partition_workers_ask(const struct partition_workers *workers, uint32_t wor
     if (placement->accepted)
         placement->bound_ns = bound_ns(workers, spec, &placement->task);
     else
-        placement->constraint = constraint_of(&placement->test);
+        placement->constraint = placement->test.binding;
     return placement->accepted;
 }
 
@@ -476,7 +471,7 @@ static bool tell_backup(const struct partition_workers *workers, const struct co
     placement->worker = worker;
     placement->test = *test;
     placement->accepted = test->accepted;
-    placement->constraint = test->accepted ? PARTITION_FITS : constraint_of(test);
+    placement->constraint = test->binding;
     if (test->accepted)
         placement->bound_ns = bound_ns(workers, spec, &placement->task);
     return test->accepted;
@@ -488,7 +483,7 @@ bool partition_workers_place_backup(const struct partition_workers *workers,
                                     struct partition_placement *placement)
 {
     int64_t least_ppb = INT64_MAX;
-    *placement = (struct partition_placement){.constraint = PARTITION_DEADLINE};
+    *placement = (struct partition_placement){.constraint = PERFMODEL_LIMIT_DEADLINE};
     if (perfmodel_cpu_task_from(spec, workers->profile, &placement->task, NULL) != CORE_OK)
         return false;
     for (uint32_t w = 0; w < workers->worker_count; w++) {
@@ -512,7 +507,7 @@ bool partition_workers_ask_backup(struct partition_workers *workers, uint32_t wo
 {
     struct perfmodel_demand *demand = *case_of(workers, worker, loss);
     struct perfmodel_cpu_task old;
-    *placement = (struct partition_placement){.constraint = PARTITION_DEADLINE};
+    *placement = (struct partition_placement){.constraint = PERFMODEL_LIMIT_DEADLINE};
     if (perfmodel_cpu_task_from(spec, workers->profile, &placement->task, NULL) != CORE_OK ||
         perfmodel_cpu_task_from(instead_of, workers->profile, &old, NULL) != CORE_OK)
         return false;

@@ -9,27 +9,10 @@
 #include "core/stream.h"
 #include "perfmodel/cpu.h"
 #include "perfmodel/edf.h"
+#include "perfmodel/limit.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-enum partition_constraint { /* values are sent in REFUSED: never renumber */
-                            PARTITION_FITS = 0,
-                            PARTITION_DEADLINE = 1, /* latency bound below what any empty worker could keep */
-                            PARTITION_CPU_UTILISATION = 2, /* long-run demand on every worker */
-                            PARTITION_CPU_DEMAND = 3,      /* demand within some window on every worker */
-                            PARTITION_IO = 4,              /* the connection's I/O thread */
-                            /* of servers with GPUs (admission.h): */
-                            PARTITION_GPU_COPY = 5,    /* a GPU's copies */
-                            PARTITION_GPU_KERNEL = 6,  /* a GPU's kernel */
-                            PARTITION_GPU_LATENCY = 7, /* the shortest latency bound on a GPU */
-                            PARTITION_GPU_MEMORY = 8,  /* a card's memory, or what may be pinned for it */
-                            PARTITION_GPU_OUT = 9,     /* a GPU that would take it is out of service */
-                            PARTITION_RESERVE = 10,    /* what a unit keeps back for its own streams */
-                            PARTITION_BACKUP = 11      /* no room to hold for the loss of the stream's GPU */
-};
-
-const char *partition_constraint_name(enum partition_constraint constraint);
 
 /* The nearest contracts that would be accepted now; 0 where none is. Both are themselves accepted if asked
  * for with no change in between. */
@@ -40,11 +23,11 @@ struct partition_offer {
 
 struct partition_placement {
     bool accepted;
-    uint32_t worker;                      /* accepted: where */
-    struct perfmodel_cpu_task task;       /* accepted: what was charged; needed to remove it */
-    int64_t io_ppb;                       /* accepted: charge on the I/O thread */
-    core_ns bound_ns;                     /* accepted: guaranteed latency, <= spec->latency_ns */
-    enum partition_constraint constraint; /* refused: the binding one */
+    uint32_t worker;                 /* accepted: where */
+    struct perfmodel_cpu_task task;  /* accepted: what was charged; needed to remove it */
+    int64_t io_ppb;                  /* accepted: charge on the I/O thread */
+    core_ns bound_ns;                /* accepted: guaranteed latency, <= spec->latency_ns */
+    enum perfmodel_limit constraint; /* refused: the binding one */
     struct perfmodel_edf_result
         test; /* figures of the last test run (refused: of the worker that came closest) */
     struct partition_offer offer; /* refused */

@@ -153,11 +153,11 @@ core_status partition_bound_make(const struct partition_plan_input *input, struc
         plan->accepted = load <= 1 + SLACK;
         if (isinf(load))
             partition_plan_refuse(
-                plan, PARTITION_PLAN_FLUID, 0,
+                plan, PERFMODEL_LIMIT_FLUID, 0,
                 "full workers can not take all that no GPU can, or that takes too much of one");
         else if (!plan->accepted)
             partition_plan_refuse(
-                plan, PARTITION_PLAN_FLUID, 0,
+                plan, PERFMODEL_LIMIT_FLUID, 0,
                 "with full workers, the streams would need %.2f %% of all GPUs at the least", load * 100);
     }
     partition_bound_prices_free(&bound.gpu);

@@ -13,7 +13,7 @@ size_t partition_split_fill(struct partition_problem *problem, const uint32_t *o
 /* A refusal that comes after others: what the first said stays. */
 struct partition_split_reason {
     bool known;
-    enum partition_plan_constraint binding;
+    enum perfmodel_limit binding;
     uint32_t binding_unit;
     char text[sizeof((struct partition_plan *)NULL)->reason];
 };

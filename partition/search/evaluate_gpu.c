@@ -12,36 +12,31 @@ __extension__ typedef __int128 wide;
 
 /* ---- one GPU ---- */
 
-static const struct {
-    enum partition_plan_constraint constraint;
-    const char *text;
-} bindings[] = {
-    [PERFMODEL_GPU_FITS] = {PARTITION_PLAN_NONE, ""},
-    [PERFMODEL_GPU_COPY] = {PARTITION_PLAN_GPU_COPY, "its copies do not fit"},
-    [PERFMODEL_GPU_KERNEL] = {PARTITION_PLAN_GPU_KERNEL, "its kernel does not fit"},
-    [PERFMODEL_GPU_LATENCY] = {PARTITION_PLAN_GPU_LATENCY, "all together exceeds the shortest bound"},
-    [PERFMODEL_GPU_MEMORY] = {PARTITION_PLAN_GPU_MEMORY, "its arenas do not fit the card"},
-    [PERFMODEL_GPU_JOB] = {PARTITION_PLAN_GPU_KERNEL, "one job alone takes too long"},
+static const char *const complaints[] = {
+    [PERFMODEL_LIMIT_GPU_COPY] = "its copies do not fit",
+    [PERFMODEL_LIMIT_GPU_KERNEL] = "its kernel does not fit",
+    [PERFMODEL_LIMIT_GPU_LATENCY] = "all together exceeds the shortest bound",
+    [PERFMODEL_LIMIT_GPU_MEMORY] = "its arenas do not fit the card",
 };
 
-static void refuse_gpu(struct partition_plan *plan, uint32_t g, enum perfmodel_gpu_binding binding)
+static void refuse_gpu(struct partition_plan *plan, uint32_t g, enum perfmodel_limit binding)
 {
     const struct partition_plan_gpu *gpu = &plan->gpu[g];
     if (gpu->stages.up_ns == CORE_NS_NEVER || gpu->stages.kernel_ns == CORE_NS_NEVER ||
         gpu->stages.down_ns == CORE_NS_NEVER)
         partition_plan_refuse(
-            plan, bindings[binding].constraint, plan->workers + g,
+            plan, binding, plan->workers + g,
             "GPU %u with %zu streams at a period of %.3f us would fall behind, with a stage "
             "that takes %.1f %% of the time: %s",
             g, gpu->streams, (double)gpu->period_ns / 1e3, (double)gpu->busiest_ppb / 1e7,
-            bindings[binding].text);
+            complaints[binding]);
     else
-        partition_plan_refuse(plan, bindings[binding].constraint, plan->workers + g,
+        partition_plan_refuse(plan, binding, plan->workers + g,
                               "GPU %u with %zu streams at a period of %.3f us, copies of %.3f and %.3f us, a "
                               "kernel of %.3f us, a bound of %.3f us: %s",
                               g, gpu->streams, (double)gpu->period_ns / 1e3, (double)gpu->stages.up_ns / 1e3,
                               (double)gpu->stages.down_ns / 1e3, (double)gpu->stages.kernel_ns / 1e3,
-                              (double)gpu->shortest_ns / 1e3, bindings[binding].text);
+                              (double)gpu->shortest_ns / 1e3, complaints[binding]);
 }
 
 /* The jobs of the members at a period, falling. */
@@ -75,8 +70,8 @@ static core_ns busiest_ns(const struct config_profile_gpu *card, const struct pe
 }
 
 /* The fullest batch at this period. */
-static enum perfmodel_gpu_binding judge_batch(struct partition_problem *problem, struct partition_plan *plan,
-                                              uint32_t g, const uint32_t *member, core_ns period_ns)
+static enum perfmodel_limit judge_batch(struct partition_problem *problem, struct partition_plan *plan,
+                                        uint32_t g, const uint32_t *member, core_ns period_ns)
 {
     const struct config_profile_gpu *card = problem->card[g];
     const struct config_profile *profile = problem->input->profile;
@@ -93,16 +88,16 @@ static enum perfmodel_gpu_binding judge_batch(struct partition_problem *problem,
     core_ns busy_ns = busiest_ns(card, &gpu->stages, plan->paper);
     gpu->busiest_ppb = busy_ns <= period_ns ? (int64_t)((wide)busy_ns * PARTITION_SHARE_ONE / period_ns)
                                             : PARTITION_SHARE_NEVER;
-    enum perfmodel_gpu_binding binding =
+    enum perfmodel_limit binding =
         perfmodel_gpu_judge(card, &gpu->stages, period_ns, gpu->shortest_ns, plan->paper);
-    uint64_t arenas = binding != PERFMODEL_GPU_FITS || plan->paper
+    uint64_t arenas = binding != PERFMODEL_LIMIT_NONE || plan->paper
                           ? PAPER_ARENAS
                           : perfmodel_flow_arenas(profile, gpu->latency_ns - period_ns, period_ns);
     gpu->arenas = arenas < PERFMODEL_FLOW_ARENAS_MAX ? (uint32_t)arenas : PERFMODEL_FLOW_ARENAS_MAX;
     gpu->memory_bytes = perfmodel_flow_memory_bytes(card, arenas, gpu->batch_bytes, gpu->streams);
-    if (binding == PERFMODEL_GPU_FITS &&
+    if (binding == PERFMODEL_LIMIT_NONE &&
         (arenas > PERFMODEL_FLOW_ARENAS_MAX || gpu->memory_bytes > card->memory_bytes))
-        return PERFMODEL_GPU_MEMORY;
+        return PERFMODEL_LIMIT_GPU_MEMORY;
     return binding;
 }
 
@@ -152,7 +147,7 @@ static bool batch_hopeful(const struct partition_problem *problem, const struct 
         perfmodel_gpu_stages(card, &problem->input->profile->margins, &bytes, 1,
                              partition_problem_busy(problem, card), &(uint64_t){0});
     least.kernel_ns = 0;
-    return perfmodel_gpu_judge(card, &least, period_ns, gpu->shortest_ns, false) == PERFMODEL_GPU_FITS;
+    return perfmodel_gpu_judge(card, &least, period_ns, gpu->shortest_ns, false) == PERFMODEL_LIMIT_NONE;
 }
 
 /* Other periods for a batch by itself: the jobs are as they are without a sum that rounds packets up. */
@@ -163,7 +158,7 @@ static bool other_batches(struct partition_problem *problem, struct partition_pl
     for (uint32_t n = 1; (period_ns = partition_trial_period_ns(problem, plan->gpu[g].shortest_ns, n)) > 0;
          n++)
         if (batch_hopeful(problem, &plan->gpu[g], load, period_ns) &&
-            judge_batch(problem, plan, g, member, period_ns) == PERFMODEL_GPU_FITS)
+            judge_batch(problem, plan, g, member, period_ns) == PERFMODEL_LIMIT_NONE)
             return true;
     return false;
 }
@@ -178,7 +173,7 @@ static bool climb_stairs(struct partition_problem *problem, struct partition_pla
     struct partition_plan_gpu *gpu = &plan->gpu[g];
     core_ns found_ns = partition_stairs_period_ns(problem, gpu->kind, member, sums);
     for (size_t i = 0; found_ns > 0 && i < sizeof per_mille / sizeof *per_mille; i++) {
-        if (judge_batch(problem, plan, g, member, found_ns * per_mille[i] / 1000 + 1) == PERFMODEL_GPU_FITS)
+        if (judge_batch(problem, plan, g, member, found_ns * per_mille[i] / 1000 + 1) == PERFMODEL_LIMIT_NONE)
             return true;
         struct perfmodel_flow_load load = {0};
         for (size_t k = 0; k < gpu->streams; k++) {
@@ -188,7 +183,7 @@ static bool climb_stairs(struct partition_problem *problem, struct partition_pla
         }
         struct perfmodel_flow_verdict verdict =
             perfmodel_flow_judge_stairs(problem->flow[gpu->kind], &load, &gpu->stages, gpu->period_ns);
-        if (verdict.binding == PERFMODEL_GPU_FITS) {
+        if (verdict.binding == PERFMODEL_LIMIT_NONE) {
             tell_verdict(&verdict, PARTITION_PLAN_STAIRS, gpu);
             return true;
         }
@@ -208,21 +203,21 @@ static bool judge_gpu(struct partition_problem *problem, struct partition_plan *
         return true;
     struct perfmodel_flow_load load = gather_load(problem, gpu, member, count);
     core_ns rhythm_ns = partition_trial_period_ns(problem, gpu->shortest_ns, 0);
-    enum perfmodel_gpu_binding binding = PERFMODEL_GPU_LATENCY;
+    enum perfmodel_limit binding = PERFMODEL_LIMIT_GPU_LATENCY;
     if (rhythm_ns > 0)
         binding = judge_batch(problem, plan, g, member, rhythm_ns);
-    if (binding == PERFMODEL_GPU_FITS)
+    if (binding == PERFMODEL_LIMIT_NONE)
         return true;
     if (!plan->paper) {
         struct perfmodel_flow_verdict verdict = perfmodel_flow_fit(problem->flow[gpu->kind], &load);
-        if (verdict.binding != PERFMODEL_GPU_FITS &&
+        if (verdict.binding != PERFMODEL_LIMIT_NONE &&
             (other_batches(problem, plan, g, member, &load) ||
              climb_stairs(problem, plan, g, member, &load, &verdict)))
             return true;
         binding = verdict.binding;
         tell_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
     }
-    if (binding == PERFMODEL_GPU_FITS)
+    if (binding == PERFMODEL_LIMIT_NONE)
         return true;
     refuse_gpu(plan, g, binding);
     return false;
@@ -237,7 +232,7 @@ bool partition_trial_pinned(const struct partition_problem *problem, struct part
         sum += plan->gpu[g].memory_bytes;
     if (sum <= problem->input->profile->pinned_bytes)
         return true;
-    partition_plan_refuse(plan, PARTITION_PLAN_GPU_MEMORY, plan->workers,
+    partition_plan_refuse(plan, PERFMODEL_LIMIT_GPU_MEMORY, plan->workers,
                           "the arenas of all GPUs need %.1f MB of pinned memory, and %.1f MB may be",
                           (double)sum / 1e6, (double)problem->input->profile->pinned_bytes / 1e6);
     return false;
@@ -289,11 +284,11 @@ static bool judge_gpu_at(struct partition_problem *problem, struct partition_pla
     if (count == 0)
         return true;
     struct perfmodel_flow_load load = gather_load(problem, gpu, member, count);
-    if (judge_batch(problem, plan, g, member, period_ns) == PERFMODEL_GPU_FITS)
+    if (judge_batch(problem, plan, g, member, period_ns) == PERFMODEL_LIMIT_NONE)
         return true;
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(problem->flow[gpu->kind], &load, period_ns);
     tell_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
-    if (verdict.binding == PERFMODEL_GPU_FITS)
+    if (verdict.binding == PERFMODEL_LIMIT_NONE)
         return true;
     refuse_gpu(plan, g, verdict.binding);
     return false;
@@ -372,11 +367,11 @@ bool partition_trial_virtual(struct partition_problem *problem, const uint8_t *o
 
 /* ---- what binds ---- */
 
-static void take(struct partition_plan *plan, enum partition_plan_constraint constraint, uint32_t unit,
-                 wide used, wide limit)
+static void take(struct partition_plan *plan, enum perfmodel_limit constraint, uint32_t unit, wide used,
+                 wide limit)
 {
     int64_t room_ppb = (int64_t)((limit - used) * PARTITION_SHARE_ONE / limit);
-    if (plan->binding != PARTITION_PLAN_NONE && room_ppb >= plan->headroom_ppb)
+    if (plan->binding != PERFMODEL_LIMIT_NONE && room_ppb >= plan->headroom_ppb)
         return;
     plan->binding = constraint;
     plan->binding_unit = unit;
@@ -392,11 +387,11 @@ static void take_gpu(const struct partition_problem *problem, struct partition_p
     if (card->copy_engines < 2 && !plan->paper)
         copies_ns = gpu->stages.up_ns + gpu->stages.down_ns;
     bool kernel = gpu->stages.kernel_ns > copies_ns;
-    take(plan, kernel ? PARTITION_PLAN_GPU_KERNEL : PARTITION_PLAN_GPU_COPY, unit, gpu->busiest_ppb,
+    take(plan, kernel ? PERFMODEL_LIMIT_GPU_KERNEL : PERFMODEL_LIMIT_GPU_COPY, unit, gpu->busiest_ppb,
          PARTITION_SHARE_ONE);
-    take(plan, PARTITION_PLAN_GPU_MEMORY, unit, (wide)gpu->memory_bytes, (wide)card->memory_bytes);
+    take(plan, PERFMODEL_LIMIT_GPU_MEMORY, unit, (wide)gpu->memory_bytes, (wide)card->memory_bytes);
     if (!plan->paper) /* there the period is as long as the bound allows, always */
-        take(plan, PARTITION_PLAN_GPU_LATENCY, unit, gpu->latency_ns, gpu->shortest_ns);
+        take(plan, PERFMODEL_LIMIT_GPU_LATENCY, unit, gpu->latency_ns, gpu->shortest_ns);
 }
 
 static size_t placed(const struct partition_plan *plan)
@@ -421,11 +416,11 @@ void partition_trial_conclude(struct partition_problem *problem, struct partitio
     assert(placed(plan) == plan->count);
     name_units(problem, plan);
     plan->accepted = true;
-    plan->binding = PARTITION_PLAN_NONE;
+    plan->binding = PERFMODEL_LIMIT_NONE;
     plan->headroom_ppb = PARTITION_SHARE_ONE;
     for (uint32_t w = 0; w < plan->workers; w++)
         if (plan->worker[w].streams > 0)
-            take(plan, PARTITION_PLAN_CPU_UTILISATION, w, plan->worker[w].test.utilisation_ppb,
+            take(plan, PERFMODEL_LIMIT_CPU_UTILISATION, w, plan->worker[w].test.utilisation_ppb,
                  PARTITION_SHARE_ONE);
     for (uint32_t g = 0; g < plan->gpus; g++)
         if (plan->gpu[g].streams > 0)

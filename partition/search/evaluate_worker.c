@@ -67,12 +67,12 @@ static bool deal(struct partition_problem *problem, const uint8_t *on_gpu, bool 
         plan->worker[w].streams++;
         *taken_ppb += problem->share_ppb[i];
         if (problem->share_ppb[i] >= PARTITION_SHARE_NEVER) {
-            partition_plan_refuse(plan, PARTITION_PLAN_CPU_DEMAND, w,
+            partition_plan_refuse(plan, PERFMODEL_LIMIT_CPU_DEMAND, w,
                                   "no worker can keep the latency bound of stream %u", problem->origin[i]);
             return false;
         }
         if (*taken_ppb > limit_ppb) {
-            partition_plan_refuse(plan, PARTITION_PLAN_CPU_UTILISATION, w,
+            partition_plan_refuse(plan, PERFMODEL_LIMIT_CPU_UTILISATION, w,
                                   "the least loaded of %u workers would need %.2f %% of its time",
                                   plan->workers, (double)*taken_ppb / PPB_PER_PERCENT);
             return false;
@@ -117,7 +117,7 @@ static struct perfmodel_edf_result test_set(struct partition_problem *problem, e
         perfmodel_edf_set_test_windows(problem->edf_set, problem->window_ns, PARTITION_WINDOWS);
     if (result.accepted && depth == WHOLLY)
         result = perfmodel_edf_set_test(problem->edf_set);
-    if (result.binding == PERFMODEL_EDF_DEMAND)
+    if (result.binding == PERFMODEL_LIMIT_CPU_DEMAND)
         remember(problem, result.window_ns);
     return result;
 }
@@ -126,7 +126,7 @@ static struct perfmodel_edf_result test_set(struct partition_problem *problem, e
 static bool packets_hold(const struct partition_problem *problem, const struct perfmodel_cpu_task *tasks,
                          struct partition_plan_worker *worker)
 {
-    if (worker->test.binding != PERFMODEL_EDF_DEMAND || worker->streams > PERFMODEL_EDF_PACKETS_MOST)
+    if (worker->test.binding != PERFMODEL_LIMIT_CPU_DEMAND || worker->streams > PERFMODEL_EDF_PACKETS_MOST)
         return false;
     struct perfmodel_edf_result packets =
         perfmodel_edf_packets_test(tasks, worker->streams, &problem->worker, 0);
@@ -156,12 +156,12 @@ static bool test_worker(struct partition_problem *problem, struct partition_plan
     worker->test = test_set(problem, depth);
     if (worker->test.accepted || packets_hold(problem, tasks, worker))
         return true;
-    if (worker->test.binding == PERFMODEL_EDF_UTILISATION)
-        partition_plan_refuse(plan, PARTITION_PLAN_CPU_UTILISATION, w,
+    if (worker->test.binding == PERFMODEL_LIMIT_CPU_UTILISATION)
+        partition_plan_refuse(plan, PERFMODEL_LIMIT_CPU_UTILISATION, w,
                               "worker %u of %u would need %.2f %% of its time", w, plan->workers,
                               (double)worker->test.utilisation_ppb / PPB_PER_PERCENT);
     else
-        partition_plan_refuse(plan, PARTITION_PLAN_CPU_DEMAND, w,
+        partition_plan_refuse(plan, PERFMODEL_LIMIT_CPU_DEMAND, w,
                               "in windows of %.3f us worker %u of %u would need %.3f us",
                               (double)worker->test.window_ns / 1e3, w, plan->workers,
                               (double)worker->test.demand_ns / 1e3 + (double)blocking_ns / 1e3);
@@ -187,7 +187,7 @@ static bool try_workers(struct partition_problem *problem, const uint8_t *on_gpu
     if (deal(problem, on_gpu, false, plan) && test_workers(problem, on_gpu, plan, depth))
         return true;
     /* of a worker alone, and where shares are what lacks, dealing anew is no help */
-    if (plan->paper || plan->workers == 1 || plan->binding != PARTITION_PLAN_CPU_DEMAND)
+    if (plan->paper || plan->workers == 1 || plan->binding != PERFMODEL_LIMIT_CPU_DEMAND)
         return false;
     return deal(problem, on_gpu, true, plan) && test_workers(problem, on_gpu, plan, depth);
 }
@@ -213,7 +213,7 @@ bool partition_trial_workers_as_dealt(struct partition_problem *problem, const u
         if (on_gpu[i])
             continue;
         if (problem->share_ppb[i] >= PARTITION_SHARE_NEVER) {
-            partition_plan_refuse(plan, PARTITION_PLAN_CPU_DEMAND, plan->unit[i],
+            partition_plan_refuse(plan, PERFMODEL_LIMIT_CPU_DEMAND, plan->unit[i],
                                   "no worker can keep the latency bound of stream %u", problem->origin[i]);
             return false;
         }

@@ -283,14 +283,14 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
         uint64_t scratch, job = partition_problem_job_bytes(problem, i, period_ns);
         struct perfmodel_stages stages = perfmodel_gpu_stages(
             card, &input->profile->margins, &job, 1, partition_problem_busy(problem, card), &scratch);
-        if (perfmodel_gpu_judge(card, &stages, period_ns, work_ns, input->paper) == PERFMODEL_GPU_FITS)
+        if (perfmodel_gpu_judge(card, &stages, period_ns, work_ns, input->paper) == PERFMODEL_LIMIT_NONE)
             return true;
     }
     if (input->paper)
         return false;
     struct perfmodel_flow_load load = partition_problem_load(problem, i);
     return perfmodel_flow_fit(problem->flow[card - input->profile->gpus], &load).binding ==
-           PERFMODEL_GPU_FITS;
+           PERFMODEL_LIMIT_NONE;
 }
 
 bool partition_problem_hopeless(const struct partition_problem *problem, struct partition_plan *plan)
@@ -304,7 +304,7 @@ bool partition_problem_hopeless(const struct partition_problem *problem, struct 
             fits = (g == 0 || problem->card[g] != problem->card[g - 1]) &&
                    gpu_alone(problem, problem->card[g], i);
         if (!fits) {
-            partition_plan_refuse(plan, PARTITION_PLAN_STREAM, 0,
+            partition_plan_refuse(plan, PERFMODEL_LIMIT_DEADLINE, 0,
                                   "stream %u can be kept neither by a worker nor by a GPU, even alone",
                                   problem->origin[i]);
             return true;

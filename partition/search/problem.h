@@ -139,7 +139,7 @@ struct partition_plan *partition_plan_create(const struct partition_plan_method 
 void partition_plan_say_accepted(struct partition_plan *plan);
 
 /* Sets binding, binding_unit and reason of a refused plan. */
-void partition_plan_refuse(struct partition_plan *plan, enum partition_plan_constraint binding, uint32_t unit,
+void partition_plan_refuse(struct partition_plan *plan, enum perfmodel_limit binding, uint32_t unit,
                            const char *format, ...) CORE_PRINTF(4, 5);
 
 /* One stream fits nowhere: refuses, and true. */

@@ -83,7 +83,7 @@ static bool plan_between(const struct server_gpu_plan *from, const struct server
     struct perfmodel_flow_load load = load_of_both(&from->load, &to->load);
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(to->card, &load, period_ns);
     core_ns stages_ns = verdict.latency_ns - period_ns;
-    if (verdict.binding != PERFMODEL_GPU_FITS ||
+    if (verdict.binding != PERFMODEL_LIMIT_NONE ||
         arenas_in_use(stages_ns, from->aside_ns, period_ns) > from->arenas ||
         batch_ns(from, verdict.latency_ns, period_ns) > from->batch_most_ns)
         return false;

@@ -181,6 +181,8 @@ void server_input_arm(struct server_connection *connection);
 /* requests.c
  * ---------------------------------------------------------------------------------------------------- */
 
+/* The number that REFUSED carries. */
+uint16_t server_frame_limit(enum perfmodel_limit limit);
 /* Sends REFUSED and counts it. */
 void server_frame_refuse(struct server_connection *connection, enum server_asked asked, uint32_t request,
                          const struct protocol_refused *refused);

@@ -60,6 +60,26 @@ void server_frame_refuse(struct server_connection *connection, enum server_asked
                           protocol_refused_write(connection->version, frame, request, refused));
 }
 
+#define ASSERT_SAME(limit)                                                                                   \
+    _Static_assert((int)PERFMODEL_LIMIT_##limit == (int)PROTOCOL_LIMIT_##limit, #limit " is sent as it is")
+
+uint16_t server_frame_limit(enum perfmodel_limit limit)
+{
+    ASSERT_SAME(NONE);
+    ASSERT_SAME(DEADLINE);
+    ASSERT_SAME(CPU_UTILISATION);
+    ASSERT_SAME(CPU_DEMAND);
+    ASSERT_SAME(IO);
+    ASSERT_SAME(GPU_COPY);
+    ASSERT_SAME(GPU_KERNEL);
+    ASSERT_SAME(GPU_LATENCY);
+    ASSERT_SAME(GPU_MEMORY);
+    ASSERT_SAME(GPU_OUT);
+    ASSERT_SAME(RESERVE);
+    ASSERT_SAME(BACKUP);
+    return (uint16_t)limit;
+}
+
 static void refuse(struct server_connection *connection, bool is_query, uint32_t request,
                    enum protocol_refusal code, const struct partition_standing_placement *placement,
                    const char *text, core_ns decided_ns)
@@ -67,7 +87,7 @@ static void refuse(struct server_connection *connection, bool is_query, uint32_t
     struct protocol_refused refused = {.code = code, .decided_ns = decided_ns};
 
     if (code == PROTOCOL_REFUSED_CAPACITY) {
-        refused.constraint = (uint16_t)placement->constraint;
+        refused.constraint = server_frame_limit(placement->constraint);
         refused.offer_interval_ns = placement->offer.interval_ns;
         refused.offer_latency_ns = placement->offer.latency_ns;
         snprintf(refused.text, sizeof refused.text, "%s%s%s", placement->reason, text != NULL ? "; " : "",
@@ -500,7 +520,7 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
     stream->state = SERVER_STREAM_CLOSING;
     stream->unannounced = true;
     if (!connection->abandoned) {
-        placement->constraint = PARTITION_GPU_LATENCY;
+        placement->constraint = PERFMODEL_LIMIT_GPU_LATENCY;
         snprintf(placement->reason, sizeof placement->reason,
                  "GPU %u%s was too busy to change to the period that the stream needs; ask again, or for a "
                  "longer latency "

@@ -17,7 +17,7 @@ void server_frame_not_modified(const struct server_change *change, enum protocol
     struct protocol_refused refused = {.code = code, .decided_ns = decided_ns};
 
     if (code == PROTOCOL_REFUSED_CAPACITY) {
-        refused.constraint = (uint16_t)placement->constraint;
+        refused.constraint = server_frame_limit(placement->constraint);
         refused.offer_interval_ns = placement->offer.interval_ns;
         refused.offer_latency_ns = placement->offer.latency_ns;
         text = placement->reason;

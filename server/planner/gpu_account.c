@@ -171,7 +171,7 @@ bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_
     }
     all.load.shortest_ns = shortest_ns; /* the account's may be of a stream that has left */
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(account->card, &all.load, period_ns);
-    if (verdict.binding != PERFMODEL_GPU_FITS) {
+    if (verdict.binding != PERFMODEL_LIMIT_NONE) {
         snprintf(reason, size, "the GPU can not keep a period of %.3f ms", (double)period_ns / 1e6);
         return false;
     }
@@ -236,10 +236,10 @@ static bool plan_as_it_stands(struct server_gpu_account *account, const struct p
     return server_gpu_account_plan(account, now.period_ns, now.shortest_ns, reason, size);
 }
 
-static void say_period(uint32_t gpu, const struct server_gpu_plan *last,
-                       enum partition_constraint *constraint, char *reason, size_t size)
+static void say_period(uint32_t gpu, const struct server_gpu_plan *last, enum perfmodel_limit *constraint,
+                       char *reason, size_t size)
 {
-    *constraint = PARTITION_GPU_LATENCY;
+    *constraint = PERFMODEL_LIMIT_GPU_LATENCY;
     snprintf(reason, size,
              "GPU %u would need another period than the %.3f ms that it has, and its streams would be late "
              "while it changes",
@@ -263,11 +263,11 @@ static bool plan_with(struct server_gpu_account *account, const struct partition
 
 bool server_gpu_account_takes(struct server_gpu_account *account, const struct partition_standing *standing,
                               uint32_t unit, const struct partition_standing_room *room,
-                              enum partition_constraint *constraint, char *reason, size_t size)
+                              enum perfmodel_limit *constraint, char *reason, size_t size)
 {
     const struct server_gpu_plan last = account->plan;
 
-    *constraint = PARTITION_GPU_MEMORY;
+    *constraint = PERFMODEL_LIMIT_GPU_MEMORY;
     bool fits = plan_with(account, room, reason, size);
     if (!fits && account->stale) {
         server_gpu_account_recount(account, standing, room->gpu, unit);
@@ -281,13 +281,13 @@ bool server_gpu_account_takes(struct server_gpu_account *account, const struct p
 }
 
 bool server_gpu_account_replan(struct server_gpu_account *account, struct partition_standing *standing,
-                               uint32_t gpu, uint32_t unit, enum partition_constraint *constraint,
-                               char *reason, size_t size)
+                               uint32_t gpu, uint32_t unit, enum perfmodel_limit *constraint, char *reason,
+                               size_t size)
 {
     const struct server_gpu_plan last = account->plan;
     char again[256];
 
-    *constraint = PARTITION_GPU_MEMORY;
+    *constraint = PERFMODEL_LIMIT_GPU_MEMORY;
     bool fits = plan_as_it_stands(account, standing, gpu, unit, reason, size);
     if (fits && server_gpu_plan_leads_to(&last, &account->plan))
         return true;

@@ -71,14 +71,14 @@ bool server_gpu_account_plan(struct server_gpu_account *account, core_ns period_
  * is changed, but that the account may be counted anew. `unit`: the GPU's number there. */
 bool server_gpu_account_takes(struct server_gpu_account *account, const struct partition_standing *standing,
                               uint32_t unit, const struct partition_standing_room *room,
-                              enum partition_constraint *constraint, char *reason, size_t size);
+                              enum perfmodel_limit *constraint, char *reason, size_t size);
 
 /* The plan of GPU `gpu`, number `unit` of the standing plan, as that has it now, so that it may follow the
  * last one (server/gpu/plan_queue.h): where another period may not, the standing plan is given the last
  * one's, if that holds for all. False: *constraint and reason say why; the plan is the last one. */
 bool server_gpu_account_replan(struct server_gpu_account *account, struct partition_standing *standing,
-                               uint32_t gpu, uint32_t unit, enum partition_constraint *constraint,
-                               char *reason, size_t size);
+                               uint32_t gpu, uint32_t unit, enum perfmodel_limit *constraint, char *reason,
+                               size_t size);
 
 /* Memory that the standing plan may count on, so that what it accepts finds room in arenas of this shape. */
 uint64_t server_gpu_account_memory_bytes(const struct gpu_region_shape *shape);

@@ -3,18 +3,18 @@
 
 #include <stdio.h>
 
-static bool in_service(const struct server_planner *planner, uint32_t gpu,
-                       enum partition_constraint *constraint, char *reason, size_t size)
+static bool in_service(const struct server_planner *planner, uint32_t gpu, enum perfmodel_limit *constraint,
+                       char *reason, size_t size)
 {
     if (server_gpu_in_service(planner->server->gpus[gpu]))
         return true;
-    *constraint = PARTITION_GPU_OUT;
+    *constraint = PERFMODEL_LIMIT_GPU_OUT;
     snprintf(reason, size, "GPU %u is out of service; ask again when it is back", gpu);
     return false;
 }
 
 /* Makes the plan of a GPU, as the standing plan has it now. */
-static bool make_plan(struct server_planner *planner, uint32_t gpu, enum partition_constraint *constraint,
+static bool make_plan(struct server_planner *planner, uint32_t gpu, enum perfmodel_limit *constraint,
                       char *reason, size_t size)
 {
     return server_gpu_account_replan(&planner->accounts[gpu], planner->standing, gpu,
@@ -43,8 +43,8 @@ struct server_planner_rooms server_planner_rooms_of(const struct server_planner 
 }
 
 bool server_planner_has_room(void *owner, const struct partition_standing *standing,
-                             const struct partition_standing_room *room,
-                             enum partition_constraint *constraint, char *reason, size_t size)
+                             const struct partition_standing_room *room, enum perfmodel_limit *constraint,
+                             char *reason, size_t size)
 {
     struct server_planner *planner = owner;
 
@@ -57,14 +57,14 @@ bool server_planner_has_room(void *owner, const struct partition_standing *stand
 
 bool server_planner_gpu_replan(struct server_planner *planner, uint32_t gpu)
 {
-    enum partition_constraint constraint;
+    enum perfmodel_limit constraint;
     char reason[256];
 
     return make_plan(planner, gpu, &constraint, reason, sizeof reason) && put_plan(planner, gpu);
 }
 
 static bool take(struct server_planner *planner, struct server_planner_room *room,
-                 enum partition_constraint *constraint, char *reason, size_t size)
+                 enum perfmodel_limit *constraint, char *reason, size_t size)
 {
     server_gpu_account_add(&planner->accounts[room->gpu], room->loss, &room->spec);
     if (in_service(planner, room->gpu, constraint, reason, size) &&
@@ -76,7 +76,7 @@ static bool take(struct server_planner *planner, struct server_planner_room *roo
 }
 
 bool server_planner_rooms_take(struct server_planner *planner, struct server_planner_rooms *rooms,
-                               enum partition_constraint *constraint, char *reason, size_t size)
+                               enum perfmodel_limit *constraint, char *reason, size_t size)
 {
     bool took = true;
     for (rooms->taken = 0; took && rooms->taken < rooms->count; rooms->taken++)

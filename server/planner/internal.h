@@ -115,15 +115,15 @@ struct server_planner_rooms server_planner_rooms_of(const struct server_planner 
 /* Have the batches of a GPU room for a newcomer? As partition_standing_set_rooms wants it; `owner` is the
  * planner. */
 bool server_planner_has_room(void *owner, const struct partition_standing *standing,
-                             const struct partition_standing_room *room,
-                             enum partition_constraint *constraint, char *reason, size_t size);
+                             const struct partition_standing_room *room, enum perfmodel_limit *constraint,
+                             char *reason, size_t size);
 
 /* The stream was entered in the standing plan: the batches of these GPUs must have room for it, and their
  * plans come into force, whose numbers are set. False: those of the GPU of the last room taken have not, and
  * *constraint and reason say why; the caller releases the stream, or changes it back, and then calls
  * server_planner_rooms_leave. */
 bool server_planner_rooms_take(struct server_planner *planner, struct server_planner_rooms *rooms,
-                               enum partition_constraint *constraint, char *reason, size_t size);
+                               enum perfmodel_limit *constraint, char *reason, size_t size);
 
 /* Takes the rooms that are taken out of the accounts; and gives the GPUs plans without them: the stream has
  * been released in the standing plan. */
@@ -197,7 +197,7 @@ struct server_planner_rooms server_planner_rooms_taken(const struct server_plann
  * more, and the plans in force hold as well. */
 bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
                              const struct server_planner_rooms *before, struct server_planner_rooms *rooms,
-                             enum partition_constraint *constraint, char *reason, size_t size);
+                             enum perfmodel_limit *constraint, char *reason, size_t size);
 
 /* The accounts get what the standing plan charges; nothing of the stream is in them. */
 void server_planner_enter_rooms(struct server_planner *planner, struct server_grant *grant);

@@ -29,7 +29,7 @@ struct server_planner_rooms server_planner_rooms_taken(const struct server_plann
 
 bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
                              const struct server_planner_rooms *before, struct server_planner_rooms *rooms,
-                             enum partition_constraint *constraint, char *reason, size_t size)
+                             enum perfmodel_limit *constraint, char *reason, size_t size)
 {
     server_planner_rooms_forget(planner, before);
     *rooms = server_planner_rooms_of(planner, grant->stream);
@@ -97,7 +97,7 @@ static bool keeps_backup(struct server_planner *planner, struct server_change *c
         !placement->accepted || (placement->backup_unit == unit && keeps_periods(planner, placement)))
         return true;
     placement->accepted = false;
-    placement->constraint = PARTITION_BACKUP;
+    placement->constraint = PERFMODEL_LIMIT_BACKUP;
     snprintf(placement->reason, sizeof placement->reason, "%s",
              placement->backup_unit == unit
                  ? "the stream's GPU would need other periods, which what is held for its loss does not cover"

@@ -112,7 +112,7 @@ static bool fill_in(const struct server_planner *planner, struct server_order *o
 bool server_planner_order_settle(struct server_planner *planner, struct server_order *order, char *reason,
                                  size_t size)
 {
-    enum partition_constraint constraint;
+    enum perfmodel_limit constraint;
     struct server_grant *to = order->to;
 
     if (!fill_in(planner, order)) {
@@ -171,7 +171,7 @@ static bool recharge_old(struct server_planner *planner, struct server_order *or
 {
     struct server_grant *from = order->from;
     struct server_planner_rooms rooms;
-    enum partition_constraint constraint;
+    enum perfmodel_limit constraint;
     char reason[256];
 
     if (server_planner_recharge(planner, from, before, &rooms, &constraint, reason, sizeof reason))

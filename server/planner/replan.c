@@ -252,10 +252,10 @@ static void take_proposal(void *owner, struct server_message *message)
 /* Not where there is nobody to move, or not even idle units would take it, or its I/O thread has no room. */
 static bool may_help(const struct server_planner *planner, const struct server_request *request)
 {
-    enum partition_constraint constraint = request->placement.constraint;
+    enum perfmodel_limit constraint = request->placement.constraint;
 
     return planner->replanner != NULL && request->refusal == PROTOCOL_REFUSED_CAPACITY &&
-           constraint != PARTITION_IO && constraint != PARTITION_DEADLINE &&
+           constraint != PERFMODEL_LIMIT_IO && constraint != PERFMODEL_LIMIT_DEADLINE &&
            partition_standing_streams(planner->standing) > 0;
 }
 

@@ -92,7 +92,7 @@ static void the_answer_is_where_yes_becomes_no(void **state)
                 assert_true(accepts(&options, capacity.streams));
                 assert_false(accepts(&options, capacity.streams + 1));
                 assert_true(strlen(capacity.reason) > 0);
-                assert_int_not_equal(capacity.binding, PARTITION_PLAN_NONE);
+                assert_int_not_equal(capacity.binding, PERFMODEL_LIMIT_NONE);
                 answers++;
             }
             for (size_t hint = 1; hint < 2 * POOL; hint = hint * 60 + 3) {
@@ -119,7 +119,7 @@ static bool (*rule)(size_t streams);
 static core_status rule_make(const struct partition_plan_input *input, struct partition_plan *plan)
 {
     plan->accepted = rule(input->count);
-    plan->binding = plan->accepted ? PARTITION_PLAN_NONE : PARTITION_PLAN_FLUID;
+    plan->binding = plan->accepted ? PERFMODEL_LIMIT_NONE : PERFMODEL_LIMIT_FLUID;
     snprintf(plan->reason, sizeof plan->reason, "%zu", input->count);
     return CORE_OK;
 }

@@ -1,7 +1,6 @@
 /* The examples of docs/protocol.md, byte by byte: what the codec writes for what their remarks say; and its
  * list of constraints. */
 #include "core/protocol.h"
-#include "partition/admission/unit_worker.h"
 
 #include <ctype.h>
 #include <setjmp.h>
@@ -170,17 +169,17 @@ static bool read_constraint(char *line, unsigned long *number, const char **mean
 /* The page lists the constraints that are sent, each once and in order, and no other. */
 static void test_constraints(void **state)
 {
-    static const char *const words[] = {[PARTITION_DEADLINE] = "below what an idle server could keep",
-                                        [PARTITION_CPU_UTILISATION] = "long-run load of the CPU workers",
-                                        [PARTITION_CPU_DEMAND] = "demand of the CPU workers",
-                                        [PARTITION_IO] = "I/O thread",
-                                        [PARTITION_GPU_COPY] = "copies to and from the GPUs",
-                                        [PARTITION_GPU_KERNEL] = "the GPUs' kernels",
-                                        [PARTITION_GPU_LATENCY] = "a shortest latency bound on the GPUs",
-                                        [PARTITION_GPU_MEMORY] = "memory for the GPUs' batches",
-                                        [PARTITION_GPU_OUT] = "out of service",
-                                        [PARTITION_RESERVE] = "in reserve",
-                                        [PARTITION_BACKUP] = "for the loss of the stream's GPU"};
+    static const char *const words[] = {[PROTOCOL_LIMIT_DEADLINE] = "below what an idle server could keep",
+                                        [PROTOCOL_LIMIT_CPU_UTILISATION] = "long-run load of the CPU workers",
+                                        [PROTOCOL_LIMIT_CPU_DEMAND] = "demand of the CPU workers",
+                                        [PROTOCOL_LIMIT_IO] = "I/O thread",
+                                        [PROTOCOL_LIMIT_GPU_COPY] = "copies to and from the GPUs",
+                                        [PROTOCOL_LIMIT_GPU_KERNEL] = "the GPUs' kernels",
+                                        [PROTOCOL_LIMIT_GPU_LATENCY] = "a shortest latency bound on the GPUs",
+                                        [PROTOCOL_LIMIT_GPU_MEMORY] = "memory for the GPUs' batches",
+                                        [PROTOCOL_LIMIT_GPU_OUT] = "out of service",
+                                        [PROTOCOL_LIMIT_RESERVE] = "in reserve",
+                                        [PROTOCOL_LIMIT_BACKUP] = "for the loss of the stream's GPU"};
     const unsigned long count = sizeof words / sizeof words[0];
     char line[1024];
     bool inside = false;
@@ -197,10 +196,10 @@ static void test_constraints(void **state)
         assert_int_equal(number, next++);
         assert_true(number < count);
         assert_non_null(strstr(meaning, words[number]));
-        assert_string_not_equal(partition_constraint_name((enum partition_constraint)number), "unknown");
+        assert_string_not_equal(protocol_limit_name((enum protocol_limit)number), "unknown");
     }
     assert_int_equal(next, count);
-    assert_string_equal(partition_constraint_name((enum partition_constraint)count), "unknown");
+    assert_string_equal(protocol_limit_name((enum protocol_limit)count), "unknown");
     assert_int_equal(fclose(file), 0);
 }
 

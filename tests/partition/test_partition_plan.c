@@ -35,7 +35,7 @@ static void expect_checked(const struct partition_plan_input *input, const struc
 
 static void expect_refused(const struct partition_plan *plan)
 {
-    assert_int_not_equal(plan->binding, PARTITION_PLAN_NONE);
+    assert_int_not_equal(plan->binding, PERFMODEL_LIMIT_NONE);
     assert_true(strlen(plan->reason) > 0);
     assert_null(plan->unit);
 }
@@ -245,7 +245,7 @@ static void a_stream_that_nobody_can_have(void **state)
     for (const struct partition_plan_method *method = partition_plan_methods; method->places; method++) {
         struct partition_plan *plan = plan_of(method->name, &input);
         assert_false(plan->accepted);
-        assert_int_equal(plan->binding, PARTITION_PLAN_STREAM);
+        assert_int_equal(plan->binding, PERFMODEL_LIMIT_DEADLINE);
         assert_non_null(strstr(plan->reason, "stream 7"));
         partition_plan_destroy(plan);
     }
@@ -286,8 +286,8 @@ static void without_gpus(void **state)
         input.profile = &bare;
         plan = plan_of(method->name, &input);
         assert_false(plan->accepted);
-        assert_true(plan->binding == PARTITION_PLAN_CPU_UTILISATION ||
-                    plan->binding == PARTITION_PLAN_CPU_DEMAND || !method->places);
+        assert_true(plan->binding == PERFMODEL_LIMIT_CPU_UTILISATION ||
+                    plan->binding == PERFMODEL_LIMIT_CPU_DEMAND || !method->places);
         expect_refused(plan);
         partition_plan_destroy(plan);
     }
@@ -353,8 +353,8 @@ static void wrong_input(void **state)
     input.count = PARTITION_PLAN_STREAMS_MAX + 1;
     expect_invalid(input, "streams");
     assert_null(partition_plan_method_find("no such method"));
-    assert_string_equal(partition_plan_constraint_name(PARTITION_PLAN_FLUID), "fluid");
-    assert_string_equal(partition_plan_constraint_name((enum partition_plan_constraint)99), "unknown");
+    assert_string_equal(perfmodel_limit_name(PERFMODEL_LIMIT_FLUID), "fluid");
+    assert_string_equal(perfmodel_limit_name((enum perfmodel_limit)(PERFMODEL_LIMIT_FLUID + 1)), "unknown");
 }
 
 int main(void)

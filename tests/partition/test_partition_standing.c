@@ -73,7 +73,7 @@ static void offers_are_accepted(void **state)
     (void)state;
     static struct test_plan_set set;
     struct test_random random = {.state = 22};
-    size_t refused = 0, by[PARTITION_GPU_MEMORY + 1] = {0}, rates = 0, latencies = 0;
+    size_t refused = 0, by[PERFMODEL_LIMIT_GPU_MEMORY + 1] = {0}, rates = 0, latencies = 0;
     for (int n = 0; n < MACHINES; n++) {
         test_plan_set_random(&set, &random);
         struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
@@ -81,7 +81,7 @@ static void offers_are_accepted(void **state)
             struct partition_standing_placement placement = test_standing_admit(standing, &set.specs[i], i);
             if (placement.accepted) {
                 assert_true(placement.bound_ns <= set.specs[i].latency_ns);
-                assert_int_equal(placement.constraint, PARTITION_FITS);
+                assert_int_equal(placement.constraint, PERFMODEL_LIMIT_NONE);
                 continue;
             }
             assert_true(strlen(placement.reason) > 40);
@@ -95,13 +95,13 @@ static void offers_are_accepted(void **state)
         }
         partition_standing_destroy(standing);
     }
-    for (int c = 0; c <= PARTITION_GPU_MEMORY; c++)
-        print_message("%s: %zu\n", partition_constraint_name((enum partition_constraint)c), by[c]);
+    for (int c = 0; c <= PERFMODEL_LIMIT_GPU_MEMORY; c++)
+        print_message("%s: %zu\n", perfmodel_limit_name((enum perfmodel_limit)c), by[c]);
     print_message("%zu offers of a rate, %zu of a latency\n", rates, latencies);
-    assert_int_equal(by[PARTITION_FITS], 0);
-    assert_true(by[PARTITION_DEADLINE] > 0 && by[PARTITION_CPU_DEMAND] > 0 && by[PARTITION_GPU_COPY] > 0 &&
-                by[PARTITION_GPU_KERNEL] > 0 && by[PARTITION_GPU_LATENCY] > 0 &&
-                by[PARTITION_GPU_MEMORY] > 0);
+    assert_int_equal(by[PERFMODEL_LIMIT_NONE], 0);
+    assert_true(by[PERFMODEL_LIMIT_DEADLINE] > 0 && by[PERFMODEL_LIMIT_CPU_DEMAND] > 0 &&
+                by[PERFMODEL_LIMIT_GPU_COPY] > 0 && by[PERFMODEL_LIMIT_GPU_KERNEL] > 0 &&
+                by[PERFMODEL_LIMIT_GPU_LATENCY] > 0 && by[PERFMODEL_LIMIT_GPU_MEMORY] > 0);
     assert_true(rates > 100 && latencies > 100);
 }
 

@@ -96,7 +96,7 @@ static void expect_refused(struct partition_standing *standing,
     assert_memory_equal(&after.contract, &before->contract, sizeof after.contract);
     assert_true(strlen(placement->reason) > 40);
     assert_true(strlen(placement->reason) + 1 < sizeof placement->reason);
-    assert_int_not_equal(placement->constraint, PARTITION_FITS);
+    assert_int_not_equal(placement->constraint, PERFMODEL_LIMIT_NONE);
     asked.interval_ns =
         placement->offer.interval_ns > 0 ? placement->offer.interval_ns : CORE_INTERVAL_NS_MAX;
     assert_int_equal(would_change(standing, before->stream, &asked), placement->offer.interval_ns > 0);
@@ -408,7 +408,7 @@ static void no_newcomers_while_out(void **state)
         placement = test_standing_admit(standing, &spec, 1);
         assert_true(!placement.accepted || placement.unit == 0);
     }
-    assert_int_equal(placement.constraint, PARTITION_GPU_OUT);
+    assert_int_equal(placement.constraint, PERFMODEL_LIMIT_GPU_OUT);
     assert_string_equal(placement.reason,
                         "GPU 0 would take the stream, but is out of service; ask again when it is back");
     assert_int_equal(placement.offer.interval_ns > 0, true);
@@ -422,7 +422,7 @@ static void no_newcomers_while_out(void **state)
     partition_standing_set_out(standing, 0, true);
     partition_standing_release(standing, on_gpu);
     assert_int_equal(partition_standing_gpu_at(standing, 0).streams, 0);
-    assert_int_equal(test_standing_query(standing, &spec, false).constraint, PARTITION_GPU_OUT);
+    assert_int_equal(test_standing_query(standing, &spec, false).constraint, PERFMODEL_LIMIT_GPU_OUT);
     partition_standing_destroy(standing);
     config_profile_free(profile);
 }
@@ -447,7 +447,7 @@ static void random_outages(void **state)
                 streams[g] = partition_standing_gpu_at(standing, g).streams;
             }
             placement = test_standing_admit(standing, &set.specs[i], i);
-            told += placement.constraint == PARTITION_GPU_OUT;
+            told += placement.constraint == PERFMODEL_LIMIT_GPU_OUT;
             if (!placement.accepted && tried++ < 3) {
                 struct partition_standing_proposal proposal;
                 struct core_error error;

@@ -150,9 +150,9 @@ static void random_reserves(void **state)
             struct partition_standing_placement with =
                 test_standing_query(standing, &set.specs[i], i % 8 == 0);
             assert_true(before || !with.accepted);
-            told += with.constraint == PARTITION_RESERVE;
-            assert_true((with.constraint == PARTITION_RESERVE) == (before && !with.accepted));
-            if (with.constraint == PARTITION_RESERVE && i % 8 == 0) {
+            told += with.constraint == PERFMODEL_LIMIT_RESERVE;
+            assert_true((with.constraint == PERFMODEL_LIMIT_RESERVE) == (before && !with.accepted));
+            if (with.constraint == PERFMODEL_LIMIT_RESERVE && i % 8 == 0) {
                 struct core_stream_spec asked = set.specs[i];
                 assert_non_null(strstr(with.reason, "in reserve while the machine keeps missing its bounds"));
                 asked.latency_ns = with.offer.latency_ns;
@@ -202,7 +202,7 @@ static void a_reserve_is_capacity(void **state)
     assert_int_equal(partition_standing_reserve_ppb(standing, 0), PPB / 5);
     while ((placement = test_standing_admit(standing, &spec, 1)).accepted)
         continue;
-    assert_int_equal(placement.constraint, PARTITION_RESERVE);
+    assert_int_equal(placement.constraint, PERFMODEL_LIMIT_RESERVE);
     assert_string_equal(
         placement.reason,
         "worker 0 would take it, but 20.0 % of its time are kept in reserve while the machine "

@@ -97,13 +97,13 @@ static void admit_one(struct partition_standing *standing, const struct core_str
         return;
     }
     tally->refused += spec->guaranteed;
-    tally->for_backups += placement.constraint == PARTITION_BACKUP;
+    tally->for_backups += placement.constraint == PERFMODEL_LIMIT_BACKUP;
     assert_true(strlen(placement.reason) > 40);
     if (offers)
         expect_offers(standing, spec, &placement.offer);
     struct core_stream_spec standard = *spec;
     standard.guaranteed = false;
-    assert_int_equal(placement.constraint == PARTITION_BACKUP,
+    assert_int_equal(placement.constraint == PERFMODEL_LIMIT_BACKUP,
                      spec->guaranteed && test_standing_query(standing, &standard, false).accepted);
 }
 
@@ -305,7 +305,7 @@ static void one_gpu(void **state)
         assert_int_equal(placement.backup_unit, PARTITION_STANDING_NONE);
         assert_int_equal(placement.reserved_ppb, 0);
     }
-    assert_int_equal(placement.constraint, PARTITION_BACKUP);
+    assert_int_equal(placement.constraint, PERFMODEL_LIMIT_BACKUP);
     assert_string_equal(
         placement.reason,
         "no unit has room to take the stream over in time when GPU 0 is lost, and none but a GPU "

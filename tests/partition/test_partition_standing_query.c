@@ -28,7 +28,7 @@ struct batches {
 };
 
 static bool has_room(void *owner, const struct partition_standing *standing,
-                     const struct partition_standing_room *room, enum partition_constraint *constraint,
+                     const struct partition_standing_room *room, enum perfmodel_limit *constraint,
                      char *reason, size_t size)
 {
     struct batches *batches = owner;
@@ -37,7 +37,7 @@ static bool has_room(void *owner, const struct partition_standing *standing,
     if (room->spec.packet_bytes <= batches->packet_bytes && room->spec.interval_ns >= batches->interval_ns)
         return true;
     batches->refused++;
-    *constraint = PARTITION_GPU_MEMORY;
+    *constraint = PERFMODEL_LIMIT_GPU_MEMORY;
     snprintf(reason, size, "there are no batches for packets of %u bytes", room->spec.packet_bytes);
     return false;
 }

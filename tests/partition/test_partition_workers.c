@@ -106,8 +106,8 @@ static void test_boundary_of_demand(void **state)
         struct partition_placement refused, again;
         size_t accepted = fill(workers, &spec, placements, &refused);
         assert_true(accepted > 100 * count);
-        assert_int_equal(refused.constraint, PARTITION_CPU_DEMAND);
-        assert_int_equal(refused.test.binding, PERFMODEL_EDF_DEMAND);
+        assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_DEMAND);
+        assert_int_equal(refused.test.binding, PERFMODEL_LIMIT_CPU_DEMAND);
         assert_non_null(strstr(refused.reason, "at windows of "));
         assert_true(refused.offer.interval_ns == 0 || refused.offer.interval_ns > spec.interval_ns);
         assert_true(refused.offer.latency_ns > spec.latency_ns);
@@ -143,7 +143,7 @@ static void test_boundary_of_utilisation(void **state)
     }
     spec.interval_ns = 500 * US;
     partition_workers_query(workers, &spec, 0, true, &refused);
-    assert_int_equal(refused.constraint, PARTITION_CPU_UTILISATION);
+    assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_UTILISATION);
     assert_true(refused.test.utilisation_ppb >= 1000000000);
     assert_non_null(strstr(refused.reason, "every worker is taken: the least loaded of 2 would need 10"));
     assert_int_equal(refused.offer.latency_ns, 0); /* no patience makes up for that */
@@ -199,7 +199,7 @@ static void test_next_worker(void **state)
     /* next to nothing in the long run, but a piece every 0.5 ms while a burst lasts */
     struct core_stream_spec rare = spec_of(4000, 1000, CORE_INTERVAL_NS_MAX, 500 * MS);
     size_t count = fill(workers, &rare, placements, &placement);
-    assert_int_equal(placement.constraint, PARTITION_CPU_DEMAND);
+    assert_int_equal(placement.constraint, PERFMODEL_LIMIT_CPU_DEMAND);
     for (size_t i = 0; i < count; i++)
         if (placements[i].worker == 0)
             partition_workers_release(workers, &placements[i], 0);
@@ -268,7 +268,7 @@ static void test_io(void **state)
     struct core_stream_spec spec = spec_of(1400, 1, 20 * MS, 50 * MS); /* 5.5 % each */
     struct partition_placement refused, other;
     assert_int_equal(fill(workers, &spec, placements, &refused), 10);
-    assert_int_equal(refused.constraint, PARTITION_IO);
+    assert_int_equal(refused.constraint, PERFMODEL_LIMIT_IO);
     assert_string_equal(refused.reason,
                         "I/O thread 0 would need 60.50 % of its time, 5.50 % of it for this stream, and may "
                         "promise 55 %");
@@ -279,7 +279,7 @@ static void test_io(void **state)
     partition_workers_release(workers, &placements[0], 0);
     spec.interval_ns = 10 * MS;
     partition_workers_query(workers, &spec, 0, true, &refused);
-    assert_int_equal(refused.constraint, PARTITION_IO);
+    assert_int_equal(refused.constraint, PERFMODEL_LIMIT_IO);
     assert_int_equal(refused.offer.interval_ns, 20 * MS);
     check_offer(workers, &spec, &refused.offer);
     partition_workers_destroy(workers);
@@ -302,7 +302,7 @@ static void test_deadline(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         partition_workers_query(workers, &rows[i], 0, true, &refused);
         assert_false(refused.accepted);
-        assert_int_equal(refused.constraint, PARTITION_DEADLINE);
+        assert_int_equal(refused.constraint, PERFMODEL_LIMIT_DEADLINE);
         assert_non_null(strstr(refused.reason, "below what even an idle worker could keep; the shortest"));
         check_offer(workers, &rows[i], &refused.offer);
         assert_true(refused.offer.latency_ns > rows[i].latency_ns);
@@ -322,7 +322,7 @@ static void test_deadline_beside_others(void **state)
     spec.latency_ns = 606 * US;
     partition_workers_query(workers, &spec, 0, true, &refused);
     partition_workers_query(empty, &spec, 0, true, &idle);
-    assert_int_equal(refused.constraint, PARTITION_DEADLINE);
+    assert_int_equal(refused.constraint, PERFMODEL_LIMIT_DEADLINE);
     assert_string_equal(refused.reason, idle.reason);
     assert_true(refused.offer.latency_ns == 0 || refused.offer.latency_ns > idle.offer.latency_ns);
     check_offer(workers, &spec, &refused.offer);
@@ -338,13 +338,16 @@ static void test_rate_beyond_a_worker(void **state)
     struct partition_workers *workers = workers_of(&free_io, 1, 1);
     const struct {
         struct core_stream_spec spec;
-        enum partition_constraint constraint;
+        enum perfmodel_limit constraint;
         const char *words;
     } rows[] = {
-        {spec_of(1 << 20, 1, 400 * US, 50 * MS), PARTITION_CPU_DEMAND, "leave no time between the pieces"},
-        {spec_of(60000, 1, 130 * US, 50 * MS), PARTITION_CPU_DEMAND, "even an idle worker could not carry"},
-        {spec_of(4000, 1, 6 * US, 50 * MS), PARTITION_CPU_DEMAND, "even an idle worker could not carry"},
-        {spec_of(400, 1, US, 50 * MS), PARTITION_CPU_DEMAND, "leave no time between the pieces"},
+        {spec_of(1 << 20, 1, 400 * US, 50 * MS), PERFMODEL_LIMIT_CPU_DEMAND,
+         "leave no time between the pieces"},
+        {spec_of(60000, 1, 130 * US, 50 * MS), PERFMODEL_LIMIT_CPU_DEMAND,
+         "even an idle worker could not carry"},
+        {spec_of(4000, 1, 6 * US, 50 * MS), PERFMODEL_LIMIT_CPU_DEMAND,
+         "even an idle worker could not carry"},
+        {spec_of(400, 1, US, 50 * MS), PERFMODEL_LIMIT_CPU_DEMAND, "leave no time between the pieces"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct partition_placement refused;
@@ -366,7 +369,7 @@ static void test_utilisation_of_one(void **state)
     struct core_stream_spec spec = spec_of(4000, 1, 100 * US, 50 * MS);
     struct partition_placement refused;
     partition_workers_query(workers, &spec, 0, true, &refused);
-    assert_int_equal(refused.constraint, PARTITION_CPU_UTILISATION);
+    assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_UTILISATION);
     assert_non_null(strstr(refused.reason, "of a worker, and a stream has only one"));
     check_offer(workers, &spec, &refused.offer);
     partition_workers_destroy(workers);
@@ -388,7 +391,7 @@ static void test_offers_of_random_questions(void **state)
             partition_workers_admit(workers, &spec, 0, &placement);
             if (placement.accepted) {
                 assert_true(placement.bound_ns <= spec.latency_ns);
-                assert_int_equal(placement.constraint, PARTITION_FITS);
+                assert_int_equal(placement.constraint, PERFMODEL_LIMIT_NONE);
                 continue;
             }
             refusals++;
@@ -428,7 +431,6 @@ static void test_create_refuses(void **state)
     assert_int_equal(partition_workers_create(&workers, &profile, 1000000, 1, &error), CORE_INVALID);
     assert_null(workers);
     partition_workers_destroy(NULL);
-    assert_string_equal(partition_constraint_name(PARTITION_CPU_DEMAND), "cpu-demand");
 }
 
 int main(void)

@@ -125,7 +125,7 @@ static void test_refusal(void **state)
         for (int i = 0; i < 50; i++) {
             tasks[count] = random_task(&random, &profile);
             struct perfmodel_edf_result result = perfmodel_demand_test(grid, &tasks[count]);
-            if (result.binding != PERFMODEL_EDF_DEMAND)
+            if (result.binding != PERFMODEL_LIMIT_CPU_DEMAND)
                 continue;
             refusals++;
             core_ns exact_ns = 0;
@@ -281,7 +281,7 @@ static void test_matches_plain_demand(void **state)
                            test_random_in(&random, 1, 9) / 10 +
                        1;
         struct perfmodel_edf_result result = perfmodel_demand_test(grid, &task);
-        if (result.binding != PERFMODEL_EDF_DEMAND || result.window_ns >= INT64_C(1) << 41)
+        if (result.binding != PERFMODEL_LIMIT_CPU_DEMAND || result.window_ns >= INT64_C(1) << 41)
             continue;
         assert_int_equal(result.blocking_ns, 2 * task.cost_ns);
         compared++;
@@ -416,10 +416,10 @@ static void test_longest_times(void **state)
     for (; perfmodel_demand_test(grid, &task).accepted; count++)
         perfmodel_demand_add(grid, &task);
     assert_in_range(count, 96, 98); /* 98 and two bursts fit, less the grid's step; too many for packets */
-    assert_int_equal(perfmodel_demand_test(grid, &task).binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(perfmodel_demand_test(grid, &task).binding, PERFMODEL_LIMIT_CPU_DEMAND);
     for (; count < 99; count++)
         perfmodel_demand_add(grid, &task);
-    assert_int_equal(perfmodel_demand_test(grid, &task).binding, PERFMODEL_EDF_UTILISATION);
+    assert_int_equal(perfmodel_demand_test(grid, &task).binding, PERFMODEL_LIMIT_CPU_UTILISATION);
     perfmodel_demand_destroy(grid);
 }
 
@@ -441,7 +441,7 @@ static void test_overload(void **state)
     assert_true(result.accepted && result.by_packets); /* due before the first window of the pieces */
     task.spacing_ns = 1999;
     result = perfmodel_demand_test(grid, &task);
-    assert_int_equal(result.binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(result.binding, PERFMODEL_LIMIT_CPU_DEMAND);
     assert_in_range(result.utilisation_ppb, 200000000, 200000001); /* shares are rounded up */
     task.spacing_ns = 10000;
     task.urgency_ns = 9000;
@@ -451,7 +451,7 @@ static void test_overload(void **state)
     task.cost_ns = 8000;
     task.piece_bytes = 32;
     result = perfmodel_demand_test(grid, &task);
-    assert_int_equal(result.binding, PERFMODEL_EDF_UTILISATION);
+    assert_int_equal(result.binding, PERFMODEL_LIMIT_CPU_UTILISATION);
     assert_in_range(result.utilisation_ppb, 1000000000, 1000000001);
     perfmodel_demand_add(grid, &task); /* allowed; it just is not accepted as it stands */
     assert_false(perfmodel_demand_test(grid, NULL).accepted);
@@ -484,7 +484,7 @@ static void test_beyond_the_grid(void **state)
     struct perfmodel_edf_result exact =
         perfmodel_edf_test(many, 2 * EACH, 0, perfmodel_demand_test(grid, NULL).blocking_ns);
     assert_false(exact.accepted);
-    assert_int_equal(exact.binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(exact.binding, PERFMODEL_LIMIT_CPU_DEMAND);
     assert_true(exact.window_ns > grid_ns);
     assert_false(perfmodel_demand_test(grid, NULL).accepted);
     assert_int_equal(perfmodel_demand_test(grid, NULL).window_ns, grid_ns);

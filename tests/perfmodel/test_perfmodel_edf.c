@@ -223,10 +223,10 @@ static void check_streams(const struct perfmodel_cpu_task *tasks, size_t count, 
     struct perfmodel_edf_result result = perfmodel_edf_test(tasks, count, 0, blocking_ns);
     core_ns first_ns = first_violation(tasks, count, blocking_ns);
     verdicts[result.binding]++;
-    if (result.binding == PERFMODEL_EDF_NONE) {
+    if (result.binding == PERFMODEL_LIMIT_NONE) {
         assert_true(result.accepted);
         assert_int_equal(first_ns, 0);
-    } else if (result.binding == PERFMODEL_EDF_DEMAND) {
+    } else if (result.binding == PERFMODEL_LIMIT_CPU_DEMAND) {
         core_ns sum_ns = 0;
         for (size_t i = 0; i < count; i++)
             sum_ns += perfmodel_cpu_demand_ns(&tasks[i], result.window_ns);
@@ -245,7 +245,7 @@ static void test_streams_against_every_window(void **state)
     (void)state;
     struct test_random random = {4};
     struct perfmodel_cpu_task tasks[TASKS_MAX];
-    int verdicts[3] = {0, 0, 0};
+    int verdicts[PERFMODEL_LIMIT_CPU_DEMAND + 1] = {0};
     for (int round = 0; round < 3000; round++) {
         size_t count = (size_t)test_random_in(&random, 1, 8);
         for (size_t i = 0; i < count; i++)
@@ -253,8 +253,8 @@ static void test_streams_against_every_window(void **state)
         check_streams(tasks, count, test_random_in(&random, 0, 6), verdicts);
     }
     print_message("%d accepted, %d of utilisation, %d of demand\n", verdicts[0], verdicts[1], verdicts[2]);
-    assert_true(verdicts[PERFMODEL_EDF_NONE] > 300 && verdicts[PERFMODEL_EDF_DEMAND] > 300 &&
-                verdicts[PERFMODEL_EDF_UTILISATION] > 10);
+    assert_true(verdicts[PERFMODEL_LIMIT_NONE] > 300 && verdicts[PERFMODEL_LIMIT_CPU_DEMAND] > 300 &&
+                verdicts[PERFMODEL_LIMIT_CPU_UTILISATION] > 10);
 }
 
 /* ---- sets ---- */
@@ -280,9 +280,9 @@ static void check_set(struct perfmodel_edf_set *set, const struct perfmodel_cpu_
     verdicts[by_set.binding]++;
     assert_int_equal(by_set.accepted, by_tasks.accepted);
     assert_int_equal(by_set.blocking_ns, blocking_ns);
-    if (by_tasks.binding != PERFMODEL_EDF_UTILISATION)
+    if (by_tasks.binding != PERFMODEL_LIMIT_CPU_UTILISATION)
         assert_in_range(by_set.utilisation_ppb - by_tasks.utilisation_ppb + 1, 0, 2);
-    if (by_set.binding == PERFMODEL_EDF_DEMAND) {
+    if (by_set.binding == PERFMODEL_LIMIT_CPU_DEMAND) {
         assert_int_equal(by_set.demand_ns, sum_of_demand(tasks, count, surcharge_ns, by_set.window_ns));
         assert_true(by_set.demand_ns + blocking_ns > by_set.window_ns);
     }
@@ -318,7 +318,7 @@ static void test_sets_as_tasks(void **state)
     struct test_random random = {21};
     struct perfmodel_cpu_task tasks[SET_MOST];
     struct perfmodel_edf_set *set = NULL;
-    int verdicts[3] = {0, 0, 0};
+    int verdicts[PERFMODEL_LIMIT_CPU_DEMAND + 1] = {0};
     assert_int_equal(perfmodel_edf_set_create(&set), CORE_OK);
     for (int round = 0; round < 6000; round++) {
         bool small = round % 2 == 0;
@@ -331,8 +331,8 @@ static void test_sets_as_tasks(void **state)
     }
     perfmodel_edf_set_destroy(set);
     print_message("%d accepted, %d of utilisation, %d of demand\n", verdicts[0], verdicts[1], verdicts[2]);
-    assert_true(verdicts[PERFMODEL_EDF_NONE] > 300 && verdicts[PERFMODEL_EDF_DEMAND] > 300 &&
-                verdicts[PERFMODEL_EDF_UTILISATION] > 10);
+    assert_true(verdicts[PERFMODEL_LIMIT_NONE] > 300 && verdicts[PERFMODEL_LIMIT_CPU_DEMAND] > 300 &&
+                verdicts[PERFMODEL_LIMIT_CPU_UTILISATION] > 10);
 }
 
 /* What is out of its ranges goes by the tasks: no stream; too many pieces; nearly full; times too long. */
@@ -353,7 +353,7 @@ static void test_sets_out_of_range(void **state)
     perfmodel_edf_set_fill(set, &task, 1, 0, 9000);
     assert_true(perfmodel_edf_set_test(set).accepted);
     perfmodel_edf_set_fill(set, &task, 1, 0, 9001);
-    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_LIMIT_CPU_DEMAND);
     task = (struct perfmodel_cpu_task){.cost_ns = CORE_NS_PER_S - 1,
                                        .deadline_ns = CORE_NS_PER_S,
                                        .urgency_ns = CORE_NS_PER_S,
@@ -364,14 +364,14 @@ static void test_sets_out_of_range(void **state)
     perfmodel_edf_set_fill(set, &task, 1, 0, 1);
     assert_true(perfmodel_edf_set_test(set).accepted);
     perfmodel_edf_set_fill(set, &task, 1, 0, 2);
-    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_LIMIT_CPU_DEMAND);
     task.burst_packets = 1000000;
     task.interval_ns = CORE_INTERVAL_NS_MAX;
     perfmodel_edf_set_fill(set, &task, 1, 0, 0);
     assert_true(perfmodel_edf_set_test(set).accepted);
     task.cost_ns = CORE_NS_PER_S + 1;
     perfmodel_edf_set_fill(set, &task, 1, 0, 0);
-    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(perfmodel_edf_set_test(set).binding, PERFMODEL_LIMIT_CPU_DEMAND);
     perfmodel_edf_set_destroy(set);
 }
 
@@ -415,7 +415,7 @@ static void test_streams_boundary(void **state)
         tasks[i] = plain;
     assert_true(perfmodel_edf_test(tasks, 9, 0, 1000).accepted);
     struct perfmodel_edf_result result = perfmodel_edf_test(tasks, 9, 0, 1001);
-    assert_int_equal(result.binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(result.binding, PERFMODEL_LIMIT_CPU_DEMAND);
     assert_int_equal(result.window_ns, 10000);
     assert_int_equal(result.demand_ns, 9000);
     assert_in_range(result.utilisation_ppb, 450000000, 450000001); /* shares are rounded up */
@@ -430,10 +430,10 @@ static void test_streams_nearly_full(void **state)
     struct perfmodel_cpu_task task = plain;
     task.urgency_ns = task.deadline_ns = task.spacing_ns = task.interval_ns = CORE_NS_PER_S;
     task.cost_ns = CORE_NS_PER_S;
-    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 0).binding, PERFMODEL_EDF_UTILISATION);
+    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 0).binding, PERFMODEL_LIMIT_CPU_UTILISATION);
     task.cost_ns = CORE_NS_PER_S - 1;
     assert_true(perfmodel_edf_test(&task, 1, 0, 1).accepted);
-    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 2).binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 2).binding, PERFMODEL_LIMIT_CPU_DEMAND);
 }
 
 /* Work so long that its products would not fit in 64 bits. */
@@ -447,10 +447,10 @@ static void test_streams_extreme(void **state)
                                       .interval_ns = CORE_INTERVAL_NS_MAX,
                                       .pieces = 65536,
                                       .burst_packets = 50000};
-    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 1).binding, PERFMODEL_EDF_UTILISATION);
+    assert_int_equal(perfmodel_edf_test(&task, 1, 0, 1).binding, PERFMODEL_LIMIT_CPU_UTILISATION);
     task.cost_ns = 54000000; /* 0.98 of the worker in the long run, but 49,000 hours in one burst */
     struct perfmodel_edf_result result = perfmodel_edf_test(&task, 1, 0, 1);
-    assert_int_equal(result.binding, PERFMODEL_EDF_DEMAND);
+    assert_int_equal(result.binding, PERFMODEL_LIMIT_CPU_DEMAND);
     assert_int_equal(result.demand_ns, INT64_C(65536) * 50000 * 54000000);
     assert_true(result.demand_ns > result.window_ns);
 }

@@ -103,7 +103,7 @@ static void bounds_by_hand(void **state)
      * N. So 5000 + 13/8 * 3500 + 3/8 * 35000; but never more than 5 * 3500. Back: 500 + 17500. Each with 3 ns
      * for rounding. */
     struct perfmodel_flow_verdict verdict = judge(&hand_profile, &hand_card, &ten, 50000);
-    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(verdict.binding, PERFMODEL_LIMIT_NONE);
     assert_int_equal(verdict.batch_bytes, 35000);
     assert_in_range(verdict.bounds.up_ns, 36160 + 3, 36160 + 4);
     assert_in_range(verdict.bounds.kernel_ns, 22500 + 3, 22500 + 4);
@@ -124,7 +124,7 @@ static void bounds_by_hand(void **state)
      * (36163 + 4857.1 + 22503.1 * 0.262917) / (1 - 0.262917), and (36163 + 18003) / (1 - 0.528949). */
     hand_card.copy_engines = 1;
     verdict = judge(&hand_profile, &hand_card, &ten, 50000);
-    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(verdict.binding, PERFMODEL_LIMIT_NONE);
     assert_in_range(verdict.bounds.up_ns, 63678, 63681);
     assert_in_range(verdict.bounds.down_ns, 114988, 114993);
     /* Closed late, a copy back has more copies up before it, but none of a batch has more before its own. */
@@ -146,24 +146,24 @@ static void what_binds(void **state)
     struct perfmodel_flow_load load = ten;
     /* 1000 + 0.5 T + 160 + 3 <= T for T >= 2326; 5000 + 13/8 (1000 + 0.05 T) + 3/16 T + 3 <= T for T >= 9063
      */
-    assert_int_equal(judge(&hand_profile, &hand_card, &load, 2000).binding, PERFMODEL_GPU_COPY);
-    assert_int_equal(judge(&hand_profile, &hand_card, &load, 9060).binding, PERFMODEL_GPU_KERNEL);
-    assert_int_equal(judge(&hand_profile, &hand_card, &load, 9070).binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 2000).binding, PERFMODEL_LIMIT_GPU_COPY);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 9060).binding, PERFMODEL_LIMIT_GPU_KERNEL);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 9070).binding, PERFMODEL_LIMIT_NONE);
     load.shortest_ns = judge(&hand_profile, &hand_card, &load, 20000).latency_ns;
-    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_LIMIT_NONE);
     load.shortest_ns--;
-    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_LATENCY);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_LIMIT_GPU_LATENCY);
     load.shortest_ns = 0;
     assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).headroom_ppb, -1000000000);
     load.shortest_ns = CORE_NS_PER_S;
     hand_card.memory_bytes = judge(&hand_profile, &hand_card, &load, 20000).memory_bytes;
-    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_LIMIT_NONE);
     hand_card.memory_bytes--;
-    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_MEMORY);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_LIMIT_GPU_MEMORY);
     hand_card.memory_bytes = 1 << 30;
     /* bursts so large that 64 arenas do not last */
     load.burst_bytes = 10000000;
-    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_GPU_MEMORY);
+    assert_int_equal(judge(&hand_profile, &hand_card, &load, 20000).binding, PERFMODEL_LIMIT_GPU_MEMORY);
     assert_true(judge(&hand_profile, &hand_card, &load, 20000).headroom_ppb < 0);
 }
 
@@ -172,7 +172,7 @@ static void nothing_and_too_much(void **state)
     (void)state;
     struct perfmodel_flow_load none = {0};
     struct perfmodel_flow_verdict verdict = judge(&hand_profile, &hand_card, &none, 1000);
-    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(verdict.binding, PERFMODEL_LIMIT_NONE);
     assert_int_equal(verdict.latency_ns, 0);
     assert_int_equal(verdict.headroom_ppb, 1000000000);
 
@@ -190,7 +190,7 @@ static void nothing_and_too_much(void **state)
     static const core_ns periods_ns[] = {1, 1000, CORE_NS_PER_S, CORE_LATENCY_NS_MAX};
     for (int i = 0; i < 4; i++) {
         verdict = judge(&hand_profile, &hand_card, &load, periods_ns[i]);
-        assert_int_equal(verdict.binding, PERFMODEL_GPU_COPY);
+        assert_int_equal(verdict.binding, PERFMODEL_LIMIT_GPU_COPY);
         assert_int_equal(verdict.latency_ns, CORE_NS_NEVER);
         assert_true(verdict.headroom_ppb < 0);
     }
@@ -208,12 +208,12 @@ static void the_period_that_suits(void **state)
     /* With bursts this large d'/4 is too much, and a shorter period does: 20160 + 0.5 T + ... */
     load.burst_bytes = 100000;
     load.shortest_ns = 300000;
-    assert_int_equal(perfmodel_flow_judge(card, &load, 75000).binding, PERFMODEL_GPU_LATENCY);
+    assert_int_equal(perfmodel_flow_judge(card, &load, 75000).binding, PERFMODEL_LIMIT_GPU_LATENCY);
     struct perfmodel_flow_verdict verdict = perfmodel_flow_fit(card, &load);
-    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(verdict.binding, PERFMODEL_LIMIT_NONE);
     assert_true(verdict.period_ns < 75000 && verdict.latency_ns <= load.shortest_ns);
     load.shortest_ns = 1000;
-    assert_true(perfmodel_flow_fit(card, &load).binding != PERFMODEL_GPU_FITS);
+    assert_true(perfmodel_flow_fit(card, &load).binding != PERFMODEL_LIMIT_NONE);
     load.shortest_ns = -5;
     assert_int_equal(perfmodel_flow_fit(card, &load).headroom_ppb, -1000000000);
     perfmodel_flow_card_destroy(card);
@@ -290,7 +290,7 @@ static void stairs_by_hand(void **state)
     struct perfmodel_flow_card *card = NULL;
     assert_int_equal(perfmodel_flow_card_create(&card, &hand_profile, &hand_card, false), CORE_OK);
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge_stairs(card, &load, &fullest, 50000);
-    assert_int_equal(verdict.binding, PERFMODEL_GPU_FITS);
+    assert_int_equal(verdict.binding, PERFMODEL_LIMIT_NONE);
     assert_int_equal(verdict.batch_bytes, 30000);
     assert_int_equal(verdict.bounds.up_ns, 31160);
     assert_int_equal(verdict.bounds.down_ns, 15500);
@@ -527,7 +527,7 @@ static void expect_no_less(const struct perfmodel_flow_verdict *less,
     assert_true(more->bounds.kernel_ns >= less->bounds.kernel_ns - rounding_ns);
     assert_true(more->latency_ns >= less->latency_ns - 3 * rounding_ns);
     assert_true(more->arenas >= less->arenas || more->latency_ns == CORE_NS_NEVER);
-    assert_true((more->headroom_ppb >= 0) == (more->binding == PERFMODEL_GPU_FITS));
+    assert_true((more->headroom_ppb >= 0) == (more->binding == PERFMODEL_LIMIT_NONE));
 }
 
 static void more_load_is_never_less(void **state)

@@ -373,7 +373,7 @@ static bool promise_batch(struct small *small, const struct known *known)
             both_ns > 0 ? both_ns : stages.down_ns);
     small->turns = true;
     return perfmodel_gpu_judge(&known->card.gpu, &stages, small->period[0] * UNIT_NS, CORE_NS_PER_S, false) ==
-           PERFMODEL_GPU_FITS;
+           PERFMODEL_LIMIT_NONE;
 }
 
 static bool promise_flow(struct small *small, const struct known *known)
@@ -386,7 +386,7 @@ static bool promise_flow(struct small *small, const struct known *known)
     struct perfmodel_flow_verdict after = perfmodel_flow_judge(card, &known->load, to_ns);
     struct perfmodel_flow_change change = perfmodel_flow_judge_change(card, &known->load, from_ns, to_ns);
     perfmodel_flow_card_destroy(card);
-    if (before.binding != PERFMODEL_GPU_FITS || after.binding != PERFMODEL_GPU_FITS || !change.holds)
+    if (before.binding != PERFMODEL_LIMIT_NONE || after.binding != PERFMODEL_LIMIT_NONE || !change.holds)
         return false; /* there are no bounds */
     promise_stages(small->end_ns[0], &before.bounds);
     if (from_ns != to_ns) {

@@ -90,10 +90,10 @@ static void check_set(const struct test_csv *sets, struct set *set)
 
     struct perfmodel_stages stages = paper_stages(&card, set, 10);
     bool fits =
-        perfmodel_gpu_judge(&card.gpu, &stages, period_ns, set->shortest_ns, true) == PERFMODEL_GPU_FITS;
+        perfmodel_gpu_judge(&card.gpu, &stages, period_ns, set->shortest_ns, true) == PERFMODEL_LIMIT_NONE;
     card.gpu.copy_engines = 1;
     bool fits_one =
-        perfmodel_gpu_judge(&card.gpu, &stages, period_ns, CORE_NS_NEVER, false) == PERFMODEL_GPU_FITS;
+        perfmodel_gpu_judge(&card.gpu, &stages, period_ns, CORE_NS_NEVER, false) == PERFMODEL_LIMIT_NONE;
     assert_int_equal(fits, sets->number[9] != 0);
     assert_int_equal(fits_one, sets->number[10] != 0);
 }
@@ -162,7 +162,7 @@ static void stages_saturate(void **state)
     assert_int_equal(stages.down_ns, CORE_NS_NEVER); /* 2^64 bytes, a ns each, twice */
     assert_int_equal(perfmodel_gpu_latency_ns(&gpu, &stages, CORE_NS_NEVER), CORE_NS_NEVER);
     assert_int_equal(perfmodel_gpu_judge(&gpu, &stages, CORE_LATENCY_NS_MAX, CORE_LATENCY_NS_MAX, false),
-                     PERFMODEL_GPU_COPY);
+                     PERFMODEL_LIMIT_GPU_COPY);
 }
 
 static void more_is_never_faster(void **state)

@@ -205,8 +205,9 @@ static void half_duplex_is_what_binds(void **state)
         .kernel_ns = (core_ns)((double)bytes / table_1("one", "kernel")),
         .down_ns = perfmodel_copy_ns(gpu, PERFMODEL_DOWN, false, bytes),
     };
-    assert_int_equal(perfmodel_gpu_judge(gpu, &stages, period_ns, 4 * period_ns, true), PERFMODEL_GPU_FITS);
-    assert_int_equal(perfmodel_gpu_judge(gpu, &stages, period_ns, 4 * period_ns, false), PERFMODEL_GPU_COPY);
+    assert_int_equal(perfmodel_gpu_judge(gpu, &stages, period_ns, 4 * period_ns, true), PERFMODEL_LIMIT_NONE);
+    assert_int_equal(perfmodel_gpu_judge(gpu, &stages, period_ns, 4 * period_ns, false),
+                     PERFMODEL_LIMIT_GPU_COPY);
     double most = (double)bytes / (double)(stages.up_ns + stages.down_ns);
     assert_true(most < 1.6 && most > 1.5);
 }
@@ -244,9 +245,9 @@ static void periods_are_fourths(void **state)
         core_ns shortest_ns = (core_ns)entry(deadlines, i) * CORE_NS_PER_MS;
         core_ns period_ns = (core_ns)(entry(periods, i) * 1e6);
         assert_int_equal(perfmodel_gpu_judge(&profile->gpus[0], &stages, period_ns, shortest_ns, true),
-                         PERFMODEL_GPU_FITS);
+                         PERFMODEL_LIMIT_NONE);
         assert_int_equal(perfmodel_gpu_judge(&profile->gpus[0], &stages, period_ns + 1, shortest_ns, true),
-                         PERFMODEL_GPU_LATENCY);
+                         PERFMODEL_LIMIT_GPU_LATENCY);
     }
 }
 

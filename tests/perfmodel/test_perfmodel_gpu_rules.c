@@ -24,44 +24,45 @@ static void verdicts_by_hand(void **state)
     const struct {
         const struct config_profile_gpu *gpu;
         core_ns up_ns, kernel_ns, down_ns, period_ns, shortest_ns;
-        enum perfmodel_gpu_binding binding, paper;
+        enum perfmodel_limit binding, paper;
     } cases[] = {
         /* everything as full as the paper lets it be */
-        {two, 100, 100, 100, 100, 400, PERFMODEL_GPU_FITS, PERFMODEL_GPU_FITS},
-        {two, 100, 100, 100, 100, 399, PERFMODEL_GPU_LATENCY, PERFMODEL_GPU_LATENCY},
-        {two, 101, 100, 100, 100, 999, PERFMODEL_GPU_COPY, PERFMODEL_GPU_COPY},
-        {two, 100, 101, 100, 100, 999, PERFMODEL_GPU_KERNEL, PERFMODEL_GPU_KERNEL},
-        {two, 100, 100, 101, 100, 999, PERFMODEL_GPU_COPY, PERFMODEL_GPU_COPY},
-        {two, 101, 101, 101, 100, 100, PERFMODEL_GPU_COPY, PERFMODEL_GPU_COPY},
-        {two, 100, 101, 100, 100, 100, PERFMODEL_GPU_KERNEL, PERFMODEL_GPU_KERNEL},
+        {two, 100, 100, 100, 100, 400, PERFMODEL_LIMIT_NONE, PERFMODEL_LIMIT_NONE},
+        {two, 100, 100, 100, 100, 399, PERFMODEL_LIMIT_GPU_LATENCY, PERFMODEL_LIMIT_GPU_LATENCY},
+        {two, 101, 100, 100, 100, 999, PERFMODEL_LIMIT_GPU_COPY, PERFMODEL_LIMIT_GPU_COPY},
+        {two, 100, 101, 100, 100, 999, PERFMODEL_LIMIT_GPU_KERNEL, PERFMODEL_LIMIT_GPU_KERNEL},
+        {two, 100, 100, 101, 100, 999, PERFMODEL_LIMIT_GPU_COPY, PERFMODEL_LIMIT_GPU_COPY},
+        {two, 101, 101, 101, 100, 100, PERFMODEL_LIMIT_GPU_COPY, PERFMODEL_LIMIT_GPU_COPY},
+        {two, 100, 101, 100, 100, 100, PERFMODEL_LIMIT_GPU_KERNEL, PERFMODEL_LIMIT_GPU_KERNEL},
         /* short stages leave room for a period over a fourth of the deadline */
-        {two, 50, 80, 60, 210, 400, PERFMODEL_GPU_FITS, PERFMODEL_GPU_LATENCY},
-        {two, 50, 80, 60, 211, 400, PERFMODEL_GPU_LATENCY, PERFMODEL_GPU_LATENCY},
-        {two, 0, 0, 0, 400, 400, PERFMODEL_GPU_FITS, PERFMODEL_GPU_LATENCY},
+        {two, 50, 80, 60, 210, 400, PERFMODEL_LIMIT_NONE, PERFMODEL_LIMIT_GPU_LATENCY},
+        {two, 50, 80, 60, 211, 400, PERFMODEL_LIMIT_GPU_LATENCY, PERFMODEL_LIMIT_GPU_LATENCY},
+        {two, 0, 0, 0, 400, 400, PERFMODEL_LIMIT_NONE, PERFMODEL_LIMIT_GPU_LATENCY},
         /* rounding of a fourth */
-        {two, 100, 100, 100, 100, 403, PERFMODEL_GPU_FITS, PERFMODEL_GPU_FITS},
-        {two, 1, 1, 1, 101, 403, PERFMODEL_GPU_FITS, PERFMODEL_GPU_LATENCY},
+        {two, 100, 100, 100, 100, 403, PERFMODEL_LIMIT_NONE, PERFMODEL_LIMIT_NONE},
+        {two, 1, 1, 1, 101, 403, PERFMODEL_LIMIT_NONE, PERFMODEL_LIMIT_GPU_LATENCY},
         /* one copy engine: the paper only looks at the longest stage */
-        {one, 100, 100, 100, 100, 400, PERFMODEL_GPU_COPY, PERFMODEL_GPU_FITS},
-        {one, 50, 100, 51, 100, 999, PERFMODEL_GPU_COPY, PERFMODEL_GPU_FITS},
-        {one, 50, 100, 50, 100, 400, PERFMODEL_GPU_FITS, PERFMODEL_GPU_FITS},
-        {one, 50, 100, 50, 100, 399, PERFMODEL_GPU_LATENCY, PERFMODEL_GPU_LATENCY},
-        {one, 20, 10, 30, 100, 210, PERFMODEL_GPU_FITS, PERFMODEL_GPU_LATENCY}, /* 100 + 50 + 10 + 50 */
-        {one, 20, 10, 30, 100, 209, PERFMODEL_GPU_LATENCY, PERFMODEL_GPU_LATENCY},
-        {one, 50, 101, 50, 100, 999, PERFMODEL_GPU_KERNEL, PERFMODEL_GPU_KERNEL},
+        {one, 100, 100, 100, 100, 400, PERFMODEL_LIMIT_GPU_COPY, PERFMODEL_LIMIT_NONE},
+        {one, 50, 100, 51, 100, 999, PERFMODEL_LIMIT_GPU_COPY, PERFMODEL_LIMIT_NONE},
+        {one, 50, 100, 50, 100, 400, PERFMODEL_LIMIT_NONE, PERFMODEL_LIMIT_NONE},
+        {one, 50, 100, 50, 100, 399, PERFMODEL_LIMIT_GPU_LATENCY, PERFMODEL_LIMIT_GPU_LATENCY},
+        {one, 20, 10, 30, 100, 210, PERFMODEL_LIMIT_NONE,
+         PERFMODEL_LIMIT_GPU_LATENCY}, /* 100 + 50 + 10 + 50 */
+        {one, 20, 10, 30, 100, 209, PERFMODEL_LIMIT_GPU_LATENCY, PERFMODEL_LIMIT_GPU_LATENCY},
+        {one, 50, 101, 50, 100, 999, PERFMODEL_LIMIT_GPU_KERNEL, PERFMODEL_LIMIT_GPU_KERNEL},
         /* no time left, and no end */
-        {two, 1, 1, 1, 1, 0, PERFMODEL_GPU_LATENCY, PERFMODEL_GPU_LATENCY},
-        {two, 0, 0, 0, 1, -5, PERFMODEL_GPU_LATENCY, PERFMODEL_GPU_LATENCY},
-        {two, CORE_NS_NEVER, 1, 1, CORE_LATENCY_NS_MAX, CORE_NS_NEVER, PERFMODEL_GPU_COPY,
-         PERFMODEL_GPU_COPY},
-        {one, INT64_MAX / 2 + 1, 1, INT64_MAX / 2 + 1, INT64_MAX / 2 + 1, CORE_NS_NEVER, PERFMODEL_GPU_COPY,
-         PERFMODEL_GPU_LATENCY},
+        {two, 1, 1, 1, 1, 0, PERFMODEL_LIMIT_GPU_LATENCY, PERFMODEL_LIMIT_GPU_LATENCY},
+        {two, 0, 0, 0, 1, -5, PERFMODEL_LIMIT_GPU_LATENCY, PERFMODEL_LIMIT_GPU_LATENCY},
+        {two, CORE_NS_NEVER, 1, 1, CORE_LATENCY_NS_MAX, CORE_NS_NEVER, PERFMODEL_LIMIT_GPU_COPY,
+         PERFMODEL_LIMIT_GPU_COPY},
+        {one, INT64_MAX / 2 + 1, 1, INT64_MAX / 2 + 1, INT64_MAX / 2 + 1, CORE_NS_NEVER,
+         PERFMODEL_LIMIT_GPU_COPY, PERFMODEL_LIMIT_GPU_LATENCY},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct perfmodel_stages stages = {cases[i].up_ns, cases[i].kernel_ns, cases[i].down_ns};
-        enum perfmodel_gpu_binding binding =
+        enum perfmodel_limit binding =
             perfmodel_gpu_judge(cases[i].gpu, &stages, cases[i].period_ns, cases[i].shortest_ns, false);
-        enum perfmodel_gpu_binding paper =
+        enum perfmodel_limit paper =
             perfmodel_gpu_judge(cases[i].gpu, &stages, cases[i].period_ns, cases[i].shortest_ns, true);
         if (binding != cases[i].binding || paper != cases[i].paper)
             fail_msg("case %zu: %d and %d, expected %d and %d", i, binding, paper, cases[i].binding,
@@ -129,7 +130,7 @@ static bool fits_in(const struct core_stream_spec *specs, size_t count, bool pap
     for (size_t i = 0; i < count; i++)
         jobs[i] = perfmodel_gpu_job_bytes(&specs[i], shortest_ns / 4, fluid);
     struct perfmodel_stages stages = perfmodel_gpu_stages(&card, &margins, jobs, count, false, scratch);
-    return perfmodel_gpu_judge(&card, &stages, shortest_ns / 4, shortest_ns, paper) == PERFMODEL_GPU_FITS;
+    return perfmodel_gpu_judge(&card, &stages, shortest_ns / 4, shortest_ns, paper) == PERFMODEL_LIMIT_NONE;
 }
 
 /* With arrivals of its own, each rule its own jobs, that is not so: packets make larger jobs than a fluid. A

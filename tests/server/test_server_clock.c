@@ -503,7 +503,7 @@ static void lost_time_of_an_io_thread_is_told_and_kept_from_newcomers(void **sta
     struct test_stream *stream = test_stream_open(&client, &spec, 1);
     server_mailbox_post(&server.server->ios[0]->mailbox, &message);
     await_answer(&client, false, &refused);
-    assert_int_equal(refused.constraint, PARTITION_RESERVE);
+    assert_int_equal(refused.constraint, PERFMODEL_LIMIT_RESERVE);
     assert_int_equal(server_watch_share_ppb(server.server->watch, 0), 1000000000);
     struct http_answer answer = http_ask(server_admin_address(server.server), "GET", "/readyz");
     assert_int_equal(answer.code, 503);

@@ -277,7 +277,7 @@ static bool takes(const struct partition_standing *standing, const struct core_s
                                            .period_ns = placement->period_ns,
                                            .shortest_ns = work_of(spec)};
     core_ns shortest_ns = partition_standing_gpu_at(standing, 0).shortest_ns;
-    enum partition_constraint constraint;
+    enum perfmodel_limit constraint;
     char reason[256];
     if (shortest_ns > 0 && shortest_ns < room.shortest_ns)
         room.shortest_ns = shortest_ns;
@@ -293,7 +293,7 @@ static bool takes(const struct partition_standing *standing, const struct core_s
 static void what_is_asked_beforehand_comes_true(void **state)
 {
     uint32_t admitted[STREAMS], count = 0, yes = 0, no = 0, anew = 0;
-    enum partition_constraint constraint;
+    enum perfmodel_limit constraint;
     char reason[256];
     (void)state;
 

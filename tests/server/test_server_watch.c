@@ -192,13 +192,13 @@ static void admission_tightens_until_it_is_over(void **state)
     while (ask(&refused))
         assert_true(core_time_now_ns() < until_ns);
     assert_int_equal(refused.code, PROTOCOL_REFUSED_CAPACITY);
-    assert_int_equal(refused.constraint, PARTITION_RESERVE);
+    assert_int_equal(refused.constraint, PERFMODEL_LIMIT_RESERVE);
     assert_non_null(strstr(refused.text, "GPU 0"));
     assert_non_null(strstr(refused.text, "reserve"));
     assert_true(server_watch_share_ppb(server.server->watch, unit) > 0);
     assert_true(test_stream_send(stream, 1408));
     test_stream_drain(stream);
-    assert_true(ask(&refused) || refused.constraint == PARTITION_RESERVE);
+    assert_true(ask(&refused) || refused.constraint == PERFMODEL_LIMIT_RESERVE);
     while (!ask(&refused)) {
         assert_true(core_time_now_ns() < until_ns);
         core_time_sleep_until(core_time_now_ns() + 10 * CORE_NS_PER_MS);

@@ -126,7 +126,7 @@ static bool promise_batch(struct flow_attack_set *set)
     struct perfmodel_stages stages = fullest_of(set, set->gpu.period_ns);
     const core_ns period_ns = set->gpu.period_ns;
     if (perfmodel_gpu_judge(&set->card.gpu, &stages, period_ns, CORE_LATENCY_NS_MAX, false) !=
-        PERFMODEL_GPU_FITS)
+        PERFMODEL_LIMIT_NONE)
         return false;
     core_ns both_ns = stages.up_ns + stages.down_ns;
     bool turns = set->card.gpu.copy_engines == 1;
@@ -145,7 +145,7 @@ static bool copies_outlast(const struct flow_attack_set *set, core_ns long_ns, c
 
 static bool promise_verdict(struct flow_attack_set *set, const struct perfmodel_flow_verdict *verdict)
 {
-    if (verdict->binding != PERFMODEL_GPU_FITS)
+    if (verdict->binding != PERFMODEL_LIMIT_NONE)
         return false;
     set->any_order = copies_outlast(set, set->gpu.period_ns, set->gpu.period_ns);
     promise_stages(set->gpu.end_ns, &verdict->bounds);
@@ -189,7 +189,7 @@ static bool promise_change(struct flow_attack_set *set, const struct perfmodel_f
     struct perfmodel_flow_verdict after = perfmodel_flow_judge(card, &set->load, gpu->next_period_ns);
     struct perfmodel_flow_change change =
         perfmodel_flow_judge_change(card, &set->load, gpu->period_ns, gpu->next_period_ns);
-    if (!change.holds || after.binding != PERFMODEL_GPU_FITS || !promise_verdict(set, &before))
+    if (!change.holds || after.binding != PERFMODEL_LIMIT_NONE || !promise_verdict(set, &before))
         return false;
     promise_stages(gpu->next_end_ns, &change.bounds);
     if (set->card.gpu.copy_engines == 1)
