@@ -7,10 +7,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define RATE_BITS  32
-#define ARENAS_MIN 5 /* aggregate, copy up, kernel, copy down, deliver */
-#define BATCH_MOST ((perfmodel_wide)1 << 53)
-#define LINE_NS    ((perfmodel_wide)1 << PERFMODEL_LINE_BITS)
+#define RATE_BITS        32
+#define PACKET_RATE_BITS 44
+#define ARENAS_MIN       5 /* aggregate, copy up, kernel, copy down, deliver */
+#define BATCH_MOST       ((perfmodel_wide)1 << 53)
+#define LINE_NS          ((perfmodel_wide)1 << PERFMODEL_LINE_BITS)
 
 /* perfmodel_gpu_stages rounds up twice, the table's value and that with the margin, which is at most double.
  */
@@ -36,7 +37,10 @@ struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec 
                                         .job_burst_bytes = spec->burst_packets * packet,
                                         .job_rate = rate,
                                         .unit_bytes = CORE_BLOCK_BYTES,
-                                        .shortest_ns = perfmodel_gpu_work_ns(spec, profile)};
+                                        .shortest_ns = perfmodel_gpu_work_ns(spec, profile),
+                                        .burst_packets = spec->burst_packets,
+                                        .packet_rate =
+                                            ((UINT64_C(1) << PACKET_RATE_BITS) + interval - 1) / interval};
 }
 
 struct perfmodel_flow_load perfmodel_flow_load_at(const struct core_stream_spec *spec,
@@ -81,6 +85,8 @@ void perfmodel_flow_load_add(struct perfmodel_flow_load *load, const struct perf
     load->streams += more->streams;
     load->burst_bytes += more->burst_bytes;
     load->rate += more->rate;
+    load->burst_packets += more->burst_packets;
+    load->packet_rate += more->packet_rate;
     load->job_burst_bytes = larger(load->job_burst_bytes, more->job_burst_bytes);
     load->job_rate = larger(load->job_rate, more->job_rate);
     if (load->unit_bytes != more->unit_bytes)
@@ -96,6 +102,8 @@ void perfmodel_flow_load_cover(struct perfmodel_flow_load *load, const struct pe
     load->streams = larger(load->streams, other->streams);
     load->burst_bytes = larger(load->burst_bytes, other->burst_bytes);
     load->rate = larger(load->rate, other->rate);
+    load->burst_packets = larger(load->burst_packets, other->burst_packets);
+    load->packet_rate = larger(load->packet_rate, other->packet_rate);
     load->job_burst_bytes = larger(load->job_burst_bytes, other->job_burst_bytes);
     load->job_rate = larger(load->job_rate, other->job_rate);
     load->unit_bytes = common_divisor(load->unit_bytes, other->unit_bytes);
@@ -108,6 +116,8 @@ void perfmodel_flow_load_remove(struct perfmodel_flow_load *load, const struct p
     load->streams -= less->streams;
     load->burst_bytes -= less->burst_bytes;
     load->rate -= less->rate;
+    load->burst_packets -= less->burst_packets;
+    load->packet_rate -= less->packet_rate;
     if (load->streams == 0)
         *load = (struct perfmodel_flow_load){0};
 }
@@ -120,6 +130,13 @@ static perfmodel_wide in_period(uint64_t rate, core_ns period_ns)
 uint64_t perfmodel_flow_batch_bytes(const struct perfmodel_flow_load *load, core_ns period_ns)
 {
     return saturated((perfmodel_wide)load->burst_bytes + in_period(load->rate, period_ns));
+}
+
+uint64_t perfmodel_flow_batch_packets(const struct perfmodel_flow_load *load, core_ns period_ns)
+{
+    perfmodel_wide more = perfmodel_wide_divide_up((perfmodel_wide)load->packet_rate * period_ns,
+                                                   (perfmodel_wide)1 << PACKET_RATE_BITS);
+    return saturated((perfmodel_wide)load->burst_packets + more + 1);
 }
 
 uint64_t perfmodel_flow_arenas(const struct config_profile *profile, core_ns bounds_ns, core_ns period_ns)

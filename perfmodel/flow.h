@@ -150,6 +150,8 @@ struct perfmodel_flow_load {
     uint64_t job_rate;        /* largest p^ / t, bytes per ns times 2^32 */
     uint32_t unit_bytes;      /* all p^ are multiples of this: a cipher's block, unless set to more */
     core_ns shortest_ns;      /* least d'; not positive: some stream leaves no time */
+    uint64_t burst_packets;   /* sum of k */
+    uint64_t packet_rate;     /* sum of 1/t, packets per ns times 2^44 */
 };
 
 /* One stream; spec has passed core_stream_spec_check. */
@@ -182,6 +184,9 @@ uint64_t perfmodel_flow_memory_bytes(const struct config_profile_gpu *gpu, uint6
 
 /* P + rho T, rounded up, saturating: what one batch may hold at most. */
 uint64_t perfmodel_flow_batch_bytes(const struct perfmodel_flow_load *load, core_ns period_ns);
+
+/* The packets that one batch may hold at most, saturating: sum of k + T/t, rounded up, and one. */
+uint64_t perfmodel_flow_batch_packets(const struct perfmodel_flow_load *load, core_ns period_ns);
 
 /* The stage functions of one kind of card, as lines. `busy`: copies at their contended times. The profile
  * must outlive it. */

@@ -78,7 +78,9 @@ static void put_own(struct partition_standing *standing, uint32_t stream)
         return;
     }
     struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
-    partition_gpu_add(&standing->gpu[record->unit - standing->worker_count], standing->place, stream, &load);
+    struct partition_gpu *gpu = &standing->gpu[record->unit - standing->worker_count];
+    partition_gpu_add(gpu, standing->place, stream, &load);
+    gpu->guaranteed += record->spec.guaranteed ? 1 : 0;
 }
 
 static void take_own(struct partition_standing *standing, uint32_t stream)
@@ -92,6 +94,7 @@ static void take_own(struct partition_standing *standing, uint32_t stream)
     struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
     begin_gpu(standing, gpu);
     partition_gpu_remove(gpu, standing->place, stream, &load);
+    gpu->guaranteed -= record->spec.guaranteed ? 1 : 0;
     end_gpu(standing, gpu);
 }
 

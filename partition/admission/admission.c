@@ -140,6 +140,7 @@ void partition_standing_destroy(struct partition_standing *standing)
         free(standing->backup_place[h]);
     }
     free(standing->gpu);
+    free(standing->batches);
     free(standing->record);
     free(standing->listed);
     partition_workers_destroy(standing->workers);
@@ -267,33 +268,11 @@ void partition_standing_set_out(struct partition_standing *standing, uint32_t gp
     standing->gpu[gpu].out = out;
 }
 
-void partition_standing_set_rooms(struct partition_standing *standing, partition_standing_has_room *has_room,
-                                  void *owner)
-{
-    standing->has_room = has_room;
-    standing->rooms = owner;
-}
-
 void partition_standing_set_hurried(struct partition_standing *standing, partition_standing_hurried *hurried,
                                     void *owner)
 {
     standing->hurried = hurried;
     standing->hurry = owner;
-}
-
-bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
-                                 const struct core_stream_spec *spec, core_ns period_ns,
-                                 struct partition_standing_words *words)
-{
-    struct partition_standing_room room = {.gpu = g, .loss = loss, .spec = *spec, .period_ns = period_ns};
-    if (standing->has_room == NULL)
-        return true;
-    core_ns shortest_ns = partition_gpu_shortest_ns(&standing->gpu[g]);
-    room.shortest_ns = partition_gpu_load(spec, standing->profile).shortest_ns;
-    if (shortest_ns > 0 && shortest_ns < room.shortest_ns)
-        room.shortest_ns = shortest_ns;
-    return standing->has_room(standing->rooms, standing, &room, &words->constraint, words->reason,
-                              sizeof words->reason);
 }
 
 void partition_standing_set_reserve(struct partition_standing *standing, uint32_t unit, int64_t share_ppb)

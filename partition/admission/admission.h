@@ -69,6 +69,7 @@
 #ifndef MILLRACE_PARTITION_ADMISSION_ADMISSION_H
 #define MILLRACE_PARTITION_ADMISSION_ADMISSION_H
 
+#include "partition/admission/gpu_plan.h"
 #include "partition/admission/unit_worker.h"
 #include "partition/plan.h"
 
@@ -144,24 +145,44 @@ void partition_standing_set_out(struct partition_standing *standing, uint32_t gp
  * backups. It is 2 ms until it is set. */
 void partition_standing_set_detection(struct partition_standing *standing, core_ns ns);
 
-/* ---- batches ---- */
+/* ---- batches ----
+ *
+ * Times and memory as bytes are what the flow of a GPU needs (perfmodel/flow.h). Its batches need arenas, too:
+ * so many at once, each with room for its bytes and packets, and a slot for each stream's key. Where the
+ * arenas are known, newcomers, and so offers, are taken to have room on a GPU only if its batches have it with
+ * them, and if the plan of these may follow the last one (partition/admission/gpu_plan.h). Moves and changes
+ * do not ask that beforehand, and a copy of the standing plan knows no arenas.
+ *
+ * **Losses.** A GPU has streams of its own, and for each other GPU those that come here when that is lost.
+ * The plan of its batches is for all these cases: for a load that none of them exceeds, its own and the most
+ * of each figure that comes at any loss. With two GPUs that is the one case there is. With more it may be more
+ * than any, so that a plan is refused which would hold; then the streams go elsewhere. Keys are on the card
+ * beforehand: a slot is taken by each stream of its own, and by each that may come at whatever loss. */
 
-/* What a newcomer would take of a GPU: of its own streams' room, or (`loss`: a GPU) of that held for the loss
- * of that. */
-struct partition_standing_room {
-    uint32_t gpu, loss; /* NONE: its own */
-    struct core_stream_spec spec;
-    core_ns period_ns, shortest_ns; /* of the GPU then, with the newcomer: its period, the least d' */
+/* The arenas of each GPU of a kind, by kind; before the first stream. The memory of a GPU is no more from now
+ * on than its arenas have where the least number of batches is on the way. CORE_NO_MEMORY. */
+CORE_CHECKED core_status partition_standing_set_arenas(struct partition_standing *standing,
+                                                       const struct partition_gpu_arenas *arenas);
+
+/* Streams that may have a slot at once: one in so many is kept for those that are leaving. */
+uint32_t partition_gpu_arenas_streams(const struct partition_gpu_arenas *arenas);
+
+/* Why a unit does not do. */
+struct partition_standing_words {
+    enum perfmodel_limit constraint;
+    char reason[256];
 };
 
-/* Whoever makes the batches may need more than time and bytes. Newcomers, and so offers, are taken to have
- * room on a GPU only where `has_room` says so, too, which else says why. Moves and changes do not ask it, and
- * a copy of the plan has none. NULL: none. */
-typedef bool partition_standing_has_room(void *owner, const struct partition_standing *standing,
-                                         const struct partition_standing_room *room,
-                                         enum perfmodel_limit *constraint, char *reason, size_t size);
-void partition_standing_set_rooms(struct partition_standing *standing, partition_standing_has_room *has_room,
-                                  void *owner);
+/* Makes the plan of the batches of GPU g, whose arenas are known, for what it is charged for now, so that it
+ * may follow the last one: where another period may not, the GPU is given the last one's, if that holds for
+ * all. Without streams and backups it is a plan without batches. False: *words say why; the last plan is what
+ * it was. A newcomer that was just admitted has a plan on each GPU that is charged for it. */
+bool partition_standing_plan_batches(struct partition_standing *standing, uint32_t g,
+                                     struct partition_standing_words *words);
+
+/* The last plan that was made of them, until the next one; arenas are known. */
+const struct partition_gpu_plan *partition_standing_batches(const struct partition_standing *standing,
+                                                            uint32_t g);
 
 /* ---- refusals that can wait ----
  *

@@ -268,7 +268,7 @@ static bool gpu_has_room(const struct partition_standing *standing, uint32_t g,
                          const struct core_stream_spec *spec)
 {
     struct choice choice = choice_of(standing, spec, PARTITION_STANDING_ANY);
-    if (standing->has_room == NULL)
+    if (standing->batches == NULL)
         return true;
     ask_present(&choice, g);
     if (!chosen(&choice))
@@ -489,8 +489,8 @@ static bool say_rooms(const struct partition_standing *standing, const struct co
     struct partition_standing_placement one;
     struct partition_standing_words words;
     struct core_stream_spec own = *spec;
-    without.has_room = NULL;
-    if (standing->has_room == NULL ||
+    without.batches = NULL;
+    if (standing->batches == NULL ||
         !partition_standing_place(&without, spec, io, PARTITION_STANDING_ANY, &one) ||
         one.unit < standing->worker_count)
         return false;

@@ -27,7 +27,7 @@ static struct core_stream_spec with_bound(const struct core_stream_spec *spec, c
     return with;
 }
 
-/* Of a newcomer, whoever makes the batches is asked, too. */
+/* Of a newcomer, batches are asked, too. */
 static bool has_room(const struct partition_guard_question *question, uint32_t g, uint32_t loss,
                      const struct core_stream_spec *spec, core_ns period_ns)
 {

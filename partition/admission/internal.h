@@ -26,20 +26,25 @@ struct partition_standing_record {
     uint32_t rank;   /* in `listed`; of a free number: the next free one */
 };
 
+/* The batches of a GPU. */
+struct partition_batches {
+    struct partition_gpu_arenas arenas;
+    struct partition_gpu_plan plan; /* the last one that was made */
+};
+
 struct partition_standing {
     struct config_profile *profile;
     struct partition_workers *workers;
     uint32_t worker_count, io_count, gpus;
     struct perfmodel_flow_card *card[CONFIG_PROFILE_GPU_KINDS_MAX];
     struct partition_gpu *gpu;
-    uint64_t pinned_bytes;                 /* of all arenas */
-    uint64_t changes;                      /* counts whatever makes another plan of it */
-    core_ns detection_ns;                  /* delta of newcomers */
-    uint32_t guarded;                      /* streams with a backup */
-    partition_standing_has_room *has_room; /* NULL: always */
-    void *rooms;                           /* its owner */
-    partition_standing_hurried *hurried;   /* NULL: never */
-    void *hurry;                           /* its owner */
+    uint64_t pinned_bytes;               /* of all arenas */
+    uint64_t changes;                    /* counts whatever makes another plan of it */
+    core_ns detection_ns;                /* delta of newcomers */
+    uint32_t guarded;                    /* streams with a backup */
+    struct partition_batches *batches;   /* by GPU; NULL: arenas are not known, and not asked for room */
+    partition_standing_hurried *hurried; /* NULL: never */
+    void *hurry;                         /* its owner */
     /* by number */
     struct partition_standing_record *record;
     uint32_t *place[PARTITION_GPU_HEAPS];
@@ -104,11 +109,8 @@ bool partition_guard_place(const struct partition_standing *standing, const stru
 void partition_standing_set(struct partition_standing *standing,
                             const struct partition_standing_placement *placement);
 
-/* Have the batches of GPU g room for it at this period, as its own stream, or for the loss of GPU `loss`? */
-struct partition_standing_words { /* else: why not */
-    enum perfmodel_limit constraint;
-    char reason[256];
-};
+/* Have the batches of GPU g room for it at this period, as its own stream (NONE), or for the loss of GPU
+ * `loss`? */
 bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
                                  const struct core_stream_spec *spec, core_ns period_ns,
                                  struct partition_standing_words *words);

@@ -431,6 +431,7 @@ void partition_gpu_set(struct partition_gpu *gpu, core_ns period_ns, uint64_t me
 core_status partition_gpu_copy(const struct partition_gpu *gpu, struct partition_gpu *copy)
 {
     core_status status = crowd_copy(&gpu->own, &copy->own);
+    copy->guaranteed = gpu->guaranteed;
     copy->out = gpu->out;
     copy->reserve_ppb = gpu->reserve_ppb;
     partition_gpu_set(copy, gpu->period_ns, gpu->memory_bytes);

@@ -29,8 +29,9 @@ struct partition_gpu {
     /* By GPU that may be lost: the streams that come here then; NULL until there were any. Each such loss is
      * a case of its own, and a period holds if it holds in all of them, and without. */
     struct partition_gpu_crowd **backups;
-    uint32_t losses;   /* length of backups */
-    core_ns period_ns; /* T; 0 without streams of its own or backups */
+    uint32_t losses;     /* length of backups */
+    uint32_t guaranteed; /* of its own streams: of that class */
+    core_ns period_ns;   /* T; 0 without streams of its own or backups */
     /* Of the arenas at T. Where the plan was made anew it may be by the sharper rule of single batches, which
      * this account does not know; then it is the plan's figure, which fewer streams only make smaller. */
     uint64_t memory_bytes;

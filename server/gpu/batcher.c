@@ -177,7 +177,7 @@ void server_gpu_condemn(struct server_gpu *gpu, core_ns now_ns, const char *text
 
 struct plan_message {
     struct server_message message; /* first member */
-    struct server_gpu_plan plan;
+    struct partition_gpu_plan plan;
 };
 
 static void take_plan(void *owner, struct server_message *message)
@@ -191,7 +191,7 @@ uint64_t server_gpu_plan_in_force(const struct server_gpu *gpu)
     return atomic_load_explicit(&gpu->plan_in_force, memory_order_relaxed); /* a figure, not an order */
 }
 
-core_status server_gpu_put_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan)
+core_status server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan)
 {
     struct plan_message *message = malloc(sizeof *message);
     if (message == NULL)

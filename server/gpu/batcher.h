@@ -89,7 +89,7 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
 
 /* The newest plan, which comes into force as server/gpu/plan_queue.h says. Where there is no memory for the
  * message the old one stays: CORE_NO_MEMORY. */
-CORE_CHECKED core_status server_gpu_put_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan);
+CORE_CHECKED core_status server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan);
 
 /* The stream of the grant has ended: its key is overwritten on the card, and then on the one of its backup,
  * then the grant comes back to the planner through server_planner_cleared. */

@@ -19,7 +19,7 @@ static void add(_Atomic uint64_t *counter, uint64_t amount) /* one writer */
 
 /* ---- bounds ---- */
 
-static struct server_gpu_bounds bounds_of(const struct server_gpu_plan *plan)
+static struct server_gpu_bounds bounds_of(const struct partition_gpu_plan *plan)
 {
     return (struct server_gpu_bounds){plan->up_ns, plan->kernel_ns, plan->down_ns, plan->batch_ns};
 }
@@ -191,7 +191,7 @@ static bool close_batch(struct server_gpu *gpu)
 }
 
 /* What the watchdog counts with: eight of them are the limit, where hang_ms is not longer. */
-static core_ns watched_period_ns(const struct server_gpu_plan *plan)
+static core_ns watched_period_ns(const struct partition_gpu_plan *plan)
 {
     return plan->guaranteed > 0 ? 1 : plan->period_ns;
 }
@@ -263,7 +263,7 @@ core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
 
 /* ---- plans ---- */
 
-static void show_plan(struct server_gpu_figures *figures, const struct server_gpu_plan *plan)
+static void show_plan(struct server_gpu_figures *figures, const struct partition_gpu_plan *plan)
 {
     atomic_store_explicit(&figures->period_ns, plan->period_ns, memory_order_relaxed);
     atomic_store_explicit(&figures->latency_ns, plan->latency_ns, memory_order_relaxed);
@@ -278,7 +278,7 @@ static void show_plan(struct server_gpu_figures *figures, const struct server_gp
     atomic_store_explicit(&figures->batch.bound_ns, plan->batch_ns, memory_order_relaxed);
 }
 
-static void take_over(struct server_gpu *gpu, const struct server_gpu_plan *plan)
+static void take_over(struct server_gpu *gpu, const struct partition_gpu_plan *plan)
 {
     core_ns old_ns = gpu->plan.period_ns;
 
@@ -321,7 +321,7 @@ static void change_period(struct server_gpu *gpu, core_ns period_ns)
 /* To the next period, if it is time for one. */
 static void follow(struct server_gpu *gpu)
 {
-    struct server_gpu_plan next;
+    struct partition_gpu_plan next;
 
     if (gpu->plans.count == 0 || gpu->changing || !server_gpu_plans_next(&gpu->plans, &gpu->plan, &next))
         return;
@@ -329,7 +329,7 @@ static void follow(struct server_gpu *gpu)
     change_period(gpu, next.period_ns);
 }
 
-void server_gpu_batches_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan, core_ns now_ns)
+void server_gpu_batches_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan, core_ns now_ns)
 {
     bool begins = !gpu->scheduled || plan->period_ns == 0;
 

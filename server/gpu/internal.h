@@ -69,8 +69,8 @@ struct server_gpu {
     core_ns restart_ns;
     bool lingering; /* the child was ended and is not gone */
 
-    struct server_gpu_plan plan;   /* whose period the next batch has */
-    struct server_gpu_plans plans; /* that are to follow it */
+    struct partition_gpu_plan plan; /* whose period the next batch has */
+    struct server_gpu_plans plans;  /* that are to follow it */
     struct server_gpu_bounds
         bounds;     /* of the plan; while it is not in force, the most of it and of those before */
     bool scheduled; /* batches are opened by `schedule` */
@@ -115,7 +115,7 @@ void server_gpu_batches_done(struct server_gpu *gpu, const struct gpu_event *eve
 void server_gpu_batches_lose(struct server_gpu *gpu, bool child_gone);
 /* The child that was not gone is. */
 void server_gpu_batches_gone(struct server_gpu *gpu);
-void server_gpu_batches_plan(struct server_gpu *gpu, const struct server_gpu_plan *plan, core_ns now_ns);
+void server_gpu_batches_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan, core_ns now_ns);
 
 /* keys.c */
 /* Hands over and answers what it can. False: some wait for room. *wake_ns: when the patience of one that

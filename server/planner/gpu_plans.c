@@ -1,110 +1,85 @@
-/* The planner's accounts of the GPUs: whether batches have room, and which plan each batcher keeps to. */
+/* The plans of the GPUs' batches, from the standing plan to their batchers. */
 #include "server/planner/internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
-static bool in_service(const struct server_planner *planner, uint32_t gpu, enum perfmodel_limit *constraint,
-                       char *reason, size_t size)
+static bool in_service(const struct server_planner *planner, uint32_t gpu,
+                       struct partition_standing_words *words)
 {
     if (server_gpu_in_service(planner->server->gpus[gpu]))
         return true;
-    *constraint = PERFMODEL_LIMIT_GPU_OUT;
-    snprintf(reason, size, "GPU %u is out of service; ask again when it is back", gpu);
+    words->constraint = PERFMODEL_LIMIT_GPU_OUT;
+    snprintf(words->reason, sizeof words->reason, "GPU %u is out of service; ask again when it is back", gpu);
     return false;
 }
 
-/* Makes the plan of a GPU, as the standing plan has it now. */
-static bool make_plan(struct server_planner *planner, uint32_t gpu, enum perfmodel_limit *constraint,
-                      char *reason, size_t size)
+static bool send_plan(struct server_planner *planner, uint32_t gpu, struct partition_standing_words *words)
 {
-    return server_gpu_account_replan(&planner->accounts[gpu], planner->standing, gpu,
-                                     planner->server->worker_count + gpu, constraint, reason, size);
+    if (!partition_standing_plan_batches(planner->standing, gpu, words))
+        return false;
+    if (server_gpu_put_plan(planner->server->gpus[gpu], server_planner_batches(planner, gpu)) == CORE_OK)
+        return true;
+    words->constraint = PERFMODEL_LIMIT_GPU_MEMORY;
+    snprintf(words->reason, sizeof words->reason, "the server is out of memory");
+    return false;
 }
 
-static bool put_plan(struct server_planner *planner, uint32_t gpu)
+const struct partition_gpu_plan *server_planner_batches(const struct server_planner *planner, uint32_t gpu)
 {
-    return server_gpu_put_plan(planner->server->gpus[gpu], &planner->accounts[gpu].plan) == CORE_OK;
+    return partition_standing_batches(planner->standing, gpu);
 }
 
-struct server_planner_rooms server_planner_rooms_of(const struct server_planner *planner, uint32_t stream)
+struct server_planner_plans server_planner_plans_of(const struct server_planner *planner, uint32_t stream)
 {
     const struct partition_standing_stream of = partition_standing_stream_of(planner->standing, stream);
     const uint32_t workers = planner->server->worker_count;
-    struct server_planner_rooms rooms = {.count = 0};
+    struct server_planner_plans plans = {.count = 0};
 
     if (!server_planner_is_gpu(planner, of.unit))
-        return rooms;
-    rooms.room[rooms.count++] =
-        (struct server_planner_room){.gpu = of.unit - workers, .loss = SERVER_GPU_OWN, .spec = of.spec};
+        return plans;
+    plans.gpu[plans.count++] = of.unit - workers;
     if (of.backup_unit != PARTITION_STANDING_NONE && server_planner_is_gpu(planner, of.backup_unit))
-        rooms.room[rooms.count++] = (struct server_planner_room){
-            .gpu = of.backup_unit - workers, .loss = of.unit - workers, .spec = of.backup_spec};
-    return rooms;
+        plans.gpu[plans.count++] = of.backup_unit - workers;
+    return plans;
 }
 
-bool server_planner_has_room(void *owner, const struct partition_standing *standing,
-                             const struct partition_standing_room *room, enum perfmodel_limit *constraint,
-                             char *reason, size_t size)
+bool server_planner_put_plans(struct server_planner *planner, struct server_planner_plans *plans,
+                              struct partition_standing_words *words)
 {
-    struct server_planner *planner = owner;
-
-    if (!in_service(planner, room->gpu, constraint, reason, size))
-        return false;
-    return server_gpu_account_takes(&planner->accounts[room->gpu], standing,
-                                    planner->server->worker_count + room->gpu, room, constraint, reason,
-                                    size);
+    for (uint32_t n = 0; n < plans->count; n++) {
+        if (!in_service(planner, plans->gpu[n], words) || !send_plan(planner, plans->gpu[n], words))
+            return false;
+        plans->number[n] = server_planner_batches(planner, plans->gpu[n])->number;
+    }
+    return true;
 }
 
 bool server_planner_gpu_replan(struct server_planner *planner, uint32_t gpu)
 {
-    enum perfmodel_limit constraint;
-    char reason[256];
-
-    return make_plan(planner, gpu, &constraint, reason, sizeof reason) && put_plan(planner, gpu);
+    struct partition_standing_words words;
+    return send_plan(planner, gpu, &words);
 }
 
-static bool take(struct server_planner *planner, struct server_planner_room *room,
-                 enum perfmodel_limit *constraint, char *reason, size_t size)
+void server_planner_shrink_plans(struct server_planner *planner, const struct server_planner_plans *plans)
 {
-    server_gpu_account_add(&planner->accounts[room->gpu], room->loss, &room->spec);
-    if (in_service(planner, room->gpu, constraint, reason, size) &&
-        make_plan(planner, room->gpu, constraint, reason, size) && put_plan(planner, room->gpu)) {
-        room->plan = planner->accounts[room->gpu].plan.number;
-        return true;
-    }
-    return false;
+    for (uint32_t n = 0; n < plans->count; n++) /* the old plans hold as well */
+        (void)!server_planner_gpu_replan(planner, plans->gpu[n]);
 }
 
-bool server_planner_rooms_take(struct server_planner *planner, struct server_planner_rooms *rooms,
-                               enum perfmodel_limit *constraint, char *reason, size_t size)
+void server_planner_say(const struct partition_standing_words *words,
+                        struct partition_standing_placement *placement)
 {
-    bool took = true;
-    for (rooms->taken = 0; took && rooms->taken < rooms->count; rooms->taken++)
-        took = take(planner, &rooms->room[rooms->taken], constraint, reason, size);
-    return took;
+    placement->constraint = words->constraint;
+    memcpy(placement->reason, words->reason, sizeof placement->reason);
 }
 
-void server_planner_rooms_forget(struct server_planner *planner, const struct server_planner_rooms *rooms)
-{
-    for (uint32_t n = 0; n < rooms->taken; n++)
-        server_gpu_account_remove(&planner->accounts[rooms->room[n].gpu], rooms->room[n].loss,
-                                  &rooms->room[n].spec);
-}
-
-void server_planner_rooms_leave(struct server_planner *planner, const struct server_planner_rooms *rooms)
-{
-    server_planner_rooms_forget(planner, rooms);
-    for (uint32_t n = 0; n < rooms->taken; n++) /* the old plans hold as well */
-        (void)!server_planner_gpu_replan(planner, rooms->room[n].gpu);
-}
-
-bool server_planner_rooms_in_force(const struct server_planner *planner,
-                                   const struct server_planner_rooms *rooms)
+bool server_planner_plans_in_force(const struct server_planner *planner,
+                                   const struct server_planner_plans *plans)
 {
     bool all = true;
-    for (uint32_t n = 0; n < rooms->count; n++)
-        all =
-            all && rooms->room[n].plan <= server_gpu_plan_in_force(planner->server->gpus[rooms->room[n].gpu]);
+    for (uint32_t n = 0; n < plans->count; n++)
+        all = all && plans->number[n] <= server_gpu_plan_in_force(planner->server->gpus[plans->gpu[n]]);
     return all;
 }
 

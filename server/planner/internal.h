@@ -1,13 +1,12 @@
 /* Private to planner*.c: what the planner thread owns.
  *
- * planner.c: life, requests, grants. gpu_plans.c: rooms and plans of GPUs. moves.c: streams from
- * one unit to another. modify.c: other contracts. elsewhere.c: other contracts on other
- * units. replan.c: newcomers for whom others move. watch.c: cards that go and come back.
- * retune.c: periods that grow back. Everything is called on the planner thread. */
+ * planner.c: life, requests, grants. gpu_plans.c: plans of GPUs. moves.c: streams from one unit to another.
+ * modify.c: other contracts. elsewhere.c: other contracts on other units. replan.c: newcomers for whom others
+ * move. watch.c: cards that go and come back. retune.c: periods that grow back. Everything is called on the
+ * planner thread. */
 #ifndef MILLRACE_SERVER_PLANNER_INTERNAL_H
 #define MILLRACE_SERVER_PLANNER_INTERNAL_H
 
-#include "server/planner/gpu_account.h"
 #include "server/planner/planner.h"
 #include "server/server_internal.h"
 #include "server/stream/modify.h"
@@ -35,7 +34,6 @@ struct server_planner {
     bool cut;                            /* planner thread: it was */
     core_ns house_ns;                    /* planner thread: house is kept by then, whoever waits */
     struct partition_standing *standing; /* planner thread */
-    struct server_gpu_account *accounts; /* planner thread; by GPU */
     struct server_grant **grants;        /* planner thread: by number of the standing plan; NULL: none */
     uint32_t grant_capacity;
     uint64_t streams, buffer_bytes;     /* planner thread: granted in all */
@@ -108,31 +106,28 @@ struct server_spare server_planner_spare_of(const struct server_planner *planner
 
 /* ---- gpu_plans.c ---- */
 
-/* What the standing plan charges GPUs for a stream: the one that it is on, and behind it, for a guaranteed
- * one, the one that it comes to when that is lost, if its backup is on a GPU. None on a worker. */
-struct server_planner_rooms server_planner_rooms_of(const struct server_planner *planner, uint32_t stream);
+/* The last plan of the GPU's batches, which may not be in force yet. */
+const struct partition_gpu_plan *server_planner_batches(const struct server_planner *planner, uint32_t gpu);
 
-/* Have the batches of a GPU room for a newcomer? As partition_standing_set_rooms wants it; `owner` is the
- * planner. */
-bool server_planner_has_room(void *owner, const struct partition_standing *standing,
-                             const struct partition_standing_room *room, enum perfmodel_limit *constraint,
-                             char *reason, size_t size);
+/* The GPUs that the standing plan charges for a stream. */
+struct server_planner_plans server_planner_plans_of(const struct server_planner *planner, uint32_t stream);
 
-/* The stream was entered in the standing plan: the batches of these GPUs must have room for it, and their
- * plans come into force, whose numbers are set. False: those of the GPU of the last room taken have not, and
- * *constraint and reason say why; the caller releases the stream, or changes it back, and then calls
- * server_planner_rooms_leave. */
-bool server_planner_rooms_take(struct server_planner *planner, struct server_planner_rooms *rooms,
-                               enum perfmodel_limit *constraint, char *reason, size_t size);
+/* The standing plan has charged these GPUs for more: their batches must have room for it, and plans for that
+ * go to their batchers, whose numbers are set. False: a GPU has no room, or is out of service, and *words say
+ * why; the caller releases the stream, or changes it back, and then calls server_planner_shrink_plans. */
+bool server_planner_put_plans(struct server_planner *planner, struct server_planner_plans *plans,
+                              struct partition_standing_words *words);
 
-/* Takes the rooms that are taken out of the accounts; and gives the GPUs plans without them: the stream has
- * been released in the standing plan. */
-void server_planner_rooms_forget(struct server_planner *planner, const struct server_planner_rooms *rooms);
-void server_planner_rooms_leave(struct server_planner *planner, const struct server_planner_rooms *rooms);
+/* The standing plan charges these GPUs for less than before. */
+void server_planner_shrink_plans(struct server_planner *planner, const struct server_planner_plans *plans);
+
+/* Refused for that. */
+void server_planner_say(const struct partition_standing_words *words,
+                        struct partition_standing_placement *placement);
 
 /* Are the plans in force? */
-bool server_planner_rooms_in_force(const struct server_planner *planner,
-                                   const struct server_planner_rooms *rooms);
+bool server_planner_plans_in_force(const struct server_planner *planner,
+                                   const struct server_planner_plans *plans);
 
 /* Have all stages of the GPU paused since this batch? */
 bool server_planner_gpu_paused(const struct server_planner *planner, uint32_t gpu, uint64_t batch);
@@ -188,19 +183,11 @@ bool server_planner_change_elsewhere(struct server_planner *planner, struct serv
 bool server_planner_change_memory(const struct server_planner *planner, struct server_change *change,
                                   uint32_t unit);
 
-/* What GPUs hold for the stream, all taken. */
-struct server_planner_rooms server_planner_rooms_taken(const struct server_planner *planner,
-                                                       const struct server_grant *grant);
-
-/* Batches, of its GPU and its backup's, were for `before` and are for what the standing plan charges from now
- * on, *rooms. False: they have no room, and *constraint and reason say why; nothing is charged for it any
- * more, and the plans in force hold as well. */
+/* The standing plan has charged the stream's GPUs for more in place of what they were charged for: their
+ * batches must have room for it. False: they have none, and *words say why; the caller changes the stream
+ * back, and the plans that were in force hold as well. */
 bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
-                             const struct server_planner_rooms *before, struct server_planner_rooms *rooms,
-                             enum perfmodel_limit *constraint, char *reason, size_t size);
-
-/* The accounts get what the standing plan charges; nothing of the stream is in them. */
-void server_planner_enter_rooms(struct server_planner *planner, struct server_grant *grant);
+                             struct server_planner_plans *plans, struct partition_standing_words *words);
 
 /* The stream is charged for its contract alone from now on, which is no more than before. */
 void server_planner_settle(struct server_planner *planner, struct server_grant *grant);

@@ -19,26 +19,14 @@ static struct core_stream_spec charge_of(const struct server_planner *planner,
     return partition_standing_stream_of(planner->standing, grant->stream).spec;
 }
 
-struct server_planner_rooms server_planner_rooms_taken(const struct server_planner *planner,
-                                                       const struct server_grant *grant)
-{
-    struct server_planner_rooms rooms = server_planner_rooms_of(planner, grant->stream);
-    rooms.taken = rooms.count;
-    return rooms;
-}
-
 bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
-                             const struct server_planner_rooms *before, struct server_planner_rooms *rooms,
-                             enum perfmodel_limit *constraint, char *reason, size_t size)
+                             struct server_planner_plans *plans, struct partition_standing_words *words)
 {
-    server_planner_rooms_forget(planner, before);
-    *rooms = server_planner_rooms_of(planner, grant->stream);
-    if (server_planner_rooms_take(planner, rooms, constraint, reason, size)) {
-        grant->spec = charge_of(planner, grant);
-        return true;
-    }
-    server_planner_rooms_forget(planner, rooms);
-    return false;
+    *plans = server_planner_plans_of(planner, grant->stream);
+    if (!server_planner_put_plans(planner, plans, words))
+        return false;
+    grant->spec = charge_of(planner, grant);
+    return true;
 }
 
 /* The stream keeps the contract that it had: less than what is charged, so that nobody can refuse it. */
@@ -50,16 +38,6 @@ static void put_back(struct server_planner *planner, const struct server_grant *
         partition_standing_change(planner->standing, grant->stream, before, &placement, NULL);
     assert(status == CORE_OK && placement.accepted);
     (void)status;
-}
-
-void server_planner_enter_rooms(struct server_planner *planner, struct server_grant *grant)
-{
-    const struct server_planner_rooms rooms = server_planner_rooms_taken(planner, grant);
-
-    for (uint32_t n = 0; n < rooms.count; n++)
-        server_gpu_account_add(&planner->accounts[rooms.room[n].gpu], rooms.room[n].loss,
-                               &rooms.room[n].spec);
-    grant->spec = charge_of(planner, grant);
 }
 
 static uint32_t backup_of(const struct server_planner *planner, const struct server_grant *grant)
@@ -110,7 +88,7 @@ static bool change_in_place(struct server_planner *planner, struct server_change
 {
     struct server_grant *grant = change->grant;
     struct partition_standing_placement *placement = &change->placement;
-    const struct server_planner_rooms before = server_planner_rooms_taken(planner, grant);
+    struct partition_standing_words words;
 
     change->before = partition_standing_stream_of(planner->standing, grant->stream).contract;
     if (!keeps_backup(planner, change)) {
@@ -132,13 +110,13 @@ static bool change_in_place(struct server_planner *planner, struct server_change
     }
     change->backup = server_planner_backup_of(placement);
     change->has_backup = placement->backup_unit != PARTITION_STANDING_NONE;
-    if (server_planner_recharge(planner, grant, &before, &change->rooms, &placement->constraint,
-                                placement->reason, sizeof placement->reason))
+    if (server_planner_recharge(planner, grant, &change->plans, &words))
         return true;
     put_back(planner, grant, &change->before);
     if (grant->change == NULL)
         partition_standing_settle(planner->standing, grant->stream);
-    server_planner_enter_rooms(planner, grant);
+    grant->spec = charge_of(planner, grant);
+    server_planner_say(&words, placement);
     placement->accepted = false;
     refuse(change, PROTOCOL_REFUSED_CAPACITY, NULL);
     return false;
@@ -241,7 +219,7 @@ static void decide(void *owner, struct server_message *message)
     grant->buffer_bytes += change->memory.bytes;
     planner->buffer_bytes += change->memory.bytes;
     server_planner_publish(planner, grant->unit, grant->io);
-    if (change->order == NULL && !server_planner_rooms_in_force(planner, &change->rooms))
+    if (change->order == NULL && !server_planner_plans_in_force(planner, &change->plans))
         enlist(planner, change);
     else
         answer(planner, change);
@@ -262,11 +240,11 @@ static void wait_for_turn(void *owner, struct server_message *message)
 
 void server_planner_settle(struct server_planner *planner, struct server_grant *grant)
 {
-    const struct server_planner_rooms before = server_planner_rooms_taken(planner, grant);
+    const struct server_planner_plans plans = server_planner_plans_of(planner, grant->stream);
 
     partition_standing_settle(planner->standing, grant->stream);
-    server_planner_enter_rooms(planner, grant);
-    server_planner_rooms_leave(planner, &before);
+    grant->spec = charge_of(planner, grant);
+    server_planner_shrink_plans(planner, &plans);
     server_planner_publish(planner, grant->unit, grant->io);
 }
 
@@ -325,7 +303,7 @@ void server_planner_sweep_changes(struct server_planner *planner)
         struct server_grant *grant = change->grant;
         next = change->next;
         if (!change->settling) {
-            if (!server_planner_rooms_in_force(planner, &change->rooms))
+            if (!server_planner_plans_in_force(planner, &change->plans))
                 continue;
             delist(planner, change);
             answer(planner, change);

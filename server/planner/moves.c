@@ -112,7 +112,7 @@ static bool fill_in(const struct server_planner *planner, struct server_order *o
 bool server_planner_order_settle(struct server_planner *planner, struct server_order *order, char *reason,
                                  size_t size)
 {
-    enum perfmodel_limit constraint;
+    struct partition_standing_words words;
     struct server_grant *to = order->to;
 
     if (!fill_in(planner, order)) {
@@ -120,14 +120,15 @@ bool server_planner_order_settle(struct server_planner *planner, struct server_o
         partition_standing_release(planner->standing, to->stream);
         return false;
     }
-    struct server_planner_rooms rooms = server_planner_rooms_of(planner, to->stream);
-    if (server_planner_rooms_take(planner, &rooms, &constraint, reason, size)) {
+    struct server_planner_plans plans = server_planner_plans_of(planner, to->stream);
+    if (server_planner_put_plans(planner, &plans, &words)) {
         if (order->place != NULL)
-            order->place->key.plan = rooms.room[0].plan;
+            order->place->key.plan = plans.number[0];
         return true;
     }
+    snprintf(reason, size, "%s", words.reason);
     partition_standing_release(planner->standing, to->stream);
-    server_planner_rooms_leave(planner, &rooms);
+    server_planner_shrink_plans(planner, &plans);
     return false;
 }
 
@@ -141,7 +142,7 @@ static bool may_hold(const struct server_planner *planner, const struct server_g
     return from->gpu == SERVER_NO_GPU ||
            (!planner->cards[from->gpu].out && server_gpu_in_service(planner->server->gpus[from->gpu]) &&
             server_gpu_plan_in_force(planner->server->gpus[from->gpu]) ==
-                planner->accounts[from->gpu].plan.number);
+                server_planner_batches(planner, from->gpu)->number);
 }
 
 /* An idle moment delays nothing, and most streams have one; what a GPU has had before it was charged is back
@@ -166,19 +167,15 @@ static void forget_hold(struct server_planner *planner, struct server_order *ord
 
 /* The old unit's batches are for what it is charged for now. False: they have no room, and nothing has
  * changed at either unit. */
-static bool recharge_old(struct server_planner *planner, struct server_order *order,
-                         const struct server_planner_rooms *before)
+static bool recharge_old(struct server_planner *planner, struct server_order *order)
 {
-    struct server_grant *from = order->from;
-    struct server_planner_rooms rooms;
-    enum perfmodel_limit constraint;
-    char reason[256];
+    struct server_planner_plans plans;
+    struct partition_standing_words words;
 
-    if (server_planner_recharge(planner, from, before, &rooms, &constraint, reason, sizeof reason))
+    if (server_planner_recharge(planner, order->from, &plans, &words))
         return true;
     partition_standing_settle(planner->standing, order->to->stream);
-    partition_standing_settle(planner->standing, from->stream);
-    server_planner_enter_rooms(planner, from);
+    partition_standing_settle(planner->standing, order->from->stream);
     return false;
 }
 
@@ -188,8 +185,8 @@ static bool charge_hold(struct server_planner *planner, const struct server_plan
                         struct server_order *order)
 {
     struct server_grant *from = order->from;
-    const struct server_planner_rooms before = server_planner_rooms_taken(planner, from);
-    core_ns batches_ns = from->gpu != SERVER_NO_GPU ? planner->accounts[from->gpu].plan.latency_ns : 0;
+    core_ns batches_ns =
+        from->gpu != SERVER_NO_GPU ? server_planner_batches(planner, from->gpu)->latency_ns : 0;
     core_ns wait =
         wait_ns(move, partition_standing_stream_of(planner->standing, from->stream).contract.latency_ns);
     bool may = may_hold(planner, from) && wait < move->patience_ns;
@@ -197,7 +194,7 @@ static bool charge_hold(struct server_planner *planner, const struct server_plan
 
     if (catch_up == NULL ||
         !partition_standing_hold(planner->standing, order->to->stream, batches_ns, &order->hold_ns) ||
-        !recharge_old(planner, order, &before)) {
+        !recharge_old(planner, order)) {
         free(catch_up);
         return false;
     }

@@ -154,25 +154,26 @@ static void query(struct server_planner *planner, struct server_request *request
 }
 
 /* A stream was admitted: there must be memory for it. On a GPU the plans of that GPU, and of its backup's,
- * come into force. The standing plan has asked for room in their batches; a GPU may have gone out of service
- * since. */
+ * come into force; it may have gone out of service since. */
 static bool settle(struct server_planner *planner, struct server_request *request)
 {
     struct partition_standing_placement *placement = &request->placement;
-    struct server_planner_rooms rooms = server_planner_rooms_of(planner, placement->stream);
+    struct server_planner_plans plans = server_planner_plans_of(planner, placement->stream);
+    struct partition_standing_words words;
 
     bool reserved = reserve_memory(planner, request);
-    if (reserved && server_planner_rooms_take(planner, &rooms, &placement->constraint, placement->reason,
-                                              sizeof placement->reason)) {
-        request->gpu = rooms.count > 0 ? rooms.room[0].gpu : SERVER_NO_GPU;
-        request->plan = rooms.room[0].plan;
-        request->spare_plan = rooms.room[1].plan;
+    if (reserved && server_planner_put_plans(planner, &plans, &words)) {
+        request->gpu = plans.count > 0 ? plans.gpu[0] : SERVER_NO_GPU;
+        request->plan = plans.number[0];
+        request->spare_plan = plans.number[1];
         return true;
     }
-    if (reserved)
+    if (reserved) {
+        server_planner_say(&words, placement);
         refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
+    }
     partition_standing_release(planner->standing, placement->stream);
-    server_planner_rooms_leave(planner, &rooms);
+    server_planner_shrink_plans(planner, &plans);
     placement->accepted = false;
     return false;
 }
@@ -275,16 +276,15 @@ static bool may_leave(const struct server_planner *planner, const struct server_
 static void release(struct server_planner *planner, struct server_grant *grant)
 {
     uint32_t backup = partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
-    struct server_planner_rooms rooms = server_planner_rooms_of(planner, grant->stream);
+    struct server_planner_plans plans = server_planner_plans_of(planner, grant->stream);
 
-    rooms.taken = rooms.count;
     server_planner_forget_change(planner, grant);
     count_backup(planner, grant, (uint64_t)-1);
     partition_standing_release(planner->standing, grant->stream);
     if (backup < planner->server->worker_count)
         publish_worker(planner, backup);
     planner->grants[grant->stream] = NULL;
-    server_planner_rooms_leave(planner, &rooms);
+    server_planner_shrink_plans(planner, &plans);
     if (!grant->second) {
         planner->streams--;
         planner->buffer_bytes -= grant->buffer_bytes;
@@ -475,60 +475,50 @@ static void destroy(struct server_planner *planner)
     server_mailbox_destroy(&planner->mailbox);
     partition_standing_destroy(planner->standing);
     free(planner->grants);
-    for (uint32_t gpu = 0; planner->accounts != NULL && gpu < planner->server->gpu_count; gpu++)
-        server_gpu_account_free(&planner->accounts[gpu]);
-    free(planner->accounts);
     free(planner->cards);
     free(planner->worker_loads);
     free(planner->io_loads);
     free(planner);
 }
 
-static core_status create_accounts(struct server_planner *planner)
+static struct partition_gpu_arenas arenas_of(const struct server *server, uint32_t gpu)
 {
-    const struct server *server = planner->server;
-    uint32_t gpu = 0;
+    const struct gpu_region_shape *shape = &gpu_arenas_region(server_gpu_arenas(server->gpus[gpu]))->shape;
 
-    planner->accounts = calloc(server->gpu_count + 1, sizeof *planner->accounts);
-    planner->cards = calloc(server->gpu_count + 1, sizeof *planner->cards);
-    if (planner->accounts == NULL || planner->cards == NULL)
-        return CORE_NO_MEMORY;
-    for (; gpu < server->gpu_count; gpu++) {
-        const struct config_profile_gpu *kind = server_gpu_kind(server->gpus[gpu]);
-        bool busy = server->gpu_count > 1 || kind->copy_engines > 1;
-        core_status status =
-            server_gpu_account_init(&planner->accounts[gpu], server->profile, kind, server->gpu_count, busy,
-                                    &gpu_arenas_region(server_gpu_arenas(server->gpus[gpu]))->shape,
-                                    server_gpu_lead_ns(server->profile));
-        if (status != CORE_OK)
-            return status;
-        planner->accounts[gpu].hang_ns = server->config->gpus.hang_ns;
-    }
-    return CORE_OK;
+    return (struct partition_gpu_arenas){.count = shape->arenas,
+                                         .slots = shape->slots,
+                                         .segments = shape->segments,
+                                         .bytes = shape->arena_bytes,
+                                         .lead_ns = server_gpu_lead_ns(server->profile),
+                                         .hang_ns = server->config->gpus.hang_ns};
 }
 
-/* The standing plan counts on the memory of the arenas that there are, for each card and in all. */
+/* Cards of a kind have arenas of one shape. */
+static core_status set_arenas(struct server_planner *planner, struct core_error *error)
+{
+    const struct server *server = planner->server;
+    struct partition_gpu_arenas arenas[CONFIG_PROFILE_GPU_KINDS_MAX];
+    uint32_t gpu = 0;
+
+    for (uint32_t kind = 0; kind < server->profile->gpu_count; kind++) {
+        arenas[kind] = arenas_of(server, gpu);
+        gpu += server->profile->gpus[kind].count;
+    }
+    if (partition_standing_set_arenas(planner->standing, arenas) == CORE_OK)
+        return CORE_OK;
+    return core_error_set(error, CORE_NO_MEMORY, "no memory for the plans of the GPUs");
+}
+
 static core_status create_standing(struct server_planner *planner, struct core_error *error)
 {
     const struct server *server = planner->server;
-    struct config_profile_gpu kinds[CONFIG_PROFILE_GPU_KINDS_MAX];
-    struct config_profile counted = *server->profile;
-    uint32_t gpu = 0;
 
-    counted.gpus = counted.gpu_count > 0 ? kinds : NULL;
-    counted.pinned_bytes = 0;
-    for (uint32_t kind = 0; kind < counted.gpu_count; kind++) {
-        uint64_t bytes = server_gpu_account_memory_bytes(&planner->accounts[gpu].shape);
-        kinds[kind] = server->profile->gpus[kind];
-        kinds[kind].memory_bytes = bytes;
-        counted.pinned_bytes += bytes * kinds[kind].count;
-        gpu += kinds[kind].count;
-    }
-    core_status status = partition_standing_create(&planner->standing, &counted, server->worker_count,
+    core_status status = partition_standing_create(&planner->standing, server->profile, server->worker_count,
                                                    server->io_count, error);
+    if (status == CORE_OK)
+        status = set_arenas(planner, error);
     if (status != CORE_OK)
         return status;
-    partition_standing_set_rooms(planner->standing, server_planner_has_room, planner);
     partition_standing_set_hurried(planner->standing, hurried, planner);
     partition_standing_set_detection(planner->standing,
                                      server_gpu_detection_ns(server->config, server->profile));
@@ -542,7 +532,8 @@ static core_status create(struct server_planner *planner, struct core_error *err
     planner->mailbox.descriptor = -1;
     planner->worker_loads = calloc(server->worker_count, sizeof *planner->worker_loads);
     planner->io_loads = calloc(server->io_count, sizeof *planner->io_loads);
-    if (planner->worker_loads == NULL || planner->io_loads == NULL || create_accounts(planner) != CORE_OK)
+    planner->cards = calloc(server->gpu_count + 1, sizeof *planner->cards);
+    if (planner->worker_loads == NULL || planner->io_loads == NULL || planner->cards == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
     core_status status = server_mailbox_init(&planner->mailbox, error);
     if (status == CORE_OK)

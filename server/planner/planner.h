@@ -43,17 +43,11 @@ struct server_backup {
     int64_t reserved_ppb;           /* share of the unit's time */
 };
 
-/* Room for a stream in the batches of a GPU. */
-struct server_planner_room {
-    uint32_t gpu,
-        loss; /* of which GPU it is for the loss, or SERVER_GPU_OWN (server/planner/gpu_account.h) */
-    struct core_stream_spec spec;
-    uint64_t plan; /* taken: the stream counts on this plan of the GPU */
-};
-
-struct server_planner_rooms {
-    struct server_planner_room room[2];
-    uint32_t count, taken;
+/* The GPUs that are charged for a stream: the one that it is on and behind it, for a guaranteed one, the one
+ * that it comes to when that is lost, if its backup is on a GPU. None on a worker. */
+struct server_planner_plans {
+    uint32_t gpu[2], count;
+    uint64_t number[2]; /* put: the stream counts on this plan of the GPU */
 };
 
 /* The place at a GPU that a guaranteed stream on another one has for the loss of that. */

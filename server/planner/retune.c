@@ -36,7 +36,8 @@ static bool is_quiet(const struct server_planner *planner, uint32_t gpu)
 {
     const struct server_planner_card *card = &planner->cards[gpu];
     return !card->out && !card->passing && !server_planner_has_applicants(planner) &&
-           server_gpu_plan_in_force(planner->server->gpus[gpu]) == planner->accounts[gpu].plan.number &&
+           server_gpu_plan_in_force(planner->server->gpus[gpu]) ==
+               server_planner_batches(planner, gpu)->number &&
            !has_order(planner, gpu) && !has_change(planner, gpu);
 }
 
@@ -50,7 +51,7 @@ static void retune(struct server_planner *planner, uint32_t gpu, core_ns before_
         (void)!partition_standing_set_period(planner->standing, gpu, before_ns); /* it has held so far */
         return;
     }
-    after_ns = planner->accounts[gpu].plan.period_ns;
+    after_ns = server_planner_batches(planner, gpu)->period_ns;
     if (after_ns != before_ns)
         core_log_with(CORE_LOG_INFO, "planner.period",
                       &(struct core_log_fields){.unit = server_gpu_name(planner->server->gpus[gpu])},

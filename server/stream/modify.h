@@ -80,7 +80,7 @@ struct server_change {
     struct server_memory_order memory; /* of packets, charged; its block is made last, to be adopted */
     bool replaces;                     /* that takes the place of all that the stream has */
     bool movable;                      /* as in struct server_grant */
-    struct server_planner_rooms rooms; /* at GPUs, in place: not before their plans are in force */
+    struct server_planner_plans plans; /* of its GPUs, in place: not before these are in force */
     bool elsewhere;                    /* on another unit: */
     struct server_order *order;        /* the way there, the stream's once it is begun; NULL: in place */
     struct partition_standing_placement stays; /* and what the own unit said */

@@ -20,26 +20,42 @@
 
 /* ---- batches ---- */
 
-/* Asks more than the plan knows: no packets above so many bytes, and none more often than this. */
-struct batches {
-    uint32_t packet_bytes;
-    core_ns interval_ns;
-    size_t refused;
-};
-
-static bool has_room(void *owner, const struct partition_standing *standing,
-                     const struct partition_standing_room *room, enum perfmodel_limit *constraint,
-                     char *reason, size_t size)
+/* Small ones, so that many a newcomer finds room on a card but for its batches. */
+static void random_arenas(struct partition_standing *standing, struct test_random *random)
 {
-    struct batches *batches = owner;
-    TEST_REQUIRE(room->period_ns > 0 && room->shortest_ns > 0 && room->spec.latency_ns >= room->shortest_ns);
-    TEST_REQUIRE(!partition_standing_gpu_at(standing, room->gpu).out);
-    if (room->spec.packet_bytes <= batches->packet_bytes && room->spec.interval_ns >= batches->interval_ns)
-        return true;
-    batches->refused++;
-    *constraint = PERFMODEL_LIMIT_GPU_MEMORY;
-    snprintf(reason, size, "there are no batches for packets of %u bytes", room->spec.packet_bytes);
-    return false;
+    struct partition_gpu_arenas arenas[CONFIG_PROFILE_GPU_KINDS_MAX];
+    for (uint32_t kind = 0; kind < standing->profile->gpu_count; kind++)
+        arenas[kind] =
+            (struct partition_gpu_arenas){.count = (uint32_t)test_random_in(random, 6, 64),
+                                          .slots = (uint32_t)test_random_log(random, 8, 4096),
+                                          .segments = (uint32_t)test_random_log(random, 64, 65536),
+                                          .bytes = (uint64_t)test_random_log(random, 1 << 16, 1 << 26),
+                                          .hang_ns = CORE_NS_NEVER};
+    TEST_REQUIRE(partition_standing_set_arenas(standing, arenas) == CORE_OK);
+}
+
+/* A copy knows no arenas; this one does. */
+static struct partition_standing *copy_with_arenas(const struct partition_standing *standing)
+{
+    struct partition_standing *copy = NULL;
+    TEST_REQUIRE(partition_standing_copy(standing, &copy) == CORE_OK);
+    if (standing->batches == NULL)
+        return copy;
+    copy->batches = calloc(standing->gpus, sizeof *copy->batches);
+    TEST_REQUIRE(copy->batches != NULL);
+    memcpy(copy->batches, standing->batches, standing->gpus * sizeof *copy->batches);
+    return copy;
+}
+
+/* Plans of all GPUs. True: of this unit, too, if it is one. */
+static bool plan_batches(struct partition_standing *standing, uint32_t unit)
+{
+    struct partition_standing_words words;
+    bool made = true;
+    for (uint32_t g = 0; standing->batches != NULL && g < standing->gpus; g++)
+        if (!partition_standing_plan_batches(standing, g, &words) && unit == standing->worker_count + g)
+            made = false;
+    return made;
 }
 
 /* ---- random states ---- */
@@ -63,12 +79,9 @@ static void expect_same(const struct partition_standing_placement *a,
 }
 
 /* An admission, of which nothing is left behind but what a stream that left leaves. */
-static bool opens(const struct partition_standing *standing, struct batches *batches,
-                  const struct core_stream_spec *spec)
+static bool opens(const struct partition_standing *standing, const struct core_stream_spec *spec)
 {
-    struct partition_standing *copy = NULL;
-    TEST_REQUIRE(partition_standing_copy(standing, &copy) == CORE_OK);
-    partition_standing_set_rooms(copy, batches != NULL ? has_room : NULL, batches);
+    struct partition_standing *copy = copy_with_arenas(standing);
     bool accepted = test_standing_admit(copy, spec, 0).accepted;
     partition_standing_destroy(copy);
     return accepted;
@@ -76,33 +89,31 @@ static bool opens(const struct partition_standing *standing, struct batches *bat
 
 /* One value of the contract, asked for as `asked`: the offer is taken, a nanosecond less is refused, and none
  * is none. */
-static bool expect_offer(const struct partition_standing *standing, struct batches *batches,
-                         struct core_stream_spec *spec, core_ns *value_ns, core_ns offer_ns, core_ns most_ns)
+static bool expect_offer(const struct partition_standing *standing, struct core_stream_spec *spec,
+                         core_ns *value_ns, core_ns offer_ns, core_ns most_ns)
 {
     const core_ns asked_ns = *value_ns;
     *value_ns = offer_ns > 0 ? offer_ns : most_ns;
     bool taken = test_standing_query(standing, spec, false).accepted;
     assert_int_equal(taken, offer_ns > 0);
-    assert_int_equal(opens(standing, batches, spec), taken);
+    assert_int_equal(opens(standing, spec), taken);
     if (offer_ns > 0) {
         assert_true(offer_ns > asked_ns);
         *value_ns = offer_ns - 1;
         assert_false(test_standing_query(standing, spec, false).accepted);
-        assert_false(opens(standing, batches, spec));
+        assert_false(opens(standing, spec));
     }
     *value_ns = asked_ns;
     return taken;
 }
 
-static void expect_offers(const struct partition_standing *standing, struct batches *batches,
-                          const struct core_stream_spec *spec, const struct partition_offer *offer,
-                          struct seen *seen)
+static void expect_offers(const struct partition_standing *standing, const struct core_stream_spec *spec,
+                          const struct partition_offer *offer, struct seen *seen)
 {
     struct core_stream_spec asked = *spec;
     bool interval =
-        expect_offer(standing, batches, &asked, &asked.interval_ns, offer->interval_ns, CORE_INTERVAL_NS_MAX);
-    bool latency =
-        expect_offer(standing, batches, &asked, &asked.latency_ns, offer->latency_ns, CORE_LATENCY_NS_MAX);
+        expect_offer(standing, &asked, &asked.interval_ns, offer->interval_ns, CORE_INTERVAL_NS_MAX);
+    bool latency = expect_offer(standing, &asked, &asked.latency_ns, offer->latency_ns, CORE_LATENCY_NS_MAX);
     seen->intervals += interval;
     seen->latencies += latency;
     seen->none += !interval && !latency;
@@ -134,8 +145,8 @@ static void random_machine(struct test_plan_set *set, struct test_random *random
     while (set->profile.gpu_count == 0 || set->input.count == 0);
 }
 
-static void one_newcomer(struct partition_standing *standing, struct batches *batches,
-                         const struct core_stream_spec *spec, struct seen *seen)
+static void one_newcomer(struct partition_standing *standing, const struct core_stream_spec *spec,
+                         struct seen *seen)
 {
     struct partition_standing_placement asked = test_standing_query(standing, spec, true);
     struct partition_standing_placement again = test_standing_query(standing, spec, true);
@@ -143,14 +154,15 @@ static void one_newcomer(struct partition_standing *standing, struct batches *ba
     expect_same(&asked, &again);
     if (!asked.accepted) {
         if (seen->states % 4 == 0)
-            expect_offers(standing, batches, spec, &asked.offer, seen);
-        if (seen->states % 4 == 0 && batches == NULL)
+            expect_offers(standing, spec, &asked.offer, seen);
+        if (seen->states % 4 == 0 && standing->batches == NULL)
             expect_plan(standing, spec, seen);
-        seen->by_batches += strstr(asked.reason, "no batches") != NULL;
+        seen->by_batches += strstr(asked.reason, "would need room for") != NULL;
     }
     struct partition_standing_placement opened = test_standing_admit(standing, spec, 0);
     asked.stream = opened.stream;
     expect_same(&asked, &opened);
+    assert_true(plan_batches(standing, opened.unit) && plan_batches(standing, opened.backup_unit));
     seen->taken += opened.accepted;
     seen->guaranteed += opened.accepted && spec->guaranteed;
     seen->on_gpus += opened.accepted && opened.unit >= standing->worker_count;
@@ -189,18 +201,17 @@ static void random_states(void **state)
     struct seen seen = {0};
     for (int n = 0; n < MACHINES; n++) {
         random_machine(&set, &random);
-        struct batches batches = {.packet_bytes = (uint32_t)test_random_log(&random, 256, 65536),
-                                  .interval_ns = test_random_log(&random, 1000, 10000000)};
-        struct batches *asked = test_random_chance(&random, 50) ? &batches : NULL;
         bool guaranteed = test_random_chance(&random, 50);
         struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
-        partition_standing_set_rooms(standing, asked != NULL ? has_room : NULL, asked);
+        if (test_random_chance(&random, 50))
+            random_arenas(standing, &random);
         for (size_t i = 0; i < set.input.count && i < STREAMS; i++) {
             set.specs[i].guaranteed = guaranteed && test_random_chance(&random, 50);
             if (test_random_chance(&random, 30))
                 hurry(&set.specs[i], &random);
-            one_newcomer(standing, asked, &set.specs[i], &seen);
+            one_newcomer(standing, &set.specs[i], &seen);
             disturb(standing, &random);
+            (void)plan_batches(standing, PARTITION_STANDING_NONE);
         }
         partition_standing_destroy(standing);
     }
@@ -257,11 +268,11 @@ static void ask_alone(const struct partition_standing *standing, const struct co
                       struct seen *seen)
 {
     struct partition_standing_placement placement = test_standing_query(standing, spec, true);
-    assert_int_equal(opens(standing, NULL, spec), placement.accepted);
+    assert_int_equal(opens(standing, spec), placement.accepted);
     if (placement.accepted)
         return;
-    expect_no_room(standing, spec, seen);
-    expect_offers(standing, NULL, spec, &placement.offer, seen);
+    expect_plan(standing, spec, seen);
+    expect_offers(standing, spec, &placement.offer, seen);
     struct core_stream_spec brim = *spec; /* where the rules of a plan are the sharper ones */
     brim.interval_ns = placement.offer.interval_ns - 1;
     if (placement.offer.interval_ns > 0)

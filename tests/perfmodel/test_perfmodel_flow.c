@@ -71,7 +71,10 @@ static void a_load_by_hand(void **state)
     assert_int_equal(sum.job_burst_bytes, 3 * 1008);
     assert_int_equal(sum.job_rate, one.rate);
     assert_int_equal(sum.unit_bytes, 16);
+    assert_int_equal(sum.burst_packets, 4);
+    assert_int_equal(sum.packet_rate, one.packet_rate + other.packet_rate);
     assert_int_equal(perfmodel_flow_batch_bytes(&sum, 8064000), 4 * 1008 + 5 * 1008 + 1);
+    assert_int_equal(perfmodel_flow_batch_packets(&sum, 8064000), 4 + 6 + 1); /* 5, rounded up */
     perfmodel_flow_load_remove(&sum, &one);
     struct perfmodel_flow_load third = {.streams = 1, .unit_bytes = 48}, both = other;
     both.unit_bytes = 1008; /* 21 * 48 */

@@ -14,18 +14,18 @@
 static struct flow_crowd crowd;
 
 /* A plan of the crowd; false: it does not hold. */
-static bool plan_of(uint64_t number, core_ns period_ns, core_ns shortest_ns, struct server_gpu_plan *plan)
+static bool plan_of(uint64_t number, core_ns period_ns, core_ns shortest_ns, struct partition_gpu_plan *plan)
 {
     crowd.load.shortest_ns = shortest_ns;
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(crowd.card, &crowd.load, period_ns);
-    *plan = (struct server_gpu_plan){.number = number,
-                                     .period_ns = period_ns,
-                                     .latency_ns = verdict.latency_ns,
-                                     .batch_ns = verdict.latency_ns - period_ns,
-                                     .card = crowd.card,
-                                     .load = crowd.load,
-                                     .arenas = 64,
-                                     .batch_most_ns = CORE_NS_NEVER};
+    *plan = (struct partition_gpu_plan){.number = number,
+                                        .period_ns = period_ns,
+                                        .latency_ns = verdict.latency_ns,
+                                        .batch_ns = verdict.latency_ns - period_ns,
+                                        .card = crowd.card,
+                                        .load = crowd.load,
+                                        .arenas = 64,
+                                        .batch_most_ns = CORE_NS_NEVER};
     return verdict.latency_ns <= shortest_ns;
 }
 
@@ -51,45 +51,45 @@ static void draw_roomy(uint64_t seed)
 
 static void no_batches_and_the_same_period(void **state)
 {
-    struct server_gpu_plan plan, none = {.number = 7}, tight;
+    struct partition_gpu_plan plan, none = {.number = 7}, tight;
     (void)state;
 
     draw_roomy(5);
     (void)plan_of(1, 50000000, CORE_NS_PER_S, &plan);
-    assert_true(server_gpu_plan_may_follow(&none, &plan));
-    assert_true(server_gpu_plan_may_follow(&plan, &none));
+    assert_true(partition_gpu_plan_may_follow(&none, &plan));
+    assert_true(partition_gpu_plan_may_follow(&plan, &none));
     (void)plan_of(2, 50000000, 1, &tight); /* does not hold at all */
-    assert_true(server_gpu_plan_may_follow(&plan, &tight));
+    assert_true(partition_gpu_plan_may_follow(&plan, &tight));
     tight.period_ns = 49000000;
     plan.load.shortest_ns = 1;
-    assert_false(server_gpu_plan_may_follow(&plan, &tight));
+    assert_false(partition_gpu_plan_may_follow(&plan, &tight));
     tight.load.streams = 0; /* nobody is there any more */
-    assert_true(server_gpu_plan_may_follow(&plan, &tight));
+    assert_true(partition_gpu_plan_may_follow(&plan, &tight));
     flow_crowd_free(&crowd);
 }
 
 /* Whoever is in one of them only does not count, nor the latency bound of such a one. */
 static void only_those_in_both_count(void **state)
 {
-    struct server_gpu_plan from, to;
+    struct partition_gpu_plan from, to;
     (void)state;
 
     draw_roomy(6);
     (void)plan_of(1, 20000000, CORE_NS_PER_S, &from);
     (void)plan_of(2, 10000000, CORE_NS_PER_S, &to);
-    assert_true(server_gpu_plan_may_follow(&from, &to));
+    assert_true(partition_gpu_plan_may_follow(&from, &to));
     to.load.shortest_ns = 1; /* a newcomer's */
     to.load.burst_bytes = to.load.rate = UINT64_C(1) << 52;
-    assert_true(server_gpu_plan_may_follow(&from, &to));
+    assert_true(partition_gpu_plan_may_follow(&from, &to));
     from.load.shortest_ns = 1;
-    assert_false(server_gpu_plan_may_follow(&from, &to));
+    assert_false(partition_gpu_plan_may_follow(&from, &to));
     from.load.shortest_ns = CORE_NS_PER_S;
     to.batch_most_ns = 1;
-    assert_false(server_gpu_plan_may_follow(&from, &to));
+    assert_false(partition_gpu_plan_may_follow(&from, &to));
     to.batch_most_ns = CORE_NS_NEVER;
-    assert_true(server_gpu_plan_may_follow(&from, &to));
+    assert_true(partition_gpu_plan_may_follow(&from, &to));
     from.arenas = to.arenas = 2;
-    assert_false(server_gpu_plan_may_follow(&from, &to));
+    assert_false(partition_gpu_plan_may_follow(&from, &to));
     flow_crowd_free(&crowd);
 }
 
@@ -107,7 +107,7 @@ static uint32_t in_use_at_once(core_ns held_ns, core_ns period_ns)
  * has a copy engine, and there are more of them. */
 static void arenas_for_the_batches_before(void **state)
 {
-    struct server_gpu_plan from, to;
+    struct partition_gpu_plan from, to;
     (void)state;
 
     for (uint64_t seed = 8; draw_roomy(seed), crowd.gpu.gpu.copy_engines < 2; seed++)
@@ -118,9 +118,9 @@ static void arenas_for_the_batches_before(void **state)
     uint32_t least = in_use_at_once(from.latency_ns - from.period_ns + from.aside_ns, from.period_ns);
     assert_true(least > in_use_at_once(to.latency_ns - to.period_ns + to.aside_ns, to.period_ns) + 1);
     from.arenas = to.arenas = least;
-    assert_true(server_gpu_plan_may_follow(&from, &to));
+    assert_true(partition_gpu_plan_may_follow(&from, &to));
     from.arenas = to.arenas = least - 1;
-    assert_false(server_gpu_plan_may_follow(&from, &to));
+    assert_false(partition_gpu_plan_may_follow(&from, &to));
     flow_crowd_free(&crowd);
 }
 
@@ -128,7 +128,7 @@ static void arenas_for_the_batches_before(void **state)
 static void the_newest_that_may_follow(void **state)
 {
     struct server_gpu_plans plans = {.count = 0};
-    struct server_gpu_plan from, to, next;
+    struct partition_gpu_plan from, to, next;
     (void)state;
 
     draw_roomy(7);
@@ -161,22 +161,23 @@ struct tally {
 };
 
 /* From one period to the other as a batcher would go: every single step is proven. */
-static void go(const struct server_gpu_plan *from, const struct server_gpu_plan *to, struct tally *tally)
+static void go(const struct partition_gpu_plan *from, const struct partition_gpu_plan *to,
+               struct tally *tally)
 {
     struct server_gpu_plans plans = {.count = 0};
-    struct server_gpu_plan at = *from, next;
+    struct partition_gpu_plan at = *from, next;
     int steps = 0;
 
     server_gpu_plans_add(&plans, to);
     while (plans.count > 0 && server_gpu_plans_next(&plans, &at, &next)) {
-        assert_true(server_gpu_plan_may_follow(&at, &next));
+        assert_true(partition_gpu_plan_may_follow(&at, &next));
         assert_true(plans.count == 0 || next.number == from->number);
         assert_true(perfmodel_flow_judge(next.card, &next.load, next.period_ns).latency_ns <=
                     next.load.shortest_ns);
         at = next;
         assert_true(++steps < 64);
     }
-    assert_int_equal(plans.count == 0, server_gpu_plan_leads_to(from, to));
+    assert_int_equal(plans.count == 0, partition_gpu_plan_leads_to(from, to));
     if (plans.count > 0)
         tally->never++;
     else if (steps == 1)
@@ -192,7 +193,7 @@ static void a_way_in_steps(void **state)
     (void)state;
 
     for (int i = 0; i < CROWDS; i++) {
-        struct server_gpu_plan from, to;
+        struct partition_gpu_plan from, to;
         flow_crowd_random(&crowd, &random);
         core_ns short_ns = brink_ns(), long_ns = short_ns * test_random_in(&random, 105, 900) / 100;
         bool grows = i % 2 == 0;

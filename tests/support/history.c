@@ -397,11 +397,12 @@ static void run(struct history_world *world)
 
 /* ---- the world ---- */
 
-static void create_gpus(struct history_world *world, const struct gpu_region_shape *shape)
+static void create_gpus(struct history_world *world, const struct partition_gpu_arenas *shape)
 {
     struct history_machine *machine = &world->machine;
     enum pipeline_execution execution =
         (enum pipeline_execution)test_random_in(&world->random, 0, PIPELINE_ANY);
+    struct partition_gpu_arenas arenas[CONFIG_PROFILE_GPU_KINDS_MAX];
     uint32_t g = 0;
     if (execution == PIPELINE_LEAST || test_random_chance(&world->random, 50))
         execution = PIPELINE_MOST;
@@ -409,14 +410,14 @@ static void create_gpus(struct history_world *world, const struct gpu_region_sha
         const struct config_profile_gpu *card = &machine->gpus[kind];
         bool busy = machine->gpu_count > 1 || card->copy_engines > 1;
         for (uint32_t i = 0; i < card->count; i++, g++) {
-            history_gpu_create(&world->gpu[g], &machine->profile, card, busy, shape->arenas, execution,
+            history_gpu_create(&world->gpu[g], &machine->profile, card, busy, shape->count, execution,
                                test_random_next(&world->random));
             world->gpu[g].hurried = world->fault == HISTORY_BEGIN_AT_ONCE;
-            TEST_REQUIRE(server_gpu_account_init(&world->account[g], &machine->profile, card,
-                                                 machine->gpu_count, busy, shape,
-                                                 world->gpu[g].lead_ns) == CORE_OK);
+            arenas[kind] = *shape;
+            arenas[kind].lead_ns = world->gpu[g].lead_ns;
         }
     }
+    TEST_REQUIRE(partition_standing_set_arenas(world->standing, arenas) == CORE_OK);
 }
 
 static void create_streams(struct history_world *world)
@@ -435,8 +436,9 @@ static void create_streams(struct history_world *world)
 static void create(struct history_world *world)
 {
     struct history_machine *machine = &world->machine;
-    struct gpu_region_shape shape = {.slots = 4096, .segments = 1 << 20, .arena_bytes = UINT64_C(1) << 30};
-    shape.arenas = (uint32_t)test_random_in(&world->random, ARENAS_MIN, HISTORY_BATCHES);
+    struct partition_gpu_arenas shape = {
+        .slots = 4096, .segments = 1 << 20, .bytes = UINT64_C(1) << 30, .hang_ns = CORE_NS_NEVER};
+    shape.count = (uint32_t)test_random_in(&world->random, ARENAS_MIN, HISTORY_BATCHES);
     history_machine_random(machine, &world->random);
     world->start_ns = world->now_ns = CORE_NS_PER_S;
     world->end_ns = world->start_ns + machine->interval_ns * test_random_log(&world->random, 100, 400);
@@ -470,8 +472,6 @@ static void destroy(struct history_world *world)
     free(world->newcomer.proposal.move);
     for (uint32_t w = 0; w < world->machine.workers; w++)
         history_worker_destroy(&world->worker[w]);
-    for (uint32_t g = 0; g < world->machine.gpu_count; g++)
-        server_gpu_account_free(&world->account[g]);
     partition_standing_destroy(world->standing);
     free(world->cpu_streams);
     free_packets(world->made);

@@ -220,7 +220,7 @@ static void change_period(struct history_gpu *gpu, core_ns period_ns)
 
 static void follow(struct history_gpu *gpu)
 {
-    struct server_gpu_plan next;
+    struct partition_gpu_plan next;
     if (!gpu->scheduled || gpu->plans.count == 0 || gpu->changing ||
         !server_gpu_plans_next(&gpu->plans, &gpu->plan, &next))
         return;
@@ -228,7 +228,7 @@ static void follow(struct history_gpu *gpu)
     change_period(gpu, next.period_ns);
 }
 
-void history_gpu_plan(struct history_gpu *gpu, const struct server_gpu_plan *plan, core_ns now_ns)
+void history_gpu_plan(struct history_gpu *gpu, const struct partition_gpu_plan *plan, core_ns now_ns)
 {
     bool begins = !gpu->scheduled || plan->period_ns == 0;
     if (!begins && plan->period_ns != gpu->plan.period_ns) {

@@ -33,7 +33,7 @@ struct history_gpu {
     struct test_random random;
 
     bool up;
-    struct server_gpu_plan plan;
+    struct partition_gpu_plan plan;
     struct server_gpu_plans plans; /* that are to follow it */
     struct gpu_schedule schedule;
     bool scheduled;
@@ -67,7 +67,7 @@ bool history_gpu_put(struct history_gpu *gpu, struct history_packet *packet, cor
                      uint64_t *batch);
 
 /* server_gpu_batches_plan. */
-void history_gpu_plan(struct history_gpu *gpu, const struct server_gpu_plan *plan, core_ns now_ns);
+void history_gpu_plan(struct history_gpu *gpu, const struct partition_gpu_plan *plan, core_ns now_ns);
 
 /* The device is lost: returns all packets that are in batches, in no order, and none is opened until it is
  * back.

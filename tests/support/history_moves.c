@@ -25,7 +25,7 @@ static bool keeps_its_bound(struct history_world *world, uint32_t unit)
     if (!history_on_gpu(world, unit))
         return true;
     const struct history_gpu *gpu = history_gpu_of(world, unit);
-    return gpu->up && gpu->in_force == world->account[history_gpu_number(world, unit)].plan.number;
+    return gpu->up && gpu->in_force == history_batches_of(world, unit)->number;
 }
 
 /* Both units are charged so that packets may be held, if they can be. */
@@ -33,8 +33,7 @@ static void prepare_to_hold(struct history_world *world, struct history_stream *
                             struct history_room *room)
 {
     uint32_t from = stream->room.unit;
-    core_ns batches_ns =
-        history_on_gpu(world, from) ? world->account[history_gpu_number(world, from)].plan.latency_ns : 0;
+    core_ns batches_ns = history_on_gpu(world, from) ? history_batches_of(world, from)->latency_ns : 0;
     if (stream->away || !keeps_its_bound(world, from) ||
         !partition_standing_hold(world->standing, room->number, batches_ns, &stream->hold_ns))
         return;

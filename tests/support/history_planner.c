@@ -1,5 +1,4 @@
-/* Histories: the planner. What server/planner/planner.c does, with its own books
- * (server/planner/gpu_account.h). */
+/* Histories: the planner. What server/planner/planner.c does. */
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
 
@@ -25,42 +24,34 @@ struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit)
     return &world->gpu[history_gpu_number(world, unit)];
 }
 
+const struct partition_gpu_plan *history_batches_of(const struct history_world *world, uint32_t unit)
+{
+    return partition_standing_batches(world->standing, history_gpu_number(world, unit));
+}
+
 /* ---- plans of GPUs ---- */
 
-/* Room in the arenas for its own streams and, at whatever loss, for those that come. */
-static bool make_plan(struct history_world *world, uint32_t g)
+static core_ns planned_period_ns(const struct history_world *world, uint32_t g)
 {
-    struct server_gpu_account *account = &world->account[g];
-    struct partition_standing_gpu gpu = partition_standing_gpu_at(world->standing, g);
-    char reason[256];
-
-    server_gpu_account_recount(account, world->standing, g, world->machine.workers + g);
-    return server_gpu_account_plan(account, gpu.period_ns, gpu.shortest_ns, reason, sizeof reason);
+    return partition_standing_batches(world->standing, g)->period_ns;
 }
 
 bool history_planner_put_plan(struct history_world *world, uint32_t g)
 {
-    struct server_gpu_account *account = &world->account[g];
     struct history_gpu *gpu = &world->gpu[g];
-    const struct server_gpu_plan before = account->plan;
-    core_ns before_ns = before.period_ns;
-    bool fits = make_plan(world, g);
-    if (!fits || !server_gpu_plan_leads_to(&before, &account->plan)) {
-        account->plan = before;
-        if (before_ns == 0 || !partition_standing_set_period(world->standing, g, before_ns) ||
-            !make_plan(world, g)) {
-            if (fits)
-                history_count(world, HISTORY_UNPROVEN);
-            account->plan = before;
-            return false;
-        }
+    struct partition_standing_words words;
+    core_ns before_ns = planned_period_ns(world, g);
+    if (!partition_standing_plan_batches(world->standing, g, &words)) {
+        if (words.constraint == PERFMODEL_LIMIT_GPU_LATENCY)
+            history_count(world, HISTORY_UNPROVEN);
+        return false;
     }
-    core_ns period_ns = account->plan.period_ns;
+    core_ns period_ns = planned_period_ns(world, g);
     if (before_ns > 0 && period_ns > 0 && before_ns != period_ns) {
         history_count(world, period_ns < before_ns ? HISTORY_SHRUNK : HISTORY_GREW);
         history_say(world, "GPU %u: period %lld after %lld", g, (long long)period_ns, (long long)before_ns);
     }
-    history_gpu_plan(gpu, &world->account[g].plan, world->now_ns);
+    history_gpu_plan(gpu, partition_standing_batches(world->standing, g), world->now_ns);
     world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(gpu);
     return true;
 }
@@ -72,7 +63,7 @@ void history_planner_retune(struct history_world *world, uint32_t g)
         return;
     if (!history_planner_put_plan(world, g))
         TEST_REQUIRE(partition_standing_set_period(world->standing, g, before_ns));
-    if (world->account[g].plan.period_ns > before_ns)
+    if (planned_period_ns(world, g) > before_ns)
         history_count(world, HISTORY_RETUNED);
     history_planner_check(world);
     world->look = true;
@@ -85,12 +76,12 @@ bool history_planner_put_plans(struct history_world *world, struct history_room 
         if (world->machine.guaranteed || room->unit == world->machine.workers + g)
             fit = history_planner_put_plan(world, g) && fit;
     if (history_on_gpu(world, room->unit))
-        room->plan = world->account[history_gpu_number(world, room->unit)].plan.number;
+        room->plan = history_batches_of(world, room->unit)->number;
     room->backup = room->number == HISTORY_NONE
                        ? HISTORY_NONE
                        : partition_standing_stream_of(world->standing, room->number).backup_unit;
     if (room->backup != HISTORY_NONE && history_on_gpu(world, room->backup))
-        room->backup_plan = world->account[history_gpu_number(world, room->backup)].plan.number;
+        room->backup_plan = history_batches_of(world, room->backup)->number;
     return fit;
 }
 

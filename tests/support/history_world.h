@@ -3,7 +3,6 @@
 #define MILLRACE_TESTS_HISTORY_WORLD_H
 
 #include "partition/admission/admission.h"
-#include "server/planner/gpu_account.h"
 #include "server/stream/policer.h"
 #include "server/stream/transfer.h"
 #include "tests/support/history.h"
@@ -100,7 +99,6 @@ struct history_world {
     struct test_random random;
     core_ns now_ns, start_ns, end_ns;
     struct partition_standing *standing;
-    struct server_gpu_account account[HISTORY_GPUS];
     struct history_gpu gpu[HISTORY_GPUS];
     struct history_worker worker[HISTORY_WORKERS];
     struct history_stream stream[HISTORY_SOURCES];
@@ -195,6 +193,8 @@ void history_planner_look(struct history_world *world);
 bool history_on_gpu(const struct history_world *world, uint32_t unit);
 uint32_t history_gpu_number(const struct history_world *world, uint32_t unit);
 struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit);
+/* The last plan of a GPU's batches. */
+const struct partition_gpu_plan *history_batches_of(const struct history_world *world, uint32_t unit);
 /* The plan of a GPU as it stands goes to its batcher. False: the arenas do not hold it. */
 bool history_planner_put_plan(struct history_world *world, uint32_t g);
 /* The GPU grows back, if it can. */

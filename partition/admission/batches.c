@@ -1,0 +1,261 @@
+/* Standing plans: whether the arenas of GPUs hold their batches, and the plans of these. */
+#include "partition/admission/internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PLAN_ARENAS UINT64_C(5)
+#define SPARE_SLOTS 16 /* one in so many is kept for streams that are leaving */
+
+/* ---- arenas ---- */
+
+/* A plan has at least PLAN_ARENAS batches on the way, each with input and output: none is larger then than an
+ * arena. */
+static uint64_t memory_bytes(const struct partition_gpu_arenas *arenas)
+{
+    return PLAN_ARENAS * 2 * arenas->bytes;
+}
+
+uint32_t partition_gpu_arenas_streams(const struct partition_gpu_arenas *arenas)
+{
+    return arenas->slots - arenas->slots / SPARE_SLOTS;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The cards of the flow read the standing plan's own profile. */
+static void limit_memory(struct config_profile *profile, const struct partition_gpu_arenas *arenas)
+{
+    uint64_t pinned_bytes = 0;
+
+    for (uint32_t kind = 0; kind < profile->gpu_count; kind++) {
+        struct config_profile_gpu *gpu = &profile->gpus[kind];
+        gpu->memory_bytes = less(gpu->memory_bytes, memory_bytes(&arenas[kind]));
+        pinned_bytes += memory_bytes(&arenas[kind]) * gpu->count;
+    }
+    profile->pinned_bytes = less(profile->pinned_bytes, pinned_bytes);
+}
+
+core_status partition_standing_set_arenas(struct partition_standing *standing,
+                                          const struct partition_gpu_arenas *arenas)
+{
+    assert(standing->count == 0 && standing->batches == NULL);
+    standing->batches = calloc(standing->gpus + 1, sizeof *standing->batches);
+    if (standing->batches == NULL)
+        return CORE_NO_MEMORY;
+    for (uint32_t g = 0; g < standing->gpus; g++)
+        standing->batches[g].arenas = arenas[standing->gpu[g].kind];
+    limit_memory(standing->profile, arenas);
+    return CORE_OK;
+}
+
+/* ---- what batches are for ---- */
+
+/* Whom a GPU serves, in whatever case. */
+struct demand {
+    struct perfmodel_flow_load own;
+    struct perfmodel_flow_load all; /* with what comes at a loss: no case exceeds it */
+    uint64_t backups;
+    uint32_t guaranteed; /* of its own */
+};
+
+static struct demand demand_of(const struct partition_gpu *gpu)
+{
+    struct demand demand = {.own = gpu->own.load, .guaranteed = gpu->guaranteed};
+    demand.backups = partition_gpu_backups(gpu);
+    return demand;
+}
+
+/* `more` comes at the loss; NONE: at none. */
+static void cover_losses(const struct partition_gpu *gpu, uint32_t loss,
+                         const struct perfmodel_flow_load *more, struct demand *demand)
+{
+    struct perfmodel_flow_load comes = {0};
+
+    for (uint32_t n = 0; n < gpu->losses; n++) {
+        struct perfmodel_flow_load load = {0};
+        if (gpu->backups[n] != NULL)
+            load = gpu->backups[n]->load;
+        if (n == loss)
+            perfmodel_flow_load_add(&load, more);
+        perfmodel_flow_load_cover(&comes, &load);
+    }
+    demand->all = demand->own;
+    perfmodel_flow_load_add(&demand->all, &comes);
+}
+
+/* ---- plans ---- */
+
+/* How long an I/O thread may let packets gather that has the stream with the least d'. */
+static core_ns rest_ns(const struct config_profile *profile, core_ns shortest_ns)
+{
+    core_ns left_ns = shortest_ns + shortest_ns / 15; /* left - left/16 = d', or less than this is left */
+    return perfmodel_io_rest_ns(left_ns + profile->margins.in_ns + profile->margins.out_ns, profile) / 2;
+}
+
+/* From the end of a period to the closing of its batch. in_ns is for two hand-overs here: half of it into the
+ * batch, half from there to the card. */
+static core_ns delay_ns(const struct config_profile *profile, core_ns shortest_ns)
+{
+    return profile->margins.in_ns / 2 + rest_ns(profile, shortest_ns);
+}
+
+static uint64_t arenas_needed(const struct partition_gpu_plan *plan)
+{
+    core_ns held_ns = plan->latency_ns - plan->period_ns + plan->aside_ns;
+    return 1 + (uint64_t)((held_ns + plan->period_ns - 1) / plan->period_ns);
+}
+
+/* With `last` as the one before. The stages' bounds are those of the verdict. */
+static struct partition_gpu_plan plan_of(const struct partition_standing *standing, uint32_t g,
+                                         const struct demand *demand,
+                                         const struct perfmodel_flow_verdict *verdict)
+{
+    const struct config_profile *profile = standing->profile;
+    const struct partition_gpu_arenas *arenas = &standing->batches[g].arenas;
+    const struct perfmodel_flow_card *card = standing->gpu[g].card;
+    core_ns closing_ns = delay_ns(profile, demand->all.shortest_ns);
+    int64_t own_ppb = perfmodel_flow_judge(card, &demand->own, verdict->period_ns).busiest_ppb;
+
+    return (struct partition_gpu_plan){
+        .number = standing->batches[g].plan.number + 1,
+        .period_ns = verdict->period_ns,
+        .delay_ns = closing_ns,
+        .up_ns = verdict->bounds.up_ns,
+        .kernel_ns = verdict->bounds.kernel_ns,
+        .down_ns = verdict->bounds.down_ns,
+        .latency_ns = verdict->latency_ns,
+        .batch_ns = verdict->latency_ns - verdict->period_ns + profile->margins.in_ns / 2,
+        .batch_bytes = verdict->batch_bytes,
+        .streams = (uint32_t)demand->own.streams,
+        .guaranteed = demand->guaranteed,
+        .backups = (uint32_t)demand->backups,
+        .reserved_ppb = verdict->busiest_ppb - own_ppb,
+        .card = card,
+        .load = demand->all,
+        .arenas = arenas->count,
+        .aside_ns = arenas->lead_ns + closing_ns + profile->margins.out_ns,
+        .batch_most_ns = demand->guaranteed > 0 ? arenas->hang_ns : CORE_NS_NEVER};
+}
+
+/* Do the arenas hold the batches of this plan? */
+static bool holds(const struct partition_gpu_arenas *arenas, const struct partition_gpu_plan *plan,
+                  struct partition_standing_words *words)
+{
+    const struct {
+        const char *what;
+        uint64_t needed, there;
+    } rows[] = {
+        {"batches on the way", arenas_needed(plan), arenas->count},
+        {"bytes in a batch", plan->batch_bytes, arenas->bytes},
+        {"packets in a batch", perfmodel_flow_batch_packets(&plan->load, plan->period_ns), arenas->segments},
+        {"streams", (uint64_t)plan->streams + plan->backups, partition_gpu_arenas_streams(arenas)},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].needed > rows[i].there) {
+            snprintf(words->reason, sizeof words->reason,
+                     "the GPU would need room for %llu %s, and has it for %llu; more memory may be pinned "
+                     "(pinned_bytes of the profile)",
+                     (unsigned long long)rows[i].needed, rows[i].what, (unsigned long long)rows[i].there);
+            return false;
+        }
+    if (plan->batch_ns <= plan->batch_most_ns)
+        return true;
+    snprintf(words->reason, sizeof words->reason,
+             "a batch of the GPU may take %.1f ms, and one of guaranteed streams is taken for lost after "
+             "%.1f ms (gpus.hang_ms)",
+             (double)plan->batch_ns / 1e6, (double)plan->batch_most_ns / 1e6);
+    return false;
+}
+
+/* The plan for this demand at this period. False: there is none, and why. */
+static bool make(const struct partition_standing *standing, uint32_t g, const struct demand *demand,
+                 core_ns period_ns, struct partition_gpu_plan *plan, struct partition_standing_words *words)
+{
+    const struct partition_batches *batches = &standing->batches[g];
+
+    words->constraint = PERFMODEL_LIMIT_GPU_MEMORY;
+    if (demand->all.streams == 0) {
+        *plan = (struct partition_gpu_plan){.number = batches->plan.number + 1};
+        return true;
+    }
+    struct perfmodel_flow_verdict verdict =
+        perfmodel_flow_judge(standing->gpu[g].card, &demand->all, period_ns);
+    if (verdict.binding != PERFMODEL_LIMIT_NONE) {
+        snprintf(words->reason, sizeof words->reason, "the GPU can not keep a period of %.3f ms",
+                 (double)period_ns / 1e6);
+        return false;
+    }
+    verdict.period_ns = period_ns;
+    *plan = plan_of(standing, g, demand, &verdict);
+    return holds(&batches->arenas, plan, words);
+}
+
+/* May it follow the last one? */
+static bool follows(const struct partition_standing *standing, uint32_t g,
+                    const struct partition_gpu_plan *plan, struct partition_standing_words *words)
+{
+    const struct partition_gpu_plan *last = &standing->batches[g].plan;
+
+    if (partition_gpu_plan_leads_to(last, plan))
+        return true;
+    words->constraint = PERFMODEL_LIMIT_GPU_LATENCY;
+    snprintf(words->reason, sizeof words->reason,
+             "GPU %u would need another period than the %.3f ms that it has, and its streams would be late "
+             "while it changes",
+             g, (double)last->period_ns / 1e6);
+    return false;
+}
+
+bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
+                                 const struct core_stream_spec *spec, core_ns period_ns,
+                                 struct partition_standing_words *words)
+{
+    const struct partition_gpu *gpu = &standing->gpu[g];
+    struct partition_gpu_plan plan;
+
+    if (standing->batches == NULL)
+        return true;
+    struct perfmodel_flow_load more = partition_gpu_load(spec, standing->profile);
+    struct demand demand = demand_of(gpu);
+    if (loss == PARTITION_STANDING_NONE) {
+        perfmodel_flow_load_add(&demand.own, &more);
+        demand.guaranteed += spec->guaranteed ? 1 : 0;
+    } else {
+        demand.backups++;
+    }
+    cover_losses(gpu, loss, &more, &demand);
+    return make(standing, g, &demand, period_ns, &plan, words) && follows(standing, g, &plan, words);
+}
+
+bool partition_standing_plan_batches(struct partition_standing *standing, uint32_t g,
+                                     struct partition_standing_words *words)
+{
+    assert(g < standing->gpus && standing->batches != NULL);
+    const struct partition_gpu *gpu = &standing->gpu[g];
+    const struct perfmodel_flow_load nobody = {0};
+    struct partition_gpu_plan *last = &standing->batches[g].plan, plan;
+    struct partition_standing_words again;
+    struct demand demand = demand_of(gpu);
+
+    cover_losses(gpu, PARTITION_STANDING_NONE, &nobody, &demand);
+    bool made =
+        make(standing, g, &demand, gpu->period_ns, &plan, words) && follows(standing, g, &plan, words);
+    /* Else the period that there is, which also fits once who came for another one has left. */
+    if (!made && last->period_ns > 0 && partition_standing_set_period(standing, g, last->period_ns))
+        made = make(standing, g, &demand, gpu->period_ns, &plan, &again);
+    if (made)
+        *last = plan;
+    return made;
+}
+
+const struct partition_gpu_plan *partition_standing_batches(const struct partition_standing *standing,
+                                                            uint32_t g)
+{
+    assert(g < standing->gpus && standing->batches != NULL);
+    return &standing->batches[g].plan;
+}
