@@ -235,9 +235,9 @@ static core_status memory_check(struct gpu_channel *channel, struct core_error *
         (channel->start.has_emulation && (emulation->copy_count > GPU_EMULATION_COPIES_MAX ||
                                           emulation->share_count > GPU_EMULATION_SHARES_MAX)) ||
         channel->bytes != sizeof *memory + rows_bytes(&channel->start))
-        return core_error_set(error, CORE_INVALID,
-                              "the channel is not one of this version's: server and millrace-gpu must be of "
-                              "one installation");
+        return core_error_set(
+            error, CORE_INVALID,
+            "the channel has another version: millraced and millrace-gpu must be of the same installation");
     channel->rows = malloc(rows_bytes(&channel->start) + 1);
     if (channel->rows == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the channel's tables");
@@ -252,9 +252,9 @@ core_status gpu_channel_attach(struct gpu_channel *channel, int memory_descripto
     struct stat status_of_memory;
     *channel = (struct gpu_channel){.memory_descriptor = -1, .own_wake = own_wake, .other_wake = other_wake};
     if (fstat(memory_descriptor, &status_of_memory) != 0)
-        return core_error_errno(error, "there is no channel");
+        return core_error_errno(error, "can not open the channel");
     if (status_of_memory.st_size < (off_t)sizeof *channel->memory)
-        return core_error_set(error, CORE_INVALID, "the channel is too small to be one");
+        return core_error_set(error, CORE_INVALID, "the channel is smaller than its header");
     core_status status = memory_map(channel, memory_descriptor, (size_t)status_of_memory.st_size, error);
     if (status == CORE_OK)
         status = memory_check(channel, error);

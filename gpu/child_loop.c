@@ -84,7 +84,7 @@ static core_status command_run(struct gpu_child *child, const struct gpu_command
         *stopping = true;
         return CORE_OK;
     }
-    return core_error_set(error, CORE_INVALID, "command %u is none", command->kind);
+    return core_error_set(error, CORE_INVALID, "unknown command %u", command->kind);
 }
 
 /* Runs what waits, in order; *blocked: the next one must be tried again. */

@@ -58,7 +58,7 @@ static int loop_end(struct gpu_child *child, pthread_t loop, enum watch_end why)
 {
     static const char *const words[] = {
         [WATCH_SERVER_GONE] = "the server is gone",
-        [WATCH_SERVER_SILENT] = "the server gives no sign of life",
+        [WATCH_SERVER_SILENT] = "the server does not respond",
     };
     struct pollfd finished = {.fd = child->finished, .events = POLLIN};
     const uint64_t one = 1;

@@ -19,7 +19,7 @@ core_status gpu_cuda_count(uint32_t *count, struct core_error *error)
     *count = 0;
     void *driver = dlopen(DRIVER_LIBRARY, RTLD_LAZY | RTLD_LOCAL);
     if (driver == NULL)
-        return core_error_set(error, CORE_UNSUPPORTED, "no NVIDIA driver (%s is not there)", DRIVER_LIBRARY);
+        return core_error_set(error, CORE_UNSUPPORTED, "no NVIDIA driver (%s is missing)", DRIVER_LIBRARY);
     (void)dlclose(driver);
     const cudaError_t result = cudaGetDeviceCount(&devices);
     if (result == cudaErrorNoDevice)
@@ -149,7 +149,8 @@ core_status gpu_cuda_open(struct gpu_device **opened, const struct gpu_device_op
     uint32_t count;
     core_status status = gpu_cuda_count(&count, error);
     if (status == CORE_OK && options->index >= count)
-        status = core_error_set(error, CORE_NOT_FOUND, "card %u: there are %u", options->index, count);
+        status = core_error_set(error, CORE_NOT_FOUND, "there is no card %u: the driver shows %u",
+                                options->index, count);
     if (status == CORE_OK)
         status = gpu_cuda_describe(options->index, facts, error);
     if (status != CORE_OK)

@@ -86,7 +86,7 @@ static core_status options_take(struct gpu_engine *engine, const struct gpu_engi
     default_ns(&own->restart_max_ns, RESTART_MAX);
     if (own->start_ns < 0 || own->silence_ns < 0 || own->kill_ns < 0 || own->restart_first_ns < 0 ||
         own->restart_max_ns < own->restart_first_ns)
-        return core_error_set(error, CORE_INVALID, "the GPU engine's times make no sense");
+        return core_error_set(error, CORE_INVALID, "the GPU engine's timeouts are out of range");
     if (access(options->program, X_OK) != 0) {
         (void)core_error_errno(error, "%s can not be run", options->program);
         return CORE_NOT_FOUND;
@@ -222,9 +222,10 @@ static bool process_ended(struct gpu_engine *engine)
 core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns, struct core_error *error)
 {
     if (engine->state != GPU_ENGINE_DOWN)
-        return core_error_set(error, CORE_INVALID, "the GPU's process runs already");
+        return core_error_set(error, CORE_INVALID, "the GPU's process is already running");
     if (now_ns < engine->restart_ns || !gpu_engine_gone(engine) || !gpu_keeper_has_room(engine->keeper))
-        return core_error_set(error, CORE_AGAIN, "the GPU's process is not to be started yet");
+        return core_error_set(error, CORE_AGAIN,
+                              "the GPU's process may not be restarted before its back-off ends");
     gpu_channel_reset(&engine->channel);
     engine->flights_put = engine->flights_taken = 0;
     engine->unfinished_count = 0;
@@ -251,7 +252,8 @@ static core_status command_put(struct gpu_engine *engine, const struct gpu_comma
         gpu_channel_wake(&engine->channel);
     if (status != CORE_INVALID)
         return status;
-    fail(engine, engine->polled_ns, GPU_FAULT_CORRUPT, 0, "the child wrote nonsense on the channel's index");
+    fail(engine, engine->polled_ns, GPU_FAULT_CORRUPT, 0,
+         "the GPU's process wrote an invalid index to the channel");
     return CORE_AGAIN;
 }
 
@@ -302,14 +304,14 @@ core_status gpu_engine_submit(struct gpu_engine *engine, const struct gpu_order 
     if (status != CORE_OK)
         return status;
     if (period_ns <= 0 || arena_in_flight(engine, order->arena))
-        return core_error_set(error, CORE_INVALID, "batch %llu: no period, or its arena is under way",
-                              number);
+        return core_error_set(error, CORE_INVALID,
+                              "batch %llu: its period is 0, or its arena is still in use", number);
     if (engine->flights_put > engine->flights_taken &&
         engine->flights[(engine->flights_put - 1) % FLIGHTS].order.number >= number)
-        return core_error_set(error, CORE_INVALID, "batch %llu comes after a later one", number);
+        return core_error_set(error, CORE_INVALID, "batch %llu was submitted after a later batch", number);
     status = command_put(engine, &(struct gpu_command){.kind = GPU_COMMAND_BATCH, .order = *order}, NULL);
     if (status != CORE_OK)
-        return core_error_set(error, status, "batch %llu: the GPU's process does not take it now", number);
+        return core_error_set(error, status, "batch %llu: the GPU's process does not accept it now", number);
     if (engine->flights_put == engine->flights_taken)
         engine->progress_ns = now_ns;
     engine->flights[engine->flights_put++ % FLIGHTS] =
@@ -363,7 +365,7 @@ static void fault_of_end(struct gpu_engine *engine, core_ns now_ns)
  * real-time threads, and on a busy machine may take long to follow it; how it ended is known only then. */
 static void fault_of_loop(struct gpu_engine *engine, core_ns now_ns)
 {
-    fault_begin(engine, now_ns, GPU_FAULT_SIGNALLED, 0, "the GPU's process is ending, and takes long");
+    fault_begin(engine, now_ns, GPU_FAULT_SIGNALLED, 0, "the GPU's process is ending, but slowly");
     engine->unexplained = true;
 }
 
@@ -453,7 +455,8 @@ static core_status batch_event(struct gpu_engine *engine, core_ns now_ns,
     const struct flight *oldest = &engine->flights[engine->flights_taken % FLIGHTS];
     if (engine->state != GPU_ENGINE_READY || engine->flights_taken == engine->flights_put ||
         oldest->order.number != completion->batch.number || !times_make_sense(completion->batch.times)) {
-        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, "the child told of a batch that can not be");
+        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0,
+             "the GPU's process reported a batch that was not submitted");
         return CORE_AGAIN;
     }
     *event = (struct gpu_event){.kind = GPU_EVENT_BATCH};
@@ -468,7 +471,7 @@ static core_status ready_event(struct gpu_engine *engine, core_ns now_ns,
                                const struct gpu_completion *completion, struct gpu_event *event)
 {
     if (engine->state != GPU_ENGINE_STARTING) {
-        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, "the child said twice that it is ready");
+        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, "the GPU's process reported twice that it is ready");
         return CORE_AGAIN;
     }
     engine->state = GPU_ENGINE_READY;
@@ -486,7 +489,8 @@ static core_status poll_channel(struct gpu_engine *engine, core_ns now_ns, struc
     if (status == CORE_AGAIN)
         return CORE_AGAIN;
     if (status != CORE_OK) {
-        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0, "the child wrote nonsense on the channel");
+        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0,
+             "the GPU's process wrote an invalid message to the channel");
         return CORE_AGAIN;
     }
     if (completion.kind == GPU_COMPLETION_READY)

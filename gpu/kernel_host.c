@@ -64,7 +64,7 @@ static core_status segment_check(const struct gpu_batch *batch, uint32_t job, ui
         segment->length_bytes == 0)
         return core_error_set(error, CORE_INVALID,
                               "job %" PRIu32 ": segment %" PRIu32 " at %" PRIu32 " of %" PRIu32
-                              " bytes is no run of whole blocks",
+                              " bytes is not made of whole blocks",
                               job, index, segment->offset_bytes, segment->length_bytes);
     if ((uint64_t)segment->offset_bytes + segment->length_bytes > batch->arena_bytes)
         return core_error_set(error, CORE_INVALID,

@@ -57,7 +57,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'd': {
         const unsigned long index = strtoul(argument, &end, 10);
         if (*argument < '0' || *argument > '9' || *end != '\0' || index > 1023)
-            argp_error(state, "'%s' is no index of a card", argument);
+            argp_error(state, "'%s' is not the index of a card", argument);
         options->index = (uint32_t)index;
         return 0;
     }

@@ -65,11 +65,12 @@ core_status gpu_pipeline_submit(struct gpu_pipeline *pipeline, const struct gpu_
 {
     const unsigned long long number = order->number;
     if (pipeline->submitted - pipeline->taken >= GPU_REGION_ARENAS_MAX)
-        return core_error_set(error, CORE_FULL, "batch %llu is one too many", number);
+        return core_error_set(error, CORE_FULL, "batch %llu: too many batches are in flight", number);
     if (pipeline->submitted > 0) {
         const unsigned long long last = batch_at(pipeline, pipeline->submitted - 1)->order.number;
         if (number <= last)
-            return core_error_set(error, CORE_INVALID, "batch %llu comes after batch %llu", number, last);
+            return core_error_set(error, CORE_INVALID, "batch %llu was submitted after batch %llu", number,
+                                  last);
     }
     *batch_at(pipeline, pipeline->submitted++) = (struct gpu_pipeline_batch){.order = *order};
     return launch_ready(pipeline, error);

@@ -44,10 +44,10 @@ void partition_plan_refuse(struct partition_plan *plan, enum perfmodel_limit bin
 static core_status check_input(const struct partition_plan_input *input, struct core_error *error)
 {
     if (input->workers == 0 || input->workers > PARTITION_PLAN_WORKERS_MAX)
-        return core_error_set(error, CORE_INVALID, "%u workers: 1 to %d can be", input->workers,
+        return core_error_set(error, CORE_INVALID, "%u workers: must be 1 to %d", input->workers,
                               PARTITION_PLAN_WORKERS_MAX);
     if (input->count > PARTITION_PLAN_STREAMS_MAX)
-        return core_error_set(error, CORE_INVALID, "%zu streams: at most %zu can be", input->count,
+        return core_error_set(error, CORE_INVALID, "%zu streams: must be at most %zu", input->count,
                               PARTITION_PLAN_STREAMS_MAX);
     for (size_t i = 0; i < input->count; i++)
         if (core_stream_spec_check(&input->specs[i], error) != CORE_OK)

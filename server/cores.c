@@ -76,12 +76,13 @@ void server_cores_warn(const struct server_cores *cores, const struct config_ser
 {
     uint32_t share = server_cores_share(cores);
     if (share < WHOLE)
-        core_log(CORE_LOG_WARNING, "start.cores",
-                 "%u workers and %u I/O threads share %.2f cores: each of them is promised %.1f %% of one",
-                 cores->workers, cores->io, cores->thousandths / (double)WHOLE, share / 10.0);
+        core_log(
+            CORE_LOG_WARNING, "start.cores",
+            "%u workers and %u I/O threads share %.2f cores: admission counts on %.1f %% of a core for each",
+            cores->workers, cores->io, cores->thousandths / (double)WHOLE, share / 10.0);
     if (cores->thousandths > cores->there)
         core_log(CORE_LOG_WARNING, "start.cores",
-                 "threads.cores: this process may use %.2f cores; promises count on %.2f",
+                 "threads.cores: this process may use %.2f cores, but admission counts on %.2f",
                  cores->there / (double)WHOLE, cores->thousandths / (double)WHOLE);
     if (threads->pin && threads->realtime != CONFIG_REALTIME_OFF && !server_cores_pin(cores, threads))
         core_log(CORE_LOG_WARNING, "start.cores",
@@ -95,8 +96,8 @@ void server_cores_doubt(const struct config_profile *profile, char *doubt, size_
     doubt[0] = '\0';
     server_calibrate_machine(machine, sizeof machine);
     if (profile != NULL && server_cores_are_others(profile->machine, machine, doubt, size))
-        core_log(
-            CORE_LOG_WARNING, "start.profile",
-            "profile %s: %s, and promises are only as good; `millrace-bench calibrate` measures this one",
-            profile->name, doubt);
+        core_log(CORE_LOG_WARNING, "start.profile",
+                 "profile %s: %s, so that its latency bounds may not hold here; `millrace-bench calibrate` "
+                 "measures this machine",
+                 profile->name, doubt);
 }

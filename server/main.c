@@ -94,7 +94,7 @@ static void tell_differences(const struct config_server *config, const struct co
 {
     char text[1200];
     if (config_server_differences(config, fresh, text, sizeof text)[0] != '\0')
-        core_log(CORE_LOG_WARNING, "reload.restart", "changed, and in force only after a restart: %s", text);
+        core_log(CORE_LOG_WARNING, "reload.restart", "changed, but in force only after a restart: %s", text);
 }
 
 /* SIGHUP: a bad file changes nothing. */
@@ -104,7 +104,8 @@ static void reload(struct server *server, const struct config_server *config, co
     struct core_error error = {""};
 
     if (path == NULL) {
-        core_log(CORE_LOG_WARNING, "reload.failed", "there is nothing to read again: no configuration file");
+        core_log(CORE_LOG_WARNING, "reload.failed",
+                 "nothing to reload: the server runs without a configuration file");
         return;
     }
     core_status status = config_server_load(path, &fresh, &error);
@@ -116,11 +117,11 @@ static void reload(struct server *server, const struct config_server *config, co
     }
     if (status == CORE_OK)
         core_log(CORE_LOG_INFO, "reload.done",
-                 "read again from %s and in force: log level, keyring, and certificates, keys and client CAs "
+                 "reloaded from %s and in force: log level, keyring, and certificates, keys and client CAs "
                  "of TLS listeners",
                  path);
     else
-        core_log(CORE_LOG_ERROR, "reload.failed", "%s; all stays as it was", error.text);
+        core_log(CORE_LOG_ERROR, "reload.failed", "%s; the configuration in force is unchanged", error.text);
 }
 
 /* Blocks until a signal comes; meanwhile keeps systemd's watchdog content, as long as all threads go round.
@@ -188,7 +189,8 @@ static int serve(const struct options *options, const struct config_server *conf
         if (number == SIGHUP)
             reload(server, config, options->config);
     notify_systemd("STOPPING=1");
-    core_log(CORE_LOG_INFO, "stop.begin", "signal %d: finishing what was accepted", number);
+    core_log(CORE_LOG_INFO, "stop.begin", "signal %d: delivering the accepted packets, then stopping",
+             number);
     uint64_t lost = server_stop(server);
     close(descriptor);
     if (lost > 0) {

@@ -321,7 +321,7 @@ static core_status create_seats(struct server *server, struct core_error *error)
     for (uint32_t i = 0; i < server->io_count; i++)
         if (server_gpu_seats_create(server->ios[i]) != CORE_OK ||
             server_stats_make(&server->ios[i]->stats, server_units(server)) != CORE_OK)
-            return core_error_set(error, CORE_NO_MEMORY, "no memory for the accounts of the units");
+            return core_error_set(error, CORE_NO_MEMORY, "no memory for the figures of the units");
     return CORE_OK;
 }
 
@@ -400,9 +400,8 @@ static core_status measure_machine(struct server *server, struct core_error *err
              (double)found->margins.in_ns / 1e3);
     if (found->margins.in_ns > BUSY_MARGIN_NS)
         core_log(CORE_LOG_WARNING, "start.busy",
-                 "something else kept this machine busy while it was measured: the margins are %.1f ms, and "
-                 "promises "
-                 "will be few; start again on a quiet machine or configure a profile",
+                 "something else kept this machine busy while it was measured: with margins of %.1f ms few "
+                 "streams will be admitted; start again on a quiet machine or configure a profile",
                  (double)found->margins.in_ns / 1e6);
     return CORE_OK;
 }

@@ -45,12 +45,12 @@ static void explain_rate(const struct partition_refusal *refusal, struct partiti
     struct duration interval = duration_of(spec->interval_ns);
     if (test->binding == PERFMODEL_LIMIT_CPU_UTILISATION)
         say(placement,
-            "packets of %u bytes every %s would take %.1f %% of a worker, and a stream has only one",
+            "packets of %u bytes every %s would take %.1f %% of a worker, and a stream can use only one",
             spec->packet_bytes, interval.text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
     else if (test->binding == PERFMODEL_LIMIT_CPU_DEMAND)
         say(placement,
             "even an idle worker could not carry packets of %u bytes every %s, whatever the latency bound: "
-            "at windows of %s it would need %s; send less often",
+            "in a window of %s it would need %s; send less often",
             spec->packet_bytes, interval.text, duration_of(test->window_ns).text,
             duration_of(test->demand_ns + test->blocking_ns).text);
     else
@@ -64,7 +64,8 @@ static void explain_utilisation(const struct partition_refusal *refusal,
                                 struct partition_placement *placement)
 {
     say(placement,
-        "every worker is taken: the least loaded of %u would need %.2f %% of its time in the long run, %.2f "
+        "no worker has capacity left: the least loaded of %u would need %.2f %% of its time in the long run, "
+        "%.2f "
         "%% of it for this stream",
         refusal->worker_count, (double)placement->test.utilisation_ppb / PPB_PER_PERCENT,
         (double)refusal->stream_ppb / PPB_PER_PERCENT);
@@ -75,18 +76,18 @@ static void explain_demand(const struct partition_refusal *refusal, struct parti
     const struct perfmodel_edf_result *test = &placement->test;
     struct duration window = duration_of(test->window_ns);
     say(placement,
-        "at windows of %s worker %u, the closest of %u, would need %s of %s (load %.1f %%, of which this "
-        "stream %.2f %%)",
-        window.text, placement->worker, refusal->worker_count,
-        duration_of(test->demand_ns + test->blocking_ns).text, window.text,
-        (double)test->utilisation_ppb / PPB_PER_PERCENT, (double)refusal->stream_ppb / PPB_PER_PERCENT);
+        "worker %u, the closest of %u, would need %s in a window of %s (load %.1f %%, of which this stream "
+        "%.2f %%)",
+        placement->worker, refusal->worker_count, duration_of(test->demand_ns + test->blocking_ns).text,
+        window.text, (double)test->utilisation_ppb / PPB_PER_PERCENT,
+        (double)refusal->stream_ppb / PPB_PER_PERCENT);
 }
 
 static void explain_io(const struct partition_refusal *refusal, struct partition_placement *placement)
 {
     say(placement,
-        "I/O thread %u would need %.2f %% of its time, %.2f %% of it for this stream, and may promise %.0f "
-        "%%",
+        "I/O thread %u would need %.2f %% of its time, %.2f %% of it for this stream, and at most %.0f %% "
+        "may be reserved",
         refusal->io, (double)refusal->io_taken_ppb / PPB_PER_PERCENT,
         (double)placement->io_ppb / PPB_PER_PERCENT, (double)refusal->io_limit_ppb / PPB_PER_PERCENT);
 }
@@ -120,7 +121,7 @@ void partition_explain_gpu(const struct partition_gpu_refusal *refusal, char rea
     const struct perfmodel_flow_verdict *verdict = refusal->verdict;
     struct duration period = duration_of(verdict->period_ns);
     double lack_percent = (double)-verdict->headroom_ppb / PPB_PER_PERCENT;
-    char which[48] = "which the stream is on";
+    char which[48] = "which serves the stream";
     if (!refusal->change)
         snprintf(which, sizeof which, "the closest of %u", refusal->gpus);
     int told =
@@ -130,45 +131,46 @@ void partition_explain_gpu(const struct partition_gpu_refusal *refusal, char rea
     char *rest = reason + told;
     size_t room = PARTITION_REASON_BYTES - (size_t)told;
     if (verdict->binding == PERFMODEL_LIMIT_GPU_LATENCY)
-        snprintf(rest, room, "would need %s for a batch with %s, and its shortest bound leaves %s",
+        snprintf(rest, room,
+                 "would need %s for a batch with %s, and the shortest latency bound on it leaves %s",
                  duration_of(verdict->latency_ns).text, with, duration_of(refusal->shortest_ns).text);
     else if (verdict->binding == PERFMODEL_LIMIT_GPU_MEMORY)
-        snprintf(rest, room, "would need %.1f MB for its batches with %s, %.2f %% more than there is",
+        snprintf(rest, room, "would need %.1f MB for its batches with %s, %.2f %% more than it has",
                  (double)verdict->memory_bytes / 1e6, with, lack_percent);
     else
-        snprintf(rest, room, "would be %.2f %% over its time for %s with %s", lack_percent,
+        snprintf(rest, room, "would exceed its time by %.2f %% for %s with %s", lack_percent,
                  verdict->binding == PERFMODEL_LIMIT_GPU_COPY ? "copies" : "the kernel", with);
 }
 
 void partition_explain_out(uint32_t gpu, char reason[PARTITION_REASON_BYTES])
 {
     snprintf(reason, PARTITION_REASON_BYTES,
-             "GPU %u would take the stream, but is out of service; ask again when it is back", gpu);
+             "GPU %u would accept the stream, but is out of service; retry when it is back", gpu);
 }
 
 void partition_explain_backup(uint32_t gpu, char reason[PARTITION_REASON_BYTES])
 {
     snprintf(reason, PARTITION_REASON_BYTES,
-             "no unit has room to take the stream over in time when GPU %u is lost, and none but a GPU takes "
-             "it; a standard stream would be accepted there",
+             "no unit has capacity for the backup that the stream needs in case GPU %u fails, and only a GPU "
+             "can serve it; a standard stream would be accepted there",
              gpu);
 }
 
 void partition_explain_change_backup(uint32_t gpu, char reason[PARTITION_REASON_BYTES])
 {
     snprintf(reason, PARTITION_REASON_BYTES,
-             "with the change no unit would have room to take the stream over in time when GPU %u is lost",
+             "with the change no unit would have capacity for the backup that the stream needs in case GPU "
+             "%u fails",
              gpu);
 }
 
 void partition_explain_reserve(const char *unit, uint32_t number, int64_t share_ppb,
                                char reason[PARTITION_REASON_BYTES])
 {
-    snprintf(
-        reason, PARTITION_REASON_BYTES,
-        "%s %u would take it, but %.1f %% of its time are kept in reserve while the machine keeps missing "
-        "its bounds; ask again when that is over",
-        unit, number, (double)share_ppb / PPB_PER_PERCENT);
+    snprintf(reason, PARTITION_REASON_BYTES,
+             "%s %u would accept the stream, but %.1f %% of its capacity is withheld from admission after an "
+             "overrun; retry when that is over",
+             unit, number, (double)share_ppb / PPB_PER_PERCENT);
 }
 
 void partition_explain_change(const struct partition_placement *worker, char reason[PARTITION_REASON_BYTES])
@@ -179,13 +181,13 @@ void partition_explain_change(const struct partition_placement *worker, char rea
         snprintf(reason, PARTITION_REASON_BYTES, "%s", worker->reason);
     else if (worker->constraint == PERFMODEL_LIMIT_CPU_UTILISATION)
         snprintf(reason, PARTITION_REASON_BYTES,
-                 "worker %u, which the stream is on, would need %.2f %% of its time in the long run with the "
-                 "change",
+                 "worker %u, which serves the stream, would need %.2f %% of its time in the long run with "
+                 "the change",
                  worker->worker, (double)test->utilisation_ppb / PPB_PER_PERCENT);
     else
         snprintf(reason, PARTITION_REASON_BYTES,
-                 "at windows of %s worker %u, which the stream is on, would need %s of %s with the change "
-                 "(load %.1f %%)",
-                 window.text, worker->worker, duration_of(test->demand_ns + test->blocking_ns).text,
-                 window.text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
+                 "worker %u, which serves the stream, would need %s in a window of %s with the change (load "
+                 "%.1f %%)",
+                 worker->worker, duration_of(test->demand_ns + test->blocking_ns).text, window.text,
+                 (double)test->utilisation_ppb / PPB_PER_PERCENT);
 }

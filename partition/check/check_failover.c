@@ -14,7 +14,7 @@ static core_status contract_after(const struct partition_check_promise *promise,
     *spec = promise->contract;
     spec->latency_ns -= away_ns;
     if (spec->latency_ns < CORE_LATENCY_NS_MIN || burst > CORE_BURST_MAX)
-        return core_error_set(error, CORE_REFUSED, "stream %zu has no time left after a loss", stream);
+        return core_error_set(error, CORE_REFUSED, "stream %zu has no time left after a failover", stream);
     spec->burst_packets = (uint32_t)burst;
     return CORE_OK;
 }
@@ -30,7 +30,7 @@ static core_status check_backup(const struct partition_check_promise *promise, u
     if (!promise->backed || promise->backup_unit == promise->unit)
         return core_error_set(error, CORE_REFUSED, "stream %zu is guaranteed, and has no backup", stream);
     if (promise->gpu_bound_ns < 1 || promise->detection_ns < 0)
-        return core_error_set(error, CORE_REFUSED, "stream %zu has a bound of nothing", stream);
+        return core_error_set(error, CORE_REFUSED, "stream %zu has no latency bound", stream);
     return CORE_OK;
 }
 
@@ -69,7 +69,8 @@ core_status partition_check_loss(const struct config_profile *profile, uint32_t 
         if (status != CORE_OK || !there)
             continue;
         if (!after->accepted || input.count >= after->count || after->unit[input.count] != unit)
-            status = core_error_set(error, CORE_REFUSED, "stream %zu is not where it was to be", i);
+            status =
+                core_error_set(error, CORE_REFUSED, "stream %zu is not on the unit that was asked for", i);
         input.count++;
     }
     if (status == CORE_OK)

@@ -335,7 +335,7 @@ core_status partition_check_worker(const struct partition_plan_input *input,
     if (worker->streams != count)
         return core_error_set(error, CORE_REFUSED, "it has %zu streams, not %zu", count, worker->streams);
     if (!worker->test.accepted)
-        return core_error_set(error, CORE_REFUSED, "its test refused it");
+        return core_error_set(error, CORE_REFUSED, "the test of the plan itself refused it");
     if (input->paper)
         return check_fluid(input, worker, member, count, error);
     struct task *task = malloc((count + 1) * sizeof *task);

@@ -154,11 +154,12 @@ core_status partition_bound_make(const struct partition_plan_input *input, struc
         if (isinf(load))
             partition_plan_refuse(
                 plan, PERFMODEL_LIMIT_FLUID, 0,
-                "full workers can not take all that no GPU can, or that takes too much of one");
+                "even fully loaded workers can not carry the streams that no GPU can serve");
         else if (!plan->accepted)
             partition_plan_refuse(
                 plan, PERFMODEL_LIMIT_FLUID, 0,
-                "with full workers, the streams would need %.2f %% of all GPUs at the least", load * 100);
+                "with fully loaded workers, the other streams would need at least %.2f %% of all GPUs",
+                load * 100);
     }
     partition_bound_prices_free(&bound.gpu);
     partition_problem_destroy(bound.problem);

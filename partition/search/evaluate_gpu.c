@@ -15,7 +15,7 @@ __extension__ typedef __int128 wide;
 static const char *const complaints[] = {
     [PERFMODEL_LIMIT_GPU_COPY] = "its copies do not fit",
     [PERFMODEL_LIMIT_GPU_KERNEL] = "its kernel does not fit",
-    [PERFMODEL_LIMIT_GPU_LATENCY] = "all together exceeds the shortest bound",
+    [PERFMODEL_LIMIT_GPU_LATENCY] = "period and stages together exceed the shortest bound",
     [PERFMODEL_LIMIT_GPU_MEMORY] = "its arenas do not fit the card",
 };
 
@@ -232,9 +232,10 @@ bool partition_trial_pinned(const struct partition_problem *problem, struct part
         sum += plan->gpu[g].memory_bytes;
     if (sum <= problem->input->profile->pinned_bytes)
         return true;
-    partition_plan_refuse(plan, PERFMODEL_LIMIT_GPU_MEMORY, plan->workers,
-                          "the arenas of all GPUs need %.1f MB of pinned memory, and %.1f MB may be",
-                          (double)sum / 1e6, (double)problem->input->profile->pinned_bytes / 1e6);
+    partition_plan_refuse(
+        plan, PERFMODEL_LIMIT_GPU_MEMORY, plan->workers,
+        "the arenas of all GPUs need %.1f MB of pinned memory, but only %.1f MB may be pinned",
+        (double)sum / 1e6, (double)problem->input->profile->pinned_bytes / 1e6);
     return false;
 }
 

@@ -162,9 +162,9 @@ static bool test_worker(struct partition_problem *problem, struct partition_plan
                               (double)worker->test.utilisation_ppb / PPB_PER_PERCENT);
     else
         partition_plan_refuse(plan, PERFMODEL_LIMIT_CPU_DEMAND, w,
-                              "in windows of %.3f us worker %u of %u would need %.3f us",
-                              (double)worker->test.window_ns / 1e3, w, plan->workers,
-                              (double)worker->test.demand_ns / 1e3 + (double)blocking_ns / 1e3);
+                              "worker %u of %u would need %.3f us in a window of %.3f us", w, plan->workers,
+                              (double)worker->test.demand_ns / 1e3 + (double)blocking_ns / 1e3,
+                              (double)worker->test.window_ns / 1e3);
     return false;
 }
 

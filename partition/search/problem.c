@@ -305,7 +305,8 @@ bool partition_problem_hopeless(const struct partition_problem *problem, struct 
                    gpu_alone(problem, problem->card[g], i);
         if (!fits) {
             partition_plan_refuse(plan, PERFMODEL_LIMIT_DEADLINE, 0,
-                                  "stream %u can be kept neither by a worker nor by a GPU, even alone",
+                                  "neither a worker nor a GPU can keep the latency bound of stream %u, even "
+                                  "without other streams",
                                   problem->origin[i]);
             return true;
         }

@@ -128,7 +128,8 @@ static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_
         push_all(gpu, SERVER_GPU_DOWN);
     if (gpu->start_told) /* else who waits for the first start says it, and ends it */
         core_log_with(CORE_LOG_ERROR, "gpu.fault", &(struct core_log_fields){.unit = gpu->name},
-                      "%s out of service: %s: %s; %u batches run again elsewhere; next start in %lld ms",
+                      "%s out of service: %s: %s; the packets of %u batches are encrypted again on other "
+                      "units; restart in %lld ms",
                       gpu->name, gpu_fault_name(fault->kind), fault->text, fault->unfinished,
                       (long long)((fault->restart_ns - now_ns) / CORE_NS_PER_MS));
     tell_start(gpu, CORE_UNSUPPORTED, fault->text);
@@ -204,9 +205,9 @@ core_status server_gpu_put_plan(struct server_gpu *gpu, const struct partition_g
 static void take_corrupt(void *owner, struct server_message *message)
 {
     struct server_gpu *gpu = owner;
-    char text[96];
+    char text[112];
     (void)message;
-    snprintf(text, sizeof text, "batch %llu came back wrong",
+    snprintf(text, sizeof text, "batch %llu failed the audit: its ciphertext differs from the CPU reference",
              (unsigned long long)atomic_load_explicit(&gpu->corrupt_batch, memory_order_relaxed));
     /* acquire/release with report_corrupt: the message may be posted again from here on */
     atomic_store_explicit(&gpu->corrupt_batch, 0, memory_order_release);

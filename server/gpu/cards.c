@@ -236,7 +236,8 @@ static void find_real(struct cards *cards)
     server_gpu_cards_parse(text, add_card, cards);
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         if (taken_of(cards, kind) < profile->gpus[kind].count)
-            core_log(CORE_LOG_WARNING, "gpu.card", "the profile has %u of %s, this machine %u",
+            core_log(CORE_LOG_WARNING, "gpu.card",
+                     "the profile describes %u cards of model %s, this machine has %u",
                      profile->gpus[kind].count, profile->gpus[kind].name, taken_of(cards, kind));
 }
 
@@ -254,7 +255,7 @@ static core_status find_listed(struct cards *cards, struct core_error *error)
         if (!found)
             return core_error_set(
                 error, CORE_NOT_FOUND,
-                "%s: card %u is not here or not in the profile; `millrace-gpu --list` shows "
+                "%s: card %u is not in this machine or not in the profile; `millrace-gpu --list` shows "
                 "the cards, `millrace-bench calibrate` measures them",
                 config_server_where(cards->server->config, "gpus", where, sizeof where), gpus->cards[i]);
     }
@@ -405,7 +406,7 @@ static core_status check_profile(const struct server *server, struct core_error 
     char where[400];
     if (server->profile != NULL && server->profile->gpu_count > 0)
         return CORE_OK;
-    return core_error_set(error, CORE_INVALID, "%s: asks for cards of the profile, and %s",
+    return core_error_set(error, CORE_INVALID, "%s: asks for the GPUs of the profile, but %s",
                           config_server_where(server->config, "gpus", where, sizeof where),
                           server->profile != NULL ? "the profile has none" : "there is no profile");
 }

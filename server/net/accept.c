@@ -179,7 +179,7 @@ static bool accept_one(struct server_io *io, struct server_listener *listener)
 {
     if (server_listener_is_tls(listener) && server_places_handshakes_full(&io->server->places)) {
         core_log(CORE_LOG_WARNING, "accept.handshakes",
-                 "limits.handshakes (%u) TLS handshakes are under way: further connections wait",
+                 "limits.handshakes (%u) TLS handshakes are in progress: further connections wait",
                  io->server->config->limits.handshakes);
         pause_listening(io, listener);
         return false;

@@ -37,8 +37,8 @@ void server_keys_warn(const struct server *server)
             continue;
         core_address_format(&listener->address, text, sizeof text);
         core_log(CORE_LOG_WARNING, "start.keys",
-                 "%zu keys of the keyring do not say who may use them: nobody may over %s, where clients do "
-                 "not show who they are; listener=%s behind a key permits it",
+                 "%zu keys of the keyring name no client: they are refused on %s, where clients are not "
+                 "authenticated; listener=%s behind a key permits it",
                  keys, text, text);
     }
 }

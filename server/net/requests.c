@@ -165,7 +165,7 @@ static void tell_denied(struct server_connection *connection, const struct serve
     struct core_log_fields fields = server_connection_fields(connection, 0);
     server_stats_add(&connection->io->stats.keys_denied, 1);
     core_log_with(CORE_LOG_WARNING, "key.denied", &fields,
-                  "connection %lu (%s) asked for the key '%.*s', which is not for it (keyring, line %zu)",
+                  "connection %lu (%s) asked for the key '%.*s', which it may not use (keyring, line %zu)",
                   (unsigned long)connection->number, connection->peer, (int)wish->name_bytes, wish->name,
                   wish->line);
 }
@@ -192,8 +192,8 @@ static enum protocol_refusal fetch_named_key(struct server_connection *connectio
         return PROTOCOL_REFUSED_KEY;
     case CORE_REFUSED:
         (void)core_error_set(error, CORE_DENIED,
-                             "a client-given IV is not allowed with the key called '%.*s' (client-iv behind "
-                             "it in the keyring)",
+                             "a client-given IV is not allowed with the key called '%.*s' (write client-iv "
+                             "behind it in the keyring to allow it)",
                              shown_bytes, shown);
         return PROTOCOL_REFUSED_IV;
     case CORE_DENIED:
@@ -203,7 +203,7 @@ static enum protocol_refusal fetch_named_key(struct server_connection *connectio
         break;
     }
     (void)core_error_set(error, CORE_INVALID,
-                         "no key in the server's keyring is called '%.*s' and is for this connection",
+                         "the server's keyring has no key called '%.*s' that this connection may use",
                          shown_bytes, shown);
     return PROTOCOL_REFUSED_KEY;
 }

@@ -91,15 +91,13 @@ void server_frame_modify(struct server_connection *connection, const struct prot
     }
     if (stream->change != NULL && stream->change->connection != NULL) {
         refuse_with(connection, header->id, PROTOCOL_REFUSED_BUSY,
-                    "another MODIFY of this stream is under way; await its answer", now_ns);
+                    "another MODIFY of this stream is in progress; wait for its answer", now_ns);
         return;
     }
     if (stream->order != NULL || stream->late_ns > 0) {
         refuse_with(connection, header->id, PROTOCOL_REFUSED_BUSY,
-                    stream->order != NULL
-                        ? "the stream is on its way to another unit; ask again"
-                        : "the stream has come from another unit, and what waited for that may still be "
-                          "late; ask again",
+                    stream->order != NULL ? "the stream is migrating to another unit; retry"
+                                          : "the stream is still catching up after a migration; retry later",
                     now_ns);
         return;
     }

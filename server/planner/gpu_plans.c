@@ -10,7 +10,7 @@ static bool in_service(const struct server_planner *planner, uint32_t gpu,
     if (server_gpu_in_service(planner->server->gpus[gpu]))
         return true;
     words->constraint = PERFMODEL_LIMIT_GPU_OUT;
-    snprintf(words->reason, sizeof words->reason, "GPU %u is out of service; ask again when it is back", gpu);
+    snprintf(words->reason, sizeof words->reason, "GPU %u is out of service; retry when it is back", gpu);
     return false;
 }
 

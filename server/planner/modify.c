@@ -78,8 +78,9 @@ static bool keeps_backup(struct server_planner *planner, struct server_change *c
     placement->constraint = PERFMODEL_LIMIT_BACKUP;
     snprintf(placement->reason, sizeof placement->reason, "%s",
              placement->backup_unit == unit
-                 ? "the stream's GPU would need other periods, which what is held for its loss does not cover"
-                 : "the unit that holds room for the loss of the stream's GPU has no room for this contract");
+                 ? "the stream's GPU would need another batch period, which the capacity reserved for its "
+                   "backup does not cover"
+                 : "the unit that holds the stream's backup has no capacity for this contract");
     return false;
 }
 
@@ -97,7 +98,7 @@ static bool change_in_place(struct server_planner *planner, struct server_change
     }
     if (partition_standing_change(planner->standing, grant->stream, &change->spec, placement, NULL) !=
         CORE_OK) {
-        refuse(change, PROTOCOL_REFUSED_INTERNAL, "the stream's unit can not be asked now; ask again");
+        refuse(change, PROTOCOL_REFUSED_INTERNAL, "the stream's unit can not be evaluated now; retry");
         return false;
     }
     if (!placement->accepted) {
@@ -155,15 +156,15 @@ static bool within_limits(const struct server_planner *planner, struct server_ch
     else if (atomic_load_explicit(&planner->server->draining, memory_order_relaxed))
         refuse(change, PROTOCOL_REFUSED_DRAINING, "the server is stopping; connect to another one");
     else if (change->grant->second || change->grant->leaving)
-        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream has come to another unit; ask again");
+        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream was migrated in the meantime; retry");
     else if (backup_of(planner, change->grant) != PARTITION_STANDING_NONE &&
              planner->cards[change->grant->gpu].out)
-        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream's GPU is lost; ask again when it is back");
+        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream's GPU is out of service; retry when it is back");
     else if (change->grant->spare.gpu != SERVER_NO_GPU && planner->cards[change->grant->spare.gpu].out)
         refuse(change, PROTOCOL_REFUSED_BUSY,
-               "the GPU of the stream's backup is lost; ask again when it is back");
+               "the GPU that holds the stream's backup is out of service; retry when it is back");
     else if (change->grant->order != NULL)
-        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream is on its way to another unit; ask again");
+        refuse(change, PROTOCOL_REFUSED_BUSY, "the stream is migrating to another unit; retry");
     else
         return true;
     return false;

@@ -116,7 +116,7 @@ bool server_planner_order_settle(struct server_planner *planner, struct server_o
     struct server_grant *to = order->to;
 
     if (!fill_in(planner, order)) {
-        snprintf(reason, size, "no worker has room for its backup");
+        snprintf(reason, size, "no worker has capacity for its backup");
         partition_standing_release(planner->standing, to->stream);
         return false;
     }
@@ -252,11 +252,11 @@ bool server_planner_move(struct server_planner *planner, const struct server_pla
 {
     if (move->grant->order != NULL || move->grant->change != NULL || move->grant->second ||
         move->grant->leaving) {
-        snprintf(reason, size, "the stream is on its way already, or ends");
+        snprintf(reason, size, "the stream is already migrating or being modified, or it is closing");
         return false;
     }
     if (server_planner_is_gpu(planner, move->to) && !move->grant->movable) {
-        snprintf(reason, size, "the stream is for workers only: its packet memory");
+        snprintf(reason, size, "the packet memory reserved for the stream is enough for workers only");
         return false;
     }
     struct server_order *order = server_planner_order_create(planner, move);
@@ -285,11 +285,12 @@ static void log_move(const struct server_planner *planner, const struct server_o
     (void)describe_unit(planner, order->from->unit, from, sizeof from);
     (void)describe_unit(planner, order->to->unit, to, sizeof to);
     if (order->outcome == SERVER_ORDER_MOVED)
-        core_log_with(CORE_LOG_DEBUG, "stream.moved", &fields, "from %s to %s; packets were held for %.3f ms",
-                      from, to, (double)order->held_ns / 1e6);
+        core_log_with(CORE_LOG_DEBUG, "stream.moved", &fields,
+                      "migrated from %s to %s; packets were held for %.3f ms", from, to,
+                      (double)order->held_ns / 1e6);
     else if (order->outcome == SERVER_ORDER_GIVEN_UP)
-        core_log_with(CORE_LOG_DEBUG, "stream.stayed", &fields, "no moment to go from %s to %s came in time",
-                      from, to);
+        core_log_with(CORE_LOG_DEBUG, "stream.stayed", &fields,
+                      "migration from %s to %s timed out: the stream never drained", from, to);
 }
 
 static void log_stayed(const struct server_planner *planner, uint32_t to, const char *reason)
@@ -298,7 +299,7 @@ static void log_stayed(const struct server_planner *planner, uint32_t to, const 
     const struct core_log_fields fields = {.unit = unit};
 
     name_unit(planner, to, unit, sizeof unit);
-    core_log_with(CORE_LOG_DEBUG, "stream.stayed", &fields, "%s does not take it: %s",
+    core_log_with(CORE_LOG_DEBUG, "stream.stayed", &fields, "not migrated: %s refused the stream: %s",
                   describe_unit(planner, to, text, sizeof text), reason);
 }
 

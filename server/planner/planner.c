@@ -57,7 +57,8 @@ static bool within_limits(const struct server_planner *planner, struct server_re
         refuse(request, PROTOCOL_REFUSED_LIMIT,
                "the server's limit of open streams (limits.streams) is reached");
     else if (partition_standing_streams(planner->standing) >= PARTITION_PLAN_STREAMS_MAX)
-        refuse(request, PROTOCOL_REFUSED_LIMIT, "the server has as many streams as a plan can hold");
+        refuse(request, PROTOCOL_REFUSED_LIMIT,
+               "the server has reached the largest number of streams that it can plan");
     else if (!server_planner_has_memory(planner, request->memory.bytes))
         refuse(request, PROTOCOL_REFUSED_LIMIT, server_planner_no_room);
     else

@@ -211,9 +211,9 @@ static void go_on(struct applicant *applicant, core_ns now_ns)
         }
     }
     if (applicant->stage == WAITING && applicant->attempts >= ATTEMPTS_MAX)
-        refuse(applicant, "others could not be moved out of the way");
+        refuse(applicant, "capacity could not be freed by migrating other streams; retry later");
     else if (now_ns >= applicant->until_ns)
-        refuse(applicant, "moving others out of the way took too long: ask again");
+        refuse(applicant, "timed out while migrating other streams (timeouts.move_ms); retry");
     free_if_over(applicant);
 }
 
@@ -242,7 +242,7 @@ static void take_proposal(void *owner, struct server_message *message)
     planner->replanner->busy = false;
     applicant->stage = MOVING;
     if (applicant->request != NULL && !applicant->accepted)
-        refuse(applicant, "nor is there room with others moved, one after the other");
+        refuse(applicant, "no feasible plan even after migrating other streams");
     if (applicant->request != NULL)
         go_on(applicant, core_time_now_ns());
     else
@@ -267,7 +267,7 @@ bool server_planner_apply(struct server_planner *planner, struct server_request 
     if (!may_help(planner, request))
         return false;
     if (request->is_query) {
-        request->advice = "for an OPEN others would be moved out of the way, if that makes room";
+        request->advice = "an OPEN would also try to free capacity by migrating other streams";
         return false;
     }
     applicant = replanner->count < APPLICANTS_MAX ? calloc(1, sizeof *applicant) : NULL;

@@ -30,11 +30,13 @@ static void say(const struct server_planner *planner, uint32_t unit, int64_t bef
 
     if (share_ppb == 0)
         core_log_with(CORE_LOG_INFO, "overload.over", &fields,
-                      "%s %u keeps its bounds again; newcomers find all of it", name, number);
+                      "%s %u meets its execution-time bounds again; admission uses its full capacity", name,
+                      number);
     else if (share_ppb > before_ppb)
         core_log_with(CORE_LOG_WARNING, "overload.tighten", &fields,
-                      "%.1f %% of %s %u are kept from newcomers until it has kept its bounds for %s",
-                      (double)share_ppb / 1e7, name, number,
+                      "%s %u overran its bounds: %.1f %% of its capacity is withheld from admission until %s "
+                      "pass without an overrun",
+                      name, number, (double)share_ppb / 1e7,
                       core_duration_format(planner->server->config->overload.quiet_ns, quiet));
 }
 

@@ -53,11 +53,11 @@ static void retune(struct server_planner *planner, uint32_t gpu, core_ns before_
     }
     after_ns = server_planner_batches(planner, gpu)->period_ns;
     if (after_ns != before_ns)
-        core_log_with(CORE_LOG_INFO, "planner.period",
-                      &(struct core_log_fields){.unit = server_gpu_name(planner->server->gpus[gpu])},
-                      "%s: batches of %.3f ms, where they were of %.3f ms",
-                      server_gpu_name(planner->server->gpus[gpu]), (double)after_ns / 1e6,
-                      (double)before_ns / 1e6);
+        core_log_with(
+            CORE_LOG_INFO, "planner.period",
+            &(struct core_log_fields){.unit = server_gpu_name(planner->server->gpus[gpu])},
+            "%s: batch period %s from %.3f ms to %.3f ms", server_gpu_name(planner->server->gpus[gpu]),
+            after_ns > before_ns ? "raised" : "lowered", (double)before_ns / 1e6, (double)after_ns / 1e6);
 }
 
 void server_planner_retune(struct server_planner *planner)

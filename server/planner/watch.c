@@ -114,8 +114,9 @@ static void note_service(struct server_planner *planner, uint32_t gpu)
     partition_standing_set_out(planner->standing, gpu, out);
     core_log_with(CORE_LOG_INFO, "planner.gpu",
                   &(struct core_log_fields){.unit = server_gpu_name(planner->server->gpus[gpu])},
-                  "%s: newcomers and its streams go %s", server_gpu_name(planner->server->gpus[gpu]),
-                  out ? "elsewhere, as far as there is room" : "there again");
+                  out ? "%s is down: its streams are being migrated to other units where capacity allows"
+                      : "%s is up: placement resumed",
+                  server_gpu_name(planner->server->gpus[gpu]));
 }
 
 void server_planner_watch(struct server_planner *planner)

@@ -92,7 +92,8 @@ static void report(struct server_io *io, struct server_gpu_seat *seat, const str
     struct core_log_fields fields = server_connection_fields(packet->stream->connection, packet->stream->id);
     fields.unit = server_gpu_name(seat->gpu);
     core_log_with(CORE_LOG_ERROR, "gpu.corrupt", &fields,
-                  "%s: batch %llu: a packet of connection %llu, stream %u is not what the CPU makes of it",
+                  "%s: batch %llu: audit: the ciphertext of connection %llu, stream %u differs from the CPU "
+                  "reference; GPU taken out of service",
                   server_gpu_name(seat->gpu), (unsigned long long)batch,
                   (unsigned long long)packet->stream->connection->number, packet->stream->id);
     server_stats_add(&io->stats.corrupt, 1);
@@ -188,8 +189,9 @@ void server_gpu_let_go(struct server_io *io)
             uint64_t batch = seat->done[j];
             if (gpu_arena_release(server_gpu_arenas(seat->gpu), io->index, batch) != CORE_OK)
                 core_log_with(CORE_LOG_ERROR, "gpu.batch", &fields,
-                              "%s: batch %llu held nothing of this thread", server_gpu_name(seat->gpu),
-                              (unsigned long long)batch);
+                              "%s: batch %llu was delivered to an I/O thread that has no packet in it (bug, "
+                              "please report)",
+                              server_gpu_name(seat->gpu), (unsigned long long)batch);
         }
         seat->done_count = 0;
     }

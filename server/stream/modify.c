@@ -298,7 +298,7 @@ void server_change_step(struct server_stream *stream, core_ns now_ns)
             (change->connection != NULL ? come_into_force : be_on_time)(stream, now_ns);
         else if (now_ns >= change->until_ns)
             give_up(change, PROTOCOL_REFUSED_BUSY,
-                    "the stream's packets left no gap in which it could change; ask again later");
+                    "the stream was never idle, so that its contract could not change; retry later");
         else
             await_gap(stream, now_ns);
         return;

@@ -18,7 +18,8 @@ static struct protocol_notice describe(const struct server_stream *stream, enum 
 
     switch (kind) {
     case PROTOCOL_NOTICE_DEGRADED:
-        snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "GPU %u is lost; served as far as it goes", gpu);
+        snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES,
+                 "GPU %u failed; served without a guarantee until it is back", gpu);
         break;
     case PROTOCOL_NOTICE_RESTORED:
         notice.bound_ns = stream->bound_ns;

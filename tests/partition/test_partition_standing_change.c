@@ -410,7 +410,7 @@ static void no_newcomers_while_out(void **state)
     }
     assert_int_equal(placement.constraint, PERFMODEL_LIMIT_GPU_OUT);
     assert_string_equal(placement.reason,
-                        "GPU 0 would take the stream, but is out of service; ask again when it is back");
+                        "GPU 0 would accept the stream, but is out of service; retry when it is back");
     assert_int_equal(placement.offer.interval_ns > 0, true);
     core_ns period_ns = partition_standing_gpu_at(standing, 0).period_ns;
     assert_int_equal(partition_standing_move(standing, first, 1, period_ns, &again, &error), CORE_REFUSED);

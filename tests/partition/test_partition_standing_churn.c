@@ -154,7 +154,7 @@ static void random_reserves(void **state)
             assert_true((with.constraint == PERFMODEL_LIMIT_RESERVE) == (before && !with.accepted));
             if (with.constraint == PERFMODEL_LIMIT_RESERVE && i % 8 == 0) {
                 struct core_stream_spec asked = set.specs[i];
-                assert_non_null(strstr(with.reason, "in reserve while the machine keeps missing its bounds"));
+                assert_non_null(strstr(with.reason, "withheld from admission after an overrun"));
                 asked.latency_ns = with.offer.latency_ns;
                 if (asked.latency_ns > 0)
                     assert_true(test_standing_query(standing, &asked, false).accepted);
@@ -203,10 +203,9 @@ static void a_reserve_is_capacity(void **state)
     while ((placement = test_standing_admit(standing, &spec, 1)).accepted)
         continue;
     assert_int_equal(placement.constraint, PERFMODEL_LIMIT_RESERVE);
-    assert_string_equal(
-        placement.reason,
-        "worker 0 would take it, but 20.0 % of its time are kept in reserve while the machine "
-        "keeps missing its bounds; ask again when that is over");
+    assert_string_equal(placement.reason,
+                        "worker 0 would accept the stream, but 20.0 % of its capacity is withheld from "
+                        "admission after an overrun; retry when that is over");
     struct partition_worker_load load = partition_workers_load(partition_standing_workers(standing), 0);
     assert_true(load.headroom_ppb >= PPB / 5 && load.utilisation_ppb <= PPB - PPB / 5);
     size_t with = partition_standing_streams(standing);

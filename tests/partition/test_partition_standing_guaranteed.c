@@ -306,10 +306,9 @@ static void one_gpu(void **state)
         assert_int_equal(placement.reserved_ppb, 0);
     }
     assert_int_equal(placement.constraint, PERFMODEL_LIMIT_BACKUP);
-    assert_string_equal(
-        placement.reason,
-        "no unit has room to take the stream over in time when GPU 0 is lost, and none but a GPU "
-        "takes it; a standard stream would be accepted there");
+    assert_string_equal(placement.reason,
+                        "no unit has capacity for the backup that the stream needs in case GPU 0 fails, and "
+                        "only a GPU can serve it; a standard stream would be accepted there");
     spec.guaranteed = false;
     assert_int_equal(test_standing_admit(standing, &spec, 1).unit, 1);
     test_standing_holds(standing);

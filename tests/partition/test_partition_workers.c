@@ -108,7 +108,7 @@ static void test_boundary_of_demand(void **state)
         assert_true(accepted > 100 * count);
         assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_DEMAND);
         assert_int_equal(refused.test.binding, PERFMODEL_LIMIT_CPU_DEMAND);
-        assert_non_null(strstr(refused.reason, "at windows of "));
+        assert_non_null(strstr(refused.reason, "in a window of "));
         assert_true(refused.offer.interval_ns == 0 || refused.offer.interval_ns > spec.interval_ns);
         assert_true(refused.offer.latency_ns > spec.latency_ns);
         check_offer(workers, &spec, &refused.offer);
@@ -145,7 +145,8 @@ static void test_boundary_of_utilisation(void **state)
     partition_workers_query(workers, &spec, 0, true, &refused);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_UTILISATION);
     assert_true(refused.test.utilisation_ppb >= 1000000000);
-    assert_non_null(strstr(refused.reason, "every worker is taken: the least loaded of 2 would need 10"));
+    assert_non_null(
+        strstr(refused.reason, "no worker has capacity left: the least loaded of 2 would need 10"));
     assert_int_equal(refused.offer.latency_ns, 0); /* no patience makes up for that */
     check_offer(workers, &spec, &refused.offer);
     spec.interval_ns = refused.offer.interval_ns;
@@ -269,9 +270,8 @@ static void test_io(void **state)
     struct partition_placement refused, other;
     assert_int_equal(fill(workers, &spec, placements, &refused), 10);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_IO);
-    assert_string_equal(refused.reason,
-                        "I/O thread 0 would need 60.50 % of its time, 5.50 % of it for this stream, and may "
-                        "promise 55 %");
+    assert_string_equal(refused.reason, "I/O thread 0 would need 60.50 % of its time, 5.50 % of it for this "
+                                        "stream, and at most 55 % may be reserved");
     assert_int_equal(refused.offer.interval_ns, 0);
     assert_int_equal(refused.offer.latency_ns, 0);
     partition_workers_query(workers, &spec, 1, true, &other); /* the other I/O thread is free */
@@ -370,7 +370,7 @@ static void test_utilisation_of_one(void **state)
     struct partition_placement refused;
     partition_workers_query(workers, &spec, 0, true, &refused);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_UTILISATION);
-    assert_non_null(strstr(refused.reason, "of a worker, and a stream has only one"));
+    assert_non_null(strstr(refused.reason, "of a worker, and a stream can use only one"));
     check_offer(workers, &spec, &refused.offer);
     partition_workers_destroy(workers);
 }

@@ -272,9 +272,9 @@ static void bad_files_are_told_by_line(void **state)
         {SOCKET PROFILE "gpus: [0]\n", "bad.yaml:3: gpus: "},
         {SOCKET "gpus: [0]\n", "bad.yaml:2: gpus: "},
         {SOCKET EMULATED "gpus: {cards: [900], program: " MILLRACE_BINARY_DIR "/gpu/millrace-gpu}\n",
-         "bad.yaml:3: gpus: card 900 is not here"},
+         "bad.yaml:3: gpus: card 900 is not in this machine"},
         {SOCKET "gpus: emulated\n",
-         "bad.yaml:2: gpus: asks for cards of the profile, and there is no profile"},
+         "bad.yaml:2: gpus: asks for the GPUs of the profile, but there is no profile"},
         {SOCKET PROFILE "gpus: emulated\n", "the profile has none"},
         {SOCKET EMULATED "gpus: {use: emulated, program: /nonexistent}\n", "gpus.program: /nonexistent"},
         {SOCKET EMULATED "gpus: {cards: [0], program: /nonexistent}\n",
@@ -333,8 +333,8 @@ static void a_check_warns_as_the_start_does(void **state)
                "keyring: keyring\n",
                0600);
     assert_int_equal(check_config("anonymous.yaml"), 0);
-    assert_true(logged("start.keys 1 keys of the keyring do not say who may use them"));
-    assert_true(logged("over tcp:127.0.0.1:0") && !logged("over unix:"));
+    assert_true(logged("start.keys 1 keys of the keyring name no client"));
+    assert_true(logged("refused on tcp:127.0.0.1:0") && !logged("refused on unix:"));
 }
 
 static void what_is_in_use_is_exit_code_4(void **state)

@@ -282,7 +282,7 @@ static void refused_by_all_means_unchanged(void **state)
         ask(streams[i], &impossible);
         assert_false(await(streams[i]));
         assert_int_equal(answers[i + 1].refused.code, PROTOCOL_REFUSED_CAPACITY);
-        assert_non_null(strstr(answers[i + 1].refused.text, "which the stream is on"));
+        assert_non_null(strstr(answers[i + 1].refused.text, "which serves the stream"));
         for (int packet = 0; packet < 10; packet++)
             send_packet(streams[i]);
     }
@@ -310,7 +310,7 @@ static void no_moment_in_time_means_unchanged(void **state)
     }
     const struct protocol_refused *refused = &answers[stream->id].refused;
     assert_int_equal(refused->code, PROTOCOL_REFUSED_CAPACITY);
-    assert_non_null(strstr(refused->text, "GPU 0, which the stream is on"));
+    assert_non_null(strstr(refused->text, "GPU 0, which serves the stream"));
     assert_true(refused->offer_latency_ns > urgent.latency_ns);
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * MS; /* the planner is told later */
     while (atomic_load(&figures->stayed) == stayed) {

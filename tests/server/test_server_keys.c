@@ -125,7 +125,7 @@ static void expect_unknown(struct test_client *client, const struct protocol_ope
 {
     char text[160];
     struct protocol_refused refused;
-    snprintf(text, sizeof text, "no key in the server's keyring is called '%.*s' and is for this connection",
+    snprintf(text, sizeof text, "the server's keyring has no key called '%.*s' that this connection may use",
              (int)open->key_bytes, (const char *)open->key);
     for (int type = PROTOCOL_OPEN; type != 0; type = type == PROTOCOL_OPEN ? PROTOCOL_QUERY : 0) {
         assert_false(test_client_ask(client, (enum protocol_type)type, open, NULL, &refused));
@@ -204,7 +204,7 @@ static void an_iv_needs_leave_for_the_key(void **state)
     open.has_iv = true;
     assert_false(test_client_ask(&client, PROTOCOL_OPEN, &open, NULL, &refused));
     assert_int_equal(refused.code, PROTOCOL_REFUSED_IV);
-    assert_non_null(strstr(refused.text, "with the key called 'plain' (client-iv"));
+    assert_non_null(strstr(refused.text, "with the key called 'plain' (write client-iv"));
     open.key = (const uint8_t *)"chain";
     assert_true(test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, NULL));
     assert_memory_equal(opened.iv, open.iv, CORE_BLOCK_BYTES);

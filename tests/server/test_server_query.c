@@ -274,11 +274,13 @@ static void expect_end(const char *text, size_t length, const char *const *ends,
 /* A reason is whole, and so is what became of the moves. */
 static void expect_whole(const char *text, size_t reason_bytes)
 {
-    static const char *const reasons[] = {" us",       " ms",     " s",        ")",      " often",
-                                          " only one", " stream", " there is", " there", " it changes"};
-    static const char *const ends[] = {"; others could not be moved out of the way",
-                                       "; nor is there room with others moved, one after the other",
-                                       "; moving others out of the way took too long: ask again"};
+    static const char *const reasons[] = {" us",    " ms",         " s",          ")",
+                                          " often", " only one",   " stream",     " it has",
+                                          " there", " the change", " the profile"};
+    static const char *const ends[] = {
+        "; capacity could not be freed by migrating other streams; retry later",
+        "; no feasible plan even after migrating other streams",
+        "; timed out while migrating other streams (timeouts.move_ms); retry"};
     expect_end(text, reason_bytes, reasons, sizeof reasons / sizeof reasons[0]);
     expect_end(text, strlen(text), ends, sizeof ends / sizeof ends[0]);
 }
@@ -302,7 +304,7 @@ static void a_query_moves_nobody_and_says_so(void **state)
         assert_true(!would || does || too_busy(&refused));
         if (would)
             continue;
-        const char *advice = strstr(asked.text, "; for an OPEN others would be moved");
+        const char *advice = strstr(asked.text, "; an OPEN would also try to free capacity");
         advised += advice != NULL;
         if (does || advice == NULL || too_busy(&refused))
             continue;

@@ -194,7 +194,7 @@ static void admission_tightens_until_it_is_over(void **state)
     assert_int_equal(refused.code, PROTOCOL_REFUSED_CAPACITY);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_RESERVE);
     assert_non_null(strstr(refused.text, "GPU 0"));
-    assert_non_null(strstr(refused.text, "reserve"));
+    assert_non_null(strstr(refused.text, "withheld from admission"));
     assert_true(server_watch_share_ppb(server.server->watch, unit) > 0);
     assert_true(test_stream_send(stream, 1408));
     test_stream_drain(stream);
