@@ -44,7 +44,7 @@ struct partition_plan_input {
     const struct config_profile *profile; /* has passed config_profile_check */
     uint32_t workers;                     /* CPU workers, 1 .. PARTITION_PLAN_WORKERS_MAX */
     bool paper;
-    bool sums;     /* no stairs: for who keeps account of the plan by sums, as perfmodel_flow_judge does */
+    bool sums;     /* only the sum-based backlog rule, which online admission maintains in O(1) */
     uint64_t seed; /* of the methods that deal at random */
 };
 

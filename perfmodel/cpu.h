@@ -89,28 +89,30 @@ uint32_t perfmodel_cpu_backlog_packets(const struct core_stream_spec *spec,
 core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum core_cipher cipher,
                                     uint32_t bytes);
 
-/* What the charges of a worker depend on beside each stream itself. Zeroed: a worker without streams. */
+/* The task mix of a worker: the terms of the cost model that all its streams share (the ciphers present,
+ * the largest piece costs). Zeroed: a worker without streams. */
 struct perfmodel_cpu_company {
     uint32_t ciphers;                          /* bit c - 1: there is a stream with cipher c */
-    uint32_t count;                            /* of the figures below: min(streams, B) */
-    core_ns pieces_ns;                         /* their sum */
+    uint32_t count;                            /* entries of piece_ns: min(streams, B) */
+    core_ns pieces_ns;                         /* sum of piece_ns */
     core_ns piece_ns[PERFMODEL_CPU_BURST_MAX]; /* the largest cost_ns of streams, falling */
 };
 
-/* The same with one stream more, at bursts of B pieces. */
+/* Adds one stream to the mix, at bursts of B pieces. */
 void perfmodel_cpu_company_add(struct perfmodel_cpu_company *company, uint32_t burst_pieces,
                                const struct perfmodel_cpu_task *task);
 
 /* (1+m) l(K) / B, rounded up: what each piece is charged on top of its cost_ns. */
 core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_t ciphers);
 
-/* q of the company: no burst takes longer. The burst test adds it twice. Grows with the company. */
+/* q, the blocking time of the mix: no burst takes longer. The burst test adds it twice. Grows with the
+ * mix. */
 core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile,
                                   const struct perfmodel_cpu_company *company);
 
 /* A worker's figures, of its profile, for tests that keep them. */
 struct perfmodel_cpu_worker {
-    core_ns burst_ns;                                /* q of the worst company */
+    core_ns burst_ns;                                /* q of the worst mix */
     uint32_t burst_pieces;                           /* B */
     core_ns lanes_ns[PERFMODEL_CPU_CIPHER_SETS];     /* (1+m) l(K), by company.ciphers */
     core_ns surcharge_ns[PERFMODEL_CPU_CIPHER_SETS]; /* (1+m) l(K) / B */
@@ -118,7 +120,7 @@ struct perfmodel_cpu_worker {
 };
 struct perfmodel_cpu_worker perfmodel_cpu_worker_of(const struct config_profile *profile);
 
-/* q of the worst company: no burst of any streams takes longer. */
+/* q of the worst mix: no burst of any streams takes longer. */
 core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile);
 
 /* Shortest latency bound that leaves any work time; CORE_NS_NEVER if none in range does: the

@@ -11,10 +11,10 @@
  *     w = max k p^ + max (p^ / t) T     no job is longer; and where all p^ are multiples of some bytes,
  *                                       jobs are too, so w is rounded down to one
  *
- * and L batches in a row hold at most P + L rho T bytes. P, rho and n are sums: adding a stream and removing
- * it leave no trace (each p^ / t is rounded up once, to 2^-32). The maxima in w, the divisor, the longest
- * rest and the least d' are no sums: after a removal they stay, which is safe and may be too strict; who
- * wants them exact keeps the values in order, or adds up anew.
+ * and L batches in a row hold at most P + L rho T bytes. P, rho and n are sums: adding a stream and
+ * removing it leave no trace (each p^ / t is rounded up once, to 2^-32). The maxima in w, the divisor, the
+ * longest rest and the least d' are no sums: after a removal they stay, which is safe and may be too
+ * strict; a caller that needs them exact keeps the values sorted, or adds all loads up again.
  *
  * **The stages** of a batch of x bytes, each a concave function that never falls, m the margin:
  *
@@ -89,10 +89,10 @@
  * If no stage of the fullest batch outlasts T (one engine: both copies together), that batch's exact times
  * bound the stages as well, and perfmodel/gpu.h is the sharper rule. Above that, this one carries more.
  *
- * **Stairs.** Who knows the streams one by one, at one period, can do with less: L batches in a row hold
- * k + floor(L T/t) packets of a stream, which rises in steps below the straight line k + L T/t. With T =
- * q t + f, 0 < f < t, and j the largest whole number with j f < t, floor(L f/t) is a whole number below L/j
- * and so at most (L-1)/j:
+ * **Stairs.** Staircase arrival curves give a sharper bound where all streams are known one by one, at one
+ * period: L batches in a row hold k + floor(L T/t) packets of a stream, which rises in steps below the
+ * straight line k + L T/t. With T = q t + f, 0 < f < t, and j the largest whole number with j f < t,
+ * floor(L f/t) is a whole number below L/j and so at most (L-1)/j:
  *
  *     k + floor(L T/t) <= k - 1/j + L (q + 1/j).
  *
@@ -158,14 +158,14 @@ struct perfmodel_flow_load {
 struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec *spec,
                                                   const struct config_profile *profile);
 
-/* The same for the one period, 1 ns .. 1 h: see "Stairs". */
+/* The load of one stream at one period, 1 ns .. 1 h, by the sharper bound of "Stairs". */
 struct perfmodel_flow_load perfmodel_flow_load_at(const struct core_stream_spec *spec,
                                                   const struct config_profile *profile, core_ns period_ns);
 
-/* *load becomes that of both together; unit_bytes the greatest common divisor. */
+/* Adds a load to *load; unit_bytes becomes the greatest common divisor. */
 void perfmodel_flow_load_add(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *more);
 
-/* *load becomes one that neither exceeds in any figure, for whoever has the one or the other. */
+/* Component-wise maximum of two loads (gcd for unit_bytes): an upper bound for either. Stored in *load. */
 void perfmodel_flow_load_cover(struct perfmodel_flow_load *load, const struct perfmodel_flow_load *other);
 
 /* Takes streams that were added out of the sums; the maxima and the least d' stay. The last stream out leaves
@@ -197,8 +197,8 @@ CORE_CHECKED core_status perfmodel_flow_card_create(struct perfmodel_flow_card *
 void perfmodel_flow_card_destroy(struct perfmodel_flow_card *card); /* NULL is fine */
 
 struct perfmodel_flow_verdict {
-    /* FITS, or the first that fails: COPY and KERNEL (no stable line), LATENCY (> shortest d'), MEMORY (the
-     * arenas exceed the card, or ARENAS_MAX) */
+    /* NONE (accepted), or the first that fails: GPU_COPY and GPU_KERNEL (no stable line), GPU_LATENCY (>
+     * shortest d'), GPU_MEMORY (the arenas exceed the card, or ARENAS_MAX) */
     enum perfmodel_limit binding;
     core_ns period_ns;
     struct perfmodel_stages bounds; /* U^, K^, R^; CORE_NS_NEVER if unstable */
@@ -222,8 +222,8 @@ struct perfmodel_flow_change {
     bool holds;                     /* latency_ns is within the least d' */
     struct perfmodel_stages bounds; /* of the stages, for batches with the new period */
     core_ns latency_ns;             /* from a packet's eligible time to the end of its batch's copy back */
-    core_ns
-        old_latency_ns; /* the same for batches with the old period; two copy engines: as ever, and 0 here */
+    /* as latency_ns, of batches with the old period; two copy engines: unchanged, and 0 here */
+    core_ns old_latency_ns;
 };
 
 /* Another period, see above: may batches go from one to the other at any boundary? The load holds at both
@@ -233,14 +233,15 @@ struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_
                                                          const struct perfmodel_flow_load *load,
                                                          core_ns from_ns, core_ns to_ns);
 
-/* The same of a load of perfmodel_flow_load_at, at its period; `fullest` is perfmodel_gpu_stages of jobs of
- * N(T) p^ of all streams. A stage that may keep up in two ways takes the shorter in `busiest_ppb`. */
+/* Judges a load of perfmodel_flow_load_at, at the period that it was made for; `fullest` is
+ * perfmodel_gpu_stages of jobs of N(T) p^ of all streams. A stage that may keep up in two ways takes the
+ * shorter in `busiest_ppb`. */
 struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel_flow_card *card,
                                                           const struct perfmodel_flow_load *load,
                                                           const struct perfmodel_stages *fullest,
                                                           core_ns period_ns);
 
-/* The verdict at the period that suits the load: d'/4 where that holds, the system's rhythm; else the one
+/* The verdict at the period that suits the load: d'/4 where that holds, the default period; else the period
  * with most headroom of some between d'/50 and 0.45 d' (that none of them holds is no proof that no other
  * does). */
 struct perfmodel_flow_verdict perfmodel_flow_fit(const struct perfmodel_flow_card *card,

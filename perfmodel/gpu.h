@@ -121,10 +121,11 @@ core_ns perfmodel_gpu_work_ns(const struct core_stream_spec *spec, const struct 
 core_ns perfmodel_gpu_latency_ns(const struct config_profile_gpu *gpu, const struct perfmodel_stages *stages,
                                  core_ns period_ns);
 
-/* Judges stage times at period T > 0 against the shortest d' of the set: FITS, or the first of COPY, KERNEL
- * and LATENCY that fails. `paper`: max(T_D, T_K, T_R) <= T, and T <= d_min / 4, else LATENCY; unsafe with one
- * copy engine. Whatever fits in paper mode fits by the default rule for the same stage times and two copy
- * engines. (The stage times are not the same, though: packets make larger jobs than a fluid does.) */
+/* Judges stage times at period T > 0 against the shortest d' of the set: NONE (accepted), or the first of
+ * GPU_COPY, GPU_KERNEL and GPU_LATENCY that fails. `paper`: max(T_D, T_K, T_R) <= T, and T <= d_min / 4,
+ * else LATENCY; unsafe with one copy engine. Whatever fits in paper mode fits by the default rule for the
+ * same stage times and two copy engines. (The stage times are not the same, though: packets make larger
+ * jobs than a fluid does.) */
 enum perfmodel_limit perfmodel_gpu_judge(const struct config_profile_gpu *gpu,
                                          const struct perfmodel_stages *stages, core_ns period_ns,
                                          core_ns shortest_ns, bool paper);

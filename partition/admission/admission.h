@@ -1,69 +1,75 @@
-/* A standing plan: the streams that a server has promised to keep, and who may join them.
+/* Online admission control: the streams that a server has admitted, and the decision whether it can admit
+ * one more.
  *
- * Keeps for every worker and every GPU what its streams ask of it, as sums; a question whether one stream
- * more fits somewhere takes some microseconds a unit, however many streams there are, and moves none of them.
- * Where no unit has room as things stand, a plan made anew may have: it comes as a list of moves.
+ * Keeps for every worker and every GPU the demand of its streams, as sums. The question whether a unit can
+ * take one stream more takes some microseconds, however many streams there are, and moves none of them.
+ * Where no unit has capacity, a new plan of all streams may have: it is proposed as a list of migrations.
  *
  * Units are numbered as in partition/plan.h: 0 .. workers-1 are workers, workers + g is GPU g.
  *
- * **Where a newcomer goes.** The worker's tests are those of partition/admission/unit_worker.h, the GPU's
- * those of perfmodel/flow.h. Of the units that hold with it:
+ * **Where a stream is placed.** The tests of a worker are those of partition/admission/unit_worker.h, the
+ * tests of a GPU those of perfmodel/flow.h. Of the units that pass their tests with the stream, in this
+ * order of preference:
  *
  *   1. the least loaded worker while it stays below a quarter: idle cores cost nothing, and answer sooner;
- *   2. a GPU at its present period, of several the one with the longest: short periods are for who needs
- *      them, and room on workers is for those whom only a worker can take;
+ *   2. a GPU at its present period, of several the one with the longest: short periods are left to streams
+ *      that need them, and capacity of workers to streams that only a worker can serve;
  *   3. a GPU without streams;
  *   4. the least loaded worker;
  *   5. a GPU at a new period that holds for all its streams.
  *
- * It is refused if none holds. The order is a matter of taste; that a set is accepted is not: what is
- * accepted stays so for a longer interval and for a longer latency bound, all else equal. Without GPUs the
- * answers are those of partition/admission/unit_worker.h.
+ * The stream is refused if none passes. The preference order is a heuristic. The accept decision is
+ * monotone: a stream that is accepted is also accepted with a longer interval or a longer latency bound,
+ * all else equal. Without GPUs the answers are those of partition/admission/unit_worker.h.
  *
- * **Guaranteed streams** (core/stream.h) survive the loss of any one GPU. On a worker they need nothing more.
- * On GPU g one is admitted for a shorter bound, d_g, and has a *backup*: room on another unit, held for the
- * loss of g only, for the contract
+ * **Guaranteed streams** (core/stream.h) survive the failure of any one GPU. On a worker they need nothing
+ * more. On GPU g one is admitted for a shorter bound, d_g, and has a *backup*: capacity of another unit,
+ * reserved for the failure of g only, for the contract
  *
  *     interval t    burst k + ceil((d_g + delta) / t)    latency d - d_g - delta,
  *
- * delta being the time from the loss until the packets are on their way there (set_detection). *Why that
- * will do:* let the hand-over be at tau <= loss + delta. What became eligible by loss - d_g was delivered. So
- * all that is missing, or comes, was eligible after tau - d_g - delta. What is missing arrives at tau, the
- * rest when it is eligible: in any window of length D no more than in one of length D + d_g + delta as the
- * contract knows it, k + floor((D + d_g + delta) / t) <= k + ceil((d_g + delta) / t) + floor(D / t). And
- * nobody arrives later than d_g + delta after its eligible time, so that d is kept.
+ * delta being the time from the failure until the packets are sent to the backup (set_detection). *Proof
+ * that this is enough.* Let the failover be at tau <= failure + delta. Packets that became eligible by
+ * failure
+ * - d_g were delivered. So every packet that the backup gets was eligible after tau - d_g - delta. Packets
+ * that the GPU lost arrive at tau, later packets when they are eligible. So a window of length D has no more
+ * arrivals than the contract allows in a window of length D + d_g + delta: k + floor((D + d_g + delta) / t)
+ * <= k + ceil((d_g + delta) / t) + floor(D / t). No packet arrives later than d_g + delta after its eligible
+ * time, so that d is kept.
  *
- * Each unit has a case for the loss of each other GPU: its own streams, and the backups of that GPU's. Who
- * wants room on a unit must fit in all its cases, a backup in the one of its GPU; so whatever one GPU is
- * lost, every unit holds, for all its streams, standard ones too. Different losses share room. While a GPU is
- * out its loss is the one: the case is how things stand, newcomers fit it, and a second loss is not covered.
+ * For every single-GPU failure there is a *failure scenario* per unit: its own streams plus that GPU's
+ * backups. A stream must pass the test in all scenarios, a backup only in that of its own GPU. So whichever
+ * GPU fails, every unit keeps the bounds of all its streams, of standard ones too. Scenarios share the
+ * reserved capacity. While a GPU is out of service its scenario is the present state: new streams pass the
+ * test in it, and a second failure is not covered.
  *
- * Where a guaranteed newcomer goes: 1. as above. 2. If there are several GPUs in service, one at its present
- * period, else an idle one, with a backup; 3. the least loaded worker; 4. the only GPU, with a backup; 5. a
- * GPU at a new period, with a backup. With one GPU a worker is asked before it, since a backup asks more of a
- * worker than the stream itself does (more at once, in less time), in the one case that there is. The backup
- * goes to the least loaded worker in the case of the loss; else to another GPU at its present period, to the
- * one with the longest; else to an idle one. d_g is tried in this order: half of d, or less if the GPU's
- * streams have a shorter d' anyway; and the least that the GPU takes, which leaves most to the backup. Both
- * are of a fixed grid, so that what is accepted is so for longer intervals and bounds too.
+ * Where a guaranteed stream is placed: 1. as above; 2. if several GPUs are in service, a GPU at its present
+ * period, else an idle GPU, with a backup; 3. the least loaded worker; 4. the only GPU, with a backup; 5. a
+ * GPU at a new period, with a backup. With one GPU a worker is asked first, since the backup asks more of a
+ * worker than the stream itself does (more packets at once, in less time), and there is only one scenario.
+ * The backup goes to the least loaded worker in that scenario; else to another GPU at its present period,
+ * to the one with the longest; else to an idle one. d_g is tried in this order: half of d, or less if the
+ * GPU's streams have a shorter d' anyway; and the least that the GPU takes, which leaves most to the
+ * backup. Both are of a fixed grid, so that what is accepted is so for longer intervals and bounds too.
  *
- * **Offers** are searched for with this very decision, to the nanosecond: an offer has been asked for and
- * taken, what is a nanosecond below it asked for and refused.
+ * **Offers** are searched for with the decision itself, to the nanosecond: the offered contract was asked
+ * for and accepted, and one that is a nanosecond shorter was asked for and refused.
  *
- * **When room may be promised again.** As unit_worker.h says for workers: not before the unit has paused
- * since the stream's last packet. A GPU has paused once each of its stages (copy up, kernel, copy back) has
- * had a moment with no batch to work on, after its part in the batch of that packet. Why: the bound of a
- * batch in a stage (perfmodel/flow.h) is that of the batches since the stage last ran dry, L in a row, which
- * hold at most W(L) = P + L rho T bytes of the streams then promised. Had one of them left and another come
- * in its room, the bursts of both could meet among the L: W(L) + k p^. A stage that ran dry after the last
- * batch of the one who left begins its next run behind it, and in that run there are only streams still
- * promised. (Where no stage of the fullest batch outlasts T no run is longer than a batch, and the batch
- * after that of the last packet is free of it.) With one copy engine a copy may wait for those of the other
- * direction, so the bounds are those of the batches since the card was last idle: there that is the pause.
+ * **When capacity may be reserved again.** As unit_worker.h says for workers: not before the unit has had a
+ * grace period (here: *paused*) since the last packet of the released stream. A GPU has paused once each of
+ * its stages (copy up, kernel, copy back) has had a moment with no batch to work on, after its part in the
+ * batch of that packet. Why: the bound of a batch in a stage (perfmodel/flow.h) is that of the batches
+ * since the stage last ran dry, L in a row, which hold at most W(L) = P + L rho T bytes of the streams then
+ * promised. Had one of these streams left and another been admitted in its place, the bursts of both could
+ * be among the L: W(L) + k p^. A stage that ran dry after the last batch of the stream that left begins its
+ * next run behind that batch, and this run has only streams that still have a reservation. (Where no stage
+ * of the fullest batch outlasts T no run is longer than a batch, and the batch after that of the last
+ * packet is free of it.) With one copy engine a copy may wait for those of the other direction, so the
+ * bounds are those of the batches since the card was last idle: there that is the pause.
  *
  * **When a period may change.** At a batch before which all stages have paused; or at any, if
- * perfmodel_flow_judge_change says so of those who stood before. The newcomer's first packet must not be in a
- * batch before one before which all stages have paused, since the new period.
+ * perfmodel_flow_judge_change accepts the change for the streams that were there before. The first packet
+ * of the new stream must wait until all stages have paused under the new period.
  *
  * Pure; the same questions in the same order get the same answers. One owner (the planner thread). */
 #ifndef MILLRACE_PARTITION_ADMISSION_ADMISSION_H
@@ -83,20 +89,21 @@ struct partition_standing_placement {
     uint32_t stream;                /* admitted: its number until it is released; else NONE */
     struct perfmodel_cpu_task task; /* accepted on a worker: what it is charged for */
     core_ns period_ns;              /* accepted on a GPU: of its batches from now on */
-    bool new_period;                /* which is not what it was before, for streams that were there */
-    uint64_t memory_bytes;          /* accepted on a GPU: its arenas, on the card and pinned */
-    /* accepted, guaranteed, on a GPU: the room that is held on another unit for the loss of that GPU */
-    uint32_t backup_unit;                  /* NONE: none is needed */
-    struct core_stream_spec backup_spec;   /* the contract there, its latency from when the loss is known */
-    struct perfmodel_cpu_task backup_task; /* a worker: what is held, and it is to be served as then */
-    core_ns gpu_bound_ns;                  /* d_g: guaranteed latency while there is no loss */
-    core_ns detection_ns;                  /* delta */
-    core_ns backup_bound_ns;               /* guaranteed latency after a loss; <= spec->latency_ns */
-    core_ns backup_period_ns;              /* a GPU: of its batches from now on, */
-    uint64_t backup_memory_bytes;          /* and its arenas */
-    int64_t reserved_ppb; /* share of the unit's time that is held, in the long run: what the class costs */
-    bool joined;          /* a change accepted: the unit charges both contracts until the settle */
-    core_ns bound_ns;     /* accepted: guaranteed latency, whoever comes or leaves; <= spec->latency_ns */
+    bool new_period;       /* accepted on a GPU with streams: period_ns differs from its present one */
+    uint64_t memory_bytes; /* accepted on a GPU: its arenas, on the card and pinned */
+    /* The backup_ fields, gpu_bound_ns, detection_ns and reserved_ppb: accepted, guaranteed, on a GPU. */
+    uint32_t backup_unit; /* unit that serves the stream while its GPU is out of service; NONE: no backup */
+    struct core_stream_spec backup_spec;   /* contract of the backup; its latency counts from the failover */
+    struct perfmodel_cpu_task backup_task; /* backup on a worker: its task after the failover */
+    core_ns gpu_bound_ns;                  /* d_g: guaranteed latency while no GPU is out of service */
+    core_ns detection_ns;                  /* delta: time from a failure to the failover */
+    core_ns backup_bound_ns;               /* guaranteed latency through a failure; <= spec->latency_ns */
+    core_ns backup_period_ns;              /* backup on a GPU: batch period of that GPU from now on */
+    uint64_t backup_memory_bytes;          /* backup on a GPU: arenas of that GPU */
+    int64_t
+        reserved_ppb; /* long-run share of the backup unit's time that is reserved: the price of the class */
+    bool joined;      /* change accepted: the unit reserves capacity for both contracts until the settle */
+    core_ns bound_ns; /* accepted: guaranteed latency, for any later admissions; <= spec->latency_ns */
     enum perfmodel_limit constraint; /* refused: the binding one, of the unit that came closest */
     struct partition_offer offer;    /* refused: of any unit, without moves */
     char reason[256];                /* refused: a sentence with the figures */
@@ -109,8 +116,8 @@ CORE_CHECKED core_status partition_standing_create(struct partition_standing **s
                                                    struct core_error *error);
 void partition_standing_destroy(struct partition_standing *standing); /* NULL is fine */
 
-/* The same plan with the same numbers, to try things on, by whoever: it shares nothing with this one.
- * CORE_NO_MEMORY. */
+/* A copy with the same streams and numbers, for trials on any thread: it shares no memory with the
+ * original. CORE_NO_MEMORY. */
 CORE_CHECKED core_status partition_standing_copy(const struct partition_standing *standing,
                                                  struct partition_standing **copy);
 
@@ -123,21 +130,23 @@ CORE_CHECKED core_status partition_standing_query(const struct partition_standin
                                                   struct partition_standing_placement *placement,
                                                   struct core_error *error);
 
-/* The same and, if accepted, commits. `handle` is the caller's name for the stream; it need not be unique.
- * CORE_REFUSED: there are PARTITION_PLAN_STREAMS_MAX streams already; CORE_NO_MEMORY. */
+/* Decides as partition_standing_query does, without an offer, and commits if the stream is accepted.
+ * `handle` is the caller's name for the stream; it need not be unique. CORE_REFUSED: there are
+ * PARTITION_PLAN_STREAMS_MAX streams already; CORE_NO_MEMORY. */
 CORE_CHECKED core_status partition_standing_admit(struct partition_standing *standing,
                                                   const struct core_stream_spec *spec, uint32_t io,
                                                   uint64_t handle,
                                                   struct partition_standing_placement *placement,
                                                   struct core_error *error);
 
-/* Gives back the room of an admitted stream: see above from when. Its number may be given to another. */
+/* Releases the reservation of an admitted stream; not before its unit has paused ("When capacity may be
+ * reserved again"). The stream's number may be given to another stream. */
 void partition_standing_release(struct partition_standing *standing, uint32_t stream);
 
 /* ---- GPUs out of service ---- */
 
-/* Sets whether GPU `gpu` is out of service: newcomers, moves and offers leave it out. Its streams keep their
- * room there, and can be changed, moved away and released as ever. */
+/* Sets whether GPU `gpu` is out of service: admissions, migrations and offers leave it out. Its streams
+ * keep their reservations there, and can be changed, migrated away and released. */
 void partition_standing_set_out(struct partition_standing *standing, uint32_t gpu, bool out);
 
 /* delta of the guaranteed streams that are admitted, moved or changed from now on, 0 .. 1 h: the time from
@@ -186,20 +195,19 @@ const struct partition_gpu_plan *partition_standing_batches(const struct partiti
 
 /* ---- refusals that can wait ----
  *
- * A decision takes microseconds, what tells a refused one why and what it might have instead takes up to
- * thousands of them. `hurried` is asked before that and in the midst of it, and once it has said yes it says
- * so until the question is over: then that is cut off, and the refusal has neither a constraint nor an offer
- * that means anything. Whoever wants them asks the whole question anew. A copy of the plan has none. NULL:
- * never. */
+ * A decision takes microseconds; finding the reason and the offer of a refusal takes up to thousands of
+ * them. `hurried` is asked before that and during it. Once it returns true it must do so until the question
+ * is over: the search is then cut off, and constraint and offer of the refusal are undefined. To get them,
+ * repeat the whole question. A copy of the plan has none. NULL: never. */
 typedef bool partition_standing_hurried(void *owner);
 void partition_standing_set_hurried(struct partition_standing *standing, partition_standing_hurried *hurried,
                                     void *owner);
 
 /* ---- overload ---- */
 
-/* Newcomers (moves and changes for more, too) find so much less of a unit's time, 0 .. 10^9 ppb of any window
- * of a worker, of a GPU's period and latency, and of its memory, until it is set to another share. What
- * stands is untouched, and so is its certificate. Any unit. */
+/* Withholds a share of a unit from admission, migrations to it, and changes for more: 0 .. 10^9 ppb of any
+ * window of a worker; of a GPU's period, latency and memory. Admitted streams and their certificate are not
+ * affected. */
 void partition_standing_set_reserve(struct partition_standing *standing, uint32_t unit, int64_t share_ppb);
 int64_t partition_standing_reserve_ppb(const struct partition_standing *standing, uint32_t unit);
 
@@ -211,15 +219,15 @@ int64_t partition_standing_reserve_ppb(const struct partition_standing *standing
  *
  * Best is what a GPU without a history would get for the same streams: the rhythm, d'/4 of the shortest d',
  * where it holds; else the period of the grid (partition/admission/unit_gpu.h) with most room. So no stream
- * that has left leaves the period shorter than the rest would have it. Never shorter: what stands holds,
- * shorter periods cost more launches and copies, and come with the newcomer who needs one. Whether a GPU
- * takes a newcomer hardly depends on its present period, since all of the grid is asked; but whether it does
- * so before the workers do, and without a new period, does. Holds for all its streams, in the case of each
- * loss, within the card and the pinned budget. */
+ * that has left keeps the period shorter than the remaining streams need. Never shorter: the present period
+ * holds, shorter periods cost more launches and copies, and are set when a new stream needs one. Whether a
+ * GPU accepts a stream hardly depends on its present period, since all of the grid is tried; but whether it
+ * is preferred to the workers, and accepts without a new period, does. Holds for all its streams, in the
+ * case of each loss, within the card and the pinned budget. */
 bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu, core_ns *period_ns);
 
-/* Gives a GPU this period, > 0: one that it had before somebody came or it was retuned, and is to keep.
- * False: it does not hold for its streams and backups, or there are none; it is left as it is. */
+/* Sets the period of a GPU, > 0, back to one that it had before an admission or a retune. False: the period
+ * does not hold for its streams and backups, or it has none; nothing changes. */
 bool partition_standing_set_period(struct partition_standing *standing, uint32_t gpu, core_ns period_ns);
 
 /* ---- another contract for a stream ----
@@ -249,15 +257,16 @@ bool partition_standing_set_period(struct partition_standing *standing, uint32_t
  * became eligible under the old contract. What comes after conforms to the new one, by the bucket's level of
  * k' at most, and the windows of what is unfinished begin after the pause. */
 
-/* **On another unit.** Where its own unit, A, refuses, the stream may be admitted a second time with its new
- * contract, as a newcomer: by the same test, on whatever unit B, beside itself under the old contract. It
- * changes over at a moment s when nothing of it is inside A and nothing waits that is eligible; then its
- * number on A is released, as above from when. *Why that will do:* all that was eligible by s has been A's,
- * under contracts that A is charged for until it is released. All else is B's; with the bucket carried over
- * it conforms to the new contract from the first packet on (level' <= k' at s), and has d' to be finished: B
- * was asked for that. So no window of either has more than what is charged there, and where B is A its
- * windows have the old one's and the new one's packets, and are charged for both. If there is no such moment
- * the second number is released, and nothing has been. The I/O thread, too, is charged for both until then.
+/* **On another unit.** Where its own unit, A, refuses, the stream may be admitted a second time with its
+ * new contract, as a newcomer: by the same test, on whatever unit B, beside itself under the old contract.
+ * It changes over at a moment s when nothing of it is inside A and nothing waits that is eligible; then its
+ * number on A is released, as above from when. *Proof that this is enough.* All packets that were eligible
+ * by s went to A, under contracts that A has reserved capacity for until the release. All later packets go
+ * to B; with the bucket carried over they conform to the new contract from the first one on (level' <= k'
+ * at s), and have d' to be finished, as B was asked for. So no window of either has more than what is
+ * charged there, and where B is A its windows have the old one's and the new one's packets, and are charged
+ * for both. If there is no such moment the second number is released, and the stream keeps its old contract
+ * on A. The I/O thread, too, is charged for both until then.
  */
 
 /* Would the stream's unit keep the contract `spec` instead? A GPU at its present period, or another one that
@@ -270,14 +279,15 @@ CORE_CHECKED core_status partition_standing_change_query(struct partition_standi
                                                          struct partition_standing_placement *placement,
                                                          struct core_error *error);
 
-/* The same and, if accepted, commits: the unit and the I/O thread are charged for the join. */
+/* Decides as partition_standing_change_query does, without an offer, and commits if the change is accepted:
+ * the unit and the I/O thread reserve capacity for the join. */
 CORE_CHECKED core_status partition_standing_change(struct partition_standing *standing, uint32_t stream,
                                                    const struct core_stream_spec *spec,
                                                    struct partition_standing_placement *placement,
                                                    struct core_error *error);
 
-/* The change, or the hold (below), is over, see above from when: the present contract alone is charged from
- * now on. Without either nothing happens. */
+/* The change ("When it settles"), or the hold (below), is over: from now on capacity is reserved for the
+ * present contract alone. Does nothing for a stream with neither. */
 void partition_standing_settle(struct partition_standing *standing, uint32_t stream);
 
 /* ---- a plan anew ---- */
@@ -396,18 +406,18 @@ struct partition_standing_stream partition_standing_stream_of(const struct parti
 CORE_CHECKED core_status partition_standing_plan(const struct partition_standing *standing,
                                                  struct partition_plan **plan, struct core_error *error);
 
-/* The same for what is to be once GPU `lost` is lost: the other units with their streams, and with the
- * guaranteed ones of that GPU at the contracts of their backups. Of the standard ones there nothing is told.
- * partition/check/check_failover.h accepts it. */
+/* The certificate of the failure scenario of GPU `lost`: the other units with their streams, and with the
+ * guaranteed ones of that GPU at the contracts of their backups. Of the standard ones there nothing is
+ * told. partition/check/check_failover.h accepts it. */
 CORE_CHECKED core_status partition_standing_plan_after(const struct partition_standing *standing,
                                                        uint32_t lost, struct partition_plan **plan,
                                                        struct core_error *error);
 
 struct partition_standing_gpu {
-    size_t streams;      /* its own, */
-    size_t backups;      /* and those of all other GPUs that it holds room for */
-    core_ns period_ns;   /* 0 without any of both */
-    core_ns shortest_ns; /* least d' of both; 0 without any */
+    size_t streams;      /* its own streams */
+    size_t backups;      /* streams of other GPUs whose backup is here */
+    core_ns period_ns;   /* 0 without streams and backups */
+    core_ns shortest_ns; /* least d' of streams and backups; 0 without any */
     uint64_t memory_bytes;
     bool out; /* of service */
 };

@@ -1,4 +1,4 @@
-/* Private to partition: ways to make room for a newcomer by moving streams. */
+/* Private to partition: ways to free capacity for a new stream by migrating others. */
 #ifndef MILLRACE_PARTITION_ADMISSION_ATTEMPTS_H
 #define MILLRACE_PARTITION_ADMISSION_ATTEMPTS_H
 
@@ -6,22 +6,22 @@
 
 struct partition_attempt {
     const struct partition_standing *standing;
-    const struct core_stream_spec *spec; /* the newcomer */
+    const struct core_stream_spec *spec; /* the new stream */
     uint32_t io;
-    /* Stream n of the plan is standing->listed[n], the last is the newcomer. */
+    /* Stream n of the plan is standing->listed[n], the last is the new stream. */
     const struct partition_plan *plan;
     uint32_t unit;    /* that is to make room, */
     bool by_deadline; /* of its streams those with the shortest deadlines first; else the greatest jobs */
 };
 
-/* On `after`, a copy of the standing plan: if *holds, it has the newcomer, and its streams where they are to
- * be; else it is of no more use. */
+/* Works on `after`, a copy of the standing plan. If *holds, `after` has admitted the new stream and has all
+ * streams on their new units; else its contents are undefined. */
 typedef core_status partition_attempt_run(struct partition_attempt *attempt, struct partition_standing *after,
                                           bool *holds);
 
 /* No stream is moved. */
 CORE_CHECKED partition_attempt_run partition_attempt_present;
-/* Streams of one unit go to units of another kind as long as those take them, until the newcomer fits. */
+/* Streams of one unit go to units of another kind as long as those accept them, until the new stream fits. */
 CORE_CHECKED partition_attempt_run partition_attempt_room;
 /* The streams that the plan has on another kind of unit change over one by one, until the newcomer fits. */
 CORE_CHECKED partition_attempt_run partition_attempt_one_by_one;

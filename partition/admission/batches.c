@@ -158,15 +158,15 @@ static bool holds(const struct partition_gpu_arenas *arenas, const struct partit
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (rows[i].needed > rows[i].there) {
             snprintf(words->reason, sizeof words->reason,
-                     "the GPU would need room for %llu %s, and has it for %llu; more memory may be pinned "
-                     "(pinned_bytes of the profile)",
+                     "the GPU would need room for %llu %s and has room for %llu; raise pinned_bytes in the "
+                     "profile",
                      (unsigned long long)rows[i].needed, rows[i].what, (unsigned long long)rows[i].there);
             return false;
         }
     if (plan->batch_ns <= plan->batch_most_ns)
         return true;
     snprintf(words->reason, sizeof words->reason,
-             "a batch of the GPU may take %.1f ms, and one of guaranteed streams is taken for lost after "
+             "a batch of the GPU may take %.1f ms, but one with guaranteed streams counts as lost after "
              "%.1f ms (gpus.hang_ms)",
              (double)plan->batch_ns / 1e6, (double)plan->batch_most_ns / 1e6);
     return false;
@@ -205,8 +205,8 @@ static bool follows(const struct partition_standing *standing, uint32_t g,
         return true;
     words->constraint = PERFMODEL_LIMIT_GPU_LATENCY;
     snprintf(words->reason, sizeof words->reason,
-             "GPU %u would need another period than the %.3f ms that it has, and its streams would be late "
-             "while it changes",
+             "GPU %u would have to change its batch period of %.3f ms, and its streams would miss deadlines "
+             "during the change",
              g, (double)last->period_ns / 1e6);
     return false;
 }

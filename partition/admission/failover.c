@@ -54,8 +54,8 @@ static struct partition_gpu_answer ask_gpu(const struct partition_guard_question
     return partition_gpu_ask_other(question->gpu, &load, room_bytes, false);
 }
 
-/* The least d_g that is not below what the profile and the card take anyway is among periods' own grid, so
- * that a longer d leaves the choice of d_g as it was, and more for the backup. */
+/* d_g is rounded down to the grid of periods, so that a longer d leaves the chosen d_g as it is, and more
+ * time to the backup (monotone acceptance). */
 static core_ns bound_up_to(core_ns ns)
 {
     uint32_t count = partition_gpu_grid_up_to(ns);

@@ -1,15 +1,15 @@
-/* Private to partition: what a standing plan consists of. */
+/* Private to partition: the state of the admission control. */
 #ifndef MILLRACE_PARTITION_ADMISSION_INTERNAL_H
 #define MILLRACE_PARTITION_ADMISSION_INTERNAL_H
 
 #include "partition/admission/admission.h"
 #include "partition/admission/unit_gpu.h"
 
-/* Room that is held on another unit for the loss of the stream's GPU. */
+/* Capacity of another unit that is reserved for the failure of the stream's GPU. */
 struct partition_standing_backup {
-    uint32_t unit; /* NONE: none is */
+    uint32_t unit; /* NONE: no backup */
     struct core_stream_spec spec;
-    core_ns gpu_bound_ns, detection_ns; /* d_g and delta, then */
+    core_ns gpu_bound_ns, detection_ns; /* with a backup: d_g and delta */
 };
 
 struct partition_standing_record {
@@ -21,8 +21,8 @@ struct partition_standing_record {
     uint64_t handle;
     uint32_t unit, io;
     bool moved;      /* to another number, which has the I/O thread's share */
-    uint32_t source; /* the number it was moved from, while that keeps its room, */
-    uint32_t target; /* and of that one the number it was moved to; else NONE */
+    uint32_t source; /* number that the stream was moved from, until that is released; else NONE */
+    uint32_t target; /* moved: number that the stream was moved to; else NONE */
     uint32_t rank;   /* in `listed`; of a free number: the next free one */
 };
 
@@ -59,18 +59,18 @@ struct partition_standing {
 #define PARTITION_STANDING_WORKERS (UINT32_C(1) << 31)
 #define PARTITION_STANDING_ANY     UINT32_MAX
 
-/* The decision, without words. */
+/* The decision, without reason and offer. */
 bool partition_standing_place(const struct partition_standing *standing, const struct core_stream_spec *spec,
                               uint32_t io, uint32_t among, struct partition_standing_placement *placement);
 
-/* ---- streams that survive the loss of a GPU: failover.c ---- */
+/* ---- guaranteed streams: failover.c ---- */
 
-/* How a GPU is asked: at its present period, an idle one, at a period that is new to its streams. */
+/* Which GPU, at which period. */
 enum partition_guard_ask {
-    PARTITION_GUARD_PRESENT,
-    PARTITION_GUARD_IDLE,
-    PARTITION_GUARD_OTHER,
-    PARTITION_GUARD_AT /* at period_ns of the question */
+    PARTITION_GUARD_PRESENT, /* a GPU with streams, at its present period */
+    PARTITION_GUARD_IDLE,    /* a GPU without streams */
+    PARTITION_GUARD_OTHER,   /* a GPU with streams, at another period */
+    PARTITION_GUARD_AT       /* at period_ns of the question */
 };
 
 struct partition_guard_question {
@@ -80,7 +80,7 @@ struct partition_guard_question {
     const struct partition_gpu *gpu; /* GPU g, without the stream */
     enum partition_guard_ask ask;
     core_ns period_ns;
-    const struct partition_standing_backup *present; /* whose room the stream has; NULL */
+    const struct partition_standing_backup *present; /* the backup that the stream has now; NULL: none */
     bool newcomer;                                   /* batches are asked for room */
 };
 
@@ -88,12 +88,12 @@ struct partition_guard_question {
 bool partition_guard_backup_spec(const struct core_stream_spec *spec, core_ns gpu_bound_ns,
                                  core_ns detection_ns, struct core_stream_spec *backup);
 
-/* Is there a d_g that the GPU takes it with, and a unit for its backup? Fills the placement. *taken: the GPU
- * takes it, whatever becomes of the backup. */
+/* Is there a d_g at which the GPU accepts the stream, and a unit that accepts its backup? Fills the
+ * placement. *taken: the GPU accepts the stream; a backup may be missing. */
 bool partition_guard_on_gpu(const struct partition_guard_question *question,
                             struct partition_standing_placement *placement, bool *taken);
 
-/* The same of a newcomer. */
+/* Asks as partition_guard_on_gpu does for a stream that is not admitted yet. */
 bool partition_guard_ask(const struct partition_standing *standing, const struct core_stream_spec *spec,
                          uint32_t g, enum partition_guard_ask ask,
                          struct partition_standing_placement *placement);
@@ -131,7 +131,7 @@ void partition_standing_say_io(const struct partition_standing *standing, const 
                                uint32_t io, const struct core_stream_spec *instead_of,
                                struct partition_standing_placement *placement);
 
-/* Refused only by what the unit keeps in reserve. */
+/* Refused only by the share that is withheld from admission. */
 void partition_standing_say_reserve(const struct partition_standing *standing, uint32_t unit,
                                     struct partition_standing_placement *placement);
 
@@ -173,7 +173,8 @@ void partition_standing_take(struct partition_standing *standing, uint32_t strea
 void partition_standing_replace(struct partition_standing *standing, uint32_t stream,
                                 const struct core_stream_spec *join);
 
-/* The same with both anew, as the placement has it, on the same unit; after a reserve. */
+/* Charges the stream's unit for `join` and moves its backup to where the placement has it, instead of what
+ * they are charged for now. The unit stays. Memory must have been reserved. */
 void partition_standing_recharge(struct partition_standing *standing, uint32_t stream,
                                  const struct core_stream_spec *join,
                                  const struct partition_standing_placement *placement);

@@ -5,14 +5,14 @@
 #include "partition/admission/internal.h"
 
 struct partition_moves {
-    const struct core_stream_spec *newcomer; /* for whom they are, on a connection of I/O thread `io` */
-    uint32_t io;
-    struct partition_standing_move *move; /* room for all streams */
+    const struct core_stream_spec *newcomer; /* the stream that the moves free capacity for */
+    uint32_t io;                             /* I/O thread of its connection */
+    struct partition_standing_move *move;    /* room for all streams */
     size_t count, in_turn;
-    bool admits; /* all of them in turn, and then the newcomer as things stand */
+    bool admits; /* all moves can be made in turn, and the new stream is accepted then */
 };
 
-/* Where a unit's kind of stream may go, as partition_standing_place is told. */
+/* The kind of a unit, as a bit of `among` of partition_standing_place. */
 uint32_t partition_moves_kind(const struct partition_standing *standing, uint32_t unit);
 
 /* Lets a stream change over to a unit of another kind that takes it as things stand, if any does. */
@@ -31,7 +31,7 @@ CORE_CHECKED core_status partition_moves_renumber(const struct partition_standin
                                                   uint32_t *number);
 
 /* The moves from `standing` to `after`, with as many as can be made in turn, and in which order, in front;
- * and whether the newcomer is admitted then. */
+ * and whether the new stream is accepted then. */
 CORE_CHECKED core_status partition_moves_order(const struct partition_standing *standing,
                                                const struct partition_standing *after,
                                                struct partition_moves *moves);

@@ -36,7 +36,7 @@ struct partition_gpu {
      * this account does not know; then it is the plan's figure, which fewer streams only make smaller. */
     uint64_t memory_bytes;
     bool out;            /* of service */
-    int64_t reserve_ppb; /* of its time and memory, kept from newcomers */
+    int64_t reserve_ppb; /* of its time and memory, withheld from admission */
 };
 
 struct partition_gpu_answer {
@@ -60,18 +60,18 @@ struct partition_gpu_answer partition_gpu_ask_present(const struct partition_gpu
                                                       const struct perfmodel_flow_load *more,
                                                       uint64_t room_bytes);
 
-/* The same at another period > 0, with streams or without. */
+/* Would the GPU with one more stream hold at period_ns > 0? The GPU may have no streams yet. */
 struct partition_gpu_answer partition_gpu_ask_at(const struct partition_gpu *gpu,
                                                  const struct perfmodel_flow_load *more, uint64_t room_bytes,
                                                  core_ns period_ns);
 
-/* At some other period? The rhythm, d'/4, where it holds, else the one with most headroom; `any`: the first
- * that holds will do. */
+/* Would the GPU with one more stream hold at another period? Tries the default period d'/4 first, then
+ * takes the period of the grid with most headroom; `any`: the first period that holds. */
 struct partition_gpu_answer partition_gpu_ask_other(const struct partition_gpu *gpu,
                                                     const struct perfmodel_flow_load *more,
                                                     uint64_t room_bytes, bool any);
 
-/* A stream that comes here at the loss of GPU `loss`. */
+/* A backup that is served here while GPU `loss` is out of service. */
 struct partition_gpu_backup {
     uint32_t loss;
     struct perfmodel_flow_load load;
@@ -87,7 +87,7 @@ struct partition_gpu_answer partition_gpu_ask_backup(const struct partition_gpu 
 int64_t partition_gpu_backup_ppb(const struct partition_gpu *gpu, const struct partition_gpu_backup *more,
                                  core_ns period_ns);
 
-/* Two idle ones that answer alike. NULL is like none. */
+/* Are these two idle GPUs that give the same answers? False if one is NULL. */
 bool partition_gpu_alike(const struct partition_gpu *a, const struct partition_gpu *b);
 
 /* A GPU without streams, as one of `gpus`. */
@@ -109,7 +109,7 @@ void partition_gpu_replace(struct partition_gpu *gpu, uint32_t *const place[PART
                            uint32_t stream, const struct perfmodel_flow_load *load,
                            const struct perfmodel_flow_load *by);
 
-/* The same for backups, with places of their own. */
+/* Add, remove and replace backups. `place` is a second set of arrays, for backups only. */
 void partition_gpu_add_backup(struct partition_gpu *gpu, uint32_t *const place[PARTITION_GPU_HEAPS],
                               uint32_t stream, const struct partition_gpu_backup *backup);
 void partition_gpu_remove_backup(struct partition_gpu *gpu, uint32_t *const place[PARTITION_GPU_HEAPS],

@@ -1,7 +1,8 @@
 /* Placement of streams on the CPU workers of one server, with reasons and offers: the planner's CPU half.
  *
- * Worst fit: a newcomer goes to the least utilised worker that accepts it (perfmodel_demand), if its I/O
- * thread has room too. Asking and admitting run the same code; asking does not commit. Pure; one owner. */
+ * Worst fit: a stream is placed on the least utilised worker that accepts it (perfmodel_demand), if its I/O
+ * thread has capacity too. Queries and admissions run the same code; a query does not commit. Pure; one
+ * owner. */
 #ifndef MILLRACE_PARTITION_ADMISSION_UNIT_WORKER_H
 #define MILLRACE_PARTITION_ADMISSION_UNIT_WORKER_H
 
@@ -47,11 +48,12 @@ void partition_workers_destroy(struct partition_workers *workers);
 void partition_workers_query(const struct partition_workers *workers, const struct core_stream_spec *spec,
                              uint32_t io, bool with_offer, struct partition_placement *placement);
 
-/* The same, without words or offers where it is refused. */
+/* Decides as partition_workers_query does, without a reason or an offer where the stream is refused.
+ * Commits nothing. */
 bool partition_workers_place(const struct partition_workers *workers, const struct core_stream_spec *spec,
                              uint32_t io, struct partition_placement *placement);
 
-/* The same and, if accepted, commits. */
+/* Decides as partition_workers_query does, without an offer; commits if the stream is accepted. */
 void partition_workers_admit(struct partition_workers *workers, const struct core_stream_spec *spec,
                              uint32_t io, struct partition_placement *placement);
 
@@ -80,34 +82,36 @@ struct partition_worker_load {
     int64_t utilisation_ppb;
     int64_t headroom_ppb; /* smallest over all windows */
     core_ns tightest_window_ns;
-    int64_t reserved_ppb; /* held for streams that come at the loss of a GPU, of the worst one */
+    int64_t reserved_ppb; /* reserved for backups, in the failure scenario that reserves most */
 };
 struct partition_worker_load partition_workers_load(const struct partition_workers *workers, uint32_t worker);
 int64_t partition_workers_io_ppb(const struct partition_workers *workers, uint32_t io);
 
-/* ---- parts, for who decides about other units as well (admission.h) ---- */
+/* ---- building blocks of the combined admission of workers and GPUs (admission.h) ---- */
 
 CORE_CHECKED core_status partition_workers_copy(const struct partition_workers *workers,
                                                 struct partition_workers **copy);
 
-/* Would this very worker take the stream? An I/O thread is not asked. Fills the whole placement, but for the
- * offer and, where the spec leaves time for the work, the reason. */
+/* Does worker `worker` accept the stream? The I/O thread is not asked. Fills the whole placement, but for
+ * the offer and, where the spec leaves time for the work, the reason. */
 bool partition_workers_ask(const struct partition_workers *workers, uint32_t worker,
                            const struct core_stream_spec *spec, struct partition_placement *placement);
 
-/* The same without figures. A worker number that there is none of stands for an idle one. */
+/* Decides as partition_workers_ask does, without figures. A number that no worker has stands for an idle
+ * worker. */
 bool partition_workers_fits(const struct partition_workers *workers, uint32_t worker,
                             const struct core_stream_spec *spec);
 
-/* With nothing kept from newcomers. */
+/* Decides as partition_workers_fits does, as if no capacity were withheld (partition_workers_set_reserve). */
 bool partition_workers_fits_all(const struct partition_workers *workers, uint32_t worker,
                                 const struct core_stream_spec *spec);
 
-/* Newcomers find so much less of a worker, in ppb of any window, 0 .. 10^9. Its streams are untouched. */
+/* Withholds this share of any window of a worker from admission, 0 .. 10^9 ppb. Admitted streams keep their
+ * reservations. */
 void partition_workers_set_reserve(struct partition_workers *workers, uint32_t worker, int64_t share_ppb);
 int64_t partition_workers_reserve_ppb(const struct partition_workers *workers, uint32_t worker);
 
-/* What a worker that takes the stream guarantees it. */
+/* The latency that a worker guarantees to the stream if it accepts it. */
 core_ns partition_workers_bound_ns(const struct partition_workers *workers,
                                    const struct core_stream_spec *spec);
 
@@ -118,23 +122,23 @@ bool partition_workers_put(struct partition_workers *workers, uint32_t worker,
 void partition_workers_take(struct partition_workers *workers, uint32_t worker,
                             const struct core_stream_spec *spec);
 
-/* ---- losses of GPUs, for who decides about those as well ----
+/* ---- failure scenarios ----
  *
- * For each GPU that may be lost a worker has a case of its own: its streams, and the backups that come to it
- * then. Who wants room on a worker must fit in all cases, a backup in its own: so no loss of one GPU ever
- * asks more of a worker than it can do, and different losses share the room. A case costs memory (a demand
- * grid) and time only while it has backups. */
+ * A worker has one failure scenario per GPU: its own streams plus the backups that it serves while that GPU
+ * is out of service. A stream must pass the test in all scenarios, a backup only in that of its own GPU. So
+ * the failure of any one GPU never asks more of a worker than it can do, and the scenarios share the
+ * reserved capacity. A scenario costs memory (a demand grid) and time only while it has backups. */
 
-/* There are so many GPUs; before the first stream. */
+/* Sets the number of GPUs. Before the first stream. */
 CORE_CHECKED core_status partition_workers_set_losses(struct partition_workers *workers, uint32_t gpus);
 
-/* Worst fit of a backup in the case of `loss`. Fills the placement as partition_workers_place does, the I/O
- * thread left out. */
+/* Worst fit of a backup in the scenario that GPU `loss` fails. Fills the placement as
+ * partition_workers_place does, but does not ask the I/O thread. */
 bool partition_workers_place_backup(const struct partition_workers *workers,
                                     const struct core_stream_spec *spec, uint32_t loss,
                                     struct partition_placement *placement);
 
-/* Would this very worker take the backup instead of one that it has? Nothing is left changed. */
+/* Does worker `worker` accept the backup `spec` in the place of its backup `instead_of`? Commits nothing. */
 bool partition_workers_ask_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
                                   const struct core_stream_spec *instead_of,
                                   const struct core_stream_spec *spec, struct partition_placement *placement);
@@ -143,7 +147,8 @@ bool partition_workers_ask_backup(struct partition_workers *workers, uint32_t wo
 CORE_CHECKED core_status partition_workers_reserve_backup(struct partition_workers *workers, uint32_t worker,
                                                           uint32_t loss);
 
-/* As partition_workers_put and _take; after a reserve, and with time for its work. */
+/* Enter and remove a backup as partition_workers_put and _take do a stream. Memory must have been reserved,
+ * and the spec must leave time for the work. */
 void partition_workers_put_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
                                   const struct core_stream_spec *spec);
 void partition_workers_take_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
@@ -151,7 +156,7 @@ void partition_workers_take_backup(struct partition_workers *workers, uint32_t w
 void partition_workers_replace_backup(struct partition_workers *workers, uint32_t worker, uint32_t loss,
                                       const struct core_stream_spec *spec, const struct core_stream_spec *by);
 
-/* The case of a loss, for tests: NULL where there are no backups. */
+/* The demand of a worker in the scenario that GPU `loss` fails, for tests. NULL: no backups. */
 const struct perfmodel_demand *partition_workers_case(const struct partition_workers *workers,
                                                       uint32_t worker, uint32_t loss);
 

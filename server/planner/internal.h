@@ -1,9 +1,9 @@
 /* Private to planner*.c: what the planner thread owns.
  *
  * planner.c: life, requests, grants. gpu_plans.c: plans of GPUs. moves.c: streams from one unit to another.
- * modify.c: other contracts. elsewhere.c: other contracts on other units. replan.c: newcomers for whom others
- * move. watch.c: cards that go and come back. retune.c: periods that grow back. Everything is called on the
- * planner thread. */
+ * modify.c: other contracts. elsewhere.c: other contracts on other units. replan.c: admission by migrating
+ * other streams. watch.c: GPUs that fail and return. retune.c: periods that grow back. Everything is called on
+ * the planner thread. */
 #ifndef MILLRACE_SERVER_PLANNER_INTERNAL_H
 #define MILLRACE_SERVER_PLANNER_INTERNAL_H
 
@@ -12,27 +12,28 @@
 #include "server/stream/modify.h"
 #include "server/stream/route.h"
 
-/* A stream that the planner moves of its own accord has had a moment for it by then, or stays for now. */
+/* Timeout of planner-initiated migrations. */
 #define SERVER_PLANNER_PATIENCE_NS CORE_NS_PER_S
 
-/* What the planner thread remembers of a card. */
+/* What the planner thread knows of a GPU. */
 struct server_planner_card {
-    bool out;                   /* of service */
-    bool passing;               /* its streams are looked at, one after the other, */
-    bool missed;                /* some of which have to be looked at again; */
-    uint32_t next;              /* number of the next one */
-    core_ns look_ns;            /* not before */
-    core_ns period_ns, tune_ns; /* it had this period when last looked at; not to be retuned before */
+    bool out;          /* out of service */
+    bool passing;      /* an evacuation scan over the streams is in progress */
+    bool missed;       /* rescan: some stream could not be migrated */
+    uint32_t next;     /* number of the next stream of the scan */
+    core_ns look_ns;   /* the scan goes on then */
+    core_ns period_ns; /* batch period when it was last checked */
+    core_ns tune_ns;   /* earliest time of the next retune */
 };
 
 struct server_planner {
     struct server *server;
     struct server_mailbox mailbox;
     struct server_message stop_message;
-    struct server_turns turns;           /* planner thread: requests that wait */
-    struct server_turn *turn;            /* planner thread: of the one that may be cut off; NULL: none */
-    bool cut;                            /* planner thread: it was */
-    core_ns house_ns;                    /* planner thread: house is kept by then, whoever waits */
+    struct server_turns turns; /* planner thread: requests that wait */
+    struct server_turn *turn;  /* planner thread: request whose explanation may be cut off; or NULL */
+    bool cut;                  /* planner thread: that explanation was cut off */
+    core_ns house_ns;          /* planner thread: deadline of the next housekeeping */
     struct partition_standing *standing; /* planner thread */
     struct server_grant **grants;        /* planner thread: by number of the standing plan; NULL: none */
     uint32_t grant_capacity;
@@ -43,7 +44,7 @@ struct server_planner {
     uint64_t born;                      /* planner thread: number of the last grant */
     struct server_planner_card *cards;  /* planner thread; by GPU */
     struct server_memory *memory;       /* for packets */
-    struct server_replanner *replanner; /* NULL: nobody moves for newcomers */
+    struct server_replanner *replanner; /* NULL: no streams are migrated for new ones */
     bool stopping;                      /* planner thread */
     struct server_planner_load *worker_loads, *io_loads;
     struct server_planner_figures figures;
@@ -55,39 +56,40 @@ struct server_planner {
 /* Shows the loads of a worker (a GPU's are its batcher's) and an I/O thread. */
 void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io);
 
-/* Between these two what only explains a refusal is cut off as soon as others wait for a decision. True: it
- * was, and the request, whose message is given, has been put off until nobody does; it is decided anew then.
- */
+/* Between these two calls, the explanation of a refusal is cut off as soon as another connection waits for
+ * a decision. True: it was cut off, and the request (`message`) waits until no decision does; then it is
+ * decided again. */
 void server_planner_begin_turn(struct server_planner *planner, struct server_turn *turn);
 bool server_planner_put_off(struct server_planner *planner, struct server_message *message);
 
-/* Nobody awaits its answer any more. */
+/* The connection of the request is closed: the answer is not needed any more. */
 bool server_planner_is_gone(const struct server_turn *turn);
 
-/* Admits the newcomer if the standing plan takes it as things stand; else sets the refusal. */
+/* Admits the stream of the request if a unit accepts it without migrations; else sets the refusal. */
 void server_planner_admit(struct server_planner *planner, struct server_request *request);
 
 /* Sends the answer. */
 void server_planner_answer(struct server_planner *planner, struct server_request *request);
 
-/* Is there room for so many bytes more of packet memory within limits.buffer_mib? And the refusal, if not. */
+/* Are so many more bytes of packet memory within limits.buffer_mib? server_planner_no_room is the text of
+ * the refusal if they are not. */
 bool server_planner_has_memory(const struct server_planner *planner, uint64_t bytes);
 extern const char server_planner_no_room[];
 
-/* Packets that a stream is to have on that unit; and are they enough for a GPU? */
+/* Packets that a stream needs on that unit; *movable: they are enough for a GPU. */
 uint32_t server_planner_queue_packets(const struct server_planner *planner,
                                       const struct core_stream_spec *spec, uint32_t unit, bool *movable);
 
 /* Makes sure that one grant more can be entered. */
 CORE_CHECKED core_status server_planner_reserve(struct server_planner *planner);
 
-/* Enters a grant under its number; it is taken out when its room is free again. */
+/* Enters a grant under its number; it is removed when its reservation is reclaimed. */
 void server_planner_enter(struct server_planner *planner, struct server_grant *grant);
 
 /* The grant is given back, or was never used. */
 void server_planner_leave(struct server_planner *planner, struct server_grant *grant);
 
-/* Takes back the room of all those whose unit has paused. */
+/* Reclaims the reservations of all grants that were given back and whose unit has paused since. */
 void server_planner_sweep(struct server_planner *planner);
 
 static inline bool server_planner_is_gpu(const struct server_planner *planner, uint32_t unit)
@@ -95,11 +97,11 @@ static inline bool server_planner_is_gpu(const struct server_planner *planner, u
     return unit >= planner->server->worker_count;
 }
 
-/* Has the worker paused since its pauses were so many? */
+/* Has the worker paused since its count of pauses was `pauses`? */
 bool server_planner_worker_paused(const struct server_planner *planner, uint32_t worker, uint64_t pauses);
 
-/* The backup of the placement of a guaranteed stream; unit NONE: it has none. And its place there, if that is
- * on a GPU. */
+/* The backup of a placement; unit NONE: it has none. And the binding of that backup to a GPU, if it is on
+ * one. */
 struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement);
 struct server_spare server_planner_spare_of(const struct server_planner *planner,
                                             const struct partition_standing_placement *placement);
@@ -132,32 +134,33 @@ bool server_planner_plans_in_force(const struct server_planner *planner,
 /* Have all stages of the GPU paused since this batch? */
 bool server_planner_gpu_paused(const struct server_planner *planner, uint32_t gpu, uint64_t batch);
 
-/* The plan of a GPU as the standing plan has it now, to its batcher. False: there is none that may follow the
- * one before, or no memory; that one stays. */
+/* Makes a plan of the GPU from the standing plan and sends it to its batcher. False: no plan can follow the
+ * present one, or there is no memory; the present one stays in force. */
 bool server_planner_gpu_replan(struct server_planner *planner, uint32_t gpu);
 
 /* ---- moves.c ---- */
 
 struct server_planner_move {
-    struct server_grant *grant; /* whose stream is to go */
+    struct server_grant *grant; /* of the stream that migrates */
     uint32_t to;
     core_ns period_ns; /* to a GPU: of its batches from then on */
     core_ns patience_ns;
     void *owner; /* passed on */
 };
 
-/* Takes room at the new unit and sends the order; `returned` is run with it (struct server_order) when it is
- * back, and calls server_planner_moved first. False: the unit does not take the stream as things stand, or
- * another order is under way, and reason says so. An order brings one place along: a guaranteed stream is
- * moved to a GPU only where a worker holds its backup. (One whose backup is on a GPU may leave.) */
+/* Begins a migration: reserves capacity at the new unit and sends the order. `returned` is run with the
+ * order (struct server_order) when it is back, and calls server_planner_moved first. False: the unit
+ * refuses the stream, or the stream is already migrating; reason says so. An order carries one GPU binding,
+ * so a guaranteed stream migrates to a GPU only if its backup is on a worker. (A stream whose backup is on
+ * a GPU can migrate away.) */
 bool server_planner_move(struct server_planner *planner, const struct server_planner_move *move,
                          void (*returned)(void *planner, struct server_message *message), char *reason,
                          size_t size);
 
-/* Settles an order that is back: the grants and the counts. Frees it; returns what became of it. */
+/* Finishes an order that is back: updates grants and counts, and frees it. Returns its outcome. */
 enum server_order_outcome server_planner_moved(struct server_planner *planner, struct server_order *order);
 
-/* An order for the move, for which no room has been taken yet. NULL without memory. */
+/* Creates an order for the move; nothing is reserved yet. NULL without memory. */
 struct server_order *server_planner_order_create(struct server_planner *planner,
                                                  const struct server_planner_move *move);
 void server_planner_order_destroy(struct server_order *order); /* NULL is fine */
@@ -167,7 +170,7 @@ void server_planner_order_destroy(struct server_order *order); /* NULL is fine *
 bool server_planner_order_settle(struct server_planner *planner, struct server_order *order, char *reason,
                                  size_t size);
 
-/* It is under way from now on. */
+/* Enters the order among those in progress. */
 void server_planner_order_begin(struct server_planner *planner, struct server_order *order,
                                 void (*returned)(void *planner, struct server_message *message));
 
@@ -204,29 +207,29 @@ void server_planner_drop_orders(struct server_planner *planner);
 
 /* ---- replan.c ---- */
 
-/* False: moving others is no help to this newcomer, who was refused for lack of capacity, or too many wait
- * for that, or it only asks (then the advice says that others might be moved); the refusal is to be sent.
- * True: it is answered later. */
+/* Tries to admit a refused stream by migrating others. False: the refusal is to be sent: it was not for
+ * lack of capacity, or migrations can not help, or too many requests wait for migrations, or the request is
+ * a QUERY (its advice then says that an OPEN would try). True: the request is answered later. */
 bool server_planner_apply(struct server_planner *planner, struct server_request *request);
 bool server_planner_has_applicants(const struct server_planner *planner);
-/* Goes on with those who wait. */
+/* Advances the requests that wait for migrations. */
 void server_planner_replan(struct server_planner *planner);
 CORE_CHECKED core_status server_planner_start_replanner(struct server_planner *planner,
                                                         struct core_error *error);
-/* When no I/O thread runs any more, before the planner's own end: nobody waits then. */
+/* After every I/O thread has stopped, before the planner itself stops: no request waits then. */
 void server_planner_stop_replanner(struct server_planner *planner);
 
 /* ---- watch.c ---- */
 
-/* Looks at the cards, and after streams that are not where they belong. */
+/* Checks the state of the GPUs, and migrates streams that are not on the unit where they belong. */
 void server_planner_watch(struct server_planner *planner);
 
-/* All streams are looked at once more because of this card. */
+/* Starts another evacuation scan over all streams because of this GPU. */
 void server_planner_look_again(struct server_planner *planner, uint32_t gpu);
 
 /* ---- retune.c ---- */
 
-/* Looks whether a GPU's period may grow. */
+/* Raises the batch periods of GPUs where that is possible. */
 void server_planner_retune(struct server_planner *planner);
 
 #endif

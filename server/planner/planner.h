@@ -1,15 +1,15 @@
-/* The planner thread: owns the set of admitted streams and answers who may join it.
+/* The planner thread: owns the set of admitted streams and decides on admission requests.
  *
  * I/O threads post requests and grants to its mailbox; it posts the answers back to theirs. Asking (QUERY)
- * and being admitted (OPEN) are one decision, that of partition/admission/admission.h as things stand, and so
- * are offers: what QUERY grants, or an offer names, an OPEN is given if nothing has changed. An OPEN that is
- * refused may then have others moved (replan.c); a QUERY is told that, no more.
+ * and being admitted (OPEN) are one decision, that of partition/admission/admission.h as things stand, and
+ * so are offers: an OPEN is granted what a QUERY granted, or an offer named, if nothing has changed. For an
+ * OPEN that is refused, other streams may be migrated (replan.c); the answer to a QUERY only says so.
  *
  * Connections take turns (turns.h): one that asks for one stream waits for one decision of each other
- * connection at most, not for all that they have sent. A decision takes less than a millisecond. Telling a
- * refused one why, and what it might have instead, takes several, where GPUs are full: that is cut off when
- * others wait, and the request decided anew once nobody does; but after so many cuts it is told, so that it
- * is answered at last. What a closed connection has asked is not decided any more. */
+ * connection at most, not for all that they have sent. A decision takes less than a millisecond. The reason
+ * and the offer of a refusal take several where GPUs are full: this search is cut off when other
+ * connections wait, and the request is decided again once none does. The number of cuts is limited, so that
+ * every request is answered. Requests of a closed connection are dropped. */
 #ifndef MILLRACE_SERVER_PLANNER_PLANNER_H
 #define MILLRACE_SERVER_PLANNER_PLANNER_H
 
@@ -32,15 +32,15 @@ struct server_order;
 struct server_stream;
 struct server_watch_levels;
 
-/* The room that is held on another unit, a worker or a GPU, for the loss of a stream's GPU
+/* The backup of a stream: capacity of another unit that is reserved for the failure of the stream's GPU
  * (partition/admission/admission.h). */
 struct server_backup {
-    uint32_t unit;                  /* of the standing plan; PARTITION_STANDING_NONE: none is */
-    struct perfmodel_cpu_task task; /* a worker: what it is to schedule by then */
-    core_ns gpu_bound_ns;           /* d_g: guaranteed latency while there is no loss */
-    core_ns detection_ns;           /* delta */
-    core_ns bound_ns;               /* guaranteed latency through a loss */
-    int64_t reserved_ppb;           /* share of the unit's time */
+    uint32_t unit;                  /* of the standing plan; PARTITION_STANDING_NONE: no backup */
+    struct perfmodel_cpu_task task; /* a worker: task of the stream after a failover */
+    core_ns gpu_bound_ns;           /* d_g: guaranteed latency while no GPU is out of service */
+    core_ns detection_ns;           /* delta: time from a failure to the failover */
+    core_ns bound_ns;               /* guaranteed latency through a failure */
+    int64_t reserved_ppb;           /* share of the unit's time that is reserved */
 };
 
 /* The GPUs that are charged for a stream: the one that it is on and behind it, for a guaranteed one, the one
@@ -50,41 +50,40 @@ struct server_planner_plans {
     uint64_t number[2]; /* put: the stream counts on this plan of the GPU */
 };
 
-/* The place at a GPU that a guaranteed stream on another one has for the loss of that. */
+/* The secondary GPU binding of a guaranteed stream: its backup on a GPU. */
 struct server_spare {
-    uint32_t gpu;   /* or SERVER_NO_GPU; set by the planner. */
-    uint32_t slot;  /* Set by the I/O thread: what it had there, or SERVER_GPU_NO_SLOT; */
-    uint64_t batch; /* newest batch with a packet of it, 0: none */
+    uint32_t gpu;   /* or SERVER_NO_GPU; set by the planner */
+    uint32_t slot;  /* the stream's slot there, or SERVER_GPU_NO_SLOT; set by the I/O thread */
+    uint64_t batch; /* newest batch with a packet of the stream, 0: none; set by the I/O thread */
 };
 
-/* What an admitted stream holds of one unit, and of that of its backup; the planner's while not granted, the
- * stream's until it is given back. A stream that is on its way to another unit has a second one, for the room
- * there. */
+/* The reservation of an admitted stream at one unit and at the unit of its backup. Owned by the planner
+ * until it is granted, then by the stream until it is given back. A stream that is migrating has a second
+ * grant, for the new unit. */
 struct server_grant {
     struct server_message message; /* first member */
     uint32_t stream, unit;         /* of the standing plan */
     uint32_t gpu;                  /* or SERVER_NO_GPU */
-    struct core_stream_spec spec; /* that the unit is charged for: of a guaranteed stream on a GPU with d_g */
-    struct server_backup backup;  /* the I/O thread's while granted */
+    struct core_stream_spec spec;  /* contract that is reserved; of a guaranteed stream on a GPU with d_g */
+    struct server_backup backup;   /* the I/O thread's while granted */
     uint32_t io;
     uint64_t buffer_bytes;
-    struct server_stream *holder; /* the I/O thread's: whose it is; NULL before and after */
-    struct server_change *change; /* the planner's: of its contract, that has not settled yet */
-    struct server_order
-        *order;             /* the planner's: by which the stream leaves this unit; NULL: none under way */
-    uint64_t born;          /* the planner's: numbers grants as they are made */
-    uint32_t home;          /* the planner's: the GPU that it has taken refuge from, or SERVER_NO_GPU, */
-    core_ns home_period_ns; /* which had this period */
+    struct server_stream *holder; /* the I/O thread's: the stream; NULL before and after */
+    struct server_change *change; /* the planner's: change of the contract that has not settled, or NULL */
+    struct server_order *order;   /* the planner's: migration away from this unit; NULL: none in progress */
+    uint64_t born;                /* the planner's: serial number of the grant */
+    uint32_t home;          /* the planner's: GPU that the stream was evacuated from, or SERVER_NO_GPU */
+    core_ns home_period_ns; /* the planner's: batch period of `home` at that time */
     bool asking;            /* the planner's: a change of its contract waits for its turn */
-    bool movable;           /* the planner's: it has packets enough for a GPU */
-    bool leaving;           /* the planner's: it has been given back */
-    bool second;            /* the planner's: another grant of the same stream counts for it */
+    bool movable;           /* the planner's: its queue is large enough for a GPU's latency */
+    bool leaving;           /* the planner's: given back */
+    bool second;            /* the planner's: superseded: not counted in totals */
     /* Set by the I/O thread before it gives the grant back: */
-    uint64_t pauses;    /* its last packet was finished at this count of the worker's pauses, if */
-    uint32_t gpu_slot;  /* on a GPU: what it had there, or SERVER_GPU_NO_SLOT */
-    uint64_t gpu_batch; /* newest batch with a packet of it, 0: none */
-    bool worked;        /* it has had a packet at its worker or in a batch at all, */
-    bool diverted;      /* or, with a backup on a worker, at that one: `pauses` is of that */
+    uint64_t pauses;    /* the worker's count of pauses when it finished the last packet; see `worked` */
+    uint32_t gpu_slot;  /* on a GPU: the stream's slot there, or SERVER_GPU_NO_SLOT */
+    uint64_t gpu_batch; /* on a GPU: newest batch with a packet of the stream, 0: none */
+    bool worked;        /* used: at least one packet was served under this grant */
+    bool diverted; /* backup on a worker: it served at least one packet, and `pauses` is of that worker */
     struct server_spare spare;
 };
 
@@ -101,35 +100,35 @@ struct server_request {
     uint32_t request, io;
     struct server_memory_order
         memory;   /* that the stream will have on a CPU worker; the answer: where it is placed */
-    bool movable; /* the planner's: see the grant */
+    bool movable; /* the planner's: its queue is large enough for a GPU's latency */
     core_ns received_ns;
     /* the answer */
     enum protocol_refusal refusal; /* 0: granted */
     struct partition_standing_placement placement;
     struct server_grant *grant;   /* OPEN granted */
     uint32_t gpu;                 /* granted: which one, or SERVER_NO_GPU */
-    uint64_t plan;                /* granted on a GPU: not before this plan of it is in force, */
-    uint64_t spare_plan;          /* and with a backup on another one this plan of that */
-    uint32_t keys;                /* the I/O thread's: GPUs that have not answered for its key yet */
-    bool overdue;                 /* the I/O thread's: the plan of one of them was not in force in time */
+    uint64_t plan;                /* granted on a GPU: may be used once this plan of the GPU is in force */
+    uint64_t spare_plan;          /* granted with a backup on a GPU: and once this plan of that GPU is */
+    uint32_t keys;                /* the I/O thread's: GPUs that have not confirmed the key yet */
+    bool overdue;                 /* the I/O thread's: a plan that it needs was not in force in time */
     uint8_t iv[CORE_BLOCK_BYTES]; /* of the stream, once it is made */
     core_ns decided_ns;           /* from receipt to decision */
-    const char *refusal_text;     /* for refusals that are not about capacity; */
-    const char *advice;           /* about moving others, behind the reason; or NULL */
+    const char *refusal_text;     /* for refusals that are not about capacity */
+    const char *advice;           /* about migrating other streams, sent behind the reason; or NULL */
 };
 
 /* The last published figures: atomic, written by the planner, read by any. */
 struct server_planner_load {
     _Atomic uint64_t streams;
     _Atomic int64_t utilisation_ppb, headroom_ppb;
-    _Atomic uint64_t backups;     /* streams of GPUs for whose loss it holds room, */
-    _Atomic int64_t reserved_ppb; /* at most so much of it at once */
+    _Atomic uint64_t backups;     /* streams of GPUs whose backup is here */
+    _Atomic int64_t reserved_ppb; /* reserved for them: in the failure scenario that needs most */
 };
 
-/* What became of streams that were to go to another unit: atomic, written by the planner, read by any. */
+/* Outcomes of migrations: atomic, written by the planner, read by any. */
 struct server_planner_figures {
-    _Atomic uint64_t moved, stayed; /* stayed: there was no moment for it in time */
-    _Atomic core_ns held_max_ns;    /* moved: the longest that packets of one could not go anywhere */
+    _Atomic uint64_t moved, stayed; /* stayed: the migration timed out */
+    _Atomic core_ns held_max_ns;    /* moved: the longest time that packets of a stream were held */
 };
 
 CORE_CHECKED core_status server_planner_start(struct server_planner **planner, struct server *server,
@@ -145,8 +144,8 @@ void server_planner_change(struct server_planner *planner, struct server_change 
 void server_planner_changed(struct server_planner *planner, struct server_change *change);
 /* Batcher: the slot of the grant's stream is given up. */
 void server_planner_cleared(struct server_planner *planner, struct server_grant *grant);
-/* I/O thread: gives a grant back. Its room is promised again once the worker has paused since the stream's
- * last packet (partition/admission/unit_worker.h says why). */
+/* I/O thread: gives a grant back. Its capacity can be reserved again once the worker has paused since the
+ * stream's last packet (partition/admission/unit_worker.h says why). */
 void server_planner_release(struct server_planner *planner, struct server_grant *grant);
 
 /* Any thread: packet memory that is given up (server_memory_wipe), before the grant or the change that it was
@@ -169,7 +168,8 @@ void server_planner_shift(struct server_planner *planner, struct server_shift *s
 /* Any thread: for messages whose run is the planner's own (server/stream/route.h). */
 struct server_mailbox *server_planner_mailbox(struct server_planner *planner);
 
-/* The watch: newcomers are to be kept from what the units lost (server/overload/monitor.h). */
+/* The overload monitor: withholds the measured overruns of the units from admission
+ * (server/overload/monitor.h). */
 void server_planner_hold_back(struct server_planner *planner, struct server_watch_levels *levels);
 
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,

@@ -1,11 +1,11 @@
-/* Whose request is next at the planner. The peers that ask take turns, and so do the connections of one peer:
- * nobody waits for more than one request of each other peer, however many connections it has, and of each
- * other connection of its own, however many that one has sent.
+/* Which request is next at the planner. The peers that ask take turns, and so do the connections of one
+ * peer: a request waits for at most one request of each other peer, however many connections that peer has,
+ * and for at most one of each other connection of its own peer, however many requests that has sent.
  *
- * There are two lines. A request is in the first until it has been decided. One that was refused while
- * others waited goes to the second, where it waits to be told why: there nobody stands in the way of those in
- * the first. In each line the peers come round, each with the next of its connections, and that one with
- * the oldest of its requests.
+ * There are two lines. A request is in the first until it has been decided. A request that was refused
+ * while others waited goes to the second line, where it waits for the reason and the offer; it never delays
+ * a request of the first line. In each line the peers take turns, and so do the connections of a peer; a
+ * connection gives its oldest request.
  *
  * The planner thread's, but for `gone`. Nothing is allocated. */
 #ifndef MILLRACE_SERVER_PLANNER_TURNS_H
@@ -30,7 +30,7 @@ struct server_turns_peer {
 
 /* A connection as one that asks; part of it, so that it is there as long as a request of it is. */
 struct server_asker {
-    _Atomic bool gone; /* atomic: written by its I/O thread, read by the planner: nobody awaits answers */
+    _Atomic bool gone; /* atomic: written by its I/O thread, read by the planner: no answers are needed */
     struct server_turns_peer *peer; /* whose connection it is; set before it asks; NULL: nobody else's */
     struct server_turns_peer alone; /* itself, then */
     struct server_message *first[SERVER_TURNS_LINES], *last[SERVER_TURNS_LINES]; /* that wait; NULL: none */
@@ -40,18 +40,19 @@ struct server_asker {
 /* A request as one that waits for its turn; part of it. */
 struct server_turn {
     struct server_asker *asker; /* set before it is posted */
-    uint32_t cuts;              /* so often it was put off while it was told why */
+    uint32_t cuts;              /* how often its explanation was cut off */
 };
 
 struct server_turns {
-    struct server_turns_peer *first[SERVER_TURNS_LINES], *last[SERVER_TURNS_LINES]; /* NULL: nobody waits */
+    struct server_turns_peer *first[SERVER_TURNS_LINES],
+        *last[SERVER_TURNS_LINES]; /* NULL: no request waits */
 };
 
-/* To the end of its connection's in this line. */
+/* Appends the request to those of its connection in this line. */
 void server_turns_add(struct server_turns *turns, enum server_turns_line line, struct server_asker *asker,
                       struct server_message *message);
 
-/* Whose turn it is, of those in the first line if there are any; NULL: nobody waits. */
+/* The request whose turn it is, from the first line if that is not empty; NULL: no request waits. */
 struct server_message *server_turns_take(struct server_turns *turns);
 
 bool server_turns_wait(const struct server_turns *turns);

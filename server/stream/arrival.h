@@ -1,9 +1,8 @@
-/* When packets arrive: an honest clock. A packet arrives when its last byte is in the socket, not when the
- * I/O thread gets round to reading it; whatever keeps the thread away (work for others, a blocking call, a
- * core that it does not get, a stopped process) is the server's time. Sockets do not tell: a Unix socket
- * never does, and TCP can tell only when the last segment of a read came (SO_TIMESTAMPING), which may be long
- * after the packets before it. So the thread keeps the latest time at which it knows that bytes had not come
- * yet:
+/* When packets arrive. A packet arrives when its last byte is in the socket, not when the I/O thread reads
+ * it; the time that the thread is delayed (work for others, a blocking call, a core that it does not get, a
+ * stopped process) counts as the server's. Sockets do not tell: a Unix socket never does, and TCP can tell
+ * only when the last segment of a read came (SO_TIMESTAMPING), which may be long after the packets before
+ * it. So the thread keeps the latest time at which it knows that bytes had not come yet:
  *
  *     earliest <= true arrival <= read
  *
@@ -69,9 +68,9 @@ struct server_arrival {
 struct server_looks {
     core_ns looked_ns;  /* what was not found at the last look came after it */
     core_ns since_ns;   /* what this turn reads came after this */
-    core_ns entered_ns; /* this turn: when the thread began to ask, */
-    core_ns due_ns;     /* by when a timer wakes it, CORE_NS_NEVER without one, */
-    bool waits;         /* and whether it may sleep */
+    core_ns entered_ns; /* this turn: when the thread began to ask for sockets */
+    core_ns due_ns;     /* this turn: when a timer wakes it; CORE_NS_NEVER: no timer */
+    bool waits;         /* this turn: it may sleep */
     bool awake;
     core_ns owed_ns;  /* since when the thread was wanted, or at work, for certain: what it may have hidden
                          before a beat is not held against the machine */
@@ -107,8 +106,8 @@ core_ns server_looks_beat_ns(core_ns latency_ns);
 
 /* All zero but empty_ns: a new one. */
 struct server_socket_clock {
-    core_ns empty_ns; /* all that is in the socket came after this; */
-    core_ns mark_ns;  /* all behind the next old_bytes after this */
+    core_ns empty_ns; /* all bytes in the socket came after this */
+    core_ns mark_ns;  /* the bytes behind the next old_bytes came after this */
     size_t old_bytes;
     bool left;         /* the last read has not emptied it */
     size_t held_bytes; /* the next so many have waited behind what their sender brought too early */

@@ -1,25 +1,26 @@
-/* The backup of a guaranteed stream on a GPU: the unit that its packets go to while the GPU is lost, where
- * room is held for just that (partition/admission/admission.h). On the stream's I/O thread, except where
- * said.
+/* The backup of a guaranteed stream on a GPU: the unit that serves the stream while the GPU is out of
+ * service, with capacity reserved for that failure (partition/admission/admission.h). On the stream's I/O
+ * thread, except where said.
  *
- * **There.** What was inside the lost GPU comes back as plaintext. From the first such packet on the others
- * wait, until the GPU has returned all; then all go to the backup, in order, with the chaining value of the
- * last one that was delivered. Let that be at tau. The backup was asked for (t, k + ceil((d_g + delta) / t),
- * d - d_g - delta), and what comes to it is no more: packet n comes at max(e_n, tau), with e_n after
- * tau - d_g - delta. On another GPU that is what its batches were asked for: it has the key beforehand, and
- * takes the packet in the batch of that moment. On a worker it is released at
+ * **Failover.** Packets that were inside the failed GPU come back as plaintext. From the first such packet
+ * on all packets wait until the GPU has returned all of them; then all go to the backup, in order, with the
+ * chaining value of the last packet that was delivered. Let tau be that time. The backup was admitted for
+ * (t, k + ceil((d_g + delta) / t), d - d_g - delta), and gets no more than that: packet n arrives at
+ * max(e_n, tau), with e_n after tau - d_g - delta. A backup on a GPU has the key in advance, and takes the
+ * packet into its current batch. A backup on a worker releases it at
  *
  *     rel_n = max(e_n, tau, rel_(n-1) + s) + in_ns
  *
- * with the spacing s of that contract, which is carried over from one loss to the next: whatever comes to the
- * backup in whatever losses was eligible no more than d_g + delta before, so that all of it together
- * conforms.
+ * with the spacing s of that contract. The spacing is carried over from one failure to the next: every
+ * packet that the backup gets, in any failure, became eligible at most d_g + delta before, so that all of
+ * them together conform.
  *
- * **Back.** When the card has its key again packets go back to it at an idle moment. Where none comes they
- * are held until the backup has returned what it has (server/stream/transfer.h), but not before all that came
- * late to the backup has left it: then whatever is inside came at its eligible time, and is back within d -
- * d_g - delta, and the card, which was asked for d_g, still keeps d. The backup's room stays held, for the
- * next loss; one that comes before the lag of a return by holding has worn off is not covered.
+ * **Failback.** When the GPU has its key again, packets go back to it at an idle moment. If none comes,
+ * packets are held until the backup has returned what it has (server/stream/transfer.h), but not before all
+ * packets that came late to the backup have left it. Then every packet inside the backup came at its
+ * eligible time and is back within d - d_g - delta, and the GPU, which was asked for d_g, still keeps d.
+ * The reservation stays for the next failure. A second failure before the backlog of a failback with held
+ * packets has drained is not covered.
  *
  * Nothing is allocated, locked or logged here. */
 #ifndef MILLRACE_SERVER_STREAM_BACKUP_H
@@ -35,38 +36,38 @@ struct server;
 struct server_gpu_stream;
 struct server_stream;
 
-/* What a client is told of an accepted stream: its bound while there is no loss, and its backup. Any thread.
- */
+/* The bound of an accepted stream without a failure, and its backup, as OPENED reports them. Any thread. */
 core_ns server_backup_bound_ns(const struct partition_standing_placement *placement);
 struct protocol_backup server_backup_tell(const struct server *server,
                                           const struct partition_standing_placement *placement);
 
-/* Any thread: the worker that a stream with this grant is on; of a stream on a GPU the one that its packets
- * go to where they can not go to the card. */
+/* Any thread: the worker of a stream with this grant; of a stream on a GPU, the worker that its packets go
+ * to when they can not go to the GPU. */
 uint32_t server_backup_worker(const struct server *server, const struct server_grant *grant);
 
-/* Has the stream a backup? Is that on a worker? */
+/* Has the stream a backup? Has it a backup on a worker? */
 bool server_backup_is_held(const struct server_stream *stream);
 bool server_backup_on_worker(const struct server_stream *stream);
 
-/* The shortest latency bound that any unit is asked for by the stream. */
+/* The shortest latency bound that the stream has at any unit. */
 core_ns server_backup_shortest_ns(const struct server_stream *stream);
 
-/* The card is lost and has returned all: puts what it had in front of what waits. */
+/* The GPU has failed and returned all packets: puts these in front of the packets that wait. */
 void server_backup_begin(struct server_stream *stream, core_ns now_ns);
 
 /* When a packet that may go at ready_ns is released to the worker that is the backup. */
 core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns);
 
-/* The stream has another contract in force, nothing of it is at its backup, which is served as for the join
- * of both from now on: what is inside the card may be of the old one. (A GPU serves any contract alike.) */
+/* A new contract of the stream is in force, and none of its packets is at its backup. From now on the
+ * backup serves the join of both contracts, since packets inside the GPU may be of the old one. (A backup
+ * on a GPU needs nothing.) */
 void server_backup_change(struct server_stream *stream, const struct server_backup *backup);
 
-/* Has all left that came before packet `first`, so that the join is over as far as the stream goes? Then the
- * backup is served as for the present contract alone. */
+/* Have all packets before packet `first` left? Then the stream needs the join no more, and the backup
+ * serves the present contract alone from now on. */
 bool server_backup_settle(struct server_stream *stream, uint32_t first);
 
-/* Is all inside the backup that came late to it back? */
+/* Has the backup returned all packets that came late to it? */
 bool server_backup_on_time(const struct server_stream *stream);
 
 #endif

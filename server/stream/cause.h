@@ -31,12 +31,12 @@ enum server_cause {
     SERVER_CAUSE_IO_LATE,          /* a turn of its I/O thread over its bound, with the thread at work */
     SERVER_CAUSE_BURST_OVER_BOUND, /* a burst of its worker, likewise */
     SERVER_CAUSE_STAGE_OVER_BOUND, /* period and stages of its GPU */
-    SERVER_CAUSE_OFF_CORE,         /* one of the two threads had no core */
-    SERVER_CAUSE_PAGE_FAULT,       /* and waited for memory to be read */
+    SERVER_CAUSE_OFF_CORE,         /* its I/O thread or worker had no core */
+    SERVER_CAUSE_PAGE_FAULT,       /* its I/O thread or worker waited for memory to be read */
     SERVER_CAUSE_QUEUE,            /* behind others in its worker's queue */
-    SERVER_CAUSE_HELD,             /* for its turn: a move, a batch that was not open, its stream's order */
-    SERVER_CAUSE_DIVERTED,         /* its card was lost, and it went round it */
-    SERVER_CAUSE_UNKNOWN,          /* missed, and nothing of all this: to be reported */
+    SERVER_CAUSE_HELD, /* waited for its turn: a migration, a batch that was not open, its stream's order */
+    SERVER_CAUSE_DIVERTED, /* its GPU had failed, and another unit served it */
+    SERVER_CAUSE_UNKNOWN,  /* missed for no known cause: please report */
     SERVER_CAUSES
 };
 
@@ -48,9 +48,9 @@ enum server_cause_holder { SERVER_CAUSE_OF_NOBODY, SERVER_CAUSE_OF_IO, SERVER_CA
 /* The packet's way. Times in this order, but that a packet may be handed over a little before it counts. */
 struct server_cause_way {
     core_ns from_ns;     /* its latency counts */
-    core_ns handed_ns;   /* to its unit, */
-    core_ns finished_ns; /* which was through with it */
-    core_ns at_ns;       /* went to the socket, or its reader kept it from that */
+    core_ns handed_ns;   /* its unit got it */
+    core_ns finished_ns; /* its unit returned it */
+    core_ns at_ns;       /* it went to the socket, or its reader began to delay it */
     core_ns deadline_ns;
     core_ns io_ns;   /* margin for each hand-over */
     core_ns unit_ns; /* period and stages of a GPU at the most; CORE_NS_NEVER: a worker */

@@ -1,30 +1,31 @@
-/* The streams of the GPUs on one I/O thread: packets into batches, results out of them, and the way round
- * over the stand-by worker where a card is out of service. Everything here is called on the I/O thread,
- * except where said.
+/* The streams of the GPUs on one I/O thread: packets into batches, results out of them, and failover to a
+ * backup or to the best-effort fallback worker ("stand-by worker") while a GPU is out of service.
+ * Everything here is called on the I/O thread, except where said.
  *
- * A stream that is on a GPU (server/stream/route.h), or about to go there, has a place there: a slot of the
- * card with its key. One that is there is in one of these states:
+ * A stream that is on a GPU (server/stream/route.h), or is migrating to it, has a binding (a "place")
+ * there: a slot of the GPU with the stream's key. The binding of a stream on a GPU is in one of these
+ * states:
  *
  *   RIDING    packets go into batches
- *   AWAY      the card is out of service, or has not got the key yet: packets go to the stand-by worker, an
- *             ordinary CPU worker that nothing is promised of
- *   HELD      between the two: packets wait until the stand-by worker has returned all
+ *   AWAY      the GPU is out of service, or does not have the key yet: packets go to the fallback worker, an
+ *             ordinary CPU worker that guarantees nothing
+ *   HELD      on the way from AWAY to RIDING: packets wait until the fallback worker has returned all
  *
- * A guaranteed stream has a backup (server/stream/backup.h). On a worker, that is in the stand-by worker's
- * place. On a GPU, the stream has a second place, there: stream->gpu is the place that its packets go to,
- * stream->spare the other one. With the loss of the card at home the two are swapped, and again when that has
- * the key again. Only where neither card can take them packets go to the stand-by worker. Such streams know
- * more states:
+ * A guaranteed stream has a backup (server/stream/backup.h). A backup on a worker replaces the fallback
+ * worker. A backup on a GPU is a second binding: stream->gpu is the binding that packets go to,
+ * stream->spare the binding that is not used. When the primary GPU fails the two are swapped; when it has
+ * the key again they are swapped back. If neither GPU can take packets, they go to the fallback worker.
+ * Streams with a backup have two more states:
  *
- *   LOSING    the card has lost packets: all wait until it has returned what it has
- *   RETURNING of the backup's card: packets wait until it has returned what it has, and then go home
+ *   LOSING    the GPU has lost packets: all packets wait until it has returned what it has
+ *   RETURNING of the backup GPU: packets wait until it has returned what it has, and then go to the primary
  *
- * so that packets are never in two places at once, and their order and chain are kept. cpu->chain is the
- * truth: the last ciphertext block that was delivered, or the IV. The cards get the key ahead; the first
- * packet into a batch after another unit brings the chaining value along. The plaintext stays in the packet's
- * slot until its ciphertext has left; a lost batch is encrypted from there.
+ * A stream never has packets at two units at once, so that their order and chain are kept. cpu->chain is
+ * authoritative: the last ciphertext block that was delivered, or the IV. GPUs get the key in advance; the
+ * first packet that goes into a batch after packets went to another unit carries the chaining value. The
+ * plaintext stays in the packet's slot until its ciphertext has left; a lost batch is encrypted from there.
  *
- * gpu_stream.c: where packets go. gpu_results.c: what the batchers tell, and packets that come back. */
+ * gpu_stream.c: where packets go. gpu_results.c: messages of the batchers, and packets that come back. */
 #ifndef MILLRACE_SERVER_STREAM_GPU_STREAM_H
 #define MILLRACE_SERVER_STREAM_GPU_STREAM_H
 
@@ -39,14 +40,14 @@ struct server_request;
 struct server_stream;
 
 enum server_gpu_stream_state {
-    SERVER_GPU_AWAY, /* as is whatever is not stream->gpu */
+    SERVER_GPU_AWAY, /* not in use (also the state of stream->spare) */
     SERVER_GPU_HELD,
     SERVER_GPU_RIDING,
     SERVER_GPU_LOSING,
     SERVER_GPU_RETURNING
 };
 
-/* A stream's place at a GPU. The I/O thread's while attached. */
+/* A stream's binding to a GPU. Owned by the I/O thread while attached. */
 struct server_gpu_stream {
     struct server_stream *stream;
     struct server_gpu_seat *seat;
@@ -61,81 +62,82 @@ struct server_gpu_stream {
     struct server_request *request; /* the OPEN, until the card has the key for the first time */
 };
 
-/* An I/O thread's place at one GPU. */
+/* An I/O thread's port to one GPU. */
 struct server_gpu_seat {
     struct server_gpu *gpu;
     struct server_gpu_stream *places;
-    uint32_t generation; /* of the child, as of the last UP; */
-    bool up;             /* and no DOWN since */
-    bool distrusted;     /* a batch came back wrong: nothing of this child is delivered any more */
-    uint32_t done_count; /* batches delivered in this turn, to let go of at its end */
+    uint32_t generation; /* of the GPU's process, as of the last UP */
+    bool up;             /* no DOWN since the last UP */
+    bool distrusted;     /* a batch failed the audit: nothing of this process is delivered any more */
+    uint32_t done_count; /* batches delivered in this turn, to be released at its end */
     uint64_t done[GPU_REGION_ARENAS_MAX];
     struct server_gpu_times times[GPU_REGION_ARENAS_MAX]; /* of the batches taken last, by number modulo */
 };
 
-/* The times of the batch whose copy back ended then; NULL: it was too long ago. */
+/* The times of the batch whose copy back ended at ended_ns; NULL: it is no longer among the last ones. */
 const struct server_gpu_times *server_gpu_seat_times(const struct server_gpu_seat *seat, core_ns ended_ns);
 
-/* A seat at each of the server's GPUs. Before the thread runs. */
+/* Creates a port to each of the server's GPUs. Before the thread runs. */
 CORE_CHECKED core_status server_gpu_seats_create(struct server_io *io);
 void server_gpu_seats_destroy(struct server_io *io);
 
-/* Any thread: a place that is attached nowhere. plan: not to be used before this plan of the GPU is in force.
- * NULL without memory. */
+/* Any thread: creates a binding that is not attached. It is not used before plan number `plan` of the GPU
+ * is in force. NULL without memory. */
 struct server_gpu_stream *server_gpu_stream_create(uint64_t plan);
 /* Any thread; not attached, NULL is fine. */
 void server_gpu_stream_destroy(struct server_gpu_stream *place);
 
-/* The stream gets the place at this GPU, and its key goes to the card: server_route_keyed tells, or, if
- * place->request is set, the request is answered: by server_frame_armed, or by server_frame_overdue if the
- * GPU's plan is not in force by until_ns. */
+/* Attaches the binding to the stream and this GPU, and sends the key to the GPU. Then server_route_keyed is
+ * called; or, if place->request is set, the request is answered: by server_frame_armed, or by
+ * server_frame_overdue if the GPU's plan is not in force by until_ns. */
 void server_gpu_stream_attach(struct server_io *io, struct server_gpu_stream *place,
                               struct server_stream *stream, uint32_t gpu, core_ns until_ns);
-/* No packet is in a batch and no key at the batcher. */
+/* Detaches a binding that has no packet in a batch and no key request at the batcher. */
 void server_gpu_stream_detach(struct server_gpu_stream *place);
 
-/* The stream is on this GPU from now on; nothing of it is inside any unit. */
+/* The stream is on this GPU from now on; none of its packets is inside any unit. */
 void server_gpu_stream_arrive(struct server_gpu_stream *place);
 
-/* A packet that may go at ready_ns (its eligible time, or later: server/stream/transfer.h), now or about now:
- * puts it into its batch or hands it to the stand-by worker. False: neither is possible now; the stream must
- * wait, until *wake_ns > after_ns or until it is told (server_io_release_stream; CORE_NS_NEVER). */
+/* A packet that may go at ready_ns (its eligible time, or later: server/stream/transfer.h), now or about
+ * now: puts it into its batch or hands it to the fallback worker. False: neither is possible now; try again
+ * at *wake_ns > after_ns, or (CORE_NS_NEVER) when server_io_release_stream is called. */
 bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
                            core_ns after_ns, core_ns *wake_ns);
 
-/* The stand-by worker, or the worker that is the backup, has returned all. */
+/* The fallback worker, or the worker that is the backup, has returned all packets of the stream. */
 void server_gpu_stream_returned(struct server_stream *stream);
 
-/* The place that a stream on a GPU has there; and the one at its backup's GPU, or NULL. */
+/* The primary binding of a stream on a GPU, and its secondary binding (the backup on a GPU) or NULL. */
 const struct server_gpu_stream *server_gpu_stream_at_home(const struct server_stream *stream);
 const struct server_gpu_stream *server_gpu_stream_at_backup(const struct server_stream *stream);
 
-/* Do packets of the stream go anywhere else than to its GPU? */
+/* Is the stream failed over: do its packets go to another unit than its GPU? */
 bool server_gpu_stream_is_away(const struct server_stream *stream);
 
-/* Number of the GPU of an attached place. */
+/* Number of the GPU of an attached binding. */
 uint32_t server_gpu_stream_card(const struct server_gpu_stream *place);
 
 /* ---- gpu_results.c to gpu_stream.c ---- */
 
-/* The card has got the key, or lost it: then nothing is in a batch there any more. */
+/* The GPU has received the key, or lost it. If it lost the key, no packet is in a batch there any more. */
 void server_gpu_stream_set_keyed(struct server_gpu_stream *place, bool keyed);
 void server_gpu_stream_send_key(struct server_gpu_stream *place);
 
-/* A packet is back: encrypted; or not, and the stream has a backup, where it goes with all that the card
- * still has of it. */
+/* A packet came back encrypted. */
 void server_gpu_stream_delivered(struct server_stream *stream);
+/* A packet of a stream with a backup came back without having been encrypted: it goes to the backup, with
+ * all packets of the stream that the GPU still has. */
 void server_gpu_stream_lose(struct server_stream *stream);
 
-/* To the stand-by worker, or the worker that is the backup. */
+/* Hands the packet to the fallback worker, or to the worker that is the backup. */
 void server_gpu_stream_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns);
 
 /* ---- */
 
-/* Takes what the batchers have to tell. */
+/* Handles the messages of the batchers. */
 void server_gpu_collect(struct server_io *io);
 
-/* The end of a turn, when everything was written or copied: lets go of the batches. */
+/* At the end of a turn, when all results were written or copied: releases the batches. */
 void server_gpu_let_go(struct server_io *io);
 
 #endif

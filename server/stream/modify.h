@@ -1,36 +1,39 @@
-/* Another contract for an open stream (MODIFY), on its way from the client through the planner and back.
+/* Renegotiation: another contract for an open stream (MODIFY), from the client through the planner and
+ * back.
  *
- *   I/O thread --ask--> planner: decided as OPEN is, in place or on another unit --answer--> I/O thread: in
- * force at a gap between packets, MODIFIED --return--> planner: charged for the old contract until the unit
- * has paused
+ *   1. I/O thread: asks the planner.
+ *   2. Planner: decides as for an OPEN, in place or on another unit, and answers.
+ *   3. I/O thread: puts the contract in force at a gap between packets, sends MODIFIED, returns the change.
+ *   4. Planner: keeps the reservation for the old contract until the unit has paused.
  *
- * **When it comes into force.** A worker's stream changes at a gap: nothing of it is inside the worker, and
- * its last packet was released a spacing ago, so that it owes the worker nothing. What is eligible by then
- * was served under the old contract, what still waits for a token comes under the new one. The policer
- * carries its bucket over (server_police_change): whatever it lets through, before and after, conforms to the
- * join of both contracts, which the unit is charged for (partition/admission/admission.h). So do the
- * releases: up to the gap they are s apart, behind it s', both at least the join's; and a window that begins
- * r packets into a run that began at e_i holds at most m_old <= (tau - e_i) / s - r of the old, and of the
- * new k' - used + (x - tau) / t' with used >= r + m_old - (tau - e_i) / t, which with s <= t makes no more
- * than k^ + x / t^ in all. A GPU has no spacing; there any moment will do.
+ * **When it comes into force.** A worker's stream changes at a gap: none of its packets is inside the
+ * worker, and its last packet was released at least a spacing ago. Packets that are eligible by then were
+ * served under the old contract; packets that still wait for a token come under the new one. The policer
+ * carries its bucket over (server_police_change): all packets that it lets through, before and after,
+ * conform to the join of both contracts, which the unit has reserved (partition/admission/admission.h). So
+ * do the releases: up to the gap they are s apart, behind it s', both at least the join's; and a window
+ * that begins r packets into a run that began at e_i holds at most m_old <= (tau - e_i) / s - r of the old,
+ * and of the new k' - used + (x - tau) / t' with used >= r + m_old - (tau - e_i) / t, which with s <= t
+ * makes no more than k^ + x / t^ in all. A GPU has no spacing; there the contract can change at any time.
  *
- * A stream with no such gap in time stays as it is. One change of a stream is under way at a time.
+ * A stream that has no such gap before the timeout keeps its contract. A stream has at most one change in
+ * progress.
  *
  * **On another unit.** Where the stream's own unit, A, refuses, another one, B, may take the new contract:
- * then the planner has admitted the stream there as if it were a newcomer, and the change brings an order
- * along (server/stream/route.h). The new contract comes into force with the switch, at a moment when nothing
- * of the stream is inside A, and nothing that is eligible waits. So A has had the packets under the old
- * contract, all of them, B gets those under the new one, which conform to it from the first on
- * (server_police_change), and neither is asked for more than it was promised for: no join is needed
- * (partition/admission/admission.h). A stream that has no such moment in time stays on A as it is, and is
- * refused with what A said.
+ * then the planner has admitted the stream there as a new stream, and the change carries an order
+ * (server/stream/route.h). The new contract comes into force with the switch, when no packet of the stream
+ * is inside A, and no eligible packet waits. So A serves all packets under the old contract, and B all
+ * packets under the new one, which conform to it from the first on (server_police_change). Neither unit
+ * serves more than it has reserved: no join is needed (partition/admission/admission.h). A stream that has
+ * no such moment before the timeout stays on A with its contract, and the MODIFY is refused for the reason
+ * that A gave.
  *
- * **After packets were held.** A stream that has come to another unit, B, with packets held on the way is
- * served there as for d - b_A as long as some may be late (server/stream/transfer.h,
- * partition_standing_hold). How it comes to be served as for d again is a change in place like any other, but
- * that nobody has asked for it and nobody is told, and that it has all the time: at a gap, once the lag is
- * gone for good. The I/O thread rests as for d again when all that may be late has left, and B is charged for
- * d alone when it has paused. The order brings what is needed.
+ * **After packets were held.** A stream that migrated to another unit, B, with packets held on the way is
+ * served there with a latency bound of d - b_A while packets may be late (server/stream/transfer.h,
+ * partition_standing_hold). The return to d is a change in place, but no client asked for it, no client is
+ * told, and it has no timeout: it takes place at a gap, once the lag is gone for good. The I/O thread rests
+ * as for d again when all packets that may be late have left, and B reserves capacity for d alone when it
+ * has paused. The order carries what is needed.
  *
  * **Memory.** The planner sizes the packet memory for the unit that serves the contract, as for an OPEN,
  * refuses what is above the limits, and has a block made for what is missing when all else is granted.
@@ -50,12 +53,12 @@ struct server_io;
 struct server_order;
 struct server_stream;
 
-#define SERVER_CHANGE_PATIENCE_NS (2 * CORE_NS_PER_S) /* for a gap between packets */
+#define SERVER_CHANGE_PATIENCE_NS (2 * CORE_NS_PER_S) /* timeout for a gap between packets */
 
 enum server_change_outcome {
     SERVER_CHANGE_IN_FORCE,
-    SERVER_CHANGE_GIVEN_UP, /* there was no gap; the stream has the contract that it had */
-    SERVER_CHANGE_GONE      /* the stream ends */
+    SERVER_CHANGE_GIVEN_UP, /* timed out without a gap; the stream keeps its contract */
+    SERVER_CHANGE_GONE      /* the stream is closing */
 };
 
 struct server_change {
@@ -73,27 +76,26 @@ struct server_change {
     const char *refusal_text;      /* unless it is about capacity */
     core_ns decided_ns;            /* from receipt to decision */
     struct partition_standing_placement placement;
-    struct core_stream_spec before; /* the contract that it had */
-    struct server_backup
-        backup;      /* of the join; accepted on a GPU with a backup, or refused late: see below */
-    bool has_backup; /* it is the stream's from now on */
-    struct server_memory_order memory; /* of packets, charged; its block is made last, to be adopted */
-    bool replaces;                     /* that takes the place of all that the stream has */
+    struct core_stream_spec before;    /* the contract before the change */
+    struct server_backup backup;       /* of the join; valid with has_backup */
+    bool has_backup;                   /* the stream has `backup` from now on */
+    struct server_memory_order memory; /* packet memory, charged; its block is made last, to be adopted */
+    bool replaces;                     /* `memory` replaces all packet memory of the stream */
     bool movable;                      /* as in struct server_grant */
-    struct server_planner_plans plans; /* of its GPUs, in place: not before these are in force */
-    bool elsewhere;                    /* on another unit: */
-    struct server_order *order;        /* the way there, the stream's once it is begun; NULL: in place */
-    struct partition_standing_placement stays; /* and what the own unit said */
+    struct server_planner_plans plans; /* in place: of its GPUs; they must be in force first */
+    bool elsewhere;                    /* the contract comes into force on another unit */
+    struct server_order *order; /* elsewhere: the migration, the stream's once it is begun; else NULL */
+    struct partition_standing_placement stays; /* elsewhere: the answer of the stream's own unit */
     struct server_change *next;                /* the planner's list */
-    bool settling;                             /* the planner's: it is back, and the unit has to pause */
+    bool settling; /* the planner's: returned, and waits for a pause of the unit */
     /* the I/O thread's */
-    struct server_connection *connection; /* NULL: nobody awaits an answer, or it has been given */
-    struct server_stream *stream;         /* NULL: it ends, and its client has been told */
+    struct server_connection *connection; /* NULL: no answer is due, or it has been given */
+    struct server_stream *stream;         /* NULL: the stream is closing, and its client has been told */
     uint32_t request;
-    bool waiting;                                 /* accepted, for a gap */
+    bool waiting;                                 /* accepted, waits for a gap */
     uint32_t first;                               /* in force: sequence of the first packet under it */
-    core_ns until_ns;                             /* waiting: not longer */
-    struct server_change *io_next, **io_previous; /* of those that wait, or shed memory */
+    core_ns until_ns;                             /* waiting: timeout */
+    struct server_change *io_next, **io_previous; /* list of the changes that wait, or shed memory */
     /* returned to the planner */
     enum server_change_outcome outcome;
     bool worked, diverted; /* as in struct server_grant */
@@ -107,26 +109,25 @@ struct server_change {
 bool server_change_ask(struct server_stream *stream, uint32_t request, const struct core_stream_spec *spec,
                        core_ns now_ns);
 
-/* Something has changed, or a packet is about to be policed: goes on with the stream's change if it has one.
- */
+/* Advances the stream's change, if it has one. To be called before a packet is policed, and whenever
+ * something that the change waits for may have happened. */
 void server_change_step(struct server_stream *stream, core_ns now_ns);
 
-/* The stream has come to its unit late: it is to be served as its contract says when it has caught up.
- * `change` was zeroed, but for its grant; it is given back to the planner. The stream has no other one. */
+/* The stream was migrated with held packets: restores its latency bound once it has caught up. `change` is
+ * zeroed but for its grant, and is given back to the planner. The stream must have no other change. */
 void server_change_catch_up(struct server_stream *stream, struct server_change *change);
 
-/* Does nothing wait that is eligible, so that the stream may change its contract as soon as its unit has
- * nothing of it? */
+/* Does no eligible packet wait? Then the contract can change as soon as no packet is inside the unit. */
 bool server_change_may_switch(struct server_stream *stream, core_ns now_ns);
 
-/* The stream is on the other unit that its change was to bring it to; or there was no moment for it. */
+/* The migration that belongs to the change has succeeded; or (stays) has timed out. */
 void server_change_switched(struct server_stream *stream, core_ns now_ns);
 void server_change_stays(struct server_stream *stream);
 
-/* The stream takes no packets any more: its client is told, if it can be, before CLOSED. */
+/* The stream is closing: refuses the change, before CLOSED if the client can still be told. */
 void server_change_end(struct server_stream *stream);
 
-/* Every tick: goes on with all that wait. */
+/* Every tick: advances all changes that wait. */
 void server_change_tick(struct server_io *io, core_ns now_ns);
 
 #endif

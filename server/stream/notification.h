@@ -1,7 +1,6 @@
-/* What befalls a stream, told to its client in NOTICE frames: its GPU lost, its promise restored, another
- * unit. On the stream's I/O thread. Nothing is allocated: a stream has room for one notice, and while that
- * waits to be written the newest takes the place of the one before; but DEGRADED is told before what follows.
- */
+/* NOTICE frames: tell a client that a stream has lost its guarantee with its GPU, has it again, or was
+ * migrated. On the stream's I/O thread. Nothing is allocated: a stream has memory for one notice; while
+ * that waits to be written, a newer notice replaces it, but DEGRADED is always sent first. */
 #ifndef MILLRACE_SERVER_STREAM_NOTIFICATION_H
 #define MILLRACE_SERVER_STREAM_NOTIFICATION_H
 
@@ -16,7 +15,7 @@ struct server_stream;
 #define SERVER_NOTICE_TEXT_BYTES 96
 #define SERVER_NOTICE_BYTES      (PROTOCOL_HEADER_BYTES + PROTOCOL_NOTICE_BYTES + SERVER_NOTICE_TEXT_BYTES)
 
-/* Tells the stream's client, if it speaks version 2. RESTORED only where the last word was DEGRADED. */
+/* Tells the stream's client, if it speaks version 2. RESTORED is sent only after DEGRADED. */
 void server_notice(struct server_stream *stream, enum protocol_notice_kind kind);
 
 /* The notice has left the connection's queue, written or not. The stream may end now. */

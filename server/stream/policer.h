@@ -39,7 +39,7 @@ struct server_police {
 
 struct server_police_times {
     core_ns eligible_ns; /* >= arrival */
-    core_ns unseen_ns;   /* the deadline counts from so much before it */
+    core_ns unseen_ns;   /* the deadline counts from eligible_ns - unseen_ns */
     core_ns release_ns;  /* >= eligible */
 };
 
@@ -59,7 +59,8 @@ void server_police_change(struct server_police *police, const struct core_stream
 
 /* arrival_ns must not run backwards from one packet to the next. */
 struct server_police_times server_police_packet(struct server_police *police, core_ns arrival_ns);
-/* The same for a packet that may have come up to unseen_ns >= 0 before: u(n) above. */
+/* As server_police_packet, for a packet that may have come up to unseen_ns >= 0 before arrival_ns: u(n)
+ * above. */
 struct server_police_times server_police_unseen(struct server_police *police, core_ns arrival_ns,
                                                 core_ns unseen_ns);
 

@@ -1,11 +1,11 @@
-/* Which unit a stream's packets go to, and how they come to go to another one. On the stream's I/O thread,
- * except where said.
+/* Which unit a stream's packets go to, and how a stream migrates to another unit. On the stream's I/O
+ * thread, except where said.
  *
- * A stream is on one unit at a time: a worker, or a GPU (server/stream/gpu_stream.h), whose way round in need
- * is the stand-by worker. cpu->chain is the truth of its chaining value. The planner decides that it is to go
- * to another one, takes room there, and sends an order; the I/O thread carries it out as
- * server/stream/transfer.h says, gives back the grant of the old unit, and returns the order with what became
- * of it. Nothing is allocated, locked or logged here: an order brings all that is needed.
+ * A stream is on one unit at a time: a worker, or a GPU (server/stream/gpu_stream.h) with the best-effort
+ * fallback worker behind it. cpu->chain is the authoritative chaining value. The planner decides on a
+ * migration, reserves capacity at the new unit, and sends an order; the I/O thread carries it out as
+ * server/stream/transfer.h says, gives back the grant of the old unit, and returns the order with its
+ * outcome. Nothing is allocated, locked or logged here: the order carries all that is needed.
  *
  *   planner --order--> I/O thread: key to the card; an idle moment, or packets held --order--> planner
  *                                                      \--old grant--> (batcher: the slot) --> planner
@@ -27,13 +27,12 @@ struct server_order;
 struct server_stream;
 
 enum server_order_outcome {
-    SERVER_ORDER_MOVED, /* packets go to the new unit; `from` is on its way to the planner, `to` the stream's
-                         */
-    SERVER_ORDER_GIVEN_UP, /* there was no moment for it in time; the stream is where it was */
-    SERVER_ORDER_GONE,     /* the stream ends, or has ended */
+    SERVER_ORDER_MOVED,    /* migrated: the stream has grant `to`; grant `from` was sent to the planner */
+    SERVER_ORDER_GIVEN_UP, /* timed out: the stream never drained and stays on its unit */
+    SERVER_ORDER_GONE,     /* the stream is closing, or closed */
 };
 
-/* The planner's; the I/O thread's between server_route_order and the return. */
+/* A migration. Owned by the planner; by the I/O thread between server_route_order and the return. */
 struct server_order {
     struct server_message message; /* first member */
     void (*returned)(void *planner, struct server_message *message);
@@ -43,49 +42,52 @@ struct server_order {
     uint64_t connection; /* of that stream, for the log; set by the I/O thread, read from the answer */
     uint32_t number;     /* its number there */
     struct server_grant *from, *to;
-    struct perfmodel_cpu_task task; /* that the worker, or on a GPU the stand-by worker, is to schedule; */
-    struct perfmodel_cpu_task late_task; /* and as long as packets may be late from being held */
-    struct server_gpu_stream *place; /* to a GPU: the stream's place there, made by server_gpu_stream_create;
-                                        returned: the one it has left, or NULL, */
-    struct server_gpu_stream *spare; /* and the one at its backup's GPU */
-    bool changes;                    /* the stream's contract, too, with the switch: server/stream/modify.h */
-    core_ns hold_ns; /* b_A: `to` is charged for so much less than the stream's latency bound, and */
-    core_ns
-        hold_from_ns; /* packets may be held from then on (server/stream/transfer.h); NEVER: they may not */
-    core_ns until_ns; /* gives up then */
-    struct server_change
-        *catch_up; /* what is made of being late: server/stream/modify.h; NULL: none may be */
+    /* task for the new worker, or for the fallback worker of the new GPU */
+    struct perfmodel_cpu_task task;
+    /* task instead of `task` while packets may be late because they were held */
+    struct perfmodel_cpu_task late_task;
+    /* to a GPU: the stream's binding there (server_gpu_stream_create); returned: its old binding, or NULL */
+    struct server_gpu_stream *place;
+    /* returned: the old binding to the backup's GPU, or NULL */
+    struct server_gpu_stream *spare;
+    bool changes;         /* the contract changes with the switch (server/stream/modify.h) */
+    core_ns hold_ns;      /* b_A: `to` reserves capacity for a latency bound shorter by this */
+    core_ns hold_from_ns; /* packets may be held from then on (server/stream/transfer.h); NEVER: never */
+    core_ns until_ns;     /* timeout */
+    /* change that restores the full bound once the backlog is gone; NULL: holding is not allowed */
+    struct server_change *catch_up;
     /* the answer */
     enum server_order_outcome outcome;
-    bool ended;      /* the I/O thread's: the outcome is set, and only a key at the batcher is awaited */
-    bool late;       /* moved: packets may be late, and catch_up is the stream's */
-    core_ns held_ns; /* moved: for so long packets could not go anywhere */
-    void *owner;     /* the planner's: on whose behalf */
+    bool ended;      /* the I/O thread's: the outcome is set, but a key is still at the batcher */
+    bool late;       /* migrated: packets may be late, and the stream owns catch_up */
+    core_ns held_ns; /* migrated: how long packets could go to no unit */
+    void *owner;     /* the planner's: passed on to `returned` */
 };
 
 /* Planner: sends the order to the I/O thread of its stream, which is order->from's. */
 void server_route_order(struct server_mailbox *io, struct server_order *order);
 
-/* Begins with an order that came to the I/O thread otherwise; or returns it, as its stream has ended. */
+/* On the stream's I/O thread: begins an order; or returns it, if its stream has closed (drop). */
 void server_route_begin(struct server_stream *stream, struct server_order *order);
 void server_route_drop(struct server_io *io, struct server_order *order);
 
-/* The change that the stream's order was for will not be made: nor is the order. */
+/* Cancels the migration that belongs to a cancelled MODIFY. */
 void server_route_forget_change(struct server_stream *stream);
 
-/* Something has changed: goes on with the stream's transfer, if one is under way. */
+/* Advances the stream's migration, if it has one. To be called whenever something it waits for may have
+ * happened. */
 void server_route_step(struct server_stream *stream, core_ns now_ns);
 
-/* A packet that a worker had is back. */
+/* A worker has returned a packet. */
 void server_route_returned(struct server_stream *stream);
 
-/* The place that the stream is to go to has its key, or has none any more. */
+/* The GPU that the stream migrates to has received its key, or has lost it. */
 void server_route_keyed(struct server_stream *stream, bool keyed);
 
-/* The stream will not take packets any more. True: nothing of it is at a batcher, and it may end. */
+/* The stream is closing and takes no more packets. True: no key of it is at a batcher, so it can be freed. */
 bool server_route_ends(struct server_stream *stream);
 
-/* Gives back the grant of the unit that the stream is on, with what its room has to wait for. */
+/* Gives back the grant of the unit that the stream is on, with the pause that its release has to wait for. */
 void server_route_give_back(struct server_stream *stream);
 
 #endif

@@ -27,15 +27,15 @@ struct server_grant;
 struct server_stream;
 
 /* Something that waits to be written to a connection: a result, or a control frame. A result's ciphertext
- * lies behind its header in the packet's slot, or in somebody else's memory: it is borrowed then, and stays
- * so no longer than to the end of the I/O thread's turn (server_packet_keep). */
+ * lies behind its header in the packet's slot, or is borrowed from the memory of a batch, until the end of
+ * the I/O thread's turn at the latest (server_packet_keep). */
 struct server_output {
     struct server_output *next;
     uint8_t *frame;         /* a control frame, or the slot: a result's header */
     const uint8_t *payload; /* packets: the ciphertext */
     uint32_t frame_bytes, payload_bytes;
-    bool is_packet; /* embedded in a server_packet; */
-    bool is_notice; /* or in a server_stream; else allocated with its frame */
+    bool is_packet; /* embedded in a server_packet */
+    bool is_notice; /* embedded in a server_stream; neither: allocated with its frame */
     bool counted;   /* its first byte was taken by the socket */
 };
 
@@ -48,25 +48,24 @@ struct server_packet {
     struct server_block *block; /* whose memory it is */
     struct server_packet *next; /* free list, or the stream's order of arrival */
     core_ns arrival_ns, eligible_ns;
-    core_ns
-        unseen_ns; /* it may have waited so long before it counted as having come (server/stream/policer.h) */
+    core_ns unseen_ns;   /* it may have waited so long before its arrival (server/stream/policer.h) */
     core_ns deadline_ns; /* eligible_ns - unseen_ns + the latency bound */
     uint32_t sequence;
-    uint32_t bytes;                         /* received payload, before padding */
-    int32_t handed_ns;                      /* to its unit, from its eligible time; at most INT32_MAX */
+    uint32_t bytes;    /* received payload, before padding */
+    int32_t handed_ns; /* from its eligible time to when its unit got it; at most INT32_MAX */
     enum protocol_result_status status : 8; /* other than OK: never went to a worker */
     bool ready : 1;                         /* may be delivered once all before it are */
     bool policed : 1;
-    bool held : 1;     /* it waited to be read, and not for us (server/stream/arrival.h) */
-    bool diverted : 1; /* of a GPU's stream, and went over the stand-by worker or a backup */
-    uint16_t unit;     /* it was handed to: struct server_unit_stats */
+    bool held : 1;     /* it waited to be read because of its sender (server/stream/arrival.h) */
+    bool diverted : 1; /* of a stream on a GPU, but served by the fallback worker or a backup */
+    uint16_t unit;     /* unit that it was handed to (struct server_unit_stats) */
 };
 
 /* What became of a stream's packets, beside its totals. */
 #define SERVER_SLACK_CLASSES 8
 struct server_stream_account {
     uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
-    uint64_t fault_late;  /* of missed: went round a lost device */
+    uint64_t fault_late;  /* of missed: served by another unit because of a failed GPU */
     /* Packets by what was left of their latency bound: none (missed), below 1/64, 1/32, .. 1/2 of it, and the
      * rest. When one of the counts has reached 2^32 all are halved: the shape stays. */
     uint32_t slack[SERVER_SLACK_CLASSES];
@@ -79,15 +78,15 @@ struct server_stream_notice {
     struct server_output output;
     bool queued, degraded;
     enum protocol_notice_kind kind; /* queued: which */
-    enum protocol_notice_kind next; /* to follow one that is to be told first; 0: none */
+    enum protocol_notice_kind next; /* follows the queued one; 0: none */
     uint8_t frame[SERVER_NOTICE_BYTES];
 };
 
-/* What a stream with a backup keeps of its losses: server/stream/backup.h. */
+/* The failovers of a stream with a backup: server/stream/backup.h. */
 struct server_refuge {
-    core_ns lost_ns;    /* what was eligible before came late to the backup */
-    core_ns release_ns; /* on a worker: not before this is a packet released there */
-    bool told;          /* its client knows that it is there */
+    core_ns lost_ns;    /* packets that were eligible before this came late to the backup */
+    core_ns release_ns; /* backup on a worker: earliest release of the next packet there */
+    bool told;          /* its client was told that it is on its backup */
 };
 
 struct server_stream {
@@ -96,29 +95,29 @@ struct server_stream {
     uint32_t id;
     uint16_t version; /* of the protocol on its connection */
     struct core_stream_spec spec;
-    struct cpu_stream *cpu; /* secret memory; */
-    uint8_t *key;           /* and behind it the key as the client gave it, for GPUs; NULL without any */
+    struct cpu_stream *cpu; /* secret memory */
+    uint8_t *key;           /* in the same memory: the client's key, for GPUs; NULL without GPUs */
     /* Where its packets go: server/stream/route.h. */
-    uint32_t worker;                 /* the stand-by worker while it is on a GPU */
-    uint32_t at_worker;              /* packets that a worker has */
-    struct server_gpu_stream *gpu;   /* where packets go, if they can; NULL: it is on a worker */
-    struct server_gpu_stream *spare; /* with a backup on another GPU: the other of its two places */
+    uint32_t worker;                 /* its worker; on a GPU: the fallback worker */
+    uint32_t at_worker;              /* packets inside that worker */
+    struct server_gpu_stream *gpu;   /* GPU binding that packets go to; NULL: it is on a worker */
+    struct server_gpu_stream *spare; /* with a backup on a GPU: the binding that packets do not go to */
     struct server_refuge refuge;
-    bool worked;             /* a packet has been at the worker since it is on it; */
-    uint64_t pauses;         /* the worker's pauses as of the last one that came back */
-    struct server_pace pace; /* when they may go */
+    bool worked;             /* a packet has been inside the worker under the present grant */
+    uint64_t pauses;         /* worked: the worker's count of pauses when the last packet came back */
+    struct server_pace pace; /* when packets may go to the unit */
     struct server_transfer transfer;
-    struct server_order *order; /* the transfer's, NULL: none is under way */
-    struct server_grant *grant; /* the planner's record of its unit, given back when it leaves */
+    struct server_order *order; /* the migration in progress; NULL: none */
+    struct server_grant *grant; /* reservation at its unit, given back when the stream leaves */
     struct server_police police;
     core_ns in_ns; /* margin between a packet's eligible time and its release */
     enum server_stream_state state;
-    bool unannounced; /* its OPEN was refused after all: there is no CLOSED */
+    bool unannounced; /* its OPEN was refused late: no CLOSED is sent */
     enum protocol_close_reason close_reason;
     uint32_t next_sequence;
     uint32_t sequence_accepted; /* of the next packet that is complete */
-    uint32_t queue_packets;     /* records and slots, those of blocks that were retired apart */
-    uint32_t busy_packets;      /* of these, not free */
+    uint32_t queue_packets;     /* records and slots, without those of retired blocks */
+    uint32_t busy_packets;      /* packets in use */
     struct server_packet *free;
     struct server_packet *order_head, *order_tail; /* received, not yet ready in turn */
     struct server_packet *wait_head; /* first of those not yet eligible (later ones follow it) */
@@ -127,23 +126,23 @@ struct server_stream {
     uint64_t policed;         /* packets that were held back */
     core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
     struct server_stream_account account;
-    core_ns opened_ns;  /* when its client was told; 0: not yet */
-    core_ns bound_ns;   /* that its client was told */
-    core_ns late_ns;    /* b_A: its unit serves it as for so much less than its latency bound (modify.h) */
-    core_ns counted_ns; /* latency bound that its I/O thread rests by (server_io_count_stream) */
+    core_ns opened_ns;  /* when OPENED was sent; 0: not yet */
+    core_ns bound_ns;   /* the bound in OPENED or MODIFIED */
+    core_ns late_ns;    /* b_A: its unit serves it with a latency bound shorter by this (modify.h) */
+    core_ns counted_ns; /* latency bound that limits the rest of its I/O thread (server_io_count_stream) */
     struct server_stream_notice notice;
     struct server_block *blocks;
-    struct server_change *change; /* of its contract; NULL: none is under way (server/stream/modify.h) */
+    struct server_change *change; /* renegotiation in progress (server/stream/modify.h); NULL: none */
 };
 
 /* Memory for packets of one stream: their records, and the slots behind. */
 struct server_block {
     struct server_message message; /* first member: to be wiped (server/memory.h) */
     struct server_block *next;
-    uint64_t bytes;      /* charged to the server's budget, */
-    uint64_t room_bytes; /* of which so many are there: records and slots */
-    uint32_t count;
-    uint32_t taken; /* of its packets */
+    uint64_t bytes;      /* charged to the server's budget */
+    uint64_t room_bytes; /* of records and slots; <= bytes */
+    uint32_t count;      /* packets */
+    uint32_t taken;      /* packets in use */
     bool retired;
     struct server_packet packets[];
 };

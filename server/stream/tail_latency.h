@@ -1,5 +1,5 @@
 /* The ten packets of one I/O thread that came closest to their deadlines, or missed them by most, since the
- * start: which they were, and where their time went.
+ * start: which packets they were, and where their time went.
  *
  * The I/O thread alone enters packets; any thread reads at the same time (core/sequence.h). Once the table is
  * full a packet costs one comparison, unless it is among the worst.
@@ -36,11 +36,12 @@ struct server_worst_packet {
     core_ns stage_ns[SERVER_WORST_STAGES];
     uint64_t connection; /* its number */
     uint32_t stream, sequence;
-    uint32_t unit;     /* that encrypted it: struct server_unit_stats */
-    uint32_t diverted; /* 1: went round a lost device */
-    core_ns held_ns;   /* for so long, */
-    uint32_t cause;    /* by this: enum server_cause, */
-    uint32_t holder;   /* of this thread or unit: as `unit`, or SERVER_WORST_IO + an I/O thread */
+    uint32_t unit;     /* unit that encrypted it (struct server_unit_stats) */
+    uint32_t diverted; /* 1: served by another unit because of a failed GPU */
+    core_ns held_ns;   /* how long `cause` delayed it */
+    uint32_t cause;    /* enum server_cause */
+    uint32_t
+        holder; /* unit or thread of the cause: as `unit`, or SERVER_WORST_IO + number of the I/O thread */
 };
 
 #define SERVER_WORST_NOBODY UINT32_MAX

@@ -1,19 +1,20 @@
-/* A stream changes units while its packets flow: when each of them may go where, and why no promise breaks.
+/* Migration of a stream while its packets flow: when each packet may go to which unit, and the proof that
+ * no deadline is missed.
  *
- * Stream (t, k, d): any window of length D holds at most k + floor(D / t) eligible times e_i, and packet i is
- * due at e_i + d. It is on unit A, which has each packet back on its I/O thread by r_i + b_A, where r_i >=
- * e_i is when the packet was let go to A; so far r_i <= e_i + l ("lag" l: 0 unless an earlier transfer left
- * one). Unit B has been asked to take it, and holds with it beside all that it has. A's room stays charged
- * until A has paused after the last packet there, B's is charged from the start, so whatever goes where,
- * nobody else is harmed.
+ * Stream (t, k, d): any window of length D holds at most k + floor(D / t) eligible times e_i, and packet i
+ * is due at e_i + d. It is on unit A, which has each packet back on its I/O thread by r_i + b_A, where r_i
+ * >= e_i is when the packet was let go to A; so far r_i <= e_i + l ("lag" l: 0 unless an earlier transfer
+ * left one). Unit B has been asked to take it, and holds with it beside all that it has. The reservation at
+ * A stays until A has paused after the last packet there, and the reservation at B is made first, so that
+ * no other stream is affected.
  *
  *   FLOWING --begin--> WAITING --nothing inside A, B ready--> (switch) FLOWING on B
- *                         |  \--patience over--> FLOWING on A, as if nothing had been
+ *                         |  \--timeout--> FLOWING on A, unchanged
  *                         \--B ready, may be held--> HELD --nothing inside A--> (switch) FLOWING on B
  *
- * **Switch at an idle moment.** Nothing is inside A, nor does anything wait that a lost A has returned, so
- * order and chaining value are settled, and packets simply go to B. With l = 0 their r_i = e_i conform to the
- * contract, which B was asked for. No condition.
+ * **Switch at an idle moment.** No packet is inside A, and no packet waits that A returned when it failed,
+ * so that order and chaining value are final, and packets go to B from then on. With l = 0 their r_i = e_i
+ * conform to the contract, which B was asked for. No condition.
  *
  * **Held.** From some moment on nothing more goes to A; packets wait in the stream's own queue. Let e_1 be
  * the eligible time of the first that waits. All that A has came before it: eligible by e_1, back by e_1 + l
@@ -44,8 +45,8 @@
  * Workers space releases (server/stream/policer.h): rel_i = max(r_i, rel_(i-1) + s_B), beginning anew at each
  * switch: what A was given does not weigh on B.
  *
- * Pure; the server's I/O threads and the virtual-time simulator run this very code. Owned by whoever owns the
- * stream's packets. */
+ * Pure; the server's I/O threads and the virtual-time simulator run the same code. Owned by the owner of
+ * the stream's packets. */
 #ifndef MILLRACE_SERVER_STREAM_TRANSFER_H
 #define MILLRACE_SERVER_STREAM_TRANSFER_H
 
@@ -56,23 +57,23 @@
 /* ---- which unit ---- */
 
 enum server_transfer_state {
-    SERVER_TRANSFER_FLOWING, /* packets go to the unit that the stream is on, and no other is wanted */
-    SERVER_TRANSFER_WAITING, /* they still do, while B makes ready or an idle moment is awaited */
-    SERVER_TRANSFER_HELD,    /* they wait until A has returned all */
+    SERVER_TRANSFER_FLOWING, /* packets go to the stream's unit; no migration is wanted */
+    SERVER_TRANSFER_WAITING, /* packets go to A, until B is ready and an idle moment comes */
+    SERVER_TRANSFER_HELD,    /* packets wait until A has returned all */
 };
 
 enum server_transfer_step {
     SERVER_TRANSFER_STAY,
     SERVER_TRANSFER_HOLD,    /* from now on nothing goes to A */
     SERVER_TRANSFER_SWITCH,  /* from now on packets go to B (server_pace_switch) */
-    SERVER_TRANSFER_GIVE_UP, /* packets go on to A; B's room is free */
+    SERVER_TRANSFER_GIVE_UP, /* packets stay on A; the reservation at B is not needed */
 };
 
 struct server_transfer {
     enum server_transfer_state state;
     bool ready;           /* B can take packets at once */
-    core_ns hold_from_ns; /* WAITING: packets may be held from then on; NEVER: they may not */
-    core_ns until_ns;     /* WAITING: gives up then */
+    core_ns hold_from_ns; /* WAITING: packets may be held from then on; NEVER: never */
+    core_ns until_ns;     /* WAITING: timeout */
 };
 
 /* Latency bound that B must be asked for so that packets may be held: d - l - b_A; not positive: they may
@@ -84,17 +85,17 @@ core_ns server_transfer_latency_ns(core_ns latency_ns, core_ns lag_ns, core_ns b
  * is waited for, which delays nothing. CORE_NS_NEVER: they may not be held. */
 void server_transfer_begin(struct server_transfer *transfer, core_ns hold_from_ns, core_ns until_ns);
 
-/* B is ready, or is not any more (a card that went out of service). In HELD it is too late for that: B gets
- * the stream as it is. */
+/* B is ready, or is no longer ready (a GPU that went out of service). Ignored in HELD: B gets the stream in
+ * any case. */
 void server_transfer_set_ready(struct server_transfer *transfer, bool ready);
 
-/* What is to be done now, with so many packets inside A: to be asked after the above, after each packet that
- * A returns, at hold_from_ns (or later), and at until_ns. The state is changed accordingly. HELD does not
- * give up: A returns what it has. */
+/* The next step, with `inside` packets inside A. To be called after the functions above, after each packet
+ * that A returns, at hold_from_ns (or later), and at until_ns. Changes the state accordingly. HELD does not
+ * time out: A returns what it has. */
 enum server_transfer_step server_transfer_next(struct server_transfer *transfer, uint32_t inside,
                                                core_ns now_ns);
 
-/* ---- and when ---- */
+/* ---- at which time ---- */
 
 struct server_pace {
     core_ns interval_ns;     /* t */
@@ -105,24 +106,22 @@ struct server_pace {
     core_ns next_release_ns; /* release of the previous packet + spacing */
 };
 
-/* A stream that begins, on a unit with this spacing. */
+/* Starts a new stream on a unit with this spacing. */
 void server_pace_init(struct server_pace *pace, const struct core_stream_spec *spec, core_ns spacing_ns);
 
-/* A switch. first_ns: eligible time of the first packet that waits, CORE_NS_NEVER if none does; held: it had
- * to wait for A, or for its own pace. */
+/* Switches to another unit. first_ns: eligible time of the first packet that waits, CORE_NS_NEVER: none
+ * waits. held: that packet had to wait for A, or for the stream's own pace. */
 void server_pace_switch(struct server_pace *pace, core_ns spacing_ns, core_ns first_ns, bool held,
                         core_ns now_ns);
 
-/* r_i of the stream's next packet, and when it is released on its unit if it goes there at r_i; changes
- * nothing. */
+/* r_i of the stream's next packet, and its release on its unit if it goes there at r_i. Change nothing. */
 core_ns server_pace_next_ns(const struct server_pace *pace, core_ns eligible_ns);
 core_ns server_pace_release_ns(const struct server_pace *pace, core_ns paced_ns);
 
-/* The packet goes to its unit: returns r_i, and when it is released there, in times. policed: it was early.
- */
+/* The packet goes to its unit: returns r_i and its release. policed: the packet was early. */
 struct server_police_times server_pace_take(struct server_pace *pace, core_ns eligible_ns, bool policed);
 
-/* Is the lag gone for good? nothing_waits: no packet of the stream has yet to go to its unit. */
+/* Is the lag gone for good? nothing_waits: all packets of the stream have gone to their unit. */
 bool server_pace_caught_up(struct server_pace *pace, bool nothing_waits, core_ns now_ns);
 
 #endif
