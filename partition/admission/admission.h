@@ -158,9 +158,9 @@ void partition_standing_set_detection(struct partition_standing *standing, core_
  *
  * Times and memory as bytes are what the flow of a GPU needs (perfmodel/flow.h). Its batches need arenas, too:
  * so many at once, each with room for its bytes and packets, and a slot for each stream's key. Where the
- * arenas are known, newcomers, and so offers, are taken to have room on a GPU only if its batches have it with
- * them, and if the plan of these may follow the last one (partition/admission/gpu_plan.h). Moves and changes
- * do not ask that beforehand, and a copy of the standing plan knows no arenas.
+ * arenas are known, a new stream, and so an offer, is accepted on a GPU only if its batches have room with it,
+ * and if the plan of these may follow the last one (partition/admission/gpu_plan.h). Moves and changes do not
+ * ask that beforehand, and a copy of the standing plan knows no arenas.
  *
  * **Losses.** A GPU has streams of its own, and for each other GPU those that come here when that is lost.
  * The plan of its batches is for all these cases: for a load that none of them exceeds, its own and the most
@@ -185,7 +185,7 @@ struct partition_standing_words {
 /* Makes the plan of the batches of GPU g, whose arenas are known, for what it is charged for now, so that it
  * may follow the last one: where another period may not, the GPU is given the last one's, if that holds for
  * all. Without streams and backups it is a plan without batches. False: *words say why; the last plan is what
- * it was. A newcomer that was just admitted has a plan on each GPU that is charged for it. */
+ * it was. A stream that was just admitted has a plan on each GPU that is charged for it. */
 bool partition_standing_plan_batches(struct partition_standing *standing, uint32_t g,
                                      struct partition_standing_words *words);
 
@@ -311,13 +311,13 @@ struct partition_standing_proposal {
  *   1. streams of one unit go to units of another kind (worker, kinds of GPU) that have room for them: of the
  *      worker that comes closest, and of each GPU;
  *   2. `method` makes a plan anew, and the streams that it has on another kind of unit change over one by
- *      one, first those that make room where the newcomer is to be, until it fits;
+ *      one, first those that make room where the new stream is to be, until it fits;
  *   3. the plan is taken as it is, with the units of each kind renumbered so that many streams stay.
  *
  * An answer counts if its moves, in some order, can each be made by itself (partition_standing_move): the new
  * unit holds with the stream beside all those it has then, with the stream still on its old unit too; and if
- * partition_standing_admit takes the newcomer after the last. So a server lets one stream after the other
- * change units (the old room is free again after a pause, as above), then admits the newcomer, and no promise
+ * partition_standing_admit accepts the new stream after the last. So a server lets one stream after the other
+ * change units (the old room is free again after a pause, as above), then admits the new one, and no promise
  * is ever unproven.
  *
  * Nothing changes. Takes as long as a plan of all streams does. Status as of partition_standing_admit. */

@@ -231,7 +231,7 @@ static void margin_more(struct made *made)
     made->set.profile.margins.percent += 5;
 }
 
-static void every_corruption_is_found(void **state)
+static void checker_rejects_every_corruption(void **state)
 {
     (void)state;
     static const struct {
@@ -281,7 +281,7 @@ static void every_corruption_is_found(void **state)
 }
 
 /* By the server's rules: in paper mode a stream is late by other ones. */
-static void a_late_stream_is_found(void **state)
+static void checker_rejects_late_stream(void **state)
 {
     (void)state;
     static struct made made;
@@ -460,7 +460,7 @@ static void expect_room(uint32_t burst_pieces, core_ns granularity_ns, bool by_p
     }
 }
 
-static void a_full_worker_is_found(void **state)
+static void checker_rejects_full_worker(void **state)
 {
     (void)state;
     expect_room(1, 0, false, 8);    /* with two of blocking */
@@ -602,8 +602,8 @@ static void backlog_bounds_are_as_defined(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_corruption_is_found),     cmocka_unit_test(a_late_stream_is_found),
-        cmocka_unit_test(every_figure_is_checked),       cmocka_unit_test(a_full_worker_is_found),
+        cmocka_unit_test(checker_rejects_every_corruption), cmocka_unit_test(checker_rejects_late_stream),
+        cmocka_unit_test(every_figure_is_checked),          cmocka_unit_test(checker_rejects_full_worker),
         cmocka_unit_test(backlog_bounds_are_as_defined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

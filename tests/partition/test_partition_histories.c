@@ -52,7 +52,7 @@ static void report(const struct history_totals *totals)
     fflush(stdout); /* a long run is watched */
 }
 
-static void no_promise_is_broken(void **state)
+static void no_bound_missed(void **state)
 {
     (void)state;
     struct history_totals totals;
@@ -104,7 +104,7 @@ static const struct breakage {
     {"the packets of a lost GPU come late", HISTORY_FLEE_LATE, 1, 800},
 };
 
-static void broken_rules_are_found(void **state)
+static void histories_notice_broken_rules(void **state)
 {
     (void)state;
     int64_t asked = environment("MILLRACE_HISTORY_FAULTS", -1);
@@ -128,9 +128,9 @@ static void broken_rules_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_promise_is_broken),
+        cmocka_unit_test(no_bound_missed),
         cmocka_unit_test(hard_histories_are_kept),
-        cmocka_unit_test(broken_rules_are_found),
+        cmocka_unit_test(histories_notice_broken_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

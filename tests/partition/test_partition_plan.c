@@ -189,7 +189,7 @@ static void few_fit_and_too_many_do_not(void **state)
 
 /* One more packet than an interval holds is what a batch shorter than that never has: sums count it, stairs
  * do not. Who keeps account by sums gets no such plan. */
-static void stairs_are_for_who_wants_them(void **state)
+static void stairs_only_on_request(void **state)
 {
     (void)state;
     int by_stairs = 0;
@@ -219,7 +219,7 @@ static void stairs_are_for_who_wants_them(void **state)
 }
 
 /* The rectangle leaves to the worker what the GPUs can not have: bounds too short for a period. */
-static void short_bounds_go_to_the_worker(void **state)
+static void short_bounds_placed_on_worker(void **state)
 {
     (void)state;
     struct partition_plan_input input = alike(2000, 50 * CORE_NS_PER_MS);
@@ -236,7 +236,7 @@ static void short_bounds_go_to_the_worker(void **state)
     partition_plan_destroy(plan);
 }
 
-static void a_stream_that_nobody_can_have(void **state)
+static void stream_refused_by_all_units(void **state)
 {
     (void)state;
     struct partition_plan_input input = alike(10, CORE_NS_PER_S);
@@ -363,9 +363,9 @@ int main(void)
         cmocka_unit_test(random_sets),
         cmocka_unit_test(same_input_same_plan),
         cmocka_unit_test(few_fit_and_too_many_do_not),
-        cmocka_unit_test(short_bounds_go_to_the_worker),
-        cmocka_unit_test(stairs_are_for_who_wants_them),
-        cmocka_unit_test(a_stream_that_nobody_can_have),
+        cmocka_unit_test(short_bounds_placed_on_worker),
+        cmocka_unit_test(stairs_only_on_request),
+        cmocka_unit_test(stream_refused_by_all_units),
         cmocka_unit_test(nothing_and_one),
         cmocka_unit_test(without_gpus),
         cmocka_unit_test(without_gpus_all_streams_or_none),

@@ -32,7 +32,7 @@
 /* ---- policing by whole batches ---- */
 
 /* The same packets as one by one through the server's own policing. */
-static void policed_like_the_server(void **state)
+static void simulation_policed_like_the_server(void **state)
 {
     (void)state;
     struct test_random random = {.state = 1};
@@ -239,7 +239,7 @@ static const struct breakage {
     {"slower copies, one engine", slower_copies, PIPELINE_TURNS, 1, 30, false},
 };
 
-static void broken_gpus_are_found(void **state)
+static void simulation_notices_broken_gpus(void **state)
 {
     (void)state;
     for (size_t k = 0; k < sizeof breakages / sizeof breakages[0]; k++) {
@@ -445,7 +445,7 @@ static void slow_down(struct test_plan_set *set)
 }
 
 /* Of plans at the brim, on machines that are slower than planned for. */
-static void slow_machines_are_found(void **state)
+static void simulation_notices_slow_machines(void **state)
 {
     (void)state;
     static struct test_plan_set set;
@@ -527,9 +527,12 @@ static void hard_sets_keep_every_deadline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(policed_like_the_server),       cmocka_unit_test(broken_gpus_are_found),
-        cmocka_unit_test(full_bursts_among_copies_back), cmocka_unit_test(slow_machines_are_found),
-        cmocka_unit_test(hard_sets_keep_every_deadline), cmocka_unit_test(accepted_plans_keep_every_deadline),
+        cmocka_unit_test(simulation_policed_like_the_server),
+        cmocka_unit_test(simulation_notices_broken_gpus),
+        cmocka_unit_test(full_bursts_among_copies_back),
+        cmocka_unit_test(simulation_notices_slow_machines),
+        cmocka_unit_test(hard_sets_keep_every_deadline),
+        cmocka_unit_test(accepted_plans_keep_every_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -237,7 +237,7 @@ static void random_replans(void **state)
 
 /* Workers up to a quarter, then the GPU, whose room that many more find; who is too urgent for it, and for
  * its period, finds room on a worker. */
-static void where_newcomers_go(void **state)
+static void placement_preference_order(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -304,9 +304,12 @@ static void bad_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(where_newcomers_go),      cmocka_unit_test(bad_input),
-        cmocka_unit_test(random_replans),          cmocka_unit_test(offers_are_accepted),
-        cmocka_unit_test(without_gpus_as_workers), cmocka_unit_test(random_histories),
+        cmocka_unit_test(placement_preference_order),
+        cmocka_unit_test(bad_input),
+        cmocka_unit_test(random_replans),
+        cmocka_unit_test(offers_are_accepted),
+        cmocka_unit_test(without_gpus_as_workers),
+        cmocka_unit_test(random_histories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

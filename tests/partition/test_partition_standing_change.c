@@ -262,7 +262,7 @@ static void random_changes(void **state)
 
 /* A full worker's stream is to be faster: refused while the card is full as well, and what stands is as it
  * was; taken by the card once it has room, and the worker has the old room again. */
-static void a_full_worker_lets_its_stream_go(void **state)
+static void modify_migrates_from_full_worker(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -295,7 +295,7 @@ static void a_full_worker_lets_its_stream_go(void **state)
 }
 
 /* Streams that ask for less get it always, and settle to exactly what a newcomer would be charged. */
-static void less_is_never_refused(void **state)
+static void modify_for_less_always_accepted(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -322,7 +322,7 @@ static void less_is_never_refused(void **state)
     config_profile_free(profile);
 }
 
-static void changes_that_can_not_be(void **state)
+static void changes_rejected(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -350,7 +350,7 @@ static void changes_that_can_not_be(void **state)
 }
 
 /* Whichever of a stream's two numbers goes, the other one is the stream, with its I/O thread's share. */
-static void moves_that_come_to_nothing(void **state)
+static void undone_moves_restore_the_stream(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -386,7 +386,7 @@ static void moves_that_come_to_nothing(void **state)
 
 /* ---- out of service ---- */
 
-static void no_newcomers_while_out(void **state)
+static void gpu_out_of_service_rejects_admission(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -475,12 +475,12 @@ static void random_outages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(less_is_never_refused),
-        cmocka_unit_test(changes_that_can_not_be),
-        cmocka_unit_test(moves_that_come_to_nothing),
+        cmocka_unit_test(modify_for_less_always_accepted),
+        cmocka_unit_test(changes_rejected),
+        cmocka_unit_test(undone_moves_restore_the_stream),
         cmocka_unit_test(random_changes),
-        cmocka_unit_test(a_full_worker_lets_its_stream_go),
-        cmocka_unit_test(no_newcomers_while_out),
+        cmocka_unit_test(modify_migrates_from_full_worker),
+        cmocka_unit_test(gpu_out_of_service_rejects_admission),
         cmocka_unit_test(random_outages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

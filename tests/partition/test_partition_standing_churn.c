@@ -95,7 +95,7 @@ static void capacity_after_churn(void **state)
 }
 
 /* The rhythm, d'/4, is back once the stream with the short deadline has left. */
-static void back_to_the_rhythm(void **state)
+static void retune_to_default_period(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -189,7 +189,7 @@ static void random_reserves(void **state)
 }
 
 /* A share in reserve is a share less of capacity; the certificate is what it was. */
-static void a_reserve_is_capacity(void **state)
+static void reserve_reduces_capacity(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -225,9 +225,9 @@ static void a_reserve_is_capacity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(back_to_the_rhythm),
+        cmocka_unit_test(retune_to_default_period),
         cmocka_unit_test(capacity_after_churn),
-        cmocka_unit_test(a_reserve_is_capacity),
+        cmocka_unit_test(reserve_reduces_capacity),
         cmocka_unit_test(random_reserves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -428,7 +428,7 @@ static core_status checked(const struct partition_standing *standing, const stru
 }
 
 /* Promises that are not what the certificate is of, or that nobody could keep, are found. */
-static void lies_are_found(void **state)
+static void checker_rejects_corrupted_plan(void **state)
 {
     (void)state;
     struct config_profile *profile = machine(2);
@@ -496,9 +496,12 @@ static void lies_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_gpu),           cmocka_unit_test(two_gpus_share),
-        cmocka_unit_test(change_and_settle), cmocka_unit_test(a_change_keeps_the_unit),
-        cmocka_unit_test(lies_are_found),    cmocka_unit_test(random_histories),
+        cmocka_unit_test(one_gpu),
+        cmocka_unit_test(two_gpus_share),
+        cmocka_unit_test(change_and_settle),
+        cmocka_unit_test(a_change_keeps_the_unit),
+        cmocka_unit_test(checker_rejects_corrupted_plan),
+        cmocka_unit_test(random_histories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

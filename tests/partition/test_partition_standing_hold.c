@@ -279,7 +279,7 @@ static void a_worker_that_takes_all_of_the_latency_only(void **state)
 }
 
 /* While packets may be held newcomers find the rest; once they are not, as much as before. */
-static void room_is_as_before_afterwards(void **state)
+static void hold_reservation_released(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -313,7 +313,7 @@ static void room_is_as_before_afterwards(void **state)
     config_profile_free(profile);
 }
 
-static void holds_that_can_not_be(void **state)
+static void holds_rejected(void **state)
 {
     (void)state;
     struct config_profile *profile = test_standing_profile();
@@ -353,8 +353,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_holds),
         cmocka_unit_test(a_worker_that_takes_all_of_the_latency_only),
-        cmocka_unit_test(room_is_as_before_afterwards),
-        cmocka_unit_test(holds_that_can_not_be),
+        cmocka_unit_test(hold_reservation_released),
+        cmocka_unit_test(holds_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

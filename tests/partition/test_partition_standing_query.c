@@ -309,7 +309,7 @@ static size_t ask_empty_server(int64_t slow)
 }
 
 /* On a server whose worker takes some of them, and on one where all is the card's. */
-static void a_plan_of_nobody_moved_admits_nobody(void **state)
+static void proposal_without_moves_admits_no_stream(void **state)
 {
     (void)state;
     size_t as_it_is = ask_empty_server(1), slow = ask_empty_server(1000);
@@ -321,7 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_states),
-        cmocka_unit_test(a_plan_of_nobody_moved_admits_nobody),
+        cmocka_unit_test(proposal_without_moves_admits_no_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

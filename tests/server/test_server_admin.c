@@ -659,7 +659,7 @@ static int send_and_read(const void *bytes, size_t count)
     return answer.code;
 }
 
-static void garbage_does_no_harm(void **state)
+static void admin_rejects_garbage(void **state)
 {
     static const char *const requests[] = {
         "\r\n\r\n",
@@ -726,7 +726,7 @@ static void oversized_requests_are_refused(void **state)
     assert_int_equal(http_code(admin(), "/health"), 200);
 }
 
-static void slow_clients_hold_nobody_up(void **state)
+static void slow_clients_do_not_block_others(void **state)
 {
     int slow[10];
     static const char half[] = "GET /status?streams=1 HTTP/1.1\r\nHost: lo";
@@ -757,7 +757,7 @@ static void more_connections_than_places_wait_their_turn(void **state)
     assert_int_equal(http_code(admin(), "/health"), 200);
 }
 
-static void clients_may_leave_before_the_answer(void **state)
+static void admin_client_disconnects_before_the_answer(void **state)
 {
     static const char request[] = "GET /status?streams=1 HTTP/1.1\r\n\r\n";
     struct test_client client;
@@ -832,7 +832,7 @@ static bool lacks_a_thread(const json_t *root, const void *argument)
     return is_draining(root, argument) && json_is_false(json_object_get(root, "streams_complete"));
 }
 
-static void draining_is_told_until_the_end(void **state)
+static void admin_reports_draining_until_the_end(void **state)
 {
     struct core_address address = *admin();
     struct test_client client;
@@ -892,13 +892,13 @@ int main(void)
         cmocka_unit_test(many_may_ask_for_the_streams_at_once),
         cmocka_unit_test(metrics_are_in_prometheus_format),
         cmocka_unit_test(metrics_agree_with_status),
-        cmocka_unit_test(garbage_does_no_harm),
+        cmocka_unit_test(admin_rejects_garbage),
         cmocka_unit_test(ambiguous_and_old_requests_are_refused),
         cmocka_unit_test(oversized_requests_are_refused),
-        cmocka_unit_test(slow_clients_hold_nobody_up),
+        cmocka_unit_test(slow_clients_do_not_block_others),
         cmocka_unit_test(more_connections_than_places_wait_their_turn),
-        cmocka_unit_test(clients_may_leave_before_the_answer),
-        cmocka_unit_test(draining_is_told_until_the_end),
+        cmocka_unit_test(admin_client_disconnects_before_the_answer),
+        cmocka_unit_test(admin_reports_draining_until_the_end),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

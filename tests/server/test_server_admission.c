@@ -186,7 +186,7 @@ static void two_io_threads_hold_more_than_one(void **state)
     stop(&server, &one);
 }
 
-static void impossible_asks(void **state)
+static void impossible_contracts_rejected(void **state)
 {
     static const struct {
         struct core_stream_spec spec;
@@ -286,7 +286,7 @@ int main(void)
         cmocka_unit_test(the_last_accepted_and_the_first_refused),
         cmocka_unit_test(two_workers_hold_more_than_one),
         cmocka_unit_test(two_io_threads_hold_more_than_one),
-        cmocka_unit_test(impossible_asks),
+        cmocka_unit_test(impossible_contracts_rejected),
         cmocka_unit_test(random_asks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,7 +100,7 @@ static void expect_named(struct server_mailbox *mailbox, struct server_message *
     assert_int_equal(await("/livez", "ok"), 200);
 }
 
-static void a_thread_that_waits_is_named(void **state)
+static void waiting_thread_named(void **state)
 {
     static struct server_message message[3];
     (void)state;
@@ -110,7 +110,7 @@ static void a_thread_that_waits_is_named(void **state)
     expect_named(server_gpu_mailbox(server.server->gpus[0]), &message[2], "batcher 0");
 }
 
-static void a_worker_that_waits_is_named(void **state)
+static void waiting_worker_named(void **state)
 {
     static const struct core_stream_spec spec = {.packet_bytes = 1408,
                                                  .burst_packets = 1,
@@ -142,7 +142,7 @@ static void idle_threads_live(void **state)
 }
 
 /* A card that dies as often as it comes back is none to send newcomers to; its server lives. */
-static void a_lost_card_is_no_reason_to_end(void **state)
+static void server_survives_gpu_failure(void **state)
 {
     bool told = false;
     (void)state;
@@ -163,10 +163,10 @@ static void a_lost_card_is_no_reason_to_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_thread_that_waits_is_named, start, stop),
-        cmocka_unit_test_setup_teardown(a_worker_that_waits_is_named, start, stop),
+        cmocka_unit_test_setup_teardown(waiting_thread_named, start, stop),
+        cmocka_unit_test_setup_teardown(waiting_worker_named, start, stop),
         cmocka_unit_test_setup_teardown(idle_threads_live, start, stop),
-        cmocka_unit_test_setup_teardown(a_lost_card_is_no_reason_to_end, start, stop),
+        cmocka_unit_test_setup_teardown(server_survives_gpu_failure, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void none_means_no_limit(void **state)
 
 /* Taking at every instant where there is one gains nothing on (2 + t) x per_s; nor does a rate that divides
  * no second. */
-static void never_more_than_the_rate(void **state)
+static void rate_never_exceeded(void **state)
 {
     static const uint32_t rates[] = {1, 3, 7, 500, 999, 1001};
     (void)state;
@@ -68,7 +68,7 @@ int main(void)
         cmocka_unit_test(a_burst_then_the_rate),
         cmocka_unit_test(buckets_are_apart),
         cmocka_unit_test(none_means_no_limit),
-        cmocka_unit_test(never_more_than_the_rate),
+        cmocka_unit_test(rate_never_exceeded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -365,7 +365,7 @@ static void the_admin_port_asks(void **state)
     expect_no_offence();
 }
 
-static void a_card_is_lost_and_comes_back(void **state)
+static void gpu_fails_and_returns(void **state)
 {
     (void)state;
     catch_trapped();
@@ -424,10 +424,8 @@ static void a_call_is_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(clients_of_all_kinds),
-        cmocka_unit_test(the_admin_port_asks),
-        cmocka_unit_test(a_card_is_lost_and_comes_back),
-        cmocka_unit_test(a_call_is_seen),
+        cmocka_unit_test(clients_of_all_kinds),  cmocka_unit_test(the_admin_port_asks),
+        cmocka_unit_test(gpu_fails_and_returns), cmocka_unit_test(a_call_is_seen),
         cmocka_unit_test(a_lock_is_seen),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

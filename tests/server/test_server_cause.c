@@ -284,7 +284,7 @@ static void keep_worker(const struct test_server *server)
 
 /* A packet that waits for a worker that has it in its queue and does not run: nobody else was late, and no
  * burst was long. */
-static void a_worker_that_is_kept_from_work_is_the_cause(void **state)
+static void delayed_worker_is_the_cause(void **state)
 {
     struct test_server server = {0};
     struct test_client client;
@@ -325,7 +325,7 @@ int main(void)
         cmocka_unit_test(timelines),
         cmocka_unit_test(every_miss_has_a_cause),
         cmocka_unit_test(the_turn_at_hand_is_a_stall_once_it_is_late),
-        cmocka_unit_test(a_worker_that_is_kept_from_work_is_the_cause),
+        cmocka_unit_test(delayed_worker_is_the_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,7 +164,7 @@ static void a_late_turn_counts_from_the_earliest(void **state)
 /* A socket was not read from 2 to 9 ms. Where that was for lack of our room, what waits counts from 2 ms; but
  * bytes behind it, and all after a pause that was the peer's doing, count from when it is read again. What
  * has waited in such a pause is known by that. */
-static void what_waited_for_us_counts_from_when_we_stopped(void **state)
+static void packets_count_from_reading_pause(void **state)
 {
     struct server_socket_clock clock = {0};
     struct server_arrival arrival = {0};
@@ -379,7 +379,7 @@ static void check_account(const struct shared *shared)
     }
 }
 
-static void what_waited_for_a_stopped_server_is_late(void **state)
+static void packets_late_after_server_stop(void **state)
 {
     struct shared *shared;
     pid_t process = start_process("keyring: keyring\n", &shared);
@@ -427,7 +427,7 @@ static struct protocol_result behind_an_early_one(pid_t process, const struct co
     return result;
 }
 
-static void what_was_behind_an_early_packet_is_late_too(void **state)
+static void packets_behind_an_early_one_late_too(void **state)
 {
     struct shared *shared;
     pid_t process = start_process("keyring: keyring\n", &shared);
@@ -484,7 +484,7 @@ static void await_answer(struct test_client *client, bool granted, struct protoc
     }
 }
 
-static void lost_time_of_an_io_thread_is_told_and_kept_from_newcomers(void **state)
+static void io_thread_overrun_withheld_from_admission(void **state)
 {
     static struct server_message message = {.run = hold_up};
     const core_ns lost_ns = HELD_NS - test_profile_real.margins.in_ns - test_profile_real.margins.out_ns;
@@ -530,12 +530,12 @@ int main(void)
         cmocka_unit_test(beats),
         cmocka_unit_test(no_byte_is_taken_for_later_than_it_came),
         cmocka_unit_test(a_late_turn_counts_from_the_earliest),
-        cmocka_unit_test(what_waited_for_us_counts_from_when_we_stopped),
+        cmocka_unit_test(packets_count_from_reading_pause),
         cmocka_unit_test(two_rests_are_what_admission_takes_off),
         cmocka_unit_test(deadlines_are_never_later_than_true_ones),
-        cmocka_unit_test(what_waited_for_a_stopped_server_is_late),
-        cmocka_unit_test(what_was_behind_an_early_packet_is_late_too),
-        cmocka_unit_test(lost_time_of_an_io_thread_is_told_and_kept_from_newcomers),
+        cmocka_unit_test(packets_late_after_server_stop),
+        cmocka_unit_test(packets_behind_an_early_one_late_too),
+        cmocka_unit_test(io_thread_overrun_withheld_from_admission),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void promised(const struct server_cores *cores, double *worker, double *i
 
 /* Whatever threads there are, on all cores or on those of threads.cores: their promises together are of no
  * more than the cores. So is what I/O threads are promised beside pinned workers, of what these leave. */
-static void nothing_is_promised_beyond_the_cores(void **state)
+static void admission_limited_by_cores(void **state)
 {
     (void)state;
     for (uint32_t there = 500; there <= 8000; there += 250)
@@ -70,7 +70,7 @@ static void nothing_is_promised_beyond_the_cores(void **state)
                 }
 }
 
-static void more_cores_than_there_are_need_no_real_time(void **state)
+static void more_cores_than_present_without_real_time(void **state)
 {
     struct config_server_threads threads = {.cores = 3, .realtime = CONFIG_REALTIME_AUTO};
     struct server_cores cores;
@@ -113,8 +113,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_are_chosen_by_the_cores),
-        cmocka_unit_test(nothing_is_promised_beyond_the_cores),
-        cmocka_unit_test(more_cores_than_there_are_need_no_real_time),
+        cmocka_unit_test(admission_limited_by_cores),
+        cmocka_unit_test(more_cores_than_present_without_real_time),
         cmocka_unit_test(pinned_workers_leave_a_core),
         cmocka_unit_test(profiles_of_other_machines_are_known),
     };

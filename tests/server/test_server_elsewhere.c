@@ -221,7 +221,7 @@ static struct test_stream *open_on_card(const struct core_stream_spec *spec)
 /* ---- tests ---- */
 
 /* No worker is as fast; the card is. */
-static void a_rate_that_grew_goes_to_the_card(void **state)
+static void modify_to_higher_rate_migrates_to_gpu(void **state)
 {
     const struct core_stream_spec slow = like(8, 40 * MS, 100 * MS), grown = for_cards(100 * MS);
     (void)state;
@@ -250,7 +250,7 @@ static void a_rate_that_grew_goes_to_the_card(void **state)
 }
 
 /* No batch is back as soon; a worker is. */
-static void a_deadline_that_is_too_short_for_batches_goes_to_a_worker(void **state)
+static void short_deadline_placed_on_worker(void **state)
 {
     const struct core_stream_spec card = for_cards(100 * MS), urgent = for_workers();
     (void)state;
@@ -272,7 +272,7 @@ static void a_deadline_that_is_too_short_for_batches_goes_to_a_worker(void **sta
     close_streams();
 }
 
-static void refused_by_all_means_unchanged(void **state)
+static void modify_rejected_everywhere_keeps_contract(void **state)
 {
     const struct core_stream_spec impossible = like(16, MS / 10, 20 * MS), card = for_cards(100 * MS);
     (void)state;
@@ -291,7 +291,7 @@ static void refused_by_all_means_unchanged(void **state)
 
 /* Batches of six seconds: a packet in one that has just been opened is inside for longer than a change waits.
  */
-static void no_moment_in_time_means_unchanged(void **state)
+static void migration_timeout_keeps_contract(void **state)
 {
     /* for one stream a worker has as little time as this, and the card has not */
     const struct core_stream_spec slow = for_cards(24 * CORE_NS_PER_S), urgent = like(2, 20 * MS, 16 * MS);
@@ -326,7 +326,7 @@ static void no_moment_in_time_means_unchanged(void **state)
 }
 
 /* CLOSE goes before a change that is under way. */
-static void a_stream_ends_on_its_way(void **state)
+static void stream_closed_during_migration(void **state)
 {
     const struct core_stream_spec slow = for_cards(8 * CORE_NS_PER_S), urgent = for_workers();
     uint8_t bytes[TEST_FRAME_BYTES];
@@ -343,7 +343,7 @@ static void a_stream_ends_on_its_way(void **state)
     test_stream_free(streams[--count]);
 }
 
-static void a_connection_ends_with_a_stream_on_its_way(void **state)
+static void connection_closed_during_migration(void **state)
 {
     const struct core_stream_spec slow = for_cards(8 * CORE_NS_PER_S), urgent = for_workers();
     (void)state;
@@ -358,7 +358,7 @@ static void a_connection_ends_with_a_stream_on_its_way(void **state)
 }
 
 /* Streams that go to the card when it dies, or leave it. */
-static void a_card_that_dies_meanwhile_costs_no_byte(void **state)
+static void gpu_failure_during_migration_loses_no_byte(void **state)
 {
     const struct core_stream_spec card = for_cards(100 * MS), urgent = for_workers();
     (void)state;
@@ -419,14 +419,13 @@ static void random_changes_cost_no_byte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_rate_that_grew_goes_to_the_card, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_deadline_that_is_too_short_for_batches_goes_to_a_worker, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(refused_by_all_means_unchanged, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(no_moment_in_time_means_unchanged, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_stream_ends_on_its_way, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_connection_ends_with_a_stream_on_its_way, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_card_that_dies_meanwhile_costs_no_byte, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(modify_to_higher_rate_migrates_to_gpu, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(short_deadline_placed_on_worker, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(modify_rejected_everywhere_keeps_contract, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(migration_timeout_keeps_contract, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stream_closed_during_migration, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(connection_closed_during_migration, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(gpu_failure_during_migration_loses_no_byte, set_up, tear_down),
         cmocka_unit_test_setup_teardown(random_changes_cost_no_byte, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

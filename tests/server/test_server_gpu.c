@@ -142,7 +142,7 @@ static void streams_come_and_go(void **state)
 }
 
 /* It gets its stream, whose key was still on its way to the card, and the stream's end. */
-static void who_sends_no_more_after_an_open_is_answered(void **state)
+static void open_answered_after_half_close(void **state)
 {
     static const uint8_t key[16];
     const struct protocol_open open = {
@@ -357,7 +357,7 @@ static void the_admin_port_shows_the_card(void **state)
 }
 
 /* A client that takes nothing must not keep the batches of others. */
-static void a_reader_that_stops_holds_up_nobody(void **state)
+static void stopped_reader_does_not_block_others(void **state)
 {
     struct core_stream_spec spec = gpu_spec;
     struct test_client lazy, brisk;
@@ -451,7 +451,7 @@ static core_status start_with(const char *gpus, const struct config_profile *des
     return server_start(started, *config, described, error);
 }
 
-static void without_the_program_there_are_workers_only(void **state)
+static void missing_gpu_program_leaves_workers_only(void **state)
 {
     struct config_profile *described = test_gpu_profile(1);
     struct config_server *config;
@@ -560,14 +560,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_stream_goes_through_the_gpu, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(all_ciphers_paddings_and_both_units_side_by_side, set_up_mixed,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(who_sends_no_more_after_an_open_is_answered, set_up_gpu_only,
-                                        tear_down),
+        cmocka_unit_test_setup_teardown(open_answered_after_half_close, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(streams_come_and_go, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(a_period_shrinks_and_grows_back, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(the_admin_port_shows_the_card, set_up_gpu_only, tear_down),
-        cmocka_unit_test_setup_teardown(a_reader_that_stops_holds_up_nobody, set_up_gpu_only, tear_down),
+        cmocka_unit_test_setup_teardown(stopped_reader_does_not_block_others, set_up_gpu_only, tear_down),
         cmocka_unit_test(stopping_delivers_what_is_in_batches),
-        cmocka_unit_test(without_the_program_there_are_workers_only),
+        cmocka_unit_test(missing_gpu_program_leaves_workers_only),
         cmocka_unit_test(what_is_pinned_must_hold_a_batch),
         cmocka_unit_test(the_list_of_cards_is_read),
     };

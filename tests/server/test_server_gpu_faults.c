@@ -132,7 +132,7 @@ static void stop(void)
     config_profile_free(profile);
 }
 
-static void a_killed_child_costs_nothing_but_time(void **state)
+static void killed_gpu_process_loses_no_packet(void **state)
 {
     (void)state;
     start(GPU_FAILURE_NONE, 0);
@@ -206,7 +206,7 @@ static struct test_stream *open_on(struct test_client *connection, uint32_t card
 }
 
 /* Two cards and two I/O threads: while one card is down, what is on the other does not notice. */
-static void the_other_card_does_not_notice(void **state)
+static void failure_leaves_other_gpu_running(void **state)
 {
     struct test_client clients[2];
     struct test_stream *of_card[2];
@@ -265,7 +265,7 @@ static void start_and_fail(enum gpu_failure what)
     }
 }
 
-static void whatever_the_card_does_wrong(void **state)
+static void every_gpu_fault_recovered(void **state)
 {
     static const enum gpu_failure failures[] = {GPU_FAILURE_ERROR,  GPU_FAILURE_HANG, GPU_FAILURE_FREEZE,
                                                 GPU_FAILURE_DIE,    GPU_FAILURE_EXIT, GPU_FAILURE_CORRUPT,
@@ -283,7 +283,7 @@ static void whatever_the_card_does_wrong(void **state)
 
 /* A card whose batches do not end changes no period: the newcomer who needs a shorter one is told so in time,
  * and leaves nothing behind. */
-static void a_period_that_does_not_come_into_force_is_no_promise(void **state)
+static void open_refused_if_period_not_in_force(void **state)
 {
     static const uint8_t key[16] = {9};
     struct core_stream_spec urgent = gpu_spec;
@@ -316,11 +316,11 @@ static void a_period_that_does_not_come_into_force_is_no_promise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_child_costs_nothing_but_time),
-        cmocka_unit_test(a_period_that_does_not_come_into_force_is_no_promise),
+        cmocka_unit_test(killed_gpu_process_loses_no_packet),
+        cmocka_unit_test(open_refused_if_period_not_in_force),
         cmocka_unit_test(a_fault_after_a_pause_is_of_what_is_under_way),
-        cmocka_unit_test(the_other_card_does_not_notice),
-        cmocka_unit_test(whatever_the_card_does_wrong),
+        cmocka_unit_test(failure_leaves_other_gpu_running),
+        cmocka_unit_test(every_gpu_fault_recovered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

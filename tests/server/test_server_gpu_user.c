@@ -138,7 +138,7 @@ static void encrypt(uint32_t packets)
 
 /* ---- the cases ---- */
 
-static void by_default_it_is_nobody_and_works(void **state)
+static void gpu_user_nobody_by_default(void **state)
 {
     const struct passwd nobody = find("nobody");
     (void)state;
@@ -157,7 +157,7 @@ static void by_default_it_is_nobody_and_works(void **state)
 }
 
 /* One that is hung is ended by the server, which must have the right to. */
-static void one_that_hangs_is_ended(void **state)
+static void hanging_gpu_process_killed(void **state)
 {
     (void)state;
     only_root();
@@ -183,7 +183,7 @@ static void a_number_is_a_name(void **state)
     stop();
 }
 
-static void root_stays_where_asked_for(void **state)
+static void gpu_user_root_on_request(void **state)
 {
     static const char *const gpus[] = {"user: root", "user: 0"};
     (void)state;
@@ -196,7 +196,7 @@ static void root_stays_where_asked_for(void **state)
     }
 }
 
-static void who_is_not_root_changes_nobody(void **state)
+static void gpu_user_unchanged_without_root(void **state)
 {
     char line[64];
     const unsigned uid = geteuid();
@@ -325,7 +325,7 @@ static void expect_end_with(pid_t serving, pid_t card)
     assert_int_equal(ready, 1);
 }
 
-static void it_comes_back_in_the_sandbox_and_ends_with_the_server(void **state)
+static void gpu_process_restarts_sandboxed_and_ends_with_server(void **state)
 {
     const struct passwd nobody = find("nobody");
     int ends[2];
@@ -348,14 +348,14 @@ static void it_comes_back_in_the_sandbox_and_ends_with_the_server(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_default_it_is_nobody_and_works),
-        cmocka_unit_test(one_that_hangs_is_ended),
+        cmocka_unit_test(gpu_user_nobody_by_default),
+        cmocka_unit_test(hanging_gpu_process_killed),
         cmocka_unit_test(a_number_is_a_name),
-        cmocka_unit_test(root_stays_where_asked_for),
-        cmocka_unit_test(who_is_not_root_changes_nobody),
+        cmocka_unit_test(gpu_user_root_on_request),
+        cmocka_unit_test(gpu_user_unchanged_without_root),
         cmocka_unit_test(its_threads_have_their_priority),
         cmocka_unit_test(its_memory_is_locked),
-        cmocka_unit_test(it_comes_back_in_the_sandbox_and_ends_with_the_server),
+        cmocka_unit_test(gpu_process_restarts_sandboxed_and_ends_with_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ static void the_answer_tells_what_the_class_costs(void **state)
     guard_rig_stop(&rig);
 }
 
-static void packets_go_to_the_backup_and_back(void **state)
+static void failover_and_failback_on_worker_backup(void **state)
 {
     uint32_t victims = 0;
     (void)state;
@@ -160,7 +160,7 @@ static void packets_go_to_the_backup_and_back(void **state)
 }
 
 /* With one card a worker is asked first. Who is moved to the card has a backup on a worker there, too. */
-static void the_only_card_is_lost(void **state)
+static void failover_of_the_only_gpu(void **state)
 {
     const uint32_t moved = 4, card = WORKERS; /* number of the unit */
     struct core_stream_spec light = guarded;  /* little memory for packets: it may go to a card later */
@@ -209,7 +209,7 @@ static void the_only_card_is_lost(void **state)
 
 /* All that was sent is met, or missed, as the server and its clients rig.count it; who was on the lost card
  * as a standard stream is told, in its results and by notices. */
-static void standard_ones_are_told_and_accounted_for(void **state)
+static void standard_streams_notified_and_counted(void **state)
 {
     uint32_t standard = 0, faults = 0;
     (void)state;
@@ -293,9 +293,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_answer_tells_what_the_class_costs),
-        cmocka_unit_test(packets_go_to_the_backup_and_back),
-        cmocka_unit_test(the_only_card_is_lost),
-        cmocka_unit_test(standard_ones_are_told_and_accounted_for),
+        cmocka_unit_test(failover_and_failback_on_worker_backup),
+        cmocka_unit_test(failover_of_the_only_gpu),
+        cmocka_unit_test(standard_streams_notified_and_counted),
         cmocka_unit_test(a_changed_stream_keeps_its_backup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,7 +145,7 @@ static void the_answer_and_the_figures(void **state)
     stop();
 }
 
-static void packets_go_to_the_other_card_and_back(void **state)
+static void failover_and_failback_on_gpu_backup(void **state)
 {
     (void)state;
     start();
@@ -170,7 +170,7 @@ static void packets_go_to_the_other_card_and_back(void **state)
 }
 
 /* Whoever is at home does not notice; the key is there again for the next loss. */
-static void the_shelter_is_lost_first(void **state)
+static void failure_of_backup_gpu_before_primary(void **state)
 {
     (void)state;
     start();
@@ -200,7 +200,7 @@ static void the_shelter_is_lost_first(void **state)
 
 /* Nothing is promised through a second loss, and the stream is told; but all comes back, right and in order,
  * and everything is as before when both cards are. */
-static void both_are_lost(void **state)
+static void failure_of_primary_and_backup_gpu(void **state)
 {
     uint32_t degraded = 0;
     (void)state;
@@ -236,7 +236,7 @@ static void both_are_lost(void **state)
 /* ---- the end of streams ---- */
 
 /* Rooms, slots and memory are free again, however the streams end: at home, away, with their connection. */
-static void whoever_ends_leaves_no_trace(void **state)
+static void backup_released_on_close(void **state)
 {
     uint64_t slots;
     (void)state;
@@ -261,7 +261,7 @@ static void whoever_ends_leaves_no_trace(void **state)
 }
 
 /* A second client, which breaks off while its streams are away. */
-static void a_connection_breaks_while_away(void **state)
+static void connection_breaks_during_failover(void **state)
 {
     (void)state;
     start();
@@ -329,7 +329,7 @@ static void a_changed_stream_keeps_its_backup(void **state)
 /* ---- to a worker ---- */
 
 /* Workers that have room for few streams: those of the other client, while they are open. */
-static void a_stream_leaves_both_cards(void **state)
+static void stream_migrates_away_from_both_gpus(void **state)
 {
     struct core_stream_spec spec = guarded;
     struct test_client other;
@@ -383,13 +383,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_answer_and_the_figures),
-        cmocka_unit_test(packets_go_to_the_other_card_and_back),
-        cmocka_unit_test(the_shelter_is_lost_first),
-        cmocka_unit_test(both_are_lost),
-        cmocka_unit_test(whoever_ends_leaves_no_trace),
-        cmocka_unit_test(a_connection_breaks_while_away),
+        cmocka_unit_test(failover_and_failback_on_gpu_backup),
+        cmocka_unit_test(failure_of_backup_gpu_before_primary),
+        cmocka_unit_test(failure_of_primary_and_backup_gpu),
+        cmocka_unit_test(backup_released_on_close),
+        cmocka_unit_test(connection_breaks_during_failover),
         cmocka_unit_test(a_changed_stream_keeps_its_backup),
-        cmocka_unit_test(a_stream_leaves_both_cards),
+        cmocka_unit_test(stream_migrates_away_from_both_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,7 @@ static bool is_answered(int descriptor, core_ns else_ns)
 }
 
 /* Their time is not over by far; who is behind them is answered all the same. */
-static void the_slow_give_way(void **state)
+static void slow_admin_clients_evicted(void **state)
 {
     static int slow[SLOW];
     int steps = SERVER_GUESTS_REQUEST_S * 1000 / STEP_MS - 1;
@@ -114,7 +114,7 @@ static void the_slow_give_way(void **state)
 }
 
 /* Also where there are places: but not before. */
-static void a_request_has_its_time(void **state)
+static void admin_request_timeout(void **state)
 {
     (void)state;
     int slow = dial_slow(sizeof HALF - 1), other = dial_slow(sizeof HALF - 1);
@@ -158,8 +158,8 @@ static void two_lengths_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_request_has_its_time),
-        cmocka_unit_test(the_slow_give_way),
+        cmocka_unit_test(admin_request_timeout),
+        cmocka_unit_test(slow_admin_clients_evicted),
         cmocka_unit_test(two_lengths_are_refused),
     };
     return cmocka_run_group_tests(tests, start, stop);

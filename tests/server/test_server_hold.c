@@ -428,7 +428,7 @@ static void packets_are_held_for_a_card_and_by_it(void **state)
 }
 
 /* Until a packet was held up by the card; another server, so that nothing was before. */
-static void a_card_holds_packets_up(void **state)
+static void packets_held_for_busy_gpu(void **state)
 {
     (void)state;
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * MS;
@@ -448,7 +448,7 @@ static void open_again(void)
     at = stream->opened.unit == PROTOCOL_UNIT_GPU ? CARD : stream->opened.unit_index;
 }
 
-static void a_stream_is_closed_while_packets_are_held(void **state)
+static void stream_closed_while_packets_held(void **state)
 {
     (void)state;
     for (uint32_t to = 1; to <= CARD; to++) {
@@ -464,7 +464,7 @@ static void a_stream_is_closed_while_packets_are_held(void **state)
     }
 }
 
-static void a_connection_goes_while_packets_are_held(void **state)
+static void connection_closed_while_packets_held(void **state)
 {
     (void)state;
     for (uint32_t to = 1; to <= CARD; to++) {
@@ -482,7 +482,7 @@ static void a_connection_goes_while_packets_are_held(void **state)
 }
 
 /* What was inside goes to the stand-by worker. */
-static void a_card_dies_while_it_holds_packets_up(void **state)
+static void source_gpu_fails_while_packets_held(void **state)
 {
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * MS;
     bool held;
@@ -512,7 +512,7 @@ static void a_card_dies_while_it_holds_packets_up(void **state)
     expect_closed();
 }
 
-static void a_card_dies_that_packets_are_held_for(void **state)
+static void target_gpu_fails_while_packets_held(void **state)
 {
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * MS;
     (void)state;
@@ -543,7 +543,7 @@ static void a_card_dies_that_packets_are_held_for(void **state)
     expect_closed();
 }
 
-static void a_server_stops_while_packets_are_held(void **state)
+static void server_stops_while_packets_held(void **state)
 {
     (void)state;
     move(0);
@@ -569,13 +569,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(packets_are_held_between_workers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(packets_are_held_for_a_card_and_by_it, set_up_for_card, tear_down),
-        cmocka_unit_test_setup_teardown(a_card_holds_packets_up, set_up_for_card, tear_down),
-        cmocka_unit_test_setup_teardown(a_stream_is_closed_while_packets_are_held, set_up_for_card,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(a_connection_goes_while_packets_are_held, set_up_for_card, tear_down),
-        cmocka_unit_test_setup_teardown(a_card_dies_while_it_holds_packets_up, set_up_for_card, tear_down),
-        cmocka_unit_test_setup_teardown(a_card_dies_that_packets_are_held_for, set_up_for_card, tear_down),
-        cmocka_unit_test_setup_teardown(a_server_stops_while_packets_are_held, set_up, tear_down_at_once),
+        cmocka_unit_test_setup_teardown(packets_held_for_busy_gpu, set_up_for_card, tear_down),
+        cmocka_unit_test_setup_teardown(stream_closed_while_packets_held, set_up_for_card, tear_down),
+        cmocka_unit_test_setup_teardown(connection_closed_while_packets_held, set_up_for_card, tear_down),
+        cmocka_unit_test_setup_teardown(source_gpu_fails_while_packets_held, set_up_for_card, tear_down),
+        cmocka_unit_test_setup_teardown(target_gpu_fails_while_packets_held, set_up_for_card, tear_down),
+        cmocka_unit_test_setup_teardown(server_stops_while_packets_held, set_up, tear_down_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

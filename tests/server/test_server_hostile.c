@@ -129,7 +129,7 @@ static void *run_vandals(void *argument)
     return NULL;
 }
 
-static void a_good_stream_amid_garbage(void **state)
+static void valid_stream_beside_garbage(void **state)
 {
     static struct vandal vandals[VANDALS];
     struct core_stream_spec spec = test_spec;
@@ -236,7 +236,7 @@ static core_ns capacity_ns(struct test_client *client)
     return refused.offer_interval_ns;
 }
 
-static void killed_clients_leave_nothing_behind(void **state)
+static void killed_clients_release_everything(void **state)
 {
     static struct victim victims[KILLS];
     struct test_server server;
@@ -340,8 +340,8 @@ static void a_conforming_stream_beside_one_that_is_not(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(killed_clients_leave_nothing_behind), /* forks: first */
-        cmocka_unit_test(a_good_stream_amid_garbage),
+        cmocka_unit_test(killed_clients_release_everything), /* forks: first */
+        cmocka_unit_test(valid_stream_beside_garbage),
         cmocka_unit_test(a_conforming_stream_beside_one_that_is_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,7 @@ static int compare(const void *a, const void *b)
     return memcmp(a, b, CORE_BLOCK_BYTES);
 }
 
-static void none_comes_twice(void **state)
+static void ivs_are_distinct(void **state)
 {
     static uint8_t made[SOURCES * EACH][CORE_BLOCK_BYTES];
     uint64_t ones = 0;
@@ -43,7 +43,7 @@ static void none_comes_twice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(none_comes_twice),
+        cmocka_unit_test(ivs_are_distinct),
     };
     return cmocka_run_group_tests_name("server/iv", tests, NULL, NULL);
 }

@@ -157,7 +157,7 @@ static void expect_served(struct test_client *client, const char *name)
     test_stream_free(stream);
 }
 
-static void a_key_is_for_those_whom_its_words_name(void **state)
+static void key_rules_name_allowed_clients(void **state)
 {
     static const struct {
         const char *name;
@@ -193,7 +193,7 @@ static void a_key_is_for_those_whom_its_words_name(void **state)
     }
 }
 
-static void an_iv_needs_leave_for_the_key(void **state)
+static void client_iv_requires_key_permission(void **state)
 {
     struct protocol_open open = open_named("plain", CORE_CIPHER_AES_128_CBC);
     struct protocol_opened opened;
@@ -240,7 +240,7 @@ static bool is_trusted(uint32_t listener, SSL_CTX *context)
     return secure;
 }
 
-static void rules_are_read_again(void **state)
+static void keyring_rules_reloaded(void **state)
 {
     struct test_client client;
     (void)state;
@@ -263,7 +263,7 @@ static void rules_are_read_again(void **state)
     reload(CORE_OK, "");
 }
 
-static void certificates_are_read_again(void **state)
+static void certificates_reloaded(void **state)
 {
     SSL_CTX *old = test_certificates_client(server.folder, "client");
     struct test_client client;
@@ -302,10 +302,10 @@ static void certificates_are_read_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_key_is_for_those_whom_its_words_name),
-        cmocka_unit_test(an_iv_needs_leave_for_the_key),
-        cmocka_unit_test(rules_are_read_again),
-        cmocka_unit_test(certificates_are_read_again),
+        cmocka_unit_test(key_rules_name_allowed_clients),
+        cmocka_unit_test(client_iv_requires_key_permission),
+        cmocka_unit_test(keyring_rules_reloaded),
+        cmocka_unit_test(certificates_reloaded),
     };
     return cmocka_run_group_tests_name("server/keys", tests, set_up, tear_down);
 }

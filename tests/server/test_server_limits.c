@@ -180,7 +180,7 @@ static size_t push_until_full(struct test_stream *stream, struct test_stream *ne
     return taken;
 }
 
-static void a_slow_reader_is_late_by_its_own_fault(void **state)
+static void slow_reader_counted_as_reader_late(void **state)
 {
     static uint8_t rest[2048];
     struct core_stream_spec spec = test_spec;
@@ -369,7 +369,7 @@ int main(void)
         cmocka_unit_test(connections),
         cmocka_unit_test(streams_and_their_memory),
         cmocka_unit_test(bytes_of_a_key),
-        cmocka_unit_test(a_slow_reader_is_late_by_its_own_fault),
+        cmocka_unit_test(slow_reader_counted_as_reader_late),
         cmocka_unit_test(half_closed),
         cmocka_unit_test(half_closed_with_questions_unanswered),
         cmocka_unit_test(half_closed_after_an_error),

@@ -195,7 +195,7 @@ static void contracts_that_no_memory_holds(void **state)
 }
 
 /* The planner refuses for another reason than memory, of which there is enough. */
-static void a_contract_that_no_unit_takes(void **state)
+static void contract_refused_by_all_units(void **state)
 {
     const struct core_stream_spec rapid = spec_of(1000, 1, S / 10);
     const struct protocol_open open = test_open_inline(&rapid, key);
@@ -242,7 +242,7 @@ static struct core_stream_spec longer(struct core_stream_spec spec)
     return spec;
 }
 
-static void an_open_at_the_limit(void **state)
+static void open_at_the_stream_limit(void **state)
 {
     const struct core_stream_spec most = largest(spec_of(MS, 4, 0), 0), above = longer(most);
     const struct protocol_open open = test_open_inline(&above, key);
@@ -357,7 +357,7 @@ static void take_answer(void *owner, struct server_message *message)
     ((struct answer *)message)->come = true;
 }
 
-static void what_waits_to_be_freed_counts(void **state)
+static void memory_to_be_wiped_counts(void **state)
 {
     const struct core_stream_spec spec = spec_of(MS, 4, 100 * MS);
     struct answer answers[2] = {{.message.run = take_answer}, {.message.run = take_answer}};
@@ -418,9 +418,9 @@ static void sizes_do_not_overflow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contracts_that_no_memory_holds), cmocka_unit_test(a_contract_that_no_unit_takes),
-        cmocka_unit_test(an_open_at_the_limit),           cmocka_unit_test(a_modify_at_the_limit),
-        cmocka_unit_test(large_memory_has_its_thread),    cmocka_unit_test(what_waits_to_be_freed_counts),
+        cmocka_unit_test(contracts_that_no_memory_holds), cmocka_unit_test(contract_refused_by_all_units),
+        cmocka_unit_test(open_at_the_stream_limit),       cmocka_unit_test(a_modify_at_the_limit),
+        cmocka_unit_test(large_memory_has_its_thread),    cmocka_unit_test(memory_to_be_wiped_counts),
         cmocka_unit_test(sizes_do_not_overflow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

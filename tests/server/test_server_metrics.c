@@ -66,7 +66,7 @@ static void refusals_say_what_and_why(void **state)
     expect("millrace_requests_refused_total{kind=\"open\",reason=\"key\"} 0\n");
 }
 
-static void a_profile_of_elsewhere_is_told(void **state)
+static void profile_of_another_machine_warned(void **state)
 {
     (void)state;
     expect("\nmillrace_profile_doubtful 0\n");
@@ -74,7 +74,7 @@ static void a_profile_of_elsewhere_is_told(void **state)
     expect("\nmillrace_profile_doubtful 1\n");
 }
 
-static void the_process_has_the_names_that_all_know(void **state)
+static void standard_process_metrics(void **state)
 {
     char line[80];
     (void)state;
@@ -101,8 +101,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(misses_make_no_sum_fall, make_snapshot),
         cmocka_unit_test_setup(refusals_say_what_and_why, make_snapshot),
-        cmocka_unit_test_setup(a_profile_of_elsewhere_is_told, make_snapshot),
-        cmocka_unit_test_setup(the_process_has_the_names_that_all_know, make_snapshot),
+        cmocka_unit_test_setup(profile_of_another_machine_warned, make_snapshot),
+        cmocka_unit_test_setup(standard_process_metrics, make_snapshot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

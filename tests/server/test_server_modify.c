@@ -136,7 +136,7 @@ static void up_and_down(void **state)
 /* Packets that wait for their tokens come under the new contract: under the old one they would wait for
  * hours.
  */
-static void what_waits_comes_under_the_new_contract(void **state)
+static void waiting_packets_under_the_new_contract(void **state)
 {
     struct test_server server;
     struct test_client client;
@@ -188,7 +188,7 @@ static void the_bucket_is_carried_over(void **state)
 
 /* ---- refused ---- */
 
-static void refused_means_unchanged(void **state)
+static void modify_rejected_keeps_contract(void **state)
 {
     struct test_server server;
     struct test_client client;
@@ -324,7 +324,7 @@ static void one_at_a_time(void **state)
     stop(&server, &client);
 }
 
-static void close_comes_first(void **state)
+static void close_before_modify(void **state)
 {
     struct test_server server;
     struct test_client client;
@@ -356,7 +356,7 @@ static void close_comes_first(void **state)
     stop(&server, &client);
 }
 
-static void the_end_of_sending_comes_first(void **state)
+static void half_close_before_modify(void **state)
 {
     struct test_server server;
     struct test_client client;
@@ -394,7 +394,7 @@ static void await_charge(const struct test_server *server, int64_t ppb)
     }
 }
 
-static void room_is_taken_and_given_back(void **state)
+static void modify_changes_reservation(void **state)
 {
     struct test_server server;
     struct test_client client;
@@ -419,7 +419,7 @@ static void room_is_taken_and_given_back(void **state)
 }
 
 /* Clients that ask and are gone: whatever the moment, all room is free again afterwards. */
-static void disconnects_leave_nothing(void **state)
+static void modify_released_on_disconnect(void **state)
 {
     struct test_server server;
     struct test_client watcher, client;
@@ -554,16 +554,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(up_and_down),
-        cmocka_unit_test(what_waits_comes_under_the_new_contract),
+        cmocka_unit_test(waiting_packets_under_the_new_contract),
         cmocka_unit_test(the_bucket_is_carried_over),
-        cmocka_unit_test(refused_means_unchanged),
+        cmocka_unit_test(modify_rejected_keeps_contract),
         cmocka_unit_test(values_out_of_range),
         cmocka_unit_test(frames_that_are_none),
         cmocka_unit_test(one_at_a_time),
-        cmocka_unit_test(close_comes_first),
-        cmocka_unit_test(the_end_of_sending_comes_first),
-        cmocka_unit_test(room_is_taken_and_given_back),
-        cmocka_unit_test(disconnects_leave_nothing),
+        cmocka_unit_test(close_before_modify),
+        cmocka_unit_test(half_close_before_modify),
+        cmocka_unit_test(modify_changes_reservation),
+        cmocka_unit_test(modify_released_on_disconnect),
         cmocka_unit_test(a_larger_burst_has_room),
         cmocka_unit_test(the_budget_of_memory_counts),
         cmocka_unit_test(streams_that_change_all_the_time),

@@ -187,7 +187,7 @@ static uint32_t unit_of(const struct test_stream *stream)
     return stream->opened.unit == PROTOCOL_UNIT_GPU ? CARD : stream->opened.unit_index;
 }
 
-static void a_stream_goes_round_with_its_chain(void **state)
+static void fallback_worker_continues_the_chain(void **state)
 {
     static const uint32_t path[] = {1, 0, CARD, 1, CARD, 0};
     (void)state;
@@ -213,7 +213,7 @@ static void a_stream_goes_round_with_its_chain(void **state)
     close_streams(1);
 }
 
-static void streams_move_under_load(void **state)
+static void migrations_under_load(void **state)
 {
     size_t moved = 0;
     (void)state;
@@ -232,7 +232,7 @@ static void streams_move_under_load(void **state)
     assert_int_equal(server_stats_get(&stats()->corrupt), 0);
 }
 
-static void a_card_that_dies_meanwhile_costs_no_byte(void **state)
+static void gpu_failure_during_migration_loses_no_byte(void **state)
 {
     struct asked asked;
     (void)state;
@@ -256,7 +256,7 @@ static void a_card_that_dies_meanwhile_costs_no_byte(void **state)
 }
 
 /* Streams that close, and connections that go, while they are on their way. */
-static void streams_end_on_their_way(void **state)
+static void streams_closed_during_migration(void **state)
 {
     struct asked asked[3];
     (void)state;
@@ -288,7 +288,7 @@ static void streams_end_on_their_way(void **state)
 }
 
 /* Stopping with orders under way delivers all, and frees all (as the sanitizers see). */
-static void a_server_stops_with_streams_on_their_way(void **state)
+static void server_stops_during_migrations(void **state)
 {
     static struct asked asked; /* the planner has it until the server's end */
     (void)state;
@@ -360,7 +360,7 @@ static uint32_t crowd(const char *yaml, uint32_t *moved, struct protocol_refused
     return opened;
 }
 
-static void others_make_room_for_newcomers(void **state)
+static void admission_by_migrating_other_streams(void **state)
 {
     struct protocol_refused refused;
     uint32_t moved;
@@ -383,7 +383,7 @@ static uint64_t on_card(void)
 }
 
 /* Streams with more time than the workers need leave a card that is down, and go back to it. */
-static void streams_take_refuge_and_return(void **state)
+static void streams_evacuated_and_returned(void **state)
 {
     (void)state;
 
@@ -415,13 +415,13 @@ static void streams_take_refuge_and_return(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_stream_goes_round_with_its_chain, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(streams_move_under_load, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_card_that_dies_meanwhile_costs_no_byte, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(streams_end_on_their_way, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_server_stops_with_streams_on_their_way, set_up, tear_down),
-        cmocka_unit_test(others_make_room_for_newcomers),
-        cmocka_unit_test_setup_teardown(streams_take_refuge_and_return, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(fallback_worker_continues_the_chain, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(migrations_under_load, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(gpu_failure_during_migration_loses_no_byte, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(streams_closed_during_migration, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(server_stops_during_migrations, set_up, tear_down),
+        cmocka_unit_test(admission_by_migrating_other_streams),
+        cmocka_unit_test_setup_teardown(streams_evacuated_and_returned, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

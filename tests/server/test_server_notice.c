@@ -101,7 +101,7 @@ static enum protocol_refusal modify(const struct core_stream_spec *spec, struct 
     return refused.code;
 }
 
-static void a_lost_card_is_told_and_its_return(void **state)
+static void notices_of_gpu_failure_and_return(void **state)
 {
     struct protocol_modified modified;
     struct core_stream_spec slower = gpu_spec;
@@ -129,7 +129,7 @@ static void a_lost_card_is_told_and_its_return(void **state)
 }
 
 /* Results that took the way round say so, to those who know what that is. */
-static void results_tell_of_the_way_round(void **state)
+static void results_flag_failover(void **state)
 {
     uint8_t told = 0;
     (void)state;
@@ -203,7 +203,7 @@ static void shift_answered(struct server_shift *shift)
     atomic_store_explicit(&((struct asked *)shift)->over, true, memory_order_release);
 }
 
-static void a_move_is_told(void **state)
+static void migration_notice(void **state)
 {
     (void)state;
     memset(&server, 0, sizeof server);
@@ -241,10 +241,10 @@ static void a_move_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lost_card_is_told_and_its_return),
-        cmocka_unit_test(results_tell_of_the_way_round),
+        cmocka_unit_test(notices_of_gpu_failure_and_return),
+        cmocka_unit_test(results_flag_failover),
         cmocka_unit_test(modify_on_a_card),
-        cmocka_unit_test(a_move_is_told),
+        cmocka_unit_test(migration_notice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

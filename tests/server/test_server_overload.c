@@ -14,7 +14,7 @@
 #define QUIET_NS (10 * CORE_NS_PER_S)
 #define LOOK_NS  SERVER_OVERLOAD_INTERVAL_NS
 
-static void a_quiet_unit_holds_nothing_back(void **state)
+static void quiet_unit_withholds_nothing(void **state)
 {
     struct server_overload overload;
     (void)state;
@@ -65,7 +65,7 @@ static void the_worst_interval_counts(void **state)
 
 /* A great loss, then little ones without end, as of a machine with others on it: what is held back is what
  * the little ones take, and stays there. */
-static void noise_holds_back_what_noise_takes(void **state)
+static void reserve_follows_small_overruns(void **state)
 {
     struct server_overload overload;
     core_ns now_ns = 0, lost_ns = 80 * MS;
@@ -169,10 +169,10 @@ static void causes_are_named_as_far_as_they_are_known(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_quiet_unit_holds_nothing_back),
+        cmocka_unit_test(quiet_unit_withholds_nothing),
         cmocka_unit_test(a_stall_is_over_after_the_quiet_time),
         cmocka_unit_test(the_worst_interval_counts),
-        cmocka_unit_test(noise_holds_back_what_noise_takes),
+        cmocka_unit_test(reserve_follows_small_overruns),
         cmocka_unit_test(the_level_is_of_the_quiet_time),
         cmocka_unit_test(the_share_is_of_the_shortest_window),
         cmocka_unit_test(causes_are_named_as_far_as_they_are_known),

@@ -129,7 +129,7 @@ static void each_limit_by_its_name(void **state)
     server_places_free(&places);
 }
 
-static void handshakes_are_places_too(void **state)
+static void handshakes_count_as_connections(void **state)
 {
     static struct server_place held[64];
     static const struct config_server_limits wide = {.connections = 1000,
@@ -217,7 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_a_peer_is),          cmocka_unit_test(turns_outlast_the_place),
-        cmocka_unit_test(each_limit_by_its_name), cmocka_unit_test(handshakes_are_places_too),
+        cmocka_unit_test(each_limit_by_its_name), cmocka_unit_test(handshakes_count_as_connections),
         cmocka_unit_test(a_million_peers),        cmocka_unit_test(handshakes_of_a_peer_in_a_second),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,14 +201,14 @@ static struct seen query_and_open_agree(const char *name, const char *gpus, uint
     return seen;
 }
 
-static void they_agree(void **state)
+static void queries_agree_with_opens(void **state)
 {
     (void)state;
     (void)query_and_open_agree("emulated-demo", "", 57);
 }
 
 /* Each card holds room for the loss of the other one. */
-static void they_agree_on_two_cards(void **state)
+static void queries_agree_with_opens_on_two_gpus(void **state)
 {
     (void)state;
     struct seen seen = query_and_open_agree("emulated-pair", "hang_ms: 50", 54);
@@ -232,7 +232,7 @@ static void ask_empty_server(const struct core_stream_spec *spec, struct seen *s
 /* Contracts that QUERY took on the empty server, and OPEN refused; one that was offered none and is accepted
  * with a bound of an hour. And others, a nanosecond below what is offered: there the rules of a plan that is
  * made anew, for moves, hold more than an admission does, where a worker is too slow to take them. */
-static void they_agree_on_an_empty_server(void **state)
+static void queries_agree_with_opens_on_an_empty_server(void **state)
 {
     static const struct core_stream_spec found[] = {
         {9968, 1, 6071995, 5330126, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0},
@@ -286,7 +286,7 @@ static void expect_whole(const char *text, size_t reason_bytes)
 }
 
 /* Among others QUERY says that they might be moved, and what OPEN then makes of it is its own. */
-static void a_query_moves_nobody_and_says_so(void **state)
+static void query_migrates_no_stream_and_says_so(void **state)
 {
     struct test_random random = {.state = 61};
     uint32_t advised = 0, refused_both = 0;
@@ -324,10 +324,10 @@ static void a_query_moves_nobody_and_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(they_agree),
-        cmocka_unit_test(they_agree_on_two_cards),
-        cmocka_unit_test(they_agree_on_an_empty_server),
-        cmocka_unit_test(a_query_moves_nobody_and_says_so),
+        cmocka_unit_test(queries_agree_with_opens),
+        cmocka_unit_test(queries_agree_with_opens_on_two_gpus),
+        cmocka_unit_test(queries_agree_with_opens_on_an_empty_server),
+        cmocka_unit_test(query_migrates_no_stream_and_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -270,7 +270,7 @@ static size_t write_packets(uint8_t *bytes, uint32_t stream, uint32_t packets, c
 }
 
 /* Many more at once than the stream holds: the rest waits beside the stream. */
-static void plaintext_of_a_stream_that_is_closed(void **state)
+static void plaintext_wiped_on_close(void **state)
 {
     static uint8_t bytes[PACKETS * (PROTOCOL_HEADER_BYTES + PACKET_BYTES)];
     uint8_t text[32], frame[TEST_FRAME_BYTES];
@@ -299,7 +299,7 @@ static void plaintext_of_a_stream_that_is_closed(void **state)
 }
 
 /* In the middle of a packet. */
-static void plaintext_of_a_client_that_goes(void **state)
+static void plaintext_wiped_on_disconnect(void **state)
 {
     uint8_t bytes[PROTOCOL_HEADER_BYTES + PACKET_BYTES], text[32];
     struct test_client client;
@@ -325,8 +325,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inline_keys),
         cmocka_unit_test(named_keys),
-        cmocka_unit_test(plaintext_of_a_stream_that_is_closed),
-        cmocka_unit_test(plaintext_of_a_client_that_goes),
+        cmocka_unit_test(plaintext_wiped_on_close),
+        cmocka_unit_test(plaintext_wiped_on_disconnect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

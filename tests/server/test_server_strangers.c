@@ -589,7 +589,7 @@ static void close_gate(void)
 }
 
 /* Accepted when the threads that make handshakes have ended. */
-static void connections_that_come_too_late(void **state)
+static void connections_during_stop(void **state)
 {
     (void)state;
     for (int round = 0; round < 10; round++) {
@@ -647,7 +647,7 @@ static void await_connections(const struct test_server *server, uint64_t count)
 }
 
 /* By TCP and TLS together; others of the same listener and those of Unix sockets are served. */
-static void a_peer_has_its_share(void **state)
+static void peer_connection_limit(void **state)
 {
     struct test_server server;
     (void)state;
@@ -717,7 +717,7 @@ static void handshakes_of_one_peer_in_a_second(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
-static void a_listener_has_its_share(void **state)
+static void listener_connection_limit(void **state)
 {
     static const char *const peers[] = {"127.0.0.1", "127.0.0.2", "127.0.0.3"};
     struct test_server server;
@@ -837,9 +837,9 @@ int main(void)
         cmocka_unit_test(handshakes_wait_for_room),
         cmocka_unit_test(failures_are_counted_by_reason),
         cmocka_unit_test(stopping_amid_handshakes),
-        cmocka_unit_test(connections_that_come_too_late),
-        cmocka_unit_test(a_peer_has_its_share),
-        cmocka_unit_test(a_listener_has_its_share),
+        cmocka_unit_test(connections_during_stop),
+        cmocka_unit_test(peer_connection_limit),
+        cmocka_unit_test(listener_connection_limit),
         cmocka_unit_test(handshakes_of_one_peer_in_a_second),
         cmocka_unit_test(a_turn_accepts_a_few),
         cmocka_unit_test(a_turn_reads_a_few_strangers),

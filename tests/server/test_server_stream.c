@@ -241,7 +241,7 @@ static void deadlines_count_from_when_a_packet_may_have_come(void **state)
     destroy(stream);
 }
 
-static void stamps_tell_who_was_late(void **state)
+static void result_flags_by_late_party(void **state)
 {
     enum { MET = PROTOCOL_RESULT_MET, READER = PROTOCOL_RESULT_READER, POLICED = PROTOCOL_RESULT_POLICED };
     static const struct {
@@ -413,7 +413,7 @@ int main(void)
         cmocka_unit_test(results_leave_in_order_of_arrival),
         cmocka_unit_test(times_follow_the_contract),
         cmocka_unit_test(deadlines_count_from_when_a_packet_may_have_come),
-        cmocka_unit_test(stamps_tell_who_was_late),
+        cmocka_unit_test(result_flags_by_late_party),
         cmocka_unit_test(slack_is_counted_by_its_share_of_the_bound),
         cmocka_unit_test(full_counts_of_slack_keep_their_shape),
         cmocka_unit_test(a_rejected_packet_promises_nothing),

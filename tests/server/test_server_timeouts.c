@@ -24,7 +24,7 @@ static void start(struct test_server *server, const char *yaml)
     test_server_start(server, yaml, &test_profile_generous);
 }
 
-static void no_hello(void **state)
+static void hello_timeout(void **state)
 {
     uint8_t bytes[TEST_FRAME_BYTES];
     struct test_server server;
@@ -45,7 +45,7 @@ static void no_hello(void **state)
 }
 
 /* Every frame that has a body, cut inside its header and inside its body. */
-static void half_a_frame(void **state)
+static void frame_timeout(void **state)
 {
     enum { CASES = 7 };
     uint8_t bytes[2048];
@@ -79,7 +79,7 @@ static void half_a_frame(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
-static void no_stream_and_no_frame(void **state)
+static void idle_timeout(void **state)
 {
     struct test_server server;
     struct test_client idle, holding, closing;
@@ -297,9 +297,9 @@ static void a_reader_that_takes_little(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_hello),
-        cmocka_unit_test(half_a_frame),
-        cmocka_unit_test(no_stream_and_no_frame),
+        cmocka_unit_test(hello_timeout),
+        cmocka_unit_test(frame_timeout),
+        cmocka_unit_test(idle_timeout),
         cmocka_unit_test(a_stream_that_sends_nothing),
         cmocka_unit_test(idle_counts_from_the_last_stream_s_end),
         cmocka_unit_test(a_frame_that_back_pressure_cut),

@@ -29,7 +29,7 @@ static void an_idle_moment_switches_at_once(void **state)
     assert_int_equal(server_transfer_next(&transfer, 0, 40), SERVER_TRANSFER_STAY);
 }
 
-static void patience_ends_unless_packets_are_held(void **state)
+static void transfer_timeout_except_while_held(void **state)
 {
     struct server_transfer transfer;
     (void)state;
@@ -299,7 +299,7 @@ static void move_about(struct test_random *random)
     check_stays(&run, PACKETS);
 }
 
-static void streams_move_about_and_keep_what_is_promised(void **state)
+static void migrations_keep_guarantees(void **state)
 {
     struct test_random random = {.state = 11};
     (void)state;
@@ -311,14 +311,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_idle_moment_switches_at_once),
-        cmocka_unit_test(patience_ends_unless_packets_are_held),
+        cmocka_unit_test(transfer_timeout_except_while_held),
         cmocka_unit_test(an_idle_moment_is_waited_for_before_packets_are_held),
         cmocka_unit_test(a_unit_that_goes_away_is_waited_for_again),
         cmocka_unit_test(the_latency_to_ask_for),
         cmocka_unit_test(an_idle_switch_begins_spacing_anew),
         cmocka_unit_test(held_packets_are_paced_and_catch_up),
         cmocka_unit_test(a_policed_stream_catches_up_by_the_full_bucket),
-        cmocka_unit_test(streams_move_about_and_keep_what_is_promised),
+        cmocka_unit_test(migrations_keep_guarantees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

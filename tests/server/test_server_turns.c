@@ -53,7 +53,7 @@ static void connections_take_turns(void **state)
     must_come(&turns, NULL, 0);
 }
 
-static void who_comes_later_waits_for_one_of_each(void **state)
+static void later_connection_waits_for_one_request_of_each(void **state)
 {
     static const size_t order[] = {4, 1, 8, 5, 2, 3};
     struct server_turns turns = {0};
@@ -66,7 +66,7 @@ static void who_comes_later_waits_for_one_of_each(void **state)
     must_come(&turns, order, sizeof order / sizeof order[0]);
 }
 
-static void those_to_be_decided_go_first(void **state)
+static void decisions_before_explanations(void **state)
 {
     static const size_t order[] = {3, 4, 0, 2, 1};
     struct server_turns turns = {0};
@@ -319,7 +319,7 @@ static struct protocol_refused take_refused(struct test_client *client)
 }
 
 /* Each of two that have sent hundreds is decided once before the one who has sent one, and told why after. */
-static void a_flood_lets_others_through(void **state)
+static void request_flood_does_not_block_others(void **state)
 {
     struct core_stream_spec flood = refused_of(FLOODER), other = refused_of(OTHER_FLOODER),
                             honest = spec_of(HONEST);
@@ -354,7 +354,7 @@ static void a_flood_lets_others_through(void **state)
 }
 
 /* Nor does one who has many connections get more turns by them. */
-static void a_crowd_of_one_peer_has_one_turn(void **state)
+static void connections_of_a_peer_share_its_turn(void **state)
 {
     struct core_stream_spec flood = refused_of(FLOODER), honest = spec_of(HONEST);
     struct test_client gate, crowd[CROWD], client;
@@ -383,7 +383,7 @@ static void a_crowd_of_one_peer_has_one_turn(void **state)
 }
 
 /* What a refusal says is the same, whether it had to wait or not. */
-static void who_was_put_off_is_told_all(void **state)
+static void deferred_refusal_has_reason_and_offer(void **state)
 {
     struct core_stream_spec flood = refused_of(FLOODER), honest = spec_of(HONEST);
     struct test_client gate, flooder, client;
@@ -417,7 +417,7 @@ static void who_was_put_off_is_told_all(void **state)
 }
 
 /* Nor is a MODIFY that had to wait told less. */
-static void a_modify_that_was_put_off_is_told_all(void **state)
+static void deferred_modify_refusal_has_reason_and_offer(void **state)
 {
     struct core_stream_spec spec = spec_of(HONEST);
     struct protocol_modify modify = {
@@ -451,7 +451,7 @@ static void a_modify_that_was_put_off_is_told_all(void **state)
     test_client_close(&other);
 }
 
-static void nobody_decides_for_the_dead(void **state)
+static void requests_of_closed_connections_dropped(void **state)
 {
     struct core_stream_spec spec = spec_of(GONE), honest = spec_of(HONEST);
     struct test_client gate, gone[3], client;
@@ -479,7 +479,7 @@ static void nobody_decides_for_the_dead(void **state)
 }
 
 /* Whoever keeps asking can not keep a refused one from its answer. */
-static void nobody_is_put_off_for_ever(void **state)
+static void explanation_cut_off_a_limited_number_of_times(void **state)
 {
     struct core_stream_spec flood = refused_of(FLOODER);
     struct test_client flooder, client;
@@ -531,14 +531,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(connections_take_turns),
         cmocka_unit_test(peers_take_turns),
-        cmocka_unit_test(who_comes_later_waits_for_one_of_each),
-        cmocka_unit_test(those_to_be_decided_go_first),
-        cmocka_unit_test_setup_teardown(a_flood_lets_others_through, start, stop),
-        cmocka_unit_test_setup_teardown(a_crowd_of_one_peer_has_one_turn, start, stop),
-        cmocka_unit_test_setup_teardown(who_was_put_off_is_told_all, start, stop),
-        cmocka_unit_test_setup_teardown(a_modify_that_was_put_off_is_told_all, start, stop),
-        cmocka_unit_test_setup_teardown(nobody_decides_for_the_dead, start, stop),
-        cmocka_unit_test_setup_teardown(nobody_is_put_off_for_ever, start, stop),
+        cmocka_unit_test(later_connection_waits_for_one_request_of_each),
+        cmocka_unit_test(decisions_before_explanations),
+        cmocka_unit_test_setup_teardown(request_flood_does_not_block_others, start, stop),
+        cmocka_unit_test_setup_teardown(connections_of_a_peer_share_its_turn, start, stop),
+        cmocka_unit_test_setup_teardown(deferred_refusal_has_reason_and_offer, start, stop),
+        cmocka_unit_test_setup_teardown(deferred_modify_refusal_has_reason_and_offer, start, stop),
+        cmocka_unit_test_setup_teardown(requests_of_closed_connections_dropped, start, stop),
+        cmocka_unit_test_setup_teardown(explanation_cut_off_a_limited_number_of_times, start, stop),
         cmocka_unit_test_setup_teardown(a_stream_may_end_before_its_turn, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,7 +90,7 @@ static void the_first_comes_out_in_order(void **state)
     server_waiting_free(&waiting);
 }
 
-static void reserve_keeps_what_is_inside(void **state)
+static void reserve_keeps_entries(void **state)
 {
     struct server_waiting waiting = {0};
     (void)state;
@@ -113,7 +113,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_operations_against_an_array),
         cmocka_unit_test(the_first_comes_out_in_order),
-        cmocka_unit_test(reserve_keeps_what_is_inside),
+        cmocka_unit_test(reserve_keeps_entries),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

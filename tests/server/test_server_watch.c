@@ -151,7 +151,7 @@ static void check_status(void)
     json_decref(root);
 }
 
-static void a_slow_card_is_seen(void **state)
+static void slow_gpu_reported_as_overload(void **state)
 {
     core_ns until_ns;
     (void)state;
@@ -180,7 +180,7 @@ static bool ask(struct protocol_refused *refused)
 
 /* Newcomers are refused with that reason, whoever is there goes on, and when it is over all is as before.
  * Batches are made for packets alone: while none is sent, none is late. */
-static void admission_tightens_until_it_is_over(void **state)
+static void admission_tightened_until_overload_ends(void **state)
 {
     core_ns until_ns = CORE_NS_NEVER;
     struct protocol_refused refused;
@@ -209,8 +209,8 @@ static void admission_tightens_until_it_is_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_card_is_seen),
-        cmocka_unit_test(admission_tightens_until_it_is_over),
+        cmocka_unit_test(slow_gpu_reported_as_overload),
+        cmocka_unit_test(admission_tightened_until_overload_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
