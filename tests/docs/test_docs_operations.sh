@@ -48,7 +48,7 @@ missing=$(
     causes | unexplained cause
     metrics | unexplained metric
     members | sed 's/^\(io_threads\|workers\|gpus\|streams\|units\|worst\)$/\1(\\[\\])?/' | unexplained member
-    codes | while read -r code; do grep -qE "^\| $code \|" "$page" || echo "exit code $code"; done
+    codes | while read -r code; do grep -qE "^\* $code: " "$page" || echo "exit code $code"; done
 )
 if [[ -n $missing ]]; then
     echo "not explained in $page:"

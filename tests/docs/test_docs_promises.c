@@ -130,7 +130,7 @@ static void expect_code(const struct wrong *wrong)
 static void before_hello_it_is_4(void **state)
 {
     (void)state;
-    says("| 4 | any frame before HELLO, of whatever type, or a second HELLO | yes |");
+    says("* 4: any frame before HELLO, of whatever type, or a second HELLO; fatal: yes");
     says("only the first of what applies is told: 4 of a frame before HELLO,");
     for (unsigned type = 0; type < 256; type++) {
         struct wrong wrong = {(uint8_t)type, type & 1, type % 70, type & 2, type & 4, PROTOCOL_ERROR_STATE};
