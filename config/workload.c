@@ -13,7 +13,7 @@
 #define DURATION_S_MAX 86400.0
 #define WEIGHT_MAX     1e9
 #define VALUE_MAX      1e9  /* of a rate in Mbit/s or a deadline in ms; the stream's own check is tighter */
-#define SHARE_MIN      1e-3 /* least probability of a draw inside the truncation, so that drawing again ends */
+#define SHARE_MIN      1e-3 /* least probability of a draw inside the truncation, so that redrawing ends */
 
 /* ---- the file as it is written, NULL where a key is absent ---- */
 

@@ -1,5 +1,5 @@
-/* The limits of a server's units: what a set of streams, or one stream more, exceeds. Every test of the model,
- * every plan and every answer of the admission control names its verdict with these values.
+/* The limits of a server's units: what a set of streams, or one stream more, exceeds. Every test of the
+ * model, every plan and every answer of the admission control names its verdict with these values.
  *
  * The values up to BACKUP are those that REFUSED carries (enum protocol_limit in core/protocol.h): the server
  * sends them as they are, and does not compile where they differ. */

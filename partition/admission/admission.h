@@ -156,17 +156,17 @@ void partition_standing_set_detection(struct partition_standing *standing, core_
 
 /* ---- batches ----
  *
- * Times and memory as bytes are what the flow of a GPU needs (perfmodel/flow.h). Its batches need arenas, too:
- * so many at once, each with room for its bytes and packets, and a slot for each stream's key. Where the
- * arenas are known, a new stream, and so an offer, is accepted on a GPU only if its batches have room with it,
- * and if the plan of these may follow the last one (partition/admission/gpu_plan.h). Moves and changes do not
- * ask that beforehand, and a copy of the standing plan knows no arenas.
+ * Times and memory as bytes are what the flow of a GPU needs (perfmodel/flow.h). Its batches need arenas,
+ * too: so many at once, each with room for its bytes and packets, and a slot for each stream's key. Where
+ * the arenas are known, a new stream, and so an offer, is accepted on a GPU only if its batches have room
+ * with it, and if the plan of these may follow the last one (partition/admission/gpu_plan.h). Moves and
+ * changes do not ask that beforehand, and a copy of the standing plan knows no arenas.
  *
  * **Losses.** A GPU has streams of its own, and for each other GPU those that come here when that is lost.
  * The plan of its batches is for all these cases: for a load that none of them exceeds, its own and the most
- * of each figure that comes at any loss. With two GPUs that is the one case there is. With more it may be more
- * than any, so that a plan is refused which would hold; then the streams go elsewhere. Keys are on the card
- * beforehand: a slot is taken by each stream of its own, and by each that may come at whatever loss. */
+ * of each figure that comes at any loss. With two GPUs that is the one case there is. With more it may be
+ * more than any, so that a plan is refused which would hold; then the streams go elsewhere. Keys are on the
+ * card beforehand: a slot is taken by each stream of its own, and by each that may come at whatever loss. */
 
 /* The arenas of each GPU of a kind, by kind; before the first stream. The memory of a GPU is no more from now
  * on than its arenas have where the least number of batches is on the way. CORE_NO_MEMORY. */
@@ -305,8 +305,8 @@ struct partition_standing_proposal {
     struct partition_standing_move *move; /* in the order in which they are to be made: to be freed */
 };
 
-/* Would there be room for this stream if others moved? None have to where it fits as things stand. Else, until
- * an answer is found:
+/* Would there be room for this stream if others moved? None have to where it fits as things stand. Else,
+ * until an answer is found:
  *
  *   1. streams of one unit go to units of another kind (worker, kinds of GPU) that have room for them: of the
  *      worker that comes closest, and of each GPU;

@@ -93,8 +93,8 @@ static bool any_reserve(const struct partition_standing *standing)
     return any;
 }
 
-/* A plan as it is would not do where a GPU is out of service, a unit keeps a reserve, a stream is being moved, or
- * one is guaranteed: it knows nothing of all that. */
+/* A plan as it is would not do where a GPU is out of service, a unit keeps a reserve, a stream is being
+ * moved, or one is guaranteed: it knows nothing of all that. */
 static bool plan_would_do(const struct replan *replan)
 {
     const struct partition_standing *standing = replan->attempt.standing;

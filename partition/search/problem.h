@@ -120,7 +120,8 @@ bool partition_trial_virtual(struct partition_problem *problem, const uint8_t *o
  * holds by a batch or by sums, else one at which a rule holds. Fills plan->gpu. */
 bool partition_trial_gpus(struct partition_problem *problem, struct partition_plan *plan);
 
-/* Judges them at given periods, each > 0 where there are streams, by a batch or by sums. Not in paper mode. */
+/* Judges them at given periods, each > 0 where there are streams, by a batch or by sums. Not in paper mode.
+ */
 bool partition_trial_gpus_at(struct partition_problem *problem, const core_ns *period_ns,
                              struct partition_plan *plan);
 

@@ -11,9 +11,9 @@
  *   3. The next batch to be opened is the first that has its period.
  *   4. It is in force once all stages have paused before that batch or a later one.
  *
- * So every batch keeps the bound of every packet in it, whatever changes. The standing plan asks whether there
- * is such a way before it makes a plan (partition_standing_plan_batches), and leaves the period as it is if
- * there is none; then a plan waits, beyond step 1, only where several were made meanwhile and lead elsewhere
+ * So every batch keeps the bound of every packet in it, whatever changes. The standing plan asks whether
+ * there is such a way before it makes a plan (partition_standing_plan_batches), and leaves the period as it
+ * is if there is none; then a plan waits, beyond step 1, only where several were made meanwhile and lead elsewhere
  * together.
  *
  * Pure. */

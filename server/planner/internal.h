@@ -2,8 +2,8 @@
  *
  * planner.c: life, requests, grants. gpu_plans.c: plans of GPUs. moves.c: streams from one unit to another.
  * modify.c: other contracts. elsewhere.c: other contracts on other units. replan.c: admission by migrating
- * other streams. watch.c: GPUs that fail and return. retune.c: periods that grow back. Everything is called on
- * the planner thread. */
+ * other streams. watch.c: GPUs that fail and return. retune.c: periods that grow back. Everything is called
+ * on the planner thread. */
 #ifndef MILLRACE_SERVER_PLANNER_INTERNAL_H
 #define MILLRACE_SERVER_PLANNER_INTERNAL_H
 

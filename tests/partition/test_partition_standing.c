@@ -192,8 +192,8 @@ static void expect_same_proposal(const struct partition_standing_proposal *a,
     }
 }
 
-/* What no unit takes as things stand may be taken with moves, each of which can be made by itself; what stands
- * afterwards is proven, and goes on as any other plan. */
+/* What no unit takes as things stand may be taken with moves, each of which can be made by itself; what
+ * stands afterwards is proven, and goes on as any other plan. */
 static void random_replans(void **state)
 {
     (void)state;

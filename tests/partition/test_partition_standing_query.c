@@ -245,8 +245,8 @@ static struct partition_standing *demo(struct config_profile **profile, int64_t 
     return test_standing_of(*profile, 1, 1);
 }
 
-/* No stream is there that could move, so nothing makes room, whatever a plan says of this stream by itself: its
- * rules are a little sharper than an admission's. */
+/* No stream is there that could move, so nothing makes room, whatever a plan says of this stream by itself:
+ * its rules are a little sharper than an admission's. */
 static void expect_no_room(const struct partition_standing *standing, const struct core_stream_spec *spec,
                            struct seen *seen)
 {

@@ -13,8 +13,8 @@ struct partition_standing_placement test_standing_query(const struct partition_s
 struct partition_standing_placement test_standing_admit(struct partition_standing *standing,
                                                         const struct core_stream_spec *spec, uint64_t handle);
 
-/* The moves of an accepted proposal, one after the other, the old room given back after each: at every step all
- * is proven. Then the newcomer is admitted. Returns its number. */
+/* The moves of an accepted proposal, one after the other, the old room given back after each: at every step
+ * all is proven. Then the newcomer is admitted. Returns its number. */
 uint32_t test_standing_make_room(struct partition_standing *standing,
                                  const struct partition_standing_proposal *proposal,
                                  const struct core_stream_spec *newcomer, uint64_t handle);
