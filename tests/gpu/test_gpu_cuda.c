@@ -570,7 +570,7 @@ static void what_is_missing_is_named(void **state)
     assert_non_null(strstr(error.text, "shows no card"));
     fake.driver = false;
     assert_int_equal(gpu_device_cuda.count(&count, &error), CORE_UNSUPPORTED);
-    assert_non_null(strstr(error.text, "no NVIDIA driver (libcuda.so.1 is not there)"));
+    assert_non_null(strstr(error.text, "no NVIDIA driver (libcuda.so.1 is missing)"));
     fake_reset();
     struct gpu_crowd *crowd = crowd_new();
     struct gpu_device *device;
