@@ -246,6 +246,7 @@ static void part(struct partition_standing *standing, struct partition_standing_
 void partition_standing_release(struct partition_standing *standing, uint32_t stream)
 {
     struct partition_standing_record *record = partition_standing_record_of(standing, stream);
+    uint32_t unit = record->unit, backup_unit = record->backup.unit;
     partition_standing_take(standing, stream);
     if (!record->moved)
         partition_workers_io_take(standing->workers, &record->join, record->io);
@@ -256,6 +257,7 @@ void partition_standing_release(struct partition_standing *standing, uint32_t st
     record->rank = standing->free;
     standing->free = stream;
     standing->changes++;
+    partition_standing_plan_less(standing, unit, backup_unit);
 }
 
 /* ---- GPUs in service ---- */
@@ -374,6 +376,7 @@ core_status partition_standing_admit(struct partition_standing *standing, const 
                                      uint32_t io, uint64_t handle,
                                      struct partition_standing_placement *placement, struct core_error *error)
 {
+    struct partition_standing_words words;
     core_status status = partition_standing_check(standing, spec, io, error);
     if (status != CORE_OK)
         return status;
@@ -388,6 +391,9 @@ core_status partition_standing_admit(struct partition_standing *standing, const 
         return core_error_set(error, CORE_NO_MEMORY, "no memory for one stream more");
     partition_standing_set(standing, placement);
     placement->stream = partition_standing_enter(standing, spec, io, handle, placement);
+    bool planned = partition_standing_plan_units(standing, placement->unit, placement->backup_unit, &words);
+    assert(planned); /* it has been asked for room */
+    (void)planned;
     return CORE_OK;
 }
 

@@ -158,9 +158,10 @@ void partition_standing_set_detection(struct partition_standing *standing, core_
  *
  * Times and memory as bytes are what the flow of a GPU needs (perfmodel/flow.h). Its batches need arenas,
  * too: so many at once, each with room for its bytes and packets, and a slot for each stream's key. Where
- * the arenas are known, a new stream, and so an offer, is accepted on a GPU only if its batches have room
- * with it, and if the plan of these may follow the last one (partition/admission/gpu_plan.h). Moves and
- * changes do not ask that beforehand, and a copy of the standing plan knows no arenas.
+ * the arenas are known, a stream, a move, a change and a hold are accepted on a GPU only if its batches have
+ * room with them, and if the plan of these may follow the last one (partition/admission/gpu_plan.h); that plan
+ * is made at once, as it is when streams leave or settle. The offers for new streams know of it, those for
+ * changes do not. A copy of the standing plan knows no arenas.
  *
  * **Losses.** A GPU has streams of its own, and for each other GPU those that come here when that is lost.
  * The plan of its batches is for all these cases: for a load that none of them exceeds, its own and the most
@@ -182,10 +183,10 @@ struct partition_standing_words {
     char reason[256];
 };
 
-/* Makes the plan of the batches of GPU g, whose arenas are known, for what it is charged for now, so that it
- * may follow the last one: where another period may not, the GPU is given the last one's, if that holds for
- * all. Without streams and backups it is a plan without batches. False: *words say why; the last plan is what
- * it was. A stream that was just admitted has a plan on each GPU that is charged for it. */
+/* After a retune: makes the plan of the batches of GPU g, whose arenas are known, for what it is charged for
+ * now, so that it may follow the last one: where another period may not, the GPU is given the last one's, if
+ * that holds for all. Without streams and backups it is a plan without batches. False: *words say why; the
+ * last plan is what it was. */
 bool partition_standing_plan_batches(struct partition_standing *standing, uint32_t g,
                                      struct partition_standing_words *words);
 

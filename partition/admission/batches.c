@@ -253,6 +253,27 @@ bool partition_standing_plan_batches(struct partition_standing *standing, uint32
     return made;
 }
 
+static bool plan_unit(struct partition_standing *standing, uint32_t unit,
+                      struct partition_standing_words *words)
+{
+    if (standing->batches == NULL || unit == PARTITION_STANDING_NONE || unit < standing->worker_count)
+        return true;
+    return partition_standing_plan_batches(standing, unit - standing->worker_count, words);
+}
+
+bool partition_standing_plan_units(struct partition_standing *standing, uint32_t unit, uint32_t backup_unit,
+                                   struct partition_standing_words *words)
+{
+    return plan_unit(standing, unit, words) && plan_unit(standing, backup_unit, words);
+}
+
+void partition_standing_plan_less(struct partition_standing *standing, uint32_t unit, uint32_t backup_unit)
+{
+    struct partition_standing_words words;
+    (void)!plan_unit(standing, unit, &words);
+    (void)!plan_unit(standing, backup_unit, &words);
+}
+
 const struct partition_gpu_plan *partition_standing_batches(const struct partition_standing *standing,
                                                             uint32_t g)
 {

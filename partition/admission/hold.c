@@ -101,8 +101,8 @@ static bool batches_of(const struct partition_standing *standing, uint32_t unit,
     return true;
 }
 
-bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns batches_ns,
-                             core_ns *bound_ns)
+static bool charge_both(struct partition_standing *standing, uint32_t stream, core_ns batches_ns,
+                        core_ns *bound_ns)
 {
     const struct partition_standing_record *to = partition_standing_record_of(standing, stream);
     if (to->source == PARTITION_STANDING_NONE || to->backup.unit != PARTITION_STANDING_NONE ||
@@ -117,4 +117,22 @@ bool partition_standing_hold(struct partition_standing *standing, uint32_t strea
     return batches_of(standing, from->unit, &batches_ns) && batches_ns <= work_ns &&
            (hold_on_gpu(standing, stream, batches_ns + (work_ns - batches_ns) / 2, bound_ns) ||
             hold_on_gpu(standing, stream, batches_ns, bound_ns));
+}
+
+bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns batches_ns,
+                             core_ns *bound_ns)
+{
+    struct partition_standing_words words;
+    core_ns keeps_ns;
+    if (!charge_both(standing, stream, batches_ns, &keeps_ns))
+        return false;
+    uint32_t source = standing->record[stream].source;
+    if (partition_standing_plan_units(standing, standing->record[source].unit, standing->record[stream].unit,
+                                      &words)) {
+        *bound_ns = keeps_ns;
+        return true;
+    }
+    partition_standing_settle(standing, stream);
+    partition_standing_settle(standing, source);
+    return false;
 }

@@ -115,6 +115,16 @@ bool partition_standing_room_for(const struct partition_standing *standing, uint
                                  const struct core_stream_spec *spec, core_ns period_ns,
                                  struct partition_standing_words *words);
 
+/* Plans of the batches of the GPUs among these units, which are charged for more now. False: one has no room
+ * for that, and why; plans that were made meanwhile hold as well. Nothing is done where no arenas are known.
+ */
+bool partition_standing_plan_units(struct partition_standing *standing, uint32_t unit, uint32_t backup_unit,
+                                   struct partition_standing_words *words);
+
+/* The units are charged for less now: a plan that does not shrink, because another period may not follow,
+ * holds as well. */
+void partition_standing_plan_less(struct partition_standing *standing, uint32_t unit, uint32_t backup_unit);
+
 /* Is what only explains a refusal to be cut off? */
 static inline bool partition_standing_is_hurried(const struct partition_standing *standing)
 {

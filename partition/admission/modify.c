@@ -353,24 +353,68 @@ static void recharge_io(struct partition_standing *standing, const struct partit
     partition_workers_io_put(standing->workers, join, record->io);
 }
 
+/* As it was, with its periods, d_g and backup. Only a backup that moved can lack memory for its old place; it
+ * stays at the new one then, which has room for it. */
+static void put_back(struct partition_standing *standing, uint32_t stream,
+                     const struct core_stream_spec *join, const struct partition_standing_placement *was)
+{
+    struct partition_standing_record *record = &standing->record[stream];
+    const uint32_t backup_unit = record->backup.unit;
+    recharge_io(standing, record, join);
+    if (partition_standing_reserve(standing, was) == CORE_OK)
+        partition_standing_recharge(standing, stream, join, was);
+    else
+        partition_standing_replace(standing, stream, join);
+    partition_standing_plan_less(standing, record->unit, record->backup.unit);
+    if (backup_unit != record->backup.unit)
+        partition_standing_plan_less(standing, PARTITION_STANDING_NONE, backup_unit);
+}
+
+/* Charges for the join, if that is more than now. False: batches have no room for it, and why; nothing has
+ * changed. */
+static bool charge(struct partition_standing *standing, uint32_t stream, const struct core_stream_spec *join,
+                   const struct partition_standing_placement *placement,
+                   struct partition_standing_words *words)
+{
+    struct partition_standing_record *record = &standing->record[stream];
+    const struct core_stream_spec before = record->join;
+    const struct partition_standing_placement was = partition_standing_placement_of(standing, stream);
+    if (same(join, &record->join))
+        return true;
+    recharge_io(standing, record, join);
+    partition_standing_recharge(standing, stream, join, placement);
+    if (partition_standing_plan_units(standing, record->unit, record->backup.unit, words)) {
+        if (was.backup_unit != record->backup.unit)
+            partition_standing_plan_less(standing, PARTITION_STANDING_NONE, was.backup_unit);
+        return true;
+    }
+    put_back(standing, stream, &before, &was);
+    return false;
+}
+
 core_status partition_standing_change(struct partition_standing *standing, uint32_t stream,
                                       const struct core_stream_spec *spec,
                                       struct partition_standing_placement *placement,
                                       struct core_error *error)
 {
     core_status status = partition_standing_change_query(standing, stream, spec, true, placement, error);
+    struct partition_standing_words words;
     if (status != CORE_OK || !placement->accepted)
         return status;
     if (partition_standing_reserve(standing, placement) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the change");
     struct partition_standing_record *record = &standing->record[stream];
-    struct core_stream_spec join = join_of(&record->join, spec);
-    if (!same(&join, &record->join)) {
-        recharge_io(standing, record, &join);
-        partition_standing_recharge(standing, stream, &join, placement);
-    }
-    record->contract = *spec;
+    const struct core_stream_spec join = join_of(&record->join, spec);
     standing->changes++;
+    if (charge(standing, stream, &join, placement, &words)) {
+        record->contract = *spec;
+        return CORE_OK;
+    }
+    *placement = (struct partition_standing_placement){.unit = PARTITION_STANDING_NONE,
+                                                       .stream = PARTITION_STANDING_NONE,
+                                                       .backup_unit = PARTITION_STANDING_NONE,
+                                                       .constraint = words.constraint};
+    memcpy(placement->reason, words.reason, sizeof placement->reason);
     return CORE_OK;
 }
 
@@ -383,4 +427,5 @@ void partition_standing_settle(struct partition_standing *standing, uint32_t str
     recharge_io(standing, record, &contract);
     partition_standing_replace(standing, stream, &contract);
     standing->changes++;
+    partition_standing_plan_less(standing, record->unit, record->backup.unit);
 }

@@ -170,6 +170,7 @@ core_status partition_standing_move(struct partition_standing *standing, uint32_
                                     core_ns period_ns, uint32_t *again, struct core_error *error)
 {
     struct partition_standing_placement placement;
+    struct partition_standing_words words;
     bool gpu = to >= standing->worker_count;
     if (to >= standing->worker_count + standing->gpus || standing->record[stream].moved ||
         (gpu && (period_ns <= 0 || period_ns > CORE_LATENCY_NS_MAX)))
@@ -194,5 +195,8 @@ core_status partition_standing_move(struct partition_standing *standing, uint32_
     standing->record[stream].moved = true;
     standing->record[stream].target = *again;
     standing->record[*again].source = stream;
-    return CORE_OK;
+    if (partition_standing_plan_units(standing, placement.unit, placement.backup_unit, &words))
+        return CORE_OK;
+    partition_standing_release(standing, *again);
+    return core_error_set(error, CORE_REFUSED, "%s", words.reason);
 }

@@ -4,67 +4,52 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool in_service(const struct server_planner *planner, uint32_t gpu,
-                       struct partition_standing_words *words)
-{
-    if (server_gpu_in_service(planner->server->gpus[gpu]))
-        return true;
-    words->constraint = PERFMODEL_LIMIT_GPU_OUT;
-    snprintf(words->reason, sizeof words->reason, "GPU %u is out of service; retry when it is back", gpu);
-    return false;
-}
-
-static bool send_plan(struct server_planner *planner, uint32_t gpu, struct partition_standing_words *words)
-{
-    if (!partition_standing_plan_batches(planner->standing, gpu, words))
-        return false;
-    if (server_gpu_put_plan(planner->server->gpus[gpu], server_planner_batches(planner, gpu)) == CORE_OK)
-        return true;
-    words->constraint = PERFMODEL_LIMIT_GPU_MEMORY;
-    snprintf(words->reason, sizeof words->reason, "the server is out of memory");
-    return false;
-}
-
 const struct partition_gpu_plan *server_planner_batches(const struct server_planner *planner, uint32_t gpu)
 {
     return partition_standing_batches(planner->standing, gpu);
 }
 
+static void add(const struct server_planner *planner, uint32_t unit, struct server_planner_plans *plans)
+{
+    plans->gpu[plans->count] = unit - planner->server->worker_count;
+    plans->number[plans->count] = server_planner_batches(planner, plans->gpu[plans->count])->number;
+    plans->count++;
+}
+
 struct server_planner_plans server_planner_plans_of(const struct server_planner *planner, uint32_t stream)
 {
     const struct partition_standing_stream of = partition_standing_stream_of(planner->standing, stream);
-    const uint32_t workers = planner->server->worker_count;
     struct server_planner_plans plans = {.count = 0};
 
     if (!server_planner_is_gpu(planner, of.unit))
         return plans;
-    plans.gpu[plans.count++] = of.unit - workers;
+    add(planner, of.unit, &plans);
     if (of.backup_unit != PARTITION_STANDING_NONE && server_planner_is_gpu(planner, of.backup_unit))
-        plans.gpu[plans.count++] = of.backup_unit - workers;
+        add(planner, of.backup_unit, &plans);
     return plans;
 }
 
-bool server_planner_put_plans(struct server_planner *planner, struct server_planner_plans *plans,
-                              struct partition_standing_words *words)
+bool server_planner_in_service(const struct server_planner *planner, const struct server_planner_plans *plans,
+                               struct partition_standing_words *words)
 {
-    for (uint32_t n = 0; n < plans->count; n++) {
-        if (!in_service(planner, plans->gpu[n], words) || !send_plan(planner, plans->gpu[n], words))
+    for (uint32_t n = 0; n < plans->count; n++)
+        if (!server_gpu_in_service(planner->server->gpus[plans->gpu[n]])) {
+            words->constraint = PERFMODEL_LIMIT_GPU_OUT;
+            snprintf(words->reason, sizeof words->reason,
+                     "GPU %u is out of service; ask again when it is back", plans->gpu[n]);
             return false;
-        plans->number[n] = server_planner_batches(planner, plans->gpu[n])->number;
-    }
+        }
     return true;
 }
 
-bool server_planner_gpu_replan(struct server_planner *planner, uint32_t gpu)
+void server_planner_send_plans(struct server_planner *planner)
 {
-    struct partition_standing_words words;
-    return send_plan(planner, gpu, &words);
-}
-
-void server_planner_shrink_plans(struct server_planner *planner, const struct server_planner_plans *plans)
-{
-    for (uint32_t n = 0; n < plans->count; n++) /* the old plans hold as well */
-        (void)!server_planner_gpu_replan(planner, plans->gpu[n]);
+    for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++) {
+        const struct partition_gpu_plan *plan = server_planner_batches(planner, gpu);
+        if (plan->number != planner->cards[gpu].sent &&
+            server_gpu_put_plan(planner->server->gpus[gpu], plan) == CORE_OK)
+            planner->cards[gpu].sent = plan->number;
+    }
 }
 
 void server_planner_say(const struct partition_standing_words *words,

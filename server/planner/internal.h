@@ -22,6 +22,7 @@ struct server_planner_card {
     bool missed;       /* rescan: some stream could not be migrated */
     uint32_t next;     /* number of the next stream of the scan */
     core_ns look_ns;   /* the scan goes on then */
+    uint64_t sent;     /* number of the last plan that its batcher was sent */
     core_ns period_ns; /* batch period when it was last checked */
     core_ns tune_ns;   /* earliest time of the next retune */
 };
@@ -111,17 +112,16 @@ struct server_spare server_planner_spare_of(const struct server_planner *planner
 /* The last plan of the GPU's batches, which may not be in force yet. */
 const struct partition_gpu_plan *server_planner_batches(const struct server_planner *planner, uint32_t gpu);
 
-/* The GPUs that the standing plan charges for a stream. */
+/* The GPUs that the standing plan charges for a stream, and the plans of their batches that it counts on. */
 struct server_planner_plans server_planner_plans_of(const struct server_planner *planner, uint32_t stream);
 
-/* The standing plan has charged these GPUs for more: their batches must have room for it, and plans for that
- * go to their batchers, whose numbers are set. False: a GPU has no room, or is out of service, and *words say
- * why; the caller releases the stream, or changes it back, and then calls server_planner_shrink_plans. */
-bool server_planner_put_plans(struct server_planner *planner, struct server_planner_plans *plans,
-                              struct partition_standing_words *words);
+/* False: a GPU is not, and *words say so; it may have gone out of service since the planner looked. */
+bool server_planner_in_service(const struct server_planner *planner, const struct server_planner_plans *plans,
+                               struct partition_standing_words *words);
 
-/* The standing plan charges these GPUs for less than before. */
-void server_planner_shrink_plans(struct server_planner *planner, const struct server_planner_plans *plans);
+/* After anything that the standing plan was charged or released: the plans that are new go to their batchers.
+ * One for which there is no memory goes with the next look; the one before holds as well until then. */
+void server_planner_send_plans(struct server_planner *planner);
 
 /* Refused for that. */
 void server_planner_say(const struct partition_standing_words *words,
@@ -133,10 +133,6 @@ bool server_planner_plans_in_force(const struct server_planner *planner,
 
 /* Have all stages of the GPU paused since this batch? */
 bool server_planner_gpu_paused(const struct server_planner *planner, uint32_t gpu, uint64_t batch);
-
-/* Makes a plan of the GPU from the standing plan and sends it to its batcher. False: no plan can follow the
- * present one, or there is no memory; the present one stays in force. */
-bool server_planner_gpu_replan(struct server_planner *planner, uint32_t gpu);
 
 /* ---- moves.c ---- */
 
@@ -165,8 +161,8 @@ struct server_order *server_planner_order_create(struct server_planner *planner,
                                                  const struct server_planner_move *move);
 void server_planner_order_destroy(struct server_order *order); /* NULL is fine */
 
-/* The stream is order->to->stream in the standing plan: fills in what it has there, and a GPU's batches must
- * have room. False: they have not, or no worker holds its backup, and reason says so; it is released. */
+/* The stream is order->to->stream in the standing plan: fills in what it has there. False: the GPU is out of
+ * service, or no worker holds its backup, and reason says so; it is released. */
 bool server_planner_order_settle(struct server_planner *planner, struct server_order *order, char *reason,
                                  size_t size);
 
@@ -185,12 +181,6 @@ bool server_planner_change_elsewhere(struct server_planner *planner, struct serv
 /* What packet memory the change needs on that unit. False: there is no room for that. */
 bool server_planner_change_memory(const struct server_planner *planner, struct server_change *change,
                                   uint32_t unit);
-
-/* The standing plan has charged the stream's GPUs for more in place of what they were charged for: their
- * batches must have room for it. False: they have none, and *words say why; the caller changes the stream
- * back, and the plans that were in force hold as well. */
-bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
-                             struct server_planner_plans *plans, struct partition_standing_words *words);
 
 /* The stream is charged for its contract alone from now on, which is no more than before. */
 void server_planner_settle(struct server_planner *planner, struct server_grant *grant);

@@ -19,16 +19,6 @@ static struct core_stream_spec charge_of(const struct server_planner *planner,
     return partition_standing_stream_of(planner->standing, grant->stream).spec;
 }
 
-bool server_planner_recharge(struct server_planner *planner, struct server_grant *grant,
-                             struct server_planner_plans *plans, struct partition_standing_words *words)
-{
-    *plans = server_planner_plans_of(planner, grant->stream);
-    if (!server_planner_put_plans(planner, plans, words))
-        return false;
-    grant->spec = charge_of(planner, grant);
-    return true;
-}
-
 /* The stream keeps the contract that it had: less than what is charged, so that nobody can refuse it. */
 static void put_back(struct server_planner *planner, const struct server_grant *grant,
                      const struct core_stream_spec *before)
@@ -111,11 +101,16 @@ static bool change_in_place(struct server_planner *planner, struct server_change
     }
     change->backup = server_planner_backup_of(placement);
     change->has_backup = placement->backup_unit != PARTITION_STANDING_NONE;
-    if (server_planner_recharge(planner, grant, &change->plans, &words))
+    change->plans = server_planner_plans_of(planner, grant->stream);
+    if (server_planner_in_service(planner, &change->plans, &words)) {
+        grant->spec = charge_of(planner, grant);
+        server_planner_send_plans(planner);
         return true;
+    }
     put_back(planner, grant, &change->before);
     if (grant->change == NULL)
         partition_standing_settle(planner->standing, grant->stream);
+    server_planner_send_plans(planner);
     grant->spec = charge_of(planner, grant);
     server_planner_say(&words, placement);
     placement->accepted = false;
@@ -241,11 +236,9 @@ static void wait_for_turn(void *owner, struct server_message *message)
 
 void server_planner_settle(struct server_planner *planner, struct server_grant *grant)
 {
-    const struct server_planner_plans plans = server_planner_plans_of(planner, grant->stream);
-
     partition_standing_settle(planner->standing, grant->stream);
     grant->spec = charge_of(planner, grant);
-    server_planner_shrink_plans(planner, &plans);
+    server_planner_send_plans(planner);
     server_planner_publish(planner, grant->unit, grant->io);
 }
 

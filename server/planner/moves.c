@@ -118,17 +118,19 @@ bool server_planner_order_settle(struct server_planner *planner, struct server_o
     if (!fill_in(planner, order)) {
         snprintf(reason, size, "no worker has capacity for its backup");
         partition_standing_release(planner->standing, to->stream);
+        server_planner_send_plans(planner);
         return false;
     }
     struct server_planner_plans plans = server_planner_plans_of(planner, to->stream);
-    if (server_planner_put_plans(planner, &plans, &words)) {
+    if (server_planner_in_service(planner, &plans, &words)) {
+        server_planner_send_plans(planner);
         if (order->place != NULL)
             order->place->key.plan = plans.number[0];
         return true;
     }
     snprintf(reason, size, "%s", words.reason);
     partition_standing_release(planner->standing, to->stream);
-    server_planner_shrink_plans(planner, &plans);
+    server_planner_send_plans(planner);
     return false;
 }
 
@@ -155,33 +157,9 @@ static core_ns wait_ns(const struct server_planner_move *move, core_ns latency_n
     return half_ns < 2 * latency_ns ? half_ns : 2 * latency_ns;
 }
 
-/* The order is for an idle moment only; the old unit is charged as before. */
-static void forget_hold(struct server_planner *planner, struct server_order *order)
-{
-    free(order->catch_up);
-    order->catch_up = NULL;
-    order->hold_ns = 0;
-    order->hold_from_ns = CORE_NS_NEVER;
-    server_planner_settle(planner, order->from);
-}
-
-/* The old unit's batches are for what it is charged for now. False: they have no room, and nothing has
- * changed at either unit. */
-static bool recharge_old(struct server_planner *planner, struct server_order *order)
-{
-    struct server_planner_plans plans;
-    struct partition_standing_words words;
-
-    if (server_planner_recharge(planner, order->from, &plans, &words))
-        return true;
-    partition_standing_settle(planner->standing, order->to->stream);
-    partition_standing_settle(planner->standing, order->from->stream);
-    return false;
-}
-
 /* Room for the stream was taken at the new unit: both units are charged for packets being held, if they can
  * be (partition_standing_hold). */
-static bool charge_hold(struct server_planner *planner, const struct server_planner_move *move,
+static void charge_hold(struct server_planner *planner, const struct server_planner_move *move,
                         struct server_order *order)
 {
     struct server_grant *from = order->from;
@@ -193,16 +171,15 @@ static bool charge_hold(struct server_planner *planner, const struct server_plan
     struct server_change *catch_up = may ? calloc(1, sizeof *catch_up) : NULL;
 
     if (catch_up == NULL ||
-        !partition_standing_hold(planner->standing, order->to->stream, batches_ns, &order->hold_ns) ||
-        !recharge_old(planner, order)) {
+        !partition_standing_hold(planner->standing, order->to->stream, batches_ns, &order->hold_ns)) {
         free(catch_up);
-        return false;
+        return;
     }
+    from->spec = partition_standing_stream_of(planner->standing, from->stream).spec;
     catch_up->grant = order->to;
     catch_up->movable = order->to->movable;
     order->catch_up = catch_up;
     order->hold_from_ns = core_time_now_ns() + wait;
-    return true;
 }
 
 /* ---- making a move ---- */
@@ -214,8 +191,10 @@ static bool enter(struct server_planner *planner, const struct server_planner_mo
 
     if (server_planner_reserve(planner) == CORE_OK &&
         partition_standing_move(planner->standing, move->grant->stream, move->to, move->period_ns,
-                                &order->to->stream, &error) == CORE_OK)
+                                &order->to->stream, &error) == CORE_OK) {
+        server_planner_send_plans(planner);
         return true;
+    }
     snprintf(reason, size, "%s", error.text[0] != '\0' ? error.text : "the server is out of memory");
     return false;
 }
@@ -226,14 +205,12 @@ static bool take_room(struct server_planner *planner, const struct server_planne
 {
     if (!enter(planner, move, order, reason, size))
         return false;
-    bool hold = charge_hold(planner, move, order);
+    charge_hold(planner, move, order);
     if (server_planner_order_settle(planner, order, reason, size))
         return true;
-    if (!hold)
-        return false;
-    forget_hold(planner, order);
-    return enter(planner, move, order, reason, size) &&
-           server_planner_order_settle(planner, order, reason, size);
+    if (order->catch_up != NULL)
+        server_planner_settle(planner, order->from);
+    return false;
 }
 
 void server_planner_order_begin(struct server_planner *planner, struct server_order *order,

@@ -163,7 +163,8 @@ static bool settle(struct server_planner *planner, struct server_request *reques
     struct partition_standing_words words;
 
     bool reserved = reserve_memory(planner, request);
-    if (reserved && server_planner_put_plans(planner, &plans, &words)) {
+    if (reserved && server_planner_in_service(planner, &plans, &words)) {
+        server_planner_send_plans(planner);
         request->gpu = plans.count > 0 ? plans.gpu[0] : SERVER_NO_GPU;
         request->plan = plans.number[0];
         request->spare_plan = plans.number[1];
@@ -174,7 +175,7 @@ static bool settle(struct server_planner *planner, struct server_request *reques
         refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
     }
     partition_standing_release(planner->standing, placement->stream);
-    server_planner_shrink_plans(planner, &plans);
+    server_planner_send_plans(planner);
     placement->accepted = false;
     return false;
 }
@@ -277,7 +278,6 @@ static bool may_leave(const struct server_planner *planner, const struct server_
 static void release(struct server_planner *planner, struct server_grant *grant)
 {
     uint32_t backup = partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
-    struct server_planner_plans plans = server_planner_plans_of(planner, grant->stream);
 
     server_planner_forget_change(planner, grant);
     count_backup(planner, grant, (uint64_t)-1);
@@ -285,7 +285,7 @@ static void release(struct server_planner *planner, struct server_grant *grant)
     if (backup < planner->server->worker_count)
         publish_worker(planner, backup);
     planner->grants[grant->stream] = NULL;
-    server_planner_shrink_plans(planner, &plans);
+    server_planner_send_plans(planner);
     if (!grant->second) {
         planner->streams--;
         planner->buffer_bytes -= grant->buffer_bytes;
@@ -446,6 +446,7 @@ static void keep_house(struct server_planner *planner)
     server_planner_sweep(planner);
     server_planner_replan(planner);
     server_planner_retune(planner);
+    server_planner_send_plans(planner);
 }
 
 /* Mail before each request, so that nobody is overlooked whose turn it is. */

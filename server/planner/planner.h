@@ -47,7 +47,7 @@ struct server_backup {
  * that it comes to when that is lost, if its backup is on a GPU. None on a worker. */
 struct server_planner_plans {
     uint32_t gpu[2], count;
-    uint64_t number[2]; /* put: the stream counts on this plan of the GPU */
+    uint64_t number[2]; /* of its plan: the stream counts on that */
 };
 
 /* The secondary GPU binding of a guaranteed stream: its backup on a GPU. */

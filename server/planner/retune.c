@@ -43,11 +43,13 @@ static bool is_quiet(const struct server_planner *planner, uint32_t gpu)
 
 static void retune(struct server_planner *planner, uint32_t gpu, core_ns before_ns)
 {
+    struct partition_standing_words words;
     core_ns after_ns;
 
     if (!partition_standing_retune(planner->standing, gpu, &after_ns))
         return;
-    if (!is_worth_it(before_ns, after_ns) || !server_planner_gpu_replan(planner, gpu)) {
+    if (!is_worth_it(before_ns, after_ns) ||
+        !partition_standing_plan_batches(planner->standing, gpu, &words)) {
         (void)!partition_standing_set_period(planner->standing, gpu, before_ns); /* it has held so far */
         return;
     }

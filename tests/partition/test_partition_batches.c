@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "partition/admission/internal.h"
 #include "tests/support/standing.h"
 
@@ -376,6 +378,51 @@ static void what_is_asked_beforehand_comes_true(void **state)
     end();
 }
 
+static void expect_unchanged(const struct partition_standing_stream *before,
+                             const struct partition_gpu_plan *made, core_ns period_ns)
+{
+    struct partition_standing_stream now = partition_standing_stream_of(standing, before->stream);
+    assert_int_equal(now.gpu_bound_ns, before->gpu_bound_ns);
+    assert_int_equal(now.backup_unit, before->backup_unit);
+    assert_int_equal(now.join.interval_ns, before->join.interval_ns);
+    assert_int_equal(now.join.latency_ns, before->join.latency_ns);
+    assert_int_equal(now.spec.latency_ns, before->spec.latency_ns);
+    assert_int_equal(partition_standing_gpu_at(standing, before->unit - 1).period_ns, period_ns);
+    assert_int_equal(partition_standing_batches(standing, before->unit - 1)->period_ns, made->period_ns);
+    assert_int_equal(partition_standing_batches(standing, before->unit - 1)->latency_ns, made->latency_ns);
+}
+
+/* A change that is refused because batches have no room for it leaves what is charged as it was, down to the
+ * bound that the GPU keeps and the periods. */
+static void a_refused_change_leaves_no_trace(void **state)
+{
+    uint32_t by_batches = 0, changed = 0;
+    (void)state;
+
+    for (uint64_t seed = 1; seed <= SETS; seed++) {
+        begin(2, seed);
+        for (uint32_t g = 0; g < 2; g++)
+            standing->batches[g].arenas.count = (uint32_t)test_random_in(&random_numbers, 7, 12);
+        struct core_stream_spec spec = draw(test_random_chance(&random_numbers, 70));
+        struct partition_standing_placement placement = test_standing_admit(standing, &spec, 0);
+        if (placement.accepted && placement.unit > 0) {
+            uint32_t stream = placement.stream;
+            const struct partition_standing_stream before = partition_standing_stream_of(standing, stream);
+            const struct partition_gpu_plan made = *partition_standing_batches(standing, before.unit - 1);
+            spec.latency_ns /= test_random_in(&random_numbers, 2, 12);
+            assert_int_equal(partition_standing_change(standing, stream, &spec, &placement, NULL), CORE_OK);
+            by_batches += !placement.accepted && strstr(placement.reason, "would need room for") != NULL;
+            by_batches += !placement.accepted && strstr(placement.reason, "while it changes") != NULL;
+            changed += placement.accepted;
+            if (!placement.accepted)
+                expect_unchanged(&before, &made, made.period_ns);
+        }
+        end();
+    }
+    print_message("%u changed, %u refused by batches\n", changed, by_batches);
+    assert_true(changed > 10 && by_batches > 10);
+}
+
 /* Also in a copy, which knows nothing else of them. */
 static void memory_is_that_of_the_arenas(void **state)
 {
@@ -435,6 +482,7 @@ int main(void)
         cmocka_unit_test(no_packet_too_many),
         cmocka_unit_test(streams_come_and_go),
         cmocka_unit_test(what_is_asked_beforehand_comes_true),
+        cmocka_unit_test(a_refused_change_leaves_no_trace),
         cmocka_unit_test(memory_is_that_of_the_arenas),
         cmocka_unit_test(periods_of_backups_alone),
     };

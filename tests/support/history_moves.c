@@ -5,17 +5,11 @@
 
 /* ---- moves ---- */
 
-static bool put_plan_of(struct history_world *world, uint32_t unit)
-{
-    struct history_room any = {.number = HISTORY_NONE, .unit = unit};
-    return !history_on_gpu(world, unit) || history_planner_put_plans(world, &any);
-}
-
 /* Charged for the contract alone, as nothing is late at the unit. */
-static void stop_holding(struct history_world *world, uint32_t number, uint32_t unit)
+static void stop_holding(struct history_world *world, uint32_t number)
 {
     partition_standing_settle(world->standing, number);
-    (void)!put_plan_of(world, unit);
+    history_planner_send_plans(world);
     world->roomier = true;
     history_planner_check(world);
 }
@@ -34,17 +28,14 @@ static void prepare_to_hold(struct history_world *world, struct history_stream *
 {
     uint32_t from = stream->room.unit;
     core_ns batches_ns = history_on_gpu(world, from) ? history_batches_of(world, from)->latency_ns : 0;
-    if (stream->away || !keeps_its_bound(world, from) ||
-        !partition_standing_hold(world->standing, room->number, batches_ns, &stream->hold_ns))
+    if (stream->away || !keeps_its_bound(world, from))
         return;
-    if (put_plan_of(world, from) &&
-        (!history_on_gpu(world, room->unit) || history_planner_put_plans(world, room))) {
-        history_planner_check(world);
-        return;
-    }
-    stream->hold_ns = 0;
-    stop_holding(world, room->number, room->unit);
-    stop_holding(world, stream->room.number, from);
+    (void)!partition_standing_hold(world->standing, room->number, batches_ns, &stream->hold_ns);
+    if (history_on_gpu(world, room->unit))
+        history_planner_note_plans(world, room);
+    else
+        history_planner_send_plans(world);
+    history_planner_check(world);
 }
 
 /* What a GPU has had before it was charged is back within the latency bound. */
@@ -96,13 +87,12 @@ bool history_planner_move(struct history_world *world, struct history_stream *st
         partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
         return false;
     if (partition_standing_move(world->standing, stream->room.number, to, period_ns, &room.number, NULL) !=
-        CORE_OK)
+        CORE_OK) {
+        history_planner_send_plans(world);
         return false;
-    bool settled = history_planner_settle_room(world, &room);
-    stream->stuck = !settled;
+    }
+    history_planner_settle_room(world, &room);
     history_planner_check(world);
-    if (!settled)
-        return false;
     stream->hold_ns = 0;
     if (test_random_chance(&world->random, 60))
         prepare_to_hold(world, stream, &room);
@@ -143,7 +133,7 @@ static void switch_unit(struct history_world *world, struct history_stream *stre
     history_planner_leave(world, &old);
     history_stream_switch(world, stream, held);
     if (stream->hold_ns > 0 && !stream->hasty)
-        stop_holding(world, stream->room.number, stream->room.unit);
+        stop_holding(world, stream->room.number);
     if (history_on_gpu(world, stream->room.unit) && !history_gpu_of(world, stream->room.unit)->up)
         history_stream_lose(world, stream);
 }
@@ -153,7 +143,7 @@ static void give_up(struct history_world *world, struct history_stream *stream)
     history_say(world, "stream %u: stays on unit %u", stream->index, stream->room.unit);
     history_count(world, HISTORY_GIVEN_UP);
     if (stream->hold_ns > 0)
-        stop_holding(world, stream->room.number, stream->room.unit);
+        stop_holding(world, stream->room.number);
     history_planner_leave(world, &stream->next_room);
     stream->next_room.unit = HISTORY_NONE;
     stream->stuck = true;
@@ -216,20 +206,13 @@ void history_planner_change(struct history_world *world, struct history_stream *
         partition_standing_change(world->standing, stream->room.number, spec, &placement, NULL) != CORE_OK)
         return;
     if (!placement.accepted) {
+        history_planner_send_plans(world);
         history_count(world, HISTORY_UNCHANGED);
         return;
     }
     struct history_room force = stream->room;
-    bool on_gpu = history_on_gpu(world, stream->room.unit);
-    if (on_gpu && !history_planner_put_plans(world, &force)) { /* the arenas do not hold it: back again */
-        TEST_REQUIRE(partition_standing_change(world->standing, stream->room.number, &stream->spec,
-                                               &placement, NULL) == CORE_OK);
-        TEST_REQUIRE(placement.accepted);
-        partition_standing_settle(world->standing, stream->room.number);
-        (void)!history_planner_put_plans(world, &stream->room);
-        history_planner_check(world);
-        return;
-    }
+    if (history_on_gpu(world, stream->room.unit))
+        history_planner_note_plans(world, &force);
     history_planner_check(world);
     *change = (struct history_change){.asked = true, .spec = *spec, .task = placement.task, .force = force};
     change->joined = placement.joined;
@@ -244,7 +227,7 @@ static void settle(struct history_world *world, struct history_stream *stream)
     struct perfmodel_cpu_task task = {0};
     partition_standing_settle(world->standing, stream->room.number);
     if (history_on_gpu(world, stream->room.unit)) {
-        (void)!history_planner_put_plans(world, &stream->room);
+        history_planner_note_plans(world, &stream->room);
     } else {
         TEST_REQUIRE(perfmodel_cpu_task_from(&stream->spec, &world->machine.profile, &task, NULL) == CORE_OK);
         history_stream_serve(world, stream, &task);

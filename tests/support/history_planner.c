@@ -31,58 +31,52 @@ const struct partition_gpu_plan *history_batches_of(const struct history_world *
 
 /* ---- plans of GPUs ---- */
 
-static core_ns planned_period_ns(const struct history_world *world, uint32_t g)
+static void count_period(struct history_world *world, uint32_t g, core_ns before_ns, core_ns period_ns)
 {
-    return partition_standing_batches(world->standing, g)->period_ns;
+    if (before_ns == 0 || period_ns == 0 || before_ns == period_ns)
+        return;
+    history_count(world, period_ns < before_ns ? HISTORY_SHRUNK : HISTORY_GREW);
+    history_say(world, "GPU %u: period %lld after %lld", g, (long long)period_ns, (long long)before_ns);
 }
 
-bool history_planner_put_plan(struct history_world *world, uint32_t g)
+void history_planner_send_plans(struct history_world *world)
 {
-    struct history_gpu *gpu = &world->gpu[g];
-    struct partition_standing_words words;
-    core_ns before_ns = planned_period_ns(world, g);
-    if (!partition_standing_plan_batches(world->standing, g, &words)) {
-        if (words.constraint == PERFMODEL_LIMIT_GPU_LATENCY)
-            history_count(world, HISTORY_UNPROVEN);
-        return false;
+    for (uint32_t g = 0; g < world->machine.gpu_count; g++) {
+        const struct partition_gpu_plan *plan = partition_standing_batches(world->standing, g);
+        if (plan->number == world->sent[g].number)
+            continue;
+        count_period(world, g, world->sent[g].period_ns, plan->period_ns);
+        world->sent[g] = *plan;
+        history_gpu_plan(&world->gpu[g], plan, world->now_ns);
+        world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(&world->gpu[g]);
     }
-    core_ns period_ns = planned_period_ns(world, g);
-    if (before_ns > 0 && period_ns > 0 && before_ns != period_ns) {
-        history_count(world, period_ns < before_ns ? HISTORY_SHRUNK : HISTORY_GREW);
-        history_say(world, "GPU %u: period %lld after %lld", g, (long long)period_ns, (long long)before_ns);
-    }
-    history_gpu_plan(gpu, partition_standing_batches(world->standing, g), world->now_ns);
-    world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(gpu);
-    return true;
 }
 
 void history_planner_retune(struct history_world *world, uint32_t g)
 {
+    struct partition_standing_words words;
     core_ns before_ns = partition_standing_gpu_at(world->standing, g).period_ns, after_ns;
     if (!world->gpu[g].up || before_ns == 0 || !partition_standing_retune(world->standing, g, &after_ns))
         return;
-    if (!history_planner_put_plan(world, g))
+    if (!partition_standing_plan_batches(world->standing, g, &words)) {
+        history_count(world, HISTORY_UNPROVEN);
         TEST_REQUIRE(partition_standing_set_period(world->standing, g, before_ns));
-    if (planned_period_ns(world, g) > before_ns)
+    }
+    if (partition_standing_batches(world->standing, g)->period_ns > before_ns)
         history_count(world, HISTORY_RETUNED);
+    history_planner_send_plans(world);
     history_planner_check(world);
     world->look = true;
 }
 
-bool history_planner_put_plans(struct history_world *world, struct history_room *room)
+void history_planner_note_plans(struct history_world *world, struct history_room *room)
 {
-    bool fit = true;
-    for (uint32_t g = 0; g < world->machine.gpu_count; g++)
-        if (world->machine.guaranteed || room->unit == world->machine.workers + g)
-            fit = history_planner_put_plan(world, g) && fit;
+    history_planner_send_plans(world);
     if (history_on_gpu(world, room->unit))
         room->plan = history_batches_of(world, room->unit)->number;
-    room->backup = room->number == HISTORY_NONE
-                       ? HISTORY_NONE
-                       : partition_standing_stream_of(world->standing, room->number).backup_unit;
+    room->backup = partition_standing_stream_of(world->standing, room->number).backup_unit;
     if (room->backup != HISTORY_NONE && history_on_gpu(world, room->backup))
         room->backup_plan = history_batches_of(world, room->backup)->number;
-    return fit;
 }
 
 static bool gpu_in_force(struct history_world *world, uint32_t unit, uint64_t plan)
@@ -103,9 +97,8 @@ bool history_planner_in_force(struct history_world *world, const struct history_
 
 static void give_back(struct history_world *world, const struct history_room *room)
 {
-    struct history_room none = {.number = HISTORY_NONE, .unit = room->unit};
     partition_standing_release(world->standing, room->number);
-    (void)!history_planner_put_plans(world, &none);
+    history_planner_send_plans(world);
     if (world->newcomer.old_number == room->number)
         world->newcomer.old_number = HISTORY_NONE;
     history_count(world, HISTORY_RELEASED);
@@ -156,18 +149,13 @@ static struct history_stream *free_stream(struct history_world *world)
     return NULL;
 }
 
-/* Room on the unit that the plan has just given. False: the arenas do not hold it, and it is given back. */
-bool history_planner_settle_room(struct history_world *world, struct history_room *room)
+void history_planner_settle_room(struct history_world *world, struct history_room *room)
 {
     room->worked = false;
     room->batch = room->pauses = room->plan = room->backup_plan = 0;
     room->backup = HISTORY_NONE;
-    if (!history_on_gpu(world, room->unit) || history_planner_put_plans(world, room))
-        return true;
-    struct history_room none = {.number = HISTORY_NONE, .unit = room->unit};
-    partition_standing_release(world->standing, room->number);
-    (void)!history_planner_put_plans(world, &none);
-    return false;
+    if (history_on_gpu(world, room->unit))
+        history_planner_note_plans(world, room);
 }
 
 static bool admit(struct history_world *world, const struct core_stream_spec *spec)
@@ -183,10 +171,8 @@ static bool admit(struct history_world *world, const struct core_stream_spec *sp
                  CORE_OK);
     TEST_REQUIRE(placement.accepted); /* what a query answers holds until something changes */
     struct history_room room = {.number = placement.stream, .unit = placement.unit, .spec = *spec};
-    bool settled = history_planner_settle_room(world, &room);
+    history_planner_settle_room(world, &room);
     history_planner_check(world);
-    if (!settled)
-        return false;
     *stream = (struct history_stream){.state = HISTORY_OPENING,
                                       .index = stream->index,
                                       .spec = *spec,

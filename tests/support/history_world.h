@@ -99,6 +99,7 @@ struct history_world {
     struct test_random random;
     core_ns now_ns, start_ns, end_ns;
     struct partition_standing *standing;
+    struct partition_gpu_plan sent[HISTORY_GPUS]; /* the last plans that batchers were sent */
     struct history_gpu gpu[HISTORY_GPUS];
     struct history_worker worker[HISTORY_WORKERS];
     struct history_stream stream[HISTORY_SOURCES];
@@ -195,14 +196,14 @@ uint32_t history_gpu_number(const struct history_world *world, uint32_t unit);
 struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit);
 /* The last plan of a GPU's batches. */
 const struct partition_gpu_plan *history_batches_of(const struct history_world *world, uint32_t unit);
-/* The plan of a GPU as it stands goes to its batcher. False: the arenas do not hold it. */
-bool history_planner_put_plan(struct history_world *world, uint32_t g);
+/* The plans that are new go to their batchers. */
+void history_planner_send_plans(struct history_world *world);
 /* The GPU grows back, if it can. */
 void history_planner_retune(struct history_world *world, uint32_t g);
-/* The plans of all GPUs that what happened to this room may have changed. */
-bool history_planner_put_plans(struct history_world *world, struct history_room *room);
-/* Room that the standing plan has just given. False: the arenas do not hold it, and it is given back. */
-bool history_planner_settle_room(struct history_world *world, struct history_room *room);
+/* The same; the room counts on those of its GPU and its backup's. */
+void history_planner_note_plans(struct history_world *world, struct history_room *room);
+/* Room that the standing plan has just given. */
+void history_planner_settle_room(struct history_world *world, struct history_room *room);
 /* Does the unit keep what it promised with this room? */
 bool history_planner_in_force(struct history_world *world, const struct history_room *room);
 /* It is given back once the unit has paused since its last packet: */
