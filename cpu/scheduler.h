@@ -90,7 +90,7 @@ struct cpu_scheduler_counters { /* atomic: written by the worker, read by any */
      * that was asked for with nothing pending. (That a burst leaves nothing is not enough: what has come
      * during it has not been pushed yet, and waited for it.) Once this exceeds `pauses` of a stream's last
      * packet, one has begun and ended since that packet was finished: nothing that the stream sent weighs on
-     * any later deadline, and its reservation may be given away (partition_workers_release). */
+     * any later deadline, and its reservation may be given away (unit_worker.h of partition). */
     _Atomic uint64_t pauses;
 };
 

@@ -17,134 +17,56 @@ void partition_standing_assign(struct partition_standing_record *record,
     record->backup.detection_ns = placement->detection_ns;
 }
 
-/* A GPU that its streams leave may give back pinned memory. */
-static void begin_gpu(struct partition_standing *standing, const struct partition_gpu *gpu)
+static struct partition_demand demand_of(const struct partition_standing *standing,
+                                         const struct core_stream_spec *spec)
 {
-    standing->pinned_bytes -= gpu->memory_bytes;
+    return partition_demand_of(spec, standing->profile);
 }
 
-static void end_gpu(struct partition_standing *standing, const struct partition_gpu *gpu)
+/* Instead of `less` (NULL: nothing) the unit is charged for `more` (NULL: nothing). */
+static void charge(struct partition_standing *standing, uint32_t unit, uint32_t scenario, uint32_t stream,
+                   const struct core_stream_spec *less, const struct core_stream_spec *more)
 {
-    standing->pinned_bytes += gpu->memory_bytes;
+    struct partition_demand old, new;
+    struct partition_unit *of = standing->unit[unit];
+    if (less != NULL)
+        old = demand_of(standing, less);
+    if (more != NULL)
+        new = demand_of(standing, more);
+    of->ops->charge(of, scenario, stream, less != NULL ? &old : NULL, more != NULL ? &new : NULL);
 }
 
-static struct partition_gpu_backup load_of_backup(const struct partition_standing *standing,
-                                                  const struct partition_standing_record *record)
+static void charge_own(struct partition_standing *standing, uint32_t stream,
+                       const struct core_stream_spec *less, const struct core_stream_spec *more)
 {
-    return (struct partition_gpu_backup){.loss = record->unit - standing->worker_count,
-                                         .load = partition_gpu_load(&record->backup.spec, standing->profile)};
+    charge(standing, standing->record[stream].unit, PARTITION_OWN, stream, less, more);
 }
 
-static void put_backup(struct partition_standing *standing, uint32_t stream)
+/* Nothing where there is no backup. */
+static void charge_backup(struct partition_standing *standing, uint32_t stream,
+                          const struct core_stream_spec *less, const struct core_stream_spec *more)
 {
     const struct partition_standing_record *record = &standing->record[stream];
-    uint32_t unit = record->backup.unit;
-    if (unit == PARTITION_STANDING_NONE)
+    if (record->backup.unit == PARTITION_STANDING_NONE)
         return;
-    standing->guarded++;
-    struct partition_gpu_backup backup = load_of_backup(standing, record);
-    if (unit < standing->worker_count)
-        partition_workers_put_backup(standing->workers, unit, backup.loss, &record->backup.spec);
-    else
-        partition_gpu_add_backup(&standing->gpu[unit - standing->worker_count], standing->backup_place,
-                                 stream, &backup);
-}
-
-static void take_backup(struct partition_standing *standing, uint32_t stream)
-{
-    const struct partition_standing_record *record = &standing->record[stream];
-    uint32_t unit = record->backup.unit;
-    if (unit == PARTITION_STANDING_NONE)
-        return;
-    standing->guarded--;
-    struct partition_gpu_backup backup = load_of_backup(standing, record);
-    if (unit < standing->worker_count) {
-        partition_workers_take_backup(standing->workers, unit, backup.loss, &record->backup.spec);
-        return;
-    }
-    struct partition_gpu *gpu = &standing->gpu[unit - standing->worker_count];
-    begin_gpu(standing, gpu);
-    partition_gpu_remove_backup(gpu, standing->backup_place, stream, &backup);
-    end_gpu(standing, gpu);
-}
-
-static void put_own(struct partition_standing *standing, uint32_t stream)
-{
-    const struct partition_standing_record *record = &standing->record[stream];
-    if (record->unit < standing->worker_count) {
-        bool put = partition_workers_put(standing->workers, record->unit, &record->spec);
-        assert(put);
-        (void)put;
-        return;
-    }
-    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
-    struct partition_gpu *gpu = &standing->gpu[record->unit - standing->worker_count];
-    partition_gpu_add(gpu, standing->place, stream, &load);
-    gpu->guaranteed += record->spec.guaranteed ? 1 : 0;
-}
-
-static void take_own(struct partition_standing *standing, uint32_t stream)
-{
-    const struct partition_standing_record *record = &standing->record[stream];
-    if (record->unit < standing->worker_count) {
-        partition_workers_take(standing->workers, record->unit, &record->spec);
-        return;
-    }
-    struct partition_gpu *gpu = &standing->gpu[record->unit - standing->worker_count];
-    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
-    begin_gpu(standing, gpu);
-    partition_gpu_remove(gpu, standing->place, stream, &load);
-    gpu->guaranteed -= record->spec.guaranteed ? 1 : 0;
-    end_gpu(standing, gpu);
+    standing->guarded += more != NULL ? 1 : 0;
+    standing->guarded -= less != NULL ? 1 : 0;
+    charge(standing, record->backup.unit, partition_standing_gpu_of(standing, record->unit), stream, less,
+           more);
 }
 
 void partition_standing_put(struct partition_standing *standing, uint32_t stream)
 {
-    put_backup(standing, stream);
-    put_own(standing, stream);
+    const struct partition_standing_record *record = &standing->record[stream];
+    charge_backup(standing, stream, NULL, &record->backup.spec);
+    charge_own(standing, stream, NULL, &record->spec);
 }
 
 void partition_standing_take(struct partition_standing *standing, uint32_t stream)
 {
-    take_backup(standing, stream);
-    take_own(standing, stream);
-}
-
-static void replace_own(struct partition_standing *standing, uint32_t stream,
-                        const struct core_stream_spec *by)
-{
     const struct partition_standing_record *record = &standing->record[stream];
-    if (record->unit < standing->worker_count) {
-        partition_workers_take(standing->workers, record->unit, &record->spec);
-        bool put = partition_workers_put(standing->workers, record->unit, by);
-        assert(put);
-        (void)put;
-        return;
-    }
-    struct partition_gpu *gpu = &standing->gpu[record->unit - standing->worker_count];
-    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
-    struct perfmodel_flow_load by_load = partition_gpu_load(by, standing->profile);
-    begin_gpu(standing, gpu);
-    partition_gpu_replace(gpu, standing->place, stream, &load, &by_load);
-    end_gpu(standing, gpu);
-}
-
-static void replace_backup(struct partition_standing *standing, uint32_t stream,
-                           const struct core_stream_spec *by)
-{
-    const struct partition_standing_record *record = &standing->record[stream];
-    uint32_t unit = record->backup.unit;
-    struct partition_gpu_backup backup = load_of_backup(standing, record);
-    if (unit < standing->worker_count) {
-        partition_workers_replace_backup(standing->workers, unit, backup.loss, &record->backup.spec, by);
-        return;
-    }
-    struct partition_gpu *gpu = &standing->gpu[unit - standing->worker_count];
-    backup.instead_of = backup.load;
-    backup.load = partition_gpu_load(by, standing->profile);
-    begin_gpu(standing, gpu);
-    partition_gpu_replace_backup(gpu, standing->backup_place, stream, &backup);
-    end_gpu(standing, gpu);
+    charge_backup(standing, stream, &record->backup.spec, NULL);
+    charge_own(standing, stream, &record->spec, NULL);
 }
 
 void partition_standing_replace(struct partition_standing *standing, uint32_t stream,
@@ -157,91 +79,80 @@ void partition_standing_replace(struct partition_standing *standing, uint32_t st
                                                &backup);
         assert(can);
         (void)can;
-        replace_backup(standing, stream, &backup);
+        charge_backup(standing, stream, &record->backup.spec, &backup);
         record->backup.spec = backup;
         own.latency_ns = record->backup.gpu_bound_ns;
     }
-    replace_own(standing, stream, &own);
+    charge_own(standing, stream, &record->spec, &own);
     record->spec = own;
     record->join = *join;
 }
 
-static void set_gpu(struct partition_standing *standing, uint32_t unit, core_ns period_ns,
-                    uint64_t memory_bytes)
+void partition_standing_retarget(struct partition_standing *standing, uint32_t unit, core_ns period_ns,
+                                 uint64_t memory_bytes)
 {
-    struct partition_gpu *gpu = &standing->gpu[unit - standing->worker_count];
-    begin_gpu(standing, gpu);
-    partition_gpu_set(gpu, period_ns, memory_bytes);
-    end_gpu(standing, gpu);
+    standing->unit[unit]->ops->retarget(standing->unit[unit], period_ns, memory_bytes);
 }
 
 void partition_standing_set(struct partition_standing *standing,
                             const struct partition_standing_placement *placement)
 {
-    uint32_t backup = placement->backup_unit;
-    if (placement->unit >= standing->worker_count)
-        set_gpu(standing, placement->unit, placement->period_ns, placement->memory_bytes);
-    if (backup != PARTITION_STANDING_NONE && backup >= standing->worker_count)
-        set_gpu(standing, backup, placement->backup_period_ns, placement->backup_memory_bytes);
+    partition_standing_retarget(standing, placement->unit, placement->period_ns, placement->memory_bytes);
+    if (placement->backup_unit != PARTITION_STANDING_NONE)
+        partition_standing_retarget(standing, placement->backup_unit, placement->backup_period_ns,
+                                    placement->backup_memory_bytes);
 }
 
-/* The case of a loss on a worker is dropped with its last backup, and memory for it could be wanting then: a
- * backup that stays where it is is replaced. */
+/* A worker's scenario ends with its last backup, and memory for it could be wanting then: a backup that stays
+ * where it is is replaced. */
 void partition_standing_recharge(struct partition_standing *standing, uint32_t stream,
                                  const struct core_stream_spec *join,
                                  const struct partition_standing_placement *placement)
 {
     struct partition_standing_record *record = &standing->record[stream];
     uint32_t backup = record->backup.unit;
-    bool stays = backup == placement->backup_unit && backup < standing->worker_count;
+    bool stays = backup == placement->backup_unit && !partition_standing_is_gpu(standing, backup);
     if (backup == PARTITION_STANDING_NONE) {
         partition_standing_set(standing, placement);
         partition_standing_replace(standing, stream, join);
         return;
     }
-    if (stays)
-        replace_backup(standing, stream, &placement->backup_spec);
-    else
-        take_backup(standing, stream);
-    take_own(standing, stream);
+    charge_backup(standing, stream, &record->backup.spec, stays ? &placement->backup_spec : NULL);
+    charge_own(standing, stream, &record->spec, NULL);
     record->join = *join;
     partition_standing_set(standing, placement);
     partition_standing_assign(record, placement);
     if (!stays)
-        put_backup(standing, stream);
-    put_own(standing, stream);
+        charge_backup(standing, stream, NULL, &record->backup.spec);
+    charge_own(standing, stream, NULL, &record->spec);
 }
 
-void partition_standing_count_pinned(struct partition_standing *standing)
+/* ---- I/O threads ---- */
+
+bool partition_standing_io_fits(const struct partition_standing *standing, uint32_t io, int64_t less_ppb,
+                                int64_t more_ppb)
 {
-    standing->pinned_bytes = 0;
-    for (uint32_t g = 0; g < standing->gpus; g++)
-        standing->pinned_bytes += standing->gpu[g].memory_bytes;
+    return standing->io_ppb[io] - less_ppb + more_ppb <= perfmodel_io_limit_ppb(standing->profile);
 }
 
-uint64_t partition_standing_room_bytes(const struct partition_standing *standing, uint32_t g)
+void partition_standing_charge_io(struct partition_standing *standing, uint32_t io, int64_t less_ppb,
+                                  int64_t more_ppb)
 {
-    uint64_t others = standing->pinned_bytes - standing->gpu[g].memory_bytes;
-    return standing->profile->pinned_bytes > others ? standing->profile->pinned_bytes - others : 0;
+    assert(standing->io_ppb[io] >= less_ppb);
+    standing->io_ppb[io] += more_ppb - less_ppb;
+}
+
+int64_t partition_standing_io_ppb(const struct partition_standing *standing, uint32_t io)
+{
+    return standing->io_ppb[io];
 }
 
 /* ---- what a stream has ---- */
 
 static core_ns bound_of(const struct partition_standing *standing, uint32_t unit,
-                        const struct core_stream_spec *spec)
+                        const struct partition_demand *demand)
 {
-    return unit < standing->worker_count ? partition_workers_bound_ns(standing->workers, spec)
-                                         : spec->latency_ns;
-}
-
-static struct perfmodel_cpu_task task_of(const struct partition_standing *standing, uint32_t unit,
-                                         const struct core_stream_spec *spec)
-{
-    struct perfmodel_cpu_task task = {.pieces = 0};
-    if (unit < standing->worker_count &&
-        perfmodel_cpu_task_from(spec, standing->profile, &task, NULL) != CORE_OK)
-        task = (struct perfmodel_cpu_task){.pieces = 0};
-    return task;
+    return standing->unit[unit]->ops->bound_ns(standing->unit[unit], demand);
 }
 
 static void tell_backup(const struct partition_standing *standing,
@@ -249,21 +160,22 @@ static void tell_backup(const struct partition_standing *standing,
                         struct partition_standing_placement *placement)
 {
     const struct partition_standing_backup *backup = &record->backup;
+    const struct partition_unit *unit = standing->unit[backup->unit];
+    struct partition_demand demand = demand_of(standing, &backup->spec);
     placement->gpu_bound_ns = backup->gpu_bound_ns;
     placement->detection_ns = backup->detection_ns;
     placement->backup_spec = backup->spec;
-    placement->backup_task = task_of(standing, backup->unit, &backup->spec);
     placement->backup_bound_ns =
-        backup->gpu_bound_ns + backup->detection_ns + bound_of(standing, backup->unit, &backup->spec);
-    if (backup->unit < standing->worker_count) {
-        placement->reserved_ppb = perfmodel_cpu_utilisation_ppb(&placement->backup_task);
-        return;
+        backup->gpu_bound_ns + backup->detection_ns + bound_of(standing, backup->unit, &demand);
+    if (partition_standing_is_gpu(standing, backup->unit)) {
+        const struct partition_gpu *gpu = standing->gpu[partition_standing_gpu_of(standing, backup->unit)];
+        placement->backup_period_ns = gpu->period_ns;
+        placement->backup_memory_bytes = gpu->memory_bytes;
+    } else {
+        placement->backup_task = demand.task;
     }
-    const struct partition_gpu *gpu = &standing->gpu[backup->unit - standing->worker_count];
-    struct partition_gpu_backup load = load_of_backup(standing, record);
-    placement->backup_period_ns = gpu->period_ns;
-    placement->backup_memory_bytes = gpu->memory_bytes;
-    placement->reserved_ppb = partition_gpu_backup_ppb(gpu, &load, gpu->period_ns);
+    placement->reserved_ppb = unit->ops->backup_ppb(unit, partition_standing_gpu_of(standing, record->unit),
+                                                    &demand, placement->backup_period_ns);
 }
 
 struct partition_standing_placement partition_standing_placement_of(const struct partition_standing *standing,
@@ -271,20 +183,21 @@ struct partition_standing_placement partition_standing_placement_of(const struct
 {
     assert(stream < standing->capacity);
     const struct partition_standing_record *record = &standing->record[stream];
+    struct partition_demand join = demand_of(standing, &record->join);
+    struct partition_demand contract = demand_of(standing, &record->contract);
+    core_ns join_ns = bound_of(standing, record->unit, &join);
     struct partition_standing_placement placement = {.accepted = true,
                                                      .unit = record->unit,
                                                      .stream = stream,
                                                      .joined = partition_standing_joined(record),
-                                                     .backup_unit = record->backup.unit,
-                                                     .bound_ns = record->contract.latency_ns};
-    if (record->unit < standing->worker_count) {
-        core_ns join_ns = bound_of(standing, record->unit, &record->join);
-        placement.bound_ns = bound_of(standing, record->unit, &record->contract);
+                                                     .backup_unit = record->backup.unit};
+    placement.bound_ns = bound_of(standing, record->unit, &contract);
+    if (!partition_standing_is_gpu(standing, record->unit)) {
         placement.bound_ns = join_ns > placement.bound_ns ? join_ns : placement.bound_ns;
-        placement.task = task_of(standing, record->unit, &record->join);
+        placement.task = join.task;
         return placement;
     }
-    const struct partition_gpu *gpu = &standing->gpu[record->unit - standing->worker_count];
+    const struct partition_gpu *gpu = standing->gpu[partition_standing_gpu_of(standing, record->unit)];
     placement.period_ns = gpu->period_ns;
     placement.memory_bytes = gpu->memory_bytes;
     if (record->backup.unit != PARTITION_STANDING_NONE)

@@ -1,5 +1,6 @@
 /* Standing plans: the account. Decisions are in decide.c, plans anew in replan.c. */
 #include "partition/admission/internal.h"
+#include "partition/admission/unit_worker.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #define PPB          INT64_C(1000000000)
 #define DETECTION_NS (2 * CORE_NS_PER_MS)
+#define THREADS_MAX  1024 /* workers, and I/O threads */
 
 /* ---- creating ---- */
 
@@ -17,23 +19,55 @@ static bool busy(const struct partition_standing *standing, const struct config_
     return standing->gpus > 1 || gpu->copy_engines > 1;
 }
 
+static core_status create_workers(struct partition_standing *standing)
+{
+    core_status status = partition_worker_create(&standing->idle[0], standing->profile, standing->gpus);
+    for (uint32_t w = 0; status == CORE_OK && w < standing->worker_count; w++)
+        status = partition_worker_create(&standing->unit[w], standing->profile, standing->gpus);
+    return status;
+}
+
+static core_status create_gpu(struct partition_standing *standing, uint32_t kind, uint32_t g)
+{
+    core_status status = partition_gpu_create(&standing->gpu[g], &standing->shared, standing->card[kind],
+                                              kind, standing->gpus);
+    if (status == CORE_OK)
+        standing->unit[partition_unit_of_gpu(standing->worker_count, g)] = &standing->gpu[g]->unit;
+    return status;
+}
+
 static core_status create_gpus(struct partition_standing *standing)
 {
     const struct config_profile *profile = standing->profile;
     core_status status = CORE_OK;
     uint32_t g = 0;
-    for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
-        standing->gpus += profile->gpus[kind].count;
-    standing->gpu = calloc(standing->gpus + 1, sizeof *standing->gpu);
-    if (standing->gpu == NULL)
-        return CORE_NO_MEMORY;
     for (uint32_t kind = 0; status == CORE_OK && kind < profile->gpu_count; kind++) {
         const struct config_profile_gpu *gpu = &profile->gpus[kind];
+        struct partition_gpu *idle = NULL;
         status = perfmodel_flow_card_create(&standing->card[kind], profile, gpu, busy(standing, gpu));
+        if (status == CORE_OK)
+            status = partition_gpu_create(&idle, &standing->alone, standing->card[kind], kind, 0);
+        if (status == CORE_OK)
+            standing->idle[1 + kind] = &idle->unit;
         for (uint32_t i = 0; status == CORE_OK && i < gpu->count; i++, g++)
-            status = partition_gpu_init(&standing->gpu[g], standing->card[kind], kind, standing->gpus);
+            status = create_gpu(standing, kind, g);
     }
     return status;
+}
+
+static core_status create_units(struct partition_standing *standing)
+{
+    const struct config_profile *profile = standing->profile;
+    for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
+        standing->gpus += profile->gpus[kind].count;
+    standing->shared.profile = standing->alone.profile = profile;
+    standing->unit = calloc(partition_standing_units(standing), sizeof(*standing->unit));
+    standing->gpu = calloc(standing->gpus + 1, sizeof(*standing->gpu));
+    standing->io_ppb = calloc(standing->io_count, sizeof *standing->io_ppb);
+    if (standing->unit == NULL || standing->gpu == NULL || standing->io_ppb == NULL)
+        return CORE_NO_MEMORY;
+    core_status status = create_workers(standing);
+    return status == CORE_OK ? create_gpus(standing) : status;
 }
 
 /* config_profile_copy wants names. */
@@ -49,6 +83,9 @@ core_status partition_standing_create(struct partition_standing **standing,
                                       const struct config_profile *profile, uint32_t worker_count,
                                       uint32_t io_count, struct core_error *error)
 {
+    if (worker_count == 0 || worker_count > THREADS_MAX || io_count == 0 || io_count > THREADS_MAX)
+        return core_error_set(error, CORE_INVALID, "%u workers and %u I/O threads: 1 to %d of each can be",
+                              worker_count, io_count, THREADS_MAX);
     struct partition_standing *made = calloc(1, sizeof *made);
     if (made == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a standing plan");
@@ -56,14 +93,10 @@ core_status partition_standing_create(struct partition_standing **standing,
     made->io_count = io_count;
     made->free = PARTITION_STANDING_NONE;
     made->detection_ns = DETECTION_NS;
-    core_status status = partition_workers_create(&made->workers, profile, worker_count, io_count, error);
-    if (status == CORE_OK &&
-        (copy_profile(&made->profile, profile) != CORE_OK || create_gpus(made) != CORE_OK ||
-         partition_workers_set_losses(made->workers, made->gpus) != CORE_OK))
-        status = core_error_set(error, CORE_NO_MEMORY, "no memory for the account of the GPUs");
-    if (status != CORE_OK) {
+    if (copy_profile(&made->profile, profile) != CORE_OK || create_units(made) != CORE_OK) {
         partition_standing_destroy(made);
-        return status;
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the account of %u workers and the GPUs",
+                              worker_count);
     }
     *standing = made;
     return CORE_OK;
@@ -89,17 +122,16 @@ static core_status copy_streams(const struct partition_standing *standing, struc
     made->changes = standing->changes;
     made->detection_ns = standing->detection_ns;
     made->guarded = standing->guarded;
-    made->pinned_bytes = standing->pinned_bytes;
     if (n == 0)
         return CORE_OK;
     made->record = copied(standing->record, n * sizeof *made->record, n * sizeof *made->record, &status);
     made->listed =
         copied(standing->listed, standing->count * sizeof *made->listed, n * sizeof *made->listed, &status);
     for (int h = 0; h < PARTITION_GPU_HEAPS; h++) {
-        made->place[h] =
-            copied(standing->place[h], n * sizeof *made->place[h], n * sizeof *made->place[h], &status);
-        made->backup_place[h] = copied(standing->backup_place[h], n * sizeof *made->backup_place[h],
-                                       n * sizeof *made->backup_place[h], &status);
+        made->shared.place[h] =
+            copied(standing->shared.place[h], n * sizeof(uint32_t), n * sizeof(uint32_t), &status);
+        made->shared.backup_place[h] =
+            copied(standing->shared.backup_place[h], n * sizeof(uint32_t), n * sizeof(uint32_t), &status);
     }
     return status;
 }
@@ -112,13 +144,10 @@ core_status partition_standing_copy(const struct partition_standing *standing,
         partition_standing_create(&made, standing->profile, standing->worker_count, standing->io_count, NULL);
     if (status != CORE_OK)
         return status;
-    partition_workers_destroy(made->workers);
-    made->workers = NULL;
-    status = partition_workers_copy(standing->workers, &made->workers);
-    if (status == CORE_OK)
-        status = copy_streams(standing, made);
-    for (uint32_t g = 0; status == CORE_OK && g < standing->gpus; g++)
-        status = partition_gpu_copy(&standing->gpu[g], &made->gpu[g]);
+    memcpy(made->io_ppb, standing->io_ppb, standing->io_count * sizeof *made->io_ppb);
+    status = copy_streams(standing, made);
+    for (uint32_t u = 0; status == CORE_OK && u < partition_standing_units(standing); u++)
+        status = standing->unit[u]->ops->copy(standing->unit[u], made->unit[u]);
     if (status != CORE_OK) {
         partition_standing_destroy(made);
         return status;
@@ -127,23 +156,32 @@ core_status partition_standing_copy(const struct partition_standing *standing,
     return CORE_OK;
 }
 
+static void destroy_unit(struct partition_unit *unit)
+{
+    if (unit != NULL)
+        unit->ops->destroy(unit);
+}
+
 void partition_standing_destroy(struct partition_standing *standing)
 {
     if (standing == NULL)
         return;
-    for (uint32_t g = 0; standing->gpu != NULL && g < standing->gpus; g++)
-        partition_gpu_free(&standing->gpu[g]);
+    for (uint32_t u = 0; standing->unit != NULL && u < partition_standing_units(standing); u++)
+        destroy_unit(standing->unit[u]);
+    for (int kind = 0; kind <= CONFIG_PROFILE_GPU_KINDS_MAX; kind++)
+        destroy_unit(standing->idle[kind]);
     for (int kind = 0; kind < CONFIG_PROFILE_GPU_KINDS_MAX; kind++)
         perfmodel_flow_card_destroy(standing->card[kind]);
     for (int h = 0; h < PARTITION_GPU_HEAPS; h++) {
-        free(standing->place[h]);
-        free(standing->backup_place[h]);
+        free(standing->shared.place[h]);
+        free(standing->shared.backup_place[h]);
     }
+    free(standing->unit);
     free(standing->gpu);
+    free(standing->io_ppb);
     free(standing->batches);
     free(standing->record);
     free(standing->listed);
-    partition_workers_destroy(standing->workers);
     config_profile_free(standing->profile);
     free(standing);
 }
@@ -167,9 +205,9 @@ static core_status grow_streams(struct partition_standing *standing)
     standing->record = grown(standing->record, capacity * sizeof *standing->record, &status);
     standing->listed = grown(standing->listed, capacity * sizeof *standing->listed, &status);
     for (int h = 0; h < PARTITION_GPU_HEAPS; h++) {
-        standing->place[h] = grown(standing->place[h], capacity * sizeof *standing->place[h], &status);
-        standing->backup_place[h] =
-            grown(standing->backup_place[h], capacity * sizeof *standing->backup_place[h], &status);
+        standing->shared.place[h] = grown(standing->shared.place[h], capacity * sizeof(uint32_t), &status);
+        standing->shared.backup_place[h] =
+            grown(standing->shared.backup_place[h], capacity * sizeof(uint32_t), &status);
     }
     if (status != CORE_OK)
         return status;
@@ -185,15 +223,18 @@ core_status partition_standing_reserve(struct partition_standing *standing,
                                        const struct partition_standing_placement *placement)
 {
     core_status status = standing->free != PARTITION_STANDING_NONE ? CORE_OK : grow_streams(standing);
-    for (uint32_t g = 0; status == CORE_OK && g < standing->gpus; g++)
-        status = partition_gpu_reserve(&standing->gpu[g]);
+    struct partition_unit *unit = standing->unit[placement->unit];
+    if (status == CORE_OK)
+        status = unit->ops->reserve(unit, PARTITION_OWN);
     if (status != CORE_OK || placement->backup_unit == PARTITION_STANDING_NONE)
         return status;
-    uint32_t loss = placement->unit - standing->worker_count;
-    if (placement->backup_unit < standing->worker_count)
-        return partition_workers_reserve_backup(standing->workers, placement->backup_unit, loss);
-    return partition_gpu_reserve_backup(&standing->gpu[placement->backup_unit - standing->worker_count],
-                                        loss);
+    unit = standing->unit[placement->backup_unit];
+    return unit->ops->reserve(unit, partition_standing_gpu_of(standing, placement->unit));
+}
+
+static int64_t io_ppb(const struct partition_standing *standing, const struct core_stream_spec *spec)
+{
+    return perfmodel_io_utilisation_ppb(spec, standing->profile);
 }
 
 uint32_t partition_standing_enter(struct partition_standing *standing, const struct core_stream_spec *spec,
@@ -213,7 +254,7 @@ uint32_t partition_standing_enter(struct partition_standing *standing, const str
     partition_standing_assign(record, placement);
     standing->listed[standing->count++] = stream;
     partition_standing_put(standing, stream);
-    partition_workers_io_put(standing->workers, spec, io);
+    partition_standing_charge_io(standing, io, 0, io_ppb(standing, spec));
     standing->changes++;
     return stream;
 }
@@ -240,7 +281,7 @@ static void part(struct partition_standing *standing, struct partition_standing_
     if (record->moved)
         return;
     source->moved = false;
-    partition_workers_io_put(standing->workers, &source->join, source->io);
+    partition_standing_charge_io(standing, source->io, 0, io_ppb(standing, &source->join));
 }
 
 void partition_standing_release(struct partition_standing *standing, uint32_t stream)
@@ -249,7 +290,7 @@ void partition_standing_release(struct partition_standing *standing, uint32_t st
     uint32_t unit = record->unit, backup_unit = record->backup.unit;
     partition_standing_take(standing, stream);
     if (!record->moved)
-        partition_workers_io_take(standing->workers, &record->join, record->io);
+        partition_standing_charge_io(standing, record->io, io_ppb(standing, &record->join), 0);
     part(standing, record);
     uint32_t last = standing->listed[--standing->count];
     standing->listed[record->rank] = last;
@@ -265,9 +306,10 @@ void partition_standing_release(struct partition_standing *standing, uint32_t st
 void partition_standing_set_out(struct partition_standing *standing, uint32_t gpu, bool out)
 {
     assert(gpu < standing->gpus);
-    if (standing->gpu[gpu].out != out)
+    struct partition_unit *unit = &standing->gpu[gpu]->unit;
+    if (unit->out != out)
         standing->changes++;
-    standing->gpu[gpu].out = out;
+    unit->out = out;
 }
 
 void partition_standing_set_hurried(struct partition_standing *standing, partition_standing_hurried *hurried,
@@ -279,58 +321,46 @@ void partition_standing_set_hurried(struct partition_standing *standing, partiti
 
 void partition_standing_set_reserve(struct partition_standing *standing, uint32_t unit, int64_t share_ppb)
 {
-    assert(unit < standing->worker_count + standing->gpus && share_ppb >= 0 && share_ppb <= PPB);
-    if (unit < standing->worker_count)
-        partition_workers_set_reserve(standing->workers, unit, share_ppb);
-    else
-        standing->gpu[unit - standing->worker_count].reserve_ppb = share_ppb;
+    assert(unit < partition_standing_units(standing) && share_ppb >= 0 && share_ppb <= PPB);
+    standing->unit[unit]->reserve_ppb = share_ppb;
     standing->changes++;
 }
 
 int64_t partition_standing_reserve_ppb(const struct partition_standing *standing, uint32_t unit)
 {
-    assert(unit < standing->worker_count + standing->gpus);
-    return unit < standing->worker_count ? partition_workers_reserve_ppb(standing->workers, unit)
-                                         : standing->gpu[unit - standing->worker_count].reserve_ppb;
+    assert(unit < partition_standing_units(standing));
+    return standing->unit[unit]->reserve_ppb;
 }
 
-static void take_period(struct partition_standing *standing, struct partition_gpu *gpu,
-                        const struct perfmodel_flow_verdict *verdict)
+/* The GPU as it stands, at another period from now on, if that holds. */
+static bool take_period(struct partition_standing *standing, struct partition_gpu *gpu,
+                        const struct partition_question *question, core_ns longer_than_ns)
 {
-    standing->pinned_bytes += verdict->memory_bytes - gpu->memory_bytes;
-    partition_gpu_set(gpu, verdict->period_ns, verdict->memory_bytes);
+    struct partition_answer answer = partition_unit_ask(&gpu->unit, question);
+    if (!answer.accepted || answer.verdict.period_ns <= longer_than_ns)
+        return false;
+    gpu->unit.ops->retarget(&gpu->unit, answer.verdict.period_ns, answer.verdict.memory_bytes);
     standing->changes++;
+    return true;
 }
 
 bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu, core_ns *period_ns)
 {
     assert(gpu < standing->gpus);
-    struct partition_gpu *of = &standing->gpu[gpu];
-    const struct perfmodel_flow_load nobody = {0};
+    struct partition_gpu *of = standing->gpu[gpu];
+    const struct partition_question question = {.scenario = PARTITION_OWN, .period = PARTITION_PERIOD_BEST};
+    bool retuned = of->period_ns > 0 && take_period(standing, of, &question, of->period_ns);
     *period_ns = of->period_ns;
-    if (of->period_ns == 0)
-        return false;
-    struct partition_gpu_answer answer =
-        partition_gpu_ask_other(of, &nobody, partition_standing_room_bytes(standing, gpu), false);
-    if (!answer.accepted || answer.verdict.period_ns <= of->period_ns)
-        return false;
-    take_period(standing, of, &answer.verdict);
-    *period_ns = of->period_ns;
-    return true;
+    return retuned;
 }
 
 bool partition_standing_set_period(struct partition_standing *standing, uint32_t gpu, core_ns period_ns)
 {
     assert(gpu < standing->gpus && period_ns > 0);
-    struct partition_gpu *of = &standing->gpu[gpu];
-    const struct perfmodel_flow_load nobody = {0};
-    if (of->period_ns == 0)
-        return false;
-    struct partition_gpu_answer answer =
-        partition_gpu_ask_at(of, &nobody, partition_standing_room_bytes(standing, gpu), period_ns);
-    if (answer.accepted)
-        take_period(standing, of, &answer.verdict);
-    return answer.accepted;
+    struct partition_gpu *of = standing->gpu[gpu];
+    const struct partition_question question = {
+        .scenario = PARTITION_OWN, .period = PARTITION_PERIOD_AT, .period_ns = period_ns};
+    return of->period_ns > 0 && take_period(standing, of, &question, 0);
 }
 
 void partition_standing_set_detection(struct partition_standing *standing, core_ns ns)
@@ -344,7 +374,7 @@ bool partition_standing_any_out(const struct partition_standing *standing)
 {
     bool any = false;
     for (uint32_t g = 0; g < standing->gpus; g++)
-        any = any || standing->gpu[g].out;
+        any = any || standing->gpu[g]->unit.out;
     return any;
 }
 
@@ -367,8 +397,9 @@ core_status partition_standing_query(const struct partition_standing *standing,
     core_status status = partition_standing_check(standing, spec, io, error);
     if (status != CORE_OK)
         return status;
-    if (!partition_standing_place(standing, spec, io, PARTITION_STANDING_ANY, placement))
-        partition_standing_explain(standing, spec, io, with_offer, placement);
+    const struct partition_demand demand = partition_demand_of(spec, standing->profile);
+    if (!partition_standing_place(standing, &demand, io, PARTITION_KIND_ANY, placement))
+        partition_standing_explain(standing, &demand, io, with_offer, placement);
     return CORE_OK;
 }
 
@@ -383,8 +414,9 @@ core_status partition_standing_admit(struct partition_standing *standing, const 
     if (standing->count == PARTITION_PLAN_STREAMS_MAX)
         return core_error_set(error, CORE_REFUSED, "a plan holds %zu streams and no more",
                               PARTITION_PLAN_STREAMS_MAX);
-    if (!partition_standing_place(standing, spec, io, PARTITION_STANDING_ANY, placement)) {
-        partition_standing_explain(standing, spec, io, true, placement);
+    const struct partition_demand demand = partition_demand_of(spec, standing->profile);
+    if (!partition_standing_place(standing, &demand, io, PARTITION_KIND_ANY, placement)) {
+        partition_standing_explain(standing, &demand, io, true, placement);
         return CORE_OK;
     }
     if (partition_standing_reserve(standing, placement) != CORE_OK)
@@ -404,9 +436,21 @@ size_t partition_standing_streams(const struct partition_standing *standing)
     return standing->count;
 }
 
-const struct partition_workers *partition_standing_workers(const struct partition_standing *standing)
+uint32_t partition_standing_worker_for(const struct partition_standing *standing,
+                                       const struct core_stream_spec *spec, uint32_t io)
 {
-    return standing->workers;
+    const struct partition_demand demand = partition_demand_of(spec, standing->profile);
+    struct partition_answer answer;
+    uint32_t worker = partition_standing_choose_worker(standing, &demand, &answer);
+    bool fits = answer.accepted && partition_standing_io_fits(standing, io, 0, demand.io_ppb);
+    return fits ? worker : PARTITION_STANDING_NONE;
+}
+
+struct partition_standing_worker partition_standing_worker_at(const struct partition_standing *standing,
+                                                              uint32_t worker)
+{
+    assert(worker < standing->worker_count);
+    return partition_worker_load(standing->unit[worker]);
 }
 
 struct partition_standing_stream partition_standing_stream_at(const struct partition_standing *standing,
@@ -439,11 +483,11 @@ struct partition_standing_stream partition_standing_stream_of(const struct parti
 struct partition_standing_gpu partition_standing_gpu_at(const struct partition_standing *standing, uint32_t g)
 {
     assert(g < standing->gpus);
-    const struct partition_gpu *gpu = &standing->gpu[g];
+    const struct partition_gpu *gpu = standing->gpu[g];
     return (struct partition_standing_gpu){.streams = gpu->own.load.streams,
                                            .backups = partition_gpu_backups(gpu),
                                            .period_ns = gpu->period_ns,
                                            .shortest_ns = partition_gpu_shortest_ns(gpu),
                                            .memory_bytes = gpu->memory_bytes,
-                                           .out = gpu->out};
+                                           .out = gpu->unit.out};
 }

@@ -5,10 +5,10 @@
  * take one stream more takes some microseconds, however many streams there are, and moves none of them.
  * Where no unit has capacity, a new plan of all streams may have: it is proposed as a list of migrations.
  *
- * Units are numbered as in partition/plan.h: 0 .. workers-1 are workers, workers + g is GPU g.
+ * Units are numbered as partition/unit_number.h says: the workers, then the GPUs.
  *
- * **Where a stream is placed.** The tests of a worker are those of partition/admission/unit_worker.h, the
- * tests of a GPU those of perfmodel/flow.h. Of the units that pass their tests with the stream, in this
+ * **Where a stream is placed.** The test of a worker is that of perfmodel/demand.h, the tests of a GPU those of
+ * perfmodel/flow.h. Of the units that pass their tests with the stream, in this
  * order of preference:
  *
  *   1. the least loaded worker while it stays below a quarter: idle cores cost nothing, and answer sooner;
@@ -20,7 +20,7 @@
  *
  * The stream is refused if none passes. The preference order is a heuristic. The accept decision is
  * monotone: a stream that is accepted is also accepted with a longer interval or a longer latency bound,
- * all else equal. Without GPUs the answers are those of partition/admission/unit_worker.h.
+ * all else equal.
  *
  * **Guaranteed streams** (core/stream.h) survive the failure of any one GPU. On a worker they need nothing
  * more. On GPU g one is admitted for a shorter bound, d_g, and has a *backup*: capacity of another unit,
@@ -76,12 +76,21 @@
 #define MILLRACE_PARTITION_ADMISSION_ADMISSION_H
 
 #include "partition/admission/gpu_plan.h"
-#include "partition/admission/unit_worker.h"
 #include "partition/plan.h"
+#include "partition/unit_number.h"
+#include "perfmodel/cpu.h"
+#include "perfmodel/limit.h"
 
 #define PARTITION_STANDING_NONE UINT32_MAX /* no stream, no unit */
 
 struct partition_standing;
+
+/* The nearest contracts that would be accepted now; 0 where none is. Both are themselves accepted if asked
+ * for with no change in between. */
+struct partition_offer {
+    core_ns interval_ns; /* shortest interval (highest rate) at the asked latency, packet size and burst */
+    core_ns latency_ns;  /* shortest latency at the asked rate */
+};
 
 struct partition_standing_placement {
     bool accepted;
@@ -377,8 +386,13 @@ bool partition_standing_hold(struct partition_standing *standing, uint32_t strea
 
 size_t partition_standing_streams(const struct partition_standing *standing);
 
-/* Loads of workers and I/O threads. */
-const struct partition_workers *partition_standing_workers(const struct partition_standing *standing);
+/* Share of an I/O thread that is reserved. */
+int64_t partition_standing_io_ppb(const struct partition_standing *standing, uint32_t io);
+
+/* The least loaded worker that accepts this stream, on a connection of I/O thread `io`. NONE: no worker
+ * does. */
+uint32_t partition_standing_worker_for(const struct partition_standing *standing,
+                                       const struct core_stream_spec *spec, uint32_t io);
 
 struct partition_standing_stream {
     uint32_t stream;
@@ -413,6 +427,16 @@ CORE_CHECKED core_status partition_standing_plan(const struct partition_standing
 CORE_CHECKED core_status partition_standing_plan_after(const struct partition_standing *standing,
                                                        uint32_t lost, struct partition_plan **plan,
                                                        struct core_error *error);
+
+struct partition_standing_worker {
+    size_t streams; /* its own streams */
+    int64_t utilisation_ppb;
+    int64_t headroom_ppb; /* smallest over all windows */
+    core_ns tightest_window_ns;
+    int64_t reserved_ppb; /* reserved for backups, in the failure scenario that reserves most */
+};
+struct partition_standing_worker partition_standing_worker_at(const struct partition_standing *standing,
+                                                              uint32_t worker);
 
 struct partition_standing_gpu {
     size_t streams;      /* its own streams */

@@ -29,13 +29,13 @@ static int compare_movers(const void *a, const void *b)
 static size_t list_movers(struct partition_attempt *attempt, struct mover *mover)
 {
     const struct partition_standing *standing = attempt->standing;
-    uint32_t newcomer = partition_moves_kind(standing, attempt->plan->unit[standing->count]);
+    uint32_t newcomer = standing->unit[attempt->plan->unit[standing->count]]->kind;
     size_t count = 0;
     for (uint32_t n = 0; n < standing->count; n++) {
         const struct partition_standing_record *record = &standing->record[standing->listed[n]];
-        uint32_t from = partition_moves_kind(standing, record->unit);
-        uint32_t kind = partition_moves_kind(standing, attempt->plan->unit[n]);
-        struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+        uint32_t from = standing->unit[record->unit]->kind;
+        uint32_t kind = standing->unit[attempt->plan->unit[n]]->kind;
+        struct perfmodel_flow_load load = perfmodel_flow_load_of(&record->spec, standing->profile);
         if (from != kind && !record->moved)
             mover[count++] = (struct mover){from == newcomer, load.rate, standing->listed[n], kind};
     }
@@ -47,11 +47,11 @@ static size_t list_movers(struct partition_attempt *attempt, struct mover *mover
 static size_t list_unit(const struct partition_standing *standing, uint32_t unit, bool by_deadline,
                         struct mover *mover)
 {
-    uint32_t kind = PARTITION_STANDING_ANY & ~partition_moves_kind(standing, unit);
+    uint32_t kind = PARTITION_KIND_ANY & ~standing->unit[unit]->kind;
     size_t count = 0;
     for (uint32_t n = 0; n < standing->count; n++) {
         const struct partition_standing_record *record = &standing->record[standing->listed[n]];
-        struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+        struct perfmodel_flow_load load = perfmodel_flow_load_of(&record->spec, standing->profile);
         uint64_t relief = by_deadline ? (uint64_t)(CORE_LATENCY_NS_MAX - load.shortest_ns) : load.rate;
         if (record->unit == unit && !record->moved)
             mover[count++] = (struct mover){false, relief, standing->listed[n], kind};
@@ -66,14 +66,14 @@ core_status partition_attempt_present(struct partition_attempt *attempt, struct 
                                       bool *holds)
 {
     struct partition_standing_placement placement;
-    *holds = partition_standing_place(after, attempt->spec, attempt->io, PARTITION_STANDING_ANY, &placement);
+    *holds = partition_standing_place(after, attempt->demand, attempt->io, PARTITION_KIND_ANY, &placement);
     if (!*holds)
         return CORE_OK;
     core_status status = partition_standing_reserve(after, &placement);
     if (status != CORE_OK)
         return status;
     partition_standing_set(after, &placement);
-    (void)partition_standing_enter(after, attempt->spec, attempt->io, 0, &placement);
+    (void)partition_standing_enter(after, &attempt->demand->spec, attempt->io, 0, &placement);
     return CORE_OK;
 }
 
@@ -112,8 +112,8 @@ static core_status take_plan(struct partition_attempt *attempt, const uint32_t *
         if (after->record[after->listed[n]].unit != number[plan->unit[n]])
             partition_standing_take(after, after->listed[n]);
     for (uint32_t g = 0; g < plan->gpus; g++)
-        partition_gpu_set(&after->gpu[number[plan->workers + g] - plan->workers], plan->gpu[g].period_ns,
-                          plan->gpu[g].memory_bytes);
+        partition_standing_retarget(after, number[partition_unit_of_gpu(plan->workers, g)],
+                                    plan->gpu[g].period_ns, plan->gpu[g].memory_bytes);
     for (uint32_t n = 0; status == CORE_OK && n < count; n++) {
         uint32_t stream = after->listed[n];
         placement.unit = number[plan->unit[n]];
@@ -129,8 +129,7 @@ static core_status take_plan(struct partition_attempt *attempt, const uint32_t *
     if (status == CORE_OK)
         status = partition_standing_reserve(after, &placement);
     if (status == CORE_OK)
-        (void)partition_standing_enter(after, attempt->spec, attempt->io, 0, &placement);
-    partition_standing_count_pinned(after);
+        (void)partition_standing_enter(after, &attempt->demand->spec, attempt->io, 0, &placement);
     return status;
 }
 
@@ -164,7 +163,7 @@ core_status partition_attempt_as_planned(struct partition_attempt *attempt, stru
                                          bool *holds)
 {
     const struct partition_standing *standing = attempt->standing;
-    uint32_t *number = malloc((standing->worker_count + standing->gpus) * sizeof *number);
+    uint32_t *number = malloc(partition_standing_units(standing) * sizeof *number);
     uint32_t *from = malloc((standing->count + 1) * sizeof *from);
     core_status status = number != NULL && from != NULL ? CORE_OK : CORE_NO_MEMORY;
     if (status == CORE_OK) {

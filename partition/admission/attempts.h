@@ -6,7 +6,7 @@
 
 struct partition_attempt {
     const struct partition_standing *standing;
-    const struct core_stream_spec *spec; /* the new stream */
+    const struct partition_demand *demand; /* of the new stream */
     uint32_t io;
     /* Stream n of the plan is standing->listed[n], the last is the new stream. */
     const struct partition_plan *plan;

@@ -40,6 +40,11 @@ static void limit_memory(struct config_profile *profile, const struct partition_
     profile->pinned_bytes = less(profile->pinned_bytes, pinned_bytes);
 }
 
+static uint32_t kind_of(const struct partition_gpu *gpu)
+{
+    return (uint32_t)__builtin_ctz(gpu->unit.kind);
+}
+
 core_status partition_standing_set_arenas(struct partition_standing *standing,
                                           const struct partition_gpu_arenas *arenas)
 {
@@ -48,44 +53,44 @@ core_status partition_standing_set_arenas(struct partition_standing *standing,
     if (standing->batches == NULL)
         return CORE_NO_MEMORY;
     for (uint32_t g = 0; g < standing->gpus; g++)
-        standing->batches[g].arenas = arenas[standing->gpu[g].kind];
+        standing->batches[g].arenas = arenas[kind_of(standing->gpu[g])];
     limit_memory(standing->profile, arenas);
     return CORE_OK;
 }
 
 /* ---- what batches are for ---- */
 
-/* Whom a GPU serves, in whatever case. */
-struct demand {
+/* Whom a GPU serves, in all scenarios. */
+struct batch_demand {
     struct perfmodel_flow_load own;
-    struct perfmodel_flow_load all; /* with what comes at a loss: no case exceeds it */
+    struct perfmodel_flow_load all; /* with backups: no scenario exceeds it */
     uint64_t backups;
     uint32_t guaranteed; /* of its own */
 };
 
-static struct demand demand_of(const struct partition_gpu *gpu)
+/* With one stream more (NULL: none) in a scenario. */
+static struct batch_demand batch_demand_of(const struct partition_gpu *gpu, uint32_t scenario,
+                                           const struct partition_demand *more)
 {
-    struct demand demand = {.own = gpu->own.load, .guaranteed = gpu->guaranteed};
-    demand.backups = partition_gpu_backups(gpu);
-    return demand;
-}
-
-/* `more` comes at the loss; NONE: at none. */
-static void cover_losses(const struct partition_gpu *gpu, uint32_t loss,
-                         const struct perfmodel_flow_load *more, struct demand *demand)
-{
+    struct batch_demand demand = {
+        .own = gpu->own.load, .backups = partition_gpu_backups(gpu), .guaranteed = gpu->guaranteed};
     struct perfmodel_flow_load comes = {0};
-
-    for (uint32_t n = 0; n < gpu->losses; n++) {
+    if (more != NULL && scenario == PARTITION_OWN) {
+        perfmodel_flow_load_add(&demand.own, &more->load);
+        demand.guaranteed += more->spec.guaranteed ? 1 : 0;
+    } else if (more != NULL)
+        demand.backups++;
+    for (uint32_t g = 0; g < gpu->losses; g++) {
         struct perfmodel_flow_load load = {0};
-        if (gpu->backups[n] != NULL)
-            load = gpu->backups[n]->load;
-        if (n == loss)
-            perfmodel_flow_load_add(&load, more);
+        if (gpu->backups[g] != NULL)
+            load = gpu->backups[g]->load;
+        if (more != NULL && g == scenario)
+            perfmodel_flow_load_add(&load, &more->load);
         perfmodel_flow_load_cover(&comes, &load);
     }
-    demand->all = demand->own;
-    perfmodel_flow_load_add(&demand->all, &comes);
+    demand.all = demand.own;
+    perfmodel_flow_load_add(&demand.all, &comes);
+    return demand;
 }
 
 /* ---- plans ---- */
@@ -112,12 +117,12 @@ static uint64_t arenas_needed(const struct partition_gpu_plan *plan)
 
 /* With `last` as the one before. The stages' bounds are those of the verdict. */
 static struct partition_gpu_plan plan_of(const struct partition_standing *standing, uint32_t g,
-                                         const struct demand *demand,
+                                         const struct batch_demand *demand,
                                          const struct perfmodel_flow_verdict *verdict)
 {
     const struct config_profile *profile = standing->profile;
     const struct partition_gpu_arenas *arenas = &standing->batches[g].arenas;
-    const struct perfmodel_flow_card *card = standing->gpu[g].card;
+    const struct perfmodel_flow_card *card = standing->gpu[g]->card;
     core_ns closing_ns = delay_ns(profile, demand->all.shortest_ns);
     int64_t own_ppb = perfmodel_flow_judge(card, &demand->own, verdict->period_ns).busiest_ppb;
 
@@ -173,7 +178,7 @@ static bool holds(const struct partition_gpu_arenas *arenas, const struct partit
 }
 
 /* The plan for this demand at this period. False: there is none, and why. */
-static bool make(const struct partition_standing *standing, uint32_t g, const struct demand *demand,
+static bool make(const struct partition_standing *standing, uint32_t g, const struct batch_demand *demand,
                  core_ns period_ns, struct partition_gpu_plan *plan, struct partition_standing_words *words)
 {
     const struct partition_batches *batches = &standing->batches[g];
@@ -184,7 +189,7 @@ static bool make(const struct partition_standing *standing, uint32_t g, const st
         return true;
     }
     struct perfmodel_flow_verdict verdict =
-        perfmodel_flow_judge(standing->gpu[g].card, &demand->all, period_ns);
+        perfmodel_flow_judge(standing->gpu[g]->card, &demand->all, period_ns);
     if (verdict.binding != PERFMODEL_LIMIT_NONE) {
         snprintf(words->reason, sizeof words->reason, "the GPU can not keep a period of %.3f ms",
                  (double)period_ns / 1e6);
@@ -211,24 +216,14 @@ static bool follows(const struct partition_standing *standing, uint32_t g,
     return false;
 }
 
-bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
-                                 const struct core_stream_spec *spec, core_ns period_ns,
+bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t scenario,
+                                 const struct partition_demand *more, core_ns period_ns,
                                  struct partition_standing_words *words)
 {
-    const struct partition_gpu *gpu = &standing->gpu[g];
     struct partition_gpu_plan plan;
-
     if (standing->batches == NULL)
         return true;
-    struct perfmodel_flow_load more = partition_gpu_load(spec, standing->profile);
-    struct demand demand = demand_of(gpu);
-    if (loss == PARTITION_STANDING_NONE) {
-        perfmodel_flow_load_add(&demand.own, &more);
-        demand.guaranteed += spec->guaranteed ? 1 : 0;
-    } else {
-        demand.backups++;
-    }
-    cover_losses(gpu, loss, &more, &demand);
+    struct batch_demand demand = batch_demand_of(standing->gpu[g], scenario, more);
     return make(standing, g, &demand, period_ns, &plan, words) && follows(standing, g, &plan, words);
 }
 
@@ -236,13 +231,10 @@ bool partition_standing_plan_batches(struct partition_standing *standing, uint32
                                      struct partition_standing_words *words)
 {
     assert(g < standing->gpus && standing->batches != NULL);
-    const struct partition_gpu *gpu = &standing->gpu[g];
-    const struct perfmodel_flow_load nobody = {0};
+    const struct partition_gpu *gpu = standing->gpu[g];
     struct partition_gpu_plan *last = &standing->batches[g].plan, plan;
     struct partition_standing_words again;
-    struct demand demand = demand_of(gpu);
-
-    cover_losses(gpu, PARTITION_STANDING_NONE, &nobody, &demand);
+    struct batch_demand demand = batch_demand_of(gpu, PARTITION_OWN, NULL);
     bool made =
         make(standing, g, &demand, gpu->period_ns, &plan, words) && follows(standing, g, &plan, words);
     /* Else the period that there is, which also fits once who came for another one has left. */
@@ -256,9 +248,10 @@ bool partition_standing_plan_batches(struct partition_standing *standing, uint32
 static bool plan_unit(struct partition_standing *standing, uint32_t unit,
                       struct partition_standing_words *words)
 {
-    if (standing->batches == NULL || unit == PARTITION_STANDING_NONE || unit < standing->worker_count)
+    if (standing->batches == NULL || unit == PARTITION_STANDING_NONE ||
+        !partition_standing_is_gpu(standing, unit))
         return true;
-    return partition_standing_plan_batches(standing, unit - standing->worker_count, words);
+    return partition_standing_plan_batches(standing, partition_standing_gpu_of(standing, unit), words);
 }
 
 bool partition_standing_plan_units(struct partition_standing *standing, uint32_t unit, uint32_t backup_unit,

@@ -15,7 +15,7 @@ static bool find(const struct partition_standing *standing, uint32_t stream, uin
                  struct core_stream_spec *spec)
 {
     const struct partition_standing_record *record = &standing->record[stream];
-    bool there = lost == NO_LOSS || record->unit != standing->worker_count + lost;
+    bool there = lost == NO_LOSS || record->unit != partition_unit_of_gpu(standing->worker_count, lost);
     *unit = there ? record->unit : record->backup.unit;
     *spec = there ? record->spec : record->backup.spec;
     return *unit != PARTITION_STANDING_NONE;
@@ -26,9 +26,9 @@ static void certify(const struct partition_standing *standing, struct partition_
                     uint8_t *on_gpu, core_ns *period_ns, struct partition_plan *plan)
 {
     for (size_t n = 0; n < plan->count; n++)
-        on_gpu[n] = plan->unit[n] >= plan->workers;
+        on_gpu[n] = partition_unit_is_gpu(plan->workers, plan->unit[n]);
     for (uint32_t g = 0; g < standing->gpus; g++)
-        period_ns[g] = standing->gpu[g].period_ns;
+        period_ns[g] = standing->gpu[g]->period_ns;
     if (!partition_trial_workers_as_dealt(problem, on_gpu, plan) ||
         !partition_trial_gpus_at(problem, period_ns, plan))
         return;

@@ -1,26 +1,15 @@
 /* Standing plans: moves on which packets may be held. */
 #include "partition/admission/internal.h"
 
-#include <assert.h>
-
 /* Would the unit, a GPU at its present period, keep this instead of what it is charged for? */
-static bool keeps(struct partition_standing *standing, const struct partition_standing_record *record,
+static bool keeps(const struct partition_standing *standing, const struct partition_standing_record *record,
                   const struct core_stream_spec *spec)
 {
-    if (record->unit < standing->worker_count) {
-        partition_workers_take(standing->workers, record->unit, &record->spec);
-        bool fits = partition_workers_fits(standing->workers, record->unit, spec);
-        bool back = partition_workers_put(standing->workers, record->unit, &record->spec);
-        assert(back);
-        (void)back;
-        return fits;
-    }
-    uint32_t g = record->unit - standing->worker_count;
-    struct partition_gpu without = standing->gpu[g];
-    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
-    struct perfmodel_flow_load instead = partition_gpu_load(spec, standing->profile);
-    perfmodel_flow_load_remove(&without.own.load, &load);
-    return partition_gpu_ask_present(&without, &instead, partition_standing_room_bytes(standing, g)).accepted;
+    const struct partition_demand now = partition_demand_of(&record->spec, standing->profile);
+    const struct partition_demand instead = partition_demand_of(spec, standing->profile);
+    const struct partition_question question = {
+        .more = &instead, .instead_of = &now, .scenario = PARTITION_OWN, .period = PARTITION_PERIOD_PRESENT};
+    return partition_unit_ask(standing->unit[record->unit], &question).accepted;
 }
 
 /* The contract stays, so that a settle takes it back. */
@@ -65,7 +54,9 @@ static bool charge(struct partition_standing *standing, uint32_t stream, core_ns
 static bool hold_on_worker(struct partition_standing *standing, uint32_t stream, core_ns *bound_ns)
 {
     const struct partition_standing_record *from = &standing->record[standing->record[stream].source];
-    core_ns keeps_ns = partition_workers_bound_ns(standing->workers, &from->spec);
+    const struct partition_unit *worker = standing->unit[from->unit];
+    const struct partition_demand charged = partition_demand_of(&from->spec, standing->profile);
+    core_ns keeps_ns = worker->ops->bound_ns(worker, &charged);
     if (!charge(standing, stream, keeps_ns, from->spec.latency_ns))
         return false;
     *bound_ns = keeps_ns;
@@ -89,12 +80,10 @@ static bool hold_on_gpu(struct partition_standing *standing, uint32_t stream, co
 /* T and the stages as they are bounded now. False: the GPU promises nothing. */
 static bool batches_of(const struct partition_standing *standing, uint32_t unit, core_ns *batches_ns)
 {
-    uint32_t g = unit - standing->worker_count;
-    const struct partition_gpu *gpu = &standing->gpu[g];
-    const struct perfmodel_flow_load nobody = {0};
-    struct partition_gpu_answer present =
-        partition_gpu_ask_present(gpu, &nobody, partition_standing_room_bytes(standing, g));
-    if (gpu->out || !present.accepted)
+    const struct partition_question question = {.scenario = PARTITION_OWN,
+                                                .period = PARTITION_PERIOD_PRESENT};
+    struct partition_answer present = partition_unit_ask(standing->unit[unit], &question);
+    if (standing->unit[unit]->out || !present.accepted)
         return false;
     if (*batches_ns < present.verdict.latency_ns)
         *batches_ns = present.verdict.latency_ns;
@@ -111,7 +100,7 @@ static bool charge_both(struct partition_standing *standing, uint32_t stream, co
     const struct partition_standing_record *from = &standing->record[to->source];
     if (from->backup.unit != PARTITION_STANDING_NONE || partition_standing_joined(from))
         return false;
-    if (from->unit < standing->worker_count)
+    if (!partition_standing_is_gpu(standing, from->unit))
         return hold_on_worker(standing, stream, bound_ns);
     core_ns work_ns = perfmodel_gpu_work_ns(&to->contract, standing->profile);
     return batches_of(standing, from->unit, &batches_ns) && batches_ns <= work_ns &&

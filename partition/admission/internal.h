@@ -34,11 +34,15 @@ struct partition_batches {
 
 struct partition_standing {
     struct config_profile *profile;
-    struct partition_workers *workers;
     uint32_t worker_count, io_count, gpus;
+    struct partition_unit **unit; /* by number: workers, then GPUs */
+    struct partition_gpu **gpu;   /* the same GPUs */
+    struct partition_gpus shared; /* of them */
+    /* A worker, and a GPU of each kind, without streams and with all the pinned memory. */
+    struct partition_unit *idle[1 + CONFIG_PROFILE_GPU_KINDS_MAX];
+    struct partition_gpus alone; /* of these GPUs */
     struct perfmodel_flow_card *card[CONFIG_PROFILE_GPU_KINDS_MAX];
-    struct partition_gpu *gpu;
-    uint64_t pinned_bytes;               /* of all arenas */
+    int64_t *io_ppb;                     /* reserved, by I/O thread */
     uint64_t changes;                    /* counts whatever makes another plan of it */
     core_ns detection_ns;                /* delta of newcomers */
     uint32_t guarded;                    /* streams with a backup */
@@ -47,21 +51,55 @@ struct partition_standing {
     void *hurry;                         /* its owner */
     /* by number */
     struct partition_standing_record *record;
-    uint32_t *place[PARTITION_GPU_HEAPS];
-    uint32_t *backup_place[PARTITION_GPU_HEAPS];
     uint32_t capacity, free; /* free: the first number that is, NONE */
     /* the numbers in use, without gaps */
     uint32_t *listed;
     uint32_t count;
 };
 
-/* Where a stream may go: a bit for each kind of GPU, and one for the workers. */
-#define PARTITION_STANDING_WORKERS (UINT32_C(1) << 31)
-#define PARTITION_STANDING_ANY     UINT32_MAX
+static inline uint32_t partition_standing_units(const struct partition_standing *standing)
+{
+    return standing->worker_count + standing->gpus;
+}
 
-/* The decision, without reason and offer. */
-bool partition_standing_place(const struct partition_standing *standing, const struct core_stream_spec *spec,
-                              uint32_t io, uint32_t among, struct partition_standing_placement *placement);
+static inline bool partition_standing_is_gpu(const struct partition_standing *standing, uint32_t unit)
+{
+    return partition_unit_is_gpu(standing->worker_count, unit);
+}
+
+static inline uint32_t partition_standing_gpu_of(const struct partition_standing *standing, uint32_t unit)
+{
+    return partition_unit_gpu(standing->worker_count, unit);
+}
+
+/* ---- the decision: decide.c ---- */
+
+/* Where the stream is placed, without reason and offer; among: kinds of units (unit.h). */
+bool partition_standing_place(const struct partition_standing *standing,
+                              const struct partition_demand *demand, uint32_t io, uint32_t among,
+                              struct partition_standing_placement *placement);
+
+/* Of the workers that accept the stream the least loaded; if none does (answer), the one that came
+ * closest. */
+uint32_t partition_standing_choose_worker(const struct partition_standing *standing,
+                                          const struct partition_demand *demand,
+                                          struct partition_answer *answer);
+
+/* The GPU that suits best so far, and of those that refuse the one that came closest. */
+struct partition_gpu_choice {
+    const struct partition_standing *standing;
+    const struct partition_demand *demand;
+    uint32_t among;
+    uint32_t gpu, closest; /* NONE: none */
+    struct perfmodel_flow_verdict taken, lacks;
+};
+struct partition_gpu_choice partition_gpu_choice_of(const struct partition_standing *standing,
+                                                    const struct partition_demand *demand, uint32_t among);
+/* GPU g at this period. */
+void partition_gpu_choice_ask(struct partition_gpu_choice *choice, uint32_t g, enum partition_period period);
+/* GPUs with streams at their present periods; GPUs with or without streams at others. True: there is one. */
+bool partition_gpu_choose_present(struct partition_gpu_choice *choice);
+bool partition_gpu_choose_other(struct partition_gpu_choice *choice, bool idle);
 
 /* ---- guaranteed streams: failover.c ---- */
 
@@ -77,9 +115,9 @@ struct partition_guard_question {
     const struct partition_standing *standing;
     const struct core_stream_spec *spec; /* with the whole latency bound d */
     uint32_t g;
-    const struct partition_gpu *gpu; /* GPU g, without the stream */
     enum partition_guard_ask ask;
     core_ns period_ns;
+    const struct partition_demand *instead_of; /* what the GPU is charged for the stream; NULL: nothing */
     const struct partition_standing_backup *present; /* the backup that the stream has now; NULL: none */
     bool newcomer;                                   /* batches are asked for room */
 };
@@ -105,14 +143,16 @@ bool partition_guard_place(const struct partition_standing *standing, const stru
 
 /* ---- */
 
-/* The period and memory of the GPUs that a placement names, from now on. */
+/* The period and memory of a unit, if it is a GPU, from now on; and of those that a placement names. */
+void partition_standing_retarget(struct partition_standing *standing, uint32_t unit, core_ns period_ns,
+                                 uint64_t memory_bytes);
 void partition_standing_set(struct partition_standing *standing,
                             const struct partition_standing_placement *placement);
 
-/* Have the batches of GPU g room for it at this period, as its own stream (NONE), or for the loss of GPU
- * `loss`? */
-bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t loss,
-                                 const struct core_stream_spec *spec, core_ns period_ns,
+/* Have the batches of GPU g room for it at this period, as its own stream (PARTITION_OWN), or as a backup in
+ * this scenario? */
+bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t scenario,
+                                 const struct partition_demand *demand, core_ns period_ns,
                                  struct partition_standing_words *words);
 
 /* Plans of the batches of the GPUs among these units, which are charged for more now. False: one has no room
@@ -131,24 +171,30 @@ static inline bool partition_standing_is_hurried(const struct partition_standing
     return standing->hurried != NULL && standing->hurried(standing->hurry);
 }
 
+/* ---- refusals: refuse.c ---- */
+
 /* Refused: names constraint and reason, and the offer if asked for. */
 void partition_standing_explain(const struct partition_standing *standing,
-                                const struct core_stream_spec *spec, uint32_t io, bool with_offer,
+                                const struct partition_demand *demand, uint32_t io, bool with_offer,
                                 struct partition_standing_placement *placement);
 
-/* Refused by I/O thread `io`; instead_of: what it is charged for the same stream now, or NULL. */
-void partition_standing_say_io(const struct partition_standing *standing, const struct core_stream_spec *spec,
-                               uint32_t io, const struct core_stream_spec *instead_of,
-                               struct partition_standing_placement *placement);
+/* Refused by I/O thread `io`, which is charged was_ppb for the same stream now. */
+void partition_standing_say_io(const struct partition_standing *standing, int64_t io_ppb, uint32_t io,
+                               int64_t was_ppb, struct partition_standing_placement *placement);
 
 /* Refused only by the share that is withheld from admission. */
 void partition_standing_say_reserve(const struct partition_standing *standing, uint32_t unit,
                                     struct partition_standing_placement *placement);
 
-/* Pinned memory that GPU g may have. */
-uint64_t partition_standing_room_bytes(const struct partition_standing *standing, uint32_t g);
+/* ---- charges: account.c ---- */
 
-/* Memory for one stream more, on any unit, and for its backup where the placement has it. */
+/* Charges an I/O thread for a stream from now on: `less` no more, `more` instead; and would it hold? */
+void partition_standing_charge_io(struct partition_standing *standing, uint32_t io, int64_t less_ppb,
+                                  int64_t more_ppb);
+bool partition_standing_io_fits(const struct partition_standing *standing, uint32_t io, int64_t less_ppb,
+                                int64_t more_ppb);
+
+/* Memory for one stream more where the placement has it, and for its backup. */
 CORE_CHECKED core_status partition_standing_reserve(struct partition_standing *standing,
                                                     const struct partition_standing_placement *placement);
 
@@ -188,8 +234,5 @@ void partition_standing_replace(struct partition_standing *standing, uint32_t st
 void partition_standing_recharge(struct partition_standing *standing, uint32_t stream,
                                  const struct core_stream_spec *join,
                                  const struct partition_standing_placement *placement);
-
-/* After periods were set. */
-void partition_standing_count_pinned(struct partition_standing *standing);
 
 #endif

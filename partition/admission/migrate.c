@@ -4,13 +4,6 @@
 
 #define PASSES 16 /* over the moves that wait for room */
 
-uint32_t partition_moves_kind(const struct partition_standing *standing, uint32_t unit)
-{
-    if (unit < standing->worker_count)
-        return PARTITION_STANDING_WORKERS;
-    return UINT32_C(1) << standing->gpu[unit - standing->worker_count].kind;
-}
-
 /* A GPU's heaps share their places: off the old unit first. */
 static core_status change_over(struct partition_standing *standing, uint32_t stream,
                                const struct partition_standing_placement *placement)
@@ -32,9 +25,10 @@ static bool find_place(struct partition_standing *standing, uint32_t stream, uin
                        struct partition_standing_placement *placement)
 {
     const struct partition_standing_record *record = &standing->record[stream];
-    partition_workers_io_take(standing->workers, &record->join, record->io); /* it is not asked for twice */
-    bool found = partition_standing_place(standing, &record->join, record->io, kind, placement);
-    partition_workers_io_put(standing->workers, &record->join, record->io);
+    const struct partition_demand demand = partition_demand_of(&record->join, standing->profile);
+    partition_standing_charge_io(standing, record->io, demand.io_ppb, 0); /* it is not asked for twice */
+    bool found = partition_standing_place(standing, &demand, record->io, kind, placement);
+    partition_standing_charge_io(standing, record->io, 0, demand.io_ppb);
     return found;
 }
 
@@ -69,7 +63,7 @@ static size_t list_overlaps(const struct partition_standing *standing, const uin
     size_t count = 0;
     for (uint32_t planned = 0; planned < units; planned++)
         for (uint32_t present = 0; present < units; present++)
-            if (partition_moves_kind(standing, planned) == partition_moves_kind(standing, present))
+            if (standing->unit[planned]->kind == standing->unit[present]->kind)
                 list[count++] = (struct overlap){common[(size_t)planned * units + present], planned, present};
     qsort(list, count, sizeof *list, compare_overlaps);
     return count;
@@ -78,7 +72,7 @@ static size_t list_overlaps(const struct partition_standing *standing, const uin
 core_status partition_moves_renumber(const struct partition_standing *standing, const uint32_t *from,
                                      const uint32_t *to, size_t count, uint32_t *number)
 {
-    uint32_t units = standing->worker_count + standing->gpus;
+    uint32_t units = partition_standing_units(standing);
     uint32_t *common = calloc((size_t)units * units, sizeof *common);
     struct overlap *list = malloc((size_t)units * units * sizeof *list);
     bool *used = calloc(units, sizeof *used);
@@ -105,12 +99,8 @@ core_status partition_moves_renumber(const struct partition_standing *standing, 
 static bool may_guarded(const struct partition_standing *standing, const struct core_stream_spec *spec,
                         uint32_t g, core_ns period_ns, struct partition_standing_placement *placement)
 {
-    struct partition_guard_question question = {.standing = standing,
-                                                .spec = spec,
-                                                .g = g,
-                                                .gpu = &standing->gpu[g],
-                                                .ask = PARTITION_GUARD_AT,
-                                                .period_ns = period_ns};
+    struct partition_guard_question question = {
+        .standing = standing, .spec = spec, .g = g, .ask = PARTITION_GUARD_AT, .period_ns = period_ns};
     bool taken;
     if (partition_guard_on_gpu(&question, placement, &taken))
         return true;
@@ -124,19 +114,19 @@ bool partition_moves_may(const struct partition_standing *standing, uint32_t str
     const struct core_stream_spec *spec = &standing->record[stream].join;
     *placement = (struct partition_standing_placement){
         .accepted = true, .unit = unit, .backup_unit = PARTITION_STANDING_NONE};
-    if (unit < standing->worker_count)
-        return partition_workers_fits(standing->workers, unit, spec);
-    uint32_t g = unit - standing->worker_count;
-    if (standing->gpu[g].out)
+    const struct partition_unit *of = standing->unit[unit];
+    if (of->out)
         return false;
-    if (spec->guaranteed)
-        return may_guarded(standing, spec, g, period_ns, placement);
-    struct perfmodel_flow_load load = partition_gpu_load(spec, standing->profile);
-    uint64_t room_bytes = partition_standing_room_bytes(standing, g);
-    struct partition_gpu_answer answer =
-        partition_gpu_ask_at(&standing->gpu[g], &load, room_bytes, period_ns);
-    if (!answer.accepted)
-        answer = partition_gpu_ask_present(&standing->gpu[g], &load, room_bytes);
+    if (spec->guaranteed && partition_standing_is_gpu(standing, unit))
+        return may_guarded(standing, spec, partition_standing_gpu_of(standing, unit), period_ns, placement);
+    const struct partition_demand demand = partition_demand_of(spec, standing->profile);
+    struct partition_question question = {
+        .more = &demand, .scenario = PARTITION_OWN, .period = PARTITION_PERIOD_AT, .period_ns = period_ns};
+    struct partition_answer answer = partition_unit_ask(of, &question);
+    if (!answer.accepted && partition_standing_is_gpu(standing, unit)) {
+        question.period = PARTITION_PERIOD_PRESENT;
+        answer = partition_unit_ask(of, &question);
+    }
     placement->period_ns = answer.verdict.period_ns;
     placement->memory_bytes = answer.verdict.memory_bytes;
     return answer.accepted;
@@ -144,7 +134,9 @@ bool partition_moves_may(const struct partition_standing *standing, uint32_t str
 
 static core_ns period_of(const struct partition_standing *standing, uint32_t unit)
 {
-    return unit < standing->worker_count ? 0 : standing->gpu[unit - standing->worker_count].period_ns;
+    if (!partition_standing_is_gpu(standing, unit))
+        return 0;
+    return standing->gpu[partition_standing_gpu_of(standing, unit)]->period_ns;
 }
 
 /* Makes the moves from `done` on that can be made as things stand, and brings them to the front. */
@@ -186,9 +178,8 @@ core_status partition_moves_order(const struct partition_standing *standing,
         if (moves->in_turn == before)
             break;
     }
-    moves->admits =
-        status == CORE_OK && moves->in_turn == moves->count &&
-        partition_standing_place(now, moves->newcomer, moves->io, PARTITION_STANDING_ANY, &placement);
+    moves->admits = status == CORE_OK && moves->in_turn == moves->count &&
+                    partition_standing_place(now, moves->newcomer, moves->io, PARTITION_KIND_ANY, &placement);
     partition_standing_destroy(now);
     return status;
 }

@@ -5,17 +5,14 @@
 #include "partition/admission/internal.h"
 
 struct partition_moves {
-    const struct core_stream_spec *newcomer; /* the stream that the moves free capacity for */
+    const struct partition_demand *newcomer; /* the stream that the moves free capacity for */
     uint32_t io;                             /* I/O thread of its connection */
     struct partition_standing_move *move;    /* room for all streams */
     size_t count, in_turn;
     bool admits; /* all moves can be made in turn, and the new stream is accepted then */
 };
 
-/* The kind of a unit, as a bit of `among` of partition_standing_place. */
-uint32_t partition_moves_kind(const struct partition_standing *standing, uint32_t unit);
-
-/* Lets a stream change over to a unit of another kind that takes it as things stand, if any does. */
+/* Lets a stream change over to a unit of one of these kinds (unit.h) that takes it as things stand, if any does. */
 CORE_CHECKED core_status partition_moves_change(struct partition_standing *standing, uint32_t stream,
                                                 uint32_t kind, bool *found);
 

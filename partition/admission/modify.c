@@ -4,6 +4,7 @@
 #include "partition/admission/reasons.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- joins ---- */
@@ -33,10 +34,9 @@ bool partition_standing_joined(const struct partition_standing_record *record)
 struct change {
     struct partition_standing *standing;
     uint32_t stream;
-    struct core_stream_spec join;
-    struct partition_placement worker;         /* on a worker: its answer */
-    struct partition_gpu_answer answer;        /* on a GPU: its answer */
-    struct partition_standing_placement guard; /* on a GPU, with a backup: both */
+    struct partition_demand join;
+    struct partition_answer answer;            /* the unit's */
+    struct partition_standing_placement guard; /* with a backup: the GPU's, and that of the backup's unit */
     bool taken;                                /* the GPU would take it then */
     bool offers;                               /* new periods for guaranteed streams are left out */
 };
@@ -46,35 +46,30 @@ static const struct partition_standing_record *record_of(const struct change *ch
     return &change->standing->record[change->stream];
 }
 
-/* Off the worker and on again: the account keeps no trace. */
-static bool ask_worker(struct change *change)
+/* What its unit is charged for now. */
+static struct partition_demand charged(const struct change *change)
 {
-    struct partition_workers *workers = change->standing->workers;
-    const struct partition_standing_record *record = record_of(change);
-    partition_workers_take(workers, record->unit, &record->spec);
-    bool holds = partition_workers_ask(workers, record->unit, &change->join, &change->worker);
-    bool back = partition_workers_put(workers, record->unit, &record->spec);
-    assert(back);
-    (void)back;
-    return holds;
+    return partition_demand_of(&record_of(change)->spec, change->standing->profile);
 }
 
-/* The load without the stream is right in its sums; its maxima may be the stream's, which the join's are not
- * below. */
-static bool ask_gpu(struct change *change)
+static bool on_gpu(const struct change *change)
 {
-    const struct partition_standing *standing = change->standing;
-    const struct partition_standing_record *record = record_of(change);
-    uint32_t g = record->unit - standing->worker_count;
-    struct partition_gpu without = standing->gpu[g];
-    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
-    struct perfmodel_flow_load join = partition_gpu_load(&change->join, standing->profile);
-    uint64_t room_bytes = partition_standing_room_bytes(standing, g);
-    perfmodel_flow_load_remove(&without.own.load, &load);
-    change->answer = partition_gpu_ask_present(&without, &join, room_bytes);
-    if (change->answer.accepted || join.shortest_ns <= 0)
+    return partition_standing_is_gpu(change->standing, record_of(change)->unit);
+}
+
+static bool ask_alone(struct change *change)
+{
+    const struct partition_unit *unit = change->standing->unit[record_of(change)->unit];
+    const struct partition_demand now = charged(change);
+    struct partition_question question = {.more = &change->join,
+                                          .instead_of = &now,
+                                          .scenario = PARTITION_OWN,
+                                          .period = PARTITION_PERIOD_PRESENT};
+    change->answer = partition_unit_ask(unit, &question);
+    if (change->answer.accepted || !on_gpu(change) || change->join.load.shortest_ns <= 0)
         return change->answer.accepted;
-    struct partition_gpu_answer other = partition_gpu_ask_other(&without, &join, room_bytes, false);
+    question.period = PARTITION_PERIOD_BEST;
+    struct partition_answer other = partition_unit_ask(unit, &question);
     if (other.accepted || other.verdict.headroom_ppb > change->answer.verdict.headroom_ppb)
         change->answer = other;
     return change->answer.accepted;
@@ -90,16 +85,13 @@ static bool ask_guard(struct change *change)
 {
     const struct partition_standing *standing = change->standing;
     const struct partition_standing_record *record = record_of(change);
-    uint32_t g = record->unit - standing->worker_count;
-    struct partition_gpu without = standing->gpu[g];
-    struct perfmodel_flow_load load = partition_gpu_load(&record->spec, standing->profile);
+    const struct partition_demand now = charged(change);
     struct partition_guard_question question = {.standing = standing,
-                                                .spec = &change->join,
-                                                .g = g,
-                                                .gpu = &without,
+                                                .spec = &change->join.spec,
+                                                .g = partition_standing_gpu_of(standing, record->unit),
                                                 .ask = PARTITION_GUARD_PRESENT,
+                                                .instead_of = &now,
                                                 .present = &record->backup};
-    perfmodel_flow_load_remove(&without.own.load, &load);
     bool present, other = false;
     if (partition_guard_on_gpu(&question, &change->guard, &present))
         return true;
@@ -109,26 +101,20 @@ static bool ask_guard(struct change *change)
     return found;
 }
 
-static bool io_fits(struct change *change)
+static int64_t io_ppb_now(const struct change *change)
 {
-    struct partition_workers *workers = change->standing->workers;
-    const struct partition_standing_record *record = record_of(change);
-    partition_workers_io_take(workers, &record->join, record->io);
-    bool fits = partition_workers_io_fits(workers, &change->join, record->io);
-    partition_workers_io_put(workers, &record->join, record->io);
-    return fits;
+    return perfmodel_io_utilisation_ppb(&record_of(change)->join, change->standing->profile);
 }
 
-static bool on_worker(const struct change *change)
+static bool io_fits(const struct change *change)
 {
-    return record_of(change)->unit < change->standing->worker_count;
+    return partition_standing_io_fits(change->standing, record_of(change)->io, io_ppb_now(change),
+                                      change->join.io_ppb);
 }
 
 static bool ask_unit(struct change *change)
 {
-    if (on_worker(change))
-        return ask_worker(change);
-    return guarded(change) ? ask_guard(change) : ask_gpu(change);
+    return guarded(change) ? ask_guard(change) : ask_alone(change);
 }
 
 /* No more than it is charged for: a promise that stands. */
@@ -136,15 +122,12 @@ static bool ask_nothing(struct change *change)
 {
     const struct partition_standing *standing = change->standing;
     const struct partition_standing_record *record = record_of(change);
-    if (on_worker(change)) {
-        (void)partition_workers_ask(standing->workers, record->unit, &change->join, &change->worker);
-        change->worker.bound_ns = partition_workers_bound_ns(standing->workers, &change->join);
+    change->answer = (struct partition_answer){.accepted = true};
+    if (!on_gpu(change))
         return true;
-    }
-    const struct partition_gpu *gpu = &standing->gpu[record->unit - standing->worker_count];
+    const struct partition_gpu *gpu = standing->gpu[partition_standing_gpu_of(standing, record->unit)];
     if (guarded(change))
         change->guard = partition_standing_placement_of(standing, change->stream);
-    change->answer.accepted = true;
     change->answer.verdict =
         (struct perfmodel_flow_verdict){.period_ns = gpu->period_ns, .memory_bytes = gpu->memory_bytes};
     return true;
@@ -152,8 +135,9 @@ static bool ask_nothing(struct change *change)
 
 static bool ask(struct change *change, const struct core_stream_spec *spec)
 {
-    change->join = join_of(&record_of(change)->join, spec);
-    if (same(&change->join, &record_of(change)->join))
+    const struct core_stream_spec join = join_of(&record_of(change)->join, spec);
+    change->join = partition_demand_of(&join, change->standing->profile);
+    if (same(&join, &record_of(change)->join))
         return ask_nothing(change);
     return io_fits(change) && ask_unit(change);
 }
@@ -194,15 +178,14 @@ static struct partition_offer offer_of(const struct change *change, const struct
 static void explain_gpu(const struct change *change, struct partition_standing_placement *placement)
 {
     const struct partition_standing *standing = change->standing;
-    uint32_t g = record_of(change)->unit - standing->worker_count;
-    struct perfmodel_flow_load join = partition_gpu_load(&change->join, standing->profile);
-    struct perfmodel_flow_load load = standing->gpu[g].own.load;
-    perfmodel_flow_load_add(&load, &join);
+    uint32_t g = partition_standing_gpu_of(standing, record_of(change)->unit);
+    struct perfmodel_flow_load load = standing->gpu[g]->own.load;
+    perfmodel_flow_load_add(&load, &change->join.load);
     struct partition_gpu_refusal refusal = {.verdict = &change->answer.verdict,
                                             .gpu = g,
                                             .gpus = standing->gpus,
                                             .change = true,
-                                            .streams = standing->gpu[g].own.load.streams,
+                                            .streams = standing->gpu[g]->own.load.streams,
                                             .shortest_ns = load.shortest_ns};
     placement->constraint = change->answer.verdict.binding;
     partition_explain_gpu(&refusal, placement->reason);
@@ -213,13 +196,17 @@ static void explain_guard(struct change *change, struct partition_standing_place
 {
     const struct partition_standing_record *record = record_of(change);
     struct change asked = *change;
-    asked.join.latency_ns -= record->backup.detection_ns + CORE_LATENCY_NS_MIN;
-    if (!change->taken && asked.join.latency_ns >= CORE_LATENCY_NS_MIN && !ask_gpu(&asked)) {
+    struct core_stream_spec join = change->join.spec;
+    join.latency_ns -= record->backup.detection_ns + CORE_LATENCY_NS_MIN;
+    if (join.latency_ns >= CORE_LATENCY_NS_MIN)
+        asked.join = partition_demand_of(&join, change->standing->profile);
+    if (!change->taken && join.latency_ns >= CORE_LATENCY_NS_MIN && !ask_alone(&asked)) {
         explain_gpu(&asked, placement);
         return;
     }
     placement->constraint = PERFMODEL_LIMIT_BACKUP;
-    partition_explain_change_backup(record->unit - change->standing->worker_count, placement->reason);
+    partition_explain_change_backup(partition_standing_gpu_of(change->standing, record->unit),
+                                    placement->reason);
 }
 
 /* Would it hold with nothing kept in reserve? */
@@ -239,21 +226,33 @@ static bool reserve_binds(struct change *change)
     return holds;
 }
 
+static void explain_worker(const struct change *change, struct partition_standing_placement *placement)
+{
+    const struct perfmodel_edf_result *test = &change->answer.test;
+    struct perfmodel_cpu_task task;
+    struct core_error error;
+    placement->constraint = test->binding;
+    if (perfmodel_cpu_task_from(&change->join.spec, change->standing->profile, &task, &error) == CORE_OK)
+        partition_explain_change(record_of(change)->unit, test, placement->reason);
+    else
+        snprintf(placement->reason, sizeof placement->reason, "%.*s", (int)sizeof placement->reason - 1,
+                 error.text);
+}
+
 static void explain(struct change *change, struct partition_standing_placement *placement)
 {
     const struct partition_standing_record *record = record_of(change);
-    if (!io_fits(change)) {
-        partition_standing_say_io(change->standing, &change->join, record->io, &record->join, placement);
-    } else if (reserve_binds(change)) {
+    if (!io_fits(change))
+        partition_standing_say_io(change->standing, change->join.io_ppb, record->io, io_ppb_now(change),
+                                  placement);
+    else if (reserve_binds(change))
         partition_standing_say_reserve(change->standing, record->unit, placement);
-    } else if (guarded(change)) {
+    else if (guarded(change))
         explain_guard(change, placement);
-    } else if (on_worker(change)) {
-        placement->constraint = change->worker.constraint;
-        partition_explain_change(&change->worker, placement->reason);
-    } else {
+    else if (on_gpu(change))
         explain_gpu(change, placement);
-    }
+    else
+        explain_worker(change, placement);
 }
 
 /* ---- the decision ---- */
@@ -274,12 +273,14 @@ static void fill_accepted(const struct change *change, const struct core_stream_
     placement->accepted = true;
     placement->unit = record_of(change)->unit;
     placement->stream = change->stream;
-    placement->joined = !same(&change->join, spec);
+    placement->joined = !same(&change->join.spec, spec);
     placement->bound_ns = spec->latency_ns;
-    if (on_worker(change)) {
-        placement->task = change->worker.task;
+    if (!on_gpu(change)) {
+        const struct partition_unit *unit = standing->unit[placement->unit];
+        const struct partition_demand demand = partition_demand_of(spec, standing->profile);
+        placement->task = change->join.task;
         placement->bound_ns =
-            longer(change->worker.bound_ns, partition_workers_bound_ns(standing->workers, spec));
+            longer(unit->ops->bound_ns(unit, &change->join), unit->ops->bound_ns(unit, &demand));
         return;
     }
     if (guarded(change))
@@ -287,7 +288,7 @@ static void fill_accepted(const struct change *change, const struct core_stream_
     const struct perfmodel_flow_verdict *verdict = &change->answer.verdict;
     placement->period_ns = verdict->period_ns;
     placement->new_period =
-        verdict->period_ns != standing->gpu[placement->unit - standing->worker_count].period_ns;
+        verdict->period_ns != standing->gpu[partition_standing_gpu_of(standing, placement->unit)]->period_ns;
     placement->memory_bytes = verdict->memory_bytes;
 }
 
@@ -349,8 +350,9 @@ static void recharge_io(struct partition_standing *standing, const struct partit
 {
     if (record->moved)
         return;
-    partition_workers_io_take(standing->workers, &record->join, record->io);
-    partition_workers_io_put(standing->workers, join, record->io);
+    partition_standing_charge_io(standing, record->io,
+                                 perfmodel_io_utilisation_ppb(&record->join, standing->profile),
+                                 perfmodel_io_utilisation_ppb(join, standing->profile));
 }
 
 /* As it was, with its periods, d_g and backup. Only a backup that moved can lack memory for its old place; it

@@ -1,6 +1,5 @@
 #include "partition/admission/reasons.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 #define PPB_PER_PERCENT 1e7
@@ -21,89 +20,70 @@ static struct duration duration_of(core_ns ns)
     return duration;
 }
 
-CORE_PRINTF(2, 3) static void say(struct partition_placement *placement, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(placement->reason, sizeof placement->reason, format, arguments);
-    va_end(arguments);
-}
-
-static void explain_deadline(const struct partition_refusal *refusal, struct partition_placement *placement)
-{
-    say(placement,
-        "a latency bound of %s is below what even an idle worker could keep; the shortest for this packet "
-        "size, interval and burst is %s",
-        duration_of(refusal->spec->latency_ns).text, duration_of(refusal->latency_least_ns).text);
-}
-
 /* No latency bound would do: the packets are too large for their interval. */
-static void explain_rate(const struct partition_refusal *refusal, struct partition_placement *placement)
+static void explain_rate(const struct core_stream_spec *spec, const struct perfmodel_edf_result *test,
+                         char reason[PARTITION_REASON_BYTES])
 {
-    const struct perfmodel_edf_result *test = &placement->test;
-    const struct core_stream_spec *spec = refusal->spec;
     struct duration interval = duration_of(spec->interval_ns);
     if (test->binding == PERFMODEL_LIMIT_CPU_UTILISATION)
-        say(placement,
-            "packets of %u bytes every %s would take %.1f %% of a worker, and a stream can use only one",
-            spec->packet_bytes, interval.text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
+        snprintf(reason, PARTITION_REASON_BYTES,
+                 "packets of %u bytes every %s would take %.1f %% of a worker, and a stream can use only one",
+                 spec->packet_bytes, interval.text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
     else if (test->binding == PERFMODEL_LIMIT_CPU_DEMAND)
-        say(placement,
+        snprintf(
+            reason, PARTITION_REASON_BYTES,
             "even an idle worker could not carry packets of %u bytes every %s, whatever the latency bound: "
             "in a window of %s it would need %s; send less often",
             spec->packet_bytes, interval.text, duration_of(test->window_ns).text,
             duration_of(test->demand_ns + test->blocking_ns).text);
     else
-        say(placement,
-            "packets of %u bytes every %s, %u at once, leave no time between the pieces that they are "
-            "encrypted in, whatever the latency bound; send less often",
-            spec->packet_bytes, interval.text, spec->burst_packets);
+        snprintf(reason, PARTITION_REASON_BYTES,
+                 "packets of %u bytes every %s, %u at once, leave no time between the pieces that they are "
+                 "encrypted in, whatever the latency bound; send less often",
+                 spec->packet_bytes, interval.text, spec->burst_packets);
 }
 
-static void explain_utilisation(const struct partition_refusal *refusal,
-                                struct partition_placement *placement)
+void partition_explain_idle_worker(const struct core_stream_spec *spec,
+                                   const struct perfmodel_edf_result *test, core_ns least_ns,
+                                   char reason[PARTITION_REASON_BYTES])
 {
-    say(placement,
-        "no worker has capacity left: the least loaded of %u would need %.2f %% of its time in the long run, "
-        "%.2f "
-        "%% of it for this stream",
-        refusal->worker_count, (double)placement->test.utilisation_ppb / PPB_PER_PERCENT,
-        (double)refusal->stream_ppb / PPB_PER_PERCENT);
+    if (least_ns == 0)
+        explain_rate(spec, test, reason);
+    else
+        snprintf(reason, PARTITION_REASON_BYTES,
+                 "a latency bound of %s is below what even an idle worker could keep; the shortest for this "
+                 "packet "
+                 "size, interval and burst is %s",
+                 duration_of(spec->latency_ns).text, duration_of(least_ns).text);
 }
 
-static void explain_demand(const struct partition_refusal *refusal, struct partition_placement *placement)
+void partition_explain_worker(const struct perfmodel_edf_result *test, uint32_t worker, uint32_t workers,
+                              int64_t stream_ppb, char reason[PARTITION_REASON_BYTES])
 {
-    const struct perfmodel_edf_result *test = &placement->test;
-    struct duration window = duration_of(test->window_ns);
-    say(placement,
-        "worker %u, the closest of %u, would need %s in a window of %s (load %.1f %%, of which this stream "
-        "%.2f %%)",
-        placement->worker, refusal->worker_count, duration_of(test->demand_ns + test->blocking_ns).text,
-        window.text, (double)test->utilisation_ppb / PPB_PER_PERCENT,
-        (double)refusal->stream_ppb / PPB_PER_PERCENT);
+    if (test->binding == PERFMODEL_LIMIT_CPU_UTILISATION)
+        snprintf(reason, PARTITION_REASON_BYTES,
+                 "no worker has capacity left: the least loaded of %u would need %.2f %% of its time in the "
+                 "long run, %.2f %% of it for this stream",
+                 workers, (double)test->utilisation_ppb / PPB_PER_PERCENT,
+                 (double)stream_ppb / PPB_PER_PERCENT);
+    else
+        snprintf(reason, PARTITION_REASON_BYTES,
+                 "worker %u, the closest of %u, would need %s in a window of %s (load %.1f %%, of which this "
+                 "stream %.2f %%)",
+                 worker, workers, duration_of(test->demand_ns + test->blocking_ns).text,
+                 duration_of(test->window_ns).text, (double)test->utilisation_ppb / PPB_PER_PERCENT,
+                 (double)stream_ppb / PPB_PER_PERCENT);
 }
 
-static void explain_io(const struct partition_refusal *refusal, struct partition_placement *placement)
+void partition_explain_io(uint32_t io, int64_t taken_ppb, int64_t stream_ppb, int64_t limit_ppb,
+                          char reason[PARTITION_REASON_BYTES])
 {
-    say(placement,
+    snprintf(
+        reason, PARTITION_REASON_BYTES,
         "I/O thread %u would need %.2f %% of its time, %.2f %% of it for this stream, and at most %.0f %% "
         "may be reserved",
-        refusal->io, (double)refusal->io_taken_ppb / PPB_PER_PERCENT,
-        (double)placement->io_ppb / PPB_PER_PERCENT, (double)refusal->io_limit_ppb / PPB_PER_PERCENT);
-}
-
-void partition_explain(const struct partition_refusal *refusal, struct partition_placement *placement)
-{
-    if (placement->constraint == PERFMODEL_LIMIT_DEADLINE)
-        explain_deadline(refusal, placement);
-    else if (refusal->idle)
-        explain_rate(refusal, placement);
-    else if (placement->constraint == PERFMODEL_LIMIT_IO)
-        explain_io(refusal, placement);
-    else if (placement->constraint == PERFMODEL_LIMIT_CPU_UTILISATION)
-        explain_utilisation(refusal, placement);
-    else
-        explain_demand(refusal, placement);
+        io, (double)taken_ppb / PPB_PER_PERCENT, (double)stream_ppb / PPB_PER_PERCENT,
+        (double)limit_ppb / PPB_PER_PERCENT);
 }
 
 void partition_explain_latency(const struct core_stream_spec *spec, core_ns least_ns,
@@ -173,21 +153,18 @@ void partition_explain_reserve(const char *unit, uint32_t number, int64_t share_
              unit, number, (double)share_ppb / PPB_PER_PERCENT);
 }
 
-void partition_explain_change(const struct partition_placement *worker, char reason[PARTITION_REASON_BYTES])
+void partition_explain_change(uint32_t worker, const struct perfmodel_edf_result *test,
+                              char reason[PARTITION_REASON_BYTES])
 {
-    const struct perfmodel_edf_result *test = &worker->test;
-    struct duration window = duration_of(test->window_ns);
-    if (worker->constraint == PERFMODEL_LIMIT_DEADLINE)
-        snprintf(reason, PARTITION_REASON_BYTES, "%s", worker->reason);
-    else if (worker->constraint == PERFMODEL_LIMIT_CPU_UTILISATION)
+    if (test->binding == PERFMODEL_LIMIT_CPU_UTILISATION)
         snprintf(reason, PARTITION_REASON_BYTES,
                  "worker %u, which serves the stream, would need %.2f %% of its time in the long run with "
                  "the change",
-                 worker->worker, (double)test->utilisation_ppb / PPB_PER_PERCENT);
+                 worker, (double)test->utilisation_ppb / PPB_PER_PERCENT);
     else
         snprintf(reason, PARTITION_REASON_BYTES,
                  "worker %u, which serves the stream, would need %s in a window of %s with the change (load "
                  "%.1f %%)",
-                 worker->worker, duration_of(test->demand_ns + test->blocking_ns).text, window.text,
-                 (double)test->utilisation_ppb / PPB_PER_PERCENT);
+                 worker, duration_of(test->demand_ns + test->blocking_ns).text,
+                 duration_of(test->window_ns).text, (double)test->utilisation_ppb / PPB_PER_PERCENT);
 }

@@ -2,25 +2,24 @@
 #ifndef MILLRACE_PARTITION_ADMISSION_REASONS_H
 #define MILLRACE_PARTITION_ADMISSION_REASONS_H
 
-#include "partition/admission/unit_worker.h"
+#include "core/stream.h"
+#include "perfmodel/edf.h"
 #include "perfmodel/flow.h"
 
-struct partition_refusal {
-    const struct core_stream_spec *spec;
-    uint32_t worker_count;
-    core_ns latency_least_ns; /* shortest that an empty worker could keep, 0 if none */
-    int64_t stream_ppb;       /* what the stream adds to the worker's load */
-    bool idle;                /* even an empty worker refuses */
-    uint32_t io;
-    int64_t io_taken_ppb, io_limit_ppb; /* of the I/O thread, with this stream; its limit */
-};
-
-/* Fills placement->reason from its constraint, worker, io_ppb and test. */
-void partition_explain(const struct partition_refusal *refusal, struct partition_placement *placement);
-
-/* ---- of standing plans ---- */
-
 #define PARTITION_REASON_BYTES 256
+
+/* Even an idle worker refuses: its test; least_ns: the shortest latency bound that it could keep, 0: none. */
+void partition_explain_idle_worker(const struct core_stream_spec *spec,
+                                   const struct perfmodel_edf_result *test, core_ns least_ns,
+                                   char reason[PARTITION_REASON_BYTES]);
+
+/* Of the workers this one comes closest: its test; what the stream adds to its load. */
+void partition_explain_worker(const struct perfmodel_edf_result *test, uint32_t worker, uint32_t workers,
+                              int64_t stream_ppb, char reason[PARTITION_REASON_BYTES]);
+
+/* The I/O thread has no time left: what it would need with the stream, the stream's part, its limit. */
+void partition_explain_io(uint32_t io, int64_t taken_ppb, int64_t stream_ppb, int64_t limit_ppb,
+                          char reason[PARTITION_REASON_BYTES]);
 
 /* No unit could keep the latency bound, even idle, and least_ns is the shortest that one could. */
 void partition_explain_latency(const struct core_stream_spec *spec, core_ns least_ns,
@@ -39,8 +38,9 @@ void partition_explain_change_backup(uint32_t gpu, char reason[PARTITION_REASON_
 void partition_explain_reserve(const char *unit, uint32_t number, int64_t share_ppb,
                                char reason[PARTITION_REASON_BYTES]);
 
-/* The worker that a stream is on refuses a change of its contract: partition_workers_ask's answer. */
-void partition_explain_change(const struct partition_placement *worker, char reason[PARTITION_REASON_BYTES]);
+/* The worker that a stream is on refuses a change of its contract: its test. */
+void partition_explain_change(uint32_t worker, const struct perfmodel_edf_result *test,
+                              char reason[PARTITION_REASON_BYTES]);
 
 /* What the closest of the GPUs lacks, or the one that a stream to be changed is on. */
 struct partition_gpu_refusal {

@@ -18,7 +18,7 @@ struct replan {
 static core_status judge_moves(struct replan *replan, const struct partition_standing *after)
 {
     const struct partition_standing *standing = replan->attempt.standing;
-    struct partition_moves moves = {.newcomer = replan->attempt.spec,
+    struct partition_moves moves = {.newcomer = replan->attempt.demand,
                                     .io = replan->attempt.io,
                                     .move = malloc((standing->count + 1) * sizeof *moves.move)};
     if (moves.move == NULL)
@@ -50,18 +50,17 @@ static core_status try_room(struct replan *replan)
 {
     struct partition_attempt *attempt = &replan->attempt;
     const struct partition_standing *standing = attempt->standing;
-    struct partition_placement worker;
+    struct partition_answer answer;
     if (standing->gpus == 0)
         return CORE_OK;
-    (void)partition_workers_place(standing->workers, attempt->spec, attempt->io, &worker);
-    attempt->unit = worker.worker;
+    attempt->unit = partition_standing_choose_worker(standing, attempt->demand, &answer);
     core_status status = try_run(replan, partition_attempt_room);
     for (uint32_t n = 0; status == CORE_OK && n < 2 * standing->gpus && n < 2 * ROOM_GPUS_MAX; n++) {
         if (replan->proposal->accepted)
             break;
-        if (standing->gpu[n / 2].out)
+        if (standing->gpu[n / 2]->unit.out)
             continue;
-        attempt->unit = standing->worker_count + n / 2;
+        attempt->unit = partition_unit_of_gpu(standing->worker_count, n / 2);
         attempt->by_deadline = n % 2 == 0;
         status = try_run(replan, partition_attempt_room);
     }
@@ -88,7 +87,7 @@ static bool any_moving(const struct partition_standing *standing)
 static bool any_reserve(const struct partition_standing *standing)
 {
     bool any = false;
-    for (uint32_t unit = 0; unit < standing->worker_count + standing->gpus; unit++)
+    for (uint32_t unit = 0; unit < partition_standing_units(standing); unit++)
         any = any || partition_standing_reserve_ppb(standing, unit) > 0;
     return any;
 }
@@ -99,7 +98,7 @@ static bool plan_would_do(const struct replan *replan)
 {
     const struct partition_standing *standing = replan->attempt.standing;
     return !partition_standing_any_out(standing) && !any_moving(standing) && !any_reserve(standing) &&
-           standing->guarded == 0 && !replan->attempt.spec->guaranteed &&
+           standing->guarded == 0 && !replan->attempt.demand->spec.guaranteed &&
            within_account(replan->attempt.plan);
 }
 
@@ -125,7 +124,7 @@ static core_status plan_anew(struct replan *replan, const struct partition_plan_
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a plan of %zu streams", input.count);
     for (uint32_t n = 0; n < standing->count; n++)
         specs[n] = standing->record[standing->listed[n]].join;
-    specs[standing->count] = *replan->attempt.spec;
+    specs[standing->count] = replan->attempt.demand->spec;
     input.specs = specs;
     core_status status = partition_plan_make(method, &input, &plan, error);
     if (status == CORE_OK && plan->accepted) {
@@ -146,7 +145,9 @@ core_status partition_standing_replan(const struct partition_standing *standing,
                                       const struct core_stream_spec *spec, uint32_t io,
                                       struct partition_standing_proposal *proposal, struct core_error *error)
 {
-    struct replan replan = {.attempt = {.standing = standing, .spec = spec, .io = io}, .proposal = proposal};
+    struct partition_demand demand;
+    struct replan replan = {.attempt = {.standing = standing, .demand = &demand, .io = io},
+                            .proposal = proposal};
     *proposal = (struct partition_standing_proposal){.accepted = false};
     core_status status = partition_standing_check(standing, spec, io, error);
     if (status != CORE_OK)
@@ -156,7 +157,8 @@ core_status partition_standing_replan(const struct partition_standing *standing,
     if (standing->count == PARTITION_PLAN_STREAMS_MAX)
         return core_error_set(error, CORE_REFUSED, "a plan holds %zu streams and no more",
                               PARTITION_PLAN_STREAMS_MAX);
-    if (!partition_workers_io_fits(standing->workers, spec, io))
+    demand = partition_demand_of(spec, standing->profile);
+    if (!partition_standing_io_fits(standing, io, 0, demand.io_ppb))
         return CORE_OK; /* whatever moves */
     status = try_run(&replan, partition_attempt_present);
     if (status == CORE_OK && !proposal->accepted)
@@ -171,15 +173,16 @@ core_status partition_standing_move(struct partition_standing *standing, uint32_
 {
     struct partition_standing_placement placement;
     struct partition_standing_words words;
-    bool gpu = to >= standing->worker_count;
-    if (to >= standing->worker_count + standing->gpus || standing->record[stream].moved ||
+    bool gpu = partition_standing_is_gpu(standing, to);
+    if (to >= partition_standing_units(standing) || standing->record[stream].moved ||
         (gpu && (period_ns <= 0 || period_ns > CORE_LATENCY_NS_MAX)))
         return core_error_set(error, CORE_REFUSED,
                               "unit %u: there is none, or no period of %lld ns, or the "
                               "stream has been moved already",
                               to, (long long)period_ns);
-    if (gpu && standing->gpu[to - standing->worker_count].out)
-        return core_error_set(error, CORE_REFUSED, "GPU %u is out of service", to - standing->worker_count);
+    if (standing->unit[to]->out)
+        return core_error_set(error, CORE_REFUSED, "GPU %u is out of service",
+                              partition_standing_gpu_of(standing, to));
     if (standing->count == PARTITION_PLAN_STREAMS_MAX)
         return core_error_set(error, CORE_REFUSED, "a plan holds %zu streams and no more",
                               PARTITION_PLAN_STREAMS_MAX);
@@ -191,7 +194,8 @@ core_status partition_standing_move(struct partition_standing *standing, uint32_
     partition_standing_set(standing, &placement);
     *again = partition_standing_enter(standing, &record.join, record.io, record.handle, &placement);
     standing->record[*again].contract = record.contract;
-    partition_workers_io_take(standing->workers, &record.join, record.io);
+    partition_standing_charge_io(standing, record.io,
+                                 perfmodel_io_utilisation_ppb(&record.join, standing->profile), 0);
     standing->record[stream].moved = true;
     standing->record[stream].target = *again;
     standing->record[*again].source = stream;

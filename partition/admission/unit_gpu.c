@@ -33,49 +33,72 @@ uint32_t partition_gpu_grid_up_to(core_ns ns)
 
 /* ---- questions ---- */
 
-#define NO_LOSS UINT32_MAX
-
-struct question {
+struct trial {
     const struct partition_gpu *gpu;
     struct perfmodel_flow_load own;    /* with the stream, if it is to be the GPU's own */
-    struct perfmodel_flow_load backup; /* of `loss`, with the stream, if it is to be a backup */
-    uint32_t loss;                     /* NO_LOSS: it is not */
+    struct perfmodel_flow_load backup; /* of the scenario, with the stream, if it is to be a backup */
+    uint32_t scenario;
     uint64_t room_bytes;
     int64_t reserve_ppb;
-    struct partition_gpu_answer best;
+    struct partition_answer best;
 };
 
-static struct question question_of(const struct partition_gpu *gpu, const struct perfmodel_flow_load *more,
-                                   uint64_t room_bytes)
+static const struct partition_gpu *gpu_const(const struct partition_unit *unit)
 {
-    struct question question = {.gpu = gpu, .own = gpu->own.load, .loss = NO_LOSS, .room_bytes = room_bytes};
-    question.best.verdict.headroom_ppb = -PPB - 1;
-    question.reserve_ppb = more->streams > 0 ? gpu->reserve_ppb : 0;
-    perfmodel_flow_load_add(&question.own, more);
-    return question;
+    return (const struct partition_gpu *)unit;
 }
 
-static struct question question_of_backup(const struct partition_gpu *gpu,
-                                          const struct partition_gpu_backup *more, uint64_t room_bytes)
+static struct partition_gpu *gpu_of(struct partition_unit *unit)
 {
-    const struct perfmodel_flow_load nobody = {0};
-    struct question question = question_of(gpu, &nobody, room_bytes);
-    question.reserve_ppb = gpu->reserve_ppb;
-    question.loss = more->loss;
-    if (gpu->backups[more->loss] != NULL)
-        question.backup = gpu->backups[more->loss]->load;
-    if (more->instead_of.streams > 0)
-        perfmodel_flow_load_remove(&question.backup, &more->instead_of);
-    perfmodel_flow_load_add(&question.backup, &more->load);
-    return question;
+    return (struct partition_gpu *)unit;
 }
 
-/* The load of what comes at a loss; NULL: nobody. */
-static const struct perfmodel_flow_load *load_at(const struct question *question, uint32_t loss)
+/* Pinned memory that its arenas may have. */
+static uint64_t room_bytes(const struct partition_gpu *gpu, uint64_t kept_bytes)
 {
-    const struct partition_gpu_crowd *crowd = question->gpu->backups[loss];
-    if (loss == question->loss)
-        return &question->backup;
+    uint64_t others = gpu->gpus->pinned_bytes - gpu->memory_bytes + kept_bytes;
+    uint64_t all = gpu->gpus->profile->pinned_bytes;
+    return all > others ? all - others : 0;
+}
+
+/* The load without a stream is right in its sums; its maxima may be that stream's. Where the same stream asks
+ * for more instead, they are not above its new ones. */
+static void replace_in(struct perfmodel_flow_load *load, const struct partition_question *question)
+{
+    if (question->instead_of != NULL)
+        perfmodel_flow_load_remove(load, &question->instead_of->load);
+    if (question->more != NULL)
+        perfmodel_flow_load_add(load, &question->more->load);
+}
+
+static struct trial trial_of(const struct partition_gpu *gpu, const struct partition_question *question)
+{
+    bool withheld = question->more != NULL && !question->whole;
+    uint32_t scenario = question->scenario;
+    struct trial trial = {.gpu = gpu,
+                          .own = gpu->own.load,
+                          .scenario = scenario,
+                          .room_bytes = room_bytes(gpu, question->kept_bytes),
+                          .reserve_ppb = withheld ? gpu->unit.reserve_ppb : 0,
+                          .best.verdict.headroom_ppb = -PPB - 1};
+    if (scenario != PARTITION_OWN && gpu->backups[scenario] != NULL)
+        trial.backup = gpu->backups[scenario]->load;
+    replace_in(scenario == PARTITION_OWN ? &trial.own : &trial.backup, question);
+    return trial;
+}
+
+static struct trial trial_as_it_stands(const struct partition_gpu *gpu)
+{
+    const struct partition_question question = {.scenario = PARTITION_OWN};
+    return trial_of(gpu, &question);
+}
+
+/* The load of the backups of a scenario; NULL: none. */
+static const struct perfmodel_flow_load *load_at(const struct trial *trial, uint32_t scenario)
+{
+    const struct partition_gpu_crowd *crowd = trial->gpu->backups[scenario];
+    if (scenario == trial->scenario)
+        return &trial->backup;
     return crowd != NULL && crowd->load.streams > 0 ? &crowd->load : NULL;
 }
 
@@ -99,14 +122,14 @@ static void keep_worst(struct perfmodel_flow_verdict *worst, const struct perfmo
 }
 
 /* The GPU by itself, and at each loss. */
-static struct perfmodel_flow_verdict judge_cases(const struct question *question, core_ns period_ns)
+static struct perfmodel_flow_verdict judge_cases(const struct trial *trial, core_ns period_ns)
 {
-    const struct partition_gpu *gpu = question->gpu;
-    struct perfmodel_flow_verdict worst = perfmodel_flow_judge(gpu->card, &question->own, period_ns);
+    const struct partition_gpu *gpu = trial->gpu;
+    struct perfmodel_flow_verdict worst = perfmodel_flow_judge(gpu->card, &trial->own, period_ns);
     worst.period_ns = period_ns;
     for (uint32_t loss = 0; loss < gpu->losses; loss++) {
-        const struct perfmodel_flow_load *more = load_at(question, loss);
-        struct perfmodel_flow_load load = question->own;
+        const struct perfmodel_flow_load *more = load_at(trial, loss);
+        struct perfmodel_flow_load load = trial->own;
         if (more == NULL)
             continue;
         perfmodel_flow_load_add(&load, more);
@@ -117,26 +140,26 @@ static struct perfmodel_flow_verdict judge_cases(const struct question *question
 }
 
 /* The least d' of all cases. */
-static core_ns shortest_of(const struct question *question)
+static core_ns shortest_of(const struct trial *trial)
 {
-    core_ns shortest_ns = question->own.streams > 0 ? question->own.shortest_ns : CORE_NS_NEVER;
-    for (uint32_t loss = 0; loss < question->gpu->losses; loss++) {
-        const struct perfmodel_flow_load *more = load_at(question, loss);
+    core_ns shortest_ns = trial->own.streams > 0 ? trial->own.shortest_ns : CORE_NS_NEVER;
+    for (uint32_t loss = 0; loss < trial->gpu->losses; loss++) {
+        const struct perfmodel_flow_load *more = load_at(trial, loss);
         if (more != NULL && more->shortest_ns < shortest_ns)
             shortest_ns = more->shortest_ns;
     }
     return shortest_ns;
 }
 
-static struct perfmodel_flow_verdict judge(const struct question *question, core_ns period_ns)
+static struct perfmodel_flow_verdict judge(const struct trial *trial, core_ns period_ns)
 {
-    struct perfmodel_flow_verdict verdict = judge_cases(question, period_ns);
-    verdict.headroom_ppb -= question->reserve_ppb;
+    struct perfmodel_flow_verdict verdict = judge_cases(trial, period_ns);
+    verdict.headroom_ppb -= trial->reserve_ppb;
     if (verdict.binding == PERFMODEL_LIMIT_NONE && verdict.headroom_ppb < 0)
         verdict.binding = PERFMODEL_LIMIT_GPU_LATENCY;
     if (verdict.binding != PERFMODEL_LIMIT_NONE)
         return verdict;
-    wide left = (wide)question->room_bytes - verdict.memory_bytes;
+    wide left = (wide)trial->room_bytes - verdict.memory_bytes;
     int64_t room_ppb = (int64_t)(left * PPB / ((wide)verdict.memory_bytes + 1));
     if (left < 0)
         verdict.binding = PERFMODEL_LIMIT_GPU_MEMORY;
@@ -148,134 +171,108 @@ static struct perfmodel_flow_verdict judge(const struct question *question, core
 }
 
 /* Keeps the better one: accepted before refused, then by headroom. */
-static void weigh(struct question *question, const struct perfmodel_flow_verdict *verdict)
+static void weigh(struct trial *trial, const struct perfmodel_flow_verdict *verdict)
 {
     bool fits = verdict->binding == PERFMODEL_LIMIT_NONE;
-    struct partition_gpu_answer *best = &question->best;
+    struct partition_answer *best = &trial->best;
     if (fits < best->accepted ||
         (fits == best->accepted && verdict->headroom_ppb <= best->verdict.headroom_ppb))
         return;
-    *best = (struct partition_gpu_answer){.accepted = fits, .verdict = *verdict};
+    *best = (struct partition_answer){.accepted = fits, .verdict = *verdict};
 }
 
 /* The shortest period that the stages catch up at, of the first `periods`: what is stable is so at longer
  * ones. `periods` if none. */
-static uint32_t first_stable(struct question *question, uint32_t periods)
+static uint32_t first_stable(struct trial *trial, uint32_t periods)
 {
     uint32_t low = 0, high = periods;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
-        struct perfmodel_flow_verdict verdict = judge(question, partition_gpu_grid_ns(middle));
+        struct perfmodel_flow_verdict verdict = judge(trial, partition_gpu_grid_ns(middle));
         if (stable(&verdict))
             high = middle;
         else
             low = middle + 1;
-        weigh(question, &verdict);
+        weigh(trial, &verdict);
     }
     return low;
 }
 
 /* From the shortest stable period up. The latency falls at first, as the stages catch up sooner, and then
  * rises with the period: where it has risen a few times in a row, longer ones are left out. */
-static void scan(struct question *question, bool any)
+static void scan(struct trial *trial, bool any)
 {
-    uint32_t periods = partition_gpu_grid_up_to(shortest_of(question)), rises = 0;
+    uint32_t periods = partition_gpu_grid_up_to(shortest_of(trial)), rises = 0;
     core_ns before_ns = CORE_NS_NEVER;
-    for (uint32_t i = first_stable(question, periods); i < periods && rises < RISES_ENOUGH; i++) {
-        if (any && question->best.accepted)
+    for (uint32_t i = first_stable(trial, periods); i < periods && rises < RISES_ENOUGH; i++) {
+        if (any && trial->best.accepted)
             return;
-        struct perfmodel_flow_verdict verdict = judge(question, partition_gpu_grid_ns(i));
-        weigh(question, &verdict);
+        struct perfmodel_flow_verdict verdict = judge(trial, partition_gpu_grid_ns(i));
+        weigh(trial, &verdict);
         rises = verdict.latency_ns > before_ns ? rises + 1 : 0;
         before_ns = verdict.latency_ns;
     }
 }
 
-struct partition_gpu_answer partition_gpu_ask_at(const struct partition_gpu *gpu,
-                                                 const struct perfmodel_flow_load *more, uint64_t room_bytes,
-                                                 core_ns period_ns)
+/* d'/4 of the shortest d' where it holds, else the period with most headroom. */
+static void ask_grid(struct trial *trial, bool any)
 {
-    struct question question = question_of(gpu, more, room_bytes);
-    struct perfmodel_flow_verdict verdict = judge(&question, period_ns);
-    weigh(&question, &verdict);
-    return question.best;
+    uint32_t up_to = partition_gpu_grid_up_to(shortest_of(trial) / 4);
+    struct perfmodel_flow_verdict verdict = judge(trial, partition_gpu_grid_ns(up_to > 0 ? up_to - 1 : 0));
+    weigh(trial, &verdict);
+    if (!trial->best.accepted)
+        scan(trial, any);
 }
 
-struct partition_gpu_answer partition_gpu_ask_present(const struct partition_gpu *gpu,
-                                                      const struct perfmodel_flow_load *more,
-                                                      uint64_t room_bytes)
+static void ask_at(struct trial *trial, core_ns period_ns)
 {
-    if (gpu->period_ns == 0)
-        return (struct partition_gpu_answer){.verdict.headroom_ppb = -PPB - 1};
-    return partition_gpu_ask_at(gpu, more, room_bytes, gpu->period_ns);
+    if (period_ns == 0)
+        return;
+    struct perfmodel_flow_verdict verdict = judge(trial, period_ns);
+    weigh(trial, &verdict);
 }
 
-/* The rhythm where it holds, else the roomiest. */
-static struct partition_gpu_answer ask_grid(struct question *question, bool any)
+static struct partition_answer ask(const struct partition_unit *unit,
+                                   const struct partition_question *question)
 {
-    uint32_t rhythm = partition_gpu_grid_up_to(shortest_of(question) / 4);
-    struct perfmodel_flow_verdict verdict =
-        judge(question, partition_gpu_grid_ns(rhythm > 0 ? rhythm - 1 : 0));
-    weigh(question, &verdict);
-    if (!question->best.accepted)
-        scan(question, any);
-    return question->best;
+    const struct partition_gpu *gpu = gpu_const(unit);
+    struct trial trial = trial_of(gpu, question);
+    if (question->period == PARTITION_PERIOD_AT)
+        ask_at(&trial, question->period_ns);
+    else if (question->period == PARTITION_PERIOD_PRESENT)
+        ask_at(&trial, gpu->period_ns);
+    else if (question->period == PARTITION_PERIOD_BEST)
+        ask_grid(&trial, false);
+    else {
+        ask_at(&trial, gpu->period_ns);
+        if (!trial.best.accepted)
+            ask_grid(&trial, true);
+    }
+    return trial.best;
 }
 
-struct partition_gpu_answer partition_gpu_ask_other(const struct partition_gpu *gpu,
-                                                    const struct perfmodel_flow_load *more,
-                                                    uint64_t room_bytes, bool any)
+/* Streams that come later may make a batch fuller: its latency now is no promise, the contract's bound is. */
+static core_ns bound_ns(const struct partition_unit *unit, const struct partition_demand *demand)
 {
-    struct question question = question_of(gpu, more, room_bytes);
-    return ask_grid(&question, any);
+    (void)unit;
+    return demand->spec.latency_ns;
 }
 
-struct partition_gpu_answer partition_gpu_ask_backup(const struct partition_gpu *gpu,
-                                                     const struct partition_gpu_backup *more,
-                                                     uint64_t room_bytes)
+/* What it adds to the busiest stage, at least 1. */
+static int64_t backup_ppb(const struct partition_unit *unit, uint32_t scenario,
+                          const struct partition_demand *backup, core_ns period_ns)
 {
-    struct question question = question_of_backup(gpu, more, room_bytes);
-    if (gpu->period_ns == 0)
-        return ask_grid(&question, false);
-    struct perfmodel_flow_verdict verdict = judge(&question, gpu->period_ns);
-    weigh(&question, &verdict);
-    return question.best;
-}
-
-int64_t partition_gpu_backup_ppb(const struct partition_gpu *gpu, const struct partition_gpu_backup *more,
-                                 core_ns period_ns)
-{
+    const struct partition_gpu *gpu = gpu_const(unit);
     struct perfmodel_flow_load load = gpu->own.load;
-    if (gpu->backups[more->loss] != NULL)
-        perfmodel_flow_load_add(&load, &gpu->backups[more->loss]->load);
+    if (gpu->backups[scenario] != NULL)
+        perfmodel_flow_load_add(&load, &gpu->backups[scenario]->load);
     int64_t before_ppb = perfmodel_flow_judge(gpu->card, &load, period_ns).busiest_ppb;
-    perfmodel_flow_load_add(&load, &more->load);
+    perfmodel_flow_load_add(&load, &backup->load);
     int64_t after_ppb = perfmodel_flow_judge(gpu->card, &load, period_ns).busiest_ppb;
     return after_ppb > before_ppb ? after_ppb - before_ppb : 1;
 }
 
-/* ---- the account ---- */
-
-struct perfmodel_flow_load partition_gpu_load(const struct core_stream_spec *spec,
-                                              const struct config_profile *profile)
-{
-    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, profile);
-    load.unit_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
-    return load;
-}
-
-bool partition_gpu_alike(const struct partition_gpu *a, const struct partition_gpu *b)
-{
-    return a != NULL && b != NULL && a->kind == b->kind && a->reserve_ppb == b->reserve_ppb;
-}
-
-core_status partition_gpu_init(struct partition_gpu *gpu, const struct perfmodel_flow_card *card,
-                               uint32_t kind, uint32_t gpus)
-{
-    *gpu = (struct partition_gpu){.card = card, .kind = kind, .losses = gpus};
-    gpu->backups = calloc(gpus, sizeof(*gpu->backups));
-    return gpu->backups != NULL ? CORE_OK : CORE_NO_MEMORY;
-}
+/* ---- crowds ---- */
 
 static core_status crowd_reserve(struct partition_gpu_crowd *crowd)
 {
@@ -283,18 +280,6 @@ static core_status crowd_reserve(struct partition_gpu_crowd *crowd)
     for (int h = 0; status == CORE_OK && h < PARTITION_GPU_HEAPS; h++)
         status = partition_heap_reserve(&crowd->heap[h]);
     return status;
-}
-
-core_status partition_gpu_reserve(struct partition_gpu *gpu)
-{
-    return crowd_reserve(&gpu->own);
-}
-
-core_status partition_gpu_reserve_backup(struct partition_gpu *gpu, uint32_t loss)
-{
-    if (gpu->backups[loss] == NULL)
-        gpu->backups[loss] = calloc(1, sizeof *gpu->backups[loss]);
-    return gpu->backups[loss] != NULL ? crowd_reserve(gpu->backups[loss]) : CORE_NO_MEMORY;
 }
 
 /* Least d' as a key of which the greatest counts: d' is at most an hour. */
@@ -344,114 +329,127 @@ static void crowd_free(struct partition_gpu_crowd *crowd)
     partition_sizes_free(&crowd->sizes);
 }
 
+/* ---- charges ---- */
+
 size_t partition_gpu_backups(const struct partition_gpu *gpu)
 {
     size_t count = 0;
-    for (uint32_t loss = 0; loss < gpu->losses; loss++)
-        count += gpu->backups[loss] != NULL ? gpu->backups[loss]->load.streams : 0;
+    for (uint32_t g = 0; g < gpu->losses; g++)
+        count += gpu->backups[g] != NULL ? gpu->backups[g]->load.streams : 0;
     return count;
 }
 
-bool partition_gpu_any_backup(const struct partition_gpu *gpu)
+static void retarget(struct partition_unit *unit, core_ns period_ns, uint64_t memory_bytes)
 {
-    return partition_gpu_backups(gpu) > 0;
-}
-
-core_ns partition_gpu_shortest_ns(const struct partition_gpu *gpu)
-{
-    const struct perfmodel_flow_load nobody = {0};
-    struct question question = question_of(gpu, &nobody, 0);
-    core_ns shortest_ns = shortest_of(&question);
-    return shortest_ns < CORE_NS_NEVER ? shortest_ns : 0;
-}
-
-/* After somebody left: no more memory than before, and no more than those who are left need. */
-static void shrink(struct partition_gpu *gpu)
-{
-    const struct perfmodel_flow_load nobody = {0};
-    if (gpu->own.load.streams == 0 && !partition_gpu_any_backup(gpu)) {
-        partition_gpu_set(gpu, 0, 0);
-        return;
-    }
-    struct question question = question_of(gpu, &nobody, 0);
-    struct perfmodel_flow_verdict verdict = judge_cases(&question, gpu->period_ns);
-    if (verdict.memory_bytes < gpu->memory_bytes)
-        gpu->memory_bytes = verdict.memory_bytes;
-}
-
-void partition_gpu_add(struct partition_gpu *gpu, uint32_t *const place[PARTITION_GPU_HEAPS], uint32_t stream,
-                       const struct perfmodel_flow_load *load)
-{
-    crowd_add(&gpu->own, place, stream, load);
-}
-
-void partition_gpu_remove(struct partition_gpu *gpu, uint32_t *const place[PARTITION_GPU_HEAPS],
-                          uint32_t stream, const struct perfmodel_flow_load *load)
-{
-    crowd_remove(&gpu->own, place, stream, load);
-    shrink(gpu);
-}
-
-void partition_gpu_replace(struct partition_gpu *gpu, uint32_t *const place[PARTITION_GPU_HEAPS],
-                           uint32_t stream, const struct perfmodel_flow_load *load,
-                           const struct perfmodel_flow_load *by)
-{
-    crowd_remove(&gpu->own, place, stream, load);
-    crowd_add(&gpu->own, place, stream, by);
-    shrink(gpu);
-}
-
-void partition_gpu_add_backup(struct partition_gpu *gpu, uint32_t *const place[PARTITION_GPU_HEAPS],
-                              uint32_t stream, const struct partition_gpu_backup *backup)
-{
-    crowd_add(gpu->backups[backup->loss], place, stream, &backup->load);
-}
-
-void partition_gpu_remove_backup(struct partition_gpu *gpu, uint32_t *const place[PARTITION_GPU_HEAPS],
-                                 uint32_t stream, const struct partition_gpu_backup *backup)
-{
-    crowd_remove(gpu->backups[backup->loss], place, stream, &backup->load);
-    shrink(gpu);
-}
-
-void partition_gpu_replace_backup(struct partition_gpu *gpu, uint32_t *const place[PARTITION_GPU_HEAPS],
-                                  uint32_t stream, const struct partition_gpu_backup *by)
-{
-    crowd_remove(gpu->backups[by->loss], place, stream, &by->instead_of);
-    crowd_add(gpu->backups[by->loss], place, stream, &by->load);
-    shrink(gpu);
-}
-
-void partition_gpu_set(struct partition_gpu *gpu, core_ns period_ns, uint64_t memory_bytes)
-{
+    struct partition_gpu *gpu = gpu_of(unit);
+    gpu->gpus->pinned_bytes += memory_bytes - gpu->memory_bytes;
     gpu->period_ns = period_ns;
     gpu->memory_bytes = memory_bytes;
 }
 
-core_status partition_gpu_copy(const struct partition_gpu *gpu, struct partition_gpu *copy)
+/* After a stream has left: no more memory than before, and no more than those who stay need. */
+static void shrink(struct partition_gpu *gpu)
 {
-    core_status status = crowd_copy(&gpu->own, &copy->own);
-    copy->guaranteed = gpu->guaranteed;
-    copy->out = gpu->out;
-    copy->reserve_ppb = gpu->reserve_ppb;
-    partition_gpu_set(copy, gpu->period_ns, gpu->memory_bytes);
-    for (uint32_t loss = 0; status == CORE_OK && loss < gpu->losses; loss++) {
-        if (gpu->backups[loss] == NULL)
+    if (gpu->own.load.streams == 0 && partition_gpu_backups(gpu) == 0) {
+        retarget(&gpu->unit, 0, 0);
+        return;
+    }
+    struct trial trial = trial_as_it_stands(gpu);
+    struct perfmodel_flow_verdict verdict = judge_cases(&trial, gpu->period_ns);
+    if (verdict.memory_bytes < gpu->memory_bytes)
+        retarget(&gpu->unit, gpu->period_ns, verdict.memory_bytes);
+}
+
+static core_status reserve(struct partition_unit *unit, uint32_t scenario)
+{
+    struct partition_gpu *gpu = gpu_of(unit);
+    if (scenario == PARTITION_OWN)
+        return crowd_reserve(&gpu->own);
+    if (gpu->backups[scenario] == NULL)
+        gpu->backups[scenario] = calloc(1, sizeof *gpu->backups[scenario]);
+    return gpu->backups[scenario] != NULL ? crowd_reserve(gpu->backups[scenario]) : CORE_NO_MEMORY;
+}
+
+/* The GPU stays at its period where a stream's charge is replaced, even if the stream is its only one. */
+static void charge(struct partition_unit *unit, uint32_t scenario, uint32_t stream,
+                   const struct partition_demand *less, const struct partition_demand *more)
+{
+    struct partition_gpu *gpu = gpu_of(unit);
+    bool own = scenario == PARTITION_OWN;
+    struct partition_gpu_crowd *crowd = own ? &gpu->own : gpu->backups[scenario];
+    uint32_t *const *place = own ? gpu->gpus->place : gpu->gpus->backup_place;
+    if (less != NULL) {
+        crowd_remove(crowd, place, stream, &less->load);
+        gpu->guaranteed -= own && less->spec.guaranteed;
+    }
+    if (more != NULL) {
+        crowd_add(crowd, place, stream, &more->load);
+        gpu->guaranteed += own && more->spec.guaranteed;
+    }
+    if (less != NULL)
+        shrink(gpu);
+}
+
+/* ---- life ---- */
+
+static core_status copy(const struct partition_unit *unit, struct partition_unit *to)
+{
+    const struct partition_gpu *gpu = gpu_const(unit);
+    struct partition_gpu *made = gpu_of(to);
+    core_status status = crowd_copy(&gpu->own, &made->own);
+    made->guaranteed = gpu->guaranteed;
+    to->out = unit->out;
+    to->reserve_ppb = unit->reserve_ppb;
+    retarget(to, gpu->period_ns, gpu->memory_bytes);
+    for (uint32_t g = 0; status == CORE_OK && g < gpu->losses; g++) {
+        if (gpu->backups[g] == NULL)
             continue;
-        copy->backups[loss] = calloc(1, sizeof *copy->backups[loss]);
-        status = copy->backups[loss] != NULL ? crowd_copy(gpu->backups[loss], copy->backups[loss])
-                                             : CORE_NO_MEMORY;
+        made->backups[g] = calloc(1, sizeof *made->backups[g]);
+        status = made->backups[g] != NULL ? crowd_copy(gpu->backups[g], made->backups[g]) : CORE_NO_MEMORY;
     }
     return status;
 }
 
-void partition_gpu_free(struct partition_gpu *gpu)
+static void destroy(struct partition_unit *unit)
 {
-    for (uint32_t loss = 0; gpu->backups != NULL && loss < gpu->losses; loss++) {
-        if (gpu->backups[loss] != NULL)
-            crowd_free(gpu->backups[loss]);
-        free(gpu->backups[loss]);
+    struct partition_gpu *gpu = gpu_of(unit);
+    for (uint32_t g = 0; g < gpu->losses; g++) {
+        if (gpu->backups[g] != NULL)
+            crowd_free(gpu->backups[g]);
+        free(gpu->backups[g]);
     }
-    free(gpu->backups);
     crowd_free(&gpu->own);
+    free(gpu);
+}
+
+static const struct partition_unit_ops ops = {ask,    bound_ns, backup_ppb, reserve,
+                                              charge, retarget, copy,       destroy};
+
+core_status partition_gpu_create(struct partition_gpu **gpu, struct partition_gpus *gpus,
+                                 const struct perfmodel_flow_card *card, uint32_t kind, uint32_t losses)
+{
+    struct partition_gpu *made = calloc(1, sizeof *made + losses * sizeof(*made->backups));
+    if (made == NULL)
+        return CORE_NO_MEMORY;
+    made->unit = (struct partition_unit){.ops = &ops, .kind = UINT32_C(1) << kind};
+    made->gpus = gpus;
+    made->card = card;
+    made->losses = losses;
+    *gpu = made;
+    return CORE_OK;
+}
+
+/* ---- figures ---- */
+
+bool partition_gpu_alike(const struct partition_gpu *a, const struct partition_gpu *b)
+{
+    return a != NULL && b != NULL && a->unit.kind == b->unit.kind &&
+           a->unit.reserve_ppb == b->unit.reserve_ppb;
+}
+
+core_ns partition_gpu_shortest_ns(const struct partition_gpu *gpu)
+{
+    struct trial trial = trial_as_it_stands(gpu);
+    core_ns shortest_ns = shortest_of(&trial);
+    return shortest_ns < CORE_NS_NEVER ? shortest_ns : 0;
 }

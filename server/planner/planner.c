@@ -20,8 +20,7 @@ const char server_planner_no_room[] =
 
 static void publish_worker(struct server_planner *planner, uint32_t worker)
 {
-    struct partition_worker_load load =
-        partition_workers_load(partition_standing_workers(planner->standing), worker);
+    struct partition_standing_worker load = partition_standing_worker_at(planner->standing, worker);
     struct server_planner_load *target = &planner->worker_loads[worker];
     atomic_store_explicit(&target->streams, load.streams, memory_order_relaxed);
     atomic_store_explicit(&target->utilisation_ppb, load.utilisation_ppb, memory_order_relaxed);
@@ -31,11 +30,10 @@ static void publish_worker(struct server_planner *planner, uint32_t worker)
 
 void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io)
 {
-    const struct partition_workers *workers = partition_standing_workers(planner->standing);
     if (unit < planner->server->worker_count)
         publish_worker(planner, unit);
-    atomic_store_explicit(&planner->io_loads[io].utilisation_ppb, partition_workers_io_ppb(workers, io),
-                          memory_order_relaxed);
+    atomic_store_explicit(&planner->io_loads[io].utilisation_ppb,
+                          partition_standing_io_ppb(planner->standing, io), memory_order_relaxed);
 }
 
 static void refuse(struct server_request *request, enum protocol_refusal refusal, const char *text)

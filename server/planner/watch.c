@@ -42,14 +42,12 @@ static bool send(struct server_planner *planner, struct server_grant *grant, uin
  * after if there is none. */
 static bool find_refuge(struct server_planner *planner, struct server_grant *grant)
 {
-    const struct partition_workers *workers = partition_standing_workers(planner->standing);
-    struct partition_placement placement;
     uint32_t home = grant->gpu;
+    uint32_t worker = partition_standing_worker_for(planner->standing, &grant->spec, grant->io);
 
     grant->home = home;
     grant->home_period_ns = partition_standing_gpu_at(planner->standing, home).period_ns;
-    if (partition_workers_place(workers, &grant->spec, grant->io, &placement) &&
-        send(planner, grant, placement.worker, 0))
+    if (worker != PARTITION_STANDING_NONE && send(planner, grant, worker, 0))
         return true;
     for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++) {
         core_ns period_ns = partition_standing_gpu_at(planner->standing, gpu).period_ns;

@@ -121,7 +121,7 @@ static void a_plan_is_for_every_loss(void **state)
         for (uint32_t n = 0; n < STREAMS; n++) {
             struct core_stream_spec spec = draw(false);
             uint32_t where = (uint32_t)test_random_in(&random_numbers, 0, gpus - 1);
-            struct perfmodel_flow_load load = partition_gpu_load(&spec, profile);
+            struct perfmodel_flow_load load = partition_demand_of(&spec, profile).load;
             shortest_ns = load.shortest_ns < shortest_ns ? load.shortest_ns : shortest_ns;
             (void)charge(where, &spec, shortest_ns / 4);
             perfmodel_flow_load_add(where == 0 ? &own : &at_loss[where], &load);
@@ -276,7 +276,7 @@ static void expect_same(const struct perfmodel_flow_load *a, const struct perfmo
 /* GPU 0 is charged for just those streams that there are. */
 static void expect_exact(void)
 {
-    const struct partition_gpu *gpu = &standing->gpu[0];
+    const struct partition_gpu *gpu = standing->gpu[0];
     struct perfmodel_flow_load own = {0}, at_loss = {0};
     uint32_t guaranteed = 0;
 
@@ -286,7 +286,7 @@ static void expect_exact(void)
         if (!here && stream.backup_unit != 1)
             continue;
         struct perfmodel_flow_load load =
-            partition_gpu_load(here ? &stream.spec : &stream.backup_spec, profile);
+            partition_demand_of(here ? &stream.spec : &stream.backup_spec, profile).load;
         perfmodel_flow_load_add(here ? &own : &at_loss, &load);
         guaranteed += here && stream.spec.guaranteed;
     }

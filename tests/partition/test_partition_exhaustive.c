@@ -1,4 +1,4 @@
-/* What partition_workers accepts, a worker keeps, whatever comes: small contracts at the brim, through every
+/* What the admission accepts, a worker keeps, whatever comes: small contracts at the brim, through every
  * sequence of arrivals and every length of bursts on a grid of time (tests/support/exhaustive.h).
  *
  * MILLRACE_EXHAUSTIVE_CASES sets the number of drawn cases of each kind (default 30; 4 under a sanitizer),
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "partition/admission/unit_worker.h"
 #include "tests/support/exhaustive.h"
 #include "tests/support/random.h"
+#include "tests/support/standing.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CASES_DEFAULT 4
@@ -32,9 +32,9 @@
 struct drawn {
     struct test_random random;
     struct config_profile profile;
-    struct partition_workers *workers;
+    struct partition_standing *standing;
     struct exhaustive_stream streams[EXHAUSTIVE_STREAMS];
-    struct partition_placement placed[EXHAUSTIVE_STREAMS];
+    uint32_t first; /* number of the first stream */
     struct exhaustive_case run;
 };
 
@@ -80,9 +80,7 @@ static void draw_profile(struct drawn *drawn)
 
 static bool accepted(const struct drawn *drawn, const struct core_stream_spec *spec)
 {
-    struct partition_placement placement;
-    partition_workers_query(drawn->workers, spec, 0, false, &placement);
-    return placement.accepted;
+    return test_standing_query(drawn->standing, spec, false).accepted;
 }
 
 /* The brim: the shortest latency bound that the worker takes; 0: none. */
@@ -100,10 +98,11 @@ static core_ns shortest_ns(const struct drawn *drawn, const struct core_stream_s
 static void put(struct drawn *drawn, const struct core_stream_spec *spec, enum exhaustive_role role)
 {
     struct exhaustive_stream *stream = &drawn->streams[drawn->run.count];
-    struct partition_placement *placement = &drawn->placed[drawn->run.count++];
-    partition_workers_admit(drawn->workers, spec, 0, placement);
-    assert_true(placement->accepted);
-    *stream = (struct exhaustive_stream){.spec = *spec, .task = placement->task, .role = role};
+    struct partition_standing_placement placement = test_standing_admit(drawn->standing, spec, 0);
+    assert_true(placement.accepted);
+    if (drawn->run.count++ == 0)
+        drawn->first = placement.stream;
+    *stream = (struct exhaustive_stream){.spec = *spec, .task = placement.task, .role = role};
 }
 
 static struct core_stream_spec draw_spec(struct drawn *drawn, int64_t blocks_most, int64_t burst_most)
@@ -162,7 +161,7 @@ static bool put_leaving(struct drawn *drawn, const struct leaving *leaving)
     spec.latency_ns = shortest_ns(drawn, &spec) + (leaving->stand - 1) * leaving->blocks * tick_ns;
     for (uint32_t i = 0; i < leaving->stand && accepted(drawn, &spec); i++)
         put(drawn, &spec, EXHAUSTIVE_STANDS);
-    partition_workers_release(drawn->workers, &drawn->placed[0], 0);
+    partition_standing_release(drawn->standing, drawn->first);
     spec.latency_ns += leaving->later_ns - leaving->leaver_blocks * tick_ns;
     while (drawn->run.count < EXHAUSTIVE_STREAMS && spec.latency_ns >= CORE_LATENCY_NS_MIN &&
            accepted(drawn, &spec))
@@ -206,7 +205,7 @@ static bool draw_any_leaving(struct drawn *drawn)
     for (int64_t i = 0; i < stand; i++)
         if (!put_at_brim(drawn, EXHAUSTIVE_STANDS, (uint32_t)test_random_in(random, 0, 1)))
             return false;
-    partition_workers_release(drawn->workers, &drawn->placed[0], 0);
+    partition_standing_release(drawn->standing, drawn->first);
     for (int64_t i = 0; i < come; i++)
         if (!put_at_brim(drawn, EXHAUSTIVE_COMES, 0))
             return false;
@@ -277,8 +276,7 @@ static void say_all(const struct tally *tally)
 
 static void begin(struct drawn *drawn)
 {
-    struct core_error error;
-    assert_int_equal(partition_workers_create(&drawn->workers, &drawn->profile, 1, 1, &error), CORE_OK);
+    drawn->standing = test_standing_of(&drawn->profile, 1, 1);
 }
 
 static void no_miss(struct drawn *drawn, struct tally *tally)
@@ -303,7 +301,7 @@ static void draw_all(bool (*draw)(struct drawn *), uint32_t piece_bytes)
         begin(&drawn);
         if (draw(&drawn))
             no_miss(&drawn, &tally);
-        partition_workers_destroy(drawn.workers);
+        partition_standing_destroy(drawn.standing);
     }
     assert_int_equal(tally.cases, cases);
     say_all(&tally);
@@ -350,7 +348,7 @@ static void test_a_burst_is_no_pause_for_its_own_packets(void **state)
         begin_constructed(&drawn);
         assert_true(put_leaving(&drawn, &cases[i]));
         no_miss(&drawn, &tally);
-        partition_workers_destroy(drawn.workers);
+        partition_standing_destroy(drawn.standing);
     }
     say_all(&tally);
 }
@@ -368,7 +366,7 @@ static bool any_miss(uint32_t leaver_blocks, bool at_once, core_ns left_ns)
                 drawn.streams[1].spec.latency_ns = left_ns;
             missed = run(&drawn).missed;
         }
-        partition_workers_destroy(drawn.workers);
+        partition_standing_destroy(drawn.standing);
     }
     return missed;
 }

@@ -58,14 +58,15 @@ static struct simulator *simulator_for(uint32_t burst_pieces)
     return simulators[burst_pieces];
 }
 
-static size_t fill(struct partition_workers *workers, const struct scene *scene,
+static size_t fill(struct partition_unit *worker, const struct scene *scene,
                    const struct core_stream_spec *spec, size_t from, size_t most)
 {
     size_t count = from;
-    while (count < STREAMS_MAX && count - from < most && partition_workers_fits(workers, 0, spec)) {
-        assert_true(partition_workers_put(workers, 0, spec));
+    const struct partition_demand demand = partition_demand_of(spec, &scene->profile);
+    while (count < STREAMS_MAX && count - from < most && partition_unit_takes(worker, &demand)) {
+        worker->ops->charge(worker, PARTITION_OWN, 0, NULL, &demand);
         streams[count].spec = *spec;
-        assert_int_equal(perfmodel_cpu_task_from(spec, &scene->profile, &streams[count].task, NULL), CORE_OK);
+        streams[count].task = demand.task;
         count++;
     }
     return count;
@@ -73,12 +74,11 @@ static size_t fill(struct partition_workers *workers, const struct scene *scene,
 
 static struct outcome play(const struct scene *scene)
 {
-    struct partition_workers *workers;
-    struct core_error error;
-    assert_int_equal(partition_workers_create(&workers, &scene->profile, 1, 1, &error), CORE_OK);
-    size_t leavers = fill(workers, scene, &scene->leaver, 0, scene->leavers);
-    size_t count = fill(workers, scene, &scene->stander, leavers, scene->standers);
-    partition_workers_destroy(workers);
+    struct partition_unit *worker;
+    assert_int_equal(partition_worker_create(&worker, &scene->profile, 0), CORE_OK);
+    size_t leavers = fill(worker, scene, &scene->leaver, 0, scene->leavers);
+    size_t count = fill(worker, scene, &scene->stander, leavers, scene->standers);
+    worker->ops->destroy(worker);
     struct outcome outcome = {.standers = count - leavers};
     if (leavers < scene->leavers || count == leavers)
         return outcome;
@@ -285,18 +285,19 @@ static void test_waited_through_the_last_burst(void **state)
     for (int i = 0; i < CORE_CIPHER_COUNT; i++)
         profile.cpu.per_byte_fs[i] = piece_us[i] * 1000000000 / 4096;
     for (core_ns latency_us = 15000; latency_us < 22000; latency_us += 50) {
-        struct partition_workers *workers = NULL;
-        struct partition_placement placement;
+        struct partition_unit *worker;
         bool all = true;
-        assert_int_equal(partition_workers_create(&workers, &profile, 1, 1, NULL), CORE_OK);
+        assert_int_equal(partition_worker_create(&worker, &profile, 0), CORE_OK);
         specs[2].latency_ns = latency_us * US;
         for (int i = 0; i < 3; i++) {
+            const struct partition_demand demand = partition_demand_of(&specs[i], &profile);
             streams[i].spec = specs[i];
-            assert_int_equal(perfmodel_cpu_task_from(&specs[i], &profile, &streams[i].task, NULL), CORE_OK);
-            partition_workers_admit(workers, &specs[i], 0, &placement);
-            all = all && placement.accepted;
+            streams[i].task = demand.task;
+            all = all && partition_unit_takes(worker, &demand);
+            if (all)
+                worker->ops->charge(worker, PARTITION_OWN, 0, NULL, &demand);
         }
-        partition_workers_destroy(workers);
+        worker->ops->destroy(worker);
         if (!all)
             continue;
         struct simulator_pattern pattern = {.arrivals = SIMULATOR_GIVEN,

@@ -105,49 +105,6 @@ static void offers_are_accepted(void **state)
     assert_true(rates > 100 && latencies > 100);
 }
 
-/* ---- without GPUs ---- */
-
-/* The same answers as partition/admission/unit_worker.h, to the letter. */
-static void without_gpus_as_workers(void **state)
-{
-    (void)state;
-    static struct test_plan_set set;
-    static struct partition_placement held[TEST_PLAN_STREAMS];
-    struct test_random random = {.state = 23};
-    for (int n = 0; n < MACHINES; n++) {
-        test_plan_set_random(&set, &random);
-        struct core_error error;
-        struct partition_workers *workers = NULL;
-        set.profile.gpu_count = 0;
-        set.profile.io.per_packet_ns = 2000;
-        set.profile.io.limit_percent = (uint32_t)test_random_in(&random, 1, 100);
-        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
-        assert_int_equal(partition_workers_create(&workers, &set.profile, set.input.workers, 1, &error),
-                         CORE_OK);
-        for (size_t i = 0; i < set.input.count; i++) {
-            struct partition_standing_placement one = test_standing_admit(standing, &set.specs[i], i);
-            partition_workers_admit(workers, &set.specs[i], 0, &held[i]);
-            assert_int_equal(one.accepted, held[i].accepted);
-            assert_int_equal(one.constraint, held[i].constraint);
-            assert_int_equal(one.bound_ns, held[i].bound_ns);
-            assert_int_equal(one.offer.interval_ns, held[i].offer.interval_ns);
-            assert_int_equal(one.offer.latency_ns, held[i].offer.latency_ns);
-            assert_string_equal(one.reason, held[i].reason);
-            if (!one.accepted)
-                continue;
-            assert_int_equal(one.unit, held[i].worker);
-            if (test_random_chance(&random, 30)) {
-                partition_standing_release(standing, one.stream);
-                partition_workers_release(workers, &held[i], 0);
-            }
-        }
-        assert_int_equal(partition_workers_io_ppb(partition_standing_workers(standing), 0),
-                         partition_workers_io_ppb(workers, 0));
-        partition_workers_destroy(workers);
-        partition_standing_destroy(standing);
-    }
-}
-
 /* ---- plans anew ---- */
 
 static struct partition_standing_proposal replan(const struct partition_standing *standing,
@@ -249,7 +206,7 @@ static void placement_preference_order(void **state)
     assert_int_equal(first.period_ns, 0);
     while (last.unit == 0)
         last = test_standing_admit(standing, &easy, 1);
-    assert_true(partition_workers_load(partition_standing_workers(standing), 0).utilisation_ppb < 250000000);
+    assert_true(partition_standing_worker_at(standing, 0).utilisation_ppb < 250000000);
     assert_int_equal(last.unit, 1);
     assert_false(last.new_period); /* no stream was there that it would be new to */
     assert_true(last.period_ns <= 25 * MS && last.period_ns > 20 * MS);
@@ -308,7 +265,6 @@ int main(void)
         cmocka_unit_test(bad_input),
         cmocka_unit_test(random_replans),
         cmocka_unit_test(offers_are_accepted),
-        cmocka_unit_test(without_gpus_as_workers),
         cmocka_unit_test(random_histories),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,14 +152,14 @@ static void change_one(struct partition_standing *standing, struct test_random *
     struct core_stream_spec spec = another(&before.contract, random);
     if (before.moved)
         return;
-    int64_t io_ppb = partition_workers_io_ppb(partition_standing_workers(standing), 0);
+    int64_t io_ppb = partition_standing_io_ppb(standing, 0);
     struct partition_standing_placement placement = change(standing, stream, &spec);
     tally->accepted += placement.accepted;
     tally->refused += !placement.accepted;
     tally->new_periods += placement.new_period;
     if (!placement.accepted) {
         expect_refused(standing, &before, &spec, &placement);
-        assert_int_equal(partition_workers_io_ppb(partition_standing_workers(standing), 0), io_ppb);
+        assert_int_equal(partition_standing_io_ppb(standing, 0), io_ppb);
         change_elsewhere(standing, &before, &spec, random, tally);
         return;
     }
@@ -178,7 +178,7 @@ static void move_one(struct partition_standing *standing, struct test_random *ra
     uint32_t to = (uint32_t)test_random_in(random, 0, standing->worker_count + standing->gpus - 1);
     core_ns period_ns = 0;
     if (to >= standing->worker_count)
-        period_ns = standing->gpu[to - standing->worker_count].period_ns;
+        period_ns = standing->gpu[to - standing->worker_count]->period_ns;
     struct partition_standing_stream before = partition_standing_stream_of(standing, stream);
     if (partition_standing_move(standing, stream, to, period_ns, &again, &error) != CORE_OK)
         return;
@@ -198,7 +198,7 @@ static void expect_io(const struct partition_standing *standing)
         if (!stream.moved)
             sum += perfmodel_io_utilisation_ppb(&stream.spec, standing->profile);
     }
-    assert_int_equal(partition_workers_io_ppb(partition_standing_workers(standing), 0), sum);
+    assert_int_equal(partition_standing_io_ppb(standing, 0), sum);
 }
 
 static void settle_one(struct partition_standing *standing, struct test_random *random)
@@ -286,9 +286,9 @@ static void modify_migrates_from_full_worker(void **state)
     struct partition_standing_placement placement = test_standing_admit(standing, &faster, 1);
     assert_true(placement.accepted && placement.unit == 1);
     test_standing_holds(standing);
-    size_t on_worker = partition_workers_load(partition_standing_workers(standing), 0).streams;
+    size_t on_worker = partition_standing_worker_at(standing, 0).streams;
     partition_standing_release(standing, mine);
-    assert_int_equal(partition_workers_load(partition_standing_workers(standing), 0).streams, on_worker - 1);
+    assert_int_equal(partition_standing_worker_at(standing, 0).streams, on_worker - 1);
     test_standing_holds(standing);
     partition_standing_destroy(standing);
     config_profile_free(profile);
@@ -355,31 +355,30 @@ static void undone_moves_restore_the_stream(void **state)
     (void)state;
     struct config_profile *profile = test_standing_profile();
     struct partition_standing *standing = test_standing_of(profile, 2, 1);
-    const struct partition_workers *workers = partition_standing_workers(standing);
     struct core_stream_spec spec = test_standing_spec(4 * MS, 100 * MS);
     uint32_t stream = test_standing_admit(standing, &spec, 1).stream, again, third;
-    int64_t io_ppb = partition_workers_io_ppb(workers, 0);
+    int64_t io_ppb = partition_standing_io_ppb(standing, 0);
     struct core_error error;
     for (int time = 0; time < 3; time++) { /* given up */
         assert_int_equal(partition_standing_move(standing, stream, 1, 0, &again, &error), CORE_OK);
         assert_int_equal(partition_standing_move(standing, stream, 1, 0, &third, &error), CORE_REFUSED);
-        assert_int_equal(partition_workers_io_ppb(workers, 0), io_ppb);
+        assert_int_equal(partition_standing_io_ppb(standing, 0), io_ppb);
         partition_standing_release(standing, again);
-        assert_int_equal(partition_workers_io_ppb(workers, 0), io_ppb);
+        assert_int_equal(partition_standing_io_ppb(standing, 0), io_ppb);
         assert_true(change(standing, stream, &spec).accepted);
     }
     assert_int_equal(partition_standing_move(standing, stream, 1, 0, &again, &error), CORE_OK);
     assert_int_equal(partition_standing_move(standing, again, 0, 0, &third, &error), CORE_OK);
     partition_standing_release(standing, again); /* between two others */
-    assert_int_equal(partition_workers_io_ppb(workers, 0), io_ppb);
+    assert_int_equal(partition_standing_io_ppb(standing, 0), io_ppb);
     partition_standing_release(standing, stream);
-    assert_int_equal(partition_workers_io_ppb(workers, 0), io_ppb);
+    assert_int_equal(partition_standing_io_ppb(standing, 0), io_ppb);
     assert_int_equal(partition_standing_move(standing, third, 1, 0, &again, &error), CORE_OK);
     partition_standing_release(standing, third); /* made */
-    assert_int_equal(partition_workers_io_ppb(workers, 0), io_ppb);
+    assert_int_equal(partition_standing_io_ppb(standing, 0), io_ppb);
     test_standing_holds(standing);
     partition_standing_release(standing, again);
-    assert_int_equal(partition_workers_io_ppb(workers, 0), 0);
+    assert_int_equal(partition_standing_io_ppb(standing, 0), 0);
     partition_standing_destroy(standing);
     config_profile_free(profile);
 }

@@ -206,7 +206,7 @@ static void reserve_reduces_capacity(void **state)
     assert_string_equal(placement.reason,
                         "worker 0 would accept the stream, but 20.0 % of its capacity is withheld from "
                         "admission after an overrun; retry when that is over");
-    struct partition_worker_load load = partition_workers_load(partition_standing_workers(standing), 0);
+    struct partition_standing_worker load = partition_standing_worker_at(standing, 0);
     assert_true(load.headroom_ppb >= PPB / 5 && load.utilisation_ppb <= PPB - PPB / 5);
     size_t with = partition_standing_streams(standing);
     partition_standing_set_reserve(standing, 0, 0);

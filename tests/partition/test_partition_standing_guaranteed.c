@@ -182,7 +182,7 @@ static void move_one(struct partition_standing *standing, struct test_random *ra
     struct core_error error;
     core_ns period_ns = 0;
     if (to >= standing->worker_count) {
-        period_ns = standing->gpu[to - standing->worker_count].period_ns;
+        period_ns = standing->gpu[to - standing->worker_count]->period_ns;
         period_ns = period_ns > 0 ? period_ns : test_random_log(random, MS / 4, 40 * MS);
     }
     if (partition_standing_move(standing, stream, to, period_ns, &again, &error) != CORE_OK)
@@ -331,7 +331,7 @@ static void two_gpus_share(void **state)
             continue;
         streams[cards] = partition_standing_streams(standing);
         test_standing_holds(standing);
-        struct partition_worker_load load = partition_workers_load(partition_standing_workers(standing), 0);
+        struct partition_standing_worker load = partition_standing_worker_at(standing, 0);
         assert_int_equal(load.reserved_ppb > 0, cards > 0);
         partition_standing_destroy(standing);
         profile->gpu_count = 1;

@@ -24,7 +24,7 @@
 static void add_load(struct perfmodel_flow_load *sum, const struct core_stream_spec *spec,
                      const struct config_profile *profile)
 {
-    struct perfmodel_flow_load load = partition_gpu_load(spec, profile);
+    struct perfmodel_flow_load load = partition_demand_of(spec, profile).load;
     perfmodel_flow_load_add(sum, &load);
 }
 
@@ -32,7 +32,7 @@ static void add_load(struct perfmodel_flow_load *sum, const struct core_stream_s
  * added up anew. */
 static core_ns latency_at(const struct partition_standing *standing, uint32_t unit, uint32_t lost)
 {
-    const struct partition_gpu *gpu = &standing->gpu[unit - standing->worker_count];
+    const struct partition_gpu *gpu = standing->gpu[unit - standing->worker_count];
     struct perfmodel_flow_load sum = {0};
     for (size_t n = 0; n < partition_standing_streams(standing); n++) {
         struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
@@ -58,8 +58,9 @@ static core_ns bound_of(const struct partition_standing *standing, uint32_t unit
                         const struct core_stream_spec *contract)
 {
     const struct config_profile *profile = standing->profile;
+    const struct partition_demand demand = partition_demand_of(contract, profile);
     if (unit < standing->worker_count)
-        return partition_workers_bound_ns(standing->workers, contract);
+        return standing->unit[unit]->ops->bound_ns(standing->unit[unit], &demand);
     return latency_of(standing, unit) + profile->margins.in_ns + profile->margins.out_ns +
            perfmodel_io_rest_ns(contract->latency_ns, profile);
 }
@@ -269,7 +270,7 @@ static void a_worker_that_takes_all_of_the_latency_only(void **state)
     assert_int_equal(partition_standing_stream_of(standing, from).unit, 0);
     assert_int_equal(partition_standing_move(standing, from, 1, 0, &to, NULL), CORE_OK);
     /* t is more than d: a worker takes all of d for one packet */
-    assert_true(partition_workers_bound_ns(partition_standing_workers(standing), &spec) > 4 * MS - MS / 10);
+    assert_true(partition_standing_placement_of(standing, from).bound_ns > 4 * MS - MS / 10);
     assert_false(partition_standing_hold(standing, to, 0, &bound_ns));
     partition_standing_release(standing, to);
     assert_false(partition_standing_stream_of(standing, from).joined);

@@ -55,7 +55,7 @@ struct simulator {
     size_t heap_size;
     /* of the run */
     size_t count;                         /* streams; newcomers are the sources from there on */
-    struct partition_workers *workers;    /* who has room on the worker, of a succession */
+    struct partition_unit *worker;        /* who has room on the worker, of a succession */
     struct perfmodel_cpu_company company; /* of all who ever were on it */
     const struct config_profile *profile;
     const struct simulator_pattern *pattern;
@@ -424,17 +424,26 @@ static struct core_stream_spec any_contract(struct simulator *simulator)
     return spec;
 }
 
+/* One stream less on the worker, or one more. */
+static void charge(struct simulator *simulator, const struct core_stream_spec *less,
+                   const struct core_stream_spec *more)
+{
+    const struct partition_demand demand =
+        partition_demand_of(less != NULL ? less : more, simulator->profile);
+    simulator->worker->ops->charge(simulator->worker, PARTITION_OWN, 0, less != NULL ? &demand : NULL,
+                                   more != NULL ? &demand : NULL);
+}
+
 /* False: there is no room. */
 static bool let_in(struct simulator *simulator, const struct core_stream_spec *spec)
 {
     size_t index = simulator->count + simulator->result.came;
     struct simulator_stream stream = {.spec = *spec};
-    if (!partition_workers_fits(simulator->workers, 0, spec) ||
-        perfmodel_cpu_task_from(spec, simulator->profile, &stream.task, NULL) != CORE_OK)
+    const struct partition_demand demand = partition_demand_of(spec, simulator->profile);
+    if (!partition_unit_takes(simulator->worker, &demand))
         return false;
-    bool put = partition_workers_put(simulator->workers, 0, spec);
-    assert(put);
-    (void)put;
+    stream.task = demand.task;
+    charge(simulator, NULL, spec);
     struct source *source = &simulator->sources[index];
     source_open(simulator, index, &stream);
     source->own = stream;
@@ -470,7 +479,7 @@ static void succeed(struct simulator *simulator)
             pauses <= source->pauses)
             continue;
         source->closing = false;
-        partition_workers_take(simulator->workers, 0, &source->stream->spec);
+        charge(simulator, &source->stream->spec, NULL);
         simulator->result.left++;
         any = true;
     }
@@ -480,20 +489,17 @@ static void succeed(struct simulator *simulator)
 
 static void succession_begin(struct simulator *simulator)
 {
-    core_status status = partition_workers_create(&simulator->workers, simulator->profile, 1, 1, NULL);
+    core_status status = partition_worker_create(&simulator->worker, simulator->profile, 0);
     assert(status == CORE_OK);
     (void)status;
-    for (size_t i = 0; i < simulator->count; i++) {
-        bool put = partition_workers_put(simulator->workers, 0, &simulator->sources[i].stream->spec);
-        assert(put);
-        (void)put;
-    }
+    for (size_t i = 0; i < simulator->count; i++)
+        charge(simulator, NULL, &simulator->sources[i].stream->spec);
 }
 
 static void succession_end(struct simulator *simulator)
 {
-    partition_workers_destroy(simulator->workers);
-    simulator->workers = NULL;
+    simulator->worker->ops->destroy(simulator->worker);
+    simulator->worker = NULL;
 }
 
 /* Hands over what is due. */

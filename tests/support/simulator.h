@@ -50,8 +50,8 @@ struct simulator_pattern {
     bool
         spaced; /* a packet is due s after its release, as the room for its stream asks; not by its promise */
     /* Streams close after their first burst, and as soon as the room of one may be promised again
-     * (partition_workers_release) others are let in that find room on the worker then
-     * (partition_workers_fits), and send their own first burst. AFTER_LONG has those that close in the place
+     * (partition/admission/unit_worker.h) others are let in that find room on the worker then
+     * (partition_unit_takes), and send their own first burst. AFTER_LONG has those that close in the place
      * of the longest. */
     bool succession;
     size_t leavers; /* the first so many close; 0: every other one */

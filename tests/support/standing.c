@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "partition/admission/internal.h"
+#include "partition/admission/unit_worker.h"
 #include "partition/check/check.h"
 #include "partition/check/check_failover.h"
 #include "perfmodel/demand.h"
@@ -55,7 +56,7 @@ static struct perfmodel_flow_load load_of(const struct partition_standing *stand
     struct perfmodel_flow_load sum = {0};
     for (size_t n = 0; n < partition_standing_streams(standing); n++) {
         struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
-        struct perfmodel_flow_load load = partition_gpu_load(&stream.spec, standing->profile);
+        struct perfmodel_flow_load load = partition_demand_of(&stream.spec, standing->profile).load;
         if (stream.unit == unit)
             perfmodel_flow_load_add(&sum, &load);
     }
@@ -71,7 +72,7 @@ static struct perfmodel_flow_load backups_of(const struct partition_standing *st
         struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
         if (stream.backup_unit != unit || stream.unit != standing->worker_count + lost)
             continue;
-        struct perfmodel_flow_load load = partition_gpu_load(&stream.backup_spec, standing->profile);
+        struct perfmodel_flow_load load = partition_demand_of(&stream.backup_spec, standing->profile).load;
         perfmodel_flow_load_add(&sum, &load);
     }
     return sum;
@@ -86,10 +87,10 @@ static bool same_load(const struct perfmodel_flow_load *a, const struct perfmode
 
 static void expect_gpu(const struct partition_standing *standing, uint32_t g)
 {
-    const struct partition_gpu *gpu = &standing->gpu[g];
+    const struct partition_gpu *gpu = standing->gpu[g];
     struct perfmodel_flow_load load = load_of(standing, standing->worker_count + g);
     TEST_REQUIRE(same_load(&load, &gpu->own.load)); /* no trace of who left */
-    TEST_REQUIRE((load.streams == 0 && !partition_gpu_any_backup(gpu)) == (gpu->period_ns == 0));
+    TEST_REQUIRE((load.streams == 0 && partition_gpu_backups(gpu) == 0) == (gpu->period_ns == 0));
     for (uint32_t lost = 0; lost < standing->gpus; lost++) {
         struct perfmodel_flow_load held = backups_of(standing, standing->worker_count + g, lost);
         if (gpu->backups[lost] == NULL)
@@ -119,7 +120,7 @@ static void expect_demand(const struct perfmodel_demand *demand, const struct pe
 static void expect_case(const struct partition_standing *standing, uint32_t w, uint32_t lost,
                         const struct perfmodel_demand *own)
 {
-    const struct perfmodel_demand *demand = partition_workers_case(standing->workers, w, lost);
+    const struct perfmodel_demand *demand = partition_worker_scenario(standing->unit[w], lost);
     struct perfmodel_demand *anew;
     size_t backups = 0;
     TEST_REQUIRE(perfmodel_demand_copy(own, &anew) == CORE_OK);
@@ -145,7 +146,7 @@ static void expect_worker(const struct partition_standing *standing, uint32_t w)
         if (stream.unit == w)
             add_task(anew, &stream.spec, standing->profile);
     }
-    struct partition_worker_load load = partition_workers_load(standing->workers, w);
+    struct partition_standing_worker load = partition_standing_worker_at(standing, w);
     TEST_REQUIRE(load.streams == perfmodel_demand_streams(anew));
     TEST_REQUIRE(load.utilisation_ppb == perfmodel_demand_utilisation_ppb(anew));
     TEST_REQUIRE(load.headroom_ppb == perfmodel_demand_headroom_ppb(anew, NULL));
@@ -173,8 +174,8 @@ static void expect_certified(const struct partition_standing *standing)
     if (partition_check(&input, plan, &error) != CORE_OK)
         fail(error.text);
     for (uint32_t g = 0; g < plan->gpus; g++) {
-        TEST_REQUIRE(plan->gpu[g].period_ns == standing->gpu[g].period_ns || plan->gpu[g].streams == 0);
-        TEST_REQUIRE(plan->gpu[g].memory_bytes <= standing->gpu[g].memory_bytes);
+        TEST_REQUIRE(plan->gpu[g].period_ns == standing->gpu[g]->period_ns || plan->gpu[g].streams == 0);
+        TEST_REQUIRE(plan->gpu[g].memory_bytes <= standing->gpu[g]->memory_bytes);
     }
     partition_plan_destroy(plan);
     free(specs);
@@ -218,9 +219,9 @@ void test_standing_holds(const struct partition_standing *standing)
     uint64_t pinned = 0;
     for (uint32_t g = 0; g < standing->gpus; g++) {
         expect_gpu(standing, g);
-        pinned += standing->gpu[g].memory_bytes;
+        pinned += standing->gpu[g]->memory_bytes;
     }
-    TEST_REQUIRE(pinned == standing->pinned_bytes);
+    TEST_REQUIRE(pinned == standing->shared.pinned_bytes);
     TEST_REQUIRE(pinned <= standing->profile->pinned_bytes);
     for (uint32_t w = 0; w < standing->worker_count; w++)
         expect_worker(standing, w);
@@ -229,7 +230,7 @@ void test_standing_holds(const struct partition_standing *standing)
 static void make_move(struct partition_standing *standing, const struct partition_standing_move *move)
 {
     struct core_error error = {{0}};
-    const int64_t io_ppb = partition_workers_io_ppb(partition_standing_workers(standing), 0);
+    const int64_t io_ppb = partition_standing_io_ppb(standing, 0);
     uint32_t again, none;
     TEST_REQUIRE(partition_standing_move(standing, move->stream, move->to, move->period_ns, &again, &error) ==
                  CORE_OK);
@@ -239,7 +240,7 @@ static void make_move(struct partition_standing *standing, const struct partitio
     test_standing_holds(standing);
     partition_standing_release(standing, move->stream);
     TEST_REQUIRE(standing->record[again].unit == move->to);
-    TEST_REQUIRE(partition_workers_io_ppb(partition_standing_workers(standing), 0) == io_ppb);
+    TEST_REQUIRE(partition_standing_io_ppb(standing, 0) == io_ppb);
 }
 
 uint32_t test_standing_make_room(struct partition_standing *standing,
