@@ -7,6 +7,7 @@
 #include "config/server.h"
 #include "core/user.h"
 #include "cpu/worker.h"
+#include "partition/unit_number.h"
 #include "server/cores.h"
 #include "server/gpu/batcher.h"
 #include "server/net/handshake.h"
@@ -50,7 +51,7 @@ struct server {
     struct server_cores cores;                       /* set before start */
     uint32_t io_count, worker_count, listener_count; /* set before start */
     struct server_listener *listeners;               /* set before start; events belong to I/O thread 0 */
-    struct cpu_worker **workers; /* behind worker_count others, with GPUs, the stand-by worker */
+    struct cpu_worker **workers; /* behind worker_count others, with GPUs, the fallback worker */
     uint32_t all_workers;        /* set before start */
     struct server_gpu **gpus;    /* set before start */
     uint32_t gpu_count;          /* set before start */
@@ -78,15 +79,38 @@ static inline bool server_listener_is_tls(const struct server_listener *listener
     return listener->config->address.transport == CORE_TRANSPORT_TLS;
 }
 
-/* Units of the accounts: the workers, the stand-by worker, the GPUs. */
+/* Units (partition/unit_number.h): the workers, the GPUs and, where there are GPUs, the best-effort fallback
+ * worker, which no plan knows. */
 static inline uint32_t server_units(const struct server *server)
 {
-    return server->worker_count + 1 + server->gpu_count;
+    return server->worker_count + server->gpu_count + (server->gpu_count > 0 ? 1 : 0);
 }
 
 static inline uint32_t server_unit_of_gpu(const struct server *server, uint32_t gpu)
 {
-    return server->worker_count + 1 + gpu;
+    return partition_unit_of_gpu(server->worker_count, gpu);
+}
+
+static inline bool server_unit_is_gpu(const struct server *server, uint32_t unit)
+{
+    return partition_unit_is_gpu(server->worker_count, unit) &&
+           unit < server->worker_count + server->gpu_count;
+}
+
+static inline uint32_t server_unit_gpu(const struct server *server, uint32_t unit)
+{
+    return partition_unit_gpu(server->worker_count, unit);
+}
+
+/* Of server->workers, where the fallback worker is the last. */
+static inline uint32_t server_unit_of_worker(const struct server *server, uint32_t worker)
+{
+    return worker < server->worker_count ? worker : server->worker_count + server->gpu_count;
+}
+
+static inline uint32_t server_unit_worker(const struct server *server, uint32_t unit)
+{
+    return unit < server->worker_count ? unit : server->worker_count;
 }
 
 #endif

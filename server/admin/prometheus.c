@@ -103,8 +103,9 @@ static void write_unit_figure(FILE *text, const struct server_figure *figure,
 {
     write_head(text, figure->metric, figure->type, figure->help);
     for (uint32_t i = 0; i < snapshot->unit_count; i++) {
-        fprintf(text, "millrace_%s{unit=\"%s\"} ", figure->metric, snapshot->units[i].name);
-        write_figure(text, figure, &snapshot->units[i]);
+        const struct server_snapshot_unit *unit = server_snapshot_unit_in_row(snapshot, i);
+        fprintf(text, "millrace_%s{unit=\"%s\"} ", figure->metric, unit->name);
+        write_figure(text, figure, unit);
     }
 }
 
@@ -114,9 +115,9 @@ static void write_unit_histogram(FILE *text, const char *name, const char *help,
     write_head(text, name, "histogram", help);
     for (uint32_t i = 0; i < snapshot->unit_count; i++) {
         char label[32];
-        snprintf(label, sizeof label, "unit=\"%s\",", snapshot->units[i].name);
-        write_buckets(text, name, label,
-                      (const struct core_histogram *)((const char *)&snapshot->units[i] + offset));
+        const struct server_snapshot_unit *unit = server_snapshot_unit_in_row(snapshot, i);
+        snprintf(label, sizeof label, "unit=\"%s\",", unit->name);
+        write_buckets(text, name, label, (const struct core_histogram *)((const char *)unit + offset));
     }
 }
 

@@ -54,25 +54,23 @@ static void name_unit(const struct server *server, uint32_t index, struct server
 {
     if (index < server->worker_count)
         snprintf(unit->name, sizeof unit->name, "cpu-%u", index);
-    else if (index == server->worker_count)
-        snprintf(unit->name, sizeof unit->name, "standby");
+    else if (server_unit_is_gpu(server, index))
+        snprintf(unit->name, sizeof unit->name, "gpu-%u", server_unit_gpu(server, index));
     else
-        snprintf(unit->name, sizeof unit->name, "gpu-%u", index - server_unit_of_gpu(server, 0));
+        snprintf(unit->name, sizeof unit->name, "standby");
 }
 
-/* The watch has no stand-by worker: nothing is promised of it. */
+/* Nothing is promised of the fallback worker, and the watch does not know it. */
 static void read_overload(const struct server *server, uint32_t index, struct server_snapshot_unit *unit)
 {
-    if (index < server->worker_count) {
-        unit->lost_ns = read_signed(&cpu_worker_counters(server->workers[index])->lost_ns);
-        unit->level_ns = server_watch_level_ns(server->watch, index);
-        unit->held_back_ppb = server_watch_share_ppb(server->watch, index);
-    } else if (index > server->worker_count) {
-        uint32_t gpu = index - server_unit_of_gpu(server, 0);
-        unit->lost_ns = read_signed(&server_gpu_figures(server->gpus[gpu])->lost_ns);
-        unit->level_ns = server_watch_level_ns(server->watch, server->worker_count + gpu);
-        unit->held_back_ppb = server_watch_share_ppb(server->watch, server->worker_count + gpu);
-    }
+    bool gpu = server_unit_is_gpu(server, index);
+    if (!gpu && index >= server->worker_count)
+        return;
+    unit->lost_ns =
+        read_signed(gpu ? &server_gpu_figures(server->gpus[server_unit_gpu(server, index)])->lost_ns
+                        : &cpu_worker_counters(server->workers[index])->lost_ns);
+    unit->level_ns = server_watch_level_ns(server->watch, index);
+    unit->held_back_ppb = server_watch_share_ppb(server->watch, index);
 }
 
 static void read_unit(const struct server *server, uint32_t index, struct server_snapshot *snapshot)
@@ -92,7 +90,7 @@ static void read_unit(const struct server *server, uint32_t index, struct server
     }
     unit->packets = core_histogram_total(&unit->slack) + unit->reader_late;
     core_histogram_merge(&snapshot->slack, &unit->slack);
-    if (index >= server_unit_of_gpu(server, 0))
+    if (server_unit_is_gpu(server, index))
         core_histogram_merge(&snapshot->gpu_slack, &unit->slack);
 }
 
@@ -211,7 +209,7 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     fresh->ios = calloc(server->io_count, sizeof *fresh->ios);
     fresh->workers = calloc(server->worker_count, sizeof *fresh->workers);
     fresh->gpus = calloc(server->gpu_count + 1, sizeof *fresh->gpus);
-    fresh->unit_count = server->gpu_count > 0 ? server_units(server) : server->worker_count;
+    fresh->unit_count = server_units(server);
     fresh->units = calloc(fresh->unit_count, sizeof *fresh->units);
     fresh->listener_count = server->listener_count;
     fresh->listeners = calloc(fresh->listener_count, sizeof *fresh->listeners);
@@ -251,6 +249,14 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
         read_unit(server, unit, fresh);
     *snapshot = fresh;
     return CORE_OK;
+}
+
+const struct server_snapshot_unit *server_snapshot_unit_in_row(const struct server_snapshot *snapshot,
+                                                               uint32_t row)
+{
+    uint32_t workers = snapshot->worker_count, fallback = workers + snapshot->gpu_count;
+    uint32_t unit = row < workers ? row : row == workers ? fallback : row - 1;
+    return &snapshot->units[unit];
 }
 
 void server_snapshot_free(struct server_snapshot *snapshot)

@@ -65,7 +65,7 @@ struct server_snapshot_gpu {
     struct server_snapshot_stage copy_up, kernel, copy_down, whole;
 };
 
-/* A worker, the stand-by worker or a GPU, and the packets that it encrypted. */
+/* A worker, a GPU or the fallback worker, and the packets that it encrypted. */
 struct server_snapshot_unit {
     char name[16];                /* "cpu-0", "standby", "gpu-0" */
     uint64_t packets;             /* delivered */
@@ -93,7 +93,7 @@ struct server_snapshot {
     struct server_snapshot_io *ios;
     struct server_snapshot_worker *workers;
     struct server_snapshot_gpu *gpus;
-    struct server_snapshot_unit *units;
+    struct server_snapshot_unit *units; /* by number (server_units) */
     struct server_snapshot_listener *listeners;
     struct server_counts totals;
     uint64_t missed_by[SERVER_CAUSES];                     /* totals.missed by cause */
@@ -109,6 +109,10 @@ struct server_snapshot {
     struct core_histogram latency, slack, gpu_slack, admission, in_force, turn; /* of all I/O threads */
     struct core_histogram batch;                                                /* of all GPUs */
 };
+
+/* The units in the order in which they are listed: the workers, the fallback worker, the GPUs. */
+const struct server_snapshot_unit *server_snapshot_unit_in_row(const struct server_snapshot *snapshot,
+                                                               uint32_t row);
 
 /* Any thread, between server_start and server_stop. CORE_NO_MEMORY. */
 CORE_CHECKED core_status server_snapshot_take(const struct server *server, struct server_snapshot **snapshot);

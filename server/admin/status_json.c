@@ -147,7 +147,7 @@ static json_t *gpu_json(const struct server_snapshot *snapshot, uint32_t at)
 
 static json_t *unit_json(const struct server_snapshot *snapshot, uint32_t at)
 {
-    const struct server_snapshot_unit *unit = &snapshot->units[at];
+    const struct server_snapshot_unit *unit = server_snapshot_unit_in_row(snapshot, at);
     return add_figures(json_pack("{ss so}", "unit", unit->name, "slack_us", slack_json(&unit->slack)),
                        server_figures_unit, unit);
 }

@@ -170,7 +170,7 @@ static void flush_submission(struct server_io *io, uint32_t worker, core_ns now_
         uint32_t count = 0, taken;
         for (struct cpu_packet *packet = submission->head; packet != NULL && count < SUBMIT_PACKETS;
              packet = packet->next) {
-            server_packet_hand((struct server_packet *)packet, worker,
+            server_packet_hand((struct server_packet *)packet, server_unit_of_worker(io->server, worker),
                                now_ns); /* before it is the worker's */
             batch[count++] = packet;
         }

@@ -108,12 +108,12 @@ static void stage_ends(const struct server_packet *packet, core_ns now_ns,
     ends_ns[SERVER_WORST_HAND_OVER] = packet->eligible_ns + packet->handed_ns;
     ends_ns[SERVER_WORST_DELIVERY] = now_ns;
     ends_ns[SERVER_WORST_ENCRYPT] = ends_ns[SERVER_WORST_COPY_DOWN] = packet->cpu.finished_ns;
-    if (packet->unit < io->server->all_workers) {
+    if (!server_unit_is_gpu(io->server, packet->unit)) {
         ends_ns[SERVER_WORST_QUEUE] = ends_ns[SERVER_WORST_COPY_UP] = packet->cpu.started_ns;
         return;
     }
-    batch = server_gpu_seat_times(&io->seats[packet->unit - server_unit_of_gpu(io->server, 0)],
-                                  packet->cpu.finished_ns);
+    batch =
+        server_gpu_seat_times(&io->seats[server_unit_gpu(io->server, packet->unit)], packet->cpu.finished_ns);
     ends_ns[SERVER_WORST_QUEUE] = batch != NULL ? batch->closed_ns : packet->cpu.finished_ns;
     ends_ns[SERVER_WORST_COPY_UP] = batch != NULL ? batch->up_ns : packet->cpu.finished_ns;
     ends_ns[SERVER_WORST_ENCRYPT] = batch != NULL ? batch->kernel_ns : packet->cpu.finished_ns;
@@ -130,13 +130,13 @@ static void read_unit(const struct server_packet *packet, struct server_cause_wa
 {
     const struct server *server = packet->stream->connection->io->server;
 
-    if (packet->unit < server->all_workers) {
+    if (!server_unit_is_gpu(server, packet->unit)) {
+        const struct cpu_worker *worker = server->workers[server_unit_worker(server, packet->unit)];
         way->unit_ns = CORE_NS_NEVER;
-        stalls->count =
-            core_stalls_read(cpu_worker_stalls(server->workers[packet->unit]), way->handed_ns, stalls->list);
+        stalls->count = core_stalls_read(cpu_worker_stalls(worker), way->handed_ns, stalls->list);
         return;
     }
-    const struct server_gpu *gpu = server->gpus[packet->unit - server_unit_of_gpu(server, 0)];
+    const struct server_gpu *gpu = server->gpus[server_unit_gpu(server, packet->unit)];
     way->unit_ns = atomic_load_explicit(&server_gpu_figures(gpu)->latency_ns, memory_order_relaxed);
     stalls->count = 0;
 }
@@ -240,7 +240,7 @@ static void count_result(struct server_packet *packet, const struct protocol_res
     server_stats_add(&stats->packets, 1);
     server_stats_add(&stats->bytes, packet->cpu.bytes);
     server_stats_add(&stats->guaranteed, stream->spec.guaranteed ? 1 : 0);
-    if (packet->unit >= stream->connection->io->server->all_workers)
+    if (server_unit_is_gpu(stream->connection->io->server, packet->unit))
         server_stats_add(&stats->gpu_packets, 1);
     core_ns slack_ns = packet->deadline_ns - now_ns;
     bool met = (result->flags & PROTOCOL_RESULT_MET) != 0;

@@ -307,7 +307,7 @@ static struct perfmodel_cpu_task task_of(const struct server *server, const stru
 
     if (request->gpu == SERVER_NO_GPU)
         return request->placement.task;
-    if (request->placement.backup_unit < server->worker_count) {
+    if (!partition_unit_is_gpu(server->worker_count, request->placement.backup_unit)) {
         task = request->placement.backup_task;
         task.spacing_ns = 0;
         return task;

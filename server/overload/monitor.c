@@ -151,13 +151,14 @@ static void read_account(const struct server *server, uint32_t index, struct acc
         read_io_account(server->ios[index - units], index - units, account);
         return;
     }
-    const struct server_gpu_figures *figures = server_gpu_figures(server->gpus[index - server->worker_count]);
+    uint32_t gpu = server_unit_gpu(server, index);
+    const struct server_gpu_figures *figures = server_gpu_figures(server->gpus[gpu]);
     account->lost_ns = read_ns(&figures->lost_ns);
     account->excess_ns = read_ns(&figures->batch.excess_ns);
     add_own_thread(atomic_load_explicit(&figures->thread, memory_order_relaxed), &account->signs);
     add_process(atomic_load_explicit(&figures->process, memory_order_relaxed), &account->signs);
-    snprintf(account->name, sizeof account->name, "GPU %u", index - server->worker_count);
-    snprintf(account->unit, sizeof account->unit, "gpu-%u", index - server->worker_count);
+    snprintf(account->name, sizeof account->name, "GPU %u", gpu);
+    snprintf(account->unit, sizeof account->unit, "gpu-%u", gpu);
 }
 
 /* What is new since the last look; threads that came or went make it unknown. */

@@ -13,16 +13,16 @@ struct protocol_backup server_backup_tell(const struct server *server,
                                           const struct partition_standing_placement *placement)
 {
     uint32_t unit = placement->backup_unit;
-    bool gpu = unit >= server->worker_count;
+    bool gpu = partition_unit_is_gpu(server->worker_count, unit);
 
     if (unit != PARTITION_STANDING_NONE)
         return (struct protocol_backup){.unit = gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
-                                        .unit_index = (uint16_t)(gpu ? unit - server->worker_count : unit),
+                                        .unit_index = (uint16_t)(gpu ? server_unit_gpu(server, unit) : unit),
                                         .reserved_ppb = placement->reserved_ppb < UINT32_MAX
                                                             ? (uint32_t)placement->reserved_ppb
                                                             : UINT32_MAX,
                                         .bound_ns = placement->backup_bound_ns};
-    if (placement->unit < server->worker_count)
+    if (!partition_unit_is_gpu(server->worker_count, placement->unit))
         return (struct protocol_backup){.bound_ns = placement->bound_ns};
     return (struct protocol_backup){.unit = PROTOCOL_UNIT_NONE};
 }

@@ -60,7 +60,7 @@ static bool is_guarded(const struct test_stream *stream)
 /* Packets that this card has encrypted; streams from `first` on that were opened there. */
 static uint64_t of_card(uint32_t card)
 {
-    return guard_rig_of_unit(&rig, WORKERS + 1 + card);
+    return guard_rig_of_unit(&rig, server_unit_of_gpu(rig.server.server, card));
 }
 
 static uint32_t opened_on(uint32_t card, uint32_t first)
@@ -153,7 +153,7 @@ static void failover_and_failback_on_worker_backup(void **state)
         }
         assert_true(faults > 0);
         assert_int_equal(guard_rig_of_workers(&rig) - before, faults);
-        assert_int_equal(guard_rig_of_unit(&rig, WORKERS), 0); /* the stand-by worker */
+        assert_int_equal(guard_rig_of_fallback(&rig), 0);
     }
     assert_int_equal(server_stats_get(&guard_rig_stats(&rig)->corrupt), 0);
     guard_rig_stop(&rig);
@@ -199,7 +199,7 @@ static void failover_of_the_only_gpu(void **state)
         }
         assert_true(faults > 0);
         assert_int_equal(guard_rig_of_workers(&rig) - before, faults);
-        assert_int_equal(guard_rig_of_unit(&rig, WORKERS), 0); /* the stand-by worker */
+        assert_int_equal(guard_rig_of_fallback(&rig), 0);
     }
     rig.count = others;
     guard_rig_stop(&rig);
@@ -284,7 +284,7 @@ static void a_changed_stream_keeps_its_backup(void **state)
         guard_rig_settle(&rig);
         test_gpu_await_up(&rig.server, 0, child);
         expect_home(fillers);
-        assert_int_equal(guard_rig_of_unit(&rig, WORKERS), 0); /* the stand-by worker */
+        assert_int_equal(guard_rig_of_fallback(&rig), 0);
     }
     guard_rig_stop(&rig);
 }

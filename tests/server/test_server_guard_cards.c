@@ -11,10 +11,9 @@
 #include "tests/support/guard_rig.h"
 #include "tests/support/require.h"
 
-#define COST     100000
-#define GUARDED  8
-#define STAND_BY GUARD_RIG_WORKERS
-#define CONFIG   "limits: {streams: 40}\n" /* so that there are few slots */
+#define COST    100000
+#define GUARDED 8
+#define CONFIG  "limits: {streams: 40}\n" /* so that there are few slots */
 
 static const struct core_stream_spec guarded = {.packet_bytes = 512,
                                                 .burst_packets = 2,
@@ -78,7 +77,7 @@ static void stop(void)
 
 static uint64_t of_card(uint32_t card)
 {
-    return guard_rig_of_unit(&rig, GUARD_RIG_WORKERS + 1 + card);
+    return guard_rig_of_unit(&rig, server_unit_of_gpu(rig.server.server, card));
 }
 
 static const struct server_gpu_figures *figures_of(uint32_t card)
@@ -164,7 +163,7 @@ static void failover_and_failback_on_gpu_backup(void **state)
         assert_true(faults > 0);
         assert_int_equal(of_card(shelter) - before, faults);
     }
-    assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_unit(&rig, STAND_BY), 0);
+    assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_fallback(&rig), 0);
     assert_int_equal(server_stats_get(&guard_rig_stats(&rig)->corrupt), 0);
     stop();
 }
@@ -192,7 +191,7 @@ static void failure_of_backup_gpu_before_primary(void **state)
     expect_at(home);
     for (uint32_t i = 0; i < rig.count; i++)
         guard_rig_expect_told(&rig, i, 1);
-    assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_unit(&rig, STAND_BY), 0);
+    assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_fallback(&rig), 0);
     stop();
 }
 
@@ -318,7 +317,7 @@ static void a_changed_stream_keeps_its_backup(void **state)
         guard_rig_settle(&rig);
         test_gpu_await_up(&rig.server, home, child);
         expect_at(home);
-        assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_unit(&rig, STAND_BY), 0);
+        assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_fallback(&rig), 0);
     }
     guard_rig_close(&rig, 0);
     await(&figures_of(shelter)->backups, 0);

@@ -103,6 +103,11 @@ uint64_t guard_rig_of_unit(const struct guard_rig *rig, uint32_t unit)
     return core_histogram_total(&guard_rig_stats(rig)->units[unit].slack);
 }
 
+uint64_t guard_rig_of_fallback(const struct guard_rig *rig)
+{
+    return guard_rig_of_unit(rig, server_unit_of_worker(rig->server.server, GUARD_RIG_WORKERS));
+}
+
 /* Results that the accounts of the units have. */
 static uint64_t counted(const struct guard_rig *rig)
 {

@@ -58,9 +58,10 @@ enum protocol_refusal guard_rig_modify(struct guard_rig *rig, struct test_stream
 
 const struct server_stats *guard_rig_stats(const struct guard_rig *rig);
 
-/* Packets that a unit has encrypted (server_units of server/server_internal.h); all workers but the stand-by
- * one. */
+/* Packets that a unit has encrypted (server_units of server/server_internal.h); the fallback worker; all other
+ * workers. */
 uint64_t guard_rig_of_unit(const struct guard_rig *rig, uint32_t unit);
+uint64_t guard_rig_of_fallback(const struct guard_rig *rig);
 uint64_t guard_rig_of_workers(const struct guard_rig *rig);
 
 /* The stream was told that it went to its backup and back so many times in all, and nothing else. */
