@@ -416,18 +416,6 @@ struct partition_standing_placement partition_standing_placement_of(const struct
 struct partition_standing_stream partition_standing_stream_of(const struct partition_standing *standing,
                                                               uint32_t stream);
 
-/* The certificate of what stands, which partition/check/check.h accepts for the streams in that order: every
- * unit judged anew, each GPU at its period. Takes time with the number of streams. CORE_NO_MEMORY. */
-CORE_CHECKED core_status partition_standing_plan(const struct partition_standing *standing,
-                                                 struct partition_plan **plan, struct core_error *error);
-
-/* The certificate of the failure scenario of GPU `lost`: the other units with their streams, and with the
- * guaranteed ones of that GPU at the contracts of their backups. Of the standard ones there nothing is
- * told. partition/check/check_failover.h accepts it. */
-CORE_CHECKED core_status partition_standing_plan_after(const struct partition_standing *standing,
-                                                       uint32_t lost, struct partition_plan **plan,
-                                                       struct core_error *error);
-
 struct partition_standing_worker {
     size_t streams; /* its own streams */
     int64_t utilisation_ppb;

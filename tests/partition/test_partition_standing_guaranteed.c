@@ -14,6 +14,7 @@
 #include "tests/support/brim_sets.h"
 #include "tests/support/plan_sets.h"
 #include "tests/support/standing.h"
+#include "tests/support/standing_plan.h"
 
 #define MS       CORE_NS_PER_MS
 #define PPB      INT64_C(1000000000)
@@ -435,7 +436,6 @@ static void checker_rejects_corrupted_plan(void **state)
     struct partition_standing *standing = test_standing_of(profile, 1, 1);
     struct core_stream_spec spec = guaranteed(4 * MS, 100 * MS);
     static struct partition_check_promise promise[PROMISES];
-    struct core_error error;
     struct case_of_loss loss = {.promise = promise};
     while (loss.count < PROMISES && test_standing_admit(standing, &spec, 1).accepted)
         loss.count++;
@@ -454,7 +454,7 @@ static void checker_rejects_corrupted_plan(void **state)
             elsewhere = n;
     }
     assert_true(backed < PROMISES && elsewhere < PROMISES);
-    assert_int_equal(partition_standing_plan_after(standing, 0, &loss.after, &error), CORE_OK);
+    loss.after = test_standing_plan_after(standing, 0);
     assert_int_equal(checked(standing, &loss), CORE_OK);
     struct partition_check_promise *one = &promise[backed], was = *one;
     one->backed = false;

@@ -3,6 +3,7 @@
 #include "partition/check/check_failover.h"
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
+#include "tests/support/standing_plan.h"
 
 #define LOSSES_PERCENT 10 /* of the plans, of which one loss is looked at, too */
 
@@ -14,12 +15,11 @@ static void check_plan(struct history_world *world)
                                          .count = count,
                                          .profile = &world->machine.profile,
                                          .workers = world->machine.workers};
-    struct partition_plan *plan = NULL;
+    struct partition_plan *plan = test_standing_plan(world->standing);
     struct core_error error = {{0}};
     TEST_REQUIRE(count <= HISTORY_ROOMS);
     for (size_t n = 0; n < count; n++)
         specs[n] = partition_standing_stream_at(world->standing, n).spec;
-    TEST_REQUIRE(partition_standing_plan(world->standing, &plan, NULL) == CORE_OK);
     if (!plan->accepted)
         history_fail(world, "what stands has no certificate: %s", plan->reason);
     else if (partition_check(&input, plan, &error) != CORE_OK)
@@ -44,13 +44,12 @@ static void check_loss(struct history_world *world, uint32_t lost)
     struct partition_check_promise promise[HISTORY_ROOMS];
     size_t count = partition_standing_streams(world->standing);
     const struct history_machine *machine = &world->machine;
-    struct partition_plan *after = NULL;
+    struct partition_plan *after = test_standing_plan_after(world->standing, lost);
     struct core_error error = {{0}};
     for (size_t n = 0; n < count; n++) {
         struct partition_standing_stream stream = partition_standing_stream_at(world->standing, n);
         promise[n] = promise_of(&stream);
     }
-    TEST_REQUIRE(partition_standing_plan_after(world->standing, lost, &after, NULL) == CORE_OK);
     if (!after->accepted)
         history_fail(world, "no certificate for the loss of GPU %u: %s", lost, after->reason);
     else if (partition_check_loss(&machine->profile, machine->workers, promise, count, lost, after, &error) !=

@@ -9,6 +9,7 @@
 #include "partition/check/check_failover.h"
 #include "perfmodel/demand.h"
 #include "tests/support/require.h"
+#include "tests/support/standing_plan.h"
 
 #define MS CORE_NS_PER_MS
 
@@ -163,12 +164,10 @@ static void expect_certified(const struct partition_standing *standing)
     TEST_REQUIRE(specs != NULL);
     struct partition_plan_input input = {
         .specs = specs, .count = count, .profile = standing->profile, .workers = standing->worker_count};
-    struct partition_plan *plan = NULL;
+    struct partition_plan *plan = test_standing_plan(standing);
     struct core_error error = {{0}};
     for (size_t n = 0; n < input.count; n++)
         specs[n] = partition_standing_stream_at(standing, n).spec;
-    if (partition_standing_plan(standing, &plan, &error) != CORE_OK)
-        fail(error.text);
     if (!plan->accepted)
         fail(plan->reason);
     if (partition_check(&input, plan, &error) != CORE_OK)
@@ -198,9 +197,7 @@ static void expect_guaranteed(const struct partition_standing *standing)
                                                       .detection_ns = stream.detection_ns};
     }
     for (uint32_t lost = 0; lost < standing->gpus; lost++) {
-        struct partition_plan *after = NULL;
-        if (partition_standing_plan_after(standing, lost, &after, &error) != CORE_OK)
-            fail(error.text);
+        struct partition_plan *after = test_standing_plan_after(standing, lost);
         if (!after->accepted)
             fail(after->reason);
         if (partition_check_loss(standing->profile, standing->worker_count, promise, count, lost, after,

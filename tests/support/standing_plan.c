@@ -1,11 +1,10 @@
-/* Standing plans: certificates. */
-#include "partition/admission/internal.h"
-#include "partition/search/problem.h"
+#include "tests/support/standing_plan.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
-#define NO_LOSS UINT32_MAX
+#include "partition/admission/internal.h"
+#include "partition/search/problem.h"
+#include "tests/support/require.h"
 
 static const struct partition_plan_method as_it_stands = {"standing", "streams as they came, and were moved",
                                                           true, NULL};
@@ -15,7 +14,8 @@ static bool find(const struct partition_standing *standing, uint32_t stream, uin
                  struct core_stream_spec *spec)
 {
     const struct partition_standing_record *record = &standing->record[stream];
-    bool there = lost == NO_LOSS || record->unit != partition_unit_of_gpu(standing->worker_count, lost);
+    bool there = lost == PARTITION_STANDING_NONE ||
+                 record->unit != partition_unit_of_gpu(standing->worker_count, lost);
     *unit = there ? record->unit : record->backup.unit;
     *spec = there ? record->spec : record->backup.spec;
     return *unit != PARTITION_STANDING_NONE;
@@ -36,8 +36,7 @@ static void certify(const struct partition_standing *standing, struct partition_
     partition_plan_say_accepted(plan);
 }
 
-static core_status plan_at(const struct partition_standing *standing, uint32_t lost,
-                           struct partition_plan **plan, struct core_error *error)
+static struct partition_plan *plan_at(const struct partition_standing *standing, uint32_t lost)
 {
     size_t most = standing->count;
     struct core_stream_spec *specs = malloc((most + 1) * sizeof *specs);
@@ -46,44 +45,30 @@ static core_status plan_at(const struct partition_standing *standing, uint32_t l
     core_ns *period_ns = malloc((standing->gpus + 1) * sizeof *period_ns);
     struct partition_plan_input input = {
         .specs = specs, .profile = standing->profile, .workers = standing->worker_count};
-    struct partition_plan *made = NULL;
     struct partition_problem *problem = NULL;
-    core_status status = CORE_NO_MEMORY;
-    if (specs == NULL || unit == NULL || on_gpu == NULL || period_ns == NULL)
-        goto out;
+    TEST_REQUIRE(specs != NULL && unit != NULL && on_gpu != NULL && period_ns != NULL);
     for (size_t n = 0; n < most; n++)
         input.count += find(standing, standing->listed[n], lost, &unit[input.count], &specs[input.count]);
-    made = partition_plan_create(&as_it_stands, &input);
-    if (made == NULL)
-        goto out;
-    status = partition_problem_create(&input, &problem);
-    if (status == CORE_OK) {
-        for (size_t n = 0; n < input.count; n++)
-            made->unit[n] = unit[problem->origin[n]];
-        certify(standing, problem, on_gpu, period_ns, made);
-        *plan = made;
-        made = NULL;
-    }
-out:
+    struct partition_plan *plan = partition_plan_create(&as_it_stands, &input);
+    TEST_REQUIRE(plan != NULL && partition_problem_create(&input, &problem) == CORE_OK);
+    for (size_t n = 0; n < input.count; n++)
+        plan->unit[n] = unit[problem->origin[n]];
+    certify(standing, problem, on_gpu, period_ns, plan);
     partition_problem_destroy(problem);
-    partition_plan_destroy(made);
     free(period_ns);
     free(on_gpu);
     free(unit);
     free(specs);
-    return status == CORE_OK ? CORE_OK
-                             : core_error_set(error, status, "no memory for a plan of %zu streams", most);
+    return plan;
 }
 
-core_status partition_standing_plan(const struct partition_standing *standing, struct partition_plan **plan,
-                                    struct core_error *error)
+struct partition_plan *test_standing_plan(const struct partition_standing *standing)
 {
-    return plan_at(standing, NO_LOSS, plan, error);
+    return plan_at(standing, PARTITION_STANDING_NONE);
 }
 
-core_status partition_standing_plan_after(const struct partition_standing *standing, uint32_t lost,
-                                          struct partition_plan **plan, struct core_error *error)
+struct partition_plan *test_standing_plan_after(const struct partition_standing *standing, uint32_t lost)
 {
-    assert(lost < standing->gpus);
-    return plan_at(standing, lost, plan, error);
+    TEST_REQUIRE(lost < standing->gpus);
+    return plan_at(standing, lost);
 }
