@@ -162,7 +162,7 @@ static void add_up(const struct bench_capacity_options *options, struct bench_ca
         capacity->total_bits_per_s += rate;
         if (plan->unit == NULL)
             continue;
-        if (plan->unit[i] < plan->workers)
+        if (!partition_unit_is_gpu(plan->workers, plan->unit[i]))
             capacity->cpu_bits_per_s += rate;
         else
             capacity->gpu_bits_per_s += rate;

@@ -291,9 +291,9 @@ static core_status write_fig7_streams(const struct bench_figures *figures, const
         return status;
     fputs("rate_mbit_per_s,deadline_ms,gpu\n", csv.file); /* gpu: 0 is the CPU, g + 1 is GPU g */
     for (size_t i = 0; i < pool->count; i++) {
-        const bool worker = plan->unit[i] < plan->workers;
+        const bool worker = !partition_unit_is_gpu(plan->workers, plan->unit[i]);
         put_stream(csv.file, &pool->specs[i]);
-        fprintf(csv.file, ",%u\n", worker ? 0 : plan->unit[i] - plan->workers + 1);
+        fprintf(csv.file, ",%u\n", worker ? 0 : partition_unit_gpu(plan->workers, plan->unit[i]) + 1);
     }
     return csv_close(&csv, error);
 }

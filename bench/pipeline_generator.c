@@ -111,7 +111,7 @@ static bool gpu_send(struct pipeline_generator *generator, uint32_t index, core_
 {
     struct pipeline *pipeline = generator->pipeline;
     struct pipeline_stream *stream = &pipeline->streams[index];
-    struct gpu_arenas *arenas = pipeline->gpu[stream->unit - pipeline->workers].arenas;
+    struct gpu_arenas *arenas = pipeline->gpu[partition_unit_gpu(pipeline->workers, stream->unit)].arenas;
     const struct gpu_packet packet = {.eligible_ns = start_ns + stream->due_ns,
                                       .after_batch = stream->last_batch,
                                       .bytes = stream->padded_bytes,
@@ -176,7 +176,7 @@ static bool stream_send(struct pipeline_generator *generator, uint32_t index, co
 {
     struct pipeline *pipeline = generator->pipeline;
     struct pipeline_stream *stream = &pipeline->streams[index];
-    const bool on_gpu = stream->unit >= pipeline->workers;
+    const bool on_gpu = partition_unit_is_gpu(pipeline->workers, stream->unit);
 
     if (stream->due_ns > now_ns || stream->due_ns >= pipeline->options->duration_ns)
         return false;
@@ -217,7 +217,8 @@ static bool ends(struct pipeline_generator *generator, core_ns now_ns)
         const uint64_t left = unsent(pipeline, stream);
         if (left > 0 && !too_late)
             return false;
-        *(stream->unit >= pipeline->workers ? &generator->gpu.missed : &generator->cpu.missed) += left;
+        *(partition_unit_is_gpu(pipeline->workers, stream->unit) ? &generator->gpu.missed
+                                                                 : &generator->cpu.missed) += left;
     }
     return now_ns >= pipeline->options->duration_ns;
 }

@@ -164,14 +164,14 @@ static core_status cpu_streams_create(struct pipeline *pipeline, struct core_err
     size_t bytes = 1, at = 0;
 
     for (uint32_t i = 0; i < count; i++)
-        if (pipeline->streams[i].unit < pipeline->workers)
+        if (!partition_unit_is_gpu(pipeline->workers, pipeline->streams[i].unit))
             bytes += packets_needed(pipeline, &pipeline->streams[i]) * packet_stride(&pipeline->streams[i]);
     uint8_t *memory = pipeline->packet_memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (memory == NULL)
         return no_memory(error);
     for (uint32_t i = 0; i < count && status == CORE_OK; i++) {
         struct pipeline_stream *stream = &pipeline->streams[i];
-        if (stream->unit >= pipeline->workers)
+        if (partition_unit_is_gpu(pipeline->workers, stream->unit))
             continue;
         status = cpu_stream_create(pipeline, i, error);
         for (uint32_t left = packets_needed(pipeline, stream); left > 0; left--) {
@@ -209,7 +209,7 @@ static core_status gpus_create(struct pipeline *pipeline, struct core_error *err
         if (gpu->slots == NULL)
             return no_memory(error);
         for (uint32_t i = 0; i < pipeline->options->input->count; i++)
-            if (pipeline->streams[i].unit == pipeline->workers + g) {
+            if (pipeline->streams[i].unit == partition_unit_of_gpu(pipeline->workers, g)) {
                 pipeline->streams[i].slot = gpu->slot_count;
                 gpu->slots[gpu->slot_count++] = i;
             }

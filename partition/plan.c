@@ -90,10 +90,10 @@ void partition_plan_say_accepted(struct partition_plan *plan)
 {
     if (plan->binding == PERFMODEL_LIMIT_NONE || !plan->method->places)
         return;
-    bool worker = plan->binding_unit < plan->workers;
+    bool worker = !partition_unit_is_gpu(plan->workers, plan->binding_unit);
     snprintf(plan->reason, sizeof plan->reason, "%.2f %% of room left, where %s %u is bound by %s",
              (double)plan->headroom_ppb / 1e7, worker ? "worker" : "GPU",
-             worker ? plan->binding_unit : plan->binding_unit - plan->workers,
+             worker ? plan->binding_unit : partition_unit_gpu(plan->workers, plan->binding_unit),
              perfmodel_limit_name(plan->binding));
 }
 

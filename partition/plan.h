@@ -27,6 +27,7 @@
 
 #include "config/profile.h"
 #include "core/stream.h"
+#include "partition/unit_number.h"
 #include "perfmodel/edf.h"
 #include "perfmodel/gpu.h"
 #include "perfmodel/limit.h"
@@ -92,8 +93,7 @@ struct partition_plan {
     bool paper;
     size_t count;
     uint32_t workers, gpus;
-    /* By stream: 0 .. workers-1 is a worker, workers + g is GPU g. NULL if the plan was refused, or the
-     * method only gives a bound. */
+    /* By stream: its unit. NULL if the plan was refused, or the method only gives a bound. */
     uint32_t *unit;
     struct partition_plan_worker *worker;
     struct partition_plan_gpu *gpu; /* in the order of the profile's kinds */

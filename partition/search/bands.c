@@ -158,7 +158,7 @@ static void assign(const struct line *line, const struct cuts *cuts, struct part
             unit *= cuts->count[k] + 1;
         uint32_t g = --next[kind];
         for (size_t at = cuts->reach[state - unit]; at < cuts->reach[state]; at++)
-            plan->unit[line->stream[at]] = plan->workers + g;
+            plan->unit[line->stream[at]] = partition_unit_of_gpu(plan->workers, g);
         state -= unit;
     }
 }

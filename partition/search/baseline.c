@@ -28,7 +28,7 @@ static bool fill_gpus(struct partition_problem *problem, uint32_t *rest, size_t 
 {
     shuffle(rest, count, problem->input->seed);
     for (size_t k = 0; k < count; k++)
-        plan->unit[rest[k]] = plan->workers + (uint32_t)(k % problem->gpus);
+        plan->unit[rest[k]] = partition_unit_of_gpu(plan->workers, (uint32_t)(k % problem->gpus));
     return partition_trial_gpus(problem, plan);
 }
 

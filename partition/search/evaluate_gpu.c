@@ -25,13 +25,13 @@ static void refuse_gpu(struct partition_plan *plan, uint32_t g, enum perfmodel_l
     if (gpu->stages.up_ns == CORE_NS_NEVER || gpu->stages.kernel_ns == CORE_NS_NEVER ||
         gpu->stages.down_ns == CORE_NS_NEVER)
         partition_plan_refuse(
-            plan, binding, plan->workers + g,
+            plan, binding, partition_unit_of_gpu(plan->workers, g),
             "GPU %u with %zu streams at a period of %.3f us would fall behind, with a stage "
             "that takes %.1f %% of the time: %s",
             g, gpu->streams, (double)gpu->period_ns / 1e3, (double)gpu->busiest_ppb / 1e7,
             complaints[binding]);
     else
-        partition_plan_refuse(plan, binding, plan->workers + g,
+        partition_plan_refuse(plan, binding, partition_unit_of_gpu(plan->workers, g),
                               "GPU %u with %zu streams at a period of %.3f us, copies of %.3f and %.3f us, a "
                               "kernel of %.3f us, a bound of %.3f us: %s",
                               g, gpu->streams, (double)gpu->period_ns / 1e3, (double)gpu->stages.up_ns / 1e3,
@@ -253,14 +253,14 @@ static void gather_members(struct partition_problem *problem, const struct parti
     for (uint32_t g = 0; g <= plan->gpus; g++)
         start[g] = 0;
     for (size_t i = 0; i < problem->count; i++)
-        if (plan->unit[i] >= plan->workers)
-            start[plan->unit[i] - plan->workers + 1]++;
+        if (partition_unit_is_gpu(plan->workers, plan->unit[i]))
+            start[partition_unit_gpu(plan->workers, plan->unit[i]) + 1]++;
     for (uint32_t g = 0; g < plan->gpus; g++)
         start[g + 1] += start[g];
     for (size_t k = 0; k < problem->count; k++) {
         size_t i = problem->by_rate[problem->count - 1 - k];
-        if (plan->unit[i] >= plan->workers)
-            problem->member[start[plan->unit[i] - plan->workers]++] = (uint32_t)i;
+        if (partition_unit_is_gpu(plan->workers, plan->unit[i]))
+            problem->member[start[partition_unit_gpu(plan->workers, plan->unit[i])]++] = (uint32_t)i;
     }
 }
 
@@ -351,7 +351,8 @@ static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gp
     }
     partition_order(problem->index[0], problem->key[0], count, problem->index[1], problem->key[1]);
     for (size_t k = 0; k < count; k++)
-        plan->unit[problem->member[problem->index[0][k]]] = plan->workers + next_gpu(problem, sum);
+        plan->unit[problem->member[problem->index[0][k]]] =
+            partition_unit_of_gpu(plan->workers, next_gpu(problem, sum));
 }
 
 bool partition_trial_virtual(struct partition_problem *problem, const uint8_t *on_gpu,
@@ -383,7 +384,7 @@ static void take_gpu(const struct partition_problem *problem, struct partition_p
 {
     const struct partition_plan_gpu *gpu = &plan->gpu[g];
     const struct config_profile_gpu *card = problem->card[g];
-    uint32_t unit = plan->workers + g;
+    uint32_t unit = partition_unit_of_gpu(plan->workers, g);
     core_ns copies_ns = gpu->stages.up_ns > gpu->stages.down_ns ? gpu->stages.up_ns : gpu->stages.down_ns;
     if (card->copy_engines < 2 && !plan->paper)
         copies_ns = gpu->stages.up_ns + gpu->stages.down_ns;

@@ -4,8 +4,8 @@
  * them lost counts for all units, since streams of each go through it.
  *
  * It reads atomics that workers and batchers write anyway, and the system's own accounts of their threads
- * (/proc/.../schedstat, stat); no packet ever passes it. Units are numbered as in
- * partition/admission/admission.h: the workers, then the GPUs. */
+ * (/proc/.../schedstat, stat); no packet ever passes it. Units are numbered as in partition/unit_number.h:
+ * the workers, then the GPUs. */
 #ifndef MILLRACE_SERVER_OVERLOAD_MONITOR_H
 #define MILLRACE_SERVER_OVERLOAD_MONITOR_H
 

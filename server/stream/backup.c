@@ -38,8 +38,8 @@ uint32_t server_backup_worker(const struct server *server, const struct server_g
 {
     if (grant->gpu == SERVER_NO_GPU)
         return grant->unit;
-    return has_backup(grant) && grant->backup.unit < server->worker_count ? grant->backup.unit
-                                                                          : server->worker_count;
+    return has_backup(grant) && !server_unit_is_gpu(server, grant->backup.unit) ? grant->backup.unit
+                                                                                : server->worker_count;
 }
 
 bool server_backup_is_held(const struct server_stream *stream)
@@ -50,7 +50,7 @@ bool server_backup_is_held(const struct server_stream *stream)
 bool server_backup_on_worker(const struct server_stream *stream)
 {
     return server_backup_is_held(stream) &&
-           stream->grant->backup.unit < stream->connection->io->server->worker_count;
+           !server_unit_is_gpu(stream->connection->io->server, stream->grant->backup.unit);
 }
 
 static core_ns earlier(core_ns a, core_ns b)

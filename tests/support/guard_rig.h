@@ -67,7 +67,7 @@ uint64_t guard_rig_of_workers(const struct guard_rig *rig);
 /* The stream was told that it went to its backup and back so many times in all, and nothing else. */
 void guard_rig_expect_told(struct guard_rig *rig, uint32_t i, uint32_t losses);
 
-/* Lets so many streams of one unit go to another one (partition/admission/admission.h numbers units), with no
+/* Lets so many streams of one unit go to another one (partition/unit_number.h numbers units), with no
  * packets on their way; returns how many went. */
 size_t guard_rig_shift(struct guard_rig *rig, uint32_t from, uint32_t to, size_t streams);
 
