@@ -149,12 +149,6 @@ int64_t partition_standing_io_ppb(const struct partition_standing *standing, uin
 
 /* ---- what a stream has ---- */
 
-static core_ns bound_of(const struct partition_standing *standing, uint32_t unit,
-                        const struct partition_demand *demand)
-{
-    return standing->unit[unit]->ops->bound_ns(standing->unit[unit], demand);
-}
-
 static void tell_backup(const struct partition_standing *standing,
                         const struct partition_standing_record *record,
                         struct partition_standing_placement *placement)
@@ -166,14 +160,11 @@ static void tell_backup(const struct partition_standing *standing,
     placement->detection_ns = backup->detection_ns;
     placement->backup_spec = backup->spec;
     placement->backup_bound_ns =
-        backup->gpu_bound_ns + backup->detection_ns + bound_of(standing, backup->unit, &demand);
-    if (partition_standing_is_gpu(standing, backup->unit)) {
-        const struct partition_gpu *gpu = standing->gpu[partition_standing_gpu_of(standing, backup->unit)];
-        placement->backup_period_ns = gpu->period_ns;
-        placement->backup_memory_bytes = gpu->memory_bytes;
-    } else {
+        backup->gpu_bound_ns + backup->detection_ns + partition_unit_bound_ns(unit, &demand);
+    placement->backup_period_ns = unit->period_ns;
+    placement->backup_memory_bytes = unit->memory_bytes;
+    if (!partition_standing_is_gpu(standing, backup->unit))
         placement->backup_task = demand.task;
-    }
     placement->reserved_ppb = unit->ops->backup_ppb(unit, partition_standing_gpu_of(standing, record->unit),
                                                     &demand, placement->backup_period_ns);
 }
@@ -183,23 +174,22 @@ struct partition_standing_placement partition_standing_placement_of(const struct
 {
     assert(stream < standing->capacity);
     const struct partition_standing_record *record = &standing->record[stream];
+    const struct partition_unit *unit = standing->unit[record->unit];
     struct partition_demand join = demand_of(standing, &record->join);
     struct partition_demand contract = demand_of(standing, &record->contract);
-    core_ns join_ns = bound_of(standing, record->unit, &join);
+    core_ns join_ns = partition_unit_bound_ns(unit, &join);
     struct partition_standing_placement placement = {.accepted = true,
                                                      .unit = record->unit,
                                                      .stream = stream,
+                                                     .period_ns = unit->period_ns,
+                                                     .memory_bytes = unit->memory_bytes,
+                                                     .backup_unit = record->backup.unit,
                                                      .joined = partition_standing_joined(record),
-                                                     .backup_unit = record->backup.unit};
-    placement.bound_ns = bound_of(standing, record->unit, &contract);
+                                                     .bound_ns = partition_unit_bound_ns(unit, &contract)};
     if (!partition_standing_is_gpu(standing, record->unit)) {
         placement.bound_ns = join_ns > placement.bound_ns ? join_ns : placement.bound_ns;
         placement.task = join.task;
-        return placement;
     }
-    const struct partition_gpu *gpu = standing->gpu[partition_standing_gpu_of(standing, record->unit)];
-    placement.period_ns = gpu->period_ns;
-    placement.memory_bytes = gpu->memory_bytes;
     if (record->backup.unit != PARTITION_STANDING_NONE)
         tell_backup(standing, record, &placement);
     return placement;

@@ -349,8 +349,8 @@ bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu
     assert(gpu < standing->gpus);
     struct partition_gpu *of = standing->gpu[gpu];
     const struct partition_question question = {.scenario = PARTITION_OWN, .period = PARTITION_PERIOD_BEST};
-    bool retuned = of->period_ns > 0 && take_period(standing, of, &question, of->period_ns);
-    *period_ns = of->period_ns;
+    bool retuned = of->unit.period_ns > 0 && take_period(standing, of, &question, of->unit.period_ns);
+    *period_ns = of->unit.period_ns;
     return retuned;
 }
 
@@ -360,7 +360,7 @@ bool partition_standing_set_period(struct partition_standing *standing, uint32_t
     struct partition_gpu *of = standing->gpu[gpu];
     const struct partition_question question = {
         .scenario = PARTITION_OWN, .period = PARTITION_PERIOD_AT, .period_ns = period_ns};
-    return of->period_ns > 0 && take_period(standing, of, &question, 0);
+    return of->unit.period_ns > 0 && take_period(standing, of, &question, 0);
 }
 
 void partition_standing_set_detection(struct partition_standing *standing, core_ns ns)
@@ -486,8 +486,8 @@ struct partition_standing_gpu partition_standing_gpu_at(const struct partition_s
     const struct partition_gpu *gpu = standing->gpu[g];
     return (struct partition_standing_gpu){.streams = gpu->own.load.streams,
                                            .backups = partition_gpu_backups(gpu),
-                                           .period_ns = gpu->period_ns,
+                                           .period_ns = gpu->unit.period_ns,
                                            .shortest_ns = partition_gpu_shortest_ns(gpu),
-                                           .memory_bytes = gpu->memory_bytes,
+                                           .memory_bytes = gpu->unit.memory_bytes,
                                            .out = gpu->unit.out};
 }

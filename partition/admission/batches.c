@@ -236,10 +236,10 @@ bool partition_standing_plan_batches(struct partition_standing *standing, uint32
     struct partition_standing_words again;
     struct batch_demand demand = batch_demand_of(gpu, PARTITION_OWN, NULL);
     bool made =
-        make(standing, g, &demand, gpu->period_ns, &plan, words) && follows(standing, g, &plan, words);
+        make(standing, g, &demand, gpu->unit.period_ns, &plan, words) && follows(standing, g, &plan, words);
     /* Else the period that there is, which also fits once who came for another one has left. */
     if (!made && last->period_ns > 0 && partition_standing_set_period(standing, g, last->period_ns))
-        made = make(standing, g, &demand, gpu->period_ns, &plan, &again);
+        made = make(standing, g, &demand, gpu->unit.period_ns, &plan, &again);
     if (made)
         *last = plan;
     return made;

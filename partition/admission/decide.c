@@ -111,7 +111,7 @@ void partition_gpu_choice_ask(struct partition_gpu_choice *choice, uint32_t g, e
 bool partition_gpu_choose_present(struct partition_gpu_choice *choice)
 {
     for (uint32_t g = 0; g < choice->standing->gpus; g++)
-        if (may(choice, g) && choice->standing->gpu[g]->period_ns > 0)
+        if (may(choice, g) && choice->standing->gpu[g]->unit.period_ns > 0)
             partition_gpu_choice_ask(choice, g, PARTITION_PERIOD_PRESENT);
     return chosen(choice);
 }
@@ -122,7 +122,8 @@ bool partition_gpu_choose_other(struct partition_gpu_choice *choice, bool idle)
     const struct partition_gpu *asked = NULL;
     for (uint32_t g = 0; g < choice->standing->gpus; g++) {
         const struct partition_gpu *gpu = choice->standing->gpu[g];
-        if (!may(choice, g) || (gpu->period_ns == 0) != idle || (idle && partition_gpu_alike(gpu, asked)))
+        if (!may(choice, g) || (gpu->unit.period_ns == 0) != idle ||
+            (idle && partition_gpu_alike(gpu, asked)))
             continue;
         partition_gpu_choice_ask(choice, g, PARTITION_PERIOD_BEST);
         asked = gpu;
@@ -151,7 +152,7 @@ static bool on_worker(const struct decision *decision)
     placement->accepted = true;
     placement->unit = decision->worker;
     placement->task = decision->demand->task;
-    placement->bound_ns = unit->ops->bound_ns(unit, decision->demand);
+    placement->bound_ns = partition_unit_bound_ns(unit, decision->demand);
     return true;
 }
 
@@ -162,9 +163,9 @@ static bool on_gpu(const struct decision *decision, const struct partition_gpu_c
     placement->accepted = true;
     placement->unit = partition_unit_of_gpu(decision->standing->worker_count, choice->gpu);
     placement->period_ns = choice->taken.period_ns;
-    placement->new_period = gpu->own.load.streams > 0 && gpu->period_ns != placement->period_ns;
+    placement->new_period = gpu->own.load.streams > 0 && gpu->unit.period_ns != placement->period_ns;
     placement->memory_bytes = choice->taken.memory_bytes;
-    placement->bound_ns = gpu->unit.ops->bound_ns(&gpu->unit, decision->demand);
+    placement->bound_ns = partition_unit_bound_ns(&gpu->unit, decision->demand);
     return true;
 }
 

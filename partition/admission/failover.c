@@ -64,6 +64,7 @@ static struct partition_answer ask_with(const struct partition_guard_question *q
     const struct partition_question asked = {.more = demand,
                                              .instead_of = question->instead_of,
                                              .scenario = PARTITION_OWN,
+                                             .whole = question->whole,
                                              .period = periods[question->ask],
                                              .period_ns = question->period_ns};
     return partition_unit_ask(&gpu_of(question)->unit, &asked);
@@ -108,7 +109,7 @@ static core_ns least_at_period(const struct partition_guard_question *question, 
     struct partition_answer answer = ask_gpu(question, widest);
     if (!answer.accepted)
         return 0;
-    int64_t left_ppb = PPB - gpu_of(question)->unit.reserve_ppb;
+    int64_t left_ppb = PPB - (question->whole ? 0 : gpu_of(question)->unit.reserve_ppb);
     core_ns work_ns = (core_ns)((long double)answer.verdict.latency_ns * PPB / (long double)left_ppb) + 1;
     core_ns bound_ns = bound_for_work(question, work_ns);
     for (int n = 0; n < CONFIRMATIONS && bound_ns < widest; n++) {
@@ -158,8 +159,7 @@ static struct partition_answer ask_backup(const struct search *search, uint32_t 
 {
     const struct partition_guard_question *question = search->question;
     const struct partition_standing *standing = question->standing;
-    bool idle = partition_standing_is_gpu(standing, u) &&
-                standing->gpu[partition_standing_gpu_of(standing, u)]->period_ns == 0;
+    bool idle = standing->unit[u]->period_ns == 0; /* a GPU */
     struct partition_demand present;
     struct partition_question asked = {.more = &search->demand,
                                        .scenario = question->g,
@@ -180,13 +180,11 @@ static bool take(struct search *search, uint32_t u, const struct partition_answe
     placement->backup_unit = u;
     placement->backup_spec = search->demand.spec;
     placement->backup_bound_ns =
-        placement->gpu_bound_ns + placement->detection_ns + unit->ops->bound_ns(unit, &search->demand);
-    if (partition_standing_is_gpu(standing, u)) {
-        placement->backup_period_ns = answer->verdict.period_ns;
-        placement->backup_memory_bytes = answer->verdict.memory_bytes;
-    } else {
+        placement->gpu_bound_ns + placement->detection_ns + partition_unit_bound_ns(unit, &search->demand);
+    placement->backup_period_ns = answer->verdict.period_ns;
+    placement->backup_memory_bytes = answer->verdict.memory_bytes;
+    if (!partition_standing_is_gpu(standing, u))
         placement->backup_task = search->demand.task;
-    }
     placement->reserved_ppb =
         unit->ops->backup_ppb(unit, search->question->g, &search->demand, answer->verdict.period_ns);
     return true;
@@ -237,7 +235,7 @@ static bool on_other_gpu(struct search *search, bool idle)
     for (uint32_t u = 0; u < standing->gpus; u++) {
         const struct partition_gpu *gpu = standing->gpu[u];
         uint32_t unit = partition_unit_of_gpu(standing->worker_count, u);
-        if (u == question->g || gpu->unit.out || (gpu->period_ns == 0) != idle ||
+        if (u == question->g || gpu->unit.out || (gpu->unit.period_ns == 0) != idle ||
             (idle && partition_gpu_alike(gpu, asked)))
             continue;
         struct partition_answer answer = ask_backup(search, unit, present != NULL && present->unit == unit);
@@ -259,7 +257,7 @@ static bool find_backup(const struct partition_guard_question *question,
                         const struct perfmodel_flow_verdict *verdict,
                         struct partition_standing_placement *placement)
 {
-    uint64_t has_bytes = gpu_of(question)->memory_bytes;
+    uint64_t has_bytes = gpu_of(question)->unit.memory_bytes;
     struct search search = {.question = question, .placement = placement};
     struct core_stream_spec spec;
     if (!partition_guard_backup_spec(question->spec, placement->gpu_bound_ns, placement->detection_ns, &spec))
@@ -293,7 +291,7 @@ static bool try_split(const struct partition_guard_question *question, core_ns g
         .gpu_bound_ns = gpu_bound_ns,
         .detection_ns = standing->detection_ns,
         .bound_ns = question->spec->latency_ns};
-    placement->new_period = others_of(question).streams > 0 && gpu->period_ns != placement->period_ns;
+    placement->new_period = others_of(question).streams > 0 && gpu->unit.period_ns != placement->period_ns;
     placement->accepted = find_backup(question, &answer.verdict, placement);
     return placement->accepted;
 }
@@ -314,7 +312,7 @@ bool partition_guard_on_gpu(const struct partition_guard_question *question,
 
 static bool may(const struct partition_gpu *gpu, enum partition_guard_ask ask, uint32_t among)
 {
-    bool idle = gpu->period_ns == 0;
+    bool idle = gpu->unit.period_ns == 0;
     return !gpu->unit.out && (among & gpu->unit.kind) && idle == (ask == PARTITION_GUARD_IDLE);
 }
 
@@ -340,7 +338,7 @@ bool partition_guard_place(const struct partition_standing *standing, const stru
         if (!may(gpu, ask, among) || (ask == PARTITION_GUARD_IDLE && partition_gpu_alike(gpu, asked)))
             continue;
         asked = gpu;
-        if (found && ask == PARTITION_GUARD_PRESENT && gpu->period_ns <= placement->period_ns)
+        if (found && ask == PARTITION_GUARD_PRESENT && gpu->unit.period_ns <= placement->period_ns)
             continue;
         if (!partition_guard_ask(standing, spec, g, ask, &one) ||
             (found && one.period_ns <= placement->period_ns))

@@ -56,7 +56,7 @@ static bool hold_on_worker(struct partition_standing *standing, uint32_t stream,
     const struct partition_standing_record *from = &standing->record[standing->record[stream].source];
     const struct partition_unit *worker = standing->unit[from->unit];
     const struct partition_demand charged = partition_demand_of(&from->spec, standing->profile);
-    core_ns keeps_ns = worker->ops->bound_ns(worker, &charged);
+    core_ns keeps_ns = partition_unit_bound_ns(worker, &charged);
     if (!charge(standing, stream, keeps_ns, from->spec.latency_ns))
         return false;
     *bound_ns = keeps_ns;

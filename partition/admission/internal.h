@@ -120,6 +120,7 @@ struct partition_guard_question {
     const struct partition_demand *instead_of; /* what the GPU is charged for the stream; NULL: nothing */
     const struct partition_standing_backup *present; /* the backup that the stream has now; NULL: none */
     bool newcomer;                                   /* batches are asked for room */
+    bool whole;                                      /* as if the GPU withheld no capacity from admission */
 };
 
 /* What a stream with this contract asks of the unit that it comes to. False: no contract does. */

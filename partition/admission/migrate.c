@@ -132,13 +132,6 @@ bool partition_moves_may(const struct partition_standing *standing, uint32_t str
     return answer.accepted;
 }
 
-static core_ns period_of(const struct partition_standing *standing, uint32_t unit)
-{
-    if (!partition_standing_is_gpu(standing, unit))
-        return 0;
-    return standing->gpu[partition_standing_gpu_of(standing, unit)]->period_ns;
-}
-
 /* Makes the moves from `done` on that can be made as things stand, and brings them to the front. */
 static core_status make_moves(struct partition_standing *now, const struct partition_standing *after,
                               struct partition_moves *moves)
@@ -147,7 +140,7 @@ static core_status make_moves(struct partition_standing *now, const struct parti
     for (size_t n = moves->in_turn; status == CORE_OK && n < moves->count; n++) {
         struct partition_standing_move move = moves->move[n];
         struct partition_standing_placement placement;
-        if (!partition_moves_may(now, move.stream, move.to, period_of(after, move.to), &placement))
+        if (!partition_moves_may(now, move.stream, move.to, after->unit[move.to]->period_ns, &placement))
             continue;
         status = change_over(now, move.stream, &placement);
         move.period_ns = placement.period_ns;
@@ -169,7 +162,7 @@ core_status partition_moves_order(const struct partition_standing *standing,
         uint32_t to = after->record[stream].unit;
         if (to != record->unit)
             moves->move[moves->count++] = (struct partition_standing_move){
-                stream, record->handle, record->unit, to, period_of(after, to)};
+                stream, record->handle, record->unit, to, after->unit[to]->period_ns};
     }
     core_status status = partition_standing_copy(standing, &now);
     for (int pass = 0; status == CORE_OK && pass < PASSES; pass++) {

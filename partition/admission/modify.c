@@ -39,6 +39,7 @@ struct change {
     struct partition_standing_placement guard; /* with a backup: the GPU's, and that of the backup's unit */
     bool taken;                                /* the GPU would take it then */
     bool offers;                               /* new periods for guaranteed streams are left out */
+    bool whole;                                /* as if its unit withheld no capacity from admission */
 };
 
 static const struct partition_standing_record *record_of(const struct change *change)
@@ -64,6 +65,7 @@ static bool ask_alone(struct change *change)
     struct partition_question question = {.more = &change->join,
                                           .instead_of = &now,
                                           .scenario = PARTITION_OWN,
+                                          .whole = change->whole,
                                           .period = PARTITION_PERIOD_PRESENT};
     change->answer = partition_unit_ask(unit, &question);
     if (change->answer.accepted || !on_gpu(change) || change->join.load.shortest_ns <= 0)
@@ -91,7 +93,8 @@ static bool ask_guard(struct change *change)
                                                 .g = partition_standing_gpu_of(standing, record->unit),
                                                 .ask = PARTITION_GUARD_PRESENT,
                                                 .instead_of = &now,
-                                                .present = &record->backup};
+                                                .present = &record->backup,
+                                                .whole = change->whole};
     bool present, other = false;
     if (partition_guard_on_gpu(&question, &change->guard, &present))
         return true;
@@ -120,16 +123,11 @@ static bool ask_unit(struct change *change)
 /* No more than it is charged for: a promise that stands. */
 static bool ask_nothing(struct change *change)
 {
-    const struct partition_standing *standing = change->standing;
-    const struct partition_standing_record *record = record_of(change);
-    change->answer = (struct partition_answer){.accepted = true};
-    if (!on_gpu(change))
-        return true;
-    const struct partition_gpu *gpu = standing->gpu[partition_standing_gpu_of(standing, record->unit)];
+    const struct partition_unit *unit = change->standing->unit[record_of(change)->unit];
+    change->answer = (struct partition_answer){
+        .accepted = true, .verdict = {.period_ns = unit->period_ns, .memory_bytes = unit->memory_bytes}};
     if (guarded(change))
-        change->guard = partition_standing_placement_of(standing, change->stream);
-    change->answer.verdict =
-        (struct perfmodel_flow_verdict){.period_ns = gpu->period_ns, .memory_bytes = gpu->memory_bytes};
+        change->guard = partition_standing_placement_of(change->standing, change->stream);
     return true;
 }
 
@@ -210,20 +208,11 @@ static void explain_guard(struct change *change, struct partition_standing_place
 }
 
 /* Would it hold with nothing kept in reserve? */
-static bool reserve_binds(struct change *change)
+static bool reserve_binds(const struct change *change)
 {
-    struct partition_standing *standing = change->standing;
-    uint32_t unit = record_of(change)->unit;
-    uint64_t changes = standing->changes;
-    int64_t share_ppb = partition_standing_reserve_ppb(standing, unit);
-    struct change without = *change;
-    if (share_ppb == 0)
-        return false;
-    partition_standing_set_reserve(standing, unit, 0);
-    bool holds = ask_unit(&without);
-    partition_standing_set_reserve(standing, unit, share_ppb);
-    standing->changes = changes;
-    return holds;
+    struct change whole = *change;
+    whole.whole = true;
+    return partition_standing_reserve_ppb(change->standing, record_of(change)->unit) > 0 && ask_unit(&whole);
 }
 
 static void explain_worker(const struct change *change, struct partition_standing_placement *placement)
@@ -280,15 +269,14 @@ static void fill_accepted(const struct change *change, const struct core_stream_
         const struct partition_demand demand = partition_demand_of(spec, standing->profile);
         placement->task = change->join.task;
         placement->bound_ns =
-            longer(unit->ops->bound_ns(unit, &change->join), unit->ops->bound_ns(unit, &demand));
+            longer(partition_unit_bound_ns(unit, &change->join), partition_unit_bound_ns(unit, &demand));
         return;
     }
     if (guarded(change))
         return;
     const struct perfmodel_flow_verdict *verdict = &change->answer.verdict;
     placement->period_ns = verdict->period_ns;
-    placement->new_period =
-        verdict->period_ns != standing->gpu[partition_standing_gpu_of(standing, placement->unit)]->period_ns;
+    placement->new_period = verdict->period_ns != standing->unit[placement->unit]->period_ns;
     placement->memory_bytes = verdict->memory_bytes;
 }
 

@@ -61,7 +61,7 @@ static bool gpu_guards(const struct partition_standing *standing, uint32_t g,
                        const struct core_stream_spec *spec)
 {
     struct partition_standing_placement placement;
-    if (standing->gpu[g]->period_ns == 0)
+    if (standing->gpu[g]->unit.period_ns == 0)
         return partition_guard_ask(standing, spec, g, PARTITION_GUARD_IDLE, &placement);
     return partition_guard_ask(standing, spec, g, PARTITION_GUARD_PRESENT, &placement) ||
            partition_guard_ask(standing, spec, g, PARTITION_GUARD_OTHER, &placement);

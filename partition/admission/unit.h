@@ -71,6 +71,10 @@ struct partition_unit {
     uint32_t kind;       /* a bit: PARTITION_KIND_WORKER, or 1 << the index of the profile's kind of GPU */
     int64_t reserve_ppb; /* of its time and memory, withheld from admission */
     bool out;            /* of service: a GPU */
+    core_ns period_ns;   /* T of a GPU with streams of its own or backups; else 0 */
+    /* Of a GPU's arenas at T. Where the plan was made anew it may be by the sharper rule of single batches,
+     * which this account does not know; then it is the plan's figure, which fewer streams only make smaller. */
+    uint64_t memory_bytes;
 };
 
 #define PARTITION_KIND_WORKER (UINT32_C(1) << 31)
@@ -80,6 +84,12 @@ static inline struct partition_answer partition_unit_ask(const struct partition_
                                                          const struct partition_question *question)
 {
     return unit->ops->ask(unit, question);
+}
+
+static inline core_ns partition_unit_bound_ns(const struct partition_unit *unit,
+                                              const struct partition_demand *demand)
+{
+    return unit->ops->bound_ns(unit, demand);
 }
 
 /* One stream more, of the unit's own. */

@@ -56,7 +56,7 @@ static struct partition_gpu *gpu_of(struct partition_unit *unit)
 /* Pinned memory that its arenas may have. */
 static uint64_t room_bytes(const struct partition_gpu *gpu, uint64_t kept_bytes)
 {
-    uint64_t others = gpu->gpus->pinned_bytes - gpu->memory_bytes + kept_bytes;
+    uint64_t others = gpu->gpus->pinned_bytes - gpu->unit.memory_bytes + kept_bytes;
     uint64_t all = gpu->gpus->profile->pinned_bytes;
     return all > others ? all - others : 0;
 }
@@ -240,11 +240,11 @@ static struct partition_answer ask(const struct partition_unit *unit,
     if (question->period == PARTITION_PERIOD_AT)
         ask_at(&trial, question->period_ns);
     else if (question->period == PARTITION_PERIOD_PRESENT)
-        ask_at(&trial, gpu->period_ns);
+        ask_at(&trial, gpu->unit.period_ns);
     else if (question->period == PARTITION_PERIOD_BEST)
         ask_grid(&trial, false);
     else {
-        ask_at(&trial, gpu->period_ns);
+        ask_at(&trial, gpu->unit.period_ns);
         if (!trial.best.accepted)
             ask_grid(&trial, true);
     }
@@ -342,9 +342,9 @@ size_t partition_gpu_backups(const struct partition_gpu *gpu)
 static void retarget(struct partition_unit *unit, core_ns period_ns, uint64_t memory_bytes)
 {
     struct partition_gpu *gpu = gpu_of(unit);
-    gpu->gpus->pinned_bytes += memory_bytes - gpu->memory_bytes;
-    gpu->period_ns = period_ns;
-    gpu->memory_bytes = memory_bytes;
+    gpu->gpus->pinned_bytes += memory_bytes - gpu->unit.memory_bytes;
+    gpu->unit.period_ns = period_ns;
+    gpu->unit.memory_bytes = memory_bytes;
 }
 
 /* After a stream has left: no more memory than before, and no more than those who stay need. */
@@ -355,9 +355,9 @@ static void shrink(struct partition_gpu *gpu)
         return;
     }
     struct trial trial = trial_as_it_stands(gpu);
-    struct perfmodel_flow_verdict verdict = judge_cases(&trial, gpu->period_ns);
-    if (verdict.memory_bytes < gpu->memory_bytes)
-        retarget(&gpu->unit, gpu->period_ns, verdict.memory_bytes);
+    struct perfmodel_flow_verdict verdict = judge_cases(&trial, gpu->unit.period_ns);
+    if (verdict.memory_bytes < gpu->unit.memory_bytes)
+        retarget(&gpu->unit, gpu->unit.period_ns, verdict.memory_bytes);
 }
 
 static core_status reserve(struct partition_unit *unit, uint32_t scenario)
@@ -400,7 +400,7 @@ static core_status copy(const struct partition_unit *unit, struct partition_unit
     made->guaranteed = gpu->guaranteed;
     to->out = unit->out;
     to->reserve_ppb = unit->reserve_ppb;
-    retarget(to, gpu->period_ns, gpu->memory_bytes);
+    retarget(to, gpu->unit.period_ns, gpu->unit.memory_bytes);
     for (uint32_t g = 0; status == CORE_OK && g < gpu->losses; g++) {
         if (gpu->backups[g] == NULL)
             continue;
@@ -422,8 +422,14 @@ static void destroy(struct partition_unit *unit)
     free(gpu);
 }
 
-static const struct partition_unit_ops ops = {ask,    bound_ns, backup_ppb, reserve,
-                                              charge, retarget, copy,       destroy};
+static const struct partition_unit_ops ops = {.ask = ask,
+                                              .bound_ns = bound_ns,
+                                              .backup_ppb = backup_ppb,
+                                              .reserve = reserve,
+                                              .charge = charge,
+                                              .retarget = retarget,
+                                              .copy = copy,
+                                              .destroy = destroy};
 
 core_status partition_gpu_create(struct partition_gpu **gpu, struct partition_gpus *gpus,
                                  const struct perfmodel_flow_card *card, uint32_t kind, uint32_t losses)

@@ -36,11 +36,7 @@ struct partition_gpu {
     const struct perfmodel_flow_card *card;
     struct partition_gpu_crowd own;
     uint32_t guaranteed; /* of its own streams: of that class */
-    core_ns period_ns;   /* T; 0 without streams of its own or backups */
-    /* Of the arenas at T. Where the plan was made anew it may be by the sharper rule of single batches, which
-     * this account does not know; then it is the plan's figure, which fewer streams only make smaller. */
-    uint64_t memory_bytes;
-    uint32_t losses; /* length of backups */
+    uint32_t losses;     /* length of backups */
     /* By GPU that fails; NULL until there were any. */
     struct partition_gpu_crowd *backups[];
 };

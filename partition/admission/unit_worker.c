@@ -179,8 +179,14 @@ static void destroy(struct partition_unit *unit)
     free(worker);
 }
 
-static const struct partition_unit_ops ops = {ask,    bound_ns, backup_ppb, reserve,
-                                              charge, retarget, copy,       destroy};
+static const struct partition_unit_ops ops = {.ask = ask,
+                                              .bound_ns = bound_ns,
+                                              .backup_ppb = backup_ppb,
+                                              .reserve = reserve,
+                                              .charge = charge,
+                                              .retarget = retarget,
+                                              .copy = copy,
+                                              .destroy = destroy};
 
 core_status partition_worker_create(struct partition_unit **unit, const struct config_profile *profile,
                                     uint32_t gpus)

@@ -178,7 +178,7 @@ static void move_one(struct partition_standing *standing, struct test_random *ra
     uint32_t to = (uint32_t)test_random_in(random, 0, standing->worker_count + standing->gpus - 1);
     core_ns period_ns = 0;
     if (to >= standing->worker_count)
-        period_ns = standing->gpu[to - standing->worker_count]->period_ns;
+        period_ns = standing->gpu[to - standing->worker_count]->unit.period_ns;
     struct partition_standing_stream before = partition_standing_stream_of(standing, stream);
     if (partition_standing_move(standing, stream, to, period_ns, &again, &error) != CORE_OK)
         return;

@@ -183,7 +183,7 @@ static void move_one(struct partition_standing *standing, struct test_random *ra
     struct core_error error;
     core_ns period_ns = 0;
     if (to >= standing->worker_count) {
-        period_ns = standing->gpu[to - standing->worker_count]->period_ns;
+        period_ns = standing->gpu[to - standing->worker_count]->unit.period_ns;
         period_ns = period_ns > 0 ? period_ns : test_random_log(random, MS / 4, 40 * MS);
     }
     if (partition_standing_move(standing, stream, to, period_ns, &again, &error) != CORE_OK)

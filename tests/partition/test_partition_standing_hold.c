@@ -41,7 +41,7 @@ static core_ns latency_at(const struct partition_standing *standing, uint32_t un
         if (stream.backup_unit == unit && stream.unit == lost)
             add_load(&sum, &stream.backup_spec, standing->profile);
     }
-    return perfmodel_flow_judge(gpu->card, &sum, gpu->period_ns).latency_ns;
+    return perfmodel_flow_judge(gpu->card, &sum, gpu->unit.period_ns).latency_ns;
 }
 
 static core_ns latency_of(const struct partition_standing *standing, uint32_t unit)

@@ -91,7 +91,7 @@ static void expect_gpu(const struct partition_standing *standing, uint32_t g)
     const struct partition_gpu *gpu = standing->gpu[g];
     struct perfmodel_flow_load load = load_of(standing, standing->worker_count + g);
     TEST_REQUIRE(same_load(&load, &gpu->own.load)); /* no trace of who left */
-    TEST_REQUIRE((load.streams == 0 && partition_gpu_backups(gpu) == 0) == (gpu->period_ns == 0));
+    TEST_REQUIRE((load.streams == 0 && partition_gpu_backups(gpu) == 0) == (gpu->unit.period_ns == 0));
     for (uint32_t lost = 0; lost < standing->gpus; lost++) {
         struct perfmodel_flow_load held = backups_of(standing, standing->worker_count + g, lost);
         if (gpu->backups[lost] == NULL)
@@ -173,8 +173,8 @@ static void expect_certified(const struct partition_standing *standing)
     if (partition_check(&input, plan, &error) != CORE_OK)
         fail(error.text);
     for (uint32_t g = 0; g < plan->gpus; g++) {
-        TEST_REQUIRE(plan->gpu[g].period_ns == standing->gpu[g]->period_ns || plan->gpu[g].streams == 0);
-        TEST_REQUIRE(plan->gpu[g].memory_bytes <= standing->gpu[g]->memory_bytes);
+        TEST_REQUIRE(plan->gpu[g].period_ns == standing->gpu[g]->unit.period_ns || plan->gpu[g].streams == 0);
+        TEST_REQUIRE(plan->gpu[g].memory_bytes <= standing->gpu[g]->unit.memory_bytes);
     }
     partition_plan_destroy(plan);
     free(specs);
@@ -216,7 +216,7 @@ void test_standing_holds(const struct partition_standing *standing)
     uint64_t pinned = 0;
     for (uint32_t g = 0; g < standing->gpus; g++) {
         expect_gpu(standing, g);
-        pinned += standing->gpu[g]->memory_bytes;
+        pinned += standing->gpu[g]->unit.memory_bytes;
     }
     TEST_REQUIRE(pinned == standing->shared.pinned_bytes);
     TEST_REQUIRE(pinned <= standing->profile->pinned_bytes);

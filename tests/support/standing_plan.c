@@ -28,7 +28,7 @@ static void certify(const struct partition_standing *standing, struct partition_
     for (size_t n = 0; n < plan->count; n++)
         on_gpu[n] = partition_unit_is_gpu(plan->workers, plan->unit[n]);
     for (uint32_t g = 0; g < standing->gpus; g++)
-        period_ns[g] = standing->gpu[g]->period_ns;
+        period_ns[g] = standing->gpu[g]->unit.period_ns;
     if (!partition_trial_workers_as_dealt(problem, on_gpu, plan) ||
         !partition_trial_gpus_at(problem, period_ns, plan))
         return;
