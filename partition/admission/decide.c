@@ -169,11 +169,11 @@ static bool on_gpu(const struct decision *decision, const struct partition_gpu_c
     return true;
 }
 
-static bool with_backup(const struct decision *decision, enum partition_guard_ask ask)
+static bool with_backup(const struct decision *decision, bool idle, enum partition_period period)
 {
     struct partition_standing_placement one;
-    bool found =
-        partition_guard_place(decision->standing, &decision->demand->spec, decision->among, ask, &one);
+    bool found = partition_guard_place(decision->standing, &decision->demand->spec, decision->among, idle,
+                                       period, &one);
     if (found)
         *decision->placement = one;
     return found;
@@ -194,8 +194,9 @@ static bool place_guaranteed(const struct decision *decision)
     bool several = gpus_in_service(decision->standing) > 1;
     if (!several && on_worker(decision))
         return true;
-    return with_backup(decision, PARTITION_GUARD_PRESENT) || with_backup(decision, PARTITION_GUARD_IDLE) ||
-           on_worker(decision) || with_backup(decision, PARTITION_GUARD_OTHER);
+    return with_backup(decision, false, PARTITION_PERIOD_PRESENT) ||
+           with_backup(decision, true, PARTITION_PERIOD_BEST) || on_worker(decision) ||
+           with_backup(decision, false, PARTITION_PERIOD_BEST);
 }
 
 static bool place_standard(const struct decision *decision)

@@ -57,15 +57,11 @@ static struct partition_demand with_bound(const struct partition_guard_question 
 static struct partition_answer ask_with(const struct partition_guard_question *question,
                                         const struct partition_demand *demand)
 {
-    static const enum partition_period periods[] = {[PARTITION_GUARD_PRESENT] = PARTITION_PERIOD_PRESENT,
-                                                    [PARTITION_GUARD_IDLE] = PARTITION_PERIOD_BEST,
-                                                    [PARTITION_GUARD_OTHER] = PARTITION_PERIOD_BEST,
-                                                    [PARTITION_GUARD_AT] = PARTITION_PERIOD_AT};
     const struct partition_question asked = {.more = demand,
                                              .instead_of = question->instead_of,
                                              .scenario = PARTITION_OWN,
                                              .whole = question->whole,
-                                             .period = periods[question->ask],
+                                             .period = question->period,
                                              .period_ns = question->period_ns};
     return partition_unit_ask(&gpu_of(question)->unit, &asked);
 }
@@ -140,7 +136,7 @@ static core_ns preferred_ns(const struct partition_guard_question *question)
 {
     core_ns half_ns = bound_up_to(question->spec->latency_ns / 2);
     struct perfmodel_flow_load others = others_of(question);
-    if (others.streams == 0 || question->ask == PARTITION_GUARD_OTHER)
+    if (others.streams == 0 || question->period == PARTITION_PERIOD_BEST)
         return half_ns;
     core_ns match_ns = bound_for_work(question, others.shortest_ns);
     return match_ns < half_ns ? match_ns : half_ns;
@@ -300,7 +296,7 @@ bool partition_guard_on_gpu(const struct partition_guard_question *question,
                             struct partition_standing_placement *placement, bool *taken)
 {
     core_ns widest = widest_ns(question);
-    bool fixed = question->ask == PARTITION_GUARD_PRESENT || question->ask == PARTITION_GUARD_AT;
+    bool fixed = question->period != PARTITION_PERIOD_BEST;
     *taken = false;
     if (widest <= 0)
         return false;
@@ -310,37 +306,33 @@ bool partition_guard_on_gpu(const struct partition_guard_question *question,
     return try_split(question, least_ns, placement, taken);
 }
 
-static bool may(const struct partition_gpu *gpu, enum partition_guard_ask ask, uint32_t among)
-{
-    bool idle = gpu->unit.period_ns == 0;
-    return !gpu->unit.out && (among & gpu->unit.kind) && idle == (ask == PARTITION_GUARD_IDLE);
-}
-
 bool partition_guard_ask(const struct partition_standing *standing, const struct core_stream_spec *spec,
-                         uint32_t g, enum partition_guard_ask ask,
+                         uint32_t g, enum partition_period period,
                          struct partition_standing_placement *placement)
 {
     const struct partition_guard_question question = {
-        .standing = standing, .spec = spec, .g = g, .ask = ask, .newcomer = true};
+        .standing = standing, .spec = spec, .g = g, .period = period, .newcomer = true};
     bool taken;
     return partition_guard_on_gpu(&question, placement, &taken);
 }
 
 bool partition_guard_place(const struct partition_standing *standing, const struct core_stream_spec *spec,
-                           uint32_t among, enum partition_guard_ask ask,
+                           uint32_t among, bool idle, enum partition_period period,
                            struct partition_standing_placement *placement)
 {
     const struct partition_gpu *asked = NULL;
     bool found = false;
     for (uint32_t g = 0; g < standing->gpus; g++) {
         const struct partition_gpu *gpu = standing->gpu[g];
+        const struct partition_unit *unit = &gpu->unit;
         struct partition_standing_placement one;
-        if (!may(gpu, ask, among) || (ask == PARTITION_GUARD_IDLE && partition_gpu_alike(gpu, asked)))
+        if (unit->out || !(among & unit->kind) || (unit->period_ns == 0) != idle ||
+            (idle && partition_gpu_alike(gpu, asked)))
             continue;
         asked = gpu;
-        if (found && ask == PARTITION_GUARD_PRESENT && gpu->unit.period_ns <= placement->period_ns)
+        if (found && period == PARTITION_PERIOD_PRESENT && unit->period_ns <= placement->period_ns)
             continue;
-        if (!partition_guard_ask(standing, spec, g, ask, &one) ||
+        if (!partition_guard_ask(standing, spec, g, period, &one) ||
             (found && one.period_ns <= placement->period_ns))
             continue;
         *placement = one;

@@ -103,19 +103,11 @@ bool partition_gpu_choose_other(struct partition_gpu_choice *choice, bool idle);
 
 /* ---- guaranteed streams: failover.c ---- */
 
-/* Which GPU, at which period. */
-enum partition_guard_ask {
-    PARTITION_GUARD_PRESENT, /* a GPU with streams, at its present period */
-    PARTITION_GUARD_IDLE,    /* a GPU without streams */
-    PARTITION_GUARD_OTHER,   /* a GPU with streams, at another period */
-    PARTITION_GUARD_AT       /* at period_ns of the question */
-};
-
 struct partition_guard_question {
     const struct partition_standing *standing;
     const struct core_stream_spec *spec; /* with the whole latency bound d */
     uint32_t g;
-    enum partition_guard_ask ask;
+    enum partition_period period; /* PRESENT, AT or BEST */
     core_ns period_ns;
     const struct partition_demand *instead_of; /* what the GPU is charged for the stream; NULL: nothing */
     const struct partition_standing_backup *present; /* the backup that the stream has now; NULL: none */
@@ -134,12 +126,12 @@ bool partition_guard_on_gpu(const struct partition_guard_question *question,
 
 /* Asks as partition_guard_on_gpu does for a stream that is not admitted yet. */
 bool partition_guard_ask(const struct partition_standing *standing, const struct core_stream_spec *spec,
-                         uint32_t g, enum partition_guard_ask ask,
+                         uint32_t g, enum partition_period period,
                          struct partition_standing_placement *placement);
 
-/* The best of the GPUs among those allowed, see admission.h. */
+/* The best of the GPUs among those allowed, of the idle or of the others: see admission.h. */
 bool partition_guard_place(const struct partition_standing *standing, const struct core_stream_spec *spec,
-                           uint32_t among, enum partition_guard_ask ask,
+                           uint32_t among, bool idle, enum partition_period period,
                            struct partition_standing_placement *placement);
 
 /* ---- */

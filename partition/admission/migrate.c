@@ -100,11 +100,11 @@ static bool may_guarded(const struct partition_standing *standing, const struct 
                         uint32_t g, core_ns period_ns, struct partition_standing_placement *placement)
 {
     struct partition_guard_question question = {
-        .standing = standing, .spec = spec, .g = g, .ask = PARTITION_GUARD_AT, .period_ns = period_ns};
+        .standing = standing, .spec = spec, .g = g, .period = PARTITION_PERIOD_AT, .period_ns = period_ns};
     bool taken;
     if (partition_guard_on_gpu(&question, placement, &taken))
         return true;
-    question.ask = PARTITION_GUARD_PRESENT;
+    question.period = PARTITION_PERIOD_PRESENT;
     return partition_guard_on_gpu(&question, placement, &taken);
 }
 

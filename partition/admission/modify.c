@@ -91,14 +91,14 @@ static bool ask_guard(struct change *change)
     struct partition_guard_question question = {.standing = standing,
                                                 .spec = &change->join.spec,
                                                 .g = partition_standing_gpu_of(standing, record->unit),
-                                                .ask = PARTITION_GUARD_PRESENT,
+                                                .period = PARTITION_PERIOD_PRESENT,
                                                 .instead_of = &now,
                                                 .present = &record->backup,
                                                 .whole = change->whole};
     bool present, other = false;
     if (partition_guard_on_gpu(&question, &change->guard, &present))
         return true;
-    question.ask = PARTITION_GUARD_OTHER;
+    question.period = PARTITION_PERIOD_BEST;
     bool found = !change->offers && partition_guard_on_gpu(&question, &change->guard, &other);
     change->taken = present || other;
     return found;

@@ -61,10 +61,8 @@ static bool gpu_guards(const struct partition_standing *standing, uint32_t g,
                        const struct core_stream_spec *spec)
 {
     struct partition_standing_placement placement;
-    if (standing->gpu[g]->unit.period_ns == 0)
-        return partition_guard_ask(standing, spec, g, PARTITION_GUARD_IDLE, &placement);
-    return partition_guard_ask(standing, spec, g, PARTITION_GUARD_PRESENT, &placement) ||
-           partition_guard_ask(standing, spec, g, PARTITION_GUARD_OTHER, &placement);
+    return partition_guard_ask(standing, spec, g, PARTITION_PERIOD_PRESENT, &placement) ||
+           partition_guard_ask(standing, spec, g, PARTITION_PERIOD_BEST, &placement);
 }
 
 /* Would partition_standing_place put it on this unit, if the others were full? */
