@@ -11,7 +11,7 @@ const struct partition_gpu_plan *server_planner_batches(const struct server_plan
 
 static void add(const struct server_planner *planner, uint32_t unit, struct server_planner_plans *plans)
 {
-    plans->gpu[plans->count] = unit - planner->server->worker_count;
+    plans->gpu[plans->count] = server_unit_gpu(planner->server, unit);
     plans->number[plans->count] = server_planner_batches(planner, plans->gpu[plans->count])->number;
     plans->count++;
 }

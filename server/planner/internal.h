@@ -95,7 +95,7 @@ void server_planner_sweep(struct server_planner *planner);
 
 static inline bool server_planner_is_gpu(const struct server_planner *planner, uint32_t unit)
 {
-    return unit >= planner->server->worker_count;
+    return partition_unit_is_gpu(planner->server->worker_count, unit);
 }
 
 /* Has the worker paused since its count of pauses was `pauses`? */

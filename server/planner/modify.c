@@ -37,7 +37,7 @@ static uint32_t backup_of(const struct server_planner *planner, const struct ser
 
 static core_ns period_of(const struct server_planner *planner, uint32_t unit)
 {
-    return partition_standing_gpu_at(planner->standing, unit - planner->server->worker_count).period_ns;
+    return partition_standing_gpu_at(planner->standing, server_unit_gpu(planner->server, unit)).period_ns;
 }
 
 /* Does no GPU get another period with this placement? A backup on a GPU that has one is only ever asked for

@@ -12,7 +12,7 @@
 static const char *describe_unit(const struct server_planner *planner, uint32_t unit, char *text, size_t size)
 {
     if (server_planner_is_gpu(planner, unit))
-        snprintf(text, size, "GPU %u", unit - planner->server->worker_count);
+        snprintf(text, size, "GPU %u", server_unit_gpu(planner->server, unit));
     else
         snprintf(text, size, "worker %u", unit);
     return text;
@@ -22,7 +22,7 @@ static const char *describe_unit(const struct server_planner *planner, uint32_t 
 static void name_unit(const struct server_planner *planner, uint32_t unit, char *text, size_t size)
 {
     if (server_planner_is_gpu(planner, unit))
-        snprintf(text, size, "gpu-%u", unit - planner->server->worker_count);
+        snprintf(text, size, "gpu-%u", server_unit_gpu(planner->server, unit));
     else
         snprintf(text, size, "cpu-%u", unit);
 }
@@ -69,14 +69,14 @@ struct server_order *server_planner_order_create(struct server_planner *planner,
     }
     *order->to = (struct server_grant){
         .unit = move->to,
-        .gpu = gpu ? move->to - planner->server->worker_count : SERVER_NO_GPU,
+        .gpu = gpu ? server_unit_gpu(planner->server, move->to) : SERVER_NO_GPU,
         .spec = from->spec,
         .backup.unit = PARTITION_STANDING_NONE,
         .spare = {.gpu = SERVER_NO_GPU, .slot = SERVER_GPU_NO_SLOT},
         .io = from->io,
         .buffer_bytes = from->buffer_bytes,
         .movable = from->movable,
-        .home = gpu && from->home == move->to - planner->server->worker_count ? SERVER_NO_GPU : from->home,
+        .home = gpu && from->home == server_unit_gpu(planner->server, move->to) ? SERVER_NO_GPU : from->home,
         .home_period_ns = from->home_period_ns,
         .second = true,
         .gpu_slot = SERVER_GPU_NO_SLOT};
@@ -377,7 +377,8 @@ static void shift_on(struct server_planner *planner, struct server_shift *shift)
 
     if (grant != NULL && server_planner_is_gpu(planner, shift->to))
         move.period_ns =
-            partition_standing_gpu_at(planner->standing, shift->to - planner->server->worker_count).period_ns;
+            partition_standing_gpu_at(planner->standing, server_unit_gpu(planner->server, shift->to))
+                .period_ns;
     if (grant != NULL && move.period_ns == 0)
         move.period_ns = grant->spec.latency_ns / 4;
     if (grant != NULL && server_planner_move(planner, &move, shift_returned, reason, sizeof reason)) {

@@ -30,7 +30,7 @@ static void publish_worker(struct server_planner *planner, uint32_t worker)
 
 void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io)
 {
-    if (unit < planner->server->worker_count)
+    if (!server_planner_is_gpu(planner, unit))
         publish_worker(planner, unit);
     atomic_store_explicit(&planner->io_loads[io].utilisation_ppb,
                           partition_standing_io_ppb(planner->standing, io), memory_order_relaxed);
@@ -116,7 +116,7 @@ struct server_spare server_planner_spare_of(const struct server_planner *planner
     uint32_t unit = placement->backup_unit;
     bool is_gpu = unit != PARTITION_STANDING_NONE && server_planner_is_gpu(planner, unit);
 
-    return (struct server_spare){.gpu = is_gpu ? unit - planner->server->worker_count : SERVER_NO_GPU,
+    return (struct server_spare){.gpu = is_gpu ? server_unit_gpu(planner->server, unit) : SERVER_NO_GPU,
                                  .slot = SERVER_GPU_NO_SLOT};
 }
 
@@ -148,8 +148,8 @@ static bool place(struct server_planner *planner, struct server_request *request
 static void query(struct server_planner *planner, struct server_request *request)
 {
     if (place(planner, request) && reserve_memory(planner, request) &&
-        request->placement.unit >= planner->server->worker_count)
-        request->gpu = request->placement.unit - planner->server->worker_count;
+        server_planner_is_gpu(planner, request->placement.unit))
+        request->gpu = server_unit_gpu(planner->server, request->placement.unit);
 }
 
 /* A stream was admitted: there must be memory for it. On a GPU the plans of that GPU, and of its backup's,
@@ -237,7 +237,7 @@ static void count_backup(struct server_planner *planner, const struct server_gra
 {
     uint32_t unit = partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
 
-    if (unit >= planner->server->worker_count)
+    if (server_planner_is_gpu(planner, unit))
         return;
     server_stats_add(&planner->worker_loads[unit].backups, more);
     publish_worker(planner, unit);
@@ -280,7 +280,7 @@ static void release(struct server_planner *planner, struct server_grant *grant)
     server_planner_forget_change(planner, grant);
     count_backup(planner, grant, (uint64_t)-1);
     partition_standing_release(planner->standing, grant->stream);
-    if (backup < planner->server->worker_count)
+    if (!server_planner_is_gpu(planner, backup))
         publish_worker(planner, backup);
     planner->grants[grant->stream] = NULL;
     server_planner_send_plans(planner);

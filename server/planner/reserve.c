@@ -22,7 +22,7 @@ static core_ns shortest_ns(const struct server_planner *planner, uint32_t unit)
 static void say(const struct server_planner *planner, uint32_t unit, int64_t before_ppb, int64_t share_ppb)
 {
     bool gpu = server_planner_is_gpu(planner, unit);
-    uint32_t number = gpu ? unit - planner->server->worker_count : unit;
+    uint32_t number = gpu ? server_unit_gpu(planner->server, unit) : unit;
     const char *name = gpu ? "GPU" : "worker";
     char text[24], quiet[CORE_TEXT_BYTES];
     const struct core_log_fields fields = {.unit = text};

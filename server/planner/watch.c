@@ -51,7 +51,7 @@ static bool find_refuge(struct server_planner *planner, struct server_grant *gra
         return true;
     for (uint32_t gpu = 0; gpu < planner->server->gpu_count; gpu++) {
         core_ns period_ns = partition_standing_gpu_at(planner->standing, gpu).period_ns;
-        if (gpu != home && send(planner, grant, planner->server->worker_count + gpu,
+        if (gpu != home && send(planner, grant, server_unit_of_gpu(planner->server, gpu),
                                 period_ns > 0 ? period_ns : grant->home_period_ns))
             return true;
     }
@@ -62,7 +62,7 @@ static bool find_refuge(struct server_planner *planner, struct server_grant *gra
 static bool send_home(struct server_planner *planner, struct server_grant *grant)
 {
     core_ns period_ns = partition_standing_gpu_at(planner->standing, grant->home).period_ns;
-    return send(planner, grant, planner->server->worker_count + grant->home,
+    return send(planner, grant, server_unit_of_gpu(planner->server, grant->home),
                 period_ns > 0 ? period_ns : grant->home_period_ns);
 }
 
