@@ -7,9 +7,8 @@
  *
  * Units are numbered as partition/unit_number.h says: the workers, then the GPUs.
  *
- * **Where a stream is placed.** The test of a worker is that of perfmodel/demand.h, the tests of a GPU those of
- * perfmodel/flow.h. Of the units that pass their tests with the stream, in this
- * order of preference:
+ * **Where a stream is placed.** The test of a worker is that of perfmodel/demand.h, the tests of a GPU those
+ * of perfmodel/flow.h. Of the units that pass their tests with the stream, in this order of preference:
  *
  *   1. the least loaded worker while it stays below a quarter: idle cores cost nothing, and answer sooner;
  *   2. a GPU at its present period, of several the one with the longest: short periods are left to streams
@@ -353,8 +352,8 @@ CORE_CHECKED core_status partition_standing_move(struct partition_standing *stan
  * (server/stream/transfer.h), if A is known to return each within b_A of when it was let go there, and B has
  * been asked for a latency of d - b_A.
  *
- * **b_A.** A worker keeps partition_workers_bound_ns of what it is charged for, whoever comes. On a GPU the
- * batches may come to take as long as the least d' there allows. So A is charged for a latency bound L whose
+ * **b_A.** A worker keeps the bound (unit.h) of what it is charged for, whoever comes. On a GPU the batches
+ * may come to take as long as the least d' there allows. So A is charged for a latency bound L whose
  * d' is no less than T and the stages, as they are bounded now, in all cases of losses (or by whoever makes
  * the batches, if that is more). From then on that is kept as any promise is, whoever comes and whatever the
  * period becomes, and

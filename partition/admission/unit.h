@@ -22,9 +22,8 @@ enum partition_period {
 };
 
 struct partition_question {
-    const struct partition_demand *more; /* one stream or backup more; NULL: none, the unit as it stands */
-    const struct partition_demand
-        *instead_of; /* what it is charged for in this scenario now; NULL: nothing */
+    const struct partition_demand *more;       /* of a stream or backup; NULL: none, a GPU as it stands */
+    const struct partition_demand *instead_of; /* its present charge in this scenario; NULL: none */
     uint32_t scenario;
     bool whole; /* as if no capacity were withheld from admission */
     /* asked of a GPU */
@@ -35,9 +34,9 @@ struct partition_question {
 
 struct partition_answer {
     bool accepted;
-    /* a worker's figures: of the scenario that refuses, else of the fullest. */
+    /* A worker's figures: of the scenario that refuses, else of the fullest. */
     struct perfmodel_edf_result test;
-    /* a GPU's, accepted: at the period; refused: of the period that came closest. Of the scenario with the
+    /* A GPU's, accepted: at the period; refused: of the period that came closest. Of the scenario with the
      * least headroom; its memory and latency are the largest of all scenarios. */
     struct perfmodel_flow_verdict verdict;
 };
@@ -45,7 +44,7 @@ struct partition_answer {
 struct partition_unit;
 
 struct partition_unit_ops {
-    /* Would the unit hold? Leaves it as it is. */
+    /* Would the unit hold? Leaves it as it is; instead_of is off a worker while that is asked. */
     struct partition_answer (*ask)(const struct partition_unit *unit,
                                    const struct partition_question *question);
     /* The latency that is guaranteed to a stream with this contract once it is accepted. */
