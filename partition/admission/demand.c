@@ -1,12 +1,19 @@
 #include "partition/admission/demand.h"
 
+struct perfmodel_flow_load partition_demand_load(const struct core_stream_spec *spec,
+                                                 const struct config_profile *profile)
+{
+    struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, profile);
+    load.unit_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    return load;
+}
+
 struct partition_demand partition_demand_of(const struct core_stream_spec *spec,
                                             const struct config_profile *profile)
 {
     struct partition_demand demand = {.spec = *spec,
-                                      .load = perfmodel_flow_load_of(spec, profile),
+                                      .load = partition_demand_load(spec, profile),
                                       .io_ppb = perfmodel_io_utilisation_ppb(spec, profile)};
-    demand.load.unit_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
     if (perfmodel_cpu_task_from(spec, profile, &demand.task, NULL) != CORE_OK)
         demand.task = (struct perfmodel_cpu_task){.pieces = 0};
     return demand;

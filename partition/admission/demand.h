@@ -17,4 +17,8 @@ struct partition_demand {
 struct partition_demand partition_demand_of(const struct core_stream_spec *spec,
                                             const struct config_profile *profile);
 
+/* Its load alone, where many contracts are tried on a GPU. */
+struct perfmodel_flow_load partition_demand_load(const struct core_stream_spec *spec,
+                                                 const struct config_profile *profile);
+
 #endif

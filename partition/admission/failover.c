@@ -46,12 +46,14 @@ static struct perfmodel_flow_load others_of(const struct partition_guard_questio
     return load;
 }
 
+/* What the stream asks of a GPU that keeps this bound. */
 static struct partition_demand with_bound(const struct partition_guard_question *question,
                                           core_ns gpu_bound_ns)
 {
     struct core_stream_spec with = *question->spec;
     with.latency_ns = gpu_bound_ns;
-    return partition_demand_of(&with, question->standing->profile);
+    return (struct partition_demand){.spec = with,
+                                     .load = partition_demand_load(&with, question->standing->profile)};
 }
 
 static struct partition_answer ask_with(const struct partition_guard_question *question,
