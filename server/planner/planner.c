@@ -8,8 +8,13 @@
 #include <stdlib.h>
 
 #define SWEEP_MS 1  /* between looks at units that have not paused yet */
-#define WATCH_MS 5  /* between looks at cards */
+#define WATCH_MS 5  /* between looks at GPUs */
 #define CUTS_MAX 32 /* a refusal that was cut off so often is told why, whoever waits */
+
+#define MOVE_PATIENCE_NS CORE_NS_PER_S          /* timeout of migrations that no request waits for */
+#define SCAN_NS          (200 * CORE_NS_PER_MS) /* after a scan in which some stream found no capacity */
+#define RETUNE_NS        CORE_NS_PER_S
+#define CALM_NS          (3 * CORE_NS_PER_S) /* after another batch period was seen */
 
 #define MOVABLE_BYTES_MAX                                                                                    \
     (UINT64_C(256) << 10) /* packet memory of a stream on a worker that may go to a GPU */
@@ -17,24 +22,6 @@
 const char server_planner_no_room[] =
     "the server's memory for packets (limits.buffer_mib) is used up; ask for a smaller burst or packet, or a "
     "shorter latency bound";
-
-static void publish_worker(struct server_planner *planner, uint32_t worker)
-{
-    struct partition_standing_worker load = partition_standing_worker_at(planner->standing, worker);
-    struct server_planner_load *target = &planner->worker_loads[worker];
-    atomic_store_explicit(&target->streams, load.streams, memory_order_relaxed);
-    atomic_store_explicit(&target->utilisation_ppb, load.utilisation_ppb, memory_order_relaxed);
-    atomic_store_explicit(&target->headroom_ppb, load.headroom_ppb, memory_order_relaxed);
-    atomic_store_explicit(&target->reserved_ppb, load.reserved_ppb, memory_order_relaxed);
-}
-
-void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io)
-{
-    if (!server_planner_is_gpu(planner, unit))
-        publish_worker(planner, unit);
-    atomic_store_explicit(&planner->io_loads[io].utilisation_ppb,
-                          partition_standing_io_ppb(planner->standing, io), memory_order_relaxed);
-}
 
 static void refuse(struct server_request *request, enum protocol_refusal refusal, const char *text)
 {
@@ -54,7 +41,8 @@ static bool within_limits(const struct server_planner *planner, struct server_re
     else if (planner->streams >= limits->streams)
         refuse(request, PROTOCOL_REFUSED_LIMIT,
                "the server's limit of open streams (limits.streams) is reached");
-    else if (partition_standing_streams(planner->standing) >= PARTITION_PLAN_STREAMS_MAX)
+    else if (partition_standing_streams(partition_planner_standing(planner->inner)) >=
+             PARTITION_PLAN_STREAMS_MAX)
         refuse(request, PROTOCOL_REFUSED_LIMIT,
                "the server has reached the largest number of streams that it can plan");
     else if (!server_planner_has_memory(planner, request->memory.bytes))
@@ -87,12 +75,13 @@ uint32_t server_planner_queue_packets(const struct server_planner *planner,
 }
 
 /* Now that its unit is known. */
-static bool reserve_memory(struct server_planner *planner, struct server_request *request)
+static bool reserve_memory(const struct server_planner *planner, struct server_request *request,
+                           uint32_t unit)
 {
     const struct core_stream_spec *spec = &request->open.spec;
     struct server_memory_order *order = &request->memory;
 
-    order->packets = server_planner_queue_packets(planner, spec, request->placement.unit, &request->movable);
+    order->packets = server_planner_queue_packets(planner, spec, unit, &request->movable);
     order->bytes = server_stream_buffer_bytes(spec, order->packets);
     if (server_planner_has_memory(planner, order->bytes))
         return true;
@@ -110,221 +99,110 @@ struct server_backup server_planner_backup_of(const struct partition_standing_pl
                                   .reserved_ppb = placement->reserved_ppb};
 }
 
-struct server_spare server_planner_spare_of(const struct server_planner *planner,
-                                            const struct partition_standing_placement *placement)
+/* The binding of its backup to a GPU, if it is on one. */
+static struct server_spare spare_of(const struct server_planner *planner,
+                                    const struct partition_standing_placement *placement)
 {
     uint32_t unit = placement->backup_unit;
-    bool is_gpu = unit != PARTITION_STANDING_NONE && server_planner_is_gpu(planner, unit);
 
-    return (struct server_spare){.gpu = is_gpu ? server_unit_gpu(planner->server, unit) : SERVER_NO_GPU,
+    return (struct server_spare){.gpu = unit != PARTITION_STANDING_NONE ? server_planner_gpu_of(planner, unit)
+                                                                        : SERVER_NO_GPU,
                                  .slot = SERVER_GPU_NO_SLOT};
-}
-
-static core_status ask(struct server_planner *planner, struct server_request *request)
-{
-    const struct core_stream_spec *spec = &request->open.spec;
-    struct partition_standing_placement *placement = &request->placement;
-
-    if (request->is_query)
-        return partition_standing_query(planner->standing, spec, request->io, true, placement, NULL);
-    return partition_standing_admit(planner->standing, spec, request->io, 0, placement, NULL);
-}
-
-static bool place(struct server_planner *planner, struct server_request *request)
-{
-    const struct partition_standing_placement *placement = &request->placement;
-
-    if (ask(planner, request) != CORE_OK) {
-        refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
-        return false;
-    }
-    if (!placement->accepted) {
-        refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
-        return false;
-    }
-    return true;
 }
 
 static void query(struct server_planner *planner, struct server_request *request)
 {
-    if (place(planner, request) && reserve_memory(planner, request) &&
-        server_planner_is_gpu(planner, request->placement.unit))
-        request->gpu = server_unit_gpu(planner->server, request->placement.unit);
-}
-
-/* A stream was admitted: there must be memory for it. On a GPU the plans of that GPU, and of its backup's,
- * come into force; it may have gone out of service since. */
-static bool settle(struct server_planner *planner, struct server_request *request)
-{
     struct partition_standing_placement *placement = &request->placement;
-    struct server_planner_plans plans = server_planner_plans_of(planner, placement->stream);
-    struct partition_standing_words words;
 
-    bool reserved = reserve_memory(planner, request);
-    if (reserved && server_planner_in_service(planner, &plans, &words)) {
-        server_planner_send_plans(planner);
-        request->gpu = plans.count > 0 ? plans.gpu[0] : SERVER_NO_GPU;
-        request->plan = plans.number[0];
-        request->spare_plan = plans.number[1];
-        return true;
-    }
-    if (reserved) {
-        server_planner_say(&words, placement);
+    if (partition_standing_query(partition_planner_standing(planner->inner), &request->open.spec, request->io,
+                                 true, placement, NULL) != CORE_OK)
+        refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
+    else if (!placement->accepted)
         refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
-    }
-    partition_standing_release(planner->standing, placement->stream);
-    server_planner_send_plans(planner);
-    placement->accepted = false;
-    return false;
+    else if (reserve_memory(planner, request, placement->unit))
+        request->gpu = server_planner_gpu_of(planner, placement->unit);
 }
 
-void server_planner_admit(struct server_planner *planner, struct server_request *request)
+struct memory_question {
+    const struct server_planner *planner;
+    struct server_request *request;
+};
+
+static bool fits(void *context, uint32_t unit, bool *movable)
 {
-    struct server_grant *grant = calloc(1, sizeof *grant);
-    if (grant == NULL || server_planner_reserve(planner) != CORE_OK) {
-        refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
-        free(grant);
-        return;
-    }
-    if (!place(planner, request)) {
-        free(grant);
-        return;
-    }
-    if (!settle(planner, request)) {
-        free(grant);
-        return;
-    }
-    *grant = (struct server_grant){
-        .stream = request->placement.stream,
-        .unit = request->placement.unit,
-        .gpu = request->gpu,
-        .spec = partition_standing_stream_of(planner->standing, request->placement.stream).spec,
-        .backup = server_planner_backup_of(&request->placement),
-        .spare = server_planner_spare_of(planner, &request->placement),
-        .io = request->io,
-        .buffer_bytes = request->memory.bytes,
-        .movable = request->movable,
-        .home = SERVER_NO_GPU,
-        .gpu_slot = SERVER_GPU_NO_SLOT};
+    const struct memory_question *question = context;
+
+    bool fit = reserve_memory(question->planner, question->request, unit);
+
+    *movable = question->request->movable;
+    return fit;
+}
+
+/* The stream was admitted. */
+static void fill_in(struct server_planner *planner, struct server_request *request,
+                    struct server_grant *grant)
+{
+    const struct partition_standing_placement *placement = &request->placement;
+    const struct partition_planner_plans plans =
+        partition_planner_plans_of(planner->inner, placement->stream);
+
+    request->gpu = server_planner_gpu_of(planner, placement->unit);
+    request->plan = plans.number[0];
+    request->spare_plan = plans.number[1];
     request->grant = grant;
-    server_planner_enter(planner, grant);
+    *grant = (struct server_grant){.stream = placement->stream,
+                                   .unit = placement->unit,
+                                   .gpu = request->gpu,
+                                   .backup = server_planner_backup_of(placement),
+                                   .spare = spare_of(planner, placement),
+                                   .io = request->io,
+                                   .buffer_bytes = request->memory.bytes,
+                                   .gpu_slot = SERVER_GPU_NO_SLOT};
+    server_planner_count_backup(planner, grant, 1);
     planner->streams++;
     planner->buffer_bytes += request->memory.bytes;
 }
 
-/* ---- grants ---- */
-
-core_status server_planner_reserve(struct server_planner *planner)
+void server_planner_admit(struct server_planner *planner, struct server_request *request)
 {
-    uint32_t capacity = planner->grant_capacity < 64 ? 64 : 2 * planner->grant_capacity;
+    struct memory_question question = {.planner = planner, .request = request};
+    const struct partition_planner_memory memory = {.fits = fits, .context = &question};
+    struct server_grant *grant = calloc(1, sizeof *grant);
+    core_status status = grant == NULL
+                             ? CORE_NO_MEMORY
+                             : partition_planner_admit(planner->inner, &request->open.spec, request->io,
+                                                       &memory, grant, &request->placement);
 
-    /* Numbers in use have no gaps that matter: a free one is given out before there are more (partition). */
-    if (partition_standing_streams(planner->standing) < planner->grant_capacity)
-        return CORE_OK;
-    struct server_grant **grown = realloc(planner->grants, capacity * sizeof(struct server_grant *));
-    if (grown == NULL)
-        return CORE_NO_MEMORY;
-    for (uint32_t n = planner->grant_capacity; n < capacity; n++)
-        grown[n] = NULL;
-    planner->grants = grown;
-    planner->grant_capacity = capacity;
-    return CORE_OK;
-}
-
-/* One backup more, or less, on the worker that holds room for the stream; it is the same while it is granted.
- */
-static void count_backup(struct server_planner *planner, const struct server_grant *grant, uint64_t more)
-{
-    uint32_t unit = partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
-
-    if (server_planner_is_gpu(planner, unit))
+    if (status == CORE_OK && request->placement.accepted) {
+        fill_in(planner, request, grant);
         return;
-    server_stats_add(&planner->worker_loads[unit].backups, more);
-    publish_worker(planner, unit);
-}
-
-void server_planner_enter(struct server_planner *planner, struct server_grant *grant)
-{
-    assert(grant->stream < planner->grant_capacity && planner->grants[grant->stream] == NULL);
-    grant->born = ++planner->born;
-    planner->grants[grant->stream] = grant;
-    count_backup(planner, grant, 1);
-    server_planner_publish(planner, grant->unit, grant->io);
-}
-
-bool server_planner_worker_paused(const struct server_planner *planner, uint32_t worker, uint64_t pauses)
-{
-    const struct cpu_scheduler_counters *counters = cpu_worker_counters(planner->server->workers[worker]);
-    return atomic_load_explicit(&counters->pauses, memory_order_relaxed) > pauses;
-}
-
-static bool may_leave(const struct server_planner *planner, const struct server_grant *grant)
-{
-    if (grant->asking || grant->order != NULL || (grant->change != NULL && !grant->change->settling))
-        return false;
-    if (grant->diverted && !server_planner_worker_paused(planner, grant->backup.unit, grant->pauses))
-        return false;
-    if (grant->spare.batch > 0 && !server_planner_gpu_paused(planner, grant->spare.gpu, grant->spare.batch))
-        return false;
-    if (!grant->worked)
-        return true;
-    if (grant->gpu != SERVER_NO_GPU)
-        return server_planner_gpu_paused(planner, grant->gpu, grant->gpu_batch);
-    return server_planner_worker_paused(planner, grant->unit, grant->pauses);
-}
-
-static void release(struct server_planner *planner, struct server_grant *grant)
-{
-    uint32_t backup = partition_standing_stream_of(planner->standing, grant->stream).backup_unit;
-
-    server_planner_forget_change(planner, grant);
-    count_backup(planner, grant, (uint64_t)-1);
-    partition_standing_release(planner->standing, grant->stream);
-    if (!server_planner_is_gpu(planner, backup))
-        publish_worker(planner, backup);
-    planner->grants[grant->stream] = NULL;
-    server_planner_send_plans(planner);
-    if (!grant->second) {
-        planner->streams--;
-        planner->buffer_bytes -= grant->buffer_bytes;
     }
-    server_planner_publish(planner, grant->unit, grant->io);
     free(grant);
+    if (status == CORE_OK)
+        refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
+    else if (status != CORE_FULL) /* that refusal is set */
+        refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
 }
 
-static struct server_grant *next_grant(const struct server_grant *grant)
-{
-    return (struct server_grant *)grant->message.next;
-}
+/* ---- grants that come back ---- */
 
-/* Releases those among the leaving whose unit has paused. */
-void server_planner_sweep(struct server_planner *planner)
+static struct partition_planner_use use_of(const struct server_grant *grant)
 {
-    server_planner_sweep_changes(planner);
-    struct server_grant *grant = planner->leaving;
-    planner->leaving = NULL;
-    while (grant != NULL) {
-        struct server_grant *next = next_grant(grant);
-        if (may_leave(planner, grant))
-            release(planner, grant);
-        else {
-            grant->message.next = (struct server_message *)planner->leaving;
-            planner->leaving = grant;
-        }
-        grant = next;
-    }
-}
+    struct partition_planner_use use = {
+        .used = grant->worked, .mark = grant->gpu != SERVER_NO_GPU ? grant->gpu_batch : grant->pauses};
 
-void server_planner_leave(struct server_planner *planner, struct server_grant *grant)
-{
-    grant->leaving = true;
-    grant->message.next = (struct server_message *)planner->leaving;
-    planner->leaving = grant;
+    use.backup_used = grant->diverted || grant->spare.batch > 0;
+    use.backup_mark = grant->diverted ? grant->pauses : grant->spare.batch;
+    return use;
 }
 
 static void take_back(void *owner, struct server_message *message)
 {
-    server_planner_leave(owner, (struct server_grant *)message);
+    struct server_planner *planner = owner;
+    const struct server_grant *grant = (struct server_grant *)message;
+    const struct partition_planner_use use = use_of(grant);
+
+    partition_planner_retire(planner->inner, grant->stream, &use);
 }
 
 /* ---- turns ---- */
@@ -382,7 +260,7 @@ static void decide(void *owner, struct server_message *message)
     request->refusal = 0;
     server_planner_begin_turn(planner, &request->turn);
     judge(planner, request);
-    if (!server_planner_put_off(planner, message) && !server_planner_apply(planner, request))
+    if (!server_planner_put_off(planner, message) && !server_planner_wait_for_room(planner, request))
         server_planner_answer(planner, request);
 }
 
@@ -421,7 +299,7 @@ static int patience_ms(const struct server_planner *planner)
 {
     if (server_turns_wait(&planner->turns))
         return 0;
-    if (planner->leaving != NULL || planner->changes != NULL || server_planner_has_applicants(planner))
+    if (partition_planner_waits(planner->inner))
         return SWEEP_MS;
     return planner->server->gpu_count > 0 ? WATCH_MS : -1;
 }
@@ -441,20 +319,17 @@ static void keep_house(struct server_planner *planner)
     if (server_turns_wait(&planner->turns) && now_ns < planner->house_ns)
         return;
     planner->house_ns = now_ns + SWEEP_MS * CORE_NS_PER_MS;
-    server_planner_sweep(planner);
-    server_planner_replan(planner);
-    server_planner_retune(planner);
-    server_planner_send_plans(planner);
+    partition_planner_step(planner->inner, now_ns);
+    partition_planner_maintain(planner->inner, now_ns);
 }
 
-/* Mail before each request, so that nobody is overlooked whose turn it is. */
+/* Mail before each request, so that no connection is overlooked whose turn it is. */
 static void *run(void *argument)
 {
     struct server_planner *planner = argument;
     while (!planner->stopping) {
         server_mailbox_wait(&planner->mailbox, planner, patience_ms(planner));
-        server_planner_sweep(planner);
-        server_planner_watch(planner);
+        partition_planner_step(planner->inner, core_time_now_ns());
         take_turn(planner);
         keep_house(planner);
     }
@@ -464,18 +339,11 @@ static void *run(void *argument)
 static void destroy(struct server_planner *planner)
 {
     server_planner_stop_replanner(planner);
-    while (planner->leaving != NULL) {
-        struct server_grant *grant = planner->leaving;
-        planner->leaving = next_grant(grant);
-        free(grant);
-    }
     server_planner_drop_orders(planner);
     server_planner_drop_changes(planner);
+    partition_planner_destroy(planner->inner);
     server_memory_stop(planner->memory);
     server_mailbox_destroy(&planner->mailbox);
-    partition_standing_destroy(planner->standing);
-    free(planner->grants);
-    free(planner->cards);
     free(planner->worker_loads);
     free(planner->io_loads);
     free(planner);
@@ -493,10 +361,10 @@ static struct partition_gpu_arenas arenas_of(const struct server *server, uint32
                                          .hang_ns = server->config->gpus.hang_ns};
 }
 
-/* Cards of a kind have arenas of one shape. */
-static core_status set_arenas(struct server_planner *planner, struct core_error *error)
+/* GPUs of a kind have arenas of one shape. */
+static core_status set_arenas(const struct server *server, struct partition_standing *standing,
+                              struct core_error *error)
 {
-    const struct server *server = planner->server;
     struct partition_gpu_arenas arenas[CONFIG_PROFILE_GPU_KINDS_MAX];
     uint32_t gpu = 0;
 
@@ -504,25 +372,36 @@ static core_status set_arenas(struct server_planner *planner, struct core_error 
         arenas[kind] = arenas_of(server, gpu);
         gpu += server->profile->gpus[kind].count;
     }
-    if (partition_standing_set_arenas(planner->standing, arenas) == CORE_OK)
+    if (partition_standing_set_arenas(standing, arenas) == CORE_OK)
         return CORE_OK;
     return core_error_set(error, CORE_NO_MEMORY, "no memory for the plans of the GPUs");
 }
 
-static core_status create_standing(struct server_planner *planner, struct core_error *error)
+static core_status create_inner(struct server_planner *planner, struct core_error *error)
 {
     const struct server *server = planner->server;
+    const struct partition_planner_options options = {.workers = server->worker_count,
+                                                      .gpus = server->gpu_count,
+                                                      .wait_ns = server->config->timeouts.move_ns,
+                                                      .patience_ns = MOVE_PATIENCE_NS,
+                                                      .scan_ns = SCAN_NS,
+                                                      .retune_ns = RETUNE_NS,
+                                                      .calm_ns = CALM_NS};
+    struct partition_standing *standing;
 
-    core_status status = partition_standing_create(&planner->standing, server->profile, server->worker_count,
-                                                   server->io_count, error);
-    if (status == CORE_OK)
-        status = set_arenas(planner, error);
+    core_status status =
+        partition_standing_create(&standing, server->profile, server->worker_count, server->io_count, error);
     if (status != CORE_OK)
         return status;
-    partition_standing_set_hurried(planner->standing, hurried, planner);
-    partition_standing_set_detection(planner->standing,
-                                     server_gpu_detection_ns(server->config, server->profile));
-    return CORE_OK;
+    status = set_arenas(server, standing, error);
+    if (status != CORE_OK) {
+        partition_standing_destroy(standing);
+        return status;
+    }
+    partition_standing_set_hurried(standing, hurried, planner);
+    partition_standing_set_detection(standing, server_gpu_detection_ns(server->config, server->profile));
+    return partition_planner_create(&planner->inner, standing, &options, &server_planner_host, planner,
+                                    error);
 }
 
 static core_status create(struct server_planner *planner, struct core_error *error)
@@ -532,14 +411,13 @@ static core_status create(struct server_planner *planner, struct core_error *err
     planner->mailbox.descriptor = -1;
     planner->worker_loads = calloc(server->worker_count, sizeof *planner->worker_loads);
     planner->io_loads = calloc(server->io_count, sizeof *planner->io_loads);
-    planner->cards = calloc(server->gpu_count + 1, sizeof *planner->cards);
-    if (planner->worker_loads == NULL || planner->io_loads == NULL || planner->cards == NULL)
+    if (planner->worker_loads == NULL || planner->io_loads == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
     core_status status = server_mailbox_init(&planner->mailbox, error);
     if (status == CORE_OK)
         status = server_memory_start(&planner->memory, server->config->limits.buffer_bytes, error);
     if (status == CORE_OK)
-        status = create_standing(planner, error);
+        status = create_inner(planner, error);
     return status == CORE_OK ? server_planner_start_replanner(planner, error) : status;
 }
 
@@ -557,7 +435,7 @@ core_status server_planner_start(struct server_planner **planner, struct server 
     core_status status = create(fresh, error);
     if (status == CORE_OK) {
         for (uint32_t worker = 0; worker < server->worker_count; worker++)
-            publish_worker(fresh, worker);
+            server_planner_publish(fresh, worker, 0);
         status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
     }
     if (status != CORE_OK) {

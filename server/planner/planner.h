@@ -1,9 +1,10 @@
-/* The planner thread: owns the set of admitted streams and decides on admission requests.
+/* The planner thread: brings what I/O threads ask to the planner (partition/planner/planner.h), which decides,
+ * and what that decides to the I/O threads and the batchers.
  *
  * I/O threads post requests and grants to its mailbox; it posts the answers back to theirs. Asking (QUERY)
- * and being admitted (OPEN) are one decision, that of partition/admission/admission.h as things stand, and
- * so are offers: an OPEN is granted what a QUERY granted, or an offer named, if nothing has changed. For an
- * OPEN that is refused, other streams may be migrated (replan.c); the answer to a QUERY only says so.
+ * and being admitted (OPEN) are one decision, and so are offers: an OPEN is granted what a QUERY granted, or
+ * an offer named, if nothing has changed. For an OPEN that is refused, other streams may be migrated; the
+ * answer to a QUERY only says so.
  *
  * Connections take turns (turns.h): one that asks for one stream waits for one decision of each other
  * connection at most, not for all that they have sent. A decision takes less than a millisecond. The reason
@@ -14,7 +15,7 @@
 #define MILLRACE_SERVER_PLANNER_PLANNER_H
 
 #include "core/protocol.h"
-#include "partition/admission/admission.h"
+#include "partition/planner/planner.h"
 #include "server/mailbox.h"
 #include "server/memory.h"
 #include "server/planner/turns.h"
@@ -43,13 +44,6 @@ struct server_backup {
     int64_t reserved_ppb;           /* share of the unit's time that is reserved */
 };
 
-/* The GPUs that are charged for a stream: the one that it is on and behind it, for a guaranteed one, the one
- * that it comes to when that is lost, if its backup is on a GPU. None on a worker. */
-struct server_planner_plans {
-    uint32_t gpu[2], count;
-    uint64_t number[2]; /* of its plan: the stream counts on that */
-};
-
 /* The secondary GPU binding of a guaranteed stream: its backup on a GPU. */
 struct server_spare {
     uint32_t gpu;   /* or SERVER_NO_GPU; set by the planner */
@@ -64,20 +58,10 @@ struct server_grant {
     struct server_message message; /* first member */
     uint32_t stream, unit;         /* of the standing plan */
     uint32_t gpu;                  /* or SERVER_NO_GPU */
-    struct core_stream_spec spec;  /* contract that is reserved; of a guaranteed stream on a GPU with d_g */
     struct server_backup backup;   /* the I/O thread's while granted */
     uint32_t io;
     uint64_t buffer_bytes;
     struct server_stream *holder; /* the I/O thread's: the stream; NULL before and after */
-    struct server_change *change; /* the planner's: change of the contract that has not settled, or NULL */
-    struct server_order *order;   /* the planner's: migration away from this unit; NULL: none in progress */
-    uint64_t born;                /* the planner's: serial number of the grant */
-    uint32_t home;          /* the planner's: GPU that the stream was evacuated from, or SERVER_NO_GPU */
-    core_ns home_period_ns; /* the planner's: batch period of `home` at that time */
-    bool asking;            /* the planner's: a change of its contract waits for its turn */
-    bool movable;           /* the planner's: its queue is large enough for a GPU's latency */
-    bool leaving;           /* the planner's: given back */
-    bool second;            /* the planner's: superseded: not counted in totals */
     /* Set by the I/O thread before it gives the grant back: */
     uint64_t pauses;    /* the worker's count of pauses when it finished the last packet; see `worked` */
     uint32_t gpu_slot;  /* on a GPU: the stream's slot there, or SERVER_GPU_NO_SLOT */
@@ -151,19 +135,6 @@ void server_planner_release(struct server_planner *planner, struct server_grant 
 /* Any thread: packet memory that is given up (server_memory_wipe), before the grant or the change that it was
  * charged with. */
 void server_planner_wipe(struct server_planner *planner, struct server_block *blocks);
-
-/* Any thread: lets up to `streams` of the streams of unit `from` (partition/admission/admission.h numbers
- * units) go to unit `to`, one after the other, as far as it takes them and there is a moment for each within
- * patience_ns. What came of it is in `answered` below, which may wait for as long. */
-struct server_shift {
-    struct server_message message; /* first member */
-    uint32_t from, to;
-    size_t streams;
-    core_ns patience_ns;
-    void (*answered)(struct server_shift *shift); /* planner thread */
-    size_t asked, moved;                          /* of these, that the unit took; that went there */
-};
-void server_planner_shift(struct server_planner *planner, struct server_shift *shift);
 
 /* Any thread: for messages whose run is the planner's own (server/stream/route.h). */
 struct server_mailbox *server_planner_mailbox(struct server_planner *planner);

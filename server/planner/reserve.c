@@ -11,8 +11,9 @@
 static core_ns shortest_ns(const struct server_planner *planner, uint32_t unit)
 {
     core_ns shortest = CORE_NS_NEVER;
-    for (size_t n = 0; n < partition_standing_streams(planner->standing); n++) {
-        struct partition_standing_stream stream = partition_standing_stream_at(planner->standing, n);
+    for (size_t n = 0; n < partition_standing_streams(partition_planner_standing(planner->inner)); n++) {
+        struct partition_standing_stream stream =
+            partition_standing_stream_at(partition_planner_standing(planner->inner), n);
         if (stream.unit == unit && stream.spec.latency_ns < shortest)
             shortest = stream.spec.latency_ns;
     }
@@ -46,13 +47,13 @@ static void take_levels(void *owner, struct server_message *message)
     struct server_watch_levels *levels = (struct server_watch_levels *)message;
 
     for (uint32_t unit = 0; unit < levels->unit_count; unit++) {
-        int64_t before_ppb = partition_standing_reserve_ppb(planner->standing, unit);
+        int64_t before_ppb = partition_standing_reserve_ppb(partition_planner_standing(planner->inner), unit);
         core_ns level_ns = levels->level_ns[unit];
         int64_t share_ppb =
             level_ns == 0 ? 0 : server_overload_share_ppb(level_ns, shortest_ns(planner, unit));
         if (share_ppb == before_ppb)
             continue;
-        partition_standing_set_reserve(planner->standing, unit, share_ppb);
+        partition_standing_set_reserve(partition_planner_standing(planner->inner), unit, share_ppb);
         server_watch_show_share(levels, unit, share_ppb);
         say(planner, unit, before_ppb, share_ppb);
     }

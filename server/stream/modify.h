@@ -76,18 +76,16 @@ struct server_change {
     const char *refusal_text;      /* unless it is about capacity */
     core_ns decided_ns;            /* from receipt to decision */
     struct partition_standing_placement placement;
-    struct core_stream_spec before;    /* the contract before the change */
     struct server_backup backup;       /* of the join; valid with has_backup */
     bool has_backup;                   /* the stream has `backup` from now on */
     struct server_memory_order memory; /* packet memory, charged; its block is made last, to be adopted */
     bool replaces;                     /* `memory` replaces all packet memory of the stream */
     bool movable;                      /* as in struct server_grant */
-    struct server_planner_plans plans; /* in place: of its GPUs; they must be in force first */
+    bool agreed;                       /* the planner's: nothing is waited for any more before the answer */
     bool elsewhere;                    /* the contract comes into force on another unit */
     struct server_order *order; /* elsewhere: the migration, the stream's once it is begun; else NULL */
     struct partition_standing_placement stays; /* elsewhere: the answer of the stream's own unit */
     struct server_change *next;                /* the planner's list */
-    bool settling; /* the planner's: returned, and waits for a pause of the unit */
     /* the I/O thread's */
     struct server_connection *connection; /* NULL: no answer is due, or it has been given */
     struct server_stream *stream;         /* NULL: the stream is closing, and its client has been told */

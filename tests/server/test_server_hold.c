@@ -19,6 +19,7 @@
 #include "tests/support/gpu_server.h"
 #include "tests/support/http.h"
 #include "tests/support/require.h"
+#include "tests/support/shift.h"
 #include "tests/support/stream.h"
 
 #define MS     CORE_NS_PER_MS
@@ -252,34 +253,22 @@ static uint32_t look_at_stream(bool *held)
     return number;
 }
 
-static struct asked {
-    struct server_shift shift; /* first member */
-    _Atomic bool over;
-} asked;
-
-static void answered(struct server_shift *shift)
-{
-    /* release: what the planner wrote comes before */
-    atomic_store_explicit(&((struct asked *)shift)->over, true, memory_order_release);
-}
+static struct test_shift asked;
 
 static bool is_over(void)
 {
-    return atomic_load_explicit(&asked.over, memory_order_acquire); /* acquire: pairs with `answered` */
+    return test_shift_is_over(&asked);
 }
 
 static void ask_for(uint32_t to)
 {
-    asked = (struct asked){
-        .shift = {
-            .from = at, .to = to, .streams = 1, .patience_ns = 2 * CORE_NS_PER_S, .answered = answered}};
-    server_planner_shift(server.server->planner, &asked.shift);
+    test_shift_begin(&asked, server.server->planner, at, to, 1, 2 * CORE_NS_PER_S);
 }
 
 static void expect_moved(uint32_t to)
 {
     await(is_over);
-    assert_int_equal(asked.shift.moved, 1);
+    assert_int_equal(asked.moved, 1);
     at = to;
 }
 
@@ -397,7 +386,7 @@ static void flow_to(uint32_t to)
             await_read();
             core_time_sleep_until(core_time_now_ns() + spec.interval_ns);
         }
-    } while (asked.shift.moved == 0);
+    } while (asked.moved == 0);
     at = to;
 }
 
@@ -504,7 +493,7 @@ static void source_gpu_fails_while_packets_held(void **state)
         allow(EVERYTHING);
         take_all();
         await(is_over);
-        assert_int_equal(asked.shift.moved, held || asked.shift.moved == 1);
+        assert_int_equal(asked.moved, held || asked.moved == 1);
         put(3);
         take_all();
     } while (!held);
@@ -534,7 +523,7 @@ static void target_gpu_fails_while_packets_held(void **state)
             TEST_REQUIRE(core_time_now_ns() < until_ns);
             ask_for(0);
             await(is_over);
-        } while (asked.shift.moved == 0);
+        } while (asked.moved == 0);
         at = 0;
         put(3);
         take_all();

@@ -16,6 +16,7 @@
 #include "tests/support/gpu_server.h"
 #include "tests/support/random.h"
 #include "tests/support/require.h"
+#include "tests/support/shift.h"
 #include "tests/support/stream.h"
 
 #define STREAMS 24
@@ -108,60 +109,35 @@ static void settle(void)
 
 /* ---- asking the planner ---- */
 
-struct asked {
-    struct server_shift shift; /* first member */
-    _Atomic bool over;
-};
-
-static void answered(struct server_shift *shift)
+static void ask(struct test_shift *shift, uint32_t from, uint32_t to, size_t count)
 {
-    /* release: what the planner wrote comes before */
-    atomic_store_explicit(&((struct asked *)shift)->over, true, memory_order_release);
-}
-
-static void ask(struct asked *asked, uint32_t from, uint32_t to, size_t count)
-{
-    *asked = (struct asked){.shift = {.from = from,
-                                      .to = to,
-                                      .streams = count,
-                                      .patience_ns = TEST_PATIENCE_MS * CORE_NS_PER_MS / 4,
-                                      .answered = answered}};
-    server_planner_shift(server.server->planner, &asked->shift);
-}
-
-static bool is_over(struct asked *asked)
-{
-    return atomic_load_explicit(&asked->over, memory_order_acquire); /* acquire: pairs with `answered` */
+    test_shift_begin(shift, server.server->planner, from, to, count, TEST_PATIENCE_MS * CORE_NS_PER_MS / 4);
 }
 
 /* Without packets: there is an idle moment at once. */
 static void move(uint32_t from, uint32_t to, size_t count)
 {
-    struct asked asked;
-    core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+    struct test_shift shift;
 
-    ask(&asked, from, to, count);
-    while (!is_over(&asked)) {
-        TEST_REQUIRE(core_time_now_ns() < until_ns);
-        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
-    }
-    assert_int_equal(asked.shift.asked, count);
-    assert_int_equal(asked.shift.moved, count);
+    ask(&shift, from, to, count);
+    test_shift_await(&shift);
+    assert_int_equal(shift.asked, count);
+    assert_int_equal(shift.moved, count);
 }
 
 /* With packets of all streams on their way all the time, but for a pause now and then. */
 static size_t move_under_load(uint32_t from, uint32_t to, size_t count)
 {
-    struct asked asked;
+    struct test_shift shift;
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
 
-    ask(&asked, from, to, count);
-    while (!is_over(&asked)) {
+    ask(&shift, from, to, count);
+    while (!test_shift_is_over(&shift)) {
         TEST_REQUIRE(core_time_now_ns() < until_ns);
         exchange(STREAMS, 200);
         settle();
     }
-    return asked.shift.moved;
+    return shift.moved;
 }
 
 static uint64_t on_worker(uint32_t worker)
@@ -234,7 +210,7 @@ static void migrations_under_load(void **state)
 
 static void gpu_failure_during_migration_loses_no_byte(void **state)
 {
-    struct asked asked;
+    struct test_shift asked;
     (void)state;
 
     open_streams(STREAMS);
@@ -243,7 +219,7 @@ static void gpu_failure_during_migration_loses_no_byte(void **state)
         ask(&asked, round % 2 == 0 ? 0 : CARD, round % 2 == 0 ? CARD : 0, STREAMS);
         exchange(STREAMS, 30);
         assert_int_equal(kill(child, SIGKILL), 0);
-        while (!is_over(&asked)) {
+        while (!test_shift_is_over(&asked)) {
             exchange(STREAMS, 200);
             settle();
         }
@@ -258,7 +234,7 @@ static void gpu_failure_during_migration_loses_no_byte(void **state)
 /* Streams that close, and connections that go, while they are on their way. */
 static void streams_closed_during_migration(void **state)
 {
-    struct asked asked[3];
+    struct test_shift asked[3];
     (void)state;
 
     for (int round = 0; round < 6; round++) {
@@ -276,7 +252,7 @@ static void streams_closed_during_migration(void **state)
             test_client_connect(&client, test_server_unix(&server), NULL);
         }
         for (uint32_t unit = 0; unit <= CARD; unit++)
-            while (!is_over(&asked[unit]))
+            while (!test_shift_is_over(&asked[unit]))
                 core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     }
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
@@ -290,7 +266,7 @@ static void streams_closed_during_migration(void **state)
 /* Stopping with orders under way delivers all, and frees all (as the sanitizers see). */
 static void server_stops_during_migrations(void **state)
 {
-    static struct asked asked; /* the planner has it until the server's end */
+    static struct test_shift asked; /* the planner has it until the server's end */
     (void)state;
 
     open_streams(4);

@@ -12,6 +12,7 @@
 #include "server/net/io.h"
 #include "tests/support/client.h"
 #include "tests/support/gpu_server.h"
+#include "tests/support/shift.h"
 #include "tests/support/stream.h"
 
 static const struct core_stream_spec gpu_spec = {.packet_bytes = 1408,
@@ -192,17 +193,6 @@ static void modify_on_a_card(void **state)
 
 /* ---- moves ---- */
 
-struct asked {
-    struct server_shift shift; /* first member */
-    _Atomic bool over;
-};
-
-static void shift_answered(struct server_shift *shift)
-{
-    /* release: what the planner wrote comes before */
-    atomic_store_explicit(&((struct asked *)shift)->over, true, memory_order_release);
-}
-
 static void migration_notice(void **state)
 {
     (void)state;
@@ -217,20 +207,14 @@ static void migration_notice(void **state)
     }
     for (int round = 0; round < 4; round++) {
         uint32_t to = (streams[1]->opened.unit_index + 1u + (uint32_t)round) % 2;
-        struct asked asked = {.shift = {.from = 1 - to,
-                                        .to = to,
-                                        .streams = 2,
-                                        .patience_ns = TEST_PATIENCE_MS * CORE_NS_PER_MS / 4,
-                                        .answered = shift_answered}};
-        server_planner_shift(server.server->planner, &asked.shift);
+        struct test_shift shift;
+        test_shift_begin(&shift, server.server->planner, 1 - to, to, 2,
+                         TEST_PATIENCE_MS * CORE_NS_PER_MS / 4);
+        test_shift_await(&shift);
         struct protocol_notice notice = take_notice(PROTOCOL_NOTICE_MOVED);
         assert_int_equal(notice.unit, PROTOCOL_UNIT_CPU);
         assert_int_equal(notice.unit_index, to);
         assert_int_equal(notice.bound_ns, gpu_spec.latency_ns);
-        for (int waited_ms = 0; !atomic_load_explicit(&asked.over, memory_order_acquire); waited_ms++) {
-            assert_in_range(waited_ms, 0, TEST_PATIENCE_MS); /* acquire: pairs with shift_answered */
-            core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
-        }
         for (int i = 0; i < 2; i++)
             assert_int_equal(flags_of_one(i) & PROTOCOL_RESULT_FAULT, 0);
     }

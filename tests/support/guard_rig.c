@@ -1,8 +1,9 @@
 #include "tests/support/guard_rig.h"
+#include "tests/support/require.h"
+#include "tests/support/shift.h"
 
 #include "core/histogram.h"
 #include "gpu/engine.h"
-#include "tests/support/require.h"
 
 #include <string.h>
 
@@ -187,31 +188,14 @@ void guard_rig_expect_told(struct guard_rig *rig, uint32_t i, uint32_t losses)
     TEST_REQUIRE(told->last.bound_ns == opened->bound_ns);
 }
 
-struct shift {
-    struct server_shift shift; /* first member */
-    _Atomic bool over;
-};
-
-static void shifted(struct server_shift *shift)
-{
-    /* release: what the planner wrote comes before */
-    atomic_store_explicit(&((struct shift *)shift)->over, true, memory_order_release);
-}
-
 size_t guard_rig_shift(struct guard_rig *rig, uint32_t from, uint32_t to, size_t streams)
 {
-    core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
-    struct shift shift = {.shift = {.from = from,
-                                    .to = to,
-                                    .streams = streams,
-                                    .patience_ns = TEST_PATIENCE_MS * CORE_NS_PER_MS / 4,
-                                    .answered = shifted}};
-    server_planner_shift(rig->server.server->planner, &shift.shift);
-    while (!atomic_load_explicit(&shift.over, memory_order_acquire)) { /* acquire: pairs with `shifted` */
-        TEST_REQUIRE(core_time_now_ns() < until_ns);
-        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
-    }
-    return shift.shift.moved;
+    struct test_shift shift;
+
+    test_shift_begin(&shift, rig->server.server->planner, from, to, streams,
+                     TEST_PATIENCE_MS * CORE_NS_PER_MS / 4);
+    test_shift_await(&shift);
+    return shift.moved;
 }
 
 static void close_one(struct guard_rig *rig, const struct test_stream *stream)

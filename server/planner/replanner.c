@@ -1,0 +1,158 @@
+/* Requests for which other streams migrate: the search for migrations (partition_standing_replan) takes as
+ * long as a plan of all streams does, so it runs on a thread of its own, without real-time priority. */
+#include "core/realtime.h"
+#include "server/planner/internal.h"
+
+#include <stdlib.h>
+
+#define STACK_BYTES ((size_t)1 << 20)
+
+struct server_replanner {
+    struct server_message message; /* first member: one search at a time, there and back */
+    struct server_planner *planner;
+    struct partition_planner_search *search;
+    struct server_mailbox mailbox;
+    struct server_message stop_message;
+    const struct partition_plan_method *method;
+    bool stopping; /* its own */
+    pthread_t thread;
+};
+
+/* ---- on the replanner's thread ---- */
+
+static void take_proposal(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_replanner *replanner = (struct server_replanner *)message;
+
+    partition_planner_found(planner->inner, replanner->search, core_time_now_ns());
+}
+
+static void search(void *owner, struct server_message *message)
+{
+    struct server_replanner *replanner = owner;
+    struct partition_planner_search *search = replanner->search;
+
+    (void)message;
+    if (partition_standing_replan(search->copy, replanner->method, &search->spec, search->io,
+                                  &search->proposal, NULL) != CORE_OK)
+        search->proposal = (struct partition_standing_proposal){.accepted = false};
+    replanner->message.run = take_proposal;
+    server_mailbox_post(&replanner->planner->mailbox, &replanner->message);
+}
+
+static void stop(void *owner, struct server_message *message)
+{
+    struct server_replanner *replanner = owner;
+    (void)message;
+    replanner->stopping = true;
+}
+
+static void *run(void *argument)
+{
+    struct server_replanner *replanner = argument;
+    while (!replanner->stopping)
+        server_mailbox_wait(&replanner->mailbox, replanner, -1);
+    return NULL;
+}
+
+/* ---- on the planner's thread ---- */
+
+void server_planner_search(void *host, struct partition_planner_search *wanted)
+{
+    struct server_planner *planner = host;
+    struct server_replanner *replanner = planner->replanner;
+
+    replanner->search = wanted;
+    replanner->message.run = search;
+    server_mailbox_post(&replanner->mailbox, &replanner->message);
+}
+
+void server_planner_admit_waiting(void *host, void *request)
+{
+    struct server_request *waiting = request;
+
+    waiting->refusal = 0;
+    server_planner_admit(host, waiting);
+    server_planner_answer(host, waiting);
+}
+
+void server_planner_refuse_waiting(void *host, void *request, enum partition_planner_refusal why)
+{
+    static const char *const advice[] = {
+        [PARTITION_PLANNER_NO_PLAN] = "no feasible plan even after migrating other streams",
+        [PARTITION_PLANNER_TRIED] = "capacity could not be freed by migrating other streams; retry later",
+        [PARTITION_PLANNER_TIMED_OUT] = "timed out while migrating other streams (timeouts.move_ms); retry"};
+    struct server_request *refused = request;
+
+    refused->refusal = PROTOCOL_REFUSED_CAPACITY;
+    if (why == PARTITION_PLANNER_WITHDRAWN) {
+        refused->refusal = PROTOCOL_REFUSED_DRAINING;
+        refused->refusal_text = "the server is stopping; connect to another one";
+    } else {
+        refused->advice = advice[why];
+    }
+    server_planner_answer(host, refused);
+}
+
+bool server_planner_still_waits(void *host, void *request)
+{
+    const struct server_planner *planner = host;
+    const struct server_request *waiting = request;
+
+    return !server_planner_is_gone(&waiting->turn) &&
+           !atomic_load_explicit(&planner->server->draining, memory_order_relaxed);
+}
+
+bool server_planner_wait_for_room(struct server_planner *planner, struct server_request *request)
+{
+    if (request->refusal != PROTOCOL_REFUSED_CAPACITY ||
+        !partition_planner_may_help(planner->inner, request->placement.constraint))
+        return false;
+    if (request->is_query) {
+        request->advice = "an OPEN would also try to free capacity by migrating other streams";
+        return false;
+    }
+    return partition_planner_wait(planner->inner, &request->open.spec, request->io, request,
+                                  core_time_now_ns());
+}
+
+/* ---- life ---- */
+
+core_status server_planner_start_replanner(struct server_planner *planner, struct core_error *error)
+{
+    const struct server *server = planner->server;
+    struct core_thread_options thread = {.name = "replanner", .cpu = -1, .stack_bytes = STACK_BYTES};
+    struct server_replanner *fresh;
+
+    if (server->worker_count + server->gpu_count < 2 || server->config->timeouts.move_ns == 0)
+        return CORE_OK; /* there is no unit to move to, or no stream is to */
+    fresh = calloc(1, sizeof *fresh);
+    if (fresh == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
+    fresh->planner = planner;
+    fresh->method = partition_plan_method_find(server->gpu_count > 1 ? "bands" : "rectangle");
+    core_status status = server_mailbox_init(&fresh->mailbox, error);
+    if (status == CORE_OK)
+        status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
+    if (status != CORE_OK) {
+        server_mailbox_destroy(&fresh->mailbox);
+        free(fresh);
+        return status;
+    }
+    planner->replanner = fresh;
+    return CORE_OK;
+}
+
+void server_planner_stop_replanner(struct server_planner *planner)
+{
+    struct server_replanner *replanner = planner->replanner;
+    if (replanner == NULL)
+        return;
+    replanner->stop_message.run = stop;
+    server_mailbox_post(&replanner->mailbox, &replanner->stop_message);
+    pthread_join(replanner->thread, NULL);
+    server_mailbox_destroy(&replanner->mailbox);
+    free(replanner);
+    planner->replanner = NULL;
+}
