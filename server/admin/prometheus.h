@@ -1,5 +1,5 @@
 /* The server's figures in Prometheus' text format 0.0.4: the answer to GET /metrics. Names, units and meaning
- * are listed in docs/operations.md. Pure. */
+ * are listed in docs/operations/observe.md. Pure. */
 #ifndef MILLRACE_SERVER_ADMIN_PROMETHEUS_H
 #define MILLRACE_SERVER_ADMIN_PROMETHEUS_H
 

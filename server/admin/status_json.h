@@ -1,4 +1,4 @@
-/* The server's figures as JSON: the answer to GET /status. Its schema is described in docs/operations.md.
+/* The server's figures as JSON: the answer to GET /status. Its schema is described in docs/operations/observe.md.
  * Pure; texts are allocated with malloc, NULL where there is no memory. */
 #ifndef MILLRACE_SERVER_ADMIN_STATUS_JSON_H
 #define MILLRACE_SERVER_ADMIN_STATUS_JSON_H

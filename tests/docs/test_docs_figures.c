@@ -16,14 +16,14 @@
 
 static char *pages;
 
-/* All pages, one behind the other. */
+/* The pages of docs/operations, one behind the other. */
 static int read_pages(void **state)
 {
     glob_t found;
     size_t bytes;
     (void)state;
     FILE *text = open_memstream(&pages, &bytes);
-    if (text == NULL || glob(MILLRACE_SOURCE_DIR "/docs/*.md", 0, NULL, &found) != 0)
+    if (text == NULL || glob(MILLRACE_SOURCE_DIR "/docs/operations/*.md", 0, NULL, &found) != 0)
         return -1;
     for (size_t i = 0; i < found.gl_pathc; i++) {
         FILE *file = fopen(found.gl_pathv[i], "re");

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # What an operator can see is explained: every metric, every cause in the log, every member of /status and every
-# exit code of the server is in docs/operations.md.
+# exit code of the server is in the pages of docs/operations.
 set -euo pipefail
 export LC_ALL=C
 
 if [[ ${1:-} == --help ]]; then
-    echo "usage: $0   compares the server's sources with docs/operations.md"
+    echo "usage: $0   compares the server's sources with the pages of docs/operations"
     exit 0
 fi
 cd "$(dirname "$0")/../.."
-readonly page=docs/operations.md
+readonly pages=(docs/operations/*.md)
 
 # Prints each name that the page does not have in code quotes (labels may follow a metric's name).
 unexplained() {
     local name
     while read -r name; do
-        grep -qE "\`$name(\{[a-z,]+\})?\`" "$page" || echo "$1 $name"
+        grep -qE "\`$name(\{[a-z,]+\})?\`" "${pages[@]}" || echo "$1 $name"
     done
 }
 
@@ -48,10 +48,10 @@ missing=$(
     causes | unexplained cause
     metrics | unexplained metric
     members | sed 's/^\(io_threads\|workers\|gpus\|streams\|units\|worst\)$/\1(\\[\\])?/' | unexplained member
-    codes | while read -r code; do grep -qE "^\* $code: " "$page" || echo "exit code $code"; done
+    codes | while read -r code; do grep -qE "^\* $code: " "${pages[@]}" || echo "exit code $code"; done
 )
 if [[ -n $missing ]]; then
-    echo "not explained in $page:"
+    echo "not explained in docs/operations:"
     echo "$missing"
     exit 1
 fi

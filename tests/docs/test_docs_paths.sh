@@ -4,7 +4,7 @@ set -euo pipefail
 export LC_ALL=C
 
 if [[ ${1:-} == --help ]]; then
-    echo "usage: $0   checks the paths in README.md, CONTRIBUTING.md, SECURITY.md and docs/*.md"
+    echo "usage: $0   checks the paths in README.md, CONTRIBUTING.md, SECURITY.md and the pages of docs"
     exit 0
 fi
 cd "$(dirname "$0")/../.."
@@ -23,7 +23,7 @@ named() {
 built() { [[ $1 == tests/test_* || $1 == tests/fuzz_* ]]; }
 
 missing=0 count=0
-for page in README.md CONTRIBUTING.md SECURITY.md docs/*.md; do
+for page in README.md CONTRIBUTING.md SECURITY.md docs/*.md docs/*/*.md; do
     while read -r path; do
         count=$((count + 1))
         [[ -e $path ]] || built "$path" || { echo "$page names $path, which is not there"; missing=$((missing + 1)); }

@@ -34,5 +34,5 @@ fails "* $(letters 99)"
 fails "| $(letters 197) |"
 printf '```\n%s\n```\n' "$(letters 200)" >"$page"
 tools/check-style --format-only "$page"
-tools/check-style --format-only docs/*.md ./*.md
+tools/check-style --format-only docs/*.md docs/*/*.md ./*.md
 echo "lines that are too long are told, no page has one"
