@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_WIDTH_MAX 24
+#define NAME_WIDTH_MAX 18 /* the table of classes fits INPUTGEN_TEXT_COLUMNS */
 
 struct inputgen_report *inputgen_report_create(const char *name, size_t class_count)
 {
@@ -180,7 +180,7 @@ static int name_width(const struct inputgen_report *report)
 static void print_figures_row(const struct inputgen_report *report, const char *name, int width,
                               const struct inputgen_figures *figures, FILE *file)
 {
-    (void)fprintf(file, "  %-*.*s %8s %8s %12s %12s %8s %8s %8s %8s %10.1f\n", width, width, name,
+    (void)fprintf(file, "  %-*.*s %7s %7s %11s %11s %7s %7s %7s %6s %8.1f\n", width, width, name,
                   inputgen_text_count(figures->opened).text, inputgen_text_count(figures->refused).text,
                   inputgen_text_count(figures->sent).text, inputgen_text_count(figures->met).text,
                   inputgen_text_count(figures->missed).text, inputgen_text_count(figures->late).text,
@@ -192,7 +192,7 @@ static void print_figures_row(const struct inputgen_report *report, const char *
 static void print_figures(const struct inputgen_report *report, FILE *file)
 {
     int width = name_width(report);
-    (void)fprintf(file, "  %-*s %8s %8s %12s %12s %8s %8s %8s %8s %10s\n", width, "class", "streams",
+    (void)fprintf(file, "  %-*s %7s %7s %11s %11s %7s %7s %7s %6s %8s\n", width, "class", "streams",
                   "refused", "packets", "met", "missed", "late", "lost", "wrong", "Mbit/s");
     for (size_t at = 0; at < report->class_count; at++)
         print_figures_row(report, report->classes[at].name, width, &report->classes[at].figures, file);
@@ -265,9 +265,19 @@ static void print_refusals(const struct inputgen_report *report, FILE *file)
 {
     for (size_t at = 0; at < report->refusal_kinds; at++) {
         const struct inputgen_refusal *refusal = &report->refusals[at];
-        (void)fprintf(file, "  refused     %s streams (%s): %s\n", inputgen_text_count(refusal->streams).text,
-                      protocol_refusal_name((enum protocol_refusal)refusal->code), refusal->text);
+        inputgen_text_row(file, "refused", "%s streams (%s): %s", inputgen_text_count(refusal->streams).text,
+                          protocol_refusal_name((enum protocol_refusal)refusal->code), refusal->text);
     }
+}
+
+static void print_warning(const struct inputgen_report *report, FILE *file)
+{
+    inputgen_text_row(
+        file, "warning",
+        "the generator did not keep its own schedule: 1 %% of the packets left more than %s late, the "
+        "tightest deadline is %s; what is late here may be its doing, not the server's",
+        inputgen_text_duration(core_histogram_percentile_ns(&report->send_lateness, 99)).text,
+        inputgen_text_duration(report->latency_bound_min_ns).text);
 }
 
 static void print_remarks(const struct inputgen_report *report, FILE *file)
@@ -276,33 +286,26 @@ static void print_remarks(const struct inputgen_report *report, FILE *file)
     (void)fputc('\n', file);
     print_refusals(report, file);
     if (report->connections_failed)
-        (void)fprintf(file, "  failed      %s connections, the first with: %s\n",
-                      inputgen_text_count(report->connections_failed).text, report->connection_error);
+        inputgen_text_row(file, "failed", "%s connections, the first with: %s",
+                          inputgen_text_count(report->connections_failed).text, report->connection_error);
     if (all->policed)
-        (void)fprintf(file, "  policed     %s packets came early for their contract and were held back\n",
-                      inputgen_text_count(all->policed).text);
+        inputgen_text_row(file, "policed", "%s packets came early for their contract and were held back",
+                          inputgen_text_count(all->policed).text);
     if (all->fault)
-        (void)fprintf(file, "  fault       %s packets went the way round a lost device, %s of them missed\n",
-                      inputgen_text_count(all->fault).text, inputgen_text_count(all->fault_missed).text);
+        inputgen_text_row(file, "fault", "%s packets went the way round a lost device, %s of them missed",
+                          inputgen_text_count(all->fault).text, inputgen_text_count(all->fault_missed).text);
     if (all->reader_late)
-        (void)fprintf(file, "  reader      %s results were ready in time but taken late by this generator\n",
-                      inputgen_text_count(all->reader_late).text);
+        inputgen_text_row(file, "reader", "%s results were ready in time but taken late by this generator",
+                          inputgen_text_count(all->reader_late).text);
     if (all->untrue)
-        (void)fprintf(
-            file,
-            "  untrue      %s packets were met, says the server, and took longer as seen from here, "
-            "without\n              what this generator can have added\n",
-            inputgen_text_count(all->untrue).text);
+        inputgen_text_row(file, "untrue",
+                          "%s packets were met, says the server, and took longer as seen from here, without "
+                          "what this generator can have added",
+                          inputgen_text_count(all->untrue).text);
     if (inputgen_report_generator_slow(report))
-        (void)fprintf(
-            file,
-            "  warning     the generator did not keep its own schedule: 1 %% of the packets left more "
-            "than %s late,\n              the tightest deadline is %s; what is late here may be its "
-            "doing, not the server's\n",
-            inputgen_text_duration(core_histogram_percentile_ns(&report->send_lateness, 99)).text,
-            inputgen_text_duration(report->latency_bound_min_ns).text);
+        print_warning(report, file);
     if (report->interrupted)
-        (void)fprintf(file, "  interrupted before the end: figures are of what was sent until then\n");
+        inputgen_text_row(file, "interrupted", "before the end: figures are of what was sent until then");
 }
 
 void inputgen_report_page(const struct inputgen_report *report, FILE *file)
@@ -319,13 +322,25 @@ void inputgen_report_page(const struct inputgen_report *report, FILE *file)
     print_remarks(report, file);
 }
 
+/* The last line. What the counts leave out (a failed connection, say) is in the row of the outcome. */
+static void print_verdict(const struct inputgen_report *report, int status, FILE *file)
+{
+    const struct inputgen_figures *all = &report->all;
+    (void)fprintf(file, "%s  %s packets: %s wrong, %s lost, %s missed, %s late; %s streams refused\n",
+                  status == 0 ? "PASS" : "FAIL", inputgen_text_count(all->sent).text,
+                  inputgen_text_count(all->mismatched + all->disordered).text,
+                  inputgen_text_count(all->lost).text, inputgen_text_count(all->missed).text,
+                  inputgen_text_count(all->late).text, inputgen_text_count(all->refused).text);
+}
+
 core_status inputgen_report_print(const struct inputgen_report *report,
                                   const struct inputgen_judgement *judgement, FILE *file)
 {
     char sentence[512];
     int status = inputgen_report_judge(report, judgement, sentence, sizeof sentence);
     inputgen_report_page(report, file);
-    (void)fprintf(file, "%s  %s.\n", status == 0 ? "PASS" : "FAIL", sentence);
+    inputgen_text_row(file, "outcome", "%s", sentence);
+    print_verdict(report, status, file);
     return fflush(file) == 0 && !ferror(file) ? CORE_OK : CORE_SYSTEM;
 }
 

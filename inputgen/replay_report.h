@@ -93,7 +93,8 @@ struct json_t *inputgen_report_percentiles(const struct core_histogram *histogra
 struct json_t *inputgen_report_refusals(const struct inputgen_refusal *refusals, size_t kinds);
 CORE_CHECKED core_status inputgen_report_dump(struct json_t *document, FILE *file); /* releases it */
 
-/* All three return CORE_SYSTEM on a write error. */
+/* The whole page: at most INPUTGEN_TEXT_COLUMNS wide (text.h); its last line begins with PASS or FAIL and has
+ * the counts. This one and the next two return CORE_SYSTEM on a write error. */
 CORE_CHECKED core_status inputgen_report_print(const struct inputgen_report *report,
                                                const struct inputgen_judgement *judgement, FILE *file);
 CORE_CHECKED core_status inputgen_report_json(const struct inputgen_report *report,

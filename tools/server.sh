@@ -53,7 +53,8 @@ build_programs() {
 }
 
 # start_server yes|no: with emulated GPUs, as the profile has them, or with CPU workers alone,
-# measured at the start. Its log is shown only where something failed.
+# measured at the start. With GPUs there is one worker, however many cores: one more would have room for most of
+# the streams of the shipped workloads, and leave the GPUs little or nothing. Its log is shown only where something failed.
 start_server() {
     cat >"$scratch/millraced.yaml" <<YAML
 listeners:
@@ -65,6 +66,7 @@ YAML
         cat >>"$scratch/millraced.yaml" <<YAML
 profile: ${profile:-$root/config/profiles/emulated-demo.yaml}
 gpus: {use: emulated, program: $build/gpu/millrace-gpu${hang_ms:+, hang_ms: $hang_ms}}
+threads: {io: 1, workers: 1}
 YAML
     fi
     # A session of its own, so that Ctrl-C reaches the load first and the server is stopped in order.

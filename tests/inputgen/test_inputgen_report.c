@@ -105,13 +105,17 @@ static void json_has_the_figures(void **state)
 
 static void page_has_the_figures_with_units(void **state)
 {
-    static const char *const parts[] = {"known: 1,234 streams over 16 connections, 10 s\n",
-                                        " 10,000 ",
-                                        "8.0 Mbit/s of payload each way, 1,000 packets/s",
-                                        "server         2 s,  20.0 % of one core, 200 us a packet",
-                                        "generator      1 s,  10.0 % of one core, 100 us a packet",
-                                        "10 ms\n",
-                                        "\nPASS  10,000 packets came back in order"};
+    static const char *const parts[] = {
+        "known: 1,234 streams over 16 connections, 10 s\n",
+        " 10,000 ",
+        "8.0 Mbit/s of payload each way, 1,000 packets/s",
+        "server         2 s,  20.0 % of one core, 200 us a packet",
+        "generator      1 s,  10.0 % of one core, 100 us a packet",
+        "10 ms\n",
+        "  outcome     10,000 packets came back in order, byte for byte right, every one before its "
+        "deadline,\n"
+        "              the closest by 10 ms\n"
+        "PASS  10,000 packets: 0 wrong, 0 lost, 0 missed, 0 late; 0 streams refused\n"};
     (void)state;
     struct inputgen_report *report = report_make();
     char *text = printed(report, inputgen_report_print);
@@ -149,7 +153,8 @@ static void every_fault_fails_the_verdict_and_is_named(void **state)
         assert_int_equal(inputgen_report_judge(report, &strict, sentence, sizeof sentence), 1);
         assert_string_equal(sentence, faults[at].words);
         char *text = printed(report, inputgen_report_print);
-        assert_non_null(strstr(text, "\nFAIL  1 "));
+        assert_non_null(strstr(text, faults[at].words));
+        assert_non_null(strstr(text, "\nFAIL  10,000 packets: "));
         free(text);
         inputgen_report_free(report);
     }
@@ -177,6 +182,47 @@ static void negative_slack_is_shown_as_none(void **state)
         core_histogram_record(&report->all.slack, -3 * CORE_NS_PER_MS);
     char *text = printed(report, inputgen_report_print);
     assert_non_null(strstr(text, "none       none       none      -3 ms\n"));
+    free(text);
+    inputgen_report_free(report);
+}
+
+/* Everything that a page can say, in large numbers and long words. */
+static struct inputgen_report *report_make_long(void)
+{
+    struct inputgen_report *report = report_make();
+    struct inputgen_figures *all = &report->all;
+    free(report->classes[0].name);
+    report->classes[0].name = strdup("a name of a class that is longer than its column");
+    all->sent = all->met = all->received = 12345678;
+    all->missed = all->late = 12345;
+    all->lost = all->mismatched = all->disordered = all->rejected = all->opened = all->refused = 1234;
+    all->planned = all->sent + 1234;
+    all->policed = all->fault = all->fault_missed = all->reader_late = all->untrue = 1234567;
+    report->connections_failed = report->accounts_differ = 1234;
+    report->interrupted = true;
+    for (size_t kind = 0; kind < INPUTGEN_REFUSAL_KINDS; kind++) {
+        struct inputgen_refusal *refusal = &report->refusals[report->refusal_kinds++];
+        for (size_t at = 0; at + 1 < sizeof refusal->text; at++)
+            refusal->text[at] = at % 9 == 8 ? ' ' : 'x';
+    }
+    for (int at = 0; at < PACKETS; at++)
+        core_histogram_record(&report->send_lateness, CORE_NS_PER_S + at);
+    return report;
+}
+
+static void page_keeps_to_its_width_and_ends_with_its_verdict(void **state)
+{
+    (void)state;
+    struct inputgen_report *report = report_make_long();
+    char *text = printed(report, inputgen_report_print), *last = text;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        if (strlen(line) > 100)
+            fail_msg("%zu columns: %s", strlen(line), line);
+        last = line;
+    }
+    assert_string_equal(last,
+                        "FAIL  12,345,678 packets: 2,468 wrong, 1,234 lost, 12,345 missed, 12,345 late; "
+                        "1,234 streams refused");
     free(text);
     inputgen_report_free(report);
 }
@@ -212,6 +258,7 @@ int main(void)
         cmocka_unit_test(every_fault_fails_the_verdict_and_is_named),
         cmocka_unit_test(a_generator_that_is_late_is_told_of),
         cmocka_unit_test(negative_slack_is_shown_as_none),
+        cmocka_unit_test(page_keeps_to_its_width_and_ends_with_its_verdict),
         cmocka_unit_test(histogram_file_has_the_latencies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
