@@ -36,6 +36,8 @@ members() {
     grep -oE '"[a-z][a-z0-9_]*", ' server/admin/status_json.c | cut -d'"' -f2 | sort -u
 }
 
+explained_codes() { sed -n '/^## Signals and exit codes/,/^## Restarting/p' docs/operations/run.md; }
+
 codes() {
     grep -oE 'EXIT_[A-Z_]+ = [0-9]+' server/main.c | grep -oE '[0-9]+'
 }
@@ -48,7 +50,7 @@ missing=$(
     causes | unexplained cause
     metrics | unexplained metric
     members | sed 's/^\(io_threads\|workers\|gpus\|streams\|units\|worst\)$/\1(\\[\\])?/' | unexplained member
-    codes | while read -r code; do grep -qE "^\* $code: " "${pages[@]}" || echo "exit code $code"; done
+    codes | while read -r code; do grep -qE "^\| $code \|" <(explained_codes) || echo "exit code $code"; done
 )
 if [[ -n $missing ]]; then
     echo "not explained in docs/operations:"
