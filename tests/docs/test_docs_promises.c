@@ -130,8 +130,8 @@ static void expect_code(const struct wrong *wrong)
 static void before_hello_it_is_4(void **state)
 {
     (void)state;
-    says("* 4: any frame before HELLO, of whatever type, or a second HELLO; fatal: yes");
-    says("only the first of what applies is told: 4 of a frame before HELLO,");
+    says("| 4 | any frame before HELLO, of whatever type, or a second HELLO | yes |");
+    says("only the first error that applies is sent, in this order: 4 for a frame before HELLO;");
     for (unsigned type = 0; type < 256; type++) {
         struct wrong wrong = {(uint8_t)type, type & 1, type % 70, type & 2, type & 4, PROTOCOL_ERROR_STATE};
         if (type == PROTOCOL_HELLO)
@@ -161,8 +161,8 @@ static void then_one_after_the_other(void **state)
         {PROTOCOL_MODIFY, 0, 23, 1, 0, PROTOCOL_ERROR_OVERSIZED},
     };
     (void)state;
-    says("3, 1 of a header field, 4 of a second HELLO, 2.");
-    says("once the body is there, 1 of the body, 5, and 9.");
+    says("3; 1 for a header field; 4 for a second HELLO; 2;");
+    says("Once the body is there follow 1 for the body, 5, and 9.");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         begin();
         expect_code(&rows[i]);
@@ -182,7 +182,7 @@ static void of_data_2_then_6_then_7(void **state)
         .type = PROTOCOL_DATA, .body_bytes = UINT32_MAX, .id = 77, .sequence = 9};
     struct test_frame frame;
     (void)state;
-    says("Then follow, of DATA and CLOSE, 6, and of DATA 7;");
+    says("2; 6 for DATA and CLOSE; 7 for DATA.");
     begin();
     protocol_header_write(bytes, &header);
     assert_true(test_client_send(&client, bytes, PROTOCOL_HEADER_BYTES));
@@ -207,10 +207,10 @@ static void nothing_comes_after_a_fatal_error(void **state)
     enum { PACKETS = 20 };
     struct test_frame frame;
     (void)state;
-    says("**After a fatal ERROR** nothing more comes: what the server had accepted before, packets and "
-         "requests, "
-         "is answered as far as the answers were on their way before the ERROR, and the rest is dropped.");
-    says("(but for those that a fatal ERROR cuts off, section 7)");
+    says("**After a fatal ERROR** nothing more comes. Of the packets and requests that the server had "
+         "accepted before, those are answered whose answers were on their way before the ERROR; the rest is "
+         "dropped.");
+    says("(except those that a fatal ERROR cuts off, section 7)");
     for (int round = 0; round < 20; round++) {
         uint32_t results = 0;
         size_t count = 0;
@@ -244,8 +244,8 @@ static void half_a_frame_and_no_more(void **state)
 {
     struct test_frame frame;
     (void)state;
-    says("If it does so in the middle of a frame, that frame is dropped, without an ERROR;");
-    says("before its HELLO was read whole the server closes without a word.");
+    says("If the client shuts down in the middle of a frame, that frame is dropped, without an ERROR.");
+    says("Before its HELLO was read whole, the server closes without an answer.");
     for (size_t cut = 1; cut < PROTOCOL_HEADER_BYTES + 160; cut += 29) { /* in the header, in the body */
         begin();
         struct test_stream *stream = test_stream_open(&client, &test_spec, 1);
@@ -290,7 +290,7 @@ static void the_end_of_a_server(void **state)
     says("The server ends when all clients have closed their ends of the connections after ERROR 10, or a "
          "second "
          "later.");
-    says("A connection that is made after it was told to stop is refused, or ends without a byte.");
+    says("A connection that is made after the server was told to stop is refused, or ends without a byte.");
     (void)set_up(NULL);
     address = *test_server_unix(&server);
     begin();
