@@ -242,14 +242,6 @@ int64_t perfmodel_cpu_count(const struct perfmodel_cpu_task *task, core_ns x_ns)
     return last.packet * task->pieces + (begun < task->pieces ? begun : task->pieces);
 }
 
-core_ns perfmodel_cpu_demand_ns(const struct perfmodel_cpu_task *task, core_ns window_ns)
-{
-    if (window_ns < task->urgency_ns)
-        return 0;
-    int64_t count = perfmodel_cpu_count(task, window_ns - task->urgency_ns);
-    return perfmodel_wide_limit((perfmodel_wide)count * task->cost_ns, INT64_MAX);
-}
-
 static perfmodel_wide audit_fs(enum core_cipher cipher, uint32_t padded, const struct config_profile *profile)
 {
     int64_t pieces = (padded + profile->cpu.piece_bytes - 1) / profile->cpu.piece_bytes;

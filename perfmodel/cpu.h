@@ -136,9 +136,6 @@ int64_t perfmodel_cpu_utilisation_ppb(const struct perfmodel_cpu_task *task);
  * most 2^62. */
 int64_t perfmodel_cpu_count(const struct perfmodel_cpu_task *task, core_ns x_ns);
 
-/* dbf(Z), saturating at INT64_MAX. */
-core_ns perfmodel_cpu_demand_ns(const struct perfmodel_cpu_task *task, core_ns window_ns);
-
 /* How long the rests of an I/O thread may keep a packet of a stream with this latency bound: half of it
  * before the packet is read, and half of it before its result is written. A 16th of what the margins leave of
  * the bound, 2 rest_max at the most; 0 where they leave nothing. d' is without it. The server rests for no

@@ -39,32 +39,4 @@ struct perfmodel_edf_result {
 struct perfmodel_edf_result perfmodel_edf_test(const struct perfmodel_cpu_task *tasks, size_t count,
                                                core_ns surcharge_ns, core_ns blocking_ns);
 
-/* The textbook forms, for reference values and for plans of other work: sporadic task (C, D, T) with a
- * longest non-preemptive section b (0: fully preemptive). Accepted if U <= 1 and for every deadline Z up to
- * the horizon
- *
- *     sum_i C_i (floor((Z - D_i)/T_i) + 1)^+ + B(Z) <= Z,    B(Z) = max{ b_j - delta : D_j > Z }, at least 0
- *
- * delta = 1 in exact integer time, 0 to be safe in continuous time. Values up to 2^40 ticks. */
-struct perfmodel_edf_task {
-    int64_t cost, deadline, period; /* ticks, each >= 1 */
-    int64_t section;                /* b, 0 .. cost */
-};
-
-struct perfmodel_edf_verdict {
-    bool accepted;
-    int64_t window;   /* first (smallest) violated deadline when asked exhaustively, else one found by QPA; -1
-                         none */
-    int64_t demand;   /* dbf there; -1 none */
-    int64_t blocking; /* B there; -1 none */
-};
-
-/* QPA. */
-struct perfmodel_edf_verdict perfmodel_edf_sporadic_test(const struct perfmodel_edf_task *tasks, size_t count,
-                                                         int64_t delta);
-/* Processor demand at every deadline up to the horizon (which it computes); finds the smallest violation.
- * With U > 1 both forms refuse at once and name no window. */
-struct perfmodel_edf_verdict perfmodel_edf_sporadic_exhaustive(const struct perfmodel_edf_task *tasks,
-                                                               size_t count, int64_t delta);
-
 #endif

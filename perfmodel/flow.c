@@ -127,11 +127,6 @@ static perfmodel_wide in_period(uint64_t rate, core_ns period_ns)
     return perfmodel_wide_divide_up((perfmodel_wide)rate * period_ns, (perfmodel_wide)1 << RATE_BITS);
 }
 
-uint64_t perfmodel_flow_batch_bytes(const struct perfmodel_flow_load *load, core_ns period_ns)
-{
-    return saturated((perfmodel_wide)load->burst_bytes + in_period(load->rate, period_ns));
-}
-
 uint64_t perfmodel_flow_batch_packets(const struct perfmodel_flow_load *load, core_ns period_ns)
 {
     perfmodel_wide more = perfmodel_wide_divide_up((perfmodel_wide)load->packet_rate * period_ns,

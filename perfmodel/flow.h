@@ -182,9 +182,6 @@ uint64_t perfmodel_flow_arenas(const struct config_profile *profile, core_ns bou
 uint64_t perfmodel_flow_memory_bytes(const struct config_profile_gpu *gpu, uint64_t arenas,
                                      uint64_t batch_bytes, uint64_t jobs);
 
-/* P + rho T, rounded up, saturating: what one batch may hold at most. */
-uint64_t perfmodel_flow_batch_bytes(const struct perfmodel_flow_load *load, core_ns period_ns);
-
 /* The packets that one batch may hold at most, saturating: sum of k + T/t, rounded up, and one. */
 uint64_t perfmodel_flow_batch_packets(const struct perfmodel_flow_load *load, core_ns period_ns);
 

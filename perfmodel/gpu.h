@@ -83,15 +83,6 @@ struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gp
  * which is no bound: with t > T a batch has a whole packet or none. Below 2^53 for periods up to an hour. */
 uint64_t perfmodel_gpu_job_bytes(const struct core_stream_spec *spec, core_ns period_ns, bool paper);
 
-/* The longest job that one SM ends within budget_ns: (1+m) (launch + w c(1) / Phi) <= budget. A job is
- * serial, so this caps the rate of every stream on this card. 0: none. At most 2^53. */
-uint64_t perfmodel_gpu_job_bytes_max(const struct config_profile_gpu *gpu,
-                                     const struct config_profile_margins *margins, core_ns budget_ns);
-
-/* Input and output arenas of five batches, with the table of jobs, keys and chaining values of each:
- * 5 (2 W + jobs job_bytes). On the card, and pinned on the host. Saturates at UINT64_MAX. */
-uint64_t perfmodel_gpu_memory_bytes(const struct config_profile_gpu *gpu, uint64_t batch_bytes, size_t jobs);
-
 /* ---- verdicts ---- */
 
 /* d' on a GPU: latency - in - out, and without the time that the I/O thread lets packets gather

@@ -88,20 +88,6 @@ core_ns perfmodel_sm_ns(const struct config_profile_gpu *gpu, const uint64_t *so
     return perfmodel_wide_limit(perfmodel_wide_divide_up(sum, (perfmodel_wide)1 << COST_BITS), CORE_NS_NEVER);
 }
 
-uint64_t perfmodel_gpu_job_bytes_max(const struct config_profile_gpu *gpu,
-                                     const struct config_profile_margins *margins, core_ns budget_ns)
-{
-    struct walk walk = {.gpu = gpu};
-    /* ceil(x (100 + m) / 100) <= budget holds for just these x */
-    perfmodel_wide room_ns = (perfmodel_wide)budget_ns * 100 / (100 + margins->percent) - gpu->launch_ns;
-    if (room_ns <= 0)
-        return 0;
-    walk_to(&walk, 1);
-    if (walk_cost(&walk) > COST_LIMIT)
-        return 0;
-    return (uint64_t)perfmodel_wide_limit((room_ns << COST_BITS) / walk_cost(&walk), JOB_BYTES_MAX);
-}
-
 /* ---- all SMs ---- */
 
 static int compare_bytes(const void *a, const void *b)

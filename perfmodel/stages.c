@@ -6,8 +6,6 @@
 
 #include <assert.h>
 
-#define ARENAS 5 /* aggregate, copy up, kernel, copy down, deliver */
-
 static uint64_t saturated(perfmodel_wide value)
 {
     return value < (perfmodel_wide)UINT64_MAX ? (uint64_t)value : UINT64_MAX;
@@ -45,11 +43,6 @@ uint64_t perfmodel_gpu_job_bytes(const struct core_stream_spec *spec, core_ns pe
             perfmodel_wide_divide_up((perfmodel_wide)spec->packet_bytes * period_ns, spec->interval_ns));
     perfmodel_wide packets = (perfmodel_wide)spec->burst_packets + period_ns / spec->interval_ns;
     return saturated(packets * core_stream_padded_bytes(spec->padding, spec->packet_bytes));
-}
-
-uint64_t perfmodel_gpu_memory_bytes(const struct config_profile_gpu *gpu, uint64_t batch_bytes, size_t jobs)
-{
-    return saturated(ARENAS * (2 * (perfmodel_wide)batch_bytes + (perfmodel_wide)jobs * gpu->job_bytes));
 }
 
 core_ns perfmodel_gpu_work_ns(const struct core_stream_spec *spec, const struct config_profile *profile)

@@ -252,19 +252,7 @@ static void jobs_are_monotone(void **state)
     }
 }
 
-/* ---- memory and margins ---- */
-
-static void memory_of_five_batches(void **state)
-{
-    (void)state;
-    struct config_profile_gpu huge = {.job_bytes = CONFIG_PROFILE_GPU_JOB_BYTES_MAX};
-    assert_int_equal(perfmodel_gpu_memory_bytes(&card, 0, 0), 0);
-    assert_int_equal(perfmodel_gpu_memory_bytes(&card, 1000, 3), 5 * (2 * 1000 + 3 * 100));
-    assert_int_equal(perfmodel_gpu_memory_bytes(&card, UINT64_MAX / 10, 0), UINT64_MAX / 10 * 10);
-    assert_true(perfmodel_gpu_memory_bytes(&card, UINT64_MAX / 10 + 1, 0) == UINT64_MAX);
-    assert_true(perfmodel_gpu_memory_bytes(&card, UINT64_MAX, SIZE_MAX) == UINT64_MAX);
-    assert_true(perfmodel_gpu_memory_bytes(&huge, 0, SIZE_MAX) == UINT64_MAX);
-}
+/* ---- margins ---- */
 
 static void what_is_left_of_a_deadline(void **state)
 {
@@ -283,10 +271,13 @@ static void what_is_left_of_a_deadline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_sets),         cmocka_unit_test(stages_by_hand),
-        cmocka_unit_test(stages_saturate),        cmocka_unit_test(more_is_never_faster),
-        cmocka_unit_test(jobs_are_whole_packets), cmocka_unit_test(jobs_are_monotone),
-        cmocka_unit_test(memory_of_five_batches), cmocka_unit_test(what_is_left_of_a_deadline),
+        cmocka_unit_test(reference_sets),
+        cmocka_unit_test(stages_by_hand),
+        cmocka_unit_test(stages_saturate),
+        cmocka_unit_test(more_is_never_faster),
+        cmocka_unit_test(jobs_are_whole_packets),
+        cmocka_unit_test(jobs_are_monotone),
+        cmocka_unit_test(what_is_left_of_a_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -234,47 +234,6 @@ static void part_of_a_batch_is_no_slower(void **state)
     }
 }
 
-/* ---- the longest job ---- */
-
-static void longest_job_is_the_longest(void **state)
-{
-    (void)state;
-    struct test_random random = {.state = 7};
-    int some = 0;
-    for (int i = 0; i < CARDS; i++) {
-        struct test_gpu card;
-        test_gpu_random(&card, &random);
-        struct config_profile_margins margins = {.percent = (uint32_t)test_random_in(&random, 0, 100)};
-        core_ns budget_ns = test_random_log(&random, 1, 100000000);
-        uint64_t scratch[1], bytes = perfmodel_gpu_job_bytes_max(&card.gpu, &margins, budget_ns);
-        struct perfmodel_stages stages;
-        if (bytes > 0) {
-            stages = perfmodel_gpu_stages(&card.gpu, &margins, &bytes, 1, false, scratch);
-            assert_true(stages.kernel_ns <= budget_ns);
-            some++;
-        }
-        bytes++;
-        stages = perfmodel_gpu_stages(&card.gpu, &margins, &bytes, 1, false, scratch);
-        assert_true(stages.kernel_ns > budget_ns);
-    }
-    assert_true(some > CARDS / 4);
-}
-
-static void longest_job_by_hand(void **state)
-{
-    (void)state;
-    struct config_profile_utilisation rows[] = {{1, 20000}};
-    struct config_profile_gpu gpu = card_with(rows, 1);
-    struct config_profile_margins margins = {.percent = 10};
-    gpu.launch_ns = 10000;
-    assert_int_equal(perfmodel_gpu_job_bytes_max(&gpu, &margins, 0), 0);
-    assert_int_equal(perfmodel_gpu_job_bytes_max(&gpu, &margins, 11000), 0); /* the launch alone */
-    assert_int_equal(perfmodel_gpu_job_bytes_max(&gpu, &margins, 11000 + 54), 0);
-    assert_int_equal(perfmodel_gpu_job_bytes_max(&gpu, &margins, 11000 + 55), 1);
-    assert_int_equal(perfmodel_gpu_job_bytes_max(&gpu, &margins, 11000 + 55000), 1000);
-    assert_int_equal(perfmodel_gpu_job_bytes_max(&gpu, &margins, CORE_NS_NEVER), UINT64_C(1) << 53);
-}
-
 /* ---- the ends of the ranges ---- */
 
 static void ends_of_the_ranges(void **state)
@@ -303,18 +262,15 @@ static void ends_of_the_ranges(void **state)
     assert_int_equal(perfmodel_sm_ns(&gpu, byte, 2, false), CORE_NS_NEVER);
     assert_int_equal(perfmodel_utilisation_ppm(&gpu, 1), 1000000);
     assert_int_equal(perfmodel_utilisation_ppm(&gpu, 2), 1);
-    struct config_profile_margins margins = {.percent = 0};
-    rows[0].share_ppm = 1;
-    assert_int_equal(perfmodel_gpu_job_bytes_max(&gpu, &margins, CORE_NS_NEVER), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_kernels),          cmocka_unit_test(sm_is_its_definition_rounded_up),
-        cmocka_unit_test(fewer_jobs_are_not_slower),  cmocka_unit_test(dealing_has_no_shortcuts),
-        cmocka_unit_test(more_is_never_faster),       cmocka_unit_test(part_of_a_batch_is_no_slower),
-        cmocka_unit_test(longest_job_is_the_longest), cmocka_unit_test(longest_job_by_hand),
+        cmocka_unit_test(reference_kernels),         cmocka_unit_test(sm_is_its_definition_rounded_up),
+        cmocka_unit_test(fewer_jobs_are_not_slower), cmocka_unit_test(dealing_has_no_shortcuts),
+        cmocka_unit_test(more_is_never_faster),      cmocka_unit_test(part_of_a_batch_is_no_slower),
+
         cmocka_unit_test(ends_of_the_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
