@@ -461,11 +461,6 @@ const struct gpu_record *gpu_arena_records(const struct gpu_arenas *arenas, uint
     return part->records;
 }
 
-const uint8_t *gpu_arena_input(const struct gpu_arenas *arenas, uint64_t batch)
-{
-    return gpu_region_input(&arenas->region, arena_of(arenas, batch));
-}
-
 const uint8_t *gpu_arena_output(const struct gpu_arenas *arenas, uint64_t batch)
 {
     return gpu_region_output(&arenas->region, arena_of(arenas, batch));

@@ -168,8 +168,7 @@ CORE_CHECKED core_status gpu_arena_restart_chain(struct gpu_arenas *arenas, uint
 const struct gpu_record *gpu_arena_records(const struct gpu_arenas *arenas, uint32_t writer, uint64_t batch,
                                            uint32_t *count);
 
-/* Where the arena of a batch has its plaintext and its ciphertext. */
-const uint8_t *gpu_arena_input(const struct gpu_arenas *arenas, uint64_t batch);
+/* Where the arena of a batch has its ciphertext. */
 const uint8_t *gpu_arena_output(const struct gpu_arenas *arenas, uint64_t batch);
 
 /* A holder lets go of its part of a closed batch: a writer that has packets in it (bit in `writers`), after

@@ -41,11 +41,8 @@ struct gpu_engine {
     struct gpu_keeper *keeper;  /* starts children, and collects those that have ended */
     int descriptor;             /* epoll: the channel's wake-ups, and the process's end */
     enum gpu_engine_state state;
-    uint64_t starts;
     struct flight flights[FLIGHTS]; /* ring */
     uint64_t flights_put, flights_taken;
-    struct gpu_order unfinished[FLIGHTS];
-    uint32_t unfinished_count;
     core_ns started_ns, polled_ns;
     core_ns progress_ns;    /* a batch came back, or the first was submitted */
     uint64_t beats;         /* the child's, as last seen */
@@ -228,14 +225,12 @@ core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns, struct c
                               "the GPU's process may not be restarted before its back-off ends");
     gpu_channel_reset(&engine->channel);
     engine->flights_put = engine->flights_taken = 0;
-    engine->unfinished_count = 0;
     engine->beats = 0;
     engine->beats_ns = engine->polled_ns = now_ns;
     engine->loop = 0;
     engine->asked = true;
     engine->started_ns = now_ns;
     gpu_keeper_ask(engine->keeper);
-    engine->starts++;
     engine->state = GPU_ENGINE_STARTING;
     return CORE_OK;
 }
@@ -381,10 +376,7 @@ static core_status poll_ending(struct gpu_engine *engine, core_ns now_ns, struct
         fault->gone = true;
     }
     gpu_process_kill(&engine->process); /* where it was left to end by itself */
-    engine->unfinished_count = 0;
-    for (uint64_t i = engine->flights_taken; i < engine->flights_put; i++)
-        engine->unfinished[engine->unfinished_count++] = engine->flights[i % FLIGHTS].order;
-    fault->unfinished = engine->unfinished_count;
+    fault->unfinished = (uint32_t)(engine->flights_put - engine->flights_taken);
     back_off(engine, now_ns);
     fault->restart_ns = engine->restart_ns;
     engine->state = GPU_ENGINE_DOWN;
@@ -548,12 +540,6 @@ core_ns gpu_engine_wake_ns(const struct gpu_engine *engine)
     return bite_ns < beat_ns ? bite_ns + 1 : beat_ns;
 }
 
-const struct gpu_order *gpu_engine_unfinished(const struct gpu_engine *engine, uint32_t *count)
-{
-    *count = engine->unfinished_count;
-    return engine->unfinished;
-}
-
 bool gpu_engine_gone(struct gpu_engine *engine)
 {
     return process_ended(engine);
@@ -594,14 +580,4 @@ enum gpu_engine_state gpu_engine_state(const struct gpu_engine *engine)
 pid_t gpu_engine_process(const struct gpu_engine *engine)
 {
     return engine->process.pid;
-}
-
-uint64_t gpu_engine_starts(const struct gpu_engine *engine)
-{
-    return engine->starts;
-}
-
-bool gpu_engine_keys_locked(const struct gpu_engine *engine)
-{
-    return engine->channel.keys_locked;
 }

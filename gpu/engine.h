@@ -68,7 +68,7 @@ struct gpu_fault {
      * time (a driver that is stuck): then output must go elsewhere, and arenas stay taken, until
      * gpu_engine_gone. */
     bool gone;
-    uint32_t unfinished; /* batches; see gpu_engine_unfinished */
+    uint32_t unfinished; /* batches that were submitted and did not come back */
     core_ns restart_ns;  /* not before */
     char text[256];
 };
@@ -100,7 +100,7 @@ CORE_CHECKED core_status gpu_engine_open(struct gpu_engine **engine, const struc
 /* Stops a child that runs (see stop); overwrites what the channel holds of keys. NULL is fine. */
 void gpu_engine_close(struct gpu_engine *engine);
 
-/* Has the child started; poll says READY or FAULT later. Forgets the unfinished batches. CORE_AGAIN: the
+/* Has the child started; poll says READY or FAULT later. CORE_AGAIN: the
  * back-off is not over, or the child before is not gone. CORE_INVALID: one runs. */
 CORE_CHECKED core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns,
                                           struct core_error *error);
@@ -127,9 +127,6 @@ CORE_CHECKED core_status gpu_engine_poll(struct gpu_engine *engine, core_ns now_
 int gpu_engine_descriptor(const struct gpu_engine *engine);
 core_ns gpu_engine_wake_ns(const struct gpu_engine *engine);
 
-/* After a fault, until the next start: the batches that were submitted and did not come back, in order. */
-const struct gpu_order *gpu_engine_unfinished(const struct gpu_engine *engine, uint32_t *count);
-
 /* Whether no child of this engine exists: all its threads have ended. */
 bool gpu_engine_gone(struct gpu_engine *engine);
 
@@ -142,7 +139,5 @@ void gpu_engine_stop(struct gpu_engine *engine, core_ns grace_ns);
 
 enum gpu_engine_state gpu_engine_state(const struct gpu_engine *engine);
 pid_t gpu_engine_process(const struct gpu_engine *engine); /* 0: none */
-uint64_t gpu_engine_starts(const struct gpu_engine *engine);
-bool gpu_engine_keys_locked(const struct gpu_engine *engine); /* false: raise RLIMIT_MEMLOCK */
 
 #endif

@@ -8,8 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC             UINT64_C(0x3152475545434c4d) /* "MLCEUGR1" */
-#define CHANNEL_BYTES_MAX (UINT64_C(1) << 30)
+#define MAGIC UINT64_C(0x3252475545434c4d) /* "MLCEUGR2" */
 
 /* The region's first page. Written once by the server, read once by the child. */
 struct header {
@@ -45,8 +44,6 @@ core_status gpu_region_shape_check(const struct gpu_region_shape *shape, struct 
         status = check("arena_bytes", shape->arena_bytes, GPU_BLOCK_BYTES, GPU_REGION_ARENA_BYTES_MAX, error);
     if (status == CORE_OK)
         status = check("arena_bytes modulo 16", shape->arena_bytes % GPU_BLOCK_BYTES, 0, 0, error);
-    if (status == CORE_OK)
-        status = check("channel_bytes", shape->channel_bytes, 0, CHANNEL_BYTES_MAX, error);
     return status;
 }
 
@@ -68,7 +65,7 @@ static uint64_t arena_stride(const struct gpu_region_shape *shape)
 
 static uint64_t arena_at(const struct gpu_region_shape *shape, uint32_t arena)
 {
-    return pages(sizeof(struct header)) + pages(shape->channel_bytes) + arena * arena_stride(shape);
+    return pages(sizeof(struct header)) + arena * arena_stride(shape);
 }
 
 uint64_t gpu_region_bytes(const struct gpu_region_shape *shape)
@@ -188,9 +185,4 @@ struct gpu_segment *gpu_region_segments(const struct gpu_region *region, uint32_
 struct gpu_job *gpu_region_jobs(const struct gpu_region *region, uint32_t arena)
 {
     return (struct gpu_job *)(gpu_region_input(region, arena) + jobs_at(&region->shape));
-}
-
-void *gpu_region_channel(const struct gpu_region *region)
-{
-    return region->shape.channel_bytes > 0 ? region->base + pages(sizeof(struct header)) : NULL;
 }

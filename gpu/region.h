@@ -1,7 +1,7 @@
 /* The memory that the server and the child of one GPU share: a memfd, mapped by both, each at an address of
  * its own. Nothing in it is an address.
  *
- *   header | channel | arena 0: input, output, segments, jobs | arena 1: ... | ...
+ *   header | arena 0: input, output, segments, jobs | arena 1: ... | ...
  *
  * Every area begins on a page, so that each can be pinned for DMA by itself. The sizes are fixed at creation
  * and sealed: neither side can cut the file short under the other. All pages are there from the start, none
@@ -26,12 +26,11 @@
 #define GPU_REGION_PAGE_BYTES      4096u
 
 struct gpu_region_shape {
-    uint32_t arenas;        /* 1 .. GPU_REGION_ARENAS_MAX: batches in rotation */
-    uint32_t slots;         /* 1 .. GPU_REGION_SLOTS_MAX: streams, and so jobs of a batch */
-    uint32_t segments;      /* 1 .. GPU_REGION_SEGMENTS_MAX: packets of a batch */
-    uint32_t reserved;      /* 0 */
-    uint64_t arena_bytes;   /* 16 .. GPU_REGION_ARENA_BYTES_MAX: payload of a batch, padded; multiple of 16 */
-    uint64_t channel_bytes; /* 0 .. 2^30: room for commands and completions, zeroed */
+    uint32_t arenas;      /* 1 .. GPU_REGION_ARENAS_MAX: batches in rotation */
+    uint32_t slots;       /* 1 .. GPU_REGION_SLOTS_MAX: streams, and so jobs of a batch */
+    uint32_t segments;    /* 1 .. GPU_REGION_SEGMENTS_MAX: packets of a batch */
+    uint32_t reserved;    /* 0 */
+    uint64_t arena_bytes; /* 16 .. GPU_REGION_ARENA_BYTES_MAX: payload of a batch, padded; multiple of 16 */
 };
 
 /* Set by create or attach, then constant; any thread. */
@@ -68,8 +67,5 @@ uint8_t *gpu_region_input(const struct gpu_region *region, uint32_t arena);
 uint8_t *gpu_region_output(const struct gpu_region *region, uint32_t arena);
 struct gpu_segment *gpu_region_segments(const struct gpu_region *region, uint32_t arena);
 struct gpu_job *gpu_region_jobs(const struct gpu_region *region, uint32_t arena);
-
-/* The channel's area: channel_bytes of it, page-aligned; NULL where there are none. */
-void *gpu_region_channel(const struct gpu_region *region);
 
 #endif

@@ -41,11 +41,6 @@ core_ns gpu_schedule_close_ns(const struct gpu_schedule *schedule, uint64_t batc
     return row->base_ns + (core_ns)(batch + 1 - row->first) * row->period_ns;
 }
 
-core_ns gpu_schedule_period_ns(const struct gpu_schedule *schedule, uint64_t batch)
-{
-    return row_of(schedule, batch)->period_ns;
-}
-
 uint64_t gpu_schedule_batch(const struct gpu_schedule *schedule, core_ns eligible_ns)
 {
     uint32_t i = schedule->count - 1;

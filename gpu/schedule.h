@@ -40,9 +40,6 @@ CORE_CHECKED core_status gpu_schedule_change(struct gpu_schedule *schedule, uint
 /* close(batch), for batch >= rows[0].first - 1. */
 core_ns gpu_schedule_close_ns(const struct gpu_schedule *schedule, uint64_t batch);
 
-/* The period of a batch, from rows[0].first on. */
-core_ns gpu_schedule_period_ns(const struct gpu_schedule *schedule, uint64_t batch);
-
 /* The batch of a packet that becomes eligible then; rows[0].first for times before it. */
 uint64_t gpu_schedule_batch(const struct gpu_schedule *schedule, core_ns eligible_ns);
 

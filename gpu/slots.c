@@ -6,7 +6,6 @@
 enum state { STATE_FREE, STATE_IN_USE, STATE_LEFT, STATE_CLEARING, STATE_CLEARED };
 
 struct slot {
-    void *owner;         /* in use */
     uint64_t last_batch; /* left, or later */
     uint32_t position;   /* in the list of leaving slots */
     enum state state;
@@ -50,20 +49,15 @@ void gpu_slots_destroy(struct gpu_slots *slots)
     free(slots);
 }
 
-core_status gpu_slots_take(struct gpu_slots *slots, void *owner, uint32_t *slot)
+core_status gpu_slots_take(struct gpu_slots *slots, uint32_t *slot)
 {
     if (slots->free_count == 0)
         return CORE_FULL;
     *slot = slots->free_ring[slots->free_head];
     slots->free_head = (slots->free_head + 1) % slots->count;
     slots->free_count--;
-    slots->slots[*slot] = (struct slot){.owner = owner, .state = STATE_IN_USE};
+    slots->slots[*slot] = (struct slot){.state = STATE_IN_USE};
     return CORE_OK;
-}
-
-void *gpu_slots_owner(const struct gpu_slots *slots, uint32_t slot)
-{
-    return slot < slots->count ? slots->slots[slot].owner : NULL;
 }
 
 core_status gpu_slots_leave(struct gpu_slots *slots, uint32_t slot, uint64_t last_batch)

@@ -21,14 +21,11 @@ struct gpu_slots;
 CORE_CHECKED core_status gpu_slots_create(struct gpu_slots **slots, uint32_t count);
 void gpu_slots_destroy(struct gpu_slots *slots); /* NULL is fine */
 
-/* A free slot for `owner` (not NULL), who sends its key before the first batch that uses it. CORE_FULL: none
+/* A free slot, for a stream whose key the caller sends before the first batch that uses it. CORE_FULL: none
  * is free now. */
-CORE_CHECKED core_status gpu_slots_take(struct gpu_slots *slots, void *owner, uint32_t *slot);
+CORE_CHECKED core_status gpu_slots_take(struct gpu_slots *slots, uint32_t *slot);
 
-/* The owner of a slot in use; NULL for any other slot. */
-void *gpu_slots_owner(const struct gpu_slots *slots, uint32_t slot);
-
-/* The owner goes; last_batch is the newest batch with a packet of it, 0 if there is none. CORE_INVALID: the
+/* The stream leaves its slot; last_batch is the newest batch with a packet of it, 0 if there is none. CORE_INVALID: the
  * slot is not in use. */
 CORE_CHECKED core_status gpu_slots_leave(struct gpu_slots *slots, uint32_t slot, uint64_t last_batch);
 

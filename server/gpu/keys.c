@@ -36,7 +36,7 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key)
 
 static bool hand_over(struct server_gpu *gpu, struct server_gpu_key *key)
 {
-    if (key->slot == SERVER_GPU_NO_SLOT && gpu_slots_take(gpu->slots, key, &key->slot) != CORE_OK)
+    if (key->slot == SERVER_GPU_NO_SLOT && gpu_slots_take(gpu->slots, &key->slot) != CORE_OK)
         return false; /* until one that was left is overwritten */
     if (gpu_engine_key_set(gpu->engine, key->slot, key->key, key->key_bytes, key->chain) != CORE_OK)
         return false; /* no room now, or a fault that is about to be told */

@@ -20,7 +20,7 @@
 #define ARENA_BYTES 256u
 
 static const struct gpu_arena_options three_arenas = {
-    .shape = {.arenas = 3, .slots = 8, .segments = 6, .arena_bytes = ARENA_BYTES, .channel_bytes = 100},
+    .shape = {.arenas = 3, .slots = 8, .segments = 6, .arena_bytes = ARENA_BYTES},
     .writers = WRITERS,
     .writer_records = 4};
 
@@ -224,7 +224,7 @@ static void gives_records_and_tables(void **state)
     for (uint32_t i = 0; i < 5; i++) { /* slot 2 twice from writer 1, slot 5 three times from writer 2 */
         struct gpu_packet packet = {.bytes = 16 + 16 * i, .slot = i % 2 ? 2 : 5, .cookie = i};
         assert_int_equal(append(arenas, i % 2 ? 1 : 2, &packet, &place), CORE_OK);
-        assert_ptr_equal(place.input, gpu_arena_input(arenas, 1) + place.offset_bytes);
+        assert_ptr_equal(place.input, gpu_region_input(region, 1) + place.offset_bytes);
     }
     struct gpu_arena_batch batch = close_batch(arenas);
     assert_int_equal(batch.number, 1);
@@ -247,7 +247,8 @@ static void gives_records_and_tables(void **state)
         assert_int_equal(records[i].bytes, 16 + 32 * i);
         assert_int_equal(segments[segment].offset_bytes, records[i].offset_bytes);
         for (uint32_t j = 0; j < records[i].bytes; j++)
-            assert_int_equal(gpu_arena_input(arenas, 1)[records[i].offset_bytes + j], 5 << 4 | 2 * i);
+            assert_int_equal(gpu_region_input(region, batch.arena)[records[i].offset_bytes + j],
+                             5 << 4 | 2 * i);
     }
     assert_non_null(gpu_arena_records(arenas, 0, 1, &count));
     assert_int_equal(count, 0);
@@ -357,20 +358,19 @@ static void checks_its_options(void **state)
         uint32_t writers, writer_records;
         const char *field;
     } rows[] = {
-        {{0, 8, 6, 0, 256, 0}, 1, 0, "arenas"},
-        {{65, 8, 6, 0, 256, 0}, 1, 0, "arenas"},
-        {{2, 0, 6, 0, 256, 0}, 1, 0, "slots"},
-        {{2, 1u << 21, 6, 0, 256, 0}, 1, 0, "slots"},
-        {{2, 8, 0, 0, 256, 0}, 1, 0, "segments"},
-        {{2, 8, 1u << 25, 0, 256, 0}, 1, 5, "segments"},
-        {{2, 8, 6, 1, 256, 0}, 1, 0, "reserved"},
-        {{2, 8, 6, 0, 0, 0}, 1, 0, "arena_bytes"},
-        {{2, 8, 6, 0, 24, 0}, 1, 0, "modulo 16"},
-        {{2, 8, 6, 0, (UINT64_C(1) << 32) + 16, 0}, 1, 0, "arena_bytes"},
-        {{2, 8, 6, 0, 256, UINT64_C(1) << 31}, 1, 0, "channel_bytes"},
-        {{2, 8, 6, 0, 256, 0}, 0, 0, "writers"},
-        {{2, 8, 6, 0, 256, 0}, 64, 0, "writers"},
-        {{2, 8, 6, 0, 256, 0}, 1, 1u << 25, "writer_records"},
+        {{0, 8, 6, 0, 256}, 1, 0, "arenas"},
+        {{65, 8, 6, 0, 256}, 1, 0, "arenas"},
+        {{2, 0, 6, 0, 256}, 1, 0, "slots"},
+        {{2, 1u << 21, 6, 0, 256}, 1, 0, "slots"},
+        {{2, 8, 0, 0, 256}, 1, 0, "segments"},
+        {{2, 8, 1u << 25, 0, 256}, 1, 5, "segments"},
+        {{2, 8, 6, 1, 256}, 1, 0, "reserved"},
+        {{2, 8, 6, 0, 0}, 1, 0, "arena_bytes"},
+        {{2, 8, 6, 0, 24}, 1, 0, "modulo 16"},
+        {{2, 8, 6, 0, (UINT64_C(1) << 32) + 16}, 1, 0, "arena_bytes"},
+        {{2, 8, 6, 0, 256}, 0, 0, "writers"},
+        {{2, 8, 6, 0, 256}, 64, 0, "writers"},
+        {{2, 8, 6, 0, 256}, 1, 1u << 25, "writer_records"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -449,8 +449,6 @@ static int child(int descriptor)
             gpu_region_output(&region, 1)[here->offset_bytes + i] =
                 gpu_region_input(&region, 1)[here->offset_bytes + i] ^ 0x55;
     }
-    TEST_REQUIRE(gpu_region_channel(&region) != NULL);
-    memcpy(gpu_region_channel(&region), "done", 5);
     gpu_region_close(&region);
     return 0;
 }
@@ -487,7 +485,6 @@ static void another_process_sees_and_spoils_bytes_only(void **state)
     assert_int_equal(append(arenas, 0, &(struct gpu_packet){.bytes = 48, .slot = 3}, &place), CORE_OK);
     struct gpu_arena_batch batch = close_batch(arenas);
     run_child(child, region->descriptor);
-    assert_string_equal(gpu_region_channel(region), "done");
     for (uint32_t i = 0; i < 48; i++)
         assert_int_equal(gpu_arena_output(arenas, 1)[place.offset_bytes + i], 0x30 ^ 0x55);
 

@@ -168,7 +168,8 @@ static void check_segment(struct bench *bench, const struct gpu_arena_batch *bat
                           const struct gpu_segment *segment, const struct gpu_record *record)
 {
     const struct packet *packet = &bench->writer[slot % WRITERS].packets[record->cookie];
-    const uint8_t *input = gpu_arena_input(bench->arenas, batch->number) + segment->offset_bytes;
+    const uint8_t *input =
+        gpu_region_input(gpu_arenas_region(bench->arenas), batch->arena) + segment->offset_bytes;
     uint8_t *output =
         gpu_region_output(gpu_arenas_region(bench->arenas), batch->arena) + segment->offset_bytes;
     TEST_REQUIRE(record->slot == slot && packet->slot == slot);
