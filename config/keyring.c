@@ -367,11 +367,6 @@ core_status config_keyring_check(const struct config_keyring *keyring,
     return CORE_OK;
 }
 
-size_t config_keyring_size(const struct config_keyring *keyring)
-{
-    return keyring->count;
-}
-
 size_t config_keyring_wordless(const struct config_keyring *keyring)
 {
     size_t count = 0;

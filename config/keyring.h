@@ -73,7 +73,6 @@ CORE_CHECKED core_status config_keyring_check(const struct config_keyring *keyri
 const struct config_key *config_keyring_find(const struct config_keyring *keyring, const char *name);
 bool config_key_is_for(const struct config_key *key, const struct config_key_user *user);
 
-size_t config_keyring_size(const struct config_keyring *keyring);
 size_t
 config_keyring_wordless(const struct config_keyring *keyring); /* keys that do not say who may use them */
 void config_keyring_free(struct config_keyring *keyring);      /* wipes */

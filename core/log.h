@@ -91,8 +91,7 @@ void core_log(enum core_log_level level, const char *cause, const char *format, 
 void core_log_with(enum core_log_level level, const char *cause, const struct core_log_fields *fields,
                    const char *format, ...) CORE_PRINTF(4, 5);
 
-/* "error".."debug", "text"/"json"; CORE_NOT_FOUND otherwise. */
-CORE_CHECKED core_status core_log_level_parse(const char *name, enum core_log_level *level);
+/* "text" or "json"; CORE_NOT_FOUND otherwise. */
 CORE_CHECKED core_status core_log_format_parse(const char *name, enum core_log_format *format);
 
 #endif

@@ -144,29 +144,12 @@ void core_log_line_build(struct core_log_line *line, const struct core_log_entry
     line->text[line->bytes++] = '\n';
 }
 
-/* The index of name among count names, or -1. */
-static int name_find(const char *name, const char *const *names, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(name, names[i]) == 0)
-            return (int)i;
-    return -1;
-}
-
-core_status core_log_level_parse(const char *name, enum core_log_level *level)
-{
-    const int found = name_find(name, level_names, sizeof level_names / sizeof level_names[0]);
-    if (found < 0)
-        return CORE_NOT_FOUND;
-    *level = (enum core_log_level)found;
-    return CORE_OK;
-}
-
 core_status core_log_format_parse(const char *name, enum core_log_format *format)
 {
-    const int found = name_find(name, format_names, sizeof format_names / sizeof format_names[0]);
-    if (found < 0)
-        return CORE_NOT_FOUND;
-    *format = (enum core_log_format)found;
-    return CORE_OK;
+    for (size_t i = 0; i < sizeof format_names / sizeof format_names[0]; i++)
+        if (strcmp(name, format_names[i]) == 0) {
+            *format = (enum core_log_format)i;
+            return CORE_OK;
+        }
+    return CORE_NOT_FOUND;
 }

@@ -249,12 +249,6 @@ void cpu_edf_push(struct cpu_edf *queue, struct cpu_edf_entry *entry, core_ns ke
         push_unusual(queue, entry, tick, now_tick);
 }
 
-struct cpu_edf_entry *cpu_edf_pop(struct cpu_edf *queue)
-{
-    struct cpu_edf_entry *entry;
-    return cpu_edf_pop_many(queue, &entry, 1) == 1 ? entry : NULL;
-}
-
 /* Takes up to `count` entries of one bucket; *emptied says whether that was all. */
 static inline uint32_t bucket_take(struct bucket *bucket, struct cpu_edf_entry **entries, uint32_t count,
                                    bool *emptied)

@@ -37,10 +37,7 @@ void cpu_edf_destroy(struct cpu_edf *queue);
 /* now_ns moves the wheel's base; it must not run backwards. The entry must not be queued already. */
 void cpu_edf_push(struct cpu_edf *queue, struct cpu_edf_entry *entry, core_ns key_ns, core_ns now_ns);
 
-/* Removes and returns the entry with the earliest key, NULL if empty. */
-struct cpu_edf_entry *cpu_edf_pop(struct cpu_edf *queue);
-
-/* Up to `count` earliest entries in order into entries[]; returns how many. */
+/* Removes up to `count` earliest entries, in order, into entries[]; returns how many. */
 uint32_t cpu_edf_pop_many(struct cpu_edf *queue, struct cpu_edf_entry **entries, uint32_t count);
 
 /* Earliest key, CORE_NS_NEVER if empty (exact to one bucket). */

@@ -35,14 +35,3 @@ void inputgen_figures_add(struct inputgen_figures *target, const struct inputgen
     core_histogram_merge(&target->service, &source->service);
     core_histogram_merge(&target->slack, &source->slack);
 }
-
-bool inputgen_figures_intact(const struct inputgen_figures *figures)
-{
-    return figures->sent == figures->planned && figures->lost == 0 && figures->rejected == 0 &&
-           figures->mismatched == 0 && figures->disordered == 0;
-}
-
-bool inputgen_figures_in_time(const struct inputgen_figures *figures, bool server_only)
-{
-    return figures->missed == 0 && (server_only || figures->late == 0);
-}

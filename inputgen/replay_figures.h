@@ -38,10 +38,4 @@ void inputgen_figures_init(struct inputgen_figures *figures);
 /* target += source. */
 void inputgen_figures_add(struct inputgen_figures *target, const struct inputgen_figures *source);
 
-/* Nothing lost, wrong, out of order, rejected or unsent. */
-bool inputgen_figures_intact(const struct inputgen_figures *figures);
-
-/* No deadline missed: neither in the server's account nor, unless `server_only`, in ours. */
-bool inputgen_figures_in_time(const struct inputgen_figures *figures, bool server_only);
-
 #endif

@@ -27,7 +27,6 @@ static void check_good(struct config_keyring *keyring)
 {
     const struct config_key *key = config_keyring_find(keyring, "camera-7");
 
-    assert_int_equal(config_keyring_size(keyring), 3);
     assert_non_null(key);
     assert_int_equal(key->cipher, CORE_CIPHER_AES_128_CBC);
     for (uint8_t i = 0; i < 16; i++)
@@ -67,7 +66,6 @@ static void an_empty_keyring_is_no_mistake(void **state)
 
     (void)state;
     assert_int_equal(config_keyring_parse("# none yet\n", 11, "keys", &keyring, NULL), CORE_OK);
-    assert_int_equal(config_keyring_size(keyring), 0);
     assert_null(config_keyring_find(keyring, "a"));
     config_keyring_free(keyring);
 }
@@ -387,7 +385,6 @@ static void many_keys_survive_the_window(void **state)
     assert_int_equal(chmod(place->path, 0600), 0);
     if (config_keyring_load(place->path, &keyring, &error) != CORE_OK)
         fail_msg("%s", error.text);
-    assert_int_equal(config_keyring_size(keyring), 1000);
     for (unsigned i = 0; i < 1000; i++) {
         char name[16];
         snprintf(name, sizeof name, "key-%u", i);

@@ -307,18 +307,10 @@ static void logging_keeps_errno_and_survives_a_dead_descriptor(void **state)
     assert_int_equal(errno, ERANGE);
 }
 
-static void names_of_levels_and_formats(void **state)
+static void names_of_formats(void **state)
 {
     (void)state;
-    static const char *const levels[] = {"error", "warning", "info", "debug"};
-    enum core_log_level level;
     enum core_log_format format;
-    for (int i = CORE_LOG_ERROR; i <= CORE_LOG_DEBUG; i++) {
-        assert_int_equal(core_log_level_parse(levels[i], &level), CORE_OK);
-        assert_int_equal(level, i);
-    }
-    assert_int_equal(core_log_level_parse("Warning", &level), CORE_NOT_FOUND);
-    assert_int_equal(core_log_level_parse("", &level), CORE_NOT_FOUND);
     assert_int_equal(core_log_format_parse("text", &format), CORE_OK);
     assert_int_equal(format, CORE_LOG_TEXT);
     assert_int_equal(core_log_format_parse("json", &format), CORE_OK);
@@ -339,7 +331,7 @@ int main(void)
         cmocka_unit_test(tokens_come_back_with_time),
         cmocka_unit_test(lines_of_threads_never_interleave),
         cmocka_unit_test(logging_keeps_errno_and_survives_a_dead_descriptor),
-        cmocka_unit_test(names_of_levels_and_formats),
+        cmocka_unit_test(names_of_formats),
         cmocka_unit_test(more_causes_than_slots_still_log),
     };
     return cmocka_run_group_tests_name("core/log", tests, pipe_open, pipe_close);

@@ -112,7 +112,7 @@ static void run_random(uint64_t seed, uint32_t target_size)
             cpu_edf_push(queue, entry, key_ns, now_ns);
             reference_push(&reference, entry, key_ns, now_ns);
             assert_true(entry->key_ns == key_ns);
-        } else if (draw(&seed) % 2 == 0) {
+        } else {
             struct cpu_edf_entry *popped[16];
             uint32_t wanted = 1 + (uint32_t)(draw(&seed) % 16);
             uint32_t count = cpu_edf_pop_many(queue, popped, wanted);
@@ -121,11 +121,6 @@ static void run_random(uint64_t seed, uint32_t target_size)
                 assert_ptr_equal(popped[i], reference_pop(&reference));
                 free_entries[free_count++] = popped[i];
             }
-        } else {
-            struct cpu_edf_entry *popped = cpu_edf_pop(queue);
-            assert_ptr_equal(popped, reference_pop(&reference));
-            if (popped != NULL)
-                free_entries[free_count++] = popped;
         }
         check_first(queue, &reference);
     }
@@ -140,13 +135,19 @@ static void test_random(void **state)
         run_random(seed, sizes[seed % 4]);
 }
 
+static void expect_first(struct cpu_edf *queue, const struct cpu_edf_entry *expected)
+{
+    struct cpu_edf_entry *popped;
+    assert_int_equal(cpu_edf_pop_many(queue, &popped, 1), 1);
+    assert_ptr_equal(popped, expected);
+}
+
 static void test_empty(void **state)
 {
     (void)state;
     struct cpu_edf *queue;
     struct cpu_edf_entry *popped[2];
     assert_int_equal(cpu_edf_create(&queue, 0), CORE_OK);
-    assert_null(cpu_edf_pop(queue));
     assert_int_equal(cpu_edf_pop_many(queue, popped, 2), 0);
     assert_int_equal(cpu_edf_size(queue), 0);
     assert_true(cpu_edf_first_ns(queue) == CORE_NS_NEVER);
@@ -167,7 +168,7 @@ static void test_reserve_keeps_far_entries(void **state)
     }
     assert_int_equal(cpu_edf_reserve(queue, 1), CORE_OK); /* never shrinks */
     for (uint32_t i = 64; i > 0; i--)
-        assert_ptr_equal(cpu_edf_pop(queue), &entries[i - 1]);
+        expect_first(queue, &entries[i - 1]);
     cpu_edf_destroy(queue);
 }
 
@@ -181,9 +182,9 @@ static void test_overdue_entry_stays_first(void **state)
     cpu_edf_push(queue, &overdue, 5 * CPU_EDF_BUCKET_NS, 0);
     cpu_edf_push(queue, &next, 3 * HORIZON_NS + CPU_EDF_BUCKET_NS, 3 * HORIZON_NS);
     cpu_edf_push(queue, &late, 2 * HORIZON_NS, 3 * HORIZON_NS);
-    assert_ptr_equal(cpu_edf_pop(queue), &overdue);
-    assert_ptr_equal(cpu_edf_pop(queue), &late);
-    assert_ptr_equal(cpu_edf_pop(queue), &next);
+    expect_first(queue, &overdue);
+    expect_first(queue, &late);
+    expect_first(queue, &next);
     cpu_edf_destroy(queue);
 }
 
@@ -195,9 +196,9 @@ static void test_never_is_a_key(void **state)
     assert_int_equal(cpu_edf_create(&queue, 2), CORE_OK);
     cpu_edf_push(queue, &never, CORE_NS_NEVER, 0);
     cpu_edf_push(queue, &soon, 100, 0);
-    assert_ptr_equal(cpu_edf_pop(queue), &soon);
+    expect_first(queue, &soon);
     assert_true(cpu_edf_first_ns(queue) == CORE_NS_NEVER);
-    assert_ptr_equal(cpu_edf_pop(queue), &never);
+    expect_first(queue, &never);
     cpu_edf_destroy(queue);
 }
 
