@@ -15,8 +15,8 @@ static double gbit(double bits_per_s)
     return bits_per_s / 1e9;
 }
 
-double bench_estimate_below_bound(const struct bench_estimate *estimate,
-                                  const struct bench_capacity *capacity)
+/* How far below the bound, in percent of it; NaN without one. */
+static double below_bound(const struct bench_estimate *estimate, const struct bench_capacity *capacity)
 {
     if (estimate->bound_bits_per_s <= 0)
         return NAN;
@@ -28,7 +28,7 @@ double bench_estimate_below_bound(const struct bench_estimate *estimate,
 static void print_row(const struct bench_estimate *estimate, const struct bench_capacity *capacity)
 {
     const struct bench_capacity_gpus gpus = bench_capacity_gpus(capacity);
-    const double below = bench_estimate_below_bound(estimate, capacity);
+    const double below = below_bound(estimate, capacity);
     char period[32] = "-", shortest[32] = "-", distance[32] = "-";
 
     printf("%-14s %8zu %9.3f", capacity->method->name, capacity->streams, gbit(capacity->total_bits_per_s));
@@ -114,7 +114,7 @@ static json_t *rectangle_json(const struct partition_plan_rectangle *rectangle)
 
 static json_t *capacity_json(const struct bench_estimate *estimate, const struct bench_capacity *capacity)
 {
-    const double below = bench_estimate_below_bound(estimate, capacity);
+    const double below = below_bound(estimate, capacity);
     json_t *row =
         json_pack("{s:s,s:b,s:I,s:b,s:I,s:f,s:I,s:s,s:s,s:i}", "method", capacity->method->name, "places",
                   (int)capacity->method->places, "streams", (json_int_t)capacity->streams, "whole_pool",

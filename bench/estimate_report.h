@@ -15,10 +15,6 @@ struct bench_estimate {
     double bound_bits_per_s; /* of the method that only gives a bound; 0: none was asked */
 };
 
-/* How far below the bound, in percent of it; NaN without one. */
-double bench_estimate_below_bound(const struct bench_estimate *estimate,
-                                  const struct bench_capacity *capacity);
-
 void bench_estimate_print(const struct bench_estimate *estimate);
 CORE_CHECKED core_status bench_estimate_print_json(const struct bench_estimate *estimate,
                                                    struct core_error *error);

@@ -13,7 +13,8 @@ double bench_option_seconds(const struct argp_state *state, const char *name, co
            1e9;
 }
 
-const char *bench_option_program(char *path, size_t size)
+/* The millraced that was built or installed with this program; "millraced" (found by PATH) if there is none. */
+static const char *program_beside(char *path, size_t size)
 {
     static const char *const places[] = {"../server/millraced", "millraced", "../sbin/millraced"};
     char self[512];
@@ -46,7 +47,7 @@ static error_t parse_server(int key, char *argument, struct argp_state *state)
         return 0;
     case ARGP_KEY_END:
         if (options->program == NULL)
-            options->program = bench_option_program(found, sizeof found);
+            options->program = program_beside(found, sizeof found);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

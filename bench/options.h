@@ -14,14 +14,10 @@ double bench_option_seconds(const struct argp_state *state, const char *name, co
 /* What the subcommands that start a server of their own are all asked. Their option parsers have
  * bench_options_server_argp as a child, with this as its input. */
 struct bench_options_server {
-    const char *program; /* as bench_option_program finds it, if none was named */
+    const char *program; /* what was named; else the millraced beside this program, else that of PATH */
     const char *profile;
     bool json;
 };
 extern const struct argp bench_options_server_argp;
-
-/* The millraced that was built or installed with this program; "millraced" (found by PATH) if there is none.
- * Returns path. */
-const char *bench_option_program(char *path, size_t size);
 
 #endif

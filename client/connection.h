@@ -82,10 +82,7 @@ short client_events(const struct millrace *connection);
 /* Writes until nothing waits or the socket takes no more. Never fails: sets `unwritable`. */
 void client_flush(struct millrace *connection);
 
-/* Reads and dispatches, at most `reads` times (0: no limit). */
-CORE_CHECKED core_status client_receive(struct millrace *connection, unsigned reads);
-
-/* client_flush, client_receive, and once more what callbacks have buffered. */
+/* Writes, reads and dispatches at most `reads` times (0: no limit), and writes what callbacks have buffered. */
 CORE_CHECKED core_status client_process(struct millrace *connection, unsigned reads,
                                         struct core_error *error);
 

@@ -123,7 +123,8 @@ static core_status read_once(struct millrace *connection, bool *drained)
     return status;
 }
 
-core_status client_receive(struct millrace *connection, unsigned reads)
+/* Reads and dispatches, at most `reads` times (0: no limit). */
+CORE_CHECKED static core_status receive(struct millrace *connection, unsigned reads)
 {
     bool drained = false;
     core_status status = CORE_OK;
@@ -147,11 +148,11 @@ core_status client_process(struct millrace *connection, unsigned reads, struct c
     if (connection->receiving)
         return core_error_set(error, CORE_INVALID, "a callback must not process its own connection");
     client_flush(connection);
-    status = client_receive(connection, reads);
+    status = receive(connection, reads);
     if (status == CORE_OK)
         client_flush(connection);
     if (status == CORE_OK && connection->unwritable)
-        status = client_receive(connection, 0);
+        status = receive(connection, 0);
     if (status == CORE_OK && connection->unwritable)
         status = client_fail(connection, CORE_SYSTEM, "%s", connection->write_error.text);
     return status ? core_error_set(error, status, "%s", connection->cause.text) : CORE_OK;

@@ -55,7 +55,6 @@ struct gpu_arenas {
     struct arena *arenas;
     struct part *parts; /* by arena, then writer */
     struct gpu_record *records;
-    uint64_t record_count;
 };
 
 /* Counters have one writing thread each, so no read-modify-write; relaxed: each stands for itself. */

@@ -50,8 +50,9 @@ static const struct argp_option argp_options[] = {
     {"quiet", 'q', NULL, 0, "No progress, and no report but faults", 5},
     {0}};
 
-bool inputgen_command_choice(struct argp_state *state, const char *name, const char *text, const char *usual,
-                             const char *other)
+/* Is it `other`, rather than `usual`? Neither is a usage error. */
+static bool choice(struct argp_state *state, const char *name, const char *text, const char *usual,
+                   const char *other)
 {
     if (strcmp(text, usual) != 0 && strcmp(text, other) != 0)
         argp_error(state, "--%s: '%s' is neither %s nor %s", name, text, usual, other);
@@ -99,16 +100,16 @@ static bool parse_run_option(int key, char *text, struct argp_state *state,
         options->slower = core_options_number(state, "slower", text, 0, 1000) / 100;
         return true;
     case OPTION_SIZES:
-        options->uniform_sizes = inputgen_command_choice(state, "sizes", text, "full", "uniform");
+        options->uniform_sizes = choice(state, "sizes", text, "full", "uniform");
         return true;
     case OPTION_PHASES:
-        options->random_phases = inputgen_command_choice(state, "phases", text, "listed", "random");
+        options->random_phases = choice(state, "phases", text, "listed", "random");
         return true;
     case OPTION_BURSTS:
         options->bursts = true;
         return true;
     case OPTION_REALTIME:
-        options->ordinary_priority = inputgen_command_choice(state, "realtime", text, "auto", "off");
+        options->ordinary_priority = choice(state, "realtime", text, "auto", "off");
         return true;
     case OPTION_TICK:
         options->tick_ns =

@@ -36,10 +36,6 @@ void inputgen_command_init(struct inputgen_command *command, const char *program
 /* The shared options, for argp_child; input: struct inputgen_command. Takes the list as the one argument. */
 extern const struct argp inputgen_command_argp;
 
-/* Is it `other`, rather than `usual`? Neither is a usage error. */
-bool inputgen_command_choice(struct argp_state *state, const char *name, const char *text, const char *usual,
-                             const char *other);
-
 /* Reads a list by path, or draws it from a workload: `count` streams (0: as it says). *list is the caller's.
  */
 CORE_CHECKED core_status inputgen_command_list(const char *name, uint32_t count, core_ns duration_ns,

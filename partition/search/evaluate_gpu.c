@@ -225,7 +225,8 @@ static bool judge_gpu(struct partition_problem *problem, struct partition_plan *
 
 /* ---- all of them ---- */
 
-bool partition_trial_pinned(const struct partition_problem *problem, struct partition_plan *plan)
+/* Do the arenas of all GPUs fit the pinned budget? */
+static bool judge_pinned(const struct partition_problem *problem, struct partition_plan *plan)
 {
     wide sum = 0;
     for (uint32_t g = 0; g < plan->gpus; g++)
@@ -273,7 +274,7 @@ bool partition_trial_gpus(struct partition_problem *problem, struct partition_pl
         if (!judge_gpu(problem, plan, g, problem->member + from, end[g] - from))
             return false;
     }
-    return partition_trial_pinned(problem, plan);
+    return judge_pinned(problem, plan);
 }
 
 /* At this period, by the rule that holds. */
@@ -305,7 +306,7 @@ bool partition_trial_gpus_at(struct partition_problem *problem, const core_ns *p
         if (!judge_gpu_at(problem, plan, g, problem->member + from, end[g] - from, period_ns[g]))
             return false;
     }
-    return partition_trial_pinned(problem, plan);
+    return judge_pinned(problem, plan);
 }
 
 /* Smooth weighted round robin: in any run of jobs each GPU has its part, to within one job. */

@@ -125,9 +125,6 @@ bool partition_trial_gpus(struct partition_problem *problem, struct partition_pl
 bool partition_trial_gpus_at(struct partition_problem *problem, const core_ns *period_ns,
                              struct partition_plan *plan);
 
-/* Do the arenas of all GPUs fit the pinned budget? Part of partition_trial_gpus. */
-bool partition_trial_pinned(const struct partition_problem *problem, struct partition_plan *plan);
-
 /* Periods worth trying for a shortest d', in order: the n-th; 0 beyond the last. The first is d'/4. */
 core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n);
 

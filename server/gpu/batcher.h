@@ -156,7 +156,7 @@ struct server_gpu_figures {
     _Atomic int32_t process;
     _Atomic int32_t thread;  /* of the batcher, the system's number */
     _Atomic core_ns lost_ns; /* of batches, beyond what bounds and margins allow (overload/reserve.h) */
-    _Atomic uint64_t faults, restarts, batches, lost_batches, packets, bytes, late_closes;
+    _Atomic uint64_t faults, restarts, batches, lost_batches, packets, bytes;
     _Atomic core_ns period_ns, latency_ns;
     _Atomic uint64_t period_changes; /* from one period to another */
     _Atomic uint64_t streams, guaranteed, batch_bytes;
