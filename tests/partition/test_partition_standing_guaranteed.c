@@ -10,8 +10,8 @@
 
 #include "partition/admission/admission.h"
 #include "partition/admission/internal.h"
-#include "partition/check/check_failover.h"
 #include "tests/support/brim_sets.h"
+#include "tests/support/check_failover.h"
 #include "tests/support/plan_sets.h"
 #include "tests/support/standing.h"
 #include "tests/support/standing_plan.h"
@@ -416,7 +416,7 @@ static void a_change_keeps_the_unit(void **state)
 /* ---- the checker itself ---- */
 
 struct case_of_loss {
-    struct partition_check_promise *promise;
+    struct check_failover_promise *promise;
     size_t count;
     struct partition_plan *after;
 };
@@ -424,8 +424,8 @@ struct case_of_loss {
 static core_status checked(const struct partition_standing *standing, const struct case_of_loss *loss)
 {
     struct core_error error = {{0}};
-    return partition_check_loss(standing->profile, standing->worker_count, loss->promise, loss->count, 0,
-                                loss->after, &error);
+    return check_failover(standing->profile, standing->worker_count, loss->promise, loss->count, 0,
+                          loss->after, &error);
 }
 
 /* Promises that are not what the certificate is of, or that nobody could keep, are found. */
@@ -435,19 +435,19 @@ static void checker_rejects_corrupted_plan(void **state)
     struct config_profile *profile = machine(2);
     struct partition_standing *standing = test_standing_of(profile, 1, 1);
     struct core_stream_spec spec = guaranteed(4 * MS, 100 * MS);
-    static struct partition_check_promise promise[PROMISES];
+    static struct check_failover_promise promise[PROMISES];
     struct case_of_loss loss = {.promise = promise};
     while (loss.count < PROMISES && test_standing_admit(standing, &spec, 1).accepted)
         loss.count++;
     size_t backed = PROMISES, elsewhere = PROMISES;
     for (size_t n = 0; n < loss.count; n++) {
         struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
-        promise[n] = (struct partition_check_promise){.contract = stream.join,
-                                                      .unit = stream.unit,
-                                                      .backed = stream.backup_unit != PARTITION_STANDING_NONE,
-                                                      .backup_unit = stream.backup_unit,
-                                                      .gpu_bound_ns = stream.gpu_bound_ns,
-                                                      .detection_ns = stream.detection_ns};
+        promise[n] = (struct check_failover_promise){.contract = stream.join,
+                                                     .unit = stream.unit,
+                                                     .backed = stream.backup_unit != PARTITION_STANDING_NONE,
+                                                     .backup_unit = stream.backup_unit,
+                                                     .gpu_bound_ns = stream.gpu_bound_ns,
+                                                     .detection_ns = stream.detection_ns};
         if (stream.unit == standing->worker_count && promise[n].backed)
             backed = n;
         if (stream.unit == standing->worker_count + 1 && promise[n].backed)
@@ -456,7 +456,7 @@ static void checker_rejects_corrupted_plan(void **state)
     assert_true(backed < PROMISES && elsewhere < PROMISES);
     loss.after = test_standing_plan_after(standing, 0);
     assert_int_equal(checked(standing, &loss), CORE_OK);
-    struct partition_check_promise *one = &promise[backed], was = *one;
+    struct check_failover_promise *one = &promise[backed], was = *one;
     one->backed = false;
     assert_int_equal(checked(standing, &loss), CORE_REFUSED);
     *one = was;

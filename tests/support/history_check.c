@@ -1,6 +1,6 @@
 /* Histories: the certificates of what stands, and of what is to be after a loss. */
 #include "partition/check/check.h"
-#include "partition/check/check_failover.h"
+#include "tests/support/check_failover.h"
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
 #include "tests/support/standing_plan.h"
@@ -29,19 +29,19 @@ static void check_plan(struct history_world *world)
     partition_plan_destroy(plan);
 }
 
-static struct partition_check_promise promise_of(const struct partition_standing_stream *stream)
+static struct check_failover_promise promise_of(const struct partition_standing_stream *stream)
 {
-    return (struct partition_check_promise){.contract = stream->join,
-                                            .unit = stream->unit,
-                                            .backed = stream->backup_unit != PARTITION_STANDING_NONE,
-                                            .backup_unit = stream->backup_unit,
-                                            .gpu_bound_ns = stream->gpu_bound_ns,
-                                            .detection_ns = stream->detection_ns};
+    return (struct check_failover_promise){.contract = stream->join,
+                                           .unit = stream->unit,
+                                           .backed = stream->backup_unit != PARTITION_STANDING_NONE,
+                                           .backup_unit = stream->backup_unit,
+                                           .gpu_bound_ns = stream->gpu_bound_ns,
+                                           .detection_ns = stream->detection_ns};
 }
 
 static void check_loss(struct history_world *world, uint32_t lost)
 {
-    struct partition_check_promise promise[HISTORY_ROOMS];
+    struct check_failover_promise promise[HISTORY_ROOMS];
     size_t count = partition_standing_streams(world->standing);
     const struct history_machine *machine = &world->machine;
     struct partition_plan *after = test_standing_plan_after(world->standing, lost);
@@ -52,7 +52,7 @@ static void check_loss(struct history_world *world, uint32_t lost)
     }
     if (!after->accepted)
         history_fail(world, "no certificate for the loss of GPU %u: %s", lost, after->reason);
-    else if (partition_check_loss(&machine->profile, machine->workers, promise, count, lost, after, &error) !=
+    else if (check_failover(&machine->profile, machine->workers, promise, count, lost, after, &error) !=
              CORE_OK)
         history_fail(world, "the checker refuses what is to be after a loss: %s", error.text);
     else

@@ -6,8 +6,8 @@
 #include "partition/admission/internal.h"
 #include "partition/admission/unit_worker.h"
 #include "partition/check/check.h"
-#include "partition/check/check_failover.h"
 #include "perfmodel/demand.h"
+#include "tests/support/check_failover.h"
 #include "tests/support/require.h"
 #include "tests/support/standing_plan.h"
 
@@ -184,24 +184,24 @@ static void expect_certified(const struct partition_standing *standing)
 static void expect_guaranteed(const struct partition_standing *standing)
 {
     size_t count = partition_standing_streams(standing);
-    struct partition_check_promise *promise = malloc((count + 1) * sizeof *promise);
+    struct check_failover_promise *promise = malloc((count + 1) * sizeof *promise);
     struct core_error error = {{0}};
     TEST_REQUIRE(promise != NULL);
     for (size_t n = 0; n < count; n++) {
         struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
-        promise[n] = (struct partition_check_promise){.contract = stream.join,
-                                                      .unit = stream.unit,
-                                                      .backed = stream.backup_unit != PARTITION_STANDING_NONE,
-                                                      .backup_unit = stream.backup_unit,
-                                                      .gpu_bound_ns = stream.gpu_bound_ns,
-                                                      .detection_ns = stream.detection_ns};
+        promise[n] = (struct check_failover_promise){.contract = stream.join,
+                                                     .unit = stream.unit,
+                                                     .backed = stream.backup_unit != PARTITION_STANDING_NONE,
+                                                     .backup_unit = stream.backup_unit,
+                                                     .gpu_bound_ns = stream.gpu_bound_ns,
+                                                     .detection_ns = stream.detection_ns};
     }
     for (uint32_t lost = 0; lost < standing->gpus; lost++) {
         struct partition_plan *after = test_standing_plan_after(standing, lost);
         if (!after->accepted)
             fail(after->reason);
-        if (partition_check_loss(standing->profile, standing->worker_count, promise, count, lost, after,
-                                 &error) != CORE_OK)
+        if (check_failover(standing->profile, standing->worker_count, promise, count, lost, after, &error) !=
+            CORE_OK)
             fail(error.text);
         partition_plan_destroy(after);
     }

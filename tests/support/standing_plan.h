@@ -9,7 +9,7 @@
 struct partition_plan *test_standing_plan(const struct partition_standing *standing);
 
 /* In the failure scenario of GPU `lost`: the other units with their streams, and with the guaranteed ones of
- * that GPU at the contracts of their backups (partition/check/check_failover.h). Its standard ones are in no
+ * that GPU at the contracts of their backups (tests/support/check_failover.h). Its standard ones are in no
  * plan. */
 struct partition_plan *test_standing_plan_after(const struct partition_standing *standing, uint32_t lost);
 

@@ -1,4 +1,4 @@
-#include "partition/check/check_failover.h"
+#include "tests/support/check_failover.h"
 
 #include "partition/check/check.h"
 
@@ -6,7 +6,7 @@
 
 /* Packets that became eligible within d_g + delta before the hand-over may all be missing, so that as many
  * more than the burst come at once: k + ceil((d_g + delta) / t), and d - d_g - delta is left for each. */
-static core_status contract_after(const struct partition_check_promise *promise, size_t stream,
+static core_status contract_after(const struct check_failover_promise *promise, size_t stream,
                                   struct core_stream_spec *spec, struct core_error *error)
 {
     core_ns away_ns = promise->gpu_bound_ns + promise->detection_ns, t = promise->contract.interval_ns;
@@ -19,8 +19,8 @@ static core_status contract_after(const struct partition_check_promise *promise,
     return CORE_OK;
 }
 
-static core_status check_backup(const struct partition_check_promise *promise, uint32_t workers,
-                                size_t stream, struct core_error *error)
+static core_status check_backup(const struct check_failover_promise *promise, uint32_t workers, size_t stream,
+                                struct core_error *error)
 {
     if (promise->unit < workers || !promise->contract.guaranteed) {
         if (promise->backed)
@@ -35,7 +35,7 @@ static core_status check_backup(const struct partition_check_promise *promise, u
 }
 
 /* What one stream asks once the GPU is lost. *there: it asks something. */
-static core_status find(const struct partition_check_promise *promise, uint32_t lost_unit, size_t stream,
+static core_status find(const struct check_failover_promise *promise, uint32_t lost_unit, size_t stream,
                         struct core_stream_spec *spec, uint32_t *unit, bool *there, struct core_error *error)
 {
     *there = true;
@@ -51,9 +51,9 @@ static core_status find(const struct partition_check_promise *promise, uint32_t 
     return promise->backed ? contract_after(promise, stream, spec, error) : CORE_OK;
 }
 
-core_status partition_check_loss(const struct config_profile *profile, uint32_t workers,
-                                 const struct partition_check_promise *promise, size_t count, uint32_t lost,
-                                 const struct partition_plan *after, struct core_error *error)
+core_status check_failover(const struct config_profile *profile, uint32_t workers,
+                           const struct check_failover_promise *promise, size_t count, uint32_t lost,
+                           const struct partition_plan *after, struct core_error *error)
 {
     struct core_stream_spec *specs = malloc((count + 1) * sizeof *specs);
     struct partition_plan_input input = {.specs = specs, .profile = profile, .workers = workers};
