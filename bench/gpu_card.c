@@ -155,7 +155,7 @@ static core_status event_wait(struct bench_gpu_card *card, core_ns until_ns, str
         if (now_ns >= until_ns)
             return CORE_AGAIN;
         const core_ns engine_ns = gpu_engine_wake_ns(card->engine);
-        const core_ns sleep_ns = (engine_ns < until_ns ? engine_ns : until_ns) - now_ns;
+        const core_ns sleep_ns = core_time_min(engine_ns, until_ns) - now_ns;
         const struct timespec sleep = {.tv_sec = sleep_ns / CORE_NS_PER_S,
                                        .tv_nsec = sleep_ns % CORE_NS_PER_S};
         struct pollfd ready = {.fd = gpu_engine_descriptor(card->engine), .events = POLLIN};

@@ -16,8 +16,8 @@ void bench_gpu_fit_copies(struct config_profile_copy *rows, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         struct config_profile_copy *row = &rows[i];
         const struct config_profile_copy *before = i > 0 ? &rows[i - 1] : row;
-        raise(&row->up_ns, before->up_ns > 1 ? before->up_ns : 1);
-        raise(&row->down_ns, before->down_ns > 1 ? before->down_ns : 1);
+        raise(&row->up_ns, core_time_max(before->up_ns, 1));
+        raise(&row->down_ns, core_time_max(before->down_ns, 1));
         raise(&row->up_busy_ns, before->up_busy_ns);
         raise(&row->down_busy_ns, before->down_busy_ns);
         raise(&row->up_busy_ns, row->up_ns);

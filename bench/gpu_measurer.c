@@ -140,8 +140,8 @@ static double overlap(const struct gpu_stage_time *one, const struct record *rec
     core_ns both_ns = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct gpu_stage_time *other = &records[i].times[stage];
-        const core_ns from_ns = one->start_ns > other->start_ns ? one->start_ns : other->start_ns;
-        const core_ns to_ns = one->end_ns < other->end_ns ? one->end_ns : other->end_ns;
+        const core_ns from_ns = core_time_max(one->start_ns, other->start_ns);
+        const core_ns to_ns = core_time_min(one->end_ns, other->end_ns);
         both_ns += to_ns > from_ns ? to_ns - from_ns : 0;
     }
     const core_ns all_ns = length_ns(one) > 0 ? length_ns(one) : 1;

@@ -16,7 +16,7 @@ double bench_pipeline_copy_limit(const struct config_profile_gpu *kind)
 {
     const struct config_profile_copy *row = &kind->copies[kind->copy_count - 1];
     const core_ns up_ns = row->up_busy_ns, down_ns = row->down_busy_ns;
-    const core_ns both_ns = kind->copy_engines < 2 ? up_ns + down_ns : up_ns > down_ns ? up_ns : down_ns;
+    const core_ns both_ns = kind->copy_engines < 2 ? up_ns + down_ns : core_time_max(up_ns, down_ns);
     return (double)row->bytes * 1e9 / (double)both_ns;
 }
 

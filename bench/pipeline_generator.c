@@ -135,11 +135,6 @@ static bool gpu_send(struct pipeline_generator *generator, uint32_t index, core_
     return status == CORE_OK;
 }
 
-static core_ns later(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 static bool cpu_send(struct pipeline_generator *generator, uint32_t index, core_ns start_ns)
 {
     struct pipeline *pipeline = generator->pipeline;
@@ -150,7 +145,7 @@ static bool cpu_send(struct pipeline_generator *generator, uint32_t index, core_
         generator->cpu.refused++;
         return false;
     }
-    const core_ns release_ns = later(start_ns + stream->due_ns + pipeline->in_ns, stream->release_ns);
+    const core_ns release_ns = core_time_max(start_ns + stream->due_ns + pipeline->in_ns, stream->release_ns);
     packet->due_ns = stream->due_ns;
     packet->cpu.bytes = stream->padded_bytes;
     packet->cpu.done_bytes = 0;
@@ -240,7 +235,7 @@ void *pipeline_generator_main(void *argument)
         sent = sent || ends(generator, now_ns);
         batches_take(generator, start_ns);
         packets_take(generator, start_ns);
-        wake_ns = later(wake_ns + pipeline->tick_ns, core_time_now_ns());
+        wake_ns = core_time_max(wake_ns + pipeline->tick_ns, core_time_now_ns());
     }
     generator->cpu_ns = core_time_thread_cpu_ns();
     atomic_fetch_sub(&pipeline->generators_run, 1);

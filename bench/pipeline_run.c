@@ -406,7 +406,7 @@ static void destroy(struct pipeline *pipeline)
 static core_ns tick_of(core_ns in_ns)
 {
     const core_ns tick_ns = in_ns / TICK_SHARE;
-    return tick_ns < TICK_MIN_NS ? TICK_MIN_NS : tick_ns > TICK_MAX_NS ? TICK_MAX_NS : tick_ns;
+    return tick_ns < TICK_MIN_NS ? TICK_MIN_NS : core_time_min(tick_ns, TICK_MAX_NS);
 }
 
 core_status bench_pipeline_run(const struct bench_pipeline_options *options,

@@ -158,7 +158,7 @@ core_status siege_admin(struct siege *siege, struct core_error *error)
         unanswered +=
             command_http_get(siege->daemon->admin, "/health", HEALTH_MS, &body, &bytes, NULL) != CORE_OK;
         const core_ns took_ns = core_time_now_ns() - start_ns;
-        worst_ns = took_ns > worst_ns ? took_ns : worst_ns;
+        worst_ns = core_time_max(took_ns, worst_ns);
         asked++;
         free(body);
         core_time_sleep_until(core_time_now_ns() + 50 * CORE_NS_PER_MS);

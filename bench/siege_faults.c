@@ -129,7 +129,7 @@ static core_status kill_cards(struct siege *siege, struct reader *reader, struct
         if (took_ns < 0)
             continue;
         siege->noticed_late += took_ns > NOTICE_GOAL_NS;
-        siege->notice_ns = took_ns > siege->notice_ns ? took_ns : siege->notice_ns;
+        siege->notice_ns = core_time_max(took_ns, siege->notice_ns);
         siege->done++;
     }
     siege->failed = siege->noticed_late > 0 || siege->done == 0;

@@ -147,12 +147,12 @@ static void add(struct siege_figures *figures, const struct siege_honest *honest
     figures->missed += all->missed;
     figures->late += all->late;
     figures->untrue += all->untrue;
-    figures->untrue_ns = all->untrue_ns > figures->untrue_ns ? all->untrue_ns : figures->untrue_ns;
+    figures->untrue_ns = core_time_max(all->untrue_ns, figures->untrue_ns);
     figures->spoilt += all->lost + all->mismatched + all->disordered + all->rejected;
     figures->refused += all->refused;
     figures->gpu += honest->report->streams_on_gpus;
-    figures->worst_ns = worst_ns > figures->worst_ns ? worst_ns : figures->worst_ns;
-    figures->own_ns = own_ns > figures->own_ns ? own_ns : figures->own_ns;
+    figures->worst_ns = core_time_max(worst_ns, figures->worst_ns);
+    figures->own_ns = core_time_max(own_ns, figures->own_ns);
     figures->opens += honest->probe.opens;
     if (figures->opens_failed == 0)
         memcpy(figures->open_error, honest->probe.open_error, sizeof figures->open_error);

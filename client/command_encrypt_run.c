@@ -148,7 +148,7 @@ static void send_packet(struct encrypt_run *run, core_ns now_ns)
     if (!again && run->kept.bytes != NULL)
         encrypt_kept_put(&run->kept, run->sent, packet, bytes);
     run->sent++;
-    run->arrival_ns = (run->arrival_ns > now_ns ? run->arrival_ns : now_ns) + run->open.spec.interval_ns;
+    run->arrival_ns = core_time_max(run->arrival_ns, now_ns) + run->open.spec.interval_ns;
     if (!again)
         encrypt_input_next(&run->input);
 }

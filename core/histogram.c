@@ -57,7 +57,7 @@ void core_histogram_record(struct core_histogram *histogram, core_ns value_ns)
 {
     ADD(histogram->count[bucket_of(value_ns)], 1);
     ADD(histogram->total, 1);
-    ADD(histogram->sum_ns, value_ns > 0 ? value_ns : 0);
+    ADD(histogram->sum_ns, core_time_max(value_ns, 0));
     extremes_widen(histogram, value_ns, value_ns);
 }
 
@@ -81,7 +81,7 @@ static core_ns bucket_value_ns(const struct core_histogram *histogram, unsigned 
     const core_ns top_ns = bucket == CORE_HISTOGRAM_BUCKETS - 1 ? maximum_ns : bucket_top_ns(bucket);
     if (top_ns > maximum_ns)
         return maximum_ns;
-    return top_ns < minimum_ns ? minimum_ns : top_ns;
+    return core_time_max(top_ns, minimum_ns);
 }
 
 /* The buckets' own sum: while another thread records, `total` may differ from it. */

@@ -89,7 +89,7 @@ static bool cause_admit(struct cause *cause)
         return true;
     const core_ns interval_ns = (core_ns)((double)CORE_NS_PER_S / options.per_s);
     do {
-        next_ns = (due_ns > now_ns ? due_ns : now_ns) + interval_ns;
+        next_ns = core_time_max(due_ns, now_ns) + interval_ns;
         if (next_ns - now_ns > interval_ns * options.burst) {
             atomic_fetch_add_explicit(&cause->left_out, 1, memory_order_relaxed);
             return false;

@@ -14,6 +14,16 @@ typedef int64_t core_ns;
 #define CORE_NS_PER_MS INT64_C(1000000)
 #define CORE_NS_PER_S  INT64_C(1000000000)
 
+static inline core_ns core_time_max(core_ns a_ns, core_ns b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+static inline core_ns core_time_min(core_ns a_ns, core_ns b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
 /* Now, on CLOCK_MONOTONIC. Never fails on Linux. */
 core_ns core_time_now_ns(void);
 

@@ -262,17 +262,17 @@ static void count_excess(struct cpu_scheduler *scheduler, core_ns end_ns)
 {
     struct cpu_scheduler_counters *counters = &scheduler->counters;
     core_ns begin_ns = scheduler->now_ns;
-    core_ns wanted_ns = scheduler->wanted_ns < begin_ns ? scheduler->wanted_ns : begin_ns;
+    core_ns wanted_ns = core_time_min(scheduler->wanted_ns, begin_ns);
     core_ns excess_ns = end_ns - begin_ns - scheduler->burst_bound_ns;
     core_ns lost_ns = end_ns - wanted_ns - scheduler->burst_bound_ns - scheduler->spare_ns;
 
     scheduler->wanted_ns = CORE_NS_NEVER;
-    excess_ns = excess_ns > lost_ns ? excess_ns : lost_ns;
+    excess_ns = core_time_max(excess_ns, lost_ns);
     if (excess_ns <= 0)
         return;
     counter_add(&counters->exceeded, 1);
     time_add(&counters->excess_ns, excess_ns);
-    time_add(&counters->lost_ns, lost_ns > 0 ? lost_ns : 0);
+    time_add(&counters->lost_ns, core_time_max(lost_ns, 0));
 }
 
 static void counters_update(struct cpu_scheduler_counters *counters, uint32_t pieces, uint32_t packets,

@@ -74,7 +74,7 @@ static core_ns beyond_ns(const struct gpu_emulation *emulation, bool up, bool bu
     const struct gpu_emulation_copy *last = &emulation->copies[emulation->copy_count - 1];
     const core_ns rate_ns = divided((wide)column_ns(last, up, busy) * bytes, (wide)last->bytes);
     const core_ns line_ns = emulation->copy_count > 1 ? on_line_ns(last - 1, last, up, busy, bytes) : 0;
-    return rate_ns > line_ns ? rate_ns : line_ns;
+    return core_time_max(rate_ns, line_ns);
 }
 
 core_ns gpu_emulation_copy_ns(const struct gpu_emulation *emulation, bool up, bool busy, uint64_t bytes)
@@ -87,7 +87,7 @@ core_ns gpu_emulation_copy_ns(const struct gpu_emulation *emulation, bool up, bo
     if (bytes > rows[emulation->copy_count - 1].bytes) {
         const core_ns alone_ns = beyond_ns(emulation, up, false, bytes);
         const core_ns busy_ns = busy ? beyond_ns(emulation, up, true, bytes) : 0;
-        return alone_ns > busy_ns ? alone_ns : busy_ns;
+        return core_time_max(alone_ns, busy_ns);
     }
     while (rows[above].bytes < bytes)
         above++;

@@ -393,7 +393,7 @@ static core_ns hang_ns(const struct gpu_engine *engine)
         if (engine->flights[i % FLIGHTS].period_ns < period_ns)
             period_ns = engine->flights[i % FLIGHTS].period_ns;
     const core_ns most_ns = period_ns * (core_ns)engine->options.hang_periods;
-    return most_ns > engine->options.hang_least_ns ? most_ns : engine->options.hang_least_ns;
+    return core_time_max(most_ns, engine->options.hang_least_ns);
 }
 
 /* When the watchdog bites, as things are now; what it says then. */

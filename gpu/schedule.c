@@ -65,6 +65,6 @@ struct gpu_schedule_due gpu_schedule_due(const struct gpu_schedule *schedule, co
                                    .close_until = begun(schedule, now_ns - in_ns) - 1};
     core_ns next_open_ns = gpu_schedule_close_ns(schedule, due.open_until) - lead_ns;
     core_ns next_close_ns = gpu_schedule_close_ns(schedule, due.close_until + 1) + in_ns;
-    due.wake_ns = next_open_ns < next_close_ns ? next_open_ns : next_close_ns;
+    due.wake_ns = core_time_min(next_open_ns, next_close_ns);
     return due;
 }

@@ -72,7 +72,7 @@ static core_ns tick_chosen_ns(const struct inputgen_replay_options *options, cor
         return options->tick_ns;
     if (tick_ns > TICK_NS_MAX)
         return TICK_NS_MAX;
-    return tick_ns < TICK_NS_MIN ? TICK_NS_MIN : tick_ns;
+    return core_time_max(tick_ns, TICK_NS_MIN);
 }
 
 size_t inputgen_crew_sender_count(const struct inputgen_crew *crew)

@@ -46,7 +46,7 @@ static void timetable_set(struct inputgen_live *live, const struct inputgen_stre
                           const struct inputgen_replay_options *options, core_ns duration_ns)
 {
     uint64_t draw = inputgen_mix(inputgen_mix(options->seed) + live->index);
-    core_ns stop_ns = stream->stop_ns < duration_ns ? stream->stop_ns : duration_ns;
+    core_ns stop_ns = core_time_min(stream->stop_ns, duration_ns);
     struct inputgen_timetable *table = &live->now;
     *table = table_of(live, options, stream->start_ns);
     if (options->random_phases)

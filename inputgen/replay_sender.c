@@ -34,7 +34,7 @@ static void count_untrue(struct inputgen_figures *figures, const struct inputgen
         (flags & (PROTOCOL_RESULT_READER | PROTOCOL_RESULT_POLICED)) != 0 || over_ns <= 0)
         return;
     figures->untrue++;
-    figures->untrue_ns = over_ns > figures->untrue_ns ? over_ns : figures->untrue_ns;
+    figures->untrue_ns = core_time_max(over_ns, figures->untrue_ns);
 }
 
 static void count_time(struct inputgen_sender *sender, struct inputgen_figures *figures,
@@ -191,7 +191,7 @@ static void send_due(struct inputgen_sender *sender, core_ns now_ns)
         live->scheduled =
             live->state == INPUTGEN_LIVE_OPEN && !live->link->failed && live->sent < live->planned;
         if (live->scheduled)
-            inputgen_schedule_move_top(schedule, next_ns > key_ns ? next_ns : key_ns);
+            inputgen_schedule_move_top(schedule, core_time_max(next_ns, key_ns));
         else
             inputgen_schedule_pop(schedule);
     }
@@ -250,7 +250,7 @@ static core_ns next_wake_ns(const struct inputgen_sender *sender, core_ns now_ns
     if (next_ns == CORE_NS_NEVER || next_ns <= tick_ns || results_wait(sender))
         return tick_ns;
     core_ns look_ns = now_ns + 100 * CORE_NS_PER_MS; /* for an interruption, and for what comes unasked */
-    return next_ns < look_ns ? next_ns : look_ns;
+    return core_time_min(next_ns, look_ns);
 }
 
 static void *run(void *argument)

@@ -45,18 +45,13 @@ static core_ns beyond_ns(const struct config_profile_gpu *gpu, enum perfmodel_di
     return perfmodel_wide_limit(ns, CORE_NS_NEVER);
 }
 
-static core_ns longer(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 core_ns perfmodel_copy_ns(const struct config_profile_gpu *gpu, enum perfmodel_direction direction, bool busy,
                           uint64_t bytes)
 {
     if (bytes == 0)
         return 0;
     if (bytes > gpu->copies[gpu->copy_count - 1].bytes)
-        return longer(beyond_ns(gpu, direction, busy, bytes), beyond_ns(gpu, direction, false, bytes));
+        return core_time_max(beyond_ns(gpu, direction, busy, bytes), beyond_ns(gpu, direction, false, bytes));
     uint32_t above = row_above(gpu, bytes);
     const struct config_profile_copy *row = &gpu->copies[above];
     if (above == 0)

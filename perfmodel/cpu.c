@@ -89,7 +89,7 @@ core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile)
     core_ns dearest_ns = 0;
     for (int i = 1; i <= CORE_CIPHER_COUNT; i++) {
         core_ns cost_ns = perfmodel_cpu_piece_cost_ns(profile, (enum core_cipher)i, profile->cpu.piece_bytes);
-        dearest_ns = cost_ns > dearest_ns ? cost_ns : dearest_ns;
+        dearest_ns = core_time_max(cost_ns, dearest_ns);
     }
     return burst_ns(profile, (perfmodel_wide)profile->cpu.burst_pieces * dearest_ns,
                     PERFMODEL_CPU_CIPHER_SETS - 1);
@@ -128,7 +128,7 @@ core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *pr
 {
     core_ns left_ns = latency_ns - profile->margins.in_ns - profile->margins.out_ns;
     core_ns share_ns = left_ns > 0 ? left_ns / IO_RESTS_SHARE : 0, most_ns = 2 * profile->io.rest_max_ns;
-    return share_ns < most_ns ? share_ns : most_ns;
+    return core_time_min(share_ns, most_ns);
 }
 
 /* M of the header: the longest way of a packet outside its worker. */
@@ -142,7 +142,7 @@ static core_ns spacing_cap_ns(core_ns interval_ns, const struct config_profile *
 {
     core_ns share_ns = interval_ns - interval_ns / 8;
     core_ns rest_ns = interval_ns - way_ns(profile);
-    return share_ns > rest_ns ? share_ns : rest_ns;
+    return core_time_max(share_ns, rest_ns);
 }
 
 /* The least interval that allows packets to be spaced so. */
@@ -179,7 +179,7 @@ core_ns perfmodel_cpu_latency_floor_ns(const struct core_stream_spec *spec,
         floor_ns = next_ns;
     if (floor_ns > CORE_LATENCY_NS_MAX)
         return CORE_NS_NEVER;
-    return floor_ns > CORE_LATENCY_NS_MIN ? floor_ns : CORE_LATENCY_NS_MIN;
+    return core_time_max(floor_ns, CORE_LATENCY_NS_MIN);
 }
 
 static core_status refuse(const struct core_stream_spec *spec, const struct config_profile *profile,

@@ -128,8 +128,7 @@ static struct terms terms_of(const struct perfmodel_demand *demand,
     core_ns burst_ns = company->pieces_ns + demand->worker.lanes_ns[company->ciphers];
     return (struct terms){.ciphers = company->ciphers,
                           .surcharge_ns = demand->worker.surcharge_ns[company->ciphers],
-                          .blocking_ns =
-                              2 * (burst_ns < CORE_LATENCY_NS_MAX ? burst_ns : CORE_LATENCY_NS_MAX)};
+                          .blocking_ns = 2 * core_time_min(burst_ns, CORE_LATENCY_NS_MAX)};
 }
 
 /* H_j of the set as it stands, at a surcharge. */
@@ -168,7 +167,7 @@ static void summarise_blocks(struct perfmodel_demand *demand, uint32_t ciphers)
         core_ns least_ns = INT64_MAX;
         for (uint32_t point = block * BLOCK + 1; point <= block_end(block); point++) {
             core_ns room_ns = demand->window_ns[point - 1] - need_ns(demand, point, surcharge_ns);
-            least_ns = room_ns < least_ns ? room_ns : least_ns;
+            least_ns = core_time_min(room_ns, least_ns);
         }
         demand->room_ns[ciphers][block] = least_ns;
     }

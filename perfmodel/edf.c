@@ -35,7 +35,7 @@ static core_ns deadline_before_ns(const struct set *set, core_ns before_ns)
     core_ns latest_ns = 0;
     for (size_t i = 0; i < set->count; i++) {
         core_ns deadline_ns = task_deadline_before_ns(&set->tasks[i], before_ns);
-        latest_ns = deadline_ns > latest_ns ? deadline_ns : latest_ns;
+        latest_ns = core_time_max(deadline_ns, latest_ns);
     }
     return latest_ns;
 }

@@ -240,13 +240,13 @@ static bool judge_windows(struct set *set, core_ns from_ns, core_ns least_ns, co
                 need = need_ns(set, window_ns, within(set, window_ns - lag_ns));
         core_ns kept_ns = window_ns - there_ns(set, window_ns);
         set->result.steps++;
-        if (need > there_ns(set, lower_ns > end_ns ? lower_ns : end_ns)) {
+        if (need > there_ns(set, core_time_max(lower_ns, end_ns))) {
             refuse(set, window_ns, need - set->result.blocking_ns);
             return false;
         }
         /* steps in which what is due now is not too much hold as well */
         core_ns next_ns = need + kept_ns > 0 ? step_lower(need + kept_ns) + step_at(need + kept_ns) : 0;
-        window_ns = next_ns < lower_ns ? next_ns : lower_ns;
+        window_ns = core_time_min(next_ns, lower_ns);
     }
     set->result.accepted = true;
     set->result.binding = PERFMODEL_LIMIT_NONE;
@@ -263,8 +263,8 @@ static void find_lag(struct set *set, core_ns from_ns)
         const struct perfmodel_cpu_task *task = set->task[i];
         if (task->pieces == 1)
             continue;
-        least_ns = task->deadline_ns < least_ns ? task->deadline_ns : least_ns;
-        longest_ns = task->spacing_ns > longest_ns ? task->spacing_ns : longest_ns;
+        least_ns = core_time_min(task->deadline_ns, least_ns);
+        longest_ns = core_time_max(task->spacing_ns, longest_ns);
     }
     if (set->left_ns == 0)
         return;

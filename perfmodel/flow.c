@@ -685,11 +685,6 @@ struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel
 
 /* ---- another period ---- */
 
-static core_ns longer(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 /* Of runs with batches of both periods that begin with one of first_ns. */
 static struct question question_of_both(const struct perfmodel_flow_card *card,
                                         const struct perfmodel_flow_load *load, core_ns first_ns,
@@ -709,8 +704,8 @@ static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_card *
     begun_short.full = begun_long.full;
     struct perfmodel_stages a = judge(card, load, &begun_short, NULL, INT64_MIN).bounds;
     struct perfmodel_stages b = judge(card, load, &begun_long, NULL, INT64_MIN).bounds;
-    return (struct perfmodel_stages){longer(a.up_ns, b.up_ns), longer(a.kernel_ns, b.kernel_ns),
-                                     longer(a.down_ns, b.down_ns)};
+    return (struct perfmodel_stages){core_time_max(a.up_ns, b.up_ns), core_time_max(a.kernel_ns, b.kernel_ns),
+                                     core_time_max(a.down_ns, b.down_ns)};
 }
 
 static struct perfmodel_stages bounds_shrinking(const struct perfmodel_flow_card *card,
@@ -753,7 +748,7 @@ struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_
     change.latency_ns = perfmodel_wide_limit(to_ns + stages, CORE_NS_NEVER);
     if (turns)
         change.old_latency_ns = perfmodel_wide_limit(from_ns + stages, CORE_NS_NEVER);
-    change.holds = longer(change.latency_ns, change.old_latency_ns) <= load->shortest_ns;
+    change.holds = core_time_max(change.latency_ns, change.old_latency_ns) <= load->shortest_ns;
     return change;
 }
 

@@ -63,7 +63,7 @@ static inline struct perfmodel_wide_place perfmodel_wide_place_of(const struct p
     int64_t packet = by_spacing < policed ? by_spacing : policed;
     core_ns spaced_ns = packet * task->spacing_ns;
     core_ns policed_ns = (packet + 1 - task->burst_packets) * task->interval_ns;
-    core_ns release_ns = spaced_ns > policed_ns ? spaced_ns : policed_ns;
+    core_ns release_ns = core_time_max(spaced_ns, policed_ns);
     return (struct perfmodel_wide_place){.packet = packet, .offset_ns = x_ns - release_ns};
 }
 

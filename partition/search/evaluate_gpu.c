@@ -63,10 +63,10 @@ static void gather_jobs(struct partition_problem *problem, const uint32_t *membe
 static core_ns busiest_ns(const struct config_profile_gpu *card, const struct perfmodel_stages *stages,
                           bool paper)
 {
-    core_ns copies_ns = stages->up_ns > stages->down_ns ? stages->up_ns : stages->down_ns;
+    core_ns copies_ns = core_time_max(stages->up_ns, stages->down_ns);
     if (card->copy_engines < 2 && !paper)
         copies_ns = stages->up_ns + stages->down_ns;
-    return copies_ns > stages->kernel_ns ? copies_ns : stages->kernel_ns;
+    return core_time_max(copies_ns, stages->kernel_ns);
 }
 
 /* The fullest batch at this period. */
@@ -386,7 +386,7 @@ static void take_gpu(const struct partition_problem *problem, struct partition_p
     const struct partition_plan_gpu *gpu = &plan->gpu[g];
     const struct config_profile_gpu *card = problem->card[g];
     uint32_t unit = partition_unit_of_gpu(plan->workers, g);
-    core_ns copies_ns = gpu->stages.up_ns > gpu->stages.down_ns ? gpu->stages.up_ns : gpu->stages.down_ns;
+    core_ns copies_ns = core_time_max(gpu->stages.up_ns, gpu->stages.down_ns);
     if (card->copy_engines < 2 && !plan->paper)
         copies_ns = gpu->stages.up_ns + gpu->stages.down_ns;
     bool kernel = gpu->stages.kernel_ns > copies_ns;

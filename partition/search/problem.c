@@ -229,7 +229,7 @@ static bool carries(const struct partition_problem *problem, const struct config
     bool busy = partition_problem_busy(problem, card);
     core_ns up_ns = perfmodel_copy_ns(card, PERFMODEL_UP, busy, bytes);
     core_ns down_ns = perfmodel_copy_ns(card, PERFMODEL_DOWN, busy, bytes);
-    wide copies_ns = card->copy_engines > 1 ? (up_ns > down_ns ? up_ns : down_ns) : (wide)up_ns + down_ns;
+    wide copies_ns = card->copy_engines > 1 ? core_time_max(up_ns, down_ns) : (wide)up_ns + down_ns;
     wide sm_bytes_per_s = (wide)card->sms * card->sm_bytes_per_s;
     wide kernel_ns = card->launch_ns + (wide)bytes * CORE_NS_PER_S / sm_bytes_per_s;
     return copies_ns <= problem->weighed_ns && kernel_ns <= problem->weighed_ns;

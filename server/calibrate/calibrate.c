@@ -89,7 +89,7 @@ static void fill_cpu(struct config_profile_cpu *cpu, const struct cpu_cost *cost
  * so each margin is the whole. */
 static void fill_io(struct config_profile *profile, const struct server_probe *probe)
 {
-    core_ns margin_ns = probe->latency_p999_ns > MARGIN_NS_MIN ? probe->latency_p999_ns : MARGIN_NS_MIN;
+    core_ns margin_ns = core_time_max(probe->latency_p999_ns, MARGIN_NS_MIN);
     profile->io = (struct config_profile_io){.per_packet_ns = probe->per_packet_ns,
                                              .per_byte_fs = probe->per_byte_fs,
                                              .limit_percent = IO_LIMIT_PERCENT,

@@ -216,7 +216,7 @@ static core_status measure(struct bench *bench, core_ns time_ns, struct server_p
     int64_t byte_fs = (large_ps - small_ps) * 1000 / (LARGE_BYTES - SMALL_BYTES);
     probe->per_byte_fs = byte_fs > BYTE_FS_MIN ? byte_fs : BYTE_FS_MIN;
     int64_t packet_ns = (small_ps * 1000 - probe->per_byte_fs * SMALL_BYTES) / 1000000 + 1;
-    probe->per_packet_ns = packet_ns > PACKET_NS_MIN ? packet_ns : PACKET_NS_MIN;
+    probe->per_packet_ns = core_time_max(packet_ns, PACKET_NS_MIN);
     return CORE_OK;
 }
 

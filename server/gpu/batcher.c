@@ -247,11 +247,6 @@ static void sleep_until(struct server_gpu *gpu, core_ns wake_ns)
         server_mailbox_run(&gpu->mailbox, gpu);
 }
 
-static core_ns earlier(core_ns a, core_ns b)
-{
-    return a < b ? a : b;
-}
-
 static void run_loop(struct server_gpu *gpu)
 {
     while (!gpu->stopping) {
@@ -260,9 +255,9 @@ static void run_loop(struct server_gpu *gpu)
         bool all_handed = server_gpu_keys_run(gpu, now_ns, &keys_ns);
         core_ns wake_ns = gpu->up ? server_gpu_batches_run(gpu, now_ns) : start_again(gpu, now_ns);
         if (!all_handed)
-            wake_ns = earlier(wake_ns, now_ns + KEY_LOOK_NS);
-        wake_ns = earlier(wake_ns, keys_ns);
-        sleep_until(gpu, earlier(wake_ns, gpu_engine_wake_ns(gpu->engine)));
+            wake_ns = core_time_min(wake_ns, now_ns + KEY_LOOK_NS);
+        wake_ns = core_time_min(wake_ns, keys_ns);
+        sleep_until(gpu, core_time_min(wake_ns, gpu_engine_wake_ns(gpu->engine)));
     }
 }
 

@@ -24,15 +24,11 @@ static struct server_gpu_bounds bounds_of(const struct partition_gpu_plan *plan)
     return (struct server_gpu_bounds){plan->up_ns, plan->kernel_ns, plan->down_ns, plan->batch_ns};
 }
 
-static core_ns most(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 static struct server_gpu_bounds most_of(struct server_gpu_bounds a, struct server_gpu_bounds b)
 {
-    return (struct server_gpu_bounds){most(a.up_ns, b.up_ns), most(a.kernel_ns, b.kernel_ns),
-                                      most(a.down_ns, b.down_ns), most(a.batch_ns, b.batch_ns)};
+    return (struct server_gpu_bounds){
+        core_time_max(a.up_ns, b.up_ns), core_time_max(a.kernel_ns, b.kernel_ns),
+        core_time_max(a.down_ns, b.down_ns), core_time_max(a.batch_ns, b.batch_ns)};
 }
 
 /* ---- pauses ---- */
@@ -222,11 +218,6 @@ static bool submit_closed(struct server_gpu *gpu, core_ns now_ns)
     return true;
 }
 
-static core_ns least_of(core_ns a, core_ns b)
-{
-    return a < b ? a : b;
-}
-
 static void follow(struct server_gpu *gpu);
 
 core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
@@ -257,8 +248,8 @@ core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
         held_up |= !submit_closed(gpu, now_ns);
     }
     if (gpu->changing && gpu->plan_from_ns > now_ns)
-        due.wake_ns = least_of(due.wake_ns, gpu->plan_from_ns);
-    return held_up ? least_of(due.wake_ns, now_ns + RETRY_NS) : due.wake_ns;
+        due.wake_ns = core_time_min(due.wake_ns, gpu->plan_from_ns);
+    return held_up ? core_time_min(due.wake_ns, now_ns + RETRY_NS) : due.wake_ns;
 }
 
 /* ---- plans ---- */
@@ -292,7 +283,7 @@ static void take_over(struct server_gpu *gpu, const struct partition_gpu_plan *p
  * longer than its period, so the plan is not in force until then. */
 void server_gpu_batches_begin(struct server_gpu *gpu, core_ns now_ns)
 {
-    core_ns base_ns = now_ns > gpu->last_close_ns ? now_ns : gpu->last_close_ns;
+    core_ns base_ns = core_time_max(now_ns, gpu->last_close_ns);
 
     if (gpu->plans.count > 0)
         take_over(gpu, &gpu->plans.waiting[gpu->plans.count - 1]);

@@ -74,7 +74,7 @@ static core_ns answer_ready(struct server_gpu *gpu, core_ns now_ns)
         if (may_answer(gpu, key, now_ns))
             answer(key, gpu->generation);
         else {
-            wake_ns = key->until_ns < wake_ns ? key->until_ns : wake_ns;
+            wake_ns = core_time_min(key->until_ns, wake_ns);
             message->next = gpu->ready;
             gpu->ready = message;
         }

@@ -41,7 +41,7 @@ bool server_overload_look(struct server_overload *overload, core_ns now_ns, core
 
 int64_t server_overload_share_ppb(core_ns level_ns, core_ns shortest_ns)
 {
-    core_ns window_ns = shortest_ns < SERVER_OVERLOAD_INTERVAL_NS ? shortest_ns : SERVER_OVERLOAD_INTERVAL_NS;
+    core_ns window_ns = core_time_min(shortest_ns, SERVER_OVERLOAD_INTERVAL_NS);
 
     if (level_ns >= window_ns)
         return ALL_PPB;

@@ -94,9 +94,9 @@ static void totals_and_extremes_are_exact(void **state)
     for (int i = 0; i < VALUE_COUNT; i++) {
         const core_ns value_ns = draw_any_magnitude();
         core_histogram_record(&histogram, value_ns);
-        sum_ns += value_ns > 0 ? value_ns : 0;
-        minimum_ns = value_ns < minimum_ns ? value_ns : minimum_ns;
-        maximum_ns = value_ns > maximum_ns ? value_ns : maximum_ns;
+        sum_ns += core_time_max(value_ns, 0);
+        minimum_ns = core_time_min(value_ns, minimum_ns);
+        maximum_ns = core_time_max(value_ns, maximum_ns);
     }
     assert_int_equal(core_histogram_total(&histogram), VALUE_COUNT);
     assert_int_equal(core_histogram_mean_ns(&histogram), sum_ns / VALUE_COUNT);

@@ -62,7 +62,7 @@ static core_ns draw_key_ns(uint64_t *random, core_ns now_ns)
 {
     switch (draw(random) % 8) {
     case 0: /* late */
-        return now_ns - (core_ns)(draw(random) % (uint64_t)(now_ns < HORIZON_NS ? now_ns : HORIZON_NS));
+        return now_ns - (core_ns)(draw(random) % (uint64_t)core_time_min(now_ns, HORIZON_NS));
     case 1: /* far beyond the horizon */
         return now_ns + HORIZON_NS + (core_ns)(draw(random) % (uint64_t)(4 * HORIZON_NS));
     case 2: /* at the horizon's edge */

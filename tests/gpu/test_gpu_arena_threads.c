@@ -146,7 +146,7 @@ static void *write_packets(void *argument)
         struct stream *stream = &writer->streams[index];
         core_ns now_ns = atomic_load(&bench->now_ns) - test_random_in(&writer->random, 0, PERIOD_NS);
         stream->eligible_ns += test_random_in(&writer->random, 0, 2 * INTERVAL_NS);
-        stream->eligible_ns = now_ns > stream->eligible_ns ? now_ns : stream->eligible_ns;
+        stream->eligible_ns = core_time_max(now_ns, stream->eligible_ns);
         writer->packets[i] = (struct packet){.eligible_ns = stream->eligible_ns,
                                              .slot = index * WRITERS + writer->index,
                                              .number = stream->number++,

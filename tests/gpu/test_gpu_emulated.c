@@ -291,8 +291,8 @@ static void copies_that_meet_are_slower(void **state)
         core_ns met_ns = 0;
         for (int j = 0; j < BATCHES; j++) {
             const struct gpu_stage_time *down = &records.times[j][GPU_STAGE_DOWN];
-            const core_ns from_ns = up->start_ns > down->start_ns ? up->start_ns : down->start_ns;
-            const core_ns to_ns = up->end_ns < down->end_ns ? up->end_ns : down->end_ns;
+            const core_ns from_ns = core_time_max(up->start_ns, down->start_ns);
+            const core_ns to_ns = core_time_min(up->end_ns, down->end_ns);
             met_ns += to_ns > from_ns ? to_ns - from_ns : 0;
         }
         const struct gpu_order *order = &records.orders[i];

@@ -122,7 +122,7 @@ static void a_plan_is_for_every_loss(void **state)
             struct core_stream_spec spec = draw(false);
             uint32_t where = (uint32_t)test_random_in(&random_numbers, 0, gpus - 1);
             struct perfmodel_flow_load load = partition_demand_of(&spec, profile).load;
-            shortest_ns = load.shortest_ns < shortest_ns ? load.shortest_ns : shortest_ns;
+            shortest_ns = core_time_min(load.shortest_ns, shortest_ns);
             (void)charge(where, &spec, shortest_ns / 4);
             perfmodel_flow_load_add(where == 0 ? &own : &at_loss[where], &load);
             backups += where > 0;

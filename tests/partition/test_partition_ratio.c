@@ -114,7 +114,7 @@ static bool draw_stream(struct test_random *random, const struct config_profile 
     if (kind == 3)
         interval_ns = latency_ns / test_random_log(random, 4, 32) + 12 * US * pieces;
     spec->latency_ns = latency_ns + profile->margins.in_ns + profile->margins.out_ns;
-    spec->interval_ns = interval_ns > CORE_INTERVAL_NS_MIN ? interval_ns : CORE_INTERVAL_NS_MIN;
+    spec->interval_ns = core_time_max(interval_ns, CORE_INTERVAL_NS_MIN);
     return spec->latency_ns <= CORE_LATENCY_NS_MAX && spec->interval_ns <= CORE_INTERVAL_NS_MAX &&
            spec->latency_ns >= CORE_LATENCY_NS_MIN &&
            perfmodel_cpu_task_from(spec, profile, &stream->task, NULL) == CORE_OK;

@@ -101,7 +101,7 @@ static core_ns within(core_ns value_ns, core_ns least_ns, core_ns most_ns)
 {
     if (value_ns < least_ns)
         return least_ns;
-    return value_ns < most_ns ? value_ns : most_ns;
+    return core_time_min(value_ns, most_ns);
 }
 
 /* A stream whose pieces have deadlines of the flavour's lengths; its interval is anywhere from far below to
@@ -181,7 +181,7 @@ static core_ns window_of(const struct perfmodel_demand *grid, size_t count)
     window_ns = within(2 * window_ns, 0, 30 * CORE_NS_PER_S);
     for (size_t i = 0; i < count; i++) {
         core_ns burst_ns = streams[i].task.spacing_ns * streams[i].task.burst_packets;
-        window_ns = burst_ns > window_ns ? burst_ns : window_ns;
+        window_ns = core_time_max(burst_ns, window_ns);
     }
     return window_ns;
 }

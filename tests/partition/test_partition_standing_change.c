@@ -51,10 +51,10 @@ static struct core_stream_spec another(const struct core_stream_spec *spec, stru
     if (test_random_chance(random, 50))
         other.burst_packets =
             (uint32_t)test_random_in(random, spec->burst_packets / 2 + 1, 2 * spec->burst_packets);
-    other.interval_ns = other.interval_ns < CORE_INTERVAL_NS_MIN ? CORE_INTERVAL_NS_MIN : other.interval_ns;
-    other.interval_ns = other.interval_ns > CORE_INTERVAL_NS_MAX ? CORE_INTERVAL_NS_MAX : other.interval_ns;
-    other.latency_ns = other.latency_ns < CORE_LATENCY_NS_MIN ? CORE_LATENCY_NS_MIN : other.latency_ns;
-    other.latency_ns = other.latency_ns > CORE_LATENCY_NS_MAX ? CORE_LATENCY_NS_MAX : other.latency_ns;
+    other.interval_ns = core_time_max(other.interval_ns, CORE_INTERVAL_NS_MIN);
+    other.interval_ns = core_time_min(other.interval_ns, CORE_INTERVAL_NS_MAX);
+    other.latency_ns = core_time_max(other.latency_ns, CORE_LATENCY_NS_MIN);
+    other.latency_ns = core_time_min(other.latency_ns, CORE_LATENCY_NS_MAX);
     other.burst_packets = other.burst_packets > CORE_BURST_MAX ? CORE_BURST_MAX : other.burst_packets;
     return other;
 }
@@ -75,7 +75,7 @@ static void expect_joined(const struct partition_standing_stream *before,
     expect_same_spec(&after->contract, spec);
     assert_int_equal(is->interval_ns,
                      was->interval_ns < spec->interval_ns ? was->interval_ns : spec->interval_ns);
-    assert_int_equal(is->latency_ns, was->latency_ns < spec->latency_ns ? was->latency_ns : spec->latency_ns);
+    assert_int_equal(is->latency_ns, core_time_min(was->latency_ns, spec->latency_ns));
     assert_int_equal(is->burst_packets,
                      was->burst_packets > spec->burst_packets ? was->burst_packets : spec->burst_packets);
     assert_int_equal(after->unit, before->unit);

@@ -49,7 +49,7 @@ static core_ns latency_of(const struct partition_standing *standing, uint32_t un
     core_ns most_ns = latency_at(standing, unit, PARTITION_STANDING_NONE);
     for (uint32_t lost = standing->worker_count; lost < standing->worker_count + standing->gpus; lost++) {
         core_ns then_ns = latency_at(standing, unit, lost);
-        most_ns = then_ns > most_ns ? then_ns : most_ns;
+        most_ns = core_time_max(then_ns, most_ns);
     }
     return most_ns;
 }

@@ -317,10 +317,10 @@ static void release(const struct perfmodel_cpu_task *task, struct test_random *r
         if (n > 0 && test_random_chance(random, pause_percent))
             arrival_ns += test_random_in(random, 0, 3 * task->interval_ns);
         core_ns eligible_ns = tat_ns - (task->burst_packets - 1) * task->interval_ns;
-        eligible_ns = arrival_ns > eligible_ns ? arrival_ns : eligible_ns;
-        tat_ns = (arrival_ns > tat_ns ? arrival_ns : tat_ns) + task->interval_ns;
+        eligible_ns = core_time_max(arrival_ns, eligible_ns);
+        tat_ns = core_time_max(arrival_ns, tat_ns) + task->interval_ns;
         release_ns += task->spacing_ns;
-        release_ns = eligible_ns > release_ns ? eligible_ns : release_ns;
+        release_ns = core_time_max(eligible_ns, release_ns);
         assert_true(release_ns + task->spacing_ns <= eligible_ns + task->burst_packets * task->spacing_ns);
         for (uint32_t piece = 0; piece < task->pieces; piece++)
             releases->at_ns[releases->count++] = release_ns + piece * task->deadline_ns;

@@ -336,11 +336,6 @@ struct pipeline {
     core_ns up_end_ns[BATCHES], kernel_end_ns[BATCHES], down_end_ns[BATCHES];
 };
 
-static core_ns later(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 /* Streams that send all they may, from some batch on, or pause now and then, at the police's earliest times.
  */
 static void random_batches(const struct flow_crowd *crowd, struct pipeline *pipeline,
@@ -361,10 +356,11 @@ static void random_batches(const struct flow_crowd *crowd, struct pipeline *pipe
             if (test_random_chance(random, 20)) /* late in the period, all that has saved up */
                 open_ns = close_ns - 1;
             for (;;) {
-                core_ns at_ns = later(open_ns, tat_ns[i] - (spec->burst_packets - 1) * spec->interval_ns);
+                core_ns at_ns =
+                    core_time_max(open_ns, tat_ns[i] - (spec->burst_packets - 1) * spec->interval_ns);
                 if (at_ns >= close_ns)
                     break;
-                tat_ns[i] = later(tat_ns[i], at_ns) + spec->interval_ns;
+                tat_ns[i] = core_time_max(tat_ns[i], at_ns) + spec->interval_ns;
                 bytes += spec->packet_bytes;
             }
             if (bytes > 0)
@@ -377,7 +373,8 @@ static void random_batches(const struct flow_crowd *crowd, struct pipeline *pipe
 static void kernel_runs(struct pipeline *pipeline, int n)
 {
     core_ns free_ns = n > 0 ? pipeline->kernel_end_ns[n - 1] : 0;
-    pipeline->kernel_end_ns[n] = later(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
+    pipeline->kernel_end_ns[n] =
+        core_time_max(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
 }
 
 /* Batch n is closed at n T; its oldest packet came at (n-1) T. */
@@ -386,10 +383,11 @@ static void run_two_engines(struct pipeline *pipeline)
     for (int n = 0; n < BATCHES; n++) {
         core_ns up_free_ns = n > 0 ? pipeline->up_end_ns[n - 1] : 0;
         core_ns down_free_ns = n > 0 ? pipeline->down_end_ns[n - 1] : 0;
-        pipeline->up_end_ns[n] = later(n * pipeline->period_ns, up_free_ns) + pipeline->batches[n].up_ns;
+        pipeline->up_end_ns[n] =
+            core_time_max(n * pipeline->period_ns, up_free_ns) + pipeline->batches[n].up_ns;
         kernel_runs(pipeline, n);
         pipeline->down_end_ns[n] =
-            later(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
+            core_time_max(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
     }
 }
 
@@ -400,7 +398,7 @@ static void run_one_engine(struct pipeline *pipeline, bool up_first)
     for (int up = 0, down = 0; down < BATCHES;) {
         core_ns up_ready_ns = up < BATCHES ? up * pipeline->period_ns : CORE_NS_NEVER;
         core_ns down_ready_ns = down < up ? pipeline->kernel_end_ns[down] : CORE_NS_NEVER;
-        now_ns = later(now_ns, up_ready_ns < down_ready_ns ? up_ready_ns : down_ready_ns);
+        now_ns = core_time_max(now_ns, core_time_min(up_ready_ns, down_ready_ns));
         bool up_goes = up_ready_ns <= now_ns;
         if (up_goes && down_ready_ns <= now_ns)
             up_goes = !last_up;
@@ -427,10 +425,11 @@ static void expect_in_time(const struct flow_crowd *crowd, const struct pipeline
     core_ns worst_ns = 0;
     for (int n = 0; n < BATCHES; n++) {
         const struct perfmodel_stages *batch = &pipeline->batches[n];
-        core_ns copies_ns = turns ? batch->up_ns + batch->down_ns : later(batch->up_ns, batch->down_ns);
-        backlog |= later(copies_ns, batch->kernel_ns) > pipeline->period_ns;
+        core_ns copies_ns =
+            turns ? batch->up_ns + batch->down_ns : core_time_max(batch->up_ns, batch->down_ns);
+        backlog |= core_time_max(copies_ns, batch->kernel_ns) > pipeline->period_ns;
         core_ns took_ns = pipeline->down_end_ns[n] - (n - 1) * pipeline->period_ns;
-        worst_ns = later(worst_ns, took_ns);
+        worst_ns = core_time_max(worst_ns, took_ns);
         assert_true(took_ns <= verdict->latency_ns);
         const struct config_profile_margins *margins = &crowd->profile.margins;
         core_ns kept_ns = margins->in_ns + margins->out_ns + crowd->profile.io.rest_max_ns;

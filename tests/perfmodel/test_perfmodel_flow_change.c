@@ -22,11 +22,6 @@ struct pipeline {
     core_ns up_end_ns[BATCHES], kernel_end_ns[BATCHES], down_end_ns[BATCHES];
 };
 
-static core_ns later(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 static void set_closes(struct pipeline *pipeline)
 {
     pipeline->close_ns[0] = 0;
@@ -55,10 +50,11 @@ static void fill(const struct flow_crowd *crowd, struct pipeline *pipeline, stru
             if (late && n == start)
                 open_ns = end_ns - 1;
             for (;;) {
-                core_ns at_ns = later(open_ns, tat_ns[i] - (spec->burst_packets - 1) * spec->interval_ns);
+                core_ns at_ns =
+                    core_time_max(open_ns, tat_ns[i] - (spec->burst_packets - 1) * spec->interval_ns);
                 if (at_ns >= end_ns)
                     break;
-                tat_ns[i] = later(tat_ns[i], at_ns) + spec->interval_ns;
+                tat_ns[i] = core_time_max(tat_ns[i], at_ns) + spec->interval_ns;
                 bytes += spec->packet_bytes;
             }
             if (bytes > 0)
@@ -71,7 +67,8 @@ static void fill(const struct flow_crowd *crowd, struct pipeline *pipeline, stru
 static void kernel_runs(struct pipeline *pipeline, int n)
 {
     core_ns free_ns = n > 0 ? pipeline->kernel_end_ns[n - 1] : 0;
-    pipeline->kernel_end_ns[n] = later(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
+    pipeline->kernel_end_ns[n] =
+        core_time_max(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
 }
 
 static void run_two_engines(struct pipeline *pipeline)
@@ -79,10 +76,11 @@ static void run_two_engines(struct pipeline *pipeline)
     for (int n = 0; n < BATCHES; n++) {
         core_ns up_free_ns = n > 0 ? pipeline->up_end_ns[n - 1] : 0;
         core_ns down_free_ns = n > 0 ? pipeline->down_end_ns[n - 1] : 0;
-        pipeline->up_end_ns[n] = later(pipeline->close_ns[n + 1], up_free_ns) + pipeline->batches[n].up_ns;
+        pipeline->up_end_ns[n] =
+            core_time_max(pipeline->close_ns[n + 1], up_free_ns) + pipeline->batches[n].up_ns;
         kernel_runs(pipeline, n);
         pipeline->down_end_ns[n] =
-            later(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
+            core_time_max(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
     }
 }
 
@@ -92,7 +90,7 @@ static void run_one_engine(struct pipeline *pipeline, bool last_up)
     for (int up = 0, down = 0; down < BATCHES;) {
         core_ns up_ready_ns = up < BATCHES ? pipeline->close_ns[up + 1] : CORE_NS_NEVER;
         core_ns down_ready_ns = down < up ? pipeline->kernel_end_ns[down] : CORE_NS_NEVER;
-        now_ns = later(now_ns, up_ready_ns < down_ready_ns ? up_ready_ns : down_ready_ns);
+        now_ns = core_time_max(now_ns, core_time_min(up_ready_ns, down_ready_ns));
         bool up_goes = up_ready_ns <= now_ns;
         if (up_goes && down_ready_ns <= now_ns)
             up_goes = !last_up;
@@ -113,7 +111,7 @@ static core_ns worst_of(const struct pipeline *pipeline, int from, int to)
 {
     core_ns worst_ns = 0;
     for (int n = from; n < to; n++)
-        worst_ns = later(worst_ns, pipeline->down_end_ns[n] - pipeline->close_ns[n]);
+        worst_ns = core_time_max(worst_ns, pipeline->down_end_ns[n] - pipeline->close_ns[n]);
     return worst_ns;
 }
 
@@ -148,12 +146,12 @@ static void run_one(struct flow_crowd *crowd, bool grows, struct test_random *ra
                                 .change = (int)test_random_in(random, 4, BATCHES / 3)};
     struct perfmodel_flow_verdict before = perfmodel_flow_judge(crowd->card, &crowd->load, pipeline.from_ns);
     struct perfmodel_flow_verdict after = perfmodel_flow_judge(crowd->card, &crowd->load, pipeline.to_ns);
-    crowd->load.shortest_ns = later(before.latency_ns, after.latency_ns);
+    crowd->load.shortest_ns = core_time_max(before.latency_ns, after.latency_ns);
     struct perfmodel_flow_change change =
         perfmodel_flow_judge_change(crowd->card, &crowd->load, pipeline.from_ns, pipeline.to_ns);
     bool turns = crowd->gpu.gpu.copy_engines == 1;
     assert_int_equal(change.holds,
-                     later(change.latency_ns, change.old_latency_ns) <= crowd->load.shortest_ns);
+                     core_time_max(change.latency_ns, change.old_latency_ns) <= crowd->load.shortest_ns);
     if (change.latency_ns == CORE_NS_NEVER || before.latency_ns == CORE_NS_NEVER)
         return;
     expect_no_less(&change.bounds, &after.bounds);

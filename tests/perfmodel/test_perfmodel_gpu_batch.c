@@ -40,7 +40,7 @@ static void read_set(struct set *set, struct test_csv *streams, double number, s
                                                     .latency_ns = latency_ns,
                                                     .cipher = CORE_CIPHER_AES_128_CBC,
                                                     .padding = CORE_PADDING_PKCS7};
-        set->shortest_ns = latency_ns < set->shortest_ns ? latency_ns : set->shortest_ns;
+        set->shortest_ns = core_time_min(latency_ns, set->shortest_ns);
     }
 }
 

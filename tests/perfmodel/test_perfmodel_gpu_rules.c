@@ -126,7 +126,7 @@ static bool fits_in(const struct core_stream_spec *specs, size_t count, bool pap
     uint64_t jobs[16], scratch[16];
     core_ns shortest_ns = CORE_NS_NEVER;
     for (size_t i = 0; i < count; i++)
-        shortest_ns = specs[i].latency_ns < shortest_ns ? specs[i].latency_ns : shortest_ns;
+        shortest_ns = core_time_min(specs[i].latency_ns, shortest_ns);
     for (size_t i = 0; i < count; i++)
         jobs[i] = perfmodel_gpu_job_bytes(&specs[i], shortest_ns / 4, fluid);
     struct perfmodel_stages stages = perfmodel_gpu_stages(&card, &margins, jobs, count, false, scratch);
@@ -179,11 +179,6 @@ struct pipeline {
     core_ns up_end_ns[BATCHES], kernel_end_ns[BATCHES], down_end_ns[BATCHES];
 };
 
-static core_ns later(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 /* Nothing, everything, or something in between. */
 static core_ns random_part(struct test_random *random, core_ns most_ns)
 {
@@ -214,7 +209,8 @@ static void random_pipeline(struct pipeline *pipeline, struct test_random *rando
 static void kernel_runs(struct pipeline *pipeline, int n)
 {
     core_ns free_ns = n > 0 ? pipeline->kernel_end_ns[n - 1] : 0;
-    pipeline->kernel_end_ns[n] = later(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
+    pipeline->kernel_end_ns[n] =
+        core_time_max(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
 }
 
 static void run_two_engines(struct pipeline *pipeline)
@@ -222,10 +218,11 @@ static void run_two_engines(struct pipeline *pipeline)
     for (int n = 0; n < BATCHES; n++) {
         core_ns up_free_ns = n > 0 ? pipeline->up_end_ns[n - 1] : 0;
         core_ns down_free_ns = n > 0 ? pipeline->down_end_ns[n - 1] : 0;
-        pipeline->up_end_ns[n] = later(n * pipeline->period_ns, up_free_ns) + pipeline->batches[n].up_ns;
+        pipeline->up_end_ns[n] =
+            core_time_max(n * pipeline->period_ns, up_free_ns) + pipeline->batches[n].up_ns;
         kernel_runs(pipeline, n);
         pipeline->down_end_ns[n] =
-            later(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
+            core_time_max(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
     }
 }
 
@@ -252,7 +249,7 @@ static void run_one_engine(struct pipeline *pipeline, enum order order, struct t
     for (int up = 0, down = 0; down < BATCHES;) {
         core_ns up_ready_ns = up < BATCHES ? up * pipeline->period_ns : CORE_NS_NEVER;
         core_ns down_ready_ns = down < up ? pipeline->kernel_end_ns[down] : CORE_NS_NEVER;
-        now_ns = later(now_ns, up_ready_ns < down_ready_ns ? up_ready_ns : down_ready_ns);
+        now_ns = core_time_max(now_ns, core_time_min(up_ready_ns, down_ready_ns));
         bool up_goes = up_ready_ns <= now_ns;
         if (up_goes && down_ready_ns <= now_ns)
             up_goes = up_goes_next(order, last_up, now_ns, up_ready_ns, down_ready_ns, random);
@@ -275,7 +272,8 @@ static core_ns latest_ns(const struct pipeline *pipeline, const struct config_pr
     core_ns bound_ns = perfmodel_gpu_latency_ns(gpu, &pipeline->bound, pipeline->period_ns);
     core_ns worst_ns = -bound_ns;
     for (int n = 0; n < BATCHES; n++)
-        worst_ns = later(worst_ns, pipeline->down_end_ns[n] - (n - 1) * pipeline->period_ns - bound_ns);
+        worst_ns =
+            core_time_max(worst_ns, pipeline->down_end_ns[n] - (n - 1) * pipeline->period_ns - bound_ns);
     return worst_ns;
 }
 

@@ -225,7 +225,7 @@ static void deadlines_are_never_later_than_true_ones(void **state)
         for (int i = 0; i < 100; i++) {
             true_ns += test_random_in(&random, 0, 2 * step_ns);
             core_ns arrival_ns = true_ns + test_random_in(&random, 0, 90);
-            arrival_ns = arrival_ns > last_ns ? arrival_ns : last_ns;
+            arrival_ns = core_time_max(arrival_ns, last_ns);
             last_ns = arrival_ns;
             core_ns unseen_ns = arrival_ns - true_ns + test_random_in(&random, 0, 30);
             struct server_police_times times = server_police_unseen(&counted, arrival_ns, unseen_ns);

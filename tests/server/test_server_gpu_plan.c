@@ -200,7 +200,7 @@ static void a_way_in_steps(void **state)
         if (short_ns > 0) {
             (void)plan_of(1, grows ? short_ns : long_ns, CORE_NS_NEVER / 4, &from);
             (void)plan_of(2, grows ? long_ns : short_ns, CORE_NS_NEVER / 4, &to);
-            core_ns most_ns = from.latency_ns > to.latency_ns ? from.latency_ns : to.latency_ns;
+            core_ns most_ns = core_time_max(from.latency_ns, to.latency_ns);
             core_ns shortest_ns = most_ns < CORE_NS_NEVER ? most_ns + most_ns / 20 : 0;
             if (plan_of(1, from.period_ns, shortest_ns, &from) && plan_of(2, to.period_ns, shortest_ns, &to))
                 go(&from, &to, &tally[grows]);

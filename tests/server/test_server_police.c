@@ -206,7 +206,7 @@ static void change_once(struct test_random *random)
     }
     conform(times, 0, at, old.interval_ns, old.burst_packets);
     conform(times, at, count, new.interval_ns, new.burst_packets);
-    conform(times, 0, count, old.interval_ns < new.interval_ns ? old.interval_ns : new.interval_ns,
+    conform(times, 0, count, core_time_min(old.interval_ns, new.interval_ns),
             old.burst_packets > new.burst_packets ? old.burst_packets : new.burst_packets);
 }
 

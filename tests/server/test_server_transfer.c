@@ -163,11 +163,6 @@ struct run {
     core_ns lag_ns;       /* what the header says of it */
 };
 
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 static void draw_packets(struct test_random *random, struct run *run)
 {
     struct server_police police;
@@ -203,7 +198,7 @@ static void flow(struct test_random *random, struct run *run, struct server_pace
         run->release_ns[i] = times.release_ns;
         core_ns took_ns = test_random_chance(random, 30) ? bound_ns : test_random_in(random, 0, bound_ns);
         run->back_ns[i] =
-            later(paced_ns + took_ns, i > 0 && run->stay[i - 1] == stay ? run->back_ns[i - 1] : 0);
+            core_time_max(paced_ns + took_ns, i > 0 && run->stay[i - 1] == stay ? run->back_ns[i - 1] : 0);
         assert_true(run->back_ns[i] <= paced_ns + bound_ns);
         run->stay[i] = stay;
     }
@@ -231,7 +226,7 @@ static core_ns next_look_ns(const struct server_transfer *transfer, core_ns now_
         return look_ns;
     if (transfer->hold_from_ns > now_ns && transfer->hold_from_ns < look_ns)
         look_ns = transfer->hold_from_ns;
-    return transfer->until_ns < look_ns ? transfer->until_ns : look_ns;
+    return core_time_min(transfer->until_ns, look_ns);
 }
 
 /* One transfer, wanted at want_ns: returns when it is over; true: the stream is on another unit. */
@@ -253,7 +248,7 @@ static bool transfer_once(struct test_random *random, struct run *run, struct se
         for (size_t i = 0; i < *next; i++)
             if (run->back_ns[i] > now_ns) {
                 inside++;
-                first_back_ns = run->back_ns[i] < first_back_ns ? run->back_ns[i] : first_back_ns;
+                first_back_ns = core_time_min(run->back_ns[i], first_back_ns);
             }
         bool was_held = transfer.state == SERVER_TRANSFER_HELD;
         enum server_transfer_step step = server_transfer_next(&transfer, inside, now_ns);

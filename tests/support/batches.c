@@ -38,9 +38,9 @@ struct wish {
 uint64_t batches_police(struct batches_policed *policed, core_ns from_ns, core_ns to_ns, uint64_t most,
                         core_ns *first_ns)
 {
-    core_ns theoretical_ns = policed->theoretical_ns > from_ns ? policed->theoretical_ns : from_ns;
+    core_ns theoretical_ns = core_time_max(policed->theoretical_ns, from_ns);
     core_ns earliest_ns = theoretical_ns - policed->tolerance_ns;
-    *first_ns = earliest_ns > from_ns ? earliest_ns : from_ns;
+    *first_ns = core_time_max(earliest_ns, from_ns);
     if (*first_ns >= to_ns || most == 0)
         return 0;
     uint64_t packets = (uint64_t)((to_ns - 1 - earliest_ns) / policed->interval_ns) + 1;

@@ -483,7 +483,7 @@ static void start(struct exhaustive *e)
     while (cpu_scheduler_pending(e->scheduler) > 0)
         (void)cpu_scheduler_burst(e->scheduler, finished, NULL, burst_end, e);
     e->cleared = false;
-    core_ns day = (e->free_ns > e->now_ns ? e->free_ns : e->now_ns) + PAUSE;
+    core_ns day = core_time_max(e->free_ns, e->now_ns) + PAUSE;
     e->now_ns = day - day % CPU_EDF_BUCKET_NS + CPU_EDF_BUCKET_NS + e->run->phase_ns;
     e->free_ns = e->now_ns;
     e->released_ns = 0;

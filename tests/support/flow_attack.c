@@ -170,7 +170,7 @@ static bool promise_stairs(struct flow_attack_set *set, const struct perfmodel_f
 
 static core_ns longer(core_ns a_ns, core_ns b_ns)
 {
-    return a_ns > b_ns ? a_ns : b_ns;
+    return core_time_max(a_ns, b_ns);
 }
 
 /* To a period longer or shorter, in the first half of the batches. */

@@ -95,8 +95,8 @@ static void random_copies(struct test_gpu *card, struct test_random *random)
         row.up_ns += test_random_in(random, 0, 10000000);
         row.down_ns += test_random_in(random, 0, 10000000);
         core_ns extra_ns = test_random_in(random, 0, 10000000);
-        row.up_busy_ns = (row.up_busy_ns > row.up_ns ? row.up_busy_ns : row.up_ns) + extra_ns;
-        row.down_busy_ns = (row.down_busy_ns > row.down_ns ? row.down_busy_ns : row.down_ns) + extra_ns;
+        row.up_busy_ns = core_time_max(row.up_busy_ns, row.up_ns) + extra_ns;
+        row.down_busy_ns = core_time_max(row.down_busy_ns, row.down_ns) + extra_ns;
     }
 }
 

@@ -8,11 +8,6 @@
 
 #define RETRY_NS (100 * CORE_NS_PER_US) /* where an arena is not free, as the server's */
 
-static core_ns earlier(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
 void history_gpu_create(struct history_gpu *gpu, const struct config_profile *profile,
                         const struct config_profile_gpu *card, bool busy, uint32_t arenas,
                         enum pipeline_execution execution, uint64_t seed)
@@ -183,18 +178,18 @@ static void run_batcher(struct history_gpu *gpu, core_ns now_ns)
             progress = true;
         }
     }
-    gpu->wake_ns = held_up ? earlier(now_ns + RETRY_NS, due.wake_ns) : due.wake_ns;
+    gpu->wake_ns = held_up ? core_time_min(now_ns + RETRY_NS, due.wake_ns) : due.wake_ns;
     if (gpu->changing)
         publish_paused(gpu, now_ns);
     if (now_ns < gpu->from_ns)
-        gpu->wake_ns = earlier(gpu->wake_ns, gpu->from_ns);
+        gpu->wake_ns = core_time_min(gpu->wake_ns, gpu->from_ns);
 }
 
 /* ---- plans ---- */
 
 static void begin(struct history_gpu *gpu, core_ns now_ns)
 {
-    core_ns base_ns = now_ns > gpu->last_close_ns ? now_ns : gpu->last_close_ns;
+    core_ns base_ns = core_time_max(now_ns, gpu->last_close_ns);
     if (gpu->plans.count > 0)
         gpu->plan = gpu->plans.waiting[gpu->plans.count - 1];
     gpu->plans.count = 0;
@@ -372,9 +367,9 @@ core_ns history_gpu_next_ns(const struct history_gpu *gpu)
 {
     core_ns next_ns = gpu->wake_ns;
     for (int stage = 0; stage < PIPELINE_STAGES; stage++)
-        next_ns = earlier(next_ns, gpu->run_end_ns[stage]);
+        next_ns = core_time_min(next_ns, gpu->run_end_ns[stage]);
     bool engine_free = !runs(gpu, PIPELINE_UP) && (gpu->card->copy_engines > 1 || !runs(gpu, PIPELINE_DOWN));
-    return engine_free ? earlier(next_ns, ready_ns(gpu, PIPELINE_UP)) : next_ns;
+    return engine_free ? core_time_min(next_ns, ready_ns(gpu, PIPELINE_UP)) : next_ns;
 }
 
 struct history_packet *history_gpu_run(struct history_gpu *gpu, core_ns now_ns)

@@ -118,7 +118,7 @@ void history_planner_flee(struct history_world *world, struct history_stream *st
 static core_ns stood_by_until_ns(struct history_world *world, uint32_t g, const struct history_stream *stream)
 {
     core_ns until_ns = world->now_ns + test_random_in(&world->random, 0, 2 * stream->spec.latency_ns);
-    return until_ns > world->gpu[g].from_ns ? until_ns : world->gpu[g].from_ns;
+    return core_time_max(until_ns, world->gpu[g].from_ns);
 }
 
 void history_planner_return(struct history_world *world, uint32_t g)

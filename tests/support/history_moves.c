@@ -66,7 +66,7 @@ static void lie_in_wait(struct history_world *world, struct history_stream *stre
                         core_ns hold_ns)
 {
     core_ns earned_ns = world->now_ns + stream->spec.burst_packets * stream->spec.interval_ns;
-    earned_ns = earned_ns > hold_ns ? earned_ns : hold_ns;
+    earned_ns = core_time_max(earned_ns, hold_ns);
     core_ns at_ns = too_late_ns(world, stream->room.unit, earned_ns);
     stream->ambush = true;
     history_stream_behave(world, stream, at_ns);

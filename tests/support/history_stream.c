@@ -7,16 +7,6 @@
 
 #define RETRY_NS (200 * CORE_NS_PER_US) /* where no batch is open, as the server's */
 
-static core_ns later(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
-static core_ns earlier(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns < b_ns ? a_ns : b_ns;
-}
-
 /* Its packets may be held from some time to come on. */
 static bool awaits_holding(const struct history_world *world, const struct history_stream *stream)
 {
@@ -27,12 +17,13 @@ static bool awaits_holding(const struct history_world *world, const struct histo
 static void set_wake(struct history_world *world, struct history_stream *stream)
 {
     core_ns eligible_ns = stream->packet != NULL ? stream->packet->eligible_ns : CORE_NS_NEVER;
-    world->wake_ns[stream->index] = earlier(later(eligible_ns, world->now_ns), stream->go_ns);
+    world->wake_ns[stream->index] = core_time_min(core_time_max(eligible_ns, world->now_ns), stream->go_ns);
     if (stream->restoring && stream->resume_ns != CORE_NS_NEVER)
-        world->wake_ns[stream->index] = earlier(world->wake_ns[stream->index], stream->resume_ns);
+        world->wake_ns[stream->index] = core_time_min(world->wake_ns[stream->index], stream->resume_ns);
     if (awaits_holding(world, stream))
-        world->wake_ns[stream->index] = earlier(world->wake_ns[stream->index], stream->transfer.hold_from_ns);
-    world->wake_ns[stream->index] = earlier(world->wake_ns[stream->index], stream->flee_ns);
+        world->wake_ns[stream->index] =
+            core_time_min(world->wake_ns[stream->index], stream->transfer.hold_from_ns);
+    world->wake_ns[stream->index] = core_time_min(world->wake_ns[stream->index], stream->flee_ns);
 }
 
 /* ---- the unit ---- */
@@ -70,7 +61,7 @@ bool history_stream_rests(const struct history_stream *stream)
 /* The first in the queue comes to the unit, from its contract's point of view. */
 static core_ns let_go_ns(const struct history_stream *stream)
 {
-    return later(server_pace_next_ns(&stream->pace, stream->queue->eligible_ns), stream->arrived_ns);
+    return core_time_max(server_pace_next_ns(&stream->pace, stream->queue->eligible_ns), stream->arrived_ns);
 }
 
 /* When the first in the queue goes: into its batch at once, to a worker up to in_ns later. */
@@ -88,7 +79,7 @@ static void set_go(struct history_world *world, struct history_stream *stream)
         at_ns += test_random_chance(&world->random, world->early_percent)
                      ? test_random_in(&world->random, 0, in_ns)
                      : in_ns;
-    stream->go_ns = later(later(at_ns, stream->handed_over_ns), world->now_ns);
+    stream->go_ns = core_time_max(core_time_max(at_ns, stream->handed_over_ns), world->now_ns);
 }
 
 void history_stream_settle(struct history_world *world, struct history_stream *stream)
@@ -120,7 +111,7 @@ static core_ns next_arrival_ns(struct history_world *world, struct history_strea
     case HISTORY_PAUSING:
         return test_random_chance(&world->random, 70)
                    ? arrival_ns
-                   : later(arrival_ns, world->now_ns) +
+                   : core_time_max(arrival_ns, world->now_ns) +
                          test_random_in(&world->random, 0, spec->interval_ns * (spec->burst_packets + 1));
     case HISTORY_SAVING:
         return stream->sent % spec->burst_packets != 0 ? arrival_ns
@@ -255,7 +246,7 @@ static core_ns due_ns(const struct history_world *world, const struct history_st
     if (!history_on_gpu(world, stream->room.unit))
         return due_ns - perfmodel_io_rest_ns(latency_ns, profile);
     if (stream->home == HISTORY_NONE && stream->gpu_bound_ns > 0)
-        due_ns = earlier(due_ns, packet->eligible_ns + stream->gpu_bound_ns - profile->margins.out_ns);
+        due_ns = core_time_min(due_ns, packet->eligible_ns + stream->gpu_bound_ns - profile->margins.out_ns);
     return due_ns;
 }
 

@@ -10,11 +10,6 @@ struct run {
     struct batch batch[PIPELINE_BATCHES_MAX + 2]; /* from 1 on */
 };
 
-static core_ns later(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 core_ns pipeline_close_ns(const struct pipeline_gpu *gpu, uint32_t n)
 {
     if (gpu->change == 0 || n <= gpu->change)
@@ -54,13 +49,13 @@ static core_ns ready_ns(struct run *run, uint32_t n)
 {
     core_ns closing_ns = pipeline_close_ns(run->gpu, n), in_ns = run->gpu->profile->margins.in_ns;
     if (run->pattern->arrivals == PIPELINE_SCRIPT)
-        return later(closing_ns + in_ns * run->pattern->script->late[n] / UINT8_MAX,
-                     run->batch[n - 1].ready_ns);
+        return core_time_max(closing_ns + in_ns * run->pattern->script->late[n] / UINT8_MAX,
+                             run->batch[n - 1].ready_ns);
     if (run->pattern->closing == PIPELINE_LATEST)
         return closing_ns + in_ns;
     if (run->pattern->closing == PIPELINE_AT_ONCE)
         return closing_ns;
-    return later(closing_ns + test_random_in(&run->random, 0, in_ns), run->batch[n - 1].ready_ns);
+    return core_time_max(closing_ns + test_random_in(&run->random, 0, in_ns), run->batch[n - 1].ready_ns);
 }
 
 static void set_times(struct run *run)
@@ -98,7 +93,7 @@ static void run_kernel(struct run *run, uint32_t n)
     batch->end_ns[PIPELINE_KERNEL] = free_ns;
     if (batch->packets == 0)
         return;
-    core_ns start_ns = later(batch->end_ns[PIPELINE_UP], free_ns);
+    core_ns start_ns = core_time_max(batch->end_ns[PIPELINE_UP], free_ns);
     if (run->pattern->execution == PIPELINE_AIMED)
         batch->stages.kernel_ns = aimed_ns(run, n, start_ns, batch->stages.kernel_ns);
     batch->end_ns[PIPELINE_KERNEL] = start_ns + batch->stages.kernel_ns;
@@ -110,11 +105,12 @@ static void run_two_engines(struct run *run)
         struct batch *batch = &run->batch[n], *before = batch - 1;
         bool full = batch->packets > 0;
         core_ns free_ns = before->end_ns[PIPELINE_UP];
-        batch->end_ns[PIPELINE_UP] = full ? later(batch->ready_ns, free_ns) + batch->stages.up_ns : free_ns;
+        batch->end_ns[PIPELINE_UP] =
+            full ? core_time_max(batch->ready_ns, free_ns) + batch->stages.up_ns : free_ns;
         run_kernel(run, n);
         free_ns = before->end_ns[PIPELINE_DOWN];
         batch->end_ns[PIPELINE_DOWN] =
-            full ? later(batch->end_ns[PIPELINE_KERNEL], free_ns) + batch->stages.down_ns : free_ns;
+            full ? core_time_max(batch->end_ns[PIPELINE_KERNEL], free_ns) + batch->stages.down_ns : free_ns;
     }
 }
 
@@ -160,7 +156,7 @@ static void run_one_engine(struct run *run)
     for (uint32_t up = next_full(run, 0), down = up; down <= last;) {
         core_ns up_ready_ns = up <= last ? run->batch[up].ready_ns : CORE_NS_NEVER;
         core_ns down_ready_ns = down < up ? run->batch[down].end_ns[PIPELINE_KERNEL] : CORE_NS_NEVER;
-        now_ns = later(now_ns, up_ready_ns < down_ready_ns ? up_ready_ns : down_ready_ns);
+        now_ns = core_time_max(now_ns, core_time_min(up_ready_ns, down_ready_ns));
         bool up_goes = up_ready_ns <= now_ns;
         if (up_goes && down_ready_ns <= now_ns)
             up_goes = up_goes_next(run, last_up, now_ns, up_ready_ns, down_ready_ns);
@@ -184,7 +180,7 @@ static core_ns rest_ns(const struct pipeline_gpu *gpu)
 {
     core_ns most_ns = 0;
     for (size_t i = 0; i < gpu->count; i++)
-        most_ns = later(most_ns, perfmodel_io_rest_ns(gpu->specs[i].latency_ns, gpu->profile) / 2);
+        most_ns = core_time_max(most_ns, perfmodel_io_rest_ns(gpu->specs[i].latency_ns, gpu->profile) / 2);
     return most_ns;
 }
 
@@ -215,9 +211,9 @@ static void judge_batch(const struct run *run, uint32_t n, struct pipeline_resul
         result->least_slack_ppb = ppb;
     for (int stage = 0; stage < PIPELINE_STAGES; stage++) {
         core_ns took_ns = batch->end_ns[stage] - closed_ns;
-        result->late_ns[stage] = later(result->late_ns[stage], took_ns - end_ns[stage]);
+        result->late_ns[stage] = core_time_max(result->late_ns[stage], took_ns - end_ns[stage]);
         ppb = end_ns[stage] > 0 ? (int64_t)((long double)took_ns / (long double)end_ns[stage] * 1e9L) : 0;
-        result->nearest_ppb[stage] = later(result->nearest_ppb[stage], ppb);
+        result->nearest_ppb[stage] = core_time_max(result->nearest_ppb[stage], ppb);
     }
 }
 

@@ -170,7 +170,7 @@ static core_status window_of(const struct config_profile *profile, const struct 
     *window_ns = 2 * smaller(*window_ns, 15 * CORE_NS_PER_S);
     for (size_t i = 0; i < count; i++) {
         core_ns burst_ns = streams[i].task.spacing_ns * streams[i].task.burst_packets;
-        *window_ns = burst_ns > *window_ns ? burst_ns : *window_ns;
+        *window_ns = core_time_max(burst_ns, *window_ns);
     }
     return CORE_OK;
 }

@@ -247,7 +247,7 @@ static core_ns hand_over_ns(struct simulator *simulator, const struct source *so
         at_ns = earliest_ns;
     else if (simulator->pattern->hand_over == SIMULATOR_ANY)
         at_ns = test_random_in(&simulator->random, earliest_ns, latest_ns);
-    return at_ns > source->handed_over_ns ? at_ns : source->handed_over_ns;
+    return core_time_max(at_ns, source->handed_over_ns);
 }
 
 static struct packet *packet_take(struct simulator *simulator)
@@ -348,7 +348,7 @@ static void phases_set(struct simulator *simulator, size_t count)
     core_ns longest_ns = 0;
     for (size_t i = 0; i < count; i++) {
         core_ns urgency_ns = simulator->sources[i].stream->task.urgency_ns;
-        longest_ns = urgency_ns > longest_ns ? urgency_ns : longest_ns;
+        longest_ns = core_time_max(urgency_ns, longest_ns);
     }
     for (size_t i = 0; i < count; i++) {
         struct source *source = &simulator->sources[i];

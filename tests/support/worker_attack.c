@@ -128,7 +128,7 @@ static void move(const struct attacker *attacker, size_t victim, struct test_ran
         at_ns = state->at_ns[i] + (state->early[i] ? 1 : -1) * attacker->profile->margins.in_ns;
         break;
     }
-    state->at_ns[i] = at_ns > 0 ? at_ns : 0;
+    state->at_ns[i] = core_time_max(at_ns, 0);
 }
 
 static void climb(struct attacker *attacker, size_t victim, const struct worker_attack *attack,

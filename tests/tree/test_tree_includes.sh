@@ -129,7 +129,7 @@ check_purity() {
     local files
     mapfile -t files < <(sources "$1")
     [[ ${#files[@]} == 0 ]] || { grep -HnoE \
-        '\b(core_time_[a-z_]+|core_thread_start|core_log(_with)?|pthread_create|clock_gettime|fopen|open|printf) *\(' \
+        '\b(core_time_[a-z_]*(ns|until)|core_thread_start|core_log(_with)?|pthread_create|clock_gettime|fopen|open|printf) *\(' \
         "${files[@]}" || true; } | sed "s/\$/: $1 starts no thread, reads no clock, opens no file/"
 }
 
