@@ -2,6 +2,7 @@
 
 #include "cpu/scheduler.h"
 #include "server/stream/policer.h"
+#include "tests/support/virtual_engine.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -14,8 +15,6 @@
 #define PAUSE                                                                                                \
     CORE_NS_PER_MS /* between one way and the next: the scheduler's clock must not run backwards             \
                     */
-
-__extension__ typedef __int128 wide;
 
 struct packet {
     struct cpu_packet cpu; /* first member */
@@ -67,7 +66,6 @@ struct exhaustive {
     bool told;           /* what happens goes to result.how */
     struct choices choices;
     uint8_t asked, options[CHOICES];
-    wide burst_fs;
 };
 
 /* ---- choices ---- */
@@ -103,68 +101,14 @@ static __attribute__((format(printf, 2, 3))) void tell(struct exhaustive *e, con
     va_end(arguments);
 }
 
-/* ---- the engine: its table has no argument to carry the world, hence one at a time ---- */
-
-static struct exhaustive *running;
-
-static core_status engine_open(struct cpu_engine **engine, struct core_error *error)
-{
-    (void)error;
-    *engine = NULL;
-    return CORE_OK;
-}
-
-static void engine_close(struct cpu_engine *engine)
-{
-    (void)engine;
-}
-
-static uint32_t engine_lanes(const struct cpu_engine *engine)
-{
-    (void)engine;
-    return running->run->profile->cpu.lanes;
-}
-
-static core_status engine_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                  const uint8_t *key)
-{
-    (void)engine, (void)key_state, (void)cipher, (void)key;
-    return CORE_OK;
-}
-
-static void engine_key_wipe(void *key_state)
-{
-    (void)key_state;
-}
-
-static core_status engine_encrypt(struct cpu_engine *engine, enum core_cipher cipher,
-                                  struct cpu_piece *pieces, uint32_t count)
-{
-    (void)engine;
-    const struct config_profile_cpu *cpu = &running->run->profile->cpu;
-    wide fs = ((wide)count * cpu->per_piece_ns + cpu->lane_ns[cipher - 1]) * 1000000;
-    for (uint32_t i = 0; i < count; i++)
-        fs += (wide)cpu->per_byte_fs[cipher - 1] * pieces[i].bytes;
-    running->burst_fs += fs;
-    return CORE_OK;
-}
-
-static const struct cpu_engine_ops engine = {.name = "exhaustive",
-                                             .key_state_bytes = 1,
-                                             .open = engine_open,
-                                             .close = engine_close,
-                                             .lanes = engine_lanes,
-                                             .key_set = engine_key_set,
-                                             .key_wipe = engine_key_wipe,
-                                             .encrypt = engine_encrypt};
+/* ---- bursts ---- */
 
 /* The scheduler asks for the time when a burst has ended. */
 static core_ns burst_end(void *argument)
 {
     struct exhaustive *e = argument;
-    core_ns most_ns = (core_ns)(e->burst_fs * (100 + e->run->profile->margins.percent) / 100 / 1000000);
+    core_ns most_ns = virtual_engine_took_ns();
     core_ns next_ns = e->now_ns + e->run->tick_ns;
-    e->burst_fs = 0;
     if (e->cleared)
         return e->free_ns;
     bool may_be_short = e->run->short_bursts && e->free_ns + most_ns > next_ns;
@@ -468,21 +412,26 @@ static void source_start(struct exhaustive *e, size_t index)
     source->stream = stream;
     source->sent = source->handed_over = source->finished = 0;
     source->cpu = (struct cpu_stream *)(void *)((char *)e->cpu_streams + index * e->stride_bytes);
-    core_status status = cpu_stream_init(source->cpu, &engine, NULL, stream->spec.cipher, nothing, nothing,
-                                         task->piece_bytes, task->deadline_ns);
+    core_status status = cpu_stream_init(source->cpu, &virtual_engine, NULL, stream->spec.cipher, nothing,
+                                         nothing, task->piece_bytes, task->deadline_ns);
     assert(status == CORE_OK);
     (void)status;
     server_police_init(&source->police, &stream->spec, task->spacing_ns);
 }
 
-/* Empties the worker, and makes it a later day, with the buckets where they were. */
-static void start(struct exhaustive *e)
+static void empty(struct exhaustive *e)
 {
     struct cpu_packet *finished[CPU_BURST_MAX];
     e->cleared = true;
     while (cpu_scheduler_pending(e->scheduler) > 0)
         (void)cpu_scheduler_burst(e->scheduler, finished, NULL, burst_end, e);
     e->cleared = false;
+}
+
+/* Empties the worker, and makes it a later day, with the buckets where they were. */
+static void start(struct exhaustive *e)
+{
+    empty(e);
     core_ns day = core_time_max(e->free_ns, e->now_ns) + PAUSE;
     e->now_ns = day - day % CPU_EDF_BUCKET_NS + CPU_EDF_BUCKET_NS + e->run->phase_ns;
     e->free_ns = e->now_ns;
@@ -551,7 +500,7 @@ struct exhaustive_result exhaustive_run(struct exhaustive *exhaustive, const str
     struct exhaustive *e = exhaustive;
     assert(run->profile->cpu.burst_pieces == e->burst_pieces && run->states_max <= e->states_max);
     assert(run->count <= EXHAUSTIVE_STREAMS);
-    running = e;
+    virtual_engine_use(run->profile);
     e->run = run;
     e->result = (struct exhaustive_result){.complete = true};
     memset(e->seen, 0, e->seen_size * sizeof *e->seen);
@@ -562,6 +511,7 @@ struct exhaustive_result exhaustive_run(struct exhaustive *exhaustive, const str
     for (uint32_t state = 0; state < e->found && e->result.complete && !e->result.missed; state++)
         expand(e, state);
     e->result.states = e->found;
+    empty(e); /* while the engine knows what the run's pieces are */
     return e->result;
 }
 
@@ -569,13 +519,13 @@ struct exhaustive *exhaustive_create(uint32_t burst_pieces, uint32_t states_max)
 {
     struct exhaustive *e = calloc(1, sizeof *e);
     struct cpu_scheduler_options options = {
-        .ops = &engine, .burst_pieces = burst_pieces, .far_capacity = EXHAUSTIVE_STREAMS};
+        .ops = &virtual_engine, .burst_pieces = burst_pieces, .far_capacity = EXHAUSTIVE_STREAMS};
     if (e == NULL)
         return NULL;
     e->burst_pieces = burst_pieces;
     e->states_max = states_max;
     e->seen_size = 2 * states_max + 1;
-    e->stride_bytes = cpu_stream_bytes(&engine);
+    e->stride_bytes = cpu_stream_bytes(&virtual_engine);
     e->cpu_streams = aligned_alloc(64, EXHAUSTIVE_STREAMS * e->stride_bytes);
     e->states = malloc(states_max * sizeof *e->states);
     e->way = malloc(states_max * sizeof *e->way);

@@ -4,6 +4,7 @@
 #include "partition/admission/unit_worker.h"
 #include "server/stream/policer.h"
 #include "tests/support/random.h"
+#include "tests/support/virtual_engine.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -15,8 +16,6 @@
 
 /* That may be let in one after the other, beside so many streams. */
 #define NEWCOMERS(count) ((count) + 16)
-
-__extension__ typedef __int128 wide;
 
 struct packet {
     struct cpu_packet cpu; /* first member */
@@ -63,83 +62,19 @@ struct simulator {
     struct simulator_result result;
     core_ns start_ns, round_ns, burst_limit_ns;
     uint64_t pieces_sent;
-    wide burst_fs; /* work of the burst at hand */
 };
-
-/* The engine: adds up what the profile says its calls take. The engine's table has no argument to carry the
- * simulator, hence one at a time. */
-
-static struct simulator *running;
-
-static core_status engine_open(struct cpu_engine **engine, struct core_error *error)
-{
-    (void)error;
-    *engine = NULL;
-    return CORE_OK;
-}
-
-static void engine_close(struct cpu_engine *engine)
-{
-    (void)engine;
-}
-
-static uint32_t engine_lanes(const struct cpu_engine *engine)
-{
-    (void)engine;
-    return running->profile->cpu.lanes;
-}
-
-static core_status engine_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                  const uint8_t *key)
-{
-    (void)engine;
-    (void)key_state;
-    (void)cipher;
-    (void)key;
-    return CORE_OK;
-}
-
-static void engine_key_wipe(void *key_state)
-{
-    (void)key_state;
-}
-
-static core_status engine_encrypt(struct cpu_engine *engine, enum core_cipher cipher,
-                                  struct cpu_piece *pieces, uint32_t count)
-{
-    (void)engine;
-    const struct config_profile_cpu *cpu = &running->profile->cpu;
-    wide fs = ((wide)count * cpu->per_piece_ns + cpu->lane_ns[cipher - 1]) * 1000000;
-    for (uint32_t i = 0; i < count; i++) {
-        assert(pieces[i].bytes >= 16 && pieces[i].bytes <= cpu->piece_bytes);
-        fs += (wide)cpu->per_byte_fs[cipher - 1] * pieces[i].bytes;
-    }
-    running->burst_fs += fs;
-    return CORE_OK;
-}
-
-static const struct cpu_engine_ops engine = {.name = "simulated",
-                                             .key_state_bytes = 1,
-                                             .open = engine_open,
-                                             .close = engine_close,
-                                             .lanes = engine_lanes,
-                                             .key_set = engine_key_set,
-                                             .key_wipe = engine_key_wipe,
-                                             .encrypt = engine_encrypt};
 
 /* The scheduler asks for the time when a burst has ended. */
 static core_ns burst_end(void *argument)
 {
     struct simulator *simulator = argument;
-    wide most_fs = simulator->burst_fs * (100 + simulator->profile->margins.percent) / 100;
-    core_ns took_ns = (core_ns)(most_fs / 1000000);
+    core_ns took_ns = virtual_engine_took_ns();
     if (simulator->pattern->execution == SIMULATOR_LEAST)
         took_ns /= 10;
     else if (simulator->pattern->execution == SIMULATOR_ANY && test_random_chance(&simulator->random, 60))
         took_ns = test_random_in(&simulator->random, took_ns / 10, took_ns);
     simulator->result.long_bursts += took_ns > simulator->burst_limit_ns;
     simulator->now_ns += took_ns;
-    simulator->burst_fs = 0;
     return simulator->now_ns;
 }
 
@@ -147,11 +82,11 @@ struct simulator *simulator_create(uint32_t burst_pieces)
 {
     struct simulator *simulator = calloc(1, sizeof *simulator);
     struct cpu_scheduler_options options = {
-        .ops = &engine, .burst_pieces = burst_pieces, .far_capacity = FAR_STREAMS};
+        .ops = &virtual_engine, .burst_pieces = burst_pieces, .far_capacity = FAR_STREAMS};
     if (simulator == NULL)
         return NULL;
     simulator->burst_pieces = burst_pieces;
-    simulator->stride_bytes = cpu_stream_bytes(&engine);
+    simulator->stride_bytes = cpu_stream_bytes(&virtual_engine);
     if (cpu_scheduler_create(&simulator->scheduler, &options, NULL) != CORE_OK) {
         free(simulator);
         return NULL;
@@ -371,7 +306,7 @@ static void source_open(struct simulator *simulator, size_t index, const struct 
     struct cpu_stream *cpu =
         (struct cpu_stream *)(void *)((char *)simulator->cpu_streams + index * simulator->stride_bytes);
     const struct perfmodel_cpu_task *task = &stream->task;
-    core_status status = cpu_stream_init(cpu, &engine, NULL, task->cipher, nothing, nothing,
+    core_status status = cpu_stream_init(cpu, &virtual_engine, NULL, task->cipher, nothing, nothing,
                                          task->piece_bytes, task->deadline_ns);
     assert(status == CORE_OK);
     (void)status;
@@ -564,7 +499,7 @@ struct simulator_result simulator_run(struct simulator *simulator, const struct 
                                       const struct simulator_pattern *pattern)
 {
     assert(profile->cpu.burst_pieces == simulator->burst_pieces);
-    running = simulator;
+    virtual_engine_use(profile);
     simulator->profile = profile;
     simulator->pattern = pattern;
     simulator->random = (struct test_random){pattern->seed};
