@@ -50,12 +50,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child children[] = {{&bench_options_server_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = option_table,
     .parser = parse_option,
     .doc = "Time the answers of a server to OPEN and QUERY while many streams stand open.",
-    .children = children,
+    .children = bench_options_server,
 };
 
 /* One grant: OPEN, then CLOSE so that the crowd stays as it is. */

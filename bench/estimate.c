@@ -44,7 +44,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child children[] = {{&bench_setup_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     option_table,
     parse_option,
@@ -55,7 +54,7 @@ static const struct argp argp = {
     "gigabit and mixed. Rates are of payload.\n\nExample: millrace-bench estimate --workload exp --gpus 8 "
     "--cpus 2 "
     "--paper",
-    children,
+    bench_setup_options,
     NULL,
     NULL};
 

@@ -55,12 +55,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child children[] = {{&bench_options_server_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = option_table,
     .parser = parse_option,
     .doc = "Measure a server's memory by stream, and its growth as streams come and go.",
-    .children = children,
+    .children = bench_options_server,
 };
 
 static core_status resident_bytes(pid_t process, int64_t *bytes, struct core_error *error)

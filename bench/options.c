@@ -62,4 +62,5 @@ static const struct argp_option server_table[] = {
     {0},
 };
 
-const struct argp bench_options_server_argp = {.options = server_table, .parser = parse_server};
+static const struct argp server_argp = {.options = server_table, .parser = parse_server};
+const struct argp_child bench_options_server[] = {{&server_argp, 0, NULL, 0}, {0}};

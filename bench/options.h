@@ -12,12 +12,12 @@ double bench_option_seconds(const struct argp_state *state, const char *name, co
                             double minimum_s, double maximum_s);
 
 /* What the subcommands that start a server of their own are all asked. Their option parsers have
- * bench_options_server_argp as a child, with this as its input. */
+ * bench_options_server as children, the first of which takes this as its input. */
 struct bench_options_server {
     const char *program; /* what was named; else the millraced beside this program, else that of PATH */
     const char *profile;
     bool json;
 };
-extern const struct argp bench_options_server_argp;
+extern const struct argp_child bench_options_server[];
 
 #endif

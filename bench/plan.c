@@ -58,7 +58,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child children[] = {{&bench_setup_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     option_table,
     parse_option,
@@ -69,7 +68,7 @@ static const struct argp argp = {
     "The sets are the first streams of a pool in slow motion: intervals and latency bounds are all longer by "
     "one factor, so that any number fits the machine; the factor is found within 10 % of where the method "
     "changes its answer.",
-    children,
+    bench_setup_options,
     NULL,
     NULL};
 

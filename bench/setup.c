@@ -82,7 +82,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-const struct argp bench_setup_argp = {option_table, parse_option, NULL, NULL, NULL, NULL, NULL};
+static const struct argp argp = {option_table, parse_option, NULL, NULL, NULL, NULL, NULL};
+const struct argp_child bench_setup_options[] = {{&argp, 0, NULL, 0}, {0}};
 
 core_status bench_setup_machine(const struct bench_setup *setup, struct bench_machine *machine,
                                 struct core_error *error)

@@ -1,5 +1,6 @@
 /* What the subcommands that plan for a machine are asked: which machine, which streams, by which rules. Their
- * option parsers have bench_setup_argp as a child, with a struct bench_setup as its input. One thread. */
+ * option parsers have bench_setup_options as children, the first of which takes a struct bench_setup as its
+ * input. One thread. */
 #ifndef MILLRACE_BENCH_SETUP_H
 #define MILLRACE_BENCH_SETUP_H
 
@@ -29,7 +30,7 @@ struct bench_setup {
         .workers = BENCH_MACHINE_AS_PROFILE, .seed = 1, .progress = isatty(STDERR_FILENO) != 0               \
     }
 
-extern const struct argp bench_setup_argp;
+extern const struct argp_child bench_setup_options[];
 
 /* Opens the profile, with the numbers of cards and workers asked for. */
 CORE_CHECKED core_status bench_setup_machine(const struct bench_setup *setup, struct bench_machine *machine,

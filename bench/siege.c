@@ -172,7 +172,6 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     }
 }
 
-static const struct argp_child children[] = {{&bench_options_server_argp, 0, NULL, 0}, {0}};
 static const struct argp argp = {
     .options = option_table,
     .parser = parse_option,
@@ -180,7 +179,7 @@ static const struct argp argp = {
            "Exit status: 0 every row reached its goals or is unsure, which means that the generator's own "
            "lateness, on a machine that is busy with something else, may be the reason; 1 one did not, or "
            "could not be measured; 2 usage.",
-    .children = children,
+    .children = bench_options_server,
 };
 
 /* ---- a server and its attack ---- */

@@ -92,16 +92,7 @@ static void *play(void *argument)
 
 static core_status probe_once(struct millrace *connection, core_ns *took_ns, struct core_error *error)
 {
-    static const uint8_t key[16];
-    const struct protocol_open open = {.spec = {.packet_bytes = 256,
-                                                .burst_packets = 1,
-                                                .interval_ns = CORE_NS_PER_S,
-                                                .latency_ns = 100 * CORE_NS_PER_MS,
-                                                .cipher = CORE_CIPHER_AES_128_CBC,
-                                                .padding = CORE_PADDING_PKCS7},
-                                       .key_kind = PROTOCOL_KEY_INLINE,
-                                       .key = key,
-                                       .key_bytes = sizeof key};
+    const struct protocol_open open = siege_open();
     struct protocol_opened opened;
     struct protocol_closed closed;
     const core_ns start_ns = core_time_now_ns();

@@ -16,10 +16,9 @@
 #define CROWD        10
 #define QUERIES      1000 /* of each connection; 1,024 may be unanswered */
 
-static const uint8_t key[16];
-
-static struct protocol_open ordinary(void)
+struct protocol_open siege_open(void)
 {
+    static const uint8_t key[16];
     return (struct protocol_open){.spec = {.packet_bytes = 256,
                                            .burst_packets = 2,
                                            .interval_ns = CORE_NS_PER_S,
@@ -34,7 +33,7 @@ static struct protocol_open ordinary(void)
 static core_status join(const struct siege *siege, struct millrace **connection, uint32_t *stream,
                         struct core_error *error)
 {
-    const struct protocol_open open = ordinary();
+    const struct protocol_open open = siege_open();
     struct protocol_opened opened = {0};
     core_status status = millrace_connect(siege->daemon->address, NULL, ANSWER_MS, connection, error);
     if (status == CORE_OK)
@@ -140,7 +139,7 @@ core_status siege_modify_storm(struct siege *siege, struct core_error *error)
 static core_status ask_and_leave(struct siege *siege, struct core_error *error)
 {
     struct millrace *connections[CROWD] = {NULL};
-    struct protocol_open open = ordinary();
+    struct protocol_open open = siege_open();
     core_status status = CORE_OK;
     open.key_kind = PROTOCOL_KEY_NONE;
     open.key_bytes = 0;

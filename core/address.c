@@ -391,26 +391,40 @@ static core_status listen_error(const struct core_address *address, const char *
                           "can not listen on %s: Address already in use: a server listens there", text);
 }
 
+/* Where to listen. */
+struct listening {
+    struct endpoints endpoints;
+    char text[sizeof((struct core_address){0}.host) + 16]; /* for errors */
+    int lock;                                              /* of the file's folder; -1: no file */
+};
+
+/* Resolves and locks; the caller unlocks. */
+static core_status listening_begin(const struct core_address *address, struct listening *listening,
+                                   struct core_error *error)
+{
+    *listening = (struct listening){.lock = -1};
+    core_address_format(address, listening->text, sizeof listening->text);
+    core_status status = resolve(address, AI_PASSIVE, &listening->endpoints, error);
+    if (status == CORE_OK && (status = folder_lock(address, &listening->lock, error)) != CORE_OK)
+        status = core_error_prefix(error, status, "can not listen on %s", listening->text);
+    return status;
+}
+
 core_status core_address_listen(const struct core_address *address, unsigned mode, int *descriptor,
                                 struct core_address *bound, struct core_error *error)
 {
-    struct endpoints endpoints = {.count = 0};
-    char text[sizeof address->host + 16];
-    int listener = -1, lock = -1;
-    core_address_format(address, text, sizeof text);
-    core_status status = resolve(address, AI_PASSIVE, &endpoints, error);
+    struct listening at;
+    int listener = -1;
+    core_status status = listening_begin(address, &at, error);
     if (status != CORE_OK)
         return status;
-    status = folder_lock(address, &lock, error);
-    if (status != CORE_OK)
-        return core_error_prefix(error, status, "can not listen on %s", text);
-    for (size_t i = 0; i < endpoints.count && listener < 0; i++)
-        listener = endpoint_listen(&endpoints.list[i], address, (mode_t)(mode ? mode : UNIX_MODE_DEFAULT));
+    for (size_t i = 0; i < at.endpoints.count && listener < 0; i++)
+        listener = endpoint_listen(&at.endpoints.list[i], address, (mode_t)(mode ? mode : UNIX_MODE_DEFAULT));
     if (listener < 0)
-        status = listen_error(address, text, error);
+        status = listen_error(address, at.text, error);
     else if (bound)
         *bound = bound_address(address, listener);
-    folder_unlock(lock);
+    folder_unlock(at.lock);
     if (status == CORE_OK)
         *descriptor = listener;
     return status;
@@ -439,22 +453,17 @@ static bool name_try(const struct endpoint *endpoint)
 
 core_status core_address_try(const struct core_address *address, struct core_error *error)
 {
-    struct endpoints endpoints = {.count = 0};
-    char text[sizeof address->host + 16];
-    int lock = -1;
+    struct listening at;
     bool good = false;
-    core_address_format(address, text, sizeof text);
-    core_status status = resolve(address, AI_PASSIVE, &endpoints, error);
+    core_status status = listening_begin(address, &at, error);
     if (status != CORE_OK)
         return status;
-    status = folder_lock(address, &lock, error);
-    if (status != CORE_OK)
-        return core_error_prefix(error, status, "can not listen on %s", text);
-    for (size_t i = 0; i < endpoints.count && !good; i++)
-        good = lock >= 0 ? unix_try(&endpoints.list[i], address->host, lock) : name_try(&endpoints.list[i]);
+    for (size_t i = 0; i < at.endpoints.count && !good; i++)
+        good = at.lock >= 0 ? unix_try(&at.endpoints.list[i], address->host, at.lock)
+                            : name_try(&at.endpoints.list[i]);
     if (!good)
-        status = listen_error(address, text, error);
-    folder_unlock(lock);
+        status = listen_error(address, at.text, error);
+    folder_unlock(at.lock);
     return status;
 }
 

@@ -393,19 +393,17 @@ static core_status search_bands(struct partition_problem *problem, struct partit
     return status;
 }
 
+/* Bands where the rectangle finds nothing. */
+static core_status search_both(struct partition_problem *problem, struct partition_grid *grid,
+                               struct partition_plan *plan)
+{
+    core_status status = partition_rectangle_search(problem, grid, plan);
+    if (status == CORE_OK && !plan->accepted && !problem->input->paper && problem->gpus > 0)
+        status = search_bands(problem, grid, plan);
+    return status;
+}
+
 core_status partition_bands_make(const struct partition_plan_input *input, struct partition_plan *plan)
 {
-    struct partition_problem *problem = NULL;
-    struct partition_grid *grid = NULL;
-    core_status status = partition_problem_create(input, &problem);
-    if (status == CORE_OK)
-        status = partition_grid_create(problem, &grid);
-    if (status == CORE_OK && !partition_problem_hopeless(problem, plan)) {
-        status = partition_rectangle_search(problem, grid, plan);
-        if (status == CORE_OK && !plan->accepted && !input->paper && problem->gpus > 0)
-            status = search_bands(problem, grid, plan);
-    }
-    partition_grid_destroy(grid);
-    partition_problem_destroy(problem);
-    return status;
+    return partition_grid_method(input, plan, search_both);
 }

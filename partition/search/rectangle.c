@@ -289,7 +289,8 @@ core_status partition_rectangle_search(struct partition_problem *problem, struct
     return status;
 }
 
-core_status partition_rectangle_make(const struct partition_plan_input *input, struct partition_plan *plan)
+core_status partition_grid_method(const struct partition_plan_input *input, struct partition_plan *plan,
+                                  partition_grid_search *search)
 {
     struct partition_problem *problem = NULL;
     struct partition_grid *grid = NULL;
@@ -297,8 +298,13 @@ core_status partition_rectangle_make(const struct partition_plan_input *input, s
     if (status == CORE_OK)
         status = partition_grid_create(problem, &grid);
     if (status == CORE_OK && !partition_problem_hopeless(problem, plan))
-        status = partition_rectangle_search(problem, grid, plan);
+        status = search(problem, grid, plan);
     partition_grid_destroy(grid);
     partition_problem_destroy(problem);
     return status;
+}
+
+core_status partition_rectangle_make(const struct partition_plan_input *input, struct partition_plan *plan)
+{
+    return partition_grid_method(input, plan, partition_rectangle_search);
 }
