@@ -18,11 +18,13 @@ struct options {
     size_t sizes[SIZES_MAX];
     size_t size_count;
     double seconds, limit_s;
+    bool check;
 };
 
 static const struct argp_option option_table[] = {
     {"streams", 'n', "N", 0, "So many streams, and others named so (default 1000, 12000, 100000, 1000000)",
      0},
+    {"check", 'c', NULL, 0, "Check each plan that is accepted, beside the time that is measured", 0},
     {"limit", 'l', "TIME", 0, "Ask no method that took longer for more streams still (default 2)", 0},
     {"seconds", 't', "TIME", 0, "Time to spend on a row of the table (default 1; 5 plans at the least)", 0},
     {0},
@@ -48,6 +50,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case 'l':
         options->limit_s = bench_option_seconds(state, "limit", argument, 0, 3600);
+        return 0;
+    case 'c':
+        options->check = true;
         return 0;
     case ARGP_KEY_END:
         for (size_t i = 0; options->size_count < sizeof usual / sizeof *usual && options->sizes[i] == 0; i++)
@@ -88,6 +93,8 @@ static core_status time_plans(const struct options *options, struct bench_plan_t
         if (status == CORE_OK && plan->accepted != timing->accepted)
             status = core_error_set(error, CORE_MISMATCH, "%s gave two answers for the same streams",
                                     timing->of->method->name);
+        if (status == CORE_OK && options->check)
+            status = bench_plan_check(timing->of, specs, plan, error);
         partition_plan_destroy(plan);
     }
     return status;

@@ -1,5 +1,7 @@
 #include "bench/plan_sets.h"
 
+#include "partition/check/check.h"
+
 #include <math.h>
 
 #define FACTOR_FIRST 4.0
@@ -24,16 +26,34 @@ core_status bench_plan_slow_down(const struct bench_plan_case *of, double slowne
     return status;
 }
 
+static struct partition_plan_input input_of(const struct bench_plan_case *of,
+                                            const struct core_stream_spec *specs)
+{
+    return (struct partition_plan_input){.specs = specs,
+                                         .count = of->streams,
+                                         .profile = &of->machine->profile,
+                                         .workers = of->machine->workers,
+                                         .paper = of->paper,
+                                         .seed = of->seed};
+}
+
 core_status bench_plan_make(const struct bench_plan_case *of, const struct core_stream_spec *specs,
                             struct partition_plan **plan, struct core_error *error)
 {
-    const struct partition_plan_input input = {.specs = specs,
-                                               .count = of->streams,
-                                               .profile = &of->machine->profile,
-                                               .workers = of->machine->workers,
-                                               .paper = of->paper,
-                                               .seed = of->seed};
+    const struct partition_plan_input input = input_of(of, specs);
     return partition_plan_make(of->method, &input, plan, error);
+}
+
+core_status bench_plan_check(const struct bench_plan_case *of, const struct core_stream_spec *specs,
+                             const struct partition_plan *plan, struct core_error *error)
+{
+    const struct partition_plan_input input = input_of(of, specs);
+    if (!plan->accepted || !of->method->places)
+        return CORE_OK;
+    const core_status status = partition_check(&input, plan, error);
+    return status == CORE_OK ? CORE_OK
+                             : core_error_prefix(error, status, "the plan of %zu streams by %s does not hold",
+                                                 of->streams, of->method->name);
 }
 
 enum verdict { REFUSED, ACCEPTED, OUT_OF_RANGE };

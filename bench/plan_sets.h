@@ -29,6 +29,12 @@ CORE_CHECKED core_status bench_plan_make(const struct bench_plan_case *of,
                                          const struct core_stream_spec *specs, struct partition_plan **plan,
                                          struct core_error *error);
 
+/* What is wrong with an accepted plan of these specs, by partition/check/check.h. One that is
+ * refused, or of a method that only gives a bound, passes. */
+CORE_CHECKED core_status bench_plan_check(const struct bench_plan_case *of,
+                                          const struct core_stream_spec *specs,
+                                          const struct partition_plan *plan, struct core_error *error);
+
 /* Finds two slownesses within 10 % of each other, the greater accepted and the smaller refused, beginning at
  * `hint` > 0. 0 for one that there is not within the ranges of streams. */
 struct bench_plan_edge {

@@ -92,6 +92,20 @@ static void slow_motion_keeps_the_rest(void **state)
     assert_int_equal(bench_plan_slow_down(&of_edge, 1e-9, specs, &error), CORE_INVALID);
 }
 
+static void plans_that_do_not_hold_are_told(void **state)
+{
+    (void)state;
+    struct core_error error = {""};
+    struct partition_plan *plan = NULL;
+    edge_at = 0; /* accepts all, without a figure in the certificate */
+    assert_int_equal(bench_plan_make(&of_edge, pool.specs, &plan, NULL), CORE_OK);
+    assert_int_equal(bench_plan_check(&of_edge, pool.specs, plan, &error), CORE_REFUSED);
+    assert_non_null(strstr(error.text, "the plan of 50 streams by edge does not hold: "));
+    plan->accepted = false;
+    assert_int_equal(bench_plan_check(&of_edge, pool.specs, plan, NULL), CORE_OK);
+    partition_plan_destroy(plan);
+}
+
 /* ---- the command ---- */
 
 static json_t *plan_json(const char *options)
@@ -123,7 +137,7 @@ static void expect_order(json_t *row, const char *name)
 static void both_kinds_of_sets_are_timed(void **state)
 {
     (void)state;
-    json_t *document = plan_json("-m rectangle -m bound -n 300 -n 600"), *row;
+    json_t *document = plan_json("--check -m rectangle -m bound -n 300 -n 600"), *row;
     size_t i, accepted = 0;
     assert_int_equal(json_array_size(json_object_get(document, "cold")), 2 * 2 * 2);
     json_array_foreach(json_object_get(document, "cold"), i, row)
@@ -151,7 +165,7 @@ static void both_kinds_of_sets_are_timed(void **state)
 static void slow_methods_are_not_asked_for_more(void **state)
 {
     (void)state;
-    json_t *document = plan_json("--paper -m rectangle -n 300 -n 600 --limit 0");
+    json_t *document = plan_json("--paper --check -m rectangle -n 300 -n 600 --limit 0");
     assert_int_equal(json_array_size(json_object_get(document, "cold")), 2);
     assert_int_equal(json_array_size(json_object_get(document, "skipped")), 1);
     assert_int_equal(json_array_size(json_object_get(document, "standing")), 0); /* the server's alone */
@@ -190,6 +204,7 @@ int main(void)
         cmocka_unit_test(edges_are_found_from_anywhere),
         cmocka_unit_test(there_may_be_one_side_only),
         cmocka_unit_test(slow_motion_keeps_the_rest),
+        cmocka_unit_test(plans_that_do_not_hold_are_told),
         cmocka_unit_test(both_kinds_of_sets_are_timed),
         cmocka_unit_test(slow_methods_are_not_asked_for_more),
         cmocka_unit_test(the_command_prints_a_table),
