@@ -11,8 +11,9 @@
 
 #include "perfmodel/flow.h"
 #include "tests/support/flow_crowd.h"
+#include "tests/support/stages.h"
 
-#define BATCHES   60
+#define BATCHES   STAGES_BATCHES_MAX
 #define PIPELINES 1500
 
 /* ---- by hand ---- */
@@ -332,8 +333,7 @@ static struct perfmodel_flow_verdict judge_stairs(const struct flow_crowd *crowd
 
 struct pipeline {
     core_ns period_ns;
-    struct perfmodel_stages batches[BATCHES];
-    core_ns up_end_ns[BATCHES], kernel_end_ns[BATCHES], down_end_ns[BATCHES];
+    struct stages stages; /* batch n is closed at n T; its oldest packet came at (n-1) T */
 };
 
 /* Streams that send all they may, from some batch on, or pause now and then, at the police's earliest times.
@@ -350,67 +350,16 @@ static void random_batches(const struct flow_crowd *crowd, struct pipeline *pipe
         for (size_t i = 0; i < crowd->count; i++) {
             const struct core_stream_spec *spec = &crowd->specs[i];
             core_ns open_ns = n * pipeline->period_ns + 1, close_ns = open_ns + pipeline->period_ns;
-            uint64_t bytes = 0;
             if (close_ns <= start_ns || test_random_chance(random, pause))
                 continue;
             if (test_random_chance(random, 20)) /* late in the period, all that has saved up */
                 open_ns = close_ns - 1;
-            for (;;) {
-                core_ns at_ns =
-                    core_time_max(open_ns, tat_ns[i] - (spec->burst_packets - 1) * spec->interval_ns);
-                if (at_ns >= close_ns)
-                    break;
-                tat_ns[i] = core_time_max(tat_ns[i], at_ns) + spec->interval_ns;
-                bytes += spec->packet_bytes;
-            }
+            uint64_t bytes = flow_crowd_send(spec, &tat_ns[i], open_ns, close_ns);
             if (bytes > 0)
                 jobs[count++] = bytes;
         }
-        pipeline->batches[n] = flow_crowd_stages(crowd, jobs, count);
-    }
-}
-
-static void kernel_runs(struct pipeline *pipeline, int n)
-{
-    core_ns free_ns = n > 0 ? pipeline->kernel_end_ns[n - 1] : 0;
-    pipeline->kernel_end_ns[n] =
-        core_time_max(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
-}
-
-/* Batch n is closed at n T; its oldest packet came at (n-1) T. */
-static void run_two_engines(struct pipeline *pipeline)
-{
-    for (int n = 0; n < BATCHES; n++) {
-        core_ns up_free_ns = n > 0 ? pipeline->up_end_ns[n - 1] : 0;
-        core_ns down_free_ns = n > 0 ? pipeline->down_end_ns[n - 1] : 0;
-        pipeline->up_end_ns[n] =
-            core_time_max(n * pipeline->period_ns, up_free_ns) + pipeline->batches[n].up_ns;
-        kernel_runs(pipeline, n);
-        pipeline->down_end_ns[n] =
-            core_time_max(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
-    }
-}
-
-static void run_one_engine(struct pipeline *pipeline, bool up_first)
-{
-    core_ns now_ns = 0;
-    bool last_up = !up_first;
-    for (int up = 0, down = 0; down < BATCHES;) {
-        core_ns up_ready_ns = up < BATCHES ? up * pipeline->period_ns : CORE_NS_NEVER;
-        core_ns down_ready_ns = down < up ? pipeline->kernel_end_ns[down] : CORE_NS_NEVER;
-        now_ns = core_time_max(now_ns, core_time_min(up_ready_ns, down_ready_ns));
-        bool up_goes = up_ready_ns <= now_ns;
-        if (up_goes && down_ready_ns <= now_ns)
-            up_goes = !last_up;
-        last_up = up_goes;
-        if (up_goes) {
-            now_ns += pipeline->batches[up].up_ns;
-            pipeline->up_end_ns[up] = now_ns;
-            kernel_runs(pipeline, up++);
-        } else {
-            now_ns += pipeline->batches[down].down_ns;
-            pipeline->down_end_ns[down++] = now_ns;
-        }
+        pipeline->stages.close_ns[n] = n * pipeline->period_ns;
+        pipeline->stages.takes[n] = flow_crowd_stages(crowd, jobs, count);
     }
 }
 
@@ -424,11 +373,11 @@ static void expect_in_time(const struct flow_crowd *crowd, const struct pipeline
     bool turns = crowd->gpu.gpu.copy_engines == 1, backlog = false;
     core_ns worst_ns = 0;
     for (int n = 0; n < BATCHES; n++) {
-        const struct perfmodel_stages *batch = &pipeline->batches[n];
+        const struct perfmodel_stages *batch = &pipeline->stages.takes[n];
         core_ns copies_ns =
             turns ? batch->up_ns + batch->down_ns : core_time_max(batch->up_ns, batch->down_ns);
         backlog |= core_time_max(copies_ns, batch->kernel_ns) > pipeline->period_ns;
-        core_ns took_ns = pipeline->down_end_ns[n] - (n - 1) * pipeline->period_ns;
+        core_ns took_ns = pipeline->stages.down_end_ns[n] - (n - 1) * pipeline->period_ns;
         worst_ns = core_time_max(worst_ns, took_ns);
         assert_true(took_ns <= verdict->latency_ns);
         const struct config_profile_margins *margins = &crowd->profile.margins;
@@ -468,13 +417,13 @@ static void keep_the_bound(judge_crowd *judge_it, uint64_t seed)
         core_ns period_ns = brink_ns(&crowd, judge_it);
         if (period_ns > 0) {
             period_ns += test_random_in(&random, 0, period_ns / 10);
-            struct pipeline pipeline = {.period_ns = period_ns};
+            struct pipeline pipeline = {.period_ns = period_ns, .stages.count = BATCHES};
             struct perfmodel_flow_verdict verdict = judge_it(&crowd, period_ns);
             random_batches(&crowd, &pipeline, &random);
             if (crowd.gpu.gpu.copy_engines == 1)
-                run_one_engine(&pipeline, test_random_chance(&random, 50));
+                stages_one_engine(&pipeline.stages, !test_random_chance(&random, 50), NULL, NULL);
             else
-                run_two_engines(&pipeline);
+                stages_two_engines(&pipeline.stages);
             if (verdict.latency_ns < CORE_NS_NEVER)
                 expect_in_time(&crowd, &pipeline, &verdict, &tally);
         }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tests/support/flow_crowd.h"
+#include "tests/support/stages.h"
 
 #define BATCHES   48
 #define PIPELINES 4000
@@ -18,8 +19,7 @@ struct pipeline {
     core_ns from_ns, to_ns;
     int change; /* the first batch with the new period */
     core_ns close_ns[BATCHES + 1];
-    struct perfmodel_stages batches[BATCHES];
-    core_ns up_end_ns[BATCHES], kernel_end_ns[BATCHES], down_end_ns[BATCHES];
+    struct stages stages;
 };
 
 static void set_closes(struct pipeline *pipeline)
@@ -44,65 +44,16 @@ static void fill(const struct flow_crowd *crowd, struct pipeline *pipeline, stru
         for (size_t i = 0; i < crowd->count; i++) {
             const struct core_stream_spec *spec = &crowd->specs[i];
             core_ns open_ns = pipeline->close_ns[n] + 1, end_ns = pipeline->close_ns[n + 1] + 1;
-            uint64_t bytes = 0;
             if (n < start || test_random_chance(random, pause))
                 continue;
             if (late && n == start)
                 open_ns = end_ns - 1;
-            for (;;) {
-                core_ns at_ns =
-                    core_time_max(open_ns, tat_ns[i] - (spec->burst_packets - 1) * spec->interval_ns);
-                if (at_ns >= end_ns)
-                    break;
-                tat_ns[i] = core_time_max(tat_ns[i], at_ns) + spec->interval_ns;
-                bytes += spec->packet_bytes;
-            }
+            uint64_t bytes = flow_crowd_send(spec, &tat_ns[i], open_ns, end_ns);
             if (bytes > 0)
                 jobs[count++] = bytes;
         }
-        pipeline->batches[n] = flow_crowd_stages(crowd, jobs, count);
-    }
-}
-
-static void kernel_runs(struct pipeline *pipeline, int n)
-{
-    core_ns free_ns = n > 0 ? pipeline->kernel_end_ns[n - 1] : 0;
-    pipeline->kernel_end_ns[n] =
-        core_time_max(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
-}
-
-static void run_two_engines(struct pipeline *pipeline)
-{
-    for (int n = 0; n < BATCHES; n++) {
-        core_ns up_free_ns = n > 0 ? pipeline->up_end_ns[n - 1] : 0;
-        core_ns down_free_ns = n > 0 ? pipeline->down_end_ns[n - 1] : 0;
-        pipeline->up_end_ns[n] =
-            core_time_max(pipeline->close_ns[n + 1], up_free_ns) + pipeline->batches[n].up_ns;
-        kernel_runs(pipeline, n);
-        pipeline->down_end_ns[n] =
-            core_time_max(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
-    }
-}
-
-static void run_one_engine(struct pipeline *pipeline, bool last_up)
-{
-    core_ns now_ns = 0;
-    for (int up = 0, down = 0; down < BATCHES;) {
-        core_ns up_ready_ns = up < BATCHES ? pipeline->close_ns[up + 1] : CORE_NS_NEVER;
-        core_ns down_ready_ns = down < up ? pipeline->kernel_end_ns[down] : CORE_NS_NEVER;
-        now_ns = core_time_max(now_ns, core_time_min(up_ready_ns, down_ready_ns));
-        bool up_goes = up_ready_ns <= now_ns;
-        if (up_goes && down_ready_ns <= now_ns)
-            up_goes = !last_up;
-        last_up = up_goes;
-        if (up_goes) {
-            now_ns += pipeline->batches[up].up_ns;
-            pipeline->up_end_ns[up] = now_ns;
-            kernel_runs(pipeline, up++);
-        } else {
-            now_ns += pipeline->batches[down].down_ns;
-            pipeline->down_end_ns[down++] = now_ns;
-        }
+        pipeline->stages.close_ns[n] = pipeline->close_ns[n + 1];
+        pipeline->stages.takes[n] = flow_crowd_stages(crowd, jobs, count);
     }
 }
 
@@ -111,7 +62,7 @@ static core_ns worst_of(const struct pipeline *pipeline, int from, int to)
 {
     core_ns worst_ns = 0;
     for (int n = from; n < to; n++)
-        worst_ns = core_time_max(worst_ns, pipeline->down_end_ns[n] - pipeline->close_ns[n]);
+        worst_ns = core_time_max(worst_ns, pipeline->stages.down_end_ns[n] - pipeline->close_ns[n]);
     return worst_ns;
 }
 
@@ -143,7 +94,8 @@ static void run_one(struct flow_crowd *crowd, bool grows, struct test_random *ra
         short_ns * test_random_in(random, 105, test_random_chance(random, 50) ? 200 : 800) / 100;
     struct pipeline pipeline = {.from_ns = grows ? short_ns : long_ns,
                                 .to_ns = grows ? long_ns : short_ns,
-                                .change = (int)test_random_in(random, 4, BATCHES / 3)};
+                                .change = (int)test_random_in(random, 4, BATCHES / 3),
+                                .stages.count = BATCHES};
     struct perfmodel_flow_verdict before = perfmodel_flow_judge(crowd->card, &crowd->load, pipeline.from_ns);
     struct perfmodel_flow_verdict after = perfmodel_flow_judge(crowd->card, &crowd->load, pipeline.to_ns);
     crowd->load.shortest_ns = core_time_max(before.latency_ns, after.latency_ns);
@@ -160,9 +112,9 @@ static void run_one(struct flow_crowd *crowd, bool grows, struct test_random *ra
     set_closes(&pipeline);
     fill(crowd, &pipeline, random);
     if (turns)
-        run_one_engine(&pipeline, test_random_chance(random, 50));
+        stages_one_engine(&pipeline.stages, test_random_chance(random, 50), NULL, NULL);
     else
-        run_two_engines(&pipeline);
+        stages_two_engines(&pipeline.stages);
     core_ns worst_ns = worst_of(&pipeline, pipeline.change, BATCHES);
     assert_true(worst_ns <= change.latency_ns);
     assert_int_equal(change.old_latency_ns,

@@ -9,6 +9,7 @@
 
 #include "perfmodel/gpu.h"
 #include "tests/support/gpu.h"
+#include "tests/support/stages.h"
 
 #define BATCHES   40
 #define PIPELINES 20000
@@ -175,8 +176,7 @@ static void packets_make_the_difference(void **state)
 struct pipeline {
     core_ns period_ns;
     struct perfmodel_stages bound;
-    struct perfmodel_stages batches[BATCHES]; /* what each really takes */
-    core_ns up_end_ns[BATCHES], kernel_end_ns[BATCHES], down_end_ns[BATCHES];
+    struct stages stages;
 };
 
 /* Nothing, everything, or something in between. */
@@ -200,41 +200,20 @@ static void random_pipeline(struct pipeline *pipeline, struct test_random *rando
     pipeline->bound.up_ns = up_ns;
     pipeline->bound.kernel_ns = random_part(random, pipeline->period_ns);
     pipeline->bound.down_ns = random_part(random, shared ? pipeline->period_ns - up_ns : pipeline->period_ns);
-    for (int n = 0; n < BATCHES; n++)
-        pipeline->batches[n] = (struct perfmodel_stages){random_part(random, pipeline->bound.up_ns),
-                                                         random_part(random, pipeline->bound.kernel_ns),
-                                                         random_part(random, pipeline->bound.down_ns)};
-}
-
-static void kernel_runs(struct pipeline *pipeline, int n)
-{
-    core_ns free_ns = n > 0 ? pipeline->kernel_end_ns[n - 1] : 0;
-    pipeline->kernel_end_ns[n] =
-        core_time_max(pipeline->up_end_ns[n], free_ns) + pipeline->batches[n].kernel_ns;
-}
-
-static void run_two_engines(struct pipeline *pipeline)
-{
+    pipeline->stages.count = BATCHES;
     for (int n = 0; n < BATCHES; n++) {
-        core_ns up_free_ns = n > 0 ? pipeline->up_end_ns[n - 1] : 0;
-        core_ns down_free_ns = n > 0 ? pipeline->down_end_ns[n - 1] : 0;
-        pipeline->up_end_ns[n] =
-            core_time_max(n * pipeline->period_ns, up_free_ns) + pipeline->batches[n].up_ns;
-        kernel_runs(pipeline, n);
-        pipeline->down_end_ns[n] =
-            core_time_max(pipeline->kernel_end_ns[n], down_free_ns) + pipeline->batches[n].down_ns;
+        pipeline->stages.close_ns[n] = n * pipeline->period_ns;
+        pipeline->stages.takes[n] = (struct perfmodel_stages){random_part(random, pipeline->bound.up_ns),
+                                                              random_part(random, pipeline->bound.kernel_ns),
+                                                              random_part(random, pipeline->bound.down_ns)};
     }
 }
 
-enum order { TURNS, FIRST_COME };
-
-/* Whether a copy up goes next where both wait. By turns, what became ready in this very moment may be too
- * late to be seen. */
-static bool up_goes_next(enum order order, bool last_up, core_ns now_ns, core_ns up_ready_ns,
-                         core_ns down_ready_ns, struct test_random *random)
+/* By turns; what became ready in this very moment may be too late to be seen. */
+static bool up_in_turn(void *argument, bool last_up, core_ns now_ns, core_ns up_ready_ns,
+                       core_ns down_ready_ns)
 {
-    if (order == FIRST_COME)
-        return up_ready_ns <= down_ready_ns;
+    struct test_random *random = argument;
     if (up_ready_ns == now_ns && test_random_chance(random, 30))
         return false;
     if (down_ready_ns == now_ns && test_random_chance(random, 30))
@@ -242,27 +221,11 @@ static bool up_goes_next(enum order order, bool last_up, core_ns now_ns, core_ns
     return !last_up;
 }
 
-static void run_one_engine(struct pipeline *pipeline, enum order order, struct test_random *random)
+static bool up_if_first(void *argument, bool last_up, core_ns now_ns, core_ns up_ready_ns,
+                        core_ns down_ready_ns)
 {
-    core_ns now_ns = 0;
-    bool last_up = false;
-    for (int up = 0, down = 0; down < BATCHES;) {
-        core_ns up_ready_ns = up < BATCHES ? up * pipeline->period_ns : CORE_NS_NEVER;
-        core_ns down_ready_ns = down < up ? pipeline->kernel_end_ns[down] : CORE_NS_NEVER;
-        now_ns = core_time_max(now_ns, core_time_min(up_ready_ns, down_ready_ns));
-        bool up_goes = up_ready_ns <= now_ns;
-        if (up_goes && down_ready_ns <= now_ns)
-            up_goes = up_goes_next(order, last_up, now_ns, up_ready_ns, down_ready_ns, random);
-        last_up = up_goes;
-        if (up_goes) {
-            now_ns += pipeline->batches[up].up_ns;
-            pipeline->up_end_ns[up] = now_ns;
-            kernel_runs(pipeline, up++);
-        } else {
-            now_ns += pipeline->batches[down].down_ns;
-            pipeline->down_end_ns[down++] = now_ns;
-        }
-    }
+    (void)argument, (void)last_up, (void)now_ns;
+    return up_ready_ns <= down_ready_ns;
 }
 
 /* How much later than the bound the latest batch is ready; <= 0: never. Its oldest packet came a period
@@ -272,8 +235,8 @@ static core_ns latest_ns(const struct pipeline *pipeline, const struct config_pr
     core_ns bound_ns = perfmodel_gpu_latency_ns(gpu, &pipeline->bound, pipeline->period_ns);
     core_ns worst_ns = -bound_ns;
     for (int n = 0; n < BATCHES; n++)
-        worst_ns =
-            core_time_max(worst_ns, pipeline->down_end_ns[n] - (n - 1) * pipeline->period_ns - bound_ns);
+        worst_ns = core_time_max(worst_ns,
+                                 pipeline->stages.down_end_ns[n] - (n - 1) * pipeline->period_ns - bound_ns);
     return worst_ns;
 }
 
@@ -285,7 +248,7 @@ static void two_engines_keep_the_bound(void **state)
     for (int i = 0; i < PIPELINES; i++) {
         struct pipeline pipeline;
         random_pipeline(&pipeline, &random, false);
-        run_two_engines(&pipeline);
+        stages_two_engines(&pipeline.stages);
         core_ns late_ns = latest_ns(&pipeline, &two_engines);
         assert_true(late_ns <= 0);
         attained |= late_ns == 0;
@@ -301,7 +264,7 @@ static void one_engine_keeps_the_bound_by_turns(void **state)
     for (int i = 0; i < PIPELINES; i++) {
         struct pipeline pipeline;
         random_pipeline(&pipeline, &random, true);
-        run_one_engine(&pipeline, TURNS, &random);
+        stages_one_engine(&pipeline.stages, false, up_in_turn, &random);
         core_ns late_ns = latest_ns(&pipeline, &one_engine);
         assert_true(late_ns <= 0);
         attained |= late_ns == 0 && pipeline.bound.up_ns > 0 && pipeline.bound.down_ns > 0;
@@ -318,7 +281,7 @@ static void first_come_first_served_breaks_the_bound(void **state)
     for (int i = 0; i < PIPELINES; i++) {
         struct pipeline pipeline;
         random_pipeline(&pipeline, &random, true);
-        run_one_engine(&pipeline, FIRST_COME, &random);
+        stages_one_engine(&pipeline.stages, false, up_if_first, NULL);
         by_more_than_a_period |= latest_ns(&pipeline, &one_engine) > pipeline.period_ns;
     }
     assert_true(by_more_than_a_period);

@@ -72,3 +72,16 @@ struct perfmodel_stages flow_crowd_stages(const struct flow_crowd *crowd, uint64
     qsort(jobs, count, sizeof *jobs, compare_falling);
     return perfmodel_gpu_stages(&crowd->gpu.gpu, &crowd->profile.margins, jobs, count, crowd->busy, scratch);
 }
+
+uint64_t flow_crowd_send(const struct core_stream_spec *spec, core_ns *tat_ns, core_ns open_ns,
+                         core_ns close_ns)
+{
+    uint64_t bytes = 0;
+    for (;;) {
+        core_ns at_ns = core_time_max(open_ns, *tat_ns - (spec->burst_packets - 1) * spec->interval_ns);
+        if (at_ns >= close_ns)
+            return bytes;
+        *tat_ns = core_time_max(*tat_ns, at_ns) + spec->interval_ns;
+        bytes += spec->packet_bytes;
+    }
+}
