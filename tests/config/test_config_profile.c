@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "config/profile.h"
+#include "tests/support/profile_text.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 /* The lines of a good profile; a test replaces one of them. */
-static const char *const good[] = {
+static const char *const lines[] = {
     /*  1 */ "name: n",
     /*  2 */ "machine: m",
     /*  3 */ "measured: assumed",
@@ -42,34 +43,11 @@ static const char *const good[] = {
     /* 23 */ "  out_ns: 200000",
     /* 24 */ "  percent: 10",
 };
-#define GOOD_LINES (sizeof good / sizeof good[0])
-
-/* The good profile with line `number` (from 1; 0: none) replaced. */
-static core_status parse_with(size_t number, const char *line, struct config_profile **profile,
-                              struct core_error *error)
-{
-    char text[2048] = "";
-
-    for (size_t i = 0; i < GOOD_LINES; i++) {
-        const size_t length = strlen(text);
-        snprintf(text + length, sizeof text - length, "%s\n", i + 1 == number ? line : good[i]);
-    }
-    return config_profile_parse(text, strlen(text), "p.yaml", profile, error);
-}
-
-static struct config_profile *good_profile(void)
-{
-    struct config_profile *profile = NULL;
-    struct core_error error = {""};
-
-    if (parse_with(0, NULL, &profile, &error) != CORE_OK)
-        fail_msg("refused: %s", error.text);
-    return profile;
-}
+static const struct profile_text good = {lines, sizeof lines / sizeof lines[0]};
 
 static void every_key_arrives(void **state)
 {
-    struct config_profile *profile = good_profile();
+    struct config_profile *profile = profile_text_parse(&good);
 
     (void)state;
     assert_string_equal(profile->name, "n");
@@ -95,10 +73,7 @@ static void every_key_arrives(void **state)
     config_profile_free(profile);
 }
 
-static const struct {
-    size_t line;
-    const char *text, *message;
-} mistakes[] = {
+static const struct profile_mistake mistakes[] = {
     {1, "name: ''", "p.yaml:1: name: has no value"},
     {1, "#", "p.yaml:2: the key 'name' is missing"},
     {2, "machine: \"Zürich\"", "p.yaml:2: machine: has characters other than printable ASCII"},
@@ -140,21 +115,12 @@ static const struct {
 static void mistakes_are_named_with_file_and_line(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
-        struct config_profile *profile = NULL;
-        struct core_error error = {""};
-        const core_status status = parse_with(mistakes[i].line, mistakes[i].text, &profile, &error);
-        if (status != CORE_INVALID ||
-            strncmp(error.text, mistakes[i].message, strlen(mistakes[i].message)) != 0)
-            fail_msg("case %zu: status %d, \"%s\", expected \"%s\"", i, status, error.text,
-                     mistakes[i].message);
-        assert_null(profile);
-    }
+    profile_text_expect(&good, mistakes, sizeof mistakes / sizeof mistakes[0]);
 }
 
 static void a_profile_from_elsewhere_is_checked_alike(void **state)
 {
-    struct config_profile *profile = good_profile();
+    struct config_profile *profile = profile_text_parse(&good);
     struct core_error error;
 
     (void)state;
@@ -215,7 +181,7 @@ static void folder_make(char folder[64], char path[80])
 static void saved_and_loaded_is_the_same(void **state)
 {
     char folder[64], path[80];
-    struct config_profile *profile = good_profile(), *loaded = NULL;
+    struct config_profile *profile = profile_text_parse(&good), *loaded = NULL;
     struct core_error error = {""};
 
     (void)state;
@@ -242,7 +208,7 @@ static void saved_and_loaded_is_the_same(void **state)
 static void comments_go_on_top(void **state)
 {
     char folder[64], path[80], line[128];
-    struct config_profile *profile = good_profile();
+    struct config_profile *profile = profile_text_parse(&good);
 
     (void)state;
     folder_make(folder, path);
@@ -261,7 +227,7 @@ static void comments_go_on_top(void **state)
 static void a_failed_save_leaves_nothing_and_says_why(void **state)
 {
     char folder[64], path[80];
-    struct config_profile *profile = good_profile();
+    struct config_profile *profile = profile_text_parse(&good);
     struct core_error error;
 
     (void)state;
@@ -279,7 +245,7 @@ static void a_failed_save_leaves_nothing_and_says_why(void **state)
 
 static void a_copy_is_deep(void **state)
 {
-    struct config_profile *profile = good_profile(), *copy = NULL;
+    struct config_profile *profile = profile_text_parse(&good), *copy = NULL;
 
     (void)state;
     assert_int_equal(config_profile_copy(profile, &copy), CORE_OK);

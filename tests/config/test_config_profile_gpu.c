@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "config/profile.h"
+#include "tests/support/profile_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static const char base[] =
     "aes_256_cbc: 1}, lane_ns: {aes_128_cbc: 1, aes_192_cbc: 1, aes_256_cbc: 1}, queue_granularity_ns: 1}";
 
 /* The lines of a good profile; a test replaces one of them. */
-static const char *const good[] = {
+static const char *const lines[] = {
     /*  1 */ base,
     /*  2 */ ", workers: 2",
     /*  3 */ ", pinned_bytes: 1125899906842624, gpus: [",
@@ -50,34 +51,11 @@ static const char *const good[] = {
     /* 23 */ ", utilisation: [{jobs: 1, share_ppm: 1}]}",
     /* 24 */ "]}",
 };
-#define GOOD_LINES (sizeof good / sizeof good[0])
-
-/* The good profile with line `number` (from 1; 0: none) replaced. */
-static core_status parse_with(size_t number, const char *line, struct config_profile **profile,
-                              struct core_error *error)
-{
-    char text[4096] = "";
-
-    for (size_t i = 0; i < GOOD_LINES; i++) {
-        const size_t length = strlen(text);
-        snprintf(text + length, sizeof text - length, "%s\n", i + 1 == number ? line : good[i]);
-    }
-    return config_profile_parse(text, strlen(text), "p.yaml", profile, error);
-}
-
-static struct config_profile *good_profile(void)
-{
-    struct config_profile *profile = NULL;
-    struct core_error error = {""};
-
-    if (parse_with(0, NULL, &profile, &error) != CORE_OK)
-        fail_msg("refused: %s", error.text);
-    return profile;
-}
+static const struct profile_text good = {lines, sizeof lines / sizeof lines[0]};
 
 static void every_key_arrives(void **state)
 {
-    struct config_profile *profile = good_profile();
+    struct config_profile *profile = profile_text_parse(&good);
     const struct config_profile_gpu *gpu = &profile->gpus[0];
 
     (void)state;
@@ -123,10 +101,7 @@ static void all_of_it_may_be_absent(void **state)
     config_profile_free(profile);
 }
 
-static const struct {
-    size_t line;
-    const char *text, *message;
-} mistakes[] = {
+static const struct profile_mistake mistakes[] = {
     {2, ", workers: 0", "p.yaml:2: workers: 0 is out of range; give 1 to 1024"},
     {2, ", workers: 1025", "p.yaml:2: workers: 1025 is out of range"},
     {2, ", workers: -1", "p.yaml:2: workers: must not be negative"},
@@ -203,16 +178,7 @@ static const struct {
 static void mistakes_are_named_with_file_and_line(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof mistakes / sizeof mistakes[0]; i++) {
-        struct config_profile *profile = NULL;
-        struct core_error error = {""};
-        const core_status status = parse_with(mistakes[i].line, mistakes[i].text, &profile, &error);
-        if (status != CORE_INVALID ||
-            strncmp(error.text, mistakes[i].message, strlen(mistakes[i].message)) != 0)
-            fail_msg("case %zu: status %d, \"%s\", expected \"%s\"", i, status, error.text,
-                     mistakes[i].message);
-        assert_null(profile);
-    }
+    profile_text_expect(&good, mistakes, sizeof mistakes / sizeof mistakes[0]);
 }
 
 static void expect_invalid(const struct config_profile *profile, const char *message)
@@ -226,7 +192,7 @@ static void expect_invalid(const struct config_profile *profile, const char *mes
 
 static void a_profile_from_elsewhere_is_checked_alike(void **state)
 {
-    struct config_profile *profile = good_profile();
+    struct config_profile *profile = profile_text_parse(&good);
     struct config_profile broken = *profile;
     struct config_profile_gpu gpu = profile->gpus[0];
 
@@ -304,7 +270,7 @@ static struct config_profile *round_trip(const struct config_profile *profile)
 
 static void saved_and_loaded_is_the_same(void **state)
 {
-    struct config_profile *profile = good_profile();
+    struct config_profile *profile = profile_text_parse(&good);
 
     (void)state;
     free(profile->gpus[1].name);
@@ -327,7 +293,7 @@ static void saved_and_loaded_is_the_same(void **state)
 
 static void a_copy_is_deep(void **state)
 {
-    struct config_profile *profile = good_profile(), *copy = NULL;
+    struct config_profile *profile = profile_text_parse(&good), *copy = NULL;
     const struct config_profile *same;
 
     (void)state;
@@ -337,7 +303,7 @@ static void a_copy_is_deep(void **state)
     assert_ptr_not_equal(profile->gpus[0].copies, copy->gpus[0].copies);
     assert_ptr_not_equal(profile->gpus[0].utilisation, copy->gpus[0].utilisation);
     config_profile_free(profile);
-    same = profile = good_profile();
+    same = profile = profile_text_parse(&good);
     gpus_equal(same, copy);
     config_profile_free(profile);
     config_profile_free(copy);
