@@ -34,7 +34,6 @@ struct echo {
     struct side server, client;
     core_ns measure_from_ns, end_ns;
     uint64_t bytes;     /* received by the client while measuring */
-    core_ns cpu_ns;     /* of both threads while measuring */
     atomic_bool stop;   /* atomic: written by the client's thread, read by the echo's */
     atomic_bool failed; /* atomic: written by both threads, read by both */
 };
@@ -153,21 +152,19 @@ static void *client_run(void *argument)
     struct epoll_event events[EVENTS];
     size_t unit = echo->options->batch ? chunk_bytes(echo->options) : echo->options->packet_bytes;
     bool measuring = false;
-    core_ns cpu_from_ns = 0, now_ns;
+    core_ns now_ns;
     client_begin(echo, unit);
     while ((now_ns = core_time_now_ns()) < echo->end_ns && !atomic_load(&echo->failed)) {
         if (!measuring && now_ns >= echo->measure_from_ns) {
             measuring = true;
             echo->measure_from_ns = now_ns;
             echo->bytes = 0;
-            cpu_from_ns = core_time_process_cpu_ns();
         }
         int ready = epoll_wait(echo->client.epoll, events, EVENTS, POLL_MS);
         for (int at = 0; at < ready; at++)
             client_ready(echo, events[at].data.ptr, events[at].events, unit);
     }
     echo->end_ns = now_ns;
-    echo->cpu_ns = core_time_process_cpu_ns() - cpu_from_ns;
     atomic_store(&echo->stop, true);
     return NULL;
 }
@@ -252,11 +249,7 @@ core_status bench_echo_run(const struct bench_echo_options *options, struct benc
         status = threads_run(&echo, error);
     double seconds = (double)(echo.end_ns - echo.measure_from_ns) / 1e9;
     if (status == CORE_OK)
-        *result = (struct bench_echo_result){
-            .bytes_per_s = (double)echo.bytes / seconds,
-            .messages_per_s = (double)echo.bytes / seconds / (double)options->packet_bytes,
-            .cpu_share = (double)echo.cpu_ns / 1e9 / seconds,
-        };
+        *result = (struct bench_echo_result){.bytes_per_s = (double)echo.bytes / seconds};
     side_close(&echo.server, options->connections);
     side_close(&echo.client, options->connections);
     return status;

@@ -23,8 +23,6 @@ struct bench_echo_options {
 
 struct bench_echo_result {
     double bytes_per_s; /* each way */
-    double messages_per_s;
-    double cpu_share; /* cores kept busy, of both threads together */
 };
 
 CORE_CHECKED core_status bench_echo_run(const struct bench_echo_options *options,

@@ -34,11 +34,6 @@ CORE_CHECKED core_status config_yaml_parse(const char *text, size_t bytes, const
                                            struct config_yaml **yaml, struct core_error *error);
 void config_yaml_close(struct config_yaml *yaml); /* NULL is fine */
 
-/* Checks the document against the schema: a mapping behind a pointer, made of integers, floats, strict enums,
- * strings, mappings and sequences, nothing else. */
-CORE_CHECKED core_status config_yaml_check(const struct config_yaml *yaml, const cyaml_schema_value_t *schema,
-                                           struct core_error *error);
-
 /* Checks and loads. *raw is never NULL on success and goes back through config_yaml_free; a pointer in it is
  * NULL where an optional key is absent. */
 CORE_CHECKED core_status config_yaml_load(const struct config_yaml *yaml, const cyaml_schema_value_t *schema,

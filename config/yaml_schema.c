@@ -219,8 +219,10 @@ static core_status value_check(struct walk *walk, const cyaml_schema_value_t *sc
     }
 }
 
-core_status config_yaml_check(const struct config_yaml *yaml, const cyaml_schema_value_t *schema,
-                              struct core_error *error)
+/* The schema is a mapping behind a pointer, made of integers, floats, strict enums, strings, mappings and sequences, nothing
+ * else. */
+static core_status check_document(const struct config_yaml *yaml, const cyaml_schema_value_t *schema,
+                                  struct core_error *error)
 {
     struct walk walk = {.yaml = yaml, .error = error};
 
@@ -262,7 +264,7 @@ core_status config_yaml_load(const struct config_yaml *yaml, const cyaml_schema_
 {
     struct account account = {.line = 0};
     const cyaml_config_t config = loader(&account);
-    const core_status status = config_yaml_check(yaml, schema, error);
+    const core_status status = check_document(yaml, schema, error);
 
     if (status != CORE_OK)
         return status;

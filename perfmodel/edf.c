@@ -102,7 +102,6 @@ static void check_windows(struct perfmodel_edf_result *result, const struct set 
 {
     core_ns window_ns = from_ns;
     for (;;) {
-        result->steps++;
         core_ns need_ns = demand_ns(set, window_ns);
         if (need_ns == 0)
             return;

@@ -29,7 +29,6 @@ struct perfmodel_edf_result {
     core_ns demand_ns;            /* sum of dbf there, saturating (DEMAND), else 0 */
     core_ns blocking_ns;          /* as given, or 2q of the worker with the stream */
     int64_t utilisation_ppb;      /* rounded up */
-    uint32_t steps;               /* QPA iterations, for curiosity and benches */
     bool by_packets; /* accepted by the packets of few streams (edf_packets.h), not by the pieces, */
     core_ns lag_ns;  /* with this theta there */
 };

@@ -128,13 +128,10 @@ static void judge_rounds(struct set *set, size_t j)
 {
     const core_ns window_ns = set->task[j]->spacing_ns, there = there_ns(set, window_ns);
     core_ns length_ns = 0, need_ns = rounds_ns(set, j, there);
-    set->result.steps++;
     if (need_ns <= there)
         return;
-    while ((need_ns = rounds_ns(set, j, length_ns)) > length_ns && need_ns <= there) {
+    while ((need_ns = rounds_ns(set, j, length_ns)) > length_ns && need_ns <= there)
         length_ns = need_ns;
-        set->result.steps++;
-    }
     if (need_ns > there)
         refuse(set, window_ns, need_ns);
 }
@@ -239,7 +236,6 @@ static bool judge_windows(struct set *set, core_ns from_ns, core_ns least_ns, co
         core_ns lower_ns = step_lower(window_ns),
                 need = need_ns(set, window_ns, within(set, window_ns - lag_ns));
         core_ns kept_ns = window_ns - there_ns(set, window_ns);
-        set->result.steps++;
         if (need > there_ns(set, core_time_max(lower_ns, end_ns))) {
             refuse(set, window_ns, need - set->result.blocking_ns);
             return false;
@@ -270,7 +266,6 @@ static void find_lag(struct set *set, core_ns from_ns)
         return;
     while (lag_ns < longest_ns) {
         set_left(set, lag_ns);
-        set->result.steps = 0;
         if (judge_windows(set, from_ns, least_ns, lag_ns, pieces_within))
             return;
         lag_ns = lag_ns > 0 ? 2 * lag_ns : set->worker->burst_ns / 16 + 1;
@@ -299,7 +294,6 @@ struct perfmodel_edf_result perfmodel_edf_packets_test(const struct perfmodel_cp
     perfmodel_wide from_ns = horizon_ns(&set, share);
     if (from_ns <= HORIZON_NS_MAX) {
         find_lag(&set, (core_ns)from_ns);
-        set.result.steps = 0;
         (void)judge_windows(&set, (core_ns)from_ns, set.least_ns, 0, packets_within);
         set.result.lag_ns = set.lag_ns;
     } else {

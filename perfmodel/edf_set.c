@@ -250,10 +250,8 @@ struct perfmodel_edf_result perfmodel_edf_set_test_windows(const struct perfmode
                                                            const core_ns *windows_ns, size_t count)
 {
     struct perfmodel_edf_result result = result_of(set);
-    for (size_t i = 0; i < count && result.accepted && set->exact; i++) {
-        result.steps++;
+    for (size_t i = 0; i < count && result.accepted && set->exact; i++)
         (void)window_holds(set, windows_ns[i], demand_ns(set, windows_ns[i]), &result);
-    }
     return result;
 }
 
@@ -264,7 +262,6 @@ static void check_windows(const struct perfmodel_edf_set *set, core_ns from_ns,
     core_ns need_ns;
     for (core_ns window_ns = from_ns; window_ns > 0;
          window_ns = need_ns < window_ns ? need_ns : window_ns - 1) {
-        result->steps++;
         need_ns = demand_ns(set, window_ns);
         if (need_ns == 0 || !window_holds(set, window_ns, need_ns, result))
             return;

@@ -39,7 +39,7 @@ struct perfmodel_edf_result perfmodel_edf_set_test_windows(const struct perfmode
                                                            const core_ns *windows_ns, size_t count);
 
 /* As perfmodel_edf_test: accepted or refused for the same reason. The window it names may be another one
- * that fails, and `steps` differ. */
+ * that fails. */
 struct perfmodel_edf_result perfmodel_edf_set_test(const struct perfmodel_edf_set *set);
 
 #endif

@@ -157,7 +157,7 @@ static double full_bytes(struct card_bound *of, double room_ns)
 /* ---- periods ---- */
 
 struct period {
-    double shorter_ns, longer_ns;
+    double shorter_ns;
     double rate; /* B/T, at the most */
     bool full;   /* full batches ask more than the long run */
 };
@@ -253,8 +253,7 @@ static void find_periods(struct card_bound *of, const struct partition_problem *
     periods->count = 0;
     for (int step = first_lasting(of); step < PERIODS_MAX; step++) {
         struct period *period = &periods->period[periods->count];
-        *period = (struct period){.shorter_ns = exp2((double)step / PERIODS_PER_OCTAVE),
-                                  .longer_ns = exp2((step + 1.0) / PERIODS_PER_OCTAVE + SLACK)};
+        *period = (struct period){.shorter_ns = exp2((double)step / PERIODS_PER_OCTAVE)};
         if (period->shorter_ns > longest_ns)
             break;
         period->rate = best_rate_in(of, period->shorter_ns, &known);

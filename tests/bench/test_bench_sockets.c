@@ -32,8 +32,6 @@ static void echo_carries_packets_of_any_size(void **state)
              options.duration_ns *= 4)
             assert_int_equal(bench_echo_run(&options, &result, &error), CORE_OK);
         assert_true(result.bytes_per_s > 0);
-        assert_true(result.messages_per_s * (double)options.packet_bytes > 0.999 * result.bytes_per_s);
-        assert_true(result.messages_per_s * (double)options.packet_bytes < 1.001 * result.bytes_per_s);
     }
 }
 
