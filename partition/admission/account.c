@@ -187,7 +187,7 @@ struct partition_standing_placement partition_standing_placement_of(const struct
                                                      .joined = partition_standing_joined(record),
                                                      .bound_ns = partition_unit_bound_ns(unit, &contract)};
     if (!partition_standing_is_gpu(standing, record->unit)) {
-        placement.bound_ns = join_ns > placement.bound_ns ? join_ns : placement.bound_ns;
+        placement.bound_ns = core_time_max(join_ns, placement.bound_ns);
         placement.task = join.task;
     }
     if (record->backup.unit != PARTITION_STANDING_NONE)

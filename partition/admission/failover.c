@@ -141,7 +141,7 @@ static core_ns preferred_ns(const struct partition_guard_question *question)
     if (others.streams == 0 || question->period == PARTITION_PERIOD_BEST)
         return half_ns;
     core_ns match_ns = bound_for_work(question, others.shortest_ns);
-    return match_ns < half_ns ? match_ns : half_ns;
+    return core_time_min(match_ns, half_ns);
 }
 
 /* ---- the backup's part ---- */

@@ -5,11 +5,6 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static core_ns longer(core_ns a_ns, core_ns b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
 /* Of streams that are in both. */
 static struct perfmodel_flow_load load_of_both(const struct perfmodel_flow_load *a,
                                                const struct perfmodel_flow_load *b)
@@ -22,7 +17,7 @@ static struct perfmodel_flow_load load_of_both(const struct perfmodel_flow_load 
                                         .job_burst_bytes = less(a->job_burst_bytes, b->job_burst_bytes),
                                         .job_rate = less(a->job_rate, b->job_rate),
                                         .unit_bytes = a->unit_bytes,
-                                        .shortest_ns = longer(a->shortest_ns, b->shortest_ns)};
+                                        .shortest_ns = core_time_max(a->shortest_ns, b->shortest_ns)};
 }
 
 /* In use at once, where batches are back so long after their closing, with at least a period between any two:
@@ -35,8 +30,8 @@ static uint64_t arenas_in_use(core_ns stages_ns, core_ns aside_ns, core_ns perio
 static bool arenas_do(const struct partition_gpu_plan *from, const struct partition_gpu_plan *to,
                       const struct perfmodel_flow_change *change)
 {
-    core_ns aside_ns = longer(from->aside_ns, to->aside_ns);
-    core_ns old_ns = longer(from->latency_ns, change->old_latency_ns);
+    core_ns aside_ns = core_time_max(from->aside_ns, to->aside_ns);
+    core_ns old_ns = core_time_max(from->latency_ns, change->old_latency_ns);
     uint64_t new_ones = arenas_in_use(change->latency_ns - to->period_ns, aside_ns, to->period_ns);
     if (to->period_ns < from->period_ns)
         return new_ones <= to->arenas;
@@ -53,7 +48,7 @@ static core_ns batch_ns(const struct partition_gpu_plan *plan, core_ns latency_n
 static bool batches_do(const struct partition_gpu_plan *from, const struct partition_gpu_plan *to,
                        core_ns change_ns)
 {
-    core_ns most_ns = from->batch_most_ns < to->batch_most_ns ? from->batch_most_ns : to->batch_most_ns;
+    core_ns most_ns = core_time_min(from->batch_most_ns, to->batch_most_ns);
     return batch_ns(to, change_ns, to->period_ns) <= most_ns;
 }
 

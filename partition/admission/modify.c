@@ -12,9 +12,9 @@
 static struct core_stream_spec join_of(const struct core_stream_spec *a, const struct core_stream_spec *b)
 {
     struct core_stream_spec join = *b;
-    join.interval_ns = a->interval_ns < b->interval_ns ? a->interval_ns : b->interval_ns;
+    join.interval_ns = core_time_min(a->interval_ns, b->interval_ns);
     join.burst_packets = a->burst_packets > b->burst_packets ? a->burst_packets : b->burst_packets;
-    join.latency_ns = a->latency_ns < b->latency_ns ? a->latency_ns : b->latency_ns;
+    join.latency_ns = core_time_min(a->latency_ns, b->latency_ns);
     return join;
 }
 
@@ -246,11 +246,6 @@ static void explain(struct change *change, struct partition_standing_placement *
 
 /* ---- the decision ---- */
 
-static core_ns longer(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 /* What the packets under the new contract are promised: they are served as the join's until the settle, and
  * as their own from then on. */
 static void fill_accepted(const struct change *change, const struct core_stream_spec *spec,
@@ -268,8 +263,8 @@ static void fill_accepted(const struct change *change, const struct core_stream_
         const struct partition_unit *unit = standing->unit[placement->unit];
         const struct partition_demand demand = partition_demand_of(spec, standing->profile);
         placement->task = change->join.task;
-        placement->bound_ns =
-            longer(partition_unit_bound_ns(unit, &change->join), partition_unit_bound_ns(unit, &demand));
+        placement->bound_ns = core_time_max(partition_unit_bound_ns(unit, &change->join),
+                                            partition_unit_bound_ns(unit, &demand));
         return;
     }
     if (guarded(change))

@@ -112,7 +112,7 @@ static void keep_worst(struct perfmodel_flow_verdict *worst, const struct perfmo
 {
     uint64_t memory_bytes =
         verdict->memory_bytes > worst->memory_bytes ? verdict->memory_bytes : worst->memory_bytes;
-    core_ns latency_ns = verdict->latency_ns > worst->latency_ns ? verdict->latency_ns : worst->latency_ns;
+    core_ns latency_ns = core_time_max(verdict->latency_ns, worst->latency_ns);
     bool worse =
         stable(verdict) == stable(worst) ? verdict->headroom_ppb < worst->headroom_ppb : !stable(verdict);
     if (worse)

@@ -8,7 +8,7 @@ bool server_buckets_take(struct server_buckets *buckets, uint32_t bucket, uint32
 
     if (per_s == 0)
         return true;
-    const core_ns base_ns = *full_ns > now_ns ? *full_ns : now_ns;
+    const core_ns base_ns = core_time_max(*full_ns, now_ns);
     /* rounded up: never more than per_s */
     const core_ns then_ns = base_ns + (CORE_NS_PER_S + per_s - 1) / per_s;
     if (then_ns - now_ns > BURST_NS)

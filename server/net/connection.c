@@ -349,16 +349,12 @@ static bool input_paused(const struct server_connection *connection)
     return connection->input.stash != NULL || connection->input.phase == SERVER_INPUT_SLOT;
 }
 
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 /* Since when the stream could have sent a packet, if it had sent all before at its interval, and we have
  * read. */
 static core_ns due_since_ns(const struct server_stream *stream)
 {
-    return later(stream->police.theoretical_ns, later(stream->opened_ns, stream->connection->read_on_ns));
+    return core_time_max(stream->police.theoretical_ns,
+                         core_time_max(stream->opened_ns, stream->connection->read_on_ns));
 }
 
 /* Nothing of it is here, and nothing is under way that it has a part in. */

@@ -447,7 +447,7 @@ static void take_rate(struct server_io *io, core_ns now_ns)
 static core_ns allowed_ns(const struct server_io *io)
 {
     core_ns in_ns = io->server->profile->margins.in_ns;
-    return in_ns > SERVER_LOOKS_LATE_NS ? in_ns : SERVER_LOOKS_LATE_NS;
+    return core_time_max(in_ns, SERVER_LOOKS_LATE_NS);
 }
 
 void server_io_admit_stall(struct server_io *io, core_ns now_ns)

@@ -93,11 +93,6 @@ void server_output_results(struct server_stream *stream)
     }
 }
 
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 /* Ends of the stages of a packet that its unit has returned, in their order. */
 static void stage_ends(const struct server_packet *packet, core_ns now_ns,
                        core_ns ends_ns[SERVER_WORST_STAGES])
@@ -154,7 +149,7 @@ static struct server_cause_verdict find_cause(const struct server_packet *packet
                                    .io_ns = io->allowed_ns + io->server->profile->margins.out_ns,
                                    .diverted = packet->diverted};
 
-    way.at_ns = blocked_ns < now_ns ? later(blocked_ns, way.finished_ns) : now_ns;
+    way.at_ns = blocked_ns < now_ns ? core_time_max(blocked_ns, way.finished_ns) : now_ns;
     server_io_admit_stall(io, now_ns);
     of_io.count = core_stalls_read(&io->stats.stalls, way.from_ns, of_io.list);
     read_unit(packet, &way, &of_unit);
@@ -190,7 +185,7 @@ static void enter_worst(const struct server_packet *packet, const struct server_
 
     stage_ends(packet, now_ns, ends_ns);
     for (int stage = 0; stage < SERVER_WORST_STAGES; stage++) {
-        core_ns end_ns = later(begin_ns, ends_ns[stage]);
+        core_ns end_ns = core_time_max(begin_ns, ends_ns[stage]);
         entry.stage_ns[stage] = end_ns - begin_ns;
         begin_ns = end_ns;
     }

@@ -4,16 +4,6 @@
 #define BEAT_MIN_NS (CORE_NS_PER_MS / 2)
 #define BEAT_MAX_NS (10 * CORE_NS_PER_MS)
 
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
-static core_ns earlier(core_ns a, core_ns b)
-{
-    return a < b ? a : b;
-}
-
 void server_looks_init(struct server_looks *turns, core_ns now_ns)
 {
     *turns = (struct server_looks){.looked_ns = now_ns,
@@ -46,7 +36,7 @@ void server_looks_wake(struct server_looks *turns, core_ns now_ns)
     turns->awake = true;
     turns->looked_ns = late ? turns->entered_ns : now_ns;
     turns->since_ns = slept ? turns->looked_ns : before_ns;
-    turns->owed_ns = !slept ? before_ns : late ? later(turns->entered_ns, turns->due_ns) : now_ns;
+    turns->owed_ns = !slept ? before_ns : late ? core_time_max(turns->entered_ns, turns->due_ns) : now_ns;
 }
 
 void server_looks_found_nothing(struct server_looks *turns)
@@ -56,7 +46,7 @@ void server_looks_found_nothing(struct server_looks *turns)
 
 core_ns server_looks_from_ns(const struct server_looks *turns)
 {
-    return later(turns->owed_ns, turns->ended_ns);
+    return core_time_max(turns->owed_ns, turns->ended_ns);
 }
 
 core_ns server_looks_end(struct server_looks *turns, core_ns now_ns)
@@ -68,17 +58,17 @@ core_ns server_looks_end(struct server_looks *turns, core_ns now_ns)
 
 core_ns server_looks_beat_ns(core_ns latency_ns)
 {
-    core_ns beat_ns = later(latency_ns / BEAT_SHARE, BEAT_MIN_NS);
-    return beat_ns < BEAT_MAX_NS ? beat_ns : BEAT_MAX_NS;
+    core_ns beat_ns = core_time_max(latency_ns / BEAT_SHARE, BEAT_MIN_NS);
+    return core_time_min(beat_ns, BEAT_MAX_NS);
 }
 
 void server_arrival_read(struct server_arrival *arrival, const struct server_socket_clock *clock,
                          core_ns since_ns, core_ns read_ns, core_ns allowed_ns)
 {
-    core_ns earliest_ns = clock->left ? clock->empty_ns : later(since_ns, clock->empty_ns);
+    core_ns earliest_ns = clock->left ? clock->empty_ns : core_time_max(since_ns, clock->empty_ns);
     bool late = read_ns - earliest_ns > allowed_ns;
 
-    arrival->counted_ns = later(arrival->counted_ns, late ? earliest_ns : read_ns);
+    arrival->counted_ns = core_time_max(arrival->counted_ns, late ? earliest_ns : read_ns);
     arrival->earliest_ns = earliest_ns;
     arrival->read_ns = read_ns;
     arrival->held = clock->held_bytes > 0;
@@ -107,8 +97,8 @@ void server_arrival_took(struct server_socket_clock *clock, const struct server_
 
 void server_arrival_since(struct server_arrival *arrival, core_ns from_ns, core_ns now_ns, bool held)
 {
-    core_ns came_ns = earlier(from_ns, now_ns);
-    arrival->counted_ns = later(arrival->counted_ns, came_ns);
+    core_ns came_ns = core_time_min(from_ns, now_ns);
+    arrival->counted_ns = core_time_max(arrival->counted_ns, came_ns);
     arrival->earliest_ns = came_ns;
     arrival->read_ns = now_ns;
     arrival->held = held;
@@ -117,9 +107,10 @@ void server_arrival_since(struct server_arrival *arrival, core_ns from_ns, core_
 void server_arrival_goes_on(struct server_socket_clock *clock, core_ns from_ns, core_ns now_ns,
                             size_t left_bytes, bool held)
 {
-    *clock = (struct server_socket_clock){.empty_ns = left_bytes > 0 ? earlier(from_ns, now_ns) : now_ns,
-                                          .mark_ns = now_ns,
-                                          .old_bytes = left_bytes,
-                                          .left = left_bytes > 0,
-                                          .held_bytes = held ? left_bytes : 0};
+    *clock =
+        (struct server_socket_clock){.empty_ns = left_bytes > 0 ? core_time_min(from_ns, now_ns) : now_ns,
+                                     .mark_ns = now_ns,
+                                     .old_bytes = left_bytes,
+                                     .left = left_bytes > 0,
+                                     .held_bytes = held ? left_bytes : 0};
 }

@@ -53,16 +53,6 @@ bool server_backup_on_worker(const struct server_stream *stream)
            !server_unit_is_gpu(stream->connection->io->server, stream->grant->backup.unit);
 }
 
-static core_ns earlier(core_ns a, core_ns b)
-{
-    return a < b ? a : b;
-}
-
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 core_ns server_backup_shortest_ns(const struct server_stream *stream)
 {
     const struct server_backup *backup = &stream->grant->backup;
@@ -70,7 +60,7 @@ core_ns server_backup_shortest_ns(const struct server_stream *stream)
 
     if (!has_backup(stream->grant))
         return latency_ns;
-    return earlier(backup->gpu_bound_ns, latency_ns - backup->gpu_bound_ns - backup->detection_ns);
+    return core_time_min(backup->gpu_bound_ns, latency_ns - backup->gpu_bound_ns - backup->detection_ns);
 }
 
 /* ---- when ---- */
@@ -85,12 +75,12 @@ void server_backup_begin(struct server_stream *stream, core_ns now_ns)
         stream->wait_head =
             packet; /* in any other state what is not ready is in the backup, or waits already */
     stream->refuge.lost_ns = now_ns;
-    stream->refuge.release_ns = later(stream->refuge.release_ns, now_ns);
+    stream->refuge.release_ns = core_time_max(stream->refuge.release_ns, now_ns);
 }
 
 core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns)
 {
-    core_ns release_ns = later(ready_ns, stream->refuge.release_ns);
+    core_ns release_ns = core_time_max(ready_ns, stream->refuge.release_ns);
 
     stream->refuge.release_ns = release_ns + stream->grant->backup.task.spacing_ns;
     return release_ns + stream->in_ns;

@@ -19,16 +19,6 @@ const char *server_cause_name(enum server_cause cause)
     return names[cause];
 }
 
-static core_ns earlier(core_ns a, core_ns b)
-{
-    return a < b ? a : b;
-}
-
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 /* What disturbed the packet, by cause. */
 struct account {
     core_ns io_ns[SERVER_CAUSES], unit_ns[SERVER_CAUSES];
@@ -54,8 +44,8 @@ static enum server_cause cause_of(const struct core_stall *stall, enum server_ca
 /* Of the time between these two, what the stall and what it left behind cover; no more than it was long. */
 static core_ns share_ns(const struct core_stall *stall, core_ns from_ns, core_ns to_ns)
 {
-    core_ns common_ns = earlier(stall->settled_ns, to_ns) - later(stall->from_ns, from_ns);
-    return later(0, earlier(common_ns, stall->to_ns - stall->from_ns));
+    core_ns common_ns = core_time_min(stall->settled_ns, to_ns) - core_time_max(stall->from_ns, from_ns);
+    return core_time_max(0, core_time_min(common_ns, stall->to_ns - stall->from_ns));
 }
 
 /* A part of the packet's time, and what of it nobody's stall has taken so far. */
@@ -65,13 +55,14 @@ struct part {
 
 static struct part part_of(core_ns from_ns, core_ns to_ns)
 {
-    return (struct part){from_ns, to_ns, later(0, to_ns - from_ns)};
+    return (struct part){from_ns, to_ns, core_time_max(0, to_ns - from_ns)};
 }
 
 /* Returns for how long the stall took of the part, at most limit_ns. */
 static core_ns take(struct part *part, const struct core_stall *stall, core_ns limit_ns)
 {
-    core_ns time_ns = earlier(earlier(part->left_ns, limit_ns), share_ns(stall, part->from_ns, part->to_ns));
+    core_ns time_ns =
+        core_time_min(core_time_min(part->left_ns, limit_ns), share_ns(stall, part->from_ns, part->to_ns));
     part->left_ns -= time_ns;
     return time_ns;
 }
@@ -110,7 +101,8 @@ static core_ns take_account(struct account *account, const struct server_cause_w
                             const struct server_cause_stalls *io, const struct server_cause_stalls *unit)
 {
     bool worker = way->unit_ns == CORE_NS_NEVER;
-    core_ns handed_ns = later(way->handed_ns, way->from_ns), finished_ns = later(way->finished_ns, handed_ns);
+    core_ns handed_ns = core_time_max(way->handed_ns, way->from_ns),
+            finished_ns = core_time_max(way->finished_ns, handed_ns);
     struct part there = part_of(way->from_ns, handed_ns), inside = part_of(handed_ns, finished_ns),
                 back = part_of(finished_ns, way->at_ns);
 

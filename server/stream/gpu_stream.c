@@ -8,11 +8,6 @@
 
 #define RETRY_NS (200 * CORE_NS_PER_US) /* where a batch is late to open, or full */
 
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 /* ---- which place is which ---- */
 
 uint32_t server_gpu_stream_card(const struct server_gpu_stream *place)
@@ -359,7 +354,8 @@ static core_status append(struct server_io *io, struct server_packet *packet, co
     struct server_stream *stream = packet->stream;
     struct server_gpu_stream *gpu = stream->gpu;
     bool away = !is_home(gpu);
-    const struct gpu_packet entry = {.eligible_ns = away ? later(ready_ns, stream->refuge.lost_ns) : ready_ns,
+    const struct gpu_packet entry = {.eligible_ns =
+                                         away ? core_time_max(ready_ns, stream->refuge.lost_ns) : ready_ns,
                                      .after_batch = gpu->newest,
                                      .payload = packet->cpu.data,
                                      .bytes = packet->cpu.bytes,

@@ -1,10 +1,5 @@
 #include "server/stream/policer.h"
 
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 void server_police_init(struct server_police *police, const struct core_stream_spec *spec, core_ns spacing_ns)
 {
     *police = (struct server_police){
@@ -30,13 +25,13 @@ void server_police_change(struct server_police *police, const struct core_stream
     if (before.theoretical_ns == INT64_MIN)
         return;
     /* Where the last packet had to wait it is eligible at TAT - k t; where not it had come by now. */
-    core_ns from_ns = later(now_ns, before.theoretical_ns - burst_ns);
-    core_ns debt_ns = later(0, before.theoretical_ns - from_ns); /* (k - level) t <= k t */
+    core_ns from_ns = core_time_max(now_ns, before.theoretical_ns - burst_ns);
+    core_ns debt_ns = core_time_max(0, before.theoretical_ns - from_ns); /* (k - level) t <= k t */
     wide packets = (wide)debt_ns * spec->interval_ns;
     core_ns scaled_ns = (core_ns)((packets + before.interval_ns - 1) / before.interval_ns);
     core_ns more_ns = police->tolerance_ns + police->interval_ns -
                       (burst_ns / before.interval_ns) * police->interval_ns; /* (k_new - k) t_new */
-    police->theoretical_ns = from_ns + later(0, scaled_ns + more_ns);
+    police->theoretical_ns = from_ns + core_time_max(0, scaled_ns + more_ns);
 }
 
 struct server_police_times server_police_packet(struct server_police *police, core_ns arrival_ns)
@@ -47,15 +42,15 @@ struct server_police_times server_police_packet(struct server_police *police, co
 struct server_police_times server_police_unseen(struct server_police *police, core_ns arrival_ns,
                                                 core_ns unseen_ns)
 {
-    core_ns theoretical_ns = later(police->theoretical_ns, arrival_ns);
+    core_ns theoretical_ns = core_time_max(police->theoretical_ns, arrival_ns);
     struct server_police_times times;
 
     if (arrival_ns >= police->theoretical_ns)
         police->unseen_ns = unseen_ns;
-    times.eligible_ns = later(arrival_ns, theoretical_ns - police->tolerance_ns);
+    times.eligible_ns = core_time_max(arrival_ns, theoretical_ns - police->tolerance_ns);
     times.unseen_ns = times.eligible_ns > arrival_ns ? police->unseen_ns : unseen_ns;
     police->theoretical_ns = theoretical_ns + police->interval_ns;
-    times.release_ns = later(times.eligible_ns, police->next_release_ns);
+    times.release_ns = core_time_max(times.eligible_ns, police->next_release_ns);
     police->next_release_ns = times.release_ns + police->spacing_ns;
     return times;
 }

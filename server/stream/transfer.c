@@ -1,10 +1,5 @@
 #include "server/stream/transfer.h"
 
-static core_ns later(core_ns a, core_ns b)
-{
-    return a > b ? a : b;
-}
-
 /* ---- which unit ---- */
 
 core_ns server_transfer_latency_ns(core_ns latency_ns, core_ns lag_ns, core_ns bound_ns)
@@ -85,12 +80,13 @@ core_ns server_pace_next_ns(const struct server_pace *pace, core_ns eligible_ns)
 {
     if (!lags(pace))
         return eligible_ns;
-    return later(later(eligible_ns, pace->switched_ns), pace->theoretical_ns - pace->tolerance_ns);
+    return core_time_max(core_time_max(eligible_ns, pace->switched_ns),
+                         pace->theoretical_ns - pace->tolerance_ns);
 }
 
 core_ns server_pace_release_ns(const struct server_pace *pace, core_ns paced_ns)
 {
-    return later(paced_ns, pace->next_release_ns);
+    return core_time_max(paced_ns, pace->next_release_ns);
 }
 
 struct server_police_times server_pace_take(struct server_pace *pace, core_ns eligible_ns, bool policed)
@@ -100,8 +96,8 @@ struct server_police_times server_pace_take(struct server_pace *pace, core_ns el
     if (lags(pace)) {
         core_ns bucket_ns = policed ? eligible_ns + pace->tolerance_ns : eligible_ns;
         bool caught_up = pace->switched_ns <= eligible_ns && pace->theoretical_ns <= bucket_ns;
-        core_ns came_ns = later(eligible_ns, pace->switched_ns);
-        pace->theoretical_ns = later(pace->theoretical_ns, came_ns) + pace->interval_ns;
+        core_ns came_ns = core_time_max(eligible_ns, pace->switched_ns);
+        pace->theoretical_ns = core_time_max(pace->theoretical_ns, came_ns) + pace->interval_ns;
         if (caught_up)
             forget_lag(pace);
     }
