@@ -30,13 +30,13 @@
  *
  *     dbf(Z) = C * count(Z - u) for Z >= u, 0 below.
  *
- * Charges. The profile promises that a burst with pieces x_j of the ciphers K takes at most
+ * Cost model. The profile guarantees that a burst with pieces x_j of the ciphers K takes at most
  * sum (c0 + c1 x_j) + l(K), where l(K) is the sum of the l of its ciphers: each is an engine call of its own.
  * So a burst full of B pieces takes no more than the sum of their C = c0 + c1 x + l(K)/B, and no burst takes
- * more than q = l(K) + the B largest c0 + c1 x, since it has one piece of a stream, with K and these taken
- * over the streams of the worker: a worker whose streams all have the same key size pays for one engine call
- * a burst, few streams and short packets block shortly. All of it is multiplied by 1 + m, the profile's
- * margin, and rounded up.
+ * more than q = l(K) + the B largest c0 + c1 x, since it has at most one piece of each stream. K and the
+ * largest pieces are those of the worker's own streams: if all have the same key size, a burst pays for one
+ * engine call, and few streams or short packets make q small. All of it is multiplied by 1 + m, the
+ * profile's margin, and rounded up.
  *
  * This departs from model.md section 3 where it is tighter: there k t > d' is refused, and all m pieces of a
  * packet are charged at the first piece's deadline. It is stricter in one point: G is taken off every piece,
@@ -52,8 +52,9 @@
 #define PERFMODEL_CPU_BURST_MAX   128 /* largest B of a profile */
 #define PERFMODEL_CPU_CIPHER_SETS (1U << CORE_CIPHER_COUNT)
 
-/* Packets that are this close to being eligible may be handed to a worker, which may start before the release
- * anyway; closer by what an I/O thread rests, for one that will not look again before. */
+/* A packet may be handed to a worker this long before it is eligible, since the worker may start it before
+ * its release anyway; and by the rest of an I/O thread (perfmodel_io_rest_ns) earlier, if that thread will
+ * not run again before. */
 #define PERFMODEL_CPU_EARLY_NS (100 * CORE_NS_PER_US)
 
 /* All times > 0 and at most one hour. deadline_ns is more than 1 us and k m delta <= d', so pieces *
@@ -76,12 +77,12 @@ CORE_CHECKED core_status perfmodel_cpu_task_from(const struct core_stream_spec *
                                                  const struct config_profile *profile,
                                                  struct perfmodel_cpu_task *task, struct core_error *error);
 
-/* Packets of the stream that may be inside the server at once while every promise is kept: eligible, and not
- * yet handed over. It is eligible when it has been read at the earliest, so that it meets one rest: packet n
- * leaves by rel_n + s + out_ns + rest_max_ns; a packet n0 that is still inside at a time
- * tau and the last one n1 that has come by then, in a run that began with packet i, satisfy (n1 - i + 1 - k)
- * t <= tau - e_i < M + (n0 - i + 1) s, so that n1 - n0 + 1 <= k - 1 + ceil((M + s) / t). That is k where t >=
- * 8 M: the burst, and no room beyond it, which is what s < t is for. */
+/* The most packets of the stream that are inside the server at once (eligible, and not yet handed back) while
+ * every bound is kept: k - 1 + ceil((M + s) / t). This is k where t >= 8 M, the burst alone; s < t serves
+ * that. *Proof.* A packet is eligible no earlier than it has been read, so only the rest before its result is
+ * written delays it: packet n leaves by rel_n + s + out_ns + rest_max_ns. Let n0 be a packet that is still
+ * inside at time tau, and n1 the last that has come by then, in a run that began with packet i. Then (n1 - i
+ * + 1 - k) t <= tau - e_i < M + (n0 - i + 1) s, so that n1 - n0 + 1 <= k - 1 + ceil((M + s) / t). */
 uint32_t perfmodel_cpu_backlog_packets(const struct core_stream_spec *spec,
                                        const struct config_profile *profile);
 
@@ -102,25 +103,25 @@ struct perfmodel_cpu_company {
 void perfmodel_cpu_company_add(struct perfmodel_cpu_company *company, uint32_t burst_pieces,
                                const struct perfmodel_cpu_task *task);
 
-/* (1+m) l(K) / B, rounded up: what each piece is charged on top of its cost_ns. */
+/* The surcharge of each piece on top of its cost_ns: (1+m) l(K) / B, rounded up. */
 core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_t ciphers);
 
-/* q, the blocking time of the mix: no burst takes longer. The burst test adds it twice. Grows with the
- * mix. */
+/* q, the blocking time of the mix: the longest burst. The burst test adds it twice. Never falls when a stream
+ * is added. */
 core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile,
                                   const struct perfmodel_cpu_company *company);
 
-/* A worker's figures, of its profile, for tests that keep them. */
+/* Figures of a worker that follow from the profile alone, computed once. */
 struct perfmodel_cpu_worker {
     core_ns burst_ns;                                /* q of the worst mix */
     uint32_t burst_pieces;                           /* B */
     core_ns lanes_ns[PERFMODEL_CPU_CIPHER_SETS];     /* (1+m) l(K), by company.ciphers */
     core_ns surcharge_ns[PERFMODEL_CPU_CIPHER_SETS]; /* (1+m) l(K) / B */
-    core_ns ahead_ns; /* a packet is handed over no earlier than it is eligible less this, and in_ns */
+    core_ns ahead_ns; /* a packet is handed over at most ahead_ns + in_ns before it is eligible */
 };
 struct perfmodel_cpu_worker perfmodel_cpu_worker_of(const struct config_profile *profile);
 
-/* q of the worst mix: no burst of any streams takes longer. */
+/* q of the worst mix: the longest burst of any set of streams. */
 core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile);
 
 /* Shortest latency bound that leaves any work time; CORE_NS_NEVER if none in range does: the
@@ -136,10 +137,11 @@ int64_t perfmodel_cpu_utilisation_ppb(const struct perfmodel_cpu_task *task);
  * most 2^62. */
 int64_t perfmodel_cpu_count(const struct perfmodel_cpu_task *task, core_ns x_ns);
 
-/* How long the rests of an I/O thread may keep a packet of a stream with this latency bound: half of it
- * before the packet is read, and half of it before its result is written. A 16th of what the margins leave of
- * the bound, 2 rest_max at the most; 0 where they leave nothing. d' is without it. The server rests for no
- * longer than half of this, for the shortest latency bound it serves. */
+/* rest(d): how long the rests of an I/O thread (in which it lets packets gather) may delay a packet of a
+ * stream with this latency bound: half of it before the packet is read, half before its result is written. It
+ * is a 16th of what the margins in_ns and out_ns leave of the bound, at most 2 rest_max; 0 where they leave
+ * nothing. d' is net of it. The server rests for at most half of it, for the shortest latency bound it
+ * serves. */
 core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *profile);
 
 /* Share of one I/O thread in ppb, rounded up: (1+m) * (per_packet + per_byte * p^ + a) / t, where a is the
@@ -148,7 +150,7 @@ core_ns perfmodel_io_rest_ns(core_ns latency_ns, const struct config_profile *pr
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile);
 
-/* Room for an I/O thread to promise, in ppb: limit_percent of it. */
+/* The share of an I/O thread that admission may reserve, in ppb: the profile's limit_percent. */
 int64_t perfmodel_io_limit_ppb(const struct config_profile *profile);
 
 #endif

@@ -1,8 +1,8 @@
 /* One-processor EDF with a blocking term: exact tests on integers.
  *
- * The burst test of model.md section 3 is perfmodel_edf_test with `blocking_ns` = 2q of the set's company
- * (cpu.h) and its surcharge. A set is accepted if
- * its long-run share U = sum m C / t is below one and
+ * The burst test of model.md section 3 is perfmodel_edf_test with the surcharge of the set's task mix (cpu.h)
+ * and with `blocking_ns` = 2q of that mix. A set is accepted if its long-run share U = sum m C / t is below
+ * one and
  *
  *     h(Z) = sum_i dbf_i(Z) + blocking <= Z      for all Z > 0 with a demand.
  *
@@ -29,8 +29,8 @@ struct perfmodel_edf_result {
     core_ns demand_ns;            /* sum of dbf there, saturating (DEMAND), else 0 */
     core_ns blocking_ns;          /* as given, or 2q of the worker with the stream */
     int64_t utilisation_ppb;      /* rounded up */
-    bool by_packets; /* accepted by the packets of few streams (edf_packets.h), not by the pieces, */
-    core_ns lag_ns;  /* with this theta there */
+    bool by_packets; /* accepted by the test by packets (edf_packets.h), which the test by pieces refused */
+    core_ns lag_ns;  /* by_packets: the lag theta with which it was accepted */
 };
 
 /* Tasks as pieces of streams (cpu.h), each charged surcharge_ns a piece on top of its cost_ns. count = 0 is

@@ -1,5 +1,5 @@
-/* The burst test of perfmodel/edf.h for who tests many sets, or large ones: the same answers, in a small part
- * of the time.
+/* The burst test of perfmodel/edf.h for callers that test many sets, or large ones: its answers in a small
+ * part of its time.
  *
  * A set is kept as its pieces, each with what a window's demand needs of it, so that a window costs a few
  * additions and multiplications a piece and no division. Piece j of a packet (0 .. m-1) is released j delta
@@ -33,8 +33,9 @@ void perfmodel_edf_set_destroy(struct perfmodel_edf_set *set); /* NULL is fine *
 void perfmodel_edf_set_fill(struct perfmodel_edf_set *set, const struct perfmodel_cpu_task *tasks,
                             size_t count, core_ns surcharge_ns, core_ns blocking_ns);
 
-/* Refused if one of these windows, each 1 ns .. 2^48 ns, has more demand than room for it: so is the set
- * then. Else accepted, which says no more than that. To look first where other sets failed. */
+/* Tests these windows alone, each 1 ns .. 2^48 ns: a necessary condition. Refused: the demand of one exceeds
+ * it, so the set is infeasible. Accepted: the set may still fail at another window. For a quick refusal at
+ * windows where similar sets have failed. */
 struct perfmodel_edf_result perfmodel_edf_set_test_windows(const struct perfmodel_edf_set *set,
                                                            const core_ns *windows_ns, size_t count);
 

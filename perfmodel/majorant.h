@@ -2,8 +2,9 @@
  *
  * A curve is given by its corners, of rising x and never falling y. Over [0, end] its least concave majorant
  * is the upper hull of the corners up to the end and of the end itself, which is the minimum of the hull's
- * edges, each prolonged. Which edges that are depends on the end, so the hull of every beginning is kept: as
- * the hull of what comes before a corner's edge is part of it, one edge for each corner does. */
+ * edges, each prolonged. Which edges these are depends on the end, so the hull of every prefix of the corners
+ * is kept. One edge for each corner suffices, since the hull of a prefix contains the hull of what precedes
+ * its last edge. */
 #ifndef MILLRACE_PERFMODEL_MAJORANT_H
 #define MILLRACE_PERFMODEL_MAJORANT_H
 
@@ -21,15 +22,15 @@ struct perfmodel_line {
 struct perfmodel_corner {
     perfmodel_wide x;           /* at most 2^53 */
     perfmodel_wide y;           /* at most 2^72, and x y at most 2^104 */
-    size_t before;              /* the corner before on the hull that ends here; of the first: itself */
-    struct perfmodel_line line; /* from there to here */
+    size_t before;              /* previous corner on the hull that ends here; of the first corner: itself */
+    struct perfmodel_line line; /* the hull's edge from corner `before` to this one */
 };
 
 struct perfmodel_majorant {
     struct perfmodel_corner *corner;
     size_t count;     /* 0: the curve is out of range */
-    unsigned shift;   /* of y, to make it a line's figure */
-    uint32_t percent; /* the margin on it */
+    unsigned shift;   /* y is shifted left by this to be a figure of a line */
+    uint32_t percent; /* margin that is added to y */
 };
 
 /* A copy of x bytes, in ns; and c(ceil(x / M)) / Phi of x jobs, in ns per byte times 2^40. */
@@ -49,8 +50,8 @@ void perfmodel_majorant_free(struct perfmodel_majorant *majorant);
  *
  * y is the curve's value at x, not below the corners before. */
 struct perfmodel_majorant_walk {
-    struct perfmodel_line line; /* the end's own */
-    bool end;                   /* it is to come */
+    struct perfmodel_line line; /* the hull's last edge, to the end */
+    bool end;                   /* `line` has not been returned yet */
     size_t corner;
 };
 struct perfmodel_majorant_walk perfmodel_majorant_to(const struct perfmodel_majorant *majorant,
