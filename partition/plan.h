@@ -4,13 +4,14 @@
  *
  *   each worker   the burst test of perfmodel/edf.h accepts its streams, charged as perfmodel/cpu.h says;
  *   each GPU      at its period T, by one of three rules, T and the bounds of the stages together fit the
- *                 shortest d' of its streams: the stages of a batch with the jobs of all its streams, as full
- *                 as it can be, each fit T (perfmodel/gpu.h); or they catch up, by sums over the streams or
- *                 by stairs (perfmodel/flow.h);
+ *                 shortest d' of its streams: each stage of the fullest batch fits T (perfmodel/gpu.h); or
+ *                 the stages catch up, by sums over the streams, or by staircase arrival curves
+ *                 (perfmodel/flow.h);
  *   memory        the arenas of each GPU fit the card, and those of all the pinned budget.
  *
- * T is d'/4 of the shortest d' on a GPU wherever that holds by one of the first two rules, the first asked
- * first; else one at which a rule holds, the stairs asked last.
+ * T is the default period, a quarter of the shortest d' on the GPU, wherever one of the first two rules
+ * accepts that, in this order; else a period at which one of the three rules does, the staircase being tried
+ * last.
  *
  * The jobs of a batch are dealt to the SMs round robin from the longest to the shortest. Copies are charged
  * at their contended times where the machine has several GPUs or the card two copy engines.
@@ -19,7 +20,7 @@
  * longest stage is at most T, and a worker is full at a long-run share of 1. Only for reproducing its
  * figures.
  *
- * The I/O threads are not part of a plan: which one a stream loads is known when its connection is.
+ * The I/O threads are not part of a plan: the I/O thread of a stream is that of its connection.
  *
  * Pure: the same input gives the same plan. Any thread. */
 #ifndef MILLRACE_PARTITION_PLAN_H
@@ -51,14 +52,14 @@ struct partition_plan_input {
 
 struct partition_plan_worker {
     size_t streams;
-    core_ns surcharge_ns;             /* of a piece, for the company of its streams; 0 in paper mode */
-    struct perfmodel_edf_result test; /* blocking_ns is 2q; in paper mode only the share is told */
+    core_ns surcharge_ns;             /* of a piece, for the task mix of its streams; 0 in paper mode */
+    struct perfmodel_edf_result test; /* blocking_ns is 2q; in paper mode only the share is set */
 };
 
 enum partition_plan_rule {
     PARTITION_PLAN_BATCH,   /* the fullest batch, exactly: no stage outlasts T */
     PARTITION_PLAN_BACKLOG, /* sums over the streams: a stage may outlast T, and catches up */
-    PARTITION_PLAN_STAIRS   /* sums for this period alone: perfmodel_flow_judge_stairs */
+    PARTITION_PLAN_STAIRS   /* staircase arrival curves, for this period alone: perfmodel_flow_judge_stairs */
 };
 
 struct partition_plan_gpu {
@@ -77,10 +78,10 @@ struct partition_plan_gpu {
     int64_t busiest_ppb;   /* of T, what the busiest stage takes in the long run, at the most */
 };
 
-/* The streams inside are on GPUs, those outside on workers. Of the streams that are just at an edge, and have
- * the same rate or latency bound, a part may be outside. */
+/* A rectangle over latency bound and rate: streams inside are on GPUs, streams outside on workers. Of several
+ * streams exactly on an edge, with one rate or latency bound, some may be on workers. */
 struct partition_plan_rectangle {
-    bool used; /* a method other than the rectangle, or no stream on a GPU: no */
+    bool used; /* false: another method was used, or no stream is on a GPU */
     core_ns latency_low_ns, latency_high_ns;
     double rate_low, rate_high; /* bytes of payload per second */
 };
@@ -98,18 +99,18 @@ struct partition_plan {
     struct partition_plan_worker *worker;
     struct partition_plan_gpu *gpu; /* in the order of the profile's kinds */
     struct partition_plan_rectangle rectangle;
-    /* Accepted: where the least room is left. Refused: what failed in the attempt that came closest. */
+    /* Accepted: the limit with the least headroom. Refused: the limit that failed in the closest attempt. */
     enum perfmodel_limit binding;
     uint32_t binding_unit;
-    int64_t headroom_ppb; /* accepted: the room there, relative to the limit; the bound tells none */
-    char reason[256];     /* the same as a sentence with the figures */
+    int64_t headroom_ppb; /* accepted: headroom there, relative to the limit; not set by the bound */
+    char reason[256];     /* binding limit and headroom as a sentence with the figures */
 };
 
 /* One way of partitioning. */
 struct partition_plan_method {
     const char *name;
     const char *description;
-    bool places; /* no: only tells whether some plan could be, as the bound does */
+    bool places; /* false: only says whether a plan may exist, as the bound does */
     core_status (*make)(const struct partition_plan_input *input, struct partition_plan *plan);
 };
 

@@ -1,9 +1,9 @@
-/* Private to partition/check/check.c: how late a stage can be under the backlog rule (perfmodel/flow.h),
- * straight from its definition: the largest L S(P/L + rho T) - (L-1) T. Of the copies on one engine: whether
- * there is a busy time in which what may have come takes longer than the bounds allow.
+/* Private to partition/check/check.c: the delay bound of a stage under the backlog rule (perfmodel/flow.h),
+ * straight from its definition: the largest L S(P/L + rho T) - (L-1) T over L. For copies on one engine: is
+ * there a busy period in which the copies that may have come take longer than the bounds allow?
  *
- * In real numbers, and with hulls of its own. What is maximised is concave, so its largest value is where it
- * stops growing. */
+ * Computed in real numbers, with hulls of its own. The maximised function is concave, so its largest value is
+ * where it stops growing. */
 #ifndef MILLRACE_PARTITION_CHECK_CHECK_FLOW_H
 #define MILLRACE_PARTITION_CHECK_CHECK_FLOW_H
 
@@ -33,20 +33,20 @@ enum partition_check_stage {
     PARTITION_CHECK_COPIES /* up and down together: one copy engine */
 };
 
-/* What a certificate may tell of a stage: no less than what whole batches can make of it, no more than what
- * rounding makes of any number of batches, whole or not; and of its time in a period in the long run.
- * INFINITY for a stage that falls behind for ever. */
+/* The range of correct figures of a stage in a certificate: of its delay bound (at least the largest value
+ * for a whole number L of batches, at most that for real L with the roundings added) and of its mean time in
+ * a period. INFINITY for a stage that never catches up. */
 struct partition_check_range {
     long double least_ns, most_ns;
     long double mean_least_ns, mean_most_ns;
 };
 
-/* A stage by itself. Of COPIES only the mean. */
+/* The range for one stage by itself. For COPIES only the mean is filled. */
 CORE_CHECKED core_status partition_check_flow(const struct partition_check_flow *flow,
                                               enum partition_check_stage stage,
                                               struct partition_check_range *range);
 
-/* One copy engine: the bounds that are told, and what they may be. */
+/* One copy engine: the bounds in the certificate, and the ranges of correct ones. */
 struct partition_check_turns {
     long double up_ns, kernel_ns, down_ns;
     struct partition_check_range up, down;

@@ -1,4 +1,4 @@
-/* Private to partition: what a stream takes of the GPUs at the very least. */
+/* Private to partition: a lower bound on the share of the GPUs that each stream needs. */
 #ifndef MILLRACE_PARTITION_SEARCH_BOUND_H
 #define MILLRACE_PARTITION_SEARCH_BOUND_H
 
@@ -6,13 +6,14 @@
 
 /* What is counted in a GPU's period: see bound_gpu.c. */
 enum partition_bound_rule {
-    PARTITION_BOUND_LONG_RUN, /* what comes in the long run, at every period */
-    PARTITION_BOUND_FULLER,   /* that or full batches, whichever asks more at a period; on paper the former */
+    PARTITION_BOUND_LONG_RUN, /* the long-run rate, at every period */
+    PARTITION_BOUND_FULLER,   /* the larger of the long-run rate and full batches; paper mode: the rate */
     PARTITION_BOUND_RULES
 };
 
-/* By rule and stream, such that the prices of all streams on GPUs add up to at most 1 in any plan; INFINITY:
- * no GPU can have the stream. Neither rule's prices are always the higher. */
+/* A price of each stream by each rule, such that in any plan the prices of the streams on GPUs add up to at
+ * most
+ * 1. INFINITY: no GPU can serve the stream. Neither rule is always the stricter one. */
 struct partition_bound_prices {
     double *by_stream[PARTITION_BOUND_RULES];
 };

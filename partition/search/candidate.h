@@ -1,16 +1,16 @@
-/* Private to partition: splits of the streams into a GPUs' and a workers' part, and how many of an order the
- * workers take. */
+/* Private to partition: candidate assignments of streams to GPUs and workers, made from an order of
+ * preference: a prefix of it goes to the workers. */
 #ifndef MILLRACE_PARTITION_SEARCH_CANDIDATE_H
 #define MILLRACE_PARTITION_SEARCH_CANDIDATE_H
 
 #include "partition/search/problem.h"
 
-/* As many streams of the order, from its front, as the workers take; leaves that split in on_gpu, and the
- * workers' part of it in the plan. */
+/* Assigns the longest prefix of `order` that the workers take to the workers, and the rest to the GPUs.
+ * Returns its length; on_gpu has the assignment, and the plan has the workers' part of it. */
 size_t partition_split_fill(struct partition_problem *problem, const uint32_t *order, uint8_t *on_gpu,
                             struct partition_plan *plan);
 
-/* A refusal that comes after others: what the first said stays. */
+/* The first of several refusals, whose reason is the one reported. */
 struct partition_split_reason {
     bool known;
     enum perfmodel_limit binding;
@@ -18,7 +18,7 @@ struct partition_split_reason {
     char text[sizeof((struct partition_plan *)NULL)->reason];
 };
 
-/* The plan was refused: keeps its reason if it is the first, else puts the first back. */
+/* To be called for each refused plan: keeps the reason of the first, and puts it into each later plan. */
 void partition_split_keep(struct partition_split_reason *reason, struct partition_plan *plan);
 
 #endif

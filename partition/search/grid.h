@@ -1,10 +1,10 @@
-/* Private to partition: a coarse map of the streams over rate and deadline, from which both sides of a
- * rectangle are estimated in a time that does not depend on how many streams there are.
+/* Private to partition: a coarse grid of the streams over rate and latency bound. It estimates the load
+ * inside and outside of a rectangle in a time that does not depend on the number of streams.
  *
- * Rows are ranks by latency bound, columns ranks by rate; both are finer where the workers could have the
- * streams on the outer side of a cut. The map holds sums over cells: what GPUs ask for (perfmodel/flow.h),
- * and for the workers shares and demand at some windows. Estimates are for choosing only: what was chosen is
- * tried exactly (problem.h). */
+ * Rows are ranks by latency bound, columns ranks by rate; both are finer where the workers could serve all
+ * streams on the outer side of a cut. Each cell has sums over its streams: the load of a GPU
+ * (perfmodel/flow.h), and for the workers the share and the demand at some windows. The estimates only select
+ * candidates; these are then evaluated exactly (problem.h). */
 #ifndef MILLRACE_PARTITION_SEARCH_GRID_H
 #define MILLRACE_PARTITION_SEARCH_GRID_H
 
@@ -15,7 +15,7 @@
 
 struct partition_grid;
 
-/* Rows low .. high-1 and columns left .. right-1 are on the GPUs. */
+/* A rectangle: the streams in rows low .. high-1 and columns left .. right-1 are on the GPUs. */
 struct partition_cells {
     uint32_t low, high, left, right;
 };
@@ -27,15 +27,16 @@ void partition_grid_destroy(struct partition_grid *grid);
 uint32_t partition_grid_rows(const struct partition_grid *grid);
 uint32_t partition_grid_columns(const struct partition_grid *grid);
 
-/* Ranks where a row or column begins; of the last + 1: the number of streams. */
+/* The rank at which a row or column begins; for the number of rows or columns: the number of streams. */
 size_t partition_grid_row_rank(const struct partition_grid *grid, uint32_t row);
 size_t partition_grid_column_rank(const struct partition_grid *grid, uint32_t column);
 
-/* Estimated load of all GPUs with the cells, dealt evenly, and of the workers with the rest: 1 is full. */
+/* Estimated load of all GPUs with the streams of the rectangle, dealt evenly, and of the workers with the
+ * rest; 1 is full. */
 double partition_grid_gpu_load(const struct partition_grid *grid, const struct partition_cells *cells);
 double partition_grid_worker_load(const struct partition_grid *grid, const struct partition_cells *cells);
 
-/* The cells as a load of one GPU; rates and jobs rounded up. */
+/* The streams of the rectangle as the load of one GPU; rates and jobs rounded up. */
 struct perfmodel_flow_load partition_grid_load(const struct partition_grid *grid,
                                                const struct partition_cells *cells);
 

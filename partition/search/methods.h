@@ -1,5 +1,5 @@
-/* Private to partition: the functions of the table of methods, one file each. They fill all of the plan but
- * what follows from the input, and leave reason to the caller where they accept. */
+/* Private to partition: the functions of the table of methods, one file each. They fill the plan except for
+ * what follows from the input, and except for the reason of an accepted plan. */
 #ifndef MILLRACE_PARTITION_SEARCH_METHODS_H
 #define MILLRACE_PARTITION_SEARCH_METHODS_H
 

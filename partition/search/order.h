@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* order becomes the numbers 0 .. count-1 by rising key[number], ties by number. key and scratch_key have room
- * for count, and so has scratch; keys are destroyed. */
+/* Fills order with the numbers 0 .. count-1 by rising key[number], ties by number. key, scratch and
+ * scratch_key have count entries each; key is overwritten. */
 void partition_order(uint32_t *order, uint64_t *key, size_t count, uint32_t *scratch, uint64_t *scratch_key);
 
 #endif

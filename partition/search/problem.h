@@ -1,10 +1,10 @@
-/* Private to partition: what all methods need to know of the streams, and trials of a split.
+/* Private to partition: the problem that all methods solve, and the evaluation of candidate assignments.
  *
- * Streams are numbered by rising rate, so that what goes through them by rate or by share goes through memory
- * in order. A plan's units are by these numbers, too, until it is concluded.
+ * Streams are numbered by rising rate, so that loops by rate or by share access memory in order. Until
+ * partition_trial_conclude, a plan's units are indexed by these numbers, too.
  *
- * A split says for every stream whether it goes to a GPU. A trial deals the two parts to units, computes the
- * certificate and judges it. */
+ * A candidate assignment (`on_gpu`) says for every stream whether it goes to a GPU or to a worker. Its
+ * evaluation deals the streams to the units, computes the certificate and judges it. */
 #ifndef MILLRACE_PARTITION_SEARCH_PROBLEM_H
 #define MILLRACE_PARTITION_SEARCH_PROBLEM_H
 
@@ -29,8 +29,8 @@ struct partition_traffic {
 struct partition_problem {
     const struct partition_plan_input *input;
     size_t count;
-    uint32_t *origin; /* by stream: its place in the input */
-    uint32_t *number; /* the other way round */
+    uint32_t *origin; /* by stream: its index in the input */
+    uint32_t *number; /* by index in the input: the stream */
     struct core_stream_spec *specs;
     struct partition_traffic *traffic;
     uint32_t gpus;
@@ -40,17 +40,16 @@ struct partition_problem {
     uint32_t *by_rate, *by_latency;                                 /* rising; ties by index */
     uint32_t *by_share;                                             /* falling */
     struct perfmodel_flow_card *flow[CONFIG_PROFILE_GPU_KINDS_MAX]; /* by kind; not in paper mode */
-    /* of the period last weighed for */
+    /* of the last partition_problem_weigh */
     core_ns weighed_ns;
-    uint64_t
-        *capacity; /* by GPU: bytes of a batch that it could carry, roughly; 1 each where all are alike */
+    uint64_t *capacity; /* by GPU: estimated bytes of a batch that it can carry; 1 each if all are alike */
     /* scratch, with room for all streams */
     uint64_t *key[2], *job_bytes;
     uint32_t *index[2], *member;
     struct perfmodel_cpu_task *dealt_task;
     struct perfmodel_edf_set *edf_set;    /* not in paper mode */
     struct perfmodel_cpu_worker worker;   /* figures of the profile */
-    core_ns window_ns[PARTITION_WINDOWS]; /* to look at first: where trials failed, the last one in front */
+    core_ns window_ns[PARTITION_WINDOWS]; /* windows to test first: where evaluations failed, latest first */
     /* scratch by unit */
     size_t *start;
     int64_t *load;
@@ -61,13 +60,13 @@ CORE_CHECKED core_status partition_problem_create(const struct partition_plan_in
                                                   struct partition_problem **problem);
 void partition_problem_destroy(struct partition_problem *problem);
 
-/* Are copies of this card charged at their contended times? */
+/* Are copies of this model of GPU charged at their contended times? */
 bool partition_problem_busy(const struct partition_problem *problem, const struct config_profile_gpu *card);
 
-/* Makes period_ns > 0 the period of capacity. */
+/* Computes `capacity` for batches of period_ns > 0. */
 void partition_problem_weigh(struct partition_problem *problem, core_ns period_ns);
 
-/* What a stream is to a GPU; adds up with the divisor of the padded packets. */
+/* The load of one stream on a GPU. unit_bytes is its padded packet: sums keep the common divisor. */
 static inline struct perfmodel_flow_load partition_problem_load(const struct partition_problem *problem,
                                                                 size_t i)
 {
@@ -82,7 +81,7 @@ static inline struct perfmodel_flow_load partition_problem_load(const struct par
                                         .shortest_ns = traffic->work_ns};
 }
 
-/* perfmodel_gpu_job_bytes */
+/* perfmodel_gpu_job_bytes of a stream, from its traffic. */
 static inline uint64_t partition_problem_job_bytes(const struct partition_problem *problem, size_t i,
                                                    core_ns period_ns)
 {
@@ -99,36 +98,40 @@ static inline uint64_t partition_problem_job_bytes(const struct partition_proble
 bool partition_trial_workers(struct partition_problem *problem, const uint8_t *on_gpu,
                              struct partition_plan *plan);
 
-/* The same by shares and some windows alone, without the burst test: false is certain, true is a hope. */
+/* As partition_trial_workers, but by shares and some windows alone, without the burst test: a necessary
+ * condition. False: the assignment is infeasible. True: it may be feasible. */
 bool partition_trial_workers_roughly(struct partition_problem *problem, const uint8_t *on_gpu,
                                      struct partition_plan *plan);
 
-/* The same with those streams on the workers where plan->unit has them. Not in paper mode. */
+/* Evaluates the workers with the streams with on_gpu[i] == 0 on the worker plan->unit[i], instead of dealing
+ * them. Not in paper mode. */
 bool partition_trial_workers_as_dealt(struct partition_problem *problem, const uint8_t *on_gpu,
                                       struct partition_plan *plan);
 
 /* Leaves every GPU without streams. */
 void partition_trial_no_gpu(const struct partition_problem *problem, struct partition_plan *plan);
 
-/* Deals those with on_gpu[i] != 0 to the SMs of all GPUs as one, in the order of their jobs at d'/4, and
- * judges every GPU. Unlike GPUs get jobs in proportion to what they carry. The other streams' plan->unit is
- * lost. */
+/* Deals the streams with on_gpu[i] != 0 to the SMs of all GPUs as if these were one, by falling job at d'/4,
+ * and judges every GPU. GPUs of different models get jobs in proportion to their capacity. Overwrites
+ * plan->unit of all streams. */
 bool partition_trial_virtual(struct partition_problem *problem, const uint8_t *on_gpu,
                              struct partition_plan *plan);
 
-/* Judges the GPUs with the streams that plan->unit has on them, each at a period of its own: d'/4 where that
- * holds by a batch or by sums, else one at which a rule holds. Fills plan->gpu. */
+/* Judges every GPU with the streams that plan->unit assigns to it, at a period of its own: d'/4 where the
+ * fullest batch or the sums hold at that, else any period at which one of the three rules holds
+ * (partition/plan.h). Fills plan->gpu. */
 bool partition_trial_gpus(struct partition_problem *problem, struct partition_plan *plan);
 
-/* Judges them at given periods, each > 0 where there are streams, by a batch or by sums. Not in paper mode.
- */
+/* Judges the GPUs at given periods, each > 0 where the GPU has streams, by the fullest batch or by sums. Not
+ * in paper mode. */
 bool partition_trial_gpus_at(struct partition_problem *problem, const core_ns *period_ns,
                              struct partition_plan *plan);
 
-/* Periods worth trying for a shortest d', in order: the n-th; 0 beyond the last. The first is d'/4. */
+/* The n-th of the periods to try for a GPU with this shortest d'; 0 beyond the last. The first is d'/4. */
 core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n);
 
-/* Ends an accepted plan: names what binds, and the least headroom; its units are by the input's order now. */
+/* Finishes an accepted plan: sets the binding limit and the least headroom, and puts its units into the order
+ * of the input. */
 void partition_trial_conclude(struct partition_problem *problem, struct partition_plan *plan);
 
 /* A plan without figures, and its reason once it is accepted. */
@@ -140,7 +143,7 @@ void partition_plan_say_accepted(struct partition_plan *plan);
 void partition_plan_refuse(struct partition_plan *plan, enum perfmodel_limit binding, uint32_t unit,
                            const char *format, ...) CORE_PRINTF(4, 5);
 
-/* One stream fits nowhere: refuses, and true. */
+/* True if some stream fits on no unit even alone: refuses the plan. */
 bool partition_problem_hopeless(const struct partition_problem *problem, struct partition_plan *plan);
 
 #endif

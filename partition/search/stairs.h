@@ -1,11 +1,12 @@
-/* Private to partition: where the stairs of perfmodel/flow.h may hold what sums do not. */
+/* Private to partition: periods at which the staircase rule of perfmodel/flow.h may accept what sums refuse.
+ * */
 #ifndef MILLRACE_PARTITION_SEARCH_STAIRS_H
 #define MILLRACE_PARTITION_SEARCH_STAIRS_H
 
 #include "partition/search/problem.h"
 
-/* The period at which a GPU of this kind has most room for load->streams members, by a sample of them, so
- * that it is told in much less time than a trial takes. 0: none is near, or the plan must do with sums. */
+/* The period at which a GPU of this kind has most headroom for load->streams members, estimated from a sample
+ * of them in much less time than an evaluation takes. 0: none comes close, or the input allows only sums. */
 core_ns partition_stairs_period_ns(const struct partition_problem *problem, uint32_t kind,
                                    const uint32_t *member, const struct perfmodel_flow_load *load);
 
