@@ -1,9 +1,10 @@
-/* How many threads the server runs, and what of a core each of them is promised.
+/* How many threads the server runs, and which share of a core admission assumes for each of them.
  *
- * Admission reckons with a core for each worker and each I/O thread. Where there are fewer cores, each of
- * them gets the same share of one: all their costs in the profile are divided by it, so that together nothing
- * is promised beyond the cores that are there. What the process may use is told by core_cpu_thousandths;
- * `threads.cores` may say less, and more only without real time, where no core is promised to anybody.
+ * Admission assumes one core for each worker and each I/O thread. Where there are fewer cores, all these
+ * threads get an equal share of a core: their costs in the profile are divided by it, so that admission never
+ * promises more than the cores that exist. core_cpu_thousandths says how many the process may use;
+ * `threads.cores` may lower that, and may raise it only without real-time priority, where no thread is sure
+ * of its core.
  *
  * At the start, before there are threads. */
 #ifndef MILLRACE_SERVER_CORES_H
@@ -16,7 +17,7 @@
 struct server_cores {
     uint32_t io, workers;
     uint32_t thousandths; /* of a core, for all of them together */
-    uint32_t there;       /* what the process may use, in the same unit */
+    uint32_t there;       /* thousandths of a core that the process may use */
 };
 
 /* Threads by number, or by the cores where the configuration leaves it open. CORE_INVALID: more cores are
@@ -30,18 +31,18 @@ uint32_t server_cores_share(const struct server_cores *cores);
 /* The costs of workers and I/O threads, as they are on such a share of a core. */
 void server_cores_scale(const struct server_cores *cores, struct config_profile *profile);
 
-/* Is this profile of another machine than the one that runs, or of none? Then *text says so. Kernels may
- * differ. */
+/* True if the profile was measured on another machine than this one, or names none; *text then says so. The
+ * kernel's version is ignored. */
 bool server_cores_are_others(const char *profile_machine, const char *machine, char *text, size_t size);
 
 /* Logs what the operator should know: shares of cores, and pinning that is left out. */
 void server_cores_warn(const struct server_cores *cores, const struct config_server_threads *threads);
 
-/* Logs, and leaves in *doubt, what speaks against a profile here: that it is assumed, or of another machine;
- * empty: nothing. profile NULL: the machine is measured. */
+/* Logs why a profile may not fit this machine (its figures are assumed, or from another machine), and stores
+ * that in *doubt; empty: no doubt. profile NULL: the machine is measured at the start. */
 void server_cores_doubt(const struct config_profile *profile, char *doubt, size_t size);
 
-/* Pinned workers leave a core to the others. */
+/* Are threads to be pinned? Only if pinned workers leave at least one core to other threads. */
 bool server_cores_pin(const struct server_cores *cores, const struct config_server_threads *threads);
 
 #endif

@@ -1,4 +1,4 @@
-/* Memory for the packets of streams: who makes it, and who wipes it.
+/* Memory for the packets of streams: how it is allocated, wiped and freed.
  *
  * A block (server/stream/stream.h) may be anything between a few hundred bytes and all of limits.buffer_mib,
  * and to make, wipe and free it takes as long as to write it: tens of milliseconds for a hundred MiB. No I/O
@@ -7,8 +7,8 @@
  * made by a thread of its own without real-time priority. That one also wipes and frees all blocks, whatever
  * their size: many streams may end at once.
  *
- * The limit holds for what is there, not only for what is granted: a block is made at once only if all that
- * still waits to be freed leaves room for it; else it is made by the thread, behind all that. */
+ * The limit is on the memory that exists, not only on what is reserved: a block is made at once only if it
+ * fits beside all blocks that still wait to be freed; else the thread makes it after freeing these. */
 #ifndef MILLRACE_SERVER_MEMORY_H
 #define MILLRACE_SERVER_MEMORY_H
 
@@ -23,7 +23,7 @@
 struct server_block;
 struct server_memory;
 
-/* A block to be made, part of the message that waits for it. Set by whoever asks, but for `block`. */
+/* A block to be made, part of the message that waits for it. All but `block` is set by the caller. */
 struct server_memory_order {
     struct server_message message;
     const struct core_stream_spec *spec; /* of the stream, there until the answer has come */
@@ -35,7 +35,7 @@ struct server_memory_order {
     struct server_mailbox *reply;
 };
 
-/* limit_bytes: of all that is there at once. */
+/* limit_bytes: limit on all blocks that exist at once. */
 CORE_CHECKED core_status server_memory_start(struct server_memory **memory, uint64_t limit_bytes,
                                              struct core_error *error);
 /* Wipes and frees all that it was given. After the last call of the others below. NULL is fine. */
@@ -45,8 +45,7 @@ void server_memory_stop(struct server_memory *memory);
 void server_memory_make(struct server_memory *memory, struct server_memory_order *order,
                         uint64_t granted_bytes);
 
-/* Any thread: wipes and frees a list of blocks (linked by `next`), which nobody uses any more; NULL is fine.
- */
+/* Any thread: wipes and frees a list of blocks (linked by `next`) that are no longer used. NULL is fine. */
 void server_memory_wipe(struct server_memory *memory, struct server_block *blocks);
 
 #endif

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Why a connection came to nothing before its HELLO: it was refused, its TLS handshake failed, or (MESSAGES)
- * it sent more TLS messages without data than anybody needs, at any time. */
+ * it sent more TLS messages without data than any honest client does, at any time. */
 enum server_turned {
     SERVER_TURNED_CONNECTIONS, /* limits.connections */
     SERVER_TURNED_LISTENER,    /* limits.connections_per_listener */
@@ -45,8 +45,8 @@ enum server_asked { SERVER_ASKED_OPEN, SERVER_ASKED_QUERY, SERVER_ASKED_MODIFY, 
 /* Packets of one unit: a worker, a GPU, or the fallback worker (server_units). */
 struct server_unit_stats {
     _Atomic uint64_t missed, reader_late; /* as below */
-    struct core_histogram slack;          /* deadline - hand-over, below 0: missed; not the reader's doing */
-    struct core_histogram lateness;       /* of the missed: by how much */
+    struct core_histogram slack;    /* deadline - hand-over; < 0: missed. Without delays by the reader */
+    struct core_histogram lateness; /* of missed packets */
 };
 
 struct server_stats {
@@ -59,13 +59,13 @@ struct server_stats {
     struct server_unit_stats *units; /* by the unit that encrypted the packet; set before start */
     uint32_t unit_count;             /* set before start */
     struct server_worst worst;       /* the packets with the least slack */
-    struct core_histogram turn;      /* of turns, the most that something waited for the end of one */
-    _Atomic core_ns turn_excess_ns;  /* of that, beyond in_ns and the rest; */
-    _Atomic core_ns turn_lost_ns;    /* and beyond out_ns as well */
+    struct core_histogram turn;      /* turns of the loop: the longest wait of a packet for the turn's end */
+    _Atomic core_ns turn_excess_ns;  /* total time of such waits beyond in_ns and the rest */
+    _Atomic core_ns turn_lost_ns;    /* total time of such waits beyond in_ns, the rest and out_ns */
     struct core_stalls stalls;       /* turns that were late */
     struct core_histogram latency;   /* eligible time to socket */
     struct core_histogram admission; /* OPEN, QUERY, MODIFY: frame read to the planner's decision */
-    struct core_histogram in_force;  /* OPENED and MODIFIED: frame read to the promise's holding */
+    struct core_histogram in_force;  /* OPENED and MODIFIED: frame read to the contract in force */
 };
 
 /* Single writer: a plain add, no locked instruction. */

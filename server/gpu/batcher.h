@@ -1,20 +1,20 @@
 /* One GPU of the server: its batches (gpu/arena.h), its child process (gpu/engine.h), and the batcher, the
- * thread that owns both. It opens a batch every period, closes it when the packets of its period have had
- * time to find their way in, hands it to the child, and tells the I/O threads when it is done.
+ * thread that owns both. The batcher opens a batch every period, closes it once the packets of the period
+ * have had time to be appended, hands it to the child, and notifies the I/O threads when it is done.
  *
  *   I/O thread --append--> open batch --close--> child: up, kernel, down --DONE--> I/O thread: deliver,
  * release
  *
- * Events. Each I/O thread learns what became of its packets from a ring of its own (one producer: the
+ * Events. Each I/O thread learns the outcome of its batches from a ring of its own (one producer: the
  * batcher; one consumer: the I/O thread), in the order of the batches:
  *
  *   DONE n    the ciphertext of batch n is in its arena
- *   LOST n    batch n was not run, or not to its end: the packets are to be encrypted elsewhere
- *   DOWN      no batch is open until UP; nothing of this thread is in any batch any more
- *   UP        batches are open again, with a new child that knows no key
+ *   LOST n    batch n was not run, or not to its end: its packets must be encrypted by another unit
+ *   DOWN      no batch is open until UP, and no batch holds a packet of this thread
+ *   UP        batches are open again, with a new child that has no keys yet
  *
- * A thread gets DONE or LOST for every batch that holds packets of it, and none else. It lets go of the batch
- * when it has delivered or copied what is in it (gpu_arena_release).
+ * A thread gets DONE or LOST for exactly the batches that hold packets of it. It releases the batch when it
+ * has delivered or copied its packets (gpu_arena_release).
  *
  * Keys and plans come to the batcher as messages, in order with one another. */
 #ifndef MILLRACE_SERVER_GPU_BATCHER_H
@@ -45,9 +45,9 @@ enum server_gpu_event_kind {
     SERVER_GPU_UP,
 };
 
-/* The stages of a batch, one after the other: when each had ended. */
+/* The times at which a batch was closed and at which each of its stages ended. */
 struct server_gpu_times {
-    core_ns closed_ns, up_ns, kernel_ns, ended_ns; /* ended: of the copy back */
+    core_ns closed_ns, up_ns, kernel_ns, ended_ns; /* ended_ns: end of the copy back */
 };
 
 struct server_gpu_event {
@@ -73,26 +73,26 @@ struct server_gpu_key {
     struct server_message message; /* first member */
     struct server_mailbox *reply;  /* the I/O thread's */
     void (*answered)(void *io, struct server_message *message);
-    uint64_t plan;      /* not to be answered before this plan is in force; 0: does not matter */
-    core_ns until_ns;   /* answered then at the latest, in force or not */
+    uint64_t plan;      /* answered once this plan is in force; 0: at once */
+    core_ns until_ns;   /* answered then at the latest, even if `plan` is not in force */
     const uint8_t *key; /* secret memory */
     uint32_t key_bytes;
     uint32_t slot;
     uint8_t chain[CORE_BLOCK_BYTES];
-    uint32_t generation; /* the answer: the child that has the key; 0: there is none now */
-    bool overdue;        /* and the plan is not in force */
+    uint32_t generation; /* the answer: the child that has the key; 0: no child is running */
+    bool overdue;        /* the answer: until_ns has passed and `plan` is not in force */
 };
 
 void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
 
 /* ---- the planner's side ---- */
 
-/* The newest plan, which comes into force as server/gpu/plan_queue.h says. Where there is no memory for the
- * message the old one stays: CORE_NO_MEMORY. */
+/* Sends the newest plan, which comes into force as server/gpu/plan_queue.h says. CORE_NO_MEMORY: no memory
+ * for the message; the old plan stays. */
 CORE_CHECKED core_status server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan);
 
-/* The stream of the grant has ended: its key is overwritten on the card, and then on the one of its backup,
- * then the grant comes back to the planner through server_planner_cleared. */
+/* The stream of the grant has ended: overwrites its key on this GPU, then on the GPU of its backup, then
+ * returns the grant to the planner through server_planner_cleared. */
 void server_gpu_clear(struct server_gpu *gpu, struct server_grant *grant);
 
 /* Any thread. */
@@ -101,17 +101,17 @@ bool server_gpu_in_service(const struct server_gpu *gpu);
 /* Any thread: the newest plan that is in force. */
 uint64_t server_gpu_plan_in_force(const struct server_gpu *gpu);
 
-/* Any thread: a batch before which every stage had paused, and all before it are through
- * (partition/admission/admission.h says what hangs on it). */
+/* Any thread: the newest batch before which every stage was idle, all earlier batches having been delivered:
+ * the quiescent point after which reservations can be reclaimed (partition/admission/admission.h). */
 uint64_t server_gpu_paused(const struct server_gpu *gpu);
 
-/* The longest from the moment at which a card stops keeping its bounds until an I/O thread has been told,
- * where the plan has guaranteed streams, and until that thread has handed their packets to their backups:
- * delta of partition/admission/admission.h. A child that ends is noticed at once, one that hangs after the
- * configured gpus.hang_ms; then the kernel has some time to end it; and two threads wake one another. */
+/* delta of partition/admission/admission.h: the longest time from the moment at which a GPU with guaranteed
+ * streams stops keeping its bounds until the I/O threads have handed its packets to the backups. A child that
+ * ends is noticed at once, one that hangs after the configured gpus.hang_ms; to this come the time that the
+ * kernel may take to kill it, and the wake-ups of two threads. */
 core_ns server_gpu_detection_ns(const struct config_server *config, const struct config_profile *profile);
 
-/* How long before its period a batch is opened. */
+/* A batch is opened this long before its period begins. */
 core_ns server_gpu_lead_ns(const struct config_profile *profile);
 const struct config_profile_gpu *server_gpu_kind(const struct server_gpu *gpu);
 
@@ -145,8 +145,8 @@ struct server_gpu_stage_figures {
     _Atomic core_ns bound_ns;  /* of the plan in force */
     _Atomic core_ns max_ns;    /* longest so far */
     _Atomic int64_t worst_ppb; /* largest share of its bound that a batch took */
-    _Atomic uint64_t exceeded; /* batches that took longer than the bound of their plan, */
-    _Atomic core_ns excess_ns; /* by so much together */
+    _Atomic uint64_t exceeded; /* batches that took longer than the bound of their plan */
+    _Atomic core_ns excess_ns; /* total time by which batches exceeded it */
     _Atomic core_ns total_ns;
 };
 
@@ -160,8 +160,8 @@ struct server_gpu_figures {
     _Atomic core_ns period_ns, latency_ns;
     _Atomic uint64_t period_changes; /* from one period to another */
     _Atomic uint64_t streams, guaranteed, batch_bytes;
-    _Atomic uint64_t backups;     /* streams of other GPUs for whose loss it holds room, */
-    _Atomic int64_t reserved_ppb; /* at most so much of it at once */
+    _Atomic uint64_t backups;     /* streams of other GPUs whose backup is on this one */
+    _Atomic int64_t reserved_ppb; /* reserved for backups, in the failure scenario that needs most */
     struct server_gpu_stage_figures up, kernel, down, batch;
     struct core_histogram batch_ns; /* from a batch's closing to its last byte */
 };
