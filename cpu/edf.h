@@ -5,8 +5,8 @@
  * out. Keys beyond the horizon wait in a binary heap and enter the wheel as it turns, so any key is allowed.
  * Keys earlier than the wheel's base (already late) go to the base bucket.
  *
- * Guarantee: an entry never leaves before another whose key is more than CPU_EDF_BUCKET_NS earlier, both
- * being in the queue and neither late by more than the base. The admission test therefore shortens every
+ * Guarantee: of two entries in the queue, neither with a key before the base, the one whose key is more than
+ * CPU_EDF_BUCKET_NS earlier leaves first. The admission test therefore shortens every
  * relative deadline by CPU_EDF_BUCKET_NS (config_profile_cpu.queue_granularity_ns).
  *
  * One thread. Entries are embedded in the caller's objects; the queue owns only its array. */

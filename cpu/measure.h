@@ -9,8 +9,8 @@
  * c1 is the slope of full bursts, c0 a full burst of short pieces divided by its pieces, l what one longest
  * piece alone takes beyond its c0 + c1 x (list scheduling on `lanes` lanes: Graham's bound). They are fitted
  * on medians of cold streams and buffers (more memory than the caches hold, in random order), then all raised
- * by one factor until only one in a hundred of random bursts (any count, lengths and ciphers) is over the
- * bound; those are the system's doing (interrupts, preemption), and the longest of them is told.
+ * by one factor until only one in a hundred of random bursts (any count, lengths and ciphers) exceeds the
+ * bound. These are attributed to the system (interrupts, preemption); worst_ratio reports the longest.
  *
  * B and Q are chosen from B = lanes * {1, 2, 4, 8} (at most CPU_BURST_MAX) and Q = {1, 2, 4, 8, 16} KiB: with
  * q = B (c0 + c1 Q) + sum l the longest burst, the pair of smallest q whose throughput is within 5 % of the

@@ -27,7 +27,7 @@ struct cpu_stream;
 
 /* One packet on its way through a worker. Set by the submitter, except where said. Encrypted in place. */
 struct cpu_packet {
-    struct cpu_packet *next; /* owned by whoever holds the packet: scheduler or submitter */
+    struct cpu_packet *next; /* owned by the present owner of the packet: scheduler or submitter */
     struct cpu_stream *stream;
     uint8_t *data;       /* padded payload; ciphertext afterwards */
     uint32_t bytes;      /* multiple of 16, 16 .. stream's padded packet bytes */
@@ -39,7 +39,7 @@ struct cpu_packet {
     core_ns finished_ns; /* scheduler: end of the burst that finished it */
     core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
                             is not known any more, and all its later packets are worthless */
-    uint32_t producer;   /* worker: who submitted it and gets it back */
+    uint32_t producer;   /* worker: the producer that submitted it and gets it back */
     uint64_t pauses; /* scheduler: reservations of its stream are free once counters.pauses exceeds this */
 };
 
@@ -72,25 +72,26 @@ struct cpu_scheduler_options {
     uint32_t burst_pieces; /* B: 1 .. CPU_BURST_MAX */
     uint32_t
         far_capacity; /* streams that may wait beyond the queue's horizon: number of streams on the worker */
-    core_ns burst_bound_ns; /* q: no burst is to take longer; 0: not held against anything */
-    core_ns spare_ns;       /* what a burst may take beyond it before the time counts as lost */
+    core_ns burst_bound_ns; /* q: the bound on the time of a burst; 0: bursts are not checked */
+    core_ns spare_ns;       /* a burst may exceed q by this before the time counts as lost */
 };
 
 struct cpu_scheduler_counters { /* atomic: written by the worker, read by any */
     _Atomic uint64_t bursts, pieces, packets, bytes;
     _Atomic core_ns busy_ns;      /* time inside bursts; what the caller's clock said */
     _Atomic core_ns burst_max_ns; /* longest burst, to hold against q */
-    /* Bursts that took longer than q, and by how much together; and what was lost of them: what they took
-     * beyond q + spare_ns, counted from when the caller was wanted (cpu_scheduler_want). A burst that is
-     * late only by that counts with what was lost. */
+    /* Bursts that overran their bound q; a burst that only exceeded q + spare_ns when counted from the time
+     * at which the caller was wanted (cpu_scheduler_want) is one of them. */
     _Atomic uint64_t exceeded;
-    _Atomic core_ns excess_ns, lost_ns;
-    /* Grace periods that have ended. One begins with a burst of fewer than B pieces, none of which is past
-     * its deadline, and ends when all packets that go on after that burst are finished; or it is a burst
-     * that was asked for with nothing pending. (That a burst leaves nothing is not enough: what has come
-     * during it has not been pushed yet, and waited for it.) Once this exceeds `pauses` of a stream's last
-     * packet, one has begun and ended since that packet was finished: nothing that the stream sent weighs on
-     * any later deadline, and its reservation may be given away (unit_worker.h of partition). */
+    _Atomic core_ns excess_ns; /* total time by which they overran it */
+    _Atomic core_ns lost_ns;   /* total time beyond q + spare_ns, counted from when the caller was wanted */
+    /* Quiescent points passed, as in epoch-based reclamation. A grace period begins with a burst of fewer
+     * than B pieces, none of which is past its deadline, and ends when all packets that are unfinished after
+     * that burst are finished; a call of cpu_scheduler_burst with nothing pending is one by itself. (A burst
+     * that leaves nothing pending is not enough: packets that arrived during it have waited for it, and have
+     * not been pushed yet.) Once this exceeds `pauses` of a stream's last packet, a whole grace period has
+     * passed since that packet was finished: no packet of the stream delays any later deadline, and its
+     * reservation can be reclaimed (unit_worker.h of partition). */
     _Atomic uint64_t pauses;
 };
 
@@ -103,19 +104,18 @@ void cpu_scheduler_destroy(struct cpu_scheduler *scheduler);
 void cpu_scheduler_push(struct cpu_scheduler *scheduler, struct cpu_packet *const *packets, uint32_t count,
                         core_ns now_ns);
 
-/* The next burst could have begun at wanted_ns, had the caller been there: it was woken then, or had ended
- * the burst before, and what the burst takes is waiting. It is held against q + spare_ns from then on, so
- * that waiting between bursts is lost as time inside them is. Without it a burst counts from the last push.
- */
+/* The next burst could have begun at wanted_ns: the caller was woken then, or its last burst had ended then,
+ * and pieces were waiting. The burst's time is measured from wanted_ns on, so that time lost between bursts
+ * counts as time lost inside of them. Without this call a burst counts from the last push. */
 void cpu_scheduler_want(struct cpu_scheduler *scheduler, core_ns wanted_ns);
 
-/* The latest time that it has heard of: the end of the last burst, or a push after it. */
+/* The latest time known to the scheduler: the end of the last burst, or a later push. */
 core_ns cpu_scheduler_now_ns(const struct cpu_scheduler *scheduler);
 
 /* Runs one burst. Returns how many packets it finished (0 .. B) in `finished` (room for B), in the order of
- * their deadlines; *pieces (may be NULL) says how many pieces the burst had, 0 when nothing was pending: to
- * be asked then, too, for the pause. `clock` is called after the burst to stamp finished_ns (core_time_now_ns
- * in the worker, virtual time in the simulator). */
+ * their deadlines; *pieces (may be NULL) says how many pieces the burst had, 0 when nothing was pending. Call
+ * it with nothing pending, too: this ends a grace period. `clock` is called after the burst to stamp
+ * finished_ns (core_time_now_ns in the worker, virtual time in the simulator). */
 uint32_t cpu_scheduler_burst(struct cpu_scheduler *scheduler, struct cpu_packet **finished, uint32_t *pieces,
                              core_ns (*clock)(void *), void *clock_argument);
 

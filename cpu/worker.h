@@ -2,14 +2,14 @@
  *
  * Queues: per (I/O thread, worker) pair one ring in and one ring out (ring.h: single producer, single
  * consumer each, cpu_packet pointers in batches). Nothing on the way allocates, locks or logs. A worker with
- * nothing to do sleeps in read() of an eventfd; a producer writes to it only if the worker said that it
- * sleeps. A worker never waits for a collector: what finds no room in a ring out it keeps, in order, and goes
- * on.
+ * nothing to do sleeps in read() of an eventfd; a producer writes to it only if the worker has announced that
+ * it sleeps. A worker never waits for a producer to collect: finished packets that find no room in a ring are
+ * kept, in order, while it continues.
  *
- * Account: a worker is *wanted* from the end of a burst on, and from when a producer woke it, until it has
- * looked and found nothing. A burst is held against its bound from then on, so that a worker that was woken
- * late, or lost its core between two bursts, has lost that time (cpu_scheduler_want), and each such stretch
- * is one of its stalls. */
+ * Lost time: a worker is *wanted* from the end of a burst, or from a producer's wake-up, until it has polled
+ * its rings and found nothing. The time of a burst counts from then on, so that the delay of a worker that
+ * woke late, or lost its core between two bursts, is lost time (cpu_scheduler_want); each such delay is a
+ * stall (core/stalls.h). */
 #ifndef MILLRACE_CPU_WORKER_H
 #define MILLRACE_CPU_WORKER_H
 
@@ -46,23 +46,23 @@ uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct 
 uint32_t cpu_worker_collect(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
                             uint32_t count);
 
-/* The same without asking for a notification: for a producer that is awake and will collect before it sleeps.
- */
+/* As cpu_worker_collect, without asking for a notification: for a producer that is awake and will collect
+ * before it sleeps. */
 uint32_t cpu_worker_poll(struct cpu_worker *worker, uint32_t producer, struct cpu_packet **packets,
                          uint32_t count);
 
-/* Producer p: no notification until it next calls cpu_worker_collect. For one that will look by itself. */
+/* Producer p: no notification until it next calls cpu_worker_collect. For a producer that polls. */
 void cpu_worker_mute(struct cpu_worker *worker, uint32_t producer);
 
-/* Finishes what was submitted and ends the thread; nobody may submit any more. Afterwards (and meanwhile)
- * collect hands out everything that was finished. One thread calls it, as often as it likes. */
+/* Finishes all submitted packets and ends the thread. No packet may be submitted from this call on; finished
+ * packets can be collected during and after it. One thread calls it; repeated calls do nothing. */
 void cpu_worker_finish(struct cpu_worker *worker);
 
 /* cpu_worker_finish, then frees everything; NULL is fine. No other thread may be inside a call or make one
  * any more. Packets not collected stay the submitters' (encrypted). */
 void cpu_worker_stop(struct cpu_worker *worker);
 
-/* Any thread: a turn, if it sleeps with nothing to do; bursts and pauses of its counters show each. */
+/* Any thread: wakes a sleeping worker for one turn of its loop, which changes its counters. */
 void cpu_worker_nudge(struct cpu_worker *worker);
 
 /* Any thread. */
