@@ -10,17 +10,16 @@
  *   writer:      append, append, append  |                 deliver    ... release(n)
  *
  * Guarantees
- *   - Appending is wait-free but for this: a writer that was stopped in the middle of an append while the
- *     batcher closed the batch starts again in the next open one, once for each close that overtook it.
- *   - Closing waits for no writer. What was committed before the close is in the batch, what was not will be
- *     in a later one, or comes back to the caller; no packet is lost, none is there twice.
+ *   - Appending is wait-free with one exception: a writer that is preempted in the middle of an append while
+ *     the batcher closes the batch retries in the next open batch, once for each such close.
+ *   - Closing waits for no writer. A packet committed before the close is in the batch; any other will be in
+ *     a later batch, or is returned to the caller. No packet is lost or duplicated.
  *   - Packets of one stream (one writer appends them, in order) are encrypted in that order: batches by
  *     falling age, and inside a batch as appended. A packet never goes to an older batch than after_batch.
- *   - A batch's memory is used again only when the batcher and all writers that had set foot in it have let
- *     go of it. A batch whose arena is not free is opened late; that is counted.
+ *   - A batch's memory is reused only when the batcher and all writers with packets in it have released it. A
+ *     batch whose arena is not free is opened late; that is counted.
  *   - Everything is bounded; nothing is allocated after creation; no locks, no system calls.
- *   - All bookkeeping is in the server's own memory. A child gone wild can spoil bytes of payload, never
- * more.
+ *   - All bookkeeping is in the server's own memory. A faulty child can corrupt payload, nothing else.
  *
  * A packet needs: the next free bytes of the arena (16-byte aligned, no gaps, so that a batch holds what the
  * plan's sum of padded packets says), one segment of the batch, and one record of the writer. */
@@ -35,7 +34,7 @@
 #include <stdint.h>
 
 #define GPU_ARENA_WRITERS_MAX 63u
-#define GPU_ARENA_BATCHER     63u /* the batcher's number among those who hold a batch */
+#define GPU_ARENA_BATCHER     63u /* the batcher's number among the holders of a batch */
 
 struct gpu_arenas;
 
@@ -52,8 +51,8 @@ struct gpu_packet {
     const uint8_t *payload; /* padded by the caller; copied once; not needed for reserve and commit */
     uint32_t bytes;         /* with the padding: a multiple of 16, at least 16 */
     uint32_t slot;          /* of the stream (gpu/slots.h) */
-    const uint8_t *iv; /* NULL; or what the stream's chain goes on from, whatever the device has: of a packet
-                          with none of its stream's before it inside */
+    const uint8_t *iv; /* NULL: the device's chaining value; else the chaining value to start from. Only for a
+                          packet before which no packet of its stream is in any batch */
     uint64_t cookie;   /* the caller's own, comes back in the record */
 };
 
@@ -63,7 +62,7 @@ struct gpu_place {
     uint8_t *input;        /* the payload's place in the arena */
     uint32_t offset_bytes; /* of the payload in input and output */
     uint32_t arena;        /* the region's */
-    bool late;             /* its own batch was closed already, or about to be */
+    bool late;             /* its own batch was already closed or closing: it is in a later one */
 };
 
 /* One packet of a closed batch: the server's own note of it. */
@@ -93,9 +92,9 @@ struct gpu_arena_counters {
     uint64_t packets, bytes; /* appended */
     uint64_t late;           /* of these, in a later batch than their own: the hand-over took too long */
     uint64_t repeated;       /* copied again because the batch was closed meanwhile */
-    uint64_t early;          /* turned away: their batch was not open yet */
-    uint64_t full_bytes;     /* turned away: no room in the arena */
-    uint64_t full_segments;  /* turned away: no segment, or no record of the writer, was left */
+    uint64_t early;          /* refused: their batch was not open yet */
+    uint64_t full_bytes;     /* refused: no room in the arena */
+    uint64_t full_segments;  /* refused: no segment, or no record of the writer, was left */
     uint64_t opened, closed; /* batches */
     uint64_t held_up;        /* batches whose arena was not free when they were to be opened */
 };
@@ -124,13 +123,15 @@ uint64_t gpu_arenas_closed(const struct gpu_arenas *arenas);
  * open one if that is closed already (place->late; counted).
  *   CORE_OK       *place is set; the packet is in that batch.
  *   CORE_AGAIN    its batch is not open yet (or none is); counted as early.
- *   CORE_FULL     no bytes, segments or records are left there; counted. Can not be while the plan's sums
- * hold. CORE_INVALID  bytes or slot are out of range. In all but the first case the packet stays with the
- * caller, and nothing of it is in any batch. The stream's later packets must then not overtake it. */
+ *   CORE_FULL     no bytes, segments or records are left there; counted. Impossible while the plan's sums
+ *   hold. CORE_INVALID  bytes or slot are out of range.
+ *
+ * In all cases but the first the caller keeps the packet, and no batch contains any part of it. Later packets
+ * of the stream must then not overtake it. */
 CORE_CHECKED core_status gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer,
                                           const struct gpu_packet *packet, struct gpu_place *place);
 
-/* The same in two steps, for a payload that is made in place: reserve returns as append does and sets
+/* gpu_arena_append in two steps, for a payload that is made in place: reserve returns as append does and sets
  * place->input, the caller fills it, commit puts the packet into the batch. Every reserve that was CORE_OK is
  * followed by its commit, with no other call of this writer between them.
  *   CORE_OK      it is in the batch.
@@ -156,8 +157,8 @@ CORE_CHECKED core_status gpu_arena_close(struct gpu_arenas *arenas, struct gpu_a
 /* The next job of this slot starts from `iv` (GPU_JOB_HAS_IV), not from what the device has. Before the batch
  * with the stream's next packet is closed. Not needed where the slot's key is set anew with its chaining
  * value (gpu_engine_key_set: for a new stream, one that comes from a CPU, all after the device lost its
- * memory) or where the next packet brings it along (gpu_packet.iv), but after a batch that was closed and
- * never run, whose jobs the device does not know of. CORE_INVALID: no such slot. */
+ * memory) or where the next packet brings it along (gpu_packet.iv). Needed after a batch that was closed and
+ * never run, since the device has not seen its jobs. CORE_INVALID: no such slot. */
 CORE_CHECKED core_status gpu_arena_restart_chain(struct gpu_arenas *arenas, uint32_t slot,
                                                  const uint8_t iv[GPU_BLOCK_BYTES]);
 
@@ -171,7 +172,7 @@ const struct gpu_record *gpu_arena_records(const struct gpu_arenas *arenas, uint
 /* Where the arena of a batch has its ciphertext. */
 const uint8_t *gpu_arena_output(const struct gpu_arenas *arenas, uint64_t batch);
 
-/* A holder lets go of its part of a closed batch: a writer that has packets in it (bit in `writers`), after
+/* A holder releases its part of a closed batch: a writer that has packets in it (bit in `writers`), after
  * it has delivered them or copied them out; the batcher (GPU_ARENA_BATCHER) when no device touches it any
  * more. With the last one the arena is free. Each calls it once. CORE_INVALID: the batch is not closed, or
  * the caller does not hold it; nothing changes. */

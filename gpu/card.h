@@ -1,6 +1,5 @@
-/* What lies in a card's memory, and where: the tables of keys and chaining values, and for each arena of the
- * region a batch of the same size. One block of memory holds it all; the same for a card and for an emulated
- * one. */
+/* The layout of a GPU's memory: the tables of keys and chaining values, and for each arena of the region a
+ * batch of that size, all in one block of memory. Real and emulated GPUs use the same layout. */
 #ifndef MILLRACE_GPU_CARD_H
 #define MILLRACE_GPU_CARD_H
 

@@ -13,8 +13,8 @@
  * The child is not trusted. Whatever it writes, the server sees a batch or a fault; only bytes of output may
  * be wrong, which is for the caller to audit (gpu_engine_condemn).
  *
- * A child that ends is noticed within 4 ms while batches are under way, by the end of the one thread of it
- * that serves; the others, and its memory, may take far longer on a busy machine.
+ * The end of a child is noticed within 4 ms while batches are in flight, by the end of its serving thread;
+ * its other threads and its memory may take far longer to disappear on a busy machine.
  *
  * One thread owns the engine and makes all calls (the batcher), which may be a real-time thread: children
  * are started, and collected when they have ended, by one that is not (gpu/keeper.h). The child ends with the
@@ -41,15 +41,16 @@ struct gpu_engine_options {
     int fifo_priority;                     /* of the child's loop; 0: the default policy */
     uint32_t kernel_forms;          /* bit f: enum gpu_kernel_form f may be used, the fastest is; 0: all */
     enum core_sandbox_mode sandbox; /* of the child, once it has opened its device */
-    uint32_t hang_periods; /* no progress for so many periods, of the shortest under way, is a hang; 0: 8 */
-    core_ns hang_least_ns; /* but never earlier than this */
+    uint32_t hang_periods; /* hang: no progress for this many of the shortest period in flight; 0: 8 */
+    core_ns hang_least_ns; /* a hang is never reported earlier than this */
     core_ns start_ns;      /* longest from start to READY; 0: 30 s */
     core_ns silence_ns;    /* longest without a sign of life of a READY child; 0: 1 s. A paused server
                               ends the child after 10 times that */
-    core_ns kill_ns;       /* the fault is told so long after the kernel was asked to end the child, or the
-                              child was seen to end, at the latest; 0: 250 ms */
-    core_ns restart_first_ns; /* least time from a fault to the next start, doubled with each fault that */
-    core_ns restart_max_ns;   /* comes within restart_max_ns of a start, up to that; 0: 100 ms and 30 s */
+    core_ns kill_ns;       /* longest time from the kill, or from the child's observed end, to the report of
+                              the fault; 0: 250 ms */
+    core_ns restart_first_ns; /* back-off: least time from a fault to the next start; 0: 100 ms. Doubled by
+                                 each fault within restart_max_ns of a start */
+    core_ns restart_max_ns;   /* longest back-off; 0: 30 s */
 };
 
 enum gpu_fault_kind {
@@ -121,8 +122,8 @@ struct gpu_order gpu_order_of(const struct gpu_arena_batch *batch);
 CORE_CHECKED core_status gpu_engine_submit(struct gpu_engine *engine, const struct gpu_order *order,
                                            core_ns period_ns, core_ns now_ns, struct core_error *error);
 
-/* Tells one event, CORE_AGAIN: none. Call it when the descriptor is readable and at gpu_engine_wake_ns at the
- * latest, until CORE_AGAIN. */
+/* Returns one event; CORE_AGAIN: none. Call it when the descriptor is readable and at gpu_engine_wake_ns at
+ * the latest, until CORE_AGAIN. */
 CORE_CHECKED core_status gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event);
 int gpu_engine_descriptor(const struct gpu_engine *engine);
 core_ns gpu_engine_wake_ns(const struct gpu_engine *engine);
@@ -134,7 +135,7 @@ bool gpu_engine_gone(struct gpu_engine *engine);
 void gpu_engine_condemn(struct gpu_engine *engine, core_ns now_ns, const char *text);
 
 /* Lets the child finish what is under way, and ends it: for grace_ns at most, then with SIGKILL. Batches that
- * came back meanwhile are not told: poll first. */
+ * came back meanwhile are not reported: poll first. */
 void gpu_engine_stop(struct gpu_engine *engine, core_ns grace_ns);
 
 enum gpu_engine_state gpu_engine_state(const struct gpu_engine *engine);

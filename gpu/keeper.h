@@ -1,11 +1,11 @@
 /* Starts an engine's processes and collects them when they have ended, on a thread of ordinary priority.
  *
  * Both can take long. To start a process the kernel copies tables and reads a program from the disk. To
- * collect one it throws away what it keeps of /proc/PID, and waits, without sleeping, for whoever reads
- * there. Where that reader is an ordinary thread that a real-time thread has pushed off its core, and the
- * real-time thread is the one that collects, neither goes on until the kernel grants ordinary threads their
- * least share of the core: up to a second later. So a real-time thread asks for a process and sees by a
- * descriptor that it has ended (gpu/process.h), and leaves the rest to this thread.
+ * collect one it frees the entries of /proc/PID, and spins until all readers of these are done. If a reader
+ * is an ordinary thread that was preempted by the very real-time thread that collects, this is a priority
+ * inversion: neither continues until the kernel grants ordinary threads their minimum share of the core, up
+ * to a second later. So a real-time thread only requests a process, sees by a descriptor that it has ended
+ * (gpu/process.h), and leaves the rest to this thread.
  *
  * The kernel ends a process with the thread that started it (PR_SET_PDEATHSIG): this one, which ends last.
  *
@@ -26,7 +26,8 @@ CORE_CHECKED core_status gpu_keeper_start(struct gpu_keeper **keeper,
 /* Asks for a process. Not while one is asked for. */
 void gpu_keeper_ask(struct gpu_keeper *keeper);
 
-/* What became of it, once: CORE_OK and the process; CORE_AGAIN: nothing yet; CORE_SYSTEM: there is none. */
+/* The outcome of gpu_keeper_ask, reported once: CORE_OK and the process; CORE_AGAIN: not started yet;
+ * CORE_SYSTEM: it could not be started. */
 CORE_CHECKED core_status gpu_keeper_asked(struct gpu_keeper *keeper, struct gpu_process *process,
                                           struct core_error *error);
 

@@ -2,8 +2,8 @@
  *
  *   (close(n - 1), close(n)],   close(n) = close(n - 1) + period
  *
- * where the period may change from one batch to the next. The arithmetic only: no clock, no thread; who owns
- * the schedule (the batcher) serialises its use, and copies may be read by any. */
+ * where the period may change from one batch to the next. Pure arithmetic: no clock, no thread. The owner of
+ * the schedule (the batcher) serialises its use; any thread may read a copy. */
 #ifndef MILLRACE_GPU_SCHEDULE_H
 #define MILLRACE_GPU_SCHEDULE_H
 
@@ -29,11 +29,10 @@ struct gpu_schedule {
 /* Batch 1 begins at base_ns. CORE_INVALID: no such period. */
 CORE_CHECKED core_status gpu_schedule_init(struct gpu_schedule *schedule, core_ns base_ns, core_ns period_ns);
 
-/* From batch `first` on, which no one has opened yet, the period is period_ns. Changes decided before that
- * would take effect with this batch or later are taken back. With the eighth change that stands, the oldest
- * period is forgotten: each begins with a batch of its own, so that at least the last seven batches before
- * `first` stay known. CORE_INVALID: no such period, or the batch is not behind rows[0].first (nothing is
- * changed). */
+/* Sets the period from batch `first` on, which must not have been opened. Earlier changes that would take
+ * effect with this batch or later are dropped. With the eighth pending change the oldest period is forgotten;
+ * since each change begins with another batch, at least the last seven batches before `first` stay known.
+ * CORE_INVALID: no such period, or the batch is not behind rows[0].first (nothing is changed). */
 CORE_CHECKED core_status gpu_schedule_change(struct gpu_schedule *schedule, uint64_t first,
                                              core_ns period_ns);
 

@@ -1,10 +1,11 @@
-/* Which stream has which slot (key and chaining value on the device), and when a slot may go to the next one.
+/* The slots of a GPU (key and chaining value on the device): which stream has which, and when it can be
+ * reused.
  *
  *   free -> take -> in use -> leave -> leaving -> free
  *
- * A slot that its stream has left is free again when two things are so: the device has taken the command that
- * overwrites its key, which may be sent only behind the last batch that uses it, and that batch has been
- * delivered. The free slot that was left first is given out first.
+ * A slot that its stream has left is free again when the device has executed the command that overwrites its
+ * key, which may be sent only behind the last batch that uses the slot, and when that batch has been
+ * delivered. The free slot that was left first is allocated first.
  *
  * One owner, the batcher thread of the GPU. Nothing is allocated after creation; all functions are O(1) or,
  * as noted, O(leaving slots). */
@@ -21,12 +22,12 @@ struct gpu_slots;
 CORE_CHECKED core_status gpu_slots_create(struct gpu_slots **slots, uint32_t count);
 void gpu_slots_destroy(struct gpu_slots *slots); /* NULL is fine */
 
-/* A free slot, for a stream whose key the caller sends before the first batch that uses it. CORE_FULL: none
- * is free now. */
+/* Allocates a slot for a stream whose key the caller sends before the first batch that uses it. CORE_FULL:
+ * none is free now. */
 CORE_CHECKED core_status gpu_slots_take(struct gpu_slots *slots, uint32_t *slot);
 
-/* The stream leaves its slot; last_batch is the newest batch with a packet of it, 0 if there is none. CORE_INVALID: the
- * slot is not in use. */
+/* The stream leaves its slot; last_batch is the newest batch with a packet of it, 0 if there is none.
+ * CORE_INVALID: the slot is not in use. */
 CORE_CHECKED core_status gpu_slots_leave(struct gpu_slots *slots, uint32_t slot, uint64_t last_batch);
 
 /* The slots that are to be overwritten now, `submitted` being the newest batch handed to the device: writes
@@ -37,12 +38,10 @@ uint32_t gpu_slots_clearable(struct gpu_slots *slots, uint64_t submitted, uint32
 /* The device has taken the command for this slot. CORE_INVALID: none was sent. */
 CORE_CHECKED core_status gpu_slots_cleared(struct gpu_slots *slots, uint32_t slot);
 
-/* The device has lost its memory: no slot is to be overwritten any more, all that were left count as such.
- * O(l)
- */
+/* The device has lost its memory: all slots that were left count as overwritten. O(l) */
 void gpu_slots_wiped(struct gpu_slots *slots);
 
-/* All packets of batches up to this one have left, or will come from elsewhere. O(l) */
+/* All packets of batches up to this one have been delivered, or are encrypted by another unit. O(l) */
 void gpu_slots_delivered(struct gpu_slots *slots, uint64_t batch);
 
 struct gpu_slots_usage {
