@@ -46,7 +46,7 @@ CORE_CHECKED core_status core_address_listen(const struct core_address *address,
                                              struct core_error *error);
 
 /* Would core_address_listen succeed now? Fails as that does, and leaves all as it is: no socket file is made
- * or removed, and nobody who connects meanwhile finds this one. */
+ * or removed, and no client that connects meanwhile reaches this one. */
 CORE_CHECKED core_status core_address_try(const struct core_address *address, struct core_error *error);
 
 /* Removes a listener's socket file, unless somebody else's has its name by now. Before the listener's

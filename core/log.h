@@ -69,9 +69,9 @@ CORE_CHECKED core_status core_log_start(struct core_error *error);
  * when the other threads that log have ended. Without core_log_start it does nothing. */
 bool core_log_stop(core_ns patience_ns);
 
-/* Is the writer alive? core_log_nudge makes it take a turn, and core_log_turns counts them; so long as it
- * waits for who reads the log, which is no fault of its own, or none runs, core_log_waits is true. Any
- * thread. */
+/* For checking that the writer is alive: core_log_nudge makes its loop run once, and core_log_turns counts
+ * the runs. core_log_waits is true while the writer waits for the reader of the log, or if there is no
+ * writer. Any thread. */
 void core_log_nudge(void);
 uint64_t core_log_turns(void);
 bool core_log_waits(void);

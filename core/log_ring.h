@@ -1,10 +1,10 @@
 /* Log entries on their way from any thread to the one that writes them: a bounded ring of cells.
  *
- * A producer claims the next cell with one compare-and-swap, fills it and publishes it. It never waits: where
- * the ring is full there is no cell, and a producer that is preempted in between holds up the consumer alone.
- * Each cell's turn says whose it is: position p may be claimed at turn p and taken at turn p + 1; its release
- * sets the turn of the next round, p + cells. Entries of one thread are taken in its order. Private to core.
- */
+ * A producer claims the next cell with one compare-and-swap, fills it and publishes it. It never waits: a
+ * full ring has no cell to claim, and a producer that is preempted between claim and publish delays only the
+ * consumer. A cell's `turn` says which side owns it: position p may be claimed at turn p and taken at turn p
+ * + 1; its release sets the turn of the next round, p + cells. Entries of one thread are taken in its order.
+ * Private to core. */
 #ifndef MILLRACE_CORE_LOG_RING_H
 #define MILLRACE_CORE_LOG_RING_H
 
@@ -16,7 +16,7 @@
 
 struct core_log_cell {
     struct core_log_entry entry; /* first, so that an entry leads to its cell */
-    _Atomic uint64_t turn;       /* written by whose turn it is, read by all */
+    _Atomic uint64_t turn;       /* atomic: written by the side that owns the cell, read by all */
 };
 
 struct core_log_ring {

@@ -3,8 +3,8 @@
  *
  * A call that is forbidden fails with EPERM, and the kernel writes it to its audit log with the process and
  * the number of the call (type=SECCOMP), where the system has such a log. The process is not killed for it:
- * whoever has taken the process over gains nothing in either case, but a library that only tries a call, as
- * its next version may, would end a server that keeps its promises.
+ * an attacker inside of it gains nothing in either case, but a library that only probes for a call, as its
+ * next version may, would end a working server.
  *
  * Builds with a sanitizer have none: its run-time traces its own process, and starts others. */
 #ifndef MILLRACE_CORE_SANDBOX_H

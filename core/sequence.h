@@ -1,6 +1,6 @@
-/* A sequence lock: one thread publishes a small record, any threads read it whole, and nobody waits for
- * anybody. The record is so many words, all of them atomics; a count is odd while they are being written, and
- * a reader takes them only if it found the same even count before and after.
+/* A sequence lock: one thread publishes a small record, any thread reads a consistent copy, and no thread
+ * waits for another. The record is an array of atomic words. A count is odd while they are being written; a
+ * reader accepts its copy only if it found one even count before and after.
  *
  * The words and the count are the owner's to place; zeroed, the count says that nothing was published yet. */
 #ifndef MILLRACE_CORE_SEQUENCE_H

@@ -1,6 +1,5 @@
-/* The stalls of one thread: its last stretches of time that took longer than promises allow, each with what
- * the system did to the thread meanwhile. What happened to a packet is held against them
- * (server/stream/cause.h).
+/* The stalls of one thread: the last times at which it took longer than its bound allows, each with its cause
+ * as far as the system reports one. The cause of a late packet is found among them (server/stream/cause.h).
  *
  * A stall's end is not the end of its harm: what gathered during it must be worked off, and what comes
  * meanwhile waits behind that. A stall is *settled* when the thread has caught up.
@@ -14,7 +13,7 @@
  * told of stalls below 8 ms. CPU time is as the kernel counts it: where that subtracts neither stolen time
  * nor interrupts (CONFIG_PARAVIRT_TIME_ACCOUNTING, CONFIG_IRQ_TIME_ACCOUNTING) they look like work, too.
  *
- * One thread owns it and adds; any thread reads, and nobody waits (core/sequence.h). */
+ * One thread owns it and adds; any thread reads; no thread waits for another (core/sequence.h). */
 #ifndef MILLRACE_CORE_STALLS_H
 #define MILLRACE_CORE_STALLS_H
 
