@@ -7,17 +7,18 @@
  *   certificate=NAME             a TLS client whose certificate, which the listener's client_ca vouches for,
  *                                has this common name, or this DNS name or URI as a subjectAltName
  *   certificate=sha256:DIGITS    a TLS client that shows the very certificate of this fingerprint
- *   listener=ADDRESS             everybody who comes by this listener, written as in `listeners`
- *   client-iv                    whoever may use the key may choose the IV of a stream, too
- *   audit                        every packet that a GPU encrypts with the key is encrypted by CPU as well,
- * and compared, as gpus.audit: 1 does it for all keys
+ *   listener=ADDRESS             every client of this listener, written as in `listeners`
+ *   client-iv                    clients that may use the key may also choose the IV of a stream
+ *   audit                        every packet that a GPU encrypts with the key is also encrypted on the CPU
+ *                                and compared, as gpus.audit: 1 does for all keys
  *
- * Of several words that say who, one must fit. Without any, those may use the key of whom the server knows
- * who they are: on Unix sockets, and TLS clients with a certificate. Whoever may choose IVs has the key as an
- * oracle, block by block; so client_iv alone does not let them do it with a key that they were not given.
+ * A client may use a key if at least one of its words user, certificate and listener matches. A key without
+ * such a word may be used by every client that the server has identified: on a Unix socket, or by a TLS
+ * certificate. A client that chooses IVs can use the key as an oracle, block by block; so client-iv alone
+ * does not admit any client.
  *
- * The words are here, and not in the configuration, so that no key is ever in force without its own, nor one
- * of the two read again without the other, and nobody can read who has which key who can not read the keys.
+ * The words are here and not in the configuration so that a key is never in force without its words, so that
+ * both are reloaded together, and so that the access rules are as private as the keys.
  *
  * The file must be private (core/keyfile.h). Keys go straight into secret memory (core/secret.h); nothing of
  * them passes through ordinary buffers. */
@@ -69,7 +70,7 @@ CORE_CHECKED core_status config_keyring_check(const struct config_keyring *keyri
                                               const struct config_listener *listeners, size_t count,
                                               struct core_error *error);
 
-/* The key, owned by the keyring, or NULL. Safe from many threads as long as nobody frees the keyring. */
+/* The key, owned by the keyring, or NULL. Any thread, as long as the keyring is not freed. */
 const struct config_key *config_keyring_find(const struct config_keyring *keyring, const char *name);
 bool config_key_is_for(const struct config_key *key, const struct config_key_user *user);
 

@@ -40,7 +40,7 @@ struct config_server_timeouts {
     core_ns stream_idle_ns; /* a stream without a packet, from when the next one was due; 0: never */
     core_ns stall_ns;       /* a reader that takes nothing while results wait */
     core_ns drain_ns;       /* SIGTERM: to finish and deliver what was accepted */
-    core_ns move_ns;        /* a newcomer that others have to make room for; 0: nobody moves for it */
+    core_ns move_ns;        /* longest wait of an OPEN while other streams migrate for it; 0: none does */
 };
 
 enum config_realtime { CONFIG_REALTIME_OFF, CONFIG_REALTIME_AUTO, CONFIG_REALTIME_REQUIRED };
