@@ -18,7 +18,7 @@ struct inputgen_figures {
     uint64_t met, missed;          /* as the server says; met + missed + rejected = received */
     uint64_t rejected;             /* RESULTs whose status is not 0 */
     uint64_t reader_late;          /* met, says the server, but taken late by us */
-    uint64_t late;                 /* received after intended time + latency bound, whoever is to blame */
+    uint64_t late;                 /* received after intended time + latency bound, for any cause */
     uint64_t untrue;               /* met, says the server, and took longer than the bound, for certain */
     core_ns untrue_ns;             /* by so much at the most */
     uint64_t fault, fault_missed;  /* went the way round a lost device; of these, missed */

@@ -27,7 +27,7 @@ struct inputgen_link {
     struct inputgen_live **lives;
     size_t live_count;
     struct inputgen_map by_id;
-    void *owner;                    /* whoever handles the callbacks in this phase */
+    void *owner;                    /* handler of the callbacks in this phase */
     struct inputgen_map by_request; /* request id -> stream whose OPEN or MODIFY is unanswered */
 
     /* Packets not yet taken by the socket: a ring, oldest first. */
