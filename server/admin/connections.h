@@ -1,10 +1,11 @@
 /* The connections of the admin port, bounded in number and in time, which evhttp does not do.
  *
  * At most SERVER_GUESTS_MAX at once: more wait in the kernel's queue. Each has SERVER_GUESTS_REQUEST_S to
- * send its request whole, and is ended after SERVER_GUESTS_AGE_S, so that nobody can hold a place by sending
- * or reading one byte at a time. When all places are taken others may be waiting: then who has not asked
- * after SERVER_GUESTS_CROWD_REQUEST_MS gives way, and who has not read its answer after
- * SERVER_GUESTS_CROWD_AGE_MS. Without descriptors accepting pauses. The admin thread owns all of it. */
+ * send its whole request, and is closed after SERVER_GUESTS_AGE_S, so that no client can occupy a connection
+ * by sending or reading one byte at a time. While all connections are in use, these limits are shorter: a
+ * connection without a request is closed after SERVER_GUESTS_CROWD_REQUEST_MS, and one that has not read its
+ * answer after SERVER_GUESTS_CROWD_AGE_MS. Without free descriptors accepting pauses. Owned by the admin
+ * thread. */
 #ifndef MILLRACE_SERVER_ADMIN_CONNECTIONS_H
 #define MILLRACE_SERVER_ADMIN_CONNECTIONS_H
 
@@ -26,7 +27,7 @@ struct server_guests;
 CORE_CHECKED core_status server_guests_create(struct server_guests **guests, struct event_base *base,
                                               struct evhttp *http, int descriptor, struct core_error *error);
 
-/* The guest with this transport has sent its request. */
+/* The client of this connection has sent its request. */
 void server_guests_asked(struct server_guests *guests, const struct bufferevent *transport);
 
 /* After evhttp_free, before event_base_free. NULL is fine. */

@@ -4,9 +4,9 @@
  *   GET /metrics          prometheus.h
  *   GET /status           status_json.h; with ?streams=1 also every stream
  *
- * The thread runs at the default priority and takes its figures from what the others publish (snapshot.h) or
- * write down when asked (stream_dump.h); nobody ever waits for it. There is no password: whoever can connect
- * may read, nobody can change anything. */
+ * The thread runs at the default priority. Its figures are those that the other threads publish (snapshot.h)
+ * or write when asked (stream_dump.h); no thread ever waits for it. There is no password: every client that
+ * can connect may read, and none can change anything. */
 #ifndef MILLRACE_SERVER_ADMIN_HTTP_H
 #define MILLRACE_SERVER_ADMIN_HTTP_H
 

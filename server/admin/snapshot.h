@@ -1,7 +1,7 @@
 /* The figures of the whole server at one moment, as /status and /metrics tell them.
  *
- * Taken from atomics that the threads publish anyway: nobody is asked and nobody waits. Each figure is whole;
- * between two of them a packet may have passed. */
+ * Read from atomics that the threads publish anyway, so that no thread is interrupted or waits. Each figure
+ * is consistent in itself; packets may pass between the reading of two figures. */
 #ifndef MILLRACE_SERVER_ADMIN_SNAPSHOT_H
 #define MILLRACE_SERVER_ADMIN_SNAPSHOT_H
 

@@ -1,10 +1,10 @@
 /* The streams of every I/O thread, listed for the admin thread without locks and without a long turn
  * anywhere.
  *
- * There is one page for each I/O thread. It belongs to whoever has it: the admin thread posts it to the I/O
- * thread, which writes down at most SERVER_LISTING_ROWS streams, remembers its place, and posts it back; and
- * so on until the last page. A stream that is opened or closed meanwhile may be listed or not; none is listed
- * twice. One listing runs at a time. */
+ * There is one page for each I/O thread, which passes between the two threads: the admin thread posts it to
+ * the I/O thread; that writes at most SERVER_LISTING_ROWS streams, remembers its position, and posts it back,
+ * until all streams are written. A stream that is opened or closed meanwhile may be listed or not; none is
+ * listed twice. One listing runs at a time. */
 #ifndef MILLRACE_SERVER_ADMIN_STREAM_DUMP_H
 #define MILLRACE_SERVER_ADMIN_STREAM_DUMP_H
 
@@ -29,10 +29,9 @@ struct server_listing;
 /* How a stream is on its unit. */
 enum server_listing_state {
     SERVER_LISTING_HOME,   /* packets go to it */
-    SERVER_LISTING_MOVING, /* they do, and a moment is awaited for them to go to another one */
-    SERVER_LISTING_HELD,   /* they wait: for the old unit to return what it has, or for the way back to a card
-                            */
-    SERVER_LISTING_AWAY,   /* its card is out of service: they go to its backup, or to the stand-by worker */
+    SERVER_LISTING_MOVING, /* packets go to it, and a live migration waits for an idle point */
+    SERVER_LISTING_HELD,   /* packets are held until the old unit, or a backup, has drained */
+    SERVER_LISTING_AWAY,   /* its GPU is out of service: packets go to the backup or the fallback worker */
 };
 
 /* "home", "moving", ... */
@@ -44,9 +43,9 @@ struct server_listing_row {
     uint32_t stream;
     bool on_gpu;
     uint32_t unit;      /* number of the worker or GPU */
-    bool backed;        /* room is held for it on a worker, */
-    bool backup_on_gpu; /* or on a GPU; */
-    uint32_t backup;    /* number of that */
+    bool backed;        /* it has a backup */
+    bool backup_on_gpu; /* backed: the backup is on a GPU, else on a worker */
+    uint32_t backup;    /* backed: number of that worker or GPU */
     enum server_listing_state state;
     struct core_stream_spec spec;
     struct protocol_closed totals;
@@ -55,7 +54,7 @@ struct server_listing_row {
     struct server_stream_account account;
 };
 
-/* Where an I/O thread's listing goes on. Embedded in server_io and owned by its thread. */
+/* The position at which an I/O thread's listing continues. Embedded in server_io and owned by its thread. */
 struct server_listing_place {
     struct server_connection *connection; /* NULL: at the end */
     uint32_t slot;                        /* index into its streams */

@@ -15,14 +15,15 @@
 
 struct server;
 
-/* What can be known without looking for cards: a program that is there, a profile with cards where the
- * configuration asks for some, and for emulated ones room for their batches. What fails here would fail at
- * the start. Where the configuration is only checked, the cards are looked for, too. */
+/* Checks all that can be checked without starting a GPU: that the program exists, that the profile describes
+ * GPUs if the configuration asks for some, and that there is memory for the batches of emulated ones. A
+ * failure here would be a failure at the start. If the configuration is only checked (--check-config), detects the
+ * GPUs, too. */
 CORE_CHECKED core_status server_gpu_cards_check(struct server *server, struct core_error *error);
 
-/* Chooses the user of the cards' processes: the configured one; where none is and we are root, nobody. Fails
- * where the configured one is unknown or we may not start processes of others; where nobody can not be, a
- * warning says that they run as we do. */
+/* Chooses the user of the GPU processes: the configured one; if none is configured and the server runs as
+ * root, the user `nobody`. Fails if the configured user is unknown, or if the server may not start processes
+ * of other users. If `nobody` can not be used, logs a warning that the processes run as the server's user. */
 CORE_CHECKED core_status server_gpu_cards_user(struct server *server, struct core_error *error);
 
 /* Starts server->gpus, in the order of the profile, and takes out of server->profile the cards that are not

@@ -1,4 +1,4 @@
-/* One client connection, its TLS handshake done. Owned by one I/O thread from then to free; nobody else
+/* One client connection, its TLS handshake done. Owned by one I/O thread from then to free; no other thread
  * touches it.
  *
  * Life: HELLO -> READY -> FINISHING -> LINGERING -> BROKEN -> DEAD. FINISHING takes no

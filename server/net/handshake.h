@@ -1,6 +1,6 @@
-/* TLS handshakes, on threads of ordinary priority: what they cost, and whoever begins many of them, takes no
- * time of an I/O thread. Established connections go on to their I/O thread; those that fail, or have not come
- * so far within timeouts.hello_ms, are closed, logged and counted by reason. */
+/* TLS handshakes, on threads of ordinary priority: their cost, and a client that begins many of them, takes
+ * no time of an I/O thread. Established connections go on to their I/O thread; those that fail, or have not
+ * come so far within timeouts.hello_ms, are closed, logged and counted by reason. */
 #ifndef MILLRACE_SERVER_NET_HANDSHAKE_H
 #define MILLRACE_SERVER_NET_HANDSHAKE_H
 
@@ -21,7 +21,7 @@ void server_handshakes_add(struct server_handshakes *handshakes, struct server_a
  * What is added meanwhile, or later, is closed by destroy. NULL is fine, and so is twice. */
 void server_handshakes_halt(struct server_handshakes *handshakes);
 
-/* After halt, and when nobody adds any more. NULL is fine. */
+/* After halt, when no thread adds any more. NULL is fine. */
 void server_handshakes_destroy(struct server_handshakes *handshakes);
 
 #endif

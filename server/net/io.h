@@ -92,7 +92,7 @@ void server_io_queue(struct server_io *io, struct server_packet *packet);
 /* The stream of a GPU had to wait and may go on. */
 void server_io_release_stream(struct server_stream *stream);
 /* A connection without streams has something to read: it is read when those that came before it have been, a
- * few in each turn. What it sends is no packet, so when that came matters to nobody's deadline. */
+ * few in each turn. What it sends is no packet, so its time of arrival matters to no deadline. */
 void server_io_put_off(struct server_connection *connection);
 /* A handler has read `bytes`: ends the turn early if that was much. */
 void server_io_has_read(struct server_io *io, size_t bytes);

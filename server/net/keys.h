@@ -1,4 +1,4 @@
-/* Named keys: the keyring that is in force, and who may use which of its keys. */
+/* Named keys: the keyring in force, and the check which client may use which key. */
 #ifndef MILLRACE_SERVER_NET_KEYS_H
 #define MILLRACE_SERVER_NET_KEYS_H
 
@@ -15,7 +15,8 @@ struct server;
 CORE_CHECKED core_status server_keys_load(const struct server *server, const char *path,
                                           struct config_keyring **keyring, struct core_error *error);
 
-/* At the start: says which listeners the keys that do not say who may use them are not to be had by. */
+/* At the start: logs on which listeners keys without a rule can not be used, since clients there are not
+ * identified. */
 void server_keys_warn(const struct server *server);
 
 struct server_key_wish {
