@@ -152,7 +152,7 @@ static const struct column totals_packets[] = {{"packets", "encrypted", COUNT},
                                                {"lost", "lost", COUNT}};
 static const struct column totals_deadlines[] = {{"met", "met", COUNT},
                                                  {"missed", "missed", COUNT},
-                                                 {"diverted_late", "of these by a fault", COUNT},
+                                                 {"diverted_late", "by a GPU fault", COUNT},
                                                  {"guaranteed_missed", "guaranteed", COUNT},
                                                  {"reader_late", "read late", COUNT}};
 static const struct column totals_slack[] = {{"p50", "p50", MICROSECONDS},
@@ -165,9 +165,9 @@ static const struct column totals_latency[] = {{"p50", "p50", MICROSECONDS},
                                                {"max", "max", MICROSECONDS}};
 static const struct column totals_admission[] = {
     {"p50", "p50", MICROSECONDS}, {"p99", "p99", MICROSECONDS}, {"max", "max", MICROSECONDS}};
-static const struct column moves_columns[] = {{"moved", "to another unit", COUNT},
-                                              {"given_up", "no moment for it", COUNT},
-                                              {"held_max_us", "packets held at most", MICROSECONDS}};
+static const struct column moves_columns[] = {{"moved", "migrated", COUNT},
+                                              {"given_up", "timed out", COUNT},
+                                              {"held_max_us", "longest hold", MICROSECONDS}};
 static const struct column io_columns[] = {{"connections", "connections", COUNT},
                                            {"streams", "streams", COUNT},
                                            {"packets", "packets", COUNT},
@@ -176,16 +176,16 @@ static const struct column io_columns[] = {{"connections", "connections", COUNT}
                                            {"missed", "missed", COUNT},
                                            {"reader_late", "read late", COUNT},
                                            {"policed", "early", COUNT},
-                                           {"utilisation", "busy", SHARE}};
+                                           {"utilisation", "reserved", SHARE}};
 static const struct column worker_columns[] = {{"streams", "streams", COUNT},
-                                               {"utilisation", "promised", SHARE},
+                                               {"utilisation", "utilised", SHARE},
                                                {"headroom", "headroom", SHARE},
                                                {"backups", "backups", COUNT},
                                                {"reserved", "reserved", SHARE},
                                                {"bursts", "bursts", COUNT},
                                                {"pieces", "pieces", COUNT},
                                                {"burst_max_us", "longest", MICROSECONDS},
-                                               {"burst_bound_us", "at most", MICROSECONDS},
+                                               {"burst_bound_us", "bound", MICROSECONDS},
                                                {"exceeded", "exceeded", COUNT},
                                                {"excess_us", "by", MICROSECONDS}};
 static const struct column gpu_columns[] = {{"card", "card", TEXT},
@@ -196,16 +196,16 @@ static const struct column gpu_columns[] = {{"card", "card", TEXT},
                                             {"reserved", "reserved", SHARE},
                                             {"period_us", "period", PROMISE},
                                             {"period_changes", "changes", COUNT},
-                                            {"latency_bound_us", "at most", PROMISE},
+                                            {"latency_bound_us", "bound", PROMISE},
                                             {"batches", "batches", COUNT},
                                             {"packets", "packets", COUNT},
                                             {"late", "late", COUNT},
                                             {"faults", "faults", COUNT},
-                                            {"lost_batches", "run again", COUNT}};
+                                            {"lost_batches", "lost batches", COUNT}};
 static const struct column stage_columns[] = {{"mean_us", "mean", MICROSECONDS},
                                               {"max_us", "longest", MICROSECONDS},
                                               {"exceeded", "exceeded", COUNT},
-                                              {"bound_us", "at most", MICROSECONDS},
+                                              {"bound_us", "bound", MICROSECONDS},
                                               {"worst", "worst share", SHARE}};
 #define STAGE_COLUMNS_UNBOUND 3 /* the rest are of a bound, which a card without streams has not */
 static const struct column missed_columns[] = {{"io_late", "I/O late", COUNT},
@@ -218,7 +218,7 @@ static const struct column missed_columns[] = {{"io_late", "I/O late", COUNT},
                                                {"diverted", "diverted", COUNT},
                                                {"unknown", "unknown", COUNT}};
 static const struct column totals_gpus[] = {{"gpu_packets", "encrypted", COUNT},
-                                            {"diverted", "run elsewhere", COUNT},
+                                            {"diverted", "diverted", COUNT},
                                             {"diverted_late", "of these late", COUNT},
                                             {"audited", "compared", COUNT},
                                             {"corrupt", "wrong", COUNT}};
@@ -234,7 +234,7 @@ static const struct column stream_columns[] = {{"connection", "connection", TEXT
                                                {"packets", "packets", COUNT},
                                                {"met", "met", COUNT},
                                                {"missed", "missed", COUNT},
-                                               {"fault_late", "by a fault", COUNT},
+                                               {"fault_late", "GPU fault", COUNT},
                                                {"reader_late", "read late", COUNT},
                                                {"policed", "early", COUNT},
                                                {"slack_min_us", "least slack", MICROSECONDS}};
@@ -244,7 +244,7 @@ static const struct column unit_columns[] = {{"unit", "", TEXT},
                                              {"reader_late", "read late", COUNT},
                                              {"lost_us", "time lost", MICROSECONDS},
                                              {"overload_us", "overload", MICROSECONDS},
-                                             {"held_back", "held back", SHARE},
+                                             {"held_back", "withheld", SHARE},
                                              {"slack_us.p50", "slack p50", MICROSECONDS},
                                              {"slack_us.p1", "p1", MICROSECONDS},
                                              {"slack_us.p0_01", "p0.01", MICROSECONDS},
@@ -259,7 +259,7 @@ static const struct column worst_columns[] = {{"slack_us", "slack", MICROSECONDS
                                               {"cause", "cause", TEXT},
                                               {"held_by", "held by", TEXT},
                                               {"held_us", "for", MICROSECONDS},
-                                              {"policed_us", "held back", MICROSECONDS},
+                                              {"policed_us", "policed", MICROSECONDS},
                                               {"stages_us.hand_over", "hand-over", MICROSECONDS},
                                               {"stages_us.queue", "queue", MICROSECONDS},
                                               {"stages_us.copy_up", "copy up", MICROSECONDS},
@@ -287,7 +287,7 @@ static void print_head(const json_t *root)
     }
     putchar('\n');
     if (doubt != NULL && doubt[0] != '\0')
-        printf("its promises are as good as its profile: %s\n", doubt);
+        printf("latency bounds may not hold, since the profile is in doubt: %s\n", doubt);
 }
 
 static void print_stage(const json_t *stage, const char *title)

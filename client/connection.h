@@ -15,7 +15,7 @@
 
 #include <pthread.h>
 
-/* A blocking call that waits, on its own stack. Whoever reads the answer fills it in. */
+/* A blocking call that waits, on its own stack. The thread that reads the answer fills it in. */
 struct client_waiter {
     struct client_waiter *next;
     uint8_t answer; /* protocol type of the frame it waits for; OPENED and MODIFIED stand for REFUSED too */
@@ -70,7 +70,7 @@ struct millrace {
 void client_lock(struct millrace *connection);
 void client_unlock(struct millrace *connection);
 
-/* Ends the connection: its first cause is kept and everybody who waits is told. Returns status. */
+/* Ends the connection: keeps the first cause, and fails all waiting calls. Returns status. */
 core_status client_fail(struct millrace *connection, core_status status, const char *format, ...)
     CORE_PRINTF(3, 4);
 

@@ -18,7 +18,7 @@ struct client_request {
     enum protocol_type type;   /* 0: the slot is free */
     uint32_t padded_bytes_max; /* OPEN: of the stream asked for */
     uint32_t stream;           /* MODIFY: whose contract */
-    bool abandoned;            /* nobody waits any more: drop the answer */
+    bool abandoned;            /* its call has timed out: drop the answer */
     uint16_t next_free;
 };
 

@@ -17,7 +17,7 @@ struct client_stream {
     uint32_t answered;               /* sequence of the next RESULT */
     uint32_t padded_bytes_max;       /* longest ciphertext of a packet */
     bool closing;                    /* CLOSE was sent */
-    bool unwanted;                   /* its opener gave up waiting: nobody is to hear of it */
+    bool unwanted;                   /* its open call has timed out: report no event of it */
     uint8_t chain[CORE_BLOCK_BYTES]; /* last block of ciphertext that came back, or the IV */
 };
 
