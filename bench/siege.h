@@ -50,7 +50,7 @@ struct siege_attack {
     const char *profile;                    /* "emulated-demo": a shipped one; NULL: as for all */
     bool emulated;                          /* its cards are */
     bool guaranteed;                        /* the honest streams are, as many of them as the server takes */
-    bool log_full;                          /* the server's log is a pipe that nobody reads */
+    bool log_full;                          /* the server's log is a pipe without a reader */
     uint32_t packet_bytes;                  /* of theirs; 0: 512 */
     uint32_t streams;                       /* honest ones; 0: none, and no probe */
     core_ns latency_min_ns, latency_max_ns; /* of theirs */

@@ -1,11 +1,11 @@
 /* An adversary for GPUs: sets of streams that a rule accepts at the brim (perfmodel/gpu.h, perfmodel/flow.h),
  * and a search for what makes their batches as late as they can be.
  *
- * A set is made so that the bound of all its streams is just what the rule says. The search is hill climbing
- * over scripts of a pipeline (tests/support/pipeline.h): who sends how much in which batch, how long each
- * stage takes, how late each batch is closed. It begins at patterns that are known to hurt: full bursts,
- * bursts earned back many periods later, full bursts while small ones wait to be copied back. Pure; the same
- * seed gives the same set and the same search. */
+ * A set is made so that the latency bound of all its streams equals the bound of the rule. The search is hill
+ * climbing over scripts of a pipeline (tests/support/pipeline.h): how much each stream sends in each batch,
+ * how long each stage takes, how late each batch is closed. It begins at patterns that are known to hurt:
+ * full bursts, bursts earned back many periods later, full bursts while small ones wait to be copied back.
+ * Pure; the same seed gives the same set and the same search. */
 #ifndef MILLRACE_TESTS_FLOW_ATTACK_H
 #define MILLRACE_TESTS_FLOW_ATTACK_H
 
@@ -19,7 +19,7 @@
 enum flow_attack_rule {
     FLOW_ATTACK_BATCH,  /* a batch by itself */
     FLOW_ATTACK_SUMS,   /* the backlog rule */
-    FLOW_ATTACK_STAIRS, /* the same by sums for the period */
+    FLOW_ATTACK_STAIRS, /* the backlog rule with staircase arrival curves */
     FLOW_ATTACK_CHANGE, /* from one period to another, at any batch */
     FLOW_ATTACK_RULES
 };

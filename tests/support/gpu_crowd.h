@@ -1,4 +1,4 @@
-/* Streams whose batches a GPU engine or a device runs, and what must come out, by OpenSSL. */
+/* Streams for the tests of a GPU engine or device: their batches, and the expected ciphertext by OpenSSL. */
 #ifndef MILLRACE_TESTS_SUPPORT_GPU_CROWD_H
 #define MILLRACE_TESTS_SUPPORT_GPU_CROWD_H
 

@@ -1,6 +1,6 @@
-/* Guaranteed streams on a running server with emulated cards, one client that has all streams, and what it is
- * told of them. One I/O thread, two workers. No card is lost but those that the test kills: who uses this is
- * linked with --wrap=gpu_engine_open (CMakeLists.txt). Test thread. */
+/* Guaranteed streams on a running server with emulated GPUs, one client that owns all streams, and the
+ * notifications that it receives. One I/O thread, two workers. Only the GPUs that the test kills fail: a test
+ * that uses this is linked with --wrap=gpu_engine_open (CMakeLists.txt). Test thread. */
 #ifndef MILLRACE_TESTS_GUARD_RIG_H
 #define MILLRACE_TESTS_GUARD_RIG_H
 
@@ -14,11 +14,11 @@
 #define GUARD_RIG_STREAMS 600
 #define GUARD_RIG_INSIDE  120 /* packets on their way at once */
 
-/* What a stream's client was told beside its results. */
+/* The notifications that the client received of one stream. */
 struct guard_told {
     uint32_t notices[4];         /* by kind */
     struct protocol_notice last; /* kind 0: none */
-    uint32_t faults;             /* results that went the way round */
+    uint32_t faults;             /* results of packets that were diverted by a fault */
 };
 
 struct guard_rig {

@@ -48,13 +48,13 @@ enum history_event {
     HISTORY_LOST, /* devices */
     HISTORY_RETURNED,
     HISTORY_RESTORED, /* streams of a device that has returned, whose promise holds again */
-    HISTORY_FLED,     /* guaranteed streams whose device was lost, and whom a backup serves */
+    HISTORY_FLED,     /* guaranteed streams whose device failed and which a backup serves */
     HISTORY_CAME_HOME,
     HISTORY_SHRUNK, /* periods of GPUs with streams */
     HISTORY_GREW,
     HISTORY_RETUNED,   /* of these and with nobody asking: growing back */
     HISTORY_UNPROVEN,  /* other periods, of which the change is not proven */
-    HISTORY_REPLANNED, /* newcomers who were admitted after moves in turn */
+    HISTORY_REPLANNED, /* streams that were admitted after migrations of others */
     HISTORY_EVENTS
 };
 

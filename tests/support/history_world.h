@@ -15,15 +15,15 @@
 #define HISTORY_WAITERS 64
 #define HISTORY_UNITS   (HISTORY_WORKERS + HISTORY_GPUS)
 
-/* A stream's place in the standing plan, until it is given back. */
+/* A stream's reservation, until it is released. */
 struct history_room {
     uint32_t number, unit;
     struct core_stream_spec spec;
-    bool worked;     /* a packet has been at the unit, the last one */
-    uint64_t pauses; /* with so many pauses of the worker, */
-    uint64_t batch;  /* or in this batch */
-    uint64_t plan;   /* of a GPU, that the room was promised with */
-    uint32_t backup; /* unit of the room that is held for the loss of that GPU; NONE */
+    bool worked;     /* the unit has served a packet of the stream */
+    uint64_t pauses; /* worked, a worker: its count of pauses at the last packet */
+    uint64_t batch;  /* worked, a GPU: the batch of the last packet */
+    uint64_t plan;   /* a GPU: the plan with which the reservation was made */
+    uint32_t backup; /* unit of the backup for the failure of that GPU; NONE */
     uint64_t backup_plan;
 };
 
@@ -80,10 +80,10 @@ struct history_stream {
     core_ns go_ns;          /* when the first of them goes; CORE_NS_NEVER: it waits for something else */
     core_ns handed_over_ns; /* the last one */
     uint32_t inside;        /* packets at the unit */
-    bool of_plan;           /* moved for the newcomer who waits */
+    bool of_plan;           /* migrates for the new stream that waits */
 };
 
-/* A newcomer for whom others move, one after the other. */
+/* A new stream for which other streams migrate, one by one. */
 struct history_newcomer {
     bool waits;
     struct core_stream_spec spec;
@@ -123,7 +123,7 @@ struct history_world {
     int early_percent; /* and that reach their worker sooner */
     bool look;         /* the planner has reason to, */
     bool roomier;      /* a contract has settled, */
-    bool awaits;       /* and what units tell matters: somebody waits for it */
+    bool awaits;       /* some stream waits for a report of the units */
     /* streams, GPUs, workers, and what happens by chance: when each is to be called, first come first served
      * and in this order */
     core_ns wake_ns[HISTORY_SOURCES + HISTORY_UNITS + 1];
@@ -189,7 +189,7 @@ bool history_planner_move(struct history_world *world, struct history_stream *st
 /* Asks for another contract. */
 void history_planner_change(struct history_world *world, struct history_stream *stream,
                             const struct core_stream_spec *spec);
-/* Gives back rooms whose units have paused, opens who may be, and goes on with moves. */
+/* Reclaims reservations whose units have paused, opens the streams that can be, and advances migrations. */
 void history_planner_look(struct history_world *world);
 bool history_on_gpu(const struct history_world *world, uint32_t unit);
 uint32_t history_gpu_number(const struct history_world *world, uint32_t unit);

@@ -39,7 +39,7 @@ struct pipeline_gpu {
 /* The end of a batch's period. */
 core_ns pipeline_close_ns(const struct pipeline_gpu *gpu, uint32_t n);
 
-/* For who searches: what each stream does in each batch, and what becomes of it. */
+/* For searches: what each stream does in each batch, and the outcome. */
 #define PIPELINE_SCRIPT_STREAMS 8
 enum pipeline_wish { PIPELINE_NOTHING, PIPELINE_ALL, PIPELINE_ALL_LATE, PIPELINE_ONE, PIPELINE_WISHES };
 struct pipeline_script {
