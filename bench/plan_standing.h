@@ -14,7 +14,7 @@ struct bench_standing_times {
     struct bench_samples admit;   /* one stream more, accepted ... */
     struct bench_samples release; /* ... and gone again */
     struct bench_samples change;  /* another contract for a stream that stands, and its settling */
-    /* The same with streams among them that survive the loss of a GPU: */
+    /* With guaranteed streams among them: */
     size_t guaranteed;             /* so many, or as many as found room */
     struct bench_samples backed;   /* one more of these, accepted */
     struct bench_samples beside;   /* one more that is not */
@@ -23,7 +23,7 @@ struct bench_standing_times {
 };
 
 /* Lets the first streams of the case's pool join, `slowness` times as slow or, if one is refused, slower, and
- * then times `probes` newcomers of each kind. The case's method and rules do not matter. */
+ * then times `probes` new streams of each kind. The case's method and rules do not matter. */
 CORE_CHECKED core_status bench_standing_measure(const struct bench_plan_case *of, double slowness,
                                                 uint32_t probes, struct core_stream_spec *specs,
                                                 struct bench_standing_times *times, struct core_error *error);

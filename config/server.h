@@ -57,7 +57,7 @@ struct config_server_threads {
 };
 
 struct config_server_overload {
-    bool tighten;     /* newcomers are kept from what a unit loses beyond its bounds */
+    bool tighten;     /* withhold from admission what a unit overruns its bounds by */
     core_ns quiet_ns; /* until that long after */
 };
 

@@ -22,7 +22,7 @@ struct inputgen_probe {
     uint64_t streams; /* granted, of these */
     uint64_t on_gpus; /* by the server's word */
     bool bounded;     /* false: `limit` was reached without a refusal */
-    bool held_back;   /* the server kept some of its room from newcomers: the count says less than it could */
+    bool held_back;   /* the server withheld capacity from admission: the count is lower than it could be */
     core_ns decided_max_ns;
     char refusal[512]; /* the server's words; "" where there was none */
 };

@@ -35,7 +35,7 @@ struct inputgen_watch {
     uint64_t looks, failures; /* that brought figures, that did not */
     char failure[512];        /* the first one's words */
     uint64_t streams;         /* at the last look */
-    double held_back;         /* at the last look: the largest share of a unit that newcomers are kept from */
+    double held_back;         /* at the last poll: largest share of a unit that is withheld from admission */
     struct inputgen_watch_gpu gpus[INPUTGEN_WATCH_GPUS];
     size_t gpu_count;
 };

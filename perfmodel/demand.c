@@ -173,8 +173,8 @@ static void summarise_blocks(struct perfmodel_demand *demand, uint32_t ciphers)
     }
 }
 
-/* After a change: smallest rooms for the present ciphers, and for those with one more, as a newcomer may
- * bring. */
+/* After a change: smallest headrooms for the present ciphers, and for those with one more, as a new stream
+ * may bring. */
 static void summarise(struct perfmodel_demand *demand)
 {
     demand->first_used = 1;
@@ -301,7 +301,7 @@ static uint32_t first_point(const struct perfmodel_demand *demand, const struct 
     return low;
 }
 
-/* Takes a cipher's pieces into the company, the largest first; the longer of two is never the cheaper. */
+/* Adds a cipher's pieces to the mix, the largest first; of two pieces the longer never costs less. */
 static void company_of_cipher(struct perfmodel_demand *demand, uint32_t cipher)
 {
     uint32_t size = demand->kind_most[cipher];

@@ -1,5 +1,5 @@
-/* An I/O thread as the rest of the server knows it: its life, its mailbox and its figures. What it does, and
- * what it owns, is net's and stream's alone (net/io.h). */
+/* The interface of an I/O thread to the rest of the server: its life, its mailbox and its figures. Its work
+ * and its data are private to server/net and server/stream (net/io.h). */
 #ifndef MILLRACE_SERVER_IO_THREAD_H
 #define MILLRACE_SERVER_IO_THREAD_H
 

@@ -1,5 +1,6 @@
-/* What the system says of this process, under the names that all monitoring knows. Reads /proc, where the
- * kernel may let the reader wait: an ordinary thread only. */
+/* The standard figures of this process for monitoring. Reads /proc, which may block: not for real-time
+ * threads.
+ */
 #ifndef MILLRACE_SERVER_PROCESS_H
 #define MILLRACE_SERVER_PROCESS_H
 
@@ -9,7 +10,7 @@
 
 struct server_process {
     core_ns cpu_ns;          /* of all threads, since it began */
-    uint64_t resident_bytes; /* 0: /proc can not be read; so with the next */
+    uint64_t resident_bytes; /* 0: /proc can not be read; then open_fds is 0, too */
     uint64_t open_fds;
     uint64_t max_fds; /* the soft limit */
 };

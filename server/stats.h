@@ -42,7 +42,7 @@ enum server_asked { SERVER_ASKED_OPEN, SERVER_ASKED_QUERY, SERVER_ASKED_MODIFY, 
 /* Codes of enum protocol_refusal, 0 not being one. */
 #define SERVER_REFUSALS (PROTOCOL_REFUSED_BUSY + 1)
 
-/* Packets of one unit: a worker, a GPU, or the fallback worker (server_units). */
+/* Figures of the packets of one unit: a worker, a GPU, or the fallback worker (server_units). */
 struct server_unit_stats {
     _Atomic uint64_t missed, reader_late; /* as below */
     struct core_histogram slack;    /* deadline - hand-over; < 0: missed. Without delays by the reader */

@@ -131,7 +131,7 @@ static bool is_overloaded(const struct server *server)
     return false;
 }
 
-/* The first reason why newcomers had better go elsewhere; NULL: none. */
+/* The first reason why a client should prefer another server; NULL: none. */
 static const char *unready(const struct server *server)
 {
     if (atomic_load_explicit(&server->draining, memory_order_relaxed))

@@ -60,7 +60,7 @@ static void name_unit(const struct server *server, uint32_t index, struct server
         snprintf(unit->name, sizeof unit->name, "standby");
 }
 
-/* Nothing is promised of the fallback worker, and the watch does not know it. */
+/* The overload monitor ignores the fallback worker, which guarantees nothing. */
 static void read_overload(const struct server *server, uint32_t index, struct server_snapshot_unit *unit)
 {
     bool gpu = server_unit_is_gpu(server, index);

@@ -70,8 +70,8 @@ struct server_snapshot_unit {
     char name[16];                /* "cpu-0", "standby", "gpu-0" */
     uint64_t packets;             /* delivered */
     uint64_t missed, reader_late; /* as in struct server_unit_stats */
-    core_ns lost_ns, level_ns;    /* overload/reserve.h; the stand-by worker: 0 */
-    int64_t held_back_ppb;        /* share that newcomers are kept from */
+    core_ns lost_ns, level_ns;    /* overload/reserve.h; the fallback worker: 0 */
+    int64_t held_back_ppb;        /* share that is withheld from admission */
     struct core_histogram slack, lateness;
 };
 

@@ -112,7 +112,7 @@ static void remember_fault(struct server_gpu *gpu, const struct gpu_fault *fault
     pthread_mutex_unlock(&gpu->fault_lock);
 }
 
-/* Everything that is in a batch goes to its stream's backup, or to the stand-by worker. */
+/* Diverts every packet of every batch to the backup of its stream, or to the fallback worker. */
 static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_ns now_ns)
 {
     bool was_up = gpu->up;

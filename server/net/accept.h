@@ -1,6 +1,6 @@
 /* A connection on its way from a listening socket to its I/O thread. I/O thread 0 accepts, a few a turn, and
  * asks for a place; a TLS connection goes by way of a handshake thread (server/net/handshake.h). It has one
- * owner at a time, from whom it goes on by message. */
+ * owner at a time, which passes it on by message. */
 #ifndef MILLRACE_SERVER_NET_ACCEPT_H
 #define MILLRACE_SERVER_NET_ACCEPT_H
 

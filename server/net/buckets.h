@@ -1,5 +1,5 @@
-/* Token buckets: how often a second each of many peers may do something. They outlive its connections, so
- * that leaving and coming again gains nothing.
+/* Token buckets: a rate limit for each of many peers. A bucket outlives the connections of its peer, so that
+ * reconnecting does not refill it.
  *
  * In any t seconds a bucket lets at most (2 + t) x per_s through: a burst of two seconds' worth, then per_s a
  * second. The table is of fixed size, found by a hash that no peer can choose: peers of the same hash share a
@@ -17,7 +17,7 @@
 
 /* All zero: all full. */
 struct server_buckets {
-    core_ns full_ns[SERVER_BUCKETS]; /* when a bucket is full again, if nothing more is taken */
+    core_ns full_ns[SERVER_BUCKETS]; /* the time at which a bucket will be full if no token is taken */
 };
 
 /* Takes a token; false: there is none now. `bucket` is below SERVER_BUCKETS, `per_s` at most 10^9 (0: no

@@ -9,10 +9,9 @@
  * error of the peer goes from anywhere straight to LINGERING by way of an ERROR frame; a broken socket, or a
  * frame for which there is no memory, goes to BROKEN.
  *
- * From LINGERING on nothing more is queued. No call below but server_connection_settle gives up the
- * connection's streams or its socket: whoever is in the middle of something with a stream and sends a frame
- * still has it when the call returns. Settle is called for every connection that was marked, at the end of
- * the turn, when nobody is in the middle of anything.
+ * From LINGERING on nothing more is queued. Only server_connection_settle frees the connection's streams
+ * and its socket: a caller that works on a stream and sends a frame still has the stream when the call
+ * returns. It is called for every marked connection at the end of the turn, when no handler is running.
  *
  * The files: connection.c (life), input.c (bytes to frames), requests.c and requests_modify.c (what each
  * frame does), output.c (writing). */
@@ -66,9 +65,9 @@ struct server_input {
     bool ended; /* the peer has finished sending, while our last frames were still to be written */
     core_ns frame_started_ns; /* first byte of the frame in the making, or our going on to read it;
                                  CORE_NS_NEVER between frames */
-    core_ns stopped_ns; /* while it is not read: from then on that is our own delay, and what is read next
-                           came then, at the earliest; CORE_NS_NEVER: the peer's doing alone */
-    bool held;          /* for some of the time at least it was the peer's */
+    core_ns stopped_ns; /* not reading: the server's own delay since then, and the earliest time at which the
+                           next input can have come; CORE_NS_NEVER: only the peer is the cause */
+    bool held;          /* not reading: the peer was the cause for at least a part of the time */
     struct server_arrival arrival; /* of what is consumed now */
     struct server_socket_clock clock;
     uint8_t *stash; /* read but not consumed while paused */
@@ -83,10 +82,10 @@ struct server_connection {
     bool waits_as_stranger;
     struct server_io *io;
     uint64_t number;                  /* unique in this server's life, for logs and status */
-    char peer[96];                    /* as in struct server_accepted, */
-    bool inline_keys;                 /* this, */
-    struct config_key_user user;      /* this */
-    struct server_listener *listener; /* and this too */
+    char peer[96];                    /* as in struct server_accepted */
+    bool inline_keys;                 /* as in struct server_accepted */
+    struct config_key_user user;      /* as in struct server_accepted */
+    struct server_listener *listener; /* as in struct server_accepted */
     uint16_t version;                 /* of the protocol, in force since WELCOME; 0 before */
     enum server_connection_state state;
     struct server_transport transport;
@@ -97,12 +96,12 @@ struct server_connection {
 
     struct server_stream **streams; /* by id - 1; NULL: free id; or one that is not given again, see below */
     uint32_t stream_capacity, stream_count, first_free;
-    uint32_t next_look; /* for idle streams: from this place on */
+    uint32_t next_look; /* index at which the scan for idle streams continues */
     struct server_asker asker;
     uint32_t requests; /* at the planner */
     uint32_t opening;  /* of these: OPEN, not QUERY */
     bool abandoned;    /* results are discarded */
-    bool overdue;      /* closed because the drain time was over: what is discarded is the server's loss */
+    bool overdue; /* closed since the drain time was over: discarded packets count as lost by the server */
 
     struct server_output *output_head, *output_tail;
     uint32_t output_done; /* bytes of the head that are written */
@@ -110,7 +109,7 @@ struct server_connection {
     size_t control_bytes; /* of control frames in the queue */
     core_ns blocked_ns;   /* since when the socket has taken no more; CORE_NS_NEVER while it does */
     core_ns progress_ns;  /* last time it took something */
-    size_t waiting_bytes; /* that the socket held for it at the last tick */
+    size_t waiting_bytes; /* unsent bytes in the socket at the last tick */
 
     core_ns opened_ns, lingering_ns;
     core_ns

@@ -38,7 +38,7 @@ struct server_io {
     struct server_mailbox mailbox;
     int completion_descriptor, timer_descriptor; /* eventfd written by workers; timerfd for waiting streams */
     struct event *mailbox_event, *completion_event, *timer_event, *tick_event;
-    struct server_looks turns;    /* when what they read came at the earliest */
+    struct server_looks turns;    /* for the earliest time at which input of a turn can have come */
     core_ns beat_ns;              /* the longest sleep while streams are open */
     core_ns allowed_ns;           /* a turn that has taken longer is late: in_ns and the rest before it */
     size_t turn_bytes;            /* read since the last end of a turn */
@@ -51,25 +51,26 @@ struct server_io {
     struct cpu_engine *engine;    /* expands keys */
     struct server_ivs ivs;        /* for streams whose client gives none */
     struct server_connection *connections;
-    struct server_listing_place listing;                 /* how far the admin thread's list has come */
+    struct server_listing_place listing;                 /* position of the admin thread's stream dump */
     struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
     struct server_connection *strangers, *last_stranger; /* to be read, a few in a turn */
-    struct server_submission *submissions;               /* by worker, the stand-by worker last */
+    struct server_submission *submissions;               /* by worker, the fallback worker last */
     struct server_gpu_seat *seats;                       /* by GPU */
-    struct server_order *orders;                         /* transfers under way */
+    struct server_order *orders;                         /* migrations in progress */
     uint8_t *audit_buffer;                               /* of one packet; NULL without GPUs */
     struct server_waiting waiting;
     struct server_change *changes; /* of contracts, that wait for a gap or for memory to become free */
     core_ns timer_ns;              /* what the timerfd is set to; CORE_NS_NEVER: off */
     size_t stream_count;
-    uint8_t *read_buffer; /* SERVER_READ_BYTES; packets of streams that have ended are wiped, */
-    bool stream_ended;    /* of which there are some: at the end of the turn */
+    uint8_t *read_buffer; /* SERVER_READ_BYTES */
+    bool stream_ended;    /* a stream has ended: wipe the read buffer at the end of the turn */
     uint32_t stagger;
     bool draining;
     core_ns drain_until_ns;              /* set before drain_message is posted */
     struct server_message drain_message; /* posted once */
-    _Atomic uint32_t assigned; /* atomic: connections given to this thread, counted by whoever gives one and
-                                  by this thread when it ends */
+    _Atomic uint32_t
+        assigned; /* atomic: connections of this thread; raised by the thread that hands one over,
+                                  lowered by this thread when one ends */
     struct server_stats stats;
     _Atomic core_ns cpu_ns;    /* atomic: CPU time of the thread, written at every tick, read by any */
     _Atomic int32_t thread_id; /* atomic: the system's, written at the start, read by any; 0 before */
@@ -79,7 +80,7 @@ struct server_io {
 /* Each handler of an event, first: the thread is awake. */
 void server_io_wake(struct server_io *io);
 
-/* What the thread is late with in the turn at hand, if it is, is one of its stalls already. */
+/* If the present turn is late, enters it among the thread's stalls now. */
 void server_io_admit_stall(struct server_io *io, core_ns now_ns);
 
 /* Marks a connection to be flushed (and resumed, if paused) at the end of the turn. */
@@ -97,8 +98,8 @@ void server_io_put_off(struct server_connection *connection);
 /* A handler has read `bytes`: ends the turn early if that was much. */
 void server_io_has_read(struct server_io *io, size_t bytes);
 
-/* The latency bound that the stream asks of its units counts from now on, instead of the one before; or none
- * any more. */
+/* Counts the present latency bound of the stream among those that limit the rest, instead of its former one;
+ * or (discount) no longer counts the stream. */
 void server_io_count_stream(struct server_stream *stream);
 void server_io_discount_stream(struct server_stream *stream);
 

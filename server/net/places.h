@@ -1,9 +1,9 @@
-/* Places: how many connections there may be, in all, of one listener and of one peer, and how many of them in
- * a TLS handshake at once, and how many of these a peer may begin in a second. No peer can take the places of
- * all others.
+/* Limits on connections: in all, for each listener and for each peer; on concurrent TLS handshakes; and on
+ * the handshakes that a peer may begin in a second. So no single peer can exhaust the server's connections. A
+ * *place* is the permission for one connection.
  *
  * A peer is an IPv4 address, the first 64 bits of an IPv6 address, or, on a Unix socket, a user. I/O thread 0
- * takes places; any thread gives them back, without waiting for another one. */
+ * acquires places; any thread releases them, without waiting for another thread. */
 #ifndef MILLRACE_SERVER_NET_PLACES_H
 #define MILLRACE_SERVER_NET_PLACES_H
 
@@ -27,7 +27,7 @@ struct server_peer_key {
 
 struct server_peer; /* one that has connections */
 
-/* What one connection holds. All zero: a place in all, as of a connection that no listener accepted. */
+/* The place of one connection. All zero: counted in all only, since no listener accepted the connection. */
 struct server_place {
     struct server_peer *peer;
     _Atomic uint32_t *listener; /* connections of its listener */
@@ -40,7 +40,7 @@ struct server_places {
     struct server_buckets *begun;              /* TLS handshakes, by hash; owned by I/O thread 0 */
     uint64_t salt;                             /* no peer can choose its hash; set before start */
     _Atomic uint32_t connections;              /* atomic: in all; raised by I/O thread 0, lowered by any */
-    _Atomic uint32_t handshakes;               /* atomic: of these in a handshake; the same */
+    _Atomic uint32_t handshakes;               /* atomic: of these in a handshake; raised and lowered alike */
 };
 
 /* Before the threads start. CORE_NO_MEMORY. */
@@ -48,8 +48,8 @@ CORE_CHECKED core_status server_places_init(struct server_places *places,
                                             const struct config_server_limits *limits);
 void server_places_free(struct server_places *places); /* when all have been given back */
 
-/* Who is at the other end of a connected socket: the key, and a text as "unix:pid=17,uid=0" or, behind
- * `transport`, "tcp:127.0.0.1:5151". */
+/* Identifies the peer of a connected socket: its key, and a text as "unix:pid=17,uid=0" or, with `transport`
+ * in front, "tcp:127.0.0.1:5151". */
 struct server_peer_key server_peer_identify(int descriptor, const char *transport, char *text, size_t size);
 
 /* I/O thread 0. SERVER_TURNED_NOT and the place, or why there is none. `listener` counts its connections;
@@ -57,14 +57,14 @@ struct server_peer_key server_peer_identify(int descriptor, const char *transpor
 enum server_turned server_places_take(struct server_places *places, const struct server_peer_key *key,
                                       _Atomic uint32_t *listener, bool handshake, core_ns now_ns,
                                       struct server_place *place);
-/* Any thread: a place in all, whatever the limits. */
+/* Any thread: acquires a place that counts in all only, beyond any limit. */
 void server_places_take_one(struct server_places *places);
 
 /* I/O thread 0: no further handshake may begin now. */
 bool server_places_handshakes_full(const struct server_places *places);
 
-/* Any thread that has the place: the turns of its peer at the planner, which are there until they are given
- * back, too; NULL, for which there is nothing to do: no listener accepted it. */
+/* Any thread that owns the place: the turns of its peer at the planner, valid until released as well. NULL if
+ * no listener accepted the connection; nothing is to be released then. */
 struct server_turns_peer *server_place_turns(const struct server_place *place);
 void server_place_turns_give_back(struct server_turns_peer *turns);
 

@@ -298,7 +298,7 @@ static void handle_open(struct server_connection *connection, const struct proto
     server_planner_ask(connection->io->server->planner, request);
 }
 
-/* What the stream's worker, or on a GPU its backup's or the stand-by worker, is to schedule. That one
+/* What the stream's worker, or on a GPU its backup's or the fallback worker, is to schedule. That one
  * promises nothing, so a contract that no worker could keep will do. */
 static struct perfmodel_cpu_task task_of(const struct server *server, const struct server_request *request)
 {
