@@ -1,8 +1,8 @@
 /* The planner: makes, moves, changes and reclaims the reservations of streams.
  *
- * Admission (partition/admission/admission.h) proves one step; the planner decides which step is next. It knows
- * every reservation from its admission until its capacity is reclaimed, the migrations and the changes of
- * contracts that are in progress, the GPUs that are out of service, and the requests that wait until other
+ * Admission (partition/admission/admission.h) proves one step; the planner decides which step is next. It
+ * knows every reservation from its admission until its capacity is reclaimed, the migrations and the changes
+ * of contracts that are in progress, the GPUs that are out of service, and the requests that wait until other
  * streams have made room.
  *
  * Pure: time is an argument. What the units do is asked of the host (quiescent, in_service, plan_in_force),

@@ -1,5 +1,5 @@
-/* The planner thread: brings what I/O threads ask to the planner (partition/planner/planner.h), which decides,
- * and what that decides to the I/O threads and the batchers.
+/* The planner thread: brings what I/O threads ask to the planner (partition/planner/planner.h), which
+ * decides, and brings what that decides to the I/O threads and the batchers.
  *
  * I/O threads post requests and grants to its mailbox; it posts the answers back to theirs. Asking (QUERY)
  * and being admitted (OPEN) are one decision, and so are offers: an OPEN is granted what a QUERY granted, or
