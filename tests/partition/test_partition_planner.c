@@ -395,14 +395,14 @@ static void both_reservations_stay_until_migration_ends(void **state)
 
 static void migration_that_ends_without_a_move(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS);
-    struct owner *old = admit(&spec);
+    struct owner *old = admit_on_gpu();
     enum partition_planner_outcome outcome[] = {PARTITION_PLANNER_STAYED, PARTITION_PLANNER_GONE};
     struct core_stream_spec before = partition_standing_stream_of(standing(), old->number).spec;
 
     (void)state;
     for (size_t n = 0; n < 2; n++) {
-        assert_true(move(old, 1 - unit_of(old)));
+        assert_true(move(old, 0));
+        assert_true(host.migration[n].hold_ns > 0); /* the GPU is charged for that */
         struct owner *fresh = target(n);
         partition_planner_moved(host.planner, fresh->number, outcome[n], false);
         retire(fresh, false, 0);
