@@ -70,8 +70,8 @@ struct partition_planner {
     uint32_t changing; /* list: changes that await plans, or settle */
     struct planner_gpu *gpus;
     struct planner_applicant *applicants; /* list, the oldest first */
-    uint32_t applicant_count;
-    struct planner_applicant *searching; /* NULL: no search is in progress */
+    uint32_t applicant_count;             /* of these, that have not been answered */
+    struct planner_applicant *searching;  /* NULL: no search is in progress */
 };
 
 /* ---- planner.c ---- */

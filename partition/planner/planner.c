@@ -218,7 +218,7 @@ void partition_planner_maintain(struct partition_planner *planner, core_ns now_n
 bool partition_planner_waits(const struct partition_planner *planner)
 {
     return planner->retired != PLANNER_NONE || planner->changing != PLANNER_NONE ||
-           planner->applicants != NULL;
+           planner->applicant_count > 0;
 }
 
 /* ---- life ---- */

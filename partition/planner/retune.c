@@ -16,7 +16,7 @@ static bool is_quiet(const struct partition_planner *planner, uint32_t gpu)
 {
     const struct planner_gpu *of = &planner->gpus[gpu];
 
-    return !of->out && !of->scanning && of->busy == 0 && planner->applicants == NULL &&
+    return !of->out && !of->scanning && of->busy == 0 && planner->applicant_count == 0 &&
            planner->host.plan_in_force(planner->context, gpu) ==
                partition_standing_batches(planner->standing, gpu)->number;
 }

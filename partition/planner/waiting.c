@@ -37,23 +37,23 @@ static void forget_proposal(struct planner_applicant *applicant)
 
 static void free_if_over(struct planner_applicant *applicant)
 {
+    struct planner_applicant **link = &applicant->planner->applicants;
+
     if (applicant->request != NULL || applicant->in_progress > 0 || applicant->stage == SEARCHING)
         return;
+    while (*link != applicant)
+        link = &(*link)->next;
+    *link = applicant->next;
     forget_proposal(applicant);
     free(applicant);
 }
 
-/* The list does not know it any more; migrations in progress end by themselves. */
+/* It stays in the list as long as a search or migrations are in progress for it. */
 static void *take_request(struct planner_applicant *applicant)
 {
-    struct partition_planner *planner = applicant->planner;
-    struct planner_applicant **link = &planner->applicants;
     void *request = applicant->request;
 
-    while (*link != applicant)
-        link = &(*link)->next;
-    *link = applicant->next;
-    planner->applicant_count--;
+    applicant->planner->applicant_count--;
     applicant->request = NULL;
     return request;
 }
@@ -211,6 +211,8 @@ static void maintain_request(struct planner_applicant *applicant, core_ns now_ns
 {
     struct partition_planner *planner = applicant->planner;
 
+    if (applicant->request == NULL)
+        return;
     if (!planner->host.still_waits(planner->context, applicant->request)) {
         refuse(applicant, PARTITION_PLANNER_WITHDRAWN);
         free_if_over(applicant);
@@ -233,28 +235,13 @@ void planner_maintain_requests(struct partition_planner *planner, core_ns now_ns
     }
 }
 
-static void drop(struct planner_applicant *applicant)
-{
-    partition_standing_destroy(applicant->search.copy);
-    forget_proposal(applicant);
-    free(applicant);
-}
-
-/* Those that were answered are there as long as a search or a migration is in progress for them. */
 void planner_drop_applicants(struct partition_planner *planner)
 {
-    for (uint32_t number = 0; number < planner->capacity; number++) {
-        struct planner_applicant *applicant = planner->reservations[number].applicant;
-        if (planner->reservations[number].owner == NULL || applicant == NULL)
-            continue;
-        applicant->in_progress--;
-        free_if_over(applicant);
-    }
-    if (planner->searching != NULL && planner->searching->request == NULL)
-        drop(planner->searching);
-    while (planner->applicants != NULL) {
-        struct planner_applicant *applicant = planner->applicants;
-        (void)take_request(applicant);
-        drop(applicant);
+    for (struct planner_applicant *applicant = planner->applicants, *next; applicant != NULL;
+         applicant = next) {
+        next = applicant->next;
+        partition_standing_destroy(applicant->search.copy);
+        forget_proposal(applicant);
+        free(applicant);
     }
 }
