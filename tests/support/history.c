@@ -31,8 +31,7 @@ const char *const history_event_names[HISTORY_EVENTS] = {
     "periods shrunk",
     "grown",
     "retuned",
-    "periods unproven",
-    "newcomers after moves",
+    "admitted after migrations",
 };
 
 void history_totals_init(struct history_totals *totals)
@@ -289,9 +288,7 @@ static void by_chance(struct history_world *world)
     if (world->wake_ns[CHANCE] >= world->end_ns)
         world->wake_ns[CHANCE] = CORE_NS_NEVER;
     return_some(world);
-    if (world->seed % 2 == 0 && world->machine.gpu_count > 0 && test_random_chance(&world->random, 30))
-        history_planner_retune(world,
-                               (uint32_t)test_random_in(&world->random, 0, world->machine.gpu_count - 1));
+    world->look = true; /* what the planner does by time */
     if (drawn <= 28)
         open_any(world);
     else if (drawn <= 48)
@@ -397,7 +394,8 @@ static void run(struct history_world *world)
 
 /* ---- the world ---- */
 
-static void create_gpus(struct history_world *world, const struct partition_gpu_arenas *shape)
+static void create_gpus(struct history_world *world, struct partition_standing *standing,
+                        const struct partition_gpu_arenas *shape)
 {
     struct history_machine *machine = &world->machine;
     enum pipeline_execution execution =
@@ -417,7 +415,7 @@ static void create_gpus(struct history_world *world, const struct partition_gpu_
             arenas[kind].lead_ns = world->gpu[g].lead_ns;
         }
     }
-    TEST_REQUIRE(partition_standing_set_arenas(world->standing, arenas) == CORE_OK);
+    TEST_REQUIRE(partition_standing_set_arenas(standing, arenas) == CORE_OK);
 }
 
 static void create_streams(struct history_world *world)
@@ -436,6 +434,7 @@ static void create_streams(struct history_world *world)
 static void create(struct history_world *world)
 {
     struct history_machine *machine = &world->machine;
+    struct partition_standing *standing;
     struct partition_gpu_arenas shape = {
         .slots = 4096, .segments = 1 << 20, .bytes = UINT64_C(1) << 30, .hang_ns = CORE_NS_NEVER};
     shape.count = (uint32_t)test_random_in(&world->random, ARENAS_MIN, HISTORY_BATCHES);
@@ -445,13 +444,13 @@ static void create(struct history_world *world)
     for (size_t n = 0; n <= CHANCE; n++)
         world->wake_ns[n] = CORE_NS_NEVER;
     world->wake_ns[CHANCE] = world->now_ns;
-    world->newcomer.old_number = HISTORY_NONE;
     world->small_percent = test_random_chance(&world->random, 70) ? 0 : 20;
     world->early_percent = test_random_chance(&world->random, 60) ? 0 : 40;
-    TEST_REQUIRE(partition_standing_create(&world->standing, &machine->profile, machine->workers, 1, NULL) ==
+    TEST_REQUIRE(partition_standing_create(&standing, &machine->profile, machine->workers, 1, NULL) ==
                  CORE_OK);
-    partition_standing_set_detection(world->standing, machine->detection_ns);
-    create_gpus(world, &shape);
+    partition_standing_set_detection(standing, machine->detection_ns);
+    create_gpus(world, standing, &shape);
+    history_planner_create(world, standing);
     for (uint32_t w = 0; w < machine->workers; w++)
         TEST_REQUIRE(history_worker_create(&world->worker[w], &machine->profile,
                                            test_random_chance(&world->random, 50) ? 0 : 40,
@@ -469,10 +468,10 @@ static void free_packets(struct history_made *made)
 
 static void destroy(struct history_world *world)
 {
-    free(world->newcomer.proposal.move);
     for (uint32_t w = 0; w < world->machine.workers; w++)
         history_worker_destroy(&world->worker[w]);
-    partition_standing_destroy(world->standing);
+    world->over = true;
+    partition_planner_destroy(world->planner);
     free(world->cpu_streams);
     free_packets(world->made);
 }

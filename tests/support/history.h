@@ -1,19 +1,17 @@
 /* Histories: a server's planner and units in virtual time, while streams open, close and move and periods
  * change.
  *
- * One world has a standing plan (partition/admission/admission.h), workers with the server's own scheduler,
- * GPUs with the server's own schedule and accounts (history_worker.h, history_gpu.h), and streams that send
- * what their contracts allow, often all of it at once. What happens, and when, is drawn at random. The rules
- * by which the plan is made to hold at every moment are those of server/planner/planner.c and
- * server/gpu/batches.c.
+ * One world has the planner itself (partition/planner/planner.h; the world is its host), workers with the
+ * server's own scheduler, GPUs with the server's own schedule and accounts (history_worker.h, history_gpu.h),
+ * and streams that send what their contracts allow, often all of it at once. What happens, and when, is drawn
+ * at random. When a plan of a GPU's batches comes into force is decided as in server/gpu/batches.c.
  *
  * A packet counts as missed if it is finished later than eligible + latency - out_ns (and the rest of its I/O
  * thread, perfmodel_io_rest_ns, on a worker), for the contract in force when it became eligible. After every
  * change the certificate of what stands is judged by the independent checker, and now and then that of what
  * is to be after the loss of a GPU.
  *
- * In histories with an even seed GPUs are retuned now and then (server/planner/retune.c), at any moment
- * rather than at quiet ones.
+ * In histories with an even seed the batch periods of GPUs grow back whenever nothing is in progress there.
  *
  * In half of the machines with GPUs some streams are guaranteed. On a GPU their packets are held to d_g. When
  * it is lost, what is missing goes to the backup by the time of detection after that, and the packets are
@@ -53,7 +51,6 @@ enum history_event {
     HISTORY_SHRUNK, /* periods of GPUs with streams */
     HISTORY_GREW,
     HISTORY_RETUNED,   /* of these and with nobody asking: growing back */
-    HISTORY_UNPROVEN,  /* other periods, of which the change is not proven */
     HISTORY_REPLANNED, /* streams that were admitted after migrations of others */
     HISTORY_EVENTS
 };

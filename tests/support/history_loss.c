@@ -31,15 +31,15 @@ static bool is_there(const struct history_stream *stream, uint32_t unit)
 
 /* ---- away ---- */
 
-/* A move comes to nothing: the old room has the backup. */
+/* A migration comes to nothing: the old reservation has the backup. */
 static void stay(struct history_world *world, struct history_stream *stream)
 {
     if (stream->next_room.unit == HISTORY_NONE)
         return;
-    history_planner_leave(world, &stream->next_room);
+    partition_planner_moved(world->planner, stream->next_room.number, PARTITION_PLANNER_STAYED, false);
+    history_planner_retire_unused(world, stream->next_room.number);
     stream->next_room.unit = HISTORY_NONE;
     stream->transfer.state = SERVER_TRANSFER_FLOWING;
-    stream->stuck = true;
     history_count(world, HISTORY_GIVEN_UP);
 }
 
@@ -80,7 +80,6 @@ void history_planner_lose(struct history_world *world, uint32_t g)
     struct history_packet *lost = history_gpu_lose(&world->gpu[g], world->now_ns);
     history_count(world, HISTORY_LOST);
     history_say(world, "GPU %u: is lost%s", g, covered ? "" : ", and another loss weighs still");
-    partition_standing_set_out(world->standing, g, true);
     for (uint32_t i = 0; i < world->streams_high; i++) {
         struct history_stream *stream = &world->stream[i];
         if (is_there(stream, unit) && covered && may_flee(world, stream))
@@ -126,7 +125,6 @@ void history_planner_return(struct history_world *world, uint32_t g)
     uint32_t unit = world->machine.workers + g;
     history_count(world, HISTORY_RETURNED);
     history_say(world, "GPU %u: is back", g);
-    partition_standing_set_out(world->standing, g, false);
     history_gpu_return(&world->gpu[g], world->now_ns);
     for (uint32_t i = 0; i < HISTORY_SOURCES; i++) {
         struct history_stream *stream = &world->stream[i];
@@ -155,6 +153,8 @@ void history_planner_go_home(struct history_world *world, struct history_stream 
         return;
     }
     history_planner_shelter(world, &stream->room);
+    stream->sheltered = stream->room.worked;
+    stream->shelter_mark = history_planner_use(world, stream).backup_mark;
     history_count(world, HISTORY_CAME_HOME);
     history_say(world, "stream %u: is on unit %u again", stream->index, stream->home);
     stream->room.unit = stream->home;
@@ -171,7 +171,7 @@ void history_planner_shelter(struct history_world *world, const struct history_r
 void history_planner_sweep_shelters(struct history_world *world)
 {
     for (size_t i = 0; i < world->shelter_count;)
-        if (history_planner_may_leave(world, &world->shelter[i]))
+        if (history_planner_is_over(world, &world->shelter[i]))
             world->shelter[i] = world->shelter[--world->shelter_count];
         else
             i++;

@@ -5,39 +5,6 @@
 
 /* ---- moves ---- */
 
-/* Charged for the contract alone, as nothing is late at the unit. */
-static void stop_holding(struct history_world *world, uint32_t number)
-{
-    partition_standing_settle(world->standing, number);
-    history_planner_send_plans(world);
-    world->roomier = true;
-    history_planner_check(world);
-}
-
-static bool keeps_its_bound(struct history_world *world, uint32_t unit)
-{
-    if (!history_on_gpu(world, unit))
-        return true;
-    const struct history_gpu *gpu = history_gpu_of(world, unit);
-    return gpu->up && gpu->in_force == history_batches_of(world, unit)->number;
-}
-
-/* Both units are charged so that packets may be held, if they can be. */
-static void prepare_to_hold(struct history_world *world, struct history_stream *stream,
-                            struct history_room *room)
-{
-    uint32_t from = stream->room.unit;
-    core_ns batches_ns = history_on_gpu(world, from) ? history_batches_of(world, from)->latency_ns : 0;
-    if (stream->away || !keeps_its_bound(world, from))
-        return;
-    (void)!partition_standing_hold(world->standing, room->number, batches_ns, &stream->hold_ns);
-    if (history_on_gpu(world, room->unit))
-        history_planner_note_plans(world, room);
-    else
-        history_planner_send_plans(world);
-    history_planner_check(world);
-}
-
 /* What a GPU has had before it was charged is back within the latency bound. */
 static core_ns hold_from_ns(struct history_world *world, const struct history_stream *stream)
 {
@@ -77,37 +44,57 @@ static void lie_in_wait(struct history_world *world, struct history_stream *stre
     history_stream_crowd(world, to, at_ns, at_ns + stream->spec.latency_ns);
 }
 
-bool history_planner_move(struct history_world *world, struct history_stream *stream, uint32_t to,
-                          core_ns period_ns)
+static bool may_migrate(const struct history_stream *stream)
 {
-    struct history_room room = {.unit = to, .spec = stream->spec};
-    if (stream->state != HISTORY_OPEN || stream->next_room.unit != HISTORY_NONE || to == stream->room.unit ||
-        stream->hasty || stream->stuck || stream->restoring || history_stream_flees(stream) ||
-        stream->change.asked || stream->change.joined ||
-        partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
-        return false;
-    if (partition_standing_move(world->standing, stream->room.number, to, period_ns, &room.number, NULL) !=
-        CORE_OK) {
-        history_planner_send_plans(world);
-        return false;
-    }
-    history_planner_settle_room(world, &room);
-    history_planner_check(world);
-    stream->hold_ns = 0;
-    if (test_random_chance(&world->random, 60))
-        prepare_to_hold(world, stream, &room);
-    stream->next_room = room;
+    return stream->state == HISTORY_OPEN && stream->next_room.unit == HISTORY_NONE && !stream->hasty &&
+           !stream->restoring && !history_stream_flees(stream) && !stream->change.asked &&
+           !stream->change.joined;
+}
+
+/* Gives up at some time, or never. */
+static void begin_transfer(struct history_world *world, struct history_stream *stream, uint32_t to)
+{
     stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     bool gives_up = test_random_chance(&world->random, 20);
     core_ns hold_ns = hold_from_ns(world, stream);
     if (hold_ns != CORE_NS_NEVER && !stream->away && test_random_chance(&world->random, 70))
         lie_in_wait(world, stream, to, hold_ns);
     server_transfer_begin(&stream->transfer, hold_ns, gives_up ? stream->patience_ns : CORE_NS_NEVER);
+}
+
+/* A stream that is in no state for it is as one that closes. */
+void *history_planner_migrate(void *host, const struct partition_planner_migration *migration)
+{
+    struct history_world *world = host;
+    struct history_stream *stream = migration->from_owner;
+
+    world->look = true;
+    if (!may_migrate(stream)) {
+        TEST_REQUIRE(world->dropped_count < HISTORY_ROOMS);
+        world->dropped[world->dropped_count++] = migration->to;
+        return stream;
+    }
+    stream->next_room = (struct history_room){.number = migration->to, .unit = migration->unit};
+    history_planner_note_plans(world, &stream->next_room);
+    stream->hold_ns = migration->hold_ns;
+    begin_transfer(world, stream, migration->unit);
     history_stream_settle(world, stream);
     history_say(world, "stream %u: is to move from unit %u to %u, which is asked for %lld less",
-                stream->index, stream->room.unit, to, (long long)stream->hold_ns);
-    world->look = true;
-    return true;
+                stream->index, stream->room.unit, migration->unit, (long long)stream->hold_ns);
+    return stream;
+}
+
+bool history_planner_move(struct history_world *world, struct history_stream *stream, uint32_t to,
+                          core_ns period_ns)
+{
+    core_ns patience_ns = stream->spec.latency_ns * test_random_in(&world->random, 1, 8);
+    char reason[256];
+
+    if (!may_migrate(stream) || to == stream->room.unit ||
+        partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
+        return false;
+    return partition_planner_move(world->planner, stream->room.number, to, period_ns, patience_ns, NULL,
+                                  world->now_ns, reason, sizeof reason);
 }
 
 /* All that the old unit had came before the first that waits. */
@@ -122,18 +109,20 @@ static void check_lag(struct history_world *world, const struct history_stream *
 
 static void switch_unit(struct history_world *world, struct history_stream *stream, bool held)
 {
-    struct history_room old = stream->room;
+    struct history_stream old = *stream;
     history_count(world, held ? HISTORY_HELD : HISTORY_MOVED);
-    if (held && history_on_gpu(world, old.unit))
+    if (held && history_on_gpu(world, old.room.unit))
         history_count(world, HISTORY_HELD_UP);
     history_say(world, "stream %u: is on unit %u%s", stream->index, stream->next_room.unit,
                 held ? ", packets were held" : "");
     if (held)
         check_lag(world, stream);
-    history_planner_leave(world, &old);
+    history_planner_retire(world, &old);
     history_stream_switch(world, stream, held);
-    if (stream->hold_ns > 0 && !stream->hasty)
-        stop_holding(world, stream->room.number);
+    partition_planner_moved(world->planner, stream->room.number, PARTITION_PLANNER_MOVED, stream->hasty);
+    history_planner_note_plans(world, &stream->room);
+    world->roomier = true;
+    history_planner_check(world);
     if (history_on_gpu(world, stream->room.unit) && !history_gpu_of(world, stream->room.unit)->up)
         history_stream_lose(world, stream);
 }
@@ -142,11 +131,11 @@ static void give_up(struct history_world *world, struct history_stream *stream)
 {
     history_say(world, "stream %u: stays on unit %u", stream->index, stream->room.unit);
     history_count(world, HISTORY_GIVEN_UP);
-    if (stream->hold_ns > 0)
-        stop_holding(world, stream->room.number);
-    history_planner_leave(world, &stream->next_room);
+    partition_planner_moved(world->planner, stream->next_room.number, PARTITION_PLANNER_STAYED, false);
+    history_planner_retire_unused(world, stream->next_room.number);
     stream->next_room.unit = HISTORY_NONE;
-    stream->stuck = true;
+    world->roomier = true;
+    history_planner_check(world);
     history_stream_settle(world, stream);
 }
 
@@ -184,15 +173,10 @@ void history_planner_go_on_moving(struct history_world *world, struct history_st
 
 /* ---- changes ---- */
 
-/* A stream with a backup changes at the period that its GPU has: another one may come to nothing, and its d_g
- * would be what the new one gives. */
-static bool may_change(struct history_world *world, const struct history_stream *stream,
-                       const struct core_stream_spec *spec)
+static bool may_change(const struct history_world *world, const struct history_stream *stream)
 {
-    struct partition_standing_placement placement;
-    return partition_standing_change_query(world->standing, stream->room.number, spec, false, &placement,
-                                           NULL) == CORE_OK &&
-           (stream->room.backup == HISTORY_NONE || !placement.accepted || !placement.new_period);
+    return may_migrate(stream) && !stream->away &&
+           partition_planner_readiness(world->planner, stream->room.number) == PARTITION_PLANNER_READY;
 }
 
 void history_planner_change(struct history_world *world, struct history_stream *stream,
@@ -200,32 +184,38 @@ void history_planner_change(struct history_world *world, struct history_stream *
 {
     struct partition_standing_placement placement;
     struct history_change *change = &stream->change;
-    if (stream->state != HISTORY_OPEN || stream->next_room.unit != HISTORY_NONE || stream->hasty ||
-        stream->stuck || stream->away || stream->restoring || history_stream_flees(stream) || change->asked ||
-        change->joined || !may_change(world, stream, spec) ||
-        partition_standing_change(world->standing, stream->room.number, spec, &placement, NULL) != CORE_OK)
+    bool ready = false;
+    if (!may_change(world, stream) || partition_planner_change(world->planner, stream->room.number, spec,
+                                                               stream, &placement, &ready) != CORE_OK)
         return;
+    history_planner_check(world);
     if (!placement.accepted) {
-        history_planner_send_plans(world);
         history_count(world, HISTORY_UNCHANGED);
         return;
     }
-    struct history_room force = stream->room;
-    if (history_on_gpu(world, stream->room.unit))
-        history_planner_note_plans(world, &force);
-    history_planner_check(world);
-    *change = (struct history_change){.asked = true, .spec = *spec, .task = placement.task, .force = force};
-    change->joined = placement.joined;
+    *change = (struct history_change){.asked = true, .agreed = ready, .spec = *spec, .task = placement.task};
     stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     history_say(world, "stream %u: asks for interval %lld, burst %u, latency %lld", stream->index,
                 (long long)spec->interval_ns, spec->burst_packets, (long long)spec->latency_ns);
     world->look = true;
 }
 
-static void settle(struct history_world *world, struct history_stream *stream)
+/* Tells the planner that what it had agreed to is in force: charged beside it is what was served until then. */
+static void tell_in_force(struct history_world *world, struct history_stream *stream)
+{
+    struct partition_planner_use use = history_planner_use(world, stream);
+
+    if (world->fault == HISTORY_SETTLE_AT_ONCE)
+        use = (struct partition_planner_use){.used = false};
+    partition_planner_changed(world->planner, stream->room.number, PARTITION_PLANNER_IN_FORCE, &use, true);
+    stream->change.joined = true;
+    world->look = true;
+}
+
+/* The planner has reclaimed what was charged for the contract that is over. */
+static void note_settled(struct history_world *world, struct history_stream *stream)
 {
     struct perfmodel_cpu_task task = {0};
-    partition_standing_settle(world->standing, stream->room.number);
     if (history_on_gpu(world, stream->room.unit)) {
         history_planner_note_plans(world, &stream->room);
     } else {
@@ -235,7 +225,6 @@ static void settle(struct history_world *world, struct history_stream *stream)
     stream->change.joined = false;
     world->roomier = true;
     history_count(world, HISTORY_SETTLED);
-    history_planner_check(world);
 }
 
 void history_planner_go_on_changing(struct history_world *world, struct history_stream *stream)
@@ -250,22 +239,20 @@ void history_planner_go_on_changing(struct history_world *world, struct history_
         lose_patience(stream);
         return;
     }
-    if (change->asked && history_planner_in_force(world, &change->force)) {
+    if (change->asked && change->agreed) {
         change->asked = false;
-        stream->room.plan = change->force.plan;
-        stream->room.backup = change->force.backup;
-        stream->room.backup_plan = change->force.backup_plan;
+        history_planner_note_plans(world, &stream->room);
         history_stream_change(world, stream);
+        tell_in_force(world, stream);
         history_count(world, HISTORY_CHANGED);
-        history_say(world, "stream %u: has its new contract%s", stream->index,
-                    change->joined ? ", the old one still weighs" : "");
+        history_say(world, "stream %u: has its new contract", stream->index);
     }
-    bool paused = world->fault == HISTORY_SETTLE_AT_ONCE || history_planner_may_leave(world, &change->before);
-    if (!change->asked && change->joined && paused)
-        settle(world, stream);
+    if (!change->asked && change->joined &&
+        !partition_standing_stream_of(world->standing, stream->room.number).joined)
+        note_settled(world, stream);
 }
 
-/* At a gap; the unit is charged for the latency bound alone when it has paused. */
+/* At a gap; the unit is charged for the latency bound alone when it has been quiescent. */
 void history_planner_relax(struct history_world *world, struct history_stream *stream)
 {
     bool on_gpu = history_on_gpu(world, stream->room.unit);
@@ -274,6 +261,7 @@ void history_planner_relax(struct history_world *world, struct history_stream *s
         return;
     stream->hasty = false;
     history_stream_serve_for(world, stream, stream->spec.latency_ns);
-    stream->change = (struct history_change){.joined = true, .spec = stream->spec, .before = stream->room};
+    stream->change = (struct history_change){.spec = stream->spec};
     stream->patience_ns = world->now_ns + stream->spec.latency_ns;
+    tell_in_force(world, stream);
 }

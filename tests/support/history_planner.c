@@ -1,13 +1,13 @@
-/* Histories: the planner. What server/planner/planner.c does. */
+/* Histories: the host of the planner (partition/planner/planner.h), in virtual time. */
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#define ASKED_ENOUGH 48 /* a newcomer who waits goes away */
+#define ASKED_ENOUGH 48 /* a request that waits goes away */
+#define SELDOM_NS    (INT64_C(1) << 60)
 
-#define IO 0 /* there is one I/O thread, with all the room in the world */
+#define IO 0 /* there is one I/O thread, with all the capacity in the world */
 
 bool history_on_gpu(const struct history_world *world, uint32_t unit)
 {
@@ -24,12 +24,29 @@ struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit)
     return &world->gpu[history_gpu_number(world, unit)];
 }
 
-const struct partition_gpu_plan *history_batches_of(const struct history_world *world, uint32_t unit)
+/* ---- what the planner sees ---- */
+
+static bool is_quiescent(void *host, uint32_t unit, uint64_t mark)
 {
-    return partition_standing_batches(world->standing, history_gpu_number(world, unit));
+    struct history_world *world = host;
+
+    return history_on_gpu(world, unit) ? history_gpu_of(world, unit)->paused_least > mark
+                                       : world->worker[unit].pauses > mark;
 }
 
-/* ---- plans of GPUs ---- */
+static bool in_service(void *host, uint32_t gpu)
+{
+    return ((struct history_world *)host)->gpu[gpu].up;
+}
+
+static uint64_t plan_in_force(void *host, uint32_t gpu)
+{
+    const struct history_world *world = host;
+
+    return world->fault == HISTORY_OPEN_AT_ONCE ? world->sent[gpu].number : world->gpu[gpu].in_force;
+}
+
+/* ---- what it does ---- */
 
 static void count_period(struct history_world *world, uint32_t g, core_ns before_ns, core_ns period_ns)
 {
@@ -39,52 +56,80 @@ static void count_period(struct history_world *world, uint32_t g, core_ns before
     history_say(world, "GPU %u: period %lld after %lld", g, (long long)period_ns, (long long)before_ns);
 }
 
-void history_planner_send_plans(struct history_world *world)
+static bool put_plan(void *host, uint32_t gpu, const struct partition_gpu_plan *plan)
 {
-    for (uint32_t g = 0; g < world->machine.gpu_count; g++) {
-        const struct partition_gpu_plan *plan = partition_standing_batches(world->standing, g);
-        if (plan->number == world->sent[g].number)
-            continue;
-        count_period(world, g, world->sent[g].period_ns, plan->period_ns);
-        world->sent[g] = *plan;
-        history_gpu_plan(&world->gpu[g], plan, world->now_ns);
-        world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(&world->gpu[g]);
-    }
+    struct history_world *world = host;
+
+    count_period(world, gpu, world->sent[gpu].period_ns, plan->period_ns);
+    world->sent[gpu] = *plan;
+    history_gpu_plan(&world->gpu[gpu], plan, world->now_ns);
+    world->wake_ns[HISTORY_SOURCES + gpu] = history_gpu_next_ns(&world->gpu[gpu]);
+    return true;
 }
 
-void history_planner_retune(struct history_world *world, uint32_t g)
+static void agreed(void *host, void *change)
 {
-    struct partition_standing_words words;
-    core_ns before_ns = partition_standing_gpu_at(world->standing, g).period_ns, after_ns;
-    if (!world->gpu[g].up || before_ns == 0 || !partition_standing_retune(world->standing, g, &after_ns))
-        return;
-    if (!partition_standing_plan_batches(world->standing, g, &words)) {
-        history_count(world, HISTORY_UNPROVEN);
-        TEST_REQUIRE(partition_standing_set_period(world->standing, g, before_ns));
-    }
-    if (partition_standing_batches(world->standing, g)->period_ns > before_ns)
-        history_count(world, HISTORY_RETUNED);
-    history_planner_send_plans(world);
-    history_planner_check(world);
-    world->look = true;
+    ((struct history_stream *)change)->change.agreed = true;
+    ((struct history_world *)host)->look = true;
 }
+
+static void reclaimed(void *host, void *owner, bool superseded)
+{
+    struct history_world *world = host;
+
+    (void)owner;
+    (void)superseded;
+    if (world->over)
+        return;
+    history_count(world, HISTORY_RELEASED);
+    world->roomier = world->look = true;
+}
+
+static void charged(void *host, uint32_t unit, uint32_t io)
+{
+    (void)unit;
+    (void)io;
+    history_planner_check(host);
+}
+
+static void search(void *host, struct partition_planner_search *wanted)
+{
+    ((struct history_world *)host)->search = wanted;
+}
+
+static void service(void *host, uint32_t gpu, bool out)
+{
+    (void)host;
+    (void)gpu;
+    (void)out;
+}
+
+static void retuned(void *host, uint32_t gpu, core_ns before_ns, core_ns after_ns)
+{
+    (void)gpu;
+    (void)before_ns;
+    (void)after_ns;
+    history_count(host, HISTORY_RETUNED);
+    history_planner_check(host);
+}
+
+/* ---- reservations ---- */
 
 void history_planner_note_plans(struct history_world *world, struct history_room *room)
 {
-    history_planner_send_plans(world);
-    if (history_on_gpu(world, room->unit))
-        room->plan = history_batches_of(world, room->unit)->number;
+    const struct partition_planner_plans plans = partition_planner_plans_of(world->planner, room->number);
+
+    room->plan = plans.number[0];
     room->backup = partition_standing_stream_of(world->standing, room->number).backup_unit;
-    if (room->backup != HISTORY_NONE && history_on_gpu(world, room->backup))
-        room->backup_plan = history_batches_of(world, room->backup)->number;
+    room->backup_plan = plans.number[1];
 }
 
 static bool gpu_in_force(struct history_world *world, uint32_t unit, uint64_t plan)
 {
     if (!history_on_gpu(world, unit))
         return true;
-    const struct history_gpu *gpu = history_gpu_of(world, unit);
-    return gpu->up && (world->fault == HISTORY_OPEN_AT_ONCE || plan <= gpu->in_force);
+    return in_service(world, history_gpu_number(world, unit)) &&
+           plan <= plan_in_force(world, history_gpu_number(world, unit));
 }
 
 bool history_planner_in_force(struct history_world *world, const struct history_room *room)
@@ -93,51 +138,47 @@ bool history_planner_in_force(struct history_world *world, const struct history_
            (room->backup == HISTORY_NONE || gpu_in_force(world, room->backup, room->backup_plan));
 }
 
-/* ---- rooms ---- */
-
-static void give_back(struct history_world *world, const struct history_room *room)
+static uint64_t mark_of(const struct history_world *world, const struct history_room *room)
 {
-    partition_standing_release(world->standing, room->number);
-    history_planner_send_plans(world);
-    if (world->newcomer.old_number == room->number)
-        world->newcomer.old_number = HISTORY_NONE;
-    history_count(world, HISTORY_RELEASED);
-    history_planner_check(world);
+    return history_on_gpu(world, room->unit) ? room->batch : room->pauses;
 }
 
-void history_planner_leave(struct history_world *world, const struct history_room *room)
+bool history_planner_is_over(struct history_world *world, const struct history_room *room)
 {
-    TEST_REQUIRE(world->leaving_count < HISTORY_ROOMS);
-    world->leaving[world->leaving_count++] = *room;
+    return !room->worked || is_quiescent(world, room->unit, mark_of(world, room));
+}
+
+struct partition_planner_use history_planner_use(const struct history_world *world,
+                                                 const struct history_stream *stream)
+{
+    const struct history_room *room = &stream->room;
+    uint64_t mark = mark_of(world, room);
+
+    if (stream->home != HISTORY_NONE) /* at its backup; the unit that was lost has no packet of it */
+        return (struct partition_planner_use){.backup_used = room->worked, .backup_mark = mark};
+    return (struct partition_planner_use){.used = room->worked,
+                                          .mark = mark,
+                                          .backup_used = stream->sheltered,
+                                          .backup_mark = stream->shelter_mark};
+}
+
+void history_planner_retire(struct history_world *world, const struct history_stream *stream)
+{
+    struct partition_planner_use use = history_planner_use(world, stream);
+
+    if (world->fault == HISTORY_RELEASE_AT_ONCE)
+        use = (struct partition_planner_use){.used = false};
+    partition_planner_retire(world->planner, stream->room.number, &use);
     world->look = true;
 }
 
-bool history_planner_may_leave(struct history_world *world, const struct history_room *room)
+void history_planner_retire_unused(struct history_world *world, uint32_t number)
 {
-    if (!room->worked || world->fault == HISTORY_RELEASE_AT_ONCE)
-        return true;
-    if (history_on_gpu(world, room->unit))
-        return history_gpu_of(world, room->unit)->paused_least > room->batch;
-    return world->worker[room->unit].pauses > room->pauses;
+    partition_planner_retire(world->planner, number, &(struct partition_planner_use){.used = false});
+    world->look = true;
 }
 
-static bool sweep(struct history_world *world)
-{
-    bool given = false;
-    for (size_t i = 0; i < world->leaving_count;) {
-        struct history_room room = world->leaving[i];
-        if (!history_planner_may_leave(world, &room)) {
-            i++;
-            continue;
-        }
-        world->leaving[i] = world->leaving[--world->leaving_count];
-        give_back(world, &room);
-        given = true;
-    }
-    return given;
-}
-
-/* ---- newcomers ---- */
+/* ---- requests ---- */
 
 static struct history_stream *free_stream(struct history_world *world)
 {
@@ -149,49 +190,92 @@ static struct history_stream *free_stream(struct history_world *world)
     return NULL;
 }
 
-void history_planner_settle_room(struct history_world *world, struct history_room *room)
+static bool fits(void *context, uint32_t unit, bool *movable)
 {
-    room->worked = false;
-    room->batch = room->pauses = room->plan = room->backup_plan = 0;
-    room->backup = HISTORY_NONE;
-    if (history_on_gpu(world, room->unit))
-        history_planner_note_plans(world, room);
+    struct history_world *world = context;
+
+    *movable = history_on_gpu(world, unit) || test_random_chance(&world->random, 95);
+    return true;
 }
 
-static bool admit(struct history_world *world, const struct core_stream_spec *spec)
+static void begin(struct history_world *world, struct history_stream *stream,
+                  const struct core_stream_spec *spec, const struct partition_standing_placement *placement)
 {
-    struct partition_standing_placement placement;
-    struct history_stream *stream = free_stream(world);
-    if (stream == NULL || partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
-        return false;
-    TEST_REQUIRE(partition_standing_query(world->standing, spec, IO, false, &placement, NULL) == CORE_OK);
-    if (!placement.accepted)
-        return false;
-    TEST_REQUIRE(partition_standing_admit(world->standing, spec, IO, stream->index, &placement, NULL) ==
-                 CORE_OK);
-    TEST_REQUIRE(placement.accepted); /* what a query answers holds until something changes */
-    struct history_room room = {.number = placement.stream, .unit = placement.unit, .spec = *spec};
-    history_planner_settle_room(world, &room);
-    history_planner_check(world);
     *stream = (struct history_stream){.state = HISTORY_OPENING,
                                       .index = stream->index,
                                       .spec = *spec,
-                                      .room = room,
+                                      .room = {.number = placement->stream, .unit = placement->unit},
                                       .next_room.unit = HISTORY_NONE,
                                       .cpu = stream->cpu,
                                       .home = HISTORY_NONE,
                                       .flee_ns = CORE_NS_NEVER,
                                       .arrived_ns = INT64_MIN,
                                       .go_ns = CORE_NS_NEVER};
+    history_planner_note_plans(world, &stream->room);
     history_count(world, HISTORY_OPENED);
-    if (!history_planner_in_force(world, &room))
+    bool waits = !history_planner_in_force(world, &stream->room);
+    if (waits)
         history_count(world, HISTORY_WAITED);
     history_say(world, "stream %u: %u bytes, interval %lld, burst %u, latency %lld on unit %u%s",
                 stream->index, spec->packet_bytes, (long long)spec->interval_ns, spec->burst_packets,
-                (long long)spec->latency_ns, room.unit,
-                history_planner_in_force(world, &room) ? "" : ", waits for its period");
+                (long long)spec->latency_ns, placement->unit, waits ? ", waits for its period" : "");
     world->look = true;
+}
+
+static bool admit(struct history_world *world, const struct core_stream_spec *spec)
+{
+    const struct partition_planner_memory memory = {.fits = fits, .context = world};
+    struct partition_standing_placement asked, placement;
+    struct history_stream *stream = free_stream(world);
+
+    if (stream == NULL || partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
+        return false;
+    partition_planner_step(world->planner, world->now_ns);
+    TEST_REQUIRE(partition_standing_query(world->standing, spec, IO, false, &asked, NULL) == CORE_OK);
+    if (!asked.accepted) /* a refusal would be explained at length */
+        return false;
+    TEST_REQUIRE(partition_planner_admit(world->planner, spec, IO, &memory, stream, &placement) == CORE_OK);
+    TEST_REQUIRE(placement.accepted); /* what a query answers holds until something changes */
+    begin(world, stream, spec, &placement);
     return true;
+}
+
+/* The planner's own state is between two of its steps: it is not stepped here. */
+static void admit_waiting(void *host, void *request)
+{
+    struct history_world *world = host;
+    const struct partition_planner_memory memory = {.fits = fits, .context = world};
+    struct partition_standing_placement placement;
+    struct history_stream *stream = free_stream(world);
+
+    ((struct history_request *)request)->waits = false;
+    if (stream == NULL || partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
+        return;
+    TEST_REQUIRE(partition_planner_admit(world->planner, &world->request.spec, IO, &memory, stream,
+                                         &placement) == CORE_OK);
+    TEST_REQUIRE(placement.accepted);
+    begin(world, stream, &world->request.spec, &placement);
+    history_count(world, HISTORY_REPLANNED);
+}
+
+static void refuse(void *host, void *request, enum partition_planner_refusal why)
+{
+    (void)host;
+    (void)why;
+    ((struct history_request *)request)->waits = false;
+}
+
+static bool still_waits(void *host, void *request)
+{
+    (void)request;
+    return test_random_chance(&((struct history_world *)host)->random, 99);
+}
+
+static void wait_for_migrations(struct history_world *world, const struct core_stream_spec *spec)
+{
+    world->request = (struct history_request){.waits = true, .spec = *spec};
+    TEST_REQUIRE(partition_planner_wait(world->planner, spec, IO, &world->request, world->now_ns));
+    world->look = true;
 }
 
 static const struct partition_plan_method *any_method(struct history_world *world)
@@ -203,18 +287,19 @@ static const struct partition_plan_method *any_method(struct history_world *worl
     return method;
 }
 
-/* Room is made by moves in turn, or not at all. */
-static void ask_for_moves(struct history_world *world, const struct core_stream_spec *spec)
+/* It may take its time. */
+static void make_search(struct history_world *world)
 {
-    struct partition_standing_proposal proposal;
-    struct history_newcomer *newcomer = &world->newcomer;
-    TEST_REQUIRE(partition_standing_replan(world->standing, any_method(world), spec, IO, &proposal, NULL) ==
-                 CORE_OK);
-    if (!proposal.accepted)
+    struct partition_planner_search *wanted = world->search;
+
+    if (wanted == NULL || test_random_chance(&world->random, 30))
         return;
-    history_say(world, "%zu moves for a newcomer", proposal.moves);
-    *newcomer = (struct history_newcomer){
-        .waits = true, .spec = *spec, .proposal = proposal, .old_number = HISTORY_NONE};
+    world->search = NULL;
+    TEST_REQUIRE(partition_standing_replan(wanted->copy, any_method(world), &wanted->spec, wanted->io,
+                                           &wanted->proposal, NULL) == CORE_OK);
+    if (wanted->proposal.accepted)
+        history_say(world, "%zu migrations for a request", wanted->proposal.moves);
+    partition_planner_found(world->planner, wanted, world->now_ns);
     world->look = true;
 }
 
@@ -224,7 +309,7 @@ void history_planner_wait(struct history_world *world, const struct core_stream_
         world->waiting[world->waiting_count++] = (struct history_waiter){.spec = *spec};
 }
 
-static void admit_waiting(struct history_world *world)
+static void open_waiting(struct history_world *world)
 {
     size_t kept = 0;
     for (size_t i = 0; i < world->waiting_count; i++)
@@ -238,55 +323,47 @@ void history_planner_open(struct history_world *world, const struct core_stream_
     if (admit(world, spec))
         return;
     history_count(world, HISTORY_REFUSED);
-    if (world->now_ns > world->start_ns && !world->newcomer.waits && test_random_chance(&world->random, 10))
-        ask_for_moves(world, spec);
-}
-
-static void forget_newcomer(struct history_world *world)
-{
-    free(world->newcomer.proposal.move);
-    world->newcomer = (struct history_newcomer){.old_number = HISTORY_NONE};
-    for (uint32_t i = 0; i < HISTORY_SOURCES; i++)
-        world->stream[i].of_plan = false;
-}
-
-/* The next move, once the room of the one before is free. */
-static void go_on_with_newcomer(struct history_world *world)
-{
-    struct history_newcomer *newcomer = &world->newcomer;
-    if (!newcomer->waits || newcomer->old_number != HISTORY_NONE)
-        return;
-    if (newcomer->moved == newcomer->proposal.moves) {
-        if (admit(world, &newcomer->spec))
-            history_count(world, HISTORY_REPLANNED);
-        forget_newcomer(world);
-        return;
-    }
-    const struct partition_standing_move *move = &newcomer->proposal.move[newcomer->moved];
-    struct history_stream *stream = &world->stream[move->handle];
-    if (stream->room.number != move->stream ||
-        !history_planner_move(world, stream, move->to, move->period_ns)) {
-        forget_newcomer(world);
-        return;
-    }
-    stream->of_plan = true;
-    newcomer->old_number = stream->room.number;
-    newcomer->moved++;
+    if (world->now_ns > world->start_ns && !world->request.waits && test_random_chance(&world->random, 10) &&
+        partition_planner_may_help(world->planner, PERFMODEL_LIMIT_CPU_DEMAND))
+        wait_for_migrations(world, spec);
 }
 
 /* ---- the look ---- */
 
+static void drop_migrations(struct history_world *world)
+{
+    while (world->dropped_count > 0) {
+        uint32_t number = world->dropped[--world->dropped_count];
+        partition_planner_moved(world->planner, number, PARTITION_PLANNER_GONE, false);
+        history_planner_retire_unused(world, number);
+    }
+}
+
 static void end_stream(struct history_world *world, struct history_stream *stream)
 {
-    history_planner_leave(world, &stream->room);
+    const struct partition_planner_use unused = {.used = false};
+
+    if (stream->next_room.unit != HISTORY_NONE) {
+        partition_planner_moved(world->planner, stream->next_room.number, PARTITION_PLANNER_GONE, false);
+        history_planner_retire_unused(world, stream->next_room.number);
+    }
+    if (stream->change.asked || stream->hasty)
+        partition_planner_changed(world->planner, stream->room.number, PARTITION_PLANNER_CLOSING, &unused,
+                                  false);
     if (stream->home != HISTORY_NONE)
         history_planner_shelter(world, &stream->room);
-    if (stream->next_room.unit != HISTORY_NONE)
-        history_planner_leave(world, &stream->next_room);
+    history_planner_retire(world, stream);
     stream->state = HISTORY_FREE;
     stream->room.number = HISTORY_NONE;
     world->wake_ns[stream->index] = CORE_NS_NEVER; /* it may have waited for its device */
     history_count(world, HISTORY_CLOSED);
+}
+
+/* Nothing of it is on its way, and the planner owes it no answer. */
+static bool may_end(const struct history_stream *stream)
+{
+    return history_stream_rests(stream) && stream->packet == NULL &&
+           (!stream->change.asked || stream->change.agreed);
 }
 
 static void look_at_stream(struct history_world *world, struct history_stream *stream)
@@ -301,14 +378,14 @@ static void look_at_stream(struct history_world *world, struct history_stream *s
     } else if (stream->state == HISTORY_CLOSING) {
         if (stream->transfer.state == SERVER_TRANSFER_HELD)
             history_planner_go_on_moving(world, stream); /* what is held goes to the new unit */
-        if (history_stream_rests(stream) && stream->packet == NULL)
+        if (may_end(stream))
             end_stream(world, stream);
     }
 }
 
 static bool awaits(const struct history_world *world)
 {
-    if (world->leaving_count > 0 || world->shelter_count > 0 || world->newcomer.waits)
+    if (partition_planner_waits(world->planner) || world->shelter_count > 0 || world->search != NULL)
         return true;
     for (uint32_t i = 0; i < world->streams_high; i++) {
         const struct history_stream *stream = &world->stream[i];
@@ -325,15 +402,55 @@ void history_planner_look(struct history_world *world)
 {
     while (world->look && !world->failed) {
         world->look = false;
+        partition_planner_step(world->planner, world->now_ns);
+        drop_migrations(world);
         for (uint32_t i = 0; i < world->streams_high; i++)
             look_at_stream(world, &world->stream[i]);
-        if (sweep(world) || world->roomier)
-            admit_waiting(world);
-        world->roomier = false;
-        go_on_with_newcomer(world);
+        if (world->roomier) {
+            world->roomier = false;
+            open_waiting(world);
+        }
+        make_search(world);
+        partition_planner_maintain(world->planner, world->now_ns);
+        drop_migrations(world);
         history_planner_sweep_shelters(world);
     }
     while (world->streams_high > 0 && world->stream[world->streams_high - 1].state == HISTORY_FREE)
         world->streams_high--;
     world->awaits = awaits(world);
+}
+
+/* ---- life ---- */
+
+/* In every other history batch periods grow back whenever nothing is in progress, else never. */
+void history_planner_create(struct history_world *world, struct partition_standing *standing)
+{
+    static const struct partition_planner_host host = {.quiescent = is_quiescent,
+                                                       .in_service = in_service,
+                                                       .plan_in_force = plan_in_force,
+                                                       .put_plan = put_plan,
+                                                       .migrate = history_planner_migrate,
+                                                       .agreed = agreed,
+                                                       .reclaimed = reclaimed,
+                                                       .charged = charged,
+                                                       .search = search,
+                                                       .admit = admit_waiting,
+                                                       .refuse = refuse,
+                                                       .still_waits = still_waits,
+                                                       .service = service,
+                                                       .retuned = retuned};
+    core_ns interval_ns = world->machine.interval_ns;
+    bool retunes = world->seed % 2 == 0;
+    const struct partition_planner_options options = {
+        .workers = world->machine.workers,
+        .gpus = world->machine.gpu_count,
+        .wait_ns = interval_ns * test_random_in(&world->random, 1, 64),
+        .patience_ns = interval_ns * test_random_in(&world->random, 1, 64),
+        .scan_ns = interval_ns * test_random_in(&world->random, 1, 8),
+        .retune_ns = retunes ? interval_ns / 4 : SELDOM_NS,
+        .calm_ns = retunes ? interval_ns / 4 * test_random_in(&world->random, 0, 4) : SELDOM_NS};
+
+    world->standing = standing;
+    TEST_REQUIRE(partition_planner_create(&world->planner, standing, &options, &host, world, NULL) ==
+                 CORE_OK);
 }

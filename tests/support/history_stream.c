@@ -358,7 +358,7 @@ void history_stream_switch(struct history_world *world, struct history_stream *s
     if (world->fault != HISTORY_NO_PACING)
         server_pace_switch(&stream->pace, 0, first_ns, held, world->now_ns);
     stream->pace.next_release_ns = INT64_MIN;
-    stream->away = false;
+    stream->away = stream->sheltered = false;
     stream->resume_ns = CORE_NS_NEVER; /* what waited for its device has no promise until it caught up */
     stream->hasty = stream->hold_ns > 0 &&
                     !server_pace_caught_up(&stream->pace, first_ns == CORE_NS_NEVER, world->now_ns);
@@ -400,7 +400,6 @@ void history_stream_change(struct history_world *world, struct history_stream *s
     stream->pace.next_release_ns = next_release_ns;
     history_stream_serve(world, stream, &change->task);
     stream->gpu_bound_ns = partition_standing_stream_of(world->standing, stream->room.number).gpu_bound_ns;
-    change->before = stream->room;
     send_anew(world, stream);
 }
 

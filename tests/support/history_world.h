@@ -2,7 +2,7 @@
 #ifndef MILLRACE_TESTS_HISTORY_WORLD_H
 #define MILLRACE_TESTS_HISTORY_WORLD_H
 
-#include "partition/admission/admission.h"
+#include "partition/planner/planner.h"
 #include "server/stream/policer.h"
 #include "server/stream/transfer.h"
 #include "tests/support/history.h"
@@ -18,7 +18,6 @@
 /* A stream's reservation, until it is released. */
 struct history_room {
     uint32_t number, unit;
-    struct core_stream_spec spec;
     bool worked;     /* the unit has served a packet of the stream */
     uint64_t pauses; /* worked, a worker: its count of pauses at the last packet */
     uint64_t batch;  /* worked, a GPU: the batch of the last packet */
@@ -40,11 +39,11 @@ enum history_state { HISTORY_FREE, HISTORY_OPENING, HISTORY_OPEN, HISTORY_CLOSIN
 /* Another contract on the way. */
 struct history_change {
     bool asked;  /* accepted by the planner, not in force yet */
+    bool agreed; /* and nothing is waited for any more but a moment of the stream */
     bool joined; /* in force, and the join still charged */
     struct core_stream_spec spec;
     struct perfmodel_cpu_task task; /* on a worker: of the join */
     struct history_room force;      /* the room, once it is in force */
-    struct history_room before;     /* as it was with the last packet under the old contract */
 };
 
 struct history_stream {
@@ -55,20 +54,21 @@ struct history_stream {
     struct history_room next_room; /* of a move; unit NONE: none */
     struct server_transfer transfer;
     struct server_pace pace;
-    core_ns hold_ns;      /* of a move: what the old unit keeps, and the new one was asked for so much less
+    core_ns hold_ns;       /* of a move: what the old unit keeps, and the new one was asked for so much less
                              than the latency bound; 0: packets are not held */
-    core_ns patience_ns;  /* silent from then on, so that it comes to a rest */
-    core_ns asked_ns;     /* latency bound that its unit serves it for: */
-    bool hasty;           /* less than its own, as packets that were held may be late */
-    bool ambush;          /* packets are held from the moment on at which one is inside and others come */
-    bool stuck;           /* a move was given up: its number can not be moved or changed again */
-    bool away;            /* its device is out of service */
-    core_ns flee_ns;      /* its device is lost, and its packets are at the backup then; CORE_NS_NEVER */
-    uint32_t home;        /* while it is served by its backup: the unit that was lost; NONE */
-    core_ns arrived_ns;   /* what was eligible before came to the unit at that time */
-    core_ns gpu_bound_ns; /* with a backup: guaranteed latency while there is no loss; else 0 */
-    bool restoring;       /* it has returned, but what waited has not caught up */
-    core_ns resume_ns;    /* the stand-by has returned all then; CORE_NS_NEVER: it has */
+    core_ns patience_ns;   /* silent from then on, so that it comes to a rest */
+    core_ns asked_ns;      /* latency bound that its unit serves it for: */
+    bool hasty;            /* less than its own, as packets that were held may be late */
+    bool ambush;           /* packets are held from the moment on at which one is inside and others come */
+    bool away;             /* its device is out of service */
+    core_ns flee_ns;       /* its device is lost, and its packets are at the backup then; CORE_NS_NEVER */
+    uint32_t home;         /* while it is served by its backup: the unit that was lost; NONE */
+    bool sheltered;        /* its backup has served a packet of it since it came to its unit */
+    uint64_t shelter_mark; /* sheltered: the count of pauses, or the batch, of the last such packet */
+    core_ns arrived_ns;    /* what was eligible before came to the unit at that time */
+    core_ns gpu_bound_ns;  /* with a backup: guaranteed latency while there is no loss; else 0 */
+    bool restoring;        /* it has returned, but what waited has not caught up */
+    core_ns resume_ns;     /* the stand-by has returned all then; CORE_NS_NEVER: it has */
     struct history_change change;
     struct cpu_stream *cpu;
     struct server_police police, police_before; /* before the packet that is not eligible yet */
@@ -80,16 +80,12 @@ struct history_stream {
     core_ns go_ns;          /* when the first of them goes; CORE_NS_NEVER: it waits for something else */
     core_ns handed_over_ns; /* the last one */
     uint32_t inside;        /* packets at the unit */
-    bool of_plan;           /* migrates for the new stream that waits */
 };
 
-/* A new stream for which other streams migrate, one by one. */
-struct history_newcomer {
+/* A request for which other streams migrate. */
+struct history_request {
     bool waits;
     struct core_stream_spec spec;
-    struct partition_standing_proposal proposal;
-    size_t moved;
-    uint32_t old_number; /* room that the last one left, NONE once it is given back */
 };
 
 struct history_world {
@@ -98,18 +94,20 @@ struct history_world {
     uint64_t seed;
     struct test_random random;
     core_ns now_ns, start_ns, end_ns;
-    struct partition_standing *standing;
+    struct partition_planner *planner;
+    struct partition_standing *standing;          /* the planner's */
     struct partition_gpu_plan sent[HISTORY_GPUS]; /* the last plans that batchers were sent */
     struct history_gpu gpu[HISTORY_GPUS];
     struct history_worker worker[HISTORY_WORKERS];
     struct history_stream stream[HISTORY_SOURCES];
     uint32_t streams_high; /* no stream from here on is in use */
     char *cpu_streams;
-    struct history_room leaving[HISTORY_ROOMS];
-    size_t leaving_count;
+    uint32_t dropped[HISTORY_ROOMS]; /* new reservations for streams that are in no state to migrate */
+    size_t dropped_count;
     struct history_room shelter[HISTORY_ROOMS]; /* served as a backup: until the unit has paused since */
     size_t shelter_count;
-    struct history_newcomer newcomer;
+    struct history_request request;
+    struct partition_planner_search *search; /* to be made; NULL: none */
     int relays; /* streams to which something is to happen next, one after the other or at once */
     bool relays_at_once;
     enum { HISTORY_CLOSES, HISTORY_MOVES, HISTORY_CHANGES, HISTORY_SQUEEZES, HISTORY_LOSSES } relays_kind;
@@ -131,6 +129,7 @@ struct history_world {
     struct history_made *made;
     struct history_totals *totals;
     bool failed;
+    bool over; /* what is left goes with the planner */
     char *text;
     size_t text_size, text_used;
 };
@@ -178,43 +177,44 @@ void history_packet_again(struct history_world *world, struct history_packet *pa
 void history_stream_arrive(struct history_world *world, struct history_stream *stream);
 void history_packet_finished(struct history_world *world, struct history_packet *packet, core_ns end_ns);
 
-/* ---- the planner (history_planner.c) ---- */
+/* ---- the planner's host (history_planner.c) ---- */
 
+/* `standing` is the planner's from now on. */
+void history_planner_create(struct history_world *world, struct partition_standing *standing);
 void history_planner_open(struct history_world *world, const struct core_stream_spec *spec);
-/* The same, as soon as a room is given back that will do. */
+/* Opens as soon as capacity is reclaimed that will do. */
 void history_planner_wait(struct history_world *world, const struct core_stream_spec *spec);
-/* False: not possible, or not now. */
-bool history_planner_move(struct history_world *world, struct history_stream *stream, uint32_t to,
-                          core_ns period_ns);
-/* Asks for another contract. */
-void history_planner_change(struct history_world *world, struct history_stream *stream,
-                            const struct core_stream_spec *spec);
-/* Reclaims reservations whose units have paused, opens the streams that can be, and advances migrations. */
+/* Has the planner do what is due, and streams what they wait for. */
 void history_planner_look(struct history_world *world);
 bool history_on_gpu(const struct history_world *world, uint32_t unit);
 uint32_t history_gpu_number(const struct history_world *world, uint32_t unit);
 struct history_gpu *history_gpu_of(struct history_world *world, uint32_t unit);
-/* The last plan of a GPU's batches. */
-const struct partition_gpu_plan *history_batches_of(const struct history_world *world, uint32_t unit);
-/* The plans that are new go to their batchers. */
-void history_planner_send_plans(struct history_world *world);
-/* The GPU grows back, if it can. */
-void history_planner_retune(struct history_world *world, uint32_t g);
-/* The same; the room counts on those of its GPU and its backup's. */
+/* The plans that a reservation counts on, as it stands. */
 void history_planner_note_plans(struct history_world *world, struct history_room *room);
-/* Room that the standing plan has just given. */
-void history_planner_settle_room(struct history_world *world, struct history_room *room);
-/* Does the unit keep what it promised with this room? */
+/* Does the unit keep what it promised with this reservation? */
 bool history_planner_in_force(struct history_world *world, const struct history_room *room);
-/* It is given back once the unit has paused since its last packet: */
-void history_planner_leave(struct history_world *world, const struct history_room *room);
-bool history_planner_may_leave(struct history_world *world, const struct history_room *room);
+/* Has the unit been quiescent since the last packet there? */
+bool history_planner_is_over(struct history_world *world, const struct history_room *room);
+/* What was served under the stream's present reservation. */
+struct partition_planner_use history_planner_use(const struct history_world *world,
+                                                 const struct history_stream *stream);
+/* The stream's reservation is given up; or one that was never used. */
+void history_planner_retire(struct history_world *world, const struct history_stream *stream);
+void history_planner_retire_unused(struct history_world *world, uint32_t number);
 
 /* Has the certificate of what stands judged, and now and then that of a loss (history_check.c). */
 void history_planner_check(struct history_world *world);
 
 /* ---- on their way (history_moves.c) ---- */
 
+/* False: not possible, or not now. */
+bool history_planner_move(struct history_world *world, struct history_stream *stream, uint32_t to,
+                          core_ns period_ns);
+/* The planner begins a migration: an action of its host. */
+void *history_planner_migrate(void *host, const struct partition_planner_migration *migration);
+/* Asks for another contract. */
+void history_planner_change(struct history_world *world, struct history_stream *stream,
+                            const struct core_stream_spec *spec);
 void history_planner_go_on_moving(struct history_world *world, struct history_stream *stream);
 void history_planner_go_on_changing(struct history_world *world, struct history_stream *stream);
 /* What was held has caught up: the unit serves it for its latency bound again. */
