@@ -88,7 +88,7 @@ void server_planner_publish(struct server_planner *planner, uint32_t unit, uint3
 
 /* The host's: makes the order, and sends it to the stream's I/O thread unless it belongs to a change, which
  * takes it along. */
-void *server_planner_migrate(void *host, const struct partition_planner_migration *migration);
+void *server_planner_migrate(void *host, const struct partition_planner_migration *wanted);
 
 /* At the end, when no I/O thread runs any more. */
 void server_planner_drop_orders(struct server_planner *planner);

@@ -91,16 +91,16 @@ static void fill_in(struct server_planner *planner, struct server_order *order)
 static void returned(void *owner, struct server_message *message);
 
 static struct server_order *make_order(struct server_planner *planner,
-                                       const struct partition_planner_migration *migration)
+                                       const struct partition_planner_migration *wanted)
 {
-    uint32_t gpu = server_planner_gpu_of(planner, migration->unit);
-    struct server_grant *from = migration->from_owner;
-    struct server_order *order = allocate_order(gpu != SERVER_NO_GPU, migration->hold_ns > 0);
+    uint32_t gpu = server_planner_gpu_of(planner, wanted->unit);
+    struct server_grant *from = wanted->from_owner;
+    struct server_order *order = allocate_order(gpu != SERVER_NO_GPU, wanted->hold_ns > 0);
 
     if (order == NULL)
         return NULL;
-    *order->to = (struct server_grant){.stream = migration->to,
-                                       .unit = migration->unit,
+    *order->to = (struct server_grant){.stream = wanted->to,
+                                       .unit = wanted->unit,
                                        .gpu = gpu,
                                        .spare = {.gpu = SERVER_NO_GPU, .slot = SERVER_GPU_NO_SLOT},
                                        .io = from->io,
@@ -108,23 +108,23 @@ static struct server_order *make_order(struct server_planner *planner,
                                        .gpu_slot = SERVER_GPU_NO_SLOT};
     order->from = from;
     order->returned = returned;
-    order->changes = migration->changes;
-    order->owner = migration->purpose;
-    order->hold_ns = migration->hold_ns;
-    order->hold_from_ns = migration->hold_from_ns;
-    order->until_ns = migration->until_ns;
+    order->changes = wanted->changes;
+    order->owner = wanted->purpose;
+    order->hold_ns = wanted->hold_ns;
+    order->hold_from_ns = wanted->hold_from_ns;
+    order->until_ns = wanted->until_ns;
     fill_in(planner, order);
     if (order->place != NULL)
-        order->place->key.plan = migration->plan;
+        order->place->key.plan = wanted->plan;
     if (order->catch_up != NULL)
         order->catch_up->grant = order->to;
     return order;
 }
 
-void *server_planner_migrate(void *host, const struct partition_planner_migration *migration)
+void *server_planner_migrate(void *host, const struct partition_planner_migration *wanted)
 {
     struct server_planner *planner = host;
-    struct server_order *order = make_order(planner, migration);
+    struct server_order *order = make_order(planner, wanted);
 
     if (order == NULL)
         return NULL;
@@ -132,7 +132,7 @@ void *server_planner_migrate(void *host, const struct partition_planner_migratio
     planner->orders = order;
     server_planner_count_backup(planner, order->to, 1);
     if (order->changes)
-        ((struct server_change *)migration->purpose)->order = order;
+        ((struct server_change *)wanted->purpose)->order = order;
     else
         server_route_order(server_io_mailbox(planner->server->ios[order->from->io]), order);
     return order->to;
