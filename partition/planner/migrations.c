@@ -37,7 +37,7 @@ static void charge_hold(struct partition_planner *planner, const struct planner_
     core_ns latency_ns = partition_standing_stream_of(planner->standing, move->stream).contract.latency_ns;
     core_ns wait = wait_ns(move->patience_ns, latency_ns);
 
-    if (migration->changes || !may_hold(planner, from) || wait >= move->patience_ns ||
+    if (migration->changes_contract || !may_hold(planner, from) || wait >= move->patience_ns ||
         !partition_standing_hold(planner->standing, migration->to, batches_ns, &migration->hold_ns))
         return;
     migration->hold_from_ns = move->now_ns + wait;
@@ -73,7 +73,7 @@ bool planner_begin(struct partition_planner *planner, const struct planner_move 
                                                     .from = move->stream,
                                                     .to = to,
                                                     .unit = move->unit,
-                                                    .changes = changes,
+                                                    .changes_contract = changes,
                                                     .hold_from_ns = CORE_NS_NEVER,
                                                     .until_ns = move->now_ns + move->patience_ns};
 

@@ -49,16 +49,16 @@ struct partition_planner_use {
 
 /* A migration that begins. */
 struct partition_planner_migration {
-    void *from_owner;     /* of the stream's present reservation */
-    void *purpose;        /* as it was passed in; NULL: the planner's own */
-    uint32_t from, to;    /* numbers of the present and of the new reservation */
-    uint32_t unit;        /* new */
-    uint64_t plan;        /* to a GPU: number of the plan that must be in force there first */
-    bool changes;         /* the contract changes with the switch; purpose is the change */
-    core_ns hold_ns;      /* b_A: packets may be held, `to` is reserved for a latency bound shorter by this;
+    void *from_owner;      /* of the stream's present reservation */
+    void *purpose;         /* as it was passed in; NULL: the planner's own */
+    uint32_t from, to;     /* numbers of the present and of the new reservation */
+    uint32_t unit;         /* new */
+    uint64_t plan;         /* to a GPU: number of the plan that must be in force there first */
+    bool changes_contract; /* the contract changes with the switch; purpose is the change */
+    core_ns hold_ns;       /* b_A: packets may be held, `to` is reserved for a latency bound shorter by this;
                             0: they may not (server/stream/transfer.h) */
-    core_ns hold_from_ns; /* not before then; CORE_NS_NEVER with hold_ns 0 */
-    core_ns until_ns;     /* timeout */
+    core_ns hold_from_ns;  /* not before then; CORE_NS_NEVER with hold_ns 0 */
+    core_ns until_ns;      /* timeout */
 };
 
 enum partition_planner_outcome {

@@ -108,7 +108,7 @@ static struct server_order *make_order(struct server_planner *planner,
                                        .gpu_slot = SERVER_GPU_NO_SLOT};
     order->from = from;
     order->returned = returned;
-    order->changes = wanted->changes;
+    order->changes = wanted->changes_contract;
     order->owner = wanted->purpose;
     order->hold_ns = wanted->hold_ns;
     order->hold_from_ns = wanted->hold_from_ns;

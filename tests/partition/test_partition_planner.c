@@ -563,7 +563,7 @@ static void change_on_another_unit(void **state)
     assert_true(partition_planner_change_elsewhere(host.planner, old->number, &other, &enough, PATIENCE_NS,
                                                    &change, host.now_ns, &placement));
     partition_planner_drop(host.planner, old->number);
-    assert_true(host.migration[0].changes);
+    assert_true(host.migration[0].changes_contract);
     assert_ptr_equal(host.migration[0].purpose, &change);
     assert_int_equal(host.migration[0].hold_ns, 0);
     assert_int_equal(partition_planner_readiness(host.planner, old->number), PARTITION_PLANNER_MIGRATING);
