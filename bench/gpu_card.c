@@ -15,7 +15,7 @@
 
 #define FIFO_PRIORITY 20
 #define START_NS      (120 * CORE_NS_PER_S) /* pinning gigabytes takes seconds, waking a driver too */
-#define ROOM_LOOK_NS  (CORE_NS_PER_MS / 10) /* between two tries where the channel is full */
+#define ROOM_POLL_NS  (CORE_NS_PER_MS / 10) /* between two tries where the channel is full */
 #define PATIENCE_NS   (120 * CORE_NS_PER_S) /* a bench measures; it does not watch over deadlines */
 
 const char *bench_gpu_program_find(char *path, size_t size)
@@ -236,7 +236,7 @@ core_status bench_gpu_card_key(struct bench_gpu_card *card, uint32_t slot, const
     core_status status;
 
     while ((status = gpu_engine_key_set(card->engine, slot, key, key_bytes, chain)) == CORE_FULL) {
-        const core_ns until_ns = core_time_now_ns() + ROOM_LOOK_NS;
+        const core_ns until_ns = core_time_now_ns() + ROOM_POLL_NS;
         if (event_wait(card, until_ns, &event, &seen_ns) == CORE_OK && event.kind == GPU_EVENT_FAULT)
             return core_error_set(error, CORE_SYSTEM, "the GPU's process failed: %s", event.fault.text);
     }
@@ -248,7 +248,7 @@ core_status bench_gpu_card_key(struct bench_gpu_card *card, uint32_t slot, const
 core_status bench_gpu_card_submit(struct bench_gpu_card *card, const struct gpu_order *order,
                                   core_ns period_ns, core_ns *submitted_ns, struct core_error *error)
 {
-    static const struct timespec pause = {.tv_nsec = ROOM_LOOK_NS};
+    static const struct timespec pause = {.tv_nsec = ROOM_POLL_NS};
     const core_ns until_ns = core_time_now_ns() + PATIENCE_NS;
     core_ns now_ns;
     core_status status;

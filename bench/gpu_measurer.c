@@ -15,7 +15,7 @@
 #define MEMORY_SHARE       64            /* one in so many bytes of the host's, for an arena of each card */
 #define PERIOD_NS          CORE_NS_PER_S /* what the watchdog counts with */
 #define PATIENCE_NS        (60 * CORE_NS_PER_S)
-#define LOOK_NS            (50 * CORE_NS_PER_US)
+#define POLL_NS            (50 * CORE_NS_PER_US)
 
 struct card {
     struct gpu_region region;
@@ -168,7 +168,7 @@ static core_status stream(struct bench_gpu_machine *machine, struct card *measur
                 status = submit(card, shape, error);
             struct record *record = card == measured && taken < total ? &records[taken] : &other;
             if (status == CORE_OK)
-                status = take_back(card, core_time_now_ns() + LOOK_NS / machine->card_count, record, error);
+                status = take_back(card, core_time_now_ns() + POLL_NS / machine->card_count, record, error);
             taken += status == CORE_OK && record != &other;
             status = status == CORE_AGAIN ? CORE_OK : status;
             busy += card->submitted > card->back || taken < total;

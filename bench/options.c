@@ -13,7 +13,7 @@ double bench_option_seconds(const struct argp_state *state, const char *name, co
            1e9;
 }
 
-/* The millraced that was built or installed with this program; "millraced" (found by PATH) if there is none. */
+/* The millraced that was built or installed with this program; if there is none "millraced", by PATH. */
 static const char *program_beside(char *path, size_t size)
 {
     static const char *const places[] = {"../server/millraced", "millraced", "../sbin/millraced"};

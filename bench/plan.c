@@ -10,8 +10,8 @@
 #define SIZES_MAX       16
 #define REPETITIONS_MAX 1000
 #define REPETITIONS_MIN 5
-#define PROBES          5000 /* of each kind, beside a standing plan */
-#define HEADROOM        1.5  /* how much slower a standing plan's streams are than a plan anew could carry */
+#define PROBES          5000 /* of each kind, beside an admission state */
+#define HEADROOM        1.5  /* how much slower the streams of an admission are than a new plan could carry */
 
 struct options {
     struct bench_setup setup;

@@ -1,4 +1,5 @@
-/* How long a standing plan (partition/admission/admission.h) takes over one stream more or less. One thread.
+/* How long an admission state (partition/admission/admission.h) takes over one stream more or less. One
+ * thread.
  */
 #ifndef MILLRACE_BENCH_PLAN_STANDING_H
 #define MILLRACE_BENCH_PLAN_STANDING_H

@@ -82,7 +82,7 @@ short client_events(const struct millrace *connection);
 /* Writes until nothing waits or the socket takes no more. Never fails: sets `unwritable`. */
 void client_flush(struct millrace *connection);
 
-/* Writes, reads and dispatches at most `reads` times (0: no limit), and writes what callbacks have buffered. */
+/* Writes, reads and dispatches at most `reads` times (0: no limit), and writes what callbacks buffered. */
 CORE_CHECKED core_status client_process(struct millrace *connection, unsigned reads,
                                         struct core_error *error);
 

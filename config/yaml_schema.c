@@ -219,8 +219,8 @@ static core_status value_check(struct walk *walk, const cyaml_schema_value_t *sc
     }
 }
 
-/* The schema is a mapping behind a pointer, made of integers, floats, strict enums, strings, mappings and sequences, nothing
- * else. */
+/* The schema is a mapping behind a pointer, made of integers, floats, strict enums, strings, mappings and
+ * sequences, nothing else. */
 static core_status check_document(const struct config_yaml *yaml, const cyaml_schema_value_t *schema,
                                   struct core_error *error)
 {

@@ -64,10 +64,10 @@ bool core_log_enabled(enum core_log_level level);
  * time; it inherits the caller's signal mask. Where it fails lines are written directly, as before. */
 CORE_CHECKED core_status core_log_start(struct core_error *error);
 
-/* Waits until all that was logged is written, at most patience_ns; true: it is, and further lines are written
+/* Waits until all that was logged is written, at most timeout_ns; true: it is, and further lines are written
  * directly. False: the log is not read; nothing changes, and the process may end or this be tried again. For
  * when the other threads that log have ended. Without core_log_start it does nothing. */
-bool core_log_stop(core_ns patience_ns);
+bool core_log_stop(core_ns timeout_ns);
 
 /* For checking that the writer is alive: core_log_nudge makes its loop run once, and core_log_turns counts
  * the runs. core_log_waits is true while the writer waits for the reader of the log, or if there is no

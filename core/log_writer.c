@@ -132,9 +132,9 @@ core_status core_log_start(struct core_error *error)
 }
 
 /* What other threads published too late for the writer is written here. */
-bool core_log_stop(core_ns patience_ns)
+bool core_log_stop(core_ns timeout_ns)
 {
-    const core_ns until_ns = core_time_now_ns() + patience_ns;
+    const core_ns until_ns = core_time_now_ns() + timeout_ns;
     if (!atomic_load(&running))
         return true;
     atomic_store(&ending, true);

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#define LOOKS_MAX 100 /* at a record that is being written */
+#define POLLS_MAX 100 /* at a record that is being written */
 
 void core_sequence_write(_Atomic uint32_t *changes, _Atomic uint64_t *words, const void *record, size_t count)
 {
@@ -26,7 +26,7 @@ bool core_sequence_read(const _Atomic uint32_t *changes, const _Atomic uint64_t 
     uint64_t plain[CORE_SEQUENCE_WORDS];
 
     assert(count <= CORE_SEQUENCE_WORDS);
-    for (int looks = 0; looks < LOOKS_MAX; looks++) {
+    for (int looks = 0; looks < POLLS_MAX; looks++) {
         /* acquire: the words are those of this count or later */
         uint32_t before = atomic_load_explicit(changes, memory_order_acquire);
         if (before == 0)

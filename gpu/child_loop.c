@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define RETRY_MS 1 /* a command that the device had no room for */
-#define LOOK_MS  5 /* with batches under way: a device that fails may do so without telling */
+#define POLL_MS  5 /* with batches under way: a device that fails may do so without telling */
 
 static void complete(struct gpu_child *child, const struct gpu_completion *completion)
 {
@@ -118,8 +118,8 @@ static bool sleep_until_woken(struct gpu_child *child, bool blocked)
     };
     const core_ns beat_ms = child->channel.start.beat_ns / CORE_NS_PER_MS;
     int wait_ms = beat_ms > 1000 ? 1000 : (int)beat_ms;
-    if (gpu_pipeline_under_way(&child->pipeline) > 0 && wait_ms > LOOK_MS)
-        wait_ms = LOOK_MS;
+    if (gpu_pipeline_under_way(&child->pipeline) > 0 && wait_ms > POLL_MS)
+        wait_ms = POLL_MS;
     if (blocked || wait_ms < RETRY_MS)
         wait_ms = RETRY_MS;
     (void)poll(ready, sizeof ready / sizeof *ready, wait_ms);

@@ -7,10 +7,10 @@
 #include <unistd.h>
 
 #define GRACE_MS 2000 /* for the loop, to overwrite the keys and close the device */
-#define LOOK_MS  250  /* how often the server's beats are looked at */
+#define POLL_MS  250  /* how often the server's beats are looked at */
 
 /* At the end, for what is left of the log. */
-#define LOG_PATIENCE_NS (200 * CORE_NS_PER_MS)
+#define LOG_TIMEOUT_NS (200 * CORE_NS_PER_MS)
 
 /* Whether the server has beaten within its time. */
 struct silence {
@@ -37,7 +37,7 @@ static enum watch_end watch(const struct gpu_child *child)
         {.fd = GPU_CHILD_SOCKET, .events = POLLIN},
     };
     for (;;) {
-        (void)poll(ready, 2, LOOK_MS);
+        (void)poll(ready, 2, POLL_MS);
         if (ready[0].revents)
             return WATCH_LOOP_ENDED;
         if (ready[1].revents) /* nothing is ever sent: this is its end */
@@ -49,7 +49,7 @@ static enum watch_end watch(const struct gpu_child *child)
 
 static void end_stuck(void)
 {
-    (void)core_log_stop(LOG_PATIENCE_NS);
+    (void)core_log_stop(LOG_TIMEOUT_NS);
     _exit(GPU_EXIT_STUCK);
 }
 
@@ -122,6 +122,6 @@ static int serve(struct gpu_child *child)
 int gpu_child_serve(struct gpu_child *child)
 {
     const int code = serve(child);
-    (void)core_log_stop(LOG_PATIENCE_NS);
+    (void)core_log_stop(LOG_TIMEOUT_NS);
     return code;
 }

@@ -20,7 +20,7 @@
 #define RESTART_MAX  (30 * CORE_NS_PER_S)
 #define KILL_NS      (250 * CORE_NS_PER_MS) /* how long the kernel may take to end a child */
 #define PAUSE_TIMES  10                     /* the child's patience with the server, in silence_ns */
-#define LOOK_NS      (4 * CORE_NS_PER_MS)   /* with batches under way: whether the child's loop is there */
+#define POLL_NS      (4 * CORE_NS_PER_MS)   /* with batches under way: whether the child's loop is there */
 #define BEATS        8                      /* of the child, in silence_ns */
 
 /* A batch that the child has. */
@@ -535,7 +535,7 @@ core_ns gpu_engine_wake_ns(const struct gpu_engine *engine)
         return engine->ending_ns + engine->options.kill_ns;
     const core_ns bite_ns = watchdog_ns(engine, &kind, &code, &text);
     const core_ns look_ns =
-        engine->flights_put > engine->flights_taken ? LOOK_NS : engine->options.silence_ns / 2;
+        engine->flights_put > engine->flights_taken ? POLL_NS : engine->options.silence_ns / 2;
     const core_ns beat_ns = engine->polled_ns + look_ns;
     return bite_ns < beat_ns ? bite_ns + 1 : beat_ns;
 }

@@ -49,7 +49,7 @@ void gpu_slots_destroy(struct gpu_slots *slots)
     free(slots);
 }
 
-core_status gpu_slots_take(struct gpu_slots *slots, uint32_t *slot)
+core_status gpu_slots_allocate(struct gpu_slots *slots, uint32_t *slot)
 {
     if (slots->free_count == 0)
         return CORE_FULL;

@@ -24,7 +24,7 @@ void gpu_slots_destroy(struct gpu_slots *slots); /* NULL is fine */
 
 /* Allocates a slot for a stream whose key the caller sends before the first batch that uses it. CORE_FULL:
  * none is free now. */
-CORE_CHECKED core_status gpu_slots_take(struct gpu_slots *slots, uint32_t *slot);
+CORE_CHECKED core_status gpu_slots_allocate(struct gpu_slots *slots, uint32_t *slot);
 
 /* The stream leaves its slot; last_batch is the newest batch with a packet of it, 0 if there is none.
  * CORE_INVALID: the slot is not in use. */

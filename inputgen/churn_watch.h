@@ -51,8 +51,8 @@ CORE_CHECKED core_status inputgen_watch_now(struct inputgen_watch *watch, struct
 CORE_CHECKED core_status inputgen_watch_await_idle(struct inputgen_watch *watch, int timeout_ms,
                                                    struct core_error *error);
 
-/* Looks until newcomers find all of every unit, which a server that lost time to its machine keeps from them
- * for a while, or until patience_ms are over: watch->held_back tells which. */
+/* Looks until new streams find all of every unit, which a server that lost time to its machine keeps from
+ * them for a while, or until patience_ms are over: watch->held_back tells which. */
 CORE_CHECKED core_status inputgen_watch_await_calm(struct inputgen_watch *watch, int patience_ms,
                                                    struct core_error *error);
 

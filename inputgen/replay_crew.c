@@ -13,7 +13,7 @@
 #define TICK_NS_MAX         (500 * CORE_NS_PER_US)
 #define TICK_NS_MIN         (20 * CORE_NS_PER_US)
 #define FIFO_PRIORITY       5                     /* above ordinary load, below the server's threads */
-#define LOOK_NS             (20 * CORE_NS_PER_MS) /* how often to look whether the threads have ended */
+#define POLL_NS             (20 * CORE_NS_PER_MS) /* how often to look whether the threads have ended */
 
 int inputgen_crew_timeout_ms(const struct inputgen_replay_options *options)
 {
@@ -129,7 +129,7 @@ static core_status senders_run(struct inputgen_crew *crew, void (*look)(void *ar
         core_ns now_ns = core_time_now_ns();
         if (look)
             look(argument);
-        core_time_sleep_until(now_ns + LOOK_NS);
+        core_time_sleep_until(now_ns + POLL_NS);
     }
     for (size_t at = 0; at < started; at++)
         inputgen_sender_join(&crew->senders[at]);

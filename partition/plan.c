@@ -86,7 +86,7 @@ void partition_plan_destroy(struct partition_plan *plan)
     free(plan);
 }
 
-void partition_plan_say_accepted(struct partition_plan *plan)
+void partition_plan_explain_accepted(struct partition_plan *plan)
 {
     if (plan->binding == PERFMODEL_LIMIT_NONE || !plan->method->places)
         return;
@@ -111,7 +111,7 @@ core_status partition_plan_make(const struct partition_plan_method *method,
         return core_error_set(error, status, "no memory for a plan of %zu streams", input->count);
     }
     if (made->accepted)
-        partition_plan_say_accepted(made);
+        partition_plan_explain_accepted(made);
     if (!made->accepted || !method->places) {
         free(made->unit);
         made->unit = NULL;

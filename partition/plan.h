@@ -57,9 +57,9 @@ struct partition_plan_worker {
 };
 
 enum partition_plan_rule {
-    PARTITION_PLAN_BATCH,   /* the fullest batch, exactly: no stage outlasts T */
-    PARTITION_PLAN_BACKLOG, /* sums over the streams: a stage may outlast T, and catches up */
-    PARTITION_PLAN_STAIRS   /* staircase arrival curves, for this period alone: perfmodel_flow_judge_stairs */
+    PARTITION_PLAN_BATCH,    /* the fullest batch, exactly: no stage outlasts T */
+    PARTITION_PLAN_BACKLOG,  /* sums over the streams: a stage may outlast T, and catches up */
+    PARTITION_PLAN_STAIRCASE /* staircase arrival curves, for this period alone (perfmodel/flow.h) */
 };
 
 struct partition_plan_gpu {

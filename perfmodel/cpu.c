@@ -43,29 +43,29 @@ core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum c
 }
 
 /* Puts a cost where it belongs among the largest. */
-static void take_cost(struct perfmodel_cpu_company *company, uint32_t most, core_ns cost_ns)
+static void take_cost(struct perfmodel_cpu_mix *mix, uint32_t most, core_ns cost_ns)
 {
-    uint32_t at = company->count;
+    uint32_t at = mix->count;
     if (at == most) {
         at--;
-        if (cost_ns <= company->piece_ns[at])
+        if (cost_ns <= mix->piece_ns[at])
             return;
-        company->pieces_ns -= company->piece_ns[at];
-        company->count--;
+        mix->pieces_ns -= mix->piece_ns[at];
+        mix->count--;
     }
-    for (; at > 0 && company->piece_ns[at - 1] < cost_ns; at--)
-        company->piece_ns[at] = company->piece_ns[at - 1];
-    company->piece_ns[at] = cost_ns;
-    company->pieces_ns += cost_ns;
-    company->count++;
+    for (; at > 0 && mix->piece_ns[at - 1] < cost_ns; at--)
+        mix->piece_ns[at] = mix->piece_ns[at - 1];
+    mix->piece_ns[at] = cost_ns;
+    mix->pieces_ns += cost_ns;
+    mix->count++;
 }
 
-void perfmodel_cpu_company_add(struct perfmodel_cpu_company *company, uint32_t burst_pieces,
-                               const struct perfmodel_cpu_task *task)
+void perfmodel_cpu_mix_add(struct perfmodel_cpu_mix *mix, uint32_t burst_pieces,
+                           const struct perfmodel_cpu_task *task)
 {
     assert(burst_pieces > 0 && burst_pieces <= PERFMODEL_CPU_BURST_MAX);
-    company->ciphers |= 1U << (task->cipher - 1);
-    take_cost(company, burst_pieces, task->cost_ns);
+    mix->ciphers |= 1U << (task->cipher - 1);
+    take_cost(mix, burst_pieces, task->cost_ns);
 }
 
 core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_t ciphers)
@@ -78,10 +78,9 @@ static core_ns burst_ns(const struct config_profile *profile, perfmodel_wide pie
     return perfmodel_wide_limit(pieces_ns + lanes_ns(profile, ciphers, 1), COST_NS_MAX);
 }
 
-core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile,
-                                  const struct perfmodel_cpu_company *company)
+core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile, const struct perfmodel_cpu_mix *mix)
 {
-    return burst_ns(profile, company->pieces_ns, company->ciphers);
+    return burst_ns(profile, mix->pieces_ns, mix->ciphers);
 }
 
 core_ns perfmodel_cpu_burst_ns(const struct config_profile *profile)
@@ -236,8 +235,8 @@ int64_t perfmodel_cpu_utilisation_ppb(const struct perfmodel_cpu_task *task)
 int64_t perfmodel_cpu_count(const struct perfmodel_cpu_task *task, core_ns x_ns)
 {
     assert(x_ns >= 0);
-    struct perfmodel_wide_place last =
-        perfmodel_wide_place_of(task, x_ns, x_ns / task->spacing_ns, x_ns / task->interval_ns);
+    struct perfmodel_wide_position last =
+        perfmodel_wide_position_of(task, x_ns, x_ns / task->spacing_ns, x_ns / task->interval_ns);
     int64_t begun = last.offset_ns / task->deadline_ns + 1;
     return last.packet * task->pieces + (begun < task->pieces ? begun : task->pieces);
 }

@@ -92,7 +92,7 @@ core_ns perfmodel_cpu_piece_cost_ns(const struct config_profile *profile, enum c
 
 /* The task mix of a worker: the terms of the cost model that all its streams share (the ciphers present,
  * the largest piece costs). Zeroed: a worker without streams. */
-struct perfmodel_cpu_company {
+struct perfmodel_cpu_mix {
     uint32_t ciphers;                          /* bit c - 1: there is a stream with cipher c */
     uint32_t count;                            /* entries of piece_ns: min(streams, B) */
     core_ns pieces_ns;                         /* sum of piece_ns */
@@ -100,22 +100,21 @@ struct perfmodel_cpu_company {
 };
 
 /* Adds one stream to the mix, at bursts of B pieces. */
-void perfmodel_cpu_company_add(struct perfmodel_cpu_company *company, uint32_t burst_pieces,
-                               const struct perfmodel_cpu_task *task);
+void perfmodel_cpu_mix_add(struct perfmodel_cpu_mix *mix, uint32_t burst_pieces,
+                           const struct perfmodel_cpu_task *task);
 
 /* The surcharge of each piece on top of its cost_ns: (1+m) l(K) / B, rounded up. */
 core_ns perfmodel_cpu_surcharge_ns(const struct config_profile *profile, uint32_t ciphers);
 
 /* q, the blocking time of the mix: the longest burst. The burst test adds it twice. Never falls when a stream
  * is added. */
-core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile,
-                                  const struct perfmodel_cpu_company *company);
+core_ns perfmodel_cpu_blocking_ns(const struct config_profile *profile, const struct perfmodel_cpu_mix *mix);
 
 /* Figures of a worker that follow from the profile alone, computed once. */
 struct perfmodel_cpu_worker {
     core_ns burst_ns;                                /* q of the worst mix */
     uint32_t burst_pieces;                           /* B */
-    core_ns lanes_ns[PERFMODEL_CPU_CIPHER_SETS];     /* (1+m) l(K), by company.ciphers */
+    core_ns lanes_ns[PERFMODEL_CPU_CIPHER_SETS];     /* (1+m) l(K), by mix.ciphers */
     core_ns surcharge_ns[PERFMODEL_CPU_CIPHER_SETS]; /* (1+m) l(K) / B */
     core_ns ahead_ns; /* a packet is handed over at most ahead_ns + in_ns before it is eligible */
 };

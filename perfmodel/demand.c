@@ -47,7 +47,7 @@ struct perfmodel_demand {
     /* of the streams */
     size_t streams;
     struct list list;
-    struct perfmodel_cpu_company company;
+    struct perfmodel_cpu_mix mix;
     int64_t utilisation_ppb;              /* U of the set as it stands */
     struct two_part share;                /* U in units of 2^-62; per_surcharge below 2^19 * 2^53 */
     struct two_part tail_ns;              /* the bounds at w_N; per_surcharge below 2^19 * 2^52 */
@@ -108,7 +108,7 @@ static inline int64_t asked_pieces(const struct asked *asked, core_ns window_ns)
     core_ns x_ns = window_ns - task->urgency_ns;
     if (x_ns < 0)
         return 0;
-    struct perfmodel_wide_place last = perfmodel_wide_place_of(
+    struct perfmodel_wide_position last = perfmodel_wide_position_of(
         task, x_ns, quotient_get(asked->by_spacing, x_ns), quotient_get(asked->by_interval, x_ns));
     if (task->pieces == 1)
         return last.packet + 1;
@@ -122,12 +122,11 @@ static inline core_ns product_ns(int64_t pieces, core_ns charge_ns, core_ns limi
     return perfmodel_wide_limit((perfmodel_wide)pieces * charge_ns, limit_ns);
 }
 
-static struct terms terms_of(const struct perfmodel_demand *demand,
-                             const struct perfmodel_cpu_company *company)
+static struct terms terms_of(const struct perfmodel_demand *demand, const struct perfmodel_cpu_mix *mix)
 {
-    core_ns burst_ns = company->pieces_ns + demand->worker.lanes_ns[company->ciphers];
-    return (struct terms){.ciphers = company->ciphers,
-                          .surcharge_ns = demand->worker.surcharge_ns[company->ciphers],
+    core_ns burst_ns = mix->pieces_ns + demand->worker.lanes_ns[mix->ciphers];
+    return (struct terms){.ciphers = mix->ciphers,
+                          .surcharge_ns = demand->worker.surcharge_ns[mix->ciphers],
                           .blocking_ns = 2 * core_time_min(burst_ns, CORE_LATENCY_NS_MAX)};
 }
 
@@ -180,7 +179,7 @@ static void summarise(struct perfmodel_demand *demand)
     demand->first_used = 1;
     while (demand->first_used < POINTS && demand->pieces[demand->first_used] == 0)
         demand->first_used++;
-    uint32_t present = demand->company.ciphers;
+    uint32_t present = demand->mix.ciphers;
     summarise_blocks(demand, present);
     for (int i = 0; i < CORE_CIPHER_COUNT; i++)
         if ((present >> i & 1) == 0)
@@ -302,7 +301,7 @@ static uint32_t first_point(const struct perfmodel_demand *demand, const struct 
 }
 
 /* Adds a cipher's pieces to the mix, the largest first; of two pieces the longer never costs less. */
-static void company_of_cipher(struct perfmodel_demand *demand, uint32_t cipher)
+static void mix_of_cipher(struct perfmodel_demand *demand, uint32_t cipher)
 {
     uint32_t size = demand->kind_most[cipher];
     while (size > 0 && demand->kind_streams[cipher][size] == 0)
@@ -314,21 +313,21 @@ static void company_of_cipher(struct perfmodel_demand *demand, uint32_t cipher)
         for (uint32_t i = 0; i < demand->kind_streams[cipher][size]; i++, taken++) {
             if (taken == demand->worker.burst_pieces)
                 return;
-            perfmodel_cpu_company_add(&demand->company, demand->worker.burst_pieces, &task);
+            perfmodel_cpu_mix_add(&demand->mix, demand->worker.burst_pieces, &task);
         }
     }
 }
 
 /* After a stream with this task has left: only one of the dearest is missed. */
-static void company_leave(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
+static void mix_remove(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
 {
-    const struct perfmodel_cpu_company *company = &demand->company;
+    const struct perfmodel_cpu_mix *mix = &demand->mix;
     bool last = demand->kind_streams[task->cipher - 1][task->piece_bytes / CORE_BLOCK_BYTES] == 0;
-    if (!last && task->cost_ns < company->piece_ns[company->count - 1])
+    if (!last && task->cost_ns < mix->piece_ns[mix->count - 1])
         return;
-    demand->company = (struct perfmodel_cpu_company){0};
+    demand->mix = (struct perfmodel_cpu_mix){0};
     for (uint32_t cipher = 0; cipher < CORE_CIPHER_COUNT; cipher++)
-        company_of_cipher(demand, cipher);
+        mix_of_cipher(demand, cipher);
 }
 
 static void change(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task, int sign)
@@ -344,7 +343,7 @@ static void change(struct perfmodel_demand *demand, const struct perfmodel_cpu_t
     demand->tail_ns.own += sign * perfmodel_wide_tail(task, task->cost_ns, WINDOW_NS_MAX);
     demand->tail_ns.per_surcharge += sign * perfmodel_wide_tail(task, 1, WINDOW_NS_MAX);
     demand->utilisation_ppb = perfmodel_wide_share_ppb(
-        two_part_sum(&demand->share, demand->worker.surcharge_ns[demand->company.ciphers]));
+        two_part_sum(&demand->share, demand->worker.surcharge_ns[demand->mix.ciphers]));
     summarise(demand);
 }
 
@@ -365,7 +364,7 @@ void perfmodel_demand_add(struct perfmodel_demand *demand, const struct perfmode
     list_add(&demand->list, demand->streams++, task);
     ++*kind_of(demand, task);
     *most = size > *most ? size : *most;
-    perfmodel_cpu_company_add(&demand->company, demand->worker.burst_pieces, task);
+    perfmodel_cpu_mix_add(&demand->mix, demand->worker.burst_pieces, task);
     change(demand, task, 1);
 }
 
@@ -374,7 +373,7 @@ void perfmodel_demand_remove(struct perfmodel_demand *demand, const struct perfm
     assert(demand->streams > 0);
     list_remove(&demand->list, demand->streams--, task);
     --*kind_of(demand, task);
-    company_leave(demand, task);
+    mix_remove(demand, task);
     change(demand, task, -1);
 }
 
@@ -461,13 +460,13 @@ static struct question question_of(const struct perfmodel_demand *demand,
 {
     struct question question = {.demand = demand};
     if (task == NULL) {
-        question.terms = terms_of(demand, &demand->company);
+        question.terms = terms_of(demand, &demand->mix);
         return question;
     }
-    struct perfmodel_cpu_company company = demand->company;
-    perfmodel_cpu_company_add(&company, demand->worker.burst_pieces, task);
+    struct perfmodel_cpu_mix mix = demand->mix;
+    perfmodel_cpu_mix_add(&mix, demand->worker.burst_pieces, task);
     question.asked = asked_of(task);
-    question.terms = terms_of(demand, &company);
+    question.terms = terms_of(demand, &mix);
     question.charge_ns = task->cost_ns + question.terms.surcharge_ns;
     return question;
 }
@@ -583,7 +582,7 @@ static int64_t packets_headroom_ppb(struct question *question, core_ns *window_n
 
 int64_t perfmodel_demand_headroom_ppb(const struct perfmodel_demand *demand, core_ns *window_ns)
 {
-    const struct terms terms = terms_of(demand, &demand->company);
+    const struct terms terms = terms_of(demand, &demand->mix);
     struct room room = {.left_ns = 1, .of_ns = 1, .at_ns = 0};
     if (demand->streams > 0) {
         core_ns tail_ns =

@@ -10,8 +10,8 @@ static core_ns task_deadline_before_ns(const struct perfmodel_cpu_task *task, co
     core_ns x_ns = before_ns - 1 - task->urgency_ns;
     if (x_ns < 0)
         return 0;
-    struct perfmodel_wide_place last =
-        perfmodel_wide_place_of(task, x_ns, x_ns / task->spacing_ns, x_ns / task->interval_ns);
+    struct perfmodel_wide_position last =
+        perfmodel_wide_position_of(task, x_ns, x_ns / task->spacing_ns, x_ns / task->interval_ns);
     int64_t piece = last.offset_ns / task->deadline_ns;
     if (piece >= task->pieces)
         piece = task->pieces - 1;

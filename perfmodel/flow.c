@@ -155,7 +155,7 @@ uint64_t perfmodel_flow_memory_bytes(const struct config_profile_gpu *gpu, uint6
 
 /* ---- cards ---- */
 
-struct perfmodel_flow_card {
+struct perfmodel_flow_gpu {
     const struct config_profile_gpu *gpu;
     bool busy;
     const struct config_profile *profile;
@@ -163,11 +163,10 @@ struct perfmodel_flow_card {
     struct perfmodel_majorant up, kernel, down;
 };
 
-core_status perfmodel_flow_card_create(struct perfmodel_flow_card **card,
-                                       const struct config_profile *profile,
-                                       const struct config_profile_gpu *gpu, bool busy)
+core_status perfmodel_flow_gpu_create(struct perfmodel_flow_gpu **card, const struct config_profile *profile,
+                                      const struct config_profile_gpu *gpu, bool busy)
 {
-    struct perfmodel_flow_card *made = calloc(1, sizeof *made);
+    struct perfmodel_flow_gpu *made = calloc(1, sizeof *made);
     uint32_t percent = profile->margins.percent;
     if (made == NULL)
         return CORE_NO_MEMORY;
@@ -181,14 +180,14 @@ core_status perfmodel_flow_card_create(struct perfmodel_flow_card **card,
     if (status == CORE_OK)
         status = perfmodel_majorant_kernel(&made->kernel, gpu, percent);
     if (status != CORE_OK) {
-        perfmodel_flow_card_destroy(made);
+        perfmodel_flow_gpu_destroy(made);
         return status;
     }
     *card = made;
     return CORE_OK;
 }
 
-void perfmodel_flow_card_destroy(struct perfmodel_flow_card *card)
+void perfmodel_flow_gpu_destroy(struct perfmodel_flow_gpu *card)
 {
     if (card == NULL)
         return;
@@ -201,15 +200,15 @@ void perfmodel_flow_card_destroy(struct perfmodel_flow_card *card)
 /* ---- stages ---- */
 
 /* Batches of a period, in the long run: bytes of one, and of the longest job. */
-struct rhythm {
+struct default_period {
     core_ns period_ns;
     perfmodel_wide mean, job;
 };
 
 /* What the lines are asked for. */
 struct question {
-    struct rhythm rhythm; /* at which a line is to be stable, */
-    struct rhythm other;  /* and here, too, where a run has batches of two periods; else the same */
+    struct default_period default_period; /* at which a line is to be stable, */
+    struct default_period other; /* and here, too, where a run has batches of two periods; else the same */
     uint64_t streams;
     perfmodel_wide job, first; /* of a run's first batch: bytes of the longest job, and all */
     perfmodel_wide full;       /* bytes of the fullest batch */
@@ -232,7 +231,7 @@ struct taken {
 
 static struct answer answer_start(const struct question *question)
 {
-    return (struct answer){.limit = question->rhythm.period_ns * LINE_NS,
+    return (struct answer){.limit = question->default_period.period_ns * LINE_NS,
                            .other_limit = question->other.period_ns * LINE_NS};
 }
 
@@ -283,7 +282,7 @@ static void take(struct answer *answer, struct taken taken)
     answer->last_first = taken.first;
 }
 
-static struct answer ask_kernel(const struct perfmodel_flow_card *card, const struct question *question)
+static struct answer ask_kernel(const struct perfmodel_flow_gpu *card, const struct question *question)
 {
     struct answer answer = answer_start(question);
     const perfmodel_wide launch = card->launch + ROUNDING_NS * LINE_NS;
@@ -295,18 +294,19 @@ static struct answer ask_kernel(const struct perfmodel_flow_card *card, const st
     struct perfmodel_majorant_walk walk = perfmodel_majorant_to(&card->kernel, all.x, all.y);
     struct perfmodel_line line = perfmodel_majorant_flat(&card->kernel, all.y);
     do {
-        const struct rhythm *rhythm = &question->rhythm, *other = &question->other;
+        const struct default_period *default_period = &question->default_period, *other = &question->other;
         if (line.slope <= PERFMODEL_LINE_MOST)
-            take(&answer, (struct taken){launch + line.start * rhythm->job + line.slope * rhythm->mean,
-                                         launch + line.start * other->job + line.slope * other->mean,
-                                         launch + line.start * question->job + line.slope * question->first});
+            take(&answer,
+                 (struct taken){launch + line.start * default_period->job + line.slope * default_period->mean,
+                                launch + line.start * other->job + line.slope * other->mean,
+                                launch + line.start * question->job + line.slope * question->first});
     } while (perfmodel_majorant_next(&card->kernel, &walk, &line));
     return answer;
 }
 
 /* The lines of a copy of batches with up to question->full bytes, and `tables` on top; false: they would take
  * for ever. *level: no batch takes longer than the fullest. */
-static bool walk_copy(const struct perfmodel_flow_card *card, enum perfmodel_direction direction,
+static bool walk_copy(const struct perfmodel_flow_gpu *card, enum perfmodel_direction direction,
                       const struct question *question, struct perfmodel_majorant_walk *walk,
                       struct perfmodel_line *level)
 {
@@ -326,7 +326,7 @@ static perfmodel_wide line_at(const struct perfmodel_line *line, perfmodel_wide 
     return line->start + line->slope * bytes + ROUNDING_NS * LINE_NS;
 }
 
-static struct answer ask_copy(const struct perfmodel_flow_card *card, enum perfmodel_direction direction,
+static struct answer ask_copy(const struct perfmodel_flow_gpu *card, enum perfmodel_direction direction,
                               const struct question *question)
 {
     const struct perfmodel_majorant *copy = direction == PERFMODEL_UP ? &card->up : &card->down;
@@ -338,7 +338,7 @@ static struct answer ask_copy(const struct perfmodel_flow_card *card, enum perfm
         return answer;
     while (perfmodel_majorant_next(copy, &walk, &line))
         if (line.slope <= PERFMODEL_LINE_MOST)
-            take(&answer, (struct taken){line_at(&line, question->rhythm.mean + more),
+            take(&answer, (struct taken){line_at(&line, question->default_period.mean + more),
                                          line_at(&line, question->other.mean + more),
                                          line_at(&line, question->first + more)});
     return answer;
@@ -395,13 +395,13 @@ struct lines {
     perfmodel_wide tables, mean; /* what goes with a batch, and the bytes of one in the long run, both */
 };
 
-static bool lines_open(const struct perfmodel_flow_card *card, enum perfmodel_direction direction,
+static bool lines_open(const struct perfmodel_flow_gpu *card, enum perfmodel_direction direction,
                        const struct question *question, struct lines *lines)
 {
     lines->begun = false;
     lines->copy = direction == PERFMODEL_UP ? &card->up : &card->down;
     lines->tables = direction == PERFMODEL_UP ? question->tables : 0;
-    lines->mean = question->rhythm.mean + lines->tables;
+    lines->mean = question->default_period.mean + lines->tables;
     return walk_copy(card, direction, question, &lines->walk, &lines->line);
 }
 
@@ -470,7 +470,7 @@ static perfmodel_wide mean_of(struct lines lines)
     return least;
 }
 
-static void ask_turns(const struct perfmodel_flow_card *card, const struct question *question,
+static void ask_turns(const struct perfmodel_flow_gpu *card, const struct question *question,
                       struct turns *turns)
 {
     struct lines ups, downs;
@@ -523,7 +523,7 @@ static void take_stage(struct perfmodel_flow_verdict *verdict, const struct answ
 }
 
 /* Latency and arenas, of stages that are all stable. */
-static void judge_latency(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+static void judge_latency(const struct perfmodel_flow_gpu *card, const struct perfmodel_flow_load *load,
                           struct perfmodel_flow_verdict *verdict)
 {
     const core_ns period_ns = verdict->period_ns;
@@ -555,7 +555,7 @@ static void refuse(struct perfmodel_flow_verdict *verdict, enum perfmodel_limit 
 }
 
 /* The copies, of which two engines do one direction each. */
-static void ask_copies(const struct perfmodel_flow_card *card, const struct question *question,
+static void ask_copies(const struct perfmodel_flow_gpu *card, const struct question *question,
                        struct turns *turns)
 {
     if (card->gpu->copy_engines < 2) {
@@ -567,17 +567,18 @@ static void ask_copies(const struct perfmodel_flow_card *card, const struct ques
 }
 
 /* The latency, if no batch waited for another: no bound is less, which saves asking the lines. */
-static perfmodel_wide latency_least(const struct perfmodel_flow_card *card, const struct question *question,
+static perfmodel_wide latency_least(const struct perfmodel_flow_gpu *card, const struct question *question,
                                     const struct answer *kernel)
 {
     bool turns = card->gpu->copy_engines < 2;
     uint64_t up = (uint64_t)(question->full + question->tables), down = (uint64_t)question->full;
     perfmodel_wide up_ns = perfmodel_copy_ns(card->gpu, PERFMODEL_UP, card->busy, up);
     perfmodel_wide down_ns = perfmodel_copy_ns(card->gpu, PERFMODEL_DOWN, card->busy, down);
-    return (perfmodel_wide)question->rhythm.period_ns + bound_ns(kernel) + (turns ? 2 : 1) * up_ns + down_ns;
+    return (perfmodel_wide)question->default_period.period_ns + bound_ns(kernel) + (turns ? 2 : 1) * up_ns +
+           down_ns;
 }
 
-static void take_singles(const struct perfmodel_flow_card *card, const struct perfmodel_stages *fullest,
+static void take_singles(const struct perfmodel_flow_gpu *card, const struct perfmodel_stages *fullest,
                          struct turns *copies)
 {
     bool turns = card->gpu->copy_engines < 2;
@@ -588,7 +589,7 @@ static void take_singles(const struct perfmodel_flow_card *card, const struct pe
 
 /* To the end only if there is more headroom than room_ppb; else that is at most room_ppb, too. `fullest` is
  * NULL where it is not known. */
-static void judge_stages(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+static void judge_stages(const struct perfmodel_flow_gpu *card, const struct perfmodel_flow_load *load,
                          const struct question *question, const struct perfmodel_stages *fullest,
                          int64_t room_ppb, struct perfmodel_flow_verdict *verdict)
 {
@@ -616,32 +617,32 @@ static void judge_stages(const struct perfmodel_flow_card *card, const struct pe
         judge_latency(card, load, verdict);
 }
 
-static struct rhythm rhythm_of(const struct perfmodel_flow_load *load, core_ns period_ns)
+static struct default_period default_period_of(const struct perfmodel_flow_load *load, core_ns period_ns)
 {
-    struct rhythm rhythm = {.period_ns = period_ns, .mean = in_period(load->rate, period_ns)};
-    rhythm.job = load->job_burst_bytes + in_period(load->job_rate, period_ns);
-    rhythm.job -= rhythm.job % load->unit_bytes;
-    return rhythm;
+    struct default_period default_period = {.period_ns = period_ns, .mean = in_period(load->rate, period_ns)};
+    default_period.job = load->job_burst_bytes + in_period(load->job_rate, period_ns);
+    default_period.job -= default_period.job % load->unit_bytes;
+    return default_period;
 }
 
-static struct question question_of(const struct perfmodel_flow_card *card,
+static struct question question_of(const struct perfmodel_flow_gpu *card,
                                    const struct perfmodel_flow_load *load, core_ns period_ns)
 {
-    struct question question = {.rhythm = rhythm_of(load, period_ns),
+    struct question question = {.default_period = default_period_of(load, period_ns),
                                 .streams = load->streams,
                                 .tables = (perfmodel_wide)load->streams * card->gpu->job_bytes};
-    question.other = question.rhythm;
-    question.job = question.rhythm.job;
-    question.full = question.first = load->burst_bytes + question.rhythm.mean;
+    question.other = question.default_period;
+    question.job = question.default_period.job;
+    question.full = question.first = load->burst_bytes + question.default_period.mean;
     return question;
 }
 
-static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_card *card,
+static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_gpu *card,
                                            const struct perfmodel_flow_load *load,
                                            const struct question *question,
                                            const struct perfmodel_stages *fullest, int64_t room_ppb)
 {
-    struct perfmodel_flow_verdict verdict = {.period_ns = question->rhythm.period_ns,
+    struct perfmodel_flow_verdict verdict = {.period_ns = question->default_period.period_ns,
                                              .headroom_ppb = PERFMODEL_PPB,
                                              .batch_bytes = saturated(question->full)};
     if (question->full + question->tables > BATCH_MOST || question->job > BATCH_MOST) {
@@ -654,7 +655,7 @@ static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_card *car
 }
 
 /* Exact only if it has more headroom than room_ppb. */
-static struct perfmodel_flow_verdict judge_above(const struct perfmodel_flow_card *card,
+static struct perfmodel_flow_verdict judge_above(const struct perfmodel_flow_gpu *card,
                                                  const struct perfmodel_flow_load *load, core_ns period_ns,
                                                  int64_t room_ppb)
 {
@@ -665,16 +666,16 @@ static struct perfmodel_flow_verdict judge_above(const struct perfmodel_flow_car
     return judge(card, load, &question, NULL, room_ppb);
 }
 
-struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_card *card,
+struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_gpu *card,
                                                    const struct perfmodel_flow_load *load, core_ns period_ns)
 {
     return judge_above(card, load, period_ns, INT64_MIN);
 }
 
-struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel_flow_card *card,
-                                                          const struct perfmodel_flow_load *load,
-                                                          const struct perfmodel_stages *fullest,
-                                                          core_ns period_ns)
+struct perfmodel_flow_verdict perfmodel_flow_judge_staircase(const struct perfmodel_flow_gpu *card,
+                                                             const struct perfmodel_flow_load *load,
+                                                             const struct perfmodel_stages *fullest,
+                                                             core_ns period_ns)
 {
     assert(period_ns > 0);
     if (load->streams == 0)
@@ -686,16 +687,16 @@ struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel
 /* ---- another period ---- */
 
 /* Of runs with batches of both periods that begin with one of first_ns. */
-static struct question question_of_both(const struct perfmodel_flow_card *card,
+static struct question question_of_both(const struct perfmodel_flow_gpu *card,
                                         const struct perfmodel_flow_load *load, core_ns first_ns,
                                         core_ns other_ns)
 {
     struct question question = question_of(card, load, first_ns);
-    question.other = rhythm_of(load, other_ns);
+    question.other = default_period_of(load, other_ns);
     return question;
 }
 
-static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_card *card,
+static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_gpu *card,
                                               const struct perfmodel_flow_load *load, core_ns from_ns,
                                               core_ns to_ns)
 {
@@ -708,7 +709,7 @@ static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_card *
                                      core_time_max(a.down_ns, b.down_ns)};
 }
 
-static struct perfmodel_stages bounds_shrinking(const struct perfmodel_flow_card *card,
+static struct perfmodel_stages bounds_shrinking(const struct perfmodel_flow_gpu *card,
                                                 const struct perfmodel_flow_load *load, core_ns from_ns,
                                                 core_ns to_ns)
 {
@@ -717,7 +718,7 @@ static struct perfmodel_stages bounds_shrinking(const struct perfmodel_flow_card
 }
 
 /* One copy engine: the copies of batches of both periods. */
-static void bound_turns(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+static void bound_turns(const struct perfmodel_flow_gpu *card, const struct perfmodel_flow_load *load,
                         core_ns short_ns, core_ns long_ns, struct perfmodel_stages *bounds)
 {
     struct question question = question_of(card, load, short_ns);
@@ -730,7 +731,7 @@ static void bound_turns(const struct perfmodel_flow_card *card, const struct per
     bounds->down_ns = bound_ns(&turns.down);
 }
 
-struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_flow_card *card,
+struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_flow_gpu *card,
                                                          const struct perfmodel_flow_load *load,
                                                          core_ns from_ns, core_ns to_ns)
 {
@@ -753,7 +754,7 @@ struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_
 }
 
 /* A period, if it has more headroom than the best so far. */
-static bool try_period(const struct perfmodel_flow_card *card, const struct perfmodel_flow_load *load,
+static bool try_period(const struct perfmodel_flow_gpu *card, const struct perfmodel_flow_load *load,
                        core_ns period_ns, struct perfmodel_flow_verdict *best)
 {
     struct perfmodel_flow_verdict verdict =
@@ -766,7 +767,7 @@ static bool try_period(const struct perfmodel_flow_card *card, const struct perf
 
 /* The room of T grows with it and that of d' falls, so there is one best period, more or less: first roughly,
  * then in ever smaller steps to both sides. */
-struct perfmodel_flow_verdict perfmodel_flow_fit(const struct perfmodel_flow_card *card,
+struct perfmodel_flow_verdict perfmodel_flow_fit(const struct perfmodel_flow_gpu *card,
                                                  const struct perfmodel_flow_load *load)
 {
     static const int per_mille[] = {450, 400, 350, 300, 220, 190, 160, 130, 100, 80, 60, 40, 20};

@@ -198,11 +198,11 @@ uint64_t perfmodel_flow_batch_packets(const struct perfmodel_flow_load *load, co
 
 /* The stage functions U, R and g of one model of GPU, as straight lines. `busy`: charge copies at their
  * contended times. The profile must outlive it. */
-struct perfmodel_flow_card;
-CORE_CHECKED core_status perfmodel_flow_card_create(struct perfmodel_flow_card **card,
-                                                    const struct config_profile *profile,
-                                                    const struct config_profile_gpu *gpu, bool busy);
-void perfmodel_flow_card_destroy(struct perfmodel_flow_card *card); /* NULL is fine */
+struct perfmodel_flow_gpu;
+CORE_CHECKED core_status perfmodel_flow_gpu_create(struct perfmodel_flow_gpu **card,
+                                                   const struct config_profile *profile,
+                                                   const struct config_profile_gpu *gpu, bool busy);
+void perfmodel_flow_gpu_destroy(struct perfmodel_flow_gpu *card); /* NULL is fine */
 
 struct perfmodel_flow_verdict {
     /* NONE (accepted), or the first that fails: GPU_COPY and GPU_KERNEL (no stable line), GPU_LATENCY (>
@@ -224,7 +224,7 @@ struct perfmodel_flow_verdict {
 
 /* Judges a load at a period of 1 ns .. 1 h. A load of no streams fits, with all figures 0 and a headroom of
  * 10^9. Takes about a microsecond, whatever the number of streams. */
-struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_card *card,
+struct perfmodel_flow_verdict perfmodel_flow_judge(const struct perfmodel_flow_gpu *card,
                                                    const struct perfmodel_flow_load *load, core_ns period_ns);
 
 struct perfmodel_flow_change {
@@ -238,22 +238,22 @@ struct perfmodel_flow_change {
 /* May batches change from one period to another at any boundary ("Changing the period")? The load must have
  * been accepted at both (perfmodel_flow_judge), and no run of batches may have a third period in it. Always
  * true without streams, or if the periods are equal. */
-struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_flow_card *card,
+struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_flow_gpu *card,
                                                          const struct perfmodel_flow_load *load,
                                                          core_ns from_ns, core_ns to_ns);
 
 /* Judges a load of perfmodel_flow_load_at at the period that it was made for. `fullest` is
  * perfmodel_gpu_stages of the fullest batch: jobs of N(T) p^ bytes of all streams. Where both the lines and
  * the fullest batch bound a stage, `busiest_ppb` has the shorter time. */
-struct perfmodel_flow_verdict perfmodel_flow_judge_stairs(const struct perfmodel_flow_card *card,
-                                                          const struct perfmodel_flow_load *load,
-                                                          const struct perfmodel_stages *fullest,
-                                                          core_ns period_ns);
+struct perfmodel_flow_verdict perfmodel_flow_judge_staircase(const struct perfmodel_flow_gpu *card,
+                                                             const struct perfmodel_flow_load *load,
+                                                             const struct perfmodel_stages *fullest,
+                                                             core_ns period_ns);
 
 /* The verdict at the best period: the default period d'/4 where the load is accepted there; else the period
  * with most headroom among some between d'/50 and 0.45 d'. (If all of these fail, another one may still
  * hold.) */
-struct perfmodel_flow_verdict perfmodel_flow_fit(const struct perfmodel_flow_card *card,
+struct perfmodel_flow_verdict perfmodel_flow_fit(const struct perfmodel_flow_gpu *card,
                                                  const struct perfmodel_flow_load *load);
 
 #endif

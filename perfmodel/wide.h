@@ -49,22 +49,22 @@ static inline perfmodel_wide perfmodel_wide_tail(const struct perfmodel_cpu_task
 }
 
 /* The last packet released within x_ns of the first in the pattern that attains count(x) (cpu.h). */
-struct perfmodel_wide_place {
+struct perfmodel_wide_position {
     int64_t packet;    /* its number, from 0 */
     core_ns offset_ns; /* x - r_packet */
 };
 
 /* by_spacing = floor(x / s) and by_policing = floor(x / t); x at most 2^62. Both products are at most x. */
-static inline struct perfmodel_wide_place perfmodel_wide_place_of(const struct perfmodel_cpu_task *task,
-                                                                  core_ns x_ns, int64_t by_spacing,
-                                                                  int64_t by_policing)
+static inline struct perfmodel_wide_position perfmodel_wide_position_of(const struct perfmodel_cpu_task *task,
+                                                                        core_ns x_ns, int64_t by_spacing,
+                                                                        int64_t by_policing)
 {
     int64_t policed = by_policing + task->burst_packets - 1;
     int64_t packet = by_spacing < policed ? by_spacing : policed;
     core_ns spaced_ns = packet * task->spacing_ns;
     core_ns policed_ns = (packet + 1 - task->burst_packets) * task->interval_ns;
     core_ns release_ns = core_time_max(spaced_ns, policed_ns);
-    return (struct perfmodel_wide_place){.packet = packet, .offset_ns = x_ns - release_ns};
+    return (struct perfmodel_wide_position){.packet = packet, .offset_ns = x_ns - release_ns};
 }
 
 #endif

@@ -22,7 +22,7 @@
 #endif
 
 /* At the end, for what is left of the log: longer would hold up the end where nobody reads it. */
-#define LOG_PATIENCE_NS CORE_NS_PER_S
+#define LOG_TIMEOUT_NS CORE_NS_PER_S
 
 enum { EXIT_LOST = 1, EXIT_USAGE = 2, EXIT_START = 3, EXIT_IN_USE = 4 };
 
@@ -90,7 +90,7 @@ static void apply_log(const struct config_server *config)
 }
 
 /* What waits for a restart. */
-static void tell_differences(const struct config_server *config, const struct config_server *fresh)
+static void report_differences(const struct config_server *config, const struct config_server *fresh)
 {
     char text[1200];
     if (config_server_differences(config, fresh, text, sizeof text)[0] != '\0')
@@ -112,7 +112,7 @@ static void reload(struct server *server, const struct config_server *config, co
     if (status == CORE_OK) {
         status = server_reload(server, fresh, &error);
         if (status == CORE_OK)
-            tell_differences(config, fresh);
+            report_differences(config, fresh);
         config_server_free(fresh);
     }
     if (status == CORE_OK)
@@ -248,7 +248,7 @@ static void on_event_failure(int status)
     (void)status;
     core_log(CORE_LOG_ERROR, "start.failed",
              "libevent could not start, most likely for want of open files (ulimit -n)");
-    (void)core_log_stop(LOG_PATIENCE_NS);
+    (void)core_log_stop(LOG_TIMEOUT_NS);
     exit(EXIT_START);
 }
 
@@ -272,7 +272,7 @@ int main(int argc, char **argv)
     else {
         apply_log(config);
         result = serve(&options, config, profile);
-        (void)core_log_stop(LOG_PATIENCE_NS);
+        (void)core_log_stop(LOG_TIMEOUT_NS);
     }
     config_profile_free(profile);
     config_server_free(config);

@@ -16,37 +16,38 @@ struct server_memory {
     pthread_t thread;
 };
 
-static void make(struct server_memory_order *order)
+static void make(struct server_memory_request *request)
 {
-    order->block = server_block_create(order->spec, order->packets, order->stagger);
-    server_mailbox_post(order->reply, order->answer);
+    request->block = server_block_create(request->spec, request->packets, request->stagger);
+    server_mailbox_post(request->reply, request->answer);
 }
 
 static void make_here(void *owner, struct server_message *message)
 {
     (void)owner;
-    make((struct server_memory_order *)message);
+    make((struct server_memory_request *)message);
 }
 
-/* Whoever gave bytes up has added them to those that wait before their grant was released. */
-static bool is_made_at_once(const struct server_memory *memory, const struct server_memory_order *order,
+/* Whoever gave bytes up has added them to those that wait before their reservation was released. */
+static bool is_made_at_once(const struct server_memory *memory, const struct server_memory_request *request,
                             uint64_t granted_bytes)
 {
     uint64_t waiting_bytes = atomic_load_explicit(&memory->waiting_bytes, memory_order_relaxed);
 
-    return order->bytes <= SERVER_MEMORY_SMALL_BYTES && granted_bytes + waiting_bytes <= memory->limit_bytes;
+    return request->bytes <= SERVER_MEMORY_SMALL_BYTES &&
+           granted_bytes + waiting_bytes <= memory->limit_bytes;
 }
 
-void server_memory_make(struct server_memory *memory, struct server_memory_order *order,
+void server_memory_make(struct server_memory *memory, struct server_memory_request *request,
                         uint64_t granted_bytes)
 {
-    if (order->packets == 0)
-        server_mailbox_post(order->reply, order->answer);
-    else if (is_made_at_once(memory, order, granted_bytes))
-        make(order);
+    if (request->packets == 0)
+        server_mailbox_post(request->reply, request->answer);
+    else if (is_made_at_once(memory, request, granted_bytes))
+        make(request);
     else {
-        order->message.run = make_here;
-        server_mailbox_post(&memory->mailbox, &order->message);
+        request->message.run = make_here;
+        server_mailbox_post(&memory->mailbox, &request->message);
     }
 }
 

@@ -24,7 +24,7 @@ struct server_block;
 struct server_memory;
 
 /* A block to be made, part of the message that waits for it. All but `block` is set by the caller. */
-struct server_memory_order {
+struct server_memory_request {
     struct server_message message;
     const struct core_stream_spec *spec; /* of the stream, there until the answer has come */
     uint32_t packets;                    /* 0: none is needed */
@@ -42,7 +42,7 @@ CORE_CHECKED core_status server_memory_start(struct server_memory **memory, uint
 void server_memory_stop(struct server_memory *memory);
 
 /* Planner thread: makes the block, then posts the answer. granted_bytes: of all streams, with this block. */
-void server_memory_make(struct server_memory *memory, struct server_memory_order *order,
+void server_memory_make(struct server_memory *memory, struct server_memory_request *request,
                         uint64_t granted_bytes);
 
 /* Any thread: wipes and frees a list of blocks (linked by `next`) that are no longer used. NULL is fine. */

@@ -30,7 +30,7 @@ static uint64_t open_fds(void)
     return count - 1; /* without the folder's own */
 }
 
-void server_process_look(struct server_process *process)
+void server_process_poll(struct server_process *process)
 {
     struct rlimit limit = {0};
     (void)getrlimit(RLIMIT_NOFILE, &limit);

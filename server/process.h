@@ -15,6 +15,6 @@ struct server_process {
     uint64_t max_fds; /* the soft limit */
 };
 
-void server_process_look(struct server_process *process);
+void server_process_poll(struct server_process *process);
 
 #endif

@@ -6,7 +6,7 @@
 #include "core/secret.h"
 #include "server/admin/http.h"
 #include "server/calibrate/calibrate.h"
-#include "server/gpu/cards.h"
+#include "server/gpu/gpus.h"
 #include "server/net/io.h"
 #include "server/net/keys.h"
 #include "server/overload/monitor.h"
@@ -159,7 +159,7 @@ static core_status choose_threads(struct server *server, struct core_error *erro
 
 static core_status make_places(struct server *server, struct core_error *error)
 {
-    core_status status = server_places_init(&server->places, &server->config->limits);
+    core_status status = server_connection_slots_init(&server->places, &server->config->limits);
     return status == CORE_OK ? status : core_error_set(error, status, "no memory for the table of peers");
 }
 
@@ -291,7 +291,7 @@ static core_status try_threads(struct server *server, struct core_error *error)
 
 /* The worker that takes over for GPUs out of service, behind the others. Nothing is promised of it, so it
  * comes after every thread that keeps a promise. */
-static core_status start_standby(struct server *server, struct core_error *error)
+static core_status start_fallback(struct server *server, struct core_error *error)
 {
     const struct config_server_threads *threads = &server->config->threads;
     int lowest =
@@ -316,10 +316,10 @@ static core_status create_ios(struct server *server, struct core_error *error)
     return server_io_listen(server->ios[0], error);
 }
 
-static core_status create_seats(struct server *server, struct core_error *error)
+static core_status create_ports(struct server *server, struct core_error *error)
 {
     for (uint32_t i = 0; i < server->io_count; i++)
-        if (server_gpu_seats_create(server->ios[i]) != CORE_OK ||
+        if (server_gpu_ports_create(server->ios[i]) != CORE_OK ||
             server_stats_make(&server->ios[i]->stats, server_units(server)) != CORE_OK)
             return core_error_set(error, CORE_NO_MEMORY, "no memory for the figures of the units");
     return CORE_OK;
@@ -436,14 +436,14 @@ static void dismantle(struct server *server)
     server_handshakes_halt(server->handshakes);
     server_handshakes_destroy(server->handshakes);
     server_admin_stop(server->admin);
-    server_watch_halt(server->watch);
-    server_gpu_cards_halt(server);
+    server_monitor_halt(server->watch);
+    server_gpus_halt(server);
     if (server->planner != NULL)
         server_planner_stop(server->planner);
-    server_watch_destroy(server->watch);
+    server_monitor_destroy(server->watch);
     for (uint32_t i = 0; i < server->all_workers; i++)
         cpu_worker_stop(server->workers[i]);
-    server_gpu_cards_destroy(server);
+    server_gpus_destroy(server);
     for (uint32_t i = 0; server->ios != NULL && i < server->io_count; i++)
         server_io_destroy(server->ios[i]);
     server_beats_destroy(server->beats);
@@ -452,7 +452,7 @@ static void dismantle(struct server *server)
         close(server->listeners[i].descriptor);
         SSL_CTX_free(server->listeners[i].tls);
     }
-    server_places_free(&server->places);
+    server_connection_slots_free(&server->places);
     free(server->listeners);
     free(server->ios);
     free(server->workers);
@@ -493,9 +493,8 @@ static core_status create(struct server **server, const struct config_server *co
 static core_status prepare(struct server *server, struct core_error *error)
 {
     static core_status (*const steps[])(struct server *, struct core_error *) = {
-        choose_threads,        make_places,     choose_engine,  server_gpu_cards_check,
-        server_gpu_cards_user, prepare_secrets, lock_memory,    check_sandbox,
-        try_threads,           load_keys,       open_listeners, try_admin,
+        choose_threads, make_places,   choose_engine, server_gpus_check, server_gpus_user, prepare_secrets,
+        lock_memory,    check_sandbox, try_threads,   load_keys,         open_listeners,   try_admin,
     };
     core_status status = CORE_OK;
 
@@ -538,13 +537,13 @@ core_status server_start(struct server **server, const struct config_server *con
         return status;
     if ((status = prepare(fresh, error)) != CORE_OK || (status = prepare_profile(fresh, error)) != CORE_OK ||
         (status = create_ios(fresh, error)) != CORE_OK ||
-        (status = server_gpu_cards_start(fresh, error)) != CORE_OK ||
-        (status = create_seats(fresh, error)) != CORE_OK ||
+        (status = server_gpus_start(fresh, error)) != CORE_OK ||
+        (status = create_ports(fresh, error)) != CORE_OK ||
         (status = start_workers(fresh, error)) != CORE_OK ||
-        (status = start_standby(fresh, error)) != CORE_OK ||
+        (status = start_fallback(fresh, error)) != CORE_OK ||
         (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
         (status = server_beats_create(&fresh->beats, fresh)) != CORE_OK ||
-        (status = server_watch_start(&fresh->watch, fresh, error)) != CORE_OK ||
+        (status = server_monitor_start(&fresh->watch, fresh, error)) != CORE_OK ||
         (config->has_admin && (status = server_admin_start(&fresh->admin, fresh, error)) != CORE_OK) ||
         (status = start_handshakes(fresh, error)) != CORE_OK || (status = start_ios(fresh, error)) != CORE_OK)
         dismantle(fresh);

@@ -10,8 +10,8 @@
 #include "partition/unit_number.h"
 #include "server/cores.h"
 #include "server/gpu/batcher.h"
+#include "server/net/connection_slots.h"
 #include "server/net/handshake.h"
-#include "server/net/places.h"
 #include "server/overload/beats.h"
 #include "server/planner/planner.h"
 #include "server/stats.h"
@@ -23,7 +23,7 @@
 
 struct server_io;
 struct server_admin;
-struct server_watch;
+struct server_monitor;
 
 struct server_listener {
     const struct config_listener *config;
@@ -60,14 +60,14 @@ struct server {
     struct server_io **ios;
     struct server_planner *planner;
     struct server_beats *beats; /* set before the watch starts */
-    struct server_watch *watch;
+    struct server_monitor *watch;
     struct server_admin *admin;     /* NULL: none configured */
     struct config_keyring *keyring; /* guarded by reload_lock; NULL: none */
     pthread_mutex_t reload_lock;    /* what SIGHUP replaces */
     core_ns started_ns;
     double started_s;                   /* the same as Unix time */
     _Atomic uint64_t connection_number; /* atomic: the last one given out; I/O thread 0 */
-    struct server_places places;
+    struct server_connection_slots places;
     struct server_handshakes *handshakes; /* set before start; NULL: no TLS listener */
     _Atomic uint64_t handshakes_done;     /* atomic: established, counted by their threads */
     _Atomic bool draining;                /* atomic: set once by server_stop, read by all */

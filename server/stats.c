@@ -33,7 +33,7 @@ core_status server_stats_make(struct server_stats *stats, uint32_t unit_count)
         core_histogram_init(&stats->units[i].slack);
         core_histogram_init(&stats->units[i].lateness);
     }
-    server_worst_init(&stats->worst);
+    server_tail_latency_init(&stats->worst);
     core_histogram_init(&stats->turn);
     core_histogram_init(&stats->latency);
     core_histogram_init(&stats->admission);

@@ -56,16 +56,16 @@ struct server_stats {
     _Atomic uint64_t
         refused_by[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* of refused: by what was asked, and why */
     _Atomic uint64_t missed_by[SERVER_CAUSES];           /* of missed, by cause; their sum is missed */
-    struct server_unit_stats *units; /* by the unit that encrypted the packet; set before start */
-    uint32_t unit_count;             /* set before start */
-    struct server_worst worst;       /* the packets with the least slack */
-    struct core_histogram turn;      /* turns of the loop: the longest wait of a packet for the turn's end */
-    _Atomic core_ns turn_excess_ns;  /* total time of such waits beyond in_ns and the rest */
-    _Atomic core_ns turn_lost_ns;    /* total time of such waits beyond in_ns, the rest and out_ns */
-    struct core_stalls stalls;       /* turns that were late */
-    struct core_histogram latency;   /* eligible time to socket */
-    struct core_histogram admission; /* OPEN, QUERY, MODIFY: frame read to the planner's decision */
-    struct core_histogram in_force;  /* OPENED and MODIFIED: frame read to the contract in force */
+    struct server_unit_stats *units;  /* by the unit that encrypted the packet; set before start */
+    uint32_t unit_count;              /* set before start */
+    struct server_tail_latency worst; /* the packets with the least slack */
+    struct core_histogram turn;       /* turns of the loop: the longest wait of a packet for the turn's end */
+    _Atomic core_ns turn_excess_ns;   /* total time of such waits beyond in_ns and the rest */
+    _Atomic core_ns turn_lost_ns;     /* total time of such waits beyond in_ns, the rest and out_ns */
+    struct core_stalls stalls;        /* turns that were late */
+    struct core_histogram latency;    /* eligible time to socket */
+    struct core_histogram admission;  /* OPEN, QUERY, MODIFY: frame read to the planner's decision */
+    struct core_histogram in_force;   /* OPENED and MODIFIED: frame read to the contract in force */
 };
 
 /* Single writer: a plain add, no locked instruction. */

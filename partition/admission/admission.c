@@ -14,60 +14,60 @@
 
 /* Copies of a card are charged at their contended times where another card, or the other direction of the
  * same, may copy at once. */
-static bool busy(const struct partition_standing *standing, const struct config_profile_gpu *gpu)
+static bool busy(const struct admission *admission, const struct config_profile_gpu *gpu)
 {
-    return standing->gpus > 1 || gpu->copy_engines > 1;
+    return admission->gpus > 1 || gpu->copy_engines > 1;
 }
 
-static core_status create_workers(struct partition_standing *standing)
+static core_status create_workers(struct admission *admission)
 {
-    core_status status = partition_worker_create(&standing->idle[0], standing->profile, standing->gpus);
-    for (uint32_t w = 0; status == CORE_OK && w < standing->worker_count; w++)
-        status = partition_worker_create(&standing->unit[w], standing->profile, standing->gpus);
+    core_status status = partition_worker_create(&admission->idle[0], admission->profile, admission->gpus);
+    for (uint32_t w = 0; status == CORE_OK && w < admission->worker_count; w++)
+        status = partition_worker_create(&admission->unit[w], admission->profile, admission->gpus);
     return status;
 }
 
-static core_status create_gpu(struct partition_standing *standing, uint32_t kind, uint32_t g)
+static core_status create_gpu(struct admission *admission, uint32_t kind, uint32_t g)
 {
-    core_status status = partition_gpu_create(&standing->gpu[g], &standing->shared, standing->card[kind],
-                                              kind, standing->gpus);
+    core_status status = partition_gpu_create(&admission->gpu[g], &admission->shared, admission->card[kind],
+                                              kind, admission->gpus);
     if (status == CORE_OK)
-        standing->unit[partition_unit_of_gpu(standing->worker_count, g)] = &standing->gpu[g]->unit;
+        admission->unit[partition_unit_of_gpu(admission->worker_count, g)] = &admission->gpu[g]->unit;
     return status;
 }
 
-static core_status create_gpus(struct partition_standing *standing)
+static core_status create_gpus(struct admission *admission)
 {
-    const struct config_profile *profile = standing->profile;
+    const struct config_profile *profile = admission->profile;
     core_status status = CORE_OK;
     uint32_t g = 0;
     for (uint32_t kind = 0; status == CORE_OK && kind < profile->gpu_count; kind++) {
         const struct config_profile_gpu *gpu = &profile->gpus[kind];
         struct partition_gpu *idle = NULL;
-        status = perfmodel_flow_card_create(&standing->card[kind], profile, gpu, busy(standing, gpu));
+        status = perfmodel_flow_gpu_create(&admission->card[kind], profile, gpu, busy(admission, gpu));
         if (status == CORE_OK)
-            status = partition_gpu_create(&idle, &standing->alone, standing->card[kind], kind, 0);
+            status = partition_gpu_create(&idle, &admission->alone, admission->card[kind], kind, 0);
         if (status == CORE_OK)
-            standing->idle[1 + kind] = &idle->unit;
+            admission->idle[1 + kind] = &idle->unit;
         for (uint32_t i = 0; status == CORE_OK && i < gpu->count; i++, g++)
-            status = create_gpu(standing, kind, g);
+            status = create_gpu(admission, kind, g);
     }
     return status;
 }
 
-static core_status create_units(struct partition_standing *standing)
+static core_status create_units(struct admission *admission)
 {
-    const struct config_profile *profile = standing->profile;
+    const struct config_profile *profile = admission->profile;
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
-        standing->gpus += profile->gpus[kind].count;
-    standing->shared.profile = standing->alone.profile = profile;
-    standing->unit = calloc(partition_standing_units(standing), sizeof(*standing->unit));
-    standing->gpu = calloc(standing->gpus + 1, sizeof(*standing->gpu));
-    standing->io_ppb = calloc(standing->io_count, sizeof *standing->io_ppb);
-    if (standing->unit == NULL || standing->gpu == NULL || standing->io_ppb == NULL)
+        admission->gpus += profile->gpus[kind].count;
+    admission->shared.profile = admission->alone.profile = profile;
+    admission->unit = calloc(admission_units(admission), sizeof(*admission->unit));
+    admission->gpu = calloc(admission->gpus + 1, sizeof(*admission->gpu));
+    admission->io_ppb = calloc(admission->io_count, sizeof *admission->io_ppb);
+    if (admission->unit == NULL || admission->gpu == NULL || admission->io_ppb == NULL)
         return CORE_NO_MEMORY;
-    core_status status = create_workers(standing);
-    return status == CORE_OK ? create_gpus(standing) : status;
+    core_status status = create_workers(admission);
+    return status == CORE_OK ? create_gpus(admission) : status;
 }
 
 /* config_profile_copy wants names. */
@@ -79,26 +79,25 @@ static core_status copy_profile(struct config_profile **copy, const struct confi
     return config_profile_copy(&named, copy);
 }
 
-core_status partition_standing_create(struct partition_standing **standing,
-                                      const struct config_profile *profile, uint32_t worker_count,
-                                      uint32_t io_count, struct core_error *error)
+core_status admission_create(struct admission **admission, const struct config_profile *profile,
+                             uint32_t worker_count, uint32_t io_count, struct core_error *error)
 {
     if (worker_count == 0 || worker_count > THREADS_MAX || io_count == 0 || io_count > THREADS_MAX)
         return core_error_set(error, CORE_INVALID, "%u workers and %u I/O threads: 1 to %d of each can be",
                               worker_count, io_count, THREADS_MAX);
-    struct partition_standing *made = calloc(1, sizeof *made);
+    struct admission *made = calloc(1, sizeof *made);
     if (made == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a standing plan");
     made->worker_count = worker_count;
     made->io_count = io_count;
-    made->free = PARTITION_STANDING_NONE;
+    made->free = ADMISSION_NONE;
     made->detection_ns = DETECTION_NS;
     if (copy_profile(&made->profile, profile) != CORE_OK || create_units(made) != CORE_OK) {
-        partition_standing_destroy(made);
+        admission_destroy(made);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the account of %u workers and the GPUs",
                               worker_count);
     }
-    *standing = made;
+    *admission = made;
     return CORE_OK;
 }
 
@@ -112,44 +111,43 @@ static void *copied(const void *array, size_t used, size_t bytes, core_status *s
     return made;
 }
 
-static core_status copy_streams(const struct partition_standing *standing, struct partition_standing *made)
+static core_status copy_streams(const struct admission *admission, struct admission *made)
 {
     core_status status = CORE_OK;
-    size_t n = standing->capacity;
-    made->capacity = standing->capacity;
-    made->free = standing->free;
-    made->count = standing->count;
-    made->changes = standing->changes;
-    made->detection_ns = standing->detection_ns;
-    made->guarded = standing->guarded;
+    size_t n = admission->capacity;
+    made->capacity = admission->capacity;
+    made->free = admission->free;
+    made->count = admission->count;
+    made->changes = admission->changes;
+    made->detection_ns = admission->detection_ns;
+    made->protected = admission->protected;
     if (n == 0)
         return CORE_OK;
-    made->record = copied(standing->record, n * sizeof *made->record, n * sizeof *made->record, &status);
+    made->record = copied(admission->record, n * sizeof *made->record, n * sizeof *made->record, &status);
     made->listed =
-        copied(standing->listed, standing->count * sizeof *made->listed, n * sizeof *made->listed, &status);
+        copied(admission->listed, admission->count * sizeof *made->listed, n * sizeof *made->listed, &status);
     for (int h = 0; h < PARTITION_GPU_HEAPS; h++) {
         made->shared.place[h] =
-            copied(standing->shared.place[h], n * sizeof(uint32_t), n * sizeof(uint32_t), &status);
+            copied(admission->shared.place[h], n * sizeof(uint32_t), n * sizeof(uint32_t), &status);
         made->shared.backup_place[h] =
-            copied(standing->shared.backup_place[h], n * sizeof(uint32_t), n * sizeof(uint32_t), &status);
+            copied(admission->shared.backup_place[h], n * sizeof(uint32_t), n * sizeof(uint32_t), &status);
     }
     return status;
 }
 
-core_status partition_standing_copy(const struct partition_standing *standing,
-                                    struct partition_standing **copy)
+core_status admission_copy(const struct admission *admission, struct admission **copy)
 {
-    struct partition_standing *made = NULL;
+    struct admission *made = NULL;
     core_status status =
-        partition_standing_create(&made, standing->profile, standing->worker_count, standing->io_count, NULL);
+        admission_create(&made, admission->profile, admission->worker_count, admission->io_count, NULL);
     if (status != CORE_OK)
         return status;
-    memcpy(made->io_ppb, standing->io_ppb, standing->io_count * sizeof *made->io_ppb);
-    status = copy_streams(standing, made);
-    for (uint32_t u = 0; status == CORE_OK && u < partition_standing_units(standing); u++)
-        status = standing->unit[u]->ops->copy(standing->unit[u], made->unit[u]);
+    memcpy(made->io_ppb, admission->io_ppb, admission->io_count * sizeof *made->io_ppb);
+    status = copy_streams(admission, made);
+    for (uint32_t u = 0; status == CORE_OK && u < admission_units(admission); u++)
+        status = admission->unit[u]->ops->copy(admission->unit[u], made->unit[u]);
     if (status != CORE_OK) {
-        partition_standing_destroy(made);
+        admission_destroy(made);
         return status;
     }
     *copy = made;
@@ -162,28 +160,28 @@ static void destroy_unit(struct partition_unit *unit)
         unit->ops->destroy(unit);
 }
 
-void partition_standing_destroy(struct partition_standing *standing)
+void admission_destroy(struct admission *admission)
 {
-    if (standing == NULL)
+    if (admission == NULL)
         return;
-    for (uint32_t u = 0; standing->unit != NULL && u < partition_standing_units(standing); u++)
-        destroy_unit(standing->unit[u]);
+    for (uint32_t u = 0; admission->unit != NULL && u < admission_units(admission); u++)
+        destroy_unit(admission->unit[u]);
     for (int kind = 0; kind <= CONFIG_PROFILE_GPU_KINDS_MAX; kind++)
-        destroy_unit(standing->idle[kind]);
+        destroy_unit(admission->idle[kind]);
     for (int kind = 0; kind < CONFIG_PROFILE_GPU_KINDS_MAX; kind++)
-        perfmodel_flow_card_destroy(standing->card[kind]);
+        perfmodel_flow_gpu_destroy(admission->card[kind]);
     for (int h = 0; h < PARTITION_GPU_HEAPS; h++) {
-        free(standing->shared.place[h]);
-        free(standing->shared.backup_place[h]);
+        free(admission->shared.place[h]);
+        free(admission->shared.backup_place[h]);
     }
-    free(standing->unit);
-    free(standing->gpu);
-    free(standing->io_ppb);
-    free(standing->batches);
-    free(standing->record);
-    free(standing->listed);
-    config_profile_free(standing->profile);
-    free(standing);
+    free(admission->unit);
+    free(admission->gpu);
+    free(admission->io_ppb);
+    free(admission->batches);
+    free(admission->record);
+    free(admission->listed);
+    config_profile_free(admission->profile);
+    free(admission);
 }
 
 /* ---- streams ---- */
@@ -198,232 +196,226 @@ static void *grown(void *array, size_t bytes, core_status *status)
 }
 
 /* Where a part fails the others are larger than they need be, no more. */
-static core_status grow_streams(struct partition_standing *standing)
+static core_status grow_streams(struct admission *admission)
 {
-    uint32_t capacity = standing->capacity < 64 ? 64 : 2 * standing->capacity;
+    uint32_t capacity = admission->capacity < 64 ? 64 : 2 * admission->capacity;
     core_status status = CORE_OK;
-    standing->record = grown(standing->record, capacity * sizeof *standing->record, &status);
-    standing->listed = grown(standing->listed, capacity * sizeof *standing->listed, &status);
+    admission->record = grown(admission->record, capacity * sizeof *admission->record, &status);
+    admission->listed = grown(admission->listed, capacity * sizeof *admission->listed, &status);
     for (int h = 0; h < PARTITION_GPU_HEAPS; h++) {
-        standing->shared.place[h] = grown(standing->shared.place[h], capacity * sizeof(uint32_t), &status);
-        standing->shared.backup_place[h] =
-            grown(standing->shared.backup_place[h], capacity * sizeof(uint32_t), &status);
+        admission->shared.place[h] = grown(admission->shared.place[h], capacity * sizeof(uint32_t), &status);
+        admission->shared.backup_place[h] =
+            grown(admission->shared.backup_place[h], capacity * sizeof(uint32_t), &status);
     }
     if (status != CORE_OK)
         return status;
-    for (uint32_t number = capacity; number-- > standing->capacity;) {
-        standing->record[number] = (struct partition_standing_record){.rank = standing->free};
-        standing->free = number;
+    for (uint32_t number = capacity; number-- > admission->capacity;) {
+        admission->record[number] = (struct admission_record){.rank = admission->free};
+        admission->free = number;
     }
-    standing->capacity = capacity;
+    admission->capacity = capacity;
     return CORE_OK;
 }
 
-core_status partition_standing_reserve(struct partition_standing *standing,
-                                       const struct partition_standing_placement *placement)
+core_status admission_allocate(struct admission *admission, const struct admission_placement *placement)
 {
-    core_status status = standing->free != PARTITION_STANDING_NONE ? CORE_OK : grow_streams(standing);
-    struct partition_unit *unit = standing->unit[placement->unit];
+    core_status status = admission->free != ADMISSION_NONE ? CORE_OK : grow_streams(admission);
+    struct partition_unit *unit = admission->unit[placement->unit];
     if (status == CORE_OK)
         status = unit->ops->reserve(unit, PARTITION_OWN);
-    if (status != CORE_OK || placement->backup_unit == PARTITION_STANDING_NONE)
+    if (status != CORE_OK || placement->backup_unit == ADMISSION_NONE)
         return status;
-    unit = standing->unit[placement->backup_unit];
-    return unit->ops->reserve(unit, partition_standing_gpu_of(standing, placement->unit));
+    unit = admission->unit[placement->backup_unit];
+    return unit->ops->reserve(unit, admission_gpu_of(admission, placement->unit));
 }
 
-static int64_t io_ppb(const struct partition_standing *standing, const struct core_stream_spec *spec)
+static int64_t io_ppb(const struct admission *admission, const struct core_stream_spec *spec)
 {
-    return perfmodel_io_utilisation_ppb(spec, standing->profile);
+    return perfmodel_io_utilisation_ppb(spec, admission->profile);
 }
 
-uint32_t partition_standing_enter(struct partition_standing *standing, const struct core_stream_spec *spec,
-                                  uint32_t io, uint64_t handle,
-                                  const struct partition_standing_placement *placement)
+uint32_t admission_insert(struct admission *admission, const struct core_stream_spec *spec, uint32_t io,
+                          uint64_t handle, const struct admission_placement *placement)
 {
-    uint32_t stream = standing->free;
-    struct partition_standing_record *record = &standing->record[stream];
-    standing->free = record->rank;
-    *record = (struct partition_standing_record){.contract = *spec,
-                                                 .join = *spec,
-                                                 .handle = handle,
-                                                 .io = io,
-                                                 .rank = standing->count,
-                                                 .source = PARTITION_STANDING_NONE,
-                                                 .target = PARTITION_STANDING_NONE};
-    partition_standing_assign(record, placement);
-    standing->listed[standing->count++] = stream;
-    partition_standing_put(standing, stream);
-    partition_standing_charge_io(standing, io, 0, io_ppb(standing, spec));
-    standing->changes++;
+    uint32_t stream = admission->free;
+    struct admission_record *record = &admission->record[stream];
+    admission->free = record->rank;
+    *record = (struct admission_record){.contract = *spec,
+                                        .join = *spec,
+                                        .handle = handle,
+                                        .io = io,
+                                        .rank = admission->count,
+                                        .source = ADMISSION_NONE,
+                                        .target = ADMISSION_NONE};
+    admission_assign(record, placement);
+    admission->listed[admission->count++] = stream;
+    admission_add_demand(admission, stream);
+    admission_charge_io(admission, io, 0, io_ppb(admission, spec));
+    admission->changes++;
     return stream;
 }
 
-struct partition_standing_record *partition_standing_record_of(struct partition_standing *standing,
-                                                               uint32_t stream)
+struct admission_record *admission_record_of(struct admission *admission, uint32_t stream)
 {
-    assert(stream < standing->capacity);
-    struct partition_standing_record *record = &standing->record[stream];
-    assert(record->rank < standing->count && standing->listed[record->rank] == stream);
+    assert(stream < admission->capacity);
+    struct admission_record *record = &admission->record[stream];
+    assert(record->rank < admission->count && admission->listed[record->rank] == stream);
     return record;
 }
 
 /* Of two numbers of one stream one goes. If it is the one that the stream was to be moved to, the other is
  * the stream again, with the I/O thread's share. */
-static void part(struct partition_standing *standing, struct partition_standing_record *record)
+static void part(struct admission *admission, struct admission_record *record)
 {
-    if (record->target != PARTITION_STANDING_NONE)
-        standing->record[record->target].source = PARTITION_STANDING_NONE;
-    if (record->source == PARTITION_STANDING_NONE)
+    if (record->target != ADMISSION_NONE)
+        admission->record[record->target].source = ADMISSION_NONE;
+    if (record->source == ADMISSION_NONE)
         return;
-    struct partition_standing_record *source = &standing->record[record->source];
-    source->target = PARTITION_STANDING_NONE;
+    struct admission_record *source = &admission->record[record->source];
+    source->target = ADMISSION_NONE;
     if (record->moved)
         return;
     source->moved = false;
-    partition_standing_charge_io(standing, source->io, 0, io_ppb(standing, &source->join));
+    admission_charge_io(admission, source->io, 0, io_ppb(admission, &source->join));
 }
 
-void partition_standing_release(struct partition_standing *standing, uint32_t stream)
+void admission_release(struct admission *admission, uint32_t stream)
 {
-    struct partition_standing_record *record = partition_standing_record_of(standing, stream);
+    struct admission_record *record = admission_record_of(admission, stream);
     uint32_t unit = record->unit, backup_unit = record->backup.unit;
-    partition_standing_take(standing, stream);
+    admission_remove_demand(admission, stream);
     if (!record->moved)
-        partition_standing_charge_io(standing, record->io, io_ppb(standing, &record->join), 0);
-    part(standing, record);
-    uint32_t last = standing->listed[--standing->count];
-    standing->listed[record->rank] = last;
-    standing->record[last].rank = record->rank;
-    record->rank = standing->free;
-    standing->free = stream;
-    standing->changes++;
-    partition_standing_plan_less(standing, unit, backup_unit);
+        admission_charge_io(admission, record->io, io_ppb(admission, &record->join), 0);
+    part(admission, record);
+    uint32_t last = admission->listed[--admission->count];
+    admission->listed[record->rank] = last;
+    admission->record[last].rank = record->rank;
+    record->rank = admission->free;
+    admission->free = stream;
+    admission->changes++;
+    admission_plan_smaller(admission, unit, backup_unit);
 }
 
 /* ---- GPUs in service ---- */
 
-void partition_standing_set_out(struct partition_standing *standing, uint32_t gpu, bool out)
+void admission_set_out(struct admission *admission, uint32_t gpu, bool out)
 {
-    assert(gpu < standing->gpus);
-    struct partition_unit *unit = &standing->gpu[gpu]->unit;
+    assert(gpu < admission->gpus);
+    struct partition_unit *unit = &admission->gpu[gpu]->unit;
     if (unit->out != out)
-        standing->changes++;
+        admission->changes++;
     unit->out = out;
 }
 
-void partition_standing_set_hurried(struct partition_standing *standing, partition_standing_hurried *hurried,
-                                    void *owner)
+void admission_set_cancel(struct admission *admission, admission_cancel *cancelled, void *owner)
 {
-    standing->hurried = hurried;
-    standing->hurry = owner;
+    admission->cancelled = cancelled;
+    admission->cancel_owner = owner;
 }
 
-void partition_standing_set_reserve(struct partition_standing *standing, uint32_t unit, int64_t share_ppb)
+void admission_set_withheld(struct admission *admission, uint32_t unit, int64_t share_ppb)
 {
-    assert(unit < partition_standing_units(standing) && share_ppb >= 0 && share_ppb <= PPB);
-    standing->unit[unit]->reserve_ppb = share_ppb;
-    standing->changes++;
+    assert(unit < admission_units(admission) && share_ppb >= 0 && share_ppb <= PPB);
+    admission->unit[unit]->reserve_ppb = share_ppb;
+    admission->changes++;
 }
 
-int64_t partition_standing_reserve_ppb(const struct partition_standing *standing, uint32_t unit)
+int64_t admission_withheld_ppb(const struct admission *admission, uint32_t unit)
 {
-    assert(unit < partition_standing_units(standing));
-    return standing->unit[unit]->reserve_ppb;
+    assert(unit < admission_units(admission));
+    return admission->unit[unit]->reserve_ppb;
 }
 
 /* The GPU as it stands, at another period from now on, if that holds. */
-static bool take_period(struct partition_standing *standing, struct partition_gpu *gpu,
+static bool take_period(struct admission *admission, struct partition_gpu *gpu,
                         const struct partition_question *question, core_ns longer_than_ns)
 {
     struct partition_answer answer = partition_unit_ask(&gpu->unit, question);
     if (!answer.accepted || answer.verdict.period_ns <= longer_than_ns)
         return false;
     gpu->unit.ops->retarget(&gpu->unit, answer.verdict.period_ns, answer.verdict.memory_bytes);
-    standing->changes++;
+    admission->changes++;
     return true;
 }
 
-bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu, core_ns *period_ns)
+bool admission_retune(struct admission *admission, uint32_t gpu, core_ns *period_ns)
 {
-    assert(gpu < standing->gpus);
-    struct partition_gpu *of = standing->gpu[gpu];
+    assert(gpu < admission->gpus);
+    struct partition_gpu *of = admission->gpu[gpu];
     const struct partition_question question = {.scenario = PARTITION_OWN, .period = PARTITION_PERIOD_BEST};
-    bool retuned = of->unit.period_ns > 0 && take_period(standing, of, &question, of->unit.period_ns);
+    bool retuned = of->unit.period_ns > 0 && take_period(admission, of, &question, of->unit.period_ns);
     *period_ns = of->unit.period_ns;
     return retuned;
 }
 
-bool partition_standing_set_period(struct partition_standing *standing, uint32_t gpu, core_ns period_ns)
+bool admission_set_period(struct admission *admission, uint32_t gpu, core_ns period_ns)
 {
-    assert(gpu < standing->gpus && period_ns > 0);
-    struct partition_gpu *of = standing->gpu[gpu];
+    assert(gpu < admission->gpus && period_ns > 0);
+    struct partition_gpu *of = admission->gpu[gpu];
     const struct partition_question question = {
         .scenario = PARTITION_OWN, .period = PARTITION_PERIOD_AT, .period_ns = period_ns};
-    return of->unit.period_ns > 0 && take_period(standing, of, &question, 0);
+    return of->unit.period_ns > 0 && take_period(admission, of, &question, 0);
 }
 
-void partition_standing_set_detection(struct partition_standing *standing, core_ns ns)
+void admission_set_detection(struct admission *admission, core_ns ns)
 {
     assert(ns >= 0 && ns <= CORE_LATENCY_NS_MAX);
-    standing->detection_ns = ns;
-    standing->changes++;
+    admission->detection_ns = ns;
+    admission->changes++;
 }
 
-bool partition_standing_any_out(const struct partition_standing *standing)
+bool admission_any_out(const struct admission *admission)
 {
     bool any = false;
-    for (uint32_t g = 0; g < standing->gpus; g++)
-        any = any || standing->gpu[g]->unit.out;
+    for (uint32_t g = 0; g < admission->gpus; g++)
+        any = any || admission->gpu[g]->unit.out;
     return any;
 }
 
 /* ---- asking and admitting ---- */
 
-core_status partition_standing_check(const struct partition_standing *standing,
-                                     const struct core_stream_spec *spec, uint32_t io,
-                                     struct core_error *error)
+core_status admission_check(const struct admission *admission, const struct core_stream_spec *spec,
+                            uint32_t io, struct core_error *error)
 {
-    if (io >= standing->io_count)
+    if (io >= admission->io_count)
         return core_error_set(error, CORE_INVALID, "I/O thread %u: there are %u, from 0 on", io,
-                              standing->io_count);
+                              admission->io_count);
     return core_stream_spec_check(spec, error);
 }
 
-core_status partition_standing_query(const struct partition_standing *standing,
-                                     const struct core_stream_spec *spec, uint32_t io, bool with_offer,
-                                     struct partition_standing_placement *placement, struct core_error *error)
+core_status admission_query(const struct admission *admission, const struct core_stream_spec *spec,
+                            uint32_t io, bool with_offer, struct admission_placement *placement,
+                            struct core_error *error)
 {
-    core_status status = partition_standing_check(standing, spec, io, error);
+    core_status status = admission_check(admission, spec, io, error);
     if (status != CORE_OK)
         return status;
-    const struct partition_demand demand = partition_demand_of(spec, standing->profile);
-    if (!partition_standing_place(standing, &demand, io, PARTITION_KIND_ANY, placement))
-        partition_standing_explain(standing, &demand, io, with_offer, placement);
+    const struct partition_demand demand = partition_demand_of(spec, admission->profile);
+    if (!admission_place(admission, &demand, io, PARTITION_KIND_ANY, placement))
+        admission_explain(admission, &demand, io, with_offer, placement);
     return CORE_OK;
 }
 
-core_status partition_standing_admit(struct partition_standing *standing, const struct core_stream_spec *spec,
-                                     uint32_t io, uint64_t handle,
-                                     struct partition_standing_placement *placement, struct core_error *error)
+core_status admission_admit(struct admission *admission, const struct core_stream_spec *spec, uint32_t io,
+                            uint64_t handle, struct admission_placement *placement, struct core_error *error)
 {
-    struct partition_standing_words words;
-    core_status status = partition_standing_check(standing, spec, io, error);
+    struct admission_refusal words;
+    core_status status = admission_check(admission, spec, io, error);
     if (status != CORE_OK)
         return status;
-    if (standing->count == PARTITION_PLAN_STREAMS_MAX)
+    if (admission->count == PARTITION_PLAN_STREAMS_MAX)
         return core_error_set(error, CORE_REFUSED, "a plan holds %zu streams and no more",
                               PARTITION_PLAN_STREAMS_MAX);
-    const struct partition_demand demand = partition_demand_of(spec, standing->profile);
-    if (!partition_standing_place(standing, &demand, io, PARTITION_KIND_ANY, placement)) {
-        partition_standing_explain(standing, &demand, io, true, placement);
+    const struct partition_demand demand = partition_demand_of(spec, admission->profile);
+    if (!admission_place(admission, &demand, io, PARTITION_KIND_ANY, placement)) {
+        admission_explain(admission, &demand, io, true, placement);
         return CORE_OK;
     }
-    if (partition_standing_reserve(standing, placement) != CORE_OK)
+    if (admission_allocate(admission, placement) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for one stream more");
-    partition_standing_set(standing, placement);
-    placement->stream = partition_standing_enter(standing, spec, io, handle, placement);
-    bool planned = partition_standing_plan_units(standing, placement->unit, placement->backup_unit, &words);
+    admission_set_periods(admission, placement);
+    placement->stream = admission_insert(admission, spec, io, handle, placement);
+    bool planned = admission_plan_units(admission, placement->unit, placement->backup_unit, &words);
     assert(planned); /* it has been asked for room */
     (void)planned;
     return CORE_OK;
@@ -431,63 +423,60 @@ core_status partition_standing_admit(struct partition_standing *standing, const 
 
 /* ---- what stands ---- */
 
-size_t partition_standing_streams(const struct partition_standing *standing)
+size_t admission_streams(const struct admission *admission)
 {
-    return standing->count;
+    return admission->count;
 }
 
-uint32_t partition_standing_worker_for(const struct partition_standing *standing,
-                                       const struct core_stream_spec *spec, uint32_t io)
+uint32_t admission_worker_for(const struct admission *admission, const struct core_stream_spec *spec,
+                              uint32_t io)
 {
-    const struct partition_demand demand = partition_demand_of(spec, standing->profile);
+    const struct partition_demand demand = partition_demand_of(spec, admission->profile);
     struct partition_answer answer;
-    uint32_t worker = partition_standing_choose_worker(standing, &demand, &answer);
-    bool fits = answer.accepted && partition_standing_io_fits(standing, io, 0, demand.io_ppb);
-    return fits ? worker : PARTITION_STANDING_NONE;
+    uint32_t worker = admission_choose_worker(admission, &demand, &answer);
+    bool fits = answer.accepted && admission_io_fits(admission, io, 0, demand.io_ppb);
+    return fits ? worker : ADMISSION_NONE;
 }
 
-struct partition_standing_worker partition_standing_worker_at(const struct partition_standing *standing,
-                                                              uint32_t worker)
+struct admission_worker admission_worker_at(const struct admission *admission, uint32_t worker)
 {
-    assert(worker < standing->worker_count);
-    return partition_worker_load(standing->unit[worker]);
+    assert(worker < admission->worker_count);
+    return partition_worker_load(admission->unit[worker]);
 }
 
-struct partition_standing_stream partition_standing_stream_at(const struct partition_standing *standing,
-                                                              size_t n)
+struct admission_stream admission_stream_at(const struct admission *admission, size_t n)
 {
-    assert(n < standing->count);
-    return partition_standing_stream_of(standing, standing->listed[n]);
+    assert(n < admission->count);
+    return admission_stream_of(admission, admission->listed[n]);
 }
 
-struct partition_standing_stream partition_standing_stream_of(const struct partition_standing *standing,
-                                                              uint32_t stream)
+struct admission_stream admission_stream_of(const struct admission *admission, uint32_t stream)
 {
-    assert(stream < standing->capacity);
-    const struct partition_standing_record *record = &standing->record[stream];
-    return (struct partition_standing_stream){.stream = stream,
-                                              .handle = record->handle,
-                                              .unit = record->unit,
-                                              .io = record->io,
-                                              .spec = record->spec,
-                                              .contract = record->contract,
-                                              .join = record->join,
-                                              .backup_unit = record->backup.unit,
-                                              .backup_spec = record->backup.spec,
-                                              .gpu_bound_ns = record->backup.gpu_bound_ns,
-                                              .detection_ns = record->backup.detection_ns,
-                                              .joined = partition_standing_joined(record),
-                                              .moved = record->moved};
+    assert(stream < admission->capacity);
+    const struct admission_record *record = &admission->record[stream];
+    return (struct admission_stream){.stream = stream,
+                                     .handle = record->handle,
+                                     .unit = record->unit,
+                                     .io = record->io,
+                                     .spec = record->spec,
+                                     .contract = record->contract,
+                                     .join = record->join,
+                                     .backup_unit = record->backup.unit,
+                                     .backup_spec = record->backup.spec,
+                                     .gpu_bound_ns = record->backup.gpu_bound_ns,
+                                     .detection_ns = record->backup.detection_ns,
+                                     .joined = admission_joined(record),
+                                     .moved = record->moved};
 }
 
-struct partition_standing_gpu partition_standing_gpu_at(const struct partition_standing *standing, uint32_t g)
+struct admission_gpu admission_gpu_at(const struct admission *admission, uint32_t g)
 {
-    assert(g < standing->gpus);
-    const struct partition_gpu *gpu = standing->gpu[g];
-    return (struct partition_standing_gpu){.streams = gpu->own.load.streams,
-                                           .backups = partition_gpu_backups(gpu),
-                                           .period_ns = gpu->unit.period_ns,
-                                           .shortest_ns = partition_gpu_shortest_ns(gpu),
-                                           .memory_bytes = gpu->unit.memory_bytes,
-                                           .out = gpu->unit.out};
+    assert(g < admission->gpus);
+    const struct partition_gpu *gpu = admission->gpu[g];
+    return (struct admission_gpu){.streams = gpu->own.load.streams,
+                                  .backups = partition_gpu_backups(gpu),
+                                  .period_ns = gpu->unit.period_ns,
+                                  .shortest_ns = partition_gpu_shortest_ns(gpu),
+                                  .memory_bytes = gpu->unit.memory_bytes,
+                                  .out = gpu->unit.out};
 }

@@ -80,9 +80,9 @@
 #include "perfmodel/cpu.h"
 #include "perfmodel/limit.h"
 
-#define PARTITION_STANDING_NONE UINT32_MAX /* no stream, no unit */
+#define ADMISSION_NONE UINT32_MAX /* no stream, no unit */
 
-struct partition_standing;
+struct admission;
 
 /* The nearest contracts that would be accepted now; 0 where none is. Both are themselves accepted if asked
  * for with no change in between. */
@@ -91,7 +91,7 @@ struct partition_offer {
     core_ns latency_ns;  /* shortest latency at the asked rate */
 };
 
-struct partition_standing_placement {
+struct admission_placement {
     bool accepted;
     uint32_t unit;                  /* accepted */
     uint32_t stream;                /* admitted: its number until it is released; else NONE */
@@ -118,58 +118,51 @@ struct partition_standing_placement {
 };
 
 /* profile has passed config_profile_check, and is copied. */
-CORE_CHECKED core_status partition_standing_create(struct partition_standing **standing,
-                                                   const struct config_profile *profile,
-                                                   uint32_t worker_count, uint32_t io_count,
-                                                   struct core_error *error);
-void partition_standing_destroy(struct partition_standing *standing); /* NULL is fine */
+CORE_CHECKED core_status admission_create(struct admission **admission, const struct config_profile *profile,
+                                          uint32_t worker_count, uint32_t io_count, struct core_error *error);
+void admission_destroy(struct admission *admission); /* NULL is fine */
 
 /* A copy with the same streams and numbers, for trials on any thread: it shares no memory with the
  * original. CORE_NO_MEMORY. */
-CORE_CHECKED core_status partition_standing_copy(const struct partition_standing *standing,
-                                                 struct partition_standing **copy);
+CORE_CHECKED core_status admission_copy(const struct admission *admission, struct admission **copy);
 
 /* Would this stream, on a connection of I/O thread `io`, be accepted without moving any other? Fills the
  * whole placement; with_offer = false skips the search for an offer. Commits nothing. CORE_INVALID: the spec
  * or io is out of range. */
-CORE_CHECKED core_status partition_standing_query(const struct partition_standing *standing,
-                                                  const struct core_stream_spec *spec, uint32_t io,
-                                                  bool with_offer,
-                                                  struct partition_standing_placement *placement,
-                                                  struct core_error *error);
+CORE_CHECKED core_status admission_query(const struct admission *admission,
+                                         const struct core_stream_spec *spec, uint32_t io, bool with_offer,
+                                         struct admission_placement *placement, struct core_error *error);
 
-/* Decides as partition_standing_query does, without an offer, and commits if the stream is accepted.
+/* Decides as admission_query does, without an offer, and commits if the stream is accepted.
  * `handle` is the caller's name for the stream; it need not be unique. CORE_REFUSED: there are
  * PARTITION_PLAN_STREAMS_MAX streams already; CORE_NO_MEMORY. */
-CORE_CHECKED core_status partition_standing_admit(struct partition_standing *standing,
-                                                  const struct core_stream_spec *spec, uint32_t io,
-                                                  uint64_t handle,
-                                                  struct partition_standing_placement *placement,
-                                                  struct core_error *error);
+CORE_CHECKED core_status admission_admit(struct admission *admission, const struct core_stream_spec *spec,
+                                         uint32_t io, uint64_t handle, struct admission_placement *placement,
+                                         struct core_error *error);
 
 /* Releases the reservation of an admitted stream; not before its unit has paused ("When capacity may be
  * reserved again"). The stream's number may be given to another stream. */
-void partition_standing_release(struct partition_standing *standing, uint32_t stream);
+void admission_release(struct admission *admission, uint32_t stream);
 
 /* ---- GPUs out of service ---- */
 
 /* Sets whether GPU `gpu` is out of service: admissions, migrations and offers leave it out. Its streams
  * keep their reservations there, and can be changed, migrated away and released. */
-void partition_standing_set_out(struct partition_standing *standing, uint32_t gpu, bool out);
+void admission_set_out(struct admission *admission, uint32_t gpu, bool out);
 
 /* delta of the guaranteed streams that are admitted, moved or changed from now on, 0 .. 1 h: the time from
  * the moment at which a GPU stops keeping its bound until the streams' packets are on their way to the
  * backups. It is 2 ms until it is set. */
-void partition_standing_set_detection(struct partition_standing *standing, core_ns ns);
+void admission_set_detection(struct admission *admission, core_ns ns);
 
 /* ---- batches ----
  *
  * Times and memory as bytes are what the flow of a GPU needs (perfmodel/flow.h). Its batches need arenas,
  * too: so many at once, each with room for its bytes and packets, and a slot for each stream's key. Where
  * the arenas are known, a stream, a move, a change and a hold are accepted on a GPU only if its batches have
- * room with them, and if the plan of these may follow the last one (partition/admission/gpu_plan.h); that plan
- * is made at once, as it is when streams leave or settle. The offers for new streams know of it, those for
- * changes do not. A copy of the standing plan knows no arenas.
+ * room with them, and if the plan of these may follow the last one (partition/admission/gpu_plan.h); that
+ * plan is made at once, as it is when streams leave or settle. The offers for new streams know of it, those
+ * for changes do not. A copy of the admission state knows no arenas.
  *
  * **Losses.** A GPU has streams of its own, and for each other GPU those that come here when that is lost.
  * The plan of its batches is for all these cases: for a load that none of them exceeds, its own and the most
@@ -179,14 +172,14 @@ void partition_standing_set_detection(struct partition_standing *standing, core_
 
 /* The arenas of each GPU of a kind, by kind; before the first stream. The memory of a GPU is no more from now
  * on than its arenas have where the least number of batches is on the way. CORE_NO_MEMORY. */
-CORE_CHECKED core_status partition_standing_set_arenas(struct partition_standing *standing,
-                                                       const struct partition_gpu_arenas *arenas);
+CORE_CHECKED core_status admission_set_arenas(struct admission *admission,
+                                              const struct partition_gpu_arenas *arenas);
 
 /* Streams that may have a slot at once: one in so many is kept for those that are leaving. */
 uint32_t partition_gpu_arenas_streams(const struct partition_gpu_arenas *arenas);
 
 /* Why a unit does not do. */
-struct partition_standing_words {
+struct admission_refusal {
     enum perfmodel_limit constraint;
     char reason[256];
 };
@@ -195,12 +188,10 @@ struct partition_standing_words {
  * now, so that it may follow the last one: where another period may not, the GPU is given the last one's, if
  * that holds for all. Without streams and backups it is a plan without batches. False: *words say why; the
  * last plan is what it was. */
-bool partition_standing_plan_batches(struct partition_standing *standing, uint32_t g,
-                                     struct partition_standing_words *words);
+bool admission_plan_batches(struct admission *admission, uint32_t g, struct admission_refusal *words);
 
 /* The last plan that was made of them, until the next one; arenas are known. */
-const struct partition_gpu_plan *partition_standing_batches(const struct partition_standing *standing,
-                                                            uint32_t g);
+const struct partition_gpu_plan *admission_batches(const struct admission *admission, uint32_t g);
 
 /* ---- refusals that can wait ----
  *
@@ -208,17 +199,16 @@ const struct partition_gpu_plan *partition_standing_batches(const struct partiti
  * them. `hurried` is asked before that and during it. Once it returns true it must do so until the question
  * is over: the search is then cut off, and constraint and offer of the refusal are undefined. To get them,
  * repeat the whole question. A copy of the plan has none. NULL: never. */
-typedef bool partition_standing_hurried(void *owner);
-void partition_standing_set_hurried(struct partition_standing *standing, partition_standing_hurried *hurried,
-                                    void *owner);
+typedef bool admission_cancel(void *owner);
+void admission_set_cancel(struct admission *admission, admission_cancel *cancelled, void *owner);
 
 /* ---- overload ---- */
 
 /* Withholds a share of a unit from admission, migrations to it, and changes for more: 0 .. 10^9 ppb of any
  * window of a worker; of a GPU's period, latency and memory. Admitted streams and their certificate are not
  * affected. */
-void partition_standing_set_reserve(struct partition_standing *standing, uint32_t unit, int64_t share_ppb);
-int64_t partition_standing_reserve_ppb(const struct partition_standing *standing, uint32_t unit);
+void admission_set_withheld(struct admission *admission, uint32_t unit, int64_t share_ppb);
+int64_t admission_withheld_ppb(const struct admission *admission, uint32_t unit);
 
 /* ---- growing back ---- */
 
@@ -226,18 +216,18 @@ int64_t partition_standing_reserve_ppb(const struct partition_standing *standing
  * it has another period from now on (see above from when). *period_ns: the one it has; 0 without streams and
  * backups.
  *
- * Best is what a GPU without a history would get for the same streams: the rhythm, d'/4 of the shortest d',
- * where it holds; else the period of the grid (partition/admission/unit_gpu.h) with most room. So no stream
- * that has left keeps the period shorter than the remaining streams need. Never shorter: the present period
- * holds, shorter periods cost more launches and copies, and are set when a new stream needs one. Whether a
- * GPU accepts a stream hardly depends on its present period, since all of the grid is tried; but whether it
- * is preferred to the workers, and accepts without a new period, does. Holds for all its streams, in the
- * case of each loss, within the card and the pinned budget. */
-bool partition_standing_retune(struct partition_standing *standing, uint32_t gpu, core_ns *period_ns);
+ * Best is what a GPU without a history would get for the same streams: the default period, d'/4 of the
+ * shortest d', where it holds; else the period of the grid (partition/admission/unit_gpu.h) with most room.
+ * So no stream that has left keeps the period shorter than the remaining streams need. Never shorter: the
+ * present period holds, shorter periods cost more launches and copies, and are set when a new stream needs
+ * one. Whether a GPU accepts a stream hardly depends on its present period, since all of the grid is tried;
+ * but whether it is preferred to the workers, and accepts without a new period, does. Holds for all its
+ * streams, in the case of each loss, within the card and the pinned budget. */
+bool admission_retune(struct admission *admission, uint32_t gpu, core_ns *period_ns);
 
 /* Sets the period of a GPU, > 0, back to one that it had before an admission or a retune. False: the period
  * does not hold for its streams and backups, or it has none; nothing changes. */
-bool partition_standing_set_period(struct partition_standing *standing, uint32_t gpu, core_ns period_ns);
+bool admission_set_period(struct admission *admission, uint32_t gpu, core_ns period_ns);
 
 /* ---- another contract for a stream ----
  *
@@ -267,7 +257,7 @@ bool partition_standing_set_period(struct partition_standing *standing, uint32_t
  * k' at most, and the windows of what is unfinished begin after the pause. */
 
 /* **On another unit.** Where its own unit, A, refuses, the stream may be admitted a second time with its
- * new contract, as a newcomer: by the same test, on whatever unit B, beside itself under the old contract.
+ * new contract, as a new stream: by the same test, on whatever unit B, beside itself under the old contract.
  * It changes over at a moment s when nothing of it is inside A and nothing waits that is eligible; then its
  * number on A is released, as above from when. *Proof that this is enough.* All packets that were eligible
  * by s went to A, under contracts that A has reserved capacity for until the release. All later packets go
@@ -279,39 +269,38 @@ bool partition_standing_set_period(struct partition_standing *standing, uint32_t
  */
 
 /* Would the stream's unit keep the contract `spec` instead? A GPU at its present period, or another one that
- * holds for all its streams. Fills the placement as partition_standing_query does; `stream` is the stream's
+ * holds for all its streams. Fills the placement as admission_query does; `stream` is the stream's
  * number, `bound_ns` holds for the packets under `spec`, the join's service included. An offer is the nearest
  * contract that the same unit would change to. Nothing is left changed. CORE_INVALID: spec or its packet
  * size, padding or cipher; CORE_REFUSED: the stream has been moved to another number. */
-CORE_CHECKED core_status partition_standing_change_query(struct partition_standing *standing, uint32_t stream,
-                                                         const struct core_stream_spec *spec, bool with_offer,
-                                                         struct partition_standing_placement *placement,
-                                                         struct core_error *error);
+CORE_CHECKED core_status admission_change_query(struct admission *admission, uint32_t stream,
+                                                const struct core_stream_spec *spec, bool with_offer,
+                                                struct admission_placement *placement,
+                                                struct core_error *error);
 
-/* Decides as partition_standing_change_query does, without an offer, and commits if the change is accepted:
+/* Decides as admission_change_query does, without an offer, and commits if the change is accepted:
  * the unit and the I/O thread reserve capacity for the join. */
-CORE_CHECKED core_status partition_standing_change(struct partition_standing *standing, uint32_t stream,
-                                                   const struct core_stream_spec *spec,
-                                                   struct partition_standing_placement *placement,
-                                                   struct core_error *error);
+CORE_CHECKED core_status admission_change(struct admission *admission, uint32_t stream,
+                                          const struct core_stream_spec *spec,
+                                          struct admission_placement *placement, struct core_error *error);
 
 /* The change ("When it settles"), or the hold (below), is over: from now on capacity is reserved for the
  * present contract alone. Does nothing for a stream with neither. */
-void partition_standing_settle(struct partition_standing *standing, uint32_t stream);
+void admission_finalize(struct admission *admission, uint32_t stream);
 
 /* ---- a plan anew ---- */
 
-struct partition_standing_move {
+struct admission_move {
     uint32_t stream;
     uint64_t handle; /* the caller's */
     uint32_t from, to;
     core_ns period_ns; /* to a GPU: of its batches from then on */
 };
 
-struct partition_standing_proposal {
+struct admission_proposal {
     bool accepted;
-    size_t moves;                         /* accepted: of other streams, each from one unit to another, */
-    struct partition_standing_move *move; /* in the order in which they are to be made: to be freed */
+    size_t moves;                /* accepted: of other streams, each from one unit to another, */
+    struct admission_move *move; /* in the order in which they are to be made: to be freed */
 };
 
 /* Would there be room for this stream if others moved? None have to where it fits as things stand. Else,
@@ -323,18 +312,17 @@ struct partition_standing_proposal {
  *      one, first those that make room where the new stream is to be, until it fits;
  *   3. the plan is taken as it is, with the units of each kind renumbered so that many streams stay.
  *
- * An answer counts if its moves, in some order, can each be made by itself (partition_standing_move): the new
+ * An answer counts if its moves, in some order, can each be made by itself (admission_move): the new
  * unit holds with the stream beside all those it has then, with the stream still on its old unit too; and if
- * partition_standing_admit accepts the new stream after the last. So a server lets one stream after the other
+ * admission_admit accepts the new stream after the last. So a server lets one stream after the other
  * change units (the old room is free again after a pause, as above), then admits the new one, and no promise
  * is ever unproven.
  *
- * Nothing changes. Takes as long as a plan of all streams does. Status as of partition_standing_admit. */
-CORE_CHECKED core_status partition_standing_replan(const struct partition_standing *standing,
-                                                   const struct partition_plan_method *method,
-                                                   const struct core_stream_spec *spec, uint32_t io,
-                                                   struct partition_standing_proposal *proposal,
-                                                   struct core_error *error);
+ * Nothing changes. Takes as long as a plan of all streams does. Status as of admission_admit. */
+CORE_CHECKED core_status admission_replan(const struct admission *admission,
+                                          const struct partition_plan_method *method,
+                                          const struct core_stream_spec *spec, uint32_t io,
+                                          struct admission_proposal *proposal, struct core_error *error);
 
 /* Makes one move: enters the stream at unit `to` (a GPU: at this period) under another number, *again, which
  * is the stream from now on. The old number keeps the room on the old unit until it is released, and counts
@@ -342,9 +330,8 @@ CORE_CHECKED core_status partition_standing_replan(const struct partition_standi
  * the old contract that are eligible yet to come may go to either. A move comes to nothing if *again is
  * released before the old number: that one is the stream again. CORE_REFUSED: the unit does not hold with it
  * as things stand, or there is no such unit or period; CORE_NO_MEMORY. */
-CORE_CHECKED core_status partition_standing_move(struct partition_standing *standing, uint32_t stream,
-                                                 uint32_t to, core_ns period_ns, uint32_t *again,
-                                                 struct core_error *error);
+CORE_CHECKED core_status admission_move(struct admission *admission, uint32_t stream, uint32_t to,
+                                        core_ns period_ns, uint32_t *again, struct core_error *error);
 
 /* ---- packets that are held ----
  *
@@ -361,10 +348,10 @@ CORE_CHECKED core_status partition_standing_move(struct partition_standing *stan
  *     b_A = in + d'(L) + out + rest(d)
  *
  * with the rest of d, not of L: the stream's I/O thread goes on to count d (a thread's rest is that of the
- * shortest bound that it counts). d'(L) is half way to d', which leaves room for newcomers to A, or the least
- * that it may be where B has no room for what that leaves. b_A holds for packets let go to A once what stands
- * is in force there and A is charged for L. Those of before are back within d: packets are held no sooner
- * than d after the charge.
+ * shortest bound that it counts). d'(L) is half way to d', which leaves room for new streams to A, or the
+ * least that it may be where B has no room for what that leaves. b_A holds for packets let go to A once what
+ * stands is in force there and A is charged for L. Those of before are back within d: packets are held no
+ * sooner than d after the charge.
  *
  * **B** is charged for (t, k, d - b_A), and serves the stream so as long as something may be late; the I/O
  * thread counts d - b_A meanwhile.
@@ -378,22 +365,22 @@ CORE_CHECKED core_status partition_standing_move(struct partition_standing *stan
  * changed: B, or A, has no room for it at its present period, or A is out of service; the stream has a
  * backup, which counts on packets that come in time; or it had a change, or an earlier hold, that has not
  * settled, so that there may be a lag already. */
-bool partition_standing_hold(struct partition_standing *standing, uint32_t stream, core_ns batches_ns,
-                             core_ns *bound_ns);
+bool admission_reserve_catch_up(struct admission *admission, uint32_t stream, core_ns batches_ns,
+                                core_ns *bound_ns);
 
 /* ---- what stands ---- */
 
-size_t partition_standing_streams(const struct partition_standing *standing);
+size_t admission_streams(const struct admission *admission);
 
 /* Share of an I/O thread that is reserved. */
-int64_t partition_standing_io_ppb(const struct partition_standing *standing, uint32_t io);
+int64_t admission_io_ppb(const struct admission *admission, uint32_t io);
 
 /* The least loaded worker that accepts this stream, on a connection of I/O thread `io`. NONE: no worker
  * does. */
-uint32_t partition_standing_worker_for(const struct partition_standing *standing,
-                                       const struct core_stream_spec *spec, uint32_t io);
+uint32_t admission_worker_for(const struct admission *admission, const struct core_stream_spec *spec,
+                              uint32_t io);
 
-struct partition_standing_stream {
+struct admission_stream {
     uint32_t stream;
     uint64_t handle;
     uint32_t unit, io;
@@ -407,25 +394,21 @@ struct partition_standing_stream {
     bool moved;                         /* to another number; this one only keeps the room */
 };
 /* The n-th of the streams, in no order; n below their number. */
-struct partition_standing_stream partition_standing_stream_at(const struct partition_standing *standing,
-                                                              size_t n);
+struct admission_stream admission_stream_at(const struct admission *admission, size_t n);
 /* By number; and as its admission would have told, had it been decided as it stands now. */
-struct partition_standing_placement partition_standing_placement_of(const struct partition_standing *standing,
-                                                                    uint32_t stream);
-struct partition_standing_stream partition_standing_stream_of(const struct partition_standing *standing,
-                                                              uint32_t stream);
+struct admission_placement admission_placement_of(const struct admission *admission, uint32_t stream);
+struct admission_stream admission_stream_of(const struct admission *admission, uint32_t stream);
 
-struct partition_standing_worker {
+struct admission_worker {
     size_t streams; /* its own streams */
     int64_t utilisation_ppb;
     int64_t headroom_ppb; /* smallest over all windows */
     core_ns tightest_window_ns;
     int64_t reserved_ppb; /* reserved for backups, in the failure scenario that reserves most */
 };
-struct partition_standing_worker partition_standing_worker_at(const struct partition_standing *standing,
-                                                              uint32_t worker);
+struct admission_worker admission_worker_at(const struct admission *admission, uint32_t worker);
 
-struct partition_standing_gpu {
+struct admission_gpu {
     size_t streams;      /* its own streams */
     size_t backups;      /* streams of other GPUs whose backup is here */
     core_ns period_ns;   /* 0 without streams and backups */
@@ -433,7 +416,6 @@ struct partition_standing_gpu {
     uint64_t memory_bytes;
     bool out; /* of service */
 };
-struct partition_standing_gpu partition_standing_gpu_at(const struct partition_standing *standing,
-                                                        uint32_t g);
+struct admission_gpu admission_gpu_at(const struct admission *admission, uint32_t g);
 
 #endif

@@ -1,4 +1,4 @@
-/* Attempts to make room for a newcomer: from none moved to a plan taken as it is. */
+/* Attempts to make room for a new stream: from none moved to a plan taken as it is. */
 #include "partition/admission/attempts.h"
 
 #include "partition/admission/migrate.h"
@@ -10,7 +10,7 @@
 /* ---- streams that change over ---- */
 
 struct mover {
-    bool first;            /* leaves the kind of unit that the newcomer is to go to */
+    bool first;            /* leaves the kind of unit that the new stream is to go to */
     uint64_t relief;       /* the greater the sooner */
     uint32_t stream, kind; /* to go to */
 };
@@ -28,60 +28,59 @@ static int compare_movers(const void *a, const void *b)
 /* Those that the plan has on another kind of unit. */
 static size_t list_movers(struct partition_attempt *attempt, struct mover *mover)
 {
-    const struct partition_standing *standing = attempt->standing;
-    uint32_t newcomer = standing->unit[attempt->plan->unit[standing->count]]->kind;
+    const struct admission *admission = attempt->admission;
+    uint32_t request = admission->unit[attempt->plan->unit[admission->count]]->kind;
     size_t count = 0;
-    for (uint32_t n = 0; n < standing->count; n++) {
-        const struct partition_standing_record *record = &standing->record[standing->listed[n]];
-        uint32_t from = standing->unit[record->unit]->kind;
-        uint32_t kind = standing->unit[attempt->plan->unit[n]]->kind;
-        struct perfmodel_flow_load load = perfmodel_flow_load_of(&record->spec, standing->profile);
+    for (uint32_t n = 0; n < admission->count; n++) {
+        const struct admission_record *record = &admission->record[admission->listed[n]];
+        uint32_t from = admission->unit[record->unit]->kind;
+        uint32_t kind = admission->unit[attempt->plan->unit[n]]->kind;
+        struct perfmodel_flow_load load = perfmodel_flow_load_of(&record->spec, admission->profile);
         if (from != kind && !record->moved)
-            mover[count++] = (struct mover){from == newcomer, load.rate, standing->listed[n], kind};
+            mover[count++] = (struct mover){from == request, load.rate, admission->listed[n], kind};
     }
     qsort(mover, count, sizeof *mover, compare_movers);
     return count;
 }
 
 /* Those that are on a unit, to any of another kind: the greatest jobs first, or the shortest deadlines. */
-static size_t list_unit(const struct partition_standing *standing, uint32_t unit, bool by_deadline,
+static size_t list_unit(const struct admission *admission, uint32_t unit, bool by_deadline,
                         struct mover *mover)
 {
-    uint32_t kind = PARTITION_KIND_ANY & ~standing->unit[unit]->kind;
+    uint32_t kind = PARTITION_KIND_ANY & ~admission->unit[unit]->kind;
     size_t count = 0;
-    for (uint32_t n = 0; n < standing->count; n++) {
-        const struct partition_standing_record *record = &standing->record[standing->listed[n]];
-        struct perfmodel_flow_load load = perfmodel_flow_load_of(&record->spec, standing->profile);
+    for (uint32_t n = 0; n < admission->count; n++) {
+        const struct admission_record *record = &admission->record[admission->listed[n]];
+        struct perfmodel_flow_load load = perfmodel_flow_load_of(&record->spec, admission->profile);
         uint64_t relief = by_deadline ? (uint64_t)(CORE_LATENCY_NS_MAX - load.shortest_ns) : load.rate;
         if (record->unit == unit && !record->moved)
-            mover[count++] = (struct mover){false, relief, standing->listed[n], kind};
+            mover[count++] = (struct mover){false, relief, admission->listed[n], kind};
     }
     qsort(mover, count, sizeof *mover, compare_movers);
     return count < ROOM_MOVERS_MAX ? count : ROOM_MOVERS_MAX;
 }
 
-/* ---- the newcomer ---- */
+/* ---- the new stream ---- */
 
-core_status partition_attempt_present(struct partition_attempt *attempt, struct partition_standing *after,
-                                      bool *holds)
+core_status partition_attempt_present(struct partition_attempt *attempt, struct admission *after, bool *holds)
 {
-    struct partition_standing_placement placement;
-    *holds = partition_standing_place(after, attempt->demand, attempt->io, PARTITION_KIND_ANY, &placement);
+    struct admission_placement placement;
+    *holds = admission_place(after, attempt->demand, attempt->io, PARTITION_KIND_ANY, &placement);
     if (!*holds)
         return CORE_OK;
-    core_status status = partition_standing_reserve(after, &placement);
+    core_status status = admission_allocate(after, &placement);
     if (status != CORE_OK)
         return status;
-    partition_standing_set(after, &placement);
-    (void)partition_standing_enter(after, &attempt->demand->spec, attempt->io, 0, &placement);
+    admission_set_periods(after, &placement);
+    (void)admission_insert(after, &attempt->demand->spec, attempt->io, 0, &placement);
     return CORE_OK;
 }
 
 /* ---- moves ---- */
 
-/* One mover after the other, and again those that had no room, until the newcomer fits. */
+/* One mover after the other, and again those that had no room, until the new stream fits. */
 static core_status change_one_by_one(struct partition_attempt *attempt, struct mover *mover, size_t count,
-                                     struct partition_standing *after, bool *holds)
+                                     struct admission *after, bool *holds)
 {
     core_status status = CORE_OK;
     *holds = false;
@@ -90,7 +89,7 @@ static core_status change_one_by_one(struct partition_attempt *attempt, struct m
         left = 0;
         for (size_t n = 0; status == CORE_OK && !*holds && n < before; n++) {
             bool found;
-            status = partition_moves_change(after, mover[n].stream, mover[n].kind, &found);
+            status = partition_migrations_change(after, mover[n].stream, mover[n].kind, &found);
             if (status == CORE_OK && found)
                 status = partition_attempt_present(attempt, after, holds);
             else
@@ -102,55 +101,54 @@ static core_status change_one_by_one(struct partition_attempt *attempt, struct m
 
 /* The plan as it is, its units renumbered. There is no backup among its streams. */
 static core_status take_plan(struct partition_attempt *attempt, const uint32_t *number,
-                             struct partition_standing *after)
+                             struct admission *after)
 {
     const struct partition_plan *plan = attempt->plan;
-    struct partition_standing_placement placement = {.backup_unit = PARTITION_STANDING_NONE};
+    struct admission_placement placement = {.backup_unit = ADMISSION_NONE};
     core_status status = CORE_OK;
     uint32_t count = after->count;
     for (uint32_t n = 0; n < count; n++)
         if (after->record[after->listed[n]].unit != number[plan->unit[n]])
-            partition_standing_take(after, after->listed[n]);
+            admission_remove_demand(after, after->listed[n]);
     for (uint32_t g = 0; g < plan->gpus; g++)
-        partition_standing_retarget(after, number[partition_unit_of_gpu(plan->workers, g)],
-                                    plan->gpu[g].period_ns, plan->gpu[g].memory_bytes);
+        admission_retarget(after, number[partition_unit_of_gpu(plan->workers, g)], plan->gpu[g].period_ns,
+                           plan->gpu[g].memory_bytes);
     for (uint32_t n = 0; status == CORE_OK && n < count; n++) {
         uint32_t stream = after->listed[n];
         placement.unit = number[plan->unit[n]];
         if (after->record[stream].unit == placement.unit)
             continue;
-        status = partition_standing_reserve(after, &placement);
+        status = admission_allocate(after, &placement);
         if (status != CORE_OK)
             break;
-        partition_standing_assign(&after->record[stream], &placement);
-        partition_standing_put(after, stream);
+        admission_assign(&after->record[stream], &placement);
+        admission_add_demand(after, stream);
     }
     placement.unit = number[plan->unit[count]];
     if (status == CORE_OK)
-        status = partition_standing_reserve(after, &placement);
+        status = admission_allocate(after, &placement);
     if (status == CORE_OK)
-        (void)partition_standing_enter(after, &attempt->demand->spec, attempt->io, 0, &placement);
+        (void)admission_insert(after, &attempt->demand->spec, attempt->io, 0, &placement);
     return status;
 }
 
 /* ---- the attempts ---- */
 
-core_status partition_attempt_room(struct partition_attempt *attempt, struct partition_standing *after,
-                                   bool *holds)
+core_status partition_attempt_room(struct partition_attempt *attempt, struct admission *after, bool *holds)
 {
-    struct mover *mover = malloc((attempt->standing->count + 1) * sizeof *mover);
+    struct mover *mover = malloc((attempt->admission->count + 1) * sizeof *mover);
     if (mover == NULL)
         return CORE_NO_MEMORY;
-    size_t count = list_unit(attempt->standing, attempt->unit, attempt->by_deadline, mover);
+    size_t count = list_unit(attempt->admission, attempt->unit, attempt->by_deadline, mover);
     core_status status = change_one_by_one(attempt, mover, count, after, holds);
     free(mover);
     return status;
 }
 
-core_status partition_attempt_one_by_one(struct partition_attempt *attempt, struct partition_standing *after,
+core_status partition_attempt_one_by_one(struct partition_attempt *attempt, struct admission *after,
                                          bool *holds)
 {
-    struct mover *mover = malloc((attempt->standing->count + 1) * sizeof *mover);
+    struct mover *mover = malloc((attempt->admission->count + 1) * sizeof *mover);
     if (mover == NULL)
         return CORE_NO_MEMORY;
     size_t count = list_movers(attempt, mover);
@@ -159,17 +157,18 @@ core_status partition_attempt_one_by_one(struct partition_attempt *attempt, stru
     return status;
 }
 
-core_status partition_attempt_as_planned(struct partition_attempt *attempt, struct partition_standing *after,
+core_status partition_attempt_as_planned(struct partition_attempt *attempt, struct admission *after,
                                          bool *holds)
 {
-    const struct partition_standing *standing = attempt->standing;
-    uint32_t *number = malloc(partition_standing_units(standing) * sizeof *number);
-    uint32_t *from = malloc((standing->count + 1) * sizeof *from);
+    const struct admission *admission = attempt->admission;
+    uint32_t *number = malloc(admission_units(admission) * sizeof *number);
+    uint32_t *from = malloc((admission->count + 1) * sizeof *from);
     core_status status = number != NULL && from != NULL ? CORE_OK : CORE_NO_MEMORY;
     if (status == CORE_OK) {
-        for (uint32_t n = 0; n < standing->count; n++)
-            from[n] = standing->record[standing->listed[n]].unit;
-        status = partition_moves_renumber(standing, from, attempt->plan->unit, standing->count, number);
+        for (uint32_t n = 0; n < admission->count; n++)
+            from[n] = admission->record[admission->listed[n]].unit;
+        status =
+            partition_migrations_renumber(admission, from, attempt->plan->unit, admission->count, number);
     }
     if (status == CORE_OK)
         status = take_plan(attempt, number, after);

@@ -27,7 +27,7 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* The cards of the flow read the standing plan's own profile. */
+/* The cards of the flow read the admission state's own profile. */
 static void limit_memory(struct config_profile *profile, const struct partition_gpu_arenas *arenas)
 {
     uint64_t pinned_bytes = 0;
@@ -45,16 +45,15 @@ static uint32_t kind_of(const struct partition_gpu *gpu)
     return (uint32_t)__builtin_ctz(gpu->unit.kind);
 }
 
-core_status partition_standing_set_arenas(struct partition_standing *standing,
-                                          const struct partition_gpu_arenas *arenas)
+core_status admission_set_arenas(struct admission *admission, const struct partition_gpu_arenas *arenas)
 {
-    assert(standing->count == 0 && standing->batches == NULL);
-    standing->batches = calloc(standing->gpus + 1, sizeof *standing->batches);
-    if (standing->batches == NULL)
+    assert(admission->count == 0 && admission->batches == NULL);
+    admission->batches = calloc(admission->gpus + 1, sizeof *admission->batches);
+    if (admission->batches == NULL)
         return CORE_NO_MEMORY;
-    for (uint32_t g = 0; g < standing->gpus; g++)
-        standing->batches[g].arenas = arenas[kind_of(standing->gpu[g])];
-    limit_memory(standing->profile, arenas);
+    for (uint32_t g = 0; g < admission->gpus; g++)
+        admission->batches[g].arenas = arenas[kind_of(admission->gpu[g])];
+    limit_memory(admission->profile, arenas);
     return CORE_OK;
 }
 
@@ -80,7 +79,7 @@ static struct batch_demand batch_demand_of(const struct partition_gpu *gpu, uint
         demand.guaranteed += more->spec.guaranteed ? 1 : 0;
     } else if (more != NULL)
         demand.backups++;
-    for (uint32_t g = 0; g < gpu->losses; g++) {
+    for (uint32_t g = 0; g < gpu->failures; g++) {
         struct perfmodel_flow_load load = {0};
         if (gpu->backups[g] != NULL)
             load = gpu->backups[g]->load;
@@ -116,18 +115,18 @@ static uint64_t arenas_needed(const struct partition_gpu_plan *plan)
 }
 
 /* With `last` as the one before. The stages' bounds are those of the verdict. */
-static struct partition_gpu_plan plan_of(const struct partition_standing *standing, uint32_t g,
+static struct partition_gpu_plan plan_of(const struct admission *admission, uint32_t g,
                                          const struct batch_demand *demand,
                                          const struct perfmodel_flow_verdict *verdict)
 {
-    const struct config_profile *profile = standing->profile;
-    const struct partition_gpu_arenas *arenas = &standing->batches[g].arenas;
-    const struct perfmodel_flow_card *card = standing->gpu[g]->card;
+    const struct config_profile *profile = admission->profile;
+    const struct partition_gpu_arenas *arenas = &admission->batches[g].arenas;
+    const struct perfmodel_flow_gpu *card = admission->gpu[g]->card;
     core_ns closing_ns = delay_ns(profile, demand->all.shortest_ns);
     int64_t own_ppb = perfmodel_flow_judge(card, &demand->own, verdict->period_ns).busiest_ppb;
 
     return (struct partition_gpu_plan){
-        .number = standing->batches[g].plan.number + 1,
+        .number = admission->batches[g].plan.number + 1,
         .period_ns = verdict->period_ns,
         .delay_ns = closing_ns,
         .up_ns = verdict->bounds.up_ns,
@@ -149,7 +148,7 @@ static struct partition_gpu_plan plan_of(const struct partition_standing *standi
 
 /* Do the arenas hold the batches of this plan? */
 static bool holds(const struct partition_gpu_arenas *arenas, const struct partition_gpu_plan *plan,
-                  struct partition_standing_words *words)
+                  struct admission_refusal *words)
 {
     const struct {
         const char *what;
@@ -178,10 +177,10 @@ static bool holds(const struct partition_gpu_arenas *arenas, const struct partit
 }
 
 /* The plan for this demand at this period. False: there is none, and why. */
-static bool make(const struct partition_standing *standing, uint32_t g, const struct batch_demand *demand,
-                 core_ns period_ns, struct partition_gpu_plan *plan, struct partition_standing_words *words)
+static bool make(const struct admission *admission, uint32_t g, const struct batch_demand *demand,
+                 core_ns period_ns, struct partition_gpu_plan *plan, struct admission_refusal *words)
 {
-    const struct partition_batches *batches = &standing->batches[g];
+    const struct partition_batches *batches = &admission->batches[g];
 
     words->constraint = PERFMODEL_LIMIT_GPU_MEMORY;
     if (demand->all.streams == 0) {
@@ -189,22 +188,22 @@ static bool make(const struct partition_standing *standing, uint32_t g, const st
         return true;
     }
     struct perfmodel_flow_verdict verdict =
-        perfmodel_flow_judge(standing->gpu[g]->card, &demand->all, period_ns);
+        perfmodel_flow_judge(admission->gpu[g]->card, &demand->all, period_ns);
     if (verdict.binding != PERFMODEL_LIMIT_NONE) {
         snprintf(words->reason, sizeof words->reason, "the GPU can not keep a period of %.3f ms",
                  (double)period_ns / 1e6);
         return false;
     }
     verdict.period_ns = period_ns;
-    *plan = plan_of(standing, g, demand, &verdict);
+    *plan = plan_of(admission, g, demand, &verdict);
     return holds(&batches->arenas, plan, words);
 }
 
 /* May it follow the last one? */
-static bool follows(const struct partition_standing *standing, uint32_t g,
-                    const struct partition_gpu_plan *plan, struct partition_standing_words *words)
+static bool follows(const struct admission *admission, uint32_t g, const struct partition_gpu_plan *plan,
+                    struct admission_refusal *words)
 {
-    const struct partition_gpu_plan *last = &standing->batches[g].plan;
+    const struct partition_gpu_plan *last = &admission->batches[g].plan;
 
     if (partition_gpu_plan_leads_to(last, plan))
         return true;
@@ -216,60 +215,56 @@ static bool follows(const struct partition_standing *standing, uint32_t g,
     return false;
 }
 
-bool partition_standing_room_for(const struct partition_standing *standing, uint32_t g, uint32_t scenario,
-                                 const struct partition_demand *more, core_ns period_ns,
-                                 struct partition_standing_words *words)
+bool admission_batches_fit(const struct admission *admission, uint32_t g, uint32_t scenario,
+                           const struct partition_demand *more, core_ns period_ns,
+                           struct admission_refusal *words)
 {
     struct partition_gpu_plan plan;
-    if (standing->batches == NULL)
+    if (admission->batches == NULL)
         return true;
-    struct batch_demand demand = batch_demand_of(standing->gpu[g], scenario, more);
-    return make(standing, g, &demand, period_ns, &plan, words) && follows(standing, g, &plan, words);
+    struct batch_demand demand = batch_demand_of(admission->gpu[g], scenario, more);
+    return make(admission, g, &demand, period_ns, &plan, words) && follows(admission, g, &plan, words);
 }
 
-bool partition_standing_plan_batches(struct partition_standing *standing, uint32_t g,
-                                     struct partition_standing_words *words)
+bool admission_plan_batches(struct admission *admission, uint32_t g, struct admission_refusal *words)
 {
-    assert(g < standing->gpus && standing->batches != NULL);
-    const struct partition_gpu *gpu = standing->gpu[g];
-    struct partition_gpu_plan *last = &standing->batches[g].plan, plan;
-    struct partition_standing_words again;
+    assert(g < admission->gpus && admission->batches != NULL);
+    const struct partition_gpu *gpu = admission->gpu[g];
+    struct partition_gpu_plan *last = &admission->batches[g].plan, plan;
+    struct admission_refusal again;
     struct batch_demand demand = batch_demand_of(gpu, PARTITION_OWN, NULL);
     bool made =
-        make(standing, g, &demand, gpu->unit.period_ns, &plan, words) && follows(standing, g, &plan, words);
+        make(admission, g, &demand, gpu->unit.period_ns, &plan, words) && follows(admission, g, &plan, words);
     /* Else the period that there is, which also fits once who came for another one has left. */
-    if (!made && last->period_ns > 0 && partition_standing_set_period(standing, g, last->period_ns))
-        made = make(standing, g, &demand, gpu->unit.period_ns, &plan, &again);
+    if (!made && last->period_ns > 0 && admission_set_period(admission, g, last->period_ns))
+        made = make(admission, g, &demand, gpu->unit.period_ns, &plan, &again);
     if (made)
         *last = plan;
     return made;
 }
 
-static bool plan_unit(struct partition_standing *standing, uint32_t unit,
-                      struct partition_standing_words *words)
+static bool plan_unit(struct admission *admission, uint32_t unit, struct admission_refusal *words)
 {
-    if (standing->batches == NULL || unit == PARTITION_STANDING_NONE ||
-        !partition_standing_is_gpu(standing, unit))
+    if (admission->batches == NULL || unit == ADMISSION_NONE || !admission_is_gpu(admission, unit))
         return true;
-    return partition_standing_plan_batches(standing, partition_standing_gpu_of(standing, unit), words);
+    return admission_plan_batches(admission, admission_gpu_of(admission, unit), words);
 }
 
-bool partition_standing_plan_units(struct partition_standing *standing, uint32_t unit, uint32_t backup_unit,
-                                   struct partition_standing_words *words)
+bool admission_plan_units(struct admission *admission, uint32_t unit, uint32_t backup_unit,
+                          struct admission_refusal *words)
 {
-    return plan_unit(standing, unit, words) && plan_unit(standing, backup_unit, words);
+    return plan_unit(admission, unit, words) && plan_unit(admission, backup_unit, words);
 }
 
-void partition_standing_plan_less(struct partition_standing *standing, uint32_t unit, uint32_t backup_unit)
+void admission_plan_smaller(struct admission *admission, uint32_t unit, uint32_t backup_unit)
 {
-    struct partition_standing_words words;
-    (void)!plan_unit(standing, unit, &words);
-    (void)!plan_unit(standing, backup_unit, &words);
+    struct admission_refusal words;
+    (void)!plan_unit(admission, unit, &words);
+    (void)!plan_unit(admission, backup_unit, &words);
 }
 
-const struct partition_gpu_plan *partition_standing_batches(const struct partition_standing *standing,
-                                                            uint32_t g)
+const struct partition_gpu_plan *admission_batches(const struct admission *admission, uint32_t g)
 {
-    assert(g < standing->gpus && standing->batches != NULL);
-    return &standing->batches[g].plan;
+    assert(g < admission->gpus && admission->batches != NULL);
+    return &admission->batches[g].plan;
 }

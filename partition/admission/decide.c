@@ -9,14 +9,14 @@
 
 /* The next worker after `previous` by load, and by number where loads are equal; worker_count at the end, and
  * to begin with. */
-static uint32_t next_by_load(const struct partition_standing *standing, uint32_t previous)
+static uint32_t next_by_load(const struct admission *admission, uint32_t previous)
 {
     int64_t after_ppb = -1, best_ppb = 0;
-    uint32_t count = standing->worker_count, best = count;
+    uint32_t count = admission->worker_count, best = count;
     if (previous < count)
-        after_ppb = partition_worker_utilisation_ppb(standing->unit[previous], PARTITION_OWN);
+        after_ppb = partition_worker_utilisation_ppb(admission->unit[previous], PARTITION_OWN);
     for (uint32_t w = 0; w < count; w++) {
-        int64_t ppb = partition_worker_utilisation_ppb(standing->unit[w], PARTITION_OWN);
+        int64_t ppb = partition_worker_utilisation_ppb(admission->unit[w], PARTITION_OWN);
         bool later = ppb > after_ppb || (ppb == after_ppb && w > previous);
         if (later && (best == count || ppb < best_ppb)) {
             best = w;
@@ -34,17 +34,16 @@ static double excess(const struct perfmodel_edf_result *test)
     return (double)(test->demand_ns + test->blocking_ns) / ((double)test->window_ns + 1);
 }
 
-uint32_t partition_standing_choose_worker(const struct partition_standing *standing,
-                                          const struct partition_demand *demand,
-                                          struct partition_answer *answer)
+uint32_t admission_choose_worker(const struct admission *admission, const struct partition_demand *demand,
+                                 struct partition_answer *answer)
 {
     const struct partition_question question = {.more = demand, .scenario = PARTITION_OWN};
-    uint32_t worker = next_by_load(standing, standing->worker_count), chosen = worker;
-    *answer = partition_unit_ask(standing->unit[worker], &question);
+    uint32_t worker = next_by_load(admission, admission->worker_count), chosen = worker;
+    *answer = partition_unit_ask(admission->unit[worker], &question);
     if (demand->task.pieces == 0)
         return 0; /* no worker comes closer */
-    while (!answer->accepted && (worker = next_by_load(standing, worker)) < standing->worker_count) {
-        struct partition_answer one = partition_unit_ask(standing->unit[worker], &question);
+    while (!answer->accepted && (worker = next_by_load(admission, worker)) < admission->worker_count) {
+        struct partition_answer one = partition_unit_ask(admission->unit[worker], &question);
         if (!one.accepted && excess(&one.test) >= excess(&answer->test))
             continue;
         *answer = one;
@@ -55,20 +54,20 @@ uint32_t partition_standing_choose_worker(const struct partition_standing *stand
 
 /* ---- GPUs ---- */
 
-struct partition_gpu_choice partition_gpu_choice_of(const struct partition_standing *standing,
+struct partition_gpu_choice partition_gpu_choice_of(const struct admission *admission,
                                                     const struct partition_demand *demand, uint32_t among)
 {
-    return (struct partition_gpu_choice){.standing = standing,
+    return (struct partition_gpu_choice){.admission = admission,
                                          .demand = demand,
                                          .among = among,
-                                         .gpu = PARTITION_STANDING_NONE,
-                                         .closest = PARTITION_STANDING_NONE,
+                                         .gpu = ADMISSION_NONE,
+                                         .closest = ADMISSION_NONE,
                                          .lacks = {.headroom_ppb = -PPB - 1}};
 }
 
 static bool chosen(const struct partition_gpu_choice *choice)
 {
-    return choice->gpu != PARTITION_STANDING_NONE;
+    return choice->gpu != ADMISSION_NONE;
 }
 
 static void weigh(struct partition_gpu_choice *choice, uint32_t g, const struct partition_answer *answer)
@@ -92,7 +91,7 @@ static void weigh(struct partition_gpu_choice *choice, uint32_t g, const struct 
 
 static bool may(const struct partition_gpu_choice *choice, uint32_t g)
 {
-    const struct partition_unit *unit = &choice->standing->gpu[g]->unit;
+    const struct partition_unit *unit = &choice->admission->gpu[g]->unit;
     return !unit->out && (choice->among & unit->kind);
 }
 
@@ -101,17 +100,17 @@ void partition_gpu_choice_ask(struct partition_gpu_choice *choice, uint32_t g, e
 {
     const struct partition_question question = {
         .more = choice->demand, .scenario = PARTITION_OWN, .period = period};
-    struct partition_answer answer = partition_unit_ask(&choice->standing->gpu[g]->unit, &question);
-    struct partition_standing_words words;
-    if (!answer.accepted || partition_standing_room_for(choice->standing, g, PARTITION_OWN, choice->demand,
-                                                        answer.verdict.period_ns, &words))
+    struct partition_answer answer = partition_unit_ask(&choice->admission->gpu[g]->unit, &question);
+    struct admission_refusal words;
+    if (!answer.accepted || admission_batches_fit(choice->admission, g, PARTITION_OWN, choice->demand,
+                                                  answer.verdict.period_ns, &words))
         weigh(choice, g, &answer);
 }
 
 bool partition_gpu_choose_present(struct partition_gpu_choice *choice)
 {
-    for (uint32_t g = 0; g < choice->standing->gpus; g++)
-        if (may(choice, g) && choice->standing->gpu[g]->unit.period_ns > 0)
+    for (uint32_t g = 0; g < choice->admission->gpus; g++)
+        if (may(choice, g) && choice->admission->gpu[g]->unit.period_ns > 0)
             partition_gpu_choice_ask(choice, g, PARTITION_PERIOD_PRESENT);
     return chosen(choice);
 }
@@ -120,8 +119,8 @@ bool partition_gpu_choose_present(struct partition_gpu_choice *choice)
 bool partition_gpu_choose_other(struct partition_gpu_choice *choice, bool idle)
 {
     const struct partition_gpu *asked = NULL;
-    for (uint32_t g = 0; g < choice->standing->gpus; g++) {
-        const struct partition_gpu *gpu = choice->standing->gpu[g];
+    for (uint32_t g = 0; g < choice->admission->gpus; g++) {
+        const struct partition_gpu *gpu = choice->admission->gpu[g];
         if (!may(choice, g) || (gpu->unit.period_ns == 0) != idle ||
             (idle && partition_gpu_alike(gpu, asked)))
             continue;
@@ -135,18 +134,18 @@ bool partition_gpu_choose_other(struct partition_gpu_choice *choice, bool idle)
 
 /* The question at hand, with what the workers say. */
 struct decision {
-    const struct partition_standing *standing;
+    const struct admission *admission;
     const struct partition_demand *demand;
     uint32_t among;
     uint32_t worker;
     struct partition_answer answer;
-    struct partition_standing_placement *placement;
+    struct admission_placement *placement;
 };
 
 static bool on_worker(const struct decision *decision)
 {
-    struct partition_standing_placement *placement = decision->placement;
-    const struct partition_unit *unit = decision->standing->unit[decision->worker];
+    struct admission_placement *placement = decision->placement;
+    const struct partition_unit *unit = decision->admission->unit[decision->worker];
     if (!decision->answer.accepted)
         return false;
     placement->accepted = true;
@@ -158,10 +157,10 @@ static bool on_worker(const struct decision *decision)
 
 static bool on_gpu(const struct decision *decision, const struct partition_gpu_choice *choice)
 {
-    struct partition_standing_placement *placement = decision->placement;
-    const struct partition_gpu *gpu = decision->standing->gpu[choice->gpu];
+    struct admission_placement *placement = decision->placement;
+    const struct partition_gpu *gpu = decision->admission->gpu[choice->gpu];
     placement->accepted = true;
-    placement->unit = partition_unit_of_gpu(decision->standing->worker_count, choice->gpu);
+    placement->unit = partition_unit_of_gpu(decision->admission->worker_count, choice->gpu);
     placement->period_ns = choice->taken.period_ns;
     placement->new_period = gpu->own.load.streams > 0 && gpu->unit.period_ns != placement->period_ns;
     placement->memory_bytes = choice->taken.memory_bytes;
@@ -171,27 +170,27 @@ static bool on_gpu(const struct decision *decision, const struct partition_gpu_c
 
 static bool with_backup(const struct decision *decision, bool idle, enum partition_period period)
 {
-    struct partition_standing_placement one;
-    bool found = partition_guard_place(decision->standing, &decision->demand->spec, decision->among, idle,
-                                       period, &one);
+    struct admission_placement one;
+    bool found = partition_failover_place(decision->admission, &decision->demand->spec, decision->among, idle,
+                                          period, &one);
     if (found)
         *decision->placement = one;
     return found;
 }
 
-static uint32_t gpus_in_service(const struct partition_standing *standing)
+static uint32_t gpus_in_service(const struct admission *admission)
 {
     uint32_t count = 0;
-    for (uint32_t g = 0; g < standing->gpus; g++)
-        count += !standing->gpu[g]->unit.out;
+    for (uint32_t g = 0; g < admission->gpus; g++)
+        count += !admission->gpu[g]->unit.out;
     return count;
 }
 
-/* With several GPUs the scenarios share the reserved capacity, and a GPU saves capacity of workers. With one a
- * backup asks more of a worker than the stream itself would. */
+/* With several GPUs the scenarios share the reserved capacity, and a GPU saves capacity of workers. With one
+ * a backup asks more of a worker than the stream itself would. */
 static bool place_guaranteed(const struct decision *decision)
 {
-    bool several = gpus_in_service(decision->standing) > 1;
+    bool several = gpus_in_service(decision->admission) > 1;
     if (!several && on_worker(decision))
         return true;
     return with_backup(decision, false, PARTITION_PERIOD_PRESENT) ||
@@ -202,7 +201,7 @@ static bool place_guaranteed(const struct decision *decision)
 static bool place_standard(const struct decision *decision)
 {
     struct partition_gpu_choice choice =
-        partition_gpu_choice_of(decision->standing, decision->demand, decision->among);
+        partition_gpu_choice_of(decision->admission, decision->demand, decision->among);
     if (decision->demand->load.shortest_ns <= 0)
         return on_worker(decision);
     if (partition_gpu_choose_present(&choice) || partition_gpu_choose_other(&choice, true))
@@ -210,21 +209,19 @@ static bool place_standard(const struct decision *decision)
     return on_worker(decision) || (partition_gpu_choose_other(&choice, false) && on_gpu(decision, &choice));
 }
 
-bool partition_standing_place(const struct partition_standing *standing,
-                              const struct partition_demand *demand, uint32_t io, uint32_t among,
-                              struct partition_standing_placement *placement)
+bool admission_place(const struct admission *admission, const struct partition_demand *demand, uint32_t io,
+                     uint32_t among, struct admission_placement *placement)
 {
     struct decision decision = {
-        .standing = standing, .demand = demand, .among = among, .placement = placement};
-    *placement = (struct partition_standing_placement){.unit = PARTITION_STANDING_NONE,
-                                                       .stream = PARTITION_STANDING_NONE,
-                                                       .backup_unit = PARTITION_STANDING_NONE};
-    if (!partition_standing_io_fits(standing, io, 0, demand->io_ppb))
+        .admission = admission, .demand = demand, .among = among, .placement = placement};
+    *placement = (struct admission_placement){
+        .unit = ADMISSION_NONE, .stream = ADMISSION_NONE, .backup_unit = ADMISSION_NONE};
+    if (!admission_io_fits(admission, io, 0, demand->io_ppb))
         return false;
     if (among & PARTITION_KIND_WORKER)
-        decision.worker = partition_standing_choose_worker(standing, demand, &decision.answer);
+        decision.worker = admission_choose_worker(admission, demand, &decision.answer);
     bool quiet = decision.answer.accepted && decision.answer.test.utilisation_ppb < QUIET_PPB;
-    if (standing->gpus == 0 || quiet)
+    if (admission->gpus == 0 || quiet)
         return on_worker(&decision);
     return demand->spec.guaranteed ? place_guaranteed(&decision) : place_standard(&decision);
 }

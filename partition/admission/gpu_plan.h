@@ -34,9 +34,9 @@ struct partition_gpu_plan {
     uint32_t backups;    /* streams of other GPUs that come at the loss of theirs; */
     int64_t reserved_ppb; /* share of the busiest stage that is held for the worst loss */
     /* for the next one: */
-    const struct perfmodel_flow_card *card; /* outlives all plans */
-    struct perfmodel_flow_load load;        /* who has room, at whatever loss, and the least d' */
-    uint32_t arenas;                        /* that there are, */
+    const struct perfmodel_flow_gpu *card; /* outlives all plans */
+    struct perfmodel_flow_load load;       /* who has room, at whatever loss, and the least d' */
+    uint32_t arenas;                       /* that there are, */
     core_ns aside_ns;      /* of which a batch has one for so long beside its period and stages */
     core_ns batch_most_ns; /* no batch_ns may be longer; CORE_NS_NEVER: whatever it is */
 };

@@ -24,7 +24,7 @@ static bool same(const struct core_stream_spec *a, const struct core_stream_spec
            a->latency_ns == b->latency_ns;
 }
 
-bool partition_standing_joined(const struct partition_standing_record *record)
+bool admission_joined(const struct admission_record *record)
 {
     return !same(&record->join, &record->contract);
 }
@@ -32,35 +32,35 @@ bool partition_standing_joined(const struct partition_standing_record *record)
 /* ---- questions ---- */
 
 struct change {
-    struct partition_standing *standing;
+    struct admission *admission;
     uint32_t stream;
     struct partition_demand join;
-    struct partition_answer answer;            /* the unit's */
-    struct partition_standing_placement guard; /* with a backup: the GPU's, and that of the backup's unit */
-    bool taken;                                /* the GPU would take it then */
-    bool offers;                               /* new periods for guaranteed streams are left out */
-    bool whole;                                /* as if its unit withheld no capacity from admission */
+    struct partition_answer answer;   /* the unit's */
+    struct admission_placement guard; /* with a backup: the GPU's, and that of the backup's unit */
+    bool taken;                       /* the GPU would take it then */
+    bool offers;                      /* new periods for guaranteed streams are left out */
+    bool whole;                       /* as if its unit withheld no capacity from admission */
 };
 
-static const struct partition_standing_record *record_of(const struct change *change)
+static const struct admission_record *record_of(const struct change *change)
 {
-    return &change->standing->record[change->stream];
+    return &change->admission->record[change->stream];
 }
 
 /* What its unit is charged for now. */
 static struct partition_demand charged(const struct change *change)
 {
-    return partition_demand_of(&record_of(change)->spec, change->standing->profile);
+    return partition_demand_of(&record_of(change)->spec, change->admission->profile);
 }
 
 static bool on_gpu(const struct change *change)
 {
-    return partition_standing_is_gpu(change->standing, record_of(change)->unit);
+    return admission_is_gpu(change->admission, record_of(change)->unit);
 }
 
 static bool ask_alone(struct change *change)
 {
-    const struct partition_unit *unit = change->standing->unit[record_of(change)->unit];
+    const struct partition_unit *unit = change->admission->unit[record_of(change)->unit];
     const struct partition_demand now = charged(change);
     struct partition_question question = {.more = &change->join,
                                           .instead_of = &now,
@@ -77,64 +77,64 @@ static bool ask_alone(struct change *change)
     return change->answer.accepted;
 }
 
-static bool guarded(const struct change *change)
+static bool protected(const struct change *change)
 {
-    return record_of(change)->backup.unit != PARTITION_STANDING_NONE;
+    return record_of(change)->backup.unit != ADMISSION_NONE;
 }
 
 /* Both rooms anew, the backup's where it is if that has room. */
-static bool ask_guard(struct change *change)
+static bool ask_failover(struct change *change)
 {
-    const struct partition_standing *standing = change->standing;
-    const struct partition_standing_record *record = record_of(change);
+    const struct admission *admission = change->admission;
+    const struct admission_record *record = record_of(change);
     const struct partition_demand now = charged(change);
-    struct partition_guard_question question = {.standing = standing,
-                                                .spec = &change->join.spec,
-                                                .g = partition_standing_gpu_of(standing, record->unit),
-                                                .period = PARTITION_PERIOD_PRESENT,
-                                                .instead_of = &now,
-                                                .present = &record->backup,
-                                                .whole = change->whole};
+    struct partition_failover_question question = {.admission = admission,
+                                                   .spec = &change->join.spec,
+                                                   .g = admission_gpu_of(admission, record->unit),
+                                                   .period = PARTITION_PERIOD_PRESENT,
+                                                   .instead_of = &now,
+                                                   .present = &record->backup,
+                                                   .whole = change->whole};
     bool present, other = false;
-    if (partition_guard_on_gpu(&question, &change->guard, &present))
+    if (partition_failover_on_gpu(&question, &change->guard, &present))
         return true;
     question.period = PARTITION_PERIOD_BEST;
-    bool found = !change->offers && partition_guard_on_gpu(&question, &change->guard, &other);
+    bool found = !change->offers && partition_failover_on_gpu(&question, &change->guard, &other);
     change->taken = present || other;
     return found;
 }
 
 static int64_t io_ppb_now(const struct change *change)
 {
-    return perfmodel_io_utilisation_ppb(&record_of(change)->join, change->standing->profile);
+    return perfmodel_io_utilisation_ppb(&record_of(change)->join, change->admission->profile);
 }
 
 static bool io_fits(const struct change *change)
 {
-    return partition_standing_io_fits(change->standing, record_of(change)->io, io_ppb_now(change),
-                                      change->join.io_ppb);
+    return admission_io_fits(change->admission, record_of(change)->io, io_ppb_now(change),
+                             change->join.io_ppb);
 }
 
 static bool ask_unit(struct change *change)
 {
-    return guarded(change) ? ask_guard(change) : ask_alone(change);
+    return protected(change) ? ask_failover(change) : ask_alone(change);
 }
 
 /* No more than it is charged for: a promise that stands. */
 static bool ask_nothing(struct change *change)
 {
-    const struct partition_unit *unit = change->standing->unit[record_of(change)->unit];
+    const struct partition_unit *unit = change->admission->unit[record_of(change)->unit];
     change->answer = (struct partition_answer){
         .accepted = true, .verdict = {.period_ns = unit->period_ns, .memory_bytes = unit->memory_bytes}};
-    if (guarded(change))
-        change->guard = partition_standing_placement_of(change->standing, change->stream);
+    if (protected(change))
+        change->guard = admission_placement_of(change->admission, change->stream);
     return true;
 }
 
 static bool ask(struct change *change, const struct core_stream_spec *spec)
 {
     const struct core_stream_spec join = join_of(&record_of(change)->join, spec);
-    change->join = partition_demand_of(&join, change->standing->profile);
+    change->join = partition_demand_of(&join, change->admission->profile);
     if (same(&join, &record_of(change)->join))
         return ask_nothing(change);
     return io_fits(change) && ask_unit(change);
@@ -151,7 +151,7 @@ struct search {
 static bool search_ask(void *owner, core_ns value_ns)
 {
     struct search *search = owner;
-    if (partition_standing_is_hurried(search->change.standing))
+    if (admission_is_cancelled(search->change.admission))
         return true; /* the shortest way to the end */
     *search->value_ns = value_ns;
     return ask(&search->change, &search->spec);
@@ -173,38 +173,37 @@ static struct partition_offer offer_of(const struct change *change, const struct
 
 /* ---- words ---- */
 
-static void explain_gpu(const struct change *change, struct partition_standing_placement *placement)
+static void explain_gpu(const struct change *change, struct admission_placement *placement)
 {
-    const struct partition_standing *standing = change->standing;
-    uint32_t g = partition_standing_gpu_of(standing, record_of(change)->unit);
-    struct perfmodel_flow_load load = standing->gpu[g]->own.load;
+    const struct admission *admission = change->admission;
+    uint32_t g = admission_gpu_of(admission, record_of(change)->unit);
+    struct perfmodel_flow_load load = admission->gpu[g]->own.load;
     perfmodel_flow_load_add(&load, &change->join.load);
     struct partition_gpu_refusal refusal = {.verdict = &change->answer.verdict,
                                             .gpu = g,
-                                            .gpus = standing->gpus,
+                                            .gpus = admission->gpus,
                                             .change = true,
-                                            .streams = standing->gpu[g]->own.load.streams,
+                                            .streams = admission->gpu[g]->own.load.streams,
                                             .shortest_ns = load.shortest_ns};
     placement->constraint = change->answer.verdict.binding;
     partition_explain_gpu(&refusal, placement->reason);
 }
 
 /* What the GPU says to all of the bound but what the detection takes. */
-static void explain_guard(struct change *change, struct partition_standing_placement *placement)
+static void explain_failover(struct change *change, struct admission_placement *placement)
 {
-    const struct partition_standing_record *record = record_of(change);
+    const struct admission_record *record = record_of(change);
     struct change asked = *change;
     struct core_stream_spec join = change->join.spec;
     join.latency_ns -= record->backup.detection_ns + CORE_LATENCY_NS_MIN;
     if (join.latency_ns >= CORE_LATENCY_NS_MIN)
-        asked.join = partition_demand_of(&join, change->standing->profile);
+        asked.join = partition_demand_of(&join, change->admission->profile);
     if (!change->taken && join.latency_ns >= CORE_LATENCY_NS_MIN && !ask_alone(&asked)) {
         explain_gpu(&asked, placement);
         return;
     }
     placement->constraint = PERFMODEL_LIMIT_BACKUP;
-    partition_explain_change_backup(partition_standing_gpu_of(change->standing, record->unit),
-                                    placement->reason);
+    partition_explain_change_backup(admission_gpu_of(change->admission, record->unit), placement->reason);
 }
 
 /* Would it hold with nothing kept in reserve? */
@@ -212,32 +211,32 @@ static bool reserve_binds(const struct change *change)
 {
     struct change whole = *change;
     whole.whole = true;
-    return partition_standing_reserve_ppb(change->standing, record_of(change)->unit) > 0 && ask_unit(&whole);
+    return admission_withheld_ppb(change->admission, record_of(change)->unit) > 0 && ask_unit(&whole);
 }
 
-static void explain_worker(const struct change *change, struct partition_standing_placement *placement)
+static void explain_worker(const struct change *change, struct admission_placement *placement)
 {
     const struct perfmodel_edf_result *test = &change->answer.test;
     struct perfmodel_cpu_task task;
     struct core_error error;
     placement->constraint = test->binding;
-    if (perfmodel_cpu_task_from(&change->join.spec, change->standing->profile, &task, &error) == CORE_OK)
+    if (perfmodel_cpu_task_from(&change->join.spec, change->admission->profile, &task, &error) == CORE_OK)
         partition_explain_change(record_of(change)->unit, test, placement->reason);
     else
         snprintf(placement->reason, sizeof placement->reason, "%.*s", (int)sizeof placement->reason - 1,
                  error.text);
 }
 
-static void explain(struct change *change, struct partition_standing_placement *placement)
+static void explain(struct change *change, struct admission_placement *placement)
 {
-    const struct partition_standing_record *record = record_of(change);
+    const struct admission_record *record = record_of(change);
     if (!io_fits(change))
-        partition_standing_say_io(change->standing, change->join.io_ppb, record->io, io_ppb_now(change),
-                                  placement);
+        admission_explain_io(change->admission, change->join.io_ppb, record->io, io_ppb_now(change),
+                             placement);
     else if (reserve_binds(change))
-        partition_standing_say_reserve(change->standing, record->unit, placement);
-    else if (guarded(change))
-        explain_guard(change, placement);
+        admission_explain_withheld(change->admission, record->unit, placement);
+    else if (protected(change))
+        explain_failover(change, placement);
     else if (on_gpu(change))
         explain_gpu(change, placement);
     else
@@ -249,10 +248,10 @@ static void explain(struct change *change, struct partition_standing_placement *
 /* What the packets under the new contract are promised: they are served as the join's until the settle, and
  * as their own from then on. */
 static void fill_accepted(const struct change *change, const struct core_stream_spec *spec,
-                          struct partition_standing_placement *placement)
+                          struct admission_placement *placement)
 {
-    const struct partition_standing *standing = change->standing;
-    if (guarded(change))
+    const struct admission *admission = change->admission;
+    if (protected(change))
         *placement = change->guard;
     placement->accepted = true;
     placement->unit = record_of(change)->unit;
@@ -260,18 +259,18 @@ static void fill_accepted(const struct change *change, const struct core_stream_
     placement->joined = !same(&change->join.spec, spec);
     placement->bound_ns = spec->latency_ns;
     if (!on_gpu(change)) {
-        const struct partition_unit *unit = standing->unit[placement->unit];
-        const struct partition_demand demand = partition_demand_of(spec, standing->profile);
+        const struct partition_unit *unit = admission->unit[placement->unit];
+        const struct partition_demand demand = partition_demand_of(spec, admission->profile);
         placement->task = change->join.task;
         placement->bound_ns = core_time_max(partition_unit_bound_ns(unit, &change->join),
                                             partition_unit_bound_ns(unit, &demand));
         return;
     }
-    if (guarded(change))
+    if (protected(change))
         return;
     const struct perfmodel_flow_verdict *verdict = &change->answer.verdict;
     placement->period_ns = verdict->period_ns;
-    placement->new_period = verdict->period_ns != standing->unit[placement->unit]->period_ns;
+    placement->new_period = verdict->period_ns != admission->unit[placement->unit]->period_ns;
     placement->memory_bytes = verdict->memory_bytes;
 }
 
@@ -280,13 +279,13 @@ static const char *class_name(const struct core_stream_spec *spec)
     return spec->guaranteed ? "guaranteed" : "standard";
 }
 
-static core_status check(const struct partition_standing *standing, uint32_t stream,
+static core_status check(const struct admission *admission, uint32_t stream,
                          const struct core_stream_spec *spec, struct core_error *error)
 {
-    assert(stream < standing->capacity);
-    const struct partition_standing_record *record = &standing->record[stream];
+    assert(stream < admission->capacity);
+    const struct admission_record *record = &admission->record[stream];
     const struct core_stream_spec *old = &record->contract;
-    core_status status = partition_standing_check(standing, spec, record->io, error);
+    core_status status = admission_check(admission, spec, record->io, error);
     if (status != CORE_OK)
         return status;
     if (spec->packet_bytes != old->packet_bytes || spec->padding != old->padding ||
@@ -303,23 +302,21 @@ static core_status check(const struct partition_standing *standing, uint32_t str
     return CORE_OK;
 }
 
-core_status partition_standing_change_query(struct partition_standing *standing, uint32_t stream,
-                                            const struct core_stream_spec *spec, bool with_offer,
-                                            struct partition_standing_placement *placement,
-                                            struct core_error *error)
+core_status admission_change_query(struct admission *admission, uint32_t stream,
+                                   const struct core_stream_spec *spec, bool with_offer,
+                                   struct admission_placement *placement, struct core_error *error)
 {
-    core_status status = check(standing, stream, spec, error);
+    core_status status = check(admission, stream, spec, error);
     if (status != CORE_OK)
         return status;
-    struct change change = {.standing = standing, .stream = stream};
-    *placement = (struct partition_standing_placement){.unit = PARTITION_STANDING_NONE,
-                                                       .stream = PARTITION_STANDING_NONE,
-                                                       .backup_unit = PARTITION_STANDING_NONE};
+    struct change change = {.admission = admission, .stream = stream};
+    *placement = (struct admission_placement){
+        .unit = ADMISSION_NONE, .stream = ADMISSION_NONE, .backup_unit = ADMISSION_NONE};
     if (ask(&change, spec)) {
         fill_accepted(&change, spec, placement);
         return CORE_OK;
     }
-    if (partition_standing_is_hurried(standing))
+    if (admission_is_cancelled(admission))
         return CORE_OK;
     explain(&change, placement);
     if (with_offer)
@@ -328,89 +325,87 @@ core_status partition_standing_change_query(struct partition_standing *standing,
 }
 
 /* Charges the I/O thread for another join from now on. */
-static void recharge_io(struct partition_standing *standing, const struct partition_standing_record *record,
+static void recharge_io(struct admission *admission, const struct admission_record *record,
                         const struct core_stream_spec *join)
 {
     if (record->moved)
         return;
-    partition_standing_charge_io(standing, record->io,
-                                 perfmodel_io_utilisation_ppb(&record->join, standing->profile),
-                                 perfmodel_io_utilisation_ppb(join, standing->profile));
+    admission_charge_io(admission, record->io,
+                        perfmodel_io_utilisation_ppb(&record->join, admission->profile),
+                        perfmodel_io_utilisation_ppb(join, admission->profile));
 }
 
 /* As it was, with its periods, d_g and backup. Only a backup that moved can lack memory for its old place; it
  * stays at the new one then, which has room for it. */
-static void put_back(struct partition_standing *standing, uint32_t stream,
-                     const struct core_stream_spec *join, const struct partition_standing_placement *was)
+static void put_back(struct admission *admission, uint32_t stream, const struct core_stream_spec *join,
+                     const struct admission_placement *was)
 {
-    struct partition_standing_record *record = &standing->record[stream];
+    struct admission_record *record = &admission->record[stream];
     const uint32_t backup_unit = record->backup.unit;
-    recharge_io(standing, record, join);
-    if (partition_standing_reserve(standing, was) == CORE_OK)
-        partition_standing_recharge(standing, stream, join, was);
+    recharge_io(admission, record, join);
+    if (admission_allocate(admission, was) == CORE_OK)
+        admission_reserve_join(admission, stream, join, was);
     else
-        partition_standing_replace(standing, stream, join);
-    partition_standing_plan_less(standing, record->unit, record->backup.unit);
+        admission_replace(admission, stream, join);
+    admission_plan_smaller(admission, record->unit, record->backup.unit);
     if (backup_unit != record->backup.unit)
-        partition_standing_plan_less(standing, PARTITION_STANDING_NONE, backup_unit);
+        admission_plan_smaller(admission, ADMISSION_NONE, backup_unit);
 }
 
 /* Charges for the join, if that is more than now. False: batches have no room for it, and why; nothing has
  * changed. */
-static bool charge(struct partition_standing *standing, uint32_t stream, const struct core_stream_spec *join,
-                   const struct partition_standing_placement *placement,
-                   struct partition_standing_words *words)
+static bool charge(struct admission *admission, uint32_t stream, const struct core_stream_spec *join,
+                   const struct admission_placement *placement, struct admission_refusal *words)
 {
-    struct partition_standing_record *record = &standing->record[stream];
+    struct admission_record *record = &admission->record[stream];
     const struct core_stream_spec before = record->join;
-    const struct partition_standing_placement was = partition_standing_placement_of(standing, stream);
+    const struct admission_placement was = admission_placement_of(admission, stream);
     if (same(join, &record->join))
         return true;
-    recharge_io(standing, record, join);
-    partition_standing_recharge(standing, stream, join, placement);
-    if (partition_standing_plan_units(standing, record->unit, record->backup.unit, words)) {
+    recharge_io(admission, record, join);
+    admission_reserve_join(admission, stream, join, placement);
+    if (admission_plan_units(admission, record->unit, record->backup.unit, words)) {
         if (was.backup_unit != record->backup.unit)
-            partition_standing_plan_less(standing, PARTITION_STANDING_NONE, was.backup_unit);
+            admission_plan_smaller(admission, ADMISSION_NONE, was.backup_unit);
         return true;
     }
-    put_back(standing, stream, &before, &was);
+    put_back(admission, stream, &before, &was);
     return false;
 }
 
-core_status partition_standing_change(struct partition_standing *standing, uint32_t stream,
-                                      const struct core_stream_spec *spec,
-                                      struct partition_standing_placement *placement,
-                                      struct core_error *error)
+core_status admission_change(struct admission *admission, uint32_t stream,
+                             const struct core_stream_spec *spec, struct admission_placement *placement,
+                             struct core_error *error)
 {
-    core_status status = partition_standing_change_query(standing, stream, spec, true, placement, error);
-    struct partition_standing_words words;
+    core_status status = admission_change_query(admission, stream, spec, true, placement, error);
+    struct admission_refusal words;
     if (status != CORE_OK || !placement->accepted)
         return status;
-    if (partition_standing_reserve(standing, placement) != CORE_OK)
+    if (admission_allocate(admission, placement) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the change");
-    struct partition_standing_record *record = &standing->record[stream];
+    struct admission_record *record = &admission->record[stream];
     const struct core_stream_spec join = join_of(&record->join, spec);
-    standing->changes++;
-    if (charge(standing, stream, &join, placement, &words)) {
+    admission->changes++;
+    if (charge(admission, stream, &join, placement, &words)) {
         record->contract = *spec;
         return CORE_OK;
     }
-    *placement = (struct partition_standing_placement){.unit = PARTITION_STANDING_NONE,
-                                                       .stream = PARTITION_STANDING_NONE,
-                                                       .backup_unit = PARTITION_STANDING_NONE,
-                                                       .constraint = words.constraint};
+    *placement = (struct admission_placement){.unit = ADMISSION_NONE,
+                                              .stream = ADMISSION_NONE,
+                                              .backup_unit = ADMISSION_NONE,
+                                              .constraint = words.constraint};
     memcpy(placement->reason, words.reason, sizeof placement->reason);
     return CORE_OK;
 }
 
-void partition_standing_settle(struct partition_standing *standing, uint32_t stream)
+void admission_finalize(struct admission *admission, uint32_t stream)
 {
-    const struct partition_standing_record *record = partition_standing_record_of(standing, stream);
-    if (!partition_standing_joined(record))
+    const struct admission_record *record = admission_record_of(admission, stream);
+    if (!admission_joined(record))
         return;
     struct core_stream_spec contract = record->contract;
-    recharge_io(standing, record, &contract);
-    partition_standing_replace(standing, stream, &contract);
-    standing->changes++;
-    partition_standing_plan_less(standing, record->unit, record->backup.unit);
+    recharge_io(admission, record, &contract);
+    admission_replace(admission, stream, &contract);
+    admission->changes++;
+    admission_plan_smaller(admission, record->unit, record->backup.unit);
 }

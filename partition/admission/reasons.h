@@ -34,7 +34,7 @@ void partition_explain_backup(uint32_t gpu, char reason[PARTITION_REASON_BYTES])
 /* A change that leaves a guaranteed stream on this GPU without a backup. */
 void partition_explain_change_backup(uint32_t gpu, char reason[PARTITION_REASON_BYTES]);
 
-/* This unit would take the stream but for the share that it keeps from newcomers. */
+/* This unit would take the stream but for the share that it keeps from new streams. */
 void partition_explain_reserve(const char *unit, uint32_t number, int64_t share_ppb,
                                char reason[PARTITION_REASON_BYTES]);
 

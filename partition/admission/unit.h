@@ -72,7 +72,7 @@ struct partition_unit {
     bool out;            /* of service: a GPU */
     core_ns period_ns;   /* T of a GPU with streams of its own or backups; else 0 */
     /* Of a GPU's arenas at T. Where the plan was made anew it may be by the sharper rule of single batches,
-     * which this account does not know; then it is the plan's figure, which fewer streams only make smaller. */
+     * which this account does not know; then it is the plan's figure, which fewer streams only lower. */
     uint64_t memory_bytes;
 };
 

@@ -122,13 +122,13 @@ static void keep_worst(struct perfmodel_flow_verdict *worst, const struct perfmo
 }
 
 /* The GPU by itself, and at each loss. */
-static struct perfmodel_flow_verdict judge_cases(const struct trial *trial, core_ns period_ns)
+static struct perfmodel_flow_verdict judge_scenarios(const struct trial *trial, core_ns period_ns)
 {
     const struct partition_gpu *gpu = trial->gpu;
     struct perfmodel_flow_verdict worst = perfmodel_flow_judge(gpu->card, &trial->own, period_ns);
     worst.period_ns = period_ns;
-    for (uint32_t loss = 0; loss < gpu->losses; loss++) {
-        const struct perfmodel_flow_load *more = load_at(trial, loss);
+    for (uint32_t failure = 0; failure < gpu->failures; failure++) {
+        const struct perfmodel_flow_load *more = load_at(trial, failure);
         struct perfmodel_flow_load load = trial->own;
         if (more == NULL)
             continue;
@@ -143,8 +143,8 @@ static struct perfmodel_flow_verdict judge_cases(const struct trial *trial, core
 static core_ns shortest_of(const struct trial *trial)
 {
     core_ns shortest_ns = trial->own.streams > 0 ? trial->own.shortest_ns : CORE_NS_NEVER;
-    for (uint32_t loss = 0; loss < trial->gpu->losses; loss++) {
-        const struct perfmodel_flow_load *more = load_at(trial, loss);
+    for (uint32_t failure = 0; failure < trial->gpu->failures; failure++) {
+        const struct perfmodel_flow_load *more = load_at(trial, failure);
         if (more != NULL && more->shortest_ns < shortest_ns)
             shortest_ns = more->shortest_ns;
     }
@@ -153,7 +153,7 @@ static core_ns shortest_of(const struct trial *trial)
 
 static struct perfmodel_flow_verdict judge(const struct trial *trial, core_ns period_ns)
 {
-    struct perfmodel_flow_verdict verdict = judge_cases(trial, period_ns);
+    struct perfmodel_flow_verdict verdict = judge_scenarios(trial, period_ns);
     verdict.headroom_ppb -= trial->reserve_ppb;
     if (verdict.binding == PERFMODEL_LIMIT_NONE && verdict.headroom_ppb < 0)
         verdict.binding = PERFMODEL_LIMIT_GPU_LATENCY;
@@ -334,7 +334,7 @@ static void crowd_free(struct partition_gpu_crowd *crowd)
 size_t partition_gpu_backups(const struct partition_gpu *gpu)
 {
     size_t count = 0;
-    for (uint32_t g = 0; g < gpu->losses; g++)
+    for (uint32_t g = 0; g < gpu->failures; g++)
         count += gpu->backups[g] != NULL ? gpu->backups[g]->load.streams : 0;
     return count;
 }
@@ -355,7 +355,7 @@ static void shrink(struct partition_gpu *gpu)
         return;
     }
     struct trial trial = trial_as_it_stands(gpu);
-    struct perfmodel_flow_verdict verdict = judge_cases(&trial, gpu->unit.period_ns);
+    struct perfmodel_flow_verdict verdict = judge_scenarios(&trial, gpu->unit.period_ns);
     if (verdict.memory_bytes < gpu->unit.memory_bytes)
         retarget(&gpu->unit, gpu->unit.period_ns, verdict.memory_bytes);
 }
@@ -401,7 +401,7 @@ static core_status copy(const struct partition_unit *unit, struct partition_unit
     to->out = unit->out;
     to->reserve_ppb = unit->reserve_ppb;
     retarget(to, gpu->unit.period_ns, gpu->unit.memory_bytes);
-    for (uint32_t g = 0; status == CORE_OK && g < gpu->losses; g++) {
+    for (uint32_t g = 0; status == CORE_OK && g < gpu->failures; g++) {
         if (gpu->backups[g] == NULL)
             continue;
         made->backups[g] = calloc(1, sizeof *made->backups[g]);
@@ -413,7 +413,7 @@ static core_status copy(const struct partition_unit *unit, struct partition_unit
 static void destroy(struct partition_unit *unit)
 {
     struct partition_gpu *gpu = gpu_of(unit);
-    for (uint32_t g = 0; g < gpu->losses; g++) {
+    for (uint32_t g = 0; g < gpu->failures; g++) {
         if (gpu->backups[g] != NULL)
             crowd_free(gpu->backups[g]);
         free(gpu->backups[g]);
@@ -432,15 +432,15 @@ static const struct partition_unit_ops ops = {.ask = ask,
                                               .destroy = destroy};
 
 core_status partition_gpu_create(struct partition_gpu **gpu, struct partition_gpus *gpus,
-                                 const struct perfmodel_flow_card *card, uint32_t kind, uint32_t losses)
+                                 const struct perfmodel_flow_gpu *card, uint32_t kind, uint32_t failures)
 {
-    struct partition_gpu *made = calloc(1, sizeof *made + losses * sizeof(*made->backups));
+    struct partition_gpu *made = calloc(1, sizeof *made + failures * sizeof(*made->backups));
     if (made == NULL)
         return CORE_NO_MEMORY;
     made->unit = (struct partition_unit){.ops = &ops, .kind = UINT32_C(1) << kind};
     made->gpus = gpus;
     made->card = card;
-    made->losses = losses;
+    made->failures = failures;
     *gpu = made;
     return CORE_OK;
 }

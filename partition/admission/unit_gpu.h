@@ -33,10 +33,10 @@ struct partition_gpu_crowd {
 struct partition_gpu {
     struct partition_unit unit;
     struct partition_gpus *gpus;
-    const struct perfmodel_flow_card *card;
+    const struct perfmodel_flow_gpu *card;
     struct partition_gpu_crowd own;
     uint32_t guaranteed; /* of its own streams: of that class */
-    uint32_t losses;     /* length of backups */
+    uint32_t failures;   /* length of backups */
     /* By GPU that fails; NULL until there were any. */
     struct partition_gpu_crowd *backups[];
 };
@@ -50,8 +50,8 @@ bool partition_gpu_alike(const struct partition_gpu *a, const struct partition_g
 
 /* A GPU without streams, one of `losses`; `kind` is the profile's. gpus and card must outlive it. */
 CORE_CHECKED core_status partition_gpu_create(struct partition_gpu **gpu, struct partition_gpus *gpus,
-                                              const struct perfmodel_flow_card *card, uint32_t kind,
-                                              uint32_t losses);
+                                              const struct perfmodel_flow_gpu *card, uint32_t kind,
+                                              uint32_t failures);
 
 /* Of the GPU's own streams and of all backups: the least d' (0: there are none), and how many backups. */
 core_ns partition_gpu_shortest_ns(const struct partition_gpu *gpu);

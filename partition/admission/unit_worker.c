@@ -99,7 +99,8 @@ static struct partition_answer ask(const struct partition_unit *unit,
     return answer;
 }
 
-/* A packet is released at most (k - 1) s after it became eligible, and its last piece is due m delta later. */
+/* A packet is released at most (k - 1) s after it became eligible, and its last piece is due m delta later.
+ * */
 static core_ns bound_ns(const struct partition_unit *unit, const struct partition_demand *demand)
 {
     const struct config_profile *profile = worker_const(unit)->profile;
@@ -218,12 +219,11 @@ int64_t partition_worker_added_ppb(const struct partition_unit *unit, const stru
     return perfmodel_demand_test(own, &demand->task).utilisation_ppb - perfmodel_demand_utilisation_ppb(own);
 }
 
-struct partition_standing_worker partition_worker_load(const struct partition_unit *unit)
+struct admission_worker partition_worker_load(const struct partition_unit *unit)
 {
     const struct partition_worker *worker = worker_const(unit);
-    struct partition_standing_worker load = {.streams = perfmodel_demand_streams(worker->own),
-                                             .utilisation_ppb =
-                                                 perfmodel_demand_utilisation_ppb(worker->own)};
+    struct admission_worker load = {.streams = perfmodel_demand_streams(worker->own),
+                                    .utilisation_ppb = perfmodel_demand_utilisation_ppb(worker->own)};
     load.headroom_ppb = perfmodel_demand_headroom_ppb(worker->own, &load.tightest_window_ns);
     for (uint32_t g = 0; g < worker->gpus; g++) {
         int64_t held_ppb = partition_worker_utilisation_ppb(unit, g) - load.utilisation_ppb;

@@ -37,7 +37,7 @@ int64_t partition_worker_utilisation_ppb(const struct partition_unit *unit, uint
 /* What one stream more adds to the load of the worker's own streams. */
 int64_t partition_worker_added_ppb(const struct partition_unit *unit, const struct partition_demand *demand);
 
-struct partition_standing_worker partition_worker_load(const struct partition_unit *unit);
+struct admission_worker partition_worker_load(const struct partition_unit *unit);
 
 /* The demand of a scenario, for tests. NULL: no backups. */
 const struct perfmodel_demand *partition_worker_scenario(const struct partition_unit *unit,

@@ -295,7 +295,7 @@ static void add_line(const struct check *check, const struct core_stream_spec *s
     flow->rate += packet * packets / flow->period_ns;
 }
 
-static struct partition_check_flow flow_of_stairs(const struct check *check, const struct fullest *fullest)
+static struct partition_check_flow flow_of_staircase(const struct check *check, const struct fullest *fullest)
 {
     struct partition_check_flow flow = flow_of(check);
     flow.burst_bytes = flow.rate = 0;
@@ -324,10 +324,10 @@ static core_status check_rows(const struct check *check, const struct partition_
     return CORE_OK;
 }
 
-static core_status check_stairs(const struct check *check)
+static core_status check_staircase(const struct check *check)
 {
     struct fullest fullest = fullest_of(check);
-    struct partition_check_flow flow = flow_of_stairs(check, &fullest);
+    struct partition_check_flow flow = flow_of_staircase(check, &fullest);
     core_status status = check_rows(check, &flow);
     return status == CORE_OK ? check_backlog(check, &flow) : status;
 }
@@ -412,8 +412,8 @@ core_status partition_check_gpu(const struct partition_plan_input *input,
     if (gpu->rule != PARTITION_PLAN_BATCH &&
         (input->paper || (input->sums && gpu->rule != PARTITION_PLAN_BACKLOG)))
         status = core_error_set(error, CORE_REFUSED, "it has a rule that was not to be used");
-    else if (gpu->rule == PARTITION_PLAN_STAIRS)
-        status = check_stairs(&check);
+    else if (gpu->rule == PARTITION_PLAN_STAIRCASE)
+        status = check_staircase(&check);
     else if (gpu->rule == PARTITION_PLAN_BACKLOG)
         status = check_sums(&check);
     else

@@ -177,7 +177,7 @@ static wide left_over(const struct set *set, wide pieces_due)
 }
 
 /* In a burst before, or beside the `most` pieces of the packet that is looked at: the dearest. */
-static wide company(const struct set *set, wide window_ns, int64_t most)
+static wide mix(const struct set *set, wide window_ns, int64_t most)
 {
     wide cost[PERFMODEL_EDF_PACKETS_MOST], sum = 0;
     int64_t room = set->burst + most * (set->burst - 1);
@@ -238,7 +238,7 @@ static bool packets_hold(const struct set *set, bool packets)
         for (size_t i = 0; i < set->count; i++)
             due += pieces_in(&set->task[i], (core_ns)window_ns - set->task[i].u);
         need_ns += left_over(set, due - fewest) + set->lanes + most * (set->lanes - set->share) +
-                   company(set, window_ns, most);
+                   mix(set, window_ns, most);
         if (need_ns > window_ns)
             return false;
         window_ns = need_ns < window_ns ? need_ns : window_ns - 1;
@@ -258,7 +258,7 @@ static bool few_hold(const struct set *set)
     return true;
 }
 
-/* The company's terms: l(K) / B on every piece, and two whole bursts of blocking, of the B dearest pieces. */
+/* The mix's terms: l(K) / B on every piece, and two whole bursts of blocking, of the B dearest pieces. */
 static void set_terms(const struct partition_plan_input *input, const size_t *member, size_t count,
                       struct task *task, struct set *set)
 {

@@ -61,7 +61,7 @@ void planner_pass_change(struct partition_planner *planner, uint32_t from, uint3
     end_change(planner, from);
     change.elsewhere = false;
     agree(planner, to, &change);
-    planner->reservations[to].home = PLANNER_NONE;
+    planner->reservations[to].evacuated_from = PLANNER_NONE;
 }
 
 void planner_step_changes(struct partition_planner *planner)
@@ -97,7 +97,7 @@ void partition_planner_drop(struct partition_planner *planner, uint32_t stream)
 
 static uint32_t backup_of(const struct partition_planner *planner, uint32_t stream)
 {
-    return partition_standing_stream_of(planner->standing, stream).backup_unit;
+    return admission_stream_of(planner->admission, stream).backup_unit;
 }
 
 static bool is_out(const struct partition_planner *planner, uint32_t unit)
@@ -113,7 +113,7 @@ enum partition_planner_readiness partition_planner_readiness(const struct partit
 
     if (reservation->superseded || reservation->retired)
         return PARTITION_PLANNER_SUPERSEDED;
-    if (backup != PARTITION_STANDING_NONE && is_out(planner, reservation->unit))
+    if (backup != ADMISSION_NONE && is_out(planner, reservation->unit))
         return PARTITION_PLANNER_GPU_OUT;
     if (is_out(planner, backup))
         return PARTITION_PLANNER_BACKUP_GPU_OUT;
@@ -122,12 +122,12 @@ enum partition_planner_readiness partition_planner_readiness(const struct partit
 
 static core_ns period_of(const struct partition_planner *planner, uint32_t unit)
 {
-    return partition_standing_gpu_at(planner->standing, planner_gpu_of(planner, unit)).period_ns;
+    return admission_gpu_at(planner->admission, planner_gpu_of(planner, unit)).period_ns;
 }
 
 /* A backup on a GPU that has a period is only ever asked for at that. */
 static bool keeps_periods(const struct partition_planner *planner,
-                          const struct partition_standing_placement *placement)
+                          const struct admission_placement *placement)
 {
     uint32_t backup = placement->backup_unit;
 
@@ -139,12 +139,12 @@ static bool keeps_periods(const struct partition_planner *planner,
  * would leave its unit before the stream's packets do. And where another period comes to nothing, the stream
  * would keep a d_g that holds at that period only. */
 static bool keeps_backup(struct partition_planner *planner, uint32_t stream,
-                         const struct core_stream_spec *spec, struct partition_standing_placement *placement)
+                         const struct core_stream_spec *spec, struct admission_placement *placement)
 {
     uint32_t unit = backup_of(planner, stream);
 
-    if (unit == PARTITION_STANDING_NONE ||
-        partition_standing_change_query(planner->standing, stream, spec, false, placement, NULL) != CORE_OK ||
+    if (unit == ADMISSION_NONE ||
+        admission_change_query(planner->admission, stream, spec, false, placement, NULL) != CORE_OK ||
         !placement->accepted || (placement->backup_unit == unit && keeps_periods(planner, placement)))
         return true;
     placement->accepted = false;
@@ -159,16 +159,16 @@ static bool keeps_backup(struct partition_planner *planner, uint32_t stream,
 
 /* Nothing comes into force on a GPU that is out of service. */
 static bool is_in_service(const struct partition_planner *planner, uint32_t stream,
-                          struct partition_standing_placement *placement)
+                          struct admission_placement *placement)
 {
     uint32_t unit = planner->reservations[stream].unit;
 
     if (!is_out(planner, unit))
         return true;
-    *placement = (struct partition_standing_placement){.unit = unit,
-                                                       .stream = PARTITION_STANDING_NONE,
-                                                       .backup_unit = PARTITION_STANDING_NONE,
-                                                       .constraint = PERFMODEL_LIMIT_GPU_OUT};
+    *placement = (struct admission_placement){.unit = unit,
+                                              .stream = ADMISSION_NONE,
+                                              .backup_unit = ADMISSION_NONE,
+                                              .constraint = PERFMODEL_LIMIT_GPU_OUT};
     snprintf(placement->reason, sizeof placement->reason,
              "GPU %u is out of service; ask again when it is back", planner_gpu_of(planner, unit));
     return false;
@@ -176,15 +176,15 @@ static bool is_in_service(const struct partition_planner *planner, uint32_t stre
 
 core_status partition_planner_change(struct partition_planner *planner, uint32_t stream,
                                      const struct core_stream_spec *spec, void *change,
-                                     struct partition_standing_placement *placement, bool *ready)
+                                     struct admission_placement *placement, bool *ready)
 {
-    struct planner_change agreed = {
-        .owner = change, .before = partition_standing_stream_of(planner->standing, stream).contract};
+    struct planner_change agreed = {.owner = change,
+                                    .before = admission_stream_of(planner->admission, stream).contract};
 
     planner_note_service(planner);
     if (!is_in_service(planner, stream, placement) || !keeps_backup(planner, stream, spec, placement))
         return CORE_OK;
-    core_status status = partition_standing_change(planner->standing, stream, spec, placement, NULL);
+    core_status status = admission_change(planner->admission, stream, spec, placement, NULL);
     if (status != CORE_OK || !placement->accepted)
         return status;
     planner_send_plans(planner);
@@ -200,22 +200,20 @@ core_status partition_planner_change(struct partition_planner *planner, uint32_t
 /* Admits the stream with its new contract as a new one; no unit but in the admission state knows of it yet. A
  * guaranteed stream goes to workers only. */
 static bool admit(struct partition_planner *planner, const struct core_stream_spec *spec, uint32_t io,
-                  struct partition_standing_placement *placement)
+                  struct admission_placement *placement)
 {
-    struct partition_standing *standing = planner->standing;
+    struct admission *admission = planner->admission;
 
-    if (partition_standing_query(standing, spec, io, false, placement, NULL) != CORE_OK ||
-        !placement->accepted || (spec->guaranteed && planner_on_gpu(planner, placement->unit)) ||
-        planner_reserve(planner) != CORE_OK)
+    if (admission_query(admission, spec, io, false, placement, NULL) != CORE_OK || !placement->accepted ||
+        (spec->guaranteed && planner_on_gpu(planner, placement->unit)) || planner_reserve(planner) != CORE_OK)
         return false;
-    return partition_standing_admit(standing, spec, io, 0, placement, NULL) == CORE_OK && placement->accepted;
+    return admission_admit(admission, spec, io, 0, placement, NULL) == CORE_OK && placement->accepted;
 }
 
 bool partition_planner_change_elsewhere(struct partition_planner *planner, uint32_t stream,
                                         const struct core_stream_spec *spec,
-                                        const struct partition_planner_memory *memory, core_ns patience_ns,
-                                        void *change, core_ns now_ns,
-                                        struct partition_standing_placement *placement)
+                                        const struct partition_planner_memory *memory, core_ns timeout_ns,
+                                        void *change, core_ns now_ns, struct admission_placement *placement)
 {
     char reason[256];
     bool movable;
@@ -225,11 +223,11 @@ bool partition_planner_change_elsewhere(struct partition_planner *planner, uint3
         return false;
     const struct planner_move move = {.stream = stream,
                                       .unit = placement->unit,
-                                      .patience_ns = patience_ns,
+                                      .timeout_ns = timeout_ns,
                                       .now_ns = now_ns,
                                       .purpose = change};
     if (!memory->fits(memory->context, placement->unit, &movable)) {
-        partition_standing_release(planner->standing, placement->stream);
+        admission_release(planner->admission, placement->stream);
         planner_send_plans(planner);
         return false;
     }
@@ -244,9 +242,9 @@ bool partition_planner_change_elsewhere(struct partition_planner *planner, uint3
 /* The stream keeps the contract that it had: less than what is reserved, so that it can not be refused. */
 static void put_back(struct partition_planner *planner, uint32_t stream)
 {
-    struct partition_standing_placement placement;
-    core_status status = partition_standing_change(
-        planner->standing, stream, &planner->reservations[stream].change.before, &placement, NULL);
+    struct admission_placement placement;
+    core_status status = admission_change(planner->admission, stream,
+                                          &planner->reservations[stream].change.before, &placement, NULL);
 
     assert(status == CORE_OK && placement.accepted);
     (void)status;

@@ -21,7 +21,7 @@ void planner_note_service(struct partition_planner *planner)
         if (out == planner->gpus[gpu].out)
             continue;
         planner->gpus[gpu].out = out;
-        partition_standing_set_out(planner->standing, gpu, out);
+        admission_set_out(planner->admission, gpu, out);
         planner_scan(planner, gpu);
         planner->host.service(planner->context, gpu, out);
     }
@@ -34,7 +34,7 @@ static bool send(struct partition_planner *planner, uint32_t number, uint32_t un
     const struct planner_move move = {.stream = number,
                                       .unit = unit,
                                       .period_ns = period_ns,
-                                      .patience_ns = planner->options.patience_ns,
+                                      .timeout_ns = planner->options.timeout_ns,
                                       .now_ns = now_ns};
 
     return planner_move(planner, &move, reason, sizeof reason);
@@ -43,10 +43,10 @@ static bool send(struct partition_planner *planner, uint32_t number, uint32_t un
 /* At the period that it has, or at the one that the stream had at home. */
 static bool send_to_gpu(struct partition_planner *planner, uint32_t number, uint32_t gpu, core_ns now_ns)
 {
-    core_ns period_ns = partition_standing_gpu_at(planner->standing, gpu).period_ns;
+    core_ns period_ns = admission_gpu_at(planner->admission, gpu).period_ns;
 
     if (period_ns == 0)
-        period_ns = planner->reservations[number].home_period_ns;
+        period_ns = planner->reservations[number].evacuated_period_ns;
     return send(planner, number, partition_unit_of_gpu(planner->options.workers, gpu), period_ns, now_ns);
 }
 
@@ -55,16 +55,16 @@ static bool send_to_gpu(struct partition_planner *planner, uint32_t number, uint
 static bool evacuate(struct partition_planner *planner, uint32_t number, core_ns now_ns)
 {
     struct planner_reservation *reservation = &planner->reservations[number];
-    const struct partition_standing_stream stream = partition_standing_stream_of(planner->standing, number);
-    uint32_t home = planner_gpu_of(planner, reservation->unit);
-    uint32_t worker = partition_standing_worker_for(planner->standing, &stream.spec, stream.io);
+    const struct admission_stream stream = admission_stream_of(planner->admission, number);
+    uint32_t evacuated_from = planner_gpu_of(planner, reservation->unit);
+    uint32_t worker = admission_worker_for(planner->admission, &stream.spec, stream.io);
 
-    reservation->home = home;
-    reservation->home_period_ns = partition_standing_gpu_at(planner->standing, home).period_ns;
-    if (worker != PARTITION_STANDING_NONE && send(planner, number, worker, 0, now_ns))
+    reservation->evacuated_from = evacuated_from;
+    reservation->evacuated_period_ns = admission_gpu_at(planner->admission, evacuated_from).period_ns;
+    if (worker != ADMISSION_NONE && send(planner, number, worker, 0, now_ns))
         return true;
     for (uint32_t gpu = 0; gpu < planner->options.gpus; gpu++)
-        if (gpu != home && send_to_gpu(planner, number, gpu, now_ns))
+        if (gpu != evacuated_from && send_to_gpu(planner, number, gpu, now_ns))
             return true;
     return false;
 }
@@ -79,9 +79,9 @@ static bool is_wanted(const struct partition_planner *planner, uint32_t number, 
         reservation->retired)
         return false;
     at = planner_gpu_of(planner, reservation->unit);
-    if (planner->gpus[gpu].out ? at != gpu : reservation->home != gpu || at == gpu)
+    if (planner->gpus[gpu].out ? at != gpu : reservation->evacuated_from != gpu || at == gpu)
         return false;
-    return partition_standing_stream_of(planner->standing, number).backup_unit == PARTITION_STANDING_NONE;
+    return admission_stream_of(planner->admission, number).backup_unit == ADMISSION_NONE;
 }
 
 static void end_scan(struct partition_planner *planner, struct planner_gpu *gpu, core_ns now_ns)

@@ -24,7 +24,7 @@ struct planner_change {
     struct partition_planner_use use;     /* SETTLING: what was served under the contract that is over */
 };
 
-struct planner_applicant;
+struct planner_pending;
 
 struct planner_reservation {
     void *owner; /* the host's; NULL: the number is free */
@@ -40,9 +40,9 @@ struct planner_reservation {
     /* of the new reservation, while the migration is in progress: */
     uint32_t source;                      /* the present one; else NONE */
     bool holds;                           /* both are charged for packets that are held */
-    struct planner_applicant *applicant;  /* request that it makes room for; NULL: none */
-    uint32_t home;                        /* GPU that the stream was evacuated from; else NONE */
-    core_ns home_period_ns;               /* batch period there at that time */
+    struct planner_pending *pending;      /* request that it makes room for; NULL: none */
+    uint32_t evacuated_from;              /* GPU that the stream was evacuated from; else NONE */
+    core_ns evacuated_period_ns;          /* batch period there at that time */
     uint32_t next_retired, next_changing; /* in the planner's lists; NONE: the last one */
 };
 
@@ -59,7 +59,7 @@ struct planner_gpu {
 };
 
 struct partition_planner {
-    struct partition_standing *standing;
+    struct admission *admission;
     struct partition_planner_options options;
     struct partition_planner_host host;
     void *context;                            /* of the host */
@@ -69,16 +69,16 @@ struct partition_planner {
     uint32_t retired;  /* list: given up, and not reclaimed; NONE: empty */
     uint32_t changing; /* list: changes that await plans, or settle */
     struct planner_gpu *gpus;
-    struct planner_applicant *applicants; /* list, the oldest first */
-    uint32_t applicant_count;             /* of these, that have not been answered */
-    struct planner_applicant *searching;  /* NULL: no search is in progress */
+    struct planner_pending *pending_requests; /* list, the oldest first */
+    uint32_t applicant_count;                 /* of these, that have not been answered */
+    struct planner_pending *searching;        /* NULL: no search is in progress */
 };
 
 /* ---- planner.c ---- */
 
 static inline bool planner_on_gpu(const struct partition_planner *planner, uint32_t unit)
 {
-    return unit != PARTITION_STANDING_NONE && partition_unit_is_gpu(planner->options.workers, unit);
+    return unit != ADMISSION_NONE && partition_unit_is_gpu(planner->options.workers, unit);
 }
 
 static inline uint32_t planner_gpu_of(const struct partition_planner *planner, uint32_t unit)
@@ -110,9 +110,9 @@ bool planner_is_quiescent(const struct partition_planner *planner, uint32_t numb
 
 struct planner_move {
     uint32_t stream, unit;
-    core_ns period_ns, patience_ns, now_ns;
+    core_ns period_ns, timeout_ns, now_ns;
     void *purpose;
-    struct planner_applicant *applicant;
+    struct planner_pending *pending;
 };
 
 /* As partition_planner_move. */
@@ -153,7 +153,7 @@ void planner_retune(struct partition_planner *planner, core_ns now_ns);
 
 void planner_maintain_requests(struct partition_planner *planner, core_ns now_ns);
 /* A migration that was to make room for a request ended. */
-void planner_made_room(struct planner_applicant *applicant);
-void planner_drop_applicants(struct partition_planner *planner);
+void planner_made_room(struct planner_pending *pending);
+void planner_drop_pending(struct partition_planner *planner);
 
 #endif

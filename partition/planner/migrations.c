@@ -12,33 +12,32 @@ static bool may_hold(const struct partition_planner *planner, const struct plann
         return false;
     return gpu == PLANNER_NONE ||
            (!planner->gpus[gpu].out && planner->host.plan_in_force(planner->context, gpu) ==
-                                           partition_standing_batches(planner->standing, gpu)->number);
+                                           admission_batches(planner->admission, gpu)->number);
 }
 
 /* An idle moment delays nothing, and most streams have one, so it is waited for first. And packets that were
  * at a GPU before the charge are back within the latency bound. */
-static core_ns wait_ns(core_ns patience_ns, core_ns latency_ns)
+static core_ns wait_ns(core_ns timeout_ns, core_ns latency_ns)
 {
-    core_ns half_ns = patience_ns / 2;
+    core_ns half_ns = timeout_ns / 2;
 
     if (half_ns < latency_ns)
         return latency_ns;
     return half_ns < 2 * latency_ns ? half_ns : 2 * latency_ns;
 }
 
-/* Charges both units for packets that are held, if they can be (partition_standing_hold). */
+/* Charges both units for packets that are held, if they can be (admission_reserve_catch_up). */
 static void charge_hold(struct partition_planner *planner, const struct planner_move *move,
                         struct partition_planner_migration *migration)
 {
     const struct planner_reservation *from = &planner->reservations[move->stream];
     uint32_t gpu = planner_gpu_of(planner, from->unit);
-    core_ns batches_ns =
-        gpu != PLANNER_NONE ? partition_standing_batches(planner->standing, gpu)->latency_ns : 0;
-    core_ns latency_ns = partition_standing_stream_of(planner->standing, move->stream).contract.latency_ns;
-    core_ns wait = wait_ns(move->patience_ns, latency_ns);
+    core_ns batches_ns = gpu != PLANNER_NONE ? admission_batches(planner->admission, gpu)->latency_ns : 0;
+    core_ns latency_ns = admission_stream_of(planner->admission, move->stream).contract.latency_ns;
+    core_ns wait = wait_ns(move->timeout_ns, latency_ns);
 
-    if (migration->changes_contract || !may_hold(planner, from) || wait >= move->patience_ns ||
-        !partition_standing_hold(planner->standing, migration->to, batches_ns, &migration->hold_ns))
+    if (migration->changes_contract || !may_hold(planner, from) || wait >= move->timeout_ns ||
+        !admission_reserve_catch_up(planner->admission, migration->to, batches_ns, &migration->hold_ns))
         return;
     migration->hold_from_ns = move->now_ns + wait;
 }
@@ -46,22 +45,22 @@ static void charge_hold(struct partition_planner *planner, const struct planner_
 /* One binding to a GPU goes with a migration: a guaranteed stream has its backup on a worker. */
 static bool has_backup_on_gpu(const struct partition_planner *planner, uint32_t number)
 {
-    return planner_on_gpu(planner, partition_standing_stream_of(planner->standing, number).backup_unit);
+    return planner_on_gpu(planner, admission_stream_of(planner->admission, number).backup_unit);
 }
 
 static void release(struct partition_planner *planner, const struct partition_planner_migration *migration)
 {
-    partition_standing_release(planner->standing, migration->to);
+    admission_release(planner->admission, migration->to);
     if (migration->hold_ns > 0)
         planner_settle(planner, migration->from);
     planner_send_plans(planner);
 }
 
 /* The stream comes back to where it was evacuated from, or is still not there. */
-static uint32_t home_of(const struct partition_planner *planner, const struct planner_reservation *from,
-                        uint32_t unit)
+static uint32_t evacuated_gpu_of(const struct partition_planner *planner,
+                                 const struct planner_reservation *from, uint32_t unit)
 {
-    return from->home == planner_gpu_of(planner, unit) ? PLANNER_NONE : from->home;
+    return from->evacuated_from == planner_gpu_of(planner, unit) ? PLANNER_NONE : from->evacuated_from;
 }
 
 bool planner_begin(struct partition_planner *planner, const struct planner_move *move, uint32_t to,
@@ -75,7 +74,7 @@ bool planner_begin(struct partition_planner *planner, const struct planner_move 
                                                     .unit = move->unit,
                                                     .changes_contract = changes,
                                                     .hold_from_ns = CORE_NS_NEVER,
-                                                    .until_ns = move->now_ns + move->patience_ns};
+                                                    .until_ns = move->now_ns + move->timeout_ns};
 
     if (has_backup_on_gpu(planner, to)) {
         snprintf(reason, size, "no worker has capacity for its backup");
@@ -95,9 +94,9 @@ bool planner_begin(struct partition_planner *planner, const struct planner_move 
     fresh->superseded = true;
     fresh->source = move->stream;
     fresh->holds = migration.hold_ns > 0;
-    fresh->applicant = move->applicant;
-    fresh->home = home_of(planner, from, move->unit);
-    fresh->home_period_ns = from->home_period_ns;
+    fresh->pending = move->pending;
+    fresh->evacuated_from = evacuated_gpu_of(planner, from, move->unit);
+    fresh->evacuated_period_ns = from->evacuated_period_ns;
     from->target = to;
     planner_count_busy(planner, move->stream, 1);
     planner_count_busy(planner, to, 1);
@@ -125,9 +124,8 @@ bool planner_move(struct partition_planner *planner, const struct planner_move *
         snprintf(reason, size, "the packet memory reserved for the stream is enough for workers only");
         return false;
     }
-    if (planner_reserve(planner) != CORE_OK ||
-        partition_standing_move(planner->standing, move->stream, move->unit, move->period_ns, &to, &error) !=
-            CORE_OK) {
+    if (planner_reserve(planner) != CORE_OK || admission_move(planner->admission, move->stream, move->unit,
+                                                              move->period_ns, &to, &error) != CORE_OK) {
         snprintf(reason, size, "%s", error.text[0] != '\0' ? error.text : "the server is out of memory");
         return false;
     }
@@ -135,13 +133,13 @@ bool planner_move(struct partition_planner *planner, const struct planner_move *
 }
 
 bool partition_planner_move(struct partition_planner *planner, uint32_t stream, uint32_t unit,
-                            core_ns period_ns, core_ns patience_ns, void *purpose, core_ns now_ns,
+                            core_ns period_ns, core_ns timeout_ns, void *purpose, core_ns now_ns,
                             char *reason, size_t size)
 {
     const struct planner_move move = {.stream = stream,
                                       .unit = unit,
                                       .period_ns = period_ns,
-                                      .patience_ns = patience_ns,
+                                      .timeout_ns = timeout_ns,
                                       .now_ns = now_ns,
                                       .purpose = purpose};
 
@@ -165,13 +163,13 @@ void partition_planner_moved(struct partition_planner *planner, uint32_t to,
     struct planner_reservation *fresh = &planner->reservations[to];
     uint32_t from = fresh->source, gpu = planner_gpu_of(planner, fresh->unit);
     struct planner_reservation *old = &planner->reservations[from];
-    struct planner_applicant *applicant = fresh->applicant;
+    struct planner_pending *pending = fresh->pending;
 
     planner_count_busy(planner, from, -1);
     planner_count_busy(planner, to, -1);
     old->target = PLANNER_NONE;
     fresh->source = PLANNER_NONE;
-    fresh->applicant = NULL;
+    fresh->pending = NULL;
     if (outcome == PARTITION_PLANNER_MOVED) {
         old->superseded = true;
         fresh->superseded = false;
@@ -183,6 +181,6 @@ void partition_planner_moved(struct partition_planner *planner, uint32_t to,
     } else {
         end_hold(planner, from, fresh->holds, late);
     }
-    if (applicant != NULL)
-        planner_made_room(applicant);
+    if (pending != NULL)
+        planner_made_room(pending);
 }

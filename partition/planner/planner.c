@@ -11,7 +11,7 @@
 void planner_send_plans(struct partition_planner *planner)
 {
     for (uint32_t gpu = 0; gpu < planner->options.gpus; gpu++) {
-        const struct partition_gpu_plan *plan = partition_standing_batches(planner->standing, gpu);
+        const struct partition_gpu_plan *plan = admission_batches(planner->admission, gpu);
         if (plan->number != planner->gpus[gpu].sent && planner->host.put_plan(planner->context, gpu, plan))
             planner->gpus[gpu].sent = plan->number;
     }
@@ -25,13 +25,13 @@ static void add_plan(const struct partition_planner *planner, uint32_t unit,
     if (gpu == PLANNER_NONE)
         return;
     plans->gpu[plans->count] = gpu;
-    plans->number[plans->count++] = partition_standing_batches(planner->standing, gpu)->number;
+    plans->number[plans->count++] = admission_batches(planner->admission, gpu)->number;
 }
 
 struct partition_planner_plans partition_planner_plans_of(const struct partition_planner *planner,
                                                           uint32_t stream)
 {
-    const struct partition_standing_stream of = partition_standing_stream_of(planner->standing, stream);
+    const struct admission_stream of = admission_stream_of(planner->admission, stream);
     struct partition_planner_plans plans = {.count = 0};
 
     add_plan(planner, of.unit, &plans);
@@ -56,7 +56,7 @@ core_status planner_reserve(struct partition_planner *planner)
     uint32_t capacity = planner->capacity < RESERVATIONS_MIN ? RESERVATIONS_MIN : 2 * planner->capacity;
 
     /* A free number is given out before there are more. */
-    if (partition_standing_streams(planner->standing) < planner->capacity)
+    if (admission_streams(planner->admission) < planner->capacity)
         return CORE_OK;
     struct planner_reservation *grown =
         realloc(planner->reservations, capacity * sizeof(struct planner_reservation));
@@ -72,7 +72,7 @@ core_status planner_reserve(struct partition_planner *planner)
 struct planner_reservation *planner_enter(struct partition_planner *planner, uint32_t number, void *owner,
                                           bool movable)
 {
-    const struct partition_standing_stream stream = partition_standing_stream_of(planner->standing, number);
+    const struct admission_stream stream = admission_stream_of(planner->admission, number);
     struct planner_reservation *reservation = &planner->reservations[number];
 
     assert(number < planner->capacity && reservation->owner == NULL && owner != NULL);
@@ -83,7 +83,7 @@ struct planner_reservation *planner_enter(struct partition_planner *planner, uin
                                                 .movable = movable,
                                                 .target = PLANNER_NONE,
                                                 .source = PLANNER_NONE,
-                                                .home = PLANNER_NONE,
+                                                .evacuated_from = PLANNER_NONE,
                                                 .next_retired = PLANNER_NONE,
                                                 .next_changing = PLANNER_NONE};
     planner->host.charged(planner->context, stream.unit, stream.io);
@@ -92,18 +92,18 @@ struct planner_reservation *planner_enter(struct partition_planner *planner, uin
 
 core_status partition_planner_admit(struct partition_planner *planner, const struct core_stream_spec *spec,
                                     uint32_t io, const struct partition_planner_memory *memory, void *owner,
-                                    struct partition_standing_placement *placement)
+                                    struct admission_placement *placement)
 {
     bool movable;
 
     planner_note_service(planner);
     if (planner_reserve(planner) != CORE_OK)
         return CORE_NO_MEMORY;
-    core_status status = partition_standing_admit(planner->standing, spec, io, 0, placement, NULL);
+    core_status status = admission_admit(planner->admission, spec, io, 0, placement, NULL);
     if (status != CORE_OK || !placement->accepted)
         return status;
     if (!memory->fits(memory->context, placement->unit, &movable)) {
-        partition_standing_release(planner->standing, placement->stream);
+        admission_release(planner->admission, placement->stream);
         placement->accepted = false;
         return CORE_FULL;
     }
@@ -116,7 +116,7 @@ void planner_settle(struct partition_planner *planner, uint32_t number)
 {
     const struct planner_reservation *reservation = &planner->reservations[number];
 
-    partition_standing_settle(planner->standing, number);
+    admission_finalize(planner->admission, number);
     planner_send_plans(planner);
     planner->host.charged(planner->context, reservation->unit, reservation->io);
 }
@@ -129,7 +129,7 @@ static bool is_quiescent(const struct partition_planner *planner, uint32_t unit,
 bool planner_is_quiescent(const struct partition_planner *planner, uint32_t number,
                           const struct partition_planner_use *use)
 {
-    const struct partition_standing_stream stream = partition_standing_stream_of(planner->standing, number);
+    const struct admission_stream stream = admission_stream_of(planner->admission, number);
 
     if (use->backup_used && !is_quiescent(planner, stream.backup_unit, use->backup_mark))
         return false;
@@ -138,7 +138,7 @@ bool planner_is_quiescent(const struct partition_planner *planner, uint32_t numb
 
 void planner_count_busy(struct partition_planner *planner, uint32_t number, int more)
 {
-    const struct partition_standing_stream stream = partition_standing_stream_of(planner->standing, number);
+    const struct admission_stream stream = admission_stream_of(planner->admission, number);
     const uint32_t gpus[2] = {planner_gpu_of(planner, stream.unit),
                               planner_gpu_of(planner, stream.backup_unit)};
 
@@ -173,7 +173,7 @@ static void reclaim(struct partition_planner *planner, uint32_t number)
     struct planner_reservation reservation = planner->reservations[number];
 
     planner_forget_change(planner, number);
-    partition_standing_release(planner->standing, number);
+    admission_release(planner->admission, number);
     planner->reservations[number].owner = NULL;
     planner_send_plans(planner);
     planner->host.reclaimed(planner->context, reservation.owner, reservation.superseded);
@@ -223,7 +223,7 @@ bool partition_planner_waits(const struct partition_planner *planner)
 
 /* ---- life ---- */
 
-core_status partition_planner_create(struct partition_planner **planner, struct partition_standing *standing,
+core_status partition_planner_create(struct partition_planner **planner, struct admission *admission,
                                      const struct partition_planner_options *options,
                                      const struct partition_planner_host *host, void *context,
                                      struct core_error *error)
@@ -231,7 +231,7 @@ core_status partition_planner_create(struct partition_planner **planner, struct 
     struct partition_planner *fresh = calloc(1, sizeof *fresh);
 
     if (fresh != NULL) {
-        *fresh = (struct partition_planner){.standing = standing,
+        *fresh = (struct partition_planner){.admission = admission,
                                             .options = *options,
                                             .host = *host,
                                             .context = context,
@@ -241,7 +241,7 @@ core_status partition_planner_create(struct partition_planner **planner, struct 
     }
     if (fresh == NULL || fresh->gpus == NULL) {
         free(fresh);
-        partition_standing_destroy(standing);
+        admission_destroy(admission);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
     }
     *planner = fresh;
@@ -252,18 +252,18 @@ void partition_planner_destroy(struct partition_planner *planner)
 {
     if (planner == NULL)
         return;
-    planner_drop_applicants(planner);
+    planner_drop_pending(planner);
     for (uint32_t number = 0; number < planner->capacity; number++)
         if (planner->reservations[number].owner != NULL)
             planner->host.reclaimed(planner->context, planner->reservations[number].owner,
                                     planner->reservations[number].superseded);
-    partition_standing_destroy(planner->standing);
+    admission_destroy(planner->admission);
     free(planner->reservations);
     free(planner->gpus);
     free(planner);
 }
 
-struct partition_standing *partition_planner_standing(struct partition_planner *planner)
+struct admission *partition_planner_admission(struct partition_planner *planner)
 {
-    return planner->standing;
+    return planner->admission;
 }

@@ -78,10 +78,10 @@ enum partition_planner_refusal {
 /* A plan of migrations that the host is to search for, on any thread. The planner's but between `search` and
  * partition_planner_found. */
 struct partition_planner_search {
-    struct partition_standing *copy; /* of the admission state; the host's to use */
-    struct core_stream_spec spec;    /* of the request */
+    struct admission *copy;       /* of the admission state; the host's to use */
+    struct core_stream_spec spec; /* of the request */
     uint32_t io;
-    struct partition_standing_proposal proposal; /* result of partition_standing_replan; all zero: none */
+    struct admission_proposal proposal; /* result of admission_replan; all zero: none */
 };
 
 struct partition_planner_host {
@@ -118,7 +118,7 @@ struct partition_planner_host {
 struct partition_planner_options {
     uint32_t workers, gpus;
     core_ns wait_ns;            /* how long a request waits for migrations of others; 0: never */
-    core_ns patience_ns;        /* timeout of evacuations and returns */
+    core_ns timeout_ns;         /* timeout of evacuations and returns */
     core_ns scan_ns;            /* between two evacuation scans over all streams */
     core_ns retune_ns, calm_ns; /* between two retunes of a GPU; and after its period has changed */
 };
@@ -126,7 +126,7 @@ struct partition_planner_options {
 /* `standing` is the planner's from now on, in any case. host and options->... are copied; `context` is passed
  * to the host's functions. CORE_NO_MEMORY. */
 CORE_CHECKED core_status partition_planner_create(struct partition_planner **planner,
-                                                  struct partition_standing *standing,
+                                                  struct admission *admission,
                                                   const struct partition_planner_options *options,
                                                   const struct partition_planner_host *host, void *context,
                                                   struct core_error *error);
@@ -135,7 +135,7 @@ CORE_CHECKED core_status partition_planner_create(struct partition_planner **pla
 void partition_planner_destroy(struct partition_planner *planner);
 
 /* The admission state, for questions, hurry and withheld shares; reservations are made below. */
-struct partition_standing *partition_planner_standing(struct partition_planner *planner);
+struct admission *partition_planner_admission(struct partition_planner *planner);
 
 /* ---- time ---- */
 
@@ -159,13 +159,13 @@ struct partition_planner_memory {
     void *context; /* passed on */
 };
 
-/* Admits a stream as partition_standing_admit does, if its packets fit. owner: the caller's name of the
+/* Admits a stream as admission_admit does, if its packets fit. owner: the caller's name of the
  * reservation, not NULL. CORE_OK: the placement tells whether it was accepted. CORE_FULL: accepted, and did
  * not fit. CORE_NO_MEMORY. */
 CORE_CHECKED core_status partition_planner_admit(struct partition_planner *planner,
                                                  const struct core_stream_spec *spec, uint32_t io,
                                                  const struct partition_planner_memory *memory, void *owner,
-                                                 struct partition_standing_placement *placement);
+                                                 struct admission_placement *placement);
 
 /* The plans that the reservation counts on, as it stands. */
 struct partition_planner_plans partition_planner_plans_of(const struct partition_planner *planner,
@@ -184,7 +184,7 @@ void partition_planner_retire(struct partition_planner *planner, uint32_t stream
  * the stream, its packet memory is enough for workers only, a migration or a change of it is in progress, or
  * a guaranteed stream would have its backup on another GPU; reason says so. */
 bool partition_planner_move(struct partition_planner *planner, uint32_t stream, uint32_t unit,
-                            core_ns period_ns, core_ns patience_ns, void *purpose, core_ns now_ns,
+                            core_ns period_ns, core_ns timeout_ns, void *purpose, core_ns now_ns,
                             char *reason, size_t size);
 
 /* A migration ended. late: moved, with packets that may be late as they were held: partition_planner_changed
@@ -212,19 +212,17 @@ enum partition_planner_readiness partition_planner_readiness(const struct partit
 
 /* Asks the stream's unit to reserve capacity for another contract, too. Accepted: the change is AGREED;
  * *ready: the plans it counts on are in force, else `agreed` is called with it. Ends with
- * partition_planner_changed. CORE_INVALID: as of partition_standing_change. */
+ * partition_planner_changed. CORE_INVALID: as of admission_change. */
 CORE_CHECKED core_status partition_planner_change(struct partition_planner *planner, uint32_t stream,
                                                   const struct core_stream_spec *spec, void *change,
-                                                  struct partition_standing_placement *placement,
-                                                  bool *ready);
+                                                  struct admission_placement *placement, bool *ready);
 
 /* The stream's unit has refused: asks the others, as for a new stream. True: it is admitted there, a
  * migration that changes the contract has begun, with `change` as its purpose, and the change is AGREED. */
 bool partition_planner_change_elsewhere(struct partition_planner *planner, uint32_t stream,
                                         const struct core_stream_spec *spec,
-                                        const struct partition_planner_memory *memory, core_ns patience_ns,
-                                        void *change, core_ns now_ns,
-                                        struct partition_standing_placement *placement);
+                                        const struct partition_planner_memory *memory, core_ns timeout_ns,
+                                        void *change, core_ns now_ns, struct admission_placement *placement);
 
 enum partition_planner_end {
     PARTITION_PLANNER_IN_FORCE,

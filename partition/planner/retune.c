@@ -1,5 +1,5 @@
 /* Retunes: a GPU that streams with short latency bounds have left gets the batch period that those which
- * are still there would get by themselves (partition_standing_retune).
+ * are still there would get by themselves (admission_retune).
  *
  * Longer batches cost less, but nothing waits for that, so it is done seldom and for a gain that is worth it,
  * not while anything else is in progress on the GPU, and not soon after its period has changed: the stream
@@ -18,22 +18,21 @@ static bool is_quiet(const struct partition_planner *planner, uint32_t gpu)
 
     return !of->out && !of->scanning && of->busy == 0 && planner->applicant_count == 0 &&
            planner->host.plan_in_force(planner->context, gpu) ==
-               partition_standing_batches(planner->standing, gpu)->number;
+               admission_batches(planner->admission, gpu)->number;
 }
 
 static void retune(struct partition_planner *planner, uint32_t gpu, core_ns before_ns)
 {
-    struct partition_standing_words words;
+    struct admission_refusal words;
     core_ns after_ns;
 
-    if (!partition_standing_retune(planner->standing, gpu, &after_ns))
+    if (!admission_retune(planner->admission, gpu, &after_ns))
         return;
-    if (!is_worth_it(before_ns, after_ns) ||
-        !partition_standing_plan_batches(planner->standing, gpu, &words)) {
-        (void)!partition_standing_set_period(planner->standing, gpu, before_ns); /* it has held so far */
+    if (!is_worth_it(before_ns, after_ns) || !admission_plan_batches(planner->admission, gpu, &words)) {
+        (void)!admission_set_period(planner->admission, gpu, before_ns); /* it has held so far */
         return;
     }
-    after_ns = partition_standing_batches(planner->standing, gpu)->period_ns;
+    after_ns = admission_batches(planner->admission, gpu)->period_ns;
     if (after_ns != before_ns)
         planner->host.retuned(planner->context, gpu, before_ns, after_ns);
 }
@@ -42,7 +41,7 @@ void planner_retune(struct partition_planner *planner, core_ns now_ns)
 {
     for (uint32_t gpu = 0; gpu < planner->options.gpus; gpu++) {
         struct planner_gpu *of = &planner->gpus[gpu];
-        core_ns period_ns = partition_standing_gpu_at(planner->standing, gpu).period_ns;
+        core_ns period_ns = admission_gpu_at(planner->admission, gpu).period_ns;
         bool changed = period_ns != of->period_ns;
         of->period_ns = period_ns;
         if (changed)

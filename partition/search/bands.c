@@ -197,7 +197,7 @@ struct search {
     uint32_t *reach; /* by GPU */
     struct candidate candidate[PARTITION_GRID_ROWS];
     uint32_t candidates;
-    struct partition_split_reason reason;
+    struct partition_candidate_reason reason;
 };
 
 /* Has a card of this kind room for these rows, and up to column `right`? *load: how full it is then. */
@@ -301,9 +301,9 @@ static bool fill_workers(struct search *search, size_t low, size_t *right)
     size_t n = search->problem->count, step = 1 + (n - *right) / 64;
     for (;; step *= 2) {
         mark(search, low, *right);
-        if (partition_trial_workers_roughly(search->problem, search->on_gpu, search->plan))
+        if (partition_evaluate_workers_necessary(search->problem, search->on_gpu, search->plan))
             return true;
-        partition_split_keep(&search->reason, search->plan);
+        partition_candidate_keep_reason(&search->reason, search->plan);
         if (*right == n)
             return false;
         *right = n - *right > step ? *right + step : n;
@@ -317,7 +317,7 @@ static bool place_bands(struct search *search)
     if (!cut_evenly(&search->line, &search->cuts))
         return false;
     assign(&search->line, &search->cuts, search->plan);
-    return partition_trial_gpus(search->problem, search->plan);
+    return partition_evaluate_gpus(search->problem, search->plan);
 }
 
 /* The workers' burst test comes last, as it takes longest; where it refuses, they get fewer streams. The
@@ -335,9 +335,9 @@ static bool try_candidate(struct search *search, const struct candidate *candida
             continue;
         }
         bool placed = place_bands(search);
-        if (placed && partition_trial_workers(search->problem, search->on_gpu, search->plan))
+        if (placed && partition_evaluate_workers(search->problem, search->on_gpu, search->plan))
             return true;
-        partition_split_keep(&search->reason, search->plan);
+        partition_candidate_keep_reason(&search->reason, search->plan);
         if (!placed)
             return false;
         refused = right;
@@ -352,7 +352,7 @@ static void run(struct search *search)
     estimate(search);
     for (uint32_t i = 0; i < search->candidates && i < CANDIDATES_TRIED && !search->plan->accepted; i++)
         if (try_candidate(search, &search->candidate[i]))
-            partition_trial_conclude(search->problem, search->plan);
+            partition_plan_conclude(search->problem, search->plan);
 }
 
 /* ---- the method ---- */
@@ -381,7 +381,7 @@ static core_status search_bands(struct partition_problem *problem, struct partit
     search->problem = problem;
     search->grid = grid;
     search->plan = plan;
-    partition_split_keep(&search->reason, plan);
+    partition_candidate_keep_reason(&search->reason, plan);
     core_status status = search_prepare(search);
     if (status == CORE_OK)
         run(search);

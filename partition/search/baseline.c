@@ -29,7 +29,7 @@ static bool fill_gpus(struct partition_problem *problem, uint32_t *rest, size_t 
     shuffle(rest, count, problem->input->seed);
     for (size_t k = 0; k < count; k++)
         plan->unit[rest[k]] = partition_unit_of_gpu(plan->workers, (uint32_t)(k % problem->gpus));
-    return partition_trial_gpus(problem, plan);
+    return partition_evaluate_gpus(problem, plan);
 }
 
 core_status partition_baseline_make(struct partition_problem *problem, uint32_t *to_workers,
@@ -40,13 +40,13 @@ core_status partition_baseline_make(struct partition_problem *problem, uint32_t 
         return CORE_NO_MEMORY;
     bool fits;
     if (problem->gpus == 0) {
-        fits = partition_trial_workers(problem, on_gpu, plan);
+        fits = partition_evaluate_workers(problem, on_gpu, plan);
     } else {
-        size_t first = partition_split_fill(problem, to_workers, on_gpu, plan);
+        size_t first = partition_candidate_fill(problem, to_workers, on_gpu, plan);
         fits = fill_gpus(problem, to_workers + first, problem->count - first, plan);
     }
     if (fits)
-        partition_trial_conclude(problem, plan);
+        partition_plan_conclude(problem, plan);
     free(on_gpu);
     return CORE_OK;
 }

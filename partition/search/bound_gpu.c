@@ -1,4 +1,4 @@
-/* What GPUs must spend on a stream, whatever its company and the period.
+/* What GPUs must spend on a stream, whatever its mix and the period.
  *
  * Let a GPU with period T hold a set of streams, by any rule of plan.h. Let b = rho T be the bytes of a
  * batch in the long run, f those of the fullest one, m the margin, U the best utilisation, c1 = c(1):
@@ -46,7 +46,7 @@
 struct card_bound {
     const struct config_profile_gpu *card;
     bool busy, turns;
-    bool rhythm; /* T is d_min / 4 at most, whatever the stages take */
+    bool default_period; /* T is d_min / 4 at most, whatever the stages take */
     double margin;
     double per_byte_ns;         /* 1 / (M U Phi) */
     double alone_ns;            /* c1 / Phi */
@@ -71,7 +71,7 @@ static void card_bound_prepare(struct card_bound *of, const struct partition_pro
     double ns_per_byte = 1e9 / (double)card->sm_bytes_per_s;
     *of = (struct card_bound){.card = card,
                               .busy = partition_problem_busy(problem, card),
-                              .rhythm = input->paper,
+                              .default_period = input->paper,
                               .turns = card->copy_engines < 2 && !input->paper,
                               .margin = 1 + input->profile->margins.percent / 100.0,
                               .per_byte_ns = ns_per_byte / best_share(card) / card->sms,
@@ -190,7 +190,7 @@ static double full_of(const struct bytes *bytes, double period_ns)
 /* 1 / min(B/T, F/T), for the rate of a stream beside a d' of this. */
 static double per_rate(struct card_bound *of, const struct period *period, double work_ns)
 {
-    if (of->rhythm)
+    if (of->default_period)
         return period->shorter_ns <= work_ns / 4 ? 1 / period->rate : INFINITY;
     double full = full_bytes(of, work_ns - period->shorter_ns);
     return full > 0 ? fmax(1 / period->rate, period->shorter_ns / full) : INFINITY;

@@ -65,28 +65,28 @@ static size_t most_below(struct partition_problem *problem, const uint32_t *orde
 }
 
 /* The burst test is asked only where shares and windows leave hope, and each refusal of it adds a window. */
-size_t partition_split_fill(struct partition_problem *problem, const uint32_t *order, uint8_t *on_gpu,
-                            struct partition_plan *plan)
+size_t partition_candidate_fill(struct partition_problem *problem, const uint32_t *order, uint8_t *on_gpu,
+                                struct partition_plan *plan)
 {
     size_t refused = most_of(problem, order) + 1, taken;
     for (int tests = 0; tests < TESTS_MOST; tests++) {
-        taken = most_below(problem, order, refused, on_gpu, plan, partition_trial_workers_roughly);
-        if (takes(problem, order, taken, on_gpu, plan, partition_trial_workers) || taken == 0)
+        taken = most_below(problem, order, refused, on_gpu, plan, partition_evaluate_workers_necessary);
+        if (takes(problem, order, taken, on_gpu, plan, partition_evaluate_workers) || taken == 0)
             return taken;
         refused = taken;
     }
-    taken = most_below(problem, order, refused, on_gpu, plan, partition_trial_workers);
+    taken = most_below(problem, order, refused, on_gpu, plan, partition_evaluate_workers);
     /* it was taken before; but whether streams are dealt a second time hangs on the window remembered first
      */
-    while (!takes(problem, order, taken, on_gpu, plan, partition_trial_workers) && taken > 0)
+    while (!takes(problem, order, taken, on_gpu, plan, partition_evaluate_workers) && taken > 0)
         taken--;
     return taken;
 }
 
-void partition_split_keep(struct partition_split_reason *reason, struct partition_plan *plan)
+void partition_candidate_keep_reason(struct partition_candidate_reason *reason, struct partition_plan *plan)
 {
     if (!reason->known) {
-        *reason = (struct partition_split_reason){
+        *reason = (struct partition_candidate_reason){
             .known = true, .binding = plan->binding, .binding_unit = plan->binding_unit};
         memcpy(reason->text, plan->reason, sizeof reason->text);
         return;

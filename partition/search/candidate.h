@@ -7,11 +7,11 @@
 
 /* Assigns the longest prefix of `order` that the workers take to the workers, and the rest to the GPUs.
  * Returns its length; on_gpu has the assignment, and the plan has the workers' part of it. */
-size_t partition_split_fill(struct partition_problem *problem, const uint32_t *order, uint8_t *on_gpu,
-                            struct partition_plan *plan);
+size_t partition_candidate_fill(struct partition_problem *problem, const uint32_t *order, uint8_t *on_gpu,
+                                struct partition_plan *plan);
 
 /* The first of several refusals, whose reason is the one reported. */
-struct partition_split_reason {
+struct partition_candidate_reason {
     bool known;
     enum perfmodel_limit binding;
     uint32_t binding_unit;
@@ -19,6 +19,6 @@ struct partition_split_reason {
 };
 
 /* To be called for each refused plan: keeps the reason of the first, and puts it into each later plan. */
-void partition_split_keep(struct partition_split_reason *reason, struct partition_plan *plan);
+void partition_candidate_keep_reason(struct partition_candidate_reason *reason, struct partition_plan *plan);
 
 #endif

@@ -1,7 +1,7 @@
 /* Trials of the GPUs' part of a split: deal, compute, judge. */
 #include "partition/search/order.h"
 #include "partition/search/problem.h"
-#include "partition/search/stairs.h"
+#include "partition/search/staircase.h"
 
 #include <assert.h>
 #include <string.h>
@@ -101,8 +101,8 @@ static enum perfmodel_limit judge_batch(struct partition_problem *problem, struc
     return binding;
 }
 
-static void tell_verdict(const struct perfmodel_flow_verdict *verdict, enum partition_plan_rule rule,
-                         struct partition_plan_gpu *gpu)
+static void report_verdict(const struct perfmodel_flow_verdict *verdict, enum partition_plan_rule rule,
+                           struct partition_plan_gpu *gpu)
 {
     gpu->rule = rule;
     gpu->period_ns = verdict->period_ns;
@@ -132,7 +132,7 @@ static struct perfmodel_flow_load gather_load(const struct partition_problem *pr
 /* Could the fullest batch at this period hold? A stream has more than k - 1 + T/t packets in it, so that its
  * bytes are more than the straight line's, and copies take no less than theirs. Costs nothing beside looking
  * at all its jobs. */
-static bool batch_hopeful(const struct partition_problem *problem, const struct partition_plan_gpu *gpu,
+static bool batch_may_fit(const struct partition_problem *problem, const struct partition_plan_gpu *gpu,
                           const struct perfmodel_flow_load *load, core_ns period_ns)
 {
     const struct config_profile_gpu *card = &problem->input->profile->gpus[gpu->kind];
@@ -155,9 +155,9 @@ static bool other_batches(struct partition_problem *problem, struct partition_pl
                           const uint32_t *member, const struct perfmodel_flow_load *load)
 {
     core_ns period_ns;
-    for (uint32_t n = 1; (period_ns = partition_trial_period_ns(problem, plan->gpu[g].shortest_ns, n)) > 0;
-         n++)
-        if (batch_hopeful(problem, &plan->gpu[g], load, period_ns) &&
+    for (uint32_t n = 1;
+         (period_ns = partition_candidate_period_ns(problem, plan->gpu[g].shortest_ns, n)) > 0; n++)
+        if (batch_may_fit(problem, &plan->gpu[g], load, period_ns) &&
             judge_batch(problem, plan, g, member, period_ns) == PERFMODEL_LIMIT_NONE)
             return true;
     return false;
@@ -165,13 +165,13 @@ static bool other_batches(struct partition_problem *problem, struct partition_pl
 
 /* By the stairs, at the period that a sample finds, and around it. *closest becomes the verdict that came
  * closest. */
-static bool climb_stairs(struct partition_problem *problem, struct partition_plan *plan, uint32_t g,
-                         const uint32_t *member, const struct perfmodel_flow_load *sums,
-                         struct perfmodel_flow_verdict *closest)
+static bool climb_staircase(struct partition_problem *problem, struct partition_plan *plan, uint32_t g,
+                            const uint32_t *member, const struct perfmodel_flow_load *sums,
+                            struct perfmodel_flow_verdict *closest)
 {
     static const int per_mille[] = {1000, 980, 1020};
     struct partition_plan_gpu *gpu = &plan->gpu[g];
-    core_ns found_ns = partition_stairs_period_ns(problem, gpu->kind, member, sums);
+    core_ns found_ns = partition_staircase_period_ns(problem, gpu->kind, member, sums);
     for (size_t i = 0; found_ns > 0 && i < sizeof per_mille / sizeof *per_mille; i++) {
         if (judge_batch(problem, plan, g, member, found_ns * per_mille[i] / 1000 + 1) == PERFMODEL_LIMIT_NONE)
             return true;
@@ -182,9 +182,9 @@ static bool climb_stairs(struct partition_problem *problem, struct partition_pla
             perfmodel_flow_load_add(&load, &one);
         }
         struct perfmodel_flow_verdict verdict =
-            perfmodel_flow_judge_stairs(problem->flow[gpu->kind], &load, &gpu->stages, gpu->period_ns);
+            perfmodel_flow_judge_staircase(problem->flow[gpu->kind], &load, &gpu->stages, gpu->period_ns);
         if (verdict.binding == PERFMODEL_LIMIT_NONE) {
-            tell_verdict(&verdict, PARTITION_PLAN_STAIRS, gpu);
+            report_verdict(&verdict, PARTITION_PLAN_STAIRCASE, gpu);
             return true;
         }
         if (verdict.headroom_ppb > closest->headroom_ppb)
@@ -193,7 +193,7 @@ static bool climb_stairs(struct partition_problem *problem, struct partition_pla
     return false;
 }
 
-/* The rhythm by a batch or by sums; then whatever holds. */
+/* The default period by a batch or by sums; then whatever holds. */
 static bool judge_gpu(struct partition_problem *problem, struct partition_plan *plan, uint32_t g,
                       const uint32_t *member, size_t count)
 {
@@ -202,7 +202,7 @@ static bool judge_gpu(struct partition_problem *problem, struct partition_plan *
     if (count == 0)
         return true;
     struct perfmodel_flow_load load = gather_load(problem, gpu, member, count);
-    core_ns rhythm_ns = partition_trial_period_ns(problem, gpu->shortest_ns, 0);
+    core_ns rhythm_ns = partition_candidate_period_ns(problem, gpu->shortest_ns, 0);
     enum perfmodel_limit binding = PERFMODEL_LIMIT_GPU_LATENCY;
     if (rhythm_ns > 0)
         binding = judge_batch(problem, plan, g, member, rhythm_ns);
@@ -212,10 +212,10 @@ static bool judge_gpu(struct partition_problem *problem, struct partition_plan *
         struct perfmodel_flow_verdict verdict = perfmodel_flow_fit(problem->flow[gpu->kind], &load);
         if (verdict.binding != PERFMODEL_LIMIT_NONE &&
             (other_batches(problem, plan, g, member, &load) ||
-             climb_stairs(problem, plan, g, member, &load, &verdict)))
+             climb_staircase(problem, plan, g, member, &load, &verdict)))
             return true;
         binding = verdict.binding;
-        tell_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
+        report_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
     }
     if (binding == PERFMODEL_LIMIT_NONE)
         return true;
@@ -240,7 +240,7 @@ static bool judge_pinned(const struct partition_problem *problem, struct partiti
     return false;
 }
 
-void partition_trial_no_gpu(const struct partition_problem *problem, struct partition_plan *plan)
+void partition_plan_clear_gpus(const struct partition_problem *problem, struct partition_plan *plan)
 {
     for (uint32_t g = 0; g < plan->gpus; g++)
         plan->gpu[g] =
@@ -265,7 +265,7 @@ static void gather_members(struct partition_problem *problem, const struct parti
     }
 }
 
-bool partition_trial_gpus(struct partition_problem *problem, struct partition_plan *plan)
+bool partition_evaluate_gpus(struct partition_problem *problem, struct partition_plan *plan)
 {
     const size_t *end = problem->start;
     gather_members(problem, plan);
@@ -289,15 +289,15 @@ static bool judge_gpu_at(struct partition_problem *problem, struct partition_pla
     if (judge_batch(problem, plan, g, member, period_ns) == PERFMODEL_LIMIT_NONE)
         return true;
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(problem->flow[gpu->kind], &load, period_ns);
-    tell_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
+    report_verdict(&verdict, PARTITION_PLAN_BACKLOG, gpu);
     if (verdict.binding == PERFMODEL_LIMIT_NONE)
         return true;
     refuse_gpu(plan, g, verdict.binding);
     return false;
 }
 
-bool partition_trial_gpus_at(struct partition_problem *problem, const core_ns *period_ns,
-                             struct partition_plan *plan)
+bool partition_evaluate_gpus_at(struct partition_problem *problem, const core_ns *period_ns,
+                                struct partition_plan *plan)
 {
     const size_t *end = problem->start;
     gather_members(problem, plan);
@@ -332,7 +332,7 @@ static core_ns shortest_of(const struct partition_problem *problem, const uint8_
     return shortest_ns;
 }
 
-/* In the order of jobs at the common rhythm. */
+/* In the order of jobs at the common default period. */
 static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gpu, core_ns rhythm_ns,
                          struct partition_plan *plan)
 {
@@ -356,16 +356,16 @@ static void deal_to_gpus(struct partition_problem *problem, const uint8_t *on_gp
             partition_unit_of_gpu(plan->workers, next_gpu(problem, sum));
 }
 
-bool partition_trial_virtual(struct partition_problem *problem, const uint8_t *on_gpu,
-                             struct partition_plan *plan)
+bool partition_evaluate_virtual(struct partition_problem *problem, const uint8_t *on_gpu,
+                                struct partition_plan *plan)
 {
-    partition_trial_no_gpu(problem, plan);
+    partition_plan_clear_gpus(problem, plan);
     core_ns shortest_ns = shortest_of(problem, on_gpu);
     if (problem->gpus == 0 || shortest_ns == CORE_NS_NEVER)
         return true;
-    core_ns rhythm_ns = partition_trial_period_ns(problem, shortest_ns, 0);
+    core_ns rhythm_ns = partition_candidate_period_ns(problem, shortest_ns, 0);
     deal_to_gpus(problem, on_gpu, rhythm_ns > 0 ? rhythm_ns : 1, plan);
-    return partition_trial_gpus(problem, plan);
+    return partition_evaluate_gpus(problem, plan);
 }
 
 /* ---- what binds ---- */
@@ -414,7 +414,7 @@ static void name_units(struct partition_problem *problem, struct partition_plan 
         plan->unit[problem->origin[i]] = problem->index[0][i];
 }
 
-void partition_trial_conclude(struct partition_problem *problem, struct partition_plan *plan)
+void partition_plan_conclude(struct partition_problem *problem, struct partition_plan *plan)
 {
     assert(placed(plan) == plan->count);
     name_units(problem, plan);

@@ -109,13 +109,13 @@ static void remember(struct partition_problem *problem, core_ns window_ns)
     problem->window_ns[0] = window_ns;
 }
 
-enum depth { ROUGHLY, WHOLLY };
+enum depth { NECESSARY, SUFFICIENT };
 
 static struct perfmodel_edf_result test_set(struct partition_problem *problem, enum depth depth)
 {
     struct perfmodel_edf_result result =
         perfmodel_edf_set_test_windows(problem->edf_set, problem->window_ns, PARTITION_WINDOWS);
-    if (result.accepted && depth == WHOLLY)
+    if (result.accepted && depth == SUFFICIENT)
         result = perfmodel_edf_set_test(problem->edf_set);
     if (result.binding == PERFMODEL_LIMIT_CPU_DEMAND)
         remember(problem, result.window_ns);
@@ -147,11 +147,11 @@ static bool test_worker(struct partition_problem *problem, struct partition_plan
         worker->test = (struct perfmodel_edf_result){.accepted = true, .utilisation_ppb = problem->load[w]};
         return true;
     }
-    struct perfmodel_cpu_company company = {0};
+    struct perfmodel_cpu_mix mix = {0};
     for (size_t i = 0; i < worker->streams; i++)
-        perfmodel_cpu_company_add(&company, profile->cpu.burst_pieces, &tasks[i]);
-    worker->surcharge_ns = perfmodel_cpu_surcharge_ns(profile, company.ciphers);
-    core_ns blocking_ns = 2 * perfmodel_cpu_blocking_ns(profile, &company);
+        perfmodel_cpu_mix_add(&mix, profile->cpu.burst_pieces, &tasks[i]);
+    worker->surcharge_ns = perfmodel_cpu_surcharge_ns(profile, mix.ciphers);
+    core_ns blocking_ns = 2 * perfmodel_cpu_blocking_ns(profile, &mix);
     perfmodel_edf_set_fill(problem->edf_set, tasks, worker->streams, worker->surcharge_ns, blocking_ns);
     worker->test = test_set(problem, depth);
     if (worker->test.accepted || packets_hold(problem, tasks, worker))
@@ -192,20 +192,20 @@ static bool try_workers(struct partition_problem *problem, const uint8_t *on_gpu
     return deal(problem, on_gpu, true, plan) && test_workers(problem, on_gpu, plan, depth);
 }
 
-bool partition_trial_workers(struct partition_problem *problem, const uint8_t *on_gpu,
-                             struct partition_plan *plan)
+bool partition_evaluate_workers(struct partition_problem *problem, const uint8_t *on_gpu,
+                                struct partition_plan *plan)
 {
-    return try_workers(problem, on_gpu, plan, WHOLLY);
+    return try_workers(problem, on_gpu, plan, SUFFICIENT);
 }
 
-bool partition_trial_workers_roughly(struct partition_problem *problem, const uint8_t *on_gpu,
-                                     struct partition_plan *plan)
+bool partition_evaluate_workers_necessary(struct partition_problem *problem, const uint8_t *on_gpu,
+                                          struct partition_plan *plan)
 {
-    return try_workers(problem, on_gpu, plan, ROUGHLY);
+    return try_workers(problem, on_gpu, plan, NECESSARY);
 }
 
-bool partition_trial_workers_as_dealt(struct partition_problem *problem, const uint8_t *on_gpu,
-                                      struct partition_plan *plan)
+bool partition_evaluate_workers_as_assigned(struct partition_problem *problem, const uint8_t *on_gpu,
+                                            struct partition_plan *plan)
 {
     for (uint32_t w = 0; w < plan->workers; w++)
         plan->worker[w] = (struct partition_plan_worker){0};
@@ -219,5 +219,5 @@ bool partition_trial_workers_as_dealt(struct partition_problem *problem, const u
         }
         plan->worker[plan->unit[i]].streams++;
     }
-    return test_workers(problem, on_gpu, plan, WHOLLY);
+    return test_workers(problem, on_gpu, plan, SUFFICIENT);
 }

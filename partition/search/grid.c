@@ -98,18 +98,18 @@ static struct sums *before(const struct partition_grid *grid, uint32_t row, uint
 static void choose_windows(struct partition_grid *grid)
 {
     const struct partition_problem *problem = grid->problem;
-    struct perfmodel_cpu_company company = {0};
+    struct perfmodel_cpu_mix mix = {0};
     double least = 1e18, most = 0;
     for (size_t i = 0; i < problem->count && !problem->input->paper; i++) {
         if (problem->share_ppb[i] > PARTITION_SHARE_ONE)
             continue;
-        perfmodel_cpu_company_add(&company, problem->input->profile->cpu.burst_pieces, &problem->task[i]);
+        perfmodel_cpu_mix_add(&mix, problem->input->profile->cpu.burst_pieces, &problem->task[i]);
         least = fmin(least, (double)problem->task[i].urgency_ns);
         most = fmax(most, (double)problem->specs[i].latency_ns);
     }
-    if (company.ciphers == 0)
+    if (mix.ciphers == 0)
         least = most = 1;
-    grid->blocking_ns = 2 * (double)perfmodel_cpu_blocking_ns(problem->input->profile, &company);
+    grid->blocking_ns = 2 * (double)perfmodel_cpu_blocking_ns(problem->input->profile, &mix);
     for (int z = 0; z < WINDOWS; z++)
         grid->window_ns[z] = least * pow(4 * most / least, z / (WINDOWS - 1.0));
 }
@@ -359,7 +359,7 @@ static double paper_load(const struct partition_grid *grid, const struct partiti
 {
     double least = OVERLOAD;
     core_ns period_ns, work_ns = shortest_ns(grid, cells->low);
-    for (uint32_t n = 0; (period_ns = partition_trial_period_ns(grid->problem, work_ns, n)) > 0; n++)
+    for (uint32_t n = 0; (period_ns = partition_candidate_period_ns(grid->problem, work_ns, n)) > 0; n++)
         least = fmin(least, paper_load_at(grid, cells, sums, kind, part, (double)period_ns));
     return least;
 }

@@ -8,7 +8,7 @@ core_status partition_max_deadline_make(const struct partition_plan_input *input
     core_status status = partition_problem_create(input, &problem);
     if (status != CORE_OK)
         return status;
-    if (!partition_problem_hopeless(problem, plan))
+    if (!partition_problem_infeasible(problem, plan))
         status = partition_baseline_make(problem, problem->by_latency, plan);
     partition_problem_destroy(problem);
     return status;

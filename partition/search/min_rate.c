@@ -17,7 +17,7 @@ core_status partition_min_rate_make(const struct partition_plan_input *input, st
     core_status status = partition_problem_create(input, &problem);
     if (status != CORE_OK)
         return status;
-    if (!partition_problem_hopeless(problem, plan)) {
+    if (!partition_problem_infeasible(problem, plan)) {
         reverse(problem->by_rate, problem->count);
         status = partition_baseline_make(problem, problem->by_rate, plan);
     }

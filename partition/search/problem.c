@@ -46,7 +46,7 @@ void partition_problem_destroy(struct partition_problem *problem)
     if (problem == NULL)
         return;
     for (int kind = 0; kind < CONFIG_PROFILE_GPU_KINDS_MAX; kind++)
-        perfmodel_flow_card_destroy(problem->flow[kind]);
+        perfmodel_flow_gpu_destroy(problem->flow[kind]);
     free(problem->card);
     free(problem->capacity);
     free(problem->task);
@@ -151,8 +151,8 @@ static core_status name_stages(struct partition_problem *problem)
     const struct config_profile *profile = problem->input->profile;
     core_status status = CORE_OK;
     for (uint32_t kind = 0; status == CORE_OK && kind < profile->gpu_count && !problem->input->paper; kind++)
-        status = perfmodel_flow_card_create(&problem->flow[kind], profile, &profile->gpus[kind],
-                                            partition_problem_busy(problem, &profile->gpus[kind]));
+        status = perfmodel_flow_gpu_create(&problem->flow[kind], profile, &profile->gpus[kind],
+                                           partition_problem_busy(problem, &profile->gpus[kind]));
     return status;
 }
 
@@ -267,7 +267,8 @@ void partition_problem_weigh(struct partition_problem *problem, core_ns period_n
         problem->capacity[g] = 1;
 }
 
-core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n)
+core_ns partition_candidate_period_ns(const struct partition_problem *problem, core_ns shortest_ns,
+                                      uint32_t n)
 {
     static const int per_mille[] = {250, 333, 400, 450, 480, 200, 150};
     uint32_t count = problem->input->paper ? 1 : sizeof per_mille / sizeof *per_mille;
@@ -279,7 +280,7 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
 {
     const struct partition_plan_input *input = problem->input;
     core_ns period_ns, work_ns = problem->traffic[i].work_ns;
-    for (uint32_t n = 0; (period_ns = partition_trial_period_ns(problem, work_ns, n)) > 0; n++) {
+    for (uint32_t n = 0; (period_ns = partition_candidate_period_ns(problem, work_ns, n)) > 0; n++) {
         uint64_t scratch, job = partition_problem_job_bytes(problem, i, period_ns);
         struct perfmodel_stages stages = perfmodel_gpu_stages(
             card, &input->profile->margins, &job, 1, partition_problem_busy(problem, card), &scratch);
@@ -293,7 +294,7 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
            PERFMODEL_LIMIT_NONE;
 }
 
-bool partition_problem_hopeless(const struct partition_problem *problem, struct partition_plan *plan)
+bool partition_problem_infeasible(const struct partition_problem *problem, struct partition_plan *plan)
 {
     for (size_t k = 0; k < problem->count; k++) {
         size_t i = problem->by_share[k];

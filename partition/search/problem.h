@@ -1,7 +1,7 @@
 /* Private to partition: the problem that all methods solve, and the evaluation of candidate assignments.
  *
  * Streams are numbered by rising rate, so that loops by rate or by share access memory in order. Until
- * partition_trial_conclude, a plan's units are indexed by these numbers, too.
+ * partition_plan_conclude, a plan's units are indexed by these numbers, too.
  *
  * A candidate assignment (`on_gpu`) says for every stream whether it goes to a GPU or to a worker. Its
  * evaluation deals the streams to the units, computes the certificate and judges it. */
@@ -34,12 +34,12 @@ struct partition_problem {
     struct core_stream_spec *specs;
     struct partition_traffic *traffic;
     uint32_t gpus;
-    const struct config_profile_gpu **card;                         /* by GPU */
-    struct perfmodel_cpu_task *task;                                /* by stream, where share is not NEVER */
-    int64_t *share_ppb;                                             /* of one worker */
-    uint32_t *by_rate, *by_latency;                                 /* rising; ties by index */
-    uint32_t *by_share;                                             /* falling */
-    struct perfmodel_flow_card *flow[CONFIG_PROFILE_GPU_KINDS_MAX]; /* by kind; not in paper mode */
+    const struct config_profile_gpu **card;                        /* by GPU */
+    struct perfmodel_cpu_task *task;                               /* by stream, where share is not NEVER */
+    int64_t *share_ppb;                                            /* of one worker */
+    uint32_t *by_rate, *by_latency;                                /* rising; ties by index */
+    uint32_t *by_share;                                            /* falling */
+    struct perfmodel_flow_gpu *flow[CONFIG_PROFILE_GPU_KINDS_MAX]; /* by kind; not in paper mode */
     /* of the last partition_problem_weigh */
     core_ns weighed_ns;
     uint64_t *capacity; /* by GPU: estimated bytes of a batch that it can carry; 1 each if all are alike */
@@ -95,55 +95,56 @@ static inline uint64_t partition_problem_job_bytes(const struct partition_proble
 
 /* Deals the streams with on_gpu[i] == 0 to the workers: worst fit by falling share. Fills plan->worker and
  * those streams' plan->unit. Refused: binding and reason. */
-bool partition_trial_workers(struct partition_problem *problem, const uint8_t *on_gpu,
-                             struct partition_plan *plan);
+bool partition_evaluate_workers(struct partition_problem *problem, const uint8_t *on_gpu,
+                                struct partition_plan *plan);
 
-/* As partition_trial_workers, but by shares and some windows alone, without the burst test: a necessary
+/* As partition_evaluate_workers, but by shares and some windows alone, without the burst test: a necessary
  * condition. False: the assignment is infeasible. True: it may be feasible. */
-bool partition_trial_workers_roughly(struct partition_problem *problem, const uint8_t *on_gpu,
-                                     struct partition_plan *plan);
+bool partition_evaluate_workers_necessary(struct partition_problem *problem, const uint8_t *on_gpu,
+                                          struct partition_plan *plan);
 
 /* Evaluates the workers with the streams with on_gpu[i] == 0 on the worker plan->unit[i], instead of dealing
  * them. Not in paper mode. */
-bool partition_trial_workers_as_dealt(struct partition_problem *problem, const uint8_t *on_gpu,
-                                      struct partition_plan *plan);
+bool partition_evaluate_workers_as_assigned(struct partition_problem *problem, const uint8_t *on_gpu,
+                                            struct partition_plan *plan);
 
 /* Leaves every GPU without streams. */
-void partition_trial_no_gpu(const struct partition_problem *problem, struct partition_plan *plan);
+void partition_plan_clear_gpus(const struct partition_problem *problem, struct partition_plan *plan);
 
 /* Deals the streams with on_gpu[i] != 0 to the SMs of all GPUs as if these were one, by falling job at d'/4,
  * and judges every GPU. GPUs of different models get jobs in proportion to their capacity. Overwrites
  * plan->unit of all streams. */
-bool partition_trial_virtual(struct partition_problem *problem, const uint8_t *on_gpu,
-                             struct partition_plan *plan);
+bool partition_evaluate_virtual(struct partition_problem *problem, const uint8_t *on_gpu,
+                                struct partition_plan *plan);
 
 /* Judges every GPU with the streams that plan->unit assigns to it, at a period of its own: d'/4 where the
  * fullest batch or the sums hold at that, else any period at which one of the three rules holds
  * (partition/plan.h). Fills plan->gpu. */
-bool partition_trial_gpus(struct partition_problem *problem, struct partition_plan *plan);
+bool partition_evaluate_gpus(struct partition_problem *problem, struct partition_plan *plan);
 
 /* Judges the GPUs at given periods, each > 0 where the GPU has streams, by the fullest batch or by sums. Not
  * in paper mode. */
-bool partition_trial_gpus_at(struct partition_problem *problem, const core_ns *period_ns,
-                             struct partition_plan *plan);
+bool partition_evaluate_gpus_at(struct partition_problem *problem, const core_ns *period_ns,
+                                struct partition_plan *plan);
 
 /* The n-th of the periods to try for a GPU with this shortest d'; 0 beyond the last. The first is d'/4. */
-core_ns partition_trial_period_ns(const struct partition_problem *problem, core_ns shortest_ns, uint32_t n);
+core_ns partition_candidate_period_ns(const struct partition_problem *problem, core_ns shortest_ns,
+                                      uint32_t n);
 
 /* Finishes an accepted plan: sets the binding limit and the least headroom, and puts its units into the order
  * of the input. */
-void partition_trial_conclude(struct partition_problem *problem, struct partition_plan *plan);
+void partition_plan_conclude(struct partition_problem *problem, struct partition_plan *plan);
 
 /* A plan without figures, and its reason once it is accepted. */
 struct partition_plan *partition_plan_create(const struct partition_plan_method *method,
                                              const struct partition_plan_input *input);
-void partition_plan_say_accepted(struct partition_plan *plan);
+void partition_plan_explain_accepted(struct partition_plan *plan);
 
 /* Sets binding, binding_unit and reason of a refused plan. */
 void partition_plan_refuse(struct partition_plan *plan, enum perfmodel_limit binding, uint32_t unit,
                            const char *format, ...) CORE_PRINTF(4, 5);
 
 /* True if some stream fits on no unit even alone: refuses the plan. */
-bool partition_problem_hopeless(const struct partition_problem *problem, struct partition_plan *plan);
+bool partition_problem_infeasible(const struct partition_problem *problem, struct partition_plan *plan);
 
 #endif

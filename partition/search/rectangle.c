@@ -34,7 +34,7 @@ struct search {
     uint32_t *order;        /* scratch */
     struct candidate candidate[PARTITION_GRID_ROWS];
     uint32_t candidates;
-    struct partition_split_reason reason;
+    struct partition_candidate_reason reason;
 };
 
 /* ---- estimates ---- */
@@ -146,14 +146,14 @@ static enum outcome try_at(struct search *search, const struct candidate *candid
 {
     enum outcome outcome = WORKERS_LACK;
     mark(search, &candidate->cells, right);
-    if (partition_trial_workers_roughly(search->problem, search->on_gpu, search->plan)) {
-        if (!partition_trial_virtual(search->problem, search->on_gpu, search->plan))
+    if (partition_evaluate_workers_necessary(search->problem, search->on_gpu, search->plan)) {
+        if (!partition_evaluate_virtual(search->problem, search->on_gpu, search->plan))
             outcome = GPUS_LACK;
-        else if (partition_trial_workers(search->problem, search->on_gpu, search->plan))
+        else if (partition_evaluate_workers(search->problem, search->on_gpu, search->plan))
             outcome = HOLDS;
     }
     if (outcome != HOLDS)
-        partition_split_keep(&search->reason, search->plan);
+        partition_candidate_keep_reason(&search->reason, search->plan);
     return outcome;
 }
 
@@ -205,13 +205,13 @@ static core_status try_baseline(struct search *search, bool rates)
         search->order[k] = order[rates ? n - 1 - k : k];
     core_status status = partition_baseline_make(problem, search->order, search->plan);
     if (status == CORE_OK && !search->plan->accepted)
-        partition_split_keep(&search->reason, search->plan);
+        partition_candidate_keep_reason(&search->reason, search->plan);
     return status;
 }
 
 /* ---- the method ---- */
 
-static void tell_rectangle(const struct search *search)
+static void report_rectangle(const struct search *search)
 {
     const struct partition_problem *problem = search->problem;
     struct partition_plan_rectangle *rectangle = &search->plan->rectangle;
@@ -235,10 +235,10 @@ static void tell_rectangle(const struct search *search)
 static bool try_workers_only(struct search *search)
 {
     memset(search->on_gpu, 0, search->problem->count);
-    partition_trial_no_gpu(search->problem, search->plan);
-    if (partition_trial_workers(search->problem, search->on_gpu, search->plan))
+    partition_plan_clear_gpus(search->problem, search->plan);
+    if (partition_evaluate_workers(search->problem, search->on_gpu, search->plan))
         return true;
-    partition_split_keep(&search->reason, search->plan);
+    partition_candidate_keep_reason(&search->reason, search->plan);
     return false;
 }
 
@@ -247,12 +247,12 @@ static core_status run(struct search *search)
     if (search->problem->gpus > 0 && search->problem->count > 0) {
         estimate(search);
         if (try_candidates(search)) {
-            partition_trial_conclude(search->problem, search->plan);
+            partition_plan_conclude(search->problem, search->plan);
             return CORE_OK;
         }
     }
     if (try_workers_only(search)) {
-        partition_trial_conclude(search->problem, search->plan);
+        partition_plan_conclude(search->problem, search->plan);
         return CORE_OK;
     }
     if (search->problem->gpus == 0)
@@ -282,7 +282,7 @@ core_status partition_rectangle_search(struct partition_problem *problem, struct
     if (status == CORE_OK)
         status = run(&search);
     if (status == CORE_OK && plan->accepted)
-        tell_rectangle(&search);
+        report_rectangle(&search);
     free(search.order);
     free(search.latency_rank);
     free(search.on_gpu);
@@ -297,7 +297,7 @@ core_status partition_grid_method(const struct partition_plan_input *input, stru
     core_status status = partition_problem_create(input, &problem);
     if (status == CORE_OK)
         status = partition_grid_create(problem, &grid);
-    if (status == CORE_OK && !partition_problem_hopeless(problem, plan))
+    if (status == CORE_OK && !partition_problem_infeasible(problem, plan))
         status = search(problem, grid, plan);
     partition_grid_destroy(grid);
     partition_problem_destroy(problem);

@@ -148,5 +148,5 @@ const struct server_figure server_figures_unit[] = {
     {"overload_us", "unit_overload_seconds", "gauge",
      "The most of that in a tenth of a second within the quiet time.", TIME, UNIT(level_ns)},
     {"held_back", "unit_held_back_ratio", "gauge", "Share of the unit that newcomers are kept from.", SHARE,
-     UNIT(held_back_ppb)},
+     UNIT(withheld_ppb)},
     END};

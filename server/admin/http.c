@@ -36,11 +36,11 @@ struct server_admin {
     int descriptor;            /* listens; -1 once it is evhttp's */
     struct event_base *base;   /* this and all below: owned by the admin thread while it runs */
     struct evhttp *http;
-    struct server_guests *guests;
+    struct server_admin_connections *connections;
     struct server_mailbox mailbox;
     struct event *mailbox_event;
     struct server_message stop_message;
-    struct server_listing *listing;
+    struct server_stream_dump *stream_dump;
     struct evbuffer *rows; /* JSON of the streams listed so far */
     bool rows_failed;      /* no memory for all of them */
     struct evhttp_request *waiters[WAITERS_MAX];
@@ -123,10 +123,10 @@ static void answer_lives(struct server_admin *admin, struct evhttp_request *requ
 static bool is_overloaded(const struct server *server)
 {
     for (uint32_t io = 0; io < server->io_count; io++)
-        if (server_watch_io_level_ns(server->watch, io) > 0)
+        if (server_monitor_io_level_ns(server->watch, io) > 0)
             return true;
     for (uint32_t unit = 0; unit < server->worker_count + server->gpu_count; unit++)
-        if (server_watch_level_ns(server->watch, unit) > 0)
+        if (server_monitor_level_ns(server->watch, unit) > 0)
             return true;
     return false;
 }
@@ -180,7 +180,7 @@ static char *status_text(const struct server_admin *admin)
 
 /* ---- the list of streams ---- */
 
-static void on_row(void *argument, const struct server_listing_row *row)
+static void on_row(void *argument, const struct server_stream_dump_row *row)
 {
     struct server_admin *admin = argument;
     char *text = server_status_stream_text(row);
@@ -235,7 +235,7 @@ static void answer_streams(struct server_admin *admin, struct evhttp_request *re
     }
     admin->waiters[admin->waiter_count++] = request;
     if (admin->waiter_count == 1)
-        server_listing_start(admin->listing);
+        server_stream_dump_start(admin->stream_dump);
 }
 
 /* ---- requests ---- */
@@ -312,8 +312,8 @@ static void on_request(struct evhttp_request *request, void *argument)
     enum evhttp_cmd_type method = evhttp_request_get_command(request);
     const struct route *route = find_route(request);
 
-    server_guests_asked(admin->guests,
-                        evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)));
+    server_admin_connections_asked(admin->connections,
+                                   evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)));
     if (request->major != 1)
         refuse_version(request);
     else if (lengths_differ(request))
@@ -417,8 +417,8 @@ static core_status create_http(struct server_admin *admin, struct core_error *er
     evhttp_set_timeout(admin->http, TIMEOUT_S);
     evhttp_set_allowed_methods(admin->http, ALL_METHODS);
     evhttp_set_gencb(admin->http, on_request, admin);
-    core_status status =
-        server_guests_create(&admin->guests, admin->base, admin->http, admin->descriptor, error);
+    core_status status = server_admin_connections_create(&admin->connections, admin->base, admin->http,
+                                                         admin->descriptor, error);
     if (status == CORE_OK)
         admin->descriptor = -1;
     return status;
@@ -429,11 +429,11 @@ static void destroy(struct server_admin *admin)
     /* evhttp forgets requests that a client gave up, so those that wait are answered before it goes. */
     for (size_t i = 0; i < admin->waiter_count; i++)
         reply_line(admin->waiters[i], HTTP_SERVUNAVAIL, "Service Unavailable", "the server is stopping");
-    server_listing_destroy(admin->listing);
+    server_stream_dump_destroy(admin->stream_dump);
     core_address_remove(&admin->bound);
     if (admin->http != NULL)
         evhttp_free(admin->http);
-    server_guests_destroy(admin->guests);
+    server_admin_connections_destroy(admin->connections);
     if (admin->rows != NULL)
         evbuffer_free(admin->rows);
     if (admin->mailbox_event != NULL)
@@ -452,7 +452,7 @@ core_status server_admin_start(struct server_admin **admin, struct server *serve
     struct server_admin *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
-    const struct server_listing_calls calls = {.row = on_row, .done = on_listed, .argument = fresh};
+    const struct server_stream_dump_calls calls = {.row = on_row, .done = on_listed, .argument = fresh};
     fresh->server = server;
     fresh->descriptor = fresh->mailbox.descriptor = -1;
     event_set_log_callback(log_libevent);
@@ -464,7 +464,8 @@ core_status server_admin_start(struct server_admin **admin, struct server *serve
     if (status == CORE_OK)
         status = create_http(fresh, error);
     if (status == CORE_OK)
-        status = server_listing_create(&fresh->listing, server, fresh->base, &fresh->mailbox, &calls, error);
+        status = server_stream_dump_create(&fresh->stream_dump, server, fresh->base, &fresh->mailbox, &calls,
+                                           error);
     if (status == CORE_OK)
         status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
     if (status != CORE_OK) {

@@ -36,7 +36,7 @@ static void read_ios(const struct server *server, struct server_snapshot *snapsh
         target->turn_max_ns = core_histogram_maximum_ns(&io->stats.turn);
         target->excess_ns = read_signed(&io->stats.turn_excess_ns);
         target->lost_ns = read_signed(&io->stats.turn_lost_ns);
-        target->level_ns = server_watch_io_level_ns(server->watch, i);
+        target->level_ns = server_monitor_io_level_ns(server->watch, i);
         for (int asked = 0; asked < SERVER_ASKED_COUNT; asked++)
             for (int code = 0; code < SERVER_REFUSALS; code++)
                 snapshot->refused[asked][code] += server_stats_get(&io->stats.refused_by[asked][code]);
@@ -46,7 +46,8 @@ static void read_ios(const struct server *server, struct server_snapshot *snapsh
         core_histogram_merge(&snapshot->latency, &io->stats.latency);
         core_histogram_merge(&snapshot->admission, &io->stats.admission);
         core_histogram_merge(&snapshot->in_force, &io->stats.in_force);
-        snapshot->worst_count = server_worst_join(&io->stats.worst, snapshot->worst, snapshot->worst_count);
+        snapshot->worst_count =
+            server_tail_latency_join(&io->stats.worst, snapshot->worst, snapshot->worst_count);
     }
 }
 
@@ -69,8 +70,8 @@ static void read_overload(const struct server *server, uint32_t index, struct se
     unit->lost_ns =
         read_signed(gpu ? &server_gpu_figures(server->gpus[server_unit_gpu(server, index)])->lost_ns
                         : &cpu_worker_counters(server->workers[index])->lost_ns);
-    unit->level_ns = server_watch_level_ns(server->watch, index);
-    unit->held_back_ppb = server_watch_share_ppb(server->watch, index);
+    unit->level_ns = server_monitor_level_ns(server->watch, index);
+    unit->withheld_ppb = server_monitor_share_ppb(server->watch, index);
 }
 
 static void read_unit(const struct server *server, uint32_t index, struct server_snapshot *snapshot)
@@ -221,7 +222,7 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     fresh->started_ns = server->started_ns;
     fresh->started_s = server->started_s;
     fresh->uptime_ns = core_time_now_ns() - server->started_ns;
-    server_process_look(&fresh->process);
+    server_process_poll(&fresh->process);
     fresh->log_lost = core_log_lost();
     fresh->draining = atomic_load_explicit(&server->draining, memory_order_relaxed);
     fresh->cores = server->cores.thousandths / 1000.0;

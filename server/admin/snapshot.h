@@ -71,7 +71,7 @@ struct server_snapshot_unit {
     uint64_t packets;             /* delivered */
     uint64_t missed, reader_late; /* as in struct server_unit_stats */
     core_ns lost_ns, level_ns;    /* overload/reserve.h; the fallback worker: 0 */
-    int64_t held_back_ppb;        /* share that is withheld from admission */
+    int64_t withheld_ppb;         /* share that is withheld from admission */
     struct core_histogram slack, lateness;
 };
 
@@ -102,9 +102,9 @@ struct server_snapshot {
     uint64_t handshakes, handshakes_done; /* of TLS: under way now; established since the start */
     uint64_t moved, stayed;               /* as in struct server_planner_figures */
     core_ns held_max_ns;
-    uint64_t log_lost;                                      /* core_log_lost */
-    core_ns started_ns;                                     /* CLOCK_MONOTONIC */
-    struct server_worst_packet worst[SERVER_WORST_PACKETS]; /* the least slack first */
+    uint64_t log_lost;                                                    /* core_log_lost */
+    core_ns started_ns;                                                   /* CLOCK_MONOTONIC */
+    struct server_tail_latency_packet worst[SERVER_TAIL_LATENCY_PACKETS]; /* the least slack first */
     uint32_t worst_count;
     struct core_histogram latency, slack, gpu_slack, admission, in_force, turn; /* of all I/O threads */
     struct core_histogram batch;                                                /* of all GPUs */

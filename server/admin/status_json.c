@@ -154,24 +154,24 @@ static json_t *unit_json(const struct server_snapshot *snapshot, uint32_t at)
 
 static const char *holder_name(const struct server_snapshot *snapshot, uint32_t holder, char text[16])
 {
-    if (holder == SERVER_WORST_NOBODY)
+    if (holder == SERVER_TAIL_LATENCY_NONE)
         return "";
-    if (holder < SERVER_WORST_IO)
+    if (holder < SERVER_TAIL_LATENCY_IO)
         return snapshot->units[holder].name;
-    snprintf(text, 16, "io-%u", holder - SERVER_WORST_IO);
+    snprintf(text, 16, "io-%u", holder - SERVER_TAIL_LATENCY_IO);
     return text;
 }
 
 static json_t *worst_json(const struct server_snapshot *snapshot, uint32_t at)
 {
-    const struct server_worst_packet *packet = &snapshot->worst[at];
+    const struct server_tail_latency_packet *packet = &snapshot->worst[at];
     const core_ns *stage_ns = packet->stage_ns;
     char holder[16];
-    json_t *stages =
-        json_pack("{sf sf sf sf sf sf}", "hand_over", us(stage_ns[SERVER_WORST_HAND_OVER]), "queue",
-                  us(stage_ns[SERVER_WORST_QUEUE]), "copy_up", us(stage_ns[SERVER_WORST_COPY_UP]), "encrypt",
-                  us(stage_ns[SERVER_WORST_ENCRYPT]), "copy_down", us(stage_ns[SERVER_WORST_COPY_DOWN]),
-                  "delivery", us(stage_ns[SERVER_WORST_DELIVERY]));
+    json_t *stages = json_pack(
+        "{sf sf sf sf sf sf}", "hand_over", us(stage_ns[SERVER_TAIL_LATENCY_HAND_OVER]), "queue",
+        us(stage_ns[SERVER_TAIL_LATENCY_QUEUE]), "copy_up", us(stage_ns[SERVER_TAIL_LATENCY_COPY_UP]),
+        "encrypt", us(stage_ns[SERVER_TAIL_LATENCY_ENCRYPT]), "copy_down",
+        us(stage_ns[SERVER_TAIL_LATENCY_COPY_DOWN]), "delivery", us(stage_ns[SERVER_TAIL_LATENCY_DELIVERY]));
     return json_pack("{sI sI sI ss sf sf sf sf sb ss ss sf so}", "connection", whole(packet->connection),
                      "stream", whole(packet->stream), "sequence", whole(packet->sequence), "unit",
                      snapshot->units[packet->unit].name, "slack_us", us(packet->slack_ns), "latency_us",
@@ -241,7 +241,7 @@ failed:
     return NULL;
 }
 
-char *server_status_stream_text(const struct server_listing_row *row)
+char *server_status_stream_text(const struct server_stream_dump_row *row)
 {
     char unit[24], backup[24];
     json_t *slack =
@@ -253,7 +253,7 @@ char *server_status_stream_text(const struct server_listing_row *row)
         snprintf(backup, sizeof backup, row->backup_on_gpu ? "gpu-%u" : "cpu-%u", row->backup);
     return dump(json_pack("{sI ss sI ss ss ss ss sI sf sf sI sI sI sI sI sI sI so so}", "connection",
                           whole(row->connection), "peer", row->peer, "stream", whole(row->stream), "unit",
-                          unit, "state", server_listing_state_name(row->state), "class",
+                          unit, "state", server_stream_dump_state_name(row->state), "class",
                           row->spec.guaranteed ? "guaranteed" : "standard", "backup", backup, "packet_bytes",
                           whole(row->spec.packet_bytes), "interval_us", us(row->spec.interval_ns),
                           "latency_us", us(row->spec.latency_ns), "packets", whole(row->totals.packets),

@@ -7,24 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_MAX  4096 /* connections and stream ids looked at in one turn, listed or not */
-#define PATIENCE_S 2    /* without any page; then the listing ends without those who did not answer */
+#define STEPS_MAX        4096 /* connections and stream ids looked at in one turn, listed or not */
+#define ANSWER_TIMEOUT_S 2    /* without any page; then the listing ends without those who did not answer */
 
 struct page {
-    struct server_message message;  /* first member */
-    struct server_io *io;           /* whose streams; set before start */
-    struct server_listing *listing; /* set before start; for the admin thread only */
-    bool begin;                     /* asked: from the first stream on */
-    bool last;                      /* answered: no stream comes after these */
-    uint32_t count;                 /* answered: rows */
-    uint64_t round;                 /* admin thread: the listing it was asked for */
-    bool away;                      /* admin thread: the I/O thread has it */
-    struct server_listing_row rows[SERVER_LISTING_ROWS];
+    struct server_message message;          /* first member */
+    struct server_io *io;                   /* whose streams; set before start */
+    struct server_stream_dump *stream_dump; /* set before start; for the admin thread only */
+    bool begin;                             /* asked: from the first stream on */
+    bool last;                              /* answered: no stream comes after these */
+    uint32_t count;                         /* answered: rows */
+    uint64_t round;                         /* admin thread: the listing it was asked for */
+    bool away;                              /* admin thread: the I/O thread has it */
+    struct server_stream_dump_row rows[SERVER_STREAM_DUMP_ROWS];
 };
 
-struct server_listing { /* owned by the admin thread */
+struct server_stream_dump { /* owned by the admin thread */
     struct server_mailbox *reply;
-    struct server_listing_calls calls;
+    struct server_stream_dump_calls calls;
     struct event *patience;
     struct page **pages; /* by I/O thread */
     uint32_t page_count;
@@ -35,7 +35,8 @@ struct server_listing { /* owned by the admin thread */
 
 /* ---- on the I/O thread ---- */
 
-void server_listing_forget(struct server_listing_place *place, const struct server_connection *connection)
+void server_stream_dump_forget(struct server_stream_dump_cursor *place,
+                               const struct server_connection *connection)
 {
     if (place->connection != connection)
         return;
@@ -43,55 +44,57 @@ void server_listing_forget(struct server_listing_place *place, const struct serv
     place->slot = 0;
 }
 
-const char *server_listing_state_name(enum server_listing_state state)
+const char *server_stream_dump_state_name(enum server_stream_dump_state state)
 {
     static const char *const names[] = {"home", "moving", "held", "away"};
     return names[state];
 }
 
-static enum server_listing_state state_of(const struct server_stream *stream)
+static enum server_stream_dump_state state_of(const struct server_stream *stream)
 {
     if (stream->transfer.state == SERVER_TRANSFER_HELD ||
         (stream->gpu != NULL &&
          (stream->gpu->state == SERVER_GPU_HELD || stream->gpu->state == SERVER_GPU_RETURNING)))
-        return SERVER_LISTING_HELD;
-    if (server_gpu_stream_is_away(stream))
-        return SERVER_LISTING_AWAY;
-    return stream->transfer.state == SERVER_TRANSFER_WAITING ? SERVER_LISTING_MOVING : SERVER_LISTING_HOME;
+        return SERVER_STREAM_DUMP_HELD;
+    if (server_gpu_binding_is_unused(stream))
+        return SERVER_STREAM_DUMP_FAILED_OVER;
+    return stream->transfer.state == SERVER_TRANSFER_WAITING ? SERVER_STREAM_DUMP_MOVING
+                                                             : SERVER_STREAM_DUMP_PRIMARY;
 }
 
-static void write_row(struct server_listing_row *row, const struct server_stream *stream)
+static void write_row(struct server_stream_dump_row *row, const struct server_stream *stream)
 {
     const struct server_connection *connection = stream->connection;
     bool on_gpu = stream->gpu != NULL;
-    *row = (struct server_listing_row){.connection = connection->number,
-                                       .stream = stream->id,
-                                       .on_gpu = on_gpu,
-                                       .unit = on_gpu ? stream->grant->gpu : stream->worker,
-                                       .backed = server_backup_is_held(stream),
-                                       .backup_on_gpu = stream->spare != NULL,
-                                       .backup = stream->spare != NULL ? stream->grant->spare.gpu
-                                                                       : stream->grant->backup.unit,
-                                       .state = state_of(stream),
-                                       .spec = stream->spec,
-                                       .totals = stream->totals,
-                                       .policed = stream->policed,
-                                       .slack_minimum_ns = stream->slack_minimum_ns,
-                                       .account = stream->account};
+    *row = (struct server_stream_dump_row){.connection = connection->number,
+                                           .stream = stream->id,
+                                           .on_gpu = on_gpu,
+                                           .unit = on_gpu ? stream->reservation->gpu : stream->worker,
+                                           .backed = server_backup_is_held(stream),
+                                           .backup_on_gpu = stream->secondary != NULL,
+                                           .backup = stream->secondary != NULL
+                                                         ? stream->reservation->secondary.gpu
+                                                         : stream->reservation->backup.unit,
+                                           .state = state_of(stream),
+                                           .spec = stream->spec,
+                                           .totals = stream->totals,
+                                           .policed = stream->policed,
+                                           .slack_minimum_ns = stream->slack_minimum_ns,
+                                           .account = stream->account};
     memcpy(row->peer, connection->peer, sizeof row->peer);
 }
 
 /* New connections join at the head of the list, which the listing has already passed. */
-static void fill(struct page *page, struct server_listing_place *place)
+static void fill(struct page *page, struct server_stream_dump_cursor *place)
 {
     page->count = 0;
     for (uint32_t steps = 0; place->connection != NULL && steps < STEPS_MAX; steps++) {
         const struct server_connection *connection = place->connection;
         if (place->slot >= connection->stream_capacity) {
-            server_listing_forget(place, connection);
+            server_stream_dump_forget(place, connection);
             continue;
         }
-        if (page->count == SERVER_LISTING_ROWS)
+        if (page->count == SERVER_STREAM_DUMP_ROWS)
             break;
         const struct server_stream *stream = server_connection_stream_at(connection, place->slot++);
         if (stream != NULL)
@@ -108,10 +111,10 @@ static void answer(void *owner, struct server_message *message)
     struct page *page = (struct page *)message;
 
     if (page->begin)
-        io->listing = (struct server_listing_place){.connection = io->connections};
-    fill(page, &io->listing);
+        io->stream_dump = (struct server_stream_dump_cursor){.connection = io->connections};
+    fill(page, &io->stream_dump);
     message->run = take_page;
-    server_mailbox_post(page->listing->reply, message);
+    server_mailbox_post(page->stream_dump->reply, message);
 }
 
 /* ---- on the admin thread ---- */
@@ -119,98 +122,98 @@ static void answer(void *owner, struct server_message *message)
 /* If there is no timer, what is missing is just waited for. */
 static void ask(struct page *page, bool begin)
 {
-    const struct timeval patience = {.tv_sec = PATIENCE_S};
-    (void)event_add(page->listing->patience, &patience);
+    const struct timeval patience = {.tv_sec = ANSWER_TIMEOUT_S};
+    (void)event_add(page->stream_dump->patience, &patience);
     page->begin = begin;
     page->away = true;
     page->message.run = answer;
     server_mailbox_post(&page->io->mailbox, &page->message);
 }
 
-static void finish(struct server_listing *listing, bool complete)
+static void finish(struct server_stream_dump *stream_dump, bool complete)
 {
-    listing->open = 0;
-    event_del(listing->patience);
-    listing->calls.done(listing->calls.argument, complete);
+    stream_dump->open = 0;
+    event_del(stream_dump->patience);
+    stream_dump->calls.done(stream_dump->calls.argument, complete);
 }
 
 static void take_page(void *owner, struct server_message *message)
 {
     struct page *page = (struct page *)message;
-    struct server_listing *listing = page->listing;
+    struct server_stream_dump *stream_dump = page->stream_dump;
     (void)owner;
 
     page->away = false;
-    if (listing->open == 0 || page->round != listing->round)
+    if (stream_dump->open == 0 || page->round != stream_dump->round)
         return; /* too late */
     for (uint32_t i = 0; i < page->count; i++)
-        listing->calls.row(listing->calls.argument, &page->rows[i]);
+        stream_dump->calls.row(stream_dump->calls.argument, &page->rows[i]);
     if (!page->last)
         ask(page, false);
-    else if (--listing->open == 0)
-        finish(listing, listing->complete);
+    else if (--stream_dump->open == 0)
+        finish(stream_dump, stream_dump->complete);
 }
 
-static void on_patience(evutil_socket_t descriptor, short events, void *argument)
+static void on_timeout(evutil_socket_t descriptor, short events, void *argument)
 {
     (void)descriptor, (void)events;
     finish(argument, false);
 }
 
-void server_listing_start(struct server_listing *listing)
+void server_stream_dump_start(struct server_stream_dump *stream_dump)
 {
-    listing->round++;
-    listing->open = 0;
-    listing->complete = true;
-    for (uint32_t i = 0; i < listing->page_count; i++) {
-        struct page *page = listing->pages[i];
+    stream_dump->round++;
+    stream_dump->open = 0;
+    stream_dump->complete = true;
+    for (uint32_t i = 0; i < stream_dump->page_count; i++) {
+        struct page *page = stream_dump->pages[i];
         if (page->away) {
-            listing->complete = false;
+            stream_dump->complete = false;
             continue;
         }
-        page->round = listing->round;
-        listing->open++;
+        page->round = stream_dump->round;
+        stream_dump->open++;
         ask(page, true);
     }
-    if (listing->open == 0)
-        finish(listing, false);
+    if (stream_dump->open == 0)
+        finish(stream_dump, false);
 }
 
-core_status server_listing_create(struct server_listing **listing, struct server *server,
-                                  struct event_base *base, struct server_mailbox *reply,
-                                  const struct server_listing_calls *calls, struct core_error *error)
+core_status server_stream_dump_create(struct server_stream_dump **stream_dump, struct server *server,
+                                      struct event_base *base, struct server_mailbox *reply,
+                                      const struct server_stream_dump_calls *calls, struct core_error *error)
 {
-    struct server_listing *fresh = calloc(1, sizeof *fresh);
+    struct server_stream_dump *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the list of streams");
     fresh->reply = reply;
     fresh->calls = *calls;
     fresh->pages = calloc(server->io_count, sizeof(struct page *));
-    fresh->patience = event_new(base, -1, 0, on_patience, fresh);
+    fresh->patience = event_new(base, -1, 0, on_timeout, fresh);
     while (fresh->pages != NULL && fresh->page_count < server->io_count) {
         struct page *page = calloc(1, sizeof *page);
         if (page == NULL)
             break;
         page->io = server->ios[fresh->page_count];
-        page->listing = fresh;
+        page->stream_dump = fresh;
         fresh->pages[fresh->page_count++] = page;
     }
     if (fresh->patience == NULL || fresh->page_count < server->io_count) {
-        server_listing_destroy(fresh);
+        server_stream_dump_destroy(fresh);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the list of streams");
     }
-    *listing = fresh;
+    *stream_dump = fresh;
     return CORE_OK;
 }
 
-void server_listing_destroy(struct server_listing *listing)
+void server_stream_dump_destroy(struct server_stream_dump *stream_dump)
 {
-    if (listing == NULL)
+    if (stream_dump == NULL)
         return;
-    for (uint32_t i = 0; listing->pages != NULL && i < listing->page_count; i++)
-        free(listing->pages[i]);
-    free(listing->pages);
-    if (listing->patience != NULL)
-        event_free(listing->patience);
-    free(listing);
+    for (uint32_t i = 0; stream_dump->pages != NULL && i < stream_dump->page_count; i++)
+        free(stream_dump->pages[i]);
+    free(stream_dump->pages);
+    if (stream_dump->patience != NULL)
+        event_free(stream_dump->patience);
+    free(stream_dump);
 }

@@ -2,9 +2,9 @@
  * anywhere.
  *
  * There is one page for each I/O thread, which passes between the two threads: the admin thread posts it to
- * the I/O thread; that writes at most SERVER_LISTING_ROWS streams, remembers its position, and posts it back,
- * until all streams are written. A stream that is opened or closed meanwhile may be listed or not; none is
- * listed twice. One listing runs at a time. */
+ * the I/O thread; that writes at most SERVER_STREAM_DUMP_ROWS streams, remembers its position, and posts it
+ * back, until all streams are written. A stream that is opened or closed meanwhile may be listed or not; none
+ * is listed twice. One listing runs at a time. */
 #ifndef MILLRACE_SERVER_ADMIN_STREAM_DUMP_H
 #define MILLRACE_SERVER_ADMIN_STREAM_DUMP_H
 
@@ -18,26 +18,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SERVER_LISTING_ROWS 256 /* streams that an I/O thread writes down in one turn */
+#define SERVER_STREAM_DUMP_ROWS 256 /* streams that an I/O thread writes down in one turn */
 
 struct event_base;
 struct server;
 struct server_connection;
 struct server_io;
-struct server_listing;
+struct server_stream_dump;
 
 /* How a stream is on its unit. */
-enum server_listing_state {
-    SERVER_LISTING_HOME,   /* packets go to it */
-    SERVER_LISTING_MOVING, /* packets go to it, and a live migration waits for an idle point */
-    SERVER_LISTING_HELD,   /* packets are held until the old unit, or a backup, has drained */
-    SERVER_LISTING_AWAY,   /* its GPU is out of service: packets go to the backup or the fallback worker */
+enum server_stream_dump_state {
+    SERVER_STREAM_DUMP_PRIMARY,     /* packets go to it */
+    SERVER_STREAM_DUMP_MOVING,      /* packets go to it, and a live migration waits for an idle point */
+    SERVER_STREAM_DUMP_HELD,        /* packets are held until the old unit, or a backup, has drained */
+    SERVER_STREAM_DUMP_FAILED_OVER, /* its GPU is out of service: packets go to backup or fallback worker */
 };
 
 /* "home", "moving", ... */
-const char *server_listing_state_name(enum server_listing_state state);
+const char *server_stream_dump_state_name(enum server_stream_dump_state state);
 
-struct server_listing_row {
+struct server_stream_dump_row {
     uint64_t connection;
     char peer[96];
     uint32_t stream;
@@ -46,7 +46,7 @@ struct server_listing_row {
     bool backed;        /* it has a backup */
     bool backup_on_gpu; /* backed: the backup is on a GPU, else on a worker */
     uint32_t backup;    /* backed: number of that worker or GPU */
-    enum server_listing_state state;
+    enum server_stream_dump_state state;
     struct core_stream_spec spec;
     struct protocol_closed totals;
     uint64_t policed;
@@ -55,33 +55,35 @@ struct server_listing_row {
 };
 
 /* The position at which an I/O thread's listing continues. Embedded in server_io and owned by its thread. */
-struct server_listing_place {
+struct server_stream_dump_cursor {
     struct server_connection *connection; /* NULL: at the end */
     uint32_t slot;                        /* index into its streams */
 };
 
 /* I/O thread: this connection is about to be freed; the listing goes on with the next one. */
-void server_listing_forget(struct server_listing_place *place, const struct server_connection *connection);
+void server_stream_dump_forget(struct server_stream_dump_cursor *place,
+                               const struct server_connection *connection);
 
 /* ---- admin thread ---- */
 
-struct server_listing_calls {
-    void (*row)(void *argument, const struct server_listing_row *row);
+struct server_stream_dump_calls {
+    void (*row)(void *argument, const struct server_stream_dump_row *row);
     /* The end. complete: false if an I/O thread did not answer in time, as one that has already stopped. */
     void (*done)(void *argument, bool complete);
     void *argument;
 };
 
 /* Pages come back through `reply`, the mailbox that the thread of `base` runs. */
-CORE_CHECKED core_status server_listing_create(struct server_listing **listing, struct server *server,
-                                               struct event_base *base, struct server_mailbox *reply,
-                                               const struct server_listing_calls *calls,
-                                               struct core_error *error);
+CORE_CHECKED core_status server_stream_dump_create(struct server_stream_dump **stream_dump,
+                                                   struct server *server, struct event_base *base,
+                                                   struct server_mailbox *reply,
+                                                   const struct server_stream_dump_calls *calls,
+                                                   struct core_error *error);
 
 /* Begins a listing. None may be running. */
-void server_listing_start(struct server_listing *listing);
+void server_stream_dump_start(struct server_stream_dump *stream_dump);
 
 /* Every I/O thread must have ended (or not have begun): a page may still lie in its mailbox. NULL is fine. */
-void server_listing_destroy(struct server_listing *listing);
+void server_stream_dump_destroy(struct server_stream_dump *stream_dump);
 
 #endif

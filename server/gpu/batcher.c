@@ -15,9 +15,9 @@
 
 #define STOP_GRACE_NS  CORE_NS_PER_S
 #define LEAD_SPARE_NS  (400 * CORE_NS_PER_US) /* for a batcher that comes late */
-#define LINGER_LOOK_NS (10 * CORE_NS_PER_MS)  /* between looks at a child that does not end */
-#define KEY_LOOK_NS    (200 * CORE_NS_PER_US) /* at a channel that has no room for keys */
-#define ROOM_LOOK_NS   (10 * CORE_NS_PER_MS)  /* at an I/O thread that does not take its events */
+#define LINGER_POLL_NS (10 * CORE_NS_PER_MS)  /* between looks at a child that does not end */
+#define KEY_POLL_NS    (200 * CORE_NS_PER_US) /* at a channel that has no room for keys */
+#define ROOM_POLL_NS   (10 * CORE_NS_PER_MS)  /* at an I/O thread that does not take its events */
 
 /* From the order to end a child to its streams' going elsewhere. It may take longer to end, and keeps its
  * arenas until then. */
@@ -81,7 +81,7 @@ static void show_state(struct server_gpu *gpu, enum server_gpu_state state, core
 }
 
 /* The first time only: whoever waits for it is gone then. */
-static void tell_start(struct server_gpu *gpu, core_status status, const char *text)
+static void report_start(struct server_gpu *gpu, core_status status, const char *text)
 {
     if (gpu->start_told)
         return;
@@ -101,7 +101,7 @@ static void go_up(struct server_gpu *gpu, const struct gpu_device_facts *facts, 
     push_all(gpu, SERVER_GPU_UP);
     server_gpu_batches_begin(gpu, now_ns);
     server_stats_add(&gpu->figures.restarts, gpu->generation > 1 ? 1 : 0);
-    tell_start(gpu, CORE_OK, "");
+    report_start(gpu, CORE_OK, "");
 }
 
 static void remember_fault(struct server_gpu *gpu, const struct gpu_fault *fault)
@@ -132,7 +132,7 @@ static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_
                       "units; restart in %lld ms",
                       gpu->name, gpu_fault_name(fault->kind), fault->text, fault->unfinished,
                       (long long)((fault->restart_ns - now_ns) / CORE_NS_PER_MS));
-    tell_start(gpu, CORE_UNSUPPORTED, fault->text);
+    report_start(gpu, CORE_UNSUPPORTED, fault->text);
 }
 
 static void take_events(struct server_gpu *gpu)
@@ -155,7 +155,7 @@ static core_ns start_again(struct server_gpu *gpu, core_ns now_ns)
 
     if (gpu->lingering) {
         if (!gpu_engine_gone(gpu->engine))
-            return now_ns + LINGER_LOOK_NS;
+            return now_ns + LINGER_POLL_NS;
         gpu->lingering = false;
         server_gpu_batches_gone(gpu);
     }
@@ -164,9 +164,9 @@ static core_ns start_again(struct server_gpu *gpu, core_ns now_ns)
     if (now_ns < gpu->restart_ns)
         return gpu->restart_ns;
     if (!links_have_room(gpu))
-        return now_ns + ROOM_LOOK_NS;
+        return now_ns + ROOM_POLL_NS;
     core_status status = gpu_engine_start(gpu->engine, now_ns, &error);
-    return status == CORE_OK ? CORE_NS_NEVER : now_ns + LINGER_LOOK_NS;
+    return status == CORE_OK ? CORE_NS_NEVER : now_ns + LINGER_POLL_NS;
 }
 
 void server_gpu_condemn(struct server_gpu *gpu, core_ns now_ns, const char *text)
@@ -255,7 +255,7 @@ static void run_loop(struct server_gpu *gpu)
         bool all_handed = server_gpu_keys_run(gpu, now_ns, &keys_ns);
         core_ns wake_ns = gpu->up ? server_gpu_batches_run(gpu, now_ns) : start_again(gpu, now_ns);
         if (!all_handed)
-            wake_ns = core_time_min(wake_ns, now_ns + KEY_LOOK_NS);
+            wake_ns = core_time_min(wake_ns, now_ns + KEY_POLL_NS);
         wake_ns = core_time_min(wake_ns, keys_ns);
         sleep_until(gpu, core_time_min(wake_ns, gpu_engine_wake_ns(gpu->engine)));
     }
@@ -314,7 +314,7 @@ static void *run(void *argument)
         .kernel_forms = kernel_forms(gpu->kind.kernel)};
     core_status status = gpu_engine_open(&gpu->engine, &options, &error);
     if (status != CORE_OK) {
-        tell_start(gpu, status, error.text);
+        report_start(gpu, status, error.text);
         return NULL;
     }
     run_loop(gpu);
@@ -416,7 +416,7 @@ void server_gpu_halt(struct server_gpu *gpu)
 
 void server_gpu_destroy(struct server_gpu *gpu)
 {
-    server_mailbox_run(&gpu->mailbox, gpu); /* plans and grants that came too late are freed */
+    server_mailbox_run(&gpu->mailbox, gpu); /* plans and reservations that came too late are freed */
     destroy(gpu);
 }
 

@@ -32,7 +32,7 @@
 struct config_server;
 struct server;
 struct server_gpu;
-struct server_grant;
+struct server_reservation;
 
 /* ---- from the batcher to an I/O thread ---- */
 
@@ -91,9 +91,9 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
  * for the message; the old plan stays. */
 CORE_CHECKED core_status server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan);
 
-/* The stream of the grant has ended: overwrites its key on this GPU, then on the GPU of its backup, then
- * returns the grant to the planner through server_planner_cleared. */
-void server_gpu_clear(struct server_gpu *gpu, struct server_grant *grant);
+/* The stream of the reservation has ended: overwrites its key on this GPU, then on the GPU of its backup,
+ * then returns the reservation to the planner through server_planner_cleared. */
+void server_gpu_clear(struct server_gpu *gpu, struct server_reservation *reservation);
 
 /* Any thread. */
 bool server_gpu_in_service(const struct server_gpu *gpu);

@@ -120,8 +120,8 @@ static void count_batch(struct server_gpu *gpu, const struct server_gpu_note *no
 
 /* ---- the end of a batch ---- */
 
-static void tell_writers(struct server_gpu *gpu, const struct server_gpu_note *note,
-                         const struct server_gpu_event *event)
+static void report_writers(struct server_gpu *gpu, const struct server_gpu_note *note,
+                           const struct server_gpu_event *event)
 {
     for (uint32_t io = 0; io < gpu->io_count; io++)
         if ((note->writers >> io & 1) != 0)
@@ -153,13 +153,13 @@ void server_gpu_batches_done(struct server_gpu *gpu, const struct gpu_event *eve
     pass_empty(gpu);
     gpu->missing--;
     count_batch(gpu, note, times); /* who has a packet of it finds it in the figures */
-    tell_writers(gpu, note,
-                 &(struct server_gpu_event){.kind = SERVER_GPU_DONE,
-                                            .batch = batch,
-                                            .times = {.closed_ns = note->submitted_ns,
-                                                      .up_ns = times[GPU_STAGE_UP].end_ns,
-                                                      .kernel_ns = times[GPU_STAGE_KERNEL].end_ns,
-                                                      .ended_ns = times[GPU_STAGE_DOWN].end_ns}});
+    report_writers(gpu, note,
+                   &(struct server_gpu_event){.kind = SERVER_GPU_DONE,
+                                              .batch = batch,
+                                              .times = {.closed_ns = note->submitted_ns,
+                                                        .up_ns = times[GPU_STAGE_UP].end_ns,
+                                                        .kernel_ns = times[GPU_STAGE_KERNEL].end_ns,
+                                                        .ended_ns = times[GPU_STAGE_DOWN].end_ns}});
     let_go(gpu, batch);
     note_pauses(gpu, batch, note->submitted_ns, times);
     note_idle(gpu);
@@ -348,7 +348,7 @@ static void lose(struct server_gpu *gpu, uint64_t batch, bool child_gone)
 
     if (was_submitted && note->order.job_count == 0)
         return; /* let go long ago */
-    tell_writers(gpu, note, &(struct server_gpu_event){.kind = SERVER_GPU_LOST, .batch = batch});
+    report_writers(gpu, note, &(struct server_gpu_event){.kind = SERVER_GPU_LOST, .batch = batch});
     note->abandoned = was_submitted && !child_gone;
     if (!note->abandoned)
         let_go(gpu, batch);

@@ -52,7 +52,7 @@ struct server_gpu {
     struct server_gpu_link *links; /* by I/O thread */
     core_ns lead_ns;               /* a batch is opened so long before its period */
     pthread_t thread;
-    struct server_mailbox mailbox; /* keys, plans, grants, and the end */
+    struct server_mailbox mailbox; /* keys, plans, reservations, and the end */
     struct server_message stop_message, corrupt_message;
 
     /* the start, told to server_gpu_start */

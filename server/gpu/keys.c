@@ -36,7 +36,7 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key)
 
 static bool hand_over(struct server_gpu *gpu, struct server_gpu_key *key)
 {
-    if (key->slot == SERVER_GPU_NO_SLOT && gpu_slots_take(gpu->slots, &key->slot) != CORE_OK)
+    if (key->slot == SERVER_GPU_NO_SLOT && gpu_slots_allocate(gpu->slots, &key->slot) != CORE_OK)
         return false; /* until one that was left is overwritten */
     if (gpu_engine_key_set(gpu->engine, key->slot, key->key, key->key_bytes, key->chain) != CORE_OK)
         return false; /* no room now, or a fault that is about to be told */
@@ -96,29 +96,30 @@ static void clear_slots(struct server_gpu *gpu)
     }
 }
 
-static void take_grant(void *owner, struct server_message *message)
+static void copy_reservation(void *owner, struct server_message *message)
 {
     struct server_gpu *gpu = owner;
-    struct server_grant *grant = (struct server_grant *)message;
-    bool home = gpu->index == grant->gpu;
-    uint32_t slot = home ? grant->gpu_slot : grant->spare.slot;
+    struct server_reservation *reservation = (struct server_reservation *)message;
+    bool home = gpu->index == reservation->gpu;
+    uint32_t slot = home ? reservation->gpu_slot : reservation->secondary.slot;
 
     if (gpu->halted) {
-        free(grant);
+        free(reservation);
         return;
     }
     if (slot != SERVER_GPU_NO_SLOT)
-        (void)!gpu_slots_leave(gpu->slots, slot, home ? grant->gpu_batch : grant->spare.batch);
-    if (home && grant->spare.gpu != SERVER_NO_GPU)
-        server_gpu_clear(gpu->server->gpus[grant->spare.gpu], grant);
+        (void)!gpu_slots_leave(gpu->slots, slot,
+                               home ? reservation->gpu_batch : reservation->secondary.batch);
+    if (home && reservation->secondary.gpu != SERVER_NO_GPU)
+        server_gpu_clear(gpu->server->gpus[reservation->secondary.gpu], reservation);
     else
-        server_planner_cleared(gpu->server->planner, grant);
+        server_planner_cleared(gpu->server->planner, reservation);
 }
 
-void server_gpu_clear(struct server_gpu *gpu, struct server_grant *grant)
+void server_gpu_clear(struct server_gpu *gpu, struct server_reservation *reservation)
 {
-    grant->message.run = take_grant;
-    server_mailbox_post(&gpu->mailbox, &grant->message);
+    reservation->message.run = copy_reservation;
+    server_mailbox_post(&gpu->mailbox, &reservation->message);
 }
 
 /* There is no child to give them to; what was given is forgotten. */

@@ -11,10 +11,10 @@
  *   3. The next batch to be opened is the first that has its period.
  *   4. It is in force once all stages have paused before that batch or a later one.
  *
- * So every batch keeps the bound of every packet in it, whatever changes. The standing plan asks whether
- * there is such a way before it makes a plan (partition_standing_plan_batches), and leaves the period as it
- * is if there is none; then a plan waits, beyond step 1, only where several were made meanwhile and lead elsewhere
- * together.
+ * So every batch keeps the bound of every packet in it, whatever changes. The admission state asks whether
+ * there is such a way before it makes a plan (admission_plan_batches), and leaves the period as it
+ * is if there is none; then a plan waits, beyond step 1, only where several were made meanwhile and lead
+ * elsewhere together.
  *
  * Pure. */
 #ifndef MILLRACE_SERVER_GPU_PLAN_QUEUE_H

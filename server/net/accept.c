@@ -41,7 +41,7 @@ void server_accepted_drop(struct server *server, struct server_accepted *accepte
 {
     server_transport_close(&accepted->transport);
     free(accepted->user.names);
-    server_place_give_back(&server->places, &accepted->place);
+    server_connection_slot_release(&server->places, &accepted->place);
     free(accepted);
 }
 
@@ -117,10 +117,10 @@ static void welcome(struct server *server, int descriptor, struct server_listene
     struct server_peer_key key =
         server_peer_identify(descriptor, tls ? "tls" : "tcp", accepted.peer, sizeof accepted.peer);
     accepted.user = user_of(&key, &listener->config->address);
-    enum server_turned reason = server_places_take(&server->places, &key, &listener->connections, tls,
-                                                   accepted.accepted_ns, &accepted.place);
+    enum server_turned reason = server_connection_slots_acquire(&server->places, &key, &listener->connections,
+                                                                tls, accepted.accepted_ns, &accepted.place);
     if (reason == SERVER_TURNED_NOT && (made = malloc(sizeof *made)) == NULL) {
-        server_place_give_back(&server->places, &accepted.place);
+        server_connection_slot_release(&server->places, &accepted.place);
         reason = SERVER_TURNED_MEMORY;
     }
     if (reason != SERVER_TURNED_NOT) {
@@ -148,7 +148,7 @@ core_status server_adopt(struct server *server, int descriptor, struct core_erro
     accepted->user = user_of(&key, NULL);
     accepted->inline_keys = true;
     accepted->accepted_ns = core_time_now_ns();
-    server_places_take_one(&server->places);
+    server_connection_slots_acquire_one(&server->places);
     assign(server->ios[0], accepted);
     return CORE_OK;
 }
@@ -177,7 +177,7 @@ static uint32_t accepts_per_turn(const struct server *server)
 /* False: no more for now. */
 static bool accept_one(struct server_io *io, struct server_listener *listener)
 {
-    if (server_listener_is_tls(listener) && server_places_handshakes_full(&io->server->places)) {
+    if (server_listener_is_tls(listener) && server_connection_slots_handshakes_full(&io->server->places)) {
         core_log(CORE_LOG_WARNING, "accept.handshakes",
                  "limits.handshakes (%u) TLS handshakes are in progress: further connections wait",
                  io->server->config->limits.handshakes);

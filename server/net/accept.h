@@ -7,7 +7,7 @@
 #include "config/keyring.h"
 #include "core/time.h"
 #include "server/mailbox.h"
-#include "server/net/places.h"
+#include "server/net/connection_slots.h"
 #include "server/net/transport.h"
 
 #include <stdbool.h>
@@ -20,7 +20,7 @@ struct server_handshaker;
 struct server_accepted {
     struct server_message message; /* first member */
     struct server_transport transport;
-    struct server_place place;
+    struct server_connection_slot place;
     char peer[96];    /* "unix:pid=17,uid=0", "tcp:127.0.0.1:5151" */
     bool inline_keys; /* unix or tls */
     struct config_key_user user;

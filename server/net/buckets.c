@@ -2,7 +2,7 @@
 
 #define BURST_NS (2 * CORE_NS_PER_S)
 
-bool server_buckets_take(struct server_buckets *buckets, uint32_t bucket, uint32_t per_s, core_ns now_ns)
+bool server_buckets_consume(struct server_buckets *buckets, uint32_t bucket, uint32_t per_s, core_ns now_ns)
 {
     core_ns *full_ns = &buckets->full_ns[bucket];
 

@@ -22,6 +22,6 @@ struct server_buckets {
 
 /* Takes a token; false: there is none now. `bucket` is below SERVER_BUCKETS, `per_s` at most 10^9 (0: no
  * limit), `now_ns` never below that of an earlier call. */
-bool server_buckets_take(struct server_buckets *buckets, uint32_t bucket, uint32_t per_s, core_ns now_ns);
+bool server_buckets_consume(struct server_buckets *buckets, uint32_t bucket, uint32_t per_s, core_ns now_ns);
 
 #endif

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define LINGER_NS CORE_NS_PER_S
-#define LOOKS_MAX 256 /* for idle streams, of a connection at a tick */
+#define POLLS_MAX 256 /* for idle streams, of a connection at a tick */
 
 /* Failures are harmless: the socket then works with the system's defaults. */
 static void tune_tcp(int descriptor)
@@ -56,9 +56,9 @@ static void link_connection(struct server_io *io, struct server_connection *conn
     server_stats_add(&io->stats.connections, 1);
 }
 
-static void give_place_back(struct server_io *io, struct server_place *place)
+static void give_place_back(struct server_io *io, struct server_connection_slot *place)
 {
-    server_place_give_back(&io->server->places, place);
+    server_connection_slot_release(&io->server->places, place);
     atomic_fetch_sub_explicit(&io->assigned, 1, memory_order_relaxed);
 }
 
@@ -94,7 +94,7 @@ static void take_over(struct server_connection *connection, struct server_accept
 {
     server_transport_move(&connection->transport, &accepted->transport);
     connection->place = accepted->place;
-    connection->asker.peer = server_place_turns(&connection->place);
+    connection->asker.peer = server_connection_slot_turns(&connection->place);
     memcpy(connection->peer, accepted->peer, sizeof connection->peer);
     connection->inline_keys = accepted->inline_keys;
     connection->user = accepted->user;
@@ -156,7 +156,7 @@ static void drop_packets(struct server_connection *connection)
         struct server_stream *stream = server_connection_stream_at(connection, i);
         if (stream == NULL)
             continue;
-        server_waiting_remove(&connection->io->waiting, &stream->waiter);
+        server_eligible_queue_remove(&connection->io->waiting, &stream->waiter);
         for (struct server_packet *packet = stream->wait_head; packet != NULL; packet = packet->next)
             packet->ready = true;
         stream->wait_head = NULL;
@@ -266,16 +266,16 @@ static void end_stream(struct server_connection *connection, struct server_strea
     io->stream_ended = true;
     server_io_discount_stream(stream);
     server_stats_add(&io->stats.streams, (uint64_t)-1);
-    server_waiting_remove(&io->waiting, &stream->waiter);
+    server_eligible_queue_remove(&io->waiting, &stream->waiter);
     server_planner_wipe(io->server->planner, server_stream_take_blocks(stream));
-    server_route_give_back(stream);
+    server_migration_give_back(stream);
     if (stream->gpu != NULL) {
-        server_gpu_stream_detach(stream->gpu);
-        server_gpu_stream_destroy(stream->gpu);
+        server_gpu_binding_detach(stream->gpu);
+        server_gpu_binding_destroy(stream->gpu);
     }
-    if (stream->spare != NULL) {
-        server_gpu_stream_detach(stream->spare);
-        server_gpu_stream_destroy(stream->spare);
+    if (stream->secondary != NULL) {
+        server_gpu_binding_detach(stream->secondary);
+        server_gpu_binding_destroy(stream->secondary);
     }
     server_stream_destroy(stream, io->server->engine);
     server_io_mark(connection);
@@ -284,10 +284,10 @@ static void end_stream(struct server_connection *connection, struct server_strea
 void server_connection_settle_stream(struct server_stream *stream)
 {
     struct server_connection *connection = stream->connection;
-    if (stream->change != NULL && (stream->state == SERVER_STREAM_CLOSING || connection->abandoned))
-        server_change_end(stream);
+    if (stream->modify != NULL && (stream->state == SERVER_STREAM_CLOSING || connection->abandoned))
+        server_modify_end(stream);
     if ((stream->state == SERVER_STREAM_CLOSING || connection->abandoned) && stream->busy_packets == 0 &&
-        !stream->notice.queued && server_route_ends(stream))
+        !stream->notice.queued && server_migration_ends(stream))
         end_stream(connection, stream);
 }
 
@@ -305,12 +305,12 @@ static void settle_finishing(struct server_connection *connection)
 
 static void free_connection(struct server_connection *connection)
 {
-    server_listing_forget(&connection->io->listing, connection);
+    server_stream_dump_forget(&connection->io->stream_dump, connection);
     *connection->previous = connection->next;
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
     server_input_free(connection);
-    server_place_turns_give_back(connection->asker.peer);
+    server_connection_slot_turns_release(connection->asker.peer);
     free(connection->streams);
     free(connection->user.names);
     free(connection);
@@ -353,7 +353,7 @@ static bool input_paused(const struct server_connection *connection)
  * read. */
 static core_ns due_since_ns(const struct server_stream *stream)
 {
-    return core_time_max(stream->police.theoretical_ns,
+    return core_time_max(stream->policer.theoretical_ns,
                          core_time_max(stream->opened_ns, stream->connection->read_on_ns));
 }
 
@@ -361,7 +361,7 @@ static core_ns due_since_ns(const struct server_stream *stream)
 static bool is_silent(const struct server_stream *stream)
 {
     return stream->state == SERVER_STREAM_OPEN && stream->opened_ns > 0 && stream->busy_packets == 0 &&
-           stream->change == NULL && stream->order == NULL;
+           stream->modify == NULL && stream->migration == NULL;
 }
 
 static void close_as_idle(struct server_stream *stream, core_ns silent_ns)
@@ -378,17 +378,17 @@ static void close_as_idle(struct server_stream *stream, core_ns silent_ns)
 }
 
 /* A few at a time. */
-static void look_for_idle_streams(struct server_connection *connection, core_ns now_ns)
+static void scan_for_idle_streams(struct server_connection *connection, core_ns now_ns)
 {
     core_ns idle_ns = connection->io->server->config->timeouts.stream_idle_ns;
-    uint32_t looks = connection->stream_capacity < LOOKS_MAX ? connection->stream_capacity : LOOKS_MAX;
+    uint32_t looks = connection->stream_capacity < POLLS_MAX ? connection->stream_capacity : POLLS_MAX;
 
     if (idle_ns == 0)
         return;
     for (; looks > 0; looks--) {
-        if (connection->next_look >= connection->stream_capacity)
-            connection->next_look = 0;
-        struct server_stream *stream = server_connection_stream_at(connection, connection->next_look++);
+        if (connection->next_poll >= connection->stream_capacity)
+            connection->next_poll = 0;
+        struct server_stream *stream = server_connection_stream_at(connection, connection->next_poll++);
         if (stream != NULL && is_silent(stream) && now_ns - due_since_ns(stream) > idle_ns)
             close_as_idle(stream, now_ns - due_since_ns(stream));
     }
@@ -446,7 +446,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
                                "no stream and no frame for longer than the idle time");
     else
-        look_for_idle_streams(connection, now_ns);
+        scan_for_idle_streams(connection, now_ns);
 }
 
 core_status server_connection_add_stream(struct server_connection *connection, struct server_stream *stream)

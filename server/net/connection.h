@@ -21,7 +21,7 @@
 #include "config/keyring.h"
 #include "core/log.h"
 #include "core/protocol.h"
-#include "server/net/places.h"
+#include "server/net/connection_slots.h"
 #include "server/net/transport.h"
 #include "server/planner/turns.h"
 #include "server/stream/arrival.h"
@@ -33,7 +33,7 @@
 #define SERVER_REQUESTS_MAX 1024 /* unanswered OPENs, QUERYs and MODIFYs of one connection */
 
 struct server_accepted;
-struct server_change;
+struct server_modify;
 struct server_io;
 struct server_listener;
 struct server_message;
@@ -89,14 +89,14 @@ struct server_connection {
     uint16_t version;                 /* of the protocol, in force since WELCOME; 0 before */
     enum server_connection_state state;
     struct server_transport transport;
-    struct server_place place;
+    struct server_connection_slot place;
     struct event *readable, *writable;
     bool reading, writing; /* events added */
     struct server_input input;
 
     struct server_stream **streams; /* by id - 1; NULL: free id; or one that is not given again, see below */
     uint32_t stream_capacity, stream_count, first_free;
-    uint32_t next_look; /* index at which the scan for idle streams continues */
+    uint32_t next_poll; /* index at which the scan for idle streams continues */
     struct server_asker asker;
     uint32_t requests; /* at the planner */
     uint32_t opening;  /* of these: OPEN, not QUERY */
@@ -208,8 +208,8 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
 void server_frame_modify(struct server_connection *connection, const struct protocol_header *header,
                          const uint8_t *body, core_ns now_ns);
 /* The answers to it (server/stream/modify.h). `text` unless the refusal is about capacity. */
-void server_frame_modified(const struct server_change *change, uint32_t first);
-void server_frame_not_modified(const struct server_change *change, enum protocol_refusal code,
+void server_frame_modified(const struct server_modify *modify, uint32_t first);
+void server_frame_not_modified(const struct server_modify *modify, enum protocol_refusal code,
                                const char *text, core_ns decided_ns);
 
 /* output.c

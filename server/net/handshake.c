@@ -67,7 +67,7 @@ static void establish(struct server_accepted *accepted)
         return;
     }
     unlink_accepted(accepted);
-    server_place_established(&server->places, &accepted->place);
+    server_connection_slot_established(&server->places, &accepted->place);
     atomic_fetch_add_explicit(&server->handshakes_done, 1, memory_order_relaxed);
     server_accepted_hand_over(server, accepted);
 }

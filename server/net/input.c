@@ -87,10 +87,10 @@ static void next_frame(struct server_connection *connection)
 static core_ns ours_from_ns(const struct server_connection *connection, const struct server_stream *stream,
                             core_ns now_ns)
 {
-    const struct server_packet *first = stream->order_head;
+    const struct server_packet *first = stream->delivery_head;
     core_ns earliest_ns = connection->input.arrival.earliest_ns;
     bool early = (stream->wait_head != NULL && stream->wait_head->eligible_ns > now_ns) ||
-                 stream->police.theoretical_ns - stream->police.tolerance_ns > now_ns;
+                 stream->policer.theoretical_ns - stream->policer.tolerance_ns > now_ns;
 
     if (connection->blocked_ns != CORE_NS_NEVER || first == NULL)
         return CORE_NS_NEVER;

@@ -23,7 +23,7 @@
 void server_io_wake(struct server_io *io)
 {
     if (!io->turns.awake)
-        server_looks_wake(&io->turns, core_time_now_ns());
+        server_polls_wake(&io->turns, core_time_now_ns());
 }
 
 void server_io_mark(struct server_connection *connection)
@@ -66,20 +66,20 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
                       core_ns *wake_ns)
 {
     struct server_stream *stream = packet->stream;
-    core_ns ready_ns = server_pace_next_ns(&stream->pace, packet->eligible_ns);
+    core_ns ready_ns = server_pacer_next_ns(&stream->pace, packet->eligible_ns);
 
     *wake_ns = stream->transfer.state == SERVER_TRANSFER_HELD ? CORE_NS_NEVER : ready_ns;
     if (stream->transfer.state == SERVER_TRANSFER_HELD || ready_ns > until_ns)
         return false;
-    packet->cpu.release_ns = server_pace_release_ns(&stream->pace, ready_ns) + stream->in_ns;
+    packet->cpu.release_ns = server_pacer_release_ns(&stream->pace, ready_ns) + stream->in_ns;
     if (stream->gpu != NULL) {
-        if (!server_gpu_stream_put(io, packet, ready_ns, until_ns - PERFMODEL_CPU_EARLY_NS, wake_ns))
+        if (!server_gpu_binding_put(io, packet, ready_ns, until_ns - PERFMODEL_CPU_EARLY_NS, wake_ns))
             return false;
-        server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_stream_card(stream->gpu)),
+        server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_binding_gpu(stream->gpu)),
                            now_ns); /* or its worker, when that gets it */
     } else
         server_io_queue(io, packet);
-    server_pace_take(&stream->pace, packet->eligible_ns, packet->policed);
+    server_pacer_take(&stream->pace, packet->eligible_ns, packet->policed);
     return true;
 }
 
@@ -87,9 +87,9 @@ static void wait_from(struct server_io *io, struct server_packet *packet, core_n
 {
     struct server_stream *stream = packet->stream;
     stream->wait_head = packet;
-    server_waiting_remove(&io->waiting, &stream->waiter); /* a change of contract may wait, too */
+    server_eligible_queue_remove(&io->waiting, &stream->waiter); /* a change of contract may wait, too */
     if (wake_ns != CORE_NS_NEVER)
-        server_waiting_add(&io->waiting, &stream->waiter, wake_ns);
+        server_eligible_queue_add(&io->waiting, &stream->waiter, wake_ns);
 }
 
 void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
@@ -109,10 +109,10 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
     struct server_packet *packet;
     core_ns wake_ns = CORE_NS_NEVER;
 
-    if (stream->change != NULL)
-        server_change_step(stream, core_time_now_ns()); /* before the next packet there may be a gap */
+    if (stream->modify != NULL)
+        server_modify_step(stream, core_time_now_ns()); /* before the next packet there may be a gap */
     packet = stream->wait_head;
-    server_waiting_remove(&io->waiting, &stream->waiter);
+    server_eligible_queue_remove(&io->waiting, &stream->waiter);
     stream->wait_head = NULL;
     for (; packet != NULL; packet = packet->next)
         if (packet->status == PROTOCOL_RESULT_OK && !hand_over(io, packet, now_ns, until_ns, &wake_ns))
@@ -130,7 +130,7 @@ void server_io_release_stream(struct server_stream *stream)
 static void release_waiting(struct server_io *io, core_ns now_ns, core_ns until_ns)
 {
     struct server_waiter *waiter;
-    while ((waiter = server_waiting_first(&io->waiting)) != NULL && waiter->eligible_ns <= until_ns)
+    while ((waiter = server_eligible_queue_first(&io->waiting)) != NULL && waiter->eligible_ns <= until_ns)
         release_stream(io, (struct server_stream *)waiter, now_ns, until_ns);
 }
 
@@ -138,7 +138,7 @@ static void release_waiting(struct server_io *io, core_ns now_ns, core_ns until_
  * A timer that is set and soon enough for that stays. */
 static core_ns next_wake_ns(struct server_io *io, core_ns now_ns)
 {
-    struct server_waiter *waiter = server_waiting_first(&io->waiting);
+    struct server_waiter *waiter = server_eligible_queue_first(&io->waiting);
     core_ns wake_ns = waiter == NULL ? CORE_NS_NEVER : waiter->eligible_ns;
     core_ns beat_ns = io->stream_count == 0 ? CORE_NS_NEVER : now_ns + io->beat_ns;
 
@@ -228,7 +228,7 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
                 fail_stream(stream, packet);
             server_io_mark(stream->connection);
             server_output_results(stream);
-            server_route_returned(stream);
+            server_migration_returned(stream);
             server_connection_settle_stream(stream);
         }
     } while (count == COLLECT_PACKETS);
@@ -338,10 +338,11 @@ static void on_tick(evutil_socket_t descriptor, short events, void *argument)
     (void)descriptor, (void)events;
 
     server_io_wake(io);
-    server_change_tick(io, now_ns);
-    for (struct server_order *order = io->orders, *next_order; order != NULL; order = next_order) {
-        next_order = order->io_next;
-        server_route_step(order->stream, now_ns);
+    server_modify_tick(io, now_ns);
+    for (struct server_migration *migration = io->migrations, *next_order; migration != NULL;
+         migration = next_order) {
+        next_order = migration->io_next;
+        server_migration_step(migration->stream, now_ns);
     }
     for (struct server_connection *connection = io->connections, *next; connection != NULL;
          connection = next) {
@@ -447,12 +448,12 @@ static void take_rate(struct server_io *io, core_ns now_ns)
 static core_ns allowed_ns(const struct server_io *io)
 {
     core_ns in_ns = io->server->profile->margins.in_ns;
-    return core_time_max(in_ns, SERVER_LOOKS_LATE_NS);
+    return core_time_max(in_ns, SERVER_POLLS_LATE_NS);
 }
 
 void server_io_admit_stall(struct server_io *io, core_ns now_ns)
 {
-    core_ns from_ns = server_looks_from_ns(&io->turns);
+    core_ns from_ns = server_polls_from_ns(&io->turns);
     if (now_ns - from_ns > io->allowed_ns)
         core_stalls_add(&io->stats.stalls, from_ns, now_ns);
 }
@@ -461,8 +462,8 @@ void server_io_admit_stall(struct server_io *io, core_ns now_ns)
 static void account_turn(struct server_io *io, core_ns rest_ns)
 {
     const struct config_profile_margins *margins = &io->server->profile->margins;
-    core_ns now_ns = core_time_now_ns(), from_ns = server_looks_from_ns(&io->turns);
-    core_ns took_ns = server_looks_end(&io->turns, now_ns) - rest_ns;
+    core_ns now_ns = core_time_now_ns(), from_ns = server_polls_from_ns(&io->turns);
+    core_ns took_ns = server_polls_end(&io->turns, now_ns) - rest_ns;
     core_ns excess_ns = took_ns - margins->in_ns, lost_ns = excess_ns - margins->out_ns;
 
     if (io->stream_count == 0)
@@ -483,16 +484,16 @@ static void wait_events(struct server_io *io)
 {
     core_ns now_ns = core_time_now_ns();
 
-    if (server_looks_first(&io->turns, now_ns)) {
-        server_looks_enter(&io->turns, now_ns, io->timer_ns, false);
+    if (server_polls_first(&io->turns, now_ns)) {
+        server_polls_enter(&io->turns, now_ns, io->timer_ns, false);
         (void)event_base_loop(io->base,
                               EVLOOP_ONCE | EVLOOP_NONBLOCK); /* without ONCE until nothing is ready */
         if (io->turns.awake)
             return;
-        server_looks_found_nothing(&io->turns);
+        server_polls_found_nothing(&io->turns);
         now_ns = core_time_now_ns();
     }
-    server_looks_enter(&io->turns, now_ns, io->timer_ns, true);
+    server_polls_enter(&io->turns, now_ns, io->timer_ns, true);
     (void)event_base_loop(io->base, EVLOOP_ONCE); /* fails only if the kernel has no epoll left to give */
 }
 
@@ -513,7 +514,7 @@ static void turn(struct server_io *io)
         release_waiting(io, now_ns, now_ns + rest_ns + PERFMODEL_CPU_EARLY_NS);
     end_turn(io);
     account_turn(io, 0);
-    io->beat_ns = server_looks_beat_ns(shortest_ns(io));
+    io->beat_ns = server_polls_beat_ns(shortest_ns(io));
     io->allowed_ns = allowed_ns(io) + rest_ns;
     if (rest_ns > 0) {
         core_time_sleep_until(now_ns + rest_ns);
@@ -574,9 +575,9 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     fresh->server = server;
     fresh->index = index;
     fresh->timer_ns = CORE_NS_NEVER;
-    server_looks_init(&fresh->turns, core_time_now_ns());
+    server_polls_init(&fresh->turns, core_time_now_ns());
     fresh->allowed_ns = allowed_ns(fresh);
-    fresh->beat_ns = server_looks_beat_ns(CORE_LATENCY_NS_MAX);
+    fresh->beat_ns = server_polls_beat_ns(CORE_LATENCY_NS_MAX);
     fresh->mailbox.descriptor = -1;
     fresh->completion_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     fresh->timer_descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -589,7 +590,7 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
         status = server_ivs_init(&fresh->ivs, error);
     if (status == CORE_OK &&
         (fresh->read_buffer == NULL || fresh->submissions == NULL || fresh->completion_descriptor < 0 ||
-         fresh->timer_descriptor < 0 || server_waiting_reserve(&fresh->waiting, 64) != CORE_OK ||
+         fresh->timer_descriptor < 0 || server_eligible_queue_reserve(&fresh->waiting, 64) != CORE_OK ||
          !create_events(fresh)))
         status = core_error_set(error, CORE_NO_MEMORY, "no memory or descriptors for an I/O thread");
     if (status != CORE_OK) {
@@ -664,8 +665,8 @@ void server_io_destroy(struct server_io *io)
         io->server->engine->close(io->engine);
     server_ivs_free(&io->ivs);
     server_mailbox_destroy(&io->mailbox);
-    server_waiting_free(&io->waiting);
-    server_gpu_seats_destroy(io);
+    server_eligible_queue_free(&io->waiting);
+    server_gpu_ports_destroy(io);
     server_stats_free(&io->stats);
     if (io->completion_descriptor >= 0)
         close(io->completion_descriptor);

@@ -38,7 +38,7 @@ struct server_io {
     struct server_mailbox mailbox;
     int completion_descriptor, timer_descriptor; /* eventfd written by workers; timerfd for waiting streams */
     struct event *mailbox_event, *completion_event, *timer_event, *tick_event;
-    struct server_looks turns;    /* for the earliest time at which input of a turn can have come */
+    struct server_polls turns;    /* for the earliest time at which input of a turn can have come */
     core_ns beat_ns;              /* the longest sleep while streams are open */
     core_ns allowed_ns;           /* a turn that has taken longer is late: in_ns and the rest before it */
     size_t turn_bytes;            /* read since the last end of a turn */
@@ -51,16 +51,16 @@ struct server_io {
     struct cpu_engine *engine;    /* expands keys */
     struct server_ivs ivs;        /* for streams whose client gives none */
     struct server_connection *connections;
-    struct server_listing_place listing;                 /* position of the admin thread's stream dump */
+    struct server_stream_dump_cursor stream_dump;        /* position of the admin thread's stream dump */
     struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
     struct server_connection *strangers, *last_stranger; /* to be read, a few in a turn */
     struct server_submission *submissions;               /* by worker, the fallback worker last */
-    struct server_gpu_seat *seats;                       /* by GPU */
-    struct server_order *orders;                         /* migrations in progress */
+    struct server_gpu_port *ports;                       /* by GPU */
+    struct server_migration *migrations;                 /* migrations in progress */
     uint8_t *audit_buffer;                               /* of one packet; NULL without GPUs */
-    struct server_waiting waiting;
-    struct server_change *changes; /* of contracts, that wait for a gap or for memory to become free */
-    core_ns timer_ns;              /* what the timerfd is set to; CORE_NS_NEVER: off */
+    struct server_eligible_queue waiting;
+    struct server_modify *modifies; /* of contracts, that wait for a gap or for memory to become free */
+    core_ns timer_ns;               /* what the timerfd is set to; CORE_NS_NEVER: off */
     size_t stream_count;
     uint8_t *read_buffer; /* SERVER_READ_BYTES */
     bool stream_ended;    /* a stream has ended: wipe the read buffer at the end of the turn */

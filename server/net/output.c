@@ -95,23 +95,23 @@ void server_output_results(struct server_stream *stream)
 
 /* Ends of the stages of a packet that its unit has returned, in their order. */
 static void stage_ends(const struct server_packet *packet, core_ns now_ns,
-                       core_ns ends_ns[SERVER_WORST_STAGES])
+                       core_ns ends_ns[SERVER_TAIL_LATENCY_STAGES])
 {
     const struct server_io *io = packet->stream->connection->io;
     const struct server_gpu_times *batch = NULL;
 
-    ends_ns[SERVER_WORST_HAND_OVER] = packet->eligible_ns + packet->handed_ns;
-    ends_ns[SERVER_WORST_DELIVERY] = now_ns;
-    ends_ns[SERVER_WORST_ENCRYPT] = ends_ns[SERVER_WORST_COPY_DOWN] = packet->cpu.finished_ns;
+    ends_ns[SERVER_TAIL_LATENCY_HAND_OVER] = packet->eligible_ns + packet->handed_ns;
+    ends_ns[SERVER_TAIL_LATENCY_DELIVERY] = now_ns;
+    ends_ns[SERVER_TAIL_LATENCY_ENCRYPT] = ends_ns[SERVER_TAIL_LATENCY_COPY_DOWN] = packet->cpu.finished_ns;
     if (!server_unit_is_gpu(io->server, packet->unit)) {
-        ends_ns[SERVER_WORST_QUEUE] = ends_ns[SERVER_WORST_COPY_UP] = packet->cpu.started_ns;
+        ends_ns[SERVER_TAIL_LATENCY_QUEUE] = ends_ns[SERVER_TAIL_LATENCY_COPY_UP] = packet->cpu.started_ns;
         return;
     }
     batch =
-        server_gpu_seat_times(&io->seats[server_unit_gpu(io->server, packet->unit)], packet->cpu.finished_ns);
-    ends_ns[SERVER_WORST_QUEUE] = batch != NULL ? batch->closed_ns : packet->cpu.finished_ns;
-    ends_ns[SERVER_WORST_COPY_UP] = batch != NULL ? batch->up_ns : packet->cpu.finished_ns;
-    ends_ns[SERVER_WORST_ENCRYPT] = batch != NULL ? batch->kernel_ns : packet->cpu.finished_ns;
+        server_gpu_port_times(&io->ports[server_unit_gpu(io->server, packet->unit)], packet->cpu.finished_ns);
+    ends_ns[SERVER_TAIL_LATENCY_QUEUE] = batch != NULL ? batch->closed_ns : packet->cpu.finished_ns;
+    ends_ns[SERVER_TAIL_LATENCY_COPY_UP] = batch != NULL ? batch->up_ns : packet->cpu.finished_ns;
+    ends_ns[SERVER_TAIL_LATENCY_ENCRYPT] = batch != NULL ? batch->kernel_ns : packet->cpu.finished_ns;
 }
 
 /* Of the contract that was in force for it. */
@@ -158,38 +158,38 @@ static struct server_cause_verdict find_cause(const struct server_packet *packet
 
 static uint32_t holder_of(const struct server_packet *packet, enum server_cause_holder holder)
 {
-    return holder == SERVER_CAUSE_OF_NOBODY ? SERVER_WORST_NOBODY
+    return holder == SERVER_CAUSE_OF_NONE   ? SERVER_TAIL_LATENCY_NONE
            : holder == SERVER_CAUSE_OF_UNIT ? packet->unit
-                                            : SERVER_WORST_IO + packet->stream->connection->io->index;
+                                            : SERVER_TAIL_LATENCY_IO + packet->stream->connection->io->index;
 }
 
 /* One of the worst so far. A packet may be handed over, and even be finished, a little before it is eligible:
  * stages begin then. */
 static void enter_worst(const struct server_packet *packet, const struct server_cause_verdict *verdict,
-                        struct server_worst *worst, core_ns now_ns)
+                        struct server_tail_latency *worst, core_ns now_ns)
 {
     const struct server_stream *stream = packet->stream;
-    core_ns ends_ns[SERVER_WORST_STAGES], begin_ns = packet->eligible_ns - packet->unseen_ns;
-    struct server_worst_packet entry = {.slack_ns = packet->deadline_ns - now_ns,
-                                        .at_ns = now_ns,
-                                        .bound_ns = latency_bound_ns(packet),
-                                        .waited_ns = packet->eligible_ns - packet->arrival_ns,
-                                        .connection = stream->connection->number,
-                                        .stream = stream->id,
-                                        .sequence = packet->sequence,
-                                        .unit = packet->unit,
-                                        .diverted = packet->diverted,
-                                        .held_ns = verdict->held_ns,
-                                        .cause = verdict->cause,
-                                        .holder = holder_of(packet, verdict->holder)};
+    core_ns ends_ns[SERVER_TAIL_LATENCY_STAGES], begin_ns = packet->eligible_ns - packet->unseen_ns;
+    struct server_tail_latency_packet entry = {.slack_ns = packet->deadline_ns - now_ns,
+                                               .at_ns = now_ns,
+                                               .bound_ns = latency_bound_ns(packet),
+                                               .waited_ns = packet->eligible_ns - packet->arrival_ns,
+                                               .connection = stream->connection->number,
+                                               .stream = stream->id,
+                                               .sequence = packet->sequence,
+                                               .unit = packet->unit,
+                                               .diverted = packet->diverted,
+                                               .held_ns = verdict->held_ns,
+                                               .cause = verdict->cause,
+                                               .holder = holder_of(packet, verdict->holder)};
 
     stage_ends(packet, now_ns, ends_ns);
-    for (int stage = 0; stage < SERVER_WORST_STAGES; stage++) {
+    for (int stage = 0; stage < SERVER_TAIL_LATENCY_STAGES; stage++) {
         core_ns end_ns = core_time_max(begin_ns, ends_ns[stage]);
         entry.stage_ns[stage] = end_ns - begin_ns;
         begin_ns = end_ns;
     }
-    server_worst_enter(worst, &entry);
+    server_tail_latency_enter(worst, &entry);
 }
 
 /* A packet whose time was the server's own. */
@@ -239,7 +239,8 @@ static void count_result(struct server_packet *packet, const struct protocol_res
         server_stats_add(&stats->gpu_packets, 1);
     core_ns slack_ns = packet->deadline_ns - now_ns;
     bool met = (result->flags & PROTOCOL_RESULT_MET) != 0;
-    bool worst = (result->flags & PROTOCOL_RESULT_READER) == 0 && server_worst_wants(&stats->worst, slack_ns);
+    bool worst =
+        (result->flags & PROTOCOL_RESULT_READER) == 0 && server_tail_latency_wants(&stats->worst, slack_ns);
     struct server_cause_verdict verdict = {0};
     if (!met || worst)
         verdict = find_cause(packet, now_ns);
@@ -322,8 +323,8 @@ static void advance(struct server_connection *connection, struct batch *batch, s
             connection->output_tail = NULL;
         if (output->is_packet)
             discard_packet(packet_of(output));
-        else if (output->is_notice)
-            server_notice_left(output);
+        else if (output->is_notification)
+            server_notification_left(output);
         else {
             connection->control_bytes -= output->frame_bytes;
             free(output);
@@ -380,8 +381,8 @@ void server_output_purge(struct server_connection *connection)
     connection->control_bytes = 0;
     while (output != NULL) {
         struct server_output *next = output->next;
-        if (output->is_notice)
-            server_notice_left(output);
+        if (output->is_notification)
+            server_notification_left(output);
         else if (!output->is_packet)
             free(output);
         else {

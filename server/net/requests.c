@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLAN_PATIENCE_NS CORE_NS_PER_S /* with a GPU's new period, before an OPEN is answered */
+#define PLAN_TIMEOUT_NS CORE_NS_PER_S /* with a GPU's new period, before an OPEN is answered */
 
 static void handle_hello(struct server_connection *connection, const uint8_t *body, uint32_t bytes)
 {
@@ -81,8 +81,8 @@ uint16_t server_frame_limit(enum perfmodel_limit limit)
 }
 
 static void refuse(struct server_connection *connection, bool is_query, uint32_t request,
-                   enum protocol_refusal code, const struct partition_standing_placement *placement,
-                   const char *text, core_ns decided_ns)
+                   enum protocol_refusal code, const struct admission_placement *placement, const char *text,
+                   core_ns decided_ns)
 {
     struct protocol_refused refused = {.code = code, .decided_ns = decided_ns};
 
@@ -160,7 +160,7 @@ static uint32_t audit_one_in(const struct server *server, bool all)
 }
 
 /* The peer is told no more than of a key that is not there. */
-static void tell_denied(struct server_connection *connection, const struct server_key_wish *wish)
+static void report_denied(struct server_connection *connection, const struct server_key_wish *wish)
 {
     struct core_log_fields fields = server_connection_fields(connection, 0);
     server_stats_add(&connection->io->stats.keys_denied, 1);
@@ -197,7 +197,7 @@ static enum protocol_refusal fetch_named_key(struct server_connection *connectio
                              shown_bytes, shown);
         return PROTOCOL_REFUSED_IV;
     case CORE_DENIED:
-        tell_denied(connection, &wish);
+        report_denied(connection, &wish);
         break;
     default:
         break;
@@ -327,13 +327,13 @@ static core_status arm_stream(struct server_io *io, struct server_stream *stream
     core_status status = server_stream_arm(stream, server->engine, io->engine, &task,
                                            server->profile->margins.in_ns, request->key, request->iv);
 
-    stream->worker = server_backup_worker(server, request->grant);
+    stream->worker = server_backup_worker(server, request->reservation);
     if (status != CORE_OK || request->gpu == SERVER_NO_GPU)
         return status;
-    bool spare = request->grant->spare.gpu != SERVER_NO_GPU;
-    stream->gpu = server_gpu_stream_create(request->plan);
-    stream->spare = spare ? server_gpu_stream_create(request->spare_plan) : NULL;
-    return stream->gpu != NULL && (!spare || stream->spare != NULL) ? CORE_OK : CORE_NO_MEMORY;
+    bool secondary = request->reservation->secondary.gpu != SERVER_NO_GPU;
+    stream->gpu = server_gpu_binding_create(request->plan);
+    stream->secondary = secondary ? server_gpu_binding_create(request->secondary_plan) : NULL;
+    return stream->gpu != NULL && (!secondary || stream->secondary != NULL) ? CORE_OK : CORE_NO_MEMORY;
 }
 
 /* Makes the granted stream; NULL if there is no memory for it. */
@@ -347,24 +347,24 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     else
         server_ivs_next(&io->ivs, request->iv);
     if (request->memory.block == NULL ||
-        server_waiting_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
+        server_eligible_queue_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
         server_stream_create(&stream, &request->open.spec, request->memory.block) != CORE_OK)
         return NULL;
     request->memory.block = NULL; /* the stream's now */
     stream->connection = connection;
     stream->version = connection->version;
     stream->bound_ns = server_backup_bound_ns(&request->placement);
-    stream->grant = request->grant;
+    stream->reservation = request->reservation;
     if (arm_stream(io, stream, request) != CORE_OK ||
         server_connection_add_stream(connection, stream) != CORE_OK) {
-        server_gpu_stream_destroy(stream->gpu);
-        server_gpu_stream_destroy(stream->spare);
+        server_gpu_binding_destroy(stream->gpu);
+        server_gpu_binding_destroy(stream->secondary);
         server_planner_wipe(io->server->planner, server_stream_take_blocks(stream));
         server_stream_destroy(stream, io->server->engine);
         return NULL;
     }
-    stream->grant->holder = stream;
-    request->grant = NULL; /* the stream's now */
+    stream->reservation->holder = stream;
+    request->reservation = NULL; /* the stream's now */
     io->stream_count++;
     server_io_count_stream(stream);
     server_stats_add(&io->stats.streams, 1);
@@ -376,7 +376,7 @@ static void send_opened(struct server_connection *connection, const struct serve
                         uint32_t stream)
 {
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
-    const struct partition_standing_placement *placement = &request->placement;
+    const struct admission_placement *placement = &request->placement;
     bool on_gpu = request->gpu != SERVER_NO_GPU;
     struct protocol_opened opened = {.stream = stream,
                                      .unit = on_gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
@@ -384,7 +384,7 @@ static void send_opened(struct server_connection *connection, const struct serve
                                      .bound_ns = server_backup_bound_ns(placement),
                                      .decided_ns = request->decided_ns,
                                      .queue_packets = request->memory.packets,
-                                     .backup = server_backup_tell(connection->io->server, placement)};
+                                     .backup = server_backup_report(connection->io->server, placement)};
     memcpy(opened.iv, request->iv, CORE_BLOCK_BYTES);
     core_histogram_record(&connection->io->stats.admission, request->decided_ns);
     if (!request->is_query) {
@@ -433,19 +433,19 @@ static void end_request(struct server_connection *connection, struct server_requ
     connection->opening -= request->is_query ? 0 : 1;
     server_io_mark(connection);
     server_planner_wipe(connection->io->server->planner, request->memory.block);
-    if (request->grant != NULL)
-        server_planner_release(connection->io->server->planner, request->grant);
+    if (request->reservation != NULL)
+        server_planner_release(connection->io->server->planner, request->reservation);
     free_request(request);
 }
 
 /* The answer waits for one key more. */
 static void await_key(struct server_request *request, struct server_stream *stream,
-                      struct server_gpu_stream *place, uint32_t gpu)
+                      struct server_gpu_binding *place, uint32_t gpu)
 {
     place->request = request;
     request->keys++;
-    server_gpu_stream_attach(stream->connection->io, place, stream, gpu,
-                             core_time_now_ns() + PLAN_PATIENCE_NS);
+    server_gpu_binding_attach(stream->connection->io, place, stream, gpu,
+                              core_time_now_ns() + PLAN_TIMEOUT_NS);
 }
 
 /* A granted OPEN. True: it is answered when its GPU has the key, and the one of its backup. */
@@ -460,8 +460,8 @@ static bool open_stream(struct server_connection *connection, struct server_requ
     }
     if (stream->gpu != NULL) {
         await_key(request, stream, stream->gpu, request->gpu);
-        if (stream->spare != NULL)
-            await_key(request, stream, stream->spare, stream->grant->spare.gpu);
+        if (stream->secondary != NULL)
+            await_key(request, stream, stream->secondary, stream->reservation->secondary.gpu);
         return true;
     }
     announce(stream, request);
@@ -515,7 +515,7 @@ void server_frame_armed(struct server_request *request, struct server_stream *st
 void server_frame_overdue(struct server_request *request, struct server_stream *stream)
 {
     struct server_connection *connection = request->connection;
-    struct partition_standing_placement *placement = &request->placement;
+    struct admission_placement *placement = &request->placement;
 
     stream->state = SERVER_STREAM_CLOSING;
     stream->unannounced = true;
@@ -525,7 +525,7 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
                  "GPU %u%s was too busy to change to the period that the stream needs; ask again, or for a "
                  "longer latency "
                  "bound",
-                 request->gpu, stream->spare != NULL ? ", or the one of its backup," : "");
+                 request->gpu, stream->secondary != NULL ? ", or the one of its backup," : "");
         refuse(connection, request->is_query, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL,
                core_time_now_ns() - request->received_ns);
     }
@@ -568,7 +568,7 @@ void server_frame_data(struct server_connection *connection, struct server_packe
     struct server_stream *stream = packet->stream;
 
     io->packets++;
-    server_change_step(stream, now_ns);
+    server_modify_step(stream, now_ns);
     if (server_stream_accept(stream, packet, arrival, io->server->config->limits.bytes_per_key)) {
         if (packet->policed) {
             stream->policed++;

@@ -10,10 +10,10 @@ static void refuse_with(struct server_connection *connection, uint32_t request, 
     server_frame_refuse(connection, SERVER_ASKED_MODIFY, request, &refused);
 }
 
-void server_frame_not_modified(const struct server_change *change, enum protocol_refusal code,
+void server_frame_not_modified(const struct server_modify *modify, enum protocol_refusal code,
                                const char *text, core_ns decided_ns)
 {
-    const struct partition_standing_placement *placement = &change->placement;
+    const struct admission_placement *placement = &modify->placement;
     struct protocol_refused refused = {.code = code, .decided_ns = decided_ns};
 
     if (code == PROTOCOL_REFUSED_CAPACITY) {
@@ -23,27 +23,27 @@ void server_frame_not_modified(const struct server_change *change, enum protocol
         text = placement->reason;
     }
     snprintf(refused.text, sizeof refused.text, "%s", text);
-    server_frame_refuse(change->connection, SERVER_ASKED_MODIFY, change->request, &refused);
+    server_frame_refuse(modify->connection, SERVER_ASKED_MODIFY, modify->request, &refused);
 }
 
-void server_frame_modified(const struct server_change *change, uint32_t first)
+void server_frame_modified(const struct server_modify *modify, uint32_t first)
 {
-    const struct server_stream *stream = change->stream;
+    const struct server_stream *stream = modify->stream;
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_modified modified = {
         .stream = stream->id,
         .unit = stream->gpu != NULL ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
-        .unit_index = (uint16_t)(stream->gpu != NULL ? stream->grant->gpu : stream->worker),
-        .bound_ns = server_backup_bound_ns(&change->placement),
-        .decided_ns = change->decided_ns,
-        .in_force_ns = core_time_now_ns() - change->received_ns,
+        .unit_index = (uint16_t)(stream->gpu != NULL ? stream->reservation->gpu : stream->worker),
+        .bound_ns = server_backup_bound_ns(&modify->placement),
+        .decided_ns = modify->decided_ns,
+        .in_force_ns = core_time_now_ns() - modify->received_ns,
         .first = first,
         .queue_packets = stream->queue_packets,
-        .backup = server_backup_tell(change->connection->io->server, &change->placement)};
-    core_histogram_record(&change->connection->io->stats.in_force, modified.in_force_ns);
-    server_stats_add(&change->connection->io->stats.modified, 1);
-    server_output_control(change->connection, frame,
-                          protocol_modified_write(frame, change->request, &modified));
+        .backup = server_backup_report(modify->connection->io->server, &modify->placement)};
+    core_histogram_record(&modify->connection->io->stats.in_force, modified.in_force_ns);
+    server_stats_add(&modify->connection->io->stats.modified, 1);
+    server_output_control(modify->connection, frame,
+                          protocol_modified_write(frame, modify->request, &modified));
 }
 
 /* The contract that is asked for: 0, or the refusal with its reason in error. */
@@ -89,20 +89,21 @@ void server_frame_modify(struct server_connection *connection, const struct prot
         refuse_with(connection, header->id, refusal, error.text, now_ns);
         return;
     }
-    if (stream->change != NULL && stream->change->connection != NULL) {
+    if (stream->modify != NULL && stream->modify->connection != NULL) {
         refuse_with(connection, header->id, PROTOCOL_REFUSED_BUSY,
                     "another MODIFY of this stream is in progress; wait for its answer", now_ns);
         return;
     }
-    if (stream->order != NULL || stream->late_ns > 0) {
+    if (stream->migration != NULL || stream->late_ns > 0) {
         refuse_with(connection, header->id, PROTOCOL_REFUSED_BUSY,
-                    stream->order != NULL ? "the stream is migrating to another unit; retry"
-                                          : "the stream is still catching up after a migration; retry later",
+                    stream->migration != NULL
+                        ? "the stream is migrating to another unit; retry"
+                        : "the stream is still catching up after a migration; retry later",
                     now_ns);
         return;
     }
-    if (stream->change != NULL)
-        server_change_end(stream); /* in force; what memory it has yet to free is freed with this one */
-    if (!server_change_ask(stream, header->id, &spec, now_ns))
+    if (stream->modify != NULL)
+        server_modify_end(stream); /* in force; what memory it has yet to free is freed with this one */
+    if (!server_modify_ask(stream, header->id, &spec, now_ns))
         refuse_with(connection, header->id, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory", now_ns);
 }

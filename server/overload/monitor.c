@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LOOK_MS ((int)(SERVER_OVERLOAD_INTERVAL_NS / CORE_NS_PER_MS))
+#define POLL_MS ((int)(SERVER_OVERLOAD_INTERVAL_NS / CORE_NS_PER_MS))
 
 struct unit {
     struct server_overload overload;
@@ -23,17 +23,17 @@ struct unit {
     _Atomic int64_t share_ppb;          /* atomic: written by the planner, read by any */
 };
 
-struct server_watch {
+struct server_monitor {
     struct server *server;
     struct server_mailbox mailbox; /* the end alone */
     struct server_message stop_message;
     pthread_t thread;
-    bool stopping;                      /* this and all below: the watch's */
-    bool stuck;                         /* some thread does not answer, and that was said */
-    bool news;                          /* levels that the planner does not know of */
-    struct server_watch_levels *levels; /* the watch's while not `away` */
-    _Atomic bool away;                  /* atomic: set by the watch, cleared by the planner */
-    uint32_t unit_count, all_count;     /* the I/O threads come behind the units */
+    bool stopping;                        /* this and all below: the watch's */
+    bool stuck;                           /* some thread does not answer, and that was said */
+    bool news;                            /* levels that the planner does not know of */
+    struct server_monitor_levels *levels; /* the watch's while not `away` */
+    _Atomic bool away;                    /* atomic: set by the watch, cleared by the planner */
+    uint32_t unit_count, all_count;       /* the I/O threads come behind the units */
     struct unit units[];
 };
 
@@ -173,7 +173,7 @@ static struct server_overload_signs signs_since(const struct server_overload_sig
     return since;
 }
 
-static void look_at(struct server_watch *watch, uint32_t index, core_ns now_ns)
+static void look_at(struct server_monitor *watch, uint32_t index, core_ns now_ns)
 {
     struct unit *unit = &watch->units[index];
     core_ns before_ns = unit->overload.level_ns;
@@ -183,7 +183,7 @@ static void look_at(struct server_watch *watch, uint32_t index, core_ns now_ns)
     read_account(watch->server, index, &account);
     core_ns lost_ns = account.lost_ns - unit->overload.seen_ns;
     struct server_overload_signs signs = signs_since(&unit->signs, &account.signs);
-    if (server_overload_look(&unit->overload, now_ns, account.lost_ns)) {
+    if (server_overload_poll(&unit->overload, now_ns, account.lost_ns)) {
         watch->news = true;
         atomic_store_explicit(&unit->level_ns, unit->overload.level_ns, memory_order_relaxed);
     }
@@ -200,7 +200,7 @@ static void look_at(struct server_watch *watch, uint32_t index, core_ns now_ns)
 /* ---- the planner ---- */
 
 /* The most that an I/O thread has lost. Streams of every unit go through each of them. */
-static core_ns io_level_ns(const struct server_watch *watch)
+static core_ns io_level_ns(const struct server_monitor *watch)
 {
     core_ns level_ns = 0;
     for (uint32_t i = watch->unit_count; i < watch->all_count; i++)
@@ -209,7 +209,7 @@ static core_ns io_level_ns(const struct server_watch *watch)
     return level_ns;
 }
 
-static void tell(struct server_watch *watch)
+static void tell(struct server_monitor *watch)
 {
     /* acquire: the planner is through with the levels */
     if (!watch->news || atomic_load_explicit(&watch->away, memory_order_acquire))
@@ -220,15 +220,15 @@ static void tell(struct server_watch *watch)
             watch->units[i].overload.level_ns > io_ns ? watch->units[i].overload.level_ns : io_ns;
     watch->news = false;
     atomic_store_explicit(&watch->away, true, memory_order_relaxed); /* the mailbox publishes it */
-    server_planner_hold_back(watch->server->planner, watch->levels);
+    server_planner_withhold(watch->server->planner, watch->levels);
 }
 
-void server_watch_show_share(struct server_watch_levels *levels, uint32_t unit, int64_t share_ppb)
+void server_monitor_show_share(struct server_monitor_levels *levels, uint32_t unit, int64_t share_ppb)
 {
     atomic_store_explicit(&levels->watch->units[unit].share_ppb, share_ppb, memory_order_relaxed);
 }
 
-void server_watch_told(struct server_watch_levels *levels)
+void server_monitor_told(struct server_monitor_levels *levels)
 {
     /* release: the levels were read before they are written again */
     atomic_store_explicit(&levels->watch->away, false, memory_order_release);
@@ -238,12 +238,12 @@ void server_watch_told(struct server_watch_levels *levels)
 
 static void stop(void *owner, struct server_message *message)
 {
-    struct server_watch *watch = owner;
+    struct server_monitor *watch = owner;
     (void)message;
     watch->stopping = true;
 }
 
-static void look_at_beats(struct server_watch *watch, core_ns now_ns)
+static void poll_beats(struct server_monitor *watch, core_ns now_ns)
 {
     char text[96];
     bool stuck = !server_beats_all(watch->server->beats, now_ns, text, sizeof text);
@@ -257,12 +257,12 @@ static void look_at_beats(struct server_watch *watch, core_ns now_ns)
 
 static void *run(void *argument)
 {
-    struct server_watch *watch = argument;
+    struct server_monitor *watch = argument;
 
     while (!watch->stopping) {
-        server_mailbox_wait(&watch->mailbox, watch, LOOK_MS);
+        server_mailbox_wait(&watch->mailbox, watch, POLL_MS);
         core_ns now_ns = core_time_now_ns();
-        look_at_beats(watch, now_ns);
+        poll_beats(watch, now_ns);
         for (uint32_t i = 0; !watch->stopping && i < watch->all_count; i++)
             look_at(watch, i, now_ns);
         if (!watch->stopping && watch->server->config->overload.tighten)
@@ -272,7 +272,7 @@ static void *run(void *argument)
 }
 
 /* What was lost while the server started is nobody's. */
-static void begin(struct server_watch *watch)
+static void begin(struct server_monitor *watch)
 {
     core_ns now_ns = core_time_now_ns();
 
@@ -287,13 +287,14 @@ static void begin(struct server_watch *watch)
     }
 }
 
-core_status server_watch_start(struct server_watch **watch, struct server *server, struct core_error *error)
+core_status server_monitor_start(struct server_monitor **watch, struct server *server,
+                                 struct core_error *error)
 {
     bool realtime = server->config->threads.realtime != CONFIG_REALTIME_OFF;
     /* As the planner: an overloaded machine is what it is there to see. */
     const struct core_thread_options thread = {.name = "watch", .fifo_priority = realtime ? 1 : 0, .cpu = -1};
     uint32_t units = server->worker_count + server->gpu_count, all = units + server->io_count;
-    struct server_watch *fresh = calloc(1, sizeof *fresh + all * sizeof fresh->units[0]);
+    struct server_monitor *fresh = calloc(1, sizeof *fresh + all * sizeof fresh->units[0]);
     core_status status = CORE_NO_MEMORY;
 
     if (fresh == NULL)
@@ -304,7 +305,7 @@ core_status server_watch_start(struct server_watch **watch, struct server *serve
     fresh->mailbox.descriptor = -1;
     fresh->levels = calloc(1, sizeof *fresh->levels + units * sizeof fresh->levels->level_ns[0]);
     if (fresh->levels == NULL) {
-        server_watch_destroy(fresh);
+        server_monitor_destroy(fresh);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the watch");
     }
     fresh->levels->watch = fresh;
@@ -314,14 +315,14 @@ core_status server_watch_start(struct server_watch **watch, struct server *serve
     if (status == CORE_OK)
         status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
     if (status != CORE_OK) {
-        server_watch_destroy(fresh);
+        server_monitor_destroy(fresh);
         return status;
     }
     *watch = fresh;
     return CORE_OK;
 }
 
-void server_watch_halt(struct server_watch *watch)
+void server_monitor_halt(struct server_monitor *watch)
 {
     if (watch == NULL)
         return;
@@ -330,7 +331,7 @@ void server_watch_halt(struct server_watch *watch)
     pthread_join(watch->thread, NULL);
 }
 
-void server_watch_destroy(struct server_watch *watch)
+void server_monitor_destroy(struct server_monitor *watch)
 {
     if (watch == NULL)
         return;
@@ -339,17 +340,17 @@ void server_watch_destroy(struct server_watch *watch)
     free(watch);
 }
 
-core_ns server_watch_level_ns(const struct server_watch *watch, uint32_t unit)
+core_ns server_monitor_level_ns(const struct server_monitor *watch, uint32_t unit)
 {
     return unit < watch->unit_count ? read_ns(&watch->units[unit].level_ns) : 0;
 }
 
-core_ns server_watch_io_level_ns(const struct server_watch *watch, uint32_t io)
+core_ns server_monitor_io_level_ns(const struct server_monitor *watch, uint32_t io)
 {
     return read_ns(&watch->units[watch->unit_count + io].level_ns);
 }
 
-int64_t server_watch_share_ppb(const struct server_watch *watch, uint32_t unit)
+int64_t server_monitor_share_ppb(const struct server_monitor *watch, uint32_t unit)
 {
     return unit < watch->unit_count
                ? atomic_load_explicit(&watch->units[unit].share_ppb, memory_order_relaxed)

@@ -22,7 +22,7 @@ static void move_to(struct server_overload *overload, int64_t slot)
     overload->slot = slot > overload->slot ? slot : overload->slot;
 }
 
-bool server_overload_look(struct server_overload *overload, core_ns now_ns, core_ns lost_ns)
+bool server_overload_poll(struct server_overload *overload, core_ns now_ns, core_ns lost_ns)
 {
     core_ns more_ns = lost_ns - overload->seen_ns, level_ns = 0;
 

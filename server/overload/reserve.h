@@ -57,7 +57,7 @@ void server_overload_init(struct server_overload *overload, core_ns quiet_ns, co
 
 /* A measurement: lost_ns is the total loss since the start. Neither it nor now_ns may decrease. True: the
  * level has changed. */
-bool server_overload_look(struct server_overload *overload, core_ns now_ns, core_ns lost_ns);
+bool server_overload_poll(struct server_overload *overload, core_ns now_ns, core_ns lost_ns);
 
 /* The share to be withheld, in parts per billion, for a level and the shortest latency bound of the unit's
  * streams (CORE_NS_NEVER: it has none). Rounded up; 0 .. 10^9. */

@@ -39,8 +39,8 @@ static bool put_plan(void *host, uint32_t gpu, const struct partition_gpu_plan *
 
 static void publish_worker(struct server_planner *planner, uint32_t worker)
 {
-    const struct partition_standing *standing = partition_planner_standing(planner->inner);
-    struct partition_standing_worker load = partition_standing_worker_at(standing, worker);
+    const struct admission *admission = partition_planner_admission(planner->inner);
+    struct admission_worker load = admission_worker_at(admission, worker);
     struct server_planner_load *target = &planner->worker_loads[worker];
 
     atomic_store_explicit(&target->streams, load.streams, memory_order_relaxed);
@@ -52,11 +52,11 @@ static void publish_worker(struct server_planner *planner, uint32_t worker)
 /* A GPU's load is its batcher's. */
 void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io)
 {
-    const struct partition_standing *standing = partition_planner_standing(planner->inner);
+    const struct admission *admission = partition_planner_admission(planner->inner);
 
     if (!server_planner_is_gpu(planner, unit))
         publish_worker(planner, unit);
-    atomic_store_explicit(&planner->io_loads[io].utilisation_ppb, partition_standing_io_ppb(standing, io),
+    atomic_store_explicit(&planner->io_loads[io].utilisation_ppb, admission_io_ppb(admission, io),
                           memory_order_relaxed);
 }
 
@@ -65,26 +65,26 @@ static void charged(void *host, uint32_t unit, uint32_t io)
     server_planner_publish(host, unit, io);
 }
 
-void server_planner_count_backup(struct server_planner *planner, const struct server_grant *grant,
+void server_planner_count_backup(struct server_planner *planner, const struct server_reservation *reservation,
                                  uint64_t more)
 {
-    if (grant->backup.unit >= planner->server->worker_count)
+    if (reservation->backup.unit >= planner->server->worker_count)
         return;
-    server_stats_add(&planner->worker_loads[grant->backup.unit].backups, more);
-    publish_worker(planner, grant->backup.unit);
+    server_stats_add(&planner->worker_loads[reservation->backup.unit].backups, more);
+    publish_worker(planner, reservation->backup.unit);
 }
 
 static void reclaimed(void *host, void *owner, bool superseded)
 {
     struct server_planner *planner = host;
-    struct server_grant *grant = owner;
+    struct server_reservation *reservation = owner;
 
-    server_planner_count_backup(planner, grant, (uint64_t)-1);
+    server_planner_count_backup(planner, reservation, (uint64_t)-1);
     if (!superseded) {
         planner->streams--;
-        planner->buffer_bytes -= grant->buffer_bytes;
+        planner->buffer_bytes -= reservation->buffer_bytes;
     }
-    free(grant);
+    free(reservation);
 }
 
 static void service(void *host, uint32_t gpu, bool out)

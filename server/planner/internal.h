@@ -1,16 +1,16 @@
 /* Private to server/planner: what the planner thread owns.
  *
  * planner.c: the thread, requests, turns. host.c: what the planner (partition/planner/planner.h) sees of the
- * units and tells the batchers. migrations.c: orders to I/O threads. modify.c: other contracts. replanner.c:
- * the search for migrations, on a thread of its own. reserve.c: shares withheld after an overload. All but
- * that search is on the planner thread. */
+ * units and tells the batchers. migrations.c: messages to I/O threads. modify.c: other contracts.
+ * replanner.c: the search for migrations, on a thread of its own. reserve.c: shares withheld after an
+ * overload. All but that search is on the planner thread. */
 #ifndef MILLRACE_SERVER_PLANNER_INTERNAL_H
 #define MILLRACE_SERVER_PLANNER_INTERNAL_H
 
 #include "server/planner/planner.h"
 #include "server/server_internal.h"
+#include "server/stream/migration.h"
 #include "server/stream/modify.h"
-#include "server/stream/route.h"
 
 struct server_planner {
     struct server *server;
@@ -22,12 +22,12 @@ struct server_planner {
     struct server_turn *turn;        /* request whose explanation may be cut off; or NULL */
     bool cut;                        /* that explanation was cut off */
     bool stopping;
-    core_ns house_ns;                   /* deadline of the next maintenance */
-    uint64_t streams, buffer_bytes;     /* granted in all */
-    struct server_order *orders;        /* all that are in progress */
-    struct server_change *changes;      /* granted, and wait for plans to come into force */
-    struct server_memory *memory;       /* for packets */
-    struct server_replanner *replanner; /* NULL: no streams are migrated for new ones */
+    core_ns house_ns;                    /* deadline of the next maintenance */
+    uint64_t streams, buffer_bytes;      /* granted in all */
+    struct server_migration *migrations; /* all that are in progress */
+    struct server_modify *modifies;      /* granted, and wait for plans to come into force */
+    struct server_memory *memory;        /* for packets */
+    struct server_replanner *replanner;  /* NULL: no streams are migrated for new ones */
     /* any thread reads: */
     struct server_planner_load *worker_loads, *io_loads;
     struct server_planner_figures figures;
@@ -73,31 +73,31 @@ static inline uint32_t server_planner_gpu_of(const struct server_planner *planne
 }
 
 /* The backup of a placement; unit NONE: it has none. */
-struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement);
+struct server_backup server_planner_backup_of(const struct admission_placement *placement);
 
 /* ---- host.c ---- */
 
 extern const struct partition_planner_host server_planner_host;
 
-/* A grant was made, or is back for good: counts its backup. */
-void server_planner_count_backup(struct server_planner *planner, const struct server_grant *grant,
+/* A reservation was made, or is back for good: counts its backup. */
+void server_planner_count_backup(struct server_planner *planner, const struct server_reservation *reservation,
                                  uint64_t more);
 void server_planner_publish(struct server_planner *planner, uint32_t unit, uint32_t io);
 
 /* ---- migrations.c ---- */
 
-/* The host's: makes the order, and sends it to the stream's I/O thread unless it belongs to a change, which
+/* The host's: makes the message, and sends it to the stream's I/O thread unless it belongs to a change, which
  * takes it along. */
 void *server_planner_migrate(void *host, const struct partition_planner_migration *wanted);
 
 /* At the end, when no I/O thread runs any more. */
-void server_planner_drop_orders(struct server_planner *planner);
+void server_planner_drop_migrations(struct server_planner *planner);
 
 /* ---- modify.c ---- */
 
 /* The host's: the plans that a granted change waited for are in force. */
-void server_planner_agreed(void *host, void *change);
-void server_planner_drop_changes(struct server_planner *planner);
+void server_planner_agreed(void *host, void *modify);
+void server_planner_drop_modifies(struct server_planner *planner);
 
 /* ---- replanner.c ---- */
 

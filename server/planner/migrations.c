@@ -1,8 +1,8 @@
-/* Orders: what the planner has decided about a stream's unit, for its I/O thread; and what became of it. */
+/* Migrations: what the planner has decided about a stream's unit, for its I/O thread; and its outcome. */
 #include "core/log.h"
 #include "server/io_thread.h"
 #include "server/planner/internal.h"
-#include "server/stream/gpu_stream.h"
+#include "server/stream/gpu_binding.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,32 +25,33 @@ static const char *describe_unit(const struct server_planner *planner, uint32_t 
     return text;
 }
 
-/* ---- orders ---- */
+/* ---- messages ---- */
 
-static void destroy_order(struct server_order *order)
+static void destroy_migration(struct server_migration *migration)
 {
-    if (order == NULL)
+    if (migration == NULL)
         return;
-    server_gpu_stream_destroy(order->place);
-    server_gpu_stream_destroy(order->spare);
-    free(order->catch_up);
-    free(order->to);
-    free(order);
+    server_gpu_binding_destroy(migration->place);
+    server_gpu_binding_destroy(migration->secondary);
+    free(migration->catch_up);
+    free(migration->to);
+    free(migration);
 }
 
-/* All that the order needs; NULL without memory. */
-static struct server_order *allocate_order(bool gpu, bool holds)
+/* All that it needs; NULL without memory. */
+static struct server_migration *allocate_migration(bool gpu, bool holds)
 {
-    struct server_order *order = calloc(1, sizeof *order);
+    struct server_migration *migration = calloc(1, sizeof *migration);
 
-    if (order == NULL)
+    if (migration == NULL)
         return NULL;
-    order->to = calloc(1, sizeof *order->to);
-    order->place = gpu ? server_gpu_stream_create(0) : NULL;
-    order->catch_up = holds ? calloc(1, sizeof *order->catch_up) : NULL;
-    if (order->to != NULL && (!gpu || order->place != NULL) && (!holds || order->catch_up != NULL))
-        return order;
-    destroy_order(order);
+    migration->to = calloc(1, sizeof *migration->to);
+    migration->place = gpu ? server_gpu_binding_create(0) : NULL;
+    migration->catch_up = holds ? calloc(1, sizeof *migration->catch_up) : NULL;
+    if (migration->to != NULL && (!gpu || migration->place != NULL) &&
+        (!holds || migration->catch_up != NULL))
+        return migration;
+    destroy_migration(migration);
     return NULL;
 }
 
@@ -70,117 +71,117 @@ static struct perfmodel_cpu_task task_of(const struct server *server, const stru
 }
 
 /* What is reserved for the stream there, and what its worker, or the one of its backup, is to schedule. */
-static void fill_in(struct server_planner *planner, struct server_order *order)
+static void fill_in(struct server_planner *planner, struct server_migration *migration)
 {
-    const struct partition_standing *standing = partition_planner_standing(planner->inner);
-    struct server_grant *to = order->to;
-    const struct partition_standing_placement placement =
-        partition_standing_placement_of(standing, to->stream);
-    const struct partition_standing_stream stream = partition_standing_stream_of(standing, to->stream);
+    const struct admission *admission = partition_planner_admission(planner->inner);
+    struct server_reservation *to = migration->to;
+    const struct admission_placement placement = admission_placement_of(admission, to->stream);
+    const struct admission_stream stream = admission_stream_of(admission, to->stream);
     bool gpu = to->gpu != SERVER_NO_GPU;
 
     to->backup = server_planner_backup_of(&placement);
-    order->task = task_of(planner->server, &stream.contract, gpu);
-    order->late_task = task_of(planner->server, &stream.spec, gpu);
-    if (placement.backup_unit != PARTITION_STANDING_NONE) {
-        order->task = placement.backup_task;
-        order->task.spacing_ns = 0; /* a batch takes packets as they may go */
+    migration->task = task_of(planner->server, &stream.contract, gpu);
+    migration->late_task = task_of(planner->server, &stream.spec, gpu);
+    if (placement.backup_unit != ADMISSION_NONE) {
+        migration->task = placement.backup_task;
+        migration->task.spacing_ns = 0; /* a batch takes packets as they may go */
     }
 }
 
 static void returned(void *owner, struct server_message *message);
 
-static struct server_order *make_order(struct server_planner *planner,
-                                       const struct partition_planner_migration *wanted)
+static struct server_migration *make_migration(struct server_planner *planner,
+                                               const struct partition_planner_migration *wanted)
 {
     uint32_t gpu = server_planner_gpu_of(planner, wanted->unit);
-    struct server_grant *from = wanted->from_owner;
-    struct server_order *order = allocate_order(gpu != SERVER_NO_GPU, wanted->hold_ns > 0);
+    struct server_reservation *from = wanted->from_owner;
+    struct server_migration *migration = allocate_migration(gpu != SERVER_NO_GPU, wanted->hold_ns > 0);
 
-    if (order == NULL)
+    if (migration == NULL)
         return NULL;
-    *order->to = (struct server_grant){.stream = wanted->to,
-                                       .unit = wanted->unit,
-                                       .gpu = gpu,
-                                       .spare = {.gpu = SERVER_NO_GPU, .slot = SERVER_GPU_NO_SLOT},
-                                       .io = from->io,
-                                       .buffer_bytes = from->buffer_bytes,
-                                       .gpu_slot = SERVER_GPU_NO_SLOT};
-    order->from = from;
-    order->returned = returned;
-    order->changes = wanted->changes_contract;
-    order->owner = wanted->purpose;
-    order->hold_ns = wanted->hold_ns;
-    order->hold_from_ns = wanted->hold_from_ns;
-    order->until_ns = wanted->until_ns;
-    fill_in(planner, order);
-    if (order->place != NULL)
-        order->place->key.plan = wanted->plan;
-    if (order->catch_up != NULL)
-        order->catch_up->grant = order->to;
-    return order;
+    *migration->to =
+        (struct server_reservation){.stream = wanted->to,
+                                    .unit = wanted->unit,
+                                    .gpu = gpu,
+                                    .secondary = {.gpu = SERVER_NO_GPU, .slot = SERVER_GPU_NO_SLOT},
+                                    .io = from->io,
+                                    .buffer_bytes = from->buffer_bytes,
+                                    .gpu_slot = SERVER_GPU_NO_SLOT};
+    migration->from = from;
+    migration->returned = returned;
+    migration->modifies = wanted->changes_contract;
+    migration->owner = wanted->purpose;
+    migration->hold_ns = wanted->hold_ns;
+    migration->hold_from_ns = wanted->hold_from_ns;
+    migration->until_ns = wanted->until_ns;
+    fill_in(planner, migration);
+    if (migration->place != NULL)
+        migration->place->key.plan = wanted->plan;
+    if (migration->catch_up != NULL)
+        migration->catch_up->reservation = migration->to;
+    return migration;
 }
 
 void *server_planner_migrate(void *host, const struct partition_planner_migration *wanted)
 {
     struct server_planner *planner = host;
-    struct server_order *order = make_order(planner, wanted);
+    struct server_migration *migration = make_migration(planner, wanted);
 
-    if (order == NULL)
+    if (migration == NULL)
         return NULL;
-    order->next = planner->orders;
-    planner->orders = order;
-    server_planner_count_backup(planner, order->to, 1);
-    if (order->changes)
-        ((struct server_change *)wanted->purpose)->order = order;
+    migration->next = planner->migrations;
+    planner->migrations = migration;
+    server_planner_count_backup(planner, migration->to, 1);
+    if (migration->modifies)
+        ((struct server_modify *)wanted->purpose)->migration = migration;
     else
-        server_route_order(server_io_mailbox(planner->server->ios[order->from->io]), order);
-    return order->to;
+        server_migration_send(server_io_mailbox(planner->server->ios[migration->from->io]), migration);
+    return migration->to;
 }
 
 /* ---- what became of it ---- */
 
-static void log_move(const struct server_planner *planner, const struct server_order *order)
+static void log_move(const struct server_planner *planner, const struct server_migration *migration)
 {
     char from[32], to[32], unit[24];
     const struct core_log_fields fields = {
-        .connection = order->connection, .stream = order->number, .unit = unit};
+        .connection = migration->connection, .stream = migration->number, .unit = unit};
 
-    name_unit(planner, order->to->unit, unit, sizeof unit);
-    (void)describe_unit(planner, order->from->unit, from, sizeof from);
-    (void)describe_unit(planner, order->to->unit, to, sizeof to);
-    if (order->outcome == SERVER_ORDER_MOVED)
+    name_unit(planner, migration->to->unit, unit, sizeof unit);
+    (void)describe_unit(planner, migration->from->unit, from, sizeof from);
+    (void)describe_unit(planner, migration->to->unit, to, sizeof to);
+    if (migration->outcome == SERVER_MIGRATION_DONE)
         core_log_with(CORE_LOG_DEBUG, "stream.moved", &fields,
                       "migrated from %s to %s; packets were held for %.3f ms", from, to,
-                      (double)order->held_ns / 1e6);
-    else if (order->outcome == SERVER_ORDER_GIVEN_UP)
+                      (double)migration->held_ns / 1e6);
+    else if (migration->outcome == SERVER_MIGRATION_TIMED_OUT)
         core_log_with(CORE_LOG_DEBUG, "stream.stayed", &fields,
                       "migration from %s to %s timed out: the stream never drained", from, to);
 }
 
-static void count_move(struct server_planner_figures *figures, const struct server_order *order)
+static void count_move(struct server_planner_figures *figures, const struct server_migration *migration)
 {
-    server_stats_add(&figures->moved, order->outcome == SERVER_ORDER_MOVED ? 1 : 0);
-    server_stats_add(&figures->stayed, order->outcome == SERVER_ORDER_GIVEN_UP ? 1 : 0);
-    if (order->outcome == SERVER_ORDER_MOVED &&
-        order->held_ns > atomic_load_explicit(&figures->held_max_ns, memory_order_relaxed))
-        atomic_store_explicit(&figures->held_max_ns, order->held_ns, memory_order_relaxed);
+    server_stats_add(&figures->moved, migration->outcome == SERVER_MIGRATION_DONE ? 1 : 0);
+    server_stats_add(&figures->stayed, migration->outcome == SERVER_MIGRATION_TIMED_OUT ? 1 : 0);
+    if (migration->outcome == SERVER_MIGRATION_DONE &&
+        migration->held_ns > atomic_load_explicit(&figures->held_max_ns, memory_order_relaxed))
+        atomic_store_explicit(&figures->held_max_ns, migration->held_ns, memory_order_relaxed);
 }
 
-static void take_off_list(struct server_planner *planner, const struct server_order *order)
+static void take_off_list(struct server_planner *planner, const struct server_migration *migration)
 {
-    struct server_order **link = &planner->orders;
-    while (*link != order)
+    struct server_migration **link = &planner->migrations;
+    while (*link != migration)
         link = &(*link)->next;
-    *link = order->next;
+    *link = migration->next;
 }
 
-static enum partition_planner_outcome outcome_of(const struct server_order *order)
+static enum partition_planner_outcome outcome_of(const struct server_migration *migration)
 {
-    switch (order->outcome) {
-    case SERVER_ORDER_MOVED:
+    switch (migration->outcome) {
+    case SERVER_MIGRATION_DONE:
         return PARTITION_PLANNER_MOVED;
-    case SERVER_ORDER_GIVEN_UP:
+    case SERVER_MIGRATION_TIMED_OUT:
         return PARTITION_PLANNER_STAYED;
     default:
         return PARTITION_PLANNER_GONE;
@@ -189,40 +190,40 @@ static enum partition_planner_outcome outcome_of(const struct server_order *orde
 
 /* The stream has its new contract under the new reservation. If it has not moved, the change tells of that
  * itself, and may be gone. */
-static void pass_change(struct server_order *order)
+static void pass_change(struct server_migration *migration)
 {
-    struct server_change *change = order->owner;
+    struct server_modify *modify = migration->owner;
 
-    order->to->buffer_bytes = order->from->buffer_bytes;
-    change->grant = order->to;
+    migration->to->buffer_bytes = migration->from->buffer_bytes;
+    modify->reservation = migration->to;
 }
 
 static void returned(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
-    struct server_order *order = (struct server_order *)message;
-    bool moved = order->outcome == SERVER_ORDER_MOVED;
+    struct server_migration *migration = (struct server_migration *)message;
+    bool moved = migration->outcome == SERVER_MIGRATION_DONE;
 
-    log_move(planner, order);
-    count_move(&planner->figures, order);
-    take_off_list(planner, order);
-    partition_planner_moved(planner->inner, order->to->stream, outcome_of(order), order->late);
-    if (moved && order->changes)
-        pass_change(order);
+    log_move(planner, migration);
+    count_move(&planner->figures, migration);
+    take_off_list(planner, migration);
+    partition_planner_moved(planner->inner, migration->to->stream, outcome_of(migration), migration->late);
+    if (moved && migration->modifies)
+        pass_change(migration);
     if (!moved)
-        server_planner_release(planner, order->to); /* never used */
-    if (order->late)
-        order->catch_up = NULL; /* the I/O thread's */
-    order->to = NULL;
-    destroy_order(order);
+        server_planner_release(planner, migration->to); /* never used */
+    if (migration->late)
+        migration->catch_up = NULL; /* the I/O thread's */
+    migration->to = NULL;
+    destroy_migration(migration);
 }
 
-void server_planner_drop_orders(struct server_planner *planner)
+void server_planner_drop_migrations(struct server_planner *planner)
 {
-    while (planner->orders != NULL) {
-        struct server_order *order = planner->orders;
-        planner->orders = order->next;
-        order->to = NULL; /* goes with its reservation */
-        destroy_order(order);
+    while (planner->migrations != NULL) {
+        struct server_migration *migration = planner->migrations;
+        planner->migrations = migration->next;
+        migration->to = NULL; /* goes with its reservation */
+        destroy_migration(migration);
     }
 }

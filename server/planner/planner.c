@@ -1,4 +1,4 @@
-/* The planner thread: its life, requests, and grants that come back. */
+/* The planner thread: its life, requests, and reservations that come back. */
 #include "core/log.h"
 #include "core/realtime.h"
 #include "server/planner/internal.h"
@@ -7,9 +7,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define SWEEP_MS 1  /* between looks at units that have not paused yet */
-#define WATCH_MS 5  /* between looks at GPUs */
-#define CUTS_MAX 32 /* a refusal that was cut off so often is told why, whoever waits */
+#define RECLAIM_MS 1  /* between looks at units that have not paused yet */
+#define WATCH_MS   5  /* between looks at GPUs */
+#define CUTS_MAX   32 /* a refusal that was cut off so often is told why, whoever waits */
 
 #define MOVE_PATIENCE_NS CORE_NS_PER_S          /* timeout of migrations that no request waits for */
 #define SCAN_NS          (200 * CORE_NS_PER_MS) /* after a scan in which some stream found no capacity */
@@ -41,8 +41,7 @@ static bool within_limits(const struct server_planner *planner, struct server_re
     else if (planner->streams >= limits->streams)
         refuse(request, PROTOCOL_REFUSED_LIMIT,
                "the server's limit of open streams (limits.streams) is reached");
-    else if (partition_standing_streams(partition_planner_standing(planner->inner)) >=
-             PARTITION_PLAN_STREAMS_MAX)
+    else if (admission_streams(partition_planner_admission(planner->inner)) >= PARTITION_PLAN_STREAMS_MAX)
         refuse(request, PROTOCOL_REFUSED_LIMIT,
                "the server has reached the largest number of streams that it can plan");
     else if (!server_planner_has_memory(planner, request->memory.bytes))
@@ -79,17 +78,17 @@ static bool reserve_memory(const struct server_planner *planner, struct server_r
                            uint32_t unit)
 {
     const struct core_stream_spec *spec = &request->open.spec;
-    struct server_memory_order *order = &request->memory;
+    struct server_memory_request *memory = &request->memory;
 
-    order->packets = server_planner_queue_packets(planner, spec, unit, &request->movable);
-    order->bytes = server_stream_buffer_bytes(spec, order->packets);
-    if (server_planner_has_memory(planner, order->bytes))
+    memory->packets = server_planner_queue_packets(planner, spec, unit, &request->movable);
+    memory->bytes = server_stream_buffer_bytes(spec, memory->packets);
+    if (server_planner_has_memory(planner, memory->bytes))
         return true;
     refuse(request, PROTOCOL_REFUSED_LIMIT, server_planner_no_room);
     return false;
 }
 
-struct server_backup server_planner_backup_of(const struct partition_standing_placement *placement)
+struct server_backup server_planner_backup_of(const struct admission_placement *placement)
 {
     return (struct server_backup){.unit = placement->backup_unit,
                                   .task = placement->backup_task,
@@ -100,22 +99,22 @@ struct server_backup server_planner_backup_of(const struct partition_standing_pl
 }
 
 /* The binding of its backup to a GPU, if it is on one. */
-static struct server_spare spare_of(const struct server_planner *planner,
-                                    const struct partition_standing_placement *placement)
+static struct server_secondary spare_of(const struct server_planner *planner,
+                                        const struct admission_placement *placement)
 {
     uint32_t unit = placement->backup_unit;
 
-    return (struct server_spare){.gpu = unit != PARTITION_STANDING_NONE ? server_planner_gpu_of(planner, unit)
-                                                                        : SERVER_NO_GPU,
-                                 .slot = SERVER_GPU_NO_SLOT};
+    return (struct server_secondary){.gpu = unit != ADMISSION_NONE ? server_planner_gpu_of(planner, unit)
+                                                                   : SERVER_NO_GPU,
+                                     .slot = SERVER_GPU_NO_SLOT};
 }
 
 static void query(struct server_planner *planner, struct server_request *request)
 {
-    struct partition_standing_placement *placement = &request->placement;
+    struct admission_placement *placement = &request->placement;
 
-    if (partition_standing_query(partition_planner_standing(planner->inner), &request->open.spec, request->io,
-                                 true, placement, NULL) != CORE_OK)
+    if (admission_query(partition_planner_admission(planner->inner), &request->open.spec, request->io, true,
+                        placement, NULL) != CORE_OK)
         refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
     else if (!placement->accepted)
         refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
@@ -140,25 +139,25 @@ static bool fits(void *context, uint32_t unit, bool *movable)
 
 /* The stream was admitted. */
 static void fill_in(struct server_planner *planner, struct server_request *request,
-                    struct server_grant *grant)
+                    struct server_reservation *reservation)
 {
-    const struct partition_standing_placement *placement = &request->placement;
+    const struct admission_placement *placement = &request->placement;
     const struct partition_planner_plans plans =
         partition_planner_plans_of(planner->inner, placement->stream);
 
     request->gpu = server_planner_gpu_of(planner, placement->unit);
     request->plan = plans.number[0];
-    request->spare_plan = plans.number[1];
-    request->grant = grant;
-    *grant = (struct server_grant){.stream = placement->stream,
-                                   .unit = placement->unit,
-                                   .gpu = request->gpu,
-                                   .backup = server_planner_backup_of(placement),
-                                   .spare = spare_of(planner, placement),
-                                   .io = request->io,
-                                   .buffer_bytes = request->memory.bytes,
-                                   .gpu_slot = SERVER_GPU_NO_SLOT};
-    server_planner_count_backup(planner, grant, 1);
+    request->secondary_plan = plans.number[1];
+    request->reservation = reservation;
+    *reservation = (struct server_reservation){.stream = placement->stream,
+                                               .unit = placement->unit,
+                                               .gpu = request->gpu,
+                                               .backup = server_planner_backup_of(placement),
+                                               .secondary = spare_of(planner, placement),
+                                               .io = request->io,
+                                               .buffer_bytes = request->memory.bytes,
+                                               .gpu_slot = SERVER_GPU_NO_SLOT};
+    server_planner_count_backup(planner, reservation, 1);
     planner->streams++;
     planner->buffer_bytes += request->memory.bytes;
 }
@@ -167,47 +166,48 @@ void server_planner_admit(struct server_planner *planner, struct server_request 
 {
     struct memory_question question = {.planner = planner, .request = request};
     const struct partition_planner_memory memory = {.fits = fits, .context = &question};
-    struct server_grant *grant = calloc(1, sizeof *grant);
-    core_status status = grant == NULL
+    struct server_reservation *reservation = calloc(1, sizeof *reservation);
+    core_status status = reservation == NULL
                              ? CORE_NO_MEMORY
                              : partition_planner_admit(planner->inner, &request->open.spec, request->io,
-                                                       &memory, grant, &request->placement);
+                                                       &memory, reservation, &request->placement);
 
     if (status == CORE_OK && request->placement.accepted) {
-        fill_in(planner, request, grant);
+        fill_in(planner, request, reservation);
         return;
     }
-    free(grant);
+    free(reservation);
     if (status == CORE_OK)
         refuse(request, PROTOCOL_REFUSED_CAPACITY, NULL);
     else if (status != CORE_FULL) /* that refusal is set */
         refuse(request, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
 }
 
-/* ---- grants that come back ---- */
+/* ---- reservations that come back ---- */
 
-static struct partition_planner_use use_of(const struct server_grant *grant)
+static struct partition_planner_use use_of(const struct server_reservation *reservation)
 {
-    struct partition_planner_use use = {
-        .used = grant->worked, .mark = grant->gpu != SERVER_NO_GPU ? grant->gpu_batch : grant->pauses};
+    struct partition_planner_use use = {.used = reservation->worked,
+                                        .mark = reservation->gpu != SERVER_NO_GPU ? reservation->gpu_batch
+                                                                                  : reservation->pauses};
 
-    use.backup_used = grant->diverted || grant->spare.batch > 0;
-    use.backup_mark = grant->diverted ? grant->pauses : grant->spare.batch;
+    use.backup_used = reservation->diverted || reservation->secondary.batch > 0;
+    use.backup_mark = reservation->diverted ? reservation->pauses : reservation->secondary.batch;
     return use;
 }
 
 static void take_back(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
-    const struct server_grant *grant = (struct server_grant *)message;
-    const struct partition_planner_use use = use_of(grant);
+    const struct server_reservation *reservation = (struct server_reservation *)message;
+    const struct partition_planner_use use = use_of(reservation);
 
-    partition_planner_retire(planner->inner, grant->stream, &use);
+    partition_planner_retire(planner->inner, reservation->stream, &use);
 }
 
 /* ---- turns ---- */
 
-static bool hurried(void *owner)
+static bool cancelled(void *owner)
 {
     struct server_planner *planner = owner;
 
@@ -277,7 +277,7 @@ void server_planner_answer(struct server_planner *planner, struct server_request
 {
     request->decided_ns = core_time_now_ns() - request->received_ns;
     request->message.run = request->answered;
-    if (request->grant == NULL) {
+    if (request->reservation == NULL) {
         server_mailbox_post(request->reply, &request->message);
         return;
     }
@@ -300,7 +300,7 @@ static int patience_ms(const struct server_planner *planner)
     if (server_turns_wait(&planner->turns))
         return 0;
     if (partition_planner_waits(planner->inner))
-        return SWEEP_MS;
+        return RECLAIM_MS;
     return planner->server->gpu_count > 0 ? WATCH_MS : -1;
 }
 
@@ -318,7 +318,7 @@ static void keep_house(struct server_planner *planner)
 
     if (server_turns_wait(&planner->turns) && now_ns < planner->house_ns)
         return;
-    planner->house_ns = now_ns + SWEEP_MS * CORE_NS_PER_MS;
+    planner->house_ns = now_ns + RECLAIM_MS * CORE_NS_PER_MS;
     partition_planner_step(planner->inner, now_ns);
     partition_planner_maintain(planner->inner, now_ns);
 }
@@ -339,8 +339,8 @@ static void *run(void *argument)
 static void destroy(struct server_planner *planner)
 {
     server_planner_stop_replanner(planner);
-    server_planner_drop_orders(planner);
-    server_planner_drop_changes(planner);
+    server_planner_drop_migrations(planner);
+    server_planner_drop_modifies(planner);
     partition_planner_destroy(planner->inner);
     server_memory_stop(planner->memory);
     server_mailbox_destroy(&planner->mailbox);
@@ -362,7 +362,7 @@ static struct partition_gpu_arenas arenas_of(const struct server *server, uint32
 }
 
 /* GPUs of a kind have arenas of one shape. */
-static core_status set_arenas(const struct server *server, struct partition_standing *standing,
+static core_status set_arenas(const struct server *server, struct admission *admission,
                               struct core_error *error)
 {
     struct partition_gpu_arenas arenas[CONFIG_PROFILE_GPU_KINDS_MAX];
@@ -372,7 +372,7 @@ static core_status set_arenas(const struct server *server, struct partition_stan
         arenas[kind] = arenas_of(server, gpu);
         gpu += server->profile->gpus[kind].count;
     }
-    if (partition_standing_set_arenas(standing, arenas) == CORE_OK)
+    if (admission_set_arenas(admission, arenas) == CORE_OK)
         return CORE_OK;
     return core_error_set(error, CORE_NO_MEMORY, "no memory for the plans of the GPUs");
 }
@@ -383,24 +383,24 @@ static core_status create_inner(struct server_planner *planner, struct core_erro
     const struct partition_planner_options options = {.workers = server->worker_count,
                                                       .gpus = server->gpu_count,
                                                       .wait_ns = server->config->timeouts.move_ns,
-                                                      .patience_ns = MOVE_PATIENCE_NS,
+                                                      .timeout_ns = MOVE_PATIENCE_NS,
                                                       .scan_ns = SCAN_NS,
                                                       .retune_ns = RETUNE_NS,
                                                       .calm_ns = CALM_NS};
-    struct partition_standing *standing;
+    struct admission *admission;
 
     core_status status =
-        partition_standing_create(&standing, server->profile, server->worker_count, server->io_count, error);
+        admission_create(&admission, server->profile, server->worker_count, server->io_count, error);
     if (status != CORE_OK)
         return status;
-    status = set_arenas(server, standing, error);
+    status = set_arenas(server, admission, error);
     if (status != CORE_OK) {
-        partition_standing_destroy(standing);
+        admission_destroy(admission);
         return status;
     }
-    partition_standing_set_hurried(standing, hurried, planner);
-    partition_standing_set_detection(standing, server_gpu_detection_ns(server->config, server->profile));
-    return partition_planner_create(&planner->inner, standing, &options, &server_planner_host, planner,
+    admission_set_cancel(admission, cancelled, planner);
+    admission_set_detection(admission, server_gpu_detection_ns(server->config, server->profile));
+    return partition_planner_create(&planner->inner, admission, &options, &server_planner_host, planner,
                                     error);
 }
 
@@ -470,18 +470,18 @@ struct server_mailbox *server_planner_mailbox(struct server_planner *planner)
     return &planner->mailbox;
 }
 
-void server_planner_cleared(struct server_planner *planner, struct server_grant *grant)
+void server_planner_cleared(struct server_planner *planner, struct server_reservation *reservation)
 {
-    grant->message.run = take_back;
-    server_mailbox_post(&planner->mailbox, &grant->message);
+    reservation->message.run = take_back;
+    server_mailbox_post(&planner->mailbox, &reservation->message);
 }
 
-void server_planner_release(struct server_planner *planner, struct server_grant *grant)
+void server_planner_release(struct server_planner *planner, struct server_reservation *reservation)
 {
-    if (grant->gpu != SERVER_NO_GPU)
-        server_gpu_clear(planner->server->gpus[grant->gpu], grant); /* and from there to us */
+    if (reservation->gpu != SERVER_NO_GPU)
+        server_gpu_clear(planner->server->gpus[reservation->gpu], reservation); /* and from there to us */
     else
-        server_planner_cleared(planner, grant);
+        server_planner_cleared(planner, reservation);
 }
 
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,

@@ -1,10 +1,10 @@
 /* The planner thread: brings what I/O threads ask to the planner (partition/planner/planner.h), which
  * decides, and brings what that decides to the I/O threads and the batchers.
  *
- * I/O threads post requests and grants to its mailbox; it posts the answers back to theirs. Asking (QUERY)
- * and being admitted (OPEN) are one decision, and so are offers: an OPEN is granted what a QUERY granted, or
- * an offer named, if nothing has changed. For an OPEN that is refused, other streams may be migrated; the
- * answer to a QUERY only says so.
+ * I/O threads post requests and reservations to its mailbox; it posts the answers back to theirs. Asking
+ * (QUERY) and being admitted (OPEN) are one decision, and so are offers: an OPEN is granted what a QUERY
+ * granted, or an offer named, if nothing has changed. For an OPEN that is refused, other streams may be
+ * migrated; the answer to a QUERY only says so.
  *
  * Connections take turns (turns.h): one that asks for one stream waits for one decision of each other
  * connection at most, not for all that they have sent. A decision takes less than a millisecond. The reason
@@ -26,17 +26,17 @@
 #define SERVER_NO_GPU    UINT32_MAX /* a CPU worker's stream */
 
 struct server;
-struct server_change;
+struct server_modify;
 struct server_planner;
 struct server_connection;
-struct server_order;
+struct server_migration;
 struct server_stream;
-struct server_watch_levels;
+struct server_monitor_levels;
 
 /* The backup of a stream: capacity of another unit that is reserved for the failure of the stream's GPU
  * (partition/admission/admission.h). */
 struct server_backup {
-    uint32_t unit;                  /* of the standing plan; PARTITION_STANDING_NONE: no backup */
+    uint32_t unit;                  /* of the admission state; ADMISSION_NONE: no backup */
     struct perfmodel_cpu_task task; /* a worker: task of the stream after a failover */
     core_ns gpu_bound_ns;           /* d_g: guaranteed latency while no GPU is out of service */
     core_ns detection_ns;           /* delta: time from a failure to the failover */
@@ -45,7 +45,7 @@ struct server_backup {
 };
 
 /* The secondary GPU binding of a guaranteed stream: its backup on a GPU. */
-struct server_spare {
+struct server_secondary {
     uint32_t gpu;   /* or SERVER_NO_GPU; set by the planner */
     uint32_t slot;  /* the stream's slot there, or SERVER_GPU_NO_SLOT; set by the I/O thread */
     uint64_t batch; /* newest batch with a packet of the stream, 0: none; set by the I/O thread */
@@ -53,22 +53,22 @@ struct server_spare {
 
 /* The reservation of an admitted stream at one unit and at the unit of its backup. Owned by the planner
  * until it is granted, then by the stream until it is given back. A stream that is migrating has a second
- * grant, for the new unit. */
-struct server_grant {
+ * reservation, for the new unit. */
+struct server_reservation {
     struct server_message message; /* first member */
-    uint32_t stream, unit;         /* of the standing plan */
+    uint32_t stream, unit;         /* of the admission state */
     uint32_t gpu;                  /* or SERVER_NO_GPU */
     struct server_backup backup;   /* the I/O thread's while granted */
     uint32_t io;
     uint64_t buffer_bytes;
     struct server_stream *holder; /* the I/O thread's: the stream; NULL before and after */
-    /* Set by the I/O thread before it gives the grant back: */
+    /* Set by the I/O thread before it gives the reservation back: */
     uint64_t pauses;    /* the worker's count of pauses when it finished the last packet; see `worked` */
     uint32_t gpu_slot;  /* on a GPU: the stream's slot there, or SERVER_GPU_NO_SLOT */
     uint64_t gpu_batch; /* on a GPU: newest batch with a packet of the stream, 0: none */
-    bool worked;        /* used: at least one packet was served under this grant */
+    bool worked;        /* used: at least one packet was served under this reservation */
     bool diverted; /* backup on a worker: it served at least one packet, and `pauses` is of that worker */
-    struct server_spare spare;
+    struct server_secondary secondary;
 };
 
 /* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it. */
@@ -82,17 +82,17 @@ struct server_request {
     uint8_t *key;              /* secret memory, SERVER_KEY_BYTES; NULL for a QUERY without */
     bool is_query;
     uint32_t request, io;
-    struct server_memory_order
+    struct server_memory_request
         memory;   /* that the stream will have on a CPU worker; the answer: where it is placed */
     bool movable; /* the planner's: its queue is large enough for a GPU's latency */
     core_ns received_ns;
     /* the answer */
     enum protocol_refusal refusal; /* 0: granted */
-    struct partition_standing_placement placement;
-    struct server_grant *grant;   /* OPEN granted */
-    uint32_t gpu;                 /* granted: which one, or SERVER_NO_GPU */
+    struct admission_placement placement;
+    struct server_reservation *reservation; /* OPEN granted */
+    uint32_t gpu;                           /* granted: which one, or SERVER_NO_GPU */
     uint64_t plan;                /* granted on a GPU: may be used once this plan of the GPU is in force */
-    uint64_t spare_plan;          /* granted with a backup on a GPU: and once this plan of that GPU is */
+    uint64_t secondary_plan;      /* granted with a backup on a GPU: and once this plan of that GPU is */
     uint32_t keys;                /* the I/O thread's: GPUs that have not confirmed the key yet */
     bool overdue;                 /* the I/O thread's: a plan that it needs was not in force in time */
     uint8_t iv[CORE_BLOCK_BYTES]; /* of the stream, once it is made */
@@ -124,24 +124,24 @@ void server_planner_stop(struct server_planner *planner);
 void server_planner_ask(struct server_planner *planner, struct server_request *request);
 /* I/O thread: asks for another contract; and gives the change back once it is in force or will not be
  * (server/stream/modify.h). */
-void server_planner_change(struct server_planner *planner, struct server_change *change);
-void server_planner_changed(struct server_planner *planner, struct server_change *change);
-/* Batcher: the slot of the grant's stream is given up. */
-void server_planner_cleared(struct server_planner *planner, struct server_grant *grant);
-/* I/O thread: gives a grant back. Its capacity can be reserved again once the worker has paused since the
- * stream's last packet (partition/admission/unit_worker.h says why). */
-void server_planner_release(struct server_planner *planner, struct server_grant *grant);
+void server_planner_modify(struct server_planner *planner, struct server_modify *modify);
+void server_planner_modified(struct server_planner *planner, struct server_modify *modify);
+/* Batcher: the slot of the reservation's stream is given up. */
+void server_planner_cleared(struct server_planner *planner, struct server_reservation *reservation);
+/* I/O thread: gives a reservation back. Its capacity can be reserved again once the worker has paused since
+ * the stream's last packet (partition/admission/unit_worker.h says why). */
+void server_planner_release(struct server_planner *planner, struct server_reservation *reservation);
 
-/* Any thread: packet memory that is given up (server_memory_wipe), before the grant or the change that it was
- * charged with. */
+/* Any thread: packet memory that is given up (server_memory_wipe), before the reservation or the change that
+ * it was charged with. */
 void server_planner_wipe(struct server_planner *planner, struct server_block *blocks);
 
-/* Any thread: for messages whose run is the planner's own (server/stream/route.h). */
+/* Any thread: for messages whose run is the planner's own (server/stream/migration.h). */
 struct server_mailbox *server_planner_mailbox(struct server_planner *planner);
 
 /* The overload monitor: withholds the measured overruns of the units from admission
  * (server/overload/monitor.h). */
-void server_planner_hold_back(struct server_planner *planner, struct server_watch_levels *levels);
+void server_planner_withhold(struct server_planner *planner, struct server_monitor_levels *levels);
 
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,
                                                              uint32_t worker);

@@ -1,4 +1,4 @@
-/* Requests for which other streams migrate: the search for migrations (partition_standing_replan) takes as
+/* Requests for which other streams migrate: the search for migrations (admission_replan) takes as
  * long as a plan of all streams does, so it runs on a thread of its own, without real-time priority. */
 #include "core/realtime.h"
 #include "server/planner/internal.h"
@@ -34,9 +34,9 @@ static void search(void *owner, struct server_message *message)
     struct partition_planner_search *search = replanner->search;
 
     (void)message;
-    if (partition_standing_replan(search->copy, replanner->method, &search->spec, search->io,
-                                  &search->proposal, NULL) != CORE_OK)
-        search->proposal = (struct partition_standing_proposal){.accepted = false};
+    if (admission_replan(search->copy, replanner->method, &search->spec, search->io, &search->proposal,
+                         NULL) != CORE_OK)
+        search->proposal = (struct admission_proposal){.accepted = false};
     replanner->message.run = take_proposal;
     server_mailbox_post(&replanner->planner->mailbox, &replanner->message);
 }

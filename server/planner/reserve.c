@@ -1,4 +1,4 @@
-/* The planner keeps newcomers from what units lose to the machine. */
+/* The planner keeps new streams from what units lose to the machine. */
 #include "server/overload/reserve.h"
 #include "core/log.h"
 #include "core/value.h"
@@ -11,9 +11,8 @@
 static core_ns shortest_ns(const struct server_planner *planner, uint32_t unit)
 {
     core_ns shortest = CORE_NS_NEVER;
-    for (size_t n = 0; n < partition_standing_streams(partition_planner_standing(planner->inner)); n++) {
-        struct partition_standing_stream stream =
-            partition_standing_stream_at(partition_planner_standing(planner->inner), n);
+    for (size_t n = 0; n < admission_streams(partition_planner_admission(planner->inner)); n++) {
+        struct admission_stream stream = admission_stream_at(partition_planner_admission(planner->inner), n);
         if (stream.unit == unit && stream.spec.latency_ns < shortest)
             shortest = stream.spec.latency_ns;
     }
@@ -44,23 +43,23 @@ static void say(const struct server_planner *planner, uint32_t unit, int64_t bef
 static void take_levels(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
-    struct server_watch_levels *levels = (struct server_watch_levels *)message;
+    struct server_monitor_levels *levels = (struct server_monitor_levels *)message;
 
     for (uint32_t unit = 0; unit < levels->unit_count; unit++) {
-        int64_t before_ppb = partition_standing_reserve_ppb(partition_planner_standing(planner->inner), unit);
+        int64_t before_ppb = admission_withheld_ppb(partition_planner_admission(planner->inner), unit);
         core_ns level_ns = levels->level_ns[unit];
         int64_t share_ppb =
             level_ns == 0 ? 0 : server_overload_share_ppb(level_ns, shortest_ns(planner, unit));
         if (share_ppb == before_ppb)
             continue;
-        partition_standing_set_reserve(partition_planner_standing(planner->inner), unit, share_ppb);
-        server_watch_show_share(levels, unit, share_ppb);
+        admission_set_withheld(partition_planner_admission(planner->inner), unit, share_ppb);
+        server_monitor_show_share(levels, unit, share_ppb);
         say(planner, unit, before_ppb, share_ppb);
     }
-    server_watch_told(levels);
+    server_monitor_told(levels);
 }
 
-void server_planner_hold_back(struct server_planner *planner, struct server_watch_levels *levels)
+void server_planner_withhold(struct server_planner *planner, struct server_monitor_levels *levels)
 {
     levels->message.run = take_levels;
     server_mailbox_post(&planner->mailbox, &levels->message);

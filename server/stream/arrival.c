@@ -4,21 +4,21 @@
 #define BEAT_MIN_NS (CORE_NS_PER_MS / 2)
 #define BEAT_MAX_NS (10 * CORE_NS_PER_MS)
 
-void server_looks_init(struct server_looks *turns, core_ns now_ns)
+void server_polls_init(struct server_polls *turns, core_ns now_ns)
 {
-    *turns = (struct server_looks){.looked_ns = now_ns,
+    *turns = (struct server_polls){.polled_ns = now_ns,
                                    .since_ns = now_ns,
                                    .entered_ns = now_ns,
                                    .ended_ns = now_ns,
                                    .due_ns = CORE_NS_NEVER};
 }
 
-bool server_looks_first(const struct server_looks *turns, core_ns now_ns)
+bool server_polls_first(const struct server_polls *turns, core_ns now_ns)
 {
-    return now_ns - turns->looked_ns > SERVER_LOOKS_SHORT_NS;
+    return now_ns - turns->polled_ns > SERVER_POLLS_SHORT_NS;
 }
 
-void server_looks_enter(struct server_looks *turns, core_ns now_ns, core_ns due_ns, bool waits)
+void server_polls_enter(struct server_polls *turns, core_ns now_ns, core_ns due_ns, bool waits)
 {
     turns->entered_ns = now_ns;
     turns->due_ns = due_ns;
@@ -26,37 +26,37 @@ void server_looks_enter(struct server_looks *turns, core_ns now_ns, core_ns due_
     turns->awake = false;
 }
 
-void server_looks_wake(struct server_looks *turns, core_ns now_ns)
+void server_polls_wake(struct server_polls *turns, core_ns now_ns)
 {
     if (turns->awake)
         return;
-    core_ns before_ns = turns->looked_ns;
-    bool late = turns->due_ns != CORE_NS_NEVER && now_ns > turns->due_ns + SERVER_LOOKS_SLACK_NS;
-    bool slept = turns->waits && now_ns - turns->entered_ns > SERVER_LOOKS_AWAKE_NS;
+    core_ns before_ns = turns->polled_ns;
+    bool late = turns->due_ns != CORE_NS_NEVER && now_ns > turns->due_ns + SERVER_POLLS_SLACK_NS;
+    bool slept = turns->waits && now_ns - turns->entered_ns > SERVER_POLLS_AWAKE_NS;
     turns->awake = true;
-    turns->looked_ns = late ? turns->entered_ns : now_ns;
-    turns->since_ns = slept ? turns->looked_ns : before_ns;
+    turns->polled_ns = late ? turns->entered_ns : now_ns;
+    turns->since_ns = slept ? turns->polled_ns : before_ns;
     turns->owed_ns = !slept ? before_ns : late ? core_time_max(turns->entered_ns, turns->due_ns) : now_ns;
 }
 
-void server_looks_found_nothing(struct server_looks *turns)
+void server_polls_found_nothing(struct server_polls *turns)
 {
-    turns->looked_ns = turns->entered_ns;
+    turns->polled_ns = turns->entered_ns;
 }
 
-core_ns server_looks_from_ns(const struct server_looks *turns)
+core_ns server_polls_from_ns(const struct server_polls *turns)
 {
     return core_time_max(turns->owed_ns, turns->ended_ns);
 }
 
-core_ns server_looks_end(struct server_looks *turns, core_ns now_ns)
+core_ns server_polls_end(struct server_polls *turns, core_ns now_ns)
 {
-    core_ns from_ns = server_looks_from_ns(turns);
+    core_ns from_ns = server_polls_from_ns(turns);
     turns->ended_ns = now_ns;
     return now_ns - from_ns;
 }
 
-core_ns server_looks_beat_ns(core_ns latency_ns)
+core_ns server_polls_beat_ns(core_ns latency_ns)
 {
     core_ns beat_ns = core_time_max(latency_ns / BEAT_SHARE, BEAT_MIN_NS);
     return core_time_min(beat_ns, BEAT_MAX_NS);

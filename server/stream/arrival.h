@@ -16,7 +16,7 @@
  * **Late awake.** It can not know how long it was ready and had no core, or was stopped, while it seemed to
  * sleep. But with a timer that is due by `due` it is late for certain if it is awake after that; then all
  * that it reads counts from when it entered. The timer is set so that the thread never sleeps longer than
- * server_looks_beat_ns, which so is, with SERVER_LOOKS_SLACK_NS, the most that can be hidden: a delay that
+ * server_polls_beat_ns, which so is, with SERVER_POLLS_SLACK_NS, the most that can be hidden: a delay that
  * begins and ends between two beats.
  *
  * **Sockets.** One that was read until it was empty has its own, later time: that of the read. One that a
@@ -48,12 +48,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SERVER_LOOKS_SHORT_NS                                                                                \
+#define SERVER_POLLS_SHORT_NS                                                                                \
     (100 * CORE_NS_PER_US)                           /* after so short a turn the thread may sleep at once   \
                                                       */
-#define SERVER_LOOKS_AWAKE_NS (20 * CORE_NS_PER_US)  /* a look that takes longer has slept */
-#define SERVER_LOOKS_SLACK_NS (200 * CORE_NS_PER_US) /* timers may wake it so much late */
-#define SERVER_LOOKS_LATE_NS  CORE_NS_PER_MS         /* a turn that is shorter is never late */
+#define SERVER_POLLS_AWAKE_NS (20 * CORE_NS_PER_US)  /* a look that takes longer has slept */
+#define SERVER_POLLS_SLACK_NS (200 * CORE_NS_PER_US) /* timers may wake it so much late */
+#define SERVER_POLLS_LATE_NS  CORE_NS_PER_MS         /* a turn that is shorter is never late */
 
 /* What is known of the bytes that are consumed now. */
 struct server_arrival {
@@ -65,8 +65,8 @@ struct server_arrival {
 
 /* ---- turns ---- */
 
-struct server_looks {
-    core_ns looked_ns;  /* what was not found at the last look came after it */
+struct server_polls {
+    core_ns polled_ns;  /* what was not found at the last look came after it */
     core_ns since_ns;   /* what this turn reads came after this */
     core_ns entered_ns; /* this turn: when the thread began to ask for sockets */
     core_ns due_ns;     /* this turn: when a timer wakes it; CORE_NS_NEVER: no timer */
@@ -77,30 +77,30 @@ struct server_looks {
     core_ns ended_ns; /* of the last turn */
 };
 
-void server_looks_init(struct server_looks *turns, core_ns now_ns);
+void server_polls_init(struct server_polls *turns, core_ns now_ns);
 
 /* Must the thread look before it sleeps? */
-bool server_looks_first(const struct server_looks *turns, core_ns now_ns);
+bool server_polls_first(const struct server_polls *turns, core_ns now_ns);
 
 /* It asks now. */
-void server_looks_enter(struct server_looks *turns, core_ns now_ns, core_ns due_ns, bool waits);
+void server_polls_enter(struct server_polls *turns, core_ns now_ns, core_ns due_ns, bool waits);
 
 /* It has been told: at the first handler of a turn. */
-void server_looks_wake(struct server_looks *turns, core_ns now_ns);
+void server_polls_wake(struct server_polls *turns, core_ns now_ns);
 
 /* A look that did not wait has found nothing. */
-void server_looks_found_nothing(struct server_looks *turns);
+void server_polls_found_nothing(struct server_polls *turns);
 
 /* Since when what the turn takes counts: the thread was wanted or at work, and no turn before has it. */
-core_ns server_looks_from_ns(const struct server_looks *turns);
+core_ns server_polls_from_ns(const struct server_polls *turns);
 
 /* The turn has ended, and what it brought is on its way. Returns for how long the thread was wanted or at
  * work until then, without what the turn before has counted already. */
-core_ns server_looks_end(struct server_looks *turns, core_ns now_ns);
+core_ns server_polls_end(struct server_polls *turns, core_ns now_ns);
 
 /* The longest sleep while the shortest latency bound of the thread's streams is this: an eighth, 0.5 to
  * 10 ms. */
-core_ns server_looks_beat_ns(core_ns latency_ns);
+core_ns server_polls_beat_ns(core_ns latency_ns);
 
 /* ---- sockets ---- */
 

@@ -4,18 +4,18 @@
 
 /* ---- what is told ---- */
 
-core_ns server_backup_bound_ns(const struct partition_standing_placement *placement)
+core_ns server_backup_bound_ns(const struct admission_placement *placement)
 {
-    return placement->backup_unit != PARTITION_STANDING_NONE ? placement->gpu_bound_ns : placement->bound_ns;
+    return placement->backup_unit != ADMISSION_NONE ? placement->gpu_bound_ns : placement->bound_ns;
 }
 
-struct protocol_backup server_backup_tell(const struct server *server,
-                                          const struct partition_standing_placement *placement)
+struct protocol_backup server_backup_report(const struct server *server,
+                                            const struct admission_placement *placement)
 {
     uint32_t unit = placement->backup_unit;
     bool gpu = partition_unit_is_gpu(server->worker_count, unit);
 
-    if (unit != PARTITION_STANDING_NONE)
+    if (unit != ADMISSION_NONE)
         return (struct protocol_backup){.unit = gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
                                         .unit_index = (uint16_t)(gpu ? server_unit_gpu(server, unit) : unit),
                                         .reserved_ppb = placement->reserved_ppb < UINT32_MAX
@@ -29,36 +29,37 @@ struct protocol_backup server_backup_tell(const struct server *server,
 
 /* ---- where ---- */
 
-static bool has_backup(const struct server_grant *grant)
+static bool has_backup(const struct server_reservation *reservation)
 {
-    return grant->gpu != SERVER_NO_GPU && grant->backup.unit != PARTITION_STANDING_NONE;
+    return reservation->gpu != SERVER_NO_GPU && reservation->backup.unit != ADMISSION_NONE;
 }
 
-uint32_t server_backup_worker(const struct server *server, const struct server_grant *grant)
+uint32_t server_backup_worker(const struct server *server, const struct server_reservation *reservation)
 {
-    if (grant->gpu == SERVER_NO_GPU)
-        return grant->unit;
-    return has_backup(grant) && !server_unit_is_gpu(server, grant->backup.unit) ? grant->backup.unit
-                                                                                : server->worker_count;
+    if (reservation->gpu == SERVER_NO_GPU)
+        return reservation->unit;
+    return has_backup(reservation) && !server_unit_is_gpu(server, reservation->backup.unit)
+               ? reservation->backup.unit
+               : server->worker_count;
 }
 
 bool server_backup_is_held(const struct server_stream *stream)
 {
-    return stream->gpu != NULL && has_backup(stream->grant);
+    return stream->gpu != NULL && has_backup(stream->reservation);
 }
 
 bool server_backup_on_worker(const struct server_stream *stream)
 {
     return server_backup_is_held(stream) &&
-           !server_unit_is_gpu(stream->connection->io->server, stream->grant->backup.unit);
+           !server_unit_is_gpu(stream->connection->io->server, stream->reservation->backup.unit);
 }
 
 core_ns server_backup_shortest_ns(const struct server_stream *stream)
 {
-    const struct server_backup *backup = &stream->grant->backup;
+    const struct server_backup *backup = &stream->reservation->backup;
     core_ns latency_ns = stream->spec.latency_ns;
 
-    if (!has_backup(stream->grant))
+    if (!has_backup(stream->reservation))
         return latency_ns;
     return core_time_min(backup->gpu_bound_ns, latency_ns - backup->gpu_bound_ns - backup->detection_ns);
 }
@@ -67,22 +68,22 @@ core_ns server_backup_shortest_ns(const struct server_stream *stream)
 
 void server_backup_begin(struct server_stream *stream, core_ns now_ns)
 {
-    struct server_packet *packet = stream->order_head;
+    struct server_packet *packet = stream->delivery_head;
 
     while (packet != NULL && packet->ready)
         packet = packet->next;
     if (stream->gpu->state == SERVER_GPU_LOSING)
         stream->wait_head =
             packet; /* in any other state what is not ready is in the backup, or waits already */
-    stream->refuge.lost_ns = now_ns;
-    stream->refuge.release_ns = core_time_max(stream->refuge.release_ns, now_ns);
+    stream->failover_target.lost_ns = now_ns;
+    stream->failover_target.release_ns = core_time_max(stream->failover_target.release_ns, now_ns);
 }
 
 core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns)
 {
-    core_ns release_ns = core_time_max(ready_ns, stream->refuge.release_ns);
+    core_ns release_ns = core_time_max(ready_ns, stream->failover_target.release_ns);
 
-    stream->refuge.release_ns = release_ns + stream->grant->backup.task.spacing_ns;
+    stream->failover_target.release_ns = release_ns + stream->reservation->backup.task.spacing_ns;
     return release_ns + stream->in_ns;
 }
 
@@ -101,24 +102,24 @@ static struct core_stream_spec contract_of(const struct core_stream_spec *spec,
 
 static void serve_as(struct server_stream *stream, const struct perfmodel_cpu_task *task)
 {
-    stream->grant->backup.task = *task;
+    stream->reservation->backup.task = *task;
     stream->cpu->piece_bytes = task->piece_bytes;
     stream->cpu->piece_deadline_ns = task->deadline_ns;
 }
 
-void server_backup_change(struct server_stream *stream, const struct server_backup *backup)
+void server_backup_modify(struct server_stream *stream, const struct server_backup *backup)
 {
     if (!server_backup_is_held(stream))
         return;
-    stream->grant->backup = *backup;
+    stream->reservation->backup = *backup;
     if (server_backup_on_worker(stream))
         serve_as(stream, &backup->task);
     server_io_count_stream(stream);
 }
 
-bool server_backup_settle(struct server_stream *stream, uint32_t first)
+bool server_backup_retire(struct server_stream *stream, uint32_t first)
 {
-    const struct server_packet *oldest = stream->order_head;
+    const struct server_packet *oldest = stream->delivery_head;
     struct core_stream_spec contract;
     struct perfmodel_cpu_task task;
 
@@ -128,7 +129,7 @@ bool server_backup_settle(struct server_stream *stream, uint32_t first)
         return false;
     if (!server_backup_on_worker(stream))
         return true;
-    contract = contract_of(&stream->spec, &stream->grant->backup);
+    contract = contract_of(&stream->spec, &stream->reservation->backup);
     if (perfmodel_cpu_task_from(&contract, stream->connection->io->server->profile, &task, NULL) == CORE_OK)
         serve_as(stream, &task);
     return true;
@@ -136,5 +137,6 @@ bool server_backup_settle(struct server_stream *stream, uint32_t first)
 
 bool server_backup_on_time(const struct server_stream *stream)
 {
-    return stream->order_head == NULL || stream->order_head->eligible_ns >= stream->refuge.lost_ns;
+    return stream->delivery_head == NULL ||
+           stream->delivery_head->eligible_ns >= stream->failover_target.lost_ns;
 }

@@ -33,17 +33,17 @@
 #include <stdbool.h>
 
 struct server;
-struct server_gpu_stream;
+struct server_gpu_binding;
 struct server_stream;
 
 /* The bound of an accepted stream without a failure, and its backup, as OPENED reports them. Any thread. */
-core_ns server_backup_bound_ns(const struct partition_standing_placement *placement);
-struct protocol_backup server_backup_tell(const struct server *server,
-                                          const struct partition_standing_placement *placement);
+core_ns server_backup_bound_ns(const struct admission_placement *placement);
+struct protocol_backup server_backup_report(const struct server *server,
+                                            const struct admission_placement *placement);
 
-/* Any thread: the worker of a stream with this grant; of a stream on a GPU, the worker that its packets go
- * to when they can not go to the GPU. */
-uint32_t server_backup_worker(const struct server *server, const struct server_grant *grant);
+/* Any thread: the worker of a stream with this reservation; of a stream on a GPU, the worker that its packets
+ * go to when they can not go to the GPU. */
+uint32_t server_backup_worker(const struct server *server, const struct server_reservation *reservation);
 
 /* Has the stream a backup? Has it a backup on a worker? */
 bool server_backup_is_held(const struct server_stream *stream);
@@ -61,11 +61,11 @@ core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns)
 /* A new contract of the stream is in force, and none of its packets is at its backup. From now on the
  * backup serves the join of both contracts, since packets inside the GPU may be of the old one. (A backup
  * on a GPU needs nothing.) */
-void server_backup_change(struct server_stream *stream, const struct server_backup *backup);
+void server_backup_modify(struct server_stream *stream, const struct server_backup *backup);
 
 /* Have all packets before packet `first` left? Then the stream needs the join no more, and the backup
  * serves the present contract alone from now on. */
-bool server_backup_settle(struct server_stream *stream, uint32_t first);
+bool server_backup_retire(struct server_stream *stream, uint32_t first);
 
 /* Has the backup returned all packets that came late to it? */
 bool server_backup_on_time(const struct server_stream *stream);

@@ -84,7 +84,7 @@ static void add_stalls(struct account *account, core_ns by_cause_ns[SERVER_CAUSE
 
 static struct server_cause_verdict largest(const struct account *account)
 {
-    struct server_cause_verdict verdict = {SERVER_CAUSE_NONE, SERVER_CAUSE_OF_NOBODY, 0};
+    struct server_cause_verdict verdict = {SERVER_CAUSE_NONE, SERVER_CAUSE_OF_NONE, 0};
     for (int i = 0; i < SERVER_CAUSES; i++) {
         if (account->io_ns[i] > verdict.held_ns)
             verdict =
@@ -134,6 +134,6 @@ struct server_cause_verdict server_cause_find(const struct server_cause_way *way
     if (queue_ns > whole_ns / 2)
         return (struct server_cause_verdict){SERVER_CAUSE_QUEUE, SERVER_CAUSE_OF_UNIT, queue_ns};
     if (verdict.cause == SERVER_CAUSE_NONE)
-        verdict = (struct server_cause_verdict){SERVER_CAUSE_UNKNOWN, SERVER_CAUSE_OF_NOBODY, whole_ns};
+        verdict = (struct server_cause_verdict){SERVER_CAUSE_UNKNOWN, SERVER_CAUSE_OF_NONE, whole_ns};
     return verdict;
 }

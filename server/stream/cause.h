@@ -43,7 +43,7 @@ enum server_cause {
 /* As in metrics: "io_late". */
 const char *server_cause_name(enum server_cause cause);
 
-enum server_cause_holder { SERVER_CAUSE_OF_NOBODY, SERVER_CAUSE_OF_IO, SERVER_CAUSE_OF_UNIT };
+enum server_cause_holder { SERVER_CAUSE_OF_NONE, SERVER_CAUSE_OF_IO, SERVER_CAUSE_OF_UNIT };
 
 /* The packet's way. Times in this order, but that a packet may be handed over a little before it counts. */
 struct server_cause_way {

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-core_status server_waiting_reserve(struct server_waiting *waiting, size_t waiters)
+core_status server_eligible_queue_reserve(struct server_eligible_queue *waiting, size_t waiters)
 {
     if (waiters <= waiting->capacity)
         return CORE_OK;
@@ -18,19 +18,19 @@ core_status server_waiting_reserve(struct server_waiting *waiting, size_t waiter
     return CORE_OK;
 }
 
-void server_waiting_free(struct server_waiting *waiting)
+void server_eligible_queue_free(struct server_eligible_queue *waiting)
 {
     free(waiting->heap);
-    *waiting = (struct server_waiting){0};
+    *waiting = (struct server_eligible_queue){0};
 }
 
-static void place(struct server_waiting *waiting, struct server_waiter *waiter, size_t position)
+static void place(struct server_eligible_queue *waiting, struct server_waiter *waiter, size_t position)
 {
     waiting->heap[position] = waiter;
     waiter->position = position;
 }
 
-static void move_up(struct server_waiting *waiting, struct server_waiter *waiter, size_t position)
+static void move_up(struct server_eligible_queue *waiting, struct server_waiter *waiter, size_t position)
 {
     while (position > 1 && waiting->heap[position / 2]->eligible_ns > waiter->eligible_ns) {
         place(waiting, waiting->heap[position / 2], position);
@@ -39,7 +39,7 @@ static void move_up(struct server_waiting *waiting, struct server_waiter *waiter
     place(waiting, waiter, position);
 }
 
-static void move_down(struct server_waiting *waiting, struct server_waiter *waiter, size_t position)
+static void move_down(struct server_eligible_queue *waiting, struct server_waiter *waiter, size_t position)
 {
     for (;;) {
         size_t child = 2 * position;
@@ -56,14 +56,15 @@ static void move_down(struct server_waiting *waiting, struct server_waiter *wait
     place(waiting, waiter, position);
 }
 
-void server_waiting_add(struct server_waiting *waiting, struct server_waiter *waiter, core_ns eligible_ns)
+void server_eligible_queue_add(struct server_eligible_queue *waiting, struct server_waiter *waiter,
+                               core_ns eligible_ns)
 {
     assert(waiter->position == 0 && waiting->count < waiting->capacity);
     waiter->eligible_ns = eligible_ns;
     move_up(waiting, waiter, ++waiting->count);
 }
 
-void server_waiting_remove(struct server_waiting *waiting, struct server_waiter *waiter)
+void server_eligible_queue_remove(struct server_eligible_queue *waiting, struct server_waiter *waiter)
 {
     size_t position = waiter->position;
     if (position == 0)
@@ -78,7 +79,7 @@ void server_waiting_remove(struct server_waiting *waiting, struct server_waiter 
         move_down(waiting, last, position);
 }
 
-struct server_waiter *server_waiting_first(const struct server_waiting *waiting)
+struct server_waiter *server_eligible_queue_first(const struct server_eligible_queue *waiting)
 {
     return waiting->count == 0 ? NULL : waiting->heap[1];
 }

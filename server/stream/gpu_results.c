@@ -2,7 +2,7 @@
 #include "core/log.h"
 #include "server/net/io.h"
 #include "server/stream/backup.h"
-#include "server/stream/gpu_stream.h"
+#include "server/stream/gpu_binding.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void discard(struct server_packet *packet)
 
     packet->ready = true;
     if (stream->gpu->state == SERVER_GPU_LOSING && stream->gpu->inside == 0)
-        for (packet = stream->order_head; packet != NULL; packet = packet->next)
+        for (packet = stream->delivery_head; packet != NULL; packet = packet->next)
             packet->ready = true;
     server_output_results(stream);
     server_connection_settle_stream(stream);
@@ -31,9 +31,9 @@ static void run_again(struct server_io *io, struct server_packet *packet)
     if (stream->connection->abandoned)
         discard(packet);
     else if (server_backup_is_held(stream))
-        server_gpu_stream_lose(stream);
+        server_gpu_binding_lose(stream);
     else
-        server_gpu_stream_divert(io, packet, 0);
+        server_gpu_binding_divert(io, packet, 0);
 }
 
 /* One packet in so many, whichever; the same choice on every run. */
@@ -76,145 +76,145 @@ static void deliver(struct server_packet *packet, const uint8_t *ciphertext, cor
     packet->ready = true;
     if (stream->close_reason == PROTOCOL_CLOSE_FAILED)
         packet->status = PROTOCOL_RESULT_FAILED;
-    if (stream->order_head != packet)
+    if (stream->delivery_head != packet)
         server_packet_keep(packet); /* it must wait for another, and the batch for nobody */
     server_io_mark(stream->connection);
     server_output_results(stream);
-    server_gpu_stream_delivered(stream);
-    if (stream->order != NULL)
-        server_route_step(stream, core_time_now_ns());
+    server_gpu_binding_delivered(stream);
+    if (stream->migration != NULL)
+        server_migration_step(stream, core_time_now_ns());
     server_connection_settle_stream(stream);
 }
 
-static void report(struct server_io *io, struct server_gpu_seat *seat, const struct server_packet *packet,
+static void report(struct server_io *io, struct server_gpu_port *port, const struct server_packet *packet,
                    uint64_t batch)
 {
     struct core_log_fields fields = server_connection_fields(packet->stream->connection, packet->stream->id);
-    fields.unit = server_gpu_name(seat->gpu);
+    fields.unit = server_gpu_name(port->gpu);
     core_log_with(CORE_LOG_ERROR, "gpu.corrupt", &fields,
                   "%s: batch %llu: audit: the ciphertext of connection %llu, stream %u differs from the CPU "
                   "reference; GPU taken out of service",
-                  server_gpu_name(seat->gpu), (unsigned long long)batch,
+                  server_gpu_name(port->gpu), (unsigned long long)batch,
                   (unsigned long long)packet->stream->connection->number, packet->stream->id);
     server_stats_add(&io->stats.corrupt, 1);
-    seat->distrusted = true;
-    server_gpu_report_corrupt(seat->gpu, batch);
+    port->distrusted = true;
+    server_gpu_report_corrupt(port->gpu, batch);
 }
 
 /* Of a packet that was compared the CPU's result is sent: the card's memory may change until it is gone. */
-static void take_packet(struct server_io *io, struct server_gpu_seat *seat, struct server_packet *packet,
+static void take_packet(struct server_io *io, struct server_gpu_port *port, struct server_packet *packet,
                         const uint8_t *ciphertext, const struct server_gpu_event *event)
 {
-    if (!seat->distrusted && event->kind == SERVER_GPU_DONE && is_audited(packet) &&
+    if (!port->distrusted && event->kind == SERVER_GPU_DONE && is_audited(packet) &&
         !packet->stream->connection->abandoned) {
         if (is_right(io, packet, ciphertext))
             ciphertext = memcpy(packet->cpu.data, io->audit_buffer, packet->cpu.bytes);
         else
-            report(io, seat, packet, event->batch);
+            report(io, port, packet, event->batch);
     }
-    if (seat->distrusted || event->kind == SERVER_GPU_LOST)
+    if (port->distrusted || event->kind == SERVER_GPU_LOST)
         run_again(io, packet);
     else
         deliver(packet, ciphertext, event->times.ended_ns);
 }
 
-static void take_batch(struct server_io *io, struct server_gpu_seat *seat,
+static void take_batch(struct server_io *io, struct server_gpu_port *port,
                        const struct server_gpu_event *event)
 {
-    struct gpu_arenas *arenas = server_gpu_arenas(seat->gpu);
+    struct gpu_arenas *arenas = server_gpu_arenas(port->gpu);
     const uint8_t *output = gpu_arena_output(arenas, event->batch);
     uint32_t count;
-    seat->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
+    port->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
     const struct gpu_record *records = gpu_arena_records(arenas, io->index, event->batch, &count);
 
     for (uint32_t i = 0; i < count; i++)
-        take_packet(io, seat, (struct server_packet *)(uintptr_t)records[i].cookie,
+        take_packet(io, port, (struct server_packet *)(uintptr_t)records[i].cookie,
                     output + records[i].offset_bytes, event);
-    seat->done[seat->done_count++] = event->batch;
+    port->done[port->done_count++] = event->batch;
 }
 
-const struct server_gpu_times *server_gpu_seat_times(const struct server_gpu_seat *seat, core_ns ended_ns)
+const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns ended_ns)
 {
     for (uint32_t i = 0; i < GPU_REGION_ARENAS_MAX; i++)
-        if (seat->times[i].ended_ns == ended_ns)
-            return &seat->times[i];
+        if (port->times[i].ended_ns == ended_ns)
+            return &port->times[i];
     return NULL;
 }
 
 /* ---- events ---- */
 
-static void take_down(struct server_gpu_seat *seat)
+static void take_down(struct server_gpu_port *port)
 {
-    seat->up = seat->distrusted = false;
-    for (struct server_gpu_stream *place = seat->places, *next; place != NULL; place = next) {
+    port->up = port->distrusted = false;
+    for (struct server_gpu_binding *place = port->places, *next; place != NULL; place = next) {
         next = place->next; /* a transfer may end here */
-        server_gpu_stream_set_keyed(place, false);
+        server_gpu_binding_set_keyed(place, false);
     }
 }
 
 /* A place whose key is at the batcher learns it from the answer. */
-static void take_up(struct server_gpu_seat *seat, uint32_t generation)
+static void take_up(struct server_gpu_port *port, uint32_t generation)
 {
-    seat->up = true;
-    seat->generation = generation;
-    for (struct server_gpu_stream *place = seat->places; place != NULL; place = place->next)
+    port->up = true;
+    port->generation = generation;
+    for (struct server_gpu_binding *place = port->places; place != NULL; place = place->next)
         if (!place->asking)
-            server_gpu_stream_send_key(place);
+            server_gpu_binding_send_key(place);
 }
 
-static void collect_seat(struct server_io *io, struct server_gpu_seat *seat)
+static void collect_port(struct server_io *io, struct server_gpu_port *port)
 {
     struct server_gpu_event event;
-    while (server_gpu_next_event(seat->gpu, io->index, &event))
+    while (server_gpu_next_event(port->gpu, io->index, &event))
         if (event.kind == SERVER_GPU_DOWN)
-            take_down(seat);
+            take_down(port);
         else if (event.kind == SERVER_GPU_UP)
-            take_up(seat, event.generation);
+            take_up(port, event.generation);
         else
-            take_batch(io, seat, &event);
+            take_batch(io, port, &event);
 }
 
 void server_gpu_collect(struct server_io *io)
 {
     for (uint32_t i = 0; i < io->server->gpu_count; i++)
-        collect_seat(io, &io->seats[i]);
+        collect_port(io, &io->ports[i]);
 }
 
 void server_gpu_let_go(struct server_io *io)
 {
     for (uint32_t i = 0; i < io->server->gpu_count; i++) {
-        struct server_gpu_seat *seat = &io->seats[i];
-        const struct core_log_fields fields = {.unit = server_gpu_name(seat->gpu)};
-        for (uint32_t j = 0; j < seat->done_count; j++) {
-            uint64_t batch = seat->done[j];
-            if (gpu_arena_release(server_gpu_arenas(seat->gpu), io->index, batch) != CORE_OK)
+        struct server_gpu_port *port = &io->ports[i];
+        const struct core_log_fields fields = {.unit = server_gpu_name(port->gpu)};
+        for (uint32_t j = 0; j < port->done_count; j++) {
+            uint64_t batch = port->done[j];
+            if (gpu_arena_release(server_gpu_arenas(port->gpu), io->index, batch) != CORE_OK)
                 core_log_with(CORE_LOG_ERROR, "gpu.batch", &fields,
                               "%s: batch %llu was delivered to an I/O thread that has no packet in it (bug, "
                               "please report)",
-                              server_gpu_name(seat->gpu), (unsigned long long)batch);
+                              server_gpu_name(port->gpu), (unsigned long long)batch);
         }
-        seat->done_count = 0;
+        port->done_count = 0;
     }
 }
 
 /* ---- life ---- */
 
-core_status server_gpu_seats_create(struct server_io *io)
+core_status server_gpu_ports_create(struct server_io *io)
 {
     const struct server *server = io->server;
     if (server->gpu_count == 0)
         return CORE_OK;
-    io->seats = calloc(server->gpu_count, sizeof *io->seats);
+    io->ports = calloc(server->gpu_count, sizeof *io->ports);
     io->audit_buffer = malloc(server->config->limits.packet_bytes + CORE_BLOCK_BYTES);
-    if (io->seats == NULL || io->audit_buffer == NULL)
+    if (io->ports == NULL || io->audit_buffer == NULL)
         return CORE_NO_MEMORY;
     for (uint32_t i = 0; i < server->gpu_count; i++)
-        io->seats[i].gpu = server->gpus[i];
+        io->ports[i].gpu = server->gpus[i];
     return CORE_OK;
 }
 
-void server_gpu_seats_destroy(struct server_io *io)
+void server_gpu_ports_destroy(struct server_io *io)
 {
-    free(io->seats);
+    free(io->ports);
     free(io->audit_buffer);
 }

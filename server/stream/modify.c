@@ -5,137 +5,137 @@
 
 #include <stdlib.h>
 
-static void take_block(struct server_stream *stream, struct server_change *change)
+static void take_block(struct server_stream *stream, struct server_modify *modify)
 {
-    if (change->memory.block == NULL)
+    if (modify->memory.block == NULL)
         return;
-    if (change->replaces)
+    if (modify->replaces)
         server_stream_retire(stream);
-    server_stream_adopt(stream, change->memory.block);
-    change->memory.block = NULL;
-    change->memory.bytes = 0;
+    server_stream_adopt(stream, modify->memory.block);
+    modify->memory.block = NULL;
+    modify->memory.bytes = 0;
 }
 
 /* ---- the list of those that wait ---- */
 
-static void enlist(struct server_io *io, struct server_change *change)
+static void enlist(struct server_io *io, struct server_modify *modify)
 {
-    change->io_next = io->changes;
-    change->io_previous = &io->changes;
-    if (io->changes != NULL)
-        io->changes->io_previous = &change->io_next;
-    io->changes = change;
+    modify->io_next = io->modifies;
+    modify->io_previous = &io->modifies;
+    if (io->modifies != NULL)
+        io->modifies->io_previous = &modify->io_next;
+    io->modifies = modify;
 }
 
-static void delist(struct server_change *change)
+static void delist(struct server_modify *modify)
 {
-    if (change->io_previous == NULL)
+    if (modify->io_previous == NULL)
         return;
-    *change->io_previous = change->io_next;
-    if (change->io_next != NULL)
-        change->io_next->io_previous = change->io_previous;
-    change->io_previous = NULL;
+    *modify->io_previous = modify->io_next;
+    if (modify->io_next != NULL)
+        modify->io_next->io_previous = modify->io_previous;
+    modify->io_previous = NULL;
 }
 
 /* ---- the end ---- */
 
 /* The request is answered, as far as its connection is concerned. */
-static void end_request(struct server_change *change)
+static void end_request(struct server_modify *modify)
 {
-    change->connection->requests--;
-    server_io_mark(change->connection);
-    change->connection = NULL;
+    modify->connection->requests--;
+    server_io_mark(modify->connection);
+    modify->connection = NULL;
 }
 
 /* Back to the planner, with what the old contract's room has to wait for. */
-static void give_back(struct server_io *io, struct server_change *change)
+static void give_back(struct server_io *io, struct server_modify *modify)
 {
-    struct server_stream *stream = change->stream;
+    struct server_stream *stream = modify->stream;
 
-    delist(change);
-    change->freed_bytes += change->memory.bytes; /* it was not needed, or could not be made */
-    server_planner_wipe(io->server->planner, change->memory.block);
-    change->memory.block = NULL;
+    delist(modify);
+    modify->freed_bytes += modify->memory.bytes; /* it was not needed, or could not be made */
+    server_planner_wipe(io->server->planner, modify->memory.block);
+    modify->memory.block = NULL;
     if (stream != NULL)
-        stream->change = NULL;
-    server_planner_changed(io->server->planner, change);
+        stream->modify = NULL;
+    server_planner_modified(io->server->planner, modify);
 }
 
-static void note_room(struct server_change *change, enum server_change_outcome outcome)
+static void note_room(struct server_modify *modify, enum server_modify_outcome outcome)
 {
-    const struct server_stream *stream = change->stream;
+    const struct server_stream *stream = modify->stream;
 
-    change->outcome = outcome;
-    change->waiting = false;
-    change->worked = stream->worked;
-    change->pauses = stream->pauses;
+    modify->outcome = outcome;
+    modify->waiting = false;
+    modify->worked = stream->worked;
+    modify->pauses = stream->pauses;
     if (stream->gpu != NULL) {
-        const struct server_gpu_stream *home = server_gpu_stream_at_home(stream);
-        const struct server_gpu_stream *backup = server_gpu_stream_at_backup(stream);
-        change->worked = home->newest > 0;
-        change->gpu_batch = home->newest;
-        change->diverted = stream->worked && server_backup_on_worker(stream);
-        change->spare_batch = backup != NULL ? backup->newest : 0;
+        const struct server_gpu_binding *at_primary = server_gpu_binding_at_primary(stream);
+        const struct server_gpu_binding *backup = server_gpu_binding_at_backup(stream);
+        modify->worked = at_primary->newest > 0;
+        modify->gpu_batch = at_primary->newest;
+        modify->diverted = stream->worked && server_backup_on_worker(stream);
+        modify->secondary_batch = backup != NULL ? backup->newest : 0;
     }
 }
 
 /* Packets of the old contract are still inside, and nobody will tell when they have left: what the stream is
  * charged for stays the join of both, until it changes again or ends. */
-static void never_settles(struct server_change *change)
+static void never_settles(struct server_modify *modify)
 {
-    change->worked = true;
-    change->gpu_batch = UINT64_MAX;
+    modify->worked = true;
+    modify->gpu_batch = UINT64_MAX;
 }
 
-static void give_up(struct server_change *change, enum protocol_refusal code, const char *text)
+static void give_up(struct server_modify *modify, enum protocol_refusal code, const char *text)
 {
-    struct server_io *io = change->connection->io;
+    struct server_io *io = modify->connection->io;
 
-    server_frame_not_modified(change, code, text, core_time_now_ns() - change->received_ns);
-    end_request(change);
-    note_room(change, SERVER_CHANGE_GIVEN_UP);
-    if (change->has_backup) { /* its backup is another one all the same */
-        change->first = change->stream->sequence_accepted - change->stream->busy_packets;
-        server_change_step(change->stream, core_time_now_ns());
+    server_frame_not_modified(modify, code, text, core_time_now_ns() - modify->received_ns);
+    end_request(modify);
+    note_room(modify, SERVER_MODIFY_TIMED_OUT);
+    if (modify->has_backup) { /* its backup is another one all the same */
+        modify->first = modify->stream->sequence_accepted - modify->stream->busy_packets;
+        server_modify_step(modify->stream, core_time_now_ns());
         return;
     }
-    give_back(io, change);
+    give_back(io, modify);
 }
 
-void server_change_stays(struct server_stream *stream)
+void server_modify_stays(struct server_stream *stream)
 {
-    stream->change->placement = stream->change->stays;
-    give_up(stream->change, PROTOCOL_REFUSED_CAPACITY, NULL);
+    stream->modify->placement = stream->modify->stays;
+    give_up(stream->modify, PROTOCOL_REFUSED_CAPACITY, NULL);
 }
 
-void server_change_end(struct server_stream *stream)
+void server_modify_end(struct server_stream *stream)
 {
-    struct server_change *change = stream->change;
+    struct server_modify *modify = stream->modify;
     struct server_io *io = stream->connection->io;
 
-    if (change == NULL)
+    if (modify == NULL)
         return;
-    if (change->connection != NULL && !stream->connection->abandoned)
-        server_frame_not_modified(change,
+    if (modify->connection != NULL && !stream->connection->abandoned)
+        server_frame_not_modified(modify,
                                   stream->close_reason == PROTOCOL_CLOSE_DRAINED ? PROTOCOL_REFUSED_DRAINING
                                                                                  : PROTOCOL_REFUSED_STREAM,
                                   stream->close_reason == PROTOCOL_CLOSE_DRAINED
                                       ? "the server is stopping"
                                       : "the stream is being closed",
-                                  core_time_now_ns() - change->received_ns);
-    if (change->connection != NULL && !change->waiting) {
-        stream->change = NULL; /* the planner's answer is still to come */
-        change->stream = NULL;
+                                  core_time_now_ns() - modify->received_ns);
+    if (modify->connection != NULL && !modify->waiting) {
+        stream->modify = NULL; /* the planner's answer is still to come */
+        modify->stream = NULL;
         return;
     }
-    if (change->waiting) {
-        if (change->connection != NULL)
-            end_request(change);
-        note_room(change, SERVER_CHANGE_GONE);
-        server_route_forget_change(stream);
-    } else if (!server_backup_settle(stream, change->first))
-        never_settles(change);
-    give_back(io, change);
+    if (modify->waiting) {
+        if (modify->connection != NULL)
+            end_request(modify);
+        note_room(modify, SERVER_MODIFY_GONE);
+        server_migration_forget_modify(stream);
+    } else if (!server_backup_retire(stream, modify->first))
+        never_settles(modify);
+    give_back(io, modify);
 }
 
 /* ---- the change itself ---- */
@@ -151,14 +151,14 @@ static struct server_packet *first_policed(const struct server_stream *stream, c
 
 /* Polices anew what waits: the bucket is put back to before the first of them, and carried over from there.
  */
-static void police_anew(struct server_stream *stream, struct server_packet *first, core_ns now_ns)
+static void policer_restart(struct server_stream *stream, struct server_packet *first, core_ns now_ns)
 {
     if (first != NULL) /* policed: it is eligible at TAT - (k - 1) t */
-        stream->police.theoretical_ns = first->eligible_ns + stream->police.tolerance_ns;
-    server_police_change(&stream->police, &stream->spec, 0, now_ns);
+        stream->policer.theoretical_ns = first->eligible_ns + stream->policer.tolerance_ns;
+    server_policer_modify(&stream->policer, &stream->spec, 0, now_ns);
     for (struct server_packet *packet = first; packet != NULL; packet = packet->next) {
-        struct server_police_times times =
-            server_police_unseen(&stream->police, packet->arrival_ns, packet->unseen_ns);
+        struct server_policer_times times =
+            server_policer_unseen(&stream->policer, packet->arrival_ns, packet->unseen_ns);
         packet->eligible_ns = times.eligible_ns;
         packet->unseen_ns = times.unseen_ns;
         packet->deadline_ns = packet->eligible_ns - packet->unseen_ns + stream->spec.latency_ns;
@@ -173,9 +173,9 @@ static void set_contract(struct server_stream *stream, const struct core_stream_
 
     stream->spec = *spec;
     server_io_count_stream(stream);
-    server_pace_init(&stream->pace, spec, 0);
+    server_pacer_init(&stream->pace, spec, 0);
     if (stream->gpu != NULL || perfmodel_cpu_task_from(spec, io->server->profile, &task, NULL) != CORE_OK)
-        return; /* a stand-by worker promises nothing: any deadlines will do */
+        return; /* a fallback worker promises nothing: any deadlines will do */
     stream->pace.spacing_ns = task.spacing_ns;
     stream->cpu->piece_bytes = task.piece_bytes;
     stream->cpu->piece_deadline_ns = task.deadline_ns;
@@ -183,68 +183,68 @@ static void set_contract(struct server_stream *stream, const struct core_stream_
 
 static void come_into_force(struct server_stream *stream, core_ns now_ns)
 {
-    struct server_change *change = stream->change;
+    struct server_modify *modify = stream->modify;
     struct server_packet *first = first_policed(stream, now_ns);
     uint32_t sequence = first != NULL ? first->sequence : stream->sequence_accepted;
 
-    set_contract(stream, &change->spec);
-    police_anew(stream, first, now_ns);
-    take_block(stream, change);
-    stream->bound_ns = server_backup_bound_ns(&change->placement);
-    change->first = sequence;
-    if (change->has_backup)
-        server_backup_change(stream, &change->backup);
-    server_frame_modified(change, sequence);
-    end_request(change);
-    note_room(change, SERVER_CHANGE_IN_FORCE);
-    server_change_step(stream, now_ns);
+    set_contract(stream, &modify->spec);
+    policer_restart(stream, first, now_ns);
+    take_block(stream, modify);
+    stream->bound_ns = server_backup_bound_ns(&modify->placement);
+    modify->first = sequence;
+    if (modify->has_backup)
+        server_backup_modify(stream, &modify->backup);
+    server_frame_modified(modify, sequence);
+    end_request(modify);
+    note_room(modify, SERVER_MODIFY_IN_FORCE);
+    server_modify_step(stream, now_ns);
     server_io_release_stream(stream);
 }
 
-void server_change_catch_up(struct server_stream *stream, struct server_change *change)
+void server_modify_catch_up(struct server_stream *stream, struct server_modify *modify)
 {
-    change->stream = stream;
-    change->waiting = true;
-    change->until_ns = CORE_NS_NEVER;
-    stream->change = change;
-    enlist(stream->connection->io, change);
+    modify->stream = stream;
+    modify->waiting = true;
+    modify->until_ns = CORE_NS_NEVER;
+    stream->modify = modify;
+    enlist(stream->connection->io, modify);
 }
 
 /* From the next packet on none is late. */
 static void be_on_time(struct server_stream *stream, core_ns now_ns)
 {
     const struct core_stream_spec spec = stream->spec;
-    struct server_change *change = stream->change;
+    struct server_modify *modify = stream->modify;
 
-    change->first = stream->wait_head != NULL ? stream->wait_head->sequence : stream->sequence_accepted;
+    modify->first = stream->wait_head != NULL ? stream->wait_head->sequence : stream->sequence_accepted;
     set_contract(stream, &spec);
-    note_room(change, SERVER_CHANGE_IN_FORCE);
-    server_change_step(stream, now_ns);
+    note_room(modify, SERVER_MODIFY_IN_FORCE);
+    server_modify_step(stream, now_ns);
 }
 
 /* Have all left that may be late? */
 static bool is_on_time(struct server_stream *stream)
 {
-    const struct server_packet *oldest = stream->order_head;
+    const struct server_packet *oldest = stream->delivery_head;
 
     if (stream->late_ns == 0)
         return true;
-    if (oldest != NULL && (int32_t)(oldest->sequence - stream->change->first) < 0)
+    if (oldest != NULL && (int32_t)(oldest->sequence - stream->modify->first) < 0)
         return false;
     stream->late_ns = 0;
     server_io_count_stream(stream);
     return true;
 }
 
-bool server_change_may_switch(struct server_stream *stream, core_ns now_ns)
+bool server_modify_may_switch(struct server_stream *stream, core_ns now_ns)
 {
     const struct server_packet *next = stream->wait_head;
 
-    return server_pace_caught_up(&stream->pace, next == NULL, now_ns) &&
+    return server_pacer_caught_up(&stream->pace, next == NULL, now_ns) &&
            (next == NULL || next->eligible_ns > now_ns);
 }
 
-void server_change_switched(struct server_stream *stream, core_ns now_ns)
+void server_modify_switched(struct server_stream *stream, core_ns now_ns)
 {
     stream->notice.degraded = false; /* what MODIFIED promises */
     come_into_force(stream, now_ns);
@@ -255,11 +255,12 @@ static bool at_gap(struct server_stream *stream, core_ns now_ns)
 {
     const struct server_packet *next = stream->wait_head;
 
-    if (stream->order != NULL || !server_pace_caught_up(&stream->pace, next == NULL, now_ns))
+    if (stream->migration != NULL || !server_pacer_caught_up(&stream->pace, next == NULL, now_ns))
         return false;
     if (stream->gpu != NULL)
         return !server_backup_is_held(stream) ||
-               (stream->at_worker == 0 && (stream->gpu->inside == 0 || !server_gpu_stream_is_away(stream)));
+               (stream->at_worker == 0 &&
+                (stream->gpu->inside == 0 || !server_gpu_binding_is_unused(stream)));
     return stream->at_worker == 0 && stream->pace.next_release_ns <= now_ns &&
            (next == NULL || next->eligible_ns > now_ns);
 }
@@ -270,119 +271,120 @@ static void await_gap(struct server_stream *stream, core_ns now_ns)
     struct server_io *io = stream->connection->io;
     if (stream->wait_head != NULL || stream->at_worker > 0 || stream->pace.next_release_ns <= now_ns)
         return;
-    server_waiting_remove(&io->waiting, &stream->waiter);
-    server_waiting_add(&io->waiting, &stream->waiter, stream->pace.next_release_ns + PERFMODEL_CPU_EARLY_NS);
+    server_eligible_queue_remove(&io->waiting, &stream->waiter);
+    server_eligible_queue_add(&io->waiting, &stream->waiter,
+                              stream->pace.next_release_ns + PERFMODEL_CPU_EARLY_NS);
 }
 
-static void shed(struct server_stream *stream, struct server_change *change)
+static void shed(struct server_stream *stream, struct server_modify *modify)
 {
     struct server_block *blocks = server_stream_shed(stream);
 
     for (const struct server_block *block = blocks; block != NULL; block = block->next)
-        change->freed_bytes += block->bytes;
+        modify->freed_bytes += block->bytes;
     server_planner_wipe(stream->connection->io->server->planner, blocks);
 }
 
-void server_change_step(struct server_stream *stream, core_ns now_ns)
+void server_modify_step(struct server_stream *stream, core_ns now_ns)
 {
-    struct server_change *change = stream->change;
+    struct server_modify *modify = stream->modify;
 
-    if (change == NULL)
+    if (modify == NULL)
         return;
-    if (change->waiting && change->elsewhere) {
-        server_route_step(stream, now_ns);
+    if (modify->waiting && modify->elsewhere) {
+        server_migration_step(stream, now_ns);
         return;
     }
-    if (change->waiting) {
+    if (modify->waiting) {
         if (at_gap(stream, now_ns))
-            (change->connection != NULL ? come_into_force : be_on_time)(stream, now_ns);
-        else if (now_ns >= change->until_ns)
-            give_up(change, PROTOCOL_REFUSED_BUSY,
+            (modify->connection != NULL ? come_into_force : be_on_time)(stream, now_ns);
+        else if (now_ns >= modify->until_ns)
+            give_up(modify, PROTOCOL_REFUSED_BUSY,
                     "the stream was never idle, so that its contract could not change; retry later");
         else
             await_gap(stream, now_ns);
         return;
     }
-    if (change->connection != NULL)
+    if (modify->connection != NULL)
         return; /* at the planner */
-    if (!is_on_time(stream) || !server_backup_settle(stream, change->first))
+    if (!is_on_time(stream) || !server_backup_retire(stream, modify->first))
         return;
-    if (change->has_backup)
-        note_room(change, change->outcome);
-    shed(stream, change);
+    if (modify->has_backup)
+        note_room(modify, modify->outcome);
+    shed(stream, modify);
     if (!server_stream_sheds(stream))
-        give_back(stream->connection->io, change);
+        give_back(stream->connection->io, modify);
 }
 
-void server_change_tick(struct server_io *io, core_ns now_ns)
+void server_modify_tick(struct server_io *io, core_ns now_ns)
 {
-    struct server_change *change = io->changes, *next;
-    for (; change != NULL; change = next) {
-        next = change->io_next;
-        server_change_step(change->stream, now_ns);
+    struct server_modify *modify = io->modifies, *next;
+    for (; modify != NULL; modify = next) {
+        next = modify->io_next;
+        server_modify_step(modify->stream, now_ns);
     }
 }
 
 /* ---- to the planner and back ---- */
 
 /* It was granted, and the system has no memory after all. */
-static void give_up_without_memory(struct server_io *io, struct server_change *change)
+static void give_up_without_memory(struct server_io *io, struct server_modify *modify)
 {
-    if (change->elsewhere)
-        server_route_drop(io, change->order);
-    give_up(change, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
+    if (modify->elsewhere)
+        server_migration_drop(io, modify->migration);
+    give_up(modify, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
 }
 
 static void answered(void *owner, struct server_message *message)
 {
     struct server_io *io = owner;
-    struct server_change *change = (struct server_change *)message;
-    struct server_stream *stream = change->stream;
+    struct server_modify *modify = (struct server_modify *)message;
+    struct server_stream *stream = modify->stream;
 
-    core_histogram_record(&io->stats.admission, change->decided_ns);
-    if (change->refusal != 0) {
+    core_histogram_record(&io->stats.admission, modify->decided_ns);
+    if (modify->refusal != 0) {
         if (stream != NULL) {
-            server_frame_not_modified(change, change->refusal, change->refusal_text, change->decided_ns);
-            stream->change = NULL;
-            if (change->has_backup && stream->at_worker == 0) {
-                server_backup_change(stream, &change->backup);
-                (void)server_backup_settle(stream, stream->sequence_accepted - stream->busy_packets);
+            server_frame_not_modified(modify, modify->refusal, modify->refusal_text, modify->decided_ns);
+            stream->modify = NULL;
+            if (modify->has_backup && stream->at_worker == 0) {
+                server_backup_modify(stream, &modify->backup);
+                (void)server_backup_retire(stream, stream->sequence_accepted - stream->busy_packets);
             }
         }
-        end_request(change);
-        free(change);
+        end_request(modify);
+        free(modify);
         return;
     }
     if (stream == NULL) {
-        end_request(change);
-        if (change->elsewhere)
-            server_route_drop(io, change->order);
-        change->outcome = SERVER_CHANGE_GONE;
-        give_back(io, change);
+        end_request(modify);
+        if (modify->elsewhere)
+            server_migration_drop(io, modify->migration);
+        modify->outcome = SERVER_MODIFY_GONE;
+        give_back(io, modify);
         return;
     }
     core_ns now_ns = core_time_now_ns();
-    change->waiting = true;
-    change->until_ns = now_ns + SERVER_CHANGE_PATIENCE_NS;
-    enlist(io, change);
-    if (change->memory.packets > 0 && change->memory.block == NULL)
-        give_up_without_memory(io, change);
-    else if (change->elsewhere)
-        server_route_begin(stream, change->order);
+    modify->waiting = true;
+    modify->until_ns = now_ns + SERVER_MODIFY_TIMEOUT_NS;
+    enlist(io, modify);
+    if (modify->memory.packets > 0 && modify->memory.block == NULL)
+        give_up_without_memory(io, modify);
+    else if (modify->elsewhere)
+        server_migration_begin(stream, modify->migration);
     else
-        server_change_step(stream, now_ns);
+        server_modify_step(stream, now_ns);
 }
 
-bool server_change_ask(struct server_stream *stream, uint32_t request, const struct core_stream_spec *spec,
+bool server_modify_ask(struct server_stream *stream, uint32_t request, const struct core_stream_spec *spec,
                        core_ns now_ns)
 {
     struct server_connection *connection = stream->connection;
-    struct server_change *change = calloc(1, sizeof *change);
+    struct server_modify *modify = calloc(1, sizeof *modify);
 
-    if (change == NULL)
+    if (modify == NULL)
         return false;
-    *change = (struct server_change){.turn.asker = &connection->asker,
-                                     .grant = stream->grant,
+    *modify = (struct server_modify){.turn.asker = &connection->asker,
+                                     .reservation = stream->reservation,
                                      .spec = *spec,
                                      .has_packets = stream->queue_packets,
                                      .memory.stagger = connection->io->stagger++,
@@ -391,9 +393,9 @@ bool server_change_ask(struct server_stream *stream, uint32_t request, const str
                                      .connection = connection,
                                      .stream = stream,
                                      .request = request};
-    change->answered = answered;
-    stream->change = change;
+    modify->answered = answered;
+    stream->modify = modify;
     connection->requests++;
-    server_planner_change(connection->io->server->planner, change);
+    server_planner_modify(connection->io->server->planner, modify);
     return true;
 }

@@ -7,29 +7,29 @@
 
 static struct protocol_notice describe(const struct server_stream *stream, enum protocol_notice_kind kind)
 {
-    uint32_t gpu = stream->grant->gpu;
-    bool on_card = stream->gpu != NULL && stream->gpu->state != SERVER_GPU_AWAY;
-    bool away = server_gpu_stream_is_away(stream);
-    const struct server_backup *backup = server_backup_is_held(stream) ? &stream->grant->backup : NULL;
+    uint32_t gpu = stream->reservation->gpu;
+    bool on_card = stream->gpu != NULL && stream->gpu->state != SERVER_GPU_UNUSED;
+    bool away = server_gpu_binding_is_unused(stream);
+    const struct server_backup *backup = server_backup_is_held(stream) ? &stream->reservation->backup : NULL;
     struct protocol_notice notice = {
         .kind = kind,
         .unit = on_card ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
-        .unit_index = (uint16_t)(on_card ? server_gpu_stream_card(stream->gpu) : stream->worker)};
+        .unit_index = (uint16_t)(on_card ? server_gpu_binding_gpu(stream->gpu) : stream->worker)};
 
     switch (kind) {
     case PROTOCOL_NOTICE_DEGRADED:
-        snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES,
+        snprintf(notice.text, SERVER_NOTIFICATION_TEXT_BYTES,
                  "GPU %u failed; served without a guarantee until it is back", gpu);
         break;
     case PROTOCOL_NOTICE_RESTORED:
         notice.bound_ns = stream->bound_ns;
-        snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "GPU %u is back", gpu);
+        snprintf(notice.text, SERVER_NOTIFICATION_TEXT_BYTES, "GPU %u is back", gpu);
         break;
     case PROTOCOL_NOTICE_MOVED:
         notice.bound_ns = stream->spec.latency_ns; /* what every unit has been asked for, but */
         if (backup != NULL)
             notice.bound_ns = away ? backup->bound_ns : backup->gpu_bound_ns;
-        snprintf(notice.text, SERVER_NOTICE_TEXT_BYTES, "now on %s %u", on_card ? "GPU" : "CPU worker",
+        snprintf(notice.text, SERVER_NOTIFICATION_TEXT_BYTES, "now on %s %u", on_card ? "GPU" : "CPU worker",
                  notice.unit_index);
         break;
     }
@@ -57,7 +57,7 @@ static void tell(struct server_stream *stream, enum protocol_notice_kind kind)
     own->kind = kind;
     own->output.frame = own->frame;
     own->output.frame_bytes = protocol_notice_write(own->frame, stream->id, &notice);
-    own->output.is_notice = true;
+    own->output.is_notification = true;
     if (!own->queued)
         server_output_append(stream->connection, &own->output);
     own->queued = true;
@@ -72,7 +72,7 @@ static bool is_to_be_told_first(const struct server_stream *stream, enum protoco
     return own->queued && (degraded || is_begun(stream));
 }
 
-void server_notice(struct server_stream *stream, enum protocol_notice_kind kind)
+void server_notification(struct server_stream *stream, enum protocol_notice_kind kind)
 {
     struct server_stream_notice *own = &stream->notice;
 
@@ -86,7 +86,7 @@ void server_notice(struct server_stream *stream, enum protocol_notice_kind kind)
         tell(stream, kind);
 }
 
-void server_notice_left(struct server_output *output)
+void server_notification_left(struct server_output *output)
 {
     struct server_stream *stream =
         (struct server_stream *)((char *)output - offsetof(struct server_stream, notice.output));

@@ -12,13 +12,14 @@
 struct server_output;
 struct server_stream;
 
-#define SERVER_NOTICE_TEXT_BYTES 96
-#define SERVER_NOTICE_BYTES      (PROTOCOL_HEADER_BYTES + PROTOCOL_NOTICE_BYTES + SERVER_NOTICE_TEXT_BYTES)
+#define SERVER_NOTIFICATION_TEXT_BYTES 96
+#define SERVER_NOTIFICATION_BYTES                                                                            \
+    (PROTOCOL_HEADER_BYTES + PROTOCOL_NOTICE_BYTES + SERVER_NOTIFICATION_TEXT_BYTES)
 
 /* Tells the stream's client, if it speaks version 2. RESTORED is sent only after DEGRADED. */
-void server_notice(struct server_stream *stream, enum protocol_notice_kind kind);
+void server_notification(struct server_stream *stream, enum protocol_notice_kind kind);
 
 /* The notice has left the connection's queue, written or not. The stream may end now. */
-void server_notice_left(struct server_output *output);
+void server_notification_left(struct server_output *output);
 
 #endif

@@ -28,7 +28,7 @@
 
 #include "core/stream.h"
 
-struct server_police {
+struct server_policer {
     core_ns interval_ns;     /* t */
     core_ns spacing_ns;      /* s <= t */
     core_ns tolerance_ns;    /* (k - 1) t */
@@ -37,14 +37,14 @@ struct server_police {
     core_ns unseen_ns;       /* B */
 };
 
-struct server_police_times {
+struct server_policer_times {
     core_ns eligible_ns; /* >= arrival */
     core_ns unseen_ns;   /* the deadline counts from eligible_ns - unseen_ns */
     core_ns release_ns;  /* >= eligible */
 };
 
-void server_police_init(struct server_police *police, const struct core_stream_spec *spec,
-                        core_ns spacing_ns);
+void server_policer_init(struct server_policer *policer, const struct core_stream_spec *spec,
+                         core_ns spacing_ns);
 
 /* Another contract from the next packet on, on the same unit. The bucket is carried over: with level(x) = k -
  * max(0, TAT - x) / t packets in it at x = max(now, eligible time of the last packet), the new one has
@@ -54,14 +54,14 @@ void server_police_init(struct server_police *police, const struct core_stream_s
  *   - those after conform to the new contract, from the first of them on;
  *   - eligible times do not run backwards.
  * now_ns: not before the last arrival. */
-void server_police_change(struct server_police *police, const struct core_stream_spec *spec,
-                          core_ns spacing_ns, core_ns now_ns);
+void server_policer_modify(struct server_policer *policer, const struct core_stream_spec *spec,
+                           core_ns spacing_ns, core_ns now_ns);
 
 /* arrival_ns must not run backwards from one packet to the next. */
-struct server_police_times server_police_packet(struct server_police *police, core_ns arrival_ns);
-/* As server_police_packet, for a packet that may have come up to unseen_ns >= 0 before arrival_ns: u(n)
+struct server_policer_times server_policer_packet(struct server_policer *policer, core_ns arrival_ns);
+/* As server_policer_packet, for a packet that may have come up to unseen_ns >= 0 before arrival_ns: u(n)
  * above. */
-struct server_police_times server_police_unseen(struct server_police *police, core_ns arrival_ns,
-                                                core_ns unseen_ns);
+struct server_policer_times server_policer_unseen(struct server_policer *policer, core_ns arrival_ns,
+                                                  core_ns unseen_ns);
 
 #endif

@@ -151,8 +151,8 @@ core_status server_stream_arm(struct server_stream *stream, const struct cpu_eng
     stream->key = (uint8_t *)stream->cpu + cpu_stream_bytes(ops);
     memcpy(stream->key, key, core_cipher_key_bytes(stream->spec.cipher));
     stream->in_ns = in_ns;
-    server_police_init(&stream->police, &stream->spec, 0);
-    server_pace_init(&stream->pace, &stream->spec, task->spacing_ns);
+    server_policer_init(&stream->policer, &stream->spec, 0);
+    server_pacer_init(&stream->pace, &stream->spec, task->spacing_ns);
     return CORE_OK;
 }
 
@@ -220,21 +220,21 @@ static enum protocol_result_status judge(const struct server_stream *stream, uin
     return PROTOCOL_RESULT_OK;
 }
 
-static void append_to_order(struct server_stream *stream, struct server_packet *packet)
+static void append_to_delivery(struct server_stream *stream, struct server_packet *packet)
 {
-    if (stream->order_tail == NULL)
-        stream->order_head = packet;
+    if (stream->delivery_tail == NULL)
+        stream->delivery_head = packet;
     else
-        stream->order_tail->next = packet;
-    stream->order_tail = packet;
+        stream->delivery_tail->next = packet;
+    stream->delivery_tail = packet;
 }
 
 /* Polices it and sets its times. What was eligible before we read it was not held back by its contract. */
 static void set_times(struct server_stream *stream, struct server_packet *packet,
                       const struct server_arrival *arrival)
 {
-    struct server_police_times times = server_police_unseen(&stream->police, arrival->counted_ns,
-                                                            arrival->counted_ns - arrival->earliest_ns);
+    struct server_policer_times times = server_policer_unseen(&stream->policer, arrival->counted_ns,
+                                                              arrival->counted_ns - arrival->earliest_ns);
 
     packet->eligible_ns = times.eligible_ns;
     packet->unseen_ns = times.unseen_ns;
@@ -250,7 +250,7 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
     stream->sequence_accepted++;
     set_times(stream, packet, arrival);
     packet->status = judge(stream, packet->bytes, bytes_per_key);
-    append_to_order(stream, packet);
+    append_to_delivery(stream, packet);
     if (packet->status != PROTOCOL_RESULT_OK) {
         packet->ready = true;
         return false;
@@ -268,12 +268,12 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
 
 struct server_packet *server_stream_next_ready(struct server_stream *stream)
 {
-    struct server_packet *packet = stream->order_head;
+    struct server_packet *packet = stream->delivery_head;
     if (packet == NULL || !packet->ready)
         return NULL;
-    stream->order_head = packet->next;
-    if (stream->order_head == NULL)
-        stream->order_tail = NULL;
+    stream->delivery_head = packet->next;
+    if (stream->delivery_head == NULL)
+        stream->delivery_tail = NULL;
     packet->next = NULL;
     return packet;
 }

@@ -13,17 +13,17 @@
 #include "server/mailbox.h"
 #include "server/stream/arrival.h"
 #include "server/stream/eligible_queue.h"
-#include "server/stream/gpu_stream.h"
+#include "server/stream/gpu_binding.h"
+#include "server/stream/migration.h"
 #include "server/stream/notification.h"
 #include "server/stream/policer.h"
-#include "server/stream/route.h"
 #include "server/stream/transfer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
 struct server_connection;
-struct server_grant;
+struct server_reservation;
 struct server_stream;
 
 /* Something that waits to be written to a connection: a result, or a control frame. A result's ciphertext
@@ -34,9 +34,9 @@ struct server_output {
     uint8_t *frame;         /* a control frame, or the slot: a result's header */
     const uint8_t *payload; /* packets: the ciphertext */
     uint32_t frame_bytes, payload_bytes;
-    bool is_packet; /* embedded in a server_packet */
-    bool is_notice; /* embedded in a server_stream; neither: allocated with its frame */
-    bool counted;   /* its first byte was taken by the socket */
+    bool is_packet;       /* embedded in a server_packet */
+    bool is_notification; /* embedded in a server_stream; neither: allocated with its frame */
+    bool counted;         /* its first byte was taken by the socket */
 };
 
 struct server_block;
@@ -79,11 +79,11 @@ struct server_stream_notice {
     bool queued, degraded;
     enum protocol_notice_kind kind; /* queued: which */
     enum protocol_notice_kind next; /* follows the queued one; 0: none */
-    uint8_t frame[SERVER_NOTICE_BYTES];
+    uint8_t frame[SERVER_NOTIFICATION_BYTES];
 };
 
 /* The failovers of a stream with a backup: server/stream/backup.h. */
-struct server_refuge {
+struct server_failover_target {
     core_ns lost_ns;    /* packets that were eligible before this came late to the backup */
     core_ns release_ns; /* backup on a worker: earliest release of the next packet there */
     bool told;          /* its client was told that it is on its backup */
@@ -97,19 +97,19 @@ struct server_stream {
     struct core_stream_spec spec;
     struct cpu_stream *cpu; /* secret memory */
     uint8_t *key;           /* in the same memory: the client's key, for GPUs; NULL without GPUs */
-    /* Where its packets go: server/stream/route.h. */
-    uint32_t worker;                 /* its worker; on a GPU: the fallback worker */
-    uint32_t at_worker;              /* packets inside that worker */
-    struct server_gpu_stream *gpu;   /* GPU binding that packets go to; NULL: it is on a worker */
-    struct server_gpu_stream *spare; /* with a backup on a GPU: the binding that packets do not go to */
-    struct server_refuge refuge;
-    bool worked;             /* a packet has been inside the worker under the present grant */
-    uint64_t pauses;         /* worked: the worker's count of pauses when the last packet came back */
-    struct server_pace pace; /* when packets may go to the unit */
+    /* Where its packets go: server/stream/migration.h. */
+    uint32_t worker;                      /* its worker; on a GPU: the fallback worker */
+    uint32_t at_worker;                   /* packets inside that worker */
+    struct server_gpu_binding *gpu;       /* GPU binding that packets go to; NULL: it is on a worker */
+    struct server_gpu_binding *secondary; /* with a backup on a GPU: the binding that packets do not go to */
+    struct server_failover_target failover_target;
+    bool worked;              /* a packet has been inside the worker under the present reservation */
+    uint64_t pauses;          /* worked: the worker's count of pauses when the last packet came back */
+    struct server_pacer pace; /* when packets may go to the unit */
     struct server_transfer transfer;
-    struct server_order *order; /* the migration in progress; NULL: none */
-    struct server_grant *grant; /* reservation at its unit, given back when the stream leaves */
-    struct server_police police;
+    struct server_migration *migration;     /* the migration in progress; NULL: none */
+    struct server_reservation *reservation; /* reservation at its unit, given back when the stream leaves */
+    struct server_policer policer;
     core_ns in_ns; /* margin between a packet's eligible time and its release */
     enum server_stream_state state;
     bool unannounced; /* its OPEN was refused late: no CLOSED is sent */
@@ -119,7 +119,7 @@ struct server_stream {
     uint32_t queue_packets;     /* records and slots, without those of retired blocks */
     uint32_t busy_packets;      /* packets in use */
     struct server_packet *free;
-    struct server_packet *order_head, *order_tail; /* received, not yet ready in turn */
+    struct server_packet *delivery_head, *delivery_tail; /* received, not yet ready in turn */
     struct server_packet *wait_head; /* first of those not yet eligible (later ones follow it) */
     uint64_t key_bytes;              /* encrypted or accepted under this key */
     struct protocol_closed totals;
@@ -132,7 +132,7 @@ struct server_stream {
     core_ns counted_ns; /* latency bound that limits the rest of its I/O thread (server_io_count_stream) */
     struct server_stream_notice notice;
     struct server_block *blocks;
-    struct server_change *change; /* renegotiation in progress (server/stream/modify.h); NULL: none */
+    struct server_modify *modify; /* renegotiation in progress (server/stream/modify.h); NULL: none */
 };
 
 /* Memory for packets of one stream: their records, and the slots behind. */

@@ -65,7 +65,7 @@ enum server_transfer_state {
 enum server_transfer_step {
     SERVER_TRANSFER_STAY,
     SERVER_TRANSFER_HOLD,    /* from now on nothing goes to A */
-    SERVER_TRANSFER_SWITCH,  /* from now on packets go to B (server_pace_switch) */
+    SERVER_TRANSFER_SWITCH,  /* from now on packets go to B (server_pacer_switch) */
     SERVER_TRANSFER_GIVE_UP, /* packets stay on A; the reservation at B is not needed */
 };
 
@@ -97,7 +97,7 @@ enum server_transfer_step server_transfer_next(struct server_transfer *transfer,
 
 /* ---- at which time ---- */
 
-struct server_pace {
+struct server_pacer {
     core_ns interval_ns;     /* t */
     core_ns tolerance_ns;    /* (k - 1) t */
     core_ns spacing_ns;      /* of releases on the present unit; 0: none */
@@ -107,21 +107,21 @@ struct server_pace {
 };
 
 /* Starts a new stream on a unit with this spacing. */
-void server_pace_init(struct server_pace *pace, const struct core_stream_spec *spec, core_ns spacing_ns);
+void server_pacer_init(struct server_pacer *pace, const struct core_stream_spec *spec, core_ns spacing_ns);
 
 /* Switches to another unit. first_ns: eligible time of the first packet that waits, CORE_NS_NEVER: none
  * waits. held: that packet had to wait for A, or for the stream's own pace. */
-void server_pace_switch(struct server_pace *pace, core_ns spacing_ns, core_ns first_ns, bool held,
-                        core_ns now_ns);
+void server_pacer_switch(struct server_pacer *pace, core_ns spacing_ns, core_ns first_ns, bool held,
+                         core_ns now_ns);
 
 /* r_i of the stream's next packet, and its release on its unit if it goes there at r_i. Change nothing. */
-core_ns server_pace_next_ns(const struct server_pace *pace, core_ns eligible_ns);
-core_ns server_pace_release_ns(const struct server_pace *pace, core_ns paced_ns);
+core_ns server_pacer_next_ns(const struct server_pacer *pace, core_ns eligible_ns);
+core_ns server_pacer_release_ns(const struct server_pacer *pace, core_ns paced_ns);
 
 /* The packet goes to its unit: returns r_i and its release. policed: the packet was early. */
-struct server_police_times server_pace_take(struct server_pace *pace, core_ns eligible_ns, bool policed);
+struct server_policer_times server_pacer_take(struct server_pacer *pace, core_ns eligible_ns, bool policed);
 
 /* Is the lag gone for good? nothing_waits: all packets of the stream have gone to their unit. */
-bool server_pace_caught_up(struct server_pace *pace, bool nothing_waits, core_ns now_ns);
+bool server_pacer_caught_up(struct server_pacer *pace, bool nothing_waits, core_ns now_ns);
 
 #endif

@@ -347,7 +347,7 @@ static void test_no_pause_while_late(void **state)
     cpu_scheduler_destroy(scheduler);
 }
 
-/* A newcomer with an earlier deadline goes before the rest of a long packet. */
+/* A new stream with an earlier deadline goes before the rest of a long packet. */
 /* A burst of n pieces takes n us here. q is 3 us, of which 2 us more are nobody's loss. */
 static void test_bursts_are_held_against_their_bound(void **state)
 {

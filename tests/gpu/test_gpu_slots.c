@@ -32,10 +32,10 @@ static void gives_each_slot_once(void **state)
     uint32_t slot;
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(gpu_slots_take(slots, &slot), CORE_OK);
+        assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_OK);
         assert_int_equal(slot, i);
     }
-    assert_int_equal(gpu_slots_take(slots, &slot), CORE_FULL);
+    assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_FULL);
     expect_usage(slots, 3, 0, 0);
     gpu_slots_destroy(slots);
 }
@@ -74,7 +74,7 @@ static void is_free_when_cleared_and_delivered(void **state)
     (void)state;
     for (size_t row = 0; row < sizeof rows / sizeof rows[0]; row++) {
         struct gpu_slots *slots = create(1);
-        assert_int_equal(gpu_slots_take(slots, &slot), CORE_OK);
+        assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_OK);
         for (size_t i = 0; rows[row].steps[i].event != END; i++) {
             uint64_t batch = rows[row].steps[i].batch;
             switch (rows[row].steps[i].event) {
@@ -98,7 +98,7 @@ static void is_free_when_cleared_and_delivered(void **state)
             }
             assert_int_equal(gpu_slots_usage(slots).free, rows[row].free[i]);
         }
-        assert_int_equal(gpu_slots_take(slots, &slot), CORE_OK);
+        assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_OK);
         gpu_slots_destroy(slots);
     }
 }
@@ -112,7 +112,7 @@ static void refuses_what_does_not_fit_its_state(void **state)
     assert_int_equal(gpu_slots_leave(slots, 2, 1), CORE_INVALID);
     assert_int_equal(gpu_slots_cleared(slots, 0), CORE_INVALID);
     assert_int_equal(gpu_slots_cleared(slots, 2), CORE_INVALID);
-    assert_int_equal(gpu_slots_take(slots, &slot), CORE_OK);
+    assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_OK);
     assert_int_equal(gpu_slots_cleared(slots, slot), CORE_INVALID); /* in use */
     assert_int_equal(gpu_slots_leave(slots, slot, 1), CORE_OK);
     assert_int_equal(gpu_slots_leave(slots, slot, 1), CORE_INVALID);
@@ -133,14 +133,14 @@ static void gives_the_one_first_that_was_free_first(void **state)
     uint32_t slot, named[3];
     (void)state;
     for (int i = 0; i < 3; i++)
-        assert_int_equal(gpu_slots_take(slots, &slot), CORE_OK);
+        assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_OK);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(gpu_slots_leave(slots, 2 - i, 0), CORE_OK);
     assert_int_equal(gpu_slots_clearable(slots, 0, named, 3), 3);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(gpu_slots_cleared(slots, (i + 1) % 3), CORE_OK);
     for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(gpu_slots_take(slots, &slot), CORE_OK);
+        assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_OK);
         assert_int_equal(slot, (i + 1) % 3);
     }
     gpu_slots_destroy(slots);
@@ -186,10 +186,10 @@ static void agrees_with_a_plain_table(void **state)
         case 0:
         case 1:
             if (free_slots_of(table, delivered) == 0) {
-                assert_int_equal(gpu_slots_take(slots, &slot), CORE_FULL);
+                assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_FULL);
                 break;
             }
-            assert_int_equal(gpu_slots_take(slots, &slot), CORE_OK);
+            assert_int_equal(gpu_slots_allocate(slots, &slot), CORE_OK);
             assert_non_null(free_slot_of(table, delivered, slot));
             table[slot].used = true;
             reused++;

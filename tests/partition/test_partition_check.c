@@ -583,8 +583,8 @@ static void backlog_bounds_are_as_defined(void **state)
         crowd.flow.card = &crowd.card.gpu;
         crowd.flow.job_bytes_max = (long double)crowd.load.job_burst_bytes +
                                    (long double)crowd.load.job_rate / 0x1p32L * crowd.flow.period_ns + 1;
-        struct perfmodel_flow_card *card;
-        assert_int_equal(perfmodel_flow_card_create(&card, &crowd.profile, &crowd.card.gpu, false), CORE_OK);
+        struct perfmodel_flow_gpu *card;
+        assert_int_equal(perfmodel_flow_gpu_create(&card, &crowd.profile, &crowd.card.gpu, false), CORE_OK);
         struct perfmodel_stages told = perfmodel_flow_judge(card, &crowd.load, period_ns).bounds;
         expect_within(&crowd, PARTITION_CHECK_KERNEL, told.kernel_ns, &stable, &above);
         if (crowd.card.gpu.copy_engines == 1) {
@@ -593,7 +593,7 @@ static void backlog_bounds_are_as_defined(void **state)
             expect_within(&crowd, PARTITION_CHECK_UP, told.up_ns, &stable, &above);
             expect_within(&crowd, PARTITION_CHECK_DOWN, told.down_ns, &stable, &above);
         }
-        perfmodel_flow_card_destroy(card);
+        perfmodel_flow_gpu_destroy(card);
     }
     print_message("%d stable stages, %d of them longer than the period\n", stable, above);
     assert_true(stable > CROWDS && above > CROWDS / 10);

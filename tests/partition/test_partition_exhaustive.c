@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/admission.h"
 #include "tests/support/exhaustive.h"
 #include "tests/support/random.h"
-#include "tests/support/standing.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CASES_DEFAULT 4
@@ -32,7 +32,7 @@
 struct drawn {
     struct test_random random;
     struct config_profile profile;
-    struct partition_standing *standing;
+    struct admission *admission;
     struct exhaustive_stream streams[EXHAUSTIVE_STREAMS];
     uint32_t first; /* number of the first stream */
     struct exhaustive_case run;
@@ -80,7 +80,7 @@ static void draw_profile(struct drawn *drawn)
 
 static bool accepted(const struct drawn *drawn, const struct core_stream_spec *spec)
 {
-    return test_standing_query(drawn->standing, spec, false).accepted;
+    return test_admission_query(drawn->admission, spec, false).accepted;
 }
 
 /* The brim: the shortest latency bound that the worker takes; 0: none. */
@@ -98,7 +98,7 @@ static core_ns shortest_ns(const struct drawn *drawn, const struct core_stream_s
 static void put(struct drawn *drawn, const struct core_stream_spec *spec, enum exhaustive_role role)
 {
     struct exhaustive_stream *stream = &drawn->streams[drawn->run.count];
-    struct partition_standing_placement placement = test_standing_admit(drawn->standing, spec, 0);
+    struct admission_placement placement = test_admission_admit(drawn->admission, spec, 0);
     assert_true(placement.accepted);
     if (drawn->run.count++ == 0)
         drawn->first = placement.stream;
@@ -143,7 +143,7 @@ static bool draw_standing(struct drawn *drawn)
  * sends once: so many burst at once as there are. */
 struct leaving {
     uint32_t leaver_blocks, blocks, stand;
-    core_ns later_ns; /* what the newcomers have more */
+    core_ns later_ns; /* what the new streams have more */
 };
 
 static bool put_leaving(struct drawn *drawn, const struct leaving *leaving)
@@ -161,7 +161,7 @@ static bool put_leaving(struct drawn *drawn, const struct leaving *leaving)
     spec.latency_ns = shortest_ns(drawn, &spec) + (leaving->stand - 1) * leaving->blocks * tick_ns;
     for (uint32_t i = 0; i < leaving->stand && accepted(drawn, &spec); i++)
         put(drawn, &spec, EXHAUSTIVE_STANDS);
-    partition_standing_release(drawn->standing, drawn->first);
+    admission_release(drawn->admission, drawn->first);
     spec.latency_ns += leaving->later_ns - leaving->leaver_blocks * tick_ns;
     while (drawn->run.count < EXHAUSTIVE_STREAMS && spec.latency_ns >= CORE_LATENCY_NS_MIN &&
            accepted(drawn, &spec))
@@ -205,7 +205,7 @@ static bool draw_any_leaving(struct drawn *drawn)
     for (int64_t i = 0; i < stand; i++)
         if (!put_at_brim(drawn, EXHAUSTIVE_STANDS, (uint32_t)test_random_in(random, 0, 1)))
             return false;
-    partition_standing_release(drawn->standing, drawn->first);
+    admission_release(drawn->admission, drawn->first);
     for (int64_t i = 0; i < come; i++)
         if (!put_at_brim(drawn, EXHAUSTIVE_COMES, 0))
             return false;
@@ -276,7 +276,7 @@ static void say_all(const struct tally *tally)
 
 static void begin(struct drawn *drawn)
 {
-    drawn->standing = test_standing_of(&drawn->profile, 1, 1);
+    drawn->admission = test_admission_of(&drawn->profile, 1, 1);
 }
 
 static void no_miss(struct drawn *drawn, struct tally *tally)
@@ -301,7 +301,7 @@ static void draw_all(bool (*draw)(struct drawn *), uint32_t piece_bytes)
         begin(&drawn);
         if (draw(&drawn))
             no_miss(&drawn, &tally);
-        partition_standing_destroy(drawn.standing);
+        admission_destroy(drawn.admission);
     }
     assert_int_equal(tally.cases, cases);
     say_all(&tally);
@@ -348,7 +348,7 @@ static void test_a_burst_is_no_pause_for_its_own_packets(void **state)
         begin_constructed(&drawn);
         assert_true(put_leaving(&drawn, &cases[i]));
         no_miss(&drawn, &tally);
-        partition_standing_destroy(drawn.standing);
+        admission_destroy(drawn.admission);
     }
     say_all(&tally);
 }
@@ -366,7 +366,7 @@ static bool any_miss(uint32_t leaver_blocks, bool at_once, core_ns left_ns)
                 drawn.streams[1].spec.latency_ns = left_ns;
             missed = run(&drawn).missed;
         }
-        partition_standing_destroy(drawn.standing);
+        admission_destroy(drawn.admission);
     }
     return missed;
 }

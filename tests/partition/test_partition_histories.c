@@ -38,7 +38,7 @@ static void report(const struct history_totals *totals)
         "backups, %llu times no arena free, %llu misses; of lost GPUs, without a promise: %llu packets lost, "
         "%llu to a stand-by, %llu before they were restored\n",
         (unsigned long long)totals->histories, (double)totals->virtual_ns / 1e9,
-        (unsigned long long)totals->plans, (unsigned long long)totals->losses,
+        (unsigned long long)totals->plans, (unsigned long long)totals->failures,
         (unsigned long long)totals->packets[0], (double)totals->least_slack_ppb[0] / 1e7,
         (unsigned long long)totals->packets[1], (double)totals->least_slack_ppb[1] / 1e7,
         (unsigned long long)totals->batches, (unsigned long long)totals->fled,
@@ -75,7 +75,7 @@ static void hard_histories_are_kept(void **state)
     static const uint64_t seeds[] = {
         125,   /* a stream that moved while its device came back was held to its promise too early */
         2595,  /* a stream that closed while its device came back left a wake-up behind */
-        5663,  /* a change that batches had no room for left the standing plan with another period */
+        5663,  /* a change that batches had no room for left the admission state with another period */
         59552, /* a packet that had no promise when it was sent to a GPU was held to one at the backup */
     };
     struct history_totals totals;

@@ -31,7 +31,7 @@
 /* Whose streams leave, stand and come; how many of the first two there are at the most. */
 struct scene {
     struct config_profile profile;
-    struct core_stream_spec leaver, stander, newcomer;
+    struct core_stream_spec leaver, stander, request;
     size_t leavers, standers;
 };
 
@@ -85,7 +85,7 @@ static struct outcome play(const struct scene *scene)
     struct simulator_pattern pattern = {.arrivals = SIMULATOR_AFTER_LONG,
                                         .succession = true,
                                         .leavers = leavers,
-                                        .newcomer = &scene->newcomer,
+                                        .request = &scene->request,
                                         .seed = 1};
     outcome.result = simulator_run(simulator_for(scene->profile.cpu.burst_pieces), &scene->profile, streams,
                                    count, &pattern);
@@ -101,8 +101,8 @@ static void say(const struct scene *scene, const struct outcome *outcome)
                   (long long)scene->profile.cpu.per_byte_fs[0], (long long)scene->profile.cpu.lane_ns[0],
                   (long long)scene->profile.margins.in_ns, scene->leavers, scene->leaver.packet_bytes,
                   outcome->standers, scene->stander.packet_bytes, (long long)scene->stander.latency_ns,
-                  (unsigned long long)outcome->result.came, scene->newcomer.packet_bytes,
-                  (long long)scene->newcomer.latency_ns, (unsigned long long)outcome->result.misses,
+                  (unsigned long long)outcome->result.came, scene->request.packet_bytes,
+                  (long long)scene->request.latency_ns, (unsigned long long)outcome->result.misses,
                   (long long)outcome->result.least_slack_ns);
 }
 
@@ -131,7 +131,7 @@ static void test_one_long_piece(void **state)
     (void)state;
     struct scene scene = {.leaver = contract(65520, 30 * CORE_NS_PER_S),
                           .stander = contract(12000, 340 * US),
-                          .newcomer = contract(12000, 340 * US - 65520),
+                          .request = contract(12000, 340 * US - 65520),
                           .leavers = 1,
                           .standers = 6};
     scene.profile.cpu = (struct config_profile_cpu){
@@ -139,7 +139,7 @@ static void test_one_long_piece(void **state)
     scene.profile.cpu.per_byte_fs[0] = 1000000;
     scene.profile.io.limit_percent = 100;
     for (core_ns sooner_ns = 0; sooner_ns < 20 * US; sooner_ns += 500) {
-        scene.newcomer.latency_ns = 340 * US - 65520 - sooner_ns;
+        scene.request.latency_ns = 340 * US - 65520 - sooner_ns;
         struct outcome outcome = play(&scene);
         assert_true(outcome.plays);
         no_miss(&scene, &outcome);
@@ -160,7 +160,7 @@ static void test_shipped_profile(void **state)
     scene.leaver = contract(4096, 30 * CORE_NS_PER_S);
     scene.stander = contract(16, latency_ns);
     for (core_ns sooner_ns = 320 * US; sooner_ns <= 400 * US; sooner_ns += 10 * US) {
-        scene.newcomer = contract(16, latency_ns - sooner_ns);
+        scene.request = contract(16, latency_ns - sooner_ns);
         struct outcome outcome = play(&scene);
         assert_true(outcome.plays);
         no_miss(&scene, &outcome);
@@ -193,7 +193,7 @@ static struct scene any_scene(struct test_random *random)
     scene.leaver = contract(cpu->piece_bytes, 30 * CORE_NS_PER_S);
     scene.stander =
         contract(any_bytes(random, cpu->piece_bytes), test_random_log(random, 20 * US, 5000 * US));
-    scene.newcomer = contract(any_bytes(random, cpu->piece_bytes), scene.stander.latency_ns);
+    scene.request = contract(any_bytes(random, cpu->piece_bytes), scene.stander.latency_ns);
     return scene;
 }
 
@@ -214,20 +214,20 @@ static struct scene like(struct test_random *random, struct scene scene)
         break;
     case 1:
     case 2:
-        scene.newcomer.latency_ns = near(random, scene.newcomer.latency_ns, CORE_LATENCY_NS_MIN);
+        scene.request.latency_ns = near(random, scene.request.latency_ns, CORE_LATENCY_NS_MIN);
         break;
     case 3:
         scene.stander.packet_bytes = any_bytes(random, cpu->piece_bytes);
         break;
     case 4:
-        scene.newcomer.packet_bytes = any_bytes(random, cpu->piece_bytes);
+        scene.request.packet_bytes = any_bytes(random, cpu->piece_bytes);
         break;
     case 5:
         scene.leavers = (size_t)test_random_in(random, 1, cpu->burst_pieces);
         break;
     default:
-        scene.newcomer.packet_bytes = scene.stander.packet_bytes;
-        scene.newcomer.latency_ns = scene.stander.latency_ns;
+        scene.request.packet_bytes = scene.stander.packet_bytes;
+        scene.request.latency_ns = scene.stander.latency_ns;
     }
     return scene;
 }
@@ -271,7 +271,7 @@ static void test_waited_through_the_last_burst(void **state)
 {
     static const core_ns given_ns[] = {0, 1, 4900 * US};
     static const bool early[] = {false, true, false};
-    struct core_stream_spec newcomer = {
+    struct core_stream_spec request = {
         60 * 4096, 1, 1000000 * US, 1000000 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0};
     struct core_stream_spec specs[] = {
         {4096, 1, 1000000 * US, 1000000 * US, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0},
@@ -303,7 +303,7 @@ static void test_waited_through_the_last_burst(void **state)
         struct simulator_pattern pattern = {.arrivals = SIMULATOR_GIVEN,
                                             .succession = true,
                                             .leavers = 1,
-                                            .newcomer = &newcomer,
+                                            .request = &request,
                                             .given_ns = given_ns,
                                             .early = early,
                                             .window_ns = 30000 * US,

@@ -200,7 +200,7 @@ static void stairs_only_on_request(void **state)
         struct partition_plan *plan = plan_of("min-rate", &input);
         bool stairs = false;
         for (uint32_t g = 0; g < plan->gpus && plan->accepted; g++)
-            stairs = stairs || plan->gpu[g].rule == PARTITION_PLAN_STAIRS;
+            stairs = stairs || plan->gpu[g].rule == PARTITION_PLAN_STAIRCASE;
         by_stairs += stairs;
         if (plan->accepted)
             expect_checked(&input, plan);

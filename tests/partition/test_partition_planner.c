@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "partition/planner/internal.h"
-#include "tests/support/standing.h"
+#include "tests/support/admission.h"
 
 #define MS          CORE_NS_PER_MS
 #define WORKERS     2
@@ -177,7 +177,7 @@ static int set_up_with(int64_t slower)
     const struct partition_planner_options options = {.workers = WORKERS,
                                                       .gpus = GPUS,
                                                       .wait_ns = WAIT_NS,
-                                                      .patience_ns = PATIENCE_NS,
+                                                      .timeout_ns = PATIENCE_NS,
                                                       .scan_ns = SCAN_NS,
                                                       .retune_ns = TUNE_NS,
                                                       .calm_ns = CALM_NS};
@@ -186,17 +186,17 @@ static int set_up_with(int64_t slower)
                                                 .segments = 1 << 20,
                                                 .bytes = UINT64_C(1) << 28,
                                                 .hang_ns = CORE_NS_NEVER};
-    struct partition_standing *standing;
+    struct admission *admission;
 
     memset(&host, 0, sizeof host);
     host.now_ns = CORE_NS_PER_S;
-    host.profile = test_standing_profile();
+    host.profile = test_admission_profile();
     host.profile->io.per_packet_ns = host.profile->io.per_byte_fs = 0;
     host.profile->gpus[0].count = GPUS;
     make_workers_slower(slower);
-    standing = test_standing_of(host.profile, WORKERS, 1);
-    assert_int_equal(partition_standing_set_arenas(standing, &arenas), CORE_OK);
-    assert_int_equal(partition_planner_create(&host.planner, standing, &options, &functions, NULL, NULL),
+    admission = test_admission_of(host.profile, WORKERS, 1);
+    assert_int_equal(admission_set_arenas(admission, &arenas), CORE_OK);
+    assert_int_equal(partition_planner_create(&host.planner, admission, &options, &functions, NULL, NULL),
                      CORE_OK);
     return 0;
 }
@@ -225,9 +225,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-static struct partition_standing *standing(void)
+static struct admission *admission(void)
 {
-    return partition_planner_standing(host.planner);
+    return partition_planner_admission(host.planner);
 }
 
 static void step(core_ns ns)
@@ -249,7 +249,7 @@ static const struct partition_planner_memory enough = {.fits = fits};
 /* Returns the owner of the new reservation; NULL: refused. */
 static struct owner *admit(const struct core_stream_spec *spec)
 {
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
     struct owner *owner = new_owner();
 
     assert_int_equal(partition_planner_admit(host.planner, spec, 0, &enough, owner, &placement), CORE_OK);
@@ -262,13 +262,13 @@ static struct owner *admit(const struct core_stream_spec *spec)
 
 static uint32_t unit_of(const struct owner *owner)
 {
-    return partition_standing_stream_of(standing(), owner->number).unit;
+    return admission_stream_of(admission(), owner->number).unit;
 }
 
 /* The first stream that comes to a GPU; those before it are on workers. */
 static struct owner *admit_on_gpu(void)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 80 * MS);
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 80 * MS);
     struct owner *owner;
 
     do {
@@ -314,7 +314,7 @@ static uint32_t busy(void)
 
 static void reclaimed_after_quiescent_point(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS);
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS);
     struct owner *used = admit(&spec), *unused = admit(&spec);
     uint32_t unit = unit_of(used);
 
@@ -330,13 +330,13 @@ static void reclaimed_after_quiescent_point(void **state)
     step(MS);
     assert_true(used->reclaimed);
     assert_false(used->superseded);
-    assert_int_equal(partition_standing_streams(standing()), 0);
+    assert_int_equal(admission_streams(admission()), 0);
     assert_false(partition_planner_waits(host.planner));
 }
 
 static void backup_has_to_be_quiescent_too(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 100 * MS);
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 100 * MS);
     struct owner *owner;
     uint32_t backup;
 
@@ -345,8 +345,8 @@ static void backup_has_to_be_quiescent_too(void **state)
     do {
         owner = admit(&spec);
         assert_non_null(owner);
-        backup = partition_standing_stream_of(standing(), owner->number).backup_unit;
-    } while (backup == PARTITION_STANDING_NONE);
+        backup = admission_stream_of(admission(), owner->number).backup_unit;
+    } while (backup == ADMISSION_NONE);
     const struct partition_planner_use use = {.used = true, .mark = 1, .backup_used = true, .backup_mark = 7};
     host.quiet[unit_of(owner)] = 2;
     host.quiet[backup] = 7;
@@ -360,20 +360,20 @@ static void backup_has_to_be_quiescent_too(void **state)
 
 static void stream_that_does_not_fit_leaves_nothing(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS);
-    struct partition_standing_placement placement;
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS);
+    struct admission_placement placement;
     const struct partition_planner_memory none = {.fits = fits, .context = &host};
 
     (void)state;
     assert_int_equal(partition_planner_admit(host.planner, &spec, 0, &none, &request, &placement), CORE_FULL);
-    assert_int_equal(partition_standing_streams(standing()), 0);
+    assert_int_equal(admission_streams(admission()), 0);
 }
 
 /* ---- migrations ---- */
 
 static void both_reservations_stay_until_migration_ends(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS);
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS);
     struct owner *old = admit(&spec);
     uint32_t to = 1 - unit_of(old);
 
@@ -384,7 +384,7 @@ static void both_reservations_stay_until_migration_ends(void **state)
     retire(old, false, 0); /* the I/O thread may be quicker than its answer */
     step(MS);
     assert_false(old->reclaimed);
-    assert_int_equal(partition_standing_streams(standing()), 2);
+    assert_int_equal(admission_streams(admission()), 2);
     partition_planner_moved(host.planner, fresh->number, PARTITION_PLANNER_MOVED, false);
     step(MS);
     assert_true(old->reclaimed);
@@ -397,7 +397,7 @@ static void migration_that_ends_without_a_move(void **state)
 {
     struct owner *old = admit_on_gpu();
     enum partition_planner_outcome outcome[] = {PARTITION_PLANNER_STAYED, PARTITION_PLANNER_GONE};
-    struct core_stream_spec before = partition_standing_stream_of(standing(), old->number).spec;
+    struct core_stream_spec before = admission_stream_of(admission(), old->number).spec;
 
     (void)state;
     for (size_t n = 0; n < 2; n++) {
@@ -409,7 +409,7 @@ static void migration_that_ends_without_a_move(void **state)
         step(MS);
         assert_true(fresh->reclaimed);
         assert_true(fresh->superseded);
-        struct core_stream_spec after = partition_standing_stream_of(standing(), old->number).spec;
+        struct core_stream_spec after = admission_stream_of(admission(), old->number).spec;
         assert_memory_equal(&after, &before, sizeof before); /* nothing is charged for a hold any more */
     }
     retire(old, false, 0);
@@ -420,7 +420,7 @@ static void migration_that_ends_without_a_move(void **state)
 
 static void held_packets_are_charged_until_none_is_late(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS);
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS);
     struct owner *old = admit(&spec);
     const struct partition_planner_use use = {.used = true, .mark = 3};
 
@@ -433,16 +433,15 @@ static void held_packets_are_charged_until_none_is_late(void **state)
     partition_planner_moved(host.planner, fresh->number, PARTITION_PLANNER_MOVED, true);
     retire(old, false, 0);
     step(MS);
-    assert_true(partition_standing_stream_of(standing(), fresh->number).spec.latency_ns < spec.latency_ns);
+    assert_true(admission_stream_of(admission(), fresh->number).spec.latency_ns < spec.latency_ns);
     assert_false(move(fresh, unit_of(old))); /* not again before it has caught up */
     partition_planner_changed(host.planner, fresh->number, PARTITION_PLANNER_IN_FORCE, &use, false);
     host.quiet[unit_of(fresh)] = 3;
     step(MS);
-    assert_true(partition_standing_stream_of(standing(), fresh->number).spec.latency_ns < spec.latency_ns);
+    assert_true(admission_stream_of(admission(), fresh->number).spec.latency_ns < spec.latency_ns);
     host.quiet[unit_of(fresh)] = 4;
     step(MS);
-    assert_int_equal(partition_standing_stream_of(standing(), fresh->number).spec.latency_ns,
-                     spec.latency_ns);
+    assert_int_equal(admission_stream_of(admission(), fresh->number).spec.latency_ns, spec.latency_ns);
     assert_true(move(fresh, 1 - unit_of(fresh)));
     assert_true(host.migration[1].hold_ns > 0); /* its packets still may be held */
     partition_planner_moved(host.planner, target(1)->number, PARTITION_PLANNER_GONE, false);
@@ -451,15 +450,15 @@ static void held_packets_are_charged_until_none_is_late(void **state)
 
 static void migration_without_memory_leaves_nothing(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS);
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS);
     struct owner *old = admit(&spec);
-    struct core_stream_spec before = partition_standing_stream_of(standing(), old->number).spec;
+    struct core_stream_spec before = admission_stream_of(admission(), old->number).spec;
 
     (void)state;
     host.has_no_memory = true;
     assert_false(move(old, 1 - unit_of(old)));
-    assert_int_equal(partition_standing_streams(standing()), 1);
-    struct core_stream_spec after = partition_standing_stream_of(standing(), old->number).spec;
+    assert_int_equal(admission_streams(admission()), 1);
+    struct core_stream_spec after = admission_stream_of(admission(), old->number).spec;
     assert_memory_equal(&after, &before, sizeof before);
 }
 
@@ -468,7 +467,7 @@ static void migration_without_memory_leaves_nothing(void **state)
 static core_status ask(const struct owner *owner, const struct core_stream_spec *spec, bool *accepted,
                        bool *ready)
 {
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
 
     core_status status =
         partition_planner_change(host.planner, owner->number, spec, &change, &placement, ready);
@@ -478,12 +477,12 @@ static core_status ask(const struct owner *owner, const struct core_stream_spec 
 
 static bool is_joined(const struct owner *owner)
 {
-    return partition_standing_stream_of(standing(), owner->number).joined;
+    return admission_stream_of(admission(), owner->number).joined;
 }
 
 static void old_contract_is_reserved_until_quiescent(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS), slower = spec;
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS), slower = spec;
     struct owner *owner = admit(&spec);
     const struct partition_planner_use use = {.used = true, .mark = 9};
     bool accepted, ready;
@@ -500,14 +499,13 @@ static void old_contract_is_reserved_until_quiescent(void **state)
     host.quiet[unit_of(owner)] = 10;
     step(MS);
     assert_false(is_joined(owner));
-    assert_int_equal(partition_standing_stream_of(standing(), owner->number).spec.interval_ns,
-                     slower.interval_ns);
+    assert_int_equal(admission_stream_of(admission(), owner->number).spec.interval_ns, slower.interval_ns);
     assert_int_equal(busy(), 0);
 }
 
 static void change_given_up_keeps_the_contract(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS), faster = spec;
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS), faster = spec;
     struct owner *owner = admit(&spec);
     const struct partition_planner_use unused = {.used = false};
     bool accepted, ready;
@@ -519,14 +517,13 @@ static void change_given_up_keeps_the_contract(void **state)
     partition_planner_changed(host.planner, owner->number, PARTITION_PLANNER_GIVEN_UP, &unused, true);
     step(MS);
     assert_false(is_joined(owner));
-    assert_int_equal(partition_standing_stream_of(standing(), owner->number).spec.interval_ns,
-                     spec.interval_ns);
+    assert_int_equal(admission_stream_of(admission(), owner->number).spec.interval_ns, spec.interval_ns);
 }
 
 static void change_on_a_gpu_waits_for_its_plan(void **state)
 {
     struct owner *owner = admit_on_gpu();
-    struct core_stream_spec faster = partition_standing_stream_of(standing(), owner->number).contract;
+    struct core_stream_spec faster = admission_stream_of(admission(), owner->number).contract;
     const struct partition_planner_use unused = {.used = false};
     bool accepted, ready;
 
@@ -551,9 +548,9 @@ static void change_on_a_gpu_waits_for_its_plan(void **state)
 
 static void change_on_another_unit(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS), other = spec;
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS), other = spec;
     struct owner *old = admit(&spec);
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
     const struct partition_planner_use unused = {.used = false};
 
     (void)state;
@@ -573,14 +570,13 @@ static void change_on_another_unit(void **state)
     partition_planner_changed(host.planner, fresh->number, PARTITION_PLANNER_IN_FORCE, &unused, true);
     step(MS);
     assert_true(old->reclaimed);
-    assert_int_equal(partition_standing_stream_of(standing(), fresh->number).contract.latency_ns,
-                     other.latency_ns);
+    assert_int_equal(admission_stream_of(admission(), fresh->number).contract.latency_ns, other.latency_ns);
     assert_int_equal(busy(), 0);
 }
 
 static void number_stays_while_a_change_waits_for_its_turn(void **state)
 {
-    struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS);
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS);
     struct owner *owner = admit(&spec);
 
     (void)state;
@@ -601,7 +597,7 @@ static void streams_leave_a_failed_gpu_and_return(void **state)
     struct owner *old = admit_on_gpu();
     uint32_t unit = unit_of(old), gpu = unit - WORKERS;
     bool accepted, ready;
-    struct core_stream_spec spec = partition_standing_stream_of(standing(), old->number).contract;
+    struct core_stream_spec spec = admission_stream_of(admission(), old->number).contract;
 
     (void)state;
     host.out[gpu] = true;
@@ -638,16 +634,16 @@ static void period_grows_back_when_nothing_is_in_progress(void **state)
 {
     struct owner *patient = admit_on_gpu();
     uint32_t gpu = unit_of(patient) - WORKERS;
-    struct core_stream_spec hasty = test_standing_spec(4 * MS, 16 * MS);
+    struct core_stream_spec hasty = test_admission_spec(4 * MS, 16 * MS);
     struct owner *owner;
-    core_ns period_ns = partition_standing_gpu_at(standing(), gpu).period_ns;
+    core_ns period_ns = admission_gpu_at(admission(), gpu).period_ns;
 
     (void)state;
     do {
         owner = admit(&hasty);
         assert_non_null(owner);
     } while (unit_of(owner) != WORKERS + gpu);
-    assert_true(partition_standing_gpu_at(standing(), gpu).period_ns < period_ns);
+    assert_true(admission_gpu_at(admission(), gpu).period_ns < period_ns);
     retire(owner, false, 0);
     step(MS);
     step(TUNE_NS); /* soon after a change of the period: not yet */
@@ -666,7 +662,7 @@ static void period_grows_back_when_nothing_is_in_progress(void **state)
 
 static struct core_stream_spec crowd_spec(void)
 {
-    return test_standing_spec(MS / 20, 60 * MS); /* a GPU is too slow for one of them */
+    return test_admission_spec(MS / 20, 60 * MS); /* a GPU is too slow for one of them */
 }
 
 static void wait_for_room(void)
@@ -689,11 +685,11 @@ static void found(bool accepted, uint32_t stream, uint32_t from, uint32_t to)
 
     host.search = NULL;
     if (accepted) {
-        ended->proposal = (struct partition_standing_proposal){.accepted = true, .moves = 1};
+        ended->proposal = (struct admission_proposal){.accepted = true, .moves = 1};
         ended->proposal.move = calloc(1, sizeof *ended->proposal.move);
         assert_non_null(ended->proposal.move);
         *ended->proposal.move =
-            (struct partition_standing_move){.stream = stream, .from = from, .to = to, .period_ns = 10 * MS};
+            (struct admission_move){.stream = stream, .from = from, .to = to, .period_ns = 10 * MS};
     }
     partition_planner_found(host.planner, ended, host.now_ns);
 }

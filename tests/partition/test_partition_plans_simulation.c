@@ -41,8 +41,8 @@ static void simulation_policed_like_the_server(void **state)
                                         .interval_ns = test_random_log(&random, 1, 1000)};
         struct batches_policed policed = {spec.interval_ns, (spec.burst_packets - 1) * spec.interval_ns,
                                           INT64_MIN / 2};
-        struct server_police police;
-        server_police_init(&police, &spec, 0);
+        struct server_policer policer;
+        server_policer_init(&policer, &spec, 0);
         core_ns period_ns = test_random_log(&random, 1, 2000);
         for (core_ns opening_ns = 0; opening_ns < 10 * period_ns; opening_ns += period_ns) {
             uint64_t most =
@@ -50,12 +50,12 @@ static void simulation_policed_like_the_server(void **state)
             core_ns from_ns = opening_ns + test_random_in(&random, 0, period_ns - 1), first_ns;
             uint64_t packets = batches_police(&policed, from_ns, opening_ns + period_ns, most, &first_ns);
             for (uint64_t k = 0; k <= packets; k++) {
-                struct server_police before = police;
-                core_ns eligible_ns = server_police_packet(&police, from_ns).eligible_ns;
+                struct server_policer before = policer;
+                core_ns eligible_ns = server_policer_packet(&policer, from_ns).eligible_ns;
                 assert_true(k > 0 || packets == 0 || eligible_ns == first_ns);
                 if (k == packets) {
                     assert_true(packets == most || eligible_ns >= opening_ns + period_ns);
-                    police = before;
+                    policer = before;
                 } else {
                     assert_true(eligible_ns < opening_ns + period_ns);
                 }
@@ -352,8 +352,8 @@ static int64_t environment(const char *name, int64_t otherwise)
 
 struct tally {
     size_t sets, accepted, brim, streams, on_gpus, one_engine, unlike, bursts;
-    size_t by_rule[PARTITION_PLAN_STAIRS + 1]; /* GPUs */
-    size_t longer;                             /* with a bound beyond the period */
+    size_t by_rule[PARTITION_PLAN_STAIRCASE + 1]; /* GPUs */
+    size_t longer;                                /* with a bound beyond the period */
     struct plan_simulation_tally run;
 };
 
@@ -480,7 +480,7 @@ static void report(const struct tally *tally)
                   "%llu packets, %llu batches, %llu bursts; %llu misses, %llu bounds "
                   "exceeded, %llu times too few arenas\n",
                   (unsigned long long)run->gpus, tally->by_rule[PARTITION_PLAN_BACKLOG],
-                  tally->by_rule[PARTITION_PLAN_STAIRS], tally->longer, (unsigned long long)run->workers,
+                  tally->by_rule[PARTITION_PLAN_STAIRCASE], tally->longer, (unsigned long long)run->workers,
                   (unsigned long long)run->packets, (unsigned long long)run->batches,
                   (unsigned long long)run->bursts, (unsigned long long)run->misses,
                   (unsigned long long)run->broken, (unsigned long long)run->arenas_missing);
@@ -505,7 +505,7 @@ static void accepted_plans_keep_every_deadline(void **state)
     report(&tally);
     if (sets >= 100)
         assert_true(tally.brim > sets / 4 && tally.run.gpus > sets / 4 && tally.run.workers > sets / 4 &&
-                    tally.longer > 0 && tally.by_rule[PARTITION_PLAN_STAIRS] > 0);
+                    tally.longer > 0 && tally.by_rule[PARTITION_PLAN_STAIRCASE] > 0);
 }
 
 /* Sets that a method once failed at. */

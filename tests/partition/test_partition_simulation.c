@@ -132,11 +132,11 @@ static bool random_stream(struct test_random *random, const struct config_profil
 
 static bool exact_takes(const struct config_profile *profile, size_t count)
 {
-    struct perfmodel_cpu_company company = {0};
+    struct perfmodel_cpu_mix mix = {0};
     for (size_t i = 0; i < count; i++)
-        perfmodel_cpu_company_add(&company, profile->cpu.burst_pieces, &tasks[i]);
-    return perfmodel_edf_test(tasks, count, perfmodel_cpu_surcharge_ns(profile, company.ciphers),
-                              2 * perfmodel_cpu_blocking_ns(profile, &company))
+        perfmodel_cpu_mix_add(&mix, profile->cpu.burst_pieces, &tasks[i]);
+    return perfmodel_edf_test(tasks, count, perfmodel_cpu_surcharge_ns(profile, mix.ciphers),
+                              2 * perfmodel_cpu_blocking_ns(profile, &mix))
         .accepted;
 }
 

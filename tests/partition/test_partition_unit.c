@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "partition/admission/internal.h"
-#include "tests/support/standing.h"
+#include "tests/support/admission.h"
 
 #define MS      CORE_NS_PER_MS
 #define GPUS    3 /* that may fail */
@@ -19,41 +19,42 @@
 /* A machine with three GPUs; its unit 0 is a worker, unit 1 a GPU. */
 struct rig {
     struct config_profile *profile;
-    struct partition_standing *standing;
+    struct admission *admission;
     struct partition_demand demand;
 };
 
 static void begin(struct rig *rig)
 {
-    const struct core_stream_spec spec = test_standing_spec(4 * MS, 60 * MS);
-    rig->profile = test_standing_profile();
+    const struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS);
+    rig->profile = test_admission_profile();
     rig->profile->gpus[0].count = GPUS;
-    rig->standing = test_standing_of(rig->profile, 1, 1);
+    rig->admission = test_admission_of(rig->profile, 1, 1);
     rig->demand = partition_demand_of(&spec, rig->profile);
     for (int h = 0; h < PARTITION_GPU_HEAPS; h++) {
-        rig->standing->shared.place[h] = calloc(STREAMS, sizeof(uint32_t));
-        rig->standing->shared.backup_place[h] = calloc(STREAMS, sizeof(uint32_t));
-        assert_true(rig->standing->shared.place[h] != NULL && rig->standing->shared.backup_place[h] != NULL);
+        rig->admission->shared.place[h] = calloc(STREAMS, sizeof(uint32_t));
+        rig->admission->shared.backup_place[h] = calloc(STREAMS, sizeof(uint32_t));
+        assert_true(rig->admission->shared.place[h] != NULL &&
+                    rig->admission->shared.backup_place[h] != NULL);
     }
-    rig->standing->unit[1]->ops->retarget(rig->standing->unit[1], 10 * MS, 0);
+    rig->admission->unit[1]->ops->retarget(rig->admission->unit[1], 10 * MS, 0);
 }
 
 static void end(struct rig *rig)
 {
-    partition_standing_destroy(rig->standing);
+    admission_destroy(rig->admission);
     config_profile_free(rig->profile);
 }
 
 static void charge(struct rig *rig, uint32_t u, uint32_t scenario, uint32_t stream)
 {
-    struct partition_unit *unit = rig->standing->unit[u];
+    struct partition_unit *unit = rig->admission->unit[u];
     assert_int_equal(unit->ops->reserve(unit, scenario), CORE_OK);
     unit->ops->charge(unit, scenario, stream, NULL, &rig->demand);
 }
 
 static void give_back(struct rig *rig, uint32_t u, uint32_t scenario, uint32_t stream)
 {
-    struct partition_unit *unit = rig->standing->unit[u];
+    struct partition_unit *unit = rig->admission->unit[u];
     unit->ops->charge(unit, scenario, stream, &rig->demand, NULL);
 }
 
@@ -63,7 +64,7 @@ static bool takes(const struct rig *rig, uint32_t u, uint32_t scenario, bool ins
                                                 .instead_of = instead ? &rig->demand : NULL,
                                                 .scenario = scenario,
                                                 .period = PARTITION_PERIOD_PRESENT};
-    return partition_unit_ask(rig->standing->unit[u], &question).accepted;
+    return partition_unit_ask(rig->admission->unit[u], &question).accepted;
 }
 
 /* Numbers of streams from `first` on, until the unit refuses. */
@@ -126,13 +127,13 @@ static void charges_leave_no_trace(void **state)
         uint32_t u = n / 2, scenario = scenarios[n % 2];
         struct rig rig;
         begin(&rig);
-        struct partition_unit *unit = rig.standing->unit[u];
+        struct partition_unit *unit = rig.admission->unit[u];
         unit->ops->retarget(unit, 10 * MS, 1 << 20);
         uint32_t count = fill(&rig, u, scenario, 0);
         for (uint32_t stream = 0; stream < count; stream++)
             give_back(&rig, u, scenario, stream);
         assert_int_equal(unit->period_ns, 0);
-        assert_int_equal(rig.standing->shared.pinned_bytes, 0);
+        assert_int_equal(rig.admission->shared.pinned_bytes, 0);
         unit->ops->retarget(unit, 10 * MS, 0);
         assert_int_equal(fill(&rig, u, scenario, 0), count);
         end(&rig);
@@ -148,10 +149,10 @@ static void whole_unit_has_what_is_withheld(void **state)
         begin(&rig);
         struct partition_question question = {
             .more = &rig.demand, .scenario = PARTITION_OWN, .period = PARTITION_PERIOD_PRESENT};
-        rig.standing->unit[u]->reserve_ppb = PPB;
-        assert_false(partition_unit_ask(rig.standing->unit[u], &question).accepted);
+        rig.admission->unit[u]->reserve_ppb = PPB;
+        assert_false(partition_unit_ask(rig.admission->unit[u], &question).accepted);
         question.whole = true;
-        assert_true(partition_unit_ask(rig.standing->unit[u], &question).accepted);
+        assert_true(partition_unit_ask(rig.admission->unit[u], &question).accepted);
         end(&rig);
     }
 }
@@ -162,7 +163,7 @@ static void period_is_asked_for(void **state)
     (void)state;
     struct rig rig;
     begin(&rig);
-    struct partition_unit *gpu = rig.standing->unit[1];
+    struct partition_unit *gpu = rig.admission->unit[1];
     struct partition_question question = {.more = &rig.demand, .scenario = PARTITION_OWN};
     gpu->ops->retarget(gpu, 0, 0);
     question.period = PARTITION_PERIOD_PRESENT;

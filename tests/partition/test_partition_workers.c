@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/support/admission.h"
 #include "tests/support/random.h"
-#include "tests/support/standing.h"
 
 #define US          CORE_NS_PER_US
 #define MS          CORE_NS_PER_MS
@@ -46,24 +46,22 @@ static struct core_stream_spec spec_of(uint32_t packet_bytes, uint32_t burst, co
                                      .padding = CORE_PADDING_PKCS7};
 }
 
-static struct partition_standing_placement ask(const struct partition_standing *standing,
-                                               const struct core_stream_spec *spec)
+static struct admission_placement ask(const struct admission *admission, const struct core_stream_spec *spec)
 {
-    return test_standing_query(standing, spec, true);
+    return test_admission_query(admission, spec, true);
 }
 
-static bool accepts(const struct partition_standing *standing, struct core_stream_spec spec)
+static bool accepts(const struct admission *admission, struct core_stream_spec spec)
 {
-    return test_standing_query(standing, &spec, false).accepted;
+    return test_admission_query(admission, &spec, false).accepted;
 }
 
 /* Admits streams alike until one is refused; returns how many and the refusal. */
-static size_t fill(struct partition_standing *standing, const struct core_stream_spec *spec,
-                   struct partition_standing_placement *placements,
-                   struct partition_standing_placement *refused)
+static size_t fill(struct admission *admission, const struct core_stream_spec *spec,
+                   struct admission_placement *placements, struct admission_placement *refused)
 {
     for (size_t count = 0; count < STREAMS_MAX; count++) {
-        placements[count] = test_standing_admit(standing, spec, 0);
+        placements[count] = test_admission_admit(admission, spec, 0);
         if (!placements[count].accepted) {
             *refused = placements[count];
             return count;
@@ -74,22 +72,22 @@ static size_t fill(struct partition_standing *standing, const struct core_stream
 }
 
 /* An offer is accepted, and what is better by a nanosecond is not. */
-static void check_offer(const struct partition_standing *standing, const struct core_stream_spec *spec,
+static void check_offer(const struct admission *admission, const struct core_stream_spec *spec,
                         const struct partition_offer *offer)
 {
     struct core_stream_spec asked = *spec;
     asked.interval_ns = offer->interval_ns > 0 ? offer->interval_ns : CORE_INTERVAL_NS_MAX;
-    assert_int_equal(accepts(standing, asked), offer->interval_ns > 0);
+    assert_int_equal(accepts(admission, asked), offer->interval_ns > 0);
     asked.interval_ns--;
-    assert_false(accepts(standing, asked));
+    assert_false(accepts(admission, asked));
     asked = *spec;
     asked.latency_ns = offer->latency_ns > 0 ? offer->latency_ns : CORE_LATENCY_NS_MAX;
-    assert_int_equal(accepts(standing, asked), offer->latency_ns > 0);
+    assert_int_equal(accepts(admission, asked), offer->latency_ns > 0);
     asked.latency_ns--;
-    assert_false(accepts(standing, asked));
+    assert_false(accepts(admission, asked));
 }
 
-static struct partition_standing_placement placements[STREAMS_MAX];
+static struct admission_placement placements[STREAMS_MAX];
 
 /* The last accepted, the first refused, and the room that one release makes. */
 static void test_boundary_of_demand(void **state)
@@ -97,21 +95,21 @@ static void test_boundary_of_demand(void **state)
     (void)state;
     struct config_profile free_io = without_io();
     for (uint32_t count = 1; count <= 3; count++) {
-        struct partition_standing *standing = test_standing_of(&free_io, count, 1);
+        struct admission *admission = test_admission_of(&free_io, count, 1);
         struct core_stream_spec spec = spec_of(1400, 4, 20 * MS, 10 * MS);
-        struct partition_standing_placement refused, again;
-        size_t accepted = fill(standing, &spec, placements, &refused);
+        struct admission_placement refused, again;
+        size_t accepted = fill(admission, &spec, placements, &refused);
         assert_true(accepted > 100 * count);
         assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_DEMAND);
         assert_non_null(strstr(refused.reason, "in a window of "));
         assert_true(refused.offer.interval_ns == 0 || refused.offer.interval_ns > spec.interval_ns);
         assert_true(refused.offer.latency_ns > spec.latency_ns);
-        check_offer(standing, &spec, &refused.offer);
-        partition_standing_release(standing, placements[accepted / 2].stream);
-        again = ask(standing, &spec);
+        check_offer(admission, &spec, &refused.offer);
+        admission_release(admission, placements[accepted / 2].stream);
+        again = ask(admission, &spec);
         assert_true(again.accepted);
         assert_int_equal(again.unit, placements[accepted / 2].unit);
-        partition_standing_destroy(standing);
+        admission_destroy(admission);
     }
 }
 
@@ -129,24 +127,24 @@ static void test_boundary_of_utilisation(void **state)
 {
     (void)state;
     struct config_profile slow = one_by_one(); /* 136 us a piece of 4096 bytes */
-    struct partition_standing *standing = test_standing_of(&slow, 2, 1);
+    struct admission *admission = test_admission_of(&slow, 2, 1);
     struct core_stream_spec spec = spec_of(4000, 1, 10 * MS, 50 * MS);
-    struct partition_standing_placement refused;
+    struct admission_placement refused;
     for (int i = 0; i < 120; i++) {
-        placements[i] = test_standing_admit(standing, &spec, 0);
+        placements[i] = test_admission_admit(admission, &spec, 0);
         assert_true(placements[i].accepted);
     }
     spec.interval_ns = 500 * US;
-    refused = ask(standing, &spec);
+    refused = ask(admission, &spec);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_UTILISATION);
     assert_non_null(
         strstr(refused.reason, "no worker has capacity left: the least loaded of 2 would need 10"));
     assert_int_equal(refused.offer.latency_ns, 0); /* no patience makes up for that */
-    check_offer(standing, &spec, &refused.offer);
+    check_offer(admission, &spec, &refused.offer);
     spec.interval_ns = refused.offer.interval_ns;
-    placements[0] = test_standing_admit(standing, &spec, 0);
+    placements[0] = test_admission_admit(admission, &spec, 0);
     assert_true(placements[0].accepted);
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
 }
 
 /* Worst fit: the least loaded worker, whatever the order of arrival; another one if that has no room. */
@@ -154,26 +152,26 @@ static void test_worst_fit(void **state)
 {
     (void)state;
     struct config_profile free_io = without_io();
-    struct partition_standing *standing = test_standing_of(&free_io, 3, 1);
+    struct admission *admission = test_admission_of(&free_io, 3, 1);
     struct core_stream_spec heavy = spec_of(4000, 1, 5 * MS, 20 * MS),
                             light = spec_of(400, 1, 5 * MS, 20 * MS);
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
     int64_t alone_ppb[2]; /* of a light and of a heavy stream */
     const struct {
         const struct core_stream_spec *spec;
         uint32_t worker;
     } rows[] = {{&light, 0}, {&heavy, 1}, {&light, 2}, {&heavy, 0}, {&light, 2}, {&light, 2}, {&heavy, 2}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        placement = test_standing_admit(standing, rows[i].spec, 0);
+        placement = test_admission_admit(admission, rows[i].spec, 0);
         assert_true(placement.accepted);
         assert_int_equal(placement.unit, rows[i].worker);
         if (i < 2)
-            alone_ppb[i] = partition_standing_worker_at(standing, placement.unit).utilisation_ppb;
+            alone_ppb[i] = admission_worker_at(admission, placement.unit).utilisation_ppb;
     }
     int64_t sum_ppb = 0;
     size_t streams = 0;
     for (uint32_t i = 0; i < 3; i++) {
-        struct partition_standing_worker load = partition_standing_worker_at(standing, i);
+        struct admission_worker load = admission_worker_at(admission, i);
         sum_ppb += load.utilisation_ppb;
         streams += load.streams;
         assert_true(load.headroom_ppb > 0 && load.headroom_ppb < 1000000000 - load.utilisation_ppb);
@@ -181,7 +179,7 @@ static void test_worst_fit(void **state)
     }
     assert_int_equal(streams, 7);
     assert_true(llabs(sum_ppb - 4 * alone_ppb[0] - 3 * alone_ppb[1]) <= 10); /* each is rounded up */
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
 }
 
 /* The least loaded worker may have no room in some window where a fuller one has. */
@@ -189,66 +187,66 @@ static void test_next_worker(void **state)
 {
     (void)state;
     struct config_profile free_io = without_io();
-    struct partition_standing *standing = test_standing_of(&free_io, 2, 1);
-    struct partition_standing_placement placement;
+    struct admission *admission = test_admission_of(&free_io, 2, 1);
+    struct admission_placement placement;
     /* next to nothing in the long run, but a piece every 0.5 ms while a burst lasts */
     struct core_stream_spec rare = spec_of(4000, 1000, CORE_INTERVAL_NS_MAX, 500 * MS);
-    size_t count = fill(standing, &rare, placements, &placement);
+    size_t count = fill(admission, &rare, placements, &placement);
     assert_int_equal(placement.constraint, PERFMODEL_LIMIT_CPU_DEMAND);
     for (size_t i = 0; i < count; i++)
         if (placements[i].unit == 0)
-            partition_standing_release(standing, placements[i].stream);
+            admission_release(admission, placements[i].stream);
     struct core_stream_spec steady = spec_of(4000, 1, 100 * MS, 90 * MS);
-    placement = test_standing_admit(standing, &steady, 0);
+    placement = test_admission_admit(admission, &steady, 0);
     assert_true(placement.accepted && placement.unit == 0);
-    assert_true(partition_standing_worker_at(standing, 0).utilisation_ppb >
-                partition_standing_worker_at(standing, 1).utilisation_ppb);
-    placement = test_standing_admit(standing, &rare, 0);
+    assert_true(admission_worker_at(admission, 0).utilisation_ppb >
+                admission_worker_at(admission, 1).utilisation_ppb);
+    placement = test_admission_admit(admission, &rare, 0);
     assert_true(placement.accepted && placement.unit == 0);
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
 }
 
 /* After all is released the account is as it was: the same streams fit again, and nothing is charged. */
 static void test_release(void **state)
 {
     (void)state;
-    struct partition_standing *standing = test_standing_of(&profile, 2, 1);
+    struct admission *admission = test_admission_of(&profile, 2, 1);
     struct core_stream_spec spec = spec_of(16000, 4, 10 * MS, 10 * MS);
-    struct partition_standing_placement refused;
-    size_t first = fill(standing, &spec, placements, &refused);
+    struct admission_placement refused;
+    size_t first = fill(admission, &spec, placements, &refused);
     for (size_t i = 0; i < first; i++)
-        partition_standing_release(standing, placements[i].stream);
-    assert_int_equal(partition_standing_io_ppb(standing, 0), 0);
+        admission_release(admission, placements[i].stream);
+    assert_int_equal(admission_io_ppb(admission, 0), 0);
     for (uint32_t i = 0; i < 2; i++) {
-        struct partition_standing_worker load = partition_standing_worker_at(standing, i);
+        struct admission_worker load = admission_worker_at(admission, i);
         assert_int_equal(load.streams, 0);
         assert_int_equal(load.utilisation_ppb, 0);
         assert_int_equal(load.headroom_ppb, 1000000000);
         assert_int_equal(load.tightest_window_ns, 0);
     }
     struct partition_offer offer = refused.offer;
-    assert_int_equal(fill(standing, &spec, placements, &refused), first);
+    assert_int_equal(fill(admission, &spec, placements, &refused), first);
     assert_int_equal(refused.offer.interval_ns, offer.interval_ns);
     assert_int_equal(refused.offer.latency_ns, offer.latency_ns);
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
 }
 
 static void test_query_commits_nothing(void **state)
 {
     (void)state;
-    struct partition_standing *standing = test_standing_of(&profile, 1, 1);
+    struct admission *admission = test_admission_of(&profile, 1, 1);
     struct core_stream_spec spec = spec_of(1400, 2, 20 * MS, 50 * MS);
-    struct partition_standing_placement queried, admitted;
-    queried = ask(standing, &spec);
-    queried = ask(standing, &spec);
-    assert_int_equal(partition_standing_worker_at(standing, 0).streams, 0);
-    assert_int_equal(partition_standing_io_ppb(standing, 0), 0);
-    admitted = test_standing_admit(standing, &spec, 0);
+    struct admission_placement queried, admitted;
+    queried = ask(admission, &spec);
+    queried = ask(admission, &spec);
+    assert_int_equal(admission_worker_at(admission, 0).streams, 0);
+    assert_int_equal(admission_io_ppb(admission, 0), 0);
+    admitted = test_admission_admit(admission, &spec, 0);
     assert_true(queried.accepted && admitted.accepted);
     assert_int_equal(queried.bound_ns, admitted.bound_ns);
-    assert_int_equal(partition_standing_worker_at(standing, 0).streams, 1);
-    assert_int_equal(partition_standing_io_ppb(standing, 0), perfmodel_io_utilisation_ppb(&spec, &profile));
-    partition_standing_destroy(standing);
+    assert_int_equal(admission_worker_at(admission, 0).streams, 1);
+    assert_int_equal(admission_io_ppb(admission, 0), perfmodel_io_utilisation_ppb(&spec, &profile));
+    admission_destroy(admission);
 }
 
 static void test_io(void **state)
@@ -258,31 +256,31 @@ static void test_io(void **state)
     slow_io.io.per_packet_ns = 1000 * US; /* 1.1 ms with the margin */
     slow_io.io.per_byte_fs = 0;
     slow_io.io.limit_percent = 55;
-    struct partition_standing *standing = test_standing_of(&slow_io, 1, 2);
+    struct admission *admission = test_admission_of(&slow_io, 1, 2);
     struct core_stream_spec spec = spec_of(1400, 1, 20 * MS, 50 * MS); /* 5.5 % each */
-    struct partition_standing_placement refused, other;
-    assert_int_equal(fill(standing, &spec, placements, &refused), 10);
+    struct admission_placement refused, other;
+    assert_int_equal(fill(admission, &spec, placements, &refused), 10);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_IO);
     assert_string_equal(refused.reason, "I/O thread 0 would need 60.50 % of its time, 5.50 % of it for this "
                                         "stream, and at most 55 % may be reserved");
     assert_int_equal(refused.offer.interval_ns, 0);
     assert_int_equal(refused.offer.latency_ns, 0);
-    assert_int_equal(partition_standing_query(standing, &spec, 1, true, &other, NULL), CORE_OK);
+    assert_int_equal(admission_query(admission, &spec, 1, true, &other, NULL), CORE_OK);
     assert_true(other.accepted); /* I/O thread 1 has no streams */
-    partition_standing_release(standing, placements[0].stream);
+    admission_release(admission, placements[0].stream);
     spec.interval_ns = 10 * MS;
-    refused = ask(standing, &spec);
+    refused = ask(admission, &spec);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_IO);
     assert_int_equal(refused.offer.interval_ns, 20 * MS);
-    check_offer(standing, &spec, &refused.offer);
-    partition_standing_destroy(standing);
+    check_offer(admission, &spec, &refused.offer);
+    admission_destroy(admission);
 }
 
 static void test_deadline(void **state)
 {
     (void)state;
-    struct partition_standing *standing = test_standing_of(&profile, 2, 1);
-    struct partition_standing_placement refused;
+    struct admission *admission = test_admission_of(&profile, 2, 1);
+    struct admission_placement refused;
     static const struct core_stream_spec rows[] = {
         {1400, 1, 20 * MS, 10 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7, false,
          0}, /* below the margins */
@@ -293,14 +291,14 @@ static void test_deadline(void **state)
         {1 << 20, 8, 90 * MS, 15 * MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        refused = ask(standing, &rows[i]);
+        refused = ask(admission, &rows[i]);
         assert_false(refused.accepted);
         assert_int_equal(refused.constraint, PERFMODEL_LIMIT_DEADLINE);
         assert_non_null(strstr(refused.reason, "below what even an idle worker could keep; the shortest"));
-        check_offer(standing, &rows[i], &refused.offer);
+        check_offer(admission, &rows[i], &refused.offer);
         assert_true(refused.offer.latency_ns > rows[i].latency_ns);
     }
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
 }
 
 /* The reason of constraint 1 names what an empty worker could keep, also where the present ones could not. */
@@ -308,20 +306,20 @@ static void test_deadline_beside_others(void **state)
 {
     (void)state;
     struct config_profile free_io = without_io();
-    struct partition_standing *standing = test_standing_of(&free_io, 1, 1),
-                              *empty = test_standing_of(&free_io, 1, 1);
+    struct admission *admission = test_admission_of(&free_io, 1, 1),
+                     *empty = test_admission_of(&free_io, 1, 1);
     struct core_stream_spec spec = spec_of(1400, 1, 10 * MS, 10 * MS);
-    struct partition_standing_placement refused, idle;
-    (void)fill(standing, &spec, placements, &refused);
+    struct admission_placement refused, idle;
+    (void)fill(admission, &spec, placements, &refused);
     spec.latency_ns = 606 * US;
-    refused = ask(standing, &spec);
+    refused = ask(admission, &spec);
     idle = ask(empty, &spec);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_DEADLINE);
     assert_string_equal(refused.reason, idle.reason);
     assert_true(refused.offer.latency_ns == 0 || refused.offer.latency_ns > idle.offer.latency_ns);
-    check_offer(standing, &spec, &refused.offer);
-    partition_standing_destroy(standing);
-    partition_standing_destroy(empty);
+    check_offer(admission, &spec, &refused.offer);
+    admission_destroy(admission);
+    admission_destroy(empty);
 }
 
 /* No latency bound would help even an idle worker: not a matter of the deadline. */
@@ -329,7 +327,7 @@ static void test_rate_beyond_a_worker(void **state)
 {
     (void)state;
     struct config_profile free_io = without_io();
-    struct partition_standing *standing = test_standing_of(&free_io, 1, 1);
+    struct admission *admission = test_admission_of(&free_io, 1, 1);
     const struct {
         struct core_stream_spec spec;
         enum perfmodel_limit constraint;
@@ -344,14 +342,14 @@ static void test_rate_beyond_a_worker(void **state)
         {spec_of(400, 1, US, 50 * MS), PERFMODEL_LIMIT_CPU_DEMAND, "leave no time between the pieces"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct partition_standing_placement refused;
-        refused = ask(standing, &rows[i].spec);
+        struct admission_placement refused;
+        refused = ask(admission, &rows[i].spec);
         assert_int_equal(refused.constraint, rows[i].constraint);
         assert_non_null(strstr(refused.reason, rows[i].words));
         assert_int_equal(refused.offer.latency_ns, 0);
-        check_offer(standing, &rows[i].spec, &refused.offer);
+        check_offer(admission, &rows[i].spec, &refused.offer);
     }
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
 }
 
 /* One stream that alone would take a worker more than whole. */
@@ -359,14 +357,14 @@ static void test_utilisation_of_one(void **state)
 {
     (void)state;
     struct config_profile slow = one_by_one();
-    struct partition_standing *standing = test_standing_of(&slow, 1, 1);
+    struct admission *admission = test_admission_of(&slow, 1, 1);
     struct core_stream_spec spec = spec_of(4000, 1, 100 * US, 50 * MS);
-    struct partition_standing_placement refused;
-    refused = ask(standing, &spec);
+    struct admission_placement refused;
+    refused = ask(admission, &spec);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_CPU_UTILISATION);
     assert_non_null(strstr(refused.reason, "of a worker, and a stream can use only one"));
-    check_offer(standing, &spec, &refused.offer);
-    partition_standing_destroy(standing);
+    check_offer(admission, &spec, &refused.offer);
+    admission_destroy(admission);
 }
 
 /* Offers are exact whatever is asked beside whatever stands. */
@@ -376,13 +374,13 @@ static void test_offers_of_random_questions(void **state)
     struct test_random random = {11};
     int refusals = 0;
     for (int round = 0; round < 12; round++) {
-        struct partition_standing *standing = test_standing_of(&profile, 1 + (uint32_t)round % 3, 1);
+        struct admission *admission = test_admission_of(&profile, 1 + (uint32_t)round % 3, 1);
         for (int i = 0; i < 300; i++) {
             struct core_stream_spec spec = spec_of(
                 (uint32_t)test_random_log(&random, 1, 1 << 17), (uint32_t)test_random_log(&random, 1, 32),
                 test_random_log(&random, 200 * US, 200 * MS), test_random_log(&random, 500 * US, 500 * MS));
-            struct partition_standing_placement placement;
-            placement = test_standing_admit(standing, &spec, 0);
+            struct admission_placement placement;
+            placement = test_admission_admit(admission, &spec, 0);
             if (placement.accepted) {
                 assert_true(placement.bound_ns <= spec.latency_ns);
                 assert_int_equal(placement.constraint, PERFMODEL_LIMIT_NONE);
@@ -391,9 +389,9 @@ static void test_offers_of_random_questions(void **state)
             refusals++;
             assert_true(strlen(placement.reason) > 40);
             assert_true(strlen(placement.reason) + 1 < sizeof placement.reason);
-            check_offer(standing, &spec, &placement.offer);
+            check_offer(admission, &spec, &placement.offer);
         }
-        partition_standing_destroy(standing);
+        admission_destroy(admission);
     }
     assert_true(refusals > 300);
 }
@@ -401,30 +399,30 @@ static void test_offers_of_random_questions(void **state)
 static void test_bound(void **state)
 {
     (void)state;
-    struct partition_standing *standing = test_standing_of(&profile, 1, 1);
-    struct partition_standing_placement placement;
+    struct admission *admission = test_admission_of(&profile, 1, 1);
+    struct admission_placement placement;
     struct core_stream_spec spec = spec_of(1400, 1, 5 * MS, 50 * MS);
-    placement = ask(standing, &spec);
+    placement = ask(admission, &spec);
     assert_int_equal(placement.bound_ns, 5 * MS); /* one spacing, 5 ms less the margins, and the margins */
     spec.latency_ns = 4 * MS;
-    placement = ask(standing, &spec);
+    placement = ask(admission, &spec);
     assert_int_equal(placement.bound_ns, 4 * MS);
     spec = spec_of(1400, 3, 5 * MS, 50 * MS);
-    placement = ask(standing, &spec);
+    placement = ask(admission, &spec);
     assert_int_equal(placement.bound_ns, 13800 * US); /* three spacings and the margins */
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
 }
 
 static void test_create_refuses(void **state)
 {
     (void)state;
-    struct partition_standing *standing = NULL;
+    struct admission *admission = NULL;
     struct core_error error;
-    assert_int_equal(partition_standing_create(&standing, &profile, 0, 1, &error), CORE_INVALID);
-    assert_int_equal(partition_standing_create(&standing, &profile, 1, 0, &error), CORE_INVALID);
-    assert_int_equal(partition_standing_create(&standing, &profile, 1000000, 1, &error), CORE_INVALID);
-    assert_null(standing);
-    partition_standing_destroy(NULL);
+    assert_int_equal(admission_create(&admission, &profile, 0, 1, &error), CORE_INVALID);
+    assert_int_equal(admission_create(&admission, &profile, 1, 0, &error), CORE_INVALID);
+    assert_int_equal(admission_create(&admission, &profile, 1000000, 1, &error), CORE_INVALID);
+    assert_null(admission);
+    admission_destroy(NULL);
 }
 
 int main(void)

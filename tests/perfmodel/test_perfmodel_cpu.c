@@ -66,27 +66,27 @@ static void test_piece_cost(void **state)
 static void test_company(void **state)
 {
     (void)state;
-    struct perfmodel_cpu_company company = {0};
+    struct perfmodel_cpu_mix mix = {0};
     struct perfmodel_cpu_task small = {.cost_ns = 420, .cipher = CORE_CIPHER_AES_128_CBC};
     struct perfmodel_cpu_task large = {.cost_ns = 1462, .cipher = CORE_CIPHER_AES_256_CBC};
-    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 0);
-    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &company), 0);
-    perfmodel_cpu_company_add(&company, 32, &small);
-    assert_int_equal(company.ciphers, 1);
-    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 138); /* 1.1 * 4000 / 32 */
-    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &company), 4820);        /* 420 + 1.1 * 4000 */
-    perfmodel_cpu_company_add(&company, 32, &large);
-    assert_int_equal(company.ciphers, 5);
-    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, company.ciphers), 344); /* 1.1 * 10000 / 32 */
-    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &company), 12882); /* 420 + 1462 + 1.1 * 10000 */
-    perfmodel_cpu_company_add(&company, 32, &small);
-    assert_int_equal(company.ciphers, 5);
-    assert_int_equal(company.pieces_ns, 2 * 420 + 1462);
-    assert_int_equal(company.piece_ns[0], 1462);
+    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, mix.ciphers), 0);
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &mix), 0);
+    perfmodel_cpu_mix_add(&mix, 32, &small);
+    assert_int_equal(mix.ciphers, 1);
+    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, mix.ciphers), 138); /* 1.1 * 4000 / 32 */
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &mix), 4820);        /* 420 + 1.1 * 4000 */
+    perfmodel_cpu_mix_add(&mix, 32, &large);
+    assert_int_equal(mix.ciphers, 5);
+    assert_int_equal(perfmodel_cpu_surcharge_ns(&profile, mix.ciphers), 344); /* 1.1 * 10000 / 32 */
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &mix), 12882);       /* 420 + 1462 + 1.1 * 10000 */
+    perfmodel_cpu_mix_add(&mix, 32, &small);
+    assert_int_equal(mix.ciphers, 5);
+    assert_int_equal(mix.pieces_ns, 2 * 420 + 1462);
+    assert_int_equal(mix.piece_ns[0], 1462);
     for (int i = 0; i < 40; i++)
-        perfmodel_cpu_company_add(&company, 32, &large);
-    assert_int_equal(company.count, 32);
-    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &company), 57784); /* 32 * 1462 + 1.1 * 10000 */
+        perfmodel_cpu_mix_add(&mix, 32, &large);
+    assert_int_equal(mix.count, 32);
+    assert_int_equal(perfmodel_cpu_blocking_ns(&profile, &mix), 57784); /* 32 * 1462 + 1.1 * 10000 */
 }
 
 /* 32 * 1462 + 1.1 * 15000. */
@@ -101,13 +101,13 @@ static void test_burst_bound(void **state)
 }
 
 /* What the profile allows a burst is never more than its pieces are charged if it is full, and never more
- * than its company's q. */
+ * than its mix's q. */
 static void test_charges_cover_bursts(void **state)
 {
     (void)state;
     struct test_random random = {1};
     for (int round = 0; round < 4000; round++) {
-        struct perfmodel_cpu_company company = {0};
+        struct perfmodel_cpu_mix mix = {0};
         wide took_fs = 0, own_ns = 0;
         uint32_t pieces = round % 2 ? 32 : (uint32_t)test_random_in(&random, 1, 31);
         int ciphers = (int)test_random_in(&random, 1, 3);
@@ -116,15 +116,15 @@ static void test_charges_cover_bursts(void **state)
                                                   (enum core_cipher)test_random_in(&random, 1, ciphers)};
             uint32_t bytes = 16 * (uint32_t)test_random_in(&random, 1, 256);
             task.cost_ns = perfmodel_cpu_piece_cost_ns(&profile, task.cipher, bytes);
-            perfmodel_cpu_company_add(&company, 32, &task);
+            perfmodel_cpu_mix_add(&mix, 32, &task);
             took_fs += 100 * 1000000 + profile.cpu.per_byte_fs[task.cipher - 1] * (wide)bytes;
             own_ns += task.cost_ns;
         }
         for (int i = 0; i < 3; i++)
-            took_fs += company.ciphers >> i & 1 ? profile.cpu.lane_ns[i] * (wide)1000000 : 0;
-        wide charged_ns = own_ns + pieces * (wide)perfmodel_cpu_surcharge_ns(&profile, company.ciphers);
+            took_fs += mix.ciphers >> i & 1 ? profile.cpu.lane_ns[i] * (wide)1000000 : 0;
+        wide charged_ns = own_ns + pieces * (wide)perfmodel_cpu_surcharge_ns(&profile, mix.ciphers);
         assert_true(pieces < 32 || charged_ns * 1000000 * 100 >= took_fs * 110);
-        wide blocking_ns = perfmodel_cpu_blocking_ns(&profile, &company);
+        wide blocking_ns = perfmodel_cpu_blocking_ns(&profile, &mix);
         assert_true(blocking_ns * 1000000 * 100 >= took_fs * 110);
         assert_true(blocking_ns <= perfmodel_cpu_burst_ns(&profile));
     }

@@ -52,12 +52,12 @@ static core_ns demand_of(const struct perfmodel_cpu_task *task, core_ns window_n
 static bool exact_accepts(const struct config_profile *from, const struct perfmodel_cpu_task *tasks,
                           size_t count)
 {
-    struct perfmodel_cpu_company company = {0};
+    struct perfmodel_cpu_mix mix = {0};
     for (size_t i = 0; i < count; i++)
-        perfmodel_cpu_company_add(&company, from->cpu.burst_pieces, &tasks[i]);
+        perfmodel_cpu_mix_add(&mix, from->cpu.burst_pieces, &tasks[i]);
     const struct perfmodel_cpu_worker worker = perfmodel_cpu_worker_of(from);
-    return perfmodel_edf_test(tasks, count, perfmodel_cpu_surcharge_ns(from, company.ciphers),
-                              2 * perfmodel_cpu_blocking_ns(from, &company))
+    return perfmodel_edf_test(tasks, count, perfmodel_cpu_surcharge_ns(from, mix.ciphers),
+                              2 * perfmodel_cpu_blocking_ns(from, &mix))
                .accepted ||
            (count <= PERFMODEL_EDF_PACKETS_MOST &&
             perfmodel_edf_packets_test(tasks, count, &worker, 0).accepted);

@@ -47,8 +47,8 @@ static bool table_next(struct table *table)
 }
 
 /* Reads the tasks of one set: columns set, task, C, D, T, and b where with_sections; the files hold the sets
- * in order. A sporadic task (C, D, T) is a stream of single packets of one piece. Writes the longest section b
- * of any task. false: some D exceeds its T, which no stream's does. */
+ * in order. A sporadic task (C, D, T) is a stream of single packets of one piece. Writes the longest section
+ * b of any task. false: some D exceeds its T, which no stream's does. */
 static bool read_tasks(struct table *table, int64_t set, size_t count, bool with_sections,
                        struct perfmodel_cpu_task *tasks, core_ns *longest_ns)
 {

@@ -40,10 +40,10 @@ static struct perfmodel_flow_verdict judge(const struct config_profile *profile,
                                            const struct config_profile_gpu *gpu,
                                            const struct perfmodel_flow_load *load, core_ns period_ns)
 {
-    struct perfmodel_flow_card *card = NULL;
-    assert_int_equal(perfmodel_flow_card_create(&card, profile, gpu, false), CORE_OK);
+    struct perfmodel_flow_gpu *card = NULL;
+    assert_int_equal(perfmodel_flow_gpu_create(&card, profile, gpu, false), CORE_OK);
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge(card, load, period_ns);
-    perfmodel_flow_card_destroy(card);
+    perfmodel_flow_gpu_destroy(card);
     return verdict;
 }
 
@@ -207,12 +207,12 @@ static void nothing_and_too_much(void **state)
     }
 }
 
-/* The rhythm where it holds, else the most headroom. */
+/* The default period where it holds, else the most headroom. */
 static void the_period_that_suits(void **state)
 {
     (void)state;
-    struct perfmodel_flow_card *card = NULL;
-    assert_int_equal(perfmodel_flow_card_create(&card, &hand_profile, &hand_card, false), CORE_OK);
+    struct perfmodel_flow_gpu *card = NULL;
+    assert_int_equal(perfmodel_flow_gpu_create(&card, &hand_profile, &hand_card, false), CORE_OK);
     struct perfmodel_flow_load load = ten;
     load.shortest_ns = 1000000;
     assert_int_equal(perfmodel_flow_fit(card, &load).period_ns, 250000);
@@ -227,7 +227,7 @@ static void the_period_that_suits(void **state)
     assert_true(perfmodel_flow_fit(card, &load).binding != PERFMODEL_LIMIT_NONE);
     load.shortest_ns = -5;
     assert_int_equal(perfmodel_flow_fit(card, &load).headroom_ppb, -1000000000);
-    perfmodel_flow_card_destroy(card);
+    perfmodel_flow_gpu_destroy(card);
 }
 
 /* Packets of 992 bytes, two at once, and what counts of them at a period: half a packet less in a batch, and
@@ -298,22 +298,22 @@ static void stairs_by_hand(void **state)
     load.job_burst_bytes = 3000;
     load.job_rate = 0;
     struct perfmodel_stages fullest = {31160, 60000, 15500};
-    struct perfmodel_flow_card *card = NULL;
-    assert_int_equal(perfmodel_flow_card_create(&card, &hand_profile, &hand_card, false), CORE_OK);
-    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge_stairs(card, &load, &fullest, 50000);
+    struct perfmodel_flow_gpu *card = NULL;
+    assert_int_equal(perfmodel_flow_gpu_create(&card, &hand_profile, &hand_card, false), CORE_OK);
+    struct perfmodel_flow_verdict verdict = perfmodel_flow_judge_staircase(card, &load, &fullest, 50000);
     assert_int_equal(verdict.binding, PERFMODEL_LIMIT_NONE);
     assert_int_equal(verdict.batch_bytes, 30000);
     assert_int_equal(verdict.bounds.up_ns, 31160);
     assert_int_equal(verdict.bounds.down_ns, 15500);
     assert_in_range(verdict.bounds.kernel_ns, 20000 + 3, 20000 + 4);
     fullest.kernel_ns = 19000;
-    assert_int_equal(perfmodel_flow_judge_stairs(card, &load, &fullest, 50000).bounds.kernel_ns, 19000);
+    assert_int_equal(perfmodel_flow_judge_staircase(card, &load, &fullest, 50000).bounds.kernel_ns, 19000);
     hand_card.copy_engines = 1;
-    verdict = perfmodel_flow_judge_stairs(card, &load, &fullest, 50000);
+    verdict = perfmodel_flow_judge_staircase(card, &load, &fullest, 50000);
     assert_int_equal(verdict.bounds.up_ns, 31160 + 15500);
     assert_int_equal(verdict.bounds.down_ns, 31160 + 15500);
     hand_card.copy_engines = 2;
-    perfmodel_flow_card_destroy(card);
+    perfmodel_flow_gpu_destroy(card);
 }
 
 /* ---- random cards and streams ---- */
@@ -328,7 +328,7 @@ static struct perfmodel_flow_verdict judge_stairs(const struct flow_crowd *crowd
         jobs[k] = perfmodel_gpu_job_bytes(&crowd->specs[k], period_ns, false);
     }
     struct perfmodel_stages fullest = flow_crowd_stages(crowd, jobs, crowd->count);
-    return perfmodel_flow_judge_stairs(crowd->card, &load, &fullest, period_ns);
+    return perfmodel_flow_judge_staircase(crowd->card, &load, &fullest, period_ns);
 }
 
 struct pipeline {

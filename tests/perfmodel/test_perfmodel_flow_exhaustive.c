@@ -379,13 +379,13 @@ static bool promise_batch(struct small *small, const struct known *known)
 static bool promise_flow(struct small *small, const struct known *known)
 {
     const core_ns from_ns = small->period[0] * UNIT_NS, to_ns = small->period[1] * UNIT_NS;
-    struct perfmodel_flow_card *card;
-    if (perfmodel_flow_card_create(&card, &known->profile, &known->card.gpu, false) != CORE_OK)
+    struct perfmodel_flow_gpu *card;
+    if (perfmodel_flow_gpu_create(&card, &known->profile, &known->card.gpu, false) != CORE_OK)
         abort();
     struct perfmodel_flow_verdict before = perfmodel_flow_judge(card, &known->load, from_ns);
     struct perfmodel_flow_verdict after = perfmodel_flow_judge(card, &known->load, to_ns);
     struct perfmodel_flow_change change = perfmodel_flow_judge_change(card, &known->load, from_ns, to_ns);
-    perfmodel_flow_card_destroy(card);
+    perfmodel_flow_gpu_destroy(card);
     if (before.binding != PERFMODEL_LIMIT_NONE || after.binding != PERFMODEL_LIMIT_NONE || !change.holds)
         return false; /* there are no bounds */
     promise_stages(small->end_ns[0], &before.bounds);

@@ -141,7 +141,7 @@ static void idle_threads_live(void **state)
     assert_int_equal(await("/readyz", "ready"), 200);
 }
 
-/* A card that dies as often as it comes back is none to send newcomers to; its server lives. */
+/* A card that dies as often as it comes back is none to send new streams to; its server lives. */
 static void server_survives_gpu_failure(void **state)
 {
     bool told = false;

@@ -13,7 +13,7 @@ static struct server_buckets buckets;
 static uint32_t taken(uint32_t bucket, uint32_t per_s, core_ns now_ns)
 {
     uint32_t count = 0;
-    while (count < 10000 && server_buckets_take(&buckets, bucket, per_s, now_ns))
+    while (count < 10000 && server_buckets_consume(&buckets, bucket, per_s, now_ns))
         count++;
     return count;
 }

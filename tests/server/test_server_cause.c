@@ -47,7 +47,7 @@ struct row {
 #define FAULT CORE_STALL_PAGE_FAULT
 #define IO    SERVER_CAUSE_OF_IO
 #define UNIT  SERVER_CAUSE_OF_UNIT
-#define NONE  SERVER_CAUSE_OF_NOBODY
+#define NONE  SERVER_CAUSE_OF_NONE
 
 /* 1 ms is the margin of each hand-over. */
 static const struct row rows[] = {
@@ -243,9 +243,9 @@ static void the_turn_at_hand_is_a_stall_once_it_is_late(void **state)
     struct core_stall list[CORE_STALLS];
     (void)state;
 
-    server_looks_init(&io.turns, 10 * MS);
-    server_looks_enter(&io.turns, 100 * MS, 110 * MS, true);
-    server_looks_wake(&io.turns, 150 * MS); /* it should have been awake at 110 ms */
+    server_polls_init(&io.turns, 10 * MS);
+    server_polls_enter(&io.turns, 100 * MS, 110 * MS, true);
+    server_polls_wake(&io.turns, 150 * MS); /* it should have been awake at 110 ms */
     server_io_admit_stall(&io, 112 * MS);
     assert_int_equal(core_stalls_read(&io.stats.stalls, 0, list), 0);
     server_io_admit_stall(&io, 151 * MS);
@@ -305,13 +305,13 @@ static void delayed_worker_is_the_cause(void **state)
     (void)test_stream_close(stream);
 
     assert_int_equal(server_snapshot_take(server.server, &snapshot), CORE_OK);
-    const struct server_worst_packet *worst = &snapshot->worst[0];
+    const struct server_tail_latency_packet *worst = &snapshot->worst[0];
     assert_int_equal(snapshot->totals.missed, 1);
     assert_int_equal(snapshot->missed_by[SERVER_CAUSE_OFF_CORE], 1);
     assert_int_equal(worst->cause, SERVER_CAUSE_OFF_CORE);
     assert_int_equal(worst->holder, 0);
     assert_true(worst->held_ns >= -worst->slack_ns);
-    assert_true(worst->stage_ns[SERVER_WORST_QUEUE] > worst->bound_ns / 2);
+    assert_true(worst->stage_ns[SERVER_TAIL_LATENCY_QUEUE] > worst->bound_ns / 2);
     assert_true(snapshot->units[0].lost_ns > worst->bound_ns / 2);
     server_snapshot_free(snapshot);
     test_stream_free(stream);

@@ -35,7 +35,7 @@
 struct look {
     core_ns entered_ns, due_ns, awake_ns;
     bool waits;
-    core_ns since_ns, looked_ns; /* expected */
+    core_ns since_ns, polled_ns; /* expected */
 };
 
 /* The look before was at 1 ms. */
@@ -47,10 +47,10 @@ static const struct look looks[] = {
     /* asleep, and awake in time: it came now */
     {3 * MS, 4 * MS, 3 * MS + 500 * US, true, 3 * MS + 500 * US, 3 * MS + 500 * US},
     /* awake by the timer, as late as timers are */
-    {3 * MS, 4 * MS, 4 * MS + SERVER_LOOKS_SLACK_NS, true, 4 * MS + SERVER_LOOKS_SLACK_NS,
-     4 * MS + SERVER_LOOKS_SLACK_NS},
+    {3 * MS, 4 * MS, 4 * MS + SERVER_POLLS_SLACK_NS, true, 4 * MS + SERVER_POLLS_SLACK_NS,
+     4 * MS + SERVER_POLLS_SLACK_NS},
     /* later than that: anything may have been there since it asked */
-    {3 * MS, 4 * MS, 4 * MS + SERVER_LOOKS_SLACK_NS + 1, true, 3 * MS, 3 * MS},
+    {3 * MS, 4 * MS, 4 * MS + SERVER_POLLS_SLACK_NS + 1, true, 3 * MS, 3 * MS},
     {3 * MS, 4 * MS, 2000 * MS, true, 3 * MS, 3 * MS},
     /* a late look that did not sleep: what was there is from before, what comes next from when it asked */
     {3 * MS, 4 * MS, 2000 * MS, false, MS, 3 * MS},
@@ -62,49 +62,49 @@ static void turns(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
-        struct server_looks turns;
-        server_looks_init(&turns, MS);
-        server_looks_enter(&turns, looks[i].entered_ns, looks[i].due_ns, looks[i].waits);
-        server_looks_wake(&turns, looks[i].awake_ns);
-        server_looks_wake(&turns, looks[i].awake_ns + MS); /* of the second handler: nothing new */
+        struct server_polls turns;
+        server_polls_init(&turns, MS);
+        server_polls_enter(&turns, looks[i].entered_ns, looks[i].due_ns, looks[i].waits);
+        server_polls_wake(&turns, looks[i].awake_ns);
+        server_polls_wake(&turns, looks[i].awake_ns + MS); /* of the second handler: nothing new */
         assert_int_equal(turns.since_ns, looks[i].since_ns);
-        assert_int_equal(turns.looked_ns, looks[i].looked_ns);
+        assert_int_equal(turns.polled_ns, looks[i].polled_ns);
     }
 }
 
 static void a_look_without_sleep_comes_first_after_a_long_turn(void **state)
 {
-    struct server_looks turns;
+    struct server_polls turns;
     (void)state;
-    server_looks_init(&turns, MS);
-    assert_false(server_looks_first(&turns, MS + SERVER_LOOKS_SHORT_NS));
-    assert_true(server_looks_first(&turns, MS + SERVER_LOOKS_SHORT_NS + 1));
-    server_looks_enter(&turns, 9 * MS, 12 * MS, false);
-    server_looks_found_nothing(&turns);
-    server_looks_enter(&turns, 9 * MS + US, 12 * MS, true);
-    server_looks_wake(&turns, 9 * MS + 3 * US); /* it came between the looks */
+    server_polls_init(&turns, MS);
+    assert_false(server_polls_first(&turns, MS + SERVER_POLLS_SHORT_NS));
+    assert_true(server_polls_first(&turns, MS + SERVER_POLLS_SHORT_NS + 1));
+    server_polls_enter(&turns, 9 * MS, 12 * MS, false);
+    server_polls_found_nothing(&turns);
+    server_polls_enter(&turns, 9 * MS + US, 12 * MS, true);
+    server_polls_wake(&turns, 9 * MS + 3 * US); /* it came between the looks */
     assert_int_equal(turns.since_ns, 9 * MS);
 }
 
 static void time_of_turns_is_counted_once(void **state)
 {
-    struct server_looks turns;
+    struct server_polls turns;
     (void)state;
-    server_looks_init(&turns, MS);
-    server_looks_enter(&turns, 2 * MS, CORE_NS_NEVER, false);
-    server_looks_wake(&turns, 2 * MS);
-    assert_int_equal(server_looks_end(&turns, 5 * MS), 4 * MS);
-    server_looks_enter(&turns, 6 * MS, CORE_NS_NEVER, false);
-    server_looks_wake(&turns, 6 * MS); /* its bytes may be from 2 ms on: 2 to 5 were counted */
-    assert_int_equal(server_looks_end(&turns, 7 * MS), 2 * MS);
+    server_polls_init(&turns, MS);
+    server_polls_enter(&turns, 2 * MS, CORE_NS_NEVER, false);
+    server_polls_wake(&turns, 2 * MS);
+    assert_int_equal(server_polls_end(&turns, 5 * MS), 4 * MS);
+    server_polls_enter(&turns, 6 * MS, CORE_NS_NEVER, false);
+    server_polls_wake(&turns, 6 * MS); /* its bytes may be from 2 ms on: 2 to 5 were counted */
+    assert_int_equal(server_polls_end(&turns, 7 * MS), 2 * MS);
 }
 
 static void beats(void **state)
 {
     (void)state;
-    assert_int_equal(server_looks_beat_ns(1 * MS), 500 * US);
-    assert_int_equal(server_looks_beat_ns(16 * MS), 2 * MS);
-    assert_int_equal(server_looks_beat_ns(CORE_LATENCY_NS_MAX), 10 * MS);
+    assert_int_equal(server_polls_beat_ns(1 * MS), 500 * US);
+    assert_int_equal(server_polls_beat_ns(16 * MS), 2 * MS);
+    assert_int_equal(server_polls_beat_ns(CORE_LATENCY_NS_MAX), 10 * MS);
 }
 
 /* ---- sockets ---- */
@@ -118,7 +118,7 @@ static void no_byte_is_taken_for_later_than_it_came(void **state)
     for (int round = 0; round < 200; round++) {
         struct server_socket_clock clock = {0};
         struct server_arrival arrival = {0};
-        core_ns came_ns[4096], now_ns = 0, looked_ns = 0;
+        core_ns came_ns[4096], now_ns = 0, polled_ns = 0;
         size_t head = 0, tail = 0;
         while (tail < 4000) {
             size_t more = (size_t)test_random_in(&random, 0, 40);
@@ -127,8 +127,8 @@ static void no_byte_is_taken_for_later_than_it_came(void **state)
                 came_ns[tail++] = now_ns;
             }
             now_ns += test_random_in(&random, 1, 50);
-            core_ns since_ns = looked_ns;
-            looked_ns = now_ns;
+            core_ns since_ns = polled_ns;
+            polled_ns = now_ns;
             if (head == tail)
                 continue;
             now_ns += test_random_in(&random, 0, 50);
@@ -218,18 +218,18 @@ static void deadlines_are_never_later_than_true_ones(void **state)
     for (int round = 0; round < 2000; round++) {
         const struct core_stream_spec spec = {.interval_ns = 100,
                                               .burst_packets = (uint32_t)test_random_in(&random, 1, 4)};
-        struct server_police counted, truth;
+        struct server_policer counted, truth;
         core_ns true_ns = 0, last_ns = 0, step_ns = test_random_in(&random, 20, 200);
-        server_police_init(&counted, &spec, 0);
-        server_police_init(&truth, &spec, 0);
+        server_policer_init(&counted, &spec, 0);
+        server_policer_init(&truth, &spec, 0);
         for (int i = 0; i < 100; i++) {
             true_ns += test_random_in(&random, 0, 2 * step_ns);
             core_ns arrival_ns = true_ns + test_random_in(&random, 0, 90);
             arrival_ns = core_time_max(arrival_ns, last_ns);
             last_ns = arrival_ns;
             core_ns unseen_ns = arrival_ns - true_ns + test_random_in(&random, 0, 30);
-            struct server_police_times times = server_police_unseen(&counted, arrival_ns, unseen_ns);
-            core_ns eligible_ns = server_police_packet(&truth, true_ns).eligible_ns;
+            struct server_policer_times times = server_policer_unseen(&counted, arrival_ns, unseen_ns);
+            core_ns eligible_ns = server_policer_packet(&truth, true_ns).eligible_ns;
             assert_true(times.eligible_ns - times.unseen_ns <= eligible_ns);
         }
     }
@@ -247,7 +247,7 @@ struct shared {
     uint64_t missed, missed_by[SERVER_CAUSES]; /* of its account at its end; */
     core_ns io_lost_ns;
     uint32_t worst_count;
-    struct server_worst_packet worst[SERVER_WORST_PACKETS];
+    struct server_tail_latency_packet worst[SERVER_TAIL_LATENCY_PACKETS];
 };
 
 static void keep_account(const struct server *server, struct shared *shared)
@@ -371,10 +371,10 @@ static void check_account(const struct shared *shared)
     assert_int_equal(shared->missed_by[SERVER_CAUSE_UNKNOWN], 0);
     assert_true(shared->missed_by[SERVER_CAUSE_OFF_CORE] > 0);
     assert_true(shared->io_lost_ns >= 6 * LATENCY_NS); /* of each of six stops, more than that */
-    assert_int_equal(shared->worst_count, SERVER_WORST_PACKETS);
+    assert_int_equal(shared->worst_count, SERVER_TAIL_LATENCY_PACKETS);
     for (uint32_t i = 0; i < shared->worst_count; i++) {
         assert_int_equal(shared->worst[i].cause, SERVER_CAUSE_OFF_CORE);
-        assert_true(shared->worst[i].holder >= SERVER_WORST_IO);
+        assert_true(shared->worst[i].holder >= SERVER_TAIL_LATENCY_IO);
         assert_true(2 * shared->worst[i].held_ns >= -shared->worst[i].slack_ns); /* others may add to it */
     }
 }
@@ -447,7 +447,7 @@ static void packets_behind_an_early_one_late_too(void **state)
 
 /* ---- an I/O thread that is held up ---- */
 
-#define HELD_NS (60 * MS) /* longer than the latency bound: all of the thread is kept from newcomers */
+#define HELD_NS (60 * MS) /* longer than the latency bound: all of the thread is kept from new streams */
 
 static void hold_up(void *owner, struct server_message *message)
 {
@@ -504,7 +504,7 @@ static void io_thread_overrun_withheld_from_admission(void **state)
     server_mailbox_post(&server.server->ios[0]->mailbox, &message);
     await_answer(&client, false, &refused);
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_RESERVE);
-    assert_int_equal(server_watch_share_ppb(server.server->watch, 0), 1000000000);
+    assert_int_equal(server_monitor_share_ppb(server.server->watch, 0), 1000000000);
     struct http_answer answer = http_ask(server_admin_address(server.server), "GET", "/readyz");
     assert_int_equal(answer.code, 503);
     assert_string_equal(answer.body, "overloaded\n");

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/gpu/cards.h"
+#include "server/gpu/gpus.h"
 #include "server/server_internal.h"
 #include "tests/support/client.h"
 #include "tests/support/gpu_server.h"
@@ -240,7 +240,7 @@ static void check_worst(const json_t *root)
     double before_us = -1e18;
     size_t index;
 
-    assert_int_equal(json_array_size(worst), SERVER_WORST_PACKETS);
+    assert_int_equal(json_array_size(worst), SERVER_TAIL_LATENCY_PACKETS);
     json_array_foreach(worst, index, row)
     {
         double sum_us = 0;
@@ -266,7 +266,7 @@ static void check_units(const json_t *root)
     json_int_t packets = 0, missed = 0, reader_late = 0;
     size_t index;
 
-    assert_int_equal(json_array_size(units), 3); /* a worker, the stand-by worker, a card */
+    assert_int_equal(json_array_size(units), 3); /* a worker, the fallback worker, a card */
     json_array_foreach(units, index, row)
     {
         packets += whole(row, "packets");
@@ -340,9 +340,9 @@ static void the_admin_port_shows_the_card(void **state)
     assert_int_equal(whole(row, "fault_late"), 0);
     check_units(root);
     json_decref(root);
-    for (int i = 0; i < SERVER_WORST_PACKETS; i++, test_stream_drain(stream))
+    for (int i = 0; i < SERVER_TAIL_LATENCY_PACKETS; i++, test_stream_drain(stream))
         assert_true(test_stream_send(stream, 1408));
-    await_account(4 + SERVER_WORST_PACKETS);
+    await_account(4 + SERVER_TAIL_LATENCY_PACKETS);
     root = http_json(server_admin_address(server.server), "/status");
     check_worst(root);
     json_decref(root);
@@ -549,7 +549,7 @@ static void the_list_of_cards_is_read(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char cards[128] = "";
-        server_gpu_cards_parse(rows[i].text, note_card, cards);
+        server_gpus_parse(rows[i].text, note_card, cards);
         assert_string_equal(cards, rows[i].cards);
     }
 }

@@ -281,8 +281,8 @@ static void every_gpu_fault_recovered(void **state)
     }
 }
 
-/* A card whose batches do not end changes no period: the newcomer who needs a shorter one is told so in time,
- * and leaves nothing behind. */
+/* A card whose batches do not end changes no period: the new stream who needs a shorter one is told so in
+ * time, and leaves nothing behind. */
 static void open_refused_if_period_not_in_force(void **state)
 {
     static const uint8_t key[16] = {9};

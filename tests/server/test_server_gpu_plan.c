@@ -78,7 +78,7 @@ static void only_those_in_both_count(void **state)
     (void)plan_of(1, 20000000, CORE_NS_PER_S, &from);
     (void)plan_of(2, 10000000, CORE_NS_PER_S, &to);
     assert_true(partition_gpu_plan_may_follow(&from, &to));
-    to.load.shortest_ns = 1; /* a newcomer's */
+    to.load.shortest_ns = 1; /* a new stream's */
     to.load.burst_bytes = to.load.rate = UINT64_C(1) << 52;
     assert_true(partition_gpu_plan_may_follow(&from, &to));
     from.load.shortest_ns = 1;

@@ -8,22 +8,22 @@
 #include <cmocka.h>
 #include <signal.h>
 
-#include "tests/support/guard_rig.h"
+#include "tests/support/failover_rig.h"
 #include "tests/support/require.h"
 
 #define COST    100000
 #define GUARDED 8
 #define CONFIG  "limits: {streams: 40}\n" /* so that there are few slots */
 
-static const struct core_stream_spec guarded = {.packet_bytes = 512,
-                                                .burst_packets = 2,
-                                                .interval_ns = 50 * CORE_NS_PER_MS,
-                                                .latency_ns = 20 * CORE_NS_PER_S,
-                                                .cipher = CORE_CIPHER_AES_256_CBC,
-                                                .padding = CORE_PADDING_NONE,
-                                                .guaranteed = true};
+static const struct core_stream_spec protected = {.packet_bytes = 512,
+                                                  .burst_packets = 2,
+                                                  .interval_ns = 50 * CORE_NS_PER_MS,
+                                                  .latency_ns = 20 * CORE_NS_PER_S,
+                                                  .cipher = CORE_CIPHER_AES_256_CBC,
+                                                  .padding = CORE_PADDING_NONE,
+                                                  .guaranteed = true};
 
-static struct guard_rig rig;
+static struct failover_rig rig;
 static struct test_client beside; /* has a standard stream on each card, for short periods, and no notices */
 static struct test_stream *anchor[2];
 static uint32_t home, shelter; /* numbers of the cards */
@@ -31,14 +31,14 @@ static uint32_t home, shelter; /* numbers of the cards */
 static void open_guarded(uint32_t streams)
 {
     for (uint32_t i = 0; i < streams; i++) {
-        const struct protocol_opened *opened = &guard_rig_open(&rig, &guarded)->opened;
+        const struct protocol_opened *opened = &failover_rig_open(&rig, &protected)->opened;
         assert_int_equal(opened->unit, PROTOCOL_UNIT_GPU);
         assert_int_equal(opened->unit_index, home);
         assert_int_equal(opened->backup.unit, PROTOCOL_UNIT_GPU);
         assert_int_equal(opened->backup.unit_index, shelter);
         assert_true(opened->backup.reserved_ppb > 0);
         assert_true(opened->bound_ns < opened->backup.bound_ns);
-        assert_true(opened->backup.bound_ns <= guarded.latency_ns);
+        assert_true(opened->backup.bound_ns <= protected.latency_ns);
     }
 }
 
@@ -47,9 +47,9 @@ static void open_guarded(uint32_t streams)
  * the longer period. */
 static void start(void)
 {
-    struct core_stream_spec standard = guarded;
+    struct core_stream_spec standard = protected;
 
-    guard_rig_start(&rig, 2, COST, "hang_ms: 3000, audit: 1", CONFIG);
+    failover_rig_start(&rig, 2, COST, "hang_ms: 3000, audit: 1", CONFIG);
     test_client_dial(&beside, test_server_unix(&rig.server));
     test_client_hello_version(&beside, 1, NULL);
     standard.guaranteed = false;
@@ -72,12 +72,12 @@ static void stop(void)
         test_stream_free(anchor[i]);
     }
     test_client_close(&beside);
-    guard_rig_stop(&rig);
+    failover_rig_stop(&rig);
 }
 
 static uint64_t of_card(uint32_t card)
 {
-    return guard_rig_of_unit(&rig, server_unit_of_gpu(rig.server.server, card));
+    return failover_rig_of_unit(&rig, server_unit_of_gpu(rig.server.server, card));
 }
 
 static const struct server_gpu_figures *figures_of(uint32_t card)
@@ -101,11 +101,11 @@ static void expect_at(uint32_t card)
     uint64_t before, packets = 0;
     do {
         TEST_REQUIRE(core_time_now_ns() < until_ns);
-        guard_rig_settle(&rig);
+        failover_rig_settle(&rig);
         before = of_card(card);
         for (uint32_t i = 0; i < rig.count; i++, rig.waiting++)
             assert_true(test_stream_send(rig.stream[i], 16));
-        guard_rig_settle(&rig);
+        failover_rig_settle(&rig);
         packets = of_card(card) - before;
     } while (packets < rig.count);
 }
@@ -122,7 +122,7 @@ static pid_t kill_card(uint32_t card)
 static void the_answer_and_the_figures(void **state)
 {
     static const uint8_t key[32] = {3};
-    struct protocol_open open = test_open_inline(&guarded, key);
+    struct protocol_open open = test_open_inline(&protected, key);
     struct protocol_refused refused;
     struct protocol_opened asked;
     (void)state;
@@ -150,21 +150,21 @@ static void failover_and_failback_on_gpu_backup(void **state)
     start();
     for (uint32_t round = 1; round <= 3; round++) {
         uint64_t before = of_card(shelter), faults = 0;
-        guard_rig_exchange(&rig, 0, 100);
+        failover_rig_exchange(&rig, 0, 100);
         pid_t child = kill_card(home);
-        guard_rig_exchange(&rig, 0, 200);
-        guard_rig_settle(&rig);
+        failover_rig_exchange(&rig, 0, 200);
+        failover_rig_settle(&rig);
         test_gpu_await_up(&rig.server, home, child);
         expect_at(home);
         for (uint32_t i = 0; i < rig.count; i++) {
             faults += rig.told[i].faults;
-            guard_rig_expect_told(&rig, i, round);
+            failover_rig_expect_told(&rig, i, round);
         }
         assert_true(faults > 0);
         assert_int_equal(of_card(shelter) - before, faults);
     }
-    assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_fallback(&rig), 0);
-    assert_int_equal(server_stats_get(&guard_rig_stats(&rig)->corrupt), 0);
+    assert_int_equal(failover_rig_of_workers(&rig) + failover_rig_of_fallback(&rig), 0);
+    assert_int_equal(server_stats_get(&failover_rig_stats(&rig)->corrupt), 0);
     stop();
 }
 
@@ -173,25 +173,25 @@ static void failure_of_backup_gpu_before_primary(void **state)
 {
     (void)state;
     start();
-    guard_rig_exchange(&rig, 0, 50);
+    failover_rig_exchange(&rig, 0, 50);
     pid_t child = kill_card(shelter);
-    guard_rig_exchange(&rig, 0, 100);
-    guard_rig_settle(&rig);
+    failover_rig_exchange(&rig, 0, 100);
+    failover_rig_settle(&rig);
     for (uint32_t i = 0; i < rig.count; i++)
-        guard_rig_expect_told(&rig, i, 0);
+        failover_rig_expect_told(&rig, i, 0);
     test_gpu_await_up(&rig.server, shelter, child);
     for (int round = 0; round < 20; round++) { /* its I/O thread has the new child's answers by then */
-        guard_rig_exchange(&rig, 0, 20);
-        guard_rig_settle(&rig);
+        failover_rig_exchange(&rig, 0, 20);
+        failover_rig_settle(&rig);
     }
     child = kill_card(home);
-    guard_rig_exchange(&rig, 0, 100);
-    guard_rig_settle(&rig);
+    failover_rig_exchange(&rig, 0, 100);
+    failover_rig_settle(&rig);
     test_gpu_await_up(&rig.server, home, child);
     expect_at(home);
     for (uint32_t i = 0; i < rig.count; i++)
-        guard_rig_expect_told(&rig, i, 1);
-    assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_fallback(&rig), 0);
+        failover_rig_expect_told(&rig, i, 1);
+    assert_int_equal(failover_rig_of_workers(&rig) + failover_rig_of_fallback(&rig), 0);
     stop();
 }
 
@@ -207,18 +207,18 @@ static void failure_of_primary_and_backup_gpu(void **state)
     start();
     for (int round = 0; round < 4; round++) {
         bool home_first = round % 2 == 0;
-        guard_rig_exchange(&rig, 0, 60);
+        failover_rig_exchange(&rig, 0, 60);
         pid_t first = kill_card(home_first ? home : shelter);
-        guard_rig_exchange(&rig, 0, round < 2 ? 60 : 5);
+        failover_rig_exchange(&rig, 0, round < 2 ? 60 : 5);
         pid_t second = kill_card(home_first ? shelter : home);
-        guard_rig_exchange(&rig, 0, 60);
-        guard_rig_settle(&rig);
+        failover_rig_exchange(&rig, 0, 60);
+        failover_rig_settle(&rig);
         test_gpu_await_up(&rig.server, home_first ? home : shelter, first);
         test_gpu_await_up(&rig.server, home_first ? shelter : home, second);
         expect_at(home);
     }
     for (uint32_t i = 0; i < rig.count; i++) {
-        const struct guard_told *told = &rig.told[i];
+        const struct failover_told *told = &rig.told[i];
         degraded += told->notices[PROTOCOL_NOTICE_DEGRADED];
         if (told->last.kind != 0) {
             assert_int_equal(told->last.unit, PROTOCOL_UNIT_GPU);
@@ -227,8 +227,8 @@ static void failure_of_primary_and_backup_gpu(void **state)
         }
     }
     print_message("%u times at the stand-by worker\n", degraded);
-    assert_int_equal(guard_rig_of_workers(&rig), 0);
-    assert_int_equal(server_stats_get(&guard_rig_stats(&rig)->corrupt), 0);
+    assert_int_equal(failover_rig_of_workers(&rig), 0);
+    assert_int_equal(server_stats_get(&failover_rig_stats(&rig)->corrupt), 0);
     stop();
 }
 
@@ -245,11 +245,11 @@ static void backup_released_on_close(void **state)
     for (uint64_t opened = 0; opened < 2 * slots; opened += GUARDED) {
         bool away = opened / GUARDED % 8 == 0;
         pid_t child = 0;
-        guard_rig_exchange(&rig, 0, 2 * GUARDED);
+        failover_rig_exchange(&rig, 0, 2 * GUARDED);
         if (away)
             child = kill_card(home);
-        guard_rig_exchange(&rig, 0, away ? 2 * GUARDED : 0);
-        guard_rig_close(&rig, 0);
+        failover_rig_exchange(&rig, 0, away ? 2 * GUARDED : 0);
+        failover_rig_close(&rig, 0);
         await(&figures_of(shelter)->backups, 0);
         if (away)
             test_gpu_await_up(&rig.server, home, child);
@@ -270,7 +270,7 @@ static void connection_breaks_during_failover(void **state)
         test_client_dial(&other, test_server_unix(&rig.server));
         test_client_hello_version(&other, 2, NULL);
         for (uint32_t i = 0; i < GUARDED; i++) {
-            stream[i] = test_stream_open(&other, &guarded, i);
+            stream[i] = test_stream_open(&other, &protected, i);
             assert_int_equal(stream[i]->opened.backup.unit_index, shelter);
         }
         for (uint32_t i = 0; i < 5 * GUARDED; i++)
@@ -279,7 +279,7 @@ static void connection_breaks_during_failover(void **state)
         for (uint32_t i = 0; i < round * GUARDED; i++)
             assert_true(test_stream_send(stream[i % GUARDED], 512));
         test_client_close(&other);
-        guard_rig_exchange(&rig, 0, 20);
+        failover_rig_exchange(&rig, 0, 20);
         test_gpu_await_up(&rig.server, home, child);
         await(&figures_of(shelter)->backups, GUARDED);
         await(&figures_of(home)->guaranteed, GUARDED);
@@ -301,25 +301,25 @@ static void a_changed_stream_keeps_its_backup(void **state)
     start();
     for (uint32_t round = 1; round <= 2; round++) {
         for (uint32_t i = 0; i < rig.count; i++) {
-            guard_rig_exchange(&rig, 0, 10);
-            assert_int_equal(guard_rig_modify(&rig, rig.stream[i], round == 1 ? 3 : 1,
-                                              (round == 1 ? 48 : 80) * CORE_NS_PER_MS,
-                                              guarded.latency_ns - CORE_NS_PER_S, &modified),
+            failover_rig_exchange(&rig, 0, 10);
+            assert_int_equal(failover_rig_modify(&rig, rig.stream[i], round == 1 ? 3 : 1,
+                                                 (round == 1 ? 48 : 80) * CORE_NS_PER_MS,
+                                                 protected.latency_ns - CORE_NS_PER_S, &modified),
                              0);
             assert_int_equal(modified.unit, PROTOCOL_UNIT_GPU);
             assert_int_equal(modified.unit_index, home);
             assert_int_equal(modified.backup.unit, PROTOCOL_UNIT_GPU);
             assert_int_equal(modified.backup.unit_index, shelter);
-            assert_true(modified.backup.bound_ns <= guarded.latency_ns - CORE_NS_PER_S);
+            assert_true(modified.backup.bound_ns <= protected.latency_ns - CORE_NS_PER_S);
         }
         pid_t child = kill_card(home);
-        guard_rig_exchange(&rig, 0, 80);
-        guard_rig_settle(&rig);
+        failover_rig_exchange(&rig, 0, 80);
+        failover_rig_settle(&rig);
         test_gpu_await_up(&rig.server, home, child);
         expect_at(home);
-        assert_int_equal(guard_rig_of_workers(&rig) + guard_rig_of_fallback(&rig), 0);
+        assert_int_equal(failover_rig_of_workers(&rig) + failover_rig_of_fallback(&rig), 0);
     }
-    guard_rig_close(&rig, 0);
+    failover_rig_close(&rig, 0);
     await(&figures_of(shelter)->backups, 0);
     open_guarded(GUARDED);
     stop();
@@ -330,13 +330,13 @@ static void a_changed_stream_keeps_its_backup(void **state)
 /* Workers that have room for few streams: those of the other client, while they are open. */
 static void stream_migrates_away_from_both_gpus(void **state)
 {
-    struct core_stream_spec spec = guarded;
+    struct core_stream_spec spec = protected;
     struct test_client other;
     struct test_stream *first[38];
     uint32_t opened = 0;
     (void)state;
 
-    guard_rig_start(&rig, 2, 2500, "hang_ms: 3000, audit: 1", CONFIG);
+    failover_rig_start(&rig, 2, 2500, "hang_ms: 3000, audit: 1", CONFIG);
     spec.interval_ns = 100 * CORE_NS_PER_MS;
     spec.latency_ns = 8 * CORE_NS_PER_S;
     test_client_dial(&other, test_server_unix(&rig.server));
@@ -345,7 +345,7 @@ static void stream_migrates_away_from_both_gpus(void **state)
         assert_true(opened < 38);
         first[opened] = test_stream_open(&other, &spec, opened);
     } while (first[opened++]->opened.backup.unit != PROTOCOL_UNIT_GPU);
-    const struct protocol_opened *told = &guard_rig_open(&rig, &spec)->opened;
+    const struct protocol_opened *told = &failover_rig_open(&rig, &spec)->opened;
     assert_int_equal(told->unit, PROTOCOL_UNIT_GPU);
     assert_int_equal(told->backup.unit, PROTOCOL_UNIT_GPU);
     home = told->unit_index;
@@ -358,24 +358,24 @@ static void stream_migrates_away_from_both_gpus(void **state)
     await(&figures_of(shelter)->backups, 1);
     /* a worker has room for the backup now, but it stays where it is */
     struct protocol_modified modified;
-    assert_int_equal(guard_rig_modify(&rig, rig.stream[0], 3, spec.interval_ns, spec.latency_ns, &modified),
-                     0);
+    assert_int_equal(
+        failover_rig_modify(&rig, rig.stream[0], 3, spec.interval_ns, spec.latency_ns, &modified), 0);
     assert_int_equal(modified.backup.unit, PROTOCOL_UNIT_GPU);
     assert_int_equal(modified.backup.unit_index, shelter);
-    guard_rig_exchange(&rig, 0, 2);
-    guard_rig_settle(&rig);
-    assert_int_equal(guard_rig_shift(&rig, GUARD_RIG_WORKERS + home, 0, 1), 1);
+    failover_rig_exchange(&rig, 0, 2);
+    failover_rig_settle(&rig);
+    assert_int_equal(failover_rig_shift(&rig, FAILOVER_RIG_WORKERS + home, 0, 1), 1);
     await(&figures_of(home)->streams, 0);
     await(&figures_of(shelter)->backups, 0);
-    guard_rig_exchange(&rig, 0, 20);
+    failover_rig_exchange(&rig, 0, 20);
     pid_t child = kill_card(home);
-    guard_rig_exchange(&rig, 0, 20);
-    guard_rig_settle(&rig);
+    failover_rig_exchange(&rig, 0, 20);
+    failover_rig_settle(&rig);
     test_gpu_await_up(&rig.server, home, child);
-    assert_int_equal(guard_rig_of_workers(&rig), 40);
+    assert_int_equal(failover_rig_of_workers(&rig), 40);
     assert_int_equal(rig.told[0].notices[PROTOCOL_NOTICE_MOVED], 1);
     assert_int_equal(rig.told[0].faults, 0);
-    guard_rig_stop(&rig);
+    failover_rig_stop(&rig);
 }
 
 int main(void)

@@ -470,7 +470,7 @@ static void connection_closed_while_packets_held(void **state)
     }
 }
 
-/* What was inside goes to the stand-by worker. */
+/* What was inside goes to the fallback worker. */
 static void source_gpu_fails_while_packets_held(void **state)
 {
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * MS;

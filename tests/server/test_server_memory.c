@@ -361,7 +361,7 @@ static void memory_to_be_wiped_counts(void **state)
 {
     const struct core_stream_spec spec = spec_of(MS, 4, 100 * MS);
     struct answer answers[2] = {{.message.run = take_answer}, {.message.run = take_answer}};
-    struct server_memory_order orders[2];
+    struct server_memory_request orders[2];
     struct server_mailbox reply;
     struct server_memory *memory;
     (void)state;
@@ -371,11 +371,11 @@ static void memory_to_be_wiped_counts(void **state)
     struct server_block *block = server_block_create(&spec, 1000, 0);
     uint64_t waiting_bytes = block->bytes;
     for (int i = 0; i < 2; i++)
-        orders[i] = (struct server_memory_order){.spec = &spec,
-                                                 .packets = 10,
-                                                 .bytes = server_stream_buffer_bytes(&spec, 10),
-                                                 .answer = &answers[i].message,
-                                                 .reply = &reply};
+        orders[i] = (struct server_memory_request){.spec = &spec,
+                                                   .packets = 10,
+                                                   .bytes = server_stream_buffer_bytes(&spec, 10),
+                                                   .answer = &answers[i].message,
+                                                   .reply = &reply};
     atomic_store(&held, true);
     server_memory_wipe(memory, block);
     server_memory_make(memory, &orders[0], LIMIT_BYTES - waiting_bytes);

@@ -80,12 +80,12 @@ static void standard_process_metrics(void **state)
     (void)state;
     const int descriptor = dup(STDERR_FILENO);
     struct server_process before;
-    server_process_look(&snapshot.process);
+    server_process_poll(&snapshot.process);
     assert_true(snapshot.process.cpu_ns > 0 && snapshot.process.resident_bytes > 65536);
     assert_true(snapshot.process.open_fds < snapshot.process.max_fds);
     close(descriptor);
     before = snapshot.process;
-    server_process_look(&snapshot.process);
+    server_process_poll(&snapshot.process);
     assert_int_equal(snapshot.process.open_fds, before.open_fds - 1);
     snapshot.started_s = 1763856000.25;
     expect("\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds 1763856000.25\n");

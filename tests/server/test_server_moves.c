@@ -277,7 +277,7 @@ static void server_stops_during_migrations(void **state)
         test_stream_free(streams[i]);
 }
 
-/* ---- newcomers for whom others move ---- */
+/* ---- new streams for whom others move ---- */
 
 /* Either unit can do it: workers get a quarter of themselves full of them, the card the rest. */
 static const struct core_stream_spec filler = {.packet_bytes = 2048,

@@ -81,7 +81,7 @@ static void set_up(struct fixture *fixture)
     assert_int_equal(server_stream_create(&fixture->stream, &spec, block), CORE_OK);
     fixture->stream->connection = connection;
     fixture->stream->id = 1;
-    server_police_init(&fixture->stream->police, &spec, 0);
+    server_policer_init(&fixture->stream->policer, &spec, 0);
     fixture->expected = malloc((size_t)PACKETS * PACKET_BYTES);
     fixture->received = malloc((size_t)PACKETS * FRAME_BYTES);
     fixture->lent = malloc((size_t)64 * PACKET_BYTES);

@@ -12,7 +12,7 @@
 
 #define MS       CORE_NS_PER_MS
 #define QUIET_NS (10 * CORE_NS_PER_S)
-#define LOOK_NS  SERVER_OVERLOAD_INTERVAL_NS
+#define POLL_NS  SERVER_OVERLOAD_INTERVAL_NS
 
 static void quiet_unit_withholds_nothing(void **state)
 {
@@ -20,8 +20,8 @@ static void quiet_unit_withholds_nothing(void **state)
     (void)state;
 
     server_overload_init(&overload, QUIET_NS, 5 * MS, 77); /* lost before: not held against it */
-    for (core_ns now_ns = 5 * MS; now_ns < 100 * CORE_NS_PER_S; now_ns += LOOK_NS)
-        assert_false(server_overload_look(&overload, now_ns, 77));
+    for (core_ns now_ns = 5 * MS; now_ns < 100 * CORE_NS_PER_S; now_ns += POLL_NS)
+        assert_false(server_overload_poll(&overload, now_ns, 77));
     assert_int_equal(overload.level_ns, 0);
 }
 
@@ -36,12 +36,12 @@ static void a_stall_is_over_after_the_quiet_time(void **state)
         core_ns now_ns = test_random_in(&random, 0, CORE_NS_PER_S), until_ns;
         server_overload_init(&overload, QUIET_NS, now_ns, 0);
         now_ns += test_random_in(&random, 0, 100 * CORE_NS_PER_S);
-        assert_true(server_overload_look(&overload, now_ns, 3 * MS));
+        assert_true(server_overload_poll(&overload, now_ns, 3 * MS));
         assert_int_equal(overload.level_ns, 3 * MS);
         until_ns = now_ns + QUIET_NS;
-        for (now_ns += LOOK_NS; now_ns <= until_ns; now_ns += test_random_in(&random, 1, 2 * LOOK_NS))
-            assert_false(server_overload_look(&overload, now_ns, 3 * MS));
-        assert_true(server_overload_look(&overload, until_ns + QUIET_NS / 10, 3 * MS));
+        for (now_ns += POLL_NS; now_ns <= until_ns; now_ns += test_random_in(&random, 1, 2 * POLL_NS))
+            assert_false(server_overload_poll(&overload, now_ns, 3 * MS));
+        assert_true(server_overload_poll(&overload, until_ns + QUIET_NS / 10, 3 * MS));
         assert_int_equal(overload.level_ns, 0);
     }
 }
@@ -55,11 +55,11 @@ static void the_worst_interval_counts(void **state)
     (void)state;
 
     server_overload_init(&overload, QUIET_NS, 0, 0);
-    assert_true(server_overload_look(&overload, now_ns += LOOK_NS, lost_ns += 2 * MS));
-    assert_false(server_overload_look(&overload, now_ns += LOOK_NS, lost_ns += 2 * MS));
-    assert_false(server_overload_look(&overload, now_ns += LOOK_NS, lost_ns += 1 * MS));
+    assert_true(server_overload_poll(&overload, now_ns += POLL_NS, lost_ns += 2 * MS));
+    assert_false(server_overload_poll(&overload, now_ns += POLL_NS, lost_ns += 2 * MS));
+    assert_false(server_overload_poll(&overload, now_ns += POLL_NS, lost_ns += 1 * MS));
     assert_int_equal(overload.level_ns, 2 * MS);
-    assert_true(server_overload_look(&overload, now_ns += LOOK_NS, lost_ns += 50 * MS));
+    assert_true(server_overload_poll(&overload, now_ns += POLL_NS, lost_ns += 50 * MS));
     assert_int_equal(overload.level_ns, 50 * MS);
 }
 
@@ -73,10 +73,10 @@ static void reserve_follows_small_overruns(void **state)
     (void)state;
 
     server_overload_init(&overload, QUIET_NS, 0, 0);
-    assert_true(server_overload_look(&overload, now_ns, lost_ns));
-    for (now_ns = LOOK_NS; now_ns < 100 * CORE_NS_PER_S; now_ns += LOOK_NS) {
+    assert_true(server_overload_poll(&overload, now_ns, lost_ns));
+    for (now_ns = POLL_NS; now_ns < 100 * CORE_NS_PER_S; now_ns += POLL_NS) {
         lost_ns += now_ns % (3 * CORE_NS_PER_S) == 0 ? MS : 0;
-        changes += server_overload_look(&overload, now_ns, lost_ns) ? 1 : 0;
+        changes += server_overload_poll(&overload, now_ns, lost_ns) ? 1 : 0;
         assert_int_equal(overload.level_ns, changes == 0 ? 80 * MS : MS);
         assert_true(changes == (now_ns >= QUIET_NS + QUIET_NS / 10 ? 1 : 0) ||
                     now_ns <= QUIET_NS + QUIET_NS / 10);
@@ -99,11 +99,11 @@ static void the_level_is_of_the_quiet_time(void **state)
     for (int i = 0; i < LOOKS; i++) {
         core_ns surely_ns = 0, perhaps_ns = 0, before_ns = overload.level_ns;
         now_ns +=
-            test_random_in(&random, 1, test_random_in(&random, 0, 200) == 0 ? 40 * CORE_NS_PER_S : LOOK_NS);
+            test_random_in(&random, 1, test_random_in(&random, 0, 200) == 0 ? 40 * CORE_NS_PER_S : POLL_NS);
         at_ns[i] = now_ns;
         more_ns[i] = test_random_in(&random, 0, 30) == 0 ? test_random_in(&random, 1, 9 * MS) : 0;
         lost_ns += more_ns[i];
-        bool changed = server_overload_look(&overload, now_ns, lost_ns);
+        bool changed = server_overload_poll(&overload, now_ns, lost_ns);
         assert_int_equal(changed, overload.level_ns != before_ns);
         for (int j = 0; j <= i; j++) {
             if (at_ns[j] >= now_ns - QUIET_NS && more_ns[j] > surely_ns)

@@ -86,7 +86,7 @@ static void stop(struct remote *remote)
 }
 
 struct found {
-    unsigned guarded, open; /* in memory that is left out of core dumps, and in other */
+    unsigned protected, open; /* in memory that is left out of core dumps, and in other */
 };
 
 static unsigned search_range(int memory, uint64_t start, uint64_t end, const uint8_t *key, size_t bytes)
@@ -126,7 +126,7 @@ static struct found search(const struct remote *remote, const uint8_t *key, size
             end = strtoull(dash + 1, &rest, 16);
         } else if (strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " rd ") != NULL) {
             unsigned here = search_range(memory, start, end, key, bytes);
-            found.guarded += strstr(line, " dd ") != NULL ? here : 0;
+            found.protected += strstr(line, " dd ") != NULL ? here : 0;
             found.open += strstr(line, " dd ") != NULL ? 0 : here;
         }
     }
@@ -181,7 +181,7 @@ static void inline_keys(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         struct found found = search(&remote, keys[i], core_cipher_key_bytes((enum core_cipher)(1 + i % 3)));
         assert_int_equal(found.open, 0);
-        assert_true(found.guarded > 0); /* the search does find keys */
+        assert_true(found.protected > 0); /* the search does find keys */
     }
     for (uint32_t i = 0; i < 4; i++) {
         uint8_t frame[TEST_FRAME_BYTES];
@@ -192,7 +192,7 @@ static void inline_keys(void **state)
     test_client_ping(&client);
     for (uint32_t i = 0; i < 4; i++) {
         struct found found = search(&remote, keys[i], core_cipher_key_bytes((enum core_cipher)(1 + i % 3)));
-        assert_true(found.open == 0 && found.guarded == 0);
+        assert_true(found.open == 0 && found.protected == 0);
     }
     test_client_close(&client);
     stop(&remote);
@@ -213,7 +213,7 @@ static void named_keys(void **state)
     strcat(keyring, "\n");
     start(&remote, keyring);
     struct found found = search(&remote, key, sizeof key);
-    assert_true(found.open == 0 && found.guarded > 0);
+    assert_true(found.open == 0 && found.protected > 0);
     stop(&remote);
 }
 
@@ -227,9 +227,9 @@ static void await_none(const struct remote *remote, const uint8_t *text, size_t 
 {
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
     struct found found;
-    while (found = search(remote, text, bytes), found.open + found.guarded > 0) {
+    while (found = search(remote, text, bytes), found.open + found.protected > 0) {
         if (core_time_now_ns() > until_ns)
-            fail_msg("%u copies are left", found.open + found.guarded);
+            fail_msg("%u copies are left", found.open + found.protected);
         core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     }
 }

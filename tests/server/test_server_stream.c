@@ -28,7 +28,7 @@ static struct server_stream *make(const struct core_stream_spec *spec)
         server_block_create(spec, server_stream_queue_packets(spec, spec->burst_packets), 3);
     assert_non_null(block);
     assert_int_equal(server_stream_create(&stream, spec, block), CORE_OK);
-    server_police_init(&stream->police, &stream->spec, stream->spec.interval_ns);
+    server_policer_init(&stream->policer, &stream->spec, stream->spec.interval_ns);
     return stream;
 }
 

@@ -97,59 +97,59 @@ static const struct core_stream_spec pair = {.burst_packets = 2, .interval_ns = 
 
 static void an_idle_switch_begins_spacing_anew(void **state)
 {
-    struct server_pace pace;
+    struct server_pacer pace;
     (void)state;
-    server_pace_init(&pace, &pair, 40);
-    assert_int_equal(server_pace_take(&pace, 1000, false).release_ns, 1000);
-    assert_int_equal(server_pace_take(&pace, 1000, false).release_ns, 1040);
-    server_pace_switch(&pace, 25, CORE_NS_NEVER, false, 1010);
-    assert_true(server_pace_caught_up(&pace, true, 1010));
-    assert_int_equal(server_pace_take(&pace, 1020, false).release_ns, 1020);
-    assert_int_equal(server_pace_take(&pace, 1020, false).release_ns, 1045);
+    server_pacer_init(&pace, &pair, 40);
+    assert_int_equal(server_pacer_take(&pace, 1000, false).release_ns, 1000);
+    assert_int_equal(server_pacer_take(&pace, 1000, false).release_ns, 1040);
+    server_pacer_switch(&pace, 25, CORE_NS_NEVER, false, 1010);
+    assert_true(server_pacer_caught_up(&pace, true, 1010));
+    assert_int_equal(server_pacer_take(&pace, 1020, false).release_ns, 1020);
+    assert_int_equal(server_pacer_take(&pace, 1020, false).release_ns, 1045);
 }
 
 /* Four packets wait for 250 ns; a burst of two goes at once, the rest at the stream's rate, and the lag wears
  * off. */
 static void held_packets_are_paced_and_catch_up(void **state)
 {
-    struct server_pace pace;
+    struct server_pacer pace;
     (void)state;
-    server_pace_init(&pace, &pair, 0);
-    server_pace_switch(&pace, 0, 1000, true, 1250);
-    assert_false(server_pace_caught_up(&pace, true, 1250 - 1));
-    assert_int_equal(server_pace_take(&pace, 1000, false).eligible_ns, 1250);
-    assert_int_equal(server_pace_take(&pace, 1000, false).eligible_ns, 1250);
-    assert_int_equal(server_pace_next_ns(&pace, 1100), 1350);
-    assert_int_equal(server_pace_take(&pace, 1100, true).eligible_ns, 1350);
-    assert_int_equal(server_pace_take(&pace, 1400, false).eligible_ns, 1450);
-    assert_false(server_pace_caught_up(&pace, true, 1500));
-    assert_int_equal(server_pace_take(&pace, 1700, false).eligible_ns, 1700); /* a full bucket */
-    assert_true(server_pace_caught_up(&pace, false, 1700));
-    server_pace_switch(&pace, 0, 1800, true, 1850);
-    assert_int_equal(server_pace_take(&pace, 1800, false).eligible_ns, 1850);
-    assert_false(server_pace_caught_up(&pace, false, 2000)); /* what waits may be older */
-    assert_true(server_pace_caught_up(&pace, true, 2000));
+    server_pacer_init(&pace, &pair, 0);
+    server_pacer_switch(&pace, 0, 1000, true, 1250);
+    assert_false(server_pacer_caught_up(&pace, true, 1250 - 1));
+    assert_int_equal(server_pacer_take(&pace, 1000, false).eligible_ns, 1250);
+    assert_int_equal(server_pacer_take(&pace, 1000, false).eligible_ns, 1250);
+    assert_int_equal(server_pacer_next_ns(&pace, 1100), 1350);
+    assert_int_equal(server_pacer_take(&pace, 1100, true).eligible_ns, 1350);
+    assert_int_equal(server_pacer_take(&pace, 1400, false).eligible_ns, 1450);
+    assert_false(server_pacer_caught_up(&pace, true, 1500));
+    assert_int_equal(server_pacer_take(&pace, 1700, false).eligible_ns, 1700); /* a full bucket */
+    assert_true(server_pacer_caught_up(&pace, false, 1700));
+    server_pacer_switch(&pace, 0, 1800, true, 1850);
+    assert_int_equal(server_pacer_take(&pace, 1800, false).eligible_ns, 1850);
+    assert_false(server_pacer_caught_up(&pace, false, 2000)); /* what waits may be older */
+    assert_true(server_pacer_caught_up(&pace, true, 2000));
 }
 
 /* A stream that always sends as much as it may has an empty bucket at the policer; that of B was full. */
 static void a_policed_stream_catches_up_by_the_full_bucket(void **state)
 {
     struct core_stream_spec spec = {.burst_packets = 4, .interval_ns = 100};
-    struct server_police police;
-    struct server_pace pace;
+    struct server_policer policer;
+    struct server_pacer pace;
     (void)state;
-    server_police_init(&police, &spec, 0);
-    server_pace_init(&pace, &spec, 0);
+    server_policer_init(&policer, &spec, 0);
+    server_pacer_init(&pace, &spec, 0);
     for (int i = 0; i < 4; i++)
-        (void)server_police_packet(&police, 0);
-    server_pace_switch(&pace, 0, 100, true, 350);
+        (void)server_policer_packet(&policer, 0);
+    server_pacer_switch(&pace, 0, 100, true, 350);
     for (core_ns i = 1; i <= 20; i++) {
-        core_ns eligible_ns = server_police_packet(&police, 0).eligible_ns;
-        core_ns paced_ns = server_pace_take(&pace, eligible_ns, true).eligible_ns;
+        core_ns eligible_ns = server_policer_packet(&policer, 0).eligible_ns;
+        core_ns paced_ns = server_pacer_take(&pace, eligible_ns, true).eligible_ns;
         assert_int_equal(eligible_ns, i * 100);
         assert_int_equal(paced_ns, i <= 3 ? 350 : eligible_ns);
     }
-    assert_true(server_pace_caught_up(&pace, false, 2000));
+    assert_true(server_pacer_caught_up(&pace, false, 2000));
 }
 
 /* ---- in virtual time ---- */
@@ -165,9 +165,9 @@ struct run {
 
 static void draw_packets(struct test_random *random, struct run *run)
 {
-    struct server_police police;
+    struct server_policer policer;
     core_ns now_ns = 1000, step_ns = run->spec.interval_ns;
-    server_police_init(&police, &run->spec, 0);
+    server_policer_init(&policer, &run->spec, 0);
     for (size_t i = 0; i < PACKETS; i++) {
         if (test_random_chance(random, 5))
             step_ns =
@@ -175,22 +175,22 @@ static void draw_packets(struct test_random *random, struct run *run)
         if (test_random_chance(random, 3))
             now_ns += test_random_in(random, 0, 3 * run->spec.burst_packets * run->spec.interval_ns);
         now_ns += test_random_in(random, 0, step_ns);
-        run->eligible_ns[i] = server_police_packet(&police, now_ns).eligible_ns;
+        run->eligible_ns[i] = server_policer_packet(&policer, now_ns).eligible_ns;
         run->policed[i] = run->eligible_ns[i] > now_ns;
     }
 }
 
 /* Packets from *next on go to their unit, which takes up to bound_ns for each, until moment until_ns. */
-static void flow(struct test_random *random, struct run *run, struct server_pace *pace, size_t *next,
+static void flow(struct test_random *random, struct run *run, struct server_pacer *pace, size_t *next,
                  size_t stay, core_ns bound_ns, core_ns until_ns)
 {
     for (; *next < PACKETS; (*next)++) {
         size_t i = *next;
-        core_ns paced_ns = server_pace_next_ns(pace, run->eligible_ns[i]);
+        core_ns paced_ns = server_pacer_next_ns(pace, run->eligible_ns[i]);
         if (paced_ns > until_ns)
             return;
-        bool behind = !server_pace_caught_up(pace, false, 0);
-        struct server_police_times times = server_pace_take(pace, run->eligible_ns[i], run->policed[i]);
+        bool behind = !server_pacer_caught_up(pace, false, 0);
+        struct server_policer_times times = server_pacer_take(pace, run->eligible_ns[i], run->policed[i]);
         assert_int_equal(times.eligible_ns, paced_ns);
         assert_true(paced_ns >= run->eligible_ns[i] && paced_ns <= run->eligible_ns[i] + run->lag_ns);
         assert_true(behind || paced_ns == run->eligible_ns[i]);
@@ -230,8 +230,8 @@ static core_ns next_look_ns(const struct server_transfer *transfer, core_ns now_
 }
 
 /* One transfer, wanted at want_ns: returns when it is over; true: the stream is on another unit. */
-static bool transfer_once(struct test_random *random, struct run *run, struct server_pace *pace, size_t *next,
-                          size_t stay, core_ns bound_ns, core_ns *moment_ns)
+static bool transfer_once(struct test_random *random, struct run *run, struct server_pacer *pace,
+                          size_t *next, size_t stay, core_ns bound_ns, core_ns *moment_ns)
 {
     struct server_transfer transfer;
     core_ns want_ns = *moment_ns, now_ns = want_ns, hold_ns = CORE_NS_NEVER;
@@ -257,9 +257,9 @@ static bool transfer_once(struct test_random *random, struct run *run, struct se
             return false;
         if (step == SERVER_TRANSFER_SWITCH) {
             core_ns first_ns = *next < PACKETS ? run->eligible_ns[*next] : CORE_NS_NEVER;
-            run->lag_ns = (server_pace_caught_up(pace, first_ns > now_ns, now_ns) ? 0 : run->lag_ns) +
+            run->lag_ns = (server_pacer_caught_up(pace, first_ns > now_ns, now_ns) ? 0 : run->lag_ns) +
                           (was_held ? bound_ns : 0);
-            server_pace_switch(pace, run->spacing_ns, first_ns, was_held, now_ns);
+            server_pacer_switch(pace, run->spacing_ns, first_ns, was_held, now_ns);
             return true;
         }
         now_ns = next_look_ns(&transfer, now_ns, first_back_ns);
@@ -271,7 +271,7 @@ static bool transfer_once(struct test_random *random, struct run *run, struct se
 static void move_about(struct test_random *random)
 {
     static struct run run;
-    struct server_pace pace;
+    struct server_pacer pace;
     size_t next = 0, stay = 1;
     core_ns now_ns = 0, bound_ns = 1000;
 
@@ -281,14 +281,14 @@ static void move_about(struct test_random *random)
     run.spacing_ns = test_random_in(random, 1, run.spec.interval_ns);
     run.lag_ns = 0;
     draw_packets(random, &run);
-    server_pace_init(&pace, &run.spec, run.spacing_ns);
+    server_pacer_init(&pace, &run.spec, run.spacing_ns);
     while (next < PACKETS) {
         now_ns += test_random_in(random, 0, 20 * run.spec.interval_ns);
         if (transfer_once(random, &run, &pace, &next, stay, bound_ns, &now_ns)) {
             stay++;
             bound_ns = test_random_log(random, 1000, 20 * run.spec.interval_ns);
         }
-        if (server_pace_caught_up(&pace, false, now_ns))
+        if (server_pacer_caught_up(&pace, false, now_ns))
             run.lag_ns = 0;
     }
     check_stays(&run, PACKETS);

@@ -126,7 +126,7 @@ static _Atomic bool taken[DECISIONS], told[DECISIONS]; /* accepted, or told why 
 static struct test_client *trickler;
 static uint32_t trickles;
 
-static void note(const struct core_stream_spec *spec, const struct partition_standing_placement *placement)
+static void note(const struct core_stream_spec *spec, const struct admission_placement *placement)
 {
     size_t n = atomic_load(&decisions);
     if (n == DECISIONS)
@@ -139,18 +139,15 @@ static void note(const struct core_stream_spec *spec, const struct partition_sta
 
 static void trickle(void);
 
-core_status __real_partition_standing_query(const struct partition_standing *standing,
-                                            const struct core_stream_spec *spec, uint32_t io, bool with_offer,
-                                            struct partition_standing_placement *placement,
-                                            struct core_error *error);
-core_status __wrap_partition_standing_query(const struct partition_standing *standing,
-                                            const struct core_stream_spec *spec, uint32_t io, bool with_offer,
-                                            struct partition_standing_placement *placement,
-                                            struct core_error *error);
-core_status __wrap_partition_standing_query(const struct partition_standing *standing,
-                                            const struct core_stream_spec *spec, uint32_t io, bool with_offer,
-                                            struct partition_standing_placement *placement,
-                                            struct core_error *error)
+core_status __real_admission_query(const struct admission *admission, const struct core_stream_spec *spec,
+                                   uint32_t io, bool with_offer, struct admission_placement *placement,
+                                   struct core_error *error);
+core_status __wrap_admission_query(const struct admission *admission, const struct core_stream_spec *spec,
+                                   uint32_t io, bool with_offer, struct admission_placement *placement,
+                                   struct core_error *error);
+core_status __wrap_admission_query(const struct admission *admission, const struct core_stream_spec *spec,
+                                   uint32_t io, bool with_offer, struct admission_placement *placement,
+                                   struct core_error *error)
 {
     if (spec->packet_bytes == GATE && atomic_exchange(&stop_next, false)) {
         sem_post(&entered);
@@ -159,25 +156,22 @@ core_status __wrap_partition_standing_query(const struct partition_standing *sta
     }
     if (spec->packet_bytes == FLOODER && trickler != NULL && trickles > 0)
         trickle();
-    core_status status = __real_partition_standing_query(standing, spec, io, with_offer, placement, error);
+    core_status status = __real_admission_query(admission, spec, io, with_offer, placement, error);
     note(spec, placement);
     return status;
 }
 
-core_status __real_partition_standing_admit(struct partition_standing *standing,
-                                            const struct core_stream_spec *spec, uint32_t io, uint64_t handle,
-                                            struct partition_standing_placement *placement,
-                                            struct core_error *error);
-core_status __wrap_partition_standing_admit(struct partition_standing *standing,
-                                            const struct core_stream_spec *spec, uint32_t io, uint64_t handle,
-                                            struct partition_standing_placement *placement,
-                                            struct core_error *error);
-core_status __wrap_partition_standing_admit(struct partition_standing *standing,
-                                            const struct core_stream_spec *spec, uint32_t io, uint64_t handle,
-                                            struct partition_standing_placement *placement,
-                                            struct core_error *error)
+core_status __real_admission_admit(struct admission *admission, const struct core_stream_spec *spec,
+                                   uint32_t io, uint64_t handle, struct admission_placement *placement,
+                                   struct core_error *error);
+core_status __wrap_admission_admit(struct admission *admission, const struct core_stream_spec *spec,
+                                   uint32_t io, uint64_t handle, struct admission_placement *placement,
+                                   struct core_error *error);
+core_status __wrap_admission_admit(struct admission *admission, const struct core_stream_spec *spec,
+                                   uint32_t io, uint64_t handle, struct admission_placement *placement,
+                                   struct core_error *error)
 {
-    core_status status = __real_partition_standing_admit(standing, spec, io, handle, placement, error);
+    core_status status = __real_admission_admit(admission, spec, io, handle, placement, error);
     note(spec, placement);
     return status;
 }

@@ -159,12 +159,12 @@ static void slow_gpu_reported_as_overload(void **state)
     start_and_be_slow("admin: 'unix:admin'\n");
     assert_true(atomic_load(&figures()->lost_ns) > 0);
     until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
-    while (server_watch_level_ns(server.server->watch, server.server->worker_count) == 0) {
+    while (server_monitor_level_ns(server.server->watch, server.server->worker_count) == 0) {
         assert_true(core_time_now_ns() < until_ns);
         core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     }
     check_status();
-    assert_int_equal(server_watch_share_ppb(server.server->watch, server.server->worker_count),
+    assert_int_equal(server_monitor_share_ppb(server.server->watch, server.server->worker_count),
                      0);                                  /* not asked for */
     assert_int_equal(atomic_load(&figures()->faults), 0); /* slow is not broken */
     stop();
@@ -195,7 +195,7 @@ static void admission_tightened_until_overload_ends(void **state)
     assert_int_equal(refused.constraint, PERFMODEL_LIMIT_RESERVE);
     assert_non_null(strstr(refused.text, "GPU 0"));
     assert_non_null(strstr(refused.text, "withheld from admission"));
-    assert_true(server_watch_share_ppb(server.server->watch, unit) > 0);
+    assert_true(server_monitor_share_ppb(server.server->watch, unit) > 0);
     assert_true(test_stream_send(stream, 1408));
     test_stream_drain(stream);
     assert_true(ask(&refused) || refused.constraint == PERFMODEL_LIMIT_RESERVE);

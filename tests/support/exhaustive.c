@@ -25,7 +25,7 @@ struct packet {
 struct source {
     const struct exhaustive_stream *stream;
     struct cpu_stream *cpu;
-    struct server_police police;
+    struct server_policer policer;
     uint32_t sent, handed_over, finished;
     uint64_t pauses; /* of the last packet finished */
     struct packet packets[INSIDE];
@@ -60,7 +60,7 @@ struct exhaustive {
     struct source sources[EXHAUSTIVE_STREAMS];
     core_ns now_ns;      /* this tick */
     core_ns free_ns;     /* end of the last burst */
-    core_ns released_ns; /* newcomers may send from then on; CORE_NS_NEVER: not yet */
+    core_ns released_ns; /* new streams may send from then on; CORE_NS_NEVER: not yet */
     bool behind;         /* a piece was late at this tick: the queue knows more than the states tell */
     bool cleared;        /* nothing counts any more */
     bool told;           /* what happens goes to result.how */
@@ -122,9 +122,9 @@ static core_ns burst_end(void *argument)
 /* Of its next packet. */
 static core_ns eligible_ns(const struct exhaustive *e, const struct source *source)
 {
-    const struct server_police *police = &source->police;
-    bool waits = police->theoretical_ns > e->now_ns + police->tolerance_ns;
-    return waits ? police->theoretical_ns - police->tolerance_ns : e->now_ns;
+    const struct server_policer *policer = &source->policer;
+    bool waits = policer->theoretical_ns > e->now_ns + policer->tolerance_ns;
+    return waits ? policer->theoretical_ns - policer->tolerance_ns : e->now_ns;
 }
 
 static bool may_send(const struct exhaustive *e, const struct source *source)
@@ -174,7 +174,7 @@ static void send(struct exhaustive *e, struct source *source, uint32_t how)
     const struct config_profile_margins *margins = &e->run->profile->margins;
     assert(e->run->profile->io.rest_max_ns == 0 && source->sent - source->finished < INSIDE);
     check_contract(e, source, eligible_ns(e, source));
-    struct server_police_times times = server_police_packet(&source->police, e->now_ns);
+    struct server_policer_times times = server_policer_packet(&source->policer, e->now_ns);
     assert(times.eligible_ns >= e->now_ns && times.eligible_ns <= e->now_ns + e->run->early_ns);
     struct packet *packet = &source->packets[source->sent++ % INSIDE];
     packet->due_ns = times.eligible_ns + spec->latency_ns - margins->out_ns;
@@ -350,8 +350,8 @@ static uint64_t stream_hash(const struct exhaustive *e, const struct source *sou
     hash = mix(mix(mix(hash, spec->interval_ns), spec->latency_ns), stream->packets);
     hash = mix(hash, stream->packets > 0 ? source->sent : 0);
     if (stream->packets == 0 || source->sent < stream->packets)
-        hash = mix(mix(hash, from_now_ns(e, source->police.theoretical_ns)),
-                   from_now_ns(e, source->police.next_release_ns));
+        hash = mix(mix(hash, from_now_ns(e, source->policer.theoretical_ns)),
+                   from_now_ns(e, source->policer.next_release_ns));
     for (uint32_t n = source->finished; n < source->sent; n++) {
         const struct packet *packet = &source->packets[n % INSIDE];
         hash = mix(mix(hash, packet->cpu.release_ns - e->now_ns), packet->due_ns - e->now_ns);
@@ -416,7 +416,7 @@ static void source_start(struct exhaustive *e, size_t index)
                                          nothing, task->piece_bytes, task->deadline_ns);
     assert(status == CORE_OK);
     (void)status;
-    server_police_init(&source->police, &stream->spec, task->spacing_ns);
+    server_policer_init(&source->policer, &stream->spec, task->spacing_ns);
 }
 
 static void empty(struct exhaustive *e)

@@ -10,7 +10,7 @@
  *   - due at its eligible time + latency - out_ns - rest.
  * Streams that send at one moment reach the queue in their order or in the reverse. A burst takes what the
  * profile promises at most, or ends at the next tick. A stream that leaves sends so many packets; its room is
- * given to the newcomers as soon as counters.pauses of the scheduler exceeds `pauses` of its last packet.
+ * given to the new streams as soon as counters.pauses of the scheduler exceeds `pauses` of its last packet.
  *
  * The states that can be reached are searched from the shortest ways on, each once: two are the same if
  * whatever may follow is, up to the numbers of streams with the same contract. Without a limit on packets and

@@ -154,7 +154,7 @@ static bool promise_verdict(struct flow_attack_set *set, const struct perfmodel_
     return true;
 }
 
-static bool promise_stairs(struct flow_attack_set *set, const struct perfmodel_flow_card *card)
+static bool promise_stairs(struct flow_attack_set *set, const struct perfmodel_flow_gpu *card)
 {
     struct perfmodel_flow_load load = {0};
     struct perfmodel_stages fullest = fullest_of(set, set->gpu.period_ns);
@@ -164,7 +164,7 @@ static bool promise_stairs(struct flow_attack_set *set, const struct perfmodel_f
         perfmodel_flow_load_add(&load, &one);
     }
     struct perfmodel_flow_verdict verdict =
-        perfmodel_flow_judge_stairs(card, &load, &fullest, set->gpu.period_ns);
+        perfmodel_flow_judge_staircase(card, &load, &fullest, set->gpu.period_ns);
     return load.burst_bytes < set->load.burst_bytes && promise_verdict(set, &verdict);
 }
 
@@ -174,7 +174,7 @@ static core_ns longer(core_ns a_ns, core_ns b_ns)
 }
 
 /* To a period longer or shorter, in the first half of the batches. */
-static bool promise_change(struct flow_attack_set *set, const struct perfmodel_flow_card *card,
+static bool promise_change(struct flow_attack_set *set, const struct perfmodel_flow_gpu *card,
                            struct test_random *random)
 {
     struct pipeline_gpu *gpu = &set->gpu;
@@ -205,9 +205,9 @@ static bool promise_change(struct flow_attack_set *set, const struct perfmodel_f
 
 static bool promise_rule(struct flow_attack_set *set, enum flow_attack_rule rule, struct test_random *random)
 {
-    struct perfmodel_flow_card *card;
+    struct perfmodel_flow_gpu *card;
     bool made = false;
-    TEST_REQUIRE(perfmodel_flow_card_create(&card, &set->profile, &set->card.gpu, false) == CORE_OK);
+    TEST_REQUIRE(perfmodel_flow_gpu_create(&card, &set->profile, &set->card.gpu, false) == CORE_OK);
     if (rule == FLOW_ATTACK_BATCH) {
         made = promise_batch(set);
     } else if (rule == FLOW_ATTACK_SUMS) {
@@ -218,7 +218,7 @@ static bool promise_rule(struct flow_attack_set *set, enum flow_attack_rule rule
     } else {
         made = promise_change(set, card, random);
     }
-    perfmodel_flow_card_destroy(card);
+    perfmodel_flow_gpu_destroy(card);
     return made;
 }
 

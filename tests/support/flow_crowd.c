@@ -51,13 +51,13 @@ void flow_crowd_random(struct flow_crowd *crowd, struct test_random *random)
         struct perfmodel_flow_load one = perfmodel_flow_load_of(spec, &crowd->profile);
         perfmodel_flow_load_add(&crowd->load, &one);
     }
-    TEST_REQUIRE(perfmodel_flow_card_create(&crowd->card, &crowd->profile, &crowd->gpu.gpu, crowd->busy) ==
+    TEST_REQUIRE(perfmodel_flow_gpu_create(&crowd->card, &crowd->profile, &crowd->gpu.gpu, crowd->busy) ==
                  CORE_OK);
 }
 
 void flow_crowd_free(struct flow_crowd *crowd)
 {
-    perfmodel_flow_card_destroy(crowd->card);
+    perfmodel_flow_gpu_destroy(crowd->card);
 }
 
 static int compare_falling(const void *a, const void *b)

@@ -14,7 +14,7 @@ struct flow_crowd {
     struct core_stream_spec specs[FLOW_CROWD_STREAMS];
     size_t count;
     struct perfmodel_flow_load load;
-    struct perfmodel_flow_card *card;
+    struct perfmodel_flow_gpu *card;
     bool busy;
 };
 
@@ -25,8 +25,8 @@ void flow_crowd_free(struct flow_crowd *crowd);
 /* What a batch of these jobs takes; they are sorted. */
 struct perfmodel_stages flow_crowd_stages(const struct flow_crowd *crowd, uint64_t *jobs, size_t count);
 
-/* The bytes that a stream sends in [open_ns, close_ns) if it sends all it may, at the police's earliest times;
- * *tat_ns is its own, at first 0. */
+/* The bytes that a stream sends in [open_ns, close_ns) if it sends all it may, at the police's earliest
+ * times; *tat_ns is its own, at first 0. */
 uint64_t flow_crowd_send(const struct core_stream_spec *spec, core_ns *tat_ns, core_ns open_ns,
                          core_ns close_ns);
 

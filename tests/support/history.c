@@ -130,8 +130,7 @@ static void close_any(struct history_world *world, bool again)
 /* A GPU's period: as it is, or another one. */
 static core_ns any_period_ns(struct history_world *world, uint32_t unit, const struct core_stream_spec *spec)
 {
-    struct partition_standing_gpu gpu =
-        partition_standing_gpu_at(world->standing, unit - world->machine.workers);
+    struct admission_gpu gpu = admission_gpu_at(world->admission, unit - world->machine.workers);
     if (gpu.period_ns == 0)
         return 1 + spec->latency_ns / test_random_in(&world->random, 3, 12);
     if (test_random_chance(&world->random, 40))
@@ -394,7 +393,7 @@ static void run(struct history_world *world)
 
 /* ---- the world ---- */
 
-static void create_gpus(struct history_world *world, struct partition_standing *standing,
+static void create_gpus(struct history_world *world, struct admission *admission,
                         const struct partition_gpu_arenas *shape)
 {
     struct history_machine *machine = &world->machine;
@@ -410,12 +409,12 @@ static void create_gpus(struct history_world *world, struct partition_standing *
         for (uint32_t i = 0; i < card->count; i++, g++) {
             history_gpu_create(&world->gpu[g], &machine->profile, card, busy, shape->count, execution,
                                test_random_next(&world->random));
-            world->gpu[g].hurried = world->fault == HISTORY_BEGIN_AT_ONCE;
+            world->gpu[g].cancelled = world->fault == HISTORY_BEGIN_AT_ONCE;
             arenas[kind] = *shape;
             arenas[kind].lead_ns = world->gpu[g].lead_ns;
         }
     }
-    TEST_REQUIRE(partition_standing_set_arenas(standing, arenas) == CORE_OK);
+    TEST_REQUIRE(admission_set_arenas(admission, arenas) == CORE_OK);
 }
 
 static void create_streams(struct history_world *world)
@@ -434,7 +433,7 @@ static void create_streams(struct history_world *world)
 static void create(struct history_world *world)
 {
     struct history_machine *machine = &world->machine;
-    struct partition_standing *standing;
+    struct admission *admission;
     struct partition_gpu_arenas shape = {
         .slots = 4096, .segments = 1 << 20, .bytes = UINT64_C(1) << 30, .hang_ns = CORE_NS_NEVER};
     shape.count = (uint32_t)test_random_in(&world->random, ARENAS_MIN, HISTORY_BATCHES);
@@ -446,11 +445,10 @@ static void create(struct history_world *world)
     world->wake_ns[CHANCE] = world->now_ns;
     world->small_percent = test_random_chance(&world->random, 70) ? 0 : 20;
     world->early_percent = test_random_chance(&world->random, 60) ? 0 : 40;
-    TEST_REQUIRE(partition_standing_create(&standing, &machine->profile, machine->workers, 1, NULL) ==
-                 CORE_OK);
-    partition_standing_set_detection(standing, machine->detection_ns);
-    create_gpus(world, standing, &shape);
-    history_planner_create(world, standing);
+    TEST_REQUIRE(admission_create(&admission, &machine->profile, machine->workers, 1, NULL) == CORE_OK);
+    admission_set_detection(admission, machine->detection_ns);
+    create_gpus(world, admission, &shape);
+    history_planner_create(world, admission);
     for (uint32_t w = 0; w < machine->workers; w++)
         TEST_REQUIRE(history_worker_create(&world->worker[w], &machine->profile,
                                            test_random_chance(&world->random, 50) ? 0 : 40,

@@ -61,7 +61,7 @@ extern const char *const history_event_names[HISTORY_EVENTS];
 enum history_fault {
     HISTORY_RIGHT,
     HISTORY_RELEASE_AT_ONCE, /* room is promised again without a pause of the unit */
-    HISTORY_OPEN_AT_ONCE,    /* a newcomer sends before its period is in force */
+    HISTORY_OPEN_AT_ONCE,    /* a new stream sends before its period is in force */
     HISTORY_BEGIN_AT_ONCE,   /* nor until the batch that was open has ended, on a GPU begun anew */
     HISTORY_NO_PACING,       /* those that waited go to the new unit all at once */
     HISTORY_FULL_BUCKET,     /* a changed contract begins with a full bucket */
@@ -76,7 +76,7 @@ struct history_totals {
     uint64_t histories, failed;
     uint64_t events[HISTORY_EVENTS];
     uint64_t plans;      /* certificates that the checker accepted, */
-    uint64_t losses;     /* and of those for the loss of one GPU */
+    uint64_t failures;   /* and of those for the loss of one GPU */
     uint64_t packets[2]; /* with a promise: on workers, on GPUs, */
     uint64_t fled;       /* and of those by a backup */
     uint64_t again;      /* of a lost device: packets that went to a backup */

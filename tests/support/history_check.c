@@ -10,16 +10,16 @@
 static void check_plan(struct history_world *world)
 {
     struct core_stream_spec specs[HISTORY_ROOMS];
-    size_t count = partition_standing_streams(world->standing);
+    size_t count = admission_streams(world->admission);
     struct partition_plan_input input = {.specs = specs,
                                          .count = count,
                                          .profile = &world->machine.profile,
                                          .workers = world->machine.workers};
-    struct partition_plan *plan = test_standing_plan(world->standing);
+    struct partition_plan *plan = test_admission_plan(world->admission);
     struct core_error error = {{0}};
     TEST_REQUIRE(count <= HISTORY_ROOMS);
     for (size_t n = 0; n < count; n++)
-        specs[n] = partition_standing_stream_at(world->standing, n).spec;
+        specs[n] = admission_stream_at(world->admission, n).spec;
     if (!plan->accepted)
         history_fail(world, "what stands has no certificate: %s", plan->reason);
     else if (partition_check(&input, plan, &error) != CORE_OK)
@@ -29,11 +29,11 @@ static void check_plan(struct history_world *world)
     partition_plan_destroy(plan);
 }
 
-static struct check_failover_promise promise_of(const struct partition_standing_stream *stream)
+static struct check_failover_promise promise_of(const struct admission_stream *stream)
 {
     return (struct check_failover_promise){.contract = stream->join,
                                            .unit = stream->unit,
-                                           .backed = stream->backup_unit != PARTITION_STANDING_NONE,
+                                           .backed = stream->backup_unit != ADMISSION_NONE,
                                            .backup_unit = stream->backup_unit,
                                            .gpu_bound_ns = stream->gpu_bound_ns,
                                            .detection_ns = stream->detection_ns};
@@ -42,12 +42,12 @@ static struct check_failover_promise promise_of(const struct partition_standing_
 static void check_loss(struct history_world *world, uint32_t lost)
 {
     struct check_failover_promise promise[HISTORY_ROOMS];
-    size_t count = partition_standing_streams(world->standing);
+    size_t count = admission_streams(world->admission);
     const struct history_machine *machine = &world->machine;
-    struct partition_plan *after = test_standing_plan_after(world->standing, lost);
+    struct partition_plan *after = test_admission_plan_after(world->admission, lost);
     struct core_error error = {{0}};
     for (size_t n = 0; n < count; n++) {
-        struct partition_standing_stream stream = partition_standing_stream_at(world->standing, n);
+        struct admission_stream stream = admission_stream_at(world->admission, n);
         promise[n] = promise_of(&stream);
     }
     if (!after->accepted)
@@ -56,7 +56,7 @@ static void check_loss(struct history_world *world, uint32_t lost)
              CORE_OK)
         history_fail(world, "the checker refuses what is to be after a loss: %s", error.text);
     else
-        world->totals->losses++;
+        world->totals->failures++;
     partition_plan_destroy(after);
 }
 

@@ -45,7 +45,7 @@ static void stay(struct history_world *world, struct history_stream *stream)
 
 static void begin_flight(struct history_world *world, struct history_stream *stream)
 {
-    core_ns most_ns = partition_standing_stream_of(world->standing, stream->room.number).detection_ns;
+    core_ns most_ns = admission_stream_of(world->admission, stream->room.number).detection_ns;
     core_ns after_ns =
         test_random_chance(&world->random, 60) ? most_ns : test_random_in(&world->random, 0, most_ns);
     if (world->fault == HISTORY_FLEE_LATE)
@@ -58,8 +58,8 @@ static void begin_flight(struct history_world *world, struct history_stream *str
 
 static bool may_flee(const struct history_world *world, const struct history_stream *stream)
 {
-    uint32_t backup = partition_standing_stream_of(world->standing, stream->room.number).backup_unit;
-    return backup != PARTITION_STANDING_NONE && !gone(world, backup) && !stream->restoring;
+    uint32_t backup = admission_stream_of(world->admission, stream->room.number).backup_unit;
+    return backup != ADMISSION_NONE && !gone(world, backup) && !stream->restoring;
 }
 
 static void lose_packets(struct history_world *world, struct history_packet *packet)
@@ -98,7 +98,7 @@ void history_planner_lose(struct history_world *world, uint32_t g)
 
 void history_planner_flee(struct history_world *world, struct history_stream *stream)
 {
-    uint32_t backup = partition_standing_stream_of(world->standing, stream->room.number).backup_unit;
+    uint32_t backup = admission_stream_of(world->admission, stream->room.number).backup_unit;
     stream->flee_ns = CORE_NS_NEVER;
     if (gone(world, backup)) { /* a second loss */
         history_stream_lose(world, stream);
@@ -131,7 +131,7 @@ void history_planner_return(struct history_world *world, uint32_t g)
         if (is_there(stream, unit) && stream->away)
             history_stream_return(world, stream, stood_by_until_ns(world, g, stream));
         if (stream->home == unit)
-            stream->patience_ns =
+            stream->timeout_ns =
                 world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     }
     world->wake_ns[HISTORY_SOURCES + g] = history_gpu_next_ns(&world->gpu[g]);
@@ -148,7 +148,7 @@ void history_planner_go_home(struct history_world *world, struct history_stream 
         !history_planner_in_force(world, &home))
         return;
     if (!history_stream_rests(stream)) {
-        if (stream->patience_ns <= world->now_ns && stream->silent_until_ns <= world->now_ns)
+        if (stream->timeout_ns <= world->now_ns && stream->silent_until_ns <= world->now_ns)
             stream->silent_until_ns = world->now_ns + stream->spec.latency_ns;
         return;
     }

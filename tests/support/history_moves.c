@@ -54,12 +54,12 @@ static bool may_migrate(const struct history_stream *stream)
 /* Gives up at some time, or never. */
 static void begin_transfer(struct history_world *world, struct history_stream *stream, uint32_t to)
 {
-    stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
+    stream->timeout_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     bool gives_up = test_random_chance(&world->random, 20);
     core_ns hold_ns = hold_from_ns(world, stream);
     if (hold_ns != CORE_NS_NEVER && !stream->away && test_random_chance(&world->random, 70))
         lie_in_wait(world, stream, to, hold_ns);
-    server_transfer_begin(&stream->transfer, hold_ns, gives_up ? stream->patience_ns : CORE_NS_NEVER);
+    server_transfer_begin(&stream->transfer, hold_ns, gives_up ? stream->timeout_ns : CORE_NS_NEVER);
 }
 
 /* A stream that is in no state for it is as one that closes. */
@@ -87,13 +87,13 @@ void *history_planner_migrate(void *host, const struct partition_planner_migrati
 bool history_planner_move(struct history_world *world, struct history_stream *stream, uint32_t to,
                           core_ns period_ns)
 {
-    core_ns patience_ns = stream->spec.latency_ns * test_random_in(&world->random, 1, 8);
+    core_ns timeout_ns = stream->spec.latency_ns * test_random_in(&world->random, 1, 8);
     char reason[256];
 
     if (!may_migrate(stream) || to == stream->room.unit ||
-        partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
+        admission_streams(world->admission) + 2 > HISTORY_ROOMS)
         return false;
-    return partition_planner_move(world->planner, stream->room.number, to, period_ns, patience_ns, NULL,
+    return partition_planner_move(world->planner, stream->room.number, to, period_ns, timeout_ns, NULL,
                                   world->now_ns, reason, sizeof reason);
 }
 
@@ -142,8 +142,8 @@ static void give_up(struct history_world *world, struct history_stream *stream)
 /* Silent from some time on, so that it comes to a rest. */
 static void lose_patience(struct history_stream *stream)
 {
-    if (stream->silent_until_ns < stream->patience_ns)
-        stream->silent_until_ns = stream->patience_ns;
+    if (stream->silent_until_ns < stream->timeout_ns)
+        stream->silent_until_ns = stream->timeout_ns;
 }
 
 void history_planner_go_on_moving(struct history_world *world, struct history_stream *stream)
@@ -182,7 +182,7 @@ static bool may_change(const struct history_world *world, const struct history_s
 void history_planner_change(struct history_world *world, struct history_stream *stream,
                             const struct core_stream_spec *spec)
 {
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
     struct history_change *change = &stream->change;
     bool ready = false;
     if (!may_change(world, stream) || partition_planner_change(world->planner, stream->room.number, spec,
@@ -194,13 +194,14 @@ void history_planner_change(struct history_world *world, struct history_stream *
         return;
     }
     *change = (struct history_change){.asked = true, .agreed = ready, .spec = *spec, .task = placement.task};
-    stream->patience_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
+    stream->timeout_ns = world->now_ns + test_random_in(&world->random, 0, 4) * stream->spec.latency_ns;
     history_say(world, "stream %u: asks for interval %lld, burst %u, latency %lld", stream->index,
                 (long long)spec->interval_ns, spec->burst_packets, (long long)spec->latency_ns);
     world->look = true;
 }
 
-/* Tells the planner that what it had agreed to is in force: charged beside it is what was served until then. */
+/* Tells the planner that what it had agreed to is in force: charged beside it is what was served until then.
+ * */
 static void tell_in_force(struct history_world *world, struct history_stream *stream)
 {
     struct partition_planner_use use = history_planner_use(world, stream);
@@ -248,7 +249,7 @@ void history_planner_go_on_changing(struct history_world *world, struct history_
         history_say(world, "stream %u: has its new contract", stream->index);
     }
     if (!change->asked && change->joined &&
-        !partition_standing_stream_of(world->standing, stream->room.number).joined)
+        !admission_stream_of(world->admission, stream->room.number).joined)
         note_settled(world, stream);
 }
 
@@ -257,11 +258,11 @@ void history_planner_relax(struct history_world *world, struct history_stream *s
 {
     bool on_gpu = history_on_gpu(world, stream->room.unit);
     if (!stream->hasty || history_stream_flees(stream) || stream->queue != NULL ||
-        (!on_gpu && stream->inside > 0) || !server_pace_caught_up(&stream->pace, true, world->now_ns))
+        (!on_gpu && stream->inside > 0) || !server_pacer_caught_up(&stream->pace, true, world->now_ns))
         return;
     stream->hasty = false;
     history_stream_serve_for(world, stream, stream->spec.latency_ns);
     stream->change = (struct history_change){.spec = stream->spec};
-    stream->patience_ns = world->now_ns + stream->spec.latency_ns;
+    stream->timeout_ns = world->now_ns + stream->spec.latency_ns;
     tell_in_force(world, stream);
 }

@@ -120,7 +120,7 @@ void history_planner_note_plans(struct history_world *world, struct history_room
     const struct partition_planner_plans plans = partition_planner_plans_of(world->planner, room->number);
 
     room->plan = plans.number[0];
-    room->backup = partition_standing_stream_of(world->standing, room->number).backup_unit;
+    room->backup = admission_stream_of(world->admission, room->number).backup_unit;
     room->backup_plan = plans.number[1];
 }
 
@@ -199,7 +199,7 @@ static bool fits(void *context, uint32_t unit, bool *movable)
 }
 
 static void begin(struct history_world *world, struct history_stream *stream,
-                  const struct core_stream_spec *spec, const struct partition_standing_placement *placement)
+                  const struct core_stream_spec *spec, const struct admission_placement *placement)
 {
     *stream = (struct history_stream){.state = HISTORY_OPENING,
                                       .index = stream->index,
@@ -225,13 +225,13 @@ static void begin(struct history_world *world, struct history_stream *stream,
 static bool admit(struct history_world *world, const struct core_stream_spec *spec)
 {
     const struct partition_planner_memory memory = {.fits = fits, .context = world};
-    struct partition_standing_placement asked, placement;
+    struct admission_placement asked, placement;
     struct history_stream *stream = free_stream(world);
 
-    if (stream == NULL || partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
+    if (stream == NULL || admission_streams(world->admission) + 2 > HISTORY_ROOMS)
         return false;
     partition_planner_step(world->planner, world->now_ns);
-    TEST_REQUIRE(partition_standing_query(world->standing, spec, IO, false, &asked, NULL) == CORE_OK);
+    TEST_REQUIRE(admission_query(world->admission, spec, IO, false, &asked, NULL) == CORE_OK);
     if (!asked.accepted) /* a refusal would be explained at length */
         return false;
     TEST_REQUIRE(partition_planner_admit(world->planner, spec, IO, &memory, stream, &placement) == CORE_OK);
@@ -245,11 +245,11 @@ static void admit_waiting(void *host, void *request)
 {
     struct history_world *world = host;
     const struct partition_planner_memory memory = {.fits = fits, .context = world};
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
     struct history_stream *stream = free_stream(world);
 
     ((struct history_request *)request)->waits = false;
-    if (stream == NULL || partition_standing_streams(world->standing) + 2 > HISTORY_ROOMS)
+    if (stream == NULL || admission_streams(world->admission) + 2 > HISTORY_ROOMS)
         return;
     TEST_REQUIRE(partition_planner_admit(world->planner, &world->request.spec, IO, &memory, stream,
                                          &placement) == CORE_OK);
@@ -295,8 +295,8 @@ static void make_search(struct history_world *world)
     if (wanted == NULL || test_random_chance(&world->random, 30))
         return;
     world->search = NULL;
-    TEST_REQUIRE(partition_standing_replan(wanted->copy, any_method(world), &wanted->spec, wanted->io,
-                                           &wanted->proposal, NULL) == CORE_OK);
+    TEST_REQUIRE(admission_replan(wanted->copy, any_method(world), &wanted->spec, wanted->io,
+                                  &wanted->proposal, NULL) == CORE_OK);
     if (wanted->proposal.accepted)
         history_say(world, "%zu migrations for a request", wanted->proposal.moves);
     partition_planner_found(world->planner, wanted, world->now_ns);
@@ -423,7 +423,7 @@ void history_planner_look(struct history_world *world)
 /* ---- life ---- */
 
 /* In every other history batch periods grow back whenever nothing is in progress, else never. */
-void history_planner_create(struct history_world *world, struct partition_standing *standing)
+void history_planner_create(struct history_world *world, struct admission *admission)
 {
     static const struct partition_planner_host host = {.quiescent = is_quiescent,
                                                        .in_service = in_service,
@@ -445,12 +445,12 @@ void history_planner_create(struct history_world *world, struct partition_standi
         .workers = world->machine.workers,
         .gpus = world->machine.gpu_count,
         .wait_ns = interval_ns * test_random_in(&world->random, 1, 64),
-        .patience_ns = interval_ns * test_random_in(&world->random, 1, 64),
+        .timeout_ns = interval_ns * test_random_in(&world->random, 1, 64),
         .scan_ns = interval_ns * test_random_in(&world->random, 1, 8),
         .retune_ns = retunes ? interval_ns / 4 : SELDOM_NS,
         .calm_ns = retunes ? interval_ns / 4 * test_random_in(&world->random, 0, 4) : SELDOM_NS};
 
-    world->standing = standing;
-    TEST_REQUIRE(partition_planner_create(&world->planner, standing, &options, &host, world, NULL) ==
+    world->admission = admission;
+    TEST_REQUIRE(partition_planner_create(&world->planner, admission, &options, &host, world, NULL) ==
                  CORE_OK);
 }

@@ -45,7 +45,7 @@ void history_stream_serve_for(struct history_world *world, struct history_stream
     if (!history_on_gpu(world, stream->room.unit))
         TEST_REQUIRE(perfmodel_cpu_task_from(&asked, &world->machine.profile, &task, NULL) == CORE_OK);
     history_stream_serve(world, stream, &task);
-    stream->gpu_bound_ns = partition_standing_stream_of(world->standing, stream->room.number).gpu_bound_ns;
+    stream->gpu_bound_ns = admission_stream_of(world->admission, stream->room.number).gpu_bound_ns;
 }
 
 bool history_stream_flees(const struct history_stream *stream)
@@ -61,7 +61,7 @@ bool history_stream_rests(const struct history_stream *stream)
 /* The first in the queue comes to the unit, from its contract's point of view. */
 static core_ns let_go_ns(const struct history_stream *stream)
 {
-    return core_time_max(server_pace_next_ns(&stream->pace, stream->queue->eligible_ns), stream->arrived_ns);
+    return core_time_max(server_pacer_next_ns(&stream->pace, stream->queue->eligible_ns), stream->arrived_ns);
 }
 
 /* When the first in the queue goes: into its batch at once, to a worker up to in_ns later. */
@@ -148,8 +148,8 @@ static void send_next(struct history_world *world, struct history_stream *stream
     stream->arrival_ns = next_arrival_ns(world, stream);
     if (stream->arrival_ns >= world->end_ns)
         return;
-    stream->police_before = stream->police;
-    struct server_police_times times = server_police_packet(&stream->police, stream->arrival_ns);
+    stream->police_before = stream->policer;
+    struct server_policer_times times = server_policer_packet(&stream->policer, stream->arrival_ns);
     if (times.eligible_ns >= world->end_ns)
         return;
     struct history_packet *packet = take_packet(world);
@@ -170,7 +170,7 @@ static void take_back(struct history_world *world, struct history_stream *stream
 {
     if (stream->packet == NULL)
         return;
-    stream->police = stream->police_before;
+    stream->policer = stream->police_before;
     give_packet(world, stream->packet);
     stream->packet = NULL;
 }
@@ -213,8 +213,8 @@ void history_stream_open(struct history_world *world, struct history_stream *str
     if (world->fault == HISTORY_PROMISE_MORE)
         policed.interval_ns -= policed.interval_ns / 8;
     stream->state = HISTORY_OPEN;
-    server_police_init(&stream->police, &policed, 0);
-    server_pace_init(&stream->pace, &policed, 0);
+    server_policer_init(&stream->policer, &policed, 0);
+    server_pacer_init(&stream->pace, &policed, 0);
     history_stream_serve_for(world, stream, stream->spec.latency_ns);
     stream->handed_over_ns = world->now_ns;
     stream->go_ns = CORE_NS_NEVER;
@@ -241,8 +241,7 @@ static core_ns due_ns(const struct history_world *world, const struct history_st
     core_ns latency_ns = stream->hasty ? stream->asked_ns : packet->deadline_ns - packet->eligible_ns;
     core_ns due_ns = packet->deadline_ns - profile->margins.out_ns;
     if (stream->home != HISTORY_NONE)
-        latency_ns =
-            partition_standing_stream_of(world->standing, stream->room.number).backup_spec.latency_ns;
+        latency_ns = admission_stream_of(world->admission, stream->room.number).backup_spec.latency_ns;
     if (!history_on_gpu(world, stream->room.unit))
         return due_ns - perfmodel_io_rest_ns(latency_ns, profile);
     if (stream->home == HISTORY_NONE && stream->gpu_bound_ns > 0)
@@ -263,7 +262,8 @@ static bool put_packet(struct history_world *world, struct history_stream *strea
         packet->next = rest;
         return false;
     }
-    struct server_police_times times = server_pace_take(&stream->pace, packet->eligible_ns, packet->policed);
+    struct server_policer_times times =
+        server_pacer_take(&stream->pace, packet->eligible_ns, packet->policed);
     stream->queue = rest;
     if (on_gpu)
         return true;
@@ -278,7 +278,7 @@ static bool put_packet(struct history_world *world, struct history_stream *strea
 /* The promise holds again once what waited has caught up. */
 static void note_caught_up(struct history_world *world, struct history_stream *stream)
 {
-    if (!server_pace_caught_up(&stream->pace, stream->queue == NULL, world->now_ns))
+    if (!server_pacer_caught_up(&stream->pace, stream->queue == NULL, world->now_ns))
         return;
     if (stream->restoring && stream->resume_ns == CORE_NS_NEVER) {
         stream->restoring = false;
@@ -329,7 +329,7 @@ static void resume(struct history_world *world, struct history_stream *stream)
     core_ns first_ns = stream->queue != NULL ? stream->queue->eligible_ns : CORE_NS_NEVER;
     stream->resume_ns = CORE_NS_NEVER;
     if (world->fault != HISTORY_NO_PACING)
-        server_pace_switch(&stream->pace, 0, first_ns, true, world->now_ns);
+        server_pacer_switch(&stream->pace, 0, first_ns, true, world->now_ns);
     note_caught_up(world, stream);
     set_go(world, stream);
 }
@@ -356,12 +356,12 @@ void history_stream_switch(struct history_world *world, struct history_stream *s
     stream->room = stream->next_room;
     stream->next_room.unit = HISTORY_NONE;
     if (world->fault != HISTORY_NO_PACING)
-        server_pace_switch(&stream->pace, 0, first_ns, held, world->now_ns);
+        server_pacer_switch(&stream->pace, 0, first_ns, held, world->now_ns);
     stream->pace.next_release_ns = INT64_MIN;
     stream->away = stream->sheltered = false;
     stream->resume_ns = CORE_NS_NEVER; /* what waited for its device has no promise until it caught up */
     stream->hasty = stream->hold_ns > 0 &&
-                    !server_pace_caught_up(&stream->pace, first_ns == CORE_NS_NEVER, world->now_ns);
+                    !server_pacer_caught_up(&stream->pace, first_ns == CORE_NS_NEVER, world->now_ns);
     history_stream_serve_for(world, stream, stream->spec.latency_ns - (stream->hasty ? stream->hold_ns : 0));
     stream->handed_over_ns = world->now_ns;
     note_caught_up(world, stream);
@@ -373,13 +373,12 @@ void history_stream_arrive(struct history_world *world, struct history_stream *s
     TEST_REQUIRE(stream->inside == 0);
     stream->room.worked = stream->away = stream->restoring = false;
     stream->room.batch = stream->room.pauses = 0;
-    server_pace_init(&stream->pace, &stream->spec, 0);
+    server_pacer_init(&stream->pace, &stream->spec, 0);
     stream->arrived_ns = stream->handed_over_ns = stream->pace.next_release_ns = world->now_ns;
     if (stream->home == HISTORY_NONE)
         history_stream_serve_for(world, stream, stream->spec.latency_ns);
     else {
-        struct partition_standing_placement placement =
-            partition_standing_placement_of(world->standing, stream->room.number);
+        struct admission_placement placement = admission_placement_of(world->admission, stream->room.number);
         history_stream_serve(world, stream, &placement.backup_task);
     }
     history_stream_settle(world, stream);
@@ -391,15 +390,15 @@ void history_stream_change(struct history_world *world, struct history_stream *s
     struct core_stream_spec policed = change->spec;
     take_back(world, stream);
     if (world->fault == HISTORY_FULL_BUCKET)
-        server_police_init(&stream->police, &policed, 0);
+        server_policer_init(&stream->policer, &policed, 0);
     else
-        server_police_change(&stream->police, &policed, 0, world->now_ns);
+        server_policer_modify(&stream->policer, &policed, 0, world->now_ns);
     stream->spec = change->spec;
     core_ns next_release_ns = stream->pace.next_release_ns;
-    server_pace_init(&stream->pace, &policed, 0);
+    server_pacer_init(&stream->pace, &policed, 0);
     stream->pace.next_release_ns = next_release_ns;
     history_stream_serve(world, stream, &change->task);
-    stream->gpu_bound_ns = partition_standing_stream_of(world->standing, stream->room.number).gpu_bound_ns;
+    stream->gpu_bound_ns = admission_stream_of(world->admission, stream->room.number).gpu_bound_ns;
     send_anew(world, stream);
 }
 

@@ -53,10 +53,10 @@ struct history_stream {
     struct history_room room;
     struct history_room next_room; /* of a move; unit NONE: none */
     struct server_transfer transfer;
-    struct server_pace pace;
+    struct server_pacer pace;
     core_ns hold_ns;       /* of a move: what the old unit keeps, and the new one was asked for so much less
                              than the latency bound; 0: packets are not held */
-    core_ns patience_ns;   /* silent from then on, so that it comes to a rest */
+    core_ns timeout_ns;    /* silent from then on, so that it comes to a rest */
     core_ns asked_ns;      /* latency bound that its unit serves it for: */
     bool hasty;            /* less than its own, as packets that were held may be late */
     bool ambush;           /* packets are held from the moment on at which one is inside and others come */
@@ -71,7 +71,7 @@ struct history_stream {
     core_ns resume_ns;     /* the stand-by has returned all then; CORE_NS_NEVER: it has */
     struct history_change change;
     struct cpu_stream *cpu;
-    struct server_police police, police_before; /* before the packet that is not eligible yet */
+    struct server_policer policer, police_before; /* before the packet that is not eligible yet */
     enum history_sending sending;
     core_ns silent_until_ns, arrival_ns;
     uint64_t sent;
@@ -95,7 +95,7 @@ struct history_world {
     struct test_random random;
     core_ns now_ns, start_ns, end_ns;
     struct partition_planner *planner;
-    struct partition_standing *standing;          /* the planner's */
+    struct admission *admission;                  /* the planner's */
     struct partition_gpu_plan sent[HISTORY_GPUS]; /* the last plans that batchers were sent */
     struct history_gpu gpu[HISTORY_GPUS];
     struct history_worker worker[HISTORY_WORKERS];
@@ -180,7 +180,7 @@ void history_packet_finished(struct history_world *world, struct history_packet 
 /* ---- the planner's host (history_planner.c) ---- */
 
 /* `standing` is the planner's from now on. */
-void history_planner_create(struct history_world *world, struct partition_standing *standing);
+void history_planner_create(struct history_world *world, struct admission *admission);
 void history_planner_open(struct history_world *world, const struct core_stream_spec *spec);
 /* Opens as soon as capacity is reclaimed that will do. */
 void history_planner_wait(struct history_world *world, const struct core_stream_spec *spec);

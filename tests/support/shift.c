@@ -25,11 +25,11 @@ static uint32_t find_on(const struct partition_planner *planner, uint32_t unit)
 
 static core_ns period_ns(struct partition_planner *planner, uint32_t number, uint32_t to)
 {
-    const struct partition_standing *standing = partition_planner_standing(planner);
+    const struct admission *admission = partition_planner_admission(planner);
     uint32_t gpu = planner_gpu_of(planner, to);
-    core_ns period_ns = gpu != PLANNER_NONE ? partition_standing_gpu_at(standing, gpu).period_ns : 0;
+    core_ns period_ns = gpu != PLANNER_NONE ? admission_gpu_at(admission, gpu).period_ns : 0;
 
-    return period_ns > 0 ? period_ns : partition_standing_stream_of(standing, number).spec.latency_ns / 4;
+    return period_ns > 0 ? period_ns : admission_stream_of(admission, number).spec.latency_ns / 4;
 }
 
 /* A reservation that is gone already was its stream's until that ended, if it has moved at all. */
@@ -52,7 +52,7 @@ static void begin_next(struct test_shift *shift, struct server_planner *thread)
 
     if (number == PLANNER_NONE ||
         !partition_planner_move(planner, number, shift->to, period_ns(planner, number, shift->to),
-                                shift->patience_ns, NULL, core_time_now_ns(), reason, sizeof reason)) {
+                                shift->timeout_ns, NULL, core_time_now_ns(), reason, sizeof reason)) {
         shift->over = true;
         return;
     }
@@ -84,13 +84,13 @@ static void look_soon(struct test_shift *shift)
 }
 
 void test_shift_begin(struct test_shift *shift, struct server_planner *planner, uint32_t from, uint32_t to,
-                      size_t streams, core_ns patience_ns)
+                      size_t streams, core_ns timeout_ns)
 {
     *shift = (struct test_shift){.planner = planner,
                                  .from = from,
                                  .to = to,
                                  .streams = streams,
-                                 .patience_ns = patience_ns,
+                                 .timeout_ns = timeout_ns,
                                  .source = PLANNER_NONE};
     look_soon(shift);
 }

@@ -27,7 +27,7 @@ struct packet {
 struct source {
     const struct simulator_stream *stream;
     struct cpu_stream *cpu;
-    struct server_police police;
+    struct server_policer policer;
     uint64_t sent;
     core_ns arrival_ns;     /* of the next packet */
     core_ns phase_ns;       /* start, relative to the run's or the round's */
@@ -39,7 +39,7 @@ struct source {
     bool early;                  /* is handed over so */
     bool prompt;                 /* or once it is eligible */
     bool closing;                /* sends one burst only; then others come */
-    struct simulator_stream own; /* of a newcomer: its contract */
+    struct simulator_stream own; /* of a new stream: its contract */
 };
 
 struct simulator {
@@ -53,9 +53,9 @@ struct simulator {
     struct source **heap; /* by due_at_ns */
     size_t heap_size;
     /* of the run */
-    size_t count;                         /* streams; newcomers are the sources from there on */
-    struct partition_unit *worker;        /* who has room on the worker, of a succession */
-    struct perfmodel_cpu_company company; /* of all who ever were on it */
+    size_t count;                  /* streams; new streams are the sources from there on */
+    struct partition_unit *worker; /* who has room on the worker, of a succession */
+    struct perfmodel_cpu_mix mix;  /* of all who ever were on it */
     const struct config_profile *profile;
     const struct simulator_pattern *pattern;
     struct test_random random;
@@ -199,7 +199,7 @@ static void packet_send(struct simulator *simulator, struct source *source)
 {
     static uint8_t payload[CORE_PACKET_BYTES_MAX + CORE_BLOCK_BYTES]; /* never read: nothing is encrypted */
     const struct config_profile_margins *margins = &simulator->profile->margins;
-    struct server_police_times times = server_police_packet(&source->police, source->arrival_ns);
+    struct server_policer_times times = server_policer_packet(&source->policer, source->arrival_ns);
     struct packet *packet = packet_take(simulator);
     core_ns latency_ns = source->stream->spec.latency_ns;
     packet->due_ns = times.eligible_ns + latency_ns - margins->out_ns -
@@ -311,7 +311,7 @@ static void source_open(struct simulator *simulator, size_t index, const struct 
     assert(status == CORE_OK);
     (void)status;
     simulator->sources[index] = (struct source){.stream = stream, .cpu = cpu};
-    server_police_init(&simulator->sources[index].police, &stream->spec, task->spacing_ns);
+    server_policer_init(&simulator->sources[index].policer, &stream->spec, task->spacing_ns);
 }
 
 static void start(struct simulator *simulator, const struct simulator_stream *streams, size_t count)
@@ -337,8 +337,8 @@ static void start(struct simulator *simulator, const struct simulator_stream *st
 /* No burst takes longer than q of all who ever were on the worker. */
 static void meet(struct simulator *simulator, const struct perfmodel_cpu_task *task)
 {
-    perfmodel_cpu_company_add(&simulator->company, simulator->burst_pieces, task);
-    simulator->burst_limit_ns = perfmodel_cpu_blocking_ns(simulator->profile, &simulator->company);
+    perfmodel_cpu_mix_add(&simulator->mix, simulator->burst_pieces, task);
+    simulator->burst_limit_ns = perfmodel_cpu_blocking_ns(simulator->profile, &simulator->mix);
 }
 
 /* A contract that differs from another stream's in whatever a contract may say, as often as not due when
@@ -383,8 +383,8 @@ static bool let_in(struct simulator *simulator, const struct core_stream_spec *s
     source_open(simulator, index, &stream);
     source->own = stream;
     source->stream = &source->own;
-    source->prompt = simulator->pattern->newcomer != NULL || test_random_chance(&simulator->random, 50);
-    source->closing = simulator->pattern->newcomer == NULL;
+    source->prompt = simulator->pattern->request != NULL || test_random_chance(&simulator->random, 50);
+    source->closing = simulator->pattern->request == NULL;
     source->arrival_ns = simulator->now_ns;
     simulator->result.came++;
     meet(simulator, &stream.task);
@@ -396,9 +396,9 @@ static void let_in_all(struct simulator *simulator)
 {
     for (int refused = 0; simulator->result.came < NEWCOMERS(simulator->count) && refused < REFUSALS;) {
         struct core_stream_spec spec =
-            simulator->pattern->newcomer != NULL ? *simulator->pattern->newcomer : any_contract(simulator);
+            simulator->pattern->request != NULL ? *simulator->pattern->request : any_contract(simulator);
         if (!let_in(simulator, &spec))
-            refused = simulator->pattern->newcomer != NULL ? REFUSALS : refused + 1;
+            refused = simulator->pattern->request != NULL ? REFUSALS : refused + 1;
     }
 }
 
@@ -504,7 +504,7 @@ struct simulator_result simulator_run(struct simulator *simulator, const struct 
     simulator->pattern = pattern;
     simulator->random = (struct test_random){pattern->seed};
     simulator->result = (struct simulator_result){.least_slack_ns = CORE_NS_NEVER};
-    simulator->company = (struct perfmodel_cpu_company){0};
+    simulator->mix = (struct perfmodel_cpu_mix){0};
     for (size_t i = 0; i < count; i++)
         meet(simulator, &streams[i].task);
     simulator->round_ns = 1 + pattern->window_ns / 4;

@@ -56,7 +56,7 @@ struct simulator_pattern {
     bool succession;
     size_t leavers; /* the first so many close; 0: every other one */
     const struct core_stream_spec
-        *newcomer; /* as many of this contract as there is room for; NULL: any contracts */
+        *request; /* as many of this contract as there is room for; NULL: any contracts */
     uint64_t seed;
 };
 

@@ -161,16 +161,16 @@ struct worker_attack_result worker_attack_run(struct simulator *simulator,
 {
     static struct attacker attacker; /* large, and simulators run one at a time */
     struct ranked victims[WORKER_ATTACK_STREAMS];
-    struct perfmodel_cpu_company company = {0};
+    struct perfmodel_cpu_mix mix = {0};
     assert(count > 0 && count <= WORKER_ATTACK_STREAMS);
     for (size_t i = 0; i < count; i++)
-        perfmodel_cpu_company_add(&company, profile->cpu.burst_pieces, &streams[i].task);
+        perfmodel_cpu_mix_add(&mix, profile->cpu.burst_pieces, &streams[i].task);
     attacker = (struct attacker){.simulator = simulator,
                                  .profile = profile,
                                  .streams = streams,
                                  .count = count,
                                  .spaced = attack->spaced,
-                                 .burst_ns = perfmodel_cpu_blocking_ns(profile, &company)};
+                                 .burst_ns = perfmodel_cpu_blocking_ns(profile, &mix)};
     rank_victims(&attacker, victims);
     for (size_t k = 0; k < attack->victims && k < count; k++) {
         climb(&attacker, victims[k].stream, attack, random);

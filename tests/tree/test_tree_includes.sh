@@ -49,7 +49,7 @@ declare -rA room_includes=(
 declare -rA room_exceptions=(
     [server/net]="server/admin/stream_dump.h"
     [server/stream]="server/net/io.h"
-    [server/planner]="server/stream/gpu_stream.h server/stream/stream.h server/stream/modify.h server/stream/route.h"
+    [server/planner]="server/stream/gpu_binding.h server/stream/stream.h server/stream/modify.h server/stream/migration.h"
     [server/gpu]="server/planner/planner.h"
 )
 

@@ -1,8 +1,8 @@
 /* The streams of the GPUs on one I/O thread: packets into batches, results out of them, and failover to a
- * backup or to the best-effort fallback worker ("stand-by worker") while a GPU is out of service.
+ * backup or to the best-effort fallback worker ("fallback worker") while a GPU is out of service.
  * Everything here is called on the I/O thread, except where said.
  *
- * A stream that is on a GPU (server/stream/route.h), or is migrating to it, has a binding (a "place")
+ * A stream that is on a GPU (server/stream/migration.h), or is migrating to it, has a binding (a "place")
  * there: a slot of the GPU with the stream's key. The binding of a stream on a GPU is in one of these
  * states:
  *
@@ -26,8 +26,8 @@
  * plaintext stays in the packet's slot until its ciphertext has left; a lost batch is encrypted from there.
  *
  * gpu_stream.c: where packets go. gpu_results.c: messages of the batchers, and packets that come back. */
-#ifndef MILLRACE_SERVER_STREAM_GPU_STREAM_H
-#define MILLRACE_SERVER_STREAM_GPU_STREAM_H
+#ifndef MILLRACE_SERVER_STREAM_GPU_BINDING_H
+#define MILLRACE_SERVER_STREAM_GPU_BINDING_H
 
 #include "server/gpu/batcher.h"
 
@@ -39,20 +39,20 @@ struct server_packet;
 struct server_request;
 struct server_stream;
 
-enum server_gpu_stream_state {
-    SERVER_GPU_AWAY, /* not in use (also the state of stream->spare) */
+enum server_gpu_binding_state {
+    SERVER_GPU_UNUSED, /* not in use (also the state of stream->spare) */
     SERVER_GPU_HELD,
-    SERVER_GPU_RIDING,
+    SERVER_GPU_ACTIVE,
     SERVER_GPU_LOSING,
     SERVER_GPU_RETURNING
 };
 
 /* A stream's binding to a GPU. Owned by the I/O thread while attached. */
-struct server_gpu_stream {
+struct server_gpu_binding {
     struct server_stream *stream;
-    struct server_gpu_seat *seat;
-    struct server_gpu_stream *next, **previous; /* of the seat */
-    enum server_gpu_stream_state state;
+    struct server_gpu_port *port;
+    struct server_gpu_binding *next, **previous; /* of the port */
+    enum server_gpu_binding_state state;
     uint64_t newest;                /* batch of the packet that was appended last; 0: none yet */
     uint32_t inside;                /* packets in batches */
     bool asking;                    /* `key` is at the batcher */
@@ -63,9 +63,9 @@ struct server_gpu_stream {
 };
 
 /* An I/O thread's port to one GPU. */
-struct server_gpu_seat {
+struct server_gpu_port {
     struct server_gpu *gpu;
-    struct server_gpu_stream *places;
+    struct server_gpu_binding *places;
     uint32_t generation; /* of the GPU's process, as of the last UP */
     bool up;             /* no DOWN since the last UP */
     bool distrusted;     /* a batch failed the audit: nothing of this process is delivered any more */
@@ -75,62 +75,62 @@ struct server_gpu_seat {
 };
 
 /* The times of the batch whose copy back ended at ended_ns; NULL: it is no longer among the last ones. */
-const struct server_gpu_times *server_gpu_seat_times(const struct server_gpu_seat *seat, core_ns ended_ns);
+const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns ended_ns);
 
 /* Creates a port to each of the server's GPUs. Before the thread runs. */
-CORE_CHECKED core_status server_gpu_seats_create(struct server_io *io);
-void server_gpu_seats_destroy(struct server_io *io);
+CORE_CHECKED core_status server_gpu_ports_create(struct server_io *io);
+void server_gpu_ports_destroy(struct server_io *io);
 
 /* Any thread: creates a binding that is not attached. It is not used before plan number `plan` of the GPU
  * is in force. NULL without memory. */
-struct server_gpu_stream *server_gpu_stream_create(uint64_t plan);
+struct server_gpu_binding *server_gpu_binding_create(uint64_t plan);
 /* Any thread; not attached, NULL is fine. */
-void server_gpu_stream_destroy(struct server_gpu_stream *place);
+void server_gpu_binding_destroy(struct server_gpu_binding *place);
 
-/* Attaches the binding to the stream and this GPU, and sends the key to the GPU. Then server_route_keyed is
- * called; or, if place->request is set, the request is answered: by server_frame_armed, or by
+/* Attaches the binding to the stream and this GPU, and sends the key to the GPU. Then server_migration_keyed
+ * is called; or, if place->request is set, the request is answered: by server_frame_armed, or by
  * server_frame_overdue if the GPU's plan is not in force by until_ns. */
-void server_gpu_stream_attach(struct server_io *io, struct server_gpu_stream *place,
-                              struct server_stream *stream, uint32_t gpu, core_ns until_ns);
+void server_gpu_binding_attach(struct server_io *io, struct server_gpu_binding *place,
+                               struct server_stream *stream, uint32_t gpu, core_ns until_ns);
 /* Detaches a binding that has no packet in a batch and no key request at the batcher. */
-void server_gpu_stream_detach(struct server_gpu_stream *place);
+void server_gpu_binding_detach(struct server_gpu_binding *place);
 
 /* The stream is on this GPU from now on; none of its packets is inside any unit. */
-void server_gpu_stream_arrive(struct server_gpu_stream *place);
+void server_gpu_binding_arrive(struct server_gpu_binding *place);
 
 /* A packet that may go at ready_ns (its eligible time, or later: server/stream/transfer.h), now or about
  * now: puts it into its batch or hands it to the fallback worker. False: neither is possible now; try again
  * at *wake_ns > after_ns, or (CORE_NS_NEVER) when server_io_release_stream is called. */
-bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
-                           core_ns after_ns, core_ns *wake_ns);
+bool server_gpu_binding_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
+                            core_ns after_ns, core_ns *wake_ns);
 
 /* The fallback worker, or the worker that is the backup, has returned all packets of the stream. */
-void server_gpu_stream_returned(struct server_stream *stream);
+void server_gpu_binding_returned(struct server_stream *stream);
 
 /* The primary binding of a stream on a GPU, and its secondary binding (the backup on a GPU) or NULL. */
-const struct server_gpu_stream *server_gpu_stream_at_home(const struct server_stream *stream);
-const struct server_gpu_stream *server_gpu_stream_at_backup(const struct server_stream *stream);
+const struct server_gpu_binding *server_gpu_binding_at_primary(const struct server_stream *stream);
+const struct server_gpu_binding *server_gpu_binding_at_backup(const struct server_stream *stream);
 
 /* Is the stream failed over: do its packets go to another unit than its GPU? */
-bool server_gpu_stream_is_away(const struct server_stream *stream);
+bool server_gpu_binding_is_unused(const struct server_stream *stream);
 
 /* Number of the GPU of an attached binding. */
-uint32_t server_gpu_stream_card(const struct server_gpu_stream *place);
+uint32_t server_gpu_binding_gpu(const struct server_gpu_binding *place);
 
 /* ---- gpu_results.c to gpu_stream.c ---- */
 
 /* The GPU has received the key, or lost it. If it lost the key, no packet is in a batch there any more. */
-void server_gpu_stream_set_keyed(struct server_gpu_stream *place, bool keyed);
-void server_gpu_stream_send_key(struct server_gpu_stream *place);
+void server_gpu_binding_set_keyed(struct server_gpu_binding *place, bool keyed);
+void server_gpu_binding_send_key(struct server_gpu_binding *place);
 
 /* A packet came back encrypted. */
-void server_gpu_stream_delivered(struct server_stream *stream);
+void server_gpu_binding_delivered(struct server_stream *stream);
 /* A packet of a stream with a backup came back without having been encrypted: it goes to the backup, with
  * all packets of the stream that the GPU still has. */
-void server_gpu_stream_lose(struct server_stream *stream);
+void server_gpu_binding_lose(struct server_stream *stream);
 
 /* Hands the packet to the fallback worker, or to the worker that is the backup. */
-void server_gpu_stream_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns);
+void server_gpu_binding_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns);
 
 /* ---- */
 

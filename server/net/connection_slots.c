@@ -1,4 +1,4 @@
-#include "server/net/places.h"
+#include "server/net/connection_slots.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -12,14 +12,15 @@
 struct server_peer {
     struct server_peer *next; /* of the same hash; I/O thread 0 */
     struct server_peer_key key;
-    _Atomic uint32_t connections, handshakes; /* as in struct server_places */
+    _Atomic uint32_t connections, handshakes; /* as in struct server_connection_slots */
     struct server_turns_peer turns;           /* the planner's */
     _Atomic uint32_t turns_held;              /* atomic: raised and lowered by any thread */
 };
 
-core_status server_places_init(struct server_places *places, const struct config_server_limits *limits)
+core_status server_connection_slots_init(struct server_connection_slots *places,
+                                         const struct config_server_limits *limits)
 {
-    *places = (struct server_places){.limits = limits};
+    *places = (struct server_connection_slots){.limits = limits};
     places->peers = calloc(SERVER_BUCKETS, sizeof(struct server_peer *));
     places->begun = calloc(1, sizeof *places->begun);
     if (getrandom(&places->salt, sizeof places->salt, GRND_NONBLOCK) < 0)
@@ -28,7 +29,7 @@ core_status server_places_init(struct server_places *places, const struct config
     return places->peers == NULL || places->begun == NULL ? CORE_NO_MEMORY : CORE_OK;
 }
 
-void server_places_free(struct server_places *places)
+void server_connection_slots_free(struct server_connection_slots *places)
 {
     for (uint32_t i = 0; places->peers != NULL && i < SERVER_BUCKETS; i++)
         for (struct server_peer *peer = places->peers[i], *next; peer != NULL; peer = next) {
@@ -99,7 +100,7 @@ static void lower_count(_Atomic uint32_t *counter)
     atomic_fetch_sub_explicit(counter, 1, memory_order_relaxed);
 }
 
-static uint32_t bucket_of(const struct server_places *places, const struct server_peer_key *key)
+static uint32_t bucket_of(const struct server_connection_slots *places, const struct server_peer_key *key)
 {
     uint64_t hash = (key->number + (uint64_t)key->kind + 1) * places->salt;
     hash = (hash ^ (hash >> 32)) * places->salt;
@@ -107,7 +108,8 @@ static uint32_t bucket_of(const struct server_places *places, const struct serve
 }
 
 /* On the way those that have left are freed. NULL without memory. */
-static struct server_peer *find_peer(struct server_places *places, const struct server_peer_key *key)
+static struct server_peer *find_peer(struct server_connection_slots *places,
+                                     const struct server_peer_key *key)
 {
     struct server_peer **link = &places->peers[bucket_of(places, key)], *found = NULL;
 
@@ -136,9 +138,10 @@ static uint32_t handshakes_per_peer(const struct config_server_limits *limits)
     return config_server_share(limits->handshakes, 1);
 }
 
-enum server_turned server_places_take(struct server_places *places, const struct server_peer_key *key,
-                                      _Atomic uint32_t *listener, bool handshake, core_ns now_ns,
-                                      struct server_place *place)
+enum server_turned server_connection_slots_acquire(struct server_connection_slots *places,
+                                                   const struct server_peer_key *key,
+                                                   _Atomic uint32_t *listener, bool handshake, core_ns now_ns,
+                                                   struct server_connection_slot *place)
 {
     const struct config_server_limits *limits = places->limits;
     struct server_peer *peer = find_peer(places, key);
@@ -154,9 +157,9 @@ enum server_turned server_places_take(struct server_places *places, const struct
     if (count(&places->connections) >= limits->connections)
         return SERVER_TURNED_CONNECTIONS;
     if (handshake &&
-        !server_buckets_take(places->begun, bucket_of(places, key), limits->tls_handshakes_per_s, now_ns))
+        !server_buckets_consume(places->begun, bucket_of(places, key), limits->tls_handshakes_per_s, now_ns))
         return SERVER_TURNED_RATE;
-    *place = (struct server_place){.peer = peer, .listener = listener, .handshake = handshake};
+    *place = (struct server_connection_slot){.peer = peer, .listener = listener, .handshake = handshake};
     raise_count(&places->connections);
     raise_count(&peer->connections);
     raise_count(listener);
@@ -167,17 +170,17 @@ enum server_turned server_places_take(struct server_places *places, const struct
     return SERVER_TURNED_NOT;
 }
 
-void server_places_take_one(struct server_places *places)
+void server_connection_slots_acquire_one(struct server_connection_slots *places)
 {
     raise_count(&places->connections);
 }
 
-bool server_places_handshakes_full(const struct server_places *places)
+bool server_connection_slots_handshakes_full(const struct server_connection_slots *places)
 {
     return count(&places->handshakes) >= places->limits->handshakes;
 }
 
-struct server_turns_peer *server_place_turns(const struct server_place *place)
+struct server_turns_peer *server_connection_slot_turns(const struct server_connection_slot *place)
 {
     if (place->peer == NULL)
         return NULL;
@@ -185,16 +188,17 @@ struct server_turns_peer *server_place_turns(const struct server_place *place)
     return &place->peer->turns;
 }
 
-void server_place_turns_give_back(struct server_turns_peer *turns)
+void server_connection_slot_turns_release(struct server_turns_peer *turns)
 {
     if (turns == NULL)
         return;
     struct server_peer *peer = (void *)((uint8_t *)turns - offsetof(struct server_peer, turns));
-    /* release: as in server_place_give_back */
+    /* release: as in server_connection_slot_release */
     atomic_fetch_sub_explicit(&peer->turns_held, 1, memory_order_release);
 }
 
-void server_place_established(struct server_places *places, struct server_place *place)
+void server_connection_slot_established(struct server_connection_slots *places,
+                                        struct server_connection_slot *place)
 {
     if (!place->handshake)
         return;
@@ -203,13 +207,14 @@ void server_place_established(struct server_places *places, struct server_place 
     lower_count(&place->peer->handshakes);
 }
 
-void server_place_give_back(struct server_places *places, struct server_place *place)
+void server_connection_slot_release(struct server_connection_slots *places,
+                                    struct server_connection_slot *place)
 {
-    server_place_established(places, place);
+    server_connection_slot_established(places, place);
     lower_count(&places->connections);
     if (place->listener != NULL)
         lower_count(place->listener);
     if (place->peer != NULL) /* release: the peer is not touched after this; see find_peer */
         atomic_fetch_sub_explicit(&place->peer->connections, 1, memory_order_release);
-    *place = (struct server_place){0};
+    *place = (struct server_connection_slot){0};
 }

@@ -1,4 +1,4 @@
-#include "server/stream/gpu_stream.h"
+#include "server/stream/gpu_binding.h"
 
 #include "server/net/io.h"
 #include "server/stream/backup.h"
@@ -10,29 +10,29 @@
 
 /* ---- which place is which ---- */
 
-uint32_t server_gpu_stream_card(const struct server_gpu_stream *place)
+uint32_t server_gpu_binding_gpu(const struct server_gpu_binding *place)
 {
-    return (uint32_t)(place->seat - place->stream->connection->io->seats);
+    return (uint32_t)(place->port - place->stream->connection->io->ports);
 }
 
-static bool is_home(const struct server_gpu_stream *place)
+static bool is_primary(const struct server_gpu_binding *place)
 {
-    return server_gpu_stream_card(place) == place->stream->grant->gpu;
+    return server_gpu_binding_gpu(place) == place->stream->reservation->gpu;
 }
 
-const struct server_gpu_stream *server_gpu_stream_at_home(const struct server_stream *stream)
+const struct server_gpu_binding *server_gpu_binding_at_primary(const struct server_stream *stream)
 {
-    return stream->spare == NULL || is_home(stream->gpu) ? stream->gpu : stream->spare;
+    return stream->secondary == NULL || is_primary(stream->gpu) ? stream->gpu : stream->secondary;
 }
 
-const struct server_gpu_stream *server_gpu_stream_at_backup(const struct server_stream *stream)
+const struct server_gpu_binding *server_gpu_binding_at_backup(const struct server_stream *stream)
 {
-    return stream->spare == NULL || is_home(stream->gpu) ? stream->spare : stream->gpu;
+    return stream->secondary == NULL || is_primary(stream->gpu) ? stream->secondary : stream->gpu;
 }
 
-bool server_gpu_stream_is_away(const struct server_stream *stream)
+bool server_gpu_binding_is_unused(const struct server_stream *stream)
 {
-    return stream->gpu != NULL && (stream->gpu->state == SERVER_GPU_AWAY || !is_home(stream->gpu));
+    return stream->gpu != NULL && (stream->gpu->state == SERVER_GPU_UNUSED || !is_primary(stream->gpu));
 }
 
 /* ---- the ways ---- */
@@ -40,27 +40,28 @@ bool server_gpu_stream_is_away(const struct server_stream *stream)
 /* Nothing is inside either place. */
 static void swap(struct server_stream *stream)
 {
-    struct server_gpu_stream *left = stream->gpu;
+    struct server_gpu_binding *left = stream->gpu;
 
-    assert(left->inside == 0 && stream->spare->inside == 0);
-    left->state = SERVER_GPU_AWAY;
-    stream->gpu = stream->spare;
-    stream->spare = left;
+    assert(left->inside == 0 && stream->secondary->inside == 0);
+    left->state = SERVER_GPU_UNUSED;
+    stream->gpu = stream->secondary;
+    stream->secondary = left;
 }
 
 /* From now on packets go into the batches of its place. They may have waited (held) for another unit, which
  * has nothing of them. */
 static void ride(struct server_stream *stream, bool held)
 {
-    struct server_gpu_stream *place = stream->gpu;
-    bool home = is_home(place);
+    struct server_gpu_binding *place = stream->gpu;
+    bool at_primary = is_primary(place);
     core_ns first_ns = stream->wait_head != NULL ? stream->wait_head->eligible_ns : CORE_NS_NEVER;
 
-    server_pace_switch(&stream->pace, 0, first_ns, held, core_time_now_ns());
-    place->state = SERVER_GPU_RIDING;
+    server_pacer_switch(&stream->pace, 0, first_ns, held, core_time_now_ns());
+    place->state = SERVER_GPU_ACTIVE;
     place->fresh = true;
-    server_notice(stream, home && !stream->refuge.told ? PROTOCOL_NOTICE_RESTORED : PROTOCOL_NOTICE_MOVED);
-    stream->refuge.told = !home;
+    server_notification(stream, at_primary && !stream->failover_target.told ? PROTOCOL_NOTICE_RESTORED
+                                                                            : PROTOCOL_NOTICE_MOVED);
+    stream->failover_target.told = !at_primary;
     server_io_release_stream(stream);
 }
 
@@ -75,45 +76,45 @@ static void leave_worker(struct server_stream *stream)
 
 static bool is_opening(const struct server_stream *stream)
 {
-    return stream->gpu->request != NULL || (stream->spare != NULL && stream->spare->request != NULL);
+    return stream->gpu->request != NULL || (stream->secondary != NULL && stream->secondary->request != NULL);
 }
 
 /* Packets go to a worker: is there a card now that they can go to? An answer that is still to come from the
  * one at home is awaited. */
 static void find_card(struct server_stream *stream)
 {
-    struct server_gpu_stream *place = stream->gpu;
+    struct server_gpu_binding *place = stream->gpu;
 
-    if (place->state != SERVER_GPU_AWAY || is_opening(stream))
+    if (place->state != SERVER_GPU_UNUSED || is_opening(stream))
         return;
-    if (!place->keyed && stream->spare != NULL && stream->spare->keyed &&
-        (!place->asking || is_home(stream->spare)))
+    if (!place->keyed && stream->secondary != NULL && stream->secondary->keyed &&
+        (!place->asking || is_primary(stream->secondary)))
         swap(stream);
     if (stream->gpu->keyed)
         leave_worker(stream);
 }
 
 /* Packets go to the backup's card, or wait: has the one at home the key? */
-static bool may_go_home(const struct server_stream *stream)
+static bool may_fail_back(const struct server_stream *stream)
 {
-    return stream->spare != NULL && stream->spare->keyed && is_home(stream->spare);
+    return stream->secondary != NULL && stream->secondary->keyed && is_primary(stream->secondary);
 }
 
 /* They wait from now on, if there are any there and nothing late is in the way. */
 static void begin_return(struct server_stream *stream)
 {
-    struct server_gpu_stream *place = stream->gpu;
+    struct server_gpu_binding *place = stream->gpu;
 
-    if (place->state == SERVER_GPU_RIDING && place->inside > 0 && may_go_home(stream) &&
+    if (place->state == SERVER_GPU_ACTIVE && place->inside > 0 && may_fail_back(stream) &&
         server_backup_on_time(stream))
         place->state = SERVER_GPU_RETURNING;
 }
 
-static void go_home(struct server_stream *stream)
+static void fail_back(struct server_stream *stream)
 {
     bool held = stream->gpu->state == SERVER_GPU_RETURNING;
 
-    if (!may_go_home(stream) || (stream->gpu->state != SERVER_GPU_RIDING && !held))
+    if (!may_fail_back(stream) || (stream->gpu->state != SERVER_GPU_ACTIVE && !held))
         return;
     if (stream->gpu->inside > 0) {
         begin_return(stream);
@@ -123,20 +124,20 @@ static void go_home(struct server_stream *stream)
     ride(stream, held);
 }
 
-/* To the worker that is the backup; or to the stand-by worker, and nothing is promised any more: what waits,
+/* To the worker that is the backup; or to the fallback worker, and nothing is promised any more: what waits,
  * waits for its contract only. */
 static void go_to_worker(struct server_stream *stream, core_ns now_ns)
 {
     bool backed = server_backup_on_worker(stream);
 
-    stream->gpu->state = SERVER_GPU_AWAY;
+    stream->gpu->state = SERVER_GPU_UNUSED;
     if (!backed)
-        server_notice(stream, PROTOCOL_NOTICE_DEGRADED);
-    else if (!stream->refuge.told)
-        server_notice(stream, PROTOCOL_NOTICE_MOVED);
-    stream->refuge.told = backed;
-    server_pace_switch(&stream->pace, 0, CORE_NS_NEVER, false, now_ns);
-    server_route_step(stream, now_ns);
+        server_notification(stream, PROTOCOL_NOTICE_DEGRADED);
+    else if (!stream->failover_target.told)
+        server_notification(stream, PROTOCOL_NOTICE_MOVED);
+    stream->failover_target.told = backed;
+    server_pacer_switch(&stream->pace, 0, CORE_NS_NEVER, false, now_ns);
+    server_migration_step(stream, now_ns);
     server_io_release_stream(stream);
 }
 
@@ -149,7 +150,7 @@ static void go_to_card(struct server_stream *stream)
     if (stream->at_worker > 0)
         stream->gpu->state = SERVER_GPU_HELD;
     else
-        ride(stream, is_home(stream->gpu));
+        ride(stream, is_primary(stream->gpu));
 }
 
 /* The card is lost, and has returned all. */
@@ -160,15 +161,15 @@ static void leave_card(struct server_stream *stream)
     assert(stream->gpu->inside == 0);
     if (server_backup_is_held(stream))
         server_backup_begin(stream, now_ns);
-    if (stream->spare != NULL && stream->spare->keyed)
+    if (stream->secondary != NULL && stream->secondary->keyed)
         go_to_card(stream);
     else
         go_to_worker(stream, now_ns);
 }
 
-void server_gpu_stream_lose(struct server_stream *stream)
+void server_gpu_binding_lose(struct server_stream *stream)
 {
-    struct server_gpu_stream *place = stream->gpu;
+    struct server_gpu_binding *place = stream->gpu;
 
     place->state = SERVER_GPU_LOSING;
     place->keyed = false;
@@ -176,60 +177,60 @@ void server_gpu_stream_lose(struct server_stream *stream)
         leave_card(stream);
 }
 
-void server_gpu_stream_delivered(struct server_stream *stream)
+void server_gpu_binding_delivered(struct server_stream *stream)
 {
-    if (stream->spare != NULL)
-        go_home(stream);
+    if (stream->secondary != NULL)
+        fail_back(stream);
 }
 
-void server_gpu_stream_returned(struct server_stream *stream)
+void server_gpu_binding_returned(struct server_stream *stream)
 {
     if (stream->gpu->state != SERVER_GPU_HELD) {
         find_card(stream);
         return;
     }
-    if (may_go_home(stream))
+    if (may_fail_back(stream))
         swap(stream); /* what waits is paced on the way to one card, not to the other one next */
     ride(stream, true);
 }
 
 /* ---- keys ---- */
 
-static void spare_keyed(struct server_stream *stream, bool keyed)
+static void secondary_keyed(struct server_stream *stream, bool keyed)
 {
     if (keyed) {
         find_card(stream);
-        go_home(stream);
+        fail_back(stream);
     } else if (stream->gpu->state == SERVER_GPU_RETURNING) {
-        stream->gpu->state = SERVER_GPU_RIDING;
+        stream->gpu->state = SERVER_GPU_ACTIVE;
         server_io_release_stream(stream);
     }
 }
 
-void server_gpu_stream_set_keyed(struct server_gpu_stream *place, bool keyed)
+void server_gpu_binding_set_keyed(struct server_gpu_binding *place, bool keyed)
 {
     struct server_stream *stream = place->stream;
 
     place->keyed = keyed;
-    if (place == stream->spare)
-        spare_keyed(stream, keyed);
+    if (place == stream->secondary)
+        secondary_keyed(stream, keyed);
     else if (place != stream->gpu)
-        server_route_keyed(stream, keyed);
-    else if (!keyed && place->state != SERVER_GPU_AWAY)
+        server_migration_keyed(stream, keyed);
+    else if (!keyed && place->state != SERVER_GPU_UNUSED)
         leave_card(stream);
     else
         find_card(stream);
 }
 
 /* Without the chaining value, which may be another unit's now: the first packet brings it along. */
-void server_gpu_stream_send_key(struct server_gpu_stream *place)
+void server_gpu_binding_send_key(struct server_gpu_binding *place)
 {
     place->asking = true;
-    server_gpu_send_key(place->seat->gpu, &place->key);
+    server_gpu_send_key(place->port->gpu, &place->key);
 }
 
 /* The OPEN is answered when all its cards have answered. The place's key may be at the batcher again. */
-static void answer_open(struct server_gpu_stream *place, bool keyed, bool overdue)
+static void answer_open(struct server_gpu_binding *place, bool keyed, bool overdue)
 {
     struct server_stream *stream = place->stream;
     struct server_request *request = place->request;
@@ -246,72 +247,72 @@ static void answer_open(struct server_gpu_stream *place, bool keyed, bool overdu
     find_card(stream);
 }
 
-static struct server_gpu_stream *place_of(struct server_message *message)
+static struct server_gpu_binding *place_of(struct server_message *message)
 {
-    return (struct server_gpu_stream *)((char *)message - offsetof(struct server_gpu_stream, key.message));
+    return (struct server_gpu_binding *)((char *)message - offsetof(struct server_gpu_binding, key.message));
 }
 
 /* The batcher has given the key to child number key.generation, or had none to give it to. */
 static void answered(void *owner, struct server_message *message)
 {
-    struct server_gpu_stream *place = place_of(message);
-    struct server_gpu_seat *seat = place->seat;
+    struct server_gpu_binding *place = place_of(message);
+    struct server_gpu_port *port = place->port;
     struct server_stream *stream = place->stream;
-    bool own = place == stream->gpu || place == stream->spare;
+    bool own = place == stream->gpu || place == stream->secondary;
     bool overdue = place->key.overdue;
-    bool keyed = !overdue && seat->up && place->key.generation == seat->generation;
+    bool keyed = !overdue && port->up && place->key.generation == port->generation;
     (void)owner;
 
     place->asking = false;
     if (own)
         place->key.until_ns = CORE_NS_NEVER; /* only who waits for an answer is impatient */
-    if (seat->up && !keyed && (!overdue || (own && place->request == NULL)))
-        server_gpu_stream_send_key(place); /* that child is gone: the next one needs the key, too */
+    if (port->up && !keyed && (!overdue || (own && place->request == NULL)))
+        server_gpu_binding_send_key(place); /* that child is gone: the next one needs the key, too */
     if (place->request != NULL)
         answer_open(place, keyed, overdue);
     else
-        server_gpu_stream_set_keyed(place, keyed);
-    server_route_step(stream, core_time_now_ns());
+        server_gpu_binding_set_keyed(place, keyed);
+    server_migration_step(stream, core_time_now_ns());
     server_io_mark(stream->connection);
     server_connection_settle_stream(stream);
 }
 
 /* ---- life ---- */
 
-struct server_gpu_stream *server_gpu_stream_create(uint64_t plan)
+struct server_gpu_binding *server_gpu_binding_create(uint64_t plan)
 {
-    struct server_gpu_stream *place = calloc(1, sizeof *place);
+    struct server_gpu_binding *place = calloc(1, sizeof *place);
     if (place != NULL)
         place->key = (struct server_gpu_key){.plan = plan, .slot = SERVER_GPU_NO_SLOT};
     return place;
 }
 
-void server_gpu_stream_destroy(struct server_gpu_stream *place)
+void server_gpu_binding_destroy(struct server_gpu_binding *place)
 {
     free(place);
 }
 
-void server_gpu_stream_attach(struct server_io *io, struct server_gpu_stream *place,
-                              struct server_stream *stream, uint32_t gpu, core_ns until_ns)
+void server_gpu_binding_attach(struct server_io *io, struct server_gpu_binding *place,
+                               struct server_stream *stream, uint32_t gpu, core_ns until_ns)
 {
-    struct server_gpu_seat *seat = &io->seats[gpu];
+    struct server_gpu_port *port = &io->ports[gpu];
 
     place->stream = stream;
-    place->seat = seat;
+    place->port = port;
     place->key.reply = &io->mailbox;
     place->key.answered = answered;
     place->key.key = stream->key;
     place->key.until_ns = until_ns;
     place->key.key_bytes = core_cipher_key_bytes(stream->spec.cipher);
-    place->next = seat->places;
-    place->previous = &seat->places;
-    if (seat->places != NULL)
-        seat->places->previous = &place->next;
-    seat->places = place;
-    server_gpu_stream_send_key(place);
+    place->next = port->places;
+    place->previous = &port->places;
+    if (port->places != NULL)
+        port->places->previous = &place->next;
+    port->places = place;
+    server_gpu_binding_send_key(place);
 }
 
-void server_gpu_stream_detach(struct server_gpu_stream *place)
+void server_gpu_binding_detach(struct server_gpu_binding *place)
 {
     assert(!place->asking && place->inside == 0);
     if (place->previous == NULL)
@@ -322,14 +323,14 @@ void server_gpu_stream_detach(struct server_gpu_stream *place)
     place->previous = NULL;
 }
 
-void server_gpu_stream_arrive(struct server_gpu_stream *place)
+void server_gpu_binding_arrive(struct server_gpu_binding *place)
 {
-    place->state = place->keyed ? SERVER_GPU_RIDING : SERVER_GPU_AWAY;
+    place->state = place->keyed ? SERVER_GPU_ACTIVE : SERVER_GPU_UNUSED;
     place->fresh = true;
-    if (place->keyed || place->asking || !place->seat->up)
+    if (place->keyed || place->asking || !place->port->up)
         return; /* the answer tells, or the card's return */
     place->key.until_ns = CORE_NS_NEVER;
-    server_gpu_stream_send_key(place);
+    server_gpu_binding_send_key(place);
 }
 
 /* ---- packets in ---- */
@@ -340,7 +341,7 @@ static void count_diverted(struct server_io *io, struct server_packet *packet)
     packet->diverted = true;
 }
 
-void server_gpu_stream_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
+void server_gpu_binding_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     if (server_backup_on_worker(packet->stream))
         packet->cpu.release_ns = server_backup_release_ns(packet->stream, ready_ns);
@@ -352,18 +353,18 @@ void server_gpu_stream_divert(struct server_io *io, struct server_packet *packet
 static core_status append(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     struct server_stream *stream = packet->stream;
-    struct server_gpu_stream *gpu = stream->gpu;
-    bool away = !is_home(gpu);
-    const struct gpu_packet entry = {.eligible_ns =
-                                         away ? core_time_max(ready_ns, stream->refuge.lost_ns) : ready_ns,
-                                     .after_batch = gpu->newest,
-                                     .payload = packet->cpu.data,
-                                     .bytes = packet->cpu.bytes,
-                                     .slot = gpu->key.slot,
-                                     .iv = gpu->fresh ? stream->cpu->chain : NULL,
-                                     .cookie = (uintptr_t)packet};
+    struct server_gpu_binding *gpu = stream->gpu;
+    bool away = !is_primary(gpu);
+    const struct gpu_packet entry = {
+        .eligible_ns = away ? core_time_max(ready_ns, stream->failover_target.lost_ns) : ready_ns,
+        .after_batch = gpu->newest,
+        .payload = packet->cpu.data,
+        .bytes = packet->cpu.bytes,
+        .slot = gpu->key.slot,
+        .iv = gpu->fresh ? stream->cpu->chain : NULL,
+        .cookie = (uintptr_t)packet};
     struct gpu_place place;
-    core_status status = gpu_arena_append(server_gpu_arenas(gpu->seat->gpu), io->index, &entry, &place);
+    core_status status = gpu_arena_append(server_gpu_arenas(gpu->port->gpu), io->index, &entry, &place);
 
     assert(status != CORE_INVALID); /* the plan admits no packet longer than an arena */
     if (status != CORE_OK)
@@ -376,8 +377,8 @@ static core_status append(struct server_io *io, struct server_packet *packet, co
     return CORE_OK;
 }
 
-bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
-                           core_ns after_ns, core_ns *wake_ns)
+bool server_gpu_binding_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
+                            core_ns after_ns, core_ns *wake_ns)
 {
     struct server_stream *stream = packet->stream;
 
@@ -386,10 +387,10 @@ bool server_gpu_stream_put(struct server_io *io, struct server_packet *packet, c
         find_card(stream); /* so far something late was in the way */
     begin_return(stream);
     switch (stream->gpu->state) {
-    case SERVER_GPU_AWAY:
-        server_gpu_stream_divert(io, packet, ready_ns);
+    case SERVER_GPU_UNUSED:
+        server_gpu_binding_divert(io, packet, ready_ns);
         return true;
-    case SERVER_GPU_RIDING:
+    case SERVER_GPU_ACTIVE:
         if (append(io, packet, ready_ns) == CORE_OK)
             return true;
         *wake_ns = after_ns + RETRY_NS;

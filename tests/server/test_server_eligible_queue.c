@@ -24,9 +24,9 @@ static core_ns earliest_ns(void)
     return earliest;
 }
 
-static void check(const struct server_waiting *waiting, size_t count)
+static void check(const struct server_eligible_queue *waiting, size_t count)
 {
-    struct server_waiter *first = server_waiting_first(waiting);
+    struct server_waiter *first = server_eligible_queue_first(waiting);
     assert_int_equal(waiting->count, count);
     if (count == 0) {
         assert_null(first);
@@ -40,7 +40,7 @@ static void check(const struct server_waiting *waiting, size_t count)
 
 static void random_operations_against_an_array(void **state)
 {
-    struct server_waiting waiting = {0};
+    struct server_eligible_queue waiting = {0};
     struct test_random random = {.state = 4};
     size_t count = 0;
     (void)state;
@@ -49,63 +49,63 @@ static void random_operations_against_an_array(void **state)
         waiters[i] = (struct server_waiter){0};
         inside[i] = false;
     }
-    assert_int_equal(server_waiting_reserve(&waiting, WAITERS), CORE_OK);
+    assert_int_equal(server_eligible_queue_reserve(&waiting, WAITERS), CORE_OK);
     for (int step = 0; step < 60000; step++) {
         size_t i = (size_t)test_random_in(&random, 0, WAITERS - 1);
         /* phases that fill it up, and phases that empty it */
         bool fill = test_random_chance(&random, step / 5000 % 2 == 0 ? 70 : 30);
         if (fill && !inside[i]) {
-            server_waiting_add(&waiting, &waiters[i], test_random_in(&random, 0, 200)); /* many ties */
+            server_eligible_queue_add(&waiting, &waiters[i], test_random_in(&random, 0, 200)); /* many ties */
             inside[i] = true;
             count++;
         } else if (!fill) {
-            server_waiting_remove(&waiting, &waiters[i]); /* fine if it is not inside */
+            server_eligible_queue_remove(&waiting, &waiters[i]); /* fine if it is not inside */
             count -= inside[i] ? 1 : 0;
             inside[i] = false;
         }
         check(&waiting, count);
     }
-    server_waiting_free(&waiting);
+    server_eligible_queue_free(&waiting);
 }
 
 static void the_first_comes_out_in_order(void **state)
 {
-    struct server_waiting waiting = {0};
+    struct server_eligible_queue waiting = {0};
     struct test_random random = {.state = 5};
     core_ns previous_ns = 0;
     (void)state;
 
-    assert_int_equal(server_waiting_reserve(&waiting, WAITERS), CORE_OK);
+    assert_int_equal(server_eligible_queue_reserve(&waiting, WAITERS), CORE_OK);
     for (size_t i = 0; i < WAITERS; i++) {
         waiters[i] = (struct server_waiter){0};
-        server_waiting_add(&waiting, &waiters[i], test_random_in(&random, 0, INT64_MAX - 1));
+        server_eligible_queue_add(&waiting, &waiters[i], test_random_in(&random, 0, INT64_MAX - 1));
     }
     for (size_t i = 0; i < WAITERS; i++) {
-        struct server_waiter *first = server_waiting_first(&waiting);
+        struct server_waiter *first = server_eligible_queue_first(&waiting);
         assert_true(first->eligible_ns >= previous_ns);
         previous_ns = first->eligible_ns;
-        server_waiting_remove(&waiting, first);
+        server_eligible_queue_remove(&waiting, first);
     }
-    assert_null(server_waiting_first(&waiting));
-    server_waiting_free(&waiting);
+    assert_null(server_eligible_queue_first(&waiting));
+    server_eligible_queue_free(&waiting);
 }
 
 static void reserve_keeps_entries(void **state)
 {
-    struct server_waiting waiting = {0};
+    struct server_eligible_queue waiting = {0};
     (void)state;
 
     for (size_t i = 0; i < WAITERS; i++) {
         waiters[i] = (struct server_waiter){0};
-        assert_int_equal(server_waiting_reserve(&waiting, i + 1), CORE_OK);
+        assert_int_equal(server_eligible_queue_reserve(&waiting, i + 1), CORE_OK);
         assert_true(waiting.capacity >= i + 1);
-        server_waiting_add(&waiting, &waiters[i], (core_ns)(WAITERS - i));
+        server_eligible_queue_add(&waiting, &waiters[i], (core_ns)(WAITERS - i));
     }
-    assert_ptr_equal(server_waiting_first(&waiting), &waiters[WAITERS - 1]);
+    assert_ptr_equal(server_eligible_queue_first(&waiting), &waiters[WAITERS - 1]);
     assert_int_equal(waiting.count, WAITERS);
-    assert_int_equal(server_waiting_reserve(&waiting, 1), CORE_OK); /* never shrinks */
+    assert_int_equal(server_eligible_queue_reserve(&waiting, 1), CORE_OK); /* never shrinks */
     assert_true(waiting.capacity >= WAITERS);
-    server_waiting_free(&waiting);
+    server_eligible_queue_free(&waiting);
 }
 
 int main(void)

@@ -96,7 +96,7 @@ static bool is_answered(int descriptor, core_ns else_ns)
 static void slow_admin_clients_evicted(void **state)
 {
     static int slow[SLOW];
-    int steps = SERVER_GUESTS_REQUEST_S * 1000 / STEP_MS - 1;
+    int steps = SERVER_ADMIN_CONNECTIONS_REQUEST_S * 1000 / STEP_MS - 1;
     (void)state;
 
     for (size_t i = 0; i < SLOW; i++)
@@ -119,7 +119,7 @@ static void admin_request_timeout(void **state)
     (void)state;
     int slow = dial_slow(sizeof HALF - 1), other = dial_slow(sizeof HALF - 1);
     assert_int_equal(http_code(admin(), "/health"), 200); /* both have been accepted */
-    pass(SERVER_GUESTS_REQUEST_S * CORE_NS_PER_S - CORE_NS_PER_MS);
+    pass(SERVER_ADMIN_CONNECTIONS_REQUEST_S * CORE_NS_PER_S - CORE_NS_PER_MS);
     assert_int_equal(http_code(admin(), "/health"), 200);
     http_send(other, "calhost\r\n\r\n", 11);
     struct http_answer answer = http_read(other);

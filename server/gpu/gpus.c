@@ -1,4 +1,4 @@
-#include "server/gpu/cards.h"
+#include "server/gpu/gpus.h"
 
 #include "core/log.h"
 #include "core/realtime.h"
@@ -117,8 +117,8 @@ static void parse_line(const char *line, void (*card)(void *argument, unsigned i
         card(argument, (unsigned)index, name);
 }
 
-void server_gpu_cards_parse(const char *text, void (*card)(void *argument, unsigned index, const char *name),
-                            void *argument)
+void server_gpus_parse(const char *text, void (*card)(void *argument, unsigned index, const char *name),
+                       void *argument)
 {
     while (*text != '\0') {
         const char *end = strchrnul(text, '\n');
@@ -233,7 +233,7 @@ static void find_real(struct cards *cards)
                  cards->program);
         return;
     }
-    server_gpu_cards_parse(text, add_card, cards);
+    server_gpus_parse(text, add_card, cards);
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         if (taken_of(cards, kind) < profile->gpus[kind].count)
             core_log(CORE_LOG_WARNING, "gpu.card",
@@ -427,7 +427,7 @@ static core_status find(struct cards *cards, struct core_error *error)
     return CORE_OK;
 }
 
-core_status server_gpu_cards_check(struct server *server, struct core_error *error)
+core_status server_gpus_check(struct server *server, struct core_error *error)
 {
     enum config_gpus_use use = server->config->gpus.use;
     struct cards cards = {.server = server};
@@ -463,7 +463,7 @@ static core_status find_user(struct server *server, const char *name, struct cor
         name);
 }
 
-core_status server_gpu_cards_user(struct server *server, struct core_error *error)
+core_status server_gpus_user(struct server *server, struct core_error *error)
 {
     const struct config_server_gpus *gpus = &server->config->gpus;
     bool has_cards =
@@ -486,7 +486,7 @@ core_status server_gpu_cards_user(struct server *server, struct core_error *erro
     return CORE_OK;
 }
 
-core_status server_gpu_cards_start(struct server *server, struct core_error *error)
+core_status server_gpus_start(struct server *server, struct core_error *error)
 {
     struct cards cards = {.server = server};
     core_status status = find(&cards, error);
@@ -498,13 +498,13 @@ core_status server_gpu_cards_start(struct server *server, struct core_error *err
     return status;
 }
 
-void server_gpu_cards_halt(struct server *server)
+void server_gpus_halt(struct server *server)
 {
     for (uint32_t i = 0; i < server->gpu_count; i++)
         server_gpu_halt(server->gpus[i]);
 }
 
-void server_gpu_cards_destroy(struct server *server)
+void server_gpus_destroy(struct server *server)
 {
     for (uint32_t i = 0; i < server->gpu_count; i++)
         server_gpu_destroy(server->gpus[i]);

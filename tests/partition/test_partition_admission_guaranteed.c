@@ -10,10 +10,10 @@
 
 #include "partition/admission/admission.h"
 #include "partition/admission/internal.h"
+#include "tests/support/admission.h"
 #include "tests/support/brim_sets.h"
 #include "tests/support/check_failover.h"
 #include "tests/support/plan_sets.h"
-#include "tests/support/standing.h"
 #include "tests/support/standing_plan.h"
 
 #define MS       CORE_NS_PER_MS
@@ -29,18 +29,18 @@ struct tally {
 
 /* ---- what a placement says ---- */
 
-static void expect_placement(const struct partition_standing *standing, const struct core_stream_spec *spec,
-                             const struct partition_standing_placement *placement, struct tally *tally)
+static void expect_placement(const struct admission *admission, const struct core_stream_spec *spec,
+                             const struct admission_placement *placement, struct tally *tally)
 {
-    bool backed = placement->backup_unit != PARTITION_STANDING_NONE;
-    bool on_gpu = placement->unit >= standing->worker_count;
+    bool backed = placement->backup_unit != ADMISSION_NONE;
+    bool on_gpu = placement->unit >= admission->worker_count;
     assert_int_equal(backed, spec->guaranteed && on_gpu);
     tally->standard += !spec->guaranteed;
     tally->on_workers += spec->guaranteed && !on_gpu;
     assert_true(placement->bound_ns <= spec->latency_ns);
     if (!backed)
         return;
-    bool by_worker = placement->backup_unit < standing->worker_count;
+    bool by_worker = placement->backup_unit < admission->worker_count;
     tally->backed_by_workers += by_worker;
     tally->backed_by_gpus += !by_worker;
     assert_int_not_equal(placement->backup_unit, placement->unit);
@@ -55,10 +55,9 @@ static void expect_placement(const struct partition_standing *standing, const st
 }
 
 /* The same figures as at its admission, as nothing has changed since. */
-static void expect_told_again(const struct partition_standing *standing,
-                              const struct partition_standing_placement *placement)
+static void expect_told_again(const struct admission *admission, const struct admission_placement *placement)
 {
-    struct partition_standing_placement again = partition_standing_placement_of(standing, placement->stream);
+    struct admission_placement again = admission_placement_of(admission, placement->stream);
     assert_int_equal(again.unit, placement->unit);
     assert_int_equal(again.backup_unit, placement->backup_unit);
     assert_int_equal(again.bound_ns, placement->bound_ns);
@@ -68,53 +67,52 @@ static void expect_told_again(const struct partition_standing *standing,
     assert_int_equal(again.backup_period_ns, placement->backup_period_ns);
     assert_memory_equal(&again.task, &placement->task, sizeof again.task);
     assert_memory_equal(&again.backup_task, &placement->backup_task, sizeof again.backup_task);
-    if (placement->backup_unit < standing->worker_count)
+    if (placement->backup_unit < admission->worker_count)
         assert_int_equal(again.reserved_ppb, placement->reserved_ppb);
 }
 
 /* An offer is accepted, if it is asked for next. */
-static void expect_offers(const struct partition_standing *standing, const struct core_stream_spec *spec,
+static void expect_offers(const struct admission *admission, const struct core_stream_spec *spec,
                           const struct partition_offer *offer)
 {
     struct core_stream_spec asked = *spec;
     asked.interval_ns = offer->interval_ns;
-    assert_true(offer->interval_ns == 0 || test_standing_query(standing, &asked, false).accepted);
+    assert_true(offer->interval_ns == 0 || test_admission_query(admission, &asked, false).accepted);
     asked = *spec;
     asked.latency_ns = offer->latency_ns;
-    assert_true(offer->latency_ns == 0 || test_standing_query(standing, &asked, false).accepted);
+    assert_true(offer->latency_ns == 0 || test_admission_query(admission, &asked, false).accepted);
 }
 
-static void admit_one(struct partition_standing *standing, const struct core_stream_spec *spec,
-                      uint64_t handle, bool offers, struct tally *tally)
+static void admit_one(struct admission *admission, const struct core_stream_spec *spec, uint64_t handle,
+                      bool offers, struct tally *tally)
 {
-    struct partition_standing_placement before = test_standing_query(standing, spec, false);
-    struct partition_standing_placement placement = test_standing_admit(standing, spec, handle);
+    struct admission_placement before = test_admission_query(admission, spec, false);
+    struct admission_placement placement = test_admission_admit(admission, spec, handle);
     assert_int_equal(before.accepted, placement.accepted);
     assert_int_equal(before.unit, placement.unit);
     assert_int_equal(before.backup_unit, placement.backup_unit);
     if (placement.accepted) {
-        expect_placement(standing, spec, &placement, tally);
-        expect_told_again(standing, &placement);
+        expect_placement(admission, spec, &placement, tally);
+        expect_told_again(admission, &placement);
         return;
     }
     tally->refused += spec->guaranteed;
     tally->for_backups += placement.constraint == PERFMODEL_LIMIT_BACKUP;
     assert_true(strlen(placement.reason) > 40);
     if (offers)
-        expect_offers(standing, spec, &placement.offer);
+        expect_offers(admission, spec, &placement.offer);
     struct core_stream_spec standard = *spec;
     standard.guaranteed = false;
     assert_int_equal(placement.constraint == PERFMODEL_LIMIT_BACKUP,
-                     spec->guaranteed && test_standing_query(standing, &standard, false).accepted);
+                     spec->guaranteed && test_admission_query(admission, &standard, false).accepted);
 }
 
 /* ---- random histories ---- */
 
-static uint32_t any_stream(const struct partition_standing *standing, struct test_random *random)
+static uint32_t any_stream(const struct admission *admission, struct test_random *random)
 {
-    size_t count = partition_standing_streams(standing);
-    return partition_standing_stream_at(standing, (size_t)test_random_in(random, 0, (int64_t)count - 1))
-        .stream;
+    size_t count = admission_streams(admission);
+    return admission_stream_at(admission, (size_t)test_random_in(random, 0, (int64_t)count - 1)).stream;
 }
 
 static core_ns scaled(struct test_random *random, core_ns ns, core_ns low, core_ns high)
@@ -130,7 +128,7 @@ static void expect_same_spec(const struct core_stream_spec *a, const struct core
     assert_int_equal(a->burst_packets, b->burst_packets);
 }
 
-static void expect_same(const struct partition_standing_stream *a, const struct partition_standing_stream *b)
+static void expect_same(const struct admission_stream *a, const struct admission_stream *b)
 {
     expect_same_spec(&a->spec, &b->spec);
     expect_same_spec(&a->contract, &b->contract);
@@ -141,34 +139,33 @@ static void expect_same(const struct partition_standing_stream *a, const struct 
     assert_int_equal(a->unit, b->unit);
 }
 
-static void change_one(struct partition_standing *standing, struct test_random *random, struct tally *tally)
+static void change_one(struct admission *admission, struct test_random *random, struct tally *tally)
 {
-    uint32_t stream = any_stream(standing, random);
-    struct partition_standing_stream before = partition_standing_stream_of(standing, stream);
+    uint32_t stream = any_stream(admission, random);
+    struct admission_stream before = admission_stream_of(admission, stream);
     struct core_stream_spec spec = before.contract;
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
     struct core_error error;
     if (before.moved)
         return;
     spec.interval_ns = scaled(random, spec.interval_ns, CORE_INTERVAL_NS_MIN, CORE_INTERVAL_NS_MAX);
     spec.latency_ns = scaled(random, spec.latency_ns, CORE_LATENCY_NS_MIN, CORE_LATENCY_NS_MAX);
-    assert_int_equal(partition_standing_change(standing, stream, &spec, &placement, &error), CORE_OK);
-    struct partition_standing_stream after = partition_standing_stream_of(standing, stream);
+    assert_int_equal(admission_change(admission, stream, &spec, &placement, &error), CORE_OK);
+    struct admission_stream after = admission_stream_of(admission, stream);
     if (!placement.accepted) {
-        tally->change_refused += before.backup_unit != PARTITION_STANDING_NONE;
+        tally->change_refused += before.backup_unit != ADMISSION_NONE;
         expect_same(&after, &before);
         assert_true(strlen(placement.reason) > 40);
         struct core_stream_spec asked = spec;
         asked.latency_ns = placement.offer.latency_ns;
         if (asked.latency_ns > 0) {
-            assert_int_equal(
-                partition_standing_change_query(standing, stream, &asked, false, &placement, &error),
-                CORE_OK);
+            assert_int_equal(admission_change_query(admission, stream, &asked, false, &placement, &error),
+                             CORE_OK);
             assert_true(placement.accepted);
         }
         return;
     }
-    tally->changed += before.backup_unit != PARTITION_STANDING_NONE;
+    tally->changed += before.backup_unit != ADMISSION_NONE;
     assert_int_equal(after.unit, before.unit);
     assert_int_equal(after.contract.interval_ns, spec.interval_ns);
     assert_true(after.join.interval_ns <= spec.interval_ns && after.join.latency_ns <= spec.latency_ns);
@@ -176,63 +173,61 @@ static void change_one(struct partition_standing *standing, struct test_random *
     assert_int_equal(placement.gpu_bound_ns, after.gpu_bound_ns);
 }
 
-static void move_one(struct partition_standing *standing, struct test_random *random, struct tally *tally)
+static void move_one(struct admission *admission, struct test_random *random, struct tally *tally)
 {
-    uint32_t stream = any_stream(standing, random), again;
-    uint32_t to = (uint32_t)test_random_in(random, 0, standing->worker_count + standing->gpus - 1);
+    uint32_t stream = any_stream(admission, random), again;
+    uint32_t to = (uint32_t)test_random_in(random, 0, admission->worker_count + admission->gpus - 1);
     struct core_error error;
     core_ns period_ns = 0;
-    if (to >= standing->worker_count) {
-        period_ns = standing->gpu[to - standing->worker_count]->unit.period_ns;
+    if (to >= admission->worker_count) {
+        period_ns = admission->gpu[to - admission->worker_count]->unit.period_ns;
         period_ns = period_ns > 0 ? period_ns : test_random_log(random, MS / 4, 40 * MS);
     }
-    if (partition_standing_move(standing, stream, to, period_ns, &again, &error) != CORE_OK)
+    if (admission_move(admission, stream, to, period_ns, &again, &error) != CORE_OK)
         return;
-    tally->moved += partition_standing_stream_of(standing, again).backup_unit != PARTITION_STANDING_NONE;
+    tally->moved += admission_stream_of(admission, again).backup_unit != ADMISSION_NONE;
     if (test_random_chance(random, 50))
-        partition_standing_release(standing, stream);
+        admission_release(admission, stream);
 }
 
-static void replan_one(struct partition_standing *standing, const struct core_stream_spec *spec,
-                       struct tally *tally)
+static void replan_one(struct admission *admission, const struct core_stream_spec *spec, struct tally *tally)
 {
     const struct partition_plan_method *method = partition_plan_method_find("rectangle");
-    struct partition_standing_proposal proposal;
+    struct admission_proposal proposal;
     struct core_error error;
-    assert_int_equal(partition_standing_replan(standing, method, spec, 0, &proposal, &error), CORE_OK);
+    assert_int_equal(admission_replan(admission, method, spec, 0, &proposal, &error), CORE_OK);
     if (proposal.accepted) {
-        uint32_t stream = test_standing_make_room(standing, &proposal, spec, 1);
-        tally->replans += partition_standing_stream_of(standing, stream).contract.guaranteed;
+        uint32_t stream = test_admission_make_room(admission, &proposal, spec, 1);
+        tally->replans += admission_stream_of(admission, stream).contract.guaranteed;
     }
     free(proposal.move);
 }
 
-static void do_something(struct partition_standing *standing, const struct core_stream_spec *spec,
+static void do_something(struct admission *admission, const struct core_stream_spec *spec,
                          struct test_random *random, struct tally *tally)
 {
     core_ns period_ns;
-    uint32_t gpu = standing->gpus > 0 ? (uint32_t)test_random_in(random, 0, standing->gpus - 1) : 0;
-    bool any = partition_standing_streams(standing) > 0;
+    uint32_t gpu = admission->gpus > 0 ? (uint32_t)test_random_in(random, 0, admission->gpus - 1) : 0;
+    bool any = admission_streams(admission) > 0;
     if (any && test_random_chance(random, 30))
-        change_one(standing, random, tally);
+        change_one(admission, random, tally);
     if (any && test_random_chance(random, 20))
-        partition_standing_settle(standing, any_stream(standing, random));
+        admission_finalize(admission, any_stream(admission, random));
     if (any && test_random_chance(random, 20))
-        move_one(standing, random, tally);
+        move_one(admission, random, tally);
     if (test_random_chance(random, 20))
-        test_standing_release_one(standing, random);
+        test_admission_release_one(admission, random);
     if (test_random_chance(random, 2))
-        replan_one(standing, spec, tally);
-    if (standing->gpus == 0)
+        replan_one(admission, spec, tally);
+    if (admission->gpus == 0)
         return;
     if (test_random_chance(random, 10))
-        partition_standing_set_out(standing, gpu, test_random_chance(random, 40));
+        admission_set_out(admission, gpu, test_random_chance(random, 40));
     if (test_random_chance(random, 10))
-        tally->retuned += partition_standing_retune(standing, gpu, &period_ns);
+        tally->retuned += admission_retune(admission, gpu, &period_ns);
     if (test_random_chance(random, 5))
-        partition_standing_set_reserve(standing,
-                                       test_random_chance(random, 50) ? 0 : standing->worker_count + gpu,
-                                       test_random_chance(random, 50) ? 0 : PPB / 10);
+        admission_set_withheld(admission, test_random_chance(random, 50) ? 0 : admission->worker_count + gpu,
+                               test_random_chance(random, 50) ? 0 : PPB / 10);
 }
 
 /* Every stream guaranteed but for some; at every step the checker verifies the loss of every GPU. */
@@ -247,21 +242,21 @@ static void random_histories(void **state)
             test_plan_set_random(&set, &random);
         else
             test_brim_set_random(&set, &random);
-        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
-        partition_standing_set_detection(standing, test_random_log(&random, 1000, 5 * MS));
+        struct admission *admission = test_admission_of(&set.profile, set.input.workers, 1);
+        admission_set_detection(admission, test_random_log(&random, 1000, 5 * MS));
         for (size_t i = 0; i < set.input.count; i++) {
             set.specs[i].guaranteed = test_random_chance(&random, 80);
-            admit_one(standing, &set.specs[i], i, i % 8 == 0, &tally);
-            do_something(standing, &set.specs[i], &random, &tally);
+            admit_one(admission, &set.specs[i], i, i % 8 == 0, &tally);
+            do_something(admission, &set.specs[i], &random, &tally);
             if (i < 24 || i % 16 == 0)
-                test_standing_holds(standing);
+                test_admission_holds(admission);
         }
-        test_standing_holds(standing);
-        while (partition_standing_streams(standing) > 0)
-            test_standing_release_one(standing, &random);
-        test_standing_holds(standing);
-        assert_int_equal(standing->guarded, 0);
-        partition_standing_destroy(standing);
+        test_admission_holds(admission);
+        while (admission_streams(admission) > 0)
+            test_admission_release_one(admission, &random);
+        test_admission_holds(admission);
+        assert_int_equal(admission->protected, 0);
+        admission_destroy(admission);
     }
     print_message(
         "%zu on workers, %zu backed by workers, %zu by GPUs, %zu standard; %zu refused, %zu of them for a "
@@ -280,7 +275,7 @@ static void random_histories(void **state)
 /* The shipped machine with so many cards, on which I/O threads are not what binds. */
 static struct config_profile *machine(uint32_t cards)
 {
-    struct config_profile *profile = test_standing_profile();
+    struct config_profile *profile = test_admission_profile();
     profile->io.per_packet_ns = profile->io.per_byte_fs = 0;
     profile->gpus[0].count = cards;
     return profile;
@@ -288,7 +283,7 @@ static struct config_profile *machine(uint32_t cards)
 
 static struct core_stream_spec guaranteed(core_ns interval_ns, core_ns latency_ns)
 {
-    struct core_stream_spec spec = test_standing_spec(interval_ns, latency_ns);
+    struct core_stream_spec spec = test_admission_spec(interval_ns, latency_ns);
     spec.guaranteed = true;
     return spec;
 }
@@ -298,12 +293,12 @@ static void one_gpu(void **state)
 {
     (void)state;
     struct config_profile *profile = machine(1);
-    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct admission *admission = test_admission_of(profile, 1, 1);
     struct core_stream_spec spec = guaranteed(4 * MS, 100 * MS);
-    struct partition_standing_placement placement;
-    while ((placement = test_standing_admit(standing, &spec, 1)).accepted) {
+    struct admission_placement placement;
+    while ((placement = test_admission_admit(admission, &spec, 1)).accepted) {
         assert_int_equal(placement.unit, 0);
-        assert_int_equal(placement.backup_unit, PARTITION_STANDING_NONE);
+        assert_int_equal(placement.backup_unit, ADMISSION_NONE);
         assert_int_equal(placement.reserved_ppb, 0);
     }
     assert_int_equal(placement.constraint, PERFMODEL_LIMIT_BACKUP);
@@ -311,9 +306,9 @@ static void one_gpu(void **state)
                         "no unit has capacity for the backup that the stream needs in case GPU 0 fails, and "
                         "only a GPU can serve it; a standard stream would be accepted there");
     spec.guaranteed = false;
-    assert_int_equal(test_standing_admit(standing, &spec, 1).unit, 1);
-    test_standing_holds(standing);
-    partition_standing_destroy(standing);
+    assert_int_equal(test_admission_admit(admission, &spec, 1).unit, 1);
+    test_admission_holds(admission);
+    admission_destroy(admission);
     config_profile_free(profile);
 }
 
@@ -326,15 +321,15 @@ static void two_gpus_share(void **state)
     for (uint32_t cards = 0; cards < 2; cards++) {
         struct config_profile *profile = machine(cards * 2);
         profile->gpu_count = cards;
-        struct partition_standing *standing = test_standing_of(profile, 1, 1);
+        struct admission *admission = test_admission_of(profile, 1, 1);
         struct core_stream_spec spec = guaranteed(4 * MS, 100 * MS);
-        while (test_standing_admit(standing, &spec, 1).accepted)
+        while (test_admission_admit(admission, &spec, 1).accepted)
             continue;
-        streams[cards] = partition_standing_streams(standing);
-        test_standing_holds(standing);
-        struct partition_standing_worker load = partition_standing_worker_at(standing, 0);
+        streams[cards] = admission_streams(admission);
+        test_admission_holds(admission);
+        struct admission_worker load = admission_worker_at(admission, 0);
         assert_int_equal(load.reserved_ppb > 0, cards > 0);
-        partition_standing_destroy(standing);
+        admission_destroy(admission);
         profile->gpu_count = 1;
         config_profile_free(profile);
     }
@@ -347,38 +342,38 @@ static void change_and_settle(void **state)
 {
     (void)state;
     struct config_profile *profile = machine(2);
-    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct admission *admission = test_admission_of(profile, 1, 1);
     struct core_stream_spec spec = guaranteed(4 * MS, 100 * MS), slow = guaranteed(8 * MS, 200 * MS);
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
     struct core_error error;
     do
-        placement = test_standing_admit(standing, &spec, 1);
+        placement = test_admission_admit(admission, &spec, 1);
     while (placement.unit == 0);
     assert_int_equal(placement.gpu_bound_ns + placement.detection_ns + placement.backup_spec.latency_ns,
                      100 * MS);
     uint32_t stream = placement.stream;
-    assert_int_equal(partition_standing_change(standing, stream, &slow, &placement, &error), CORE_OK);
+    assert_int_equal(admission_change(admission, stream, &slow, &placement, &error), CORE_OK);
     assert_true(placement.accepted && placement.joined);
-    struct partition_standing_stream is = partition_standing_stream_of(standing, stream);
+    struct admission_stream is = admission_stream_of(admission, stream);
     assert_int_equal(is.join.interval_ns, 4 * MS);
     assert_int_equal(is.backup_spec.interval_ns, 4 * MS);
-    test_standing_holds(standing);
-    partition_standing_settle(standing, stream);
-    is = partition_standing_stream_of(standing, stream);
+    test_admission_holds(admission);
+    admission_finalize(admission, stream);
+    is = admission_stream_of(admission, stream);
     assert_int_equal(is.spec.interval_ns, 8 * MS);
     assert_int_equal(is.spec.latency_ns, is.gpu_bound_ns);
     assert_int_equal(is.backup_spec.interval_ns, 8 * MS);
     assert_int_equal(is.gpu_bound_ns + is.detection_ns + is.backup_spec.latency_ns, 200 * MS);
-    test_standing_holds(standing);
+    test_admission_holds(admission);
     slow.guaranteed = false;
-    assert_int_equal(partition_standing_change(standing, stream, &slow, &placement, &error), CORE_INVALID);
+    assert_int_equal(admission_change(admission, stream, &slow, &placement, &error), CORE_INVALID);
     assert_non_null(strstr(error.text, "standard: a stream keeps"));
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
     config_profile_free(profile);
 }
 
-/* A stream that changes keeps the unit of its backup where that has room, though newcomers would get another
- * one by now: that of a worker, which is asked before any GPU. */
+/* A stream that changes keeps the unit of its backup where that has room, though new streams would get
+ * another one by now: that of a worker, which is asked before any GPU. */
 static void a_change_keeps_the_unit(void **state)
 {
     (void)state;
@@ -388,28 +383,28 @@ static void a_change_keeps_the_unit(void **state)
         profile->cpu.per_byte_fs[cipher] *= SLOWER;
         profile->cpu.lane_ns[cipher] *= SLOWER;
     }
-    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct admission *admission = test_admission_of(profile, 1, 1);
     struct core_stream_spec spec = guaranteed(20 * MS, 1000 * MS), more = spec;
-    struct partition_standing_placement placement;
+    struct admission_placement placement;
     struct core_error error;
     uint32_t filler[2048], fillers = 0;
     do {
-        placement = test_standing_admit(standing, &spec, 2);
+        placement = test_admission_admit(admission, &spec, 2);
         assert_true(placement.accepted && fillers < 2048);
         filler[fillers++] = placement.stream;
     } while (placement.unit == 0 || placement.backup_unit == 0);
     uint32_t stream = filler[--fillers], unit = placement.backup_unit;
     for (uint32_t n = 0; n < fillers; n++)
-        partition_standing_release(standing, filler[n]);
+        admission_release(admission, filler[n]);
     more.burst_packets++;
-    assert_int_equal(partition_standing_change(standing, stream, &more, &placement, &error), CORE_OK);
+    assert_int_equal(admission_change(admission, stream, &more, &placement, &error), CORE_OK);
     assert_true(placement.accepted);
     assert_int_equal(placement.backup_unit, unit);
-    assert_int_equal(partition_standing_stream_of(standing, stream).backup_unit, unit);
-    test_standing_holds(standing);
-    partition_standing_settle(standing, stream);
-    test_standing_holds(standing);
-    partition_standing_destroy(standing);
+    assert_int_equal(admission_stream_of(admission, stream).backup_unit, unit);
+    test_admission_holds(admission);
+    admission_finalize(admission, stream);
+    test_admission_holds(admission);
+    admission_destroy(admission);
     config_profile_free(profile);
 }
 
@@ -421,11 +416,11 @@ struct case_of_loss {
     struct partition_plan *after;
 };
 
-static core_status checked(const struct partition_standing *standing, const struct case_of_loss *loss)
+static core_status checked(const struct admission *admission, const struct case_of_loss *failure)
 {
     struct core_error error = {{0}};
-    return check_failover(standing->profile, standing->worker_count, loss->promise, loss->count, 0,
-                          loss->after, &error);
+    return check_failover(admission->profile, admission->worker_count, failure->promise, failure->count, 0,
+                          failure->after, &error);
 }
 
 /* Promises that are not what the certificate is of, or that nobody could keep, are found. */
@@ -433,63 +428,63 @@ static void checker_rejects_corrupted_plan(void **state)
 {
     (void)state;
     struct config_profile *profile = machine(2);
-    struct partition_standing *standing = test_standing_of(profile, 1, 1);
+    struct admission *admission = test_admission_of(profile, 1, 1);
     struct core_stream_spec spec = guaranteed(4 * MS, 100 * MS);
     static struct check_failover_promise promise[PROMISES];
-    struct case_of_loss loss = {.promise = promise};
-    while (loss.count < PROMISES && test_standing_admit(standing, &spec, 1).accepted)
-        loss.count++;
+    struct case_of_loss failure = {.promise = promise};
+    while (failure.count < PROMISES && test_admission_admit(admission, &spec, 1).accepted)
+        failure.count++;
     size_t backed = PROMISES, elsewhere = PROMISES;
-    for (size_t n = 0; n < loss.count; n++) {
-        struct partition_standing_stream stream = partition_standing_stream_at(standing, n);
+    for (size_t n = 0; n < failure.count; n++) {
+        struct admission_stream stream = admission_stream_at(admission, n);
         promise[n] = (struct check_failover_promise){.contract = stream.join,
                                                      .unit = stream.unit,
-                                                     .backed = stream.backup_unit != PARTITION_STANDING_NONE,
+                                                     .backed = stream.backup_unit != ADMISSION_NONE,
                                                      .backup_unit = stream.backup_unit,
                                                      .gpu_bound_ns = stream.gpu_bound_ns,
                                                      .detection_ns = stream.detection_ns};
-        if (stream.unit == standing->worker_count && promise[n].backed)
+        if (stream.unit == admission->worker_count && promise[n].backed)
             backed = n;
-        if (stream.unit == standing->worker_count + 1 && promise[n].backed)
+        if (stream.unit == admission->worker_count + 1 && promise[n].backed)
             elsewhere = n;
     }
     assert_true(backed < PROMISES && elsewhere < PROMISES);
-    loss.after = test_standing_plan_after(standing, 0);
-    assert_int_equal(checked(standing, &loss), CORE_OK);
+    failure.after = test_admission_plan_after(admission, 0);
+    assert_int_equal(checked(admission, &failure), CORE_OK);
     struct check_failover_promise *one = &promise[backed], was = *one;
     one->backed = false;
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
     *one = was;
     one->backup_unit = one->unit;
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
     *one = was;
-    one->backup_unit = standing->worker_count + 1 - was.backup_unit;
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    one->backup_unit = admission->worker_count + 1 - was.backup_unit;
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
     *one = was;
     one->contract.guaranteed = false;
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
     *one = was;
     one->detection_ns = 100 * MS;
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
     *one = was;
     one->gpu_bound_ns = 0;
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
     *one = was;
     one->contract.burst_packets = 4096; /* a worker has no time for so many at once */
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
     *one = was;
     one = &promise[elsewhere]; /* of no effect at this loss, but at that of its own GPU */
     was = *one;
     one->backed = false;
     one->contract.latency_ns = one->gpu_bound_ns;
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
     *one = was;
-    loss.count--;
-    assert_int_equal(checked(standing, &loss), CORE_REFUSED);
-    loss.count++;
-    assert_int_equal(checked(standing, &loss), CORE_OK);
-    partition_plan_destroy(loss.after);
-    partition_standing_destroy(standing);
+    failure.count--;
+    assert_int_equal(checked(admission, &failure), CORE_REFUSED);
+    failure.count++;
+    assert_int_equal(checked(admission, &failure), CORE_OK);
+    partition_plan_destroy(failure.after);
+    admission_destroy(admission);
     config_profile_free(profile);
 }
 

@@ -6,8 +6,8 @@
  *   emulated   the profile's, each played by a child process; it is an error if that can not be
  *   auto       cards that are there and whose name the profile has; without any, or without the program, the
  *              CPU workers serve alone, and the log says what is missing */
-#ifndef MILLRACE_SERVER_GPU_CARDS_H
-#define MILLRACE_SERVER_GPU_CARDS_H
+#ifndef MILLRACE_SERVER_GPU_GPUS_H
+#define MILLRACE_SERVER_GPU_GPUS_H
 
 #include "core/status.h"
 
@@ -17,26 +17,26 @@ struct server;
 
 /* Checks all that can be checked without starting a GPU: that the program exists, that the profile describes
  * GPUs if the configuration asks for some, and that there is memory for the batches of emulated ones. A
- * failure here would be a failure at the start. If the configuration is only checked (--check-config), detects the
- * GPUs, too. */
-CORE_CHECKED core_status server_gpu_cards_check(struct server *server, struct core_error *error);
+ * failure here would be a failure at the start. If the configuration is only checked (--check-config),
+ * detects the GPUs, too. */
+CORE_CHECKED core_status server_gpus_check(struct server *server, struct core_error *error);
 
 /* Chooses the user of the GPU processes: the configured one; if none is configured and the server runs as
  * root, the user `nobody`. Fails if the configured user is unknown, or if the server may not start processes
  * of other users. If `nobody` can not be used, logs a warning that the processes run as the server's user. */
-CORE_CHECKED core_status server_gpu_cards_user(struct server *server, struct core_error *error);
+CORE_CHECKED core_status server_gpus_user(struct server *server, struct core_error *error);
 
 /* Starts server->gpus, in the order of the profile, and takes out of server->profile the cards that are not
- * there. After server_gpu_cards_check, and after the I/O threads' structs are made, before they run. */
-CORE_CHECKED core_status server_gpu_cards_start(struct server *server, struct core_error *error);
+ * there. After server_gpus_check, and after the I/O threads' structs are made, before they run. */
+CORE_CHECKED core_status server_gpus_start(struct server *server, struct core_error *error);
 
 /* After all I/O threads: ends the children and the batchers. Then, after the planner, the rest. */
-void server_gpu_cards_halt(struct server *server);
-void server_gpu_cards_destroy(struct server *server);
+void server_gpus_halt(struct server *server);
+void server_gpus_destroy(struct server *server);
 
 /* The cards in the output of `millrace-gpu --list`: calls `card` with the index and name of each line that
  * has both. Pure. */
-void server_gpu_cards_parse(const char *text, void (*card)(void *argument, unsigned index, const char *name),
-                            void *argument);
+void server_gpus_parse(const char *text, void (*card)(void *argument, unsigned index, const char *name),
+                       void *argument);
 
 #endif

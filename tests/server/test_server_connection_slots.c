@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "server/net/places.h"
+#include "server/net/connection_slots.h"
 
 /* What a server that listens on `listen_at` makes of a client of `host`; empty text: not possible here. */
 static struct server_peer_key identify(int family, const char *host, char *text, size_t size)
@@ -69,48 +69,49 @@ static void who_a_peer_is(void **state)
 static const struct config_server_limits limits = {
     .connections = 10, .connections_per_peer = 4, .connections_per_listener = 8, .handshakes = 100};
 
-static enum server_turned take(struct server_places *places, enum server_peer_kind kind, uint64_t number,
-                               _Atomic uint32_t *listener, struct server_place *place)
+static enum server_turned take(struct server_connection_slots *places, enum server_peer_kind kind,
+                               uint64_t number, _Atomic uint32_t *listener,
+                               struct server_connection_slot *place)
 {
     const struct server_peer_key key = {kind, number};
-    return server_places_take(places, &key, listener, false, 0, place);
+    return server_connection_slots_acquire(places, &key, listener, false, 0, place);
 }
 
 /* Who has left may still have requests at the planner: its turns stay, however many others come by. */
 static void turns_outlast_the_place(void **state)
 {
     _Atomic uint32_t listener = 0;
-    struct server_places places;
-    struct server_place place, other;
+    struct server_connection_slots places;
+    struct server_connection_slot place, other;
     struct server_turns_peer mark;
     (void)state;
-    assert_int_equal(server_places_init(&places, &limits), CORE_OK);
+    assert_int_equal(server_connection_slots_init(&places, &limits), CORE_OK);
     assert_int_equal(take(&places, SERVER_PEER_IP4, 1, &listener, &place), SERVER_TURNED_NOT);
-    struct server_turns_peer *turns = server_place_turns(&place);
+    struct server_turns_peer *turns = server_connection_slot_turns(&place);
     turns->next[0] = &mark;
-    server_place_give_back(&places, &place);
+    server_connection_slot_release(&places, &place);
     for (uint64_t number = 2; number < 100000; number++) {
         assert_int_equal(take(&places, SERVER_PEER_IP4, number, &listener, &other), SERVER_TURNED_NOT);
-        server_place_give_back(&places, &other);
+        server_connection_slot_release(&places, &other);
     }
     assert_int_equal(take(&places, SERVER_PEER_IP4, 1, &listener, &place), SERVER_TURNED_NOT);
-    assert_ptr_equal(server_place_turns(&place), turns);
+    assert_ptr_equal(server_connection_slot_turns(&place), turns);
     assert_ptr_equal(turns->next[0], &mark);
-    server_place_turns_give_back(turns);
-    server_place_turns_give_back(turns);
-    server_place_give_back(&places, &place);
-    server_place_turns_give_back(NULL);
-    assert_null(server_place_turns(&place));
-    server_places_free(&places);
+    server_connection_slot_turns_release(turns);
+    server_connection_slot_turns_release(turns);
+    server_connection_slot_release(&places, &place);
+    server_connection_slot_turns_release(NULL);
+    assert_null(server_connection_slot_turns(&place));
+    server_connection_slots_free(&places);
 }
 
 static void each_limit_by_its_name(void **state)
 {
-    struct server_places places;
-    struct server_place held[10], more;
+    struct server_connection_slots places;
+    struct server_connection_slot held[10], more;
     _Atomic uint32_t tcp = 0, local = 0;
     (void)state;
-    assert_int_equal(server_places_init(&places, &limits), CORE_OK);
+    assert_int_equal(server_connection_slots_init(&places, &limits), CORE_OK);
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 4; i++)
             assert_int_equal(take(&places, SERVER_PEER_IP4, 1, &tcp, &held[i]), SERVER_TURNED_NOT);
@@ -123,44 +124,48 @@ static void each_limit_by_its_name(void **state)
             assert_int_equal(take(&places, SERVER_PEER_USER, 1, &local, &held[i]), SERVER_TURNED_NOT);
         assert_int_equal(take(&places, SERVER_PEER_USER, 1, &local, &more), SERVER_TURNED_CONNECTIONS);
         for (int i = 0; i < 10; i++)
-            server_place_give_back(&places, &held[i]);
+            server_connection_slot_release(&places, &held[i]);
         assert_true(tcp == 0 && local == 0 && places.connections == 0);
     }
-    server_places_free(&places);
+    server_connection_slots_free(&places);
 }
 
 static void handshakes_count_as_connections(void **state)
 {
-    static struct server_place held[64];
+    static struct server_connection_slot held[64];
     static const struct config_server_limits wide = {.connections = 1000,
                                                      .connections_per_peer = 1000,
                                                      .connections_per_listener = 1000,
                                                      .handshakes = 128};
     const struct server_peer_key one = {SERVER_PEER_IP4, 1}, other = {SERVER_PEER_IP4, 2};
-    struct server_places places;
-    struct server_place more, others[64];
+    struct server_connection_slots places;
+    struct server_connection_slot more, others[64];
     _Atomic uint32_t tls = 0;
     (void)state;
-    assert_int_equal(server_places_init(&places, &wide), CORE_OK);
+    assert_int_equal(server_connection_slots_init(&places, &wide), CORE_OK);
     for (int i = 0; i < 64; i++)
-        assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &held[i]), SERVER_TURNED_NOT);
-    assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &more), SERVER_TURNED_HANDSHAKES);
-    assert_false(server_places_handshakes_full(&places));
+        assert_int_equal(server_connection_slots_acquire(&places, &one, &tls, true, 0, &held[i]),
+                         SERVER_TURNED_NOT);
+    assert_int_equal(server_connection_slots_acquire(&places, &one, &tls, true, 0, &more),
+                     SERVER_TURNED_HANDSHAKES);
+    assert_false(server_connection_slots_handshakes_full(&places));
     for (int i = 0; i < 64; i++)
-        assert_int_equal(server_places_take(&places, &other, &tls, true, 0, &others[i]), SERVER_TURNED_NOT);
-    assert_true(server_places_handshakes_full(&places));
-    server_place_established(&places, &held[0]);
-    server_place_give_back(&places, &held[0]);
-    server_place_give_back(&places, &held[1]);
+        assert_int_equal(server_connection_slots_acquire(&places, &other, &tls, true, 0, &others[i]),
+                         SERVER_TURNED_NOT);
+    assert_true(server_connection_slots_handshakes_full(&places));
+    server_connection_slot_established(&places, &held[0]);
+    server_connection_slot_release(&places, &held[0]);
+    server_connection_slot_release(&places, &held[1]);
     assert_int_equal(places.handshakes, 126);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &held[i]), SERVER_TURNED_NOT);
+        assert_int_equal(server_connection_slots_acquire(&places, &one, &tls, true, 0, &held[i]),
+                         SERVER_TURNED_NOT);
     for (int i = 0; i < 64; i++) {
-        server_place_give_back(&places, &held[i]);
-        server_place_give_back(&places, &others[i]);
+        server_connection_slot_release(&places, &held[i]);
+        server_connection_slot_release(&places, &others[i]);
     }
     assert_true(tls == 0 && places.connections == 0 && places.handshakes == 0);
-    server_places_free(&places);
+    server_connection_slots_free(&places);
 }
 
 /* Who leaves and comes again has no more of them; another peer has its own, and what is no TLS none. */
@@ -172,45 +177,49 @@ static void handshakes_of_a_peer_in_a_second(void **state)
                                                      .handshakes = 1000,
                                                      .tls_handshakes_per_s = 10};
     const struct server_peer_key one = {SERVER_PEER_IP4, 1}, other = {SERVER_PEER_IP6, 2};
-    struct server_places places;
-    struct server_place place;
+    struct server_connection_slots places;
+    struct server_connection_slot place;
     _Atomic uint32_t tls = 0;
     (void)state;
-    assert_int_equal(server_places_init(&places, &wide), CORE_OK);
+    assert_int_equal(server_connection_slots_init(&places, &wide), CORE_OK);
     places.salt = 0x9e3779b97f4a7c15; /* the two have buckets of their own */
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &place), SERVER_TURNED_NOT);
-        server_place_give_back(&places, &place);
+        assert_int_equal(server_connection_slots_acquire(&places, &one, &tls, true, 0, &place),
+                         SERVER_TURNED_NOT);
+        server_connection_slot_release(&places, &place);
     }
-    assert_int_equal(server_places_take(&places, &one, &tls, true, 0, &place), SERVER_TURNED_RATE);
+    assert_int_equal(server_connection_slots_acquire(&places, &one, &tls, true, 0, &place),
+                     SERVER_TURNED_RATE);
     assert_true(tls == 0 && places.connections == 0 && places.handshakes == 0);
-    assert_int_equal(server_places_take(&places, &one, &tls, false, 0, &place), SERVER_TURNED_NOT);
-    server_place_give_back(&places, &place);
-    assert_int_equal(server_places_take(&places, &other, &tls, true, 0, &place), SERVER_TURNED_NOT);
-    server_place_give_back(&places, &place);
-    assert_int_equal(server_places_take(&places, &one, &tls, true, CORE_NS_PER_S / 10, &place),
+    assert_int_equal(server_connection_slots_acquire(&places, &one, &tls, false, 0, &place),
                      SERVER_TURNED_NOT);
-    server_place_give_back(&places, &place);
-    server_places_free(&places);
+    server_connection_slot_release(&places, &place);
+    assert_int_equal(server_connection_slots_acquire(&places, &other, &tls, true, 0, &place),
+                     SERVER_TURNED_NOT);
+    server_connection_slot_release(&places, &place);
+    assert_int_equal(server_connection_slots_acquire(&places, &one, &tls, true, CORE_NS_PER_S / 10, &place),
+                     SERVER_TURNED_NOT);
+    server_connection_slot_release(&places, &place);
+    server_connection_slots_free(&places);
 }
 
 /* Of many that came and went none is confused with another, and (the sanitizer says) none stays in memory. */
 static void a_million_peers(void **state)
 {
-    struct server_places places;
-    struct server_place place, kept;
+    struct server_connection_slots places;
+    struct server_connection_slot place, kept;
     _Atomic uint32_t listener = 0;
     (void)state;
-    assert_int_equal(server_places_init(&places, &limits), CORE_OK);
+    assert_int_equal(server_connection_slots_init(&places, &limits), CORE_OK);
     assert_int_equal(take(&places, SERVER_PEER_IP4, 7, &listener, &kept), SERVER_TURNED_NOT);
     for (uint64_t i = 0; i < 1000000; i++) {
         assert_int_equal(take(&places, (enum server_peer_kind)(i % 3), i << (i % 40), &listener, &place),
                          SERVER_TURNED_NOT);
-        server_place_give_back(&places, &place);
+        server_connection_slot_release(&places, &place);
     }
-    server_place_give_back(&places, &kept);
+    server_connection_slot_release(&places, &kept);
     assert_int_equal(listener, 0);
-    server_places_free(&places);
+    server_connection_slots_free(&places);
 }
 
 int main(void)

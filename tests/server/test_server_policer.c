@@ -48,10 +48,10 @@ static void worked_timelines(void **state)
         const struct timeline *line = &timelines[t];
         struct core_stream_spec spec = {.burst_packets = line->burst_packets,
                                         .interval_ns = line->interval_ns};
-        struct server_police police;
-        server_police_init(&police, &spec, line->spacing_ns);
+        struct server_policer policer;
+        server_policer_init(&policer, &spec, line->spacing_ns);
         for (size_t i = 0; i < line->count; i++) {
-            struct server_police_times times = server_police_packet(&police, line->arrival_ns[i]);
+            struct server_policer_times times = server_policer_packet(&policer, line->arrival_ns[i]);
             assert_int_equal(times.eligible_ns, line->eligible_ns[i]);
             assert_int_equal(times.release_ns, line->release_ns[i]);
         }
@@ -62,18 +62,18 @@ struct run {
     core_ns interval_ns, spacing_ns;
     uint32_t burst_packets;
     core_ns arrival_ns[PACKETS];
-    struct server_police_times times[PACKETS];
+    struct server_policer_times times[PACKETS];
 };
 
 /* Silence, bursts, trains faster and slower than the contract, in turn. */
 static void draw(struct test_random *random, struct run *run)
 {
-    struct server_police police;
+    struct server_policer policer;
     run->interval_ns = test_random_log(random, CORE_INTERVAL_NS_MIN, 1000000);
     run->spacing_ns = test_random_in(random, 1, run->interval_ns);
     run->burst_packets = (uint32_t)test_random_log(random, 1, 64);
     struct core_stream_spec spec = {.burst_packets = run->burst_packets, .interval_ns = run->interval_ns};
-    server_police_init(&police, &spec, run->spacing_ns);
+    server_policer_init(&policer, &spec, run->spacing_ns);
     core_ns now_ns = test_random_in(random, 0, CORE_NS_PER_S), step_ns = 0;
     for (size_t i = 0; i < PACKETS; i++) {
         if (test_random_chance(random, 5))
@@ -82,7 +82,7 @@ static void draw(struct test_random *random, struct run *run)
             now_ns += test_random_in(random, 0, 2 * run->burst_packets * run->interval_ns);
         now_ns += step_ns > 0 ? test_random_in(random, 0, step_ns) : 0;
         run->arrival_ns[i] = now_ns;
-        run->times[i] = server_police_packet(&police, now_ns);
+        run->times[i] = server_policer_packet(&policer, now_ns);
     }
 }
 
@@ -122,7 +122,7 @@ static void releases_are_spaced_and_not_late(void **state)
     for (int round = 0; round < 300; round++) {
         draw(&random, &run);
         for (size_t i = 0; i < PACKETS; i++) {
-            const struct server_police_times *times = &run.times[i];
+            const struct server_policer_times *times = &run.times[i];
             core_ns latest_ns = times->eligible_ns + (run.burst_packets - 1) * run.spacing_ns;
             assert_true(times->release_ns >= times->eligible_ns && times->release_ns <= latest_ns);
             if (i > 0)
@@ -139,12 +139,12 @@ static void a_sender_within_its_contract_never_waits(void **state)
         core_ns interval_ns = test_random_log(&random, CORE_INTERVAL_NS_MIN, CORE_NS_PER_S);
         uint32_t burst = (uint32_t)test_random_log(&random, 1, 1000);
         struct core_stream_spec spec = {.burst_packets = burst, .interval_ns = interval_ns};
-        struct server_police police;
-        server_police_init(&police, &spec, interval_ns);
+        struct server_policer policer;
+        server_policer_init(&policer, &spec, interval_ns);
         for (core_ns i = 0; i < 2000; i++) { /* late by up to burst - 1 intervals, in order */
             core_ns slot = i / burst * burst + burst - 1;
             core_ns arrival_ns = slot * interval_ns;
-            assert_int_equal(server_police_packet(&police, arrival_ns).eligible_ns, arrival_ns);
+            assert_int_equal(server_policer_packet(&policer, arrival_ns).eligible_ns, arrival_ns);
         }
     }
 }
@@ -152,14 +152,14 @@ static void a_sender_within_its_contract_never_waits(void **state)
 static void the_largest_contract_does_not_overflow(void **state)
 {
     struct core_stream_spec spec = {.burst_packets = CORE_BURST_MAX, .interval_ns = CORE_INTERVAL_NS_MAX};
-    struct server_police police;
+    struct server_policer policer;
     core_ns now_ns = 3600 * CORE_NS_PER_S;
     (void)state;
-    server_police_init(&police, &spec, CORE_INTERVAL_NS_MAX);
+    server_policer_init(&policer, &spec, CORE_INTERVAL_NS_MAX);
     for (uint32_t i = 0; i < CORE_BURST_MAX; i++)
-        assert_int_equal(server_police_packet(&police, now_ns).eligible_ns, now_ns);
+        assert_int_equal(server_policer_packet(&policer, now_ns).eligible_ns, now_ns);
     for (core_ns i = 1; i <= 1000; i++)
-        assert_int_equal(server_police_packet(&police, now_ns).eligible_ns,
+        assert_int_equal(server_policer_packet(&policer, now_ns).eligible_ns,
                          now_ns + i * CORE_INTERVAL_NS_MAX);
 }
 
@@ -171,7 +171,7 @@ struct change {
 };
 
 /* No window from packet `first` to `last` holds more than N(D). */
-static void conform(const struct server_police_times *times, size_t first, size_t last, core_ns interval_ns,
+static void conform(const struct server_policer_times *times, size_t first, size_t last, core_ns interval_ns,
                     uint32_t burst)
 {
     for (size_t from = first; from < last; from++)
@@ -183,7 +183,7 @@ static void conform(const struct server_police_times *times, size_t first, size_
 
 static void change_once(struct test_random *random)
 {
-    struct server_police_times times[PACKETS / 4];
+    struct server_policer_times times[PACKETS / 4];
     size_t count = sizeof times / sizeof times[0];
     size_t at = (size_t)test_random_in(random, 0, (int64_t)count - 1);
     struct core_stream_spec old = {.burst_packets = (uint32_t)test_random_log(random, 1, 16),
@@ -191,15 +191,15 @@ static void change_once(struct test_random *random)
     struct core_stream_spec new = {.burst_packets = (uint32_t)test_random_log(random, 1, 16),
                                    .interval_ns = test_random_log(random, CORE_INTERVAL_NS_MIN, 100000)};
     core_ns now_ns = 0, pace_ns = test_random_in(random, 0, 2 * old.interval_ns);
-    struct server_police police;
+    struct server_policer policer;
 
-    server_police_init(&police, &old, 1);
+    server_policer_init(&policer, &old, 1);
     for (size_t i = 0; i < count; i++) {
         if (test_random_chance(random, 10))
             now_ns += test_random_in(random, 0, 10 * old.interval_ns);
         if (i == at)
-            server_police_change(&police, &new, 1, now_ns);
-        times[i] = server_police_packet(&police, now_ns);
+            server_policer_modify(&policer, &new, 1, now_ns);
+        times[i] = server_policer_packet(&policer, now_ns);
         assert_true(times[i].eligible_ns >= now_ns &&
                     (i == 0 || times[i].eligible_ns >= times[i - 1].eligible_ns));
         now_ns += test_random_in(random, 0, pace_ns);
@@ -231,21 +231,22 @@ static void a_change_carries_the_bucket_over(void **state)
         {8, 50, {1000, 1000, 1050, 1100}},  /* a larger burst is not there at once */
         {1, 400, {1000, 1400, 1800, 2200}}, /* a smaller one is */
     };
-    struct server_police police;
+    struct server_policer policer;
     (void)state;
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
         struct core_stream_spec new = {.burst_packets = rows[r].burst, .interval_ns = rows[r].interval_ns};
-        server_police_init(&police, &old, 1);
-        assert_int_equal(server_police_packet(&police, 1000).eligible_ns, 1000);
-        server_police_change(&police, &new, 1, 1000);
+        server_policer_init(&policer, &old, 1);
+        assert_int_equal(server_policer_packet(&policer, 1000).eligible_ns, 1000);
+        server_policer_modify(&policer, &new, 1, 1000);
         for (size_t i = 0; i < 4; i++)
-            assert_int_equal(server_police_packet(&police, 1000).eligible_ns, rows[r].eligible_ns[i]);
+            assert_int_equal(server_policer_packet(&policer, 1000).eligible_ns, rows[r].eligible_ns[i]);
     }
-    server_police_init(&police, &old, 1); /* before the first packet there is nothing to carry */
-    server_police_change(&police, &(struct core_stream_spec){.burst_packets = 2, .interval_ns = 7}, 1, 1000);
-    assert_int_equal(server_police_packet(&police, 1000).eligible_ns, 1000);
-    assert_int_equal(server_police_packet(&police, 1000).eligible_ns, 1000);
-    assert_int_equal(server_police_packet(&police, 1000).eligible_ns, 1007);
+    server_policer_init(&policer, &old, 1); /* before the first packet there is nothing to carry */
+    server_policer_modify(&policer, &(struct core_stream_spec){.burst_packets = 2, .interval_ns = 7}, 1,
+                          1000);
+    assert_int_equal(server_policer_packet(&policer, 1000).eligible_ns, 1000);
+    assert_int_equal(server_policer_packet(&policer, 1000).eligible_ns, 1000);
+    assert_int_equal(server_policer_packet(&policer, 1000).eligible_ns, 1007);
 }
 
 int main(void)

@@ -4,8 +4,8 @@
  *
  * A peer is an IPv4 address, the first 64 bits of an IPv6 address, or, on a Unix socket, a user. I/O thread 0
  * acquires places; any thread releases them, without waiting for another thread. */
-#ifndef MILLRACE_SERVER_NET_PLACES_H
-#define MILLRACE_SERVER_NET_PLACES_H
+#ifndef MILLRACE_SERVER_NET_CONNECTION_SLOTS_H
+#define MILLRACE_SERVER_NET_CONNECTION_SLOTS_H
 
 #include "config/server.h"
 #include "core/status.h"
@@ -28,13 +28,13 @@ struct server_peer_key {
 struct server_peer; /* one that has connections */
 
 /* The place of one connection. All zero: counted in all only, since no listener accepted the connection. */
-struct server_place {
+struct server_connection_slot {
     struct server_peer *peer;
     _Atomic uint32_t *listener; /* connections of its listener */
     bool handshake;             /* TLS, not established yet */
 };
 
-struct server_places {
+struct server_connection_slots {
     const struct config_server_limits *limits; /* borrowed; set before start */
     struct server_peer **peers;                /* by hash; owned by I/O thread 0 */
     struct server_buckets *begun;              /* TLS handshakes, by hash; owned by I/O thread 0 */
@@ -44,9 +44,9 @@ struct server_places {
 };
 
 /* Before the threads start. CORE_NO_MEMORY. */
-CORE_CHECKED core_status server_places_init(struct server_places *places,
-                                            const struct config_server_limits *limits);
-void server_places_free(struct server_places *places); /* when all have been given back */
+CORE_CHECKED core_status server_connection_slots_init(struct server_connection_slots *places,
+                                                      const struct config_server_limits *limits);
+void server_connection_slots_free(struct server_connection_slots *places); /* when all have been given back */
 
 /* Identifies the peer of a connected socket: its key, and a text as "unix:pid=17,uid=0" or, with `transport`
  * in front, "tcp:127.0.0.1:5151". */
@@ -54,22 +54,25 @@ struct server_peer_key server_peer_identify(int descriptor, const char *transpor
 
 /* I/O thread 0. SERVER_TURNED_NOT and the place, or why there is none. `listener` counts its connections;
  * `now_ns` is of the monotonic clock. */
-enum server_turned server_places_take(struct server_places *places, const struct server_peer_key *key,
-                                      _Atomic uint32_t *listener, bool handshake, core_ns now_ns,
-                                      struct server_place *place);
+enum server_turned server_connection_slots_acquire(struct server_connection_slots *places,
+                                                   const struct server_peer_key *key,
+                                                   _Atomic uint32_t *listener, bool handshake, core_ns now_ns,
+                                                   struct server_connection_slot *place);
 /* Any thread: acquires a place that counts in all only, beyond any limit. */
-void server_places_take_one(struct server_places *places);
+void server_connection_slots_acquire_one(struct server_connection_slots *places);
 
 /* I/O thread 0: no further handshake may begin now. */
-bool server_places_handshakes_full(const struct server_places *places);
+bool server_connection_slots_handshakes_full(const struct server_connection_slots *places);
 
 /* Any thread that owns the place: the turns of its peer at the planner, valid until released as well. NULL if
  * no listener accepted the connection; nothing is to be released then. */
-struct server_turns_peer *server_place_turns(const struct server_place *place);
-void server_place_turns_give_back(struct server_turns_peer *turns);
+struct server_turns_peer *server_connection_slot_turns(const struct server_connection_slot *place);
+void server_connection_slot_turns_release(struct server_turns_peer *turns);
 
 /* Any thread. */
-void server_place_established(struct server_places *places, struct server_place *place);
-void server_place_give_back(struct server_places *places, struct server_place *place);
+void server_connection_slot_established(struct server_connection_slots *places,
+                                        struct server_connection_slot *place);
+void server_connection_slot_release(struct server_connection_slots *places,
+                                    struct server_connection_slot *place);
 
 #endif

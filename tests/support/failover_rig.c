@@ -1,4 +1,4 @@
-#include "tests/support/guard_rig.h"
+#include "tests/support/failover_rig.h"
 #include "tests/support/require.h"
 #include "tests/support/shift.h"
 
@@ -24,7 +24,8 @@ core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_
     return __real_gpu_engine_open(engine, &patient, error);
 }
 
-void guard_rig_start(struct guard_rig *rig, uint32_t cards, int64_t cost, const char *gpus, const char *yaml)
+void failover_rig_start(struct failover_rig *rig, uint32_t cards, int64_t cost, const char *gpus,
+                        const char *yaml)
 {
     char text[512];
 
@@ -33,38 +34,38 @@ void guard_rig_start(struct guard_rig *rig, uint32_t cards, int64_t cost, const 
     rig->profile = test_gpu_profile(cost);
     rig->profile->gpus[0].count = cards;
     snprintf(text, sizeof text, "threads: {cores: 8, io: 1, workers: %d, realtime: off, pin: false}\n%s",
-             GUARD_RIG_WORKERS, yaml);
+             FAILOVER_RIG_WORKERS, yaml);
     test_gpu_server_start(&rig->server, gpus, text, rig->profile);
     test_client_dial(&rig->client, test_server_unix(&rig->server));
     test_client_hello_version(&rig->client, 2, NULL);
 }
 
-struct test_stream *guard_rig_open(struct guard_rig *rig, const struct core_stream_spec *spec)
+struct test_stream *failover_rig_open(struct failover_rig *rig, const struct core_stream_spec *spec)
 {
-    TEST_REQUIRE(rig->count < GUARD_RIG_STREAMS);
+    TEST_REQUIRE(rig->count < FAILOVER_RIG_STREAMS);
     struct test_stream *stream = test_stream_open(&rig->client, spec, rig->count);
     TEST_REQUIRE(stream->id == rig->count + 1);
     return rig->stream[rig->count++] = stream;
 }
 
-bool guard_rig_on_card(const struct test_stream *stream, uint32_t card)
+bool failover_rig_on_card(const struct test_stream *stream, uint32_t card)
 {
     return stream->opened.unit == PROTOCOL_UNIT_GPU && stream->opened.unit_index == card;
 }
 
-static void note(struct guard_told *told, const struct test_frame *frame)
+static void note(struct failover_told *told, const struct test_frame *frame)
 {
     TEST_REQUIRE(protocol_notice_read(frame->body, frame->header.body_bytes, &told->last, NULL) == CORE_OK);
     told->notices[told->last.kind]++;
 }
 
-void guard_rig_take(struct guard_rig *rig)
+void failover_rig_take(struct failover_rig *rig)
 {
     struct test_frame frame;
 
     TEST_REQUIRE(test_client_next(&rig->client, &frame, TEST_PATIENCE_MS) == TEST_FRAME);
-    TEST_REQUIRE(frame.header.id >= 1 && frame.header.id <= GUARD_RIG_STREAMS);
-    struct guard_told *told = &rig->told[frame.header.id - 1];
+    TEST_REQUIRE(frame.header.id >= 1 && frame.header.id <= FAILOVER_RIG_STREAMS);
+    struct failover_told *told = &rig->told[frame.header.id - 1];
     if (frame.header.type == PROTOCOL_NOTICE) {
         note(told, &frame);
         return;
@@ -75,23 +76,23 @@ void guard_rig_take(struct guard_rig *rig)
     rig->waiting--;
 }
 
-void guard_rig_exchange(struct guard_rig *rig, uint32_t first, uint32_t packets)
+void failover_rig_exchange(struct failover_rig *rig, uint32_t first, uint32_t packets)
 {
     for (uint32_t i = 0; i < packets; i++) {
         struct test_stream *stream = rig->stream[test_random_in(&rig->random, first, rig->count - 1)];
         TEST_REQUIRE(test_stream_send(
             stream, (uint32_t)test_random_in(&rig->random, 1, stream->spec.packet_bytes / 16) * 16));
-        for (rig->waiting++; rig->waiting > GUARD_RIG_INSIDE;)
-            guard_rig_take(rig);
+        for (rig->waiting++; rig->waiting > FAILOVER_RIG_INSIDE;)
+            failover_rig_take(rig);
     }
 }
 
-const struct server_stats *guard_rig_stats(const struct guard_rig *rig)
+const struct server_stats *failover_rig_stats(const struct failover_rig *rig)
 {
     return &rig->server.server->ios[0]->stats;
 }
 
-static uint64_t sent(const struct guard_rig *rig)
+static uint64_t sent(const struct failover_rig *rig)
 {
     uint64_t sum = rig->closed;
     for (uint32_t i = 0; i < rig->count; i++)
@@ -99,47 +100,47 @@ static uint64_t sent(const struct guard_rig *rig)
     return sum;
 }
 
-uint64_t guard_rig_of_unit(const struct guard_rig *rig, uint32_t unit)
+uint64_t failover_rig_of_unit(const struct failover_rig *rig, uint32_t unit)
 {
-    return core_histogram_total(&guard_rig_stats(rig)->units[unit].slack);
+    return core_histogram_total(&failover_rig_stats(rig)->units[unit].slack);
 }
 
-uint64_t guard_rig_of_fallback(const struct guard_rig *rig)
+uint64_t failover_rig_of_fallback(const struct failover_rig *rig)
 {
-    return guard_rig_of_unit(rig, server_unit_of_worker(rig->server.server, GUARD_RIG_WORKERS));
+    return failover_rig_of_unit(rig, server_unit_of_worker(rig->server.server, FAILOVER_RIG_WORKERS));
 }
 
 /* Results that the accounts of the units have. */
-static uint64_t counted(const struct guard_rig *rig)
+static uint64_t counted(const struct failover_rig *rig)
 {
-    uint64_t sum = server_stats_get(&guard_rig_stats(rig)->reader_late);
-    for (uint32_t unit = 0; unit < guard_rig_stats(rig)->unit_count; unit++)
-        sum += guard_rig_of_unit(rig, unit);
+    uint64_t sum = server_stats_get(&failover_rig_stats(rig)->reader_late);
+    for (uint32_t unit = 0; unit < failover_rig_stats(rig)->unit_count; unit++)
+        sum += failover_rig_of_unit(rig, unit);
     return sum;
 }
 
 /* The server counts a result once it is written. */
-void guard_rig_settle(struct guard_rig *rig)
+void failover_rig_settle(struct failover_rig *rig)
 {
     core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
     while (rig->waiting > 0)
-        guard_rig_take(rig);
+        failover_rig_take(rig);
     while (counted(rig) < sent(rig)) {
         TEST_REQUIRE(core_time_now_ns() < until_ns);
         core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     }
 }
 
-uint64_t guard_rig_of_workers(const struct guard_rig *rig)
+uint64_t failover_rig_of_workers(const struct failover_rig *rig)
 {
     uint64_t sum = 0;
-    for (uint32_t worker = 0; worker < GUARD_RIG_WORKERS; worker++)
-        sum += guard_rig_of_unit(rig, worker);
+    for (uint32_t worker = 0; worker < FAILOVER_RIG_WORKERS; worker++)
+        sum += failover_rig_of_unit(rig, worker);
     return sum;
 }
 
 /* The next frame that is no NOTICE. */
-static struct test_frame next_answer(struct guard_rig *rig)
+static struct test_frame next_answer(struct failover_rig *rig)
 {
     struct test_frame frame;
     for (;;) {
@@ -150,16 +151,16 @@ static struct test_frame next_answer(struct guard_rig *rig)
     }
 }
 
-enum protocol_refusal guard_rig_modify(struct guard_rig *rig, struct test_stream *stream, uint32_t burst,
-                                       core_ns interval_ns, core_ns latency_ns,
-                                       struct protocol_modified *modified)
+enum protocol_refusal failover_rig_modify(struct failover_rig *rig, struct test_stream *stream,
+                                          uint32_t burst, core_ns interval_ns, core_ns latency_ns,
+                                          struct protocol_modified *modified)
 {
     const struct protocol_modify ask = {stream->id, burst, interval_ns, latency_ns};
     uint8_t bytes[TEST_FRAME_BYTES];
     struct protocol_refused refused;
     struct test_frame frame;
 
-    guard_rig_settle(rig);
+    failover_rig_settle(rig);
     TEST_REQUIRE(test_client_send(&rig->client, bytes, protocol_modify_write(bytes, MODIFY, &ask)));
     frame = next_answer(rig);
     TEST_REQUIRE(frame.header.id == MODIFY);
@@ -172,23 +173,23 @@ enum protocol_refusal guard_rig_modify(struct guard_rig *rig, struct test_stream
     return refused.code;
 }
 
-void guard_rig_expect_told(struct guard_rig *rig, uint32_t i, uint32_t losses)
+void failover_rig_expect_told(struct failover_rig *rig, uint32_t i, uint32_t failures)
 {
-    struct guard_told *told = &rig->told[i];
+    struct failover_told *told = &rig->told[i];
     const struct protocol_opened *opened = &rig->stream[i]->opened;
 
     TEST_REQUIRE(told->notices[PROTOCOL_NOTICE_DEGRADED] == 0);
     TEST_REQUIRE(told->notices[PROTOCOL_NOTICE_RESTORED] == 0);
-    TEST_REQUIRE(told->notices[PROTOCOL_NOTICE_MOVED] == 2 * losses);
-    TEST_REQUIRE(losses > 0 || told->faults == 0);
+    TEST_REQUIRE(told->notices[PROTOCOL_NOTICE_MOVED] == 2 * failures);
+    TEST_REQUIRE(failures > 0 || told->faults == 0);
     told->faults = 0;
-    if (losses == 0)
+    if (failures == 0)
         return;
     TEST_REQUIRE(told->last.unit == opened->unit && told->last.unit_index == opened->unit_index);
     TEST_REQUIRE(told->last.bound_ns == opened->bound_ns);
 }
 
-size_t guard_rig_shift(struct guard_rig *rig, uint32_t from, uint32_t to, size_t streams)
+size_t failover_rig_shift(struct failover_rig *rig, uint32_t from, uint32_t to, size_t streams)
 {
     struct test_shift shift;
 
@@ -198,7 +199,7 @@ size_t guard_rig_shift(struct guard_rig *rig, uint32_t from, uint32_t to, size_t
     return shift.moved;
 }
 
-static void close_one(struct guard_rig *rig, const struct test_stream *stream)
+static void close_one(struct failover_rig *rig, const struct test_stream *stream)
 {
     uint8_t bytes[TEST_FRAME_BYTES];
     struct protocol_closed closed;
@@ -210,9 +211,9 @@ static void close_one(struct guard_rig *rig, const struct test_stream *stream)
     TEST_REQUIRE(closed.packets == stream->sent);
 }
 
-void guard_rig_close(struct guard_rig *rig, uint32_t first)
+void failover_rig_close(struct failover_rig *rig, uint32_t first)
 {
-    guard_rig_settle(rig);
+    failover_rig_settle(rig);
     for (uint32_t i = first; i < rig->count; i++) {
         close_one(rig, rig->stream[i]);
         rig->closed += rig->stream[i]->sent;
@@ -222,10 +223,10 @@ void guard_rig_close(struct guard_rig *rig, uint32_t first)
     rig->count = first;
 }
 
-void guard_rig_stop(struct guard_rig *rig)
+void failover_rig_stop(struct failover_rig *rig)
 {
-    const struct server_stats *stats = guard_rig_stats(rig);
-    guard_rig_close(rig, 0);
+    const struct server_stats *stats = failover_rig_stats(rig);
+    failover_rig_close(rig, 0);
     TEST_REQUIRE(rig->broken || server_stats_get(&stats->packets) == rig->closed);
     TEST_REQUIRE(server_stats_get(&stats->met) + server_stats_get(&stats->missed) ==
                  server_stats_get(&stats->packets));

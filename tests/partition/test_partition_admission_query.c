@@ -1,5 +1,5 @@
 /* Standing plans with GPUs: what a query says, an admission does, offers to the nanosecond; and a plan anew
- * counts only if the newcomer is admitted once its moves are made. */
+ * counts only if the new stream is admitted once its moves are made. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "partition/admission/internal.h"
+#include "tests/support/admission.h"
 #include "tests/support/plan_sets.h"
 #include "tests/support/require.h"
-#include "tests/support/standing.h"
 
 #define MACHINES 160
 #define STREAMS  60  /* of each */
@@ -20,40 +20,40 @@
 
 /* ---- batches ---- */
 
-/* Small ones, so that many a newcomer finds room on a card but for its batches. */
-static void random_arenas(struct partition_standing *standing, struct test_random *random)
+/* Small ones, so that many a new stream finds room on a card but for its batches. */
+static void random_arenas(struct admission *admission, struct test_random *random)
 {
     struct partition_gpu_arenas arenas[CONFIG_PROFILE_GPU_KINDS_MAX];
-    for (uint32_t kind = 0; kind < standing->profile->gpu_count; kind++)
+    for (uint32_t kind = 0; kind < admission->profile->gpu_count; kind++)
         arenas[kind] =
             (struct partition_gpu_arenas){.count = (uint32_t)test_random_in(random, 6, 64),
                                           .slots = (uint32_t)test_random_log(random, 8, 4096),
                                           .segments = (uint32_t)test_random_log(random, 64, 65536),
                                           .bytes = (uint64_t)test_random_log(random, 1 << 16, 1 << 26),
                                           .hang_ns = CORE_NS_NEVER};
-    TEST_REQUIRE(partition_standing_set_arenas(standing, arenas) == CORE_OK);
+    TEST_REQUIRE(admission_set_arenas(admission, arenas) == CORE_OK);
 }
 
 /* A copy knows no arenas; this one does. */
-static struct partition_standing *copy_with_arenas(const struct partition_standing *standing)
+static struct admission *copy_with_arenas(const struct admission *admission)
 {
-    struct partition_standing *copy = NULL;
-    TEST_REQUIRE(partition_standing_copy(standing, &copy) == CORE_OK);
-    if (standing->batches == NULL)
+    struct admission *copy = NULL;
+    TEST_REQUIRE(admission_copy(admission, &copy) == CORE_OK);
+    if (admission->batches == NULL)
         return copy;
-    copy->batches = calloc(standing->gpus, sizeof *copy->batches);
+    copy->batches = calloc(admission->gpus, sizeof *copy->batches);
     TEST_REQUIRE(copy->batches != NULL);
-    memcpy(copy->batches, standing->batches, standing->gpus * sizeof *copy->batches);
+    memcpy(copy->batches, admission->batches, admission->gpus * sizeof *copy->batches);
     return copy;
 }
 
 /* Plans of all GPUs. True: of this unit, too, if it is one. */
-static bool plan_batches(struct partition_standing *standing, uint32_t unit)
+static bool plan_batches(struct admission *admission, uint32_t unit)
 {
-    struct partition_standing_words words;
+    struct admission_refusal words;
     bool made = true;
-    for (uint32_t g = 0; standing->batches != NULL && g < standing->gpus; g++)
-        if (!partition_standing_plan_batches(standing, g, &words) && unit == standing->worker_count + g)
+    for (uint32_t g = 0; admission->batches != NULL && g < admission->gpus; g++)
+        if (!admission_plan_batches(admission, g, &words) && unit == admission->worker_count + g)
             made = false;
     return made;
 }
@@ -64,8 +64,7 @@ struct seen {
     size_t states, taken, guaranteed, on_gpus, intervals, latencies, none, by_batches, alone, anew;
 };
 
-static void expect_same(const struct partition_standing_placement *a,
-                        const struct partition_standing_placement *b)
+static void expect_same(const struct admission_placement *a, const struct admission_placement *b)
 {
     assert_int_equal(a->accepted, b->accepted);
     assert_int_equal(a->unit, b->unit);
@@ -79,63 +78,63 @@ static void expect_same(const struct partition_standing_placement *a,
 }
 
 /* An admission, of which nothing is left behind but what a stream that left leaves. */
-static bool opens(const struct partition_standing *standing, const struct core_stream_spec *spec)
+static bool opens(const struct admission *admission, const struct core_stream_spec *spec)
 {
-    struct partition_standing *copy = copy_with_arenas(standing);
-    bool accepted = test_standing_admit(copy, spec, 0).accepted;
-    partition_standing_destroy(copy);
+    struct admission *copy = copy_with_arenas(admission);
+    bool accepted = test_admission_admit(copy, spec, 0).accepted;
+    admission_destroy(copy);
     return accepted;
 }
 
 /* One value of the contract, asked for as `asked`: the offer is taken, a nanosecond less is refused, and none
  * is none. */
-static bool expect_offer(const struct partition_standing *standing, struct core_stream_spec *spec,
-                         core_ns *value_ns, core_ns offer_ns, core_ns most_ns)
+static bool expect_offer(const struct admission *admission, struct core_stream_spec *spec, core_ns *value_ns,
+                         core_ns offer_ns, core_ns most_ns)
 {
     const core_ns asked_ns = *value_ns;
     *value_ns = offer_ns > 0 ? offer_ns : most_ns;
-    bool taken = test_standing_query(standing, spec, false).accepted;
+    bool taken = test_admission_query(admission, spec, false).accepted;
     assert_int_equal(taken, offer_ns > 0);
-    assert_int_equal(opens(standing, spec), taken);
+    assert_int_equal(opens(admission, spec), taken);
     if (offer_ns > 0) {
         assert_true(offer_ns > asked_ns);
         *value_ns = offer_ns - 1;
-        assert_false(test_standing_query(standing, spec, false).accepted);
-        assert_false(opens(standing, spec));
+        assert_false(test_admission_query(admission, spec, false).accepted);
+        assert_false(opens(admission, spec));
     }
     *value_ns = asked_ns;
     return taken;
 }
 
-static void expect_offers(const struct partition_standing *standing, const struct core_stream_spec *spec,
+static void expect_offers(const struct admission *admission, const struct core_stream_spec *spec,
                           const struct partition_offer *offer, struct seen *seen)
 {
     struct core_stream_spec asked = *spec;
     bool interval =
-        expect_offer(standing, &asked, &asked.interval_ns, offer->interval_ns, CORE_INTERVAL_NS_MAX);
-    bool latency = expect_offer(standing, &asked, &asked.latency_ns, offer->latency_ns, CORE_LATENCY_NS_MAX);
+        expect_offer(admission, &asked, &asked.interval_ns, offer->interval_ns, CORE_INTERVAL_NS_MAX);
+    bool latency = expect_offer(admission, &asked, &asked.latency_ns, offer->latency_ns, CORE_LATENCY_NS_MAX);
     seen->intervals += interval;
     seen->latencies += latency;
     seen->none += !interval && !latency;
 }
 
 /* Refused as things stand: a plan anew admits it or it does not; where nobody can move it does not. */
-static void expect_plan(const struct partition_standing *standing, const struct core_stream_spec *spec,
+static void expect_plan(const struct admission *admission, const struct core_stream_spec *spec,
                         struct seen *seen)
 {
-    struct partition_standing_proposal proposal;
-    struct partition_standing *copy = NULL;
+    struct admission_proposal proposal;
+    struct admission *copy = NULL;
     struct core_error error;
-    TEST_REQUIRE(partition_standing_copy(standing, &copy) == CORE_OK);
+    TEST_REQUIRE(admission_copy(admission, &copy) == CORE_OK);
     const struct partition_plan_method *method = partition_plan_method_find("rectangle");
-    assert_int_equal(partition_standing_replan(copy, method, spec, 0, &proposal, &error), CORE_OK);
+    assert_int_equal(admission_replan(copy, method, spec, 0, &proposal, &error), CORE_OK);
     if (proposal.accepted) {
         assert_true(proposal.moves > 0); /* without any it was refused */
-        (void)test_standing_make_room(copy, &proposal, spec, 0);
+        (void)test_admission_make_room(copy, &proposal, spec, 0);
         seen->anew++;
     }
     free(proposal.move);
-    partition_standing_destroy(copy);
+    admission_destroy(copy);
 }
 
 static void random_machine(struct test_plan_set *set, struct test_random *random)
@@ -145,31 +144,30 @@ static void random_machine(struct test_plan_set *set, struct test_random *random
     while (set->profile.gpu_count == 0 || set->input.count == 0);
 }
 
-static void one_newcomer(struct partition_standing *standing, const struct core_stream_spec *spec,
-                         struct seen *seen)
+static void one_newcomer(struct admission *admission, const struct core_stream_spec *spec, struct seen *seen)
 {
-    struct partition_standing_placement asked = test_standing_query(standing, spec, true);
-    struct partition_standing_placement again = test_standing_query(standing, spec, true);
+    struct admission_placement asked = test_admission_query(admission, spec, true);
+    struct admission_placement again = test_admission_query(admission, spec, true);
     seen->states++;
     expect_same(&asked, &again);
     if (!asked.accepted) {
         if (seen->states % 4 == 0)
-            expect_offers(standing, spec, &asked.offer, seen);
-        if (seen->states % 4 == 0 && standing->batches == NULL)
-            expect_plan(standing, spec, seen);
+            expect_offers(admission, spec, &asked.offer, seen);
+        if (seen->states % 4 == 0 && admission->batches == NULL)
+            expect_plan(admission, spec, seen);
         seen->by_batches += strstr(asked.reason, "would need room for") != NULL;
     }
-    struct partition_standing_placement opened = test_standing_admit(standing, spec, 0);
+    struct admission_placement opened = test_admission_admit(admission, spec, 0);
     asked.stream = opened.stream;
     expect_same(&asked, &opened);
-    assert_true(plan_batches(standing, opened.unit) && plan_batches(standing, opened.backup_unit));
+    assert_true(plan_batches(admission, opened.unit) && plan_batches(admission, opened.backup_unit));
     seen->taken += opened.accepted;
     seen->guaranteed += opened.accepted && spec->guaranteed;
-    seen->on_gpus += opened.accepted && opened.unit >= standing->worker_count;
+    seen->on_gpus += opened.accepted && opened.unit >= admission->worker_count;
 }
 
 /* A latency bound that is the matter, rather than the load. */
-static void hurry(struct core_stream_spec *spec, struct test_random *random)
+static void cancel_owner(struct core_stream_spec *spec, struct test_random *random)
 {
     spec->latency_ns /= test_random_log(random, 1, 256);
     if (spec->latency_ns < CORE_LATENCY_NS_MIN)
@@ -178,19 +176,19 @@ static void hurry(struct core_stream_spec *spec, struct test_random *random)
 }
 
 /* A card that is out, a unit that keeps a reserve, now and then. */
-static void disturb(struct partition_standing *standing, struct test_random *random)
+static void disturb(struct admission *admission, struct test_random *random)
 {
     if (test_random_chance(random, 3)) {
-        uint32_t gpu = (uint32_t)test_random_in(random, 0, standing->gpus - 1);
-        partition_standing_set_out(standing, gpu, !partition_standing_gpu_at(standing, gpu).out);
+        uint32_t gpu = (uint32_t)test_random_in(random, 0, admission->gpus - 1);
+        admission_set_out(admission, gpu, !admission_gpu_at(admission, gpu).out);
     }
     if (test_random_chance(random, 3)) {
-        uint32_t unit = (uint32_t)test_random_in(random, 0, standing->worker_count + standing->gpus - 1);
-        bool keeps = partition_standing_reserve_ppb(standing, unit) > 0;
-        partition_standing_set_reserve(standing, unit, keeps ? 0 : test_random_in(random, 1, 500000000));
+        uint32_t unit = (uint32_t)test_random_in(random, 0, admission->worker_count + admission->gpus - 1);
+        bool keeps = admission_withheld_ppb(admission, unit) > 0;
+        admission_set_withheld(admission, unit, keeps ? 0 : test_random_in(random, 1, 500000000));
     }
     if (test_random_chance(random, 25))
-        test_standing_release_one(standing, random);
+        test_admission_release_one(admission, random);
 }
 
 static void random_states(void **state)
@@ -202,18 +200,18 @@ static void random_states(void **state)
     for (int n = 0; n < MACHINES; n++) {
         random_machine(&set, &random);
         bool guaranteed = test_random_chance(&random, 50);
-        struct partition_standing *standing = test_standing_of(&set.profile, set.input.workers, 1);
+        struct admission *admission = test_admission_of(&set.profile, set.input.workers, 1);
         if (test_random_chance(&random, 50))
-            random_arenas(standing, &random);
+            random_arenas(admission, &random);
         for (size_t i = 0; i < set.input.count && i < STREAMS; i++) {
             set.specs[i].guaranteed = guaranteed && test_random_chance(&random, 50);
             if (test_random_chance(&random, 30))
-                hurry(&set.specs[i], &random);
-            one_newcomer(standing, &set.specs[i], &seen);
-            disturb(standing, &random);
-            (void)plan_batches(standing, PARTITION_STANDING_NONE);
+                cancel_owner(&set.specs[i], &random);
+            one_newcomer(admission, &set.specs[i], &seen);
+            disturb(admission, &random);
+            (void)plan_batches(admission, ADMISSION_NONE);
         }
-        partition_standing_destroy(standing);
+        admission_destroy(admission);
     }
     print_message(
         "%zu states: %zu taken, %zu of them guaranteed, %zu on GPUs; offers: %zu intervals, %zu latency "
@@ -236,62 +234,62 @@ static const struct core_stream_spec found[] = {
     {8656, 1, 1897009, 2508899, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, true, 0},
 };
 
-static struct partition_standing *demo(struct config_profile **profile, int64_t slow)
+static struct admission *demo(struct config_profile **profile, int64_t slow)
 {
     struct core_error error = {""};
     TEST_REQUIRE(config_profile_load(MILLRACE_SOURCE_DIR "/config/profiles/emulated-demo.yaml", profile,
                                      &error) == CORE_OK);
     (*profile)->cpu.per_piece_ns *= slow;
-    return test_standing_of(*profile, 1, 1);
+    return test_admission_of(*profile, 1, 1);
 }
 
 /* No stream is there that could move, so nothing makes room, whatever a plan says of this stream by itself:
  * its rules are a little sharper than an admission's. */
-static void expect_no_room(const struct partition_standing *standing, const struct core_stream_spec *spec,
+static void expect_no_room(const struct admission *admission, const struct core_stream_spec *spec,
                            struct seen *seen)
 {
     const struct partition_plan_input input = {.specs = spec,
                                                .count = 1,
-                                               .profile = standing->profile,
-                                               .workers = standing->worker_count,
+                                               .profile = admission->profile,
+                                               .workers = admission->worker_count,
                                                .sums = true};
     struct partition_plan *plan = NULL;
     struct core_error error;
-    expect_plan(standing, spec, seen);
+    expect_plan(admission, spec, seen);
     assert_int_equal(partition_plan_make(partition_plan_method_find("rectangle"), &input, &plan, &error),
                      CORE_OK);
     seen->alone += plan->accepted && !spec->guaranteed;
     partition_plan_destroy(plan);
 }
 
-static void ask_alone(const struct partition_standing *standing, const struct core_stream_spec *spec,
+static void ask_alone(const struct admission *admission, const struct core_stream_spec *spec,
                       struct seen *seen)
 {
-    struct partition_standing_placement placement = test_standing_query(standing, spec, true);
-    assert_int_equal(opens(standing, spec), placement.accepted);
+    struct admission_placement placement = test_admission_query(admission, spec, true);
+    assert_int_equal(opens(admission, spec), placement.accepted);
     if (placement.accepted)
         return;
-    expect_plan(standing, spec, seen);
-    expect_offers(standing, spec, &placement.offer, seen);
+    expect_plan(admission, spec, seen);
+    expect_offers(admission, spec, &placement.offer, seen);
     struct core_stream_spec brim = *spec; /* where the rules of a plan are the sharper ones */
     brim.interval_ns = placement.offer.interval_ns - 1;
     if (placement.offer.interval_ns > 0)
-        expect_no_room(standing, &brim, seen);
+        expect_no_room(admission, &brim, seen);
     brim = *spec;
     brim.latency_ns = placement.offer.latency_ns - 1;
     if (placement.offer.latency_ns > 0)
-        expect_no_room(standing, &brim, seen);
+        expect_no_room(admission, &brim, seen);
 }
 
 /* Returns how many of those that were refused a plan would have had room for. */
 static size_t ask_empty_server(int64_t slow)
 {
     struct config_profile *profile = NULL;
-    struct partition_standing *standing = demo(&profile, slow);
+    struct admission *admission = demo(&profile, slow);
     struct test_random random = {.state = 42};
     struct seen seen = {0};
     for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
-        ask_alone(standing, &found[i], &seen);
+        ask_alone(admission, &found[i], &seen);
     for (int i = 0; i < ASKS; i++) {
         struct core_stream_spec spec = {.packet_bytes = 16 * (uint32_t)test_random_log(&random, 10, 1000),
                                         .burst_packets = 1,
@@ -300,10 +298,10 @@ static size_t ask_empty_server(int64_t slow)
                                         .cipher = (enum core_cipher)test_random_in(&random, 1, 3),
                                         .padding = CORE_PADDING_NONE};
         spec.guaranteed = test_random_chance(&random, 30);
-        ask_alone(standing, &spec, &seen);
+        ask_alone(admission, &spec, &seen);
     }
     assert_int_equal(seen.anew, 0);
-    partition_standing_destroy(standing);
+    admission_destroy(admission);
     config_profile_free(profile);
     return seen.alone;
 }

@@ -10,24 +10,24 @@
 #include "tests/support/random.h"
 #include "tests/support/stream.h"
 
-#define GUARD_RIG_WORKERS 2
-#define GUARD_RIG_STREAMS 600
-#define GUARD_RIG_INSIDE  120 /* packets on their way at once */
+#define FAILOVER_RIG_WORKERS 2
+#define FAILOVER_RIG_STREAMS 600
+#define FAILOVER_RIG_INSIDE  120 /* packets on their way at once */
 
 /* The notifications that the client received of one stream. */
-struct guard_told {
+struct failover_told {
     uint32_t notices[4];         /* by kind */
     struct protocol_notice last; /* kind 0: none */
     uint32_t faults;             /* results of packets that were diverted by a fault */
 };
 
-struct guard_rig {
+struct failover_rig {
     struct test_server server;
     struct config_profile *profile;
     struct test_client client;
     struct test_random random;
-    struct test_stream *stream[GUARD_RIG_STREAMS]; /* by id - 1 */
-    struct guard_told told[GUARD_RIG_STREAMS];
+    struct test_stream *stream[FAILOVER_RIG_STREAMS]; /* by id - 1 */
+    struct failover_told told[FAILOVER_RIG_STREAMS];
     uint32_t count;
     uint32_t waiting; /* packets on their way */
     uint64_t closed;  /* packets of streams that have been closed */
@@ -36,45 +36,46 @@ struct guard_rig {
 
 /* `cards` cards, workers that take `cost` times as long as they do; `gpus` and `yaml` are put into the
  * configuration. */
-void guard_rig_start(struct guard_rig *rig, uint32_t cards, int64_t cost, const char *gpus, const char *yaml);
+void failover_rig_start(struct failover_rig *rig, uint32_t cards, int64_t cost, const char *gpus,
+                        const char *yaml);
 
 /* The next stream; it must be accepted. */
-struct test_stream *guard_rig_open(struct guard_rig *rig, const struct core_stream_spec *spec);
-bool guard_rig_on_card(const struct test_stream *stream, uint32_t card);
+struct test_stream *failover_rig_open(struct failover_rig *rig, const struct core_stream_spec *spec);
+bool failover_rig_on_card(const struct test_stream *stream, uint32_t card);
 
 /* One frame: a RESULT, which is checked, or a NOTICE. */
-void guard_rig_take(struct guard_rig *rig);
+void failover_rig_take(struct failover_rig *rig);
 
 /* Sends packets of the streams from `first` on, at random. */
-void guard_rig_exchange(struct guard_rig *rig, uint32_t first, uint32_t packets);
+void failover_rig_exchange(struct failover_rig *rig, uint32_t first, uint32_t packets);
 
 /* Takes all that is on its way, and awaits that the server has counted it. */
-void guard_rig_settle(struct guard_rig *rig);
+void failover_rig_settle(struct failover_rig *rig);
 
 /* Asks for another contract: 0, or the refusal. Nothing is on its way. */
-enum protocol_refusal guard_rig_modify(struct guard_rig *rig, struct test_stream *stream, uint32_t burst,
-                                       core_ns interval_ns, core_ns latency_ns,
-                                       struct protocol_modified *modified);
+enum protocol_refusal failover_rig_modify(struct failover_rig *rig, struct test_stream *stream,
+                                          uint32_t burst, core_ns interval_ns, core_ns latency_ns,
+                                          struct protocol_modified *modified);
 
-const struct server_stats *guard_rig_stats(const struct guard_rig *rig);
+const struct server_stats *failover_rig_stats(const struct failover_rig *rig);
 
-/* Packets that a unit has encrypted (server_units of server/server_internal.h); the fallback worker; all other
- * workers. */
-uint64_t guard_rig_of_unit(const struct guard_rig *rig, uint32_t unit);
-uint64_t guard_rig_of_fallback(const struct guard_rig *rig);
-uint64_t guard_rig_of_workers(const struct guard_rig *rig);
+/* Packets that a unit has encrypted (server_units of server/server_internal.h); the fallback worker; all
+ * other workers. */
+uint64_t failover_rig_of_unit(const struct failover_rig *rig, uint32_t unit);
+uint64_t failover_rig_of_fallback(const struct failover_rig *rig);
+uint64_t failover_rig_of_workers(const struct failover_rig *rig);
 
 /* The stream was told that it went to its backup and back so many times in all, and nothing else. */
-void guard_rig_expect_told(struct guard_rig *rig, uint32_t i, uint32_t losses);
+void failover_rig_expect_told(struct failover_rig *rig, uint32_t i, uint32_t failures);
 
 /* Lets so many streams of one unit go to another one (partition/unit_number.h numbers units), with no
  * packets on their way; returns how many went. */
-size_t guard_rig_shift(struct guard_rig *rig, uint32_t from, uint32_t to, size_t streams);
+size_t failover_rig_shift(struct failover_rig *rig, uint32_t from, uint32_t to, size_t streams);
 
 /* Closes the streams from `first` on. */
-void guard_rig_close(struct guard_rig *rig, uint32_t first);
+void failover_rig_close(struct failover_rig *rig, uint32_t first);
 
 /* Closes all, holds the sums against the server's, and ends it. */
-void guard_rig_stop(struct guard_rig *rig);
+void failover_rig_stop(struct failover_rig *rig);
 
 #endif

@@ -1,9 +1,9 @@
-#include "partition/search/stairs.h"
+#include "partition/search/staircase.h"
 
-#define SAMPLE    256
-#define LACK_PPB  (PARTITION_SHARE_ONE / 40) /* a sample is not that far off */
-#define HOPE_PPB  (PARTITION_SHARE_ONE / 8)  /* nor is a period from the best one near it */
-#define PARTS_MAX 96
+#define SAMPLE        256
+#define LACK_PPB      (PARTITION_SHARE_ONE / 40) /* a sample is not that far off */
+#define NECESSARY_PPB (PARTITION_SHARE_ONE / 8)  /* nor is a period from the best one near it */
+#define PARTS_MAX     96
 
 struct search {
     const struct partition_problem *problem;
@@ -66,8 +66,8 @@ static bool try_period(struct search *search, core_ns period_ns)
 
 /* All over the range; where most streams are alike, just below their interval, from which on batches have a
  * packet more of each; then in ever smaller steps around the best. */
-core_ns partition_stairs_period_ns(const struct partition_problem *problem, uint32_t kind,
-                                   const uint32_t *member, const struct perfmodel_flow_load *load)
+core_ns partition_staircase_period_ns(const struct partition_problem *problem, uint32_t kind,
+                                      const uint32_t *member, const struct perfmodel_flow_load *load)
 {
     if (problem->input->sums || load->streams == 0 || load->shortest_ns <= 0)
         return 0;
@@ -83,7 +83,7 @@ core_ns partition_stairs_period_ns(const struct partition_problem *problem, uint
     core_ns interval_ns = problem->specs[member[load->streams / 2]].interval_ns;
     for (core_ns part = 8; part <= 64 && interval_ns < load->shortest_ns / 2; part *= 2)
         (void)try_period(&search, interval_ns - interval_ns / part);
-    for (core_ns part = 24; part <= PARTS_MAX && search.room_ppb > -HOPE_PPB; part *= 2) {
+    for (core_ns part = 24; part <= PARTS_MAX && search.room_ppb > -NECESSARY_PPB; part *= 2) {
         core_ns at_ns = search.best_ns, step_ns = at_ns / part;
         if (!try_period(&search, at_ns + step_ns))
             (void)try_period(&search, at_ns - step_ns);

@@ -1,0 +1,259 @@
+#include "server/net/io.h"
+#include "server/stream/backup.h"
+
+/* What keeps the stream from leaving: packets inside the unit; a key that is at the batcher, which is its
+ * place's, and that must not go away under it; packets that its old contract still has to serve; packets of a
+ * lost GPU, which only the backup has room for. */
+static uint32_t inside(struct server_stream *stream, core_ns now_ns)
+{
+    const struct server_gpu_binding *gpu = stream->gpu;
+    bool owing = stream->migration->modifies && !server_modify_may_switch(stream, now_ns);
+    bool asking = gpu != NULL && (gpu->asking || (stream->secondary != NULL && stream->secondary->asking));
+    bool late = server_backup_is_held(stream) && !server_backup_on_time(stream);
+    return stream->at_worker + (gpu != NULL ? gpu->inside : 0) + (asking ? 1 : 0) + (owing ? 1 : 0) +
+           (late ? 1 : 0);
+}
+
+void server_migration_give_back(struct server_stream *stream)
+{
+    struct server_reservation *reservation = stream->reservation;
+
+    reservation->holder = NULL;
+    reservation->worked = stream->worked;
+    reservation->pauses = stream->pauses;
+    if (stream->gpu != NULL) {
+        const struct server_gpu_binding *at_primary = server_gpu_binding_at_primary(stream);
+        const struct server_gpu_binding *backup = server_gpu_binding_at_backup(stream);
+        reservation->worked = at_primary->newest > 0;
+        reservation->gpu_batch = at_primary->newest;
+        reservation->gpu_slot = at_primary->key.slot;
+        reservation->diverted = stream->worked && server_backup_on_worker(stream);
+        if (backup != NULL) {
+            reservation->secondary.batch = backup->newest;
+            reservation->secondary.slot = backup->key.slot;
+        }
+    }
+    stream->reservation = NULL;
+    server_planner_release(stream->connection->io->server->planner, reservation);
+}
+
+/* ---- the end of a migration ---- */
+
+/* Not before the batcher has returned a key of the place in it. */
+static void return_migration(struct server_stream *stream)
+{
+    struct server_migration *migration = stream->migration;
+
+    if (migration->outcome != SERVER_MIGRATION_DONE && migration->place != NULL) {
+        if (migration->place->asking)
+            return;
+        migration->to->gpu_slot = migration->place->key.slot;
+        server_gpu_binding_detach(migration->place);
+    }
+    stream->migration = NULL;
+    *migration->io_previous = migration->io_next;
+    if (migration->io_next != NULL)
+        migration->io_next->io_previous = migration->io_previous;
+    migration->message.run = migration->returned;
+    server_mailbox_post(server_planner_mailbox(stream->connection->io->server->planner), &migration->message);
+}
+
+static void end_migration(struct server_stream *stream, enum server_migration_outcome outcome)
+{
+    stream->migration->outcome = outcome;
+    stream->migration->ended = true;
+    stream->transfer.state = SERVER_TRANSFER_FLOWING;
+    return_migration(stream);
+}
+
+void server_migration_forget_modify(struct server_stream *stream)
+{
+    if (stream->migration != NULL && stream->migration->modifies && !stream->migration->ended)
+        end_migration(stream, SERVER_MIGRATION_GONE);
+}
+
+bool server_migration_ends(struct server_stream *stream)
+{
+    if (stream->migration != NULL && !stream->migration->ended)
+        end_migration(stream, SERVER_MIGRATION_GONE);
+    return stream->migration == NULL && (stream->gpu == NULL || !stream->gpu->asking) &&
+           (stream->secondary == NULL || !stream->secondary->asking);
+}
+
+/* ---- the switch ---- */
+
+static core_ns first_waiting_ns(const struct server_stream *stream)
+{
+    return stream->wait_head != NULL ? stream->wait_head->eligible_ns : CORE_NS_NEVER;
+}
+
+/* Packets have waited and may be late: the new unit serves the stream as it was asked to for that. One change
+ * at a time: where another one is asked for nothing was held. */
+static bool may_be_late(struct server_stream *stream, core_ns now_ns)
+{
+    return stream->migration->catch_up != NULL && stream->modify == NULL &&
+           !server_pacer_caught_up(&stream->pace, false, now_ns);
+}
+
+static void serve(struct server_stream *stream, const struct perfmodel_cpu_task *task)
+{
+    stream->cpu->piece_bytes = task->piece_bytes;
+    stream->cpu->piece_deadline_ns = task->deadline_ns;
+    stream->pace.spacing_ns = task->spacing_ns;
+}
+
+/* Its card went out of service while packets were held for it. */
+static bool away(const struct server_stream *stream)
+{
+    return stream->gpu != NULL && stream->gpu->state == SERVER_GPU_UNUSED;
+}
+
+/* Nothing is inside the old unit. */
+static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
+{
+    struct server_migration *migration = stream->migration;
+    struct server_gpu_binding *old = stream->gpu;
+    core_ns first_ns = first_waiting_ns(stream);
+    bool modifies = migration->modifies;
+
+    migration->held_ns = held && first_ns < now_ns ? now_ns - first_ns : 0;
+    server_migration_give_back(stream);
+    if (old != NULL)
+        server_gpu_binding_detach(old);
+    if (stream->secondary != NULL)
+        server_gpu_binding_detach(stream->secondary);
+    migration->secondary = stream->secondary;
+    stream->secondary = NULL;
+    stream->failover_target = (struct server_failover_target){.told = false};
+    stream->reservation = migration->to;
+    stream->reservation->holder = stream;
+    stream->worker = server_backup_worker(stream->connection->io->server, migration->to);
+    stream->gpu = migration->place;
+    migration->place = old;
+    stream->worked = false;
+    server_pacer_switch(&stream->pace, migration->task.spacing_ns, first_ns, held, now_ns);
+    migration->late = may_be_late(stream, now_ns);
+    serve(stream, migration->late ? &migration->late_task : &migration->task);
+    stream->late_ns = migration->late ? migration->hold_ns : 0;
+    struct server_modify *catch_up = migration->late ? migration->catch_up : NULL;
+    end_migration(stream, SERVER_MIGRATION_DONE);
+    server_io_count_stream(stream);
+    if (stream->gpu != NULL)
+        server_gpu_binding_arrive(stream->gpu);
+    if (catch_up != NULL)
+        server_modify_catch_up(stream, catch_up);
+    if (modifies)
+        server_modify_switched(stream, now_ns);
+    else
+        server_notification(stream, away(stream) ? PROTOCOL_NOTICE_DEGRADED : PROTOCOL_NOTICE_MOVED);
+    server_io_release_stream(stream);
+}
+
+static void give_up(struct server_stream *stream)
+{
+    bool modifies = stream->migration->modifies;
+
+    end_migration(stream, SERVER_MIGRATION_TIMED_OUT);
+    if (modifies)
+        server_modify_stays(stream);
+}
+
+/* A change that is asked for meanwhile is refused when the planner comes to it, and nothing is held until
+ * then. Nor while packets are at the backup or on the way back from there, or late because of that: what all
+ * that takes is not what the old unit keeps. */
+static bool may_hold(struct server_stream *stream, core_ns now_ns)
+{
+    if (stream->modify != NULL || !server_pacer_caught_up(&stream->pace, false, now_ns))
+        return false;
+    return stream->gpu == NULL || (stream->gpu->state == SERVER_GPU_ACTIVE && stream->at_worker == 0 &&
+                                   !server_gpu_binding_is_unused(stream));
+}
+
+void server_migration_step(struct server_stream *stream, core_ns now_ns)
+{
+    bool held = stream->transfer.state == SERVER_TRANSFER_HELD;
+
+    if (stream->migration == NULL)
+        return;
+    if (stream->migration->ended) {
+        return_migration(stream);
+        return;
+    }
+    stream->transfer.hold_from_ns =
+        may_hold(stream, now_ns) ? stream->migration->hold_from_ns : CORE_NS_NEVER;
+    switch (server_transfer_next(&stream->transfer, inside(stream, now_ns), now_ns)) {
+    case SERVER_TRANSFER_SWITCH:
+        switch_over(stream, held, now_ns);
+        break;
+    case SERVER_TRANSFER_GIVE_UP:
+        give_up(stream);
+        break;
+    default:
+        break;
+    }
+}
+
+void server_migration_returned(struct server_stream *stream)
+{
+    if (--stream->at_worker > 0)
+        return;
+    if (stream->gpu != NULL)
+        server_gpu_binding_returned(stream);
+    if (stream->modify != NULL)
+        server_modify_step(stream, core_time_now_ns());
+    if (stream->migration != NULL)
+        server_migration_step(stream, core_time_now_ns());
+}
+
+void server_migration_keyed(struct server_stream *stream, bool keyed)
+{
+    server_transfer_set_ready(&stream->transfer, keyed);
+    server_migration_step(stream, core_time_now_ns());
+}
+
+/* ---- the beginning ---- */
+
+void server_migration_begin(struct server_stream *stream, struct server_migration *migration)
+{
+    struct server_io *io = stream->connection->io;
+
+    stream->migration = migration;
+    migration->stream = stream;
+    migration->connection = stream->connection->number;
+    migration->number = stream->id;
+    migration->io_next = io->migrations;
+    migration->io_previous = &io->migrations;
+    if (io->migrations != NULL)
+        io->migrations->io_previous = &migration->io_next;
+    io->migrations = migration;
+    server_transfer_begin(&stream->transfer, migration->hold_from_ns, migration->until_ns);
+    if (migration->place != NULL)
+        server_gpu_binding_attach(io, migration->place, stream, migration->to->gpu, migration->until_ns);
+    else
+        server_migration_keyed(stream, true);
+}
+
+void server_migration_drop(struct server_io *io, struct server_migration *migration)
+{
+    migration->outcome = SERVER_MIGRATION_GONE;
+    migration->message.run = migration->returned;
+    server_mailbox_post(server_planner_mailbox(io->server->planner), &migration->message);
+}
+
+static void receive_migration(void *owner, struct server_message *message)
+{
+    struct server_io *io = owner;
+    struct server_migration *migration = (struct server_migration *)message;
+    struct server_stream *stream = migration->from->holder;
+
+    if (stream != NULL && stream->state == SERVER_STREAM_OPEN && !stream->connection->abandoned)
+        server_migration_begin(stream, migration);
+    else
+        server_migration_drop(io, migration);
+}
+
+void server_migration_send(struct server_mailbox *io, struct server_migration *migration)
+{
+    migration->message.run = receive_migration;
+    server_mailbox_post(io, &migration->message);
+}
