@@ -89,8 +89,8 @@ struct partition_planner_host {
     bool (*quiescent)(void *host, uint32_t unit, uint64_t mark);
     bool (*in_service)(void *host, uint32_t gpu);
     uint64_t (*plan_in_force)(void *host, uint32_t gpu); /* its number */
-    /* The plan goes to the GPU's batcher. False: there is no memory now; the last one holds as well, and
-     * the plan comes again. */
+    /* The plan goes to the GPU's batcher. False: that is busy now; the last one holds as well, and the plan
+     * comes again. */
     bool (*put_plan)(void *host, uint32_t gpu, const struct partition_gpu_plan *plan);
     /* The stream is to migrate; ends with partition_planner_moved. Returns the owner of the new reservation.
      * NULL: there is no memory, and nothing comes of it. */

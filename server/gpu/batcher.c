@@ -176,15 +176,13 @@ void server_gpu_condemn(struct server_gpu *gpu, core_ns now_ns, const char *text
 
 /* ---- messages ---- */
 
-struct plan_message {
-    struct server_message message; /* first member */
-    struct partition_gpu_plan plan;
-};
-
 static void take_plan(void *owner, struct server_message *message)
 {
-    server_gpu_batches_plan(owner, &((struct plan_message *)message)->plan, core_time_now_ns());
-    free(message);
+    struct server_gpu_plan_message *sent = (struct server_gpu_plan_message *)message;
+
+    server_gpu_batches_plan(owner, &sent->plan, core_time_now_ns());
+    /* acquire/release with server_gpu_put_plan: the message may be posted again from here on */
+    atomic_store_explicit(&sent->posted, false, memory_order_release);
 }
 
 uint64_t server_gpu_plan_in_force(const struct server_gpu *gpu)
@@ -192,14 +190,18 @@ uint64_t server_gpu_plan_in_force(const struct server_gpu *gpu)
     return atomic_load_explicit(&gpu->plan_in_force, memory_order_relaxed); /* a figure, not an order */
 }
 
-core_status server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan)
+bool server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan)
 {
-    struct plan_message *message = malloc(sizeof *message);
-    if (message == NULL)
-        return CORE_NO_MEMORY;
-    *message = (struct plan_message){.message.run = take_plan, .plan = *plan};
+    struct server_gpu_plan_message *message = &gpu->plan_messages[gpu->next_plan_message];
+
+    if (atomic_load_explicit(&message->posted, memory_order_acquire)) /* acquire: the message is back */
+        return false;
+    gpu->next_plan_message = (gpu->next_plan_message + 1) % SERVER_GPU_PLANS_MAX;
+    message->plan = *plan;
+    message->message.run = take_plan;
+    atomic_store_explicit(&message->posted, true, memory_order_relaxed); /* the mailbox orders it */
     server_mailbox_post(&gpu->mailbox, &message->message);
-    return CORE_OK;
+    return true;
 }
 
 static void take_corrupt(void *owner, struct server_message *message)

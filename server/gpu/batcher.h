@@ -87,9 +87,9 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
 
 /* ---- the planner's side ---- */
 
-/* Sends the newest plan, which comes into force as server/gpu/plan_queue.h says. CORE_NO_MEMORY: no memory
- * for the message; the old plan stays. */
-CORE_CHECKED core_status server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan);
+/* Sends the newest plan, which comes into force as server/gpu/plan_queue.h says. Allocates nothing. False:
+ * the batcher has not taken SERVER_GPU_PLANS_MAX of them yet; the last one stays, to be asked again. */
+CORE_CHECKED bool server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan);
 
 /* The stream of the reservation has ended: overwrites its key on this GPU, then on the GPU of its backup,
  * then returns the reservation to the planner through server_planner_cleared. */

@@ -39,6 +39,13 @@ struct server_gpu_note {
     bool abandoned; /* lost, but its child is not gone: the arena is not free yet */
 };
 
+/* A plan on its way from the planner to the batcher. */
+struct server_gpu_plan_message {
+    struct server_message message; /* first member */
+    struct partition_gpu_plan plan;
+    _Atomic bool posted; /* atomic: set by the planner, cleared by the batcher, which has read the plan */
+};
+
 struct server_gpu {
     /* set before start */
     struct server *server;
@@ -54,6 +61,8 @@ struct server_gpu {
     pthread_t thread;
     struct server_mailbox mailbox; /* keys, plans, reservations, and the end */
     struct server_message stop_message, corrupt_message;
+    struct server_gpu_plan_message plan_messages[SERVER_GPU_PLANS_MAX];
+    uint32_t next_plan_message; /* the planner's */
 
     /* the start, told to server_gpu_start */
     sem_t started;

@@ -32,7 +32,7 @@ static uint64_t plan_in_force(void *host, uint32_t gpu)
 static bool put_plan(void *host, uint32_t gpu, const struct partition_gpu_plan *plan)
 {
     struct server_planner *planner = host;
-    return server_gpu_put_plan(planner->server->gpus[gpu], plan) == CORE_OK;
+    return server_gpu_put_plan(planner->server->gpus[gpu], plan);
 }
 
 /* ---- what is shown ---- */

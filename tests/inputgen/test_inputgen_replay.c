@@ -281,23 +281,38 @@ static struct inputgen_stream list_streams[STREAMS];
 static struct inputgen_class list_classes[] = {{"near"}, {"far"}};
 static struct inputgen_streams list = {list_streams, STREAMS, list_classes, 2};
 
-static void list_fill(core_ns latency_ns)
+static void list_fill(core_ns interval_ns, core_ns latency_ns)
 {
     for (uint32_t at = 0; at < STREAMS; at++)
         list_streams[at] = (struct inputgen_stream){
             .spec = {.packet_bytes = 100 + 200 * at,
                      .burst_packets = 2,
-                     .interval_ns = 5 * CORE_NS_PER_MS,
+                     .interval_ns = interval_ns,
                      .latency_ns = latency_ns,
                      .cipher = (enum core_cipher)(1 + at % CORE_CIPHER_COUNT),
                      .padding = CORE_PADDING_PKCS7},
             .start_ns = at * CORE_NS_PER_MS,
-            .stop_ns = 50 * CORE_NS_PER_MS,
+            .stop_ns = 10 * interval_ns,
             .class_index = at > 0,
         };
 }
 
 static const struct inputgen_judgement strict;
+
+/* What ends in the middle is to leave packets unsent, however late this process is with the others. */
+static core_ns interval_of(enum fault fault)
+{
+    switch (fault) {
+    case FAULT_CLOSED:
+    case FAULT_DISCONNECT:
+    case FAULT_LOST:
+    case FAULT_REPEATED:
+    case FAULT_SWAPPED:
+        return 40 * CORE_NS_PER_MS;
+    default:
+        return 5 * CORE_NS_PER_MS;
+    }
+}
 
 static struct inputgen_report *replay(enum fault fault, core_ns latency_ns,
                                       struct inputgen_replay_options options)
@@ -305,7 +320,7 @@ static struct inputgen_report *replay(enum fault fault, core_ns latency_ns,
     struct fake fake;
     struct inputgen_report *report = NULL;
     struct core_error error = {""};
-    list_fill(latency_ns);
+    list_fill(interval_of(fault), latency_ns);
     fake_start(&fake, fault);
     options.address = fake.address;
     options.name = "test";
@@ -519,7 +534,7 @@ static void fails_when_the_streams_can_not_be_brought_to_run(void **state)
     struct core_error error = {""};
     struct inputgen_report *report = NULL;
     struct inputgen_replay_options options = {.name = "test", .timeout_ms = 200, .connections = 1};
-    list_fill(BOUND_NS);
+    list_fill(interval_of(FAULT_NONE), BOUND_NS);
     fake_start(&fake, FAULT_MUTE);
     options.address = fake.address;
     assert_int_equal(inputgen_replay_run(&options, &list, &report, &error), CORE_TIMEOUT);
@@ -560,7 +575,7 @@ static int command_against(enum fault fault, const char *options)
 {
     char csv[128], arguments[384];
     struct fake fake;
-    list_fill(BOUND_NS);
+    list_fill(interval_of(FAULT_NONE), BOUND_NS);
     fake_start(&fake, fault);
     snprintf(csv, sizeof csv, "%s/list.csv", fake.folder);
     FILE *file = fopen(csv, "w");
