@@ -336,7 +336,7 @@ CORE_CHECKED core_status admission_move(struct admission *admission, uint32_t st
 /* ---- packets that are held ----
  *
  * A stream that moves from unit A to B may have its packets held until A has returned all
- * (server/stream/transfer.h), if A is known to return each within b_A of when it was let go there, and B has
+ * (server/stream/pace.h), if A is known to return each within b_A of when it was let go there, and B has
  * been asked for a latency of d - b_A.
  *
  * **b_A.** A worker keeps the bound (unit.h) of what it is charged for, whoever comes. On a GPU the batches

@@ -56,7 +56,7 @@ struct partition_planner_migration {
     uint64_t plan;         /* to a GPU: number of the plan that must be in force there first */
     bool changes_contract; /* the contract changes with the switch; purpose is the change */
     core_ns hold_ns;       /* b_A: packets may be held, `to` is reserved for a latency bound shorter by this;
-                            0: they may not (server/stream/transfer.h) */
+                            0: they may not (server/stream/pace.h) */
     core_ns hold_from_ns;  /* not before then; CORE_NS_NEVER with hold_ns 0 */
     core_ns until_ns;      /* timeout */
 };

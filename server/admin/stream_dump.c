@@ -1,6 +1,7 @@
 #include "server/admin/stream_dump.h"
 
 #include "server/net/io.h"
+#include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
 #include <event2/event.h>
@@ -52,14 +53,11 @@ const char *server_stream_dump_state_name(enum server_stream_dump_state state)
 
 static enum server_stream_dump_state state_of(const struct server_stream *stream)
 {
-    if (stream->transfer.state == SERVER_TRANSFER_HELD ||
-        (stream->gpu != NULL &&
-         (stream->gpu->state == SERVER_GPU_HELD || stream->gpu->state == SERVER_GPU_RETURNING)))
+    if (server_path_waits(stream->path) && stream->path != SERVER_PATH_LOSING)
         return SERVER_STREAM_DUMP_HELD;
-    if (server_gpu_binding_is_unused(stream))
+    if (server_stream_failed_over(stream))
         return SERVER_STREAM_DUMP_FAILED_OVER;
-    return stream->transfer.state == SERVER_TRANSFER_WAITING ? SERVER_STREAM_DUMP_MOVING
-                                                             : SERVER_STREAM_DUMP_PRIMARY;
+    return stream->migration != NULL ? SERVER_STREAM_DUMP_MOVING : SERVER_STREAM_DUMP_PRIMARY;
 }
 
 static void write_row(struct server_stream_dump_row *row, const struct server_stream *stream)

@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "core/secret.h"
+#include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
 #include <errno.h>
@@ -68,8 +69,8 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
     struct server_stream *stream = packet->stream;
     core_ns ready_ns = server_pacer_next_ns(&stream->pace, packet->eligible_ns);
 
-    *wake_ns = stream->transfer.state == SERVER_TRANSFER_HELD ? CORE_NS_NEVER : ready_ns;
-    if (stream->transfer.state == SERVER_TRANSFER_HELD || ready_ns > until_ns)
+    *wake_ns = server_path_waits(stream->path) ? CORE_NS_NEVER : ready_ns;
+    if (server_path_waits(stream->path) || ready_ns > until_ns)
         return false;
     packet->cpu.release_ns = server_pacer_release_ns(&stream->pace, ready_ns) + stream->in_ns;
     if (stream->gpu != NULL) {
@@ -110,7 +111,7 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
     core_ns wake_ns = CORE_NS_NEVER;
 
     if (stream->modify != NULL)
-        server_modify_step(stream, core_time_now_ns()); /* before the next packet there may be a gap */
+        server_stream_advance(stream, core_time_now_ns()); /* before the next packet there may be a gap */
     packet = stream->wait_head;
     server_eligible_queue_remove(&io->waiting, &stream->waiter);
     stream->wait_head = NULL;
@@ -123,8 +124,12 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
 
 void server_io_release_stream(struct server_stream *stream)
 {
-    core_ns now_ns = core_time_now_ns();
-    release_stream(stream->connection->io, stream, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS);
+    struct server_io *io = stream->connection->io;
+
+    if (stream->wait_head == NULL)
+        return;
+    server_eligible_queue_remove(&io->waiting, &stream->waiter);
+    server_eligible_queue_add(&io->waiting, &stream->waiter, core_time_now_ns());
 }
 
 static void release_waiting(struct server_io *io, core_ns now_ns, core_ns until_ns)
@@ -228,7 +233,9 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
                 fail_stream(stream, packet);
             server_io_mark(stream->connection);
             server_output_results(stream);
-            server_migration_returned(stream);
+            stream->at_worker--;
+            if (stream->gpu != NULL || stream->migration != NULL || stream->modify != NULL)
+                server_stream_advance(stream, core_time_now_ns());
             server_connection_settle_stream(stream);
         }
     } while (count == COLLECT_PACKETS);
@@ -261,6 +268,8 @@ static void end_turn(struct server_io *io)
 
     io->turn_bytes = 0;
     collect(io, cpu_worker_poll); /* what came back while we were reading */
+    now_ns = core_time_now_ns();
+    release_waiting(io, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS);
     flush_submissions(io);
     finish_dirty(io);
     server_gpu_let_go(io);
@@ -342,7 +351,7 @@ static void on_tick(evutil_socket_t descriptor, short events, void *argument)
     for (struct server_migration *migration = io->migrations, *next_order; migration != NULL;
          migration = next_order) {
         next_order = migration->io_next;
-        server_migration_step(migration->stream, now_ns);
+        server_stream_advance(migration->stream, now_ns);
     }
     for (struct server_connection *connection = io->connections, *next; connection != NULL;
          connection = next) {

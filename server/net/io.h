@@ -90,7 +90,7 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
                       core_ns now_ns);
 /* Gathers a packet for the worker of its stream until the end of the turn. */
 void server_io_queue(struct server_io *io, struct server_packet *packet);
-/* The stream of a GPU had to wait and may go on. */
+/* What waits of the stream may go on: it is let go, as far as it is eligible, before the turn ends. */
 void server_io_release_stream(struct server_stream *stream);
 /* A connection without streams has something to read: it is read when those that came before it have been, a
  * few in each turn. What it sends is no packet, so its time of arrival matters to no deadline. */

@@ -1,6 +1,7 @@
 /* What each frame of a client does. */
 #include "server/net/io.h"
 #include "server/net/keys.h"
+#include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
 #include "core/log.h"
@@ -568,7 +569,8 @@ void server_frame_data(struct server_connection *connection, struct server_packe
     struct server_stream *stream = packet->stream;
 
     io->packets++;
-    server_modify_step(stream, now_ns);
+    if (stream->modify != NULL)
+        server_stream_advance(stream, now_ns);
     if (server_stream_accept(stream, packet, arrival, io->server->config->limits.bytes_per_key)) {
         if (packet->policed) {
             stream->policed++;

@@ -66,15 +66,20 @@ core_ns server_backup_shortest_ns(const struct server_stream *stream)
 
 /* ---- when ---- */
 
-void server_backup_begin(struct server_stream *stream, core_ns now_ns)
+void server_backup_rewind(struct server_stream *stream)
 {
     struct server_packet *packet = stream->delivery_head;
 
     while (packet != NULL && packet->ready)
         packet = packet->next;
-    if (stream->gpu->state == SERVER_GPU_LOSING)
-        stream->wait_head =
-            packet; /* in any other state what is not ready is in the backup, or waits already */
+    stream->wait_head = packet;
+    stream->gpu->lost = false;
+}
+
+void server_backup_begin(struct server_stream *stream, core_ns now_ns)
+{
+    if (!server_backup_is_held(stream))
+        return;
     stream->failover_target.lost_ns = now_ns;
     stream->failover_target.release_ns = core_time_max(stream->failover_target.release_ns, now_ns);
 }

@@ -16,7 +16,7 @@
  * them together conform.
  *
  * **Failback.** When the GPU has its key again, packets go back to it at an idle moment. If none comes,
- * packets are held until the backup has returned what it has (server/stream/transfer.h), but not before all
+ * packets are held until the backup has returned what it has (server/stream/pace.h), but not before all
  * packets that came late to the backup have left it. Then every packet inside the backup came at its
  * eligible time and is back within d - d_g - delta, and the GPU, which was asked for d_g, still keeps d.
  * The reservation stays for the next failure. A second failure before the backlog of a failback with held
@@ -52,8 +52,11 @@ bool server_backup_on_worker(const struct server_stream *stream);
 /* The shortest latency bound that the stream has at any unit. */
 core_ns server_backup_shortest_ns(const struct server_stream *stream);
 
-/* The GPU has failed and returned all packets: puts these in front of the packets that wait. */
+/* The GPU has failed and returned all packets: what waits comes late to the backup, if the stream has one. */
 void server_backup_begin(struct server_stream *stream, core_ns now_ns);
+
+/* Puts what the GPU returned as it was in front of the packets that wait. */
+void server_backup_rewind(struct server_stream *stream);
 
 /* When a packet that may go at ready_ns is released to the worker that is the backup. */
 core_ns server_backup_release_ns(struct server_stream *stream, core_ns ready_ns);

@@ -1,6 +1,7 @@
 /* An I/O thread's places at the GPUs: what the batchers tell it, and the packets that come back from them. */
 #include "core/log.h"
 #include "server/net/io.h"
+#include "server/stream/advance.h"
 #include "server/stream/backup.h"
 #include "server/stream/gpu_binding.h"
 
@@ -15,7 +16,7 @@ static void discard(struct server_packet *packet)
     struct server_stream *stream = packet->stream;
 
     packet->ready = true;
-    if (stream->gpu->state == SERVER_GPU_LOSING && stream->gpu->inside == 0)
+    if (stream->path == SERVER_PATH_LOSING && stream->gpu->inside == 0)
         for (packet = stream->delivery_head; packet != NULL; packet = packet->next)
             packet->ready = true;
     server_output_results(stream);
@@ -30,9 +31,11 @@ static void run_again(struct server_io *io, struct server_packet *packet)
     stream->gpu->inside--;
     if (stream->connection->abandoned)
         discard(packet);
-    else if (server_backup_is_held(stream))
-        server_gpu_binding_lose(stream);
-    else
+    else if (server_backup_is_held(stream)) {
+        stream->gpu->keyed = false;
+        stream->gpu->lost = true;
+        server_stream_advance(stream, core_time_now_ns());
+    } else
         server_gpu_binding_divert(io, packet, 0);
 }
 
@@ -80,9 +83,8 @@ static void deliver(struct server_packet *packet, const uint8_t *ciphertext, cor
         server_packet_keep(packet); /* it must wait for another, and the batch for nobody */
     server_io_mark(stream->connection);
     server_output_results(stream);
-    server_gpu_binding_delivered(stream);
-    if (stream->migration != NULL)
-        server_migration_step(stream, core_time_now_ns());
+    if (stream->secondary != NULL || stream->migration != NULL)
+        server_stream_advance(stream, core_time_now_ns());
     server_connection_settle_stream(stream);
 }
 
@@ -147,8 +149,9 @@ static void take_down(struct server_gpu_port *port)
 {
     port->up = port->distrusted = false;
     for (struct server_gpu_binding *place = port->places, *next; place != NULL; place = next) {
-        next = place->next; /* a transfer may end here */
-        server_gpu_binding_set_keyed(place, false);
+        next = place->next; /* a migration may end here */
+        place->keyed = false;
+        server_stream_advance(place->stream, core_time_now_ns());
     }
 }
 

@@ -1,17 +1,51 @@
 #include "server/net/io.h"
+#include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
-/* What keeps the stream from leaving: packets inside the unit; a key that is at the batcher, which is its
- * place's, and that must not go away under it; packets that its old contract still has to serve; packets of a
- * lost GPU, which only the backup has room for. */
-static uint32_t inside(struct server_stream *stream, core_ns now_ns)
+/* ---- what the path has to know ---- */
+
+/* A key that is at the batcher is its binding's, which must not go away under it. */
+static bool is_asking(const struct server_stream *stream)
 {
-    const struct server_gpu_binding *gpu = stream->gpu;
-    bool owing = stream->migration->modifies && !server_modify_may_switch(stream, now_ns);
-    bool asking = gpu != NULL && (gpu->asking || (stream->secondary != NULL && stream->secondary->asking));
-    bool late = server_backup_is_held(stream) && !server_backup_on_time(stream);
-    return stream->at_worker + (gpu != NULL ? gpu->inside : 0) + (asking ? 1 : 0) + (owing ? 1 : 0) +
-           (late ? 1 : 0);
+    return (stream->gpu != NULL && stream->gpu->asking) ||
+           (stream->secondary != NULL && stream->secondary->asking);
+}
+
+/* The old contract still has to serve packets, or the backup has what no other unit has capacity for. */
+static bool is_owed(struct server_stream *stream, core_ns now_ns)
+{
+    return (stream->migration->modifies && !server_modify_may_switch(stream, now_ns)) ||
+           (server_backup_is_held(stream) && !server_backup_on_time(stream));
+}
+
+static bool is_free(struct server_stream *stream, core_ns now_ns)
+{
+    return stream->at_worker == 0 && (stream->gpu == NULL || stream->gpu->inside == 0) &&
+           !is_asking(stream) && !is_owed(stream, now_ns);
+}
+
+/* A change that is asked for meanwhile is refused when the planner comes to it, and nothing is held until
+ * then. Nor while packets are at the backup or on the way back from there, or late because of that: what all
+ * that takes is not what the old unit keeps. */
+static bool may_hold(struct server_stream *stream, core_ns now_ns)
+{
+    if (now_ns < stream->migration->hold_from_ns || stream->modify != NULL ||
+        !server_pacer_caught_up(&stream->pace, false, now_ns))
+        return false;
+    return stream->gpu == NULL || (stream->at_worker == 0 && !server_stream_failed_over(stream));
+}
+
+unsigned server_migration_facts(struct server_stream *stream, core_ns now_ns)
+{
+    const struct server_migration *migration = stream->migration;
+    bool keyed = migration->place != NULL && migration->place->keyed;
+
+    if (migration->ended)
+        return 0;
+    return SERVER_PATH_MIGRATING | (keyed || migration->place == NULL ? SERVER_PATH_READY : 0) |
+           (keyed ? SERVER_PATH_TO_GPU : 0) | (is_free(stream, now_ns) ? SERVER_PATH_FREE : 0) |
+           (may_hold(stream, now_ns) ? SERVER_PATH_MAY_HOLD : 0) |
+           (now_ns >= migration->until_ns ? SERVER_PATH_OVERDUE : 0);
 }
 
 void server_migration_give_back(struct server_stream *stream)
@@ -39,11 +73,12 @@ void server_migration_give_back(struct server_stream *stream)
 
 /* ---- the end of a migration ---- */
 
-/* Not before the batcher has returned a key of the place in it. */
-static void return_migration(struct server_stream *stream)
+void server_migration_return(struct server_stream *stream)
 {
     struct server_migration *migration = stream->migration;
 
+    if (!migration->ended)
+        return;
     if (migration->outcome != SERVER_MIGRATION_DONE && migration->place != NULL) {
         if (migration->place->asking)
             return;
@@ -62,8 +97,7 @@ static void end_migration(struct server_stream *stream, enum server_migration_ou
 {
     stream->migration->outcome = outcome;
     stream->migration->ended = true;
-    stream->transfer.state = SERVER_TRANSFER_FLOWING;
-    return_migration(stream);
+    server_migration_return(stream);
 }
 
 void server_migration_forget_modify(struct server_stream *stream)
@@ -102,14 +136,7 @@ static void serve(struct server_stream *stream, const struct perfmodel_cpu_task 
     stream->pace.spacing_ns = task->spacing_ns;
 }
 
-/* Its card went out of service while packets were held for it. */
-static bool away(const struct server_stream *stream)
-{
-    return stream->gpu != NULL && stream->gpu->state == SERVER_GPU_UNUSED;
-}
-
-/* Nothing is inside the old unit. */
-static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
+void server_migration_switch(struct server_stream *stream, bool held, core_ns now_ns)
 {
     struct server_migration *migration = stream->migration;
     struct server_gpu_binding *old = stream->gpu;
@@ -145,70 +172,18 @@ static void switch_over(struct server_stream *stream, bool held, core_ns now_ns)
     if (modifies)
         server_modify_switched(stream, now_ns);
     else
-        server_notification(stream, away(stream) ? PROTOCOL_NOTICE_DEGRADED : PROTOCOL_NOTICE_MOVED);
-    server_io_release_stream(stream);
+        server_notification(stream, stream->gpu != NULL && stream->path == SERVER_PATH_WORKER
+                                        ? PROTOCOL_NOTICE_DEGRADED
+                                        : PROTOCOL_NOTICE_MOVED);
 }
 
-static void give_up(struct server_stream *stream)
+void server_migration_give_up(struct server_stream *stream)
 {
     bool modifies = stream->migration->modifies;
 
     end_migration(stream, SERVER_MIGRATION_TIMED_OUT);
     if (modifies)
         server_modify_stays(stream);
-}
-
-/* A change that is asked for meanwhile is refused when the planner comes to it, and nothing is held until
- * then. Nor while packets are at the backup or on the way back from there, or late because of that: what all
- * that takes is not what the old unit keeps. */
-static bool may_hold(struct server_stream *stream, core_ns now_ns)
-{
-    if (stream->modify != NULL || !server_pacer_caught_up(&stream->pace, false, now_ns))
-        return false;
-    return stream->gpu == NULL || (stream->gpu->state == SERVER_GPU_ACTIVE && stream->at_worker == 0 &&
-                                   !server_gpu_binding_is_unused(stream));
-}
-
-void server_migration_step(struct server_stream *stream, core_ns now_ns)
-{
-    bool held = stream->transfer.state == SERVER_TRANSFER_HELD;
-
-    if (stream->migration == NULL)
-        return;
-    if (stream->migration->ended) {
-        return_migration(stream);
-        return;
-    }
-    stream->transfer.hold_from_ns =
-        may_hold(stream, now_ns) ? stream->migration->hold_from_ns : CORE_NS_NEVER;
-    switch (server_transfer_next(&stream->transfer, inside(stream, now_ns), now_ns)) {
-    case SERVER_TRANSFER_SWITCH:
-        switch_over(stream, held, now_ns);
-        break;
-    case SERVER_TRANSFER_GIVE_UP:
-        give_up(stream);
-        break;
-    default:
-        break;
-    }
-}
-
-void server_migration_returned(struct server_stream *stream)
-{
-    if (--stream->at_worker > 0)
-        return;
-    if (stream->gpu != NULL)
-        server_gpu_binding_returned(stream);
-    if (stream->modify != NULL)
-        server_modify_step(stream, core_time_now_ns());
-    if (stream->migration != NULL)
-        server_migration_step(stream, core_time_now_ns());
-}
-
-void server_migration_keyed(struct server_stream *stream, bool keyed)
-{
-    server_transfer_set_ready(&stream->transfer, keyed);
-    server_migration_step(stream, core_time_now_ns());
 }
 
 /* ---- the beginning ---- */
@@ -226,11 +201,9 @@ void server_migration_begin(struct server_stream *stream, struct server_migratio
     if (io->migrations != NULL)
         io->migrations->io_previous = &migration->io_next;
     io->migrations = migration;
-    server_transfer_begin(&stream->transfer, migration->hold_from_ns, migration->until_ns);
     if (migration->place != NULL)
         server_gpu_binding_attach(io, migration->place, stream, migration->to->gpu, migration->until_ns);
-    else
-        server_migration_keyed(stream, true);
+    server_stream_advance(stream, core_time_now_ns());
 }
 
 void server_migration_drop(struct server_io *io, struct server_migration *migration)

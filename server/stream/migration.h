@@ -4,7 +4,7 @@
  * A stream is on one unit at a time: a worker, or a GPU (server/stream/gpu_binding.h) with the best-effort
  * fallback worker behind it. cpu->chain is the authoritative chaining value. The planner decides on a
  * migration, reserves capacity at the new unit, and sends a message; the I/O thread carries it out as
- * server/stream/transfer.h says, gives back the reservation of the old unit, and returns the message with
+ * server/stream/path.h says, gives back the reservation of the old unit, and returns the message with
  * the outcome. Nothing is allocated, locked or logged here: the message carries all that is needed.
  *
  *   planner --migration--> I/O thread: key to the GPU; an idle moment, or packets held --migration--> planner
@@ -52,7 +52,7 @@ struct server_migration {
     struct server_gpu_binding *secondary;
     bool modifies;        /* the contract changes with the switch (server/stream/modify.h) */
     core_ns hold_ns;      /* b_A: `to` reserves capacity for a latency bound shorter by this */
-    core_ns hold_from_ns; /* packets may be held from then on (server/stream/transfer.h); NEVER: never */
+    core_ns hold_from_ns; /* packets may be held from then on (server/stream/pace.h); NEVER: never */
     core_ns until_ns;     /* timeout */
     /* change that restores the full bound once the backlog is gone; NULL: holding is not allowed */
     struct server_modify *catch_up;
@@ -74,15 +74,18 @@ void server_migration_drop(struct server_io *io, struct server_migration *migrat
 /* Cancels the migration that belongs to a cancelled MODIFY. */
 void server_migration_forget_modify(struct server_stream *stream);
 
-/* Advances the stream's migration, if it has one. To be called whenever something it waits for may have
- * happened. */
-void server_migration_step(struct server_stream *stream, core_ns now_ns);
+/* The facts about the stream's migration (server/stream/path.h). */
+unsigned server_migration_facts(struct server_stream *stream, core_ns now_ns);
 
-/* A worker has returned a packet. */
-void server_migration_returned(struct server_stream *stream);
+/* Nothing is inside the old unit: the stream is on the new one from now on. held: its packets waited for that. */
+void server_migration_switch(struct server_stream *stream, bool held, core_ns now_ns);
 
-/* The GPU that the stream migrates to has received its key, or has lost it. */
-void server_migration_keyed(struct server_stream *stream, bool keyed);
+/* The migration has timed out: the stream stays on its unit. */
+void server_migration_give_up(struct server_stream *stream);
+
+/* Returns the stream's migration to the planner if it has ended, unless a key of its binding is still at the
+ * batcher. */
+void server_migration_return(struct server_stream *stream);
 
 /* The stream is closing and takes no more packets. True: no key of it is at a batcher, so it can be freed. */
 bool server_migration_ends(struct server_stream *stream);

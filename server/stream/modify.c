@@ -1,6 +1,7 @@
 #include "server/stream/modify.h"
 
 #include "server/net/io.h"
+#include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
 #include <stdlib.h>
@@ -259,8 +260,7 @@ static bool at_gap(struct server_stream *stream, core_ns now_ns)
         return false;
     if (stream->gpu != NULL)
         return !server_backup_is_held(stream) ||
-               (stream->at_worker == 0 &&
-                (stream->gpu->inside == 0 || !server_gpu_binding_is_unused(stream)));
+               (stream->at_worker == 0 && (stream->gpu->inside == 0 || !server_stream_failed_over(stream)));
     return stream->at_worker == 0 && stream->pace.next_release_ns <= now_ns &&
            (next == NULL || next->eligible_ns > now_ns);
 }
@@ -291,10 +291,8 @@ void server_modify_step(struct server_stream *stream, core_ns now_ns)
 
     if (modify == NULL)
         return;
-    if (modify->waiting && modify->elsewhere) {
-        server_migration_step(stream, now_ns);
-        return;
-    }
+    if (modify->waiting && modify->elsewhere)
+        return; /* comes into force with the migration */
     if (modify->waiting) {
         if (at_gap(stream, now_ns))
             (modify->connection != NULL ? come_into_force : be_on_time)(stream, now_ns);
@@ -321,7 +319,7 @@ void server_modify_tick(struct server_io *io, core_ns now_ns)
     struct server_modify *modify = io->modifies, *next;
     for (; modify != NULL; modify = next) {
         next = modify->io_next;
-        server_modify_step(modify->stream, now_ns);
+        server_stream_advance(modify->stream, now_ns);
     }
 }
 

@@ -29,7 +29,7 @@
  * A gave.
  *
  * **After packets were held.** A stream that migrated to another unit, B, with packets held on the way is
- * served there with a latency bound of d - b_A while packets may be late (server/stream/transfer.h,
+ * served there with a latency bound of d - b_A while packets may be late (server/stream/pace.h,
  * admission_reserve_catch_up). The return to d is a change in place, but no client asked for it, no client is
  * told, and it has no timeout: it takes place at a gap, once the lag is gone for good. The I/O thread rests
  * as for d again when all packets that may be late have left, and B reserves capacity for d alone when it

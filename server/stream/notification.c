@@ -1,6 +1,7 @@
 #include "server/stream/notification.h"
 
 #include "server/net/io.h"
+#include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
 #include <stdio.h>
@@ -8,8 +9,8 @@
 static struct protocol_notice describe(const struct server_stream *stream, enum protocol_notice_kind kind)
 {
     uint32_t gpu = stream->reservation->gpu;
-    bool on_card = stream->gpu != NULL && stream->gpu->state != SERVER_GPU_UNUSED;
-    bool away = server_gpu_binding_is_unused(stream);
+    bool on_card = server_stream_on_gpu(stream);
+    bool away = server_stream_failed_over(stream);
     const struct server_backup *backup = server_backup_is_held(stream) ? &stream->reservation->backup : NULL;
     struct protocol_notice notice = {
         .kind = kind,

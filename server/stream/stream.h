@@ -16,8 +16,9 @@
 #include "server/stream/gpu_binding.h"
 #include "server/stream/migration.h"
 #include "server/stream/notification.h"
+#include "server/stream/pace.h"
+#include "server/stream/path.h"
 #include "server/stream/policer.h"
-#include "server/stream/transfer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -106,7 +107,7 @@ struct server_stream {
     bool worked;              /* a packet has been inside the worker under the present reservation */
     uint64_t pauses;          /* worked: the worker's count of pauses when the last packet came back */
     struct server_pacer pace; /* when packets may go to the unit */
-    struct server_transfer transfer;
+    enum server_path_state path;
     struct server_migration *migration;     /* the migration in progress; NULL: none */
     struct server_reservation *reservation; /* reservation at its unit, given back when the stream leaves */
     struct server_policer policer;

@@ -39,7 +39,7 @@ static void stay(struct history_world *world, struct history_stream *stream)
     partition_planner_moved(world->planner, stream->next_room.number, PARTITION_PLANNER_STAYED, false);
     history_planner_retire_unused(world, stream->next_room.number);
     stream->next_room.unit = HISTORY_NONE;
-    stream->transfer.state = SERVER_TRANSFER_FLOWING;
+    stream->path = SERVER_PATH_WORKER;
     history_count(world, HISTORY_GIVEN_UP);
 }
 

@@ -1,4 +1,4 @@
-/* Histories: streams on their way. Moves by server/stream/transfer.h, contracts that change. */
+/* Histories: streams on their way. Moves by server/stream/path.h, contracts that change. */
 #include "perfmodel/cpu.h"
 #include "tests/support/history_world.h"
 #include "tests/support/require.h"
@@ -59,7 +59,8 @@ static void begin_transfer(struct history_world *world, struct history_stream *s
     core_ns hold_ns = hold_from_ns(world, stream);
     if (hold_ns != CORE_NS_NEVER && !stream->away && test_random_chance(&world->random, 70))
         lie_in_wait(world, stream, to, hold_ns);
-    server_transfer_begin(&stream->transfer, hold_ns, gives_up ? stream->timeout_ns : CORE_NS_NEVER);
+    stream->hold_from_ns = hold_ns;
+    stream->until_ns = gives_up ? stream->timeout_ns : CORE_NS_NEVER;
 }
 
 /* A stream that is in no state for it is as one that closes. */
@@ -146,28 +147,35 @@ static void lose_patience(struct history_stream *stream)
         stream->silent_until_ns = stream->timeout_ns;
 }
 
+/* Packets on their way to the unit are inside. */
+static unsigned facts(struct history_world *world, const struct history_stream *stream)
+{
+    bool held = server_path_holds(stream->path);
+    uint32_t inside = stream->inside + (held || stream->queue == NULL || stream->away ? 0 : 1);
+
+    return SERVER_PATH_GPU_EMPTY | SERVER_PATH_MIGRATING |
+           (history_planner_in_force(world, &stream->next_room) ? SERVER_PATH_READY : 0) |
+           (inside == 0 ? SERVER_PATH_WORKER_EMPTY | SERVER_PATH_FREE : 0) |
+           (world->now_ns >= stream->hold_from_ns ? SERVER_PATH_MAY_HOLD : 0) |
+           (world->now_ns >= stream->until_ns ? SERVER_PATH_OVERDUE : 0);
+}
+
 void history_planner_go_on_moving(struct history_world *world, struct history_stream *stream)
 {
-    struct server_transfer *transfer = &stream->transfer;
-    bool held = transfer->state == SERVER_TRANSFER_HELD;
+    unsigned effects;
+
     if (stream->next_room.unit == HISTORY_NONE || stream->ambush || history_stream_flees(stream))
         return;
-    server_transfer_set_ready(transfer, history_planner_in_force(world, &stream->next_room));
-    /* Packets on their way to the unit are inside. */
-    uint32_t inside = stream->inside + (held || stream->queue == NULL || stream->away ? 0 : 1);
-    switch (server_transfer_next(transfer, inside, world->now_ns)) {
-    case SERVER_TRANSFER_SWITCH:
-        switch_unit(world, stream, held);
-        break;
-    case SERVER_TRANSFER_HOLD:
+    if (!server_path_step(&stream->path, facts(world, stream), &effects)) {
+        if (!server_path_holds(stream->path))
+            lose_patience(stream);
+    } else if ((effects & SERVER_PATH_SWITCH) != 0)
+        switch_unit(world, stream, (effects & SERVER_PATH_PACED) != 0);
+    else if ((effects & SERVER_PATH_GIVE_UP) != 0)
+        give_up(world, stream);
+    else {
         history_stream_settle(world, stream);
         world->look = true; /* what was on its way waits, too: there may be nothing inside */
-        break;
-    case SERVER_TRANSFER_GIVE_UP:
-        give_up(world, stream);
-        break;
-    default:
-        lose_patience(stream);
     }
 }
 

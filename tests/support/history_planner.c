@@ -376,7 +376,7 @@ static void look_at_stream(struct history_world *world, struct history_stream *s
         history_planner_relax(world, stream);
         history_planner_go_on_changing(world, stream);
     } else if (stream->state == HISTORY_CLOSING) {
-        if (stream->transfer.state == SERVER_TRANSFER_HELD)
+        if (server_path_holds(stream->path))
             history_planner_go_on_moving(world, stream); /* what is held goes to the new unit */
         if (may_end(stream))
             end_stream(world, stream);

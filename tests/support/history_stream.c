@@ -10,8 +10,8 @@
 /* Its packets may be held from some time to come on. */
 static bool awaits_holding(const struct history_world *world, const struct history_stream *stream)
 {
-    return stream->next_room.unit != HISTORY_NONE && stream->transfer.state == SERVER_TRANSFER_WAITING &&
-           stream->transfer.hold_from_ns > world->now_ns;
+    return stream->next_room.unit != HISTORY_NONE && !server_path_holds(stream->path) &&
+           stream->hold_from_ns > world->now_ns;
 }
 
 static void set_wake(struct history_world *world, struct history_stream *stream)
@@ -21,8 +21,7 @@ static void set_wake(struct history_world *world, struct history_stream *stream)
     if (stream->restoring && stream->resume_ns != CORE_NS_NEVER)
         world->wake_ns[stream->index] = core_time_min(world->wake_ns[stream->index], stream->resume_ns);
     if (awaits_holding(world, stream))
-        world->wake_ns[stream->index] =
-            core_time_min(world->wake_ns[stream->index], stream->transfer.hold_from_ns);
+        world->wake_ns[stream->index] = core_time_min(world->wake_ns[stream->index], stream->hold_from_ns);
     world->wake_ns[stream->index] = core_time_min(world->wake_ns[stream->index], stream->flee_ns);
 }
 
@@ -68,7 +67,7 @@ static core_ns let_go_ns(const struct history_stream *stream)
 static void set_go(struct history_world *world, struct history_stream *stream)
 {
     core_ns in_ns = world->machine.profile.margins.in_ns;
-    bool waits = stream->queue == NULL || stream->transfer.state == SERVER_TRANSFER_HELD || stream->away ||
+    bool waits = stream->queue == NULL || server_path_holds(stream->path) || stream->away ||
                  stream->flee_ns != CORE_NS_NEVER ||
                  (stream->restoring && stream->resume_ns != CORE_NS_NEVER);
     stream->go_ns = CORE_NS_NEVER;
@@ -344,7 +343,7 @@ void history_stream_run(struct history_world *world, struct history_stream *stre
         queue_packet(world, stream);
     if (stream->go_ns <= world->now_ns)
         let_go(world, stream);
-    if (stream->next_room.unit != HISTORY_NONE && stream->transfer.hold_from_ns == world->now_ns)
+    if (stream->next_room.unit != HISTORY_NONE && stream->hold_from_ns == world->now_ns)
         world->look = true;
     set_wake(world, stream);
 }

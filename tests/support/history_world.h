@@ -3,8 +3,9 @@
 #define MILLRACE_TESTS_HISTORY_WORLD_H
 
 #include "partition/planner/planner.h"
+#include "server/stream/pace.h"
+#include "server/stream/path.h"
 #include "server/stream/policer.h"
-#include "server/stream/transfer.h"
 #include "tests/support/history.h"
 #include "tests/support/history_gpu.h"
 #include "tests/support/history_machine.h"
@@ -51,8 +52,9 @@ struct history_stream {
     uint32_t index;
     struct core_stream_spec spec;
     struct history_room room;
-    struct history_room next_room; /* of a move; unit NONE: none */
-    struct server_transfer transfer;
+    struct history_room next_room;  /* of a move; unit NONE: none */
+    enum server_path_state path;    /* WORKER or HELD_WORKER, whatever its unit: failovers are done here */
+    core_ns hold_from_ns, until_ns; /* of its migration */
     struct server_pacer pace;
     core_ns hold_ns;       /* of a move: what the old unit keeps, and the new one was asked for so much less
                              than the latency bound; 0: packets are not held */

@@ -1,46 +1,4 @@
-#include "server/stream/transfer.h"
-
-/* ---- which unit ---- */
-
-core_ns server_transfer_latency_ns(core_ns latency_ns, core_ns lag_ns, core_ns bound_ns)
-{
-    return latency_ns - lag_ns - bound_ns;
-}
-
-void server_transfer_begin(struct server_transfer *transfer, core_ns hold_from_ns, core_ns until_ns)
-{
-    *transfer = (struct server_transfer){
-        .state = SERVER_TRANSFER_WAITING, .hold_from_ns = hold_from_ns, .until_ns = until_ns};
-}
-
-void server_transfer_set_ready(struct server_transfer *transfer, bool ready)
-{
-    if (ready || transfer->state != SERVER_TRANSFER_HELD)
-        transfer->ready = ready;
-}
-
-enum server_transfer_step server_transfer_next(struct server_transfer *transfer, uint32_t inside,
-                                               core_ns now_ns)
-{
-    if (transfer->state == SERVER_TRANSFER_FLOWING)
-        return SERVER_TRANSFER_STAY;
-    if (transfer->ready && inside == 0) {
-        transfer->state = SERVER_TRANSFER_FLOWING;
-        return SERVER_TRANSFER_SWITCH;
-    }
-    if (transfer->state == SERVER_TRANSFER_HELD)
-        return SERVER_TRANSFER_STAY;
-    if (transfer->ready && now_ns >= transfer->hold_from_ns) {
-        transfer->state = SERVER_TRANSFER_HELD;
-        return SERVER_TRANSFER_HOLD;
-    }
-    if (now_ns < transfer->until_ns)
-        return SERVER_TRANSFER_STAY;
-    transfer->state = SERVER_TRANSFER_FLOWING;
-    return SERVER_TRANSFER_GIVE_UP;
-}
-
-/* ---- and when ---- */
+#include "server/stream/pace.h"
 
 void server_pacer_init(struct server_pacer *pace, const struct core_stream_spec *spec, core_ns spacing_ns)
 {

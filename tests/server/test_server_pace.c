@@ -1,5 +1,5 @@
-/* Transfers: the states one by one, worked timelines of the pace, and streams that change units again and
- * again in virtual time, held against what the header promises. */
+/* The pace after a switch: worked timelines, and streams that change units again and again in virtual time, held
+ * against what the header promises. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,91 +7,11 @@
 
 #include <cmocka.h>
 
-#include "server/stream/transfer.h"
+#include "server/stream/pace.h"
+#include "server/stream/path.h"
 #include "tests/support/random.h"
 
 #define PACKETS 300
-
-/* ---- states ---- */
-
-static void an_idle_moment_switches_at_once(void **state)
-{
-    struct server_transfer transfer = {.state = SERVER_TRANSFER_FLOWING};
-    (void)state;
-    assert_int_equal(server_transfer_next(&transfer, 0, 5), SERVER_TRANSFER_STAY);
-    server_transfer_begin(&transfer, CORE_NS_NEVER, 100);
-    assert_int_equal(server_transfer_next(&transfer, 0, 10), SERVER_TRANSFER_STAY); /* B is not ready */
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 1, 20), SERVER_TRANSFER_STAY);
-    assert_int_equal(transfer.state, SERVER_TRANSFER_WAITING);
-    assert_int_equal(server_transfer_next(&transfer, 0, 30), SERVER_TRANSFER_SWITCH);
-    assert_int_equal(transfer.state, SERVER_TRANSFER_FLOWING);
-    assert_int_equal(server_transfer_next(&transfer, 0, 40), SERVER_TRANSFER_STAY);
-}
-
-static void transfer_timeout_except_while_held(void **state)
-{
-    struct server_transfer transfer;
-    (void)state;
-    server_transfer_begin(&transfer, 0, 100); /* B never gets ready */
-    assert_int_equal(server_transfer_next(&transfer, 3, 99), SERVER_TRANSFER_STAY);
-    assert_int_equal(server_transfer_next(&transfer, 0, 100), SERVER_TRANSFER_GIVE_UP);
-    assert_int_equal(transfer.state, SERVER_TRANSFER_FLOWING);
-    server_transfer_begin(&transfer, CORE_NS_NEVER, 100); /* never idle, not to be held */
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 3, 99), SERVER_TRANSFER_STAY);
-    assert_int_equal(server_transfer_next(&transfer, 1, 100), SERVER_TRANSFER_GIVE_UP);
-    server_transfer_begin(&transfer, 0, 100);
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 3, 50), SERVER_TRANSFER_HOLD);
-    assert_int_equal(server_transfer_next(&transfer, 2, 200), SERVER_TRANSFER_STAY); /* it goes through */
-    server_transfer_set_ready(&transfer, false);
-    assert_int_equal(server_transfer_next(&transfer, 0, 300), SERVER_TRANSFER_SWITCH);
-}
-
-static void an_idle_moment_is_waited_for_before_packets_are_held(void **state)
-{
-    struct server_transfer transfer;
-    (void)state;
-    server_transfer_begin(&transfer, 50, 100);
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 1, 49), SERVER_TRANSFER_STAY);
-    assert_int_equal(transfer.state, SERVER_TRANSFER_WAITING);
-    assert_int_equal(server_transfer_next(&transfer, 0, 49), SERVER_TRANSFER_SWITCH);
-    server_transfer_begin(&transfer, 50, 100);
-    assert_int_equal(server_transfer_next(&transfer, 1, 50), SERVER_TRANSFER_STAY); /* B is not ready */
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 1, 50), SERVER_TRANSFER_HOLD);
-    server_transfer_begin(&transfer, 50, 100); /* asked late: rather held than given up */
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 1, 120), SERVER_TRANSFER_HOLD);
-    server_transfer_begin(&transfer, 150, 100);
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 1, 120), SERVER_TRANSFER_GIVE_UP);
-}
-
-static void a_unit_that_goes_away_is_waited_for_again(void **state)
-{
-    struct server_transfer transfer;
-    (void)state;
-    server_transfer_begin(&transfer, CORE_NS_NEVER, 100);
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 1, 10), SERVER_TRANSFER_STAY);
-    server_transfer_set_ready(&transfer, false);
-    assert_int_equal(server_transfer_next(&transfer, 0, 20), SERVER_TRANSFER_STAY);
-    server_transfer_set_ready(&transfer, true);
-    assert_int_equal(server_transfer_next(&transfer, 0, 30), SERVER_TRANSFER_SWITCH);
-}
-
-static void the_latency_to_ask_for(void **state)
-{
-    (void)state;
-    assert_int_equal(server_transfer_latency_ns(100, 0, 30), 70);
-    assert_int_equal(server_transfer_latency_ns(100, 25, 30), 45);
-    assert_true(server_transfer_latency_ns(100, 20, 80) <= 0);
-}
-
-/* ---- pace ---- */
 
 static const struct core_stream_spec pair = {.burst_packets = 2, .interval_ns = 100};
 
@@ -219,51 +139,62 @@ static void check_stays(const struct run *run, size_t count)
         }
 }
 
-static core_ns next_look_ns(const struct server_transfer *transfer, core_ns now_ns, core_ns first_back_ns)
+struct migration {
+    enum server_path_state path;
+    core_ns hold_from_ns, until_ns;
+};
+
+static core_ns next_look_ns(const struct migration *migration, core_ns now_ns, core_ns first_back_ns)
 {
     core_ns look_ns = first_back_ns;
-    if (transfer->state == SERVER_TRANSFER_HELD)
+    if (server_path_holds(migration->path))
         return look_ns;
-    if (transfer->hold_from_ns > now_ns && transfer->hold_from_ns < look_ns)
-        look_ns = transfer->hold_from_ns;
-    return core_time_min(transfer->until_ns, look_ns);
+    if (migration->hold_from_ns > now_ns && migration->hold_from_ns < look_ns)
+        look_ns = migration->hold_from_ns;
+    return core_time_min(migration->until_ns, look_ns);
 }
 
-/* One transfer, wanted at want_ns: returns when it is over; true: the stream is on another unit. */
-static bool transfer_once(struct test_random *random, struct run *run, struct server_pacer *pace,
-                          size_t *next, size_t stay, core_ns bound_ns, core_ns *moment_ns)
+static unsigned step(struct migration *migration, bool empty, core_ns now_ns)
 {
-    struct server_transfer transfer;
+    unsigned effects = 0;
+    unsigned facts = SERVER_PATH_GPU_EMPTY | SERVER_PATH_MIGRATING | SERVER_PATH_READY |
+                     (empty ? SERVER_PATH_WORKER_EMPTY | SERVER_PATH_FREE : 0) |
+                     (now_ns >= migration->hold_from_ns ? SERVER_PATH_MAY_HOLD : 0) |
+                     (now_ns >= migration->until_ns ? SERVER_PATH_OVERDUE : 0);
+    (void)server_path_step(&migration->path, facts, &effects);
+    return effects;
+}
+
+/* One migration, wanted at want_ns: returns when it is over; true: the stream is on another unit. */
+static bool migrate_once(struct test_random *random, struct run *run, struct server_pacer *pace, size_t *next,
+                         size_t stay, core_ns bound_ns, core_ns *moment_ns)
+{
     core_ns want_ns = *moment_ns, now_ns = want_ns, hold_ns = CORE_NS_NEVER;
     if (test_random_chance(random, 70))
         hold_ns =
             test_random_chance(random, 50) ? want_ns : want_ns + test_random_in(random, 0, bound_ns * 4);
+    struct migration migration = {.hold_from_ns = hold_ns, .until_ns = want_ns + bound_ns * 4};
 
     flow(random, run, pace, next, stay, bound_ns, want_ns);
-    server_transfer_begin(&transfer, hold_ns, want_ns + bound_ns * 4);
-    server_transfer_set_ready(&transfer, true);
     for (;;) {
-        uint32_t inside = 0;
         core_ns first_back_ns = CORE_NS_NEVER;
         for (size_t i = 0; i < *next; i++)
-            if (run->back_ns[i] > now_ns) {
-                inside++;
+            if (run->back_ns[i] > now_ns)
                 first_back_ns = core_time_min(run->back_ns[i], first_back_ns);
-            }
-        bool was_held = transfer.state == SERVER_TRANSFER_HELD;
-        enum server_transfer_step step = server_transfer_next(&transfer, inside, now_ns);
+        unsigned effects = step(&migration, first_back_ns == CORE_NS_NEVER, now_ns);
         *moment_ns = now_ns;
-        if (step == SERVER_TRANSFER_GIVE_UP)
+        if ((effects & SERVER_PATH_GIVE_UP) != 0)
             return false;
-        if (step == SERVER_TRANSFER_SWITCH) {
+        if ((effects & SERVER_PATH_SWITCH) != 0) {
+            bool held = (effects & SERVER_PATH_PACED) != 0;
             core_ns first_ns = *next < PACKETS ? run->eligible_ns[*next] : CORE_NS_NEVER;
             run->lag_ns = (server_pacer_caught_up(pace, first_ns > now_ns, now_ns) ? 0 : run->lag_ns) +
-                          (was_held ? bound_ns : 0);
-            server_pacer_switch(pace, run->spacing_ns, first_ns, was_held, now_ns);
+                          (held ? bound_ns : 0);
+            server_pacer_switch(pace, run->spacing_ns, first_ns, held, now_ns);
             return true;
         }
-        now_ns = next_look_ns(&transfer, now_ns, first_back_ns);
-        if (transfer.state == SERVER_TRANSFER_WAITING)
+        now_ns = next_look_ns(&migration, now_ns, first_back_ns);
+        if (!server_path_holds(migration.path))
             flow(random, run, pace, next, stay, bound_ns, now_ns - 1);
     }
 }
@@ -284,7 +215,7 @@ static void move_about(struct test_random *random)
     server_pacer_init(&pace, &run.spec, run.spacing_ns);
     while (next < PACKETS) {
         now_ns += test_random_in(random, 0, 20 * run.spec.interval_ns);
-        if (transfer_once(random, &run, &pace, &next, stay, bound_ns, &now_ns)) {
+        if (migrate_once(random, &run, &pace, &next, stay, bound_ns, &now_ns)) {
             stay++;
             bound_ns = test_random_log(random, 1000, 20 * run.spec.interval_ns);
         }
@@ -305,11 +236,6 @@ static void migrations_keep_guarantees(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_idle_moment_switches_at_once),
-        cmocka_unit_test(transfer_timeout_except_while_held),
-        cmocka_unit_test(an_idle_moment_is_waited_for_before_packets_are_held),
-        cmocka_unit_test(a_unit_that_goes_away_is_waited_for_again),
-        cmocka_unit_test(the_latency_to_ask_for),
         cmocka_unit_test(an_idle_switch_begins_spacing_anew),
         cmocka_unit_test(held_packets_are_paced_and_catch_up),
         cmocka_unit_test(a_policed_stream_catches_up_by_the_full_bucket),

@@ -1,16 +1,12 @@
-/* Migration of a stream while its packets flow: when each packet may go to which unit, and the proof that
- * no deadline is missed.
+/* The pace of a stream that migrates while its packets flow: when each packet may go to its unit, and the proof
+ * that no deadline is missed. server/stream/path.h says which unit that is.
  *
  * Stream (t, k, d): any window of length D holds at most k + floor(D / t) eligible times e_i, and packet i
  * is due at e_i + d. It is on unit A, which has each packet back on its I/O thread by r_i + b_A, where r_i
- * >= e_i is when the packet was let go to A; so far r_i <= e_i + l ("lag" l: 0 unless an earlier transfer
- * left one). Unit B has been asked to take it, and holds with it beside all that it has. The reservation at
+ * >= e_i is when the packet was let go to A; so far r_i <= e_i + l ("lag" l: 0 unless an earlier
+ * migration left one). Unit B has been asked to take it, and holds with it beside all that it has. The reservation at
  * A stays until A has paused after the last packet there, and the reservation at B is made first, so that
  * no other stream is affected.
- *
- *   FLOWING --begin--> WAITING --nothing inside A, B ready--> (switch) FLOWING on B
- *                         |  \--timeout--> FLOWING on A, unchanged
- *                         \--B ready, may be held--> HELD --nothing inside A--> (switch) FLOWING on B
  *
  * **Switch at an idle moment.** No packet is inside A, and no packet waits that A returned when it failed,
  * so that order and chaining value are final, and packets go to B from then on. With l = 0 their r_i = e_i
@@ -21,24 +17,22 @@
  * + b_A. Call that moment s: s - e_1 <= l + b_A. From s on packets go to B, paced by a token bucket of the
  * same t and k, full at s:
  *
- *     a_i = max(e_i, s)      r_i = max(a_i, TAT_i - (k - 1) t)      TAT_(i+1) = max(TAT_i, a_i) + t,   TAT_1
- * = s
+ *     a_i = max(e_i, s)      r_i = max(a_i, TAT_i - (k - 1) t)      TAT_(i+1) = max(TAT_i, a_i) + t
  *
- * r_i conforms to the contract (that is what a bucket does), as B was promised. And r_i <= e_i + (s - e_1):
+ * with TAT_1 = s. r_i conforms to the contract (that is what a bucket does), as B was promised. And r_i <= e_i + (s - e_1):
  * the times x_i = e_i + (s - e_1) conform, being e_i shifted; a_i <= x_i; a bucket lets go no later than any
  * conforming times that are no earlier than what comes in, because TAT is monotone in them: by induction
  * TAT_i is at most that of x, and r_i = max(a_i, TAT_i - (k-1) t) <= max(x_i, TAT_i(x) - (k-1) t) = x_i. So
  * the new lag is at most l + b_A, packets are back by e_i + l + b_A + b_B, and no promise breaks if B was
  * asked for the latency that is left:
  *
- *     b_B <= d - l - b_A        (server_transfer_latency_ns; if that is not positive it may not be held)
+ *     b_B <= d - l - b_A        (if that is not positive, packets may not be held)
  *
  * **Catching up.** The lag is gone for good from the first packet on that finds s <= e_i and TAT_i <= TAT^_i,
  * the policer's own TAT: then r_i = e_i, TAT_(i+1) <= TAT^_(i+1), and so on. All that is known here of TAT^_i
  * is that a policed packet has TAT^_i = e_i + (k - 1) t (server/stream/policer.h). For any other packet a
- * full bucket will do, TAT_i
- * <= e_i: afterwards TAT_(i+1) = e_i + t <= TAT^_(i+1). Where nothing waits, TAT <= now does, too. From then
- * on B may be asked for d again instead of d - l - b_A.
+ * full bucket will do, TAT_i <= e_i: afterwards TAT_(i+1) = e_i + t <= TAT^_(i+1). Where nothing waits,
+ * TAT <= now does, too. From then on B may be asked for d again instead of d - l - b_A.
  *
  * A switch while a lag is left is as a held one: s - e_1 <= l, without b_A if nothing was inside A.
  *
@@ -47,55 +41,12 @@
  *
  * Pure; the server's I/O threads and the virtual-time simulator run the same code. Owned by the owner of
  * the stream's packets. */
-#ifndef MILLRACE_SERVER_STREAM_TRANSFER_H
-#define MILLRACE_SERVER_STREAM_TRANSFER_H
+#ifndef MILLRACE_SERVER_STREAM_PACE_H
+#define MILLRACE_SERVER_STREAM_PACE_H
 
 #include "server/stream/policer.h"
 
 #include <stdbool.h>
-
-/* ---- which unit ---- */
-
-enum server_transfer_state {
-    SERVER_TRANSFER_FLOWING, /* packets go to the stream's unit; no migration is wanted */
-    SERVER_TRANSFER_WAITING, /* packets go to A, until B is ready and an idle moment comes */
-    SERVER_TRANSFER_HELD,    /* packets wait until A has returned all */
-};
-
-enum server_transfer_step {
-    SERVER_TRANSFER_STAY,
-    SERVER_TRANSFER_HOLD,    /* from now on nothing goes to A */
-    SERVER_TRANSFER_SWITCH,  /* from now on packets go to B (server_pacer_switch) */
-    SERVER_TRANSFER_GIVE_UP, /* packets stay on A; the reservation at B is not needed */
-};
-
-struct server_transfer {
-    enum server_transfer_state state;
-    bool ready;           /* B can take packets at once */
-    core_ns hold_from_ns; /* WAITING: packets may be held from then on; NEVER: never */
-    core_ns until_ns;     /* WAITING: timeout */
-};
-
-/* Latency bound that B must be asked for so that packets may be held: d - l - b_A; not positive: they may
- * not. */
-core_ns server_transfer_latency_ns(core_ns latency_ns, core_ns lag_ns, core_ns bound_ns);
-
-/* From FLOWING: a transfer is wanted, with patience until until_ns (CORE_NS_NEVER: without end). If B was
- * asked for server_transfer_latency_ns packets may be held from hold_from_ns on: before that, an idle moment
- * is waited for, which delays nothing. CORE_NS_NEVER: they may not be held. */
-void server_transfer_begin(struct server_transfer *transfer, core_ns hold_from_ns, core_ns until_ns);
-
-/* B is ready, or is no longer ready (a GPU that went out of service). Ignored in HELD: B gets the stream in
- * any case. */
-void server_transfer_set_ready(struct server_transfer *transfer, bool ready);
-
-/* The next step, with `inside` packets inside A. To be called after the functions above, after each packet
- * that A returns, at hold_from_ns (or later), and at until_ns. Changes the state accordingly. HELD does not
- * time out: A returns what it has. */
-enum server_transfer_step server_transfer_next(struct server_transfer *transfer, uint32_t inside,
-                                               core_ns now_ns);
-
-/* ---- at which time ---- */
 
 struct server_pacer {
     core_ns interval_ns;     /* t */
