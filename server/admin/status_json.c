@@ -244,8 +244,9 @@ failed:
 char *server_status_stream_text(const struct server_stream_dump_row *row)
 {
     char unit[24], backup[24];
-    json_t *slack =
-        row->slack_minimum_ns == CORE_NS_NEVER ? json_null() : json_real(us(row->slack_minimum_ns));
+    json_t *slack = row->account.slack_minimum_ns == CORE_NS_NEVER
+                        ? json_null()
+                        : json_real(us(row->account.slack_minimum_ns));
 
     snprintf(unit, sizeof unit, row->on_gpu ? "gpu-%u" : "cpu-%u", row->unit);
     backup[0] = '\0';
@@ -256,9 +257,10 @@ char *server_status_stream_text(const struct server_stream_dump_row *row)
                           unit, "state", server_stream_dump_state_name(row->state), "class",
                           row->spec.guaranteed ? "guaranteed" : "standard", "backup", backup, "packet_bytes",
                           whole(row->spec.packet_bytes), "interval_us", us(row->spec.interval_ns),
-                          "latency_us", us(row->spec.latency_ns), "packets", whole(row->totals.packets),
-                          "bytes", whole(row->totals.bytes), "met", whole(row->totals.met), "missed",
-                          whole(row->totals.missed), "policed", whole(row->policed), "reader_late",
+                          "latency_us", us(row->spec.latency_ns), "packets",
+                          whole(row->account.totals.packets), "bytes", whole(row->account.totals.bytes),
+                          "met", whole(row->account.totals.met), "missed", whole(row->account.totals.missed),
+                          "policed", whole(row->account.policed), "reader_late",
                           whole(row->account.reader_late), "fault_late", whole(row->account.fault_late),
                           "slack_min_us", slack, "slack_counts", slack_counts_json(&row->account)));
 }

@@ -63,21 +63,18 @@ static enum server_stream_dump_state state_of(const struct server_stream *stream
 static void write_row(struct server_stream_dump_row *row, const struct server_stream *stream)
 {
     const struct server_connection *connection = stream->connection;
-    bool on_gpu = stream->gpu != NULL;
+    bool on_gpu = stream->units.gpu != NULL;
     *row = (struct server_stream_dump_row){.connection = connection->number,
                                            .stream = stream->id,
                                            .on_gpu = on_gpu,
-                                           .unit = on_gpu ? stream->reservation->gpu : stream->worker,
+                                           .unit = on_gpu ? stream->reservation->gpu : stream->units.worker,
                                            .backed = server_backup_is_held(stream),
-                                           .backup_on_gpu = stream->secondary != NULL,
-                                           .backup = stream->secondary != NULL
+                                           .backup_on_gpu = stream->units.secondary != NULL,
+                                           .backup = stream->units.secondary != NULL
                                                          ? stream->reservation->secondary.gpu
                                                          : stream->reservation->backup.unit,
                                            .state = state_of(stream),
                                            .spec = stream->spec,
-                                           .totals = stream->totals,
-                                           .policed = stream->policed,
-                                           .slack_minimum_ns = stream->slack_minimum_ns,
                                            .account = stream->account};
     memcpy(row->peer, connection->peer, sizeof row->peer);
 }

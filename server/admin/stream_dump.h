@@ -48,9 +48,6 @@ struct server_stream_dump_row {
     uint32_t backup;    /* backed: number of that worker or GPU */
     enum server_stream_dump_state state;
     struct core_stream_spec spec;
-    struct protocol_closed totals;
-    uint64_t policed;
-    core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
     struct server_stream_account account;
 };
 

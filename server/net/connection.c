@@ -157,9 +157,9 @@ static void drop_packets(struct server_connection *connection)
         if (stream == NULL)
             continue;
         server_eligible_queue_remove(&connection->io->waiting, &stream->waiter);
-        for (struct server_packet *packet = stream->wait_head; packet != NULL; packet = packet->next)
+        for (struct server_packet *packet = stream->queue.waiting; packet != NULL; packet = packet->next)
             packet->ready = true;
-        stream->wait_head = NULL;
+        stream->queue.waiting = NULL;
         server_output_results(stream);
         server_connection_settle_stream(stream);
     }
@@ -254,10 +254,11 @@ static void end_stream(struct server_connection *connection, struct server_strea
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
 
     if (!connection->abandoned && !stream->unannounced) {
-        stream->totals.reason = stream->close_reason;
+        stream->account.totals.reason = stream->close_reason;
         if (connection->version < 2 && stream->close_reason == PROTOCOL_CLOSE_IDLE)
-            stream->totals.reason = PROTOCOL_CLOSE_DRAINED; /* it has no word for it */
-        server_output_control(connection, frame, protocol_closed_write(frame, stream->id, &stream->totals));
+            stream->account.totals.reason = PROTOCOL_CLOSE_DRAINED; /* it has no word for it */
+        server_output_control(connection, frame,
+                              protocol_closed_write(frame, stream->id, &stream->account.totals));
     }
     free_id(connection, stream);
     connection->stream_count--;
@@ -269,13 +270,13 @@ static void end_stream(struct server_connection *connection, struct server_strea
     server_eligible_queue_remove(&io->waiting, &stream->waiter);
     server_planner_wipe(io->server->planner, server_stream_take_blocks(stream));
     server_migration_give_back(stream);
-    if (stream->gpu != NULL) {
-        server_gpu_binding_detach(stream->gpu);
-        server_gpu_binding_destroy(stream->gpu);
+    if (stream->units.gpu != NULL) {
+        server_gpu_binding_detach(stream->units.gpu);
+        server_gpu_binding_destroy(stream->units.gpu);
     }
-    if (stream->secondary != NULL) {
-        server_gpu_binding_detach(stream->secondary);
-        server_gpu_binding_destroy(stream->secondary);
+    if (stream->units.secondary != NULL) {
+        server_gpu_binding_detach(stream->units.secondary);
+        server_gpu_binding_destroy(stream->units.secondary);
     }
     server_stream_destroy(stream, io->server->engine);
     server_io_mark(connection);
@@ -286,7 +287,7 @@ void server_connection_settle_stream(struct server_stream *stream)
     struct server_connection *connection = stream->connection;
     if (stream->modify != NULL && (stream->state == SERVER_STREAM_CLOSING || connection->abandoned))
         server_modify_end(stream);
-    if ((stream->state == SERVER_STREAM_CLOSING || connection->abandoned) && stream->busy_packets == 0 &&
+    if ((stream->state == SERVER_STREAM_CLOSING || connection->abandoned) && stream->memory.busy == 0 &&
         !stream->notice.queued && server_migration_ends(stream))
         end_stream(connection, stream);
 }
@@ -354,13 +355,13 @@ static bool input_paused(const struct server_connection *connection)
 static core_ns due_since_ns(const struct server_stream *stream)
 {
     return core_time_max(stream->policer.theoretical_ns,
-                         core_time_max(stream->opened_ns, stream->connection->read_on_ns));
+                         core_time_max(stream->bounds.opened_ns, stream->connection->read_on_ns));
 }
 
 /* Nothing of it is here, and nothing is under way that it has a part in. */
 static bool is_silent(const struct server_stream *stream)
 {
-    return stream->state == SERVER_STREAM_OPEN && stream->opened_ns > 0 && stream->busy_packets == 0 &&
+    return stream->state == SERVER_STREAM_OPEN && stream->bounds.opened_ns > 0 && stream->memory.busy == 0 &&
            stream->modify == NULL && stream->migration == NULL;
 }
 

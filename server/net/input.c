@@ -87,9 +87,9 @@ static void next_frame(struct server_connection *connection)
 static core_ns ours_from_ns(const struct server_connection *connection, const struct server_stream *stream,
                             core_ns now_ns)
 {
-    const struct server_packet *first = stream->delivery_head;
+    const struct server_packet *first = stream->queue.head;
     core_ns earliest_ns = connection->input.arrival.earliest_ns;
-    bool early = (stream->wait_head != NULL && stream->wait_head->eligible_ns > now_ns) ||
+    bool early = (stream->queue.waiting != NULL && stream->queue.waiting->eligible_ns > now_ns) ||
                  stream->policer.theoretical_ns - stream->policer.tolerance_ns > now_ns;
 
     if (connection->blocked_ns != CORE_NS_NEVER || first == NULL)
@@ -110,7 +110,7 @@ static void claim_packet(struct server_connection *connection, struct server_str
         input->phase = SERVER_INPUT_SLOT;
         return;
     }
-    stream->next_sequence++;
+    stream->queue.next_sequence++;
     input->done = 0;
     input->packet = packet;
     input->phase = packet->bytes > stream->spec.packet_bytes ? SERVER_INPUT_SKIP : SERVER_INPUT_PAYLOAD;
@@ -136,10 +136,10 @@ static void begin_data(struct server_connection *connection, core_ns now_ns)
             next_frame(connection);
         return;
     }
-    if (input->header.sequence != stream->next_sequence) {
+    if (input->header.sequence != stream->queue.next_sequence) {
         char text[128];
         snprintf(text, sizeof text, "DATA has sequence %u where %u is next", input->header.sequence,
-                 stream->next_sequence);
+                 stream->queue.next_sequence);
         server_connection_fail(connection, stream->id, PROTOCOL_ERROR_SEQUENCE, text);
         return;
     }

@@ -52,9 +52,9 @@ void server_io_put_off(struct server_connection *connection)
 
 void server_io_queue(struct server_io *io, struct server_packet *packet)
 {
-    struct server_submission *submission = &io->submissions[packet->stream->worker];
+    struct server_submission *submission = &io->submissions[packet->stream->units.worker];
     packet->cpu.next = NULL;
-    packet->stream->at_worker++;
+    packet->stream->units.at_worker++;
     if (submission->tail == NULL)
         submission->head = &packet->cpu;
     else
@@ -73,10 +73,10 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
     if (server_path_waits(stream->path) || ready_ns > until_ns)
         return false;
     packet->cpu.release_ns = server_pacer_release_ns(&stream->pace, ready_ns) + stream->in_ns;
-    if (stream->gpu != NULL) {
+    if (stream->units.gpu != NULL) {
         if (!server_gpu_binding_put(io, packet, ready_ns, until_ns - PERFMODEL_CPU_EARLY_NS, wake_ns))
             return false;
-        server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_binding_gpu(stream->gpu)),
+        server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_binding_gpu(stream->units.gpu)),
                            now_ns); /* or its worker, when that gets it */
     } else
         server_io_queue(io, packet);
@@ -87,7 +87,7 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
 static void wait_from(struct server_io *io, struct server_packet *packet, core_ns wake_ns)
 {
     struct server_stream *stream = packet->stream;
-    stream->wait_head = packet;
+    stream->queue.waiting = packet;
     server_eligible_queue_remove(&io->waiting, &stream->waiter); /* a change of contract may wait, too */
     if (wake_ns != CORE_NS_NEVER)
         server_eligible_queue_add(&io->waiting, &stream->waiter, wake_ns);
@@ -97,7 +97,7 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
                       core_ns now_ns)
 {
     core_ns wake_ns;
-    if (stream->wait_head != NULL)
+    if (stream->queue.waiting != NULL)
         return; /* behind it */
     if (!hand_over(io, packet, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS, &wake_ns))
         wait_from(io, packet, wake_ns);
@@ -112,9 +112,9 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
 
     if (stream->modify != NULL)
         server_stream_advance(stream, core_time_now_ns()); /* before the next packet there may be a gap */
-    packet = stream->wait_head;
+    packet = stream->queue.waiting;
     server_eligible_queue_remove(&io->waiting, &stream->waiter);
-    stream->wait_head = NULL;
+    stream->queue.waiting = NULL;
     for (; packet != NULL; packet = packet->next)
         if (packet->status == PROTOCOL_RESULT_OK && !hand_over(io, packet, now_ns, until_ns, &wake_ns))
             break;
@@ -126,7 +126,7 @@ void server_io_release_stream(struct server_stream *stream)
 {
     struct server_io *io = stream->connection->io;
 
-    if (stream->wait_head == NULL)
+    if (stream->queue.waiting == NULL)
         return;
     server_eligible_queue_remove(&io->waiting, &stream->waiter);
     server_eligible_queue_add(&io->waiting, &stream->waiter, core_time_now_ns());
@@ -227,14 +227,14 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
             struct server_packet *packet = (struct server_packet *)batch[i];
             struct server_stream *stream = packet->stream;
             packet->ready = true;
-            stream->worked = true;
-            stream->pauses = batch[i]->pauses;
+            stream->units.worked = true;
+            stream->units.pauses = batch[i]->pauses;
             if (batch[i]->status != CORE_OK || stream->close_reason == PROTOCOL_CLOSE_FAILED)
                 fail_stream(stream, packet);
             server_io_mark(stream->connection);
             server_output_results(stream);
-            stream->at_worker--;
-            if (stream->gpu != NULL || stream->migration != NULL || stream->modify != NULL)
+            stream->units.at_worker--;
+            if (stream->units.gpu != NULL || stream->migration != NULL || stream->modify != NULL)
                 server_stream_advance(stream, core_time_now_ns());
             server_connection_settle_stream(stream);
         }
@@ -410,21 +410,21 @@ void server_io_drain(struct server_io *io, core_ns drain_until_ns)
 
 static uint32_t *class_of(const struct server_stream *stream)
 {
-    unsigned long long latency_ns = (unsigned long long)stream->counted_ns;
+    unsigned long long latency_ns = (unsigned long long)stream->bounds.counted_ns;
     return &stream->connection->io->latency_classes[63 - __builtin_clzll(latency_ns)];
 }
 
 void server_io_discount_stream(struct server_stream *stream)
 {
     --*class_of(stream);
-    stream->counted_ns = 0;
+    stream->bounds.counted_ns = 0;
 }
 
 void server_io_count_stream(struct server_stream *stream)
 {
-    if (stream->counted_ns > 0)
+    if (stream->bounds.counted_ns > 0)
         server_io_discount_stream(stream);
-    stream->counted_ns = server_backup_shortest_ns(stream) - stream->late_ns;
+    stream->bounds.counted_ns = server_backup_shortest_ns(stream) - stream->bounds.late_ns;
     ++*class_of(stream);
 }
 

@@ -197,8 +197,8 @@ static void count_slack(struct server_packet *packet, struct server_stats *stats
 {
     struct server_stream *stream = packet->stream;
 
-    if (slack_ns < stream->slack_minimum_ns)
-        stream->slack_minimum_ns = slack_ns;
+    if (slack_ns < stream->account.slack_minimum_ns)
+        stream->account.slack_minimum_ns = slack_ns;
     server_stream_account_slack(&stream->account, slack_ns, latency_bound_ns(packet));
     core_histogram_record(&stats->units[packet->unit].slack, slack_ns);
     if (slack_ns < 0)
@@ -210,7 +210,7 @@ static void count_missed(const struct server_packet *packet, enum server_cause c
 {
     struct server_stream *stream = packet->stream;
 
-    stream->totals.missed++;
+    stream->account.totals.missed++;
     server_stats_add(&stats->missed, 1);
     server_stats_add(&stats->missed_by[cause], 1);
     server_stats_add(&stats->guaranteed_missed, stream->spec.guaranteed ? 1 : 0);
@@ -230,8 +230,8 @@ static void count_result(struct server_packet *packet, const struct protocol_res
     packet->output.counted = true;
     if (result->status != PROTOCOL_RESULT_OK)
         return;
-    stream->totals.packets++;
-    stream->totals.bytes += packet->cpu.bytes;
+    stream->account.totals.packets++;
+    stream->account.totals.bytes += packet->cpu.bytes;
     server_stats_add(&stats->packets, 1);
     server_stats_add(&stats->bytes, packet->cpu.bytes);
     server_stats_add(&stats->guaranteed, stream->spec.guaranteed ? 1 : 0);
@@ -247,7 +247,7 @@ static void count_result(struct server_packet *packet, const struct protocol_res
     if (!met)
         count_missed(packet, verdict.cause, stats);
     else {
-        stream->totals.met++;
+        stream->account.totals.met++;
         server_stats_add(&stats->met, 1);
     }
     if ((result->flags & PROTOCOL_RESULT_READER) != 0) {

@@ -328,13 +328,14 @@ static core_status arm_stream(struct server_io *io, struct server_stream *stream
     core_status status = server_stream_arm(stream, server->engine, io->engine, &task,
                                            server->profile->margins.in_ns, request->key, request->iv);
 
-    stream->worker = server_backup_worker(server, request->reservation);
+    stream->units.worker = server_backup_worker(server, request->reservation);
     if (status != CORE_OK || request->gpu == SERVER_NO_GPU)
         return status;
     bool secondary = request->reservation->secondary.gpu != SERVER_NO_GPU;
-    stream->gpu = server_gpu_binding_create(request->plan);
-    stream->secondary = secondary ? server_gpu_binding_create(request->secondary_plan) : NULL;
-    return stream->gpu != NULL && (!secondary || stream->secondary != NULL) ? CORE_OK : CORE_NO_MEMORY;
+    stream->units.gpu = server_gpu_binding_create(request->plan);
+    stream->units.secondary = secondary ? server_gpu_binding_create(request->secondary_plan) : NULL;
+    return stream->units.gpu != NULL && (!secondary || stream->units.secondary != NULL) ? CORE_OK
+                                                                                        : CORE_NO_MEMORY;
 }
 
 /* Makes the granted stream; NULL if there is no memory for it. */
@@ -354,12 +355,12 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     request->memory.block = NULL; /* the stream's now */
     stream->connection = connection;
     stream->version = connection->version;
-    stream->bound_ns = server_backup_bound_ns(&request->placement);
+    stream->bounds.promised_ns = server_backup_bound_ns(&request->placement);
     stream->reservation = request->reservation;
     if (arm_stream(io, stream, request) != CORE_OK ||
         server_connection_add_stream(connection, stream) != CORE_OK) {
-        server_gpu_binding_destroy(stream->gpu);
-        server_gpu_binding_destroy(stream->secondary);
+        server_gpu_binding_destroy(stream->units.gpu);
+        server_gpu_binding_destroy(stream->units.secondary);
         server_planner_wipe(io->server->planner, server_stream_take_blocks(stream));
         server_stream_destroy(stream, io->server->engine);
         return NULL;
@@ -398,7 +399,7 @@ static void send_opened(struct server_connection *connection, const struct serve
 
 static void announce(struct server_stream *stream, const struct server_request *request)
 {
-    stream->opened_ns = core_time_now_ns();
+    stream->bounds.opened_ns = core_time_now_ns();
     send_opened(stream->connection, request, stream->id);
 }
 
@@ -459,10 +460,10 @@ static bool open_stream(struct server_connection *connection, struct server_requ
                "the server is out of memory", core_time_now_ns() - request->received_ns);
         return false;
     }
-    if (stream->gpu != NULL) {
-        await_key(request, stream, stream->gpu, request->gpu);
-        if (stream->secondary != NULL)
-            await_key(request, stream, stream->secondary, stream->reservation->secondary.gpu);
+    if (stream->units.gpu != NULL) {
+        await_key(request, stream, stream->units.gpu, request->gpu);
+        if (stream->units.secondary != NULL)
+            await_key(request, stream, stream->units.secondary, stream->reservation->secondary.gpu);
         return true;
     }
     announce(stream, request);
@@ -526,7 +527,7 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
                  "GPU %u%s was too busy to change to the period that the stream needs; ask again, or for a "
                  "longer latency "
                  "bound",
-                 request->gpu, stream->secondary != NULL ? ", or the one of its backup," : "");
+                 request->gpu, stream->units.secondary != NULL ? ", or the one of its backup," : "");
         refuse(connection, request->is_query, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL,
                core_time_now_ns() - request->received_ns);
     }
@@ -573,7 +574,7 @@ void server_frame_data(struct server_connection *connection, struct server_packe
         server_stream_advance(stream, now_ns);
     if (server_stream_accept(stream, packet, arrival, io->server->config->limits.bytes_per_key)) {
         if (packet->policed) {
-            stream->policed++;
+            stream->account.policed++;
             server_stats_add(&io->stats.policed, 1);
         }
         server_io_submit(io, stream, packet, now_ns);

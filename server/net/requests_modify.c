@@ -32,13 +32,13 @@ void server_frame_modified(const struct server_modify *modify, uint32_t first)
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
     struct protocol_modified modified = {
         .stream = stream->id,
-        .unit = stream->gpu != NULL ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
-        .unit_index = (uint16_t)(stream->gpu != NULL ? stream->reservation->gpu : stream->worker),
+        .unit = stream->units.gpu != NULL ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
+        .unit_index = (uint16_t)(stream->units.gpu != NULL ? stream->reservation->gpu : stream->units.worker),
         .bound_ns = server_backup_bound_ns(&modify->placement),
         .decided_ns = modify->decided_ns,
         .in_force_ns = core_time_now_ns() - modify->received_ns,
         .first = first,
-        .queue_packets = stream->queue_packets,
+        .queue_packets = stream->memory.packets,
         .backup = server_backup_report(modify->connection->io->server, &modify->placement)};
     core_histogram_record(&modify->connection->io->stats.in_force, modified.in_force_ns);
     server_stats_add(&modify->connection->io->stats.modified, 1);
@@ -94,7 +94,7 @@ void server_frame_modify(struct server_connection *connection, const struct prot
                     "another MODIFY of this stream is in progress; wait for its answer", now_ns);
         return;
     }
-    if (stream->migration != NULL || stream->late_ns > 0) {
+    if (stream->migration != NULL || stream->bounds.late_ns > 0) {
         refuse_with(connection, header->id, PROTOCOL_REFUSED_BUSY,
                     stream->migration != NULL
                         ? "the stream is migrating to another unit; retry"

@@ -9,14 +9,14 @@ bool server_stream_on_gpu(const struct server_stream *stream)
 {
     enum server_path_state state = stream->path;
 
-    return stream->gpu != NULL && state != SERVER_PATH_WORKER && state != SERVER_PATH_LEAVING_WORKER &&
+    return stream->units.gpu != NULL && state != SERVER_PATH_WORKER && state != SERVER_PATH_LEAVING_WORKER &&
            state != SERVER_PATH_HELD_WORKER;
 }
 
 bool server_stream_failed_over(const struct server_stream *stream)
 {
-    return stream->gpu != NULL &&
-           (!server_stream_on_gpu(stream) || !server_gpu_binding_is_primary(stream->gpu));
+    return stream->units.gpu != NULL &&
+           (!server_stream_on_gpu(stream) || !server_gpu_binding_is_primary(stream->units.gpu));
 }
 
 /* ---- facts ---- */
@@ -24,7 +24,8 @@ bool server_stream_failed_over(const struct server_stream *stream)
 /* The OPEN is answered first. */
 static bool is_opening(const struct server_stream *stream)
 {
-    return stream->gpu->request != NULL || (stream->secondary != NULL && stream->secondary->request != NULL);
+    return stream->units.gpu->request != NULL ||
+           (stream->units.secondary != NULL && stream->units.secondary->request != NULL);
 }
 
 /* What came late to a backup has left it; nobody waits for that where packets are not at the backup. */
@@ -41,7 +42,7 @@ static unsigned fact(bool holds, enum server_path_fact fact)
 
 static unsigned gpu_facts(const struct server_stream *stream)
 {
-    const struct server_gpu_binding *present = stream->gpu, *other = stream->secondary;
+    const struct server_gpu_binding *present = stream->units.gpu, *other = stream->units.secondary;
     bool usable = !is_opening(stream);
 
     return fact(usable && present->keyed, SERVER_PATH_KEYED) |
@@ -53,20 +54,20 @@ static unsigned gpu_facts(const struct server_stream *stream)
 
 static unsigned facts(struct server_stream *stream, core_ns now_ns)
 {
-    unsigned gpu = stream->gpu != NULL ? gpu_facts(stream) : SERVER_PATH_GPU_EMPTY;
+    unsigned gpu = stream->units.gpu != NULL ? gpu_facts(stream) : SERVER_PATH_GPU_EMPTY;
     unsigned migration = stream->migration != NULL ? server_migration_facts(stream, now_ns) : 0;
-    return fact(stream->at_worker == 0, SERVER_PATH_WORKER_EMPTY) | gpu | migration;
+    return fact(stream->units.at_worker == 0, SERVER_PATH_WORKER_EMPTY) | gpu | migration;
 }
 
 /* ---- effects ---- */
 
 static void swap(struct server_stream *stream)
 {
-    struct server_gpu_binding *left = stream->gpu;
+    struct server_gpu_binding *left = stream->units.gpu;
 
-    assert(left->inside == 0 && stream->secondary->inside == 0);
-    stream->gpu = stream->secondary;
-    stream->secondary = left;
+    assert(left->inside == 0 && stream->units.secondary->inside == 0);
+    stream->units.gpu = stream->units.secondary;
+    stream->units.secondary = left;
 }
 
 /* Without a backup nothing is promised: what waits, waits for its contract only. */
@@ -74,7 +75,7 @@ static void use_worker(struct server_stream *stream, core_ns now_ns)
 {
     bool backed = server_backup_on_worker(stream);
 
-    assert(stream->gpu->inside == 0);
+    assert(stream->units.gpu->inside == 0);
     if (!backed)
         server_notification(stream, PROTOCOL_NOTICE_DEGRADED);
     else if (!stream->failover_target.told)
@@ -85,12 +86,12 @@ static void use_worker(struct server_stream *stream, core_ns now_ns)
 
 static void use_gpu(struct server_stream *stream, bool paced, core_ns now_ns)
 {
-    bool at_primary = server_gpu_binding_is_primary(stream->gpu);
-    core_ns first_ns = stream->wait_head != NULL ? stream->wait_head->eligible_ns : CORE_NS_NEVER;
+    bool at_primary = server_gpu_binding_is_primary(stream->units.gpu);
+    core_ns first_ns = stream->queue.waiting != NULL ? stream->queue.waiting->eligible_ns : CORE_NS_NEVER;
 
-    assert(stream->at_worker == 0 && stream->gpu->keyed);
+    assert(stream->units.at_worker == 0 && stream->units.gpu->keyed);
     server_pacer_switch(&stream->pace, 0, first_ns, paced, now_ns);
-    stream->gpu->fresh = true;
+    stream->units.gpu->fresh = true;
     server_notification(stream, at_primary && !stream->failover_target.told ? PROTOCOL_NOTICE_RESTORED
                                                                             : PROTOCOL_NOTICE_MOVED);
     stream->failover_target.told = !at_primary;
@@ -123,7 +124,7 @@ void server_stream_advance(struct server_stream *stream, core_ns now_ns)
 {
     unsigned effects;
 
-    if (stream->gpu != NULL || stream->migration != NULL)
+    if (stream->units.gpu != NULL || stream->migration != NULL)
         while (server_path_step(&stream->path, facts(stream, now_ns), &effects))
             carry_out(stream, effects, core_time_now_ns());
     if (stream->migration != NULL)

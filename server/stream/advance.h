@@ -10,9 +10,10 @@
 
 struct server_stream;
 
-/* To be called whenever something may have happened that the path or a renegotiation waits for: a packet has come
- * back, a key has arrived at a GPU or is lost, a migration has begun, time has passed. Cheap where nothing is
- * wanted. Packets that may go are let go at the end of the I/O thread's turn; the stream does not end here. */
+/* To be called whenever something may have happened that the path or a renegotiation waits for: a packet has
+ * come back, a key has arrived at a GPU or is lost, a migration has begun, time has passed. Cheap where
+ * nothing is wanted. Packets that may go are let go at the end of the I/O thread's turn; the stream does not
+ * end here. */
 void server_stream_advance(struct server_stream *stream, core_ns now_ns);
 
 /* Do the stream's packets go to a GPU, or wait for one to return what it has? */

@@ -45,7 +45,7 @@ uint32_t server_backup_worker(const struct server *server, const struct server_r
 
 bool server_backup_is_held(const struct server_stream *stream)
 {
-    return stream->gpu != NULL && has_backup(stream->reservation);
+    return stream->units.gpu != NULL && has_backup(stream->reservation);
 }
 
 bool server_backup_on_worker(const struct server_stream *stream)
@@ -68,12 +68,12 @@ core_ns server_backup_shortest_ns(const struct server_stream *stream)
 
 void server_backup_rewind(struct server_stream *stream)
 {
-    struct server_packet *packet = stream->delivery_head;
+    struct server_packet *packet = stream->queue.head;
 
     while (packet != NULL && packet->ready)
         packet = packet->next;
-    stream->wait_head = packet;
-    stream->gpu->lost = false;
+    stream->queue.waiting = packet;
+    stream->units.gpu->lost = false;
 }
 
 void server_backup_begin(struct server_stream *stream, core_ns now_ns)
@@ -124,13 +124,13 @@ void server_backup_modify(struct server_stream *stream, const struct server_back
 
 bool server_backup_retire(struct server_stream *stream, uint32_t first)
 {
-    const struct server_packet *oldest = stream->delivery_head;
+    const struct server_packet *oldest = stream->queue.head;
     struct core_stream_spec contract;
     struct perfmodel_cpu_task task;
 
     if (!server_backup_is_held(stream))
         return true;
-    if (stream->at_worker > 0 || (oldest != NULL && (int32_t)(oldest->sequence - first) < 0))
+    if (stream->units.at_worker > 0 || (oldest != NULL && (int32_t)(oldest->sequence - first) < 0))
         return false;
     if (!server_backup_on_worker(stream))
         return true;
@@ -142,6 +142,5 @@ bool server_backup_retire(struct server_stream *stream, uint32_t first)
 
 bool server_backup_on_time(const struct server_stream *stream)
 {
-    return stream->delivery_head == NULL ||
-           stream->delivery_head->eligible_ns >= stream->failover_target.lost_ns;
+    return stream->queue.head == NULL || stream->queue.head->eligible_ns >= stream->failover_target.lost_ns;
 }

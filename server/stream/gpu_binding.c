@@ -23,14 +23,16 @@ bool server_gpu_binding_is_primary(const struct server_gpu_binding *place)
 
 const struct server_gpu_binding *server_gpu_binding_at_primary(const struct server_stream *stream)
 {
-    return stream->secondary == NULL || server_gpu_binding_is_primary(stream->gpu) ? stream->gpu
-                                                                                   : stream->secondary;
+    return stream->units.secondary == NULL || server_gpu_binding_is_primary(stream->units.gpu)
+               ? stream->units.gpu
+               : stream->units.secondary;
 }
 
 const struct server_gpu_binding *server_gpu_binding_at_backup(const struct server_stream *stream)
 {
-    return stream->secondary == NULL || server_gpu_binding_is_primary(stream->gpu) ? stream->secondary
-                                                                                   : stream->gpu;
+    return stream->units.secondary == NULL || server_gpu_binding_is_primary(stream->units.gpu)
+               ? stream->units.secondary
+               : stream->units.gpu;
 }
 
 /* ---- keys ---- */
@@ -69,7 +71,7 @@ static void answered(void *owner, struct server_message *message)
     struct server_gpu_binding *place = place_of(message);
     struct server_gpu_port *port = place->port;
     struct server_stream *stream = place->stream;
-    bool own = place == stream->gpu || place == stream->secondary;
+    bool own = place == stream->units.gpu || place == stream->units.secondary;
     bool overdue = place->key.overdue;
     bool keyed = !overdue && port->up && place->key.generation == port->generation;
     (void)owner;
@@ -162,7 +164,7 @@ void server_gpu_binding_divert(struct server_io *io, struct server_packet *packe
 static core_status append(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     struct server_stream *stream = packet->stream;
-    struct server_gpu_binding *gpu = stream->gpu;
+    struct server_gpu_binding *gpu = stream->units.gpu;
     bool away = !server_gpu_binding_is_primary(gpu);
     const struct gpu_packet entry = {
         .eligible_ns = away ? core_time_max(ready_ns, stream->failover_target.lost_ns) : ready_ns,

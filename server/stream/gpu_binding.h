@@ -1,20 +1,20 @@
 /* Streams on GPUs, on one I/O thread: packets into batches, results out of them, and the keys that GPUs need
  * first. Everything here is called on the I/O thread, except where said.
  *
- * A stream that is on a GPU, or is migrating to it, has a binding (a "place") there: a slot of the GPU with the
- * stream's key. GPUs get keys in advance. While a GPU is out of service, or does not have the key yet, packets
- * go to a worker: the best-effort fallback worker ("fallback worker"), an ordinary CPU worker that guarantees
- * nothing, or the backup of a guaranteed stream (server/stream/backup.h). A backup on a GPU is a second binding:
- * stream->gpu is the binding that packets go to, stream->secondary the one that is not used. When the primary
- * GPU fails the two are swapped; when it has the key again they are swapped back. server/stream/path.h says when
- * packets go where.
+ * A stream that is on a GPU, or is migrating to it, has a binding (a "place") there: a slot of the GPU with
+ * the stream's key. GPUs get keys in advance. While a GPU is out of service, or does not have the key yet,
+ * packets go to a worker: the best-effort fallback worker ("fallback worker"), an ordinary CPU worker that
+ * guarantees nothing, or the backup of a guaranteed stream (server/stream/backup.h). A backup on a GPU is a
+ * second binding: stream->units.gpu is the binding that packets go to, stream->units.secondary the one that
+ * is not used. When the primary GPU fails the two are swapped; when it has the key again they are swapped
+ * back. server/stream/path.h says when packets go where.
  *
  * cpu->chain is authoritative: the last ciphertext block that was delivered, or the IV. The first packet that
  * goes into a batch after packets went to another unit carries the chaining value. The plaintext stays in the
  * packet's slot until its ciphertext has left; a lost batch is encrypted from there.
  *
- * gpu_binding.c: keys, and packets into batches. gpu_results.c: messages of the batchers, and packets that come
- * back. */
+ * gpu_binding.c: keys, and packets into batches. gpu_results.c: messages of the batchers, and packets that
+ * come back. */
 #ifndef MILLRACE_SERVER_STREAM_GPU_BINDING_H
 #define MILLRACE_SERVER_STREAM_GPU_BINDING_H
 
@@ -79,9 +79,9 @@ void server_gpu_binding_detach(struct server_gpu_binding *place);
 /* The stream is on this GPU from now on; none of its packets is inside any unit. */
 void server_gpu_binding_arrive(struct server_gpu_binding *place);
 
-/* A packet that may go at ready_ns (its eligible time, or later: server/stream/pace.h), now or about
- * now, of a stream whose packets do not wait: puts it into its batch or hands it to the worker. False: no batch
- * takes it now; try again at *wake_ns > after_ns. */
+/* A packet that may go at ready_ns (its eligible time, or later: server/stream/pace.h), now or about now, of
+ * a stream whose packets do not wait: puts it into its batch or hands it to the worker. False: no batch takes
+ * it now; try again at *wake_ns > after_ns. */
 bool server_gpu_binding_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
                             core_ns after_ns, core_ns *wake_ns);
 

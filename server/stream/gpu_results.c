@@ -16,8 +16,8 @@ static void discard(struct server_packet *packet)
     struct server_stream *stream = packet->stream;
 
     packet->ready = true;
-    if (stream->path == SERVER_PATH_LOSING && stream->gpu->inside == 0)
-        for (packet = stream->delivery_head; packet != NULL; packet = packet->next)
+    if (stream->path == SERVER_PATH_LOSING && stream->units.gpu->inside == 0)
+        for (packet = stream->queue.head; packet != NULL; packet = packet->next)
             packet->ready = true;
     server_output_results(stream);
     server_connection_settle_stream(stream);
@@ -28,12 +28,12 @@ static void run_again(struct server_io *io, struct server_packet *packet)
 {
     struct server_stream *stream = packet->stream;
 
-    stream->gpu->inside--;
+    stream->units.gpu->inside--;
     if (stream->connection->abandoned)
         discard(packet);
     else if (server_backup_is_held(stream)) {
-        stream->gpu->keyed = false;
-        stream->gpu->lost = true;
+        stream->units.gpu->keyed = false;
+        stream->units.gpu->lost = true;
         server_stream_advance(stream, core_time_now_ns());
     } else
         server_gpu_binding_divert(io, packet, 0);
@@ -43,7 +43,8 @@ static void run_again(struct server_io *io, struct server_packet *packet)
 static bool is_audited(const struct server_packet *packet)
 {
     uint32_t one_in = packet->stream->spec.audit_one_in;
-    uint64_t mixed = ((uint64_t)packet->sequence << 32 | packet->stream->gpu->key.slot) * 0x9E3779B97F4A7C15u;
+    uint64_t mixed =
+        ((uint64_t)packet->sequence << 32 | packet->stream->units.gpu->key.slot) * 0x9E3779B97F4A7C15u;
     return one_in != 0 && (mixed >> 32) % one_in == 0;
 }
 
@@ -72,18 +73,18 @@ static void deliver(struct server_packet *packet, const uint8_t *ciphertext, cor
 {
     struct server_stream *stream = packet->stream;
 
-    stream->gpu->inside--;
+    stream->units.gpu->inside--;
     memcpy(stream->cpu->chain, ciphertext + packet->cpu.bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     packet->output.payload = ciphertext;
     packet->cpu.finished_ns = ended_ns;
     packet->ready = true;
     if (stream->close_reason == PROTOCOL_CLOSE_FAILED)
         packet->status = PROTOCOL_RESULT_FAILED;
-    if (stream->delivery_head != packet)
+    if (stream->queue.head != packet)
         server_packet_keep(packet); /* it must wait for another, and the batch for nobody */
     server_io_mark(stream->connection);
     server_output_results(stream);
-    if (stream->secondary != NULL || stream->migration != NULL)
+    if (stream->units.secondary != NULL || stream->migration != NULL)
         server_stream_advance(stream, core_time_now_ns());
     server_connection_settle_stream(stream);
 }

@@ -7,8 +7,8 @@
 /* A key that is at the batcher is its binding's, which must not go away under it. */
 static bool is_asking(const struct server_stream *stream)
 {
-    return (stream->gpu != NULL && stream->gpu->asking) ||
-           (stream->secondary != NULL && stream->secondary->asking);
+    return (stream->units.gpu != NULL && stream->units.gpu->asking) ||
+           (stream->units.secondary != NULL && stream->units.secondary->asking);
 }
 
 /* The old contract still has to serve packets, or the backup has what no other unit has capacity for. */
@@ -20,7 +20,7 @@ static bool is_owed(struct server_stream *stream, core_ns now_ns)
 
 static bool is_free(struct server_stream *stream, core_ns now_ns)
 {
-    return stream->at_worker == 0 && (stream->gpu == NULL || stream->gpu->inside == 0) &&
+    return stream->units.at_worker == 0 && (stream->units.gpu == NULL || stream->units.gpu->inside == 0) &&
            !is_asking(stream) && !is_owed(stream, now_ns);
 }
 
@@ -32,7 +32,7 @@ static bool may_hold(struct server_stream *stream, core_ns now_ns)
     if (now_ns < stream->migration->hold_from_ns || stream->modify != NULL ||
         !server_pacer_caught_up(&stream->pace, false, now_ns))
         return false;
-    return stream->gpu == NULL || (stream->at_worker == 0 && !server_stream_failed_over(stream));
+    return stream->units.gpu == NULL || (stream->units.at_worker == 0 && !server_stream_failed_over(stream));
 }
 
 unsigned server_migration_facts(struct server_stream *stream, core_ns now_ns)
@@ -53,15 +53,15 @@ void server_migration_give_back(struct server_stream *stream)
     struct server_reservation *reservation = stream->reservation;
 
     reservation->holder = NULL;
-    reservation->worked = stream->worked;
-    reservation->pauses = stream->pauses;
-    if (stream->gpu != NULL) {
+    reservation->worked = stream->units.worked;
+    reservation->pauses = stream->units.pauses;
+    if (stream->units.gpu != NULL) {
         const struct server_gpu_binding *at_primary = server_gpu_binding_at_primary(stream);
         const struct server_gpu_binding *backup = server_gpu_binding_at_backup(stream);
         reservation->worked = at_primary->newest > 0;
         reservation->gpu_batch = at_primary->newest;
         reservation->gpu_slot = at_primary->key.slot;
-        reservation->diverted = stream->worked && server_backup_on_worker(stream);
+        reservation->diverted = stream->units.worked && server_backup_on_worker(stream);
         if (backup != NULL) {
             reservation->secondary.batch = backup->newest;
             reservation->secondary.slot = backup->key.slot;
@@ -110,15 +110,15 @@ bool server_migration_ends(struct server_stream *stream)
 {
     if (stream->migration != NULL && !stream->migration->ended)
         end_migration(stream, SERVER_MIGRATION_GONE);
-    return stream->migration == NULL && (stream->gpu == NULL || !stream->gpu->asking) &&
-           (stream->secondary == NULL || !stream->secondary->asking);
+    return stream->migration == NULL && (stream->units.gpu == NULL || !stream->units.gpu->asking) &&
+           (stream->units.secondary == NULL || !stream->units.secondary->asking);
 }
 
 /* ---- the switch ---- */
 
 static core_ns first_waiting_ns(const struct server_stream *stream)
 {
-    return stream->wait_head != NULL ? stream->wait_head->eligible_ns : CORE_NS_NEVER;
+    return stream->queue.waiting != NULL ? stream->queue.waiting->eligible_ns : CORE_NS_NEVER;
 }
 
 /* Packets have waited and may be late: the new unit serves the stream as it was asked to for that. One change
@@ -139,7 +139,7 @@ static void serve(struct server_stream *stream, const struct perfmodel_cpu_task 
 void server_migration_switch(struct server_stream *stream, bool held, core_ns now_ns)
 {
     struct server_migration *migration = stream->migration;
-    struct server_gpu_binding *old = stream->gpu;
+    struct server_gpu_binding *old = stream->units.gpu;
     core_ns first_ns = first_waiting_ns(stream);
     bool modifies = migration->modifies;
 
@@ -147,32 +147,32 @@ void server_migration_switch(struct server_stream *stream, bool held, core_ns no
     server_migration_give_back(stream);
     if (old != NULL)
         server_gpu_binding_detach(old);
-    if (stream->secondary != NULL)
-        server_gpu_binding_detach(stream->secondary);
-    migration->secondary = stream->secondary;
-    stream->secondary = NULL;
+    if (stream->units.secondary != NULL)
+        server_gpu_binding_detach(stream->units.secondary);
+    migration->secondary = stream->units.secondary;
+    stream->units.secondary = NULL;
     stream->failover_target = (struct server_failover_target){.told = false};
     stream->reservation = migration->to;
     stream->reservation->holder = stream;
-    stream->worker = server_backup_worker(stream->connection->io->server, migration->to);
-    stream->gpu = migration->place;
+    stream->units.worker = server_backup_worker(stream->connection->io->server, migration->to);
+    stream->units.gpu = migration->place;
     migration->place = old;
-    stream->worked = false;
+    stream->units.worked = false;
     server_pacer_switch(&stream->pace, migration->task.spacing_ns, first_ns, held, now_ns);
     migration->late = may_be_late(stream, now_ns);
     serve(stream, migration->late ? &migration->late_task : &migration->task);
-    stream->late_ns = migration->late ? migration->hold_ns : 0;
+    stream->bounds.late_ns = migration->late ? migration->hold_ns : 0;
     struct server_modify *catch_up = migration->late ? migration->catch_up : NULL;
     end_migration(stream, SERVER_MIGRATION_DONE);
     server_io_count_stream(stream);
-    if (stream->gpu != NULL)
-        server_gpu_binding_arrive(stream->gpu);
+    if (stream->units.gpu != NULL)
+        server_gpu_binding_arrive(stream->units.gpu);
     if (catch_up != NULL)
         server_modify_catch_up(stream, catch_up);
     if (modifies)
         server_modify_switched(stream, now_ns);
     else
-        server_notification(stream, stream->gpu != NULL && stream->path == SERVER_PATH_WORKER
+        server_notification(stream, stream->units.gpu != NULL && stream->path == SERVER_PATH_WORKER
                                         ? PROTOCOL_NOTICE_DEGRADED
                                         : PROTOCOL_NOTICE_MOVED);
 }

@@ -77,7 +77,8 @@ void server_migration_forget_modify(struct server_stream *stream);
 /* The facts about the stream's migration (server/stream/path.h). */
 unsigned server_migration_facts(struct server_stream *stream, core_ns now_ns);
 
-/* Nothing is inside the old unit: the stream is on the new one from now on. held: its packets waited for that. */
+/* Nothing is inside the old unit: the stream is on the new one from now on. held: its packets waited for
+ * that. */
 void server_migration_switch(struct server_stream *stream, bool held, core_ns now_ns);
 
 /* The migration has timed out: the stream stays on its unit. */

@@ -68,14 +68,14 @@ static void note_room(struct server_modify *modify, enum server_modify_outcome o
 
     modify->outcome = outcome;
     modify->waiting = false;
-    modify->worked = stream->worked;
-    modify->pauses = stream->pauses;
-    if (stream->gpu != NULL) {
+    modify->worked = stream->units.worked;
+    modify->pauses = stream->units.pauses;
+    if (stream->units.gpu != NULL) {
         const struct server_gpu_binding *at_primary = server_gpu_binding_at_primary(stream);
         const struct server_gpu_binding *backup = server_gpu_binding_at_backup(stream);
         modify->worked = at_primary->newest > 0;
         modify->gpu_batch = at_primary->newest;
-        modify->diverted = stream->worked && server_backup_on_worker(stream);
+        modify->diverted = stream->units.worked && server_backup_on_worker(stream);
         modify->secondary_batch = backup != NULL ? backup->newest : 0;
     }
 }
@@ -96,7 +96,7 @@ static void give_up(struct server_modify *modify, enum protocol_refusal code, co
     end_request(modify);
     note_room(modify, SERVER_MODIFY_TIMED_OUT);
     if (modify->has_backup) { /* its backup is another one all the same */
-        modify->first = modify->stream->sequence_accepted - modify->stream->busy_packets;
+        modify->first = modify->stream->queue.accepted - modify->stream->memory.busy;
         server_modify_step(modify->stream, core_time_now_ns());
         return;
     }
@@ -144,7 +144,7 @@ void server_modify_end(struct server_stream *stream)
 /* First of the packets that still wait for a token, NULL if none does. */
 static struct server_packet *first_policed(const struct server_stream *stream, core_ns now_ns)
 {
-    struct server_packet *packet = stream->wait_head;
+    struct server_packet *packet = stream->queue.waiting;
     while (packet != NULL && (!packet->policed || packet->eligible_ns <= now_ns))
         packet = packet->next;
     return packet;
@@ -175,7 +175,8 @@ static void set_contract(struct server_stream *stream, const struct core_stream_
     stream->spec = *spec;
     server_io_count_stream(stream);
     server_pacer_init(&stream->pace, spec, 0);
-    if (stream->gpu != NULL || perfmodel_cpu_task_from(spec, io->server->profile, &task, NULL) != CORE_OK)
+    if (stream->units.gpu != NULL ||
+        perfmodel_cpu_task_from(spec, io->server->profile, &task, NULL) != CORE_OK)
         return; /* a fallback worker promises nothing: any deadlines will do */
     stream->pace.spacing_ns = task.spacing_ns;
     stream->cpu->piece_bytes = task.piece_bytes;
@@ -186,12 +187,12 @@ static void come_into_force(struct server_stream *stream, core_ns now_ns)
 {
     struct server_modify *modify = stream->modify;
     struct server_packet *first = first_policed(stream, now_ns);
-    uint32_t sequence = first != NULL ? first->sequence : stream->sequence_accepted;
+    uint32_t sequence = first != NULL ? first->sequence : stream->queue.accepted;
 
     set_contract(stream, &modify->spec);
     policer_restart(stream, first, now_ns);
     take_block(stream, modify);
-    stream->bound_ns = server_backup_bound_ns(&modify->placement);
+    stream->bounds.promised_ns = server_backup_bound_ns(&modify->placement);
     modify->first = sequence;
     if (modify->has_backup)
         server_backup_modify(stream, &modify->backup);
@@ -217,7 +218,7 @@ static void be_on_time(struct server_stream *stream, core_ns now_ns)
     const struct core_stream_spec spec = stream->spec;
     struct server_modify *modify = stream->modify;
 
-    modify->first = stream->wait_head != NULL ? stream->wait_head->sequence : stream->sequence_accepted;
+    modify->first = stream->queue.waiting != NULL ? stream->queue.waiting->sequence : stream->queue.accepted;
     set_contract(stream, &spec);
     note_room(modify, SERVER_MODIFY_IN_FORCE);
     server_modify_step(stream, now_ns);
@@ -226,20 +227,20 @@ static void be_on_time(struct server_stream *stream, core_ns now_ns)
 /* Have all left that may be late? */
 static bool is_on_time(struct server_stream *stream)
 {
-    const struct server_packet *oldest = stream->delivery_head;
+    const struct server_packet *oldest = stream->queue.head;
 
-    if (stream->late_ns == 0)
+    if (stream->bounds.late_ns == 0)
         return true;
     if (oldest != NULL && (int32_t)(oldest->sequence - stream->modify->first) < 0)
         return false;
-    stream->late_ns = 0;
+    stream->bounds.late_ns = 0;
     server_io_count_stream(stream);
     return true;
 }
 
 bool server_modify_may_switch(struct server_stream *stream, core_ns now_ns)
 {
-    const struct server_packet *next = stream->wait_head;
+    const struct server_packet *next = stream->queue.waiting;
 
     return server_pacer_caught_up(&stream->pace, next == NULL, now_ns) &&
            (next == NULL || next->eligible_ns > now_ns);
@@ -254,14 +255,15 @@ void server_modify_switched(struct server_stream *stream, core_ns now_ns)
 /* Nothing of the stream is owed to its unit. */
 static bool at_gap(struct server_stream *stream, core_ns now_ns)
 {
-    const struct server_packet *next = stream->wait_head;
+    const struct server_packet *next = stream->queue.waiting;
 
     if (stream->migration != NULL || !server_pacer_caught_up(&stream->pace, next == NULL, now_ns))
         return false;
-    if (stream->gpu != NULL)
+    if (stream->units.gpu != NULL)
         return !server_backup_is_held(stream) ||
-               (stream->at_worker == 0 && (stream->gpu->inside == 0 || !server_stream_failed_over(stream)));
-    return stream->at_worker == 0 && stream->pace.next_release_ns <= now_ns &&
+               (stream->units.at_worker == 0 &&
+                (stream->units.gpu->inside == 0 || !server_stream_failed_over(stream)));
+    return stream->units.at_worker == 0 && stream->pace.next_release_ns <= now_ns &&
            (next == NULL || next->eligible_ns > now_ns);
 }
 
@@ -269,7 +271,8 @@ static bool at_gap(struct server_stream *stream, core_ns now_ns)
 static void await_gap(struct server_stream *stream, core_ns now_ns)
 {
     struct server_io *io = stream->connection->io;
-    if (stream->wait_head != NULL || stream->at_worker > 0 || stream->pace.next_release_ns <= now_ns)
+    if (stream->queue.waiting != NULL || stream->units.at_worker > 0 ||
+        stream->pace.next_release_ns <= now_ns)
         return;
     server_eligible_queue_remove(&io->waiting, &stream->waiter);
     server_eligible_queue_add(&io->waiting, &stream->waiter,
@@ -289,8 +292,6 @@ void server_modify_step(struct server_stream *stream, core_ns now_ns)
 {
     struct server_modify *modify = stream->modify;
 
-    if (modify == NULL)
-        return;
     if (modify->waiting && modify->elsewhere)
         return; /* comes into force with the migration */
     if (modify->waiting) {
@@ -344,9 +345,9 @@ static void answered(void *owner, struct server_message *message)
         if (stream != NULL) {
             server_frame_not_modified(modify, modify->refusal, modify->refusal_text, modify->decided_ns);
             stream->modify = NULL;
-            if (modify->has_backup && stream->at_worker == 0) {
+            if (modify->has_backup && stream->units.at_worker == 0) {
                 server_backup_modify(stream, &modify->backup);
-                (void)server_backup_retire(stream, stream->sequence_accepted - stream->busy_packets);
+                (void)server_backup_retire(stream, stream->queue.accepted - stream->memory.busy);
             }
         }
         end_request(modify);
@@ -384,7 +385,7 @@ bool server_modify_ask(struct server_stream *stream, uint32_t request, const str
     *modify = (struct server_modify){.turn.asker = &connection->asker,
                                      .reservation = stream->reservation,
                                      .spec = *spec,
-                                     .has_packets = stream->queue_packets,
+                                     .has_packets = stream->memory.packets,
                                      .memory.stagger = connection->io->stagger++,
                                      .reply = &connection->io->mailbox,
                                      .received_ns = now_ns,

@@ -108,8 +108,8 @@ struct server_modify {
 bool server_modify_ask(struct server_stream *stream, uint32_t request, const struct core_stream_spec *spec,
                        core_ns now_ns);
 
-/* Advances the stream's change, if it has one. To be called before a packet is policed, and whenever
- * something that the change waits for may have happened. */
+/* Advances the stream's change: called by server_stream_advance (server/stream/advance.h), before a packet is
+ * policed, and whenever something that the change waits for may have happened. */
 void server_modify_step(struct server_stream *stream, core_ns now_ns);
 
 /* The stream was migrated with held packets: restores its latency bound once it has caught up. `change` is

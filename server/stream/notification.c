@@ -15,7 +15,7 @@ static struct protocol_notice describe(const struct server_stream *stream, enum 
     struct protocol_notice notice = {
         .kind = kind,
         .unit = on_card ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU,
-        .unit_index = (uint16_t)(on_card ? server_gpu_binding_gpu(stream->gpu) : stream->worker)};
+        .unit_index = (uint16_t)(on_card ? server_gpu_binding_gpu(stream->units.gpu) : stream->units.worker)};
 
     switch (kind) {
     case PROTOCOL_NOTICE_DEGRADED:
@@ -23,7 +23,7 @@ static struct protocol_notice describe(const struct server_stream *stream, enum 
                  "GPU %u failed; served without a guarantee until it is back", gpu);
         break;
     case PROTOCOL_NOTICE_RESTORED:
-        notice.bound_ns = stream->bound_ns;
+        notice.bound_ns = stream->bounds.promised_ns;
         snprintf(notice.text, SERVER_NOTIFICATION_TEXT_BYTES, "GPU %u is back", gpu);
         break;
     case PROTOCOL_NOTICE_MOVED:

@@ -1,12 +1,12 @@
-/* The pace of a stream that migrates while its packets flow: when each packet may go to its unit, and the proof
- * that no deadline is missed. server/stream/path.h says which unit that is.
+/* The pace of a stream that migrates while its packets flow: when each packet may go to its unit, and the
+ * proof that no deadline is missed. server/stream/path.h says which unit that is.
  *
- * Stream (t, k, d): any window of length D holds at most k + floor(D / t) eligible times e_i, and packet i
- * is due at e_i + d. It is on unit A, which has each packet back on its I/O thread by r_i + b_A, where r_i
- * >= e_i is when the packet was let go to A; so far r_i <= e_i + l ("lag" l: 0 unless an earlier
- * migration left one). Unit B has been asked to take it, and holds with it beside all that it has. The reservation at
- * A stays until A has paused after the last packet there, and the reservation at B is made first, so that
- * no other stream is affected.
+ * Stream (t, k, d): any window of length D holds at most k + floor(D / t) eligible times e_i, and packet i is
+ * due at e_i + d. It is on unit A, which has each packet back on its I/O thread by r_i + b_A, where r_i >=
+ * e_i is when the packet was let go to A; so far r_i <= e_i + l ("lag" l: 0 unless an earlier migration left
+ * one). Unit B has been asked to take it, and holds with it beside all that it has. The reservation at A
+ * stays until A has paused after the last packet there, and the reservation at B is made first, so that no
+ * other stream is affected.
  *
  * **Switch at an idle moment.** No packet is inside A, and no packet waits that A returned when it failed,
  * so that order and chaining value are final, and packets go to B from then on. With l = 0 their r_i = e_i
@@ -19,12 +19,12 @@
  *
  *     a_i = max(e_i, s)      r_i = max(a_i, TAT_i - (k - 1) t)      TAT_(i+1) = max(TAT_i, a_i) + t
  *
- * with TAT_1 = s. r_i conforms to the contract (that is what a bucket does), as B was promised. And r_i <= e_i + (s - e_1):
- * the times x_i = e_i + (s - e_1) conform, being e_i shifted; a_i <= x_i; a bucket lets go no later than any
- * conforming times that are no earlier than what comes in, because TAT is monotone in them: by induction
- * TAT_i is at most that of x, and r_i = max(a_i, TAT_i - (k-1) t) <= max(x_i, TAT_i(x) - (k-1) t) = x_i. So
- * the new lag is at most l + b_A, packets are back by e_i + l + b_A + b_B, and no promise breaks if B was
- * asked for the latency that is left:
+ * with TAT_1 = s. r_i conforms to the contract (that is what a bucket does), as B was promised. And r_i <=
+ * e_i + (s - e_1): the times x_i = e_i + (s - e_1) conform, being e_i shifted; a_i <= x_i; a bucket lets go
+ * no later than any conforming times that are no earlier than what comes in, because TAT is monotone in them:
+ * by induction TAT_i is at most that of x, and r_i = max(a_i, TAT_i - (k-1) t) <= max(x_i, TAT_i(x) - (k-1)
+ * t) = x_i. So the new lag is at most l + b_A, packets are back by e_i + l + b_A + b_B, and no promise breaks
+ * if B was asked for the latency that is left:
  *
  *     b_B <= d - l - b_A        (if that is not positive, packets may not be held)
  *

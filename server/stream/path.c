@@ -84,8 +84,8 @@ static const struct transition table[SERVER_PATH_STATES][TRANSITIONS_MAX] = {
         },
     [SERVER_PATH_LOSING] =
         {
-            /* back to the primary GPU too soon: nothing is promised, but to the others there, that packets come
-             * by the contract */
+            /* back to the primary GPU too soon: nothing is promised, but to the others there, that packets
+             * come by the contract */
             {GPU_EMPTY | OTHER | AT_BACKUP, 0, SERVER_PATH_GPU, FAIL_OVER | REWIND | SWAP | USE_GPU | PACED},
             {GPU_EMPTY | OTHER, 0, SERVER_PATH_GPU, FAIL_OVER | REWIND | SWAP | USE_GPU},
             {GPU_EMPTY, 0, SERVER_PATH_WORKER, FAIL_OVER | REWIND | USE_WORKER},

@@ -1,10 +1,11 @@
-/* The path of a stream's packets: which unit they go to, or what they wait for. A pure machine: from the state
- * and from facts about the stream it tells the next step. No clock, no I/O, no memory of its own.
+/* The path of a stream's packets: which unit they go to, or what they wait for. A pure machine: from the
+ * state and from facts about the stream it tells the next step. No clock, no I/O, no memory of its own.
  *
- * A stream on a worker has packets at that worker. A stream on a GPU has packets in batches of a GPU or, while
- * the GPU is out of service or has not the key yet, at a worker: its backup, or the best-effort fallback worker.
- * A stream whose backup is on a GPU has two bindings (server/stream/gpu_binding.h): the *present* one, whose GPU
- * packets go to, and the *other* one. At any moment the stream may be asked to migrate to a new unit.
+ * A stream on a worker has packets at that worker. A stream on a GPU has packets in batches of a GPU or,
+ * while the GPU is out of service or has not the key yet, at a worker: its backup, or the best-effort
+ * fallback worker. A stream whose backup is on a GPU has two bindings (server/stream/gpu_binding.h): the
+ * *present* one, whose GPU packets go to, and the *other* one. At any moment the stream may be asked to
+ * migrate to a new unit.
  *
  *   WORKER          packets go to the worker
  *   LEAVING_WORKER  they wait until the worker has returned all, and then go to the present GPU
@@ -14,9 +15,10 @@
  *   HELD_WORKER     they wait until the worker has returned all, and then go to the new unit
  *   HELD_GPU        they wait until the GPU has returned all, and then go to the new unit
  *
- * The machine is one const table (path.c): for each state its transitions, in order; the first whose conditions
- * hold is the step. Whoever changes a fact asks for steps until there is none (server_stream_advance): there is
- * no event that can be missed, and none that comes in the middle of another one.
+ * The machine is one const table (path.c): for each state its transitions, in order; the first whose
+ * conditions hold is the step. Whoever changes a fact asks for steps until there is none
+ * (server_stream_advance): there is no event that can be missed, and none that comes in the middle of another
+ * one.
  *
  * Guarantees, for any facts that can come together (tests/server/test_server_path.c tries all of them):
  *   - Packets are let go to a unit only when every other unit has returned all that it had, so that order and
@@ -39,7 +41,13 @@ enum server_path_state {
     SERVER_PATH_STATES
 };
 
-/* What holds now. Without a binding: not KEYED, GPU_EMPTY. Without a migration: none from MIGRATING on. */
+/* What holds now. Without a binding: not KEYED, GPU_EMPTY. Without a migration: none from MIGRATING on.
+ *
+ * A packet that a GPU returns as it was is LOST, and the GPU not KEYED any more, if the stream has a backup;
+ * without one it goes to the worker at once, and the GPU stays KEYED until it has returned all.
+ * FREE: nothing keeps the stream at its unit: WORKER_EMPTY, GPU_EMPTY, no key is on its way to a GPU, the old
+ * contract is served, and so is what came late to a backup.
+ * MAY_HOLD: by server/stream/pace.h; of a stream without a backup, at its own worker or on its GPU. */
 enum server_path_fact {
     SERVER_PATH_KEYED = 1 << 0,        /* the present GPU has the key */
     SERVER_PATH_OTHER = 1 << 1,        /* the other GPU has the key */
@@ -47,25 +55,20 @@ enum server_path_fact {
     SERVER_PATH_AWAITED = 1 << 3,      /* the present GPU has been sent the key and has not answered */
     SERVER_PATH_WORKER_EMPTY = 1 << 4, /* the worker has none of the stream's packets */
     SERVER_PATH_GPU_EMPTY = 1 << 5,    /* the present GPU has none; the other one never has */
-    SERVER_PATH_ON_TIME = 1 << 6, /* packets may leave the backup, if they are there: none of them is late */
-    SERVER_PATH_LOST = 1 << 7,    /* the present GPU has returned a packet as it was; not KEYED. Without a
-                                          backup packets that are lost go to the worker one by one, and it stays
-                                          KEYED until it has returned all */
-    SERVER_PATH_MIGRATING = 1 << 8, /* the stream is to go to a new unit */
-    SERVER_PATH_READY = 1 << 9,     /* the new unit can take packets at once */
-    SERVER_PATH_TO_GPU = 1 << 10,   /* the new unit is a GPU, and has the key */
-    SERVER_PATH_FREE = 1 << 11,     /* nothing keeps the stream: WORKER_EMPTY, GPU_EMPTY, no key is awaited,
-                                          the old contract is served, and so is what came late to a backup */
-    SERVER_PATH_MAY_HOLD = 1 << 12, /* packets may be held from now on (server/stream/pace.h): of a stream
-                                          without a backup, at its own worker or on its GPU */
-    SERVER_PATH_OVERDUE = 1 << 13,  /* the migration has timed out */
+    SERVER_PATH_ON_TIME = 1 << 6,      /* no packet is at the backup that came late to it */
+    SERVER_PATH_LOST = 1 << 7,         /* the present GPU has returned a packet as it was */
+    SERVER_PATH_MIGRATING = 1 << 8,    /* the stream is to go to a new unit */
+    SERVER_PATH_READY = 1 << 9,        /* the new unit can take packets at once */
+    SERVER_PATH_TO_GPU = 1 << 10,      /* the new unit is a GPU, and has the key */
+    SERVER_PATH_FREE = 1 << 11,        /* nothing keeps the stream at its unit */
+    SERVER_PATH_MAY_HOLD = 1 << 12,    /* packets may be held from now on */
+    SERVER_PATH_OVERDUE = 1 << 13,     /* the migration has timed out */
     SERVER_PATH_FACTS_END = 1 << 14
 };
 
 /* To be carried out in this order, with the next state set. */
 enum server_path_effect {
-    SERVER_PATH_FAIL_OVER =
-        1 << 0, /* the GPU has failed: what waits comes late to the backup, if there is one */
+    SERVER_PATH_FAIL_OVER = 1 << 0,  /* what waits comes late to the backup, if there is one */
     SERVER_PATH_REWIND = 1 << 1,     /* what the GPU returned as it was waits again, before all others */
     SERVER_PATH_SWAP = 1 << 2,       /* the other binding becomes the present one */
     SERVER_PATH_SWITCH = 1 << 3,     /* the stream is on the new unit; the migration has ended */

@@ -48,8 +48,8 @@ core_status server_stream_create(struct server_stream **stream, const struct cor
     struct server_stream *fresh = malloc(sizeof *fresh);
     if (fresh == NULL)
         return CORE_NO_MEMORY;
-    *fresh =
-        (struct server_stream){.spec = *spec, .state = SERVER_STREAM_OPEN, .slack_minimum_ns = CORE_NS_NEVER};
+    *fresh = (struct server_stream){
+        .spec = *spec, .state = SERVER_STREAM_OPEN, .account.slack_minimum_ns = CORE_NS_NEVER};
     server_stream_adopt(fresh, block);
     *stream = fresh;
     return CORE_OK;
@@ -88,24 +88,24 @@ void server_block_destroy(struct server_block *block)
 
 void server_stream_adopt(struct server_stream *stream, struct server_block *block)
 {
-    block->next = stream->blocks;
-    stream->blocks = block;
-    stream->queue_packets += block->count;
-    block->packets[0].next = stream->free; /* they are linked from the last one to the first */
-    stream->free = &block->packets[block->count - 1];
+    block->next = stream->memory.blocks;
+    stream->memory.blocks = block;
+    stream->memory.packets += block->count;
+    block->packets[0].next = stream->memory.free; /* they are linked from the last one to the first */
+    stream->memory.free = &block->packets[block->count - 1];
 }
 
 void server_stream_retire(struct server_stream *stream)
 {
-    for (struct server_block *block = stream->blocks; block != NULL; block = block->next)
+    for (struct server_block *block = stream->memory.blocks; block != NULL; block = block->next)
         block->retired = true;
-    stream->free = NULL;
-    stream->queue_packets = 0;
+    stream->memory.free = NULL;
+    stream->memory.packets = 0;
 }
 
 struct server_block *server_stream_shed(struct server_stream *stream)
 {
-    struct server_block **link = &stream->blocks, *block, *shed = NULL;
+    struct server_block **link = &stream->memory.blocks, *block, *shed = NULL;
 
     while ((block = *link) != NULL) {
         if (!block->retired || block->taken > 0) {
@@ -121,7 +121,7 @@ struct server_block *server_stream_shed(struct server_stream *stream)
 
 bool server_stream_sheds(const struct server_stream *stream)
 {
-    const struct server_block *block = stream->blocks;
+    const struct server_block *block = stream->memory.blocks;
     while (block != NULL && !block->retired)
         block = block->next;
     return block != NULL;
@@ -158,10 +158,10 @@ core_status server_stream_arm(struct server_stream *stream, const struct cpu_eng
 
 struct server_block *server_stream_take_blocks(struct server_stream *stream)
 {
-    struct server_block *blocks = stream->blocks;
+    struct server_block *blocks = stream->memory.blocks;
 
-    stream->blocks = NULL;
-    stream->free = NULL;
+    stream->memory.blocks = NULL;
+    stream->memory.free = NULL;
     return blocks;
 }
 
@@ -171,9 +171,9 @@ void server_stream_destroy(struct server_stream *stream, const struct cpu_engine
         cpu_stream_wipe(stream->cpu, ops);
         core_secret_free(stream->cpu, server_stream_secret_bytes(ops));
     }
-    while (stream->blocks != NULL) {
-        struct server_block *block = stream->blocks;
-        stream->blocks = block->next;
+    while (stream->memory.blocks != NULL) {
+        struct server_block *block = stream->memory.blocks;
+        stream->memory.blocks = block->next;
         server_block_destroy(block);
     }
     free(stream);
@@ -181,11 +181,11 @@ void server_stream_destroy(struct server_stream *stream, const struct cpu_engine
 
 struct server_packet *server_stream_take(struct server_stream *stream, uint32_t sequence, uint32_t bytes)
 {
-    struct server_packet *packet = stream->free;
+    struct server_packet *packet = stream->memory.free;
     if (packet == NULL)
         return NULL;
-    stream->free = packet->next;
-    stream->busy_packets++;
+    stream->memory.free = packet->next;
+    stream->memory.busy++;
     packet->block->taken++;
     packet->stream = stream;
     packet->cpu.stream = stream->cpu;
@@ -200,12 +200,12 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
 
 void server_stream_give(struct server_stream *stream, struct server_packet *packet)
 {
-    stream->busy_packets--;
+    stream->memory.busy--;
     packet->block->taken--;
     if (packet->block->retired)
         return;
-    packet->next = stream->free;
-    stream->free = packet;
+    packet->next = stream->memory.free;
+    stream->memory.free = packet;
 }
 
 static enum protocol_result_status judge(const struct server_stream *stream, uint32_t bytes,
@@ -215,18 +215,18 @@ static enum protocol_result_status judge(const struct server_stream *stream, uin
         return PROTOCOL_RESULT_TOO_LONG;
     if (stream->spec.padding == CORE_PADDING_NONE && (bytes == 0 || bytes % CORE_BLOCK_BYTES != 0))
         return PROTOCOL_RESULT_NOT_BLOCKS;
-    if (stream->key_bytes + core_stream_padded_bytes(stream->spec.padding, bytes) > bytes_per_key)
+    if (stream->account.key_bytes + core_stream_padded_bytes(stream->spec.padding, bytes) > bytes_per_key)
         return PROTOCOL_RESULT_KEY_SPENT;
     return PROTOCOL_RESULT_OK;
 }
 
 static void append_to_delivery(struct server_stream *stream, struct server_packet *packet)
 {
-    if (stream->delivery_tail == NULL)
-        stream->delivery_head = packet;
+    if (stream->queue.tail == NULL)
+        stream->queue.head = packet;
     else
-        stream->delivery_tail->next = packet;
-    stream->delivery_tail = packet;
+        stream->queue.tail->next = packet;
+    stream->queue.tail = packet;
 }
 
 /* Polices it and sets its times. What was eligible before we read it was not held back by its contract. */
@@ -247,7 +247,7 @@ static void set_times(struct server_stream *stream, struct server_packet *packet
 bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
                           const struct server_arrival *arrival, uint64_t bytes_per_key)
 {
-    stream->sequence_accepted++;
+    stream->queue.accepted++;
     set_times(stream, packet, arrival);
     packet->status = judge(stream, packet->bytes, bytes_per_key);
     append_to_delivery(stream, packet);
@@ -259,7 +259,7 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
     uint32_t padded = core_stream_padded_bytes(stream->spec.padding, packet->bytes);
     if (stream->spec.padding == CORE_PADDING_PKCS7)
         memset(payload + packet->bytes, (int)(padded - packet->bytes), padded - packet->bytes);
-    stream->key_bytes += padded;
+    stream->account.key_bytes += padded;
     packet->cpu.data = payload;
     packet->cpu.bytes = padded;
     packet->cpu.done_bytes = 0;
@@ -268,12 +268,12 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
 
 struct server_packet *server_stream_next_ready(struct server_stream *stream)
 {
-    struct server_packet *packet = stream->delivery_head;
+    struct server_packet *packet = stream->queue.head;
     if (packet == NULL || !packet->ready)
         return NULL;
-    stream->delivery_head = packet->next;
-    if (stream->delivery_head == NULL)
-        stream->delivery_tail = NULL;
+    stream->queue.head = packet->next;
+    if (stream->queue.head == NULL)
+        stream->queue.tail = NULL;
     packet->next = NULL;
     return packet;
 }

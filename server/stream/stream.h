@@ -62,14 +62,52 @@ struct server_packet {
     uint16_t unit;     /* unit that it was handed to (struct server_unit_stats) */
 };
 
-/* What became of a stream's packets, beside its totals. */
+/* Where the stream's packets are, and the GPUs that have its key or are to have it. */
+struct server_stream_units {
+    uint32_t worker;                      /* its worker; on a GPU: the backup, or the fallback worker */
+    uint32_t at_worker;                   /* packets inside that worker */
+    bool worked;                          /* a packet has been inside it under the present reservation */
+    uint64_t pauses;                      /* worked: its count of pauses when the last packet came back */
+    struct server_gpu_binding *gpu;       /* the present binding; NULL: the stream is on a worker */
+    struct server_gpu_binding *secondary; /* with a backup on a GPU: the other binding */
+};
+
+/* Packets in their order of arrival, until they are handed to the connection. */
+struct server_stream_queue {
+    struct server_packet *head, *tail; /* received, not yet ready in turn */
+    struct server_packet *waiting;     /* first of those that no unit has yet (later ones follow it) */
+    uint32_t next_sequence;            /* of the next DATA frame */
+    uint32_t accepted;                 /* sequence of the next packet that is complete */
+};
+
+/* Packet memory. */
+struct server_stream_memory {
+    struct server_block *blocks;
+    struct server_packet *free;
+    uint32_t packets; /* records and slots, without those of retired blocks */
+    uint32_t busy;    /* packets in use */
+};
+
+/* What became of the stream's packets. */
 #define SERVER_SLACK_CLASSES 8
 struct server_stream_account {
-    uint64_t reader_late; /* of met: ready in time, handed over late because of the reader */
-    uint64_t fault_late;  /* of missed: served by another unit because of a failed GPU */
+    struct protocol_closed totals;
+    uint64_t policed;         /* packets that were held back */
+    uint64_t key_bytes;       /* encrypted or accepted under the present key */
+    core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
+    uint64_t reader_late;     /* of met: ready in time, handed over late because of the reader */
+    uint64_t fault_late;      /* of missed: served by another unit because of a failed GPU */
     /* Packets by what was left of their latency bound: none (missed), below 1/64, 1/32, .. 1/2 of it, and the
      * rest. When one of the counts has reached 2^32 all are halved: the shape stays. */
     uint32_t slack[SERVER_SLACK_CLASSES];
+};
+
+/* Latency bounds of the stream. */
+struct server_stream_bounds {
+    core_ns opened_ns;   /* when OPENED was sent; 0: not yet */
+    core_ns promised_ns; /* the bound in OPENED or MODIFIED */
+    core_ns late_ns;     /* b_A: its unit serves it with a latency bound shorter by this (modify.h) */
+    core_ns counted_ns;  /* what limits the rest of its I/O thread (server_io_count_stream) */
 };
 
 enum server_stream_state { SERVER_STREAM_OPEN, SERVER_STREAM_CLOSING };
@@ -98,42 +136,23 @@ struct server_stream {
     struct core_stream_spec spec;
     struct cpu_stream *cpu; /* secret memory */
     uint8_t *key;           /* in the same memory: the client's key, for GPUs; NULL without GPUs */
-    /* Where its packets go: server/stream/migration.h. */
-    uint32_t worker;                      /* its worker; on a GPU: the fallback worker */
-    uint32_t at_worker;                   /* packets inside that worker */
-    struct server_gpu_binding *gpu;       /* GPU binding that packets go to; NULL: it is on a worker */
-    struct server_gpu_binding *secondary; /* with a backup on a GPU: the binding that packets do not go to */
-    struct server_failover_target failover_target;
-    bool worked;              /* a packet has been inside the worker under the present reservation */
-    uint64_t pauses;          /* worked: the worker's count of pauses when the last packet came back */
-    struct server_pacer pace; /* when packets may go to the unit */
-    enum server_path_state path;
-    struct server_migration *migration;     /* the migration in progress; NULL: none */
-    struct server_reservation *reservation; /* reservation at its unit, given back when the stream leaves */
-    struct server_policer policer;
-    core_ns in_ns; /* margin between a packet's eligible time and its release */
     enum server_stream_state state;
     bool unannounced; /* its OPEN was refused late: no CLOSED is sent */
     enum protocol_close_reason close_reason;
-    uint32_t next_sequence;
-    uint32_t sequence_accepted; /* of the next packet that is complete */
-    uint32_t queue_packets;     /* records and slots, without those of retired blocks */
-    uint32_t busy_packets;      /* packets in use */
-    struct server_packet *free;
-    struct server_packet *delivery_head, *delivery_tail; /* received, not yet ready in turn */
-    struct server_packet *wait_head; /* first of those not yet eligible (later ones follow it) */
-    uint64_t key_bytes;              /* encrypted or accepted under this key */
-    struct protocol_closed totals;
-    uint64_t policed;         /* packets that were held back */
-    core_ns slack_minimum_ns; /* CORE_NS_NEVER before the first packet */
-    struct server_stream_account account;
-    core_ns opened_ns;  /* when OPENED was sent; 0: not yet */
-    core_ns bound_ns;   /* the bound in OPENED or MODIFIED */
-    core_ns late_ns;    /* b_A: its unit serves it with a latency bound shorter by this (modify.h) */
-    core_ns counted_ns; /* latency bound that limits the rest of its I/O thread (server_io_count_stream) */
-    struct server_stream_notice notice;
-    struct server_block *blocks;
+    struct server_policer policer;
+    struct server_stream_queue queue;
+    struct server_stream_memory memory;
+    core_ns in_ns;               /* margin between a packet's eligible time and its release */
+    enum server_path_state path; /* which unit packets go to, or what they wait for */
+    struct server_stream_units units;
+    struct server_pacer pace; /* when packets may go to the unit */
+    struct server_failover_target failover_target;
+    struct server_reservation *reservation; /* at its unit, given back when the stream leaves */
+    struct server_migration *migration;     /* in progress (server/stream/migration.h); NULL: none */
     struct server_modify *modify; /* renegotiation in progress (server/stream/modify.h); NULL: none */
+    struct server_stream_bounds bounds;
+    struct server_stream_account account;
+    struct server_stream_notice notice;
 };
 
 /* Memory for packets of one stream: their records, and the slots behind. */

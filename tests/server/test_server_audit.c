@@ -31,7 +31,7 @@ void __real_server_output_results(struct server_stream *stream);
 void __wrap_server_output_results(struct server_stream *stream);
 void __wrap_server_output_results(struct server_stream *stream)
 {
-    struct server_packet *packet = stream->delivery_head;
+    struct server_packet *packet = stream->queue.head;
     if (packet != NULL && packet->ready && packet->output.payload != server_packet_payload(packet)) {
         atomic_fetch_add(&lent, 1);
         if (atomic_load(&spoil))

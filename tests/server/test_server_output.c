@@ -107,7 +107,7 @@ static void finish_packet(struct fixture *fixture, struct test_random *random, u
 {
     struct server_stream *stream = fixture->stream;
     uint32_t bytes = (uint32_t)test_random_in(random, 1, PACKET_BYTES / 16) * 16;
-    struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, bytes);
+    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes);
     uint8_t *target = server_packet_payload(packet);
 
     core_ns now_ns = core_time_now_ns();
@@ -164,7 +164,7 @@ static void lent_results_survive_a_slow_reader(void **state)
     while (packets < PACKETS) {
         uint8_t *lent = fixture.lent;
         for (int64_t n = test_random_in(&random, 1, 12);
-             n > 0 && packets < PACKETS && fixture.stream->free != NULL; n--, packets++)
+             n > 0 && packets < PACKETS && fixture.stream->memory.free != NULL; n--, packets++)
             finish_packet(&fixture, &random, &lent);
         server_output_results(fixture.stream);
         server_output_flush(&fixture.connection);
@@ -184,8 +184,8 @@ static void lent_results_survive_a_slow_reader(void **state)
     }
     assert_int_equal(compare(&fixture), PACKETS);
     assert_true(blocked > 10); /* or nothing was cut */
-    assert_int_equal(fixture.stream->busy_packets, 0);
-    assert_int_equal(fixture.stream->totals.packets, PACKETS);
+    assert_int_equal(fixture.stream->memory.busy, 0);
+    assert_int_equal(fixture.stream->account.totals.packets, PACKETS);
     tear_down(&fixture);
 }
 
@@ -204,7 +204,7 @@ static void lent_results_of_a_broken_connection_are_dropped(void **state)
     assert_true(fixture.connection.borrowed > 0);
     server_output_purge(&fixture.connection);
     assert_int_equal(fixture.connection.borrowed, 0);
-    assert_int_equal(fixture.stream->busy_packets, 0);
+    assert_int_equal(fixture.stream->memory.busy, 0);
     assert_int_equal(server_stats_get(&fixture.io.stats.lost), 20);
     tear_down(&fixture);
 }

@@ -1,5 +1,5 @@
-/* The pace after a switch: worked timelines, and streams that change units again and again in virtual time, held
- * against what the header promises. */
+/* The pace after a switch: worked timelines, and streams that change units again and again in virtual time,
+ * held against what the header promises. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* The path machine, in every situation that a stream can come into: from each state all that units, GPUs and the
- * planner can do is tried, the machine's steps are carried out on a model of the stream, and what the header
- * guarantees is looked at. Every row of the table must have been taken. */
+/* The path machine, in every situation that a stream can come into: from each state all that units, GPUs and
+ * the planner can do is tried, the machine's steps are carried out on a model of the stream, and what the
+ * header guarantees is looked at. Every row of the table must have been taken. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,7 +120,8 @@ static struct situation swapped(struct situation now)
     return with(now, KEYED * keyed | OTHER * other | AT_BACKUP * at_backup | AWAITED * awaited, 0);
 }
 
-/* On the new unit: `backed` and `gpu`: a GPU that has no key may be one that lost it while packets were held. */
+/* On the new unit: `backed` and `gpu`: a GPU that has no key may be one that lost it while packets were held.
+ * */
 static struct situation switched(struct situation now, bool gpu, bool backed)
 {
     bool keyed = has(&now, TO_GPU);
@@ -166,9 +167,9 @@ static void check_release(enum server_path_state before, const struct situation 
         TEST_REQUIRE((effects & PACED) != 0);
 }
 
-/* Nothing is to be done: every state that waits has something to wait for, and no unit gets packets while another
- * one has some. What a GPU without a backup loses goes to the worker packet by packet, and comes to no harm:
- * that GPU delivers nothing any more. */
+/* Nothing is to be done: every state that waits has something to wait for, and no unit gets packets while
+ * another one has some. What a GPU without a backup loses goes to the worker packet by packet, and comes to
+ * no harm: that GPU delivers nothing any more. */
 static void check_rest(const struct situation *now)
 {
     bool backed = now->backed, awaited = has(now, AWAITED) || now->other_awaited;

@@ -40,7 +40,7 @@ static void destroy(struct server_stream *stream)
 static struct server_packet *accept_packet(struct server_stream *stream, uint32_t bytes, core_ns now_ns,
                                            uint64_t bytes_per_key)
 {
-    struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, bytes);
+    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes);
     assert_non_null(packet);
     memset(server_packet_payload(packet), 0xAA, bytes <= stream->spec.packet_bytes ? bytes : 0);
     const struct server_arrival arrival = {now_ns, now_ns, now_ns, false};
@@ -59,15 +59,15 @@ static void slots_have_room_and_do_not_overlap(void **state)
         spec.burst_packets = (uint32_t)test_random_log(&random, 1, 40);
         struct server_stream *stream = make(&spec);
         uint32_t room = 32 + core_stream_padded_bytes(spec.padding, spec.packet_bytes);
-        struct server_block *block = stream->blocks;
+        struct server_block *block = stream->memory.blocks;
         const uint8_t *end = (const uint8_t *)block->packets + block->room_bytes;
         const uint8_t *previous = NULL;
 
-        assert_true(stream->queue_packets >= spec.burst_packets);
-        assert_int_equal(stream->queue_packets, server_stream_queue_packets(&spec, spec.burst_packets));
+        assert_true(stream->memory.packets >= spec.burst_packets);
+        assert_int_equal(stream->memory.packets, server_stream_queue_packets(&spec, spec.burst_packets));
         assert_null(block->next);
-        assert_int_equal(block->count, stream->queue_packets);
-        for (uint32_t i = 0; i < stream->queue_packets; i++) {
+        assert_int_equal(block->count, stream->memory.packets);
+        for (uint32_t i = 0; i < stream->memory.packets; i++) {
             uint8_t *slot = block->packets[i].output.frame;
             assert_true(slot >= (uint8_t *)&block->packets[block->count] && slot + room <= end);
             assert_int_equal((uintptr_t)slot % 64, 0);
@@ -91,8 +91,8 @@ static void packets_come_from_a_bounded_pool(void **state)
 
     while ((taken[count] = server_stream_take(stream, count, 16)) != NULL)
         count++;
-    assert_int_equal(count, stream->queue_packets);
-    assert_int_equal(stream->busy_packets, count);
+    assert_int_equal(count, stream->memory.packets);
+    assert_int_equal(stream->memory.busy, count);
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t j = 0; j < i; j++)
             assert_ptr_not_equal(taken[i], taken[j]);
@@ -101,7 +101,7 @@ static void packets_come_from_a_bounded_pool(void **state)
     assert_null(server_stream_take(stream, 8, 16));
     for (uint32_t i = 0; i < count; i++)
         server_stream_give(stream, taken[i]);
-    assert_int_equal(stream->busy_packets, 0);
+    assert_int_equal(stream->memory.busy, 0);
     destroy(stream);
 }
 
@@ -119,7 +119,7 @@ static void padding_fills_to_the_block(void **state)
         assert_ptr_equal(packet->cpu.data, server_packet_payload(packet));
         for (uint32_t i = 0; i < bytes + padding; i++)
             assert_int_equal(packet->cpu.data[i], i < bytes ? 0xAA : padding);
-        assert_int_equal(stream->key_bytes, bytes + padding);
+        assert_int_equal(stream->account.key_bytes, bytes + padding);
         server_stream_give(stream, packet);
         destroy(stream);
     }
@@ -154,7 +154,7 @@ static void lengths_are_judged(void **state)
         assert_int_equal(packet->status, rows[i].status);
         assert_int_equal(packet->ready, rows[i].status != PROTOCOL_RESULT_OK);
         if (rows[i].status != PROTOCOL_RESULT_OK)
-            assert_int_equal(stream->key_bytes, 0);
+            assert_int_equal(stream->account.key_bytes, 0);
         server_stream_give(stream, packet);
         destroy(stream);
     }
@@ -172,7 +172,7 @@ static void the_key_is_spent_to_the_byte(void **state)
     assert_int_equal(packets[2]->status, PROTOCOL_RESULT_OK); /* 128 in all */
     assert_int_equal(packets[3]->status, PROTOCOL_RESULT_KEY_SPENT);
     assert_int_equal(packets[4]->status, PROTOCOL_RESULT_KEY_SPENT);
-    assert_int_equal(stream->key_bytes, 128);
+    assert_int_equal(stream->account.key_bytes, 128);
     for (int i = 0; i < 5; i++)
         server_stream_give(stream, packets[i]);
     destroy(stream);
@@ -229,7 +229,7 @@ static void deadlines_count_from_when_a_packet_may_have_come(void **state)
 {
     const struct server_arrival arrival = {NOW_NS - 700, NOW_NS, NOW_NS, false};
     struct server_stream *stream = make(&base_spec);
-    struct server_packet *packet = server_stream_take(stream, stream->next_sequence++, 16);
+    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, 16);
     (void)state;
     assert_non_null(packet);
     memset(server_packet_payload(packet), 0xAA, 16);
@@ -374,23 +374,23 @@ static void blocks_are_adopted_and_retired(void **state)
             uint32_t which = (uint32_t)test_random_in(&random, 0, busy_count - 1);
             server_stream_give(stream, busy[which]);
             busy[which] = busy[--busy_count];
-        } else if (what < 97 && stream->queue_packets < 256) {
-            uint32_t before = stream->queue_packets, count = (uint32_t)test_random_in(&random, 1, 40);
+        } else if (what < 97 && stream->memory.packets < 256) {
+            uint32_t before = stream->memory.packets, count = (uint32_t)test_random_in(&random, 1, 40);
             server_stream_adopt(stream, server_block_create(&base_spec, count, (uint32_t)step));
-            assert_int_equal(stream->queue_packets, before + count);
+            assert_int_equal(stream->memory.packets, before + count);
         } else if (what < 98) {
             struct server_block *fresh = server_block_create(&base_spec, 5, 0);
-            for (struct server_block *block = stream->blocks; block != NULL; block = block->next)
+            for (struct server_block *block = stream->memory.blocks; block != NULL; block = block->next)
                 retired_bytes += block->retired ? 0 : block->bytes;
             server_stream_retire(stream);
             assert_null(server_stream_take(stream, 0, 16));
             server_stream_adopt(stream, fresh);
-            assert_int_equal(stream->queue_packets, 5);
+            assert_int_equal(stream->memory.packets, 5);
             retirements++;
         } else {
             shed_bytes += shed(stream);
         }
-        assert_int_equal(stream->busy_packets, busy_count);
+        assert_int_equal(stream->memory.busy, busy_count);
     }
     assert_true(retirements > 5);
     while (busy_count > 0)
