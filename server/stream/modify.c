@@ -345,10 +345,6 @@ static void answered(void *owner, struct server_message *message)
         if (stream != NULL) {
             server_frame_not_modified(modify, modify->refusal, modify->refusal_text, modify->decided_ns);
             stream->modify = NULL;
-            if (modify->has_backup && stream->units.at_worker == 0) {
-                server_backup_modify(stream, &modify->backup);
-                (void)server_backup_retire(stream, stream->queue.accepted - stream->memory.busy);
-            }
         }
         end_request(modify);
         free(modify);
