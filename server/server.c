@@ -537,7 +537,7 @@ core_status server_start(struct server **server, const struct config_server *con
         return status;
     if ((status = prepare(fresh, error)) != CORE_OK || (status = prepare_profile(fresh, error)) != CORE_OK ||
         (status = create_ios(fresh, error)) != CORE_OK ||
-        (status = server_gpus_start(fresh, error)) != CORE_OK ||
+        (status = server_gpus_start(fresh, server_io_notify, error)) != CORE_OK ||
         (status = create_ports(fresh, error)) != CORE_OK ||
         (status = start_workers(fresh, error)) != CORE_OK ||
         (status = start_fallback(fresh, error)) != CORE_OK ||

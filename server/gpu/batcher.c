@@ -4,7 +4,6 @@
 #include "gpu/kernel.h"
 #include "perfmodel/cpu.h"
 #include "server/gpu/internal.h"
-#include "server/io_thread.h"
 #include "server/server_internal.h"
 
 #include <errno.h>
@@ -35,7 +34,7 @@ void server_gpu_push(struct server_gpu *gpu, uint32_t io, const struct server_gp
     link->events[tail % SERVER_GPU_LINK_EVENTS] = *event;
     /* release: the event, and what the batcher did to its batch, before the count */
     atomic_store_explicit(&link->tail, tail + 1, memory_order_release);
-    server_io_notify(gpu->server->ios[io]);
+    gpu->notify(gpu->server->ios[io]);
 }
 
 bool server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event)
@@ -327,7 +326,7 @@ static void *run(void *argument)
 
 /* ---- life ---- */
 
-static void destroy(struct server_gpu *gpu)
+void server_gpu_destroy(struct server_gpu *gpu)
 {
     server_mailbox_destroy(&gpu->mailbox);
     gpu_slots_destroy(gpu->slots);
@@ -385,6 +384,7 @@ core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_op
     memset(fresh, 0, sizeof *fresh);
     fresh->server = options->server;
     fresh->index = options->index;
+    fresh->notify = options->notify;
     fresh->io_count = options->server->io_count;
     fresh->kind = *options->kind;
     fresh->backend = options->backend;
@@ -401,7 +401,7 @@ core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_op
     if (status == CORE_OK)
         status = start_thread(fresh, not_permitted, error);
     if (status != CORE_OK) {
-        destroy(fresh);
+        server_gpu_destroy(fresh);
         return status;
     }
     *gpu = fresh;
@@ -413,13 +413,6 @@ void server_gpu_halt(struct server_gpu *gpu)
     gpu->stop_message.run = take_stop;
     server_mailbox_post(&gpu->mailbox, &gpu->stop_message);
     pthread_join(gpu->thread, NULL);
-    gpu->halted = true;
-}
-
-void server_gpu_destroy(struct server_gpu *gpu)
-{
-    server_mailbox_run(&gpu->mailbox, gpu); /* plans and reservations that came too late are freed */
-    destroy(gpu);
 }
 
 /* ---- what others may know ---- */

@@ -32,7 +32,7 @@
 struct config_server;
 struct server;
 struct server_gpu;
-struct server_reservation;
+struct server_io;
 
 /* ---- from the batcher to an I/O thread ---- */
 
@@ -91,9 +91,18 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
  * the batcher has not taken SERVER_GPU_PLANS_MAX of them yet; the last one stays, to be asked again. */
 CORE_CHECKED bool server_gpu_put_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan);
 
-/* The stream of the reservation has ended: overwrites its key on this GPU, then on the GPU of its backup,
- * then returns the reservation to the planner through server_planner_cleared. */
-void server_gpu_clear(struct server_gpu *gpu, struct server_reservation *reservation);
+/* What a stream leaves behind on a GPU. The first member of what is then returned to its owner. */
+struct server_gpu_leave {
+    struct server_message message; /* first member */
+    struct server_mailbox *reply;  /* the planner's */
+    void (*left)(void *planner, struct server_message *message);
+    uint32_t slot;  /* or SERVER_GPU_NO_SLOT */
+    uint64_t batch; /* newest batch with a packet of the stream, 0: none */
+};
+
+/* Any thread: the slot is free again when its key has been overwritten, which waits for that batch. `left` is
+ * run as soon as the batcher knows; never, where it has been halted. */
+void server_gpu_leave_slot(struct server_gpu *gpu, struct server_gpu_leave *leave);
 
 /* Any thread. */
 bool server_gpu_in_service(const struct server_gpu *gpu);
@@ -119,6 +128,7 @@ const struct config_profile_gpu *server_gpu_kind(const struct server_gpu *gpu);
 
 struct server_gpu_options {
     struct server *server;
+    void (*notify)(struct server_io *io);  /* wakes an I/O thread */
     uint32_t index;                        /* of this GPU in the server */
     const struct config_profile_gpu *kind; /* of the server's profile */
     const char *program, *backend;

@@ -34,6 +34,7 @@ struct card {
 
 struct cards {
     struct server *server;
+    void (*notify)(struct server_io *io);
     char *program;
     const char *backend;
     struct card cards[CARDS_MAX];
@@ -333,6 +334,7 @@ static core_status start_gpu(struct cards *cards, const struct card *card, struc
     struct core_error not_permitted = {""};
     const struct config_profile_gpu *kind = &server->profile->gpus[card->kind];
     const struct server_gpu_options options = {.server = server,
+                                               .notify = cards->notify,
                                                .index = server->gpu_count,
                                                .kind = kind,
                                                .program = cards->program,
@@ -486,9 +488,10 @@ core_status server_gpus_user(struct server *server, struct core_error *error)
     return CORE_OK;
 }
 
-core_status server_gpus_start(struct server *server, struct core_error *error)
+core_status server_gpus_start(struct server *server, void (*notify)(struct server_io *io),
+                              struct core_error *error)
 {
-    struct cards cards = {.server = server};
+    struct cards cards = {.server = server, .notify = notify};
     core_status status = find(&cards, error);
 
     if (status == CORE_OK)

@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 struct server;
+struct server_io;
 
 /* Checks all that can be checked without starting a GPU: that the program exists, that the profile describes
  * GPUs if the configuration asks for some, and that there is memory for the batches of emulated ones. A
@@ -27,8 +28,10 @@ CORE_CHECKED core_status server_gpus_check(struct server *server, struct core_er
 CORE_CHECKED core_status server_gpus_user(struct server *server, struct core_error *error);
 
 /* Starts server->gpus, in the order of the profile, and takes out of server->profile the cards that are not
- * there. After server_gpus_check, and after the I/O threads' structs are made, before they run. */
-CORE_CHECKED core_status server_gpus_start(struct server *server, struct core_error *error);
+ * there. `notify` wakes an I/O thread that has an event. After server_gpus_check, and after the I/O threads'
+ * structs are made, before they run. */
+CORE_CHECKED core_status server_gpus_start(struct server *server, void (*notify)(struct server_io *io),
+                                           struct core_error *error);
 
 /* After all I/O threads: ends the children and the batchers. Then, after the planner, the rest. */
 void server_gpus_halt(struct server *server);

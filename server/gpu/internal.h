@@ -49,6 +49,7 @@ struct server_gpu_plan_message {
 struct server_gpu {
     /* set before start */
     struct server *server;
+    void (*notify)(struct server_io *io);
     uint32_t index, io_count;
     char name[24];                  /* "gpu-0" */
     struct config_profile_gpu kind; /* its tables are the profile's */
@@ -74,7 +75,6 @@ struct server_gpu {
     struct gpu_slots *slots;
     uint32_t generation; /* of the child; 0: none was ready yet */
     bool up, stopping;
-    bool halted; /* the thread has ended */
     core_ns restart_ns;
     bool lingering; /* the child was ended and is not gone */
 

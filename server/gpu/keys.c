@@ -1,9 +1,5 @@
 /* Keys of a GPU's streams: into the child, and out of it again. */
 #include "server/gpu/internal.h"
-#include "server/planner/planner.h"
-#include "server/server_internal.h"
-
-#include <stdlib.h>
 
 static struct server_gpu_key *key_of(struct server_message *message)
 {
@@ -96,30 +92,21 @@ static void clear_slots(struct server_gpu *gpu)
     }
 }
 
-static void copy_reservation(void *owner, struct server_message *message)
+static void leave_slot(void *owner, struct server_message *message)
 {
-    struct server_gpu *gpu = owner;
-    struct server_reservation *reservation = (struct server_reservation *)message;
-    bool home = gpu->index == reservation->gpu;
-    uint32_t slot = home ? reservation->gpu_slot : reservation->secondary.slot;
+    const struct server_gpu *gpu = owner;
+    struct server_gpu_leave *leave = (struct server_gpu_leave *)message;
 
-    if (gpu->halted) {
-        free(reservation);
-        return;
-    }
-    if (slot != SERVER_GPU_NO_SLOT)
-        (void)!gpu_slots_leave(gpu->slots, slot,
-                               home ? reservation->gpu_batch : reservation->secondary.batch);
-    if (home && reservation->secondary.gpu != SERVER_NO_GPU)
-        server_gpu_clear(gpu->server->gpus[reservation->secondary.gpu], reservation);
-    else
-        server_planner_cleared(gpu->server->planner, reservation);
+    if (leave->slot != SERVER_GPU_NO_SLOT)
+        (void)!gpu_slots_leave(gpu->slots, leave->slot, leave->batch);
+    leave->message.run = leave->left;
+    server_mailbox_post(leave->reply, &leave->message);
 }
 
-void server_gpu_clear(struct server_gpu *gpu, struct server_reservation *reservation)
+void server_gpu_leave_slot(struct server_gpu *gpu, struct server_gpu_leave *leave)
 {
-    reservation->message.run = copy_reservation;
-    server_mailbox_post(&gpu->mailbox, &reservation->message);
+    leave->message.run = leave_slot;
+    server_mailbox_post(&gpu->mailbox, &leave->message);
 }
 
 /* There is no child to give them to; what was given is forgotten. */

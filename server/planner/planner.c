@@ -205,6 +205,29 @@ static void take_back(void *owner, struct server_message *message)
     partition_planner_retire(planner->inner, reservation->stream, &use);
 }
 
+/* The batcher returns it to `left`. */
+static void leave_slot(struct server_planner *planner, struct server_reservation *reservation, uint32_t gpu,
+                       uint32_t slot, uint64_t batch, void (*left)(void *, struct server_message *))
+{
+    reservation->leave.reply = &planner->mailbox;
+    reservation->leave.left = left;
+    reservation->leave.slot = slot;
+    reservation->leave.batch = batch;
+    server_gpu_leave_slot(planner->server->gpus[gpu], &reservation->leave);
+}
+
+static void leave_secondary(void *owner, struct server_message *message)
+{
+    struct server_planner *planner = owner;
+    struct server_reservation *reservation = (struct server_reservation *)message;
+    const struct server_secondary *secondary = &reservation->secondary;
+
+    if (secondary->gpu != SERVER_NO_GPU)
+        leave_slot(planner, reservation, secondary->gpu, secondary->slot, secondary->batch, take_back);
+    else
+        take_back(planner, message);
+}
+
 /* ---- turns ---- */
 
 static bool cancelled(void *owner)
@@ -470,18 +493,14 @@ struct server_mailbox *server_planner_mailbox(struct server_planner *planner)
     return &planner->mailbox;
 }
 
-void server_planner_cleared(struct server_planner *planner, struct server_reservation *reservation)
-{
-    reservation->message.run = take_back;
-    server_mailbox_post(&planner->mailbox, &reservation->message);
-}
-
 void server_planner_release(struct server_planner *planner, struct server_reservation *reservation)
 {
+    reservation->leave.message.run = take_back;
     if (reservation->gpu != SERVER_NO_GPU)
-        server_gpu_clear(planner->server->gpus[reservation->gpu], reservation); /* and from there to us */
+        leave_slot(planner, reservation, reservation->gpu, reservation->gpu_slot, reservation->gpu_batch,
+                   leave_secondary);
     else
-        server_planner_cleared(planner, reservation);
+        server_mailbox_post(&planner->mailbox, &reservation->leave.message);
 }
 
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,

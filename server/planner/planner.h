@@ -16,6 +16,7 @@
 
 #include "core/protocol.h"
 #include "partition/planner/planner.h"
+#include "server/gpu/batcher.h"
 #include "server/mailbox.h"
 #include "server/memory.h"
 #include "server/planner/turns.h"
@@ -55,7 +56,7 @@ struct server_secondary {
  * until it is granted, then by the stream until it is given back. A stream that is migrating has a second
  * reservation, for the new unit. */
 struct server_reservation {
-    struct server_message message; /* first member */
+    struct server_gpu_leave leave; /* first member: on its way back */
     uint32_t stream, unit;         /* of the admission state */
     uint32_t gpu;                  /* or SERVER_NO_GPU */
     struct server_backup backup;   /* the I/O thread's while granted */
@@ -126,10 +127,9 @@ void server_planner_ask(struct server_planner *planner, struct server_request *r
  * (server/stream/modify.h). */
 void server_planner_modify(struct server_planner *planner, struct server_modify *modify);
 void server_planner_modified(struct server_planner *planner, struct server_modify *modify);
-/* Batcher: the slot of the reservation's stream is given up. */
-void server_planner_cleared(struct server_planner *planner, struct server_reservation *reservation);
-/* I/O thread: gives a reservation back. Its capacity can be reserved again once the worker has paused since
- * the stream's last packet (partition/admission/unit_worker.h says why). */
+/* Any thread: gives a reservation back, by way of the GPUs where its stream has a slot. Its capacity can be
+ * reserved again once the unit has paused since the stream's last packet (partition/admission/unit_worker.h
+ * says why). */
 void server_planner_release(struct server_planner *planner, struct server_reservation *reservation);
 
 /* Any thread: packet memory that is given up (server_memory_wipe), before the reservation or the change that

@@ -50,7 +50,6 @@ declare -rA room_exceptions=(
     [server/net]="server/admin/stream_dump.h"
     [server/stream]="server/net/io.h"
     [server/planner]="server/stream/gpu_binding.h server/stream/stream.h server/stream/modify.h server/stream/migration.h"
-    [server/gpu]="server/planner/planner.h"
 )
 
 # matches NAME PATTERNS: whether one of the patterns covers the name.
