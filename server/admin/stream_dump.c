@@ -36,15 +36,6 @@ struct server_stream_dump { /* owned by the admin thread */
 
 /* ---- on the I/O thread ---- */
 
-void server_stream_dump_forget(struct server_stream_dump_cursor *place,
-                               const struct server_connection *connection)
-{
-    if (place->connection != connection)
-        return;
-    place->connection = connection->next;
-    place->slot = 0;
-}
-
 const char *server_stream_dump_state_name(enum server_stream_dump_state state)
 {
     static const char *const names[] = {"home", "moving", "held", "away"};
@@ -80,22 +71,22 @@ static void write_row(struct server_stream_dump_row *row, const struct server_st
 }
 
 /* New connections join at the head of the list, which the listing has already passed. */
-static void fill(struct page *page, struct server_stream_dump_cursor *place)
+static void fill(struct page *page, struct server_connection_cursor *cursor)
 {
     page->count = 0;
-    for (uint32_t steps = 0; place->connection != NULL && steps < STEPS_MAX; steps++) {
-        const struct server_connection *connection = place->connection;
-        if (place->slot >= connection->stream_capacity) {
-            server_stream_dump_forget(place, connection);
+    for (uint32_t steps = 0; cursor->connection != NULL && steps < STEPS_MAX; steps++) {
+        const struct server_connection *connection = cursor->connection;
+        if (cursor->place >= connection->stream_capacity) {
+            server_connection_pass(cursor, connection);
             continue;
         }
         if (page->count == SERVER_STREAM_DUMP_ROWS)
             break;
-        const struct server_stream *stream = server_connection_stream_at(connection, place->slot++);
+        const struct server_stream *stream = server_connection_stream_at(connection, cursor->place++);
         if (stream != NULL)
             write_row(&page->rows[page->count++], stream);
     }
-    page->last = place->connection == NULL;
+    page->last = cursor->connection == NULL;
 }
 
 static void take_page(void *owner, struct server_message *message);
@@ -106,8 +97,8 @@ static void answer(void *owner, struct server_message *message)
     struct page *page = (struct page *)message;
 
     if (page->begin)
-        io->stream_dump = (struct server_stream_dump_cursor){.connection = io->connections};
-    fill(page, &io->stream_dump);
+        io->cursor = (struct server_connection_cursor){.connection = io->connections};
+    fill(page, &io->cursor);
     message->run = take_page;
     server_mailbox_post(page->stream_dump->reply, message);
 }

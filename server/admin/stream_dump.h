@@ -51,16 +51,6 @@ struct server_stream_dump_row {
     struct server_stream_account account;
 };
 
-/* The position at which an I/O thread's listing continues. Embedded in server_io and owned by its thread. */
-struct server_stream_dump_cursor {
-    struct server_connection *connection; /* NULL: at the end */
-    uint32_t slot;                        /* index into its streams */
-};
-
-/* I/O thread: this connection is about to be freed; the listing goes on with the next one. */
-void server_stream_dump_forget(struct server_stream_dump_cursor *place,
-                               const struct server_connection *connection);
-
 /* ---- admin thread ---- */
 
 struct server_stream_dump_calls {

@@ -248,6 +248,15 @@ struct server_stream *server_connection_stream_at(const struct server_connection
     return stream != &not_again ? stream : NULL;
 }
 
+void server_connection_pass(struct server_connection_cursor *cursor,
+                            const struct server_connection *connection)
+{
+    if (cursor->connection != connection)
+        return;
+    cursor->connection = connection->next;
+    cursor->place = 0;
+}
+
 static void end_stream(struct server_connection *connection, struct server_stream *stream)
 {
     struct server_io *io = connection->io;
@@ -306,7 +315,7 @@ static void settle_finishing(struct server_connection *connection)
 
 static void free_connection(struct server_connection *connection)
 {
-    server_stream_dump_forget(&connection->io->stream_dump, connection);
+    server_connection_pass(&connection->io->cursor, connection);
     *connection->previous = connection->next;
     if (connection->next != NULL)
         connection->next->previous = connection->previous;

@@ -165,6 +165,16 @@ struct server_stream *server_connection_find_stream(const struct server_connecti
  * it. */
 struct server_stream *server_connection_stream_at(const struct server_connection *connection, uint32_t place);
 
+/* A position in the streams of an I/O thread, which stays while connections come and go. */
+struct server_connection_cursor {
+    struct server_connection *connection; /* NULL: at the end */
+    uint32_t place;                       /* in its `streams` */
+};
+
+/* If the cursor is at this connection, moves it to the first stream of the next one. */
+void server_connection_pass(struct server_connection_cursor *cursor,
+                            const struct server_connection *connection);
+
 /* input.c
  * ----------------------------------------------------------------------------------------------------- */
 

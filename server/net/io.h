@@ -14,7 +14,6 @@
 #define MILLRACE_SERVER_NET_IO_H
 
 #include "perfmodel/cpu.h"
-#include "server/admin/stream_dump.h"
 #include "server/io_thread.h"
 #include "server/mailbox.h"
 #include "server/net/connection.h"
@@ -51,7 +50,7 @@ struct server_io {
     struct cpu_engine *engine;    /* expands keys */
     struct server_ivs ivs;        /* for streams whose client gives none */
     struct server_connection *connections;
-    struct server_stream_dump_cursor stream_dump;        /* position of the admin thread's stream dump */
+    struct server_connection_cursor cursor;              /* position of the admin thread's stream dump */
     struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
     struct server_connection *strangers, *last_stranger; /* to be read, a few in a turn */
     struct server_submission *submissions;               /* by worker, the fallback worker last */
