@@ -195,26 +195,14 @@ static enum partition_planner_end end_of(const struct server_modify *modify)
     }
 }
 
-static struct partition_planner_use use_of(const struct server_modify *modify)
-{
-    struct partition_planner_use use = {.used = modify->worked,
-                                        .mark = modify->reservation->gpu != SERVER_NO_GPU ? modify->gpu_batch
-                                                                                          : modify->pauses};
-
-    use.backup_used = modify->diverted || modify->secondary_batch > 0;
-    use.backup_mark = modify->diverted ? modify->pauses : modify->secondary_batch;
-    return use;
-}
-
 static void take_back(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
     struct server_modify *modify = (struct server_modify *)message;
-    const struct partition_planner_use use = use_of(modify);
 
     modify->reservation->buffer_bytes -= modify->freed_bytes;
     planner->buffer_bytes -= modify->freed_bytes;
-    partition_planner_changed(planner->inner, modify->reservation->stream, end_of(modify), &use,
+    partition_planner_changed(planner->inner, modify->reservation->stream, end_of(modify), &modify->use,
                               modify->movable);
     free(modify);
 }

@@ -185,34 +185,22 @@ void server_planner_admit(struct server_planner *planner, struct server_request 
 
 /* ---- reservations that come back ---- */
 
-static struct partition_planner_use use_of(const struct server_reservation *reservation)
-{
-    struct partition_planner_use use = {.used = reservation->worked,
-                                        .mark = reservation->gpu != SERVER_NO_GPU ? reservation->gpu_batch
-                                                                                  : reservation->pauses};
-
-    use.backup_used = reservation->diverted || reservation->secondary.batch > 0;
-    use.backup_mark = reservation->diverted ? reservation->pauses : reservation->secondary.batch;
-    return use;
-}
-
 static void take_back(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
     const struct server_reservation *reservation = (struct server_reservation *)message;
-    const struct partition_planner_use use = use_of(reservation);
 
-    partition_planner_retire(planner->inner, reservation->stream, &use);
+    partition_planner_retire(planner->inner, reservation->stream, &reservation->use);
 }
 
 /* The batcher returns it to `left`. */
 static void leave_slot(struct server_planner *planner, struct server_reservation *reservation, uint32_t gpu,
-                       uint32_t slot, uint64_t batch, void (*left)(void *, struct server_message *))
+                       uint32_t slot, uint64_t last_batch, void (*left)(void *, struct server_message *))
 {
     reservation->leave.reply = &planner->mailbox;
     reservation->leave.left = left;
     reservation->leave.slot = slot;
-    reservation->leave.batch = batch;
+    reservation->leave.batch = last_batch;
     server_gpu_leave_slot(planner->server->gpus[gpu], &reservation->leave);
 }
 
@@ -223,7 +211,8 @@ static void leave_secondary(void *owner, struct server_message *message)
     const struct server_secondary *secondary = &reservation->secondary;
 
     if (secondary->gpu != SERVER_NO_GPU)
-        leave_slot(planner, reservation, secondary->gpu, secondary->slot, secondary->batch, take_back);
+        leave_slot(planner, reservation, secondary->gpu, secondary->slot, reservation->use.backup_mark,
+                   take_back);
     else
         take_back(planner, message);
 }
@@ -497,7 +486,7 @@ void server_planner_release(struct server_planner *planner, struct server_reserv
 {
     reservation->leave.message.run = take_back;
     if (reservation->gpu != SERVER_NO_GPU)
-        leave_slot(planner, reservation, reservation->gpu, reservation->gpu_slot, reservation->gpu_batch,
+        leave_slot(planner, reservation, reservation->gpu, reservation->gpu_slot, reservation->use.mark,
                    leave_secondary);
     else
         server_mailbox_post(&planner->mailbox, &reservation->leave.message);

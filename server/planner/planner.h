@@ -47,9 +47,8 @@ struct server_backup {
 
 /* The secondary GPU binding of a guaranteed stream: its backup on a GPU. */
 struct server_secondary {
-    uint32_t gpu;   /* or SERVER_NO_GPU; set by the planner */
-    uint32_t slot;  /* the stream's slot there, or SERVER_GPU_NO_SLOT; set by the I/O thread */
-    uint64_t batch; /* newest batch with a packet of the stream, 0: none; set by the I/O thread */
+    uint32_t gpu;  /* or SERVER_NO_GPU; set by the planner */
+    uint32_t slot; /* the stream's slot there, or SERVER_GPU_NO_SLOT; set by the I/O thread */
 };
 
 /* The reservation of an admitted stream at one unit and at the unit of its backup. Owned by the planner
@@ -63,13 +62,9 @@ struct server_reservation {
     uint32_t io;
     uint64_t buffer_bytes;
     struct server_stream *holder; /* the I/O thread's: the stream; NULL before and after */
-    /* Set by the I/O thread before it gives the reservation back: */
-    uint64_t pauses;    /* the worker's count of pauses when it finished the last packet; see `worked` */
-    uint32_t gpu_slot;  /* on a GPU: the stream's slot there, or SERVER_GPU_NO_SLOT */
-    uint64_t gpu_batch; /* on a GPU: newest batch with a packet of the stream, 0: none */
-    bool worked;        /* used: at least one packet was served under this reservation */
-    bool diverted; /* backup on a worker: it served at least one packet, and `pauses` is of that worker */
     struct server_secondary secondary;
+    uint32_t gpu_slot; /* given back, on a GPU: the stream's slot there, or SERVER_GPU_NO_SLOT */
+    struct partition_planner_use use; /* given back: what was served under it */
 };
 
 /* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it. */

@@ -48,25 +48,38 @@ unsigned server_migration_facts(struct server_stream *stream, core_ns now_ns)
            (now_ns >= migration->until_ns ? SERVER_PATH_OVERDUE : 0);
 }
 
+struct partition_planner_use server_migration_use(const struct server_stream *stream)
+{
+    const struct server_stream_units *units = &stream->units;
+
+    if (units->gpu == NULL)
+        return (struct partition_planner_use){.used = units->worked, .mark = units->pauses};
+    const struct server_gpu_binding *backup = server_gpu_binding_at_backup(stream);
+    uint64_t newest = server_gpu_binding_at_primary(stream)->newest;
+    struct partition_planner_use use = {.used = newest > 0, .mark = newest};
+
+    if (backup != NULL) {
+        use.backup_used = backup->newest > 0;
+        use.backup_mark = backup->newest;
+    } else if (server_backup_on_worker(stream)) {
+        use.backup_used = units->worked;
+        use.backup_mark = units->pauses;
+    }
+    return use;
+}
+
 void server_migration_give_back(struct server_stream *stream)
 {
     struct server_reservation *reservation = stream->reservation;
+    const struct server_gpu_binding *backup =
+        stream->units.gpu != NULL ? server_gpu_binding_at_backup(stream) : NULL;
 
     reservation->holder = NULL;
-    reservation->worked = stream->units.worked;
-    reservation->pauses = stream->units.pauses;
-    if (stream->units.gpu != NULL) {
-        const struct server_gpu_binding *at_primary = server_gpu_binding_at_primary(stream);
-        const struct server_gpu_binding *backup = server_gpu_binding_at_backup(stream);
-        reservation->worked = at_primary->newest > 0;
-        reservation->gpu_batch = at_primary->newest;
-        reservation->gpu_slot = at_primary->key.slot;
-        reservation->diverted = stream->units.worked && server_backup_on_worker(stream);
-        if (backup != NULL) {
-            reservation->secondary.batch = backup->newest;
-            reservation->secondary.slot = backup->key.slot;
-        }
-    }
+    reservation->use = server_migration_use(stream);
+    if (stream->units.gpu != NULL)
+        reservation->gpu_slot = server_gpu_binding_at_primary(stream)->key.slot;
+    if (backup != NULL)
+        reservation->secondary.slot = backup->key.slot;
     stream->reservation = NULL;
     server_planner_release(stream->connection->io->server->planner, reservation);
 }

@@ -13,6 +13,7 @@
 #ifndef MILLRACE_SERVER_STREAM_MIGRATION_H
 #define MILLRACE_SERVER_STREAM_MIGRATION_H
 
+#include "partition/planner/planner.h"
 #include "perfmodel/cpu.h"
 #include "server/mailbox.h"
 
@@ -90,6 +91,9 @@ void server_migration_return(struct server_stream *stream);
 
 /* The stream is closing and takes no more packets. True: no key of it is at a batcher, so it can be freed. */
 bool server_migration_ends(struct server_stream *stream);
+
+/* What was served under the stream's present reservation. */
+struct partition_planner_use server_migration_use(const struct server_stream *stream);
 
 /* Gives back the reservation of the unit that the stream is on, with the pause that its release has to wait
  * for. */

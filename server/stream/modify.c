@@ -62,30 +62,19 @@ static void give_back(struct server_io *io, struct server_modify *modify)
     server_planner_modified(io->server->planner, modify);
 }
 
-static void note_room(struct server_modify *modify, enum server_modify_outcome outcome)
+static void note_end(struct server_modify *modify, enum server_modify_outcome outcome)
 {
-    const struct server_stream *stream = modify->stream;
-
     modify->outcome = outcome;
     modify->waiting = false;
-    modify->worked = stream->units.worked;
-    modify->pauses = stream->units.pauses;
-    if (stream->units.gpu != NULL) {
-        const struct server_gpu_binding *at_primary = server_gpu_binding_at_primary(stream);
-        const struct server_gpu_binding *backup = server_gpu_binding_at_backup(stream);
-        modify->worked = at_primary->newest > 0;
-        modify->gpu_batch = at_primary->newest;
-        modify->diverted = stream->units.worked && server_backup_on_worker(stream);
-        modify->secondary_batch = backup != NULL ? backup->newest : 0;
-    }
+    modify->use = server_migration_use(modify->stream);
 }
 
 /* Packets of the old contract are still inside, and nobody will tell when they have left: what the stream is
  * charged for stays the join of both, until it changes again or ends. */
 static void never_settles(struct server_modify *modify)
 {
-    modify->worked = true;
-    modify->gpu_batch = UINT64_MAX;
+    modify->use.used = true;
+    modify->use.mark = UINT64_MAX;
 }
 
 static void give_up(struct server_modify *modify, enum protocol_refusal code, const char *text)
@@ -94,7 +83,7 @@ static void give_up(struct server_modify *modify, enum protocol_refusal code, co
 
     server_frame_not_modified(modify, code, text, core_time_now_ns() - modify->received_ns);
     end_request(modify);
-    note_room(modify, SERVER_MODIFY_TIMED_OUT);
+    note_end(modify, SERVER_MODIFY_TIMED_OUT);
     if (modify->has_backup) { /* its backup is another one all the same */
         modify->first = modify->stream->queue.accepted - modify->stream->memory.busy;
         server_modify_step(modify->stream, core_time_now_ns());
@@ -132,7 +121,7 @@ void server_modify_end(struct server_stream *stream)
     if (modify->waiting) {
         if (modify->connection != NULL)
             end_request(modify);
-        note_room(modify, SERVER_MODIFY_GONE);
+        note_end(modify, SERVER_MODIFY_GONE);
         server_migration_forget_modify(stream);
     } else if (!server_backup_retire(stream, modify->first))
         never_settles(modify);
@@ -198,7 +187,7 @@ static void come_into_force(struct server_stream *stream, core_ns now_ns)
         server_backup_modify(stream, &modify->backup);
     server_frame_modified(modify, sequence);
     end_request(modify);
-    note_room(modify, SERVER_MODIFY_IN_FORCE);
+    note_end(modify, SERVER_MODIFY_IN_FORCE);
     server_modify_step(stream, now_ns);
     server_io_release_stream(stream);
 }
@@ -220,7 +209,7 @@ static void be_on_time(struct server_stream *stream, core_ns now_ns)
 
     modify->first = stream->queue.waiting != NULL ? stream->queue.waiting->sequence : stream->queue.accepted;
     set_contract(stream, &spec);
-    note_room(modify, SERVER_MODIFY_IN_FORCE);
+    note_end(modify, SERVER_MODIFY_IN_FORCE);
     server_modify_step(stream, now_ns);
 }
 
@@ -309,7 +298,7 @@ void server_modify_step(struct server_stream *stream, core_ns now_ns)
     if (!is_on_time(stream) || !server_backup_retire(stream, modify->first))
         return;
     if (modify->has_backup)
-        note_room(modify, modify->outcome);
+        note_end(modify, modify->outcome);
     shed(stream, modify);
     if (!server_stream_sheds(stream))
         give_back(stream->connection->io, modify);

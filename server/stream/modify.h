@@ -97,10 +97,8 @@ struct server_modify {
     struct server_modify *io_next, **io_previous; /* list of the changes that wait, or shed memory */
     /* returned to the planner */
     enum server_modify_outcome outcome;
-    bool worked, diverted; /* as in struct server_reservation */
-    uint64_t pauses, gpu_batch;
-    uint64_t secondary_batch; /* at the GPU of its backup, 0: none */
-    uint64_t freed_bytes;     /* of packet memory */
+    struct partition_planner_use use; /* what was served until then */
+    uint64_t freed_bytes;             /* of packet memory */
 };
 
 /* Asks the planner for another contract of the stream, which has no change under way. The caller has checked
