@@ -541,7 +541,7 @@ core_status server_start(struct server **server, const struct config_server *con
         (status = create_ports(fresh, error)) != CORE_OK ||
         (status = start_workers(fresh, error)) != CORE_OK ||
         (status = start_fallback(fresh, error)) != CORE_OK ||
-        (status = server_planner_start(&fresh->planner, fresh, error)) != CORE_OK ||
+        (status = server_planner_start(&fresh->planner, fresh, &server_stream_ops, error)) != CORE_OK ||
         (status = server_beats_create(&fresh->beats, fresh)) != CORE_OK ||
         (status = server_monitor_start(&fresh->watch, fresh, error)) != CORE_OK ||
         (config->has_admin && (status = server_admin_start(&fresh->admin, fresh, error)) != CORE_OK) ||

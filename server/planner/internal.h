@@ -7,13 +7,12 @@
 #ifndef MILLRACE_SERVER_PLANNER_INTERNAL_H
 #define MILLRACE_SERVER_PLANNER_INTERNAL_H
 
-#include "server/planner/planner.h"
+#include "server/planner/messages.h"
 #include "server/server_internal.h"
-#include "server/stream/migration.h"
-#include "server/stream/modify.h"
 
 struct server_planner {
     struct server *server;
+    const struct server_planner_stream_ops *stream_ops;
     struct server_mailbox mailbox;
     struct server_message stop_message;
     /* the planner thread's: */

@@ -1,8 +1,6 @@
 /* Migrations: what the planner has decided about a stream's unit, for its I/O thread; and its outcome. */
 #include "core/log.h"
-#include "server/io_thread.h"
 #include "server/planner/internal.h"
-#include "server/stream/gpu_binding.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,31 +25,33 @@ static const char *describe_unit(const struct server_planner *planner, uint32_t 
 
 /* ---- messages ---- */
 
-static void destroy_migration(struct server_migration *migration)
+static void destroy_migration(const struct server_planner *planner, struct server_migration *migration)
 {
     if (migration == NULL)
         return;
-    server_gpu_binding_destroy(migration->place);
-    server_gpu_binding_destroy(migration->secondary);
+    planner->stream_ops->destroy_binding(migration->place);
+    planner->stream_ops->destroy_binding(migration->secondary);
     free(migration->catch_up);
     free(migration->to);
     free(migration);
 }
 
 /* All that it needs; NULL without memory. */
-static struct server_migration *allocate_migration(bool gpu, bool holds)
+static struct server_migration *allocate_migration(const struct server_planner *planner,
+                                                   const struct partition_planner_migration *wanted)
 {
+    bool gpu = server_planner_is_gpu(planner, wanted->unit), holds = wanted->hold_ns > 0;
     struct server_migration *migration = calloc(1, sizeof *migration);
 
     if (migration == NULL)
         return NULL;
     migration->to = calloc(1, sizeof *migration->to);
-    migration->place = gpu ? server_gpu_binding_create(0) : NULL;
+    migration->place = gpu ? planner->stream_ops->create_binding(wanted->plan) : NULL;
     migration->catch_up = holds ? calloc(1, sizeof *migration->catch_up) : NULL;
     if (migration->to != NULL && (!gpu || migration->place != NULL) &&
         (!holds || migration->catch_up != NULL))
         return migration;
-    destroy_migration(migration);
+    destroy_migration(planner, migration);
     return NULL;
 }
 
@@ -95,7 +95,7 @@ static struct server_migration *make_migration(struct server_planner *planner,
 {
     uint32_t gpu = server_planner_gpu_of(planner, wanted->unit);
     struct server_reservation *from = wanted->from_owner;
-    struct server_migration *migration = allocate_migration(gpu != SERVER_NO_GPU, wanted->hold_ns > 0);
+    struct server_migration *migration = allocate_migration(planner, wanted);
 
     if (migration == NULL)
         return NULL;
@@ -105,6 +105,7 @@ static struct server_migration *make_migration(struct server_planner *planner,
                                     .gpu = gpu,
                                     .secondary = {.gpu = SERVER_NO_GPU, .slot = SERVER_GPU_NO_SLOT},
                                     .io = from->io,
+                                    .mailbox = from->mailbox,
                                     .buffer_bytes = from->buffer_bytes,
                                     .gpu_slot = SERVER_GPU_NO_SLOT};
     migration->from = from;
@@ -115,11 +116,16 @@ static struct server_migration *make_migration(struct server_planner *planner,
     migration->hold_from_ns = wanted->hold_from_ns;
     migration->until_ns = wanted->until_ns;
     fill_in(planner, migration);
-    if (migration->place != NULL)
-        migration->place->key.plan = wanted->plan;
     if (migration->catch_up != NULL)
         migration->catch_up->reservation = migration->to;
     return migration;
+}
+
+/* To the I/O thread of its stream. */
+static void send(const struct server_planner *planner, struct server_migration *migration)
+{
+    migration->message.run = planner->stream_ops->migrate;
+    server_mailbox_post(migration->from->mailbox, &migration->message);
 }
 
 void *server_planner_migrate(void *host, const struct partition_planner_migration *wanted)
@@ -135,7 +141,7 @@ void *server_planner_migrate(void *host, const struct partition_planner_migratio
     if (migration->modifies)
         ((struct server_modify *)wanted->purpose)->migration = migration;
     else
-        server_migration_send(server_io_mailbox(planner->server->ios[migration->from->io]), migration);
+        send(planner, migration);
     return migration->to;
 }
 
@@ -215,7 +221,7 @@ static void returned(void *owner, struct server_message *message)
     if (migration->late)
         migration->catch_up = NULL; /* the I/O thread's */
     migration->to = NULL;
-    destroy_migration(migration);
+    destroy_migration(planner, migration);
 }
 
 void server_planner_drop_migrations(struct server_planner *planner)
@@ -224,6 +230,6 @@ void server_planner_drop_migrations(struct server_planner *planner)
         struct server_migration *migration = planner->migrations;
         planner->migrations = migration->next;
         migration->to = NULL; /* goes with its reservation */
-        destroy_migration(migration);
+        destroy_migration(planner, migration);
     }
 }

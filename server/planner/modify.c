@@ -1,6 +1,5 @@
 /* Other contracts for admitted streams: asked for, granted, given back. */
 #include "server/planner/internal.h"
-#include "server/stream/stream.h"
 
 #include <stdlib.h>
 
@@ -22,8 +21,9 @@ static bool reserve_memory(const struct server_planner *planner, struct server_m
 
     modify->replaces = wanted < has / 2;
     memory->packets = modify->replaces ? wanted : wanted > has ? wanted - has : 0;
-    memory->bytes = memory->packets > 0 ? server_stream_buffer_bytes(&modify->spec, memory->packets) : 0;
-    return server_stream_buffer_bytes(&modify->spec, wanted) != UINT64_MAX &&
+    memory->bytes =
+        memory->packets > 0 ? planner->stream_ops->buffer_bytes(&modify->spec, memory->packets) : 0;
+    return planner->stream_ops->buffer_bytes(&modify->spec, wanted) != UINT64_MAX &&
            server_planner_has_memory(planner, memory->bytes);
 }
 

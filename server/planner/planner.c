@@ -2,7 +2,6 @@
 #include "core/log.h"
 #include "core/realtime.h"
 #include "server/planner/internal.h"
-#include "server/stream/stream.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -65,12 +64,14 @@ uint32_t server_planner_queue_packets(const struct server_planner *planner,
                                       const struct core_stream_spec *spec, uint32_t unit, bool *movable)
 {
     const struct server *server = planner->server;
-    uint32_t packets = server_stream_queue_packets(spec, server_stream_gpu_packets(spec));
+    uint32_t packets = planner->stream_ops->queue_packets(spec, planner->stream_ops->gpu_packets(spec));
 
-    *movable = server_planner_is_gpu(planner, unit) ||
-               (server->gpu_count > 0 && server_stream_buffer_bytes(spec, packets) <= MOVABLE_BYTES_MAX);
+    *movable =
+        server_planner_is_gpu(planner, unit) ||
+        (server->gpu_count > 0 && planner->stream_ops->buffer_bytes(spec, packets) <= MOVABLE_BYTES_MAX);
     return *movable ? packets
-                    : server_stream_queue_packets(spec, perfmodel_cpu_backlog_packets(spec, server->profile));
+                    : planner->stream_ops->queue_packets(
+                          spec, perfmodel_cpu_backlog_packets(spec, server->profile));
 }
 
 /* Now that its unit is known. */
@@ -81,7 +82,7 @@ static bool reserve_memory(const struct server_planner *planner, struct server_r
     struct server_memory_request *memory = &request->memory;
 
     memory->packets = server_planner_queue_packets(planner, spec, unit, &request->movable);
-    memory->bytes = server_stream_buffer_bytes(spec, memory->packets);
+    memory->bytes = planner->stream_ops->buffer_bytes(spec, memory->packets);
     if (server_planner_has_memory(planner, memory->bytes))
         return true;
     refuse(request, PROTOCOL_REFUSED_LIMIT, server_planner_no_room);
@@ -155,6 +156,7 @@ static void fill_in(struct server_planner *planner, struct server_request *reque
                                                .backup = server_planner_backup_of(placement),
                                                .secondary = spare_of(planner, placement),
                                                .io = request->io,
+                                               .mailbox = request->reply,
                                                .buffer_bytes = request->memory.bytes,
                                                .gpu_slot = SERVER_GPU_NO_SLOT};
     server_planner_count_backup(planner, reservation, 1);
@@ -434,7 +436,7 @@ static core_status create(struct server_planner *planner, struct core_error *err
 }
 
 core_status server_planner_start(struct server_planner **planner, struct server *server,
-                                 struct core_error *error)
+                                 const struct server_planner_stream_ops *stream_ops, struct core_error *error)
 {
     bool realtime = server->config->threads.realtime != CONFIG_REALTIME_OFF;
     /* Below every thread that packets pass through, above everything that is not real-time: an answer takes
@@ -444,6 +446,7 @@ core_status server_planner_start(struct server_planner **planner, struct server 
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
     fresh->server = server;
+    fresh->stream_ops = stream_ops;
     core_status status = create(fresh, error);
     if (status == CORE_OK) {
         for (uint32_t worker = 0; worker < server->worker_count; worker++)

@@ -30,7 +30,7 @@ struct server;
 struct server_modify;
 struct server_planner;
 struct server_connection;
-struct server_migration;
+struct server_gpu_binding;
 struct server_stream;
 struct server_monitor_levels;
 
@@ -60,6 +60,7 @@ struct server_reservation {
     uint32_t gpu;                  /* or SERVER_NO_GPU */
     struct server_backup backup;   /* the I/O thread's while granted */
     uint32_t io;
+    struct server_mailbox *mailbox; /* of that I/O thread */
     uint64_t buffer_bytes;
     struct server_stream *holder; /* the I/O thread's: the stream; NULL before and after */
     struct server_secondary secondary;
@@ -97,6 +98,17 @@ struct server_request {
     const char *advice;           /* about migrating other streams, sent behind the reason; or NULL */
 };
 
+/* What the planner asks of those who make streams (server/stream/stream.h). */
+struct server_planner_stream_ops {
+    /* Packets that a stream needs: on a GPU; with a backlog; and the bytes that so many of them take. */
+    uint32_t (*gpu_packets)(const struct core_stream_spec *spec);
+    uint32_t (*queue_packets)(const struct core_stream_spec *spec, uint32_t backlog_packets);
+    uint64_t (*buffer_bytes)(const struct core_stream_spec *spec, uint32_t queue_packets);
+    struct server_gpu_binding *(*create_binding)(uint64_t plan);
+    void (*destroy_binding)(struct server_gpu_binding *binding);
+    void (*migrate)(void *io, struct server_message *migration); /* run on the stream's I/O thread */
+};
+
 /* The last published figures: atomic, written by the planner, read by any. */
 struct server_planner_load {
     _Atomic uint64_t streams;
@@ -112,6 +124,7 @@ struct server_planner_figures {
 };
 
 CORE_CHECKED core_status server_planner_start(struct server_planner **planner, struct server *server,
+                                              const struct server_planner_stream_ops *stream_ops,
                                               struct core_error *error);
 /* After every I/O thread has stopped, before the workers do. */
 void server_planner_stop(struct server_planner *planner);
@@ -119,7 +132,7 @@ void server_planner_stop(struct server_planner *planner);
 /* I/O thread: the answer comes to request->reply, run as request->answered. */
 void server_planner_ask(struct server_planner *planner, struct server_request *request);
 /* I/O thread: asks for another contract; and gives the change back once it is in force or will not be
- * (server/stream/modify.h). */
+ * (messages.h). */
 void server_planner_modify(struct server_planner *planner, struct server_modify *modify);
 void server_planner_modified(struct server_planner *planner, struct server_modify *modify);
 /* Any thread: gives a reservation back, by way of the GPUs where its stream has a slot. Its capacity can be
@@ -131,7 +144,7 @@ void server_planner_release(struct server_planner *planner, struct server_reserv
  * it was charged with. */
 void server_planner_wipe(struct server_planner *planner, struct server_block *blocks);
 
-/* Any thread: for messages whose run is the planner's own (server/stream/migration.h). */
+/* Any thread: for messages whose run is the planner's own (messages.h). */
 struct server_mailbox *server_planner_mailbox(struct server_planner *planner);
 
 /* The overload monitor: withholds the measured overruns of the units from admission

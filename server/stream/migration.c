@@ -226,7 +226,7 @@ void server_migration_drop(struct server_io *io, struct server_migration *migrat
     server_mailbox_post(server_planner_mailbox(io->server->planner), &migration->message);
 }
 
-static void receive_migration(void *owner, struct server_message *message)
+void server_migration_receive(void *owner, struct server_message *message)
 {
     struct server_io *io = owner;
     struct server_migration *migration = (struct server_migration *)message;
@@ -236,10 +236,4 @@ static void receive_migration(void *owner, struct server_message *message)
         server_migration_begin(stream, migration);
     else
         server_migration_drop(io, migration);
-}
-
-void server_migration_send(struct server_mailbox *io, struct server_migration *migration)
-{
-    migration->message.run = receive_migration;
-    server_mailbox_post(io, &migration->message);
 }

@@ -43,63 +43,12 @@
 #ifndef MILLRACE_SERVER_STREAM_MODIFY_H
 #define MILLRACE_SERVER_STREAM_MODIFY_H
 
-#include "server/planner/planner.h"
+#include "server/planner/messages.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct server_connection;
 struct server_io;
-struct server_migration;
-struct server_stream;
-
-#define SERVER_MODIFY_TIMEOUT_NS (2 * CORE_NS_PER_S) /* timeout for a gap between packets */
-
-enum server_modify_outcome {
-    SERVER_MODIFY_IN_FORCE,
-    SERVER_MODIFY_TIMED_OUT, /* timed out without a gap; the stream keeps its contract */
-    SERVER_MODIFY_GONE       /* the stream is closing */
-};
-
-struct server_modify {
-    struct server_message message; /* first member */
-    /* the question; set before it is asked */
-    struct server_turn turn;
-    struct server_reservation *reservation; /* of the stream */
-    struct core_stream_spec spec;
-    uint32_t has_packets; /* records and slots of the stream */
-    struct server_mailbox *reply;
-    void (*answered)(void *io, struct server_message *message);
-    core_ns received_ns;
-    /* the answer: the planner's until it is sent */
-    enum protocol_refusal refusal; /* 0: accepted */
-    const char *refusal_text;      /* unless it is about capacity */
-    core_ns decided_ns;            /* from receipt to decision */
-    struct admission_placement placement;
-    struct server_backup backup;         /* of the join; valid with has_backup */
-    bool has_backup;                     /* the stream has `backup` from now on */
-    struct server_memory_request memory; /* packet memory, charged; its block is made last, to be adopted */
-    bool replaces;                       /* `memory` replaces all packet memory of the stream */
-    bool movable;                        /* as in struct server_reservation */
-    bool agreed;                         /* the planner's: nothing is waited for any more before the answer */
-    bool elsewhere;                      /* the contract comes into force on another unit */
-    struct server_migration
-        *migration;                   /* elsewhere: the migration, the stream's once it is begun; else NULL */
-    struct admission_placement stays; /* elsewhere: the answer of the stream's own unit */
-    struct server_modify *next;       /* the planner's list */
-    /* the I/O thread's */
-    struct server_connection *connection; /* NULL: no answer is due, or it has been given */
-    struct server_stream *stream;         /* NULL: the stream is closing, and its client has been told */
-    uint32_t request;
-    bool waiting;                                 /* accepted, waits for a gap */
-    uint32_t first;                               /* in force: sequence of the first packet under it */
-    core_ns until_ns;                             /* waiting: timeout */
-    struct server_modify *io_next, **io_previous; /* list of the changes that wait, or shed memory */
-    /* returned to the planner */
-    enum server_modify_outcome outcome;
-    struct partition_planner_use use; /* what was served until then */
-    uint64_t freed_bytes;             /* of packet memory */
-};
 
 /* Asks the planner for another contract of the stream, which has no change under way. The caller has checked
  * spec against the limits. False: there is no memory. */

@@ -1,7 +1,6 @@
 #include "server/stream/stream.h"
 
 #include "core/secret.h"
-#include "server/planner/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -325,3 +324,10 @@ void server_packet_keep(struct server_packet *packet)
     memcpy(server_packet_payload(packet), packet->output.payload, packet->cpu.bytes);
     packet->output.payload = server_packet_payload(packet);
 }
+
+const struct server_planner_stream_ops server_stream_ops = {.gpu_packets = server_stream_gpu_packets,
+                                                            .queue_packets = server_stream_queue_packets,
+                                                            .buffer_bytes = server_stream_buffer_bytes,
+                                                            .create_binding = server_gpu_binding_create,
+                                                            .destroy_binding = server_gpu_binding_destroy,
+                                                            .migrate = server_migration_receive};

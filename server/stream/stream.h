@@ -198,6 +198,9 @@ bool server_stream_sheds(const struct server_stream *stream);
 /* Memory of a block of so many packets. UINT64_MAX: no memory holds so many (2^31 and more). */
 uint64_t server_stream_buffer_bytes(const struct core_stream_spec *spec, uint32_t queue_packets);
 
+/* For the planner: the memory of streams, their bindings, their migrations. */
+extern const struct server_planner_stream_ops server_stream_ops;
+
 /* Sets up everything but the cipher. The block is the stream's then. CORE_NO_MEMORY. */
 CORE_CHECKED core_status server_stream_create(struct server_stream **stream,
                                               const struct core_stream_spec *spec,

@@ -48,7 +48,6 @@ declare -rA room_includes=(
 # Includes against that order that are there: none may be added.
 declare -rA room_exceptions=(
     [server/stream]="server/net/io.h"
-    [server/planner]="server/stream/gpu_binding.h server/stream/stream.h server/stream/modify.h server/stream/migration.h"
 )
 
 # matches NAME PATTERNS: whether one of the patterns covers the name.
