@@ -76,6 +76,7 @@ struct pipeline_flight {
     struct perfmodel_stages model; /* zeros: it was not asked */
 };
 
+/* One GPU of the modelled pipeline: its two threads and the measurements of every stage. */
 struct pipeline_gpu {
     struct pipeline *pipeline;
     uint32_t index;

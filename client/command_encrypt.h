@@ -76,6 +76,7 @@ struct encrypt_kept {
     uint32_t slot_bytes;
 };
 
+/* One run of the command from its input to its output. */
 struct encrypt_run {
     const struct encrypt_options *options;
     struct millrace *connection;

@@ -40,6 +40,7 @@ struct client_input {
     size_t missing;    /* bytes that the frame begun last still lacks, at least */
 };
 
+/* A connection of the client library: its socket, its buffers, its streams, and who waits for what. */
 struct millrace {
     pthread_mutex_t lock;   /* recursive: a callback may call functions of its connection */
     pthread_cond_t changed; /* a waiter is done, or the poller has come back, or the connection died */

@@ -64,6 +64,7 @@ struct key_change {
 
 enum { ENGINE_COPY, ENGINE_KERNEL, ENGINE_COPY_DOWN, ENGINE_COUNT };
 
+/* An emulated GPU: three engines that take their time, and the memory that they work on. */
 struct gpu_device {
     const struct gpu_region *region;
     const struct gpu_emulation *emulation;

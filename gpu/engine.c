@@ -29,6 +29,7 @@ struct flight {
     core_ns period_ns;
 };
 
+/* A GPU as its server process sees it: the child, the memory shared with it, and the orders under way. */
 struct gpu_engine {
     struct gpu_engine_options options; /* texts are our own copies */
     char *program, *backend;

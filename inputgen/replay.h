@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* The options of a replay: one field for each. */
 struct inputgen_replay_options {
     const char *address;            /* of the server, core/address.h */
     const struct millrace_tls *tls; /* NULL: the defaults */

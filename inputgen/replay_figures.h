@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What is counted of a class of streams, or of all: one field for each figure of the report. */
 struct inputgen_figures {
     uint64_t opened, refused;      /* streams */
     uint64_t planned;              /* packets that the timetable has, of opened streams */

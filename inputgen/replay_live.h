@@ -35,6 +35,8 @@ struct inputgen_timetable {
     uint32_t group;   /* packets due at one time: 1, or the burst */
 };
 
+/* One stream of the generator: its contract, its timetable and all that is counted of it, side by side since
+ * the sender goes through millions of packets. */
 struct inputgen_live {
     struct core_stream_spec spec; /* as declared to the server */
     uint32_t index;               /* among all streams; part of every payload */

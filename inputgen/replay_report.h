@@ -26,6 +26,7 @@ struct inputgen_class_report {
     struct inputgen_figures figures;
 };
 
+/* What a run tells at its end: one field for each line of the report. */
 struct inputgen_report {
     char *name;
     struct inputgen_class_report *classes;

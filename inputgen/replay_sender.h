@@ -47,6 +47,8 @@ struct inputgen_sender_plan {
     const struct inputgen_sender_extra *extra; /* may be NULL */
 };
 
+/* One sending thread: what it is to send, and what became of it, which nobody else reads before it has ended.
+ * */
 struct inputgen_sender {
     /* set before start */
     const struct inputgen_sender_plan *plan;

@@ -42,6 +42,7 @@ struct server_check {
     core_status status; /* of the finding that weighs most: any but CORE_IN_USE before that */
 };
 
+/* The server: what all threads share. Long because it is the one place that owns every other object. */
 struct server {
     struct server_check *check;                      /* NULL: it starts; set before that */
     const struct config_server *config;              /* borrowed for the server's life; set before start */

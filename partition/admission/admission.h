@@ -91,6 +91,8 @@ struct partition_offer {
     core_ns latency_ns;  /* shortest latency at the asked rate */
 };
 
+/* The answer of a decision: where the stream is or why it is refused, its bounds, and what would be granted.
+ * One field for each thing that an answer tells. */
 struct admission_placement {
     bool accepted;
     uint32_t unit;                  /* accepted */

@@ -32,6 +32,7 @@ struct partition_batches {
     struct partition_gpu_plan plan; /* the last one that was made */
 };
 
+/* The state of admission: units, streams, and what a decision needs room for, so that none allocates. */
 struct admission {
     struct config_profile *profile;
     uint32_t worker_count, io_count, gpus;

@@ -26,6 +26,8 @@ struct partition_traffic {
     uint32_t packet_bytes, burst_packets; /* padded */
 };
 
+/* The streams as arrays, one for each figure that the search reads in its inner loops: that is why they are
+ * many. */
 struct partition_problem {
     const struct partition_plan_input *input;
     size_t count;

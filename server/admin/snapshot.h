@@ -49,6 +49,7 @@ struct server_snapshot_stage {
     core_ns excess_ns; /* by so much together */
 };
 
+/* What /status and /metrics tell of a GPU: one field for each figure. */
 struct server_snapshot_gpu {
     const char *card; /* the profile's name of it; the server's: valid as long as it */
     uint64_t up;      /* 1: in service */
@@ -80,6 +81,7 @@ struct server_snapshot_listener {
     uint64_t turned[SERVER_TURNED_COUNT]; /* connections that came to nothing, by reason */
 };
 
+/* All that /status and /metrics tell, read in one go: one field for each thing that can be told. */
 struct server_snapshot {
     core_ns uptime_ns;
     double started_s; /* Unix time */

@@ -160,6 +160,8 @@ struct server_gpu_stage_figures {
     _Atomic core_ns total_ns;
 };
 
+/* What is measured of a GPU: atomic, written by its batcher, read by any thread. One field for each figure
+ * that is told. */
 struct server_gpu_figures {
     _Atomic uint32_t state; /* enum server_gpu_state */
     _Atomic core_ns since_ns;

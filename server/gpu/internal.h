@@ -46,6 +46,9 @@ struct server_gpu_plan_message {
     _Atomic bool posted; /* atomic: set by the planner, cleared by the batcher, which has read the plan */
 };
 
+/* One GPU: all that its batcher, one thread, decides by; nothing in it is for another thread but what is
+ * marked atomic. Long because a batch, a plan, a key and the end of the child each have some state that
+ * outlasts a call. */
 struct server_gpu {
     /* set before start */
     struct server *server;

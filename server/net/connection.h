@@ -74,6 +74,8 @@ struct server_input {
     size_t stash_bytes, stash_done;
 };
 
+/* One connection: its socket, what is being read, what is to be written, and its place in the lists of the
+ * I/O thread. Long because a connection is in several of these lists at once, and each needs its link. */
 struct server_connection {
     struct server_connection *next, **previous; /* the I/O thread's list */
     struct server_connection *next_dirty;       /* connections with output to write or input to resume */

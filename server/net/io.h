@@ -30,6 +30,8 @@ struct server_submission {
     struct cpu_packet *head, *tail;
 };
 
+/* One I/O thread: its events, its lists of what is to be done before the turn ends, and its measurements.
+ * Nothing in it is for another thread but what is marked atomic, and the mailbox. */
 struct server_io {
     struct server *server; /* set before start */
     uint32_t index;        /* set before start: producer number at the workers */

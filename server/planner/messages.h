@@ -20,6 +20,8 @@ enum server_modify_outcome {
     SERVER_MODIFY_GONE       /* the stream is closing */
 };
 
+/* Another contract of a stream on its way to the planner, back, and to the planner again. Question, answer
+ * and outcome are in one struct so that nothing has to be allocated on the way. */
 struct server_modify {
     struct server_message message; /* first member */
     /* the question; set before it is asked */
@@ -68,7 +70,8 @@ enum server_migration_outcome {
     SERVER_MIGRATION_GONE,      /* the stream is closing, or closed */
 };
 
-/* A migration. Owned by the planner; by the I/O thread between the post and the return. */
+/* A migration. Owned by the planner; by the I/O thread between the post and the return. It has all that the
+ * I/O thread needs for it, and the answer, so that nothing has to be allocated on the way. */
 struct server_migration {
     struct server_message message; /* first member */
     void (*returned)(void *planner, struct server_message *message);

@@ -68,7 +68,8 @@ struct server_reservation {
     struct partition_planner_use use; /* given back: what was served under it */
 };
 
-/* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it. */
+/* An OPEN or QUERY on its way to the planner and back. Allocated by the I/O thread, which also frees it.
+ * Question and answer are in one struct so that the planner allocates nothing. */
 struct server_request {
     struct server_message message; /* first member */
     struct server_turn turn;

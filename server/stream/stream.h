@@ -128,6 +128,8 @@ struct server_failover_target {
     bool told;          /* its client was told that it is on its backup */
 };
 
+/* One stream. What several of its fields are about is a struct of its own; what is left are the parts that a
+ * stream consists of. */
 struct server_stream {
     struct server_waiter waiter; /* first member: place among the streams that wait to be eligible */
     struct server_connection *connection;
