@@ -78,3 +78,38 @@ void server_mailbox_destroy(struct server_mailbox *mailbox)
         close(mailbox->descriptor);
     mailbox->descriptor = -1;
 }
+
+static void stop(void *owner, struct server_message *message)
+{
+    (void)owner;
+    ((struct server_mailbox_thread *)message)->stopping = true;
+}
+
+static void *run(void *argument)
+{
+    struct server_mailbox_thread *thread = argument;
+    while (!thread->stopping)
+        server_mailbox_wait(&thread->mailbox, thread->owner, -1);
+    return NULL;
+}
+
+core_status server_mailbox_thread_start(struct server_mailbox_thread *thread, const char *name,
+                                        size_t stack_bytes, void *owner, struct core_error *error)
+{
+    const struct core_thread_options options = {.name = name, .cpu = -1, .stack_bytes = stack_bytes};
+
+    *thread = (struct server_mailbox_thread){.stop_message = {.run = stop}, .owner = owner};
+    core_status status = server_mailbox_init(&thread->mailbox, error);
+    if (status == CORE_OK)
+        status = core_thread_start(&thread->thread, &options, run, thread, NULL, error);
+    if (status != CORE_OK)
+        server_mailbox_destroy(&thread->mailbox);
+    return status;
+}
+
+void server_mailbox_thread_stop(struct server_mailbox_thread *thread)
+{
+    server_mailbox_post(&thread->mailbox, &thread->stop_message);
+    pthread_join(thread->thread, NULL);
+    server_mailbox_destroy(&thread->mailbox);
+}

@@ -5,7 +5,7 @@
 #ifndef MILLRACE_SERVER_MAILBOX_H
 #define MILLRACE_SERVER_MAILBOX_H
 
-#include "core/status.h"
+#include "core/realtime.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -37,5 +37,22 @@ bool server_mailbox_has_mail(const struct server_mailbox *mailbox);
 
 /* After the last post. Messages still inside are not run. */
 void server_mailbox_destroy(struct server_mailbox *mailbox);
+
+/* A thread that does nothing but run the messages of its mailbox. */
+struct server_mailbox_thread {
+    struct server_message stop_message; /* first member */
+    struct server_mailbox mailbox;
+    void *owner;   /* passed to the messages; set before start */
+    bool stopping; /* the thread's */
+    pthread_t thread;
+};
+
+/* On failure nothing is left to stop. */
+CORE_CHECKED core_status server_mailbox_thread_start(struct server_mailbox_thread *thread, const char *name,
+                                                     size_t stack_bytes, void *owner,
+                                                     struct core_error *error);
+
+/* Ends the thread once it has run all that was posted before. After the last post. */
+void server_mailbox_thread_stop(struct server_mailbox_thread *thread);
 
 #endif

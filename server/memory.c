@@ -1,19 +1,15 @@
 #include "server/memory.h"
 
-#include "core/realtime.h"
 #include "server/stream/stream.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
 struct server_memory {
-    struct server_mailbox mailbox;
-    struct server_message stop_message;
+    struct server_mailbox_thread thread;
     uint64_t limit_bytes; /* set before start */
     _Atomic uint64_t
         waiting_bytes; /* atomic: to be freed; added by whoever gives, subtracted by the thread */
-    bool stopping;     /* the thread's */
-    pthread_t thread;
 };
 
 static void make(struct server_memory_request *request)
@@ -47,7 +43,7 @@ void server_memory_make(struct server_memory *memory, struct server_memory_reque
         make(request);
     else {
         request->message.run = make_here;
-        server_mailbox_post(&memory->mailbox, &request->message);
+        server_mailbox_post(&memory->thread.mailbox, &request->message);
     }
 }
 
@@ -74,36 +70,17 @@ void server_memory_wipe(struct server_memory *memory, struct server_block *block
         bytes += block->bytes;
     atomic_fetch_add_explicit(&memory->waiting_bytes, bytes, memory_order_relaxed);
     blocks->message.run = wipe;
-    server_mailbox_post(&memory->mailbox, &blocks->message);
-}
-
-static void stop(void *owner, struct server_message *message)
-{
-    struct server_memory *memory = owner;
-    (void)message;
-    memory->stopping = true;
-}
-
-static void *run(void *argument)
-{
-    struct server_memory *memory = argument;
-    while (!memory->stopping)
-        server_mailbox_wait(&memory->mailbox, memory, -1);
-    return NULL;
+    server_mailbox_post(&memory->thread.mailbox, &blocks->message);
 }
 
 core_status server_memory_start(struct server_memory **memory, uint64_t limit_bytes, struct core_error *error)
 {
-    const struct core_thread_options thread = {.name = "memory", .cpu = -1};
     struct server_memory *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the thread of packet memory");
     fresh->limit_bytes = limit_bytes;
-    core_status status = server_mailbox_init(&fresh->mailbox, error);
-    if (status == CORE_OK)
-        status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
+    core_status status = server_mailbox_thread_start(&fresh->thread, "memory", 0, fresh, error);
     if (status != CORE_OK) {
-        server_mailbox_destroy(&fresh->mailbox);
         free(fresh);
         return status;
     }
@@ -115,9 +92,6 @@ void server_memory_stop(struct server_memory *memory)
 {
     if (memory == NULL)
         return;
-    memory->stop_message.run = stop; /* behind all that was given before */
-    server_mailbox_post(&memory->mailbox, &memory->stop_message);
-    pthread_join(memory->thread, NULL);
-    server_mailbox_destroy(&memory->mailbox);
+    server_mailbox_thread_stop(&memory->thread);
     free(memory);
 }

@@ -1,6 +1,5 @@
 /* Requests for which other streams migrate: the search for migrations (admission_replan) takes as
  * long as a plan of all streams does, so it runs on a thread of its own, without real-time priority. */
-#include "core/realtime.h"
 #include "server/planner/internal.h"
 
 #include <stdlib.h>
@@ -11,11 +10,8 @@ struct server_replanner {
     struct server_message message; /* first member: one search at a time, there and back */
     struct server_planner *planner;
     struct partition_planner_search *search;
-    struct server_mailbox mailbox;
-    struct server_message stop_message;
+    struct server_mailbox_thread thread;
     const struct partition_plan_method *method;
-    bool stopping; /* its own */
-    pthread_t thread;
 };
 
 /* ---- on the replanner's thread ---- */
@@ -41,21 +37,6 @@ static void search(void *owner, struct server_message *message)
     server_mailbox_post(&replanner->planner->mailbox, &replanner->message);
 }
 
-static void stop(void *owner, struct server_message *message)
-{
-    struct server_replanner *replanner = owner;
-    (void)message;
-    replanner->stopping = true;
-}
-
-static void *run(void *argument)
-{
-    struct server_replanner *replanner = argument;
-    while (!replanner->stopping)
-        server_mailbox_wait(&replanner->mailbox, replanner, -1);
-    return NULL;
-}
-
 /* ---- on the planner's thread ---- */
 
 void server_planner_search(void *host, struct partition_planner_search *wanted)
@@ -65,7 +46,7 @@ void server_planner_search(void *host, struct partition_planner_search *wanted)
 
     replanner->search = wanted;
     replanner->message.run = search;
-    server_mailbox_post(&replanner->mailbox, &replanner->message);
+    server_mailbox_post(&replanner->thread.mailbox, &replanner->message);
 }
 
 void server_planner_admit_waiting(void *host, void *request)
@@ -122,7 +103,6 @@ bool server_planner_wait_for_room(struct server_planner *planner, struct server_
 core_status server_planner_start_replanner(struct server_planner *planner, struct core_error *error)
 {
     const struct server *server = planner->server;
-    struct core_thread_options thread = {.name = "replanner", .cpu = -1, .stack_bytes = STACK_BYTES};
     struct server_replanner *fresh;
 
     if (server->worker_count + server->gpu_count < 2 || server->config->timeouts.move_ns == 0)
@@ -132,11 +112,8 @@ core_status server_planner_start_replanner(struct server_planner *planner, struc
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
     fresh->planner = planner;
     fresh->method = partition_plan_method_find(server->gpu_count > 1 ? "bands" : "rectangle");
-    core_status status = server_mailbox_init(&fresh->mailbox, error);
-    if (status == CORE_OK)
-        status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
+    core_status status = server_mailbox_thread_start(&fresh->thread, "replanner", STACK_BYTES, fresh, error);
     if (status != CORE_OK) {
-        server_mailbox_destroy(&fresh->mailbox);
         free(fresh);
         return status;
     }
@@ -149,10 +126,7 @@ void server_planner_stop_replanner(struct server_planner *planner)
     struct server_replanner *replanner = planner->replanner;
     if (replanner == NULL)
         return;
-    replanner->stop_message.run = stop;
-    server_mailbox_post(&replanner->mailbox, &replanner->stop_message);
-    pthread_join(replanner->thread, NULL);
-    server_mailbox_destroy(&replanner->mailbox);
+    server_mailbox_thread_stop(&replanner->thread);
     free(replanner);
     planner->replanner = NULL;
 }
