@@ -53,8 +53,7 @@ struct gpu_job {
     uint32_t blocks;        /* sum of length_bytes / 16 over the segments */
     uint32_t chain_from;    /* 0 or 1: the value of the chain slot that is read; the other one is written */
     uint32_t flags;
-    uint32_t owner;              /* the host's own; no device reads it */
-    uint32_t last_segment;       /* the host's own, to append; no device reads it */
+    uint32_t reserved[2];
     uint8_t iv[GPU_BLOCK_BYTES]; /* with GPU_JOB_HAS_IV */
 };
 

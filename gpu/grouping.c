@@ -143,9 +143,7 @@ static struct gpu_job make_job(struct chain *chain, const struct group *group, u
                           .chain_slot = group->slot,
                           .first_segment = first_segment,
                           .blocks = group->blocks,
-                          .chain_from = chain->chain_from,
-                          .owner = group->slot,
-                          .last_segment = first_segment + group->segments - 1};
+                          .chain_from = chain->chain_from};
     if (chain->restart) {
         job.flags = GPU_JOB_HAS_IV;
         memcpy(job.iv, chain->iv, GPU_BLOCK_BYTES);

@@ -38,9 +38,6 @@ void server_io_destroy(struct server_io *io);
 struct server_mailbox *server_io_mailbox(struct server_io *io);
 const struct server_stats *server_io_stats(const struct server_io *io);
 
-/* CPU time of the thread as of its last tick. */
-core_ns server_io_cpu_ns(const struct server_io *io);
-
 /* The system's number of the thread; 0 before it runs. */
 int32_t server_io_thread_id(const struct server_io *io);
 

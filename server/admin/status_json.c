@@ -42,16 +42,29 @@ static json_t *figure_json(const struct server_figure *figure, const void *of)
     }
 }
 
-/* Adds the figures of a struct to an object, which may be NULL: returned, or NULL where memory has ended. */
+/* Adds a member, or an element. Where there is no memory for it the whole becomes NULL, and stays so. */
+static void set(json_t **object, const char *name, json_t *value)
+{
+    if (json_object_set_new(*object, name, value) == 0)
+        return;
+    json_decref(*object);
+    *object = NULL;
+}
+
+static void append(json_t **array, json_t *value)
+{
+    if (json_array_append_new(*array, value) == 0)
+        return;
+    json_decref(*array);
+    *array = NULL;
+}
+
+/* The object, which may be NULL, with the figures of a struct. */
 static json_t *add_figures(json_t *object, const struct server_figure *figures, const void *of)
 {
-    for (const struct server_figure *figure = figures; figure->help != NULL; figure++) {
-        if (object == NULL || figure->status == NULL ||
-            json_object_set_new(object, figure->status, figure_json(figure, of)) == 0)
-            continue;
-        json_decref(object);
-        object = NULL;
-    }
+    for (const struct server_figure *figure = figures; figure->help != NULL; figure++)
+        if (figure->status != NULL)
+            set(&object, figure->status, figure_json(figure, of));
     return object;
 }
 
@@ -62,12 +75,8 @@ static json_t *array_of(const struct server_snapshot *snapshot, uint32_t count, 
 {
     json_t *array = json_array();
     for (uint32_t i = 0; i < count; i++)
-        if (json_array_append_new(array, make(snapshot, i)) != 0)
-            goto failed;
+        append(&array, make(snapshot, i));
     return array;
-failed:
-    json_decref(array);
-    return NULL;
 }
 
 /* Where memory ends inside a json_pack it fails as a whole, also through its members. */
@@ -111,13 +120,8 @@ static json_t *missed_by_json(const struct server_snapshot *snapshot)
 {
     json_t *object = json_object();
     for (int i = SERVER_CAUSE_NONE + 1; i < SERVER_CAUSES; i++)
-        if (json_object_set_new(object, server_cause_name((enum server_cause)i),
-                                json_integer(whole(snapshot->missed_by[i]))) != 0)
-            goto failed;
+        set(&object, server_cause_name((enum server_cause)i), json_integer(whole(snapshot->missed_by[i])));
     return object;
-failed:
-    json_decref(object);
-    return NULL;
 }
 
 static json_t *totals_json(const struct server_snapshot *snapshot)
@@ -134,13 +138,9 @@ static json_t *gpu_json(const struct server_snapshot *snapshot, uint32_t at)
     const struct server_snapshot_gpu *gpu = &snapshot->gpus[at];
     json_t *object = json_pack("{ss ss ss}", "card", gpu->card, "state", gpu->up != 0 ? "up" : "down",
                                "fault", gpu->fault);
-    for (size_t i = 0; object != NULL && i < SERVER_FIGURES_STAGES; i++) {
+    for (size_t i = 0; i < SERVER_FIGURES_STAGES; i++) {
         const struct server_figure_stage *stage = &server_figures_stages[i];
-        json_t *figures = add_figures(json_object(), stage->figures, gpu);
-        if (json_object_set_new(object, stage->status, figures) == 0)
-            continue;
-        json_decref(object);
-        object = NULL;
+        set(&object, stage->status, add_figures(json_object(), stage->figures, gpu));
     }
     return add_figures(object, server_figures_gpu, gpu);
 }
@@ -192,13 +192,8 @@ static json_t *turned_json(const struct server_snapshot *snapshot)
 {
     json_t *object = json_object();
     for (int i = 0; i < SERVER_TURNED_COUNT; i++)
-        if (json_object_set_new(object, server_turned_name((enum server_turned)i),
-                                json_integer(whole(snapshot->turned[i]))) != 0)
-            goto failed;
+        set(&object, server_turned_name((enum server_turned)i), json_integer(whole(snapshot->turned[i])));
     return object;
-failed:
-    json_decref(object);
-    return NULL;
 }
 
 static json_t *arrivals_json(const struct server_snapshot *snapshot)
@@ -233,12 +228,8 @@ static json_t *slack_counts_json(const struct server_stream_account *account)
 {
     json_t *array = json_array();
     for (int i = 0; i < SERVER_SLACK_CLASSES; i++)
-        if (json_array_append_new(array, json_integer(account->slack[i])) != 0)
-            goto failed;
+        append(&array, json_integer(account->slack[i]));
     return array;
-failed:
-    json_decref(array);
-    return NULL;
 }
 
 char *server_status_stream_text(const struct server_stream_dump_row *row)

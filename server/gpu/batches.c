@@ -12,11 +12,6 @@ static struct server_gpu_note *note_of(struct server_gpu *gpu, uint64_t batch)
     return &gpu->notes[batch % GPU_REGION_ARENAS_MAX];
 }
 
-static void add(_Atomic uint64_t *counter, uint64_t amount) /* one writer */
-{
-    server_stats_add(counter, amount);
-}
-
 /* ---- bounds ---- */
 
 static struct server_gpu_bounds bounds_of(const struct partition_gpu_plan *plan)
@@ -73,12 +68,6 @@ static void note_pauses(struct server_gpu *gpu, uint64_t batch, core_ns submitte
 
 /* ---- figures ---- */
 
-static void add_ns(_Atomic core_ns *sum_ns, core_ns time_ns) /* one writer */
-{
-    core_ns old_ns = atomic_load_explicit(sum_ns, memory_order_relaxed);
-    atomic_store_explicit(sum_ns, old_ns + time_ns, memory_order_relaxed);
-}
-
 static void count_stage(struct server_gpu_stage_figures *figures, core_ns took_ns, core_ns bound_ns)
 {
     int64_t ppb = bound_ns > 0 ? (int64_t)((double)took_ns * 1e9 / (double)bound_ns) : 0;
@@ -87,11 +76,11 @@ static void count_stage(struct server_gpu_stage_figures *figures, core_ns took_n
         atomic_store_explicit(&figures->max_ns, took_ns, memory_order_relaxed);
     if (ppb > atomic_load_explicit(&figures->worst_ppb, memory_order_relaxed))
         atomic_store_explicit(&figures->worst_ppb, ppb, memory_order_relaxed);
-    add_ns(&figures->total_ns, took_ns);
+    server_stats_add_ns(&figures->total_ns, took_ns);
     if (bound_ns <= 0 || took_ns <= bound_ns)
         return;
-    add(&figures->exceeded, 1);
-    add_ns(&figures->excess_ns, took_ns - bound_ns);
+    server_stats_add(&figures->exceeded, 1);
+    server_stats_add_ns(&figures->excess_ns, took_ns - bound_ns);
 }
 
 static core_ns duration_ns(const struct gpu_stage_time *time)
@@ -111,11 +100,11 @@ static void count_batch(struct server_gpu *gpu, const struct server_gpu_note *no
     count_stage(&figures->kernel, duration_ns(&times[GPU_STAGE_KERNEL]), note->bounds.kernel_ns);
     count_stage(&figures->down, duration_ns(&times[GPU_STAGE_DOWN]), note->bounds.down_ns);
     count_stage(&figures->batch, whole_ns, note->bounds.batch_ns);
-    add_ns(&figures->lost_ns, note->bounds.batch_ns > 0 && late_ns > 0 ? late_ns : 0);
+    server_stats_add_ns(&figures->lost_ns, note->bounds.batch_ns > 0 && late_ns > 0 ? late_ns : 0);
     core_histogram_record(&figures->batch_ns, whole_ns);
-    add(&figures->batches, 1);
-    add(&figures->packets, note->packets);
-    add(&figures->bytes, note->order.used_bytes);
+    server_stats_add(&figures->batches, 1);
+    server_stats_add(&figures->packets, note->packets);
+    server_stats_add(&figures->bytes, note->order.used_bytes);
 }
 
 /* ---- the end of a batch ---- */
@@ -273,7 +262,8 @@ static void take_over(struct server_gpu *gpu, const struct partition_gpu_plan *p
 {
     core_ns old_ns = gpu->plan.period_ns;
 
-    add(&gpu->figures.period_changes, old_ns > 0 && plan->period_ns > 0 && plan->period_ns != old_ns ? 1 : 0);
+    server_stats_add(&gpu->figures.period_changes,
+                     old_ns > 0 && plan->period_ns > 0 && plan->period_ns != old_ns ? 1 : 0);
     gpu->plan = *plan;
     gpu->bounds = most_of(gpu->bounds, bounds_of(plan));
     show_plan(&gpu->figures, plan);
@@ -352,7 +342,7 @@ static void lose(struct server_gpu *gpu, uint64_t batch, bool child_gone)
     note->abandoned = was_submitted && !child_gone;
     if (!note->abandoned)
         let_go(gpu, batch);
-    add(&gpu->figures.lost_batches, note->order.job_count > 0 ? 1 : 0);
+    server_stats_add(&gpu->figures.lost_batches, note->order.job_count > 0 ? 1 : 0);
 }
 
 void server_gpu_batches_lose(struct server_gpu *gpu, bool child_gone)

@@ -631,11 +631,6 @@ const struct server_stats *server_io_stats(const struct server_io *io)
     return &io->stats;
 }
 
-core_ns server_io_cpu_ns(const struct server_io *io)
-{
-    return atomic_load_explicit(&io->cpu_ns, memory_order_relaxed);
-}
-
 int32_t server_io_thread_id(const struct server_io *io)
 {
     return atomic_load_explicit(&io->thread_id, memory_order_relaxed);

@@ -47,6 +47,7 @@ struct small {
     struct gpu_key key;
     struct gpu_chain chain;
     struct gpu_job job;
+    uint32_t last_segment; /* of the job */
     struct gpu_segment segments[SMALL_BLOCKS];
     alignas(16) uint8_t input[SMALL_BLOCKS * GPU_BLOCK_BYTES];
     alignas(16) uint8_t output[SMALL_BLOCKS * GPU_BLOCK_BYTES];
@@ -84,8 +85,8 @@ static void small_append(struct small *small, uint32_t index, uint32_t first, ui
     if (small->job.first_segment == GPU_SEGMENT_NONE)
         small->job.first_segment = index;
     else
-        small->segments[small->job.last_segment].next = index;
-    small->job.last_segment = index;
+        small->segments[small->last_segment].next = index;
+    small->last_segment = index;
     small->job.blocks += count;
 }
 

@@ -115,25 +115,26 @@ static uint32_t draw_packets(struct test_gpu_batch *test)
 }
 
 /* Before the job's first packet or behind its last: neighbours in a chain lie either way round. */
-static void chain_packet(struct test_gpu_batch *test, uint32_t index)
+static void chain_packet(struct test_gpu_batch *test, uint32_t index, uint32_t *last_segment)
 {
     struct gpu_segment *segment = test->segments + index;
     struct gpu_job *job = test->jobs + segment->owner;
     segment->next = GPU_SEGMENT_NONE;
     if (job->first_segment == GPU_SEGMENT_NONE) {
-        job->first_segment = job->last_segment = index;
+        job->first_segment = last_segment[segment->owner] = index;
     } else if (test_random_chance(&test->random, 50)) {
         segment->next = job->first_segment;
         job->first_segment = index;
     } else {
-        test->segments[job->last_segment].next = index;
-        job->last_segment = index;
+        test->segments[last_segment[segment->owner]].next = index;
+        last_segment[segment->owner] = index;
     }
 }
 
 /* Shuffles the packets, gives each its place, and chains each job's. */
 static void lay_out(struct test_gpu_batch *test, uint32_t count)
 {
+    uint32_t *last_segment = allocate(test->batch.job_count * sizeof *last_segment);
     uint64_t offset_bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct gpu_segment *segment = test->segments + i;
@@ -146,7 +147,8 @@ static void lay_out(struct test_gpu_batch *test, uint32_t count)
         offset_bytes += segment->length_bytes;
     }
     for (uint32_t i = 0; i < count; i++)
-        chain_packet(test, i);
+        chain_packet(test, i, last_segment);
+    free(last_segment);
     test->batch.segments = test->segments;
     test->batch.segment_count = count;
     test->batch.arena_bytes = offset_bytes + GAP_BLOCKS_MAX * (uint64_t)GPU_BLOCK_BYTES;
