@@ -1,5 +1,5 @@
 /* The interface of an I/O thread to the rest of the server: its life, its mailbox and its figures. Its work
- * and its data are private to server/net and server/stream (net/io.h). */
+ * and its data are private to server/net (net/io.h). */
 #ifndef MILLRACE_SERVER_IO_THREAD_H
 #define MILLRACE_SERVER_IO_THREAD_H
 

@@ -53,9 +53,9 @@ static enum server_stream_dump_state state_of(const struct server_stream *stream
 
 static void write_row(struct server_stream_dump_row *row, const struct server_stream *stream)
 {
-    const struct server_connection *connection = stream->connection;
+    const struct server_connection *connection = server_connection_of(stream->client);
     bool on_gpu = stream->units.gpu != NULL;
-    *row = (struct server_stream_dump_row){.connection = connection->number,
+    *row = (struct server_stream_dump_row){.connection = connection->client.number,
                                            .stream = stream->id,
                                            .on_gpu = on_gpu,
                                            .unit = on_gpu ? stream->reservation->gpu : stream->units.worker,

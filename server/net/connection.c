@@ -94,7 +94,7 @@ static void take_over(struct server_connection *connection, struct server_accept
 {
     server_transport_move(&connection->transport, &accepted->transport);
     connection->place = accepted->place;
-    connection->asker.peer = server_connection_slot_turns(&connection->place);
+    connection->client.asker.peer = server_connection_slot_turns(&connection->place);
     memcpy(connection->peer, accepted->peer, sizeof connection->peer);
     connection->inline_keys = accepted->inline_keys;
     connection->user = accepted->user;
@@ -114,7 +114,9 @@ void server_connection_open(struct server_io *io, struct server_accepted *accept
     }
     take_over(connection, accepted);
     connection->io = io;
-    connection->number = 1 + atomic_fetch_add_explicit(&server->connection_number, 1, memory_order_relaxed);
+    connection->client.io = &io->streams;
+    connection->client.number =
+        1 + atomic_fetch_add_explicit(&server->connection_number, 1, memory_order_relaxed);
     connection->state = SERVER_CONNECTION_HELLO;
     connection->alive_ns = core_time_now_ns();
     connection->blocked_ns = connection->lingering_ns = CORE_NS_NEVER;
@@ -124,7 +126,7 @@ void server_connection_open(struct server_io *io, struct server_accepted *accept
     link_connection(io, connection);
     const struct core_log_fields fields = server_connection_fields(connection, 0);
     core_log_with(CORE_LOG_DEBUG, "connection.open", &fields, "connection %lu from %s",
-                  (unsigned long)connection->number, connection->peer);
+                  (unsigned long)connection->client.number, connection->peer);
     if (io->draining)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_SHUTDOWN, "the server is stopping");
     server_input_arm(connection);
@@ -134,7 +136,7 @@ void server_connection_open(struct server_io *io, struct server_accepted *accept
 struct core_log_fields server_connection_fields(const struct server_connection *connection, uint32_t stream)
 {
     return (struct core_log_fields){
-        .connection = connection->number, .peer = connection->peer, .stream = stream};
+        .connection = connection->client.number, .peer = connection->peer, .stream = stream};
 }
 
 /* Life goes one way only: a step back, of a caller who does not know what has happened since, is none. */
@@ -148,9 +150,9 @@ static void enter(struct server_connection *connection, enum server_connection_s
  * when it comes back. */
 static void drop_packets(struct server_connection *connection)
 {
-    connection->abandoned = true;
+    connection->client.abandoned = true;
     /* relaxed: the planner only saves itself work by it */
-    atomic_store_explicit(&connection->asker.gone, true, memory_order_relaxed);
+    atomic_store_explicit(&connection->client.asker.gone, true, memory_order_relaxed);
     server_input_free(connection);
     for (uint32_t i = 0; i < connection->stream_capacity; i++) {
         struct server_stream *stream = server_connection_stream_at(connection, i);
@@ -172,7 +174,8 @@ void server_connection_fail(struct server_connection *connection, uint32_t id, e
         return;
     const struct core_log_fields fields = server_connection_fields(connection, 0);
     core_log_with(CORE_LOG_INFO, "connection.error", &fields, "connection %lu (%s): %s: %s; closed",
-                  (unsigned long)connection->number, connection->peer, protocol_error_name(code), text);
+                  (unsigned long)connection->client.number, connection->peer, protocol_error_name(code),
+                  text);
     server_output_error(connection, id, code, true, text);
     enter(connection, SERVER_CONNECTION_LINGERING);
     server_input_arm(connection);
@@ -262,7 +265,7 @@ static void end_stream(struct server_connection *connection, struct server_strea
     struct server_io *io = connection->io;
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
 
-    if (!connection->abandoned && !stream->unannounced) {
+    if (!connection->client.abandoned && !stream->unannounced) {
         stream->account.totals.reason = stream->close_reason;
         if (connection->version < 2 && stream->close_reason == PROTOCOL_CLOSE_IDLE)
             stream->account.totals.reason = PROTOCOL_CLOSE_DRAINED; /* it has no word for it */
@@ -293,17 +296,17 @@ static void end_stream(struct server_connection *connection, struct server_strea
 
 void server_connection_settle_stream(struct server_stream *stream)
 {
-    struct server_connection *connection = stream->connection;
-    if (stream->modify != NULL && (stream->state == SERVER_STREAM_CLOSING || connection->abandoned))
+    struct server_connection *connection = server_connection_of(stream->client);
+    if (stream->modify != NULL && (stream->state == SERVER_STREAM_CLOSING || connection->client.abandoned))
         server_modify_end(stream);
-    if ((stream->state == SERVER_STREAM_CLOSING || connection->abandoned) && stream->memory.busy == 0 &&
-        !stream->notice.queued && server_migration_ends(stream))
+    if ((stream->state == SERVER_STREAM_CLOSING || connection->client.abandoned) &&
+        stream->memory.busy == 0 && !stream->notice.queued && server_migration_ends(stream))
         end_stream(connection, stream);
 }
 
 static void settle_finishing(struct server_connection *connection)
 {
-    if (connection->stream_count > 0 || connection->requests > 0)
+    if (connection->stream_count > 0 || connection->client.requests > 0)
         return;
     if (connection->has_last_error) {
         connection->has_last_error = false;
@@ -320,7 +323,7 @@ static void free_connection(struct server_connection *connection)
     if (connection->next != NULL)
         connection->next->previous = connection->previous;
     server_input_free(connection);
-    server_connection_slot_turns_release(connection->asker.peer);
+    server_connection_slot_turns_release(connection->client.asker.peer);
     free(connection->streams);
     free(connection->user.names);
     free(connection);
@@ -339,12 +342,12 @@ void server_connection_settle(struct server_connection *connection)
         else
             server_input_arm(connection);
     }
-    if (connection->state >= SERVER_CONNECTION_LINGERING && !connection->abandoned)
+    if (connection->state >= SERVER_CONNECTION_LINGERING && !connection->client.abandoned)
         drop_packets(connection);
     if (connection->state == SERVER_CONNECTION_BROKEN)
         tear_down(connection);
     if (connection->state == SERVER_CONNECTION_DEAD && connection->stream_count == 0 &&
-        connection->requests == 0 && !connection->dirty && !connection->waits_as_stranger)
+        connection->client.requests == 0 && !connection->dirty && !connection->waits_as_stranger)
         free_connection(connection);
 }
 
@@ -363,8 +366,9 @@ static bool input_paused(const struct server_connection *connection)
  * read. */
 static core_ns due_since_ns(const struct server_stream *stream)
 {
-    return core_time_max(stream->policer.theoretical_ns,
-                         core_time_max(stream->bounds.opened_ns, stream->connection->read_on_ns));
+    return core_time_max(
+        stream->policer.theoretical_ns,
+        core_time_max(stream->bounds.opened_ns, server_connection_of(stream->client)->read_on_ns));
 }
 
 /* Nothing of it is here, and nothing is under way that it has a part in. */
@@ -376,12 +380,14 @@ static bool is_silent(const struct server_stream *stream)
 
 static void close_as_idle(struct server_stream *stream, core_ns silent_ns)
 {
-    const struct core_log_fields fields = server_connection_fields(stream->connection, stream->id);
+    const struct core_log_fields fields =
+        server_connection_fields(server_connection_of(stream->client), stream->id);
     core_log_with(CORE_LOG_INFO, "stream.idle", &fields,
                   "connection %lu (%s), stream %u: no packet for %.1f s after one was due; closed",
-                  (unsigned long)stream->connection->number, stream->connection->peer, stream->id,
+                  (unsigned long)server_connection_of(stream->client)->client.number,
+                  server_connection_of(stream->client)->peer, stream->id,
                   (double)silent_ns / (double)CORE_NS_PER_S);
-    server_stats_add(&stream->connection->io->stats.idled, 1);
+    server_stats_add(&server_connection_of(stream->client)->io->stats.idled, 1);
     stream->state = SERVER_STREAM_CLOSING;
     stream->close_reason = PROTOCOL_CLOSE_IDLE;
     server_connection_settle_stream(stream);
@@ -431,7 +437,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
         const struct core_log_fields fields = server_connection_fields(connection, 0);
         core_log_with(CORE_LOG_WARNING, "connection.stalled", &fields,
                       "connection %lu (%s) took none of its results for %.1f s; closed",
-                      (unsigned long)connection->number, connection->peer,
+                      (unsigned long)connection->client.number, connection->peer,
                       (double)(now_ns - connection->progress_ns) / (double)CORE_NS_PER_S);
         server_connection_abort(connection);
         return;
@@ -451,7 +457,7 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
         now_ns - connection->input.frame_started_ns > timeouts->frame_ns)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
                                "half a frame for longer than the frame time");
-    else if (connection->stream_count == 0 && connection->requests == 0 &&
+    else if (connection->stream_count == 0 && connection->client.requests == 0 &&
              now_ns - connection->alive_ns > timeouts->idle_ns)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
                                "no stream and no frame for longer than the idle time");

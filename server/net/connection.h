@@ -23,9 +23,8 @@
 #include "core/protocol.h"
 #include "server/net/connection_slots.h"
 #include "server/net/transport.h"
-#include "server/planner/turns.h"
 #include "server/stream/arrival.h"
-#include "server/stream/stream.h"
+#include "server/stream/io_thread.h"
 
 #include <event2/event.h>
 #include <stdbool.h>
@@ -33,11 +32,8 @@
 #define SERVER_REQUESTS_MAX 1024 /* unanswered OPENs, QUERYs and MODIFYs of one connection */
 
 struct server_accepted;
-struct server_modify;
 struct server_io;
 struct server_listener;
-struct server_message;
-struct server_request;
 
 enum server_connection_state {
     SERVER_CONNECTION_HELLO,
@@ -83,7 +79,7 @@ struct server_connection {
     struct server_connection *next_stranger; /* connections without streams that have something to read */
     bool waits_as_stranger;
     struct server_io *io;
-    uint64_t number;                  /* unique in this server's life, for logs and status */
+    struct server_stream_client client;
     char peer[96];                    /* as in struct server_accepted */
     bool inline_keys;                 /* as in struct server_accepted */
     struct config_key_user user;      /* as in struct server_accepted */
@@ -99,10 +95,7 @@ struct server_connection {
     struct server_stream **streams; /* by id - 1; NULL: free id; or one that is not given again, see below */
     uint32_t stream_capacity, stream_count, first_free;
     uint32_t next_poll; /* index at which the scan for idle streams continues */
-    struct server_asker asker;
-    uint32_t requests; /* at the planner */
-    uint32_t opening;  /* of these: OPEN, not QUERY */
-    bool abandoned;    /* results are discarded */
+    uint32_t opening;   /* of client.requests: OPEN, not QUERY */
     bool overdue; /* closed since the drain time was over: discarded packets count as lost by the server */
 
     struct server_output *output_head, *output_tail;
@@ -120,6 +113,11 @@ struct server_connection {
     bool has_last_error; /* FINISHING: send this when all is delivered */
     enum protocol_error last_error;
 };
+
+static inline struct server_connection *server_connection_of(struct server_stream_client *client)
+{
+    return (struct server_connection *)((char *)client - offsetof(struct server_connection, client));
+}
 
 /* connection.c
  * ------------------------------------------------------------------------------------------------ */

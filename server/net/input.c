@@ -280,7 +280,7 @@ static void stash(struct server_connection *connection, const uint8_t *bytes, si
         const struct core_log_fields fields = server_connection_fields(connection, 0);
         core_log_with(CORE_LOG_ERROR, "connection.memory", &fields,
                       "connection %lu (%s): no memory to hold its input; closed",
-                      (unsigned long)connection->number, connection->peer);
+                      (unsigned long)connection->client.number, connection->peer);
         server_connection_fail(connection, 0, PROTOCOL_ERROR_LIMIT, "the server is out of memory");
         return;
     }
@@ -311,7 +311,7 @@ static void refuse_messages(struct server_connection *connection)
     const struct core_log_fields fields = server_connection_fields(connection, 0);
     core_log_with(CORE_LOG_WARNING, "tls.messages", &fields,
                   "connection %lu (%s) sent more TLS messages without data (key updates) than it may; closed",
-                  (unsigned long)connection->number, connection->peer);
+                  (unsigned long)connection->client.number, connection->peer);
     server_count_turned(connection->listener, SERVER_TURNED_MESSAGES);
     server_connection_abort(connection);
 }

@@ -74,7 +74,8 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
         return false;
     packet->cpu.release_ns = server_pacer_release_ns(&stream->pace, ready_ns) + stream->in_ns;
     if (stream->units.gpu != NULL) {
-        if (!server_gpu_binding_put(io, packet, ready_ns, until_ns - PERFMODEL_CPU_EARLY_NS, wake_ns))
+        if (!server_gpu_binding_put(&io->streams, packet, ready_ns, until_ns - PERFMODEL_CPU_EARLY_NS,
+                                    wake_ns))
             return false;
         server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_binding_gpu(stream->units.gpu)),
                            now_ns); /* or its worker, when that gets it */
@@ -124,7 +125,7 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
 
 void server_io_release_stream(struct server_stream *stream)
 {
-    struct server_io *io = stream->connection->io;
+    struct server_io *io = server_connection_of(stream->client)->io;
 
     if (stream->queue.waiting == NULL)
         return;
@@ -203,11 +204,12 @@ static void flush_submissions(struct server_io *io)
 /* The engine could not encrypt: the chain is broken, so nothing after this packet is of use. */
 static void fail_stream(struct server_stream *stream, struct server_packet *packet)
 {
-    const struct core_log_fields fields = server_connection_fields(stream->connection, stream->id);
+    const struct core_log_fields fields =
+        server_connection_fields(server_connection_of(stream->client), stream->id);
     if (stream->close_reason != PROTOCOL_CLOSE_FAILED)
         core_log_with(CORE_LOG_ERROR, "stream.failed", &fields,
                       "connection %lu stream %u: the cipher failed; stream closed",
-                      (unsigned long)stream->connection->number, stream->id);
+                      (unsigned long)server_connection_of(stream->client)->client.number, stream->id);
     packet->status = PROTOCOL_RESULT_FAILED;
     stream->state = SERVER_STREAM_CLOSING;
     stream->close_reason = PROTOCOL_CLOSE_FAILED;
@@ -231,7 +233,7 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
             stream->units.pauses = batch[i]->pauses;
             if (batch[i]->status != CORE_OK || stream->close_reason == PROTOCOL_CLOSE_FAILED)
                 fail_stream(stream, packet);
-            server_io_mark(stream->connection);
+            server_io_mark(server_connection_of(stream->client));
             server_output_results(stream);
             stream->units.at_worker--;
             if (stream->units.gpu != NULL || stream->migration != NULL || stream->modify != NULL)
@@ -245,7 +247,7 @@ static void collect(struct server_io *io, collect_fn *take)
 {
     for (uint32_t worker = 0; worker < io->server->all_workers; worker++)
         collect_from(io, worker, take);
-    server_gpu_collect(io);
+    server_gpu_collect(&io->streams);
 }
 
 static void finish_dirty(struct server_io *io)
@@ -272,7 +274,7 @@ static void end_turn(struct server_io *io)
     release_waiting(io, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS);
     flush_submissions(io);
     finish_dirty(io);
-    server_gpu_let_go(io);
+    server_gpu_let_go(&io->streams);
     flush_submissions(io); /* what resumed input brought */
     now_ns = core_time_now_ns();
     set_timer(io, now_ns);
@@ -347,8 +349,8 @@ static void on_tick(evutil_socket_t descriptor, short events, void *argument)
     (void)descriptor, (void)events;
 
     server_io_wake(io);
-    server_modify_tick(io, now_ns);
-    for (struct server_migration *migration = io->migrations, *next_order; migration != NULL;
+    server_modify_tick(&io->streams, now_ns);
+    for (struct server_migration *migration = io->streams.migrations, *next_order; migration != NULL;
          migration = next_order) {
         next_order = migration->io_next;
         server_stream_advance(migration->stream, now_ns);
@@ -411,7 +413,7 @@ void server_io_drain(struct server_io *io, core_ns drain_until_ns)
 static uint32_t *class_of(const struct server_stream *stream)
 {
     unsigned long long latency_ns = (unsigned long long)stream->bounds.counted_ns;
-    return &stream->connection->io->latency_classes[63 - __builtin_clzll(latency_ns)];
+    return &server_connection_of(stream->client)->io->latency_classes[63 - __builtin_clzll(latency_ns)];
 }
 
 void server_io_discount_stream(struct server_stream *stream)
@@ -575,12 +577,58 @@ static bool create_events(struct server_io *io)
            io->tick_event != NULL && event_add(io->tick_event, &tick) == 0;
 }
 
+/* ---- what streams call ---- */
+
+static void queue(struct server_stream_io *io, struct server_packet *packet)
+{
+    server_io_queue((struct server_io *)io, packet);
+}
+
+static void mark(struct server_stream_client *client)
+{
+    server_io_mark(server_connection_of(client));
+}
+
+static bool append(struct server_stream *stream, struct server_output *output)
+{
+    struct server_connection *connection = server_connection_of(stream->client);
+
+    if (connection->state >= SERVER_CONNECTION_LINGERING)
+        return false;
+    server_output_append(connection, output);
+    return true;
+}
+
+static struct core_log_fields fields(const struct server_stream *stream)
+{
+    return server_connection_fields(server_connection_of(stream->client), stream->id);
+}
+
+static const struct server_stream_io_calls calls = {.queue = queue,
+                                                    .release = server_io_release_stream,
+                                                    .count = server_io_count_stream,
+                                                    .mark = mark,
+                                                    .results = server_output_results,
+                                                    .append = append,
+                                                    .settle = server_connection_settle_stream,
+                                                    .fields = fields,
+                                                    .armed = server_frame_armed,
+                                                    .overdue = server_frame_overdue,
+                                                    .modified = server_frame_modified,
+                                                    .not_modified = server_frame_not_modified};
+
 core_status server_io_create(struct server_io **io, struct server *server, uint32_t index,
                              struct core_error *error)
 {
     struct server_io *fresh = calloc(1, sizeof *fresh);
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for an I/O thread");
+    fresh->streams = (struct server_stream_io){.calls = &calls,
+                                               .server = server,
+                                               .index = index,
+                                               .mailbox = &fresh->mailbox,
+                                               .stats = &fresh->stats,
+                                               .waiting = &fresh->waiting};
     fresh->server = server;
     fresh->index = index;
     fresh->timer_ns = CORE_NS_NEVER;
@@ -594,7 +642,7 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     fresh->submissions = calloc(server->worker_count + 1, sizeof *fresh->submissions);
     core_status status = server_mailbox_init(&fresh->mailbox, error);
     if (status == CORE_OK)
-        status = server->engine->open(&fresh->engine, error);
+        status = server->engine->open(&fresh->streams.engine, error);
     if (status == CORE_OK)
         status = server_ivs_init(&fresh->ivs, error);
     if (status == CORE_OK &&
@@ -665,12 +713,12 @@ void server_io_destroy(struct server_io *io)
     free_event(io->tick_event);
     if (io->base != NULL)
         event_base_free(io->base);
-    if (io->engine != NULL)
-        io->server->engine->close(io->engine);
+    if (io->streams.engine != NULL)
+        io->server->engine->close(io->streams.engine);
     server_ivs_free(&io->ivs);
     server_mailbox_destroy(&io->mailbox);
     server_eligible_queue_free(&io->waiting);
-    server_gpu_ports_destroy(io);
+    server_gpu_ports_destroy(&io->streams);
     server_stats_free(&io->stats);
     if (io->completion_descriptor >= 0)
         close(io->completion_descriptor);

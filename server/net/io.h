@@ -15,13 +15,10 @@
 
 #include "perfmodel/cpu.h"
 #include "server/io_thread.h"
-#include "server/mailbox.h"
 #include "server/net/connection.h"
-#include "server/server_internal.h"
 #include "server/stream/arrival.h"
 #include "server/stream/eligible_queue.h"
 #include "server/stream/iv.h"
-#include "server/stream/modify.h"
 
 #define SERVER_READ_BYTES 65536 /* one read of a socket */
 
@@ -33,8 +30,9 @@ struct server_submission {
 /* One I/O thread: its events, its lists of what is to be done before the turn ends, and its measurements.
  * Nothing in it is for another thread but what is marked atomic, and the mailbox. */
 struct server_io {
-    struct server *server; /* set before start */
-    uint32_t index;        /* set before start: producer number at the workers */
+    struct server_stream_io streams; /* first member */
+    struct server *server;           /* set before start */
+    uint32_t index;                  /* set before start: producer number at the workers */
     struct event_base *base;
     struct server_mailbox mailbox;
     int completion_descriptor, timer_descriptor; /* eventfd written by workers; timerfd for waiting streams */
@@ -49,23 +47,17 @@ struct server_io {
     double packets_per_ns;        /* rate of arrival over about the last millisecond */
     uint32_t latency_classes[64]; /* open streams by floor(log2(counted_ns)) */
     struct event **listen_events; /* I/O thread 0 */
-    struct cpu_engine *engine;    /* expands keys */
     struct server_ivs ivs;        /* for streams whose client gives none */
     struct server_connection *connections;
     struct server_connection_cursor cursor;              /* position of the admin thread's stream dump */
     struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
     struct server_connection *strangers, *last_stranger; /* to be read, a few in a turn */
     struct server_submission *submissions;               /* by worker, the fallback worker last */
-    struct server_gpu_port *ports;                       /* by GPU */
-    struct server_migration *migrations;                 /* migrations in progress */
-    uint8_t *audit_buffer;                               /* of one packet; NULL without GPUs */
     struct server_eligible_queue waiting;
-    struct server_modify *modifies; /* of contracts, that wait for a gap or for memory to become free */
-    core_ns timer_ns;               /* what the timerfd is set to; CORE_NS_NEVER: off */
+    core_ns timer_ns; /* what the timerfd is set to; CORE_NS_NEVER: off */
     size_t stream_count;
     uint8_t *read_buffer; /* SERVER_READ_BYTES */
     bool stream_ended;    /* a stream has ended: wipe the read buffer at the end of the turn */
-    uint32_t stagger;
     bool draining;
     core_ns drain_until_ns;              /* set before drain_message is posted */
     struct server_message drain_message; /* posted once */

@@ -167,8 +167,8 @@ static void report_denied(struct server_connection *connection, const struct ser
     server_stats_add(&connection->io->stats.keys_denied, 1);
     core_log_with(CORE_LOG_WARNING, "key.denied", &fields,
                   "connection %lu (%s) asked for the key '%.*s', which it may not use (keyring, line %zu)",
-                  (unsigned long)connection->number, connection->peer, (int)wish->name_bytes, wish->name,
-                  wish->line);
+                  (unsigned long)connection->client.number, connection->peer, (int)wish->name_bytes,
+                  wish->name, wish->line);
 }
 
 static enum protocol_refusal fetch_named_key(struct server_connection *connection, struct protocol_open *open,
@@ -247,7 +247,7 @@ static struct server_request *new_request(struct server_connection *connection, 
         free(request);
         return NULL;
     }
-    request->turn.asker = &connection->asker;
+    request->turn.asker = &connection->client.asker;
     request->connection = connection;
     request->reply = &connection->io->mailbox;
     request->answered = server_frame_answered;
@@ -268,7 +268,7 @@ static void handle_open(struct server_connection *connection, const struct proto
         server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED, error.text);
         return;
     }
-    if (connection->requests >= SERVER_REQUESTS_MAX) {
+    if (connection->client.requests >= SERVER_REQUESTS_MAX) {
         server_connection_fail(connection, 0, PROTOCOL_ERROR_LIMIT, "too many unanswered requests");
         return;
     }
@@ -292,9 +292,9 @@ static void handle_open(struct server_connection *connection, const struct proto
     request->memory.packets = server_stream_queue_packets(
         &open.spec, perfmodel_cpu_backlog_packets(&open.spec, connection->io->server->profile));
     request->memory.bytes = server_stream_buffer_bytes(&open.spec, request->memory.packets);
-    request->memory.stagger = connection->io->stagger++;
+    request->memory.stagger = connection->io->streams.stagger++;
     request->received_ns = now_ns;
-    connection->requests++;
+    connection->client.requests++;
     connection->opening += is_query ? 0 : 1;
     server_planner_ask(connection->io->server->planner, request);
 }
@@ -325,7 +325,7 @@ static core_status arm_stream(struct server_io *io, struct server_stream *stream
 {
     const struct server *server = io->server;
     struct perfmodel_cpu_task task = task_of(server, request);
-    core_status status = server_stream_arm(stream, server->engine, io->engine, &task,
+    core_status status = server_stream_arm(stream, server->engine, io->streams.engine, &task,
                                            server->profile->margins.in_ns, request->key, request->iv);
 
     stream->units.worker = server_backup_worker(server, request->reservation);
@@ -353,7 +353,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
         server_stream_create(&stream, &request->open.spec, request->memory.block) != CORE_OK)
         return NULL;
     request->memory.block = NULL; /* the stream's now */
-    stream->connection = connection;
+    stream->client = &connection->client;
     stream->version = connection->version;
     stream->bounds.promised_ns = server_backup_bound_ns(&request->placement);
     stream->reservation = request->reservation;
@@ -400,7 +400,7 @@ static void send_opened(struct server_connection *connection, const struct serve
 static void announce(struct server_stream *stream, const struct server_request *request)
 {
     stream->bounds.opened_ns = core_time_now_ns();
-    send_opened(stream->connection, request, stream->id);
+    send_opened(server_connection_of(stream->client), request, stream->id);
 }
 
 static void begin_close(struct server_stream *stream)
@@ -425,13 +425,13 @@ static void handle_close(struct server_connection *connection, uint32_t id)
 static bool half_closed(const struct server_connection *connection)
 {
     return connection->state == SERVER_CONNECTION_FINISHING && !connection->has_last_error &&
-           !connection->abandoned;
+           !connection->client.abandoned;
 }
 
 /* The connection may go, as far as this request is concerned. */
 static void end_request(struct server_connection *connection, struct server_request *request)
 {
-    connection->requests--;
+    connection->client.requests--;
     connection->opening -= request->is_query ? 0 : 1;
     server_io_mark(connection);
     server_planner_wipe(connection->io->server->planner, request->memory.block);
@@ -446,8 +446,7 @@ static void await_key(struct server_request *request, struct server_stream *stre
 {
     place->request = request;
     request->keys++;
-    server_gpu_binding_attach(stream->connection->io, place, stream, gpu,
-                              core_time_now_ns() + PLAN_TIMEOUT_NS);
+    server_gpu_binding_attach(stream->client->io, place, stream, gpu, core_time_now_ns() + PLAN_TIMEOUT_NS);
 }
 
 /* A granted OPEN. True: it is answered when its GPU has the key, and the one of its backup. */
@@ -496,7 +495,7 @@ void server_frame_answered(void *owner, struct server_message *message)
     if (connection->state == SERVER_CONNECTION_READY || half_closed(connection)) {
         if (answer(connection, request))
             return;
-    } else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->abandoned)
+    } else if (connection->state == SERVER_CONNECTION_FINISHING && !connection->client.abandoned)
         refuse(connection, request->is_query, request->request, PROTOCOL_REFUSED_DRAINING, NULL,
                "the server is stopping", request->decided_ns);
     end_request(connection, request);
@@ -506,7 +505,7 @@ void server_frame_armed(struct server_request *request, struct server_stream *st
 {
     struct server_connection *connection = request->connection;
 
-    if (!connection->abandoned) {
+    if (!connection->client.abandoned) {
         announce(stream, request);
         if (half_closed(connection) && stream->state == SERVER_STREAM_OPEN)
             begin_close(stream); /* settled by the caller, who still has the stream */
@@ -521,7 +520,7 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
 
     stream->state = SERVER_STREAM_CLOSING;
     stream->unannounced = true;
-    if (!connection->abandoned) {
+    if (!connection->client.abandoned) {
         placement->constraint = PERFMODEL_LIMIT_GPU_LATENCY;
         snprintf(placement->reason, sizeof placement->reason,
                  "GPU %u%s was too busy to change to the period that the stream needs; ask again, or for a "

@@ -23,7 +23,7 @@ void server_frame_not_modified(const struct server_modify *modify, enum protocol
         text = placement->reason;
     }
     snprintf(refused.text, sizeof refused.text, "%s", text);
-    server_frame_refuse(modify->connection, SERVER_ASKED_MODIFY, modify->request, &refused);
+    server_frame_refuse(server_connection_of(modify->client), SERVER_ASKED_MODIFY, modify->request, &refused);
 }
 
 void server_frame_modified(const struct server_modify *modify, uint32_t first)
@@ -39,10 +39,10 @@ void server_frame_modified(const struct server_modify *modify, uint32_t first)
         .in_force_ns = core_time_now_ns() - modify->received_ns,
         .first = first,
         .queue_packets = stream->memory.packets,
-        .backup = server_backup_report(modify->connection->io->server, &modify->placement)};
-    core_histogram_record(&modify->connection->io->stats.in_force, modified.in_force_ns);
-    server_stats_add(&modify->connection->io->stats.modified, 1);
-    server_output_control(modify->connection, frame,
+        .backup = server_backup_report(server_connection_of(modify->client)->io->server, &modify->placement)};
+    core_histogram_record(&server_connection_of(modify->client)->io->stats.in_force, modified.in_force_ns);
+    server_stats_add(&server_connection_of(modify->client)->io->stats.modified, 1);
+    server_output_control(server_connection_of(modify->client), frame,
                           protocol_modified_write(frame, modify->request, &modified));
 }
 
@@ -74,7 +74,7 @@ void server_frame_modify(struct server_connection *connection, const struct prot
         server_connection_fail(connection, 0, PROTOCOL_ERROR_MALFORMED, error.text);
         return;
     }
-    if (connection->requests >= SERVER_REQUESTS_MAX) {
+    if (connection->client.requests >= SERVER_REQUESTS_MAX) {
         server_connection_fail(connection, 0, PROTOCOL_ERROR_LIMIT, "too many unanswered requests");
         return;
     }
@@ -89,7 +89,7 @@ void server_frame_modify(struct server_connection *connection, const struct prot
         refuse_with(connection, header->id, refusal, error.text, now_ns);
         return;
     }
-    if (stream->modify != NULL && stream->modify->connection != NULL) {
+    if (stream->modify != NULL && stream->modify->client != NULL) {
         refuse_with(connection, header->id, PROTOCOL_REFUSED_BUSY,
                     "another MODIFY of this stream is in progress; wait for its answer", now_ns);
         return;

@@ -5,7 +5,7 @@
 
 #include "server/planner/planner.h"
 
-struct server_connection;
+struct server_stream_client;
 struct server_gpu_binding;
 struct server_migration;
 struct server_stream;
@@ -49,8 +49,8 @@ struct server_modify {
     struct admission_placement stays; /* elsewhere: the answer of the stream's own unit */
     struct server_modify *next;       /* the planner's list */
     /* the I/O thread's */
-    struct server_connection *connection; /* NULL: no answer is due, or it has been given */
-    struct server_stream *stream;         /* NULL: the stream is closing, and its client has been told */
+    struct server_stream_client *client; /* NULL: no answer is due, or it has been given */
+    struct server_stream *stream;        /* NULL: the stream is closing, and its client has been told */
     uint32_t request;
     bool waiting;                                 /* accepted, waits for a gap */
     uint32_t first;                               /* in force: sequence of the first packet under it */

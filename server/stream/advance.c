@@ -1,7 +1,7 @@
 #include "server/stream/advance.h"
 
-#include "server/net/io.h"
 #include "server/stream/backup.h"
+#include "server/stream/io_thread.h"
 
 #include <assert.h>
 
@@ -117,7 +117,7 @@ static void carry_out(struct server_stream *stream, unsigned effects, core_ns no
         use_gpu(stream, paced, now_ns);
     if ((effects &
          (SERVER_PATH_RELEASE | SERVER_PATH_SWITCH | SERVER_PATH_USE_WORKER | SERVER_PATH_USE_GPU)) != 0)
-        server_io_release_stream(stream);
+        stream->client->io->calls->release(stream);
 }
 
 void server_stream_advance(struct server_stream *stream, core_ns now_ns)

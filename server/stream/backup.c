@@ -1,6 +1,6 @@
 #include "server/stream/backup.h"
 
-#include "server/net/io.h"
+#include "server/stream/io_thread.h"
 
 /* ---- what is told ---- */
 
@@ -51,7 +51,7 @@ bool server_backup_is_held(const struct server_stream *stream)
 bool server_backup_on_worker(const struct server_stream *stream)
 {
     return server_backup_is_held(stream) &&
-           !server_unit_is_gpu(stream->connection->io->server, stream->reservation->backup.unit);
+           !server_unit_is_gpu(stream->client->io->server, stream->reservation->backup.unit);
 }
 
 core_ns server_backup_shortest_ns(const struct server_stream *stream)
@@ -119,7 +119,7 @@ void server_backup_modify(struct server_stream *stream, const struct server_back
     stream->reservation->backup = *backup;
     if (server_backup_on_worker(stream))
         serve_as(stream, &backup->task);
-    server_io_count_stream(stream);
+    stream->client->io->calls->count(stream);
 }
 
 bool server_backup_retire(struct server_stream *stream, uint32_t first)
@@ -135,7 +135,7 @@ bool server_backup_retire(struct server_stream *stream, uint32_t first)
     if (!server_backup_on_worker(stream))
         return true;
     contract = contract_of(&stream->spec, &stream->reservation->backup);
-    if (perfmodel_cpu_task_from(&contract, stream->connection->io->server->profile, &task, NULL) == CORE_OK)
+    if (perfmodel_cpu_task_from(&contract, stream->client->io->server->profile, &task, NULL) == CORE_OK)
         serve_as(stream, &task);
     return true;
 }

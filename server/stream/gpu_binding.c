@@ -1,8 +1,8 @@
 #include "server/stream/gpu_binding.h"
 
-#include "server/net/io.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
+#include "server/stream/io_thread.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 uint32_t server_gpu_binding_gpu(const struct server_gpu_binding *place)
 {
-    return (uint32_t)(place->port - place->stream->connection->io->ports);
+    return (uint32_t)(place->port - place->stream->client->io->ports);
 }
 
 bool server_gpu_binding_is_primary(const struct server_gpu_binding *place)
@@ -55,9 +55,9 @@ static void answer_open(struct server_gpu_binding *place, bool overdue)
     if (--request->keys > 0)
         return;
     if (request->overdue)
-        server_frame_overdue(request, stream);
+        stream->client->io->calls->overdue(request, stream);
     else
-        server_frame_armed(request, stream);
+        stream->client->io->calls->armed(request, stream);
 }
 
 static struct server_gpu_binding *place_of(struct server_message *message)
@@ -85,8 +85,8 @@ static void answered(void *owner, struct server_message *message)
     if (place->request != NULL)
         answer_open(place, overdue);
     server_stream_advance(stream, core_time_now_ns());
-    server_io_mark(stream->connection);
-    server_connection_settle_stream(stream);
+    stream->client->io->calls->mark(stream->client);
+    stream->client->io->calls->settle(stream);
 }
 
 /* ---- life ---- */
@@ -104,14 +104,14 @@ void server_gpu_binding_destroy(struct server_gpu_binding *place)
     free(place);
 }
 
-void server_gpu_binding_attach(struct server_io *io, struct server_gpu_binding *place,
+void server_gpu_binding_attach(struct server_stream_io *io, struct server_gpu_binding *place,
                                struct server_stream *stream, uint32_t gpu, core_ns until_ns)
 {
     struct server_gpu_port *port = &io->ports[gpu];
 
     place->stream = stream;
     place->port = port;
-    place->key.reply = &io->mailbox;
+    place->key.reply = io->mailbox;
     place->key.answered = answered;
     place->key.key = stream->key;
     place->key.until_ns = until_ns;
@@ -146,22 +146,22 @@ void server_gpu_binding_arrive(struct server_gpu_binding *place)
 
 /* ---- packets in ---- */
 
-static void count_diverted(struct server_io *io, struct server_packet *packet)
+static void count_diverted(struct server_stream_io *io, struct server_packet *packet)
 {
-    server_stats_add(&io->stats.diverted, packet->diverted ? 0 : 1);
+    server_stats_add(&io->stats->diverted, packet->diverted ? 0 : 1);
     packet->diverted = true;
 }
 
-void server_gpu_binding_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
+void server_gpu_binding_divert(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     if (server_backup_on_worker(packet->stream))
         packet->cpu.release_ns = server_backup_release_ns(packet->stream, ready_ns);
     count_diverted(io, packet);
-    server_io_queue(io, packet);
+    io->calls->queue(io, packet);
 }
 
 /* Into a batch of its place; what comes to a backup comes there when the loss is known at the earliest. */
-static core_status append(struct server_io *io, struct server_packet *packet, core_ns ready_ns)
+static core_status append(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     struct server_stream *stream = packet->stream;
     struct server_gpu_binding *gpu = stream->units.gpu;
@@ -188,7 +188,7 @@ static core_status append(struct server_io *io, struct server_packet *packet, co
     return CORE_OK;
 }
 
-bool server_gpu_binding_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
+bool server_gpu_binding_put(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns,
                             core_ns after_ns, core_ns *wake_ns)
 {
     const struct server_stream *stream = packet->stream;

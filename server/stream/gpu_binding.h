@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct server_io;
+struct server_stream_io;
 struct server_packet;
 struct server_request;
 struct server_stream;
@@ -59,8 +59,8 @@ struct server_gpu_port {
 const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns ended_ns);
 
 /* Creates a port to each of the server's GPUs. Before the thread runs. */
-CORE_CHECKED core_status server_gpu_ports_create(struct server_io *io);
-void server_gpu_ports_destroy(struct server_io *io);
+CORE_CHECKED core_status server_gpu_ports_create(struct server_stream_io *io);
+void server_gpu_ports_destroy(struct server_stream_io *io);
 
 /* Any thread: creates a binding that is not attached. It is not used before plan number `plan` of the GPU
  * is in force. NULL without memory. */
@@ -71,7 +71,7 @@ void server_gpu_binding_destroy(struct server_gpu_binding *place);
 /* Attaches the binding to the stream and this GPU, and sends the key to the GPU. Then the stream is
  * advanced (server/stream/advance.h); or, if place->request is set, the request is answered: by
  * server_frame_armed, or by server_frame_overdue if the GPU's plan is not in force by until_ns. */
-void server_gpu_binding_attach(struct server_io *io, struct server_gpu_binding *place,
+void server_gpu_binding_attach(struct server_stream_io *io, struct server_gpu_binding *place,
                                struct server_stream *stream, uint32_t gpu, core_ns until_ns);
 /* Detaches a binding that has no packet in a batch and no key request at the batcher. */
 void server_gpu_binding_detach(struct server_gpu_binding *place);
@@ -82,7 +82,7 @@ void server_gpu_binding_arrive(struct server_gpu_binding *place);
 /* A packet that may go at ready_ns (its eligible time, or later: server/stream/pace.h), now or about now, of
  * a stream whose packets do not wait: puts it into its batch or hands it to the worker. False: no batch takes
  * it now; try again at *wake_ns > after_ns. */
-bool server_gpu_binding_put(struct server_io *io, struct server_packet *packet, core_ns ready_ns,
+bool server_gpu_binding_put(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns,
                             core_ns after_ns, core_ns *wake_ns);
 
 /* The primary binding of a stream on a GPU, and its secondary binding (the backup on a GPU) or NULL. */
@@ -99,14 +99,14 @@ bool server_gpu_binding_is_primary(const struct server_gpu_binding *place);
 void server_gpu_binding_send_key(struct server_gpu_binding *place);
 
 /* Hands the packet to the fallback worker, or to the worker that is the backup. */
-void server_gpu_binding_divert(struct server_io *io, struct server_packet *packet, core_ns ready_ns);
+void server_gpu_binding_divert(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns);
 
 /* ---- */
 
 /* Handles the messages of the batchers. */
-void server_gpu_collect(struct server_io *io);
+void server_gpu_collect(struct server_stream_io *io);
 
 /* At the end of a turn, when all results were written or copied: releases the batches. */
-void server_gpu_let_go(struct server_io *io);
+void server_gpu_let_go(struct server_stream_io *io);
 
 #endif

@@ -1,9 +1,9 @@
 /* An I/O thread's places at the GPUs: what the batchers tell it, and the packets that come back from them. */
 #include "core/log.h"
-#include "server/net/io.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
 #include "server/stream/gpu_binding.h"
+#include "server/stream/io_thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,17 +19,17 @@ static void discard(struct server_packet *packet)
     if (stream->path == SERVER_PATH_LOSING && stream->units.gpu->inside == 0)
         for (packet = stream->queue.head; packet != NULL; packet = packet->next)
             packet->ready = true;
-    server_output_results(stream);
-    server_connection_settle_stream(stream);
+    stream->client->io->calls->results(stream);
+    stream->client->io->calls->settle(stream);
 }
 
 /* Encrypted again elsewhere, from the slot. */
-static void run_again(struct server_io *io, struct server_packet *packet)
+static void run_again(struct server_stream_io *io, struct server_packet *packet)
 {
     struct server_stream *stream = packet->stream;
 
     stream->units.gpu->inside--;
-    if (stream->connection->abandoned)
+    if (stream->client->abandoned)
         discard(packet);
     else if (server_backup_is_held(stream)) {
         stream->units.gpu->keyed = false;
@@ -49,7 +49,8 @@ static bool is_audited(const struct server_packet *packet)
 }
 
 /* Encrypts the plaintext anew, from the chaining value before it, and compares. */
-static bool is_right(struct server_io *io, const struct server_packet *packet, const uint8_t *ciphertext)
+static bool is_right(struct server_stream_io *io, const struct server_packet *packet,
+                     const uint8_t *ciphertext)
 {
     struct cpu_stream *cpu = packet->stream->cpu;
     uint8_t chain[CORE_BLOCK_BYTES];
@@ -65,7 +66,7 @@ static bool is_right(struct server_io *io, const struct server_packet *packet, c
                                   .key = cpu->key_state};
         status = io->server->engine->encrypt(io->engine, cpu->cipher, &piece, 1);
     }
-    server_stats_add(&io->stats.audited, 1);
+    server_stats_add(&io->stats->audited, 1);
     return status == CORE_OK && memcmp(io->audit_buffer, ciphertext, packet->cpu.bytes) == 0;
 }
 
@@ -82,34 +83,35 @@ static void deliver(struct server_packet *packet, const uint8_t *ciphertext, cor
         packet->status = PROTOCOL_RESULT_FAILED;
     if (stream->queue.head != packet)
         server_packet_keep(packet); /* it must wait for another, and the batch for nobody */
-    server_io_mark(stream->connection);
-    server_output_results(stream);
+    stream->client->io->calls->mark(stream->client);
+    stream->client->io->calls->results(stream);
     if (stream->units.secondary != NULL || stream->migration != NULL)
         server_stream_advance(stream, core_time_now_ns());
-    server_connection_settle_stream(stream);
+    stream->client->io->calls->settle(stream);
 }
 
-static void report(struct server_io *io, struct server_gpu_port *port, const struct server_packet *packet,
-                   uint64_t batch)
+static void report(struct server_stream_io *io, struct server_gpu_port *port,
+                   const struct server_packet *packet, uint64_t batch)
 {
-    struct core_log_fields fields = server_connection_fields(packet->stream->connection, packet->stream->id);
+    struct core_log_fields fields = packet->stream->client->io->calls->fields(packet->stream);
     fields.unit = server_gpu_name(port->gpu);
     core_log_with(CORE_LOG_ERROR, "gpu.corrupt", &fields,
                   "%s: batch %llu: audit: the ciphertext of connection %llu, stream %u differs from the CPU "
                   "reference; GPU taken out of service",
                   server_gpu_name(port->gpu), (unsigned long long)batch,
-                  (unsigned long long)packet->stream->connection->number, packet->stream->id);
-    server_stats_add(&io->stats.corrupt, 1);
+                  (unsigned long long)packet->stream->client->number, packet->stream->id);
+    server_stats_add(&io->stats->corrupt, 1);
     port->distrusted = true;
     server_gpu_report_corrupt(port->gpu, batch);
 }
 
 /* Of a packet that was compared the CPU's result is sent: the card's memory may change until it is gone. */
-static void take_packet(struct server_io *io, struct server_gpu_port *port, struct server_packet *packet,
-                        const uint8_t *ciphertext, const struct server_gpu_event *event)
+static void take_packet(struct server_stream_io *io, struct server_gpu_port *port,
+                        struct server_packet *packet, const uint8_t *ciphertext,
+                        const struct server_gpu_event *event)
 {
     if (!port->distrusted && event->kind == SERVER_GPU_DONE && is_audited(packet) &&
-        !packet->stream->connection->abandoned) {
+        !packet->stream->client->abandoned) {
         if (is_right(io, packet, ciphertext))
             ciphertext = memcpy(packet->cpu.data, io->audit_buffer, packet->cpu.bytes);
         else
@@ -121,7 +123,7 @@ static void take_packet(struct server_io *io, struct server_gpu_port *port, stru
         deliver(packet, ciphertext, event->times.ended_ns);
 }
 
-static void take_batch(struct server_io *io, struct server_gpu_port *port,
+static void take_batch(struct server_stream_io *io, struct server_gpu_port *port,
                        const struct server_gpu_event *event)
 {
     struct gpu_arenas *arenas = server_gpu_arenas(port->gpu);
@@ -166,7 +168,7 @@ static void take_up(struct server_gpu_port *port, uint32_t generation)
             server_gpu_binding_send_key(place);
 }
 
-static void collect_port(struct server_io *io, struct server_gpu_port *port)
+static void collect_port(struct server_stream_io *io, struct server_gpu_port *port)
 {
     struct server_gpu_event event;
     while (server_gpu_next_event(port->gpu, io->index, &event))
@@ -178,13 +180,13 @@ static void collect_port(struct server_io *io, struct server_gpu_port *port)
             take_batch(io, port, &event);
 }
 
-void server_gpu_collect(struct server_io *io)
+void server_gpu_collect(struct server_stream_io *io)
 {
     for (uint32_t i = 0; i < io->server->gpu_count; i++)
         collect_port(io, &io->ports[i]);
 }
 
-void server_gpu_let_go(struct server_io *io)
+void server_gpu_let_go(struct server_stream_io *io)
 {
     for (uint32_t i = 0; i < io->server->gpu_count; i++) {
         struct server_gpu_port *port = &io->ports[i];
@@ -203,7 +205,7 @@ void server_gpu_let_go(struct server_io *io)
 
 /* ---- life ---- */
 
-core_status server_gpu_ports_create(struct server_io *io)
+core_status server_gpu_ports_create(struct server_stream_io *io)
 {
     const struct server *server = io->server;
     if (server->gpu_count == 0)
@@ -217,7 +219,7 @@ core_status server_gpu_ports_create(struct server_io *io)
     return CORE_OK;
 }
 
-void server_gpu_ports_destroy(struct server_io *io)
+void server_gpu_ports_destroy(struct server_stream_io *io)
 {
     free(io->ports);
     free(io->audit_buffer);

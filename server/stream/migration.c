@@ -1,6 +1,6 @@
-#include "server/net/io.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
+#include "server/stream/io_thread.h"
 
 /* ---- what the path has to know ---- */
 
@@ -81,7 +81,7 @@ void server_migration_give_back(struct server_stream *stream)
     if (backup != NULL)
         reservation->secondary.slot = backup->key.slot;
     stream->reservation = NULL;
-    server_planner_release(stream->connection->io->server->planner, reservation);
+    server_planner_release(stream->client->io->server->planner, reservation);
 }
 
 /* ---- the end of a migration ---- */
@@ -103,7 +103,7 @@ void server_migration_return(struct server_stream *stream)
     if (migration->io_next != NULL)
         migration->io_next->io_previous = migration->io_previous;
     migration->message.run = migration->returned;
-    server_mailbox_post(server_planner_mailbox(stream->connection->io->server->planner), &migration->message);
+    server_mailbox_post(server_planner_mailbox(stream->client->io->server->planner), &migration->message);
 }
 
 static void end_migration(struct server_stream *stream, enum server_migration_outcome outcome)
@@ -167,7 +167,7 @@ void server_migration_switch(struct server_stream *stream, bool held, core_ns no
     stream->failover_target = (struct server_failover_target){.told = false};
     stream->reservation = migration->to;
     stream->reservation->holder = stream;
-    stream->units.worker = server_backup_worker(stream->connection->io->server, migration->to);
+    stream->units.worker = server_backup_worker(stream->client->io->server, migration->to);
     stream->units.gpu = migration->place;
     migration->place = old;
     stream->units.worked = false;
@@ -177,7 +177,7 @@ void server_migration_switch(struct server_stream *stream, bool held, core_ns no
     stream->bounds.late_ns = migration->late ? migration->hold_ns : 0;
     struct server_modify *catch_up = migration->late ? migration->catch_up : NULL;
     end_migration(stream, SERVER_MIGRATION_DONE);
-    server_io_count_stream(stream);
+    stream->client->io->calls->count(stream);
     if (stream->units.gpu != NULL)
         server_gpu_binding_arrive(stream->units.gpu);
     if (catch_up != NULL)
@@ -203,11 +203,11 @@ void server_migration_give_up(struct server_stream *stream)
 
 void server_migration_begin(struct server_stream *stream, struct server_migration *migration)
 {
-    struct server_io *io = stream->connection->io;
+    struct server_stream_io *io = stream->client->io;
 
     stream->migration = migration;
     migration->stream = stream;
-    migration->connection = stream->connection->number;
+    migration->connection = stream->client->number;
     migration->number = stream->id;
     migration->io_next = io->migrations;
     migration->io_previous = &io->migrations;
@@ -219,7 +219,7 @@ void server_migration_begin(struct server_stream *stream, struct server_migratio
     server_stream_advance(stream, core_time_now_ns());
 }
 
-void server_migration_drop(struct server_io *io, struct server_migration *migration)
+void server_migration_drop(struct server_stream_io *io, struct server_migration *migration)
 {
     migration->outcome = SERVER_MIGRATION_GONE;
     migration->message.run = migration->returned;
@@ -228,11 +228,11 @@ void server_migration_drop(struct server_io *io, struct server_migration *migrat
 
 void server_migration_receive(void *owner, struct server_message *message)
 {
-    struct server_io *io = owner;
+    struct server_stream_io *io = owner;
     struct server_migration *migration = (struct server_migration *)message;
     struct server_stream *stream = migration->from->holder;
 
-    if (stream != NULL && stream->state == SERVER_STREAM_OPEN && !stream->connection->abandoned)
+    if (stream != NULL && stream->state == SERVER_STREAM_OPEN && !stream->client->abandoned)
         server_migration_begin(stream, migration);
     else
         server_migration_drop(io, migration);

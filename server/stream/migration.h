@@ -18,14 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct server_io;
+struct server_stream_io;
 
 /* The planner's message to the I/O thread of a stream arrives. */
 void server_migration_receive(void *io, struct server_message *message);
 
 /* On the stream's I/O thread: begins a migration; or returns it, if its stream has closed (drop). */
 void server_migration_begin(struct server_stream *stream, struct server_migration *migration);
-void server_migration_drop(struct server_io *io, struct server_migration *migration);
+void server_migration_drop(struct server_stream_io *io, struct server_migration *migration);
 
 /* Cancels the migration that belongs to a cancelled MODIFY. */
 void server_migration_forget_modify(struct server_stream *stream);

@@ -1,8 +1,8 @@
 #include "server/stream/modify.h"
 
-#include "server/net/io.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
+#include "server/stream/io_thread.h"
 
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ static void take_block(struct server_stream *stream, struct server_modify *modif
 
 /* ---- the list of those that wait ---- */
 
-static void enlist(struct server_io *io, struct server_modify *modify)
+static void enlist(struct server_stream_io *io, struct server_modify *modify)
 {
     modify->io_next = io->modifies;
     modify->io_previous = &io->modifies;
@@ -43,13 +43,13 @@ static void delist(struct server_modify *modify)
 /* The request is answered, as far as its connection is concerned. */
 static void end_request(struct server_modify *modify)
 {
-    modify->connection->requests--;
-    server_io_mark(modify->connection);
-    modify->connection = NULL;
+    modify->client->requests--;
+    modify->client->io->calls->mark(modify->client);
+    modify->client = NULL;
 }
 
 /* Back to the planner, with what the old contract's room has to wait for. */
-static void give_back(struct server_io *io, struct server_modify *modify)
+static void give_back(struct server_stream_io *io, struct server_modify *modify)
 {
     struct server_stream *stream = modify->stream;
 
@@ -79,9 +79,9 @@ static void never_settles(struct server_modify *modify)
 
 static void give_up(struct server_modify *modify, enum protocol_refusal code, const char *text)
 {
-    struct server_io *io = modify->connection->io;
+    struct server_stream_io *io = modify->client->io;
 
-    server_frame_not_modified(modify, code, text, core_time_now_ns() - modify->received_ns);
+    modify->client->io->calls->not_modified(modify, code, text, core_time_now_ns() - modify->received_ns);
     end_request(modify);
     note_end(modify, SERVER_MODIFY_TIMED_OUT);
     if (modify->has_backup) { /* its backup is another one all the same */
@@ -101,25 +101,25 @@ void server_modify_stays(struct server_stream *stream)
 void server_modify_end(struct server_stream *stream)
 {
     struct server_modify *modify = stream->modify;
-    struct server_io *io = stream->connection->io;
+    struct server_stream_io *io = stream->client->io;
 
     if (modify == NULL)
         return;
-    if (modify->connection != NULL && !stream->connection->abandoned)
-        server_frame_not_modified(modify,
-                                  stream->close_reason == PROTOCOL_CLOSE_DRAINED ? PROTOCOL_REFUSED_DRAINING
-                                                                                 : PROTOCOL_REFUSED_STREAM,
-                                  stream->close_reason == PROTOCOL_CLOSE_DRAINED
-                                      ? "the server is stopping"
-                                      : "the stream is being closed",
-                                  core_time_now_ns() - modify->received_ns);
-    if (modify->connection != NULL && !modify->waiting) {
+    if (modify->client != NULL && !stream->client->abandoned)
+        modify->client->io->calls->not_modified(
+            modify,
+            stream->close_reason == PROTOCOL_CLOSE_DRAINED ? PROTOCOL_REFUSED_DRAINING
+                                                           : PROTOCOL_REFUSED_STREAM,
+            stream->close_reason == PROTOCOL_CLOSE_DRAINED ? "the server is stopping"
+                                                           : "the stream is being closed",
+            core_time_now_ns() - modify->received_ns);
+    if (modify->client != NULL && !modify->waiting) {
         stream->modify = NULL; /* the planner's answer is still to come */
         modify->stream = NULL;
         return;
     }
     if (modify->waiting) {
-        if (modify->connection != NULL)
+        if (modify->client != NULL)
             end_request(modify);
         note_end(modify, SERVER_MODIFY_GONE);
         server_migration_forget_modify(stream);
@@ -158,11 +158,11 @@ static void policer_restart(struct server_stream *stream, struct server_packet *
 
 static void set_contract(struct server_stream *stream, const struct core_stream_spec *spec)
 {
-    const struct server_io *io = stream->connection->io;
+    const struct server_stream_io *io = stream->client->io;
     struct perfmodel_cpu_task task;
 
     stream->spec = *spec;
-    server_io_count_stream(stream);
+    stream->client->io->calls->count(stream);
     server_pacer_init(&stream->pace, spec, 0);
     if (stream->units.gpu != NULL ||
         perfmodel_cpu_task_from(spec, io->server->profile, &task, NULL) != CORE_OK)
@@ -185,11 +185,11 @@ static void come_into_force(struct server_stream *stream, core_ns now_ns)
     modify->first = sequence;
     if (modify->has_backup)
         server_backup_modify(stream, &modify->backup);
-    server_frame_modified(modify, sequence);
+    modify->client->io->calls->modified(modify, sequence);
     end_request(modify);
     note_end(modify, SERVER_MODIFY_IN_FORCE);
     server_modify_step(stream, now_ns);
-    server_io_release_stream(stream);
+    stream->client->io->calls->release(stream);
 }
 
 void server_modify_catch_up(struct server_stream *stream, struct server_modify *modify)
@@ -198,7 +198,7 @@ void server_modify_catch_up(struct server_stream *stream, struct server_modify *
     modify->waiting = true;
     modify->until_ns = CORE_NS_NEVER;
     stream->modify = modify;
-    enlist(stream->connection->io, modify);
+    enlist(stream->client->io, modify);
 }
 
 /* From the next packet on none is late. */
@@ -223,7 +223,7 @@ static bool is_on_time(struct server_stream *stream)
     if (oldest != NULL && (int32_t)(oldest->sequence - stream->modify->first) < 0)
         return false;
     stream->bounds.late_ns = 0;
-    server_io_count_stream(stream);
+    stream->client->io->calls->count(stream);
     return true;
 }
 
@@ -259,12 +259,12 @@ static bool at_gap(struct server_stream *stream, core_ns now_ns)
 /* Where only the spacing of what has been released is in the way, its end is known. */
 static void await_gap(struct server_stream *stream, core_ns now_ns)
 {
-    struct server_io *io = stream->connection->io;
+    struct server_stream_io *io = stream->client->io;
     if (stream->queue.waiting != NULL || stream->units.at_worker > 0 ||
         stream->pace.next_release_ns <= now_ns)
         return;
-    server_eligible_queue_remove(&io->waiting, &stream->waiter);
-    server_eligible_queue_add(&io->waiting, &stream->waiter,
+    server_eligible_queue_remove(io->waiting, &stream->waiter);
+    server_eligible_queue_add(io->waiting, &stream->waiter,
                               stream->pace.next_release_ns + PERFMODEL_CPU_EARLY_NS);
 }
 
@@ -274,7 +274,7 @@ static void shed(struct server_stream *stream, struct server_modify *modify)
 
     for (const struct server_block *block = blocks; block != NULL; block = block->next)
         modify->freed_bytes += block->bytes;
-    server_planner_wipe(stream->connection->io->server->planner, blocks);
+    server_planner_wipe(stream->client->io->server->planner, blocks);
 }
 
 void server_modify_step(struct server_stream *stream, core_ns now_ns)
@@ -285,7 +285,7 @@ void server_modify_step(struct server_stream *stream, core_ns now_ns)
         return; /* comes into force with the migration */
     if (modify->waiting) {
         if (at_gap(stream, now_ns))
-            (modify->connection != NULL ? come_into_force : be_on_time)(stream, now_ns);
+            (modify->client != NULL ? come_into_force : be_on_time)(stream, now_ns);
         else if (now_ns >= modify->until_ns)
             give_up(modify, PROTOCOL_REFUSED_BUSY,
                     "the stream was never idle, so that its contract could not change; retry later");
@@ -293,7 +293,7 @@ void server_modify_step(struct server_stream *stream, core_ns now_ns)
             await_gap(stream, now_ns);
         return;
     }
-    if (modify->connection != NULL)
+    if (modify->client != NULL)
         return; /* at the planner */
     if (!is_on_time(stream) || !server_backup_retire(stream, modify->first))
         return;
@@ -301,10 +301,10 @@ void server_modify_step(struct server_stream *stream, core_ns now_ns)
         note_end(modify, modify->outcome);
     shed(stream, modify);
     if (!server_stream_sheds(stream))
-        give_back(stream->connection->io, modify);
+        give_back(stream->client->io, modify);
 }
 
-void server_modify_tick(struct server_io *io, core_ns now_ns)
+void server_modify_tick(struct server_stream_io *io, core_ns now_ns)
 {
     struct server_modify *modify = io->modifies, *next;
     for (; modify != NULL; modify = next) {
@@ -316,7 +316,7 @@ void server_modify_tick(struct server_io *io, core_ns now_ns)
 /* ---- to the planner and back ---- */
 
 /* It was granted, and the system has no memory after all. */
-static void give_up_without_memory(struct server_io *io, struct server_modify *modify)
+static void give_up_without_memory(struct server_stream_io *io, struct server_modify *modify)
 {
     if (modify->elsewhere)
         server_migration_drop(io, modify->migration);
@@ -325,14 +325,15 @@ static void give_up_without_memory(struct server_io *io, struct server_modify *m
 
 static void answered(void *owner, struct server_message *message)
 {
-    struct server_io *io = owner;
+    struct server_stream_io *io = owner;
     struct server_modify *modify = (struct server_modify *)message;
     struct server_stream *stream = modify->stream;
 
-    core_histogram_record(&io->stats.admission, modify->decided_ns);
+    core_histogram_record(&io->stats->admission, modify->decided_ns);
     if (modify->refusal != 0) {
         if (stream != NULL) {
-            server_frame_not_modified(modify, modify->refusal, modify->refusal_text, modify->decided_ns);
+            modify->client->io->calls->not_modified(modify, modify->refusal, modify->refusal_text,
+                                                    modify->decided_ns);
             stream->modify = NULL;
         }
         end_request(modify);
@@ -362,24 +363,24 @@ static void answered(void *owner, struct server_message *message)
 bool server_modify_ask(struct server_stream *stream, uint32_t request, const struct core_stream_spec *spec,
                        core_ns now_ns)
 {
-    struct server_connection *connection = stream->connection;
+    struct server_stream_client *client = stream->client;
     struct server_modify *modify = calloc(1, sizeof *modify);
 
     if (modify == NULL)
         return false;
-    *modify = (struct server_modify){.turn.asker = &connection->asker,
+    *modify = (struct server_modify){.turn.asker = &client->asker,
                                      .reservation = stream->reservation,
                                      .spec = *spec,
                                      .has_packets = stream->memory.packets,
-                                     .memory.stagger = connection->io->stagger++,
-                                     .reply = &connection->io->mailbox,
+                                     .memory.stagger = client->io->stagger++,
+                                     .reply = client->io->mailbox,
                                      .received_ns = now_ns,
-                                     .connection = connection,
+                                     .client = client,
                                      .stream = stream,
                                      .request = request};
     modify->answered = answered;
     stream->modify = modify;
-    connection->requests++;
-    server_planner_modify(connection->io->server->planner, modify);
+    client->requests++;
+    server_planner_modify(client->io->server->planner, modify);
     return true;
 }

@@ -48,7 +48,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct server_io;
+struct server_stream_io;
 
 /* Asks the planner for another contract of the stream, which has no change under way. The caller has checked
  * spec against the limits. False: there is no memory. */
@@ -74,6 +74,6 @@ void server_modify_stays(struct server_stream *stream);
 void server_modify_end(struct server_stream *stream);
 
 /* Every tick: advances all changes that wait. */
-void server_modify_tick(struct server_io *io, core_ns now_ns);
+void server_modify_tick(struct server_stream_io *io, core_ns now_ns);
 
 #endif

@@ -1,8 +1,8 @@
 #include "server/stream/notification.h"
 
-#include "server/net/io.h"
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
+#include "server/stream/io_thread.h"
 
 #include <stdio.h>
 
@@ -40,14 +40,12 @@ static struct protocol_notice describe(const struct server_stream *stream, enum 
 /* What a write has begun must be written to its end. */
 static bool is_begun(const struct server_stream *stream)
 {
-    const struct server_connection *connection = stream->connection;
-    return connection->output_head == &stream->notice.output && connection->output_done > 0;
+    return stream->notice.output.counted;
 }
 
 static bool is_listening(const struct server_stream *stream)
 {
-    return stream->version >= 2 && stream->state == SERVER_STREAM_OPEN &&
-           stream->connection->state < SERVER_CONNECTION_LINGERING;
+    return stream->version >= 2 && stream->state == SERVER_STREAM_OPEN;
 }
 
 static void tell(struct server_stream *stream, enum protocol_notice_kind kind)
@@ -59,9 +57,8 @@ static void tell(struct server_stream *stream, enum protocol_notice_kind kind)
     own->output.frame = own->frame;
     own->output.frame_bytes = protocol_notice_write(own->frame, stream->id, &notice);
     own->output.is_notification = true;
-    if (!own->queued)
-        server_output_append(stream->connection, &own->output);
-    own->queued = true;
+    own->output.counted = false;
+    own->queued = own->queued || stream->client->io->calls->append(stream, &own->output);
 }
 
 /* A write that has begun is written to its end; and that nothing is promised is told before that it is again.
@@ -98,5 +95,5 @@ void server_notification_left(struct server_output *output)
     own->next = 0;
     if (next != 0 && is_listening(stream))
         tell(stream, next);
-    server_connection_settle_stream(stream);
+    stream->client->io->calls->settle(stream);
 }

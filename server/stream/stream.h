@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct server_connection;
+struct server_stream_client;
 struct server_reservation;
 struct server_stream;
 
@@ -107,7 +107,7 @@ struct server_stream_bounds {
     core_ns opened_ns;   /* when OPENED was sent; 0: not yet */
     core_ns promised_ns; /* the bound in OPENED or MODIFIED */
     core_ns late_ns;     /* b_A: its unit serves it with a latency bound shorter by this (modify.h) */
-    core_ns counted_ns;  /* what limits the rest of its I/O thread (server_io_count_stream) */
+    core_ns counted_ns;  /* what limits the rest of its I/O thread (net/io.h) */
 };
 
 enum server_stream_state { SERVER_STREAM_OPEN, SERVER_STREAM_CLOSING };
@@ -132,7 +132,7 @@ struct server_failover_target {
  * stream consists of. */
 struct server_stream {
     struct server_waiter waiter; /* first member: place among the streams that wait to be eligible */
-    struct server_connection *connection;
+    struct server_stream_client *client;
     uint32_t id;
     uint16_t version; /* of the protocol on its connection */
     struct core_stream_spec spec;

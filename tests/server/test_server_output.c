@@ -79,7 +79,7 @@ static void set_up(struct fixture *fixture)
     struct server_block *block = server_block_create(&spec, 64, 0);
     assert_non_null(block);
     assert_int_equal(server_stream_create(&fixture->stream, &spec, block), CORE_OK);
-    fixture->stream->connection = connection;
+    fixture->stream->client = &connection->client;
     fixture->stream->id = 1;
     server_policer_init(&fixture->stream->policer, &spec, 0);
     fixture->expected = malloc((size_t)PACKETS * PACKET_BYTES);

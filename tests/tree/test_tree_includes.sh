@@ -47,7 +47,6 @@ declare -rA room_includes=(
 )
 # Includes against that order that are there: none may be added.
 declare -rA room_exceptions=(
-    [server/stream]="server/net/io.h"
 )
 
 # matches NAME PATTERNS: whether one of the patterns covers the name.
