@@ -3,7 +3,7 @@
 #include "core/histogram.h"
 #include "core/protocol.h"
 #include "server/calibrate/calibrate.h"
-#include "server/io_thread.h"
+#include "server/net/io_thread.h"
 #include "server/server.h"
 #include "server/server_internal.h"
 

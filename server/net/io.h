@@ -14,8 +14,8 @@
 #define MILLRACE_SERVER_NET_IO_H
 
 #include "perfmodel/cpu.h"
-#include "server/io_thread.h"
 #include "server/net/connection.h"
+#include "server/net/io_thread.h"
 #include "server/stream/arrival.h"
 #include "server/stream/eligible_queue.h"
 #include "server/stream/iv.h"

@@ -3,7 +3,7 @@
 #include "core/log.h"
 #include "cpu/worker.h"
 #include "server/gpu/batcher.h"
-#include "server/io_thread.h"
+#include "server/net/io_thread.h"
 #include "server/planner/planner.h"
 #include "server/server_internal.h"
 

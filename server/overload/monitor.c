@@ -2,7 +2,7 @@
 
 #include "core/log.h"
 #include "core/realtime.h"
-#include "server/io_thread.h"
+#include "server/net/io_thread.h"
 #include "server/overload/reserve.h"
 #include "server/server_internal.h"
 
@@ -31,7 +31,7 @@ struct server_monitor {
     bool stopping;                        /* this and all below: the watch's */
     bool stuck;                           /* some thread does not answer, and that was said */
     bool news;                            /* levels that the planner does not know of */
-    struct server_monitor_levels *levels; /* the watch's while not `away` */
+    struct server_planner_levels *levels; /* the watch's while not `away` */
     _Atomic bool away;                    /* atomic: set by the watch, cleared by the planner */
     uint32_t unit_count, all_count;       /* the I/O threads come behind the units */
     struct unit units[];
@@ -223,15 +223,17 @@ static void tell(struct server_monitor *watch)
     server_planner_withhold(watch->server->planner, watch->levels);
 }
 
-void server_monitor_show_share(struct server_monitor_levels *levels, uint32_t unit, int64_t share_ppb)
+static void note_share(void *monitor, uint32_t unit, int64_t share_ppb)
 {
-    atomic_store_explicit(&levels->watch->units[unit].share_ppb, share_ppb, memory_order_relaxed);
+    struct server_monitor *watch = monitor;
+    atomic_store_explicit(&watch->units[unit].share_ppb, share_ppb, memory_order_relaxed);
 }
 
-void server_monitor_told(struct server_monitor_levels *levels)
+static void take_back(void *monitor)
 {
+    struct server_monitor *watch = monitor;
     /* release: the levels were read before they are written again */
-    atomic_store_explicit(&levels->watch->away, false, memory_order_release);
+    atomic_store_explicit(&watch->away, false, memory_order_release);
 }
 
 /* ---- the thread ---- */
@@ -308,7 +310,10 @@ core_status server_monitor_start(struct server_monitor **watch, struct server *s
         server_monitor_destroy(fresh);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the watch");
     }
-    fresh->levels->watch = fresh;
+    fresh->levels->share_ppb = server_overload_share_ppb;
+    fresh->levels->withheld = note_share;
+    fresh->levels->applied = take_back;
+    fresh->levels->monitor = fresh;
     fresh->levels->unit_count = units;
     begin(fresh);
     status = server_mailbox_init(&fresh->mailbox, error);

@@ -12,22 +12,12 @@
 
 #include "core/status.h"
 #include "core/time.h"
-#include "server/mailbox.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
 
 struct server;
 struct server_monitor;
-
-/* The message to the planner. Owned by the monitor; by the planner between the post and server_monitor_told.
- * */
-struct server_monitor_levels {
-    struct server_message message; /* first member */
-    struct server_monitor *watch;
-    uint32_t unit_count;
-    core_ns level_ns[]; /* by unit: the larger of its level (struct server_overload) and the I/O threads' */
-};
 
 /* To be called after workers, GPUs and planner have been started. CORE_NO_MEMORY; CORE_SYSTEM. */
 CORE_CHECKED core_status server_monitor_start(struct server_monitor **watch, struct server *server,
@@ -36,11 +26,6 @@ CORE_CHECKED core_status server_monitor_start(struct server_monitor **watch, str
 void server_monitor_halt(struct server_monitor *watch);
 /* To be called after the planner has ended. NULL is fine. */
 void server_monitor_destroy(struct server_monitor *watch);
-
-/* Planner: this share of a unit is now withheld from admission. */
-void server_monitor_show_share(struct server_monitor_levels *levels, uint32_t unit, int64_t share_ppb);
-/* Planner: has applied the levels, and returns the message. */
-void server_monitor_told(struct server_monitor_levels *levels);
 
 /* Any thread: the present level of a unit, and the share that the planner withholds for it. */
 core_ns server_monitor_io_level_ns(const struct server_monitor *watch,

@@ -32,7 +32,6 @@ struct server_planner;
 struct server_connection;
 struct server_gpu_binding;
 struct server_stream;
-struct server_monitor_levels;
 
 /* The backup of a stream: capacity of another unit that is reserved for the failure of the stream's GPU
  * (partition/admission/admission.h). */
@@ -148,9 +147,20 @@ void server_planner_wipe(struct server_planner *planner, struct server_block *bl
 /* Any thread: for messages whose run is the planner's own (messages.h). */
 struct server_mailbox *server_planner_mailbox(struct server_planner *planner);
 
-/* The overload monitor: withholds the measured overruns of the units from admission
- * (server/overload/monitor.h). */
-void server_planner_withhold(struct server_planner *planner, struct server_monitor_levels *levels);
+/* What units lose by overrunning their bounds, and which share of them is withheld for that
+ * (server/overload/reserve.h). Owned by the monitor; by the planner between the post and `applied`. */
+struct server_planner_levels {
+    struct server_message message; /* first member */
+    int64_t (*share_ppb)(core_ns level_ns, core_ns shortest_ns);
+    void (*withheld)(void *monitor, uint32_t unit, int64_t share_ppb); /* this share now is */
+    void (*applied)(void *monitor);
+    void *monitor;
+    uint32_t unit_count;
+    core_ns level_ns[]; /* by unit: the larger of its level (struct server_overload) and the I/O threads' */
+};
+
+/* The overload monitor: withholds these overruns from admission. */
+void server_planner_withhold(struct server_planner *planner, struct server_planner_levels *levels);
 
 const struct server_planner_load *server_planner_worker_load(const struct server_planner *planner,
                                                              uint32_t worker);

@@ -1,8 +1,6 @@
 /* The planner keeps new streams from what units lose to the machine. */
-#include "server/overload/reserve.h"
 #include "core/log.h"
 #include "core/value.h"
-#include "server/overload/monitor.h"
 #include "server/planner/internal.h"
 
 #include <stdio.h>
@@ -43,23 +41,22 @@ static void say(const struct server_planner *planner, uint32_t unit, int64_t bef
 static void take_levels(void *owner, struct server_message *message)
 {
     struct server_planner *planner = owner;
-    struct server_monitor_levels *levels = (struct server_monitor_levels *)message;
+    struct server_planner_levels *levels = (struct server_planner_levels *)message;
 
     for (uint32_t unit = 0; unit < levels->unit_count; unit++) {
         int64_t before_ppb = admission_withheld_ppb(partition_planner_admission(planner->inner), unit);
         core_ns level_ns = levels->level_ns[unit];
-        int64_t share_ppb =
-            level_ns == 0 ? 0 : server_overload_share_ppb(level_ns, shortest_ns(planner, unit));
+        int64_t share_ppb = level_ns == 0 ? 0 : levels->share_ppb(level_ns, shortest_ns(planner, unit));
         if (share_ppb == before_ppb)
             continue;
         admission_set_withheld(partition_planner_admission(planner->inner), unit, share_ppb);
-        server_monitor_show_share(levels, unit, share_ppb);
+        levels->withheld(levels->monitor, unit, share_ppb);
         say(planner, unit, before_ppb, share_ppb);
     }
-    server_monitor_told(levels);
+    levels->applied(levels->monitor);
 }
 
-void server_planner_withhold(struct server_planner *planner, struct server_monitor_levels *levels)
+void server_planner_withhold(struct server_planner *planner, struct server_planner_levels *levels)
 {
     levels->message.run = take_levels;
     server_mailbox_post(&planner->mailbox, &levels->message);

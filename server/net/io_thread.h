@@ -1,7 +1,7 @@
 /* The interface of an I/O thread to the rest of the server: its life, its mailbox and its figures. Its work
  * and its data are private to server/net (net/io.h). */
-#ifndef MILLRACE_SERVER_IO_THREAD_H
-#define MILLRACE_SERVER_IO_THREAD_H
+#ifndef MILLRACE_SERVER_NET_IO_THREAD_H
+#define MILLRACE_SERVER_NET_IO_THREAD_H
 
 #include "core/status.h"
 #include "core/time.h"
