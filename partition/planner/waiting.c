@@ -23,6 +23,7 @@ struct planner_pending {
     enum stage stage;
     core_ns until_ns;
     uint32_t attempts;
+    bool tentative;       /* migrations for other requests were in progress when the copy was made */
     uint64_t born;        /* reservations with a higher number came after the copy was made */
     size_t started;       /* migrations of the proposal */
     uint32_t in_progress; /* of these */
@@ -145,6 +146,17 @@ static void go_on(struct planner_pending *pending, core_ns now_ns)
 
 /* ---- searches ---- */
 
+/* Streams that migrate for another request have capacity at two units. What a search does not find then, it may
+ * find when they have arrived. */
+static bool others_migrate(const struct planner_pending *pending)
+{
+    const struct planner_pending *other = pending->planner->pending_requests;
+
+    while (other != NULL && (other == pending || other->in_progress == 0))
+        other = other->next;
+    return other != NULL;
+}
+
 static bool begin_search(struct planner_pending *pending)
 {
     struct partition_planner *planner = pending->planner;
@@ -153,10 +165,16 @@ static bool begin_search(struct planner_pending *pending)
         return false;
     pending->stage = SEARCHING;
     pending->attempts++;
+    pending->tentative = others_migrate(pending);
     pending->born = planner->born;
     planner->searching = pending;
     planner->host.search(planner->context, &pending->search);
     return true;
+}
+
+static bool may_search_again(const struct planner_pending *pending, core_ns now_ns)
+{
+    return pending->tentative && pending->attempts < ATTEMPTS_MAX && now_ns < pending->until_ns;
 }
 
 void partition_planner_found(struct partition_planner *planner, struct partition_planner_search *search,
@@ -167,10 +185,10 @@ void partition_planner_found(struct partition_planner *planner, struct partition
     admission_destroy(search->copy);
     search->copy = NULL;
     planner->searching = NULL;
-    pending->stage = MOVING;
-    if (pending->request != NULL && !search->proposal.accepted)
+    pending->stage = search->proposal.accepted ? MOVING : WAITING;
+    if (pending->request != NULL && !search->proposal.accepted && !may_search_again(pending, now_ns))
         refuse(pending, PARTITION_PLANNER_NO_PLAN);
-    if (pending->request != NULL)
+    if (pending->request != NULL && pending->stage == MOVING)
         go_on(pending, now_ns);
     else
         free_if_over(pending);
@@ -206,6 +224,14 @@ bool partition_planner_wait(struct partition_planner *planner, const struct core
     return true;
 }
 
+/* No plan has been found as long as others migrate. */
+static void await_others(struct planner_pending *pending, core_ns now_ns)
+{
+    if (!try_to_admit(pending) && now_ns >= pending->until_ns)
+        refuse(pending, PARTITION_PLANNER_NO_PLAN);
+    free_if_over(pending);
+}
+
 static void maintain_request(struct planner_pending *pending, core_ns now_ns)
 {
     struct partition_planner *planner = pending->planner;
@@ -219,6 +245,10 @@ static void maintain_request(struct planner_pending *pending, core_ns now_ns)
     }
     if (pending->stage == SEARCHING)
         return;
+    if (pending->tentative && pending->stage == WAITING && others_migrate(pending)) {
+        await_others(pending, now_ns);
+        return;
+    }
     if (pending->stage == WAITING && planner->searching == NULL && now_ns < pending->until_ns &&
         pending->attempts < ATTEMPTS_MAX && begin_search(pending))
         return;

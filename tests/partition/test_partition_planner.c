@@ -665,7 +665,7 @@ static struct core_stream_spec crowd_spec(void)
     return test_admission_spec(MS / 20, 60 * MS); /* a GPU is too slow for one of them */
 }
 
-static void wait_for_room(void)
+static void wait_for_room_of(const struct core_stream_spec *wanted)
 {
     struct core_stream_spec spec = crowd_spec();
 
@@ -673,9 +673,15 @@ static void wait_for_room(void)
         ;
     assert_true(partition_planner_may_help(host.planner, PERFMODEL_LIMIT_CPU_DEMAND));
     assert_false(partition_planner_may_help(host.planner, PERFMODEL_LIMIT_IO));
-    assert_true(partition_planner_wait(host.planner, &spec, 0, &request, host.now_ns));
+    assert_true(partition_planner_wait(host.planner, wanted, 0, &request, host.now_ns));
     step(MS);
     assert_non_null(host.search);
+}
+
+static void wait_for_room(void)
+{
+    const struct core_stream_spec spec = crowd_spec();
+    wait_for_room_of(&spec);
 }
 
 /* The host ends the search with this proposal. */
@@ -716,6 +722,71 @@ static void request_without_a_plan_is_refused(void **state)
     assert_ptr_equal(host.refused, &request);
     assert_int_equal(host.why, PARTITION_PLANNER_NO_PLAN);
     assert_false(partition_planner_waits(host.planner));
+}
+
+static void retire_on(uint32_t unit, unsigned streams)
+{
+    for (size_t n = 1; streams > 0; n++)
+        if (!host.owner[n].reclaimed && unit_of(&host.owner[n]) == unit) {
+            retire(&host.owner[n], false, 0);
+            step(MS);
+            streams--;
+        }
+}
+
+/* A stream that migrates has capacity at two units; what is not found then may be found when it has arrived. */
+static void request_without_a_plan_waits_for_streams_that_migrate(void **state)
+{
+    const struct owner *mover = &host.owner[0];
+    struct core_stream_spec twice = test_admission_spec(MS / 40, 60 * MS);
+    (void)state;
+    wait_for_room_of(&twice);
+    uint32_t from = unit_of(mover);
+    retire_on(1 - from, 1);
+    found(true, mover->number, from, 1 - from);
+    assert_int_equal(host.migrations, 1);
+    assert_null(host.admitted);
+    while (host.admitted == NULL)
+        retire_on(from, 1);
+    assert_ptr_equal(host.admitted, &request); /* and the stream still migrates */
+    while (admit(&twice) != NULL)
+        ;
+    assert_true(partition_planner_wait(host.planner, &twice, 0, &change, host.now_ns));
+    step(MS);
+    found(false, 0, 0, 0);
+    step(MS);
+    assert_null(host.refused);
+    assert_null(host.search);
+    partition_planner_moved(host.planner, target(0)->number, PARTITION_PLANNER_STAYED, false);
+    retire(target(0), false, 0);
+    step(MS);
+    assert_non_null(host.search);
+    found(false, 0, 0, 0);
+    assert_ptr_equal(host.refused, &change);
+    assert_int_equal(host.why, PARTITION_PLANNER_NO_PLAN);
+}
+
+static void request_without_a_plan_waits_no_longer_than_it_may(void **state)
+{
+    const struct owner *mover = &host.owner[0];
+    struct core_stream_spec twice = test_admission_spec(MS / 40, 60 * MS);
+    (void)state;
+    wait_for_room_of(&twice);
+    uint32_t from = unit_of(mover);
+    retire_on(1 - from, 1);
+    found(true, mover->number, from, 1 - from);
+    while (host.admitted == NULL)
+        retire_on(from, 1);
+    while (admit(&twice) != NULL)
+        ;
+    assert_true(partition_planner_wait(host.planner, &twice, 0, &change, host.now_ns));
+    step(MS);
+    found(false, 0, 0, 0);
+    step(WAIT_NS - 2 * MS);
+    assert_null(host.refused);
+    step(2 * MS);
+    assert_ptr_equal(host.refused, &change);
+    assert_int_equal(host.why, PARTITION_PLANNER_NO_PLAN);
 }
 
 static void request_is_refused_after_several_plans(void **state)
@@ -781,6 +852,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(period_grows_back_when_nothing_is_in_progress, set_up, tear_down),
         cmocka_unit_test_setup_teardown(request_is_admitted_once_there_is_room, set_up_for_crowd, tear_down),
         cmocka_unit_test_setup_teardown(request_without_a_plan_is_refused, set_up_for_crowd, tear_down),
+        cmocka_unit_test_setup_teardown(request_without_a_plan_waits_for_streams_that_migrate,
+                                        set_up_for_crowd, tear_down),
+        cmocka_unit_test_setup_teardown(request_without_a_plan_waits_no_longer_than_it_may, set_up_for_crowd,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(request_is_refused_after_several_plans, set_up_for_crowd, tear_down),
         cmocka_unit_test_setup_teardown(request_is_refused_in_time_or_when_withdrawn, set_up_for_crowd,
                                         tear_down),
