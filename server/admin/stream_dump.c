@@ -53,7 +53,7 @@ static enum server_stream_dump_state state_of(const struct server_stream *stream
 
 static void write_row(struct server_stream_dump_row *row, const struct server_stream *stream)
 {
-    const struct server_connection *connection = server_connection_of(stream->client);
+    const struct server_connection *connection = server_connection_of(stream);
     bool on_gpu = stream->units.gpu != NULL;
     *row = (struct server_stream_dump_row){.connection = connection->client.number,
                                            .stream = stream->id,
@@ -67,7 +67,7 @@ static void write_row(struct server_stream_dump_row *row, const struct server_st
                                            .state = state_of(stream),
                                            .spec = stream->spec,
                                            .account = stream->account};
-    memcpy(row->peer, connection->peer, sizeof row->peer);
+    memcpy(row->peer, connection->client.peer, sizeof row->peer);
 }
 
 /* New connections join at the head of the list, which the listing has already passed. */

@@ -95,7 +95,7 @@ static void take_over(struct server_connection *connection, struct server_accept
     server_transport_move(&connection->transport, &accepted->transport);
     connection->place = accepted->place;
     connection->client.asker.peer = server_connection_slot_turns(&connection->place);
-    memcpy(connection->peer, accepted->peer, sizeof connection->peer);
+    memcpy(connection->client.peer, accepted->peer, sizeof connection->client.peer);
     connection->inline_keys = accepted->inline_keys;
     connection->user = accepted->user;
     connection->listener = accepted->listener;
@@ -120,23 +120,17 @@ void server_connection_open(struct server_io *io, struct server_accepted *accept
     connection->state = SERVER_CONNECTION_HELLO;
     connection->alive_ns = core_time_now_ns();
     connection->blocked_ns = connection->lingering_ns = CORE_NS_NEVER;
-    if (strncmp(connection->peer, "unix:", 5) != 0)
+    if (strncmp(connection->client.peer, "unix:", 5) != 0)
         tune_tcp(connection->transport.descriptor);
     server_input_init(&connection->input);
     link_connection(io, connection);
-    const struct core_log_fields fields = server_connection_fields(connection, 0);
+    const struct core_log_fields fields = server_stream_client_fields(&connection->client, 0);
     core_log_with(CORE_LOG_DEBUG, "connection.open", &fields, "connection %lu from %s",
-                  (unsigned long)connection->client.number, connection->peer);
+                  (unsigned long)connection->client.number, connection->client.peer);
     if (io->draining)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_SHUTDOWN, "the server is stopping");
     server_input_arm(connection);
     server_io_mark(connection);
-}
-
-struct core_log_fields server_connection_fields(const struct server_connection *connection, uint32_t stream)
-{
-    return (struct core_log_fields){
-        .connection = connection->client.number, .peer = connection->peer, .stream = stream};
 }
 
 /* Life goes one way only: a step back, of a caller who does not know what has happened since, is none. */
@@ -172,10 +166,10 @@ void server_connection_fail(struct server_connection *connection, uint32_t id, e
 {
     if (connection->state >= SERVER_CONNECTION_BROKEN)
         return;
-    const struct core_log_fields fields = server_connection_fields(connection, 0);
+    const struct core_log_fields fields = server_stream_client_fields(&connection->client, 0);
     core_log_with(CORE_LOG_INFO, "connection.error", &fields, "connection %lu (%s): %s: %s; closed",
-                  (unsigned long)connection->client.number, connection->peer, protocol_error_name(code),
-                  text);
+                  (unsigned long)connection->client.number, connection->client.peer,
+                  protocol_error_name(code), text);
     server_output_error(connection, id, code, true, text);
     enter(connection, SERVER_CONNECTION_LINGERING);
     server_input_arm(connection);
@@ -296,7 +290,7 @@ static void end_stream(struct server_connection *connection, struct server_strea
 
 void server_connection_settle_stream(struct server_stream *stream)
 {
-    struct server_connection *connection = server_connection_of(stream->client);
+    struct server_connection *connection = server_connection_of(stream);
     if (stream->modify != NULL && (stream->state == SERVER_STREAM_CLOSING || connection->client.abandoned))
         server_modify_end(stream);
     if ((stream->state == SERVER_STREAM_CLOSING || connection->client.abandoned) &&
@@ -366,9 +360,8 @@ static bool input_paused(const struct server_connection *connection)
  * read. */
 static core_ns due_since_ns(const struct server_stream *stream)
 {
-    return core_time_max(
-        stream->policer.theoretical_ns,
-        core_time_max(stream->bounds.opened_ns, server_connection_of(stream->client)->read_on_ns));
+    return core_time_max(stream->policer.theoretical_ns,
+                         core_time_max(stream->bounds.opened_ns, server_connection_of(stream)->read_on_ns));
 }
 
 /* Nothing of it is here, and nothing is under way that it has a part in. */
@@ -380,14 +373,12 @@ static bool is_silent(const struct server_stream *stream)
 
 static void close_as_idle(struct server_stream *stream, core_ns silent_ns)
 {
-    const struct core_log_fields fields =
-        server_connection_fields(server_connection_of(stream->client), stream->id);
+    const struct core_log_fields fields = server_stream_client_fields(stream->client, stream->id);
     core_log_with(CORE_LOG_INFO, "stream.idle", &fields,
                   "connection %lu (%s), stream %u: no packet for %.1f s after one was due; closed",
-                  (unsigned long)server_connection_of(stream->client)->client.number,
-                  server_connection_of(stream->client)->peer, stream->id,
+                  (unsigned long)stream->client->number, stream->client->peer, stream->id,
                   (double)silent_ns / (double)CORE_NS_PER_S);
-    server_stats_add(&server_connection_of(stream->client)->io->stats.idled, 1);
+    server_stats_add(&stream->client->io->stats->idled, 1);
     stream->state = SERVER_STREAM_CLOSING;
     stream->close_reason = PROTOCOL_CLOSE_IDLE;
     server_connection_settle_stream(stream);
@@ -434,10 +425,10 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
     }
     note_progress(connection, now_ns);
     if (connection->blocked_ns != CORE_NS_NEVER && now_ns - connection->progress_ns > timeouts->stall_ns) {
-        const struct core_log_fields fields = server_connection_fields(connection, 0);
+        const struct core_log_fields fields = server_stream_client_fields(&connection->client, 0);
         core_log_with(CORE_LOG_WARNING, "connection.stalled", &fields,
                       "connection %lu (%s) took none of its results for %.1f s; closed",
-                      (unsigned long)connection->client.number, connection->peer,
+                      (unsigned long)connection->client.number, connection->client.peer,
                       (double)(now_ns - connection->progress_ns) / (double)CORE_NS_PER_S);
         server_connection_abort(connection);
         return;

@@ -73,14 +73,13 @@ struct server_input {
 /* One connection: its socket, what is being read, what is to be written, and its place in the lists of the
  * I/O thread. Long because a connection is in several of these lists at once, and each needs its link. */
 struct server_connection {
+    struct server_stream_client client;         /* first member */
     struct server_connection *next, **previous; /* the I/O thread's list */
     struct server_connection *next_dirty;       /* connections with output to write or input to resume */
     bool dirty;
     struct server_connection *next_stranger; /* connections without streams that have something to read */
     bool waits_as_stranger;
     struct server_io *io;
-    struct server_stream_client client;
-    char peer[96];                    /* as in struct server_accepted */
     bool inline_keys;                 /* as in struct server_accepted */
     struct config_key_user user;      /* as in struct server_accepted */
     struct server_listener *listener; /* as in struct server_accepted */
@@ -114,9 +113,9 @@ struct server_connection {
     enum protocol_error last_error;
 };
 
-static inline struct server_connection *server_connection_of(struct server_stream_client *client)
+static inline struct server_connection *server_connection_of(const struct server_stream *stream)
 {
-    return (struct server_connection *)((char *)client - offsetof(struct server_connection, client));
+    return (struct server_connection *)stream->client;
 }
 
 /* connection.c
@@ -124,9 +123,6 @@ static inline struct server_connection *server_connection_of(struct server_strea
 
 /* Takes over what was accepted. On failure it is closed and logged. */
 void server_connection_open(struct server_io *io, struct server_accepted *accepted);
-
-/* What its lines of the log are about; stream: an id, or 0. Valid as long as the connection. */
-struct core_log_fields server_connection_fields(const struct server_connection *connection, uint32_t stream);
 
 /* The peer broke the protocol: one fatal ERROR, then lingering. Streams are abandoned at the end of the turn.
  */
@@ -207,9 +203,8 @@ bool server_frame_within_limits(const struct server_connection *connection,
 void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns);
 /* The planner answered. Run on the I/O thread. */
 void server_frame_answered(void *io, struct server_message *message);
-/* A stream of a GPU can begin: answers the OPEN that asked for it. */
+/* The answers that a stream calls for (server/stream/io_thread.h). */
 void server_frame_armed(struct server_request *request, struct server_stream *stream);
-/* It can not, in time: refuses the OPEN, and ends the stream, of which its client never heard. */
 void server_frame_overdue(struct server_request *request, struct server_stream *stream);
 
 /* requests_modify.c
@@ -217,7 +212,6 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
 
 void server_frame_modify(struct server_connection *connection, const struct protocol_header *header,
                          const uint8_t *body, core_ns now_ns);
-/* The answers to it (server/stream/modify.h). `text` unless the refusal is about capacity. */
 void server_frame_modified(const struct server_modify *modify, uint32_t first);
 void server_frame_not_modified(const struct server_modify *modify, enum protocol_refusal code,
                                const char *text, core_ns decided_ns);

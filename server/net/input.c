@@ -277,10 +277,10 @@ static void stash(struct server_connection *connection, const uint8_t *bytes, si
     struct server_input *input = &connection->input;
     input->stash = malloc(count);
     if (input->stash == NULL) {
-        const struct core_log_fields fields = server_connection_fields(connection, 0);
+        const struct core_log_fields fields = server_stream_client_fields(&connection->client, 0);
         core_log_with(CORE_LOG_ERROR, "connection.memory", &fields,
                       "connection %lu (%s): no memory to hold its input; closed",
-                      (unsigned long)connection->client.number, connection->peer);
+                      (unsigned long)connection->client.number, connection->client.peer);
         server_connection_fail(connection, 0, PROTOCOL_ERROR_LIMIT, "the server is out of memory");
         return;
     }
@@ -308,10 +308,10 @@ static size_t left_bytes(const struct server_connection *connection, size_t got)
 
 static void refuse_messages(struct server_connection *connection)
 {
-    const struct core_log_fields fields = server_connection_fields(connection, 0);
+    const struct core_log_fields fields = server_stream_client_fields(&connection->client, 0);
     core_log_with(CORE_LOG_WARNING, "tls.messages", &fields,
                   "connection %lu (%s) sent more TLS messages without data (key updates) than it may; closed",
-                  (unsigned long)connection->client.number, connection->peer);
+                  (unsigned long)connection->client.number, connection->client.peer);
     server_count_turned(connection->listener, SERVER_TURNED_MESSAGES);
     server_connection_abort(connection);
 }

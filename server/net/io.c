@@ -50,9 +50,10 @@ void server_io_put_off(struct server_connection *connection)
     io->last_stranger = connection;
 }
 
-void server_io_queue(struct server_io *io, struct server_packet *packet)
+static void queue(struct server_stream_io *io, struct server_packet *packet)
 {
-    struct server_submission *submission = &io->submissions[packet->stream->units.worker];
+    struct server_submission *submission =
+        &((struct server_io *)io)->submissions[packet->stream->units.worker];
     packet->cpu.next = NULL;
     packet->stream->units.at_worker++;
     if (submission->tail == NULL)
@@ -80,7 +81,7 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
         server_packet_hand(packet, server_unit_of_gpu(io->server, server_gpu_binding_gpu(stream->units.gpu)),
                            now_ns); /* or its worker, when that gets it */
     } else
-        server_io_queue(io, packet);
+        queue(&io->streams, packet);
     server_pacer_take(&stream->pace, packet->eligible_ns, packet->policed);
     return true;
 }
@@ -123,9 +124,9 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
         wait_from(io, packet, wake_ns);
 }
 
-void server_io_release_stream(struct server_stream *stream)
+static void release(struct server_stream *stream)
 {
-    struct server_io *io = server_connection_of(stream->client)->io;
+    struct server_io *io = server_connection_of(stream)->io;
 
     if (stream->queue.waiting == NULL)
         return;
@@ -204,12 +205,11 @@ static void flush_submissions(struct server_io *io)
 /* The engine could not encrypt: the chain is broken, so nothing after this packet is of use. */
 static void fail_stream(struct server_stream *stream, struct server_packet *packet)
 {
-    const struct core_log_fields fields =
-        server_connection_fields(server_connection_of(stream->client), stream->id);
+    const struct core_log_fields fields = server_stream_client_fields(stream->client, stream->id);
     if (stream->close_reason != PROTOCOL_CLOSE_FAILED)
         core_log_with(CORE_LOG_ERROR, "stream.failed", &fields,
                       "connection %lu stream %u: the cipher failed; stream closed",
-                      (unsigned long)server_connection_of(stream->client)->client.number, stream->id);
+                      (unsigned long)stream->client->number, stream->id);
     packet->status = PROTOCOL_RESULT_FAILED;
     stream->state = SERVER_STREAM_CLOSING;
     stream->close_reason = PROTOCOL_CLOSE_FAILED;
@@ -233,7 +233,7 @@ static void collect_from(struct server_io *io, uint32_t worker, collect_fn *take
             stream->units.pauses = batch[i]->pauses;
             if (batch[i]->status != CORE_OK || stream->close_reason == PROTOCOL_CLOSE_FAILED)
                 fail_stream(stream, packet);
-            server_io_mark(server_connection_of(stream->client));
+            server_io_mark(server_connection_of(stream));
             server_output_results(stream);
             stream->units.at_worker--;
             if (stream->units.gpu != NULL || stream->migration != NULL || stream->modify != NULL)
@@ -413,7 +413,7 @@ void server_io_drain(struct server_io *io, core_ns drain_until_ns)
 static uint32_t *class_of(const struct server_stream *stream)
 {
     unsigned long long latency_ns = (unsigned long long)stream->bounds.counted_ns;
-    return &server_connection_of(stream->client)->io->latency_classes[63 - __builtin_clzll(latency_ns)];
+    return &server_connection_of(stream)->io->latency_classes[63 - __builtin_clzll(latency_ns)];
 }
 
 void server_io_discount_stream(struct server_stream *stream)
@@ -579,19 +579,14 @@ static bool create_events(struct server_io *io)
 
 /* ---- what streams call ---- */
 
-static void queue(struct server_stream_io *io, struct server_packet *packet)
-{
-    server_io_queue((struct server_io *)io, packet);
-}
-
 static void mark(struct server_stream_client *client)
 {
-    server_io_mark(server_connection_of(client));
+    server_io_mark((struct server_connection *)client);
 }
 
 static bool append(struct server_stream *stream, struct server_output *output)
 {
-    struct server_connection *connection = server_connection_of(stream->client);
+    struct server_connection *connection = server_connection_of(stream);
 
     if (connection->state >= SERVER_CONNECTION_LINGERING)
         return false;
@@ -599,19 +594,13 @@ static bool append(struct server_stream *stream, struct server_output *output)
     return true;
 }
 
-static struct core_log_fields fields(const struct server_stream *stream)
-{
-    return server_connection_fields(server_connection_of(stream->client), stream->id);
-}
-
 static const struct server_stream_io_calls calls = {.queue = queue,
-                                                    .release = server_io_release_stream,
+                                                    .release = release,
                                                     .count = server_io_count_stream,
                                                     .mark = mark,
                                                     .results = server_output_results,
                                                     .append = append,
                                                     .settle = server_connection_settle_stream,
-                                                    .fields = fields,
                                                     .armed = server_frame_armed,
                                                     .overdue = server_frame_overdue,
                                                     .modified = server_frame_modified,

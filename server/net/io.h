@@ -81,10 +81,6 @@ void server_io_mark(struct server_connection *connection);
 /* Hands over a packet that was accepted: to its worker if eligible, else to the waiting streams. */
 void server_io_submit(struct server_io *io, struct server_stream *stream, struct server_packet *packet,
                       core_ns now_ns);
-/* Gathers a packet for the worker of its stream until the end of the turn. */
-void server_io_queue(struct server_io *io, struct server_packet *packet);
-/* What waits of the stream may go on: it is let go, as far as it is eligible, before the turn ends. */
-void server_io_release_stream(struct server_stream *stream);
 /* A connection without streams has something to read: it is read when those that came before it have been, a
  * few in each turn. What it sends is no packet, so its time of arrival matters to no deadline. */
 void server_io_put_off(struct server_connection *connection);

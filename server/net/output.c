@@ -50,7 +50,7 @@ static struct server_packet *packet_of(struct server_output *output)
 static void discard_packet(struct server_packet *packet)
 {
     struct server_stream *stream = packet->stream;
-    server_connection_of(stream->client)->borrowed -= server_packet_borrows(packet) ? 1 : 0;
+    server_connection_of(stream)->borrowed -= server_packet_borrows(packet) ? 1 : 0;
     server_stream_give(stream, packet);
     server_connection_settle_stream(stream);
 }
@@ -77,7 +77,7 @@ static void keep_results(struct server_connection *connection)
 
 void server_output_results(struct server_stream *stream)
 {
-    struct server_connection *connection = server_connection_of(stream->client);
+    struct server_connection *connection = server_connection_of(stream);
     struct server_packet *packet;
 
     if (connection->state >= SERVER_CONNECTION_LINGERING && !connection->client.abandoned)
@@ -97,7 +97,7 @@ void server_output_results(struct server_stream *stream)
 static void stage_ends(const struct server_packet *packet, core_ns now_ns,
                        core_ns ends_ns[SERVER_TAIL_LATENCY_STAGES])
 {
-    const struct server_io *io = server_connection_of(packet->stream->client)->io;
+    const struct server_io *io = server_connection_of(packet->stream)->io;
     const struct server_gpu_times *batch = NULL;
 
     ends_ns[SERVER_TAIL_LATENCY_HAND_OVER] = packet->eligible_ns + packet->handed_ns;
@@ -123,7 +123,7 @@ static core_ns latency_bound_ns(const struct server_packet *packet)
 static void read_unit(const struct server_packet *packet, struct server_cause_way *way,
                       struct server_cause_stalls *stalls)
 {
-    const struct server *server = server_connection_of(packet->stream->client)->io->server;
+    const struct server *server = packet->stream->client->io->server;
 
     if (!server_unit_is_gpu(server, packet->unit)) {
         const struct cpu_worker *worker = server->workers[server_unit_worker(server, packet->unit)];
@@ -139,8 +139,8 @@ static void read_unit(const struct server_packet *packet, struct server_cause_wa
 /* What became of a packet that went to its socket just now, and of those before it. */
 static struct server_cause_verdict find_cause(const struct server_packet *packet, core_ns now_ns)
 {
-    struct server_io *io = server_connection_of(packet->stream->client)->io;
-    core_ns blocked_ns = server_connection_of(packet->stream->client)->blocked_ns;
+    struct server_io *io = server_connection_of(packet->stream)->io;
+    core_ns blocked_ns = server_connection_of(packet->stream)->blocked_ns;
     struct server_cause_stalls of_io, of_unit;
     struct server_cause_way way = {.from_ns = packet->eligible_ns - packet->unseen_ns,
                                    .handed_ns = packet->eligible_ns + packet->handed_ns,
@@ -158,10 +158,9 @@ static struct server_cause_verdict find_cause(const struct server_packet *packet
 
 static uint32_t holder_of(const struct server_packet *packet, enum server_cause_holder holder)
 {
-    return holder == SERVER_CAUSE_OF_NONE ? SERVER_TAIL_LATENCY_NONE
-           : holder == SERVER_CAUSE_OF_UNIT
-               ? packet->unit
-               : SERVER_TAIL_LATENCY_IO + server_connection_of(packet->stream->client)->io->index;
+    return holder == SERVER_CAUSE_OF_NONE   ? SERVER_TAIL_LATENCY_NONE
+           : holder == SERVER_CAUSE_OF_UNIT ? packet->unit
+                                            : SERVER_TAIL_LATENCY_IO + packet->stream->client->io->index;
 }
 
 /* One of the worst so far. A packet may be handed over, and even be finished, a little before it is eligible:
@@ -175,8 +174,7 @@ static void enter_worst(const struct server_packet *packet, const struct server_
                                                .at_ns = now_ns,
                                                .bound_ns = latency_bound_ns(packet),
                                                .waited_ns = packet->eligible_ns - packet->arrival_ns,
-                                               .connection =
-                                                   server_connection_of(stream->client)->client.number,
+                                               .connection = stream->client->number,
                                                .stream = stream->id,
                                                .sequence = packet->sequence,
                                                .unit = packet->unit,
@@ -227,7 +225,7 @@ static void count_missed(const struct server_packet *packet, enum server_cause c
 static void count_result(struct server_packet *packet, const struct protocol_result *result, core_ns now_ns)
 {
     struct server_stream *stream = packet->stream;
-    struct server_stats *stats = &server_connection_of(stream->client)->io->stats;
+    struct server_stats *stats = stream->client->io->stats;
 
     packet->output.counted = true;
     if (result->status != PROTOCOL_RESULT_OK)
@@ -237,7 +235,7 @@ static void count_result(struct server_packet *packet, const struct protocol_res
     server_stats_add(&stats->packets, 1);
     server_stats_add(&stats->bytes, packet->cpu.bytes);
     server_stats_add(&stats->guaranteed, stream->spec.guaranteed ? 1 : 0);
-    if (server_unit_is_gpu(server_connection_of(stream->client)->io->server, packet->unit))
+    if (server_unit_is_gpu(stream->client->io->server, packet->unit))
         server_stats_add(&stats->gpu_packets, 1);
     core_ns slack_ns = packet->deadline_ns - now_ns;
     bool met = (result->flags & PROTOCOL_RESULT_MET) != 0;

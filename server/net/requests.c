@@ -163,11 +163,11 @@ static uint32_t audit_one_in(const struct server *server, bool all)
 /* The peer is told no more than of a key that is not there. */
 static void report_denied(struct server_connection *connection, const struct server_key_wish *wish)
 {
-    struct core_log_fields fields = server_connection_fields(connection, 0);
+    struct core_log_fields fields = server_stream_client_fields(&connection->client, 0);
     server_stats_add(&connection->io->stats.keys_denied, 1);
     core_log_with(CORE_LOG_WARNING, "key.denied", &fields,
                   "connection %lu (%s) asked for the key '%.*s', which it may not use (keyring, line %zu)",
-                  (unsigned long)connection->client.number, connection->peer, (int)wish->name_bytes,
+                  (unsigned long)connection->client.number, connection->client.peer, (int)wish->name_bytes,
                   wish->name, wish->line);
 }
 
@@ -400,7 +400,7 @@ static void send_opened(struct server_connection *connection, const struct serve
 static void announce(struct server_stream *stream, const struct server_request *request)
 {
     stream->bounds.opened_ns = core_time_now_ns();
-    send_opened(server_connection_of(stream->client), request, stream->id);
+    send_opened(server_connection_of(stream), request, stream->id);
 }
 
 static void begin_close(struct server_stream *stream)

@@ -23,7 +23,7 @@ void server_frame_not_modified(const struct server_modify *modify, enum protocol
         text = placement->reason;
     }
     snprintf(refused.text, sizeof refused.text, "%s", text);
-    server_frame_refuse(server_connection_of(modify->client), SERVER_ASKED_MODIFY, modify->request, &refused);
+    server_frame_refuse(server_connection_of(modify->stream), SERVER_ASKED_MODIFY, modify->request, &refused);
 }
 
 void server_frame_modified(const struct server_modify *modify, uint32_t first)
@@ -39,10 +39,10 @@ void server_frame_modified(const struct server_modify *modify, uint32_t first)
         .in_force_ns = core_time_now_ns() - modify->received_ns,
         .first = first,
         .queue_packets = stream->memory.packets,
-        .backup = server_backup_report(server_connection_of(modify->client)->io->server, &modify->placement)};
-    core_histogram_record(&server_connection_of(modify->client)->io->stats.in_force, modified.in_force_ns);
-    server_stats_add(&server_connection_of(modify->client)->io->stats.modified, 1);
-    server_output_control(server_connection_of(modify->client), frame,
+        .backup = server_backup_report(modify->stream->client->io->server, &modify->placement)};
+    core_histogram_record(&modify->stream->client->io->stats->in_force, modified.in_force_ns);
+    server_stats_add(&modify->stream->client->io->stats->modified, 1);
+    server_output_control(server_connection_of(modify->stream), frame,
                           protocol_modified_write(frame, modify->request, &modified));
 }
 

@@ -5,10 +5,8 @@
 
 #include "server/planner/planner.h"
 
-struct server_stream_client;
-struct server_gpu_binding;
 struct server_migration;
-struct server_stream;
+struct server_stream_client;
 
 /* ---- another contract ---- */
 
@@ -85,7 +83,7 @@ struct server_migration {
     struct perfmodel_cpu_task task;
     /* task instead of `task` while packets may be late because they were held */
     struct perfmodel_cpu_task late_task;
-    /* to a GPU: the stream's binding there (server_gpu_binding_create); returned: its old binding, or NULL */
+    /* to a GPU: the stream's binding there (server/stream/gpu_binding.h); returned: its old binding, or NULL */
     struct server_gpu_binding *place;
     /* returned: the old binding to the backup's GPU, or NULL */
     struct server_gpu_binding *secondary;

@@ -93,7 +93,7 @@ static void deliver(struct server_packet *packet, const uint8_t *ciphertext, cor
 static void report(struct server_stream_io *io, struct server_gpu_port *port,
                    const struct server_packet *packet, uint64_t batch)
 {
-    struct core_log_fields fields = packet->stream->client->io->calls->fields(packet->stream);
+    struct core_log_fields fields = server_stream_client_fields(packet->stream->client, packet->stream->id);
     fields.unit = server_gpu_name(port->gpu);
     core_log_with(CORE_LOG_ERROR, "gpu.corrupt", &fields,
                   "%s: batch %llu: audit: the ciphertext of connection %llu, stream %u differs from the CPU "

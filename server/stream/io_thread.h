@@ -9,26 +9,23 @@
 #include "server/stream/modify.h"
 #include "server/stream/stream.h"
 
-struct server_stream_client;
-struct server_stream_io;
-
 struct server_stream_io_calls {
     /* Gathers a packet for the worker of its stream until the end of the turn. */
     void (*queue)(struct server_stream_io *io, struct server_packet *packet);
-    /* The stream had to wait, and its packets may go on. */
+    /* Hands over what is eligible of a stream that had to wait. */
     void (*release)(struct server_stream *stream);
-    /* The stream's latency bound has changed, which limits how long the thread rests. */
+    /* Notes the stream's present latency bound, which limits how long the thread rests. */
     void (*count)(struct server_stream *stream);
-    /* What waits for the connection is written at the end of the turn. */
+    /* At the end of the turn the connection is written to, and read from if that had stopped. */
     void (*mark)(struct server_stream_client *client);
-    /* Queues all results that may be delivered. */
+    /* Queues the results that may be delivered. */
     void (*results)(struct server_stream *stream);
     /* Queues a frame of the stream's own. False: the connection takes none any more. */
     bool (*append)(struct server_stream *stream, struct server_output *output);
-    /* The stream may have ended: it is freed then, unless the caller is called from there. */
+    /* Frees the stream if it has finished. */
     void (*settle)(struct server_stream *stream);
-    struct core_log_fields (*fields)(const struct server_stream *stream);
-    /* The answers to an OPEN whose GPUs have the key, or could not be ready in time; and to a MODIFY. */
+    /* Answer an OPEN whose GPUs have the key, or were not ready in time: then the stream ends, of which its
+     * client never heard. Answer a MODIFY; `text` unless the refusal is about capacity. */
     void (*armed)(struct server_request *request, struct server_stream *stream);
     void (*overdue)(struct server_request *request, struct server_stream *stream);
     void (*modified)(const struct server_modify *modify, uint32_t first);
@@ -52,13 +49,21 @@ struct server_stream_io {
     uint32_t stagger;                    /* of the next block of packets */
 };
 
-/* A connection. Part of struct server_connection. */
+/* A connection. First member of struct server_connection. */
 struct server_stream_client {
     struct server_stream_io *io;
     uint64_t number; /* unique in this server's life, for logs and status */
     struct server_asker asker;
     uint32_t requests; /* at the planner */
     bool abandoned;    /* results are discarded */
+    char peer[96];     /* its address, for logs and status */
 };
+
+/* What its lines of the log are about; stream: an id, or 0. Valid as long as the connection. */
+static inline struct core_log_fields server_stream_client_fields(const struct server_stream_client *client,
+                                                                 uint32_t stream)
+{
+    return (struct core_log_fields){.connection = client->number, .peer = client->peer, .stream = stream};
+}
 
 #endif

@@ -69,9 +69,11 @@ static void set_up(struct fixture *fixture)
         .all_workers = 1, .worker_count = 1, .workers = &fixture->worker, .profile = &fixture->profile};
     start_worker(&fixture->worker);
     fixture->io.server = &fixture->server;
+    fixture->io.streams = (struct server_stream_io){.server = &fixture->server, .stats = &fixture->io.stats};
     assert_int_equal(server_stats_make(&fixture->io.stats, server_units(&fixture->server)), CORE_OK);
     struct server_connection *connection = &fixture->connection;
     connection->io = &fixture->io;
+    connection->client.io = &fixture->io.streams;
     connection->state = SERVER_CONNECTION_READY;
     connection->transport.descriptor = pair[0];
     connection->blocked_ns = CORE_NS_NEVER;
