@@ -16,7 +16,7 @@
 #define LEAD_SPARE_NS  (400 * CORE_NS_PER_US) /* for a batcher that comes late */
 #define LINGER_POLL_NS (10 * CORE_NS_PER_MS)  /* between looks at a child that does not end */
 #define KEY_POLL_NS    (200 * CORE_NS_PER_US) /* at a channel that has no room for keys */
-#define ROOM_POLL_NS   (10 * CORE_NS_PER_MS)  /* at an I/O thread that does not take its events */
+#define KNOW_POLL_NS   (10 * CORE_NS_PER_MS)  /* at an I/O thread that does not take its events */
 
 /* From the order to end a child to its streams' going elsewhere. It may take longer to end, and keeps its
  * arenas until then. */
@@ -57,13 +57,15 @@ static void push_all(struct server_gpu *gpu, enum server_gpu_event_kind kind)
         server_gpu_push(gpu, io, &event);
 }
 
-static bool links_have_room(const struct server_gpu *gpu)
+/* Have all I/O threads taken all events, DOWN being the last? One that has not may still put packets into the
+ * next batches that are opened, by keys that only the child before had. */
+static bool all_know(const struct server_gpu *gpu)
 {
     for (uint32_t io = 0; io < gpu->io_count; io++) {
         const struct server_gpu_link *link = &gpu->links[io];
         /* acquire: pairs with the release of next_event */
-        uint32_t head = atomic_load_explicit(&link->head, memory_order_acquire);
-        if (atomic_load_explicit(&link->tail, memory_order_relaxed) - head > SERVER_GPU_LINK_EVENTS / 2)
+        if (atomic_load_explicit(&link->head, memory_order_acquire) !=
+            atomic_load_explicit(&link->tail, memory_order_relaxed))
             return false;
     }
     return true;
@@ -162,8 +164,8 @@ static core_ns start_again(struct server_gpu *gpu, core_ns now_ns)
         return CORE_NS_NEVER; /* starting, or ending: the engine tells */
     if (now_ns < gpu->restart_ns)
         return gpu->restart_ns;
-    if (!links_have_room(gpu))
-        return now_ns + ROOM_POLL_NS;
+    if (!all_know(gpu))
+        return now_ns + KNOW_POLL_NS;
     core_status status = gpu_engine_start(gpu->engine, now_ns, &error);
     return status == CORE_OK ? CORE_NS_NEVER : now_ns + LINGER_POLL_NS;
 }

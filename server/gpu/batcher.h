@@ -11,7 +11,8 @@
  *   DONE n    the ciphertext of batch n is in its arena
  *   LOST n    batch n was not run, or not to its end: its packets must be encrypted by another unit
  *   DOWN      no batch is open until UP, and no batch holds a packet of this thread
- *   UP        batches are open again, with a new child that has no keys yet
+ *   UP        batches are open again, with a new child that has no keys yet; it is not started before all
+ *             I/O threads have taken DOWN, so that no packet comes to it by a key that it has not
  *
  * A thread gets DONE or LOST for exactly the batches that hold packets of it. It releases the batch when it
  * has delivered or copied its packets (gpu_arena_release).

@@ -1,6 +1,6 @@
 /* Whatever a GPU's child does - dies, hangs, lies - nothing is lost, nothing is wrong, order is kept, and the
- * card comes back. The linker puts a function in front of gpu_engine_open that makes the emulated card fail
- * (--wrap in CMakeLists.txt). */
+ * card comes back. The linker puts a function in front of gpu_engine_open that makes the emulated card fail,
+ * and one in front of server_gpu_next_event that keeps events from an I/O thread (--wrap in CMakeLists.txt). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "gpu/engine.h"
@@ -42,6 +43,17 @@ core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_
     changed.hang_least_ns = HANG_NS; /* the machine may be busy: the only faults are those that are made */
     changed.silence_ns = 2 * HANG_NS;
     return __real_gpu_engine_open(engine, &changed, error);
+}
+
+bool __real_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
+bool __wrap_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
+
+/* I/O threads have not come to what the batchers told them. */
+static _Atomic bool deaf;
+
+bool __wrap_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event)
+{
+    return !atomic_load(&deaf) && __real_server_gpu_next_event(gpu, io, event);
 }
 
 static const struct core_stream_spec gpu_spec = {.packet_bytes = 1408,
@@ -190,6 +202,32 @@ static void a_fault_after_a_pause_is_of_what_is_under_way(void **state)
     stop();
 }
 
+/* An I/O thread that does not know yet that the child has died goes on putting packets into batches: they must
+ * not come to the next child, which has none of their keys. */
+static void no_packet_comes_to_a_child_without_its_key(void **state)
+{
+    (void)state;
+    start(GPU_FAILURE_NONE, 0);
+    exchange(100);
+    settle();
+    pid_t child = test_gpu_process(&server, 0);
+    atomic_store(&deaf, true);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    for (int round = 0; round < 8; round++) { /* longer than the back-off */
+        for (uint32_t i = 0; i < STREAMS; i++, waiting++)
+            assert_true(test_stream_send(streams[i], 16));
+        core_time_sleep_until(core_time_now_ns() + 100 * CORE_NS_PER_MS);
+    }
+    atomic_store(&deaf, false);
+    server_io_notify(server.server->ios[0]);
+    settle();
+    test_gpu_await_up(&server, 0, child);
+    expect_home();
+    assert_int_equal(figure(&stats()->corrupt), 0);
+    assert_int_equal(figure(&server_gpu_figures(server.server->gpus[0])->faults), 1);
+    stop();
+}
+
 /* Opens streams until one lands on this card; the others stay and keep their cards busy. */
 static struct test_stream *open_on(struct test_client *connection, uint32_t card)
 {
@@ -319,6 +357,7 @@ int main(void)
         cmocka_unit_test(killed_gpu_process_loses_no_packet),
         cmocka_unit_test(open_refused_if_period_not_in_force),
         cmocka_unit_test(a_fault_after_a_pause_is_of_what_is_under_way),
+        cmocka_unit_test(no_packet_comes_to_a_child_without_its_key),
         cmocka_unit_test(failure_leaves_other_gpu_running),
         cmocka_unit_test(every_gpu_fault_recovered),
     };
