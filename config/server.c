@@ -325,6 +325,7 @@ static core_status server_convert(const struct config_yaml *yaml, const struct r
     server->profile = profile_from(&report, raw->profile);
     server->keyring = path_from(&report, raw->keyring);
     server->client_iv = raw->client_iv && *raw->client_iv;
+    server->check_plans = raw->check_plans && *raw->check_plans;
     server->sandbox = raw->sandbox ? *raw->sandbox : CORE_SANDBOX_AUTO;
     admin_from(&report, raw->admin, server);
     server->log_level = raw->log.level ? *raw->log.level : CORE_LOG_INFO;

@@ -94,6 +94,7 @@ struct config_server {
     char *profile;                  /* path, or NULL: measure at start */
     char *keyring;                  /* path, or NULL: no named keys */
     bool client_iv;                 /* may clients choose the IV? (test vectors, resuming a chain) */
+    bool check_plans;               /* is every plan in force checked by partition/check/check.h? */
     enum core_sandbox_mode sandbox; /* seccomp: where the kernel has it, not asked for, or start fails */
     bool has_admin;
     struct core_address admin;

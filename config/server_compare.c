@@ -24,6 +24,7 @@ static const struct row rows[] = {
     TEXT_ROW("engine", engine),
     TEXT_ROW("profile", profile),
     ROW("client_iv", client_iv),
+    ROW("check_plans", check_plans),
     ROW("sandbox", sandbox),
     ROW("threads.io", threads.io),
     ROW("threads.workers", threads.workers),

@@ -110,7 +110,9 @@ static const cyaml_schema_field_t log_fields[] = {
         TEXT_FIELD(struct raw_server, engine, CYAML_FLAG_OPTIONAL),                                          \
         TEXT_FIELD(struct raw_server, profile, CYAML_FLAG_OPTIONAL),                                         \
         TEXT_FIELD(struct raw_server, keyring, CYAML_FLAG_OPTIONAL),                                         \
-        ENUM_FIELD(struct raw_server, client_iv, truths), ENUM_FIELD(struct raw_server, sandbox, sandboxes), \
+        ENUM_FIELD(struct raw_server, client_iv, truths),                                                    \
+        ENUM_FIELD(struct raw_server, check_plans, truths),                                                  \
+        ENUM_FIELD(struct raw_server, sandbox, sandboxes),                                                   \
         TEXT_FIELD(struct raw_server, admin, CYAML_FLAG_OPTIONAL),                                           \
         PART_FIELD(struct raw_server, log, log_fields)
 

@@ -59,7 +59,7 @@ struct raw_server {
     struct raw_overload overload;
     struct raw_gpus gpus;
     char *engine, *profile, *keyring, *admin;
-    bool *client_iv;
+    bool *client_iv, *check_plans;
     enum core_sandbox_mode *sandbox;
     struct raw_log log;
 };

@@ -423,6 +423,11 @@ core_status admission_admit(struct admission *admission, const struct core_strea
 
 /* ---- what stands ---- */
 
+uint64_t admission_changes(const struct admission *admission)
+{
+    return admission->changes;
+}
+
 size_t admission_streams(const struct admission *admission)
 {
     return admission->count;

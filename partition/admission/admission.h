@@ -374,6 +374,9 @@ bool admission_reserve_catch_up(struct admission *admission, uint32_t stream, co
 
 size_t admission_streams(const struct admission *admission);
 
+/* Differs from what it was before if anything has changed since: a stream, a reservation, a period. */
+uint64_t admission_changes(const struct admission *admission);
+
 /* Share of an I/O thread that is reserved. */
 int64_t admission_io_ppb(const struct admission *admission, uint32_t io);
 

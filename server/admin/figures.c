@@ -150,3 +150,20 @@ const struct server_figure server_figures_unit[] = {
     {"held_back", "unit_held_back_ratio", "gauge", "Share of the unit that newcomers are kept from.", SHARE,
      UNIT(withheld_ppb)},
     END};
+
+#define WHOLE(member) offsetof(struct server_snapshot, member)
+
+const struct server_figure server_figures_moves[] = {
+    {"moved", "moves_total", "counter", "Streams that migrated to another unit.", COUNT, WHOLE(moved)},
+    {"given_up", "moves_given_up_total", "counter", "Migrations that timed out; the stream stayed.", COUNT,
+     WHOLE(stayed)},
+    {"held_max_us", NULL, NULL, "The longest time that a migration held packets of its stream.", TIME,
+     WHOLE(held_max_ns)},
+    END};
+
+const struct server_figure server_figures_plans[] = {
+    {"checked", "plans_checked_total", "counter", "Plans in force that were checked (check_plans).", COUNT,
+     WHOLE(checked)},
+    {"rejected", "plans_rejected_total", "counter", "Checked plans that do not hold: a defect of the server.",
+     COUNT, WHOLE(rejected)},
+    END};

@@ -27,6 +27,8 @@ extern const struct server_figure server_figures_io[];     /* struct server_snap
 extern const struct server_figure server_figures_worker[]; /* struct server_snapshot_worker */
 extern const struct server_figure server_figures_gpu[];    /* struct server_snapshot_gpu */
 extern const struct server_figure server_figures_unit[];   /* struct server_snapshot_unit */
+extern const struct server_figure server_figures_moves[];  /* struct server_snapshot, as the next */
+extern const struct server_figure server_figures_plans[];
 
 /* The stages of a GPU's batches, which /status has as an object each: also of struct server_snapshot_gpu. */
 #define SERVER_FIGURES_STAGES 4

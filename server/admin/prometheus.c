@@ -43,6 +43,19 @@ static void write_figures(FILE *text, const struct server_figure *figures, const
     }
 }
 
+/* Figures of the server as a whole: without a label. */
+static void write_plain_figures(FILE *text, const struct server_figure *figures,
+                                const struct server_snapshot *snapshot)
+{
+    for (const struct server_figure *figure = figures; figure->help != NULL; figure++) {
+        if (figure->metric == NULL)
+            continue;
+        write_head(text, figure->metric, figure->type, figure->help);
+        fprintf(text, "millrace_%s ", figure->metric);
+        write_figure(text, figure, snapshot);
+    }
+}
+
 static void write_single(FILE *text, const char *name, const char *type, const char *help, double value)
 {
     write_head(text, name, type, help);
@@ -244,10 +257,8 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
                  snapshot->draining ? 1 : 0);
     write_single(text, "log_lost_total", "counter",
                  "Lines of the log that were lost: nobody read it in time.", (double)snapshot->log_lost);
-    write_single(text, "moves_total", "counter", "Streams that went to another unit.",
-                 (double)snapshot->moved);
-    write_single(text, "moves_given_up_total", "counter",
-                 "Streams that were to, and found no moment for it in time.", (double)snapshot->stayed);
+    write_plain_figures(text, server_figures_moves, snapshot);
+    write_plain_figures(text, server_figures_plans, snapshot);
     write_arrivals(text, snapshot);
     write_refusals(text, snapshot);
     write_figures(text, server_figures_io, "io", snapshot->ios, snapshot->io_count, sizeof *snapshot->ios);

@@ -180,12 +180,14 @@ static void read_gpus(const struct server *server, struct server_snapshot *snaps
     }
 }
 
-static void read_moves(const struct server *server, struct server_snapshot *snapshot)
+static void read_planner(const struct server *server, struct server_snapshot *snapshot)
 {
     const struct server_planner_figures *figures = server_planner_figures(server->planner);
     snapshot->moved = server_stats_get(&figures->moved);
     snapshot->stayed = server_stats_get(&figures->stayed);
     snapshot->held_max_ns = read_signed(&figures->held_max_ns);
+    snapshot->checked = server_stats_get(&figures->checked);
+    snapshot->rejected = server_stats_get(&figures->rejected);
 }
 
 static void read_arrivals(const struct server *server, struct server_snapshot *snapshot)
@@ -244,7 +246,7 @@ core_status server_snapshot_take(const struct server *server, struct server_snap
     read_ios(server, fresh);
     read_workers(server, fresh);
     read_gpus(server, fresh);
-    read_moves(server, fresh);
+    read_planner(server, fresh);
     read_arrivals(server, fresh);
     for (uint32_t unit = 0; unit < fresh->unit_count; unit++)
         read_unit(server, unit, fresh);

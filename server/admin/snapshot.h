@@ -101,8 +101,8 @@ struct server_snapshot {
     uint64_t missed_by[SERVER_CAUSES];                     /* totals.missed by cause */
     uint64_t refused[SERVER_ASKED_COUNT][SERVER_REFUSALS]; /* as in struct server_stats */
     uint64_t turned[SERVER_TURNED_COUNT];                  /* of all listeners */
-    uint64_t handshakes, handshakes_done; /* of TLS: under way now; established since the start */
-    uint64_t moved, stayed;               /* as in struct server_planner_figures */
+    uint64_t handshakes, handshakes_done;      /* of TLS: under way now; established since the start */
+    uint64_t moved, stayed, checked, rejected; /* as in struct server_planner_figures */
     core_ns held_max_ns;
     uint64_t log_lost;                                                    /* core_log_lost */
     core_ns started_ns;                                                   /* CLOCK_MONOTONIC */

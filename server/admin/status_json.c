@@ -182,12 +182,6 @@ static json_t *worst_json(const struct server_snapshot *snapshot, uint32_t at)
                      "stages_us", stages);
 }
 
-static json_t *moves_json(const struct server_snapshot *snapshot)
-{
-    return json_pack("{sI sI sf}", "moved", whole(snapshot->moved), "given_up", whole(snapshot->stayed),
-                     "held_max_us", us(snapshot->held_max_ns));
-}
-
 static json_t *turned_json(const struct server_snapshot *snapshot)
 {
     json_t *object = json_object();
@@ -212,16 +206,17 @@ static char *dump(json_t *object)
 char *server_status_text(const struct server_snapshot *snapshot)
 {
     return dump(json_pack(
-        "{ss sf ss ss ss ss sf sf sI so so so so so so so so}", "version", MILLRACE_VERSION, "uptime_s",
+        "{ss sf ss ss ss ss sf sf sI so so so so so so so so so}", "version", MILLRACE_VERSION, "uptime_s",
         seconds(snapshot->uptime_ns), "state", snapshot->draining ? "draining" : "serving", "engine",
         snapshot->engine, "profile", snapshot->profile, "profile_doubt", snapshot->profile_doubt, "cores",
         snapshot->cores, "core_share", snapshot->core_share, "log_lost", whole(snapshot->log_lost),
         "io_threads", array_of(snapshot, snapshot->io_count, io_json), "workers",
         array_of(snapshot, snapshot->worker_count, worker_json), "gpus",
         array_of(snapshot, snapshot->gpu_count, gpu_json), "units",
-        array_of(snapshot, snapshot->unit_count, unit_json), "moves", moves_json(snapshot), "arrivals",
-        arrivals_json(snapshot), "worst", array_of(snapshot, snapshot->worst_count, worst_json), "totals",
-        totals_json(snapshot)));
+        array_of(snapshot, snapshot->unit_count, unit_json), "moves",
+        add_figures(json_object(), server_figures_moves, snapshot), "plans",
+        add_figures(json_object(), server_figures_plans, snapshot), "arrivals", arrivals_json(snapshot),
+        "worst", array_of(snapshot, snapshot->worst_count, worst_json), "totals", totals_json(snapshot)));
 }
 
 static json_t *slack_counts_json(const struct server_stream_account *account)

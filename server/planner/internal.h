@@ -2,8 +2,8 @@
  *
  * planner.c: the thread, requests, turns. host.c: what the planner (partition/planner/planner.h) sees of the
  * units and tells the batchers. migrations.c: messages to I/O threads. modify.c: other contracts.
- * replanner.c: the search for migrations, on a thread of its own. reserve.c: shares withheld after an
- * overload. All but that search is on the planner thread. */
+ * replanner.c: the search for migrations and the check of plans, on a thread of its own. reserve.c: shares
+ * withheld after an overload. All but that search and that check is on the planner thread. */
 #ifndef MILLRACE_SERVER_PLANNER_INTERNAL_H
 #define MILLRACE_SERVER_PLANNER_INTERNAL_H
 
@@ -26,7 +26,7 @@ struct server_planner {
     struct server_migration *migrations; /* all that are in progress */
     struct server_modify *modifies;      /* granted, and wait for plans to come into force */
     struct server_memory *memory;        /* for packets */
-    struct server_replanner *replanner;  /* NULL: no streams are migrated for new ones */
+    struct server_replanner *replanner;  /* NULL: no streams are migrated for new ones, nor plans checked */
     /* any thread reads: */
     struct server_planner_load *worker_loads, *io_loads;
     struct server_planner_figures figures;
@@ -104,6 +104,10 @@ void server_planner_drop_modifies(struct server_planner *planner);
  * was not for lack of capacity, or migrations can not help, or too many requests wait for migrations, or the
  * request is a QUERY (its advice then says that an OPEN would try). True: the request is answered later. */
 bool server_planner_wait_for_room(struct server_planner *planner, struct server_request *request);
+
+/* Where check_plans is set: has the plan in force checked if it has changed since the last check began, none
+ * is running and no request waits. */
+void server_planner_check_plan(struct server_planner *planner);
 
 /* The host's. */
 void server_planner_search(void *host, struct partition_planner_search *search);

@@ -346,6 +346,7 @@ static void *run(void *argument)
         partition_planner_step(planner->inner, core_time_now_ns());
         take_turn(planner);
         keep_house(planner);
+        server_planner_check_plan(planner);
     }
     return NULL;
 }

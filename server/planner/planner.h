@@ -117,10 +117,12 @@ struct server_planner_load {
     _Atomic int64_t reserved_ppb; /* reserved for them: in the failure scenario that needs most */
 };
 
-/* Outcomes of migrations: atomic, written by the planner, read by any. */
+/* Atomic, read by any. Outcomes of migrations: written by the planner. Checks of the plan in force
+ * (check_plans): by the replanner's thread. */
 struct server_planner_figures {
-    _Atomic uint64_t moved, stayed; /* stayed: the migration timed out */
-    _Atomic core_ns held_max_ns;    /* moved: the longest time that packets of a stream were held */
+    _Atomic uint64_t moved, stayed;     /* stayed: the migration timed out */
+    _Atomic core_ns held_max_ns;        /* moved: the longest time that packets of a stream were held */
+    _Atomic uint64_t checked, rejected; /* plans; of these, plans that do not hold */
 };
 
 CORE_CHECKED core_status server_planner_start(struct server_planner **planner, struct server *server,

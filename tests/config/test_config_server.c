@@ -72,6 +72,7 @@ static void defaults_are_as_documented(void **state)
     assert_int_equal(server->gpus.audit, 1000);
     assert_int_equal(server->gpus.hang_ns, 100 * CORE_NS_PER_MS);
     assert_false(server->client_iv);
+    assert_false(server->check_plans);
     assert_int_equal(server->sandbox, CORE_SANDBOX_AUTO);
     assert_false(server->has_admin);
     assert_int_equal(server->log_level, CORE_LOG_INFO);
@@ -104,6 +105,7 @@ static const char everything[] =
     "profile: p/here.yaml\n"
     "keyring: keys\n"
     "client_iv: true\n"
+    "check_plans: true\n"
     "sandbox: off\n"
     "admin: tcp:127.0.0.1:7413\n"
     "log: {level: debug, format: json}\n";
@@ -161,6 +163,7 @@ static void every_key_arrives(void **state)
     assert_int_equal(server->gpus.audit, 1);
     assert_int_equal(server->gpus.hang_ns, 30 * CORE_NS_PER_MS);
     assert_true(server->client_iv);
+    assert_true(server->check_plans);
     assert_int_equal(server->sandbox, CORE_SANDBOX_OFF);
     assert_true(server->has_admin);
     assert_int_equal(server->admin.port, 7413);
@@ -275,7 +278,8 @@ static void keys_that_differ_are_named(void **state)
         {minimal, mode, "listeners"},
         {other, minimal, "listeners"},
         {minimal, everything,
-         "listeners, admin, engine, profile, client_iv, sandbox, threads.io, threads.workers, threads.cores, "
+         "listeners, admin, engine, profile, client_iv, check_plans, sandbox, threads.io, threads.workers, "
+         "threads.cores, "
          "threads.tls, threads.realtime, threads.worker_priority, threads.io_priority, threads.pin, "
          "gpus.use, "
          "gpus.program, gpus.user, gpus.audit, gpus.hang_ms, limits.connections, "
@@ -496,6 +500,7 @@ static void shipped_example_loads_and_shows_the_defaults(void **state)
     assert_int_equal(shipped->gpus.audit, minimal->gpus.audit);
     assert_int_equal(shipped->gpus.hang_ns, minimal->gpus.hang_ns);
     assert_int_equal(shipped->client_iv, minimal->client_iv);
+    assert_int_equal(shipped->check_plans, minimal->check_plans);
     assert_int_equal(shipped->sandbox, minimal->sandbox);
     assert_int_equal(shipped->log_level, minimal->log_level);
     assert_int_equal(shipped->log_format, minimal->log_format);

@@ -69,7 +69,8 @@ static void every_figure_is_documented(void **state)
 {
     size_t count = expect_told(server_figures_totals) + expect_told(server_figures_io) +
                    expect_told(server_figures_worker) + expect_told(server_figures_gpu) +
-                   expect_told(server_figures_unit);
+                   expect_told(server_figures_unit) + expect_told(server_figures_moves) +
+                   expect_told(server_figures_plans);
     (void)state;
     for (size_t i = 0; i < SERVER_FIGURES_STAGES; i++) {
         assert_true(is_told(server_figures_stages[i].status));

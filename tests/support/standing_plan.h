@@ -1,16 +1,26 @@
-/* The certificate of what an admission plan has, for the independent checker. */
+/* The certificate of what an admission state has (partition/certificate.h); a test without memory
+ * for it fails. */
 #ifndef MILLRACE_TESTS_STANDING_PLAN_H
 #define MILLRACE_TESTS_STANDING_PLAN_H
 
-#include "partition/admission/admission.h"
+#include "partition/certificate.h"
+#include "tests/support/require.h"
 
-/* Every unit judged anew, each GPU at its period; its streams are those of admission_stream_at, in
- * that order (partition/check/check.h). To be destroyed. */
-struct partition_plan *test_admission_plan(const struct admission *admission);
+#include <stdlib.h>
 
-/* In the failure scenario of GPU `lost`: the other units with their streams, and with the guaranteed ones of
- * that GPU at the contracts of their backups (tests/support/check_failover.h). Its standard ones are in no
- * plan. */
-struct partition_plan *test_admission_plan_after(const struct admission *admission, uint32_t lost);
+/* In the failure scenario of GPU `lost`, below the number of GPUs, or ADMISSION_NONE. To be destroyed. */
+static inline struct partition_plan *test_admission_plan_after(const struct admission *admission,
+                                                               uint32_t lost)
+{
+    struct partition_certificate certificate;
+    TEST_REQUIRE(partition_certify(admission, lost, &certificate, NULL) == CORE_OK);
+    free(certificate.specs); /* the test has its own */
+    return certificate.plan;
+}
+
+static inline struct partition_plan *test_admission_plan(const struct admission *admission)
+{
+    return test_admission_plan_after(admission, ADMISSION_NONE);
+}
 
 #endif
