@@ -65,9 +65,7 @@ static const char *capacities_sentence(const struct inputgen_churn_report *repor
         return "";
     for (size_t at = 0; at < report->capacity_count; at++)
         if (!comparable(&report->capacities[at]))
-            return "; the capacity was not compared, since the machine takes time from the server, which "
-                   "keeps "
-                   "room back";
+            return "; the capacity was not compared: part of it was withheld after an overload";
     return ", and the capacity is what it was";
 }
 
@@ -113,44 +111,61 @@ int inputgen_churn_judge(const struct inputgen_churn_report *report,
 
 /* ---- the page ---- */
 
-static void print_operations(const struct inputgen_churn_report *report, FILE *file)
+static void print_counts(const struct inputgen_churn_report *report, FILE *file)
 {
-    static const double percents[] = {50, 99, 100};
-    (void)fprintf(file, "  %-10s %8s %8s %8s %8s | %9s %9s %9s | %9s %9s %9s | %9s %9s %9s\n", "operation",
-                  "asked", "granted", "refused", "unsent", "decided", "1 in 100", "worst", "in force",
-                  "1 in 100", "worst", "answered", "1 in 100", "worst");
+    (void)fprintf(file, "\n  %-10s %8s %8s %8s %8s\n", "operation", "asked", "granted", "refused", "unsent");
     for (size_t kind = 0; kind < INPUTGEN_OPERATION_KINDS; kind++) {
         const struct inputgen_operation_figures *figures = &report->figures.kinds[kind];
-        const struct core_histogram *histograms[] = {&figures->decided, &figures->in_force,
-                                                     &figures->round_trip};
-        (void)fprintf(file, "  %-10s %8s %8s %8s %8s", inputgen_operation_name((enum inputgen_operation)kind),
+        (void)fprintf(file, "  %-10s %8s %8s %8s %8s\n",
+                      inputgen_operation_name((enum inputgen_operation)kind),
                       inputgen_text_count(figures->asked).text, inputgen_text_count(figures->granted).text,
                       inputgen_text_count(figures->refused).text, inputgen_text_count(figures->unsent).text);
-        for (size_t at = 0; at < sizeof histograms / sizeof *histograms; at++) {
-            (void)fputs(" |", file);
-            for (size_t n = 0; n < 3; n++)
-                (void)fprintf(
-                    file, " %9s",
-                    core_histogram_total(histograms[at])
-                        ? inputgen_text_duration(core_histogram_percentile_ns(histograms[at], percents[n]))
-                              .text
-                        : "-");
-        }
+    }
+}
+
+static void print_times(const struct core_histogram *histogram, FILE *file)
+{
+    static const double percents[] = {50, 99, 100};
+    (void)fputs(" |", file);
+    for (size_t n = 0; n < sizeof percents / sizeof *percents; n++)
+        (void)fprintf(file, " %8s",
+                      core_histogram_total(histogram)
+                          ? inputgen_text_duration(core_histogram_percentile_ns(histogram, percents[n])).text
+                          : "-");
+}
+
+static void print_operations(const struct inputgen_churn_report *report, FILE *file)
+{
+    static const char *const of[] = {"decided", "in force", "answered"};
+    print_counts(report, file);
+    (void)fprintf(file, "\n  %-10s", "");
+    for (size_t at = 0; at < sizeof of / sizeof *of; at++)
+        (void)fprintf(file, " | %8s %8s %8s", of[at], "1 in 100", "worst");
+    (void)fputc('\n', file);
+    for (size_t kind = 0; kind < INPUTGEN_OPERATION_KINDS; kind++) {
+        const struct inputgen_operation_figures *figures = &report->figures.kinds[kind];
+        (void)fprintf(file, "  %-10s", inputgen_operation_name((enum inputgen_operation)kind));
+        print_times(&figures->decided, file);
+        print_times(&figures->in_force, file);
+        print_times(&figures->round_trip, file);
         (void)fputc('\n', file);
     }
+    (void)fputc('\n', file);
 }
 
 static void print_gpus(const struct inputgen_watch *watch, FILE *file)
 {
     for (size_t at = 0; at < watch->gpu_count; at++) {
         const struct inputgen_watch_gpu *gpu = &watch->gpus[at];
-        (void)fprintf(file, "  GPU %-7zu %s changes of the period, seen between %s and %s", at,
-                      inputgen_text_count(gpu->changes).text, inputgen_text_duration(gpu->shortest_ns).text,
-                      inputgen_text_duration(gpu->longest_ns).text);
+        char label[32], faults[128] = "";
+        (void)snprintf(label, sizeof label, "GPU %zu", at);
         if (gpu->faults || gpu->restarts)
-            (void)fprintf(file, "; %s faults, %s restarts", inputgen_text_count(gpu->faults).text,
-                          inputgen_text_count(gpu->restarts).text);
-        (void)fputc('\n', file);
+            (void)snprintf(faults, sizeof faults, "; %s faults, %s restarts",
+                           inputgen_text_count(gpu->faults).text, inputgen_text_count(gpu->restarts).text);
+        inputgen_text_row(file, label, "%s changes of the period, seen between %s and %s%s",
+                          inputgen_text_count(gpu->changes).text,
+                          inputgen_text_duration(gpu->shortest_ns).text,
+                          inputgen_text_duration(gpu->longest_ns).text, faults);
     }
 }
 
@@ -158,57 +173,62 @@ static void print_watch(const struct inputgen_watch *watch, FILE *file)
 {
     print_gpus(watch, file);
     if (watch->failures)
-        (void)fprintf(file, "  admin       %s of %s looks failed, the first with: %s\n",
-                      inputgen_text_count(watch->failures).text,
-                      inputgen_text_count(watch->looks + watch->failures).text, watch->failure);
+        inputgen_text_row(file, "admin", "%s of %s looks failed, the first with: %s",
+                          inputgen_text_count(watch->failures).text,
+                          inputgen_text_count(watch->looks + watch->failures).text, watch->failure);
 }
 
 static void print_capacities(const struct inputgen_churn_report *report, FILE *file)
 {
     for (size_t at = 0; at < report->capacity_count; at++) {
         const struct inputgen_capacity *capacity = &report->capacities[at];
-        (void)fprintf(file, "  capacity    %-10s at %.2f Mbit/s, %s: %s%s before (%s on GPUs)",
-                      capacity->class_name, core_stream_rate_bits_per_s(&capacity->spec) / 1e6,
-                      inputgen_text_duration(capacity->spec.latency_ns).text,
-                      capacity->before.bounded ? "" : "at least ",
-                      inputgen_text_count(capacity->before.streams).text,
-                      inputgen_text_count(capacity->before.on_gpus).text);
+        char after[128] = "";
         if (report->probed_after)
-            (void)fprintf(file, ", %s after (%s)", inputgen_text_count(capacity->after.streams).text,
-                          inputgen_text_count(capacity->after.on_gpus).text);
-        if (!comparable(capacity))
-            (void)fputs("; some of it was kept back", file);
-        (void)fputc('\n', file);
+            (void)snprintf(after, sizeof after, ", %s after (%s)",
+                           inputgen_text_count(capacity->after.streams).text,
+                           inputgen_text_count(capacity->after.on_gpus).text);
+        inputgen_text_row(file, "capacity", "%-10s at %.2f Mbit/s, %s: %s%s before (%s on GPUs)%s%s",
+                          capacity->class_name, core_stream_rate_bits_per_s(&capacity->spec) / 1e6,
+                          inputgen_text_duration(capacity->spec.latency_ns).text,
+                          capacity->before.bounded ? "" : "at least ",
+                          inputgen_text_count(capacity->before.streams).text,
+                          inputgen_text_count(capacity->before.on_gpus).text, after,
+                          comparable(capacity) ? "" : "; some of it was withheld after an overload");
     }
+}
+
+static void print_churn(const struct inputgen_churn_report *report, FILE *file)
+{
+    const struct inputgen_churn_figures *figures = &report->figures;
+    inputgen_text_row(file, "churn",
+                      "%.6g operations a second; at most %s opened streams at once, %s of %s on GPUs",
+                      report->operations_per_s, inputgen_text_count(figures->open_peak).text,
+                      inputgen_text_count(figures->on_gpus).text,
+                      inputgen_text_count(figures->kinds[INPUTGEN_OPERATION_OPEN].granted).text);
+    for (size_t at = 0; at < figures->refusal_kinds; at++)
+        inputgen_text_row(file, "refused", "%s operations (%s): %s",
+                          inputgen_text_count(figures->refusals[at].streams).text,
+                          protocol_refusal_name((enum protocol_refusal)figures->refusals[at].code),
+                          figures->refusals[at].text);
+    if (figures->notices[PROTOCOL_NOTICE_DEGRADED] || figures->notices[PROTOCOL_NOTICE_MOVED])
+        inputgen_text_row(file, "notices", "%s degraded, %s restored, %s moved",
+                          inputgen_text_count(figures->notices[PROTOCOL_NOTICE_DEGRADED]).text,
+                          inputgen_text_count(figures->notices[PROTOCOL_NOTICE_RESTORED]).text,
+                          inputgen_text_count(figures->notices[PROTOCOL_NOTICE_MOVED]).text);
 }
 
 core_status inputgen_churn_print(const struct inputgen_churn_report *report,
                                  const struct inputgen_churn_judgement *judgement, FILE *file)
 {
-    const struct inputgen_churn_figures *figures = &report->figures;
     char sentence[1024];
     int status = inputgen_churn_judge(report, judgement, sentence, sizeof sentence);
     inputgen_report_page(report->live, file);
     print_operations(report, file);
-    (void)fprintf(file,
-                  "\n  churn       %.6g operations a second; at most %s opened streams at once, %s of %s on "
-                  "GPUs\n",
-                  report->operations_per_s, inputgen_text_count(figures->open_peak).text,
-                  inputgen_text_count(figures->on_gpus).text,
-                  inputgen_text_count(figures->kinds[INPUTGEN_OPERATION_OPEN].granted).text);
-    for (size_t at = 0; at < figures->refusal_kinds; at++)
-        (void)fprintf(file, "  refused     %s operations (%s): %s\n",
-                      inputgen_text_count(figures->refusals[at].streams).text,
-                      protocol_refusal_name((enum protocol_refusal)figures->refusals[at].code),
-                      figures->refusals[at].text);
-    if (figures->notices[PROTOCOL_NOTICE_DEGRADED] || figures->notices[PROTOCOL_NOTICE_MOVED])
-        (void)fprintf(file, "  notices     %s degraded, %s restored, %s moved\n",
-                      inputgen_text_count(figures->notices[PROTOCOL_NOTICE_DEGRADED]).text,
-                      inputgen_text_count(figures->notices[PROTOCOL_NOTICE_RESTORED]).text,
-                      inputgen_text_count(figures->notices[PROTOCOL_NOTICE_MOVED]).text);
+    print_churn(report, file);
     print_watch(&report->watch, file);
     print_capacities(report, file);
-    (void)fprintf(file, "%s  %s.\n", status == 0 ? "PASS" : "FAIL", sentence);
+    inputgen_text_row(file, "outcome", "%s", sentence);
+    inputgen_report_verdict(report->live, status, file);
     return fflush(file) == 0 && !ferror(file) ? CORE_OK : CORE_SYSTEM;
 }
 

@@ -322,8 +322,7 @@ void inputgen_report_page(const struct inputgen_report *report, FILE *file)
     print_remarks(report, file);
 }
 
-/* The last line. What the counts leave out (a failed connection, say) is in the row of the outcome. */
-static void print_verdict(const struct inputgen_report *report, int status, FILE *file)
+void inputgen_report_verdict(const struct inputgen_report *report, int status, FILE *file)
 {
     const struct inputgen_figures *all = &report->all;
     (void)fprintf(file, "%s  %s packets: %s wrong, %s lost, %s missed, %s late; %s streams refused\n",
@@ -340,7 +339,7 @@ core_status inputgen_report_print(const struct inputgen_report *report,
     int status = inputgen_report_judge(report, judgement, sentence, sizeof sentence);
     inputgen_report_page(report, file);
     inputgen_text_row(file, "outcome", "%s", sentence);
-    print_verdict(report, status, file);
+    inputgen_report_verdict(report, status, file);
     return fflush(file) == 0 && !ferror(file) ? CORE_OK : CORE_SYSTEM;
 }
 

@@ -86,7 +86,7 @@ void server_cores_warn(const struct server_cores *cores, const struct config_ser
                  cores->there / (double)WHOLE, cores->thousandths / (double)WHOLE);
     if (threads->pin && threads->realtime != CONFIG_REALTIME_OFF && !server_cores_pin(cores, threads))
         core_log(CORE_LOG_WARNING, "start.cores",
-                 "workers are not pinned: %u workers would leave no core of %.2f to the other threads",
+                 "workers are not pinned: %u of them on %.2f cores would leave none to the other threads",
                  cores->workers, cores->there / (double)WHOLE);
 }
 

@@ -66,9 +66,9 @@ static const struct argp argp = {
     "in $XDG_RUNTIME_DIR/millrace, or in /run/millrace for root; the folder is made.\n\n"
     "Signals: SIGTERM or SIGINT finish and deliver what was accepted, then stop; SIGHUP reads keyring, TLS "
     "certificates and log level again.\n\n"
-    "Exit status: 0 stopped and nothing lost; 1 stopped, but accepted packets could not be delivered in the "
-    "drain "
-    "time; 2 usage; 3 the configuration or the start failed; 4 the check found nothing but an address "
+    "Exit status: 0 stopped and nothing lost; 1 stopped, but accepted packets could not be delivered within "
+    "timeouts.drain_ms; 2 usage; 3 the configuration or the start failed; 4 the check found nothing but an "
+    "address "
     "in use, as where the server runs.",
     NULL,
     NULL,
@@ -194,7 +194,8 @@ static int serve(const struct options *options, const struct config_server *conf
     uint64_t lost = server_stop(server);
     close(descriptor);
     if (lost > 0) {
-        core_log(CORE_LOG_ERROR, "stop.lost", "stopped; %llu accepted packets could not be delivered in time",
+        core_log(CORE_LOG_ERROR, "stop.lost",
+                 "stopped; %llu accepted packets could not be delivered within timeouts.drain_ms",
                  (unsigned long long)lost);
         return EXIT_LOST;
     }

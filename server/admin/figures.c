@@ -25,31 +25,31 @@ const struct server_figure server_figures_io[] = {
     {io, metric, type, help, COUNT, IO(counts.member)},
 #include "server/counts.def"
 #undef SERVER_COUNT
-    {"utilisation", "io_promised_ratio", "gauge", "Share of the I/O thread that is promised to streams.",
-     SHARE, IO(utilisation_ppb)},
+    {"utilisation", "io_promised_ratio", "gauge",
+     "Share of the I/O thread's time that is reserved for streams.", SHARE, IO(utilisation_ppb)},
     {"cpu_s", "io_cpu_seconds_total", "counter", "CPU time of the I/O thread.", SECONDS, IO(cpu_ns)},
-    {"turn_max_us", NULL, NULL, "The most that something waited for the end of a turn.", TIME,
+    {"turn_max_us", NULL, NULL, "The longest time that an event waited for the end of its turn.", TIME,
      IO(turn_max_ns)},
     {"excess_us", "io_turn_excess_seconds_total", "counter", "Time that its turns took beyond their bound.",
      TIME, IO(excess_ns)},
     {"lost_us", "io_lost_seconds_total", "counter",
      "Time that its turns took beyond what bounds and margins allow.", TIME, IO(lost_ns)},
     {"overload_us", "io_overload_seconds", "gauge",
-     "The most of that in a tenth of a second within the quiet time.", TIME, IO(level_ns)},
+     "The most of that in a tenth of a second within the last overload.quiet_ms.", TIME, IO(level_ns)},
     END};
 
 #define WORKER(member) offsetof(struct server_snapshot_worker, member)
 
 const struct server_figure server_figures_worker[] = {
     {"streams", "worker_streams", "gauge", "Streams placed on the worker.", COUNT, WORKER(streams)},
-    {"utilisation", "worker_promised_ratio", "gauge", "Share of the worker that is promised to streams.",
-     SHARE, WORKER(utilisation_ppb)},
+    {"utilisation", "worker_promised_ratio", "gauge",
+     "Share of the worker's time that is reserved for streams.", SHARE, WORKER(utilisation_ppb)},
     {"headroom", "worker_headroom_ratio", "gauge",
-     "Smallest share of any window of time that is not promised.", SHARE, WORKER(headroom_ppb)},
-    {"backups", "worker_backups", "gauge", "Streams of GPUs for whose loss the worker holds room.", COUNT,
-     WORKER(backups)},
+     "Smallest share of any window of time that is not reserved.", SHARE, WORKER(headroom_ppb)},
+    {"backups", "worker_backups", "gauge",
+     "Backups: streams of GPUs that the worker takes over if their GPU fails.", COUNT, WORKER(backups)},
     {"reserved", "worker_reserved_ratio", "gauge",
-     "Share of the worker that is held for the loss of a GPU, of the worst one.", SHARE,
+     "Largest share of the worker's time that is reserved for the failure of a GPU.", SHARE,
      WORKER(reserved_ppb)},
     {"bursts", "worker_bursts_total", "counter", "Bursts encrypted.", COUNT, WORKER(bursts)},
     {"pieces", "worker_pieces_total", "counter", "Pieces of packets encrypted.", COUNT, WORKER(pieces)},
@@ -70,51 +70,52 @@ const struct server_figure server_figures_worker[] = {
 #define GPU(member) offsetof(struct server_snapshot_gpu, member)
 
 const struct server_figure server_figures_gpu[] = {
-    {NULL, "gpu_up", "gauge", "1 while the card is in service.", COUNT, GPU(up)},
-    {"state_s", NULL, NULL, "For how long its state has been so.", SECONDS, GPU(state_ns)},
-    {"process", NULL, NULL, "The card's process.", COUNT, GPU(process)},
-    {"faults", "gpu_faults_total", "counter", "Times the card went out of service.", COUNT, GPU(faults)},
+    {NULL, "gpu_up", "gauge", "1 while the GPU is in service.", COUNT, GPU(up)},
+    {"state_s", NULL, NULL, "Time since its state changed.", SECONDS, GPU(state_ns)},
+    {"process", NULL, NULL, "Number of its process millrace-gpu.", COUNT, GPU(process)},
+    {"faults", "gpu_faults_total", "counter", "Times the GPU went out of service.", COUNT, GPU(faults)},
     {"restarts", "gpu_restarts_total", "counter", "Times it came back.", COUNT, GPU(restarts)},
-    {"streams", "gpu_streams", "gauge", "Streams placed on the card.", COUNT, GPU(streams)},
+    {"streams", "gpu_streams", "gauge", "Streams placed on the GPU.", COUNT, GPU(streams)},
     {"guaranteed", NULL, NULL, "Of these, guaranteed ones.", COUNT, GPU(guaranteed)},
-    {"backups", "gpu_backups", "gauge", "Streams of other cards for whose loss the card holds room.", COUNT,
-     GPU(backups)},
+    {"backups", "gpu_backups", "gauge",
+     "Backups: streams of other GPUs that this one takes over if theirs fails.", COUNT, GPU(backups)},
     {"reserved", "gpu_reserved_ratio", "gauge",
-     "Share of the card's busiest stage that is held for the loss of another one, of the worst one.", SHARE,
+     "Largest share of its busiest stage that is reserved for the failure of another GPU.", SHARE,
      GPU(reserved_ppb)},
     {"batches", "gpu_batches_total", "counter", "Batches that came back.", COUNT, GPU(batches)},
     {"packets", "gpu_packets_total", "counter", "Packets in these batches.", COUNT, GPU(packets)},
     {"bytes", "gpu_bytes_total", "counter", "Bytes of these packets.", COUNT, GPU(bytes)},
     {"lost_batches", "gpu_lost_batches_total", "counter",
-     "Batches that were encrypted elsewhere because of a fault.", COUNT, GPU(lost_batches)},
+     "Batches that other units encrypted again because the GPU failed.", COUNT, GPU(lost_batches)},
     {"late", "gpu_late_packets_total", "counter",
      "Packets that reached their batch too late and went into the next.", COUNT, GPU(late)},
-    {"full", "gpu_full_total", "counter", "Times a packet found no room in its batch.", COUNT, GPU(full)},
+    {"full", "gpu_full_total", "counter", "Times a packet did not fit into its batch.", COUNT, GPU(full)},
     {"held_up", "gpu_held_up_total", "counter", "Batches that were opened late because no arena was free.",
      COUNT, GPU(held_up)},
-    {"batch_bytes", "gpu_batch_bound_bytes", "gauge", "No batch may be larger.", COUNT, GPU(batch_bytes)},
-    {"arena_bytes", "gpu_arena_bytes", "gauge", "Room for a batch.", COUNT, GPU(arena_bytes)},
+    {"batch_bytes", "gpu_batch_bound_bytes", "gauge", "The most bytes that a batch may have.", COUNT,
+     GPU(batch_bytes)},
+    {"arena_bytes", "gpu_arena_bytes", "gauge", "Size of the memory for one batch.", COUNT, GPU(arena_bytes)},
     {"period_us", "gpu_period_seconds", "gauge", "Period of its batches.", TIME, GPU(period_ns)},
     {"period_changes", "gpu_period_changes_total", "counter", "Times that the period changed to another one.",
      COUNT, GPU(period_changes)},
-    {"latency_bound_us", "gpu_latency_bound_seconds", "gauge", "Period and stages of a batch, at the most.",
-     TIME, GPU(latency_ns)},
+    {"latency_bound_us", "gpu_latency_bound_seconds", "gauge",
+     "Latency bound: the period and all stages of a batch.", TIME, GPU(latency_ns)},
     END};
 
 /* name: in metrics; at: offset of the stage; one and many: in sentences. */
 #define PART(at, member) ((at) + offsetof(struct server_snapshot_stage, member))
 #define STAGE(name, at, one, many)                                                                           \
-    {"bound_us",        "gpu_" name "_bound_seconds", "gauge", "No " one " may take longer.", TIME,          \
+    {"bound_us",        "gpu_" name "_bound_seconds", "gauge", "Bound on the time of one " one ".", TIME,    \
      PART(at, bound_ns)},                                                                                    \
         {"max_us", NULL, NULL, "The longest.", TIME, PART(at, max_ns)},                                      \
-        {"mean_us", NULL, NULL, "Of all so far.", TIME, PART(at, mean_ns)},                                  \
+        {"mean_us", NULL, NULL, "Mean of all so far.", TIME, PART(at, mean_ns)},                             \
         {"worst", NULL, NULL, "The largest share of its bound that one took.", SHARE, PART(at, worst_ppb)},  \
         {"exceeded", "gpu_" name "_exceeded_total",                                                          \
          "counter",  many " that took longer than their bound.",                                             \
          COUNT,      PART(at, exceeded)},                                                                    \
     {                                                                                                        \
         "excess_us", "gpu_" name "_excess_seconds_total", "counter",                                         \
-            many ": time beyond their bound, together.", TIME, PART(at, excess_ns)                           \
+            many ": total time beyond their bounds.", TIME, PART(at, excess_ns)                              \
     }
 #define STAGE_TOTAL(name, at, many)                                                                          \
     {                                                                                                        \
@@ -122,15 +123,15 @@ const struct server_figure server_figures_gpu[] = {
     }
 
 static const struct server_figure copy_up[] = {
-    STAGE("copy_up", GPU(copy_up), "copy to the card", "Copies to the card"),
-    STAGE_TOTAL("copy_up", GPU(copy_up), "copies to the card"), END};
+    STAGE("copy_up", GPU(copy_up), "copy to the GPU", "Copies to the GPU"),
+    STAGE_TOTAL("copy_up", GPU(copy_up), "copies to the GPU"), END};
 static const struct server_figure kernel[] = {STAGE("kernel", GPU(kernel), "kernel", "Kernels"),
                                               STAGE_TOTAL("kernel", GPU(kernel), "kernels"), END};
 static const struct server_figure copy_down[] = {
     STAGE("copy_down", GPU(copy_down), "copy back", "Copies back"),
     STAGE_TOTAL("copy_down", GPU(copy_down), "copies back"), END};
 static const struct server_figure whole[] = {
-    STAGE("batch", GPU(whole), "batch, from its closing to its last byte,", "Batches"), END};
+    STAGE("batch", GPU(whole), "batch, from its closing to its last byte", "Batches"), END};
 
 const struct server_figure_stage server_figures_stages[SERVER_FIGURES_STAGES] = {
     {"copy_up", copy_up}, {"kernel", kernel}, {"copy_down", copy_down}, {"whole", whole}};
@@ -139,15 +140,16 @@ const struct server_figure_stage server_figures_stages[SERVER_FIGURES_STAGES] = 
 
 const struct server_figure server_figures_unit[] = {
     {"packets", NULL, NULL, "Packets of the unit that were delivered.", COUNT, UNIT(packets)},
-    {"missed", "unit_deadlines_missed_total", "counter", "Packets of the unit that missed.", COUNT,
-     UNIT(missed)},
+    {"missed", "unit_deadlines_missed_total", "counter", "Packets of the unit that missed their deadline.",
+     COUNT, UNIT(missed)},
     {"reader_late", "unit_reader_late_total", "counter",
-     "Packets of the unit, ready in time, that only their reader kept waiting.", COUNT, UNIT(reader_late)},
+     "Of those met: ready in time, but the client did not read them in time.", COUNT, UNIT(reader_late)},
     {"lost_us", "unit_lost_seconds_total", "counter",
      "Time that the unit took beyond what bounds and margins allow.", TIME, UNIT(lost_ns)},
     {"overload_us", "unit_overload_seconds", "gauge",
-     "The most of that in a tenth of a second within the quiet time.", TIME, UNIT(level_ns)},
-    {"held_back", "unit_held_back_ratio", "gauge", "Share of the unit that newcomers are kept from.", SHARE,
+     "The most of that in a tenth of a second within the last overload.quiet_ms.", TIME, UNIT(level_ns)},
+    {"held_back", "unit_held_back_ratio", "gauge",
+     "Share of the unit's capacity that is withheld from admission after overruns.", SHARE,
      UNIT(withheld_ppb)},
     END};
 

@@ -142,14 +142,14 @@ static void write_units(FILE *text, const struct server_snapshot *snapshot)
     write_unit_histogram(text, "unit_slack_seconds", "slack_seconds by the unit that encrypted the packet.",
                          snapshot, UNIT(slack));
     write_unit_histogram(text, "unit_lateness_seconds",
-                         "By how much the packets of the unit that missed did so.", snapshot, UNIT(lateness));
+                         "By how much packets of the unit missed their deadline.", snapshot, UNIT(lateness));
 }
 
 static void write_worst(FILE *text, const struct server_snapshot *snapshot)
 {
     static const char name[] = "worst_slack_seconds";
 
-    write_head(text, name, "gauge", "The packets with the least slack since the start; negative: missed.");
+    write_head(text, name, "gauge", "The least slack of packets since the start; negative: missed.");
     for (uint32_t i = 0; i < snapshot->worst_count; i++)
         fprintf(text, "millrace_%s{rank=\"%u\"} %.12g\n", name, i + 1, seconds(snapshot->worst[i].slack_ns));
 }
@@ -170,7 +170,8 @@ static void write_label(FILE *text, const char *name, const char *value)
 
 static void write_info(FILE *text, const struct server_snapshot *snapshot)
 {
-    write_head(text, "build_info", "gauge", "Always 1; what runs here is in the labels.");
+    write_head(text, "build_info", "gauge",
+               "Always 1; the labels say which version, engine and profile run.");
     fprintf(text, "millrace_build_info{");
     write_label(text, "version", MILLRACE_VERSION);
     fputc(',', text);
@@ -190,10 +191,9 @@ static void write_process(FILE *text, const struct server_snapshot *snapshot)
     } rows[] = {
         {"process_cpu_seconds_total", "counter", "CPU time of the whole process.", seconds(process->cpu_ns)},
         {"process_start_time_seconds", "gauge", "Unix time of the start.", snapshot->started_s},
-        {"process_resident_memory_bytes", "gauge", "Memory that is resident.",
-         (double)process->resident_bytes},
+        {"process_resident_memory_bytes", "gauge", "Resident memory.", (double)process->resident_bytes},
         {"process_open_fds", "gauge", "Descriptors that are open.", (double)process->open_fds},
-        {"process_max_fds", "gauge", "No more descriptors can be open.", (double)process->max_fds},
+        {"process_max_fds", "gauge", "The most descriptors that may be open.", (double)process->max_fds},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         fprintf(text, "# HELP %s %s\n# TYPE %s %s\n%s %.15g\n", rows[i].name, rows[i].help, rows[i].name,
@@ -203,7 +203,8 @@ static void write_process(FILE *text, const struct server_snapshot *snapshot)
 static void write_refusals(FILE *text, const struct server_snapshot *snapshot)
 {
     static const char *const asked_names[] = {"open", "query", "modify"};
-    write_head(text, "requests_refused_total", "counter", "REFUSED, by what was asked and why.");
+    write_head(text, "requests_refused_total", "counter",
+               "Requests answered with REFUSED, by kind and reason.");
     for (int asked = 0; asked < SERVER_ASKED_COUNT; asked++)
         for (int code = 1; code < SERVER_REFUSALS; code++)
             fprintf(text, "millrace_requests_refused_total{kind=\"%s\",reason=\"%s\"} %" PRIu64 "\n",
@@ -213,11 +214,12 @@ static void write_refusals(FILE *text, const struct server_snapshot *snapshot)
 
 static void write_arrivals(FILE *text, const struct server_snapshot *snapshot)
 {
-    write_single(text, "tls_handshakes", "gauge", "TLS handshakes under way.", (double)snapshot->handshakes);
+    write_single(text, "tls_handshakes", "gauge", "TLS handshakes in progress.",
+                 (double)snapshot->handshakes);
     write_single(text, "tls_handshakes_total", "counter", "TLS connections established.",
                  (double)snapshot->handshakes_done);
     write_head(text, "connections_turned_total", "counter",
-               "Connections that came to nothing, by listener and reason.");
+               "Connections that were refused or failed, by listener and reason.");
     for (uint32_t l = 0; l < snapshot->listener_count; l++)
         for (int i = 0; i < SERVER_TURNED_COUNT; i++) {
             fprintf(text, "millrace_connections_turned_total{");
@@ -230,7 +232,7 @@ static void write_arrivals(FILE *text, const struct server_snapshot *snapshot)
 static void write_missed_by(FILE *text, const struct server_snapshot *snapshot)
 {
     write_head(text, "missed_by_cause_total", "counter",
-               "Packets that missed, by cause; together deadlines_missed_total.");
+               "Packets that missed their deadline, by cause; the sum is deadlines_missed_total.");
     for (int i = SERVER_CAUSE_NONE + 1; i < SERVER_CAUSES; i++)
         fprintf(text, "millrace_missed_by_cause_total{cause=\"%s\"} %" PRIu64 "\n",
                 server_cause_name((enum server_cause)i), snapshot->missed_by[i]);
@@ -251,12 +253,13 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
 {
     write_info(text, snapshot);
     write_process(text, snapshot);
-    write_single(text, "profile_doubtful", "gauge", "1 where the profile is assumed, or of another machine.",
+    write_single(text, "profile_doubtful", "gauge", "1 if the profile is assumed, or of another machine.",
                  snapshot->profile_doubt[0] != '\0' ? 1 : 0);
     write_single(text, "draining", "gauge", "1 while the server finishes what it accepted before it stops.",
                  snapshot->draining ? 1 : 0);
     write_single(text, "log_lost_total", "counter",
-                 "Lines of the log that were lost: nobody read it in time.", (double)snapshot->log_lost);
+                 "Lines of the log that were lost because it was not read fast enough.",
+                 (double)snapshot->log_lost);
     write_plain_figures(text, server_figures_moves, snapshot);
     write_plain_figures(text, server_figures_plans, snapshot);
     write_arrivals(text, snapshot);
@@ -266,13 +269,13 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
                   sizeof *snapshot->workers);
     write_gpus(text, snapshot);
     write_single(text, "worker_burst_bound_seconds", "gauge",
-                 "No burst may take longer: what every promise reckons with.",
+                 "Bound on the time of one burst, which every promise takes into account.",
                  seconds(snapshot->burst_bound_ns));
     write_histogram(text, "latency_seconds", "From a packet's eligible time to its hand-over to the socket.",
                     &snapshot->latency);
     write_histogram(
         text, "slack_seconds",
-        "What was left of a packet's time at its hand-over; 0: missed, see unit_lateness_seconds.",
+        "Time left until the deadline at the hand-over to the socket; 0: missed, see unit_lateness_seconds.",
         &snapshot->slack);
     write_units(text, snapshot);
     write_missed_by(text, snapshot);
@@ -283,12 +286,13 @@ static void write_all(FILE *text, const struct server_snapshot *snapshot)
         write_histogram(text, "gpu_batch_seconds", "From a batch's closing to its last byte.",
                         &snapshot->batch);
     }
-    write_histogram(text, "io_turn_seconds",
-                    "How long an I/O thread was wanted or at work, of each of its turns.", &snapshot->turn);
-    write_histogram(text, "admission_seconds", "From an OPEN, QUERY or MODIFY to its decision.",
-                    &snapshot->admission);
+    write_histogram(text, "io_turn_seconds", "Length of each turn of an I/O thread, from when it was needed.",
+                    &snapshot->turn);
+    write_histogram(text, "admission_seconds",
+                    "From reading an OPEN, QUERY or MODIFY to the planner's decision.", &snapshot->admission);
     write_histogram(text, "in_force_seconds",
-                    "From an OPEN or MODIFY that was granted to its being in force.", &snapshot->in_force);
+                    "From reading an OPEN or MODIFY that is granted until its contract is in force.",
+                    &snapshot->in_force);
 }
 
 char *server_metrics_text(const struct server_snapshot *snapshot, size_t *bytes)

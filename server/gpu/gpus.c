@@ -87,8 +87,7 @@ static core_status no_program(const struct config_server *config, struct core_er
     }
     return core_error_set(
         error, CORE_NOT_FOUND,
-        "there is no program millrace-gpu beside millraced or in its libexec; gpus.program may "
-        "name it");
+        "millrace-gpu is neither beside millraced nor in ../libexec/millrace; give its path as gpus.program");
 }
 
 static core_status check_program(const struct config_server *config, struct core_error *error)
@@ -458,11 +457,10 @@ static core_status find_user(struct server *server, const char *name, struct cor
     if (!server->gpu_user_differs || core_user_may_change())
         return CORE_OK;
     server->gpu_user_differs = false;
-    return core_error_set(
-        error, CORE_DENIED,
-        "a card's process may run as '%.64s' only where the server has CAP_SETUID, CAP_SETGID "
-        "and CAP_KILL, as root has: start it so, or name the server's own user",
-        name);
+    return core_error_set(error, CORE_DENIED,
+                          "millrace-gpu can run as '%.64s' only if the server has CAP_SETUID, CAP_SETGID and "
+                          "CAP_KILL, as root has: grant them, or name the server's own user",
+                          name);
 }
 
 core_status server_gpus_user(struct server *server, struct core_error *error)
@@ -483,8 +481,7 @@ core_status server_gpus_user(struct server *server, struct core_error *error)
     }
     if (has_cards && geteuid() == 0 && find_user(server, "nobody", &why) != CORE_OK)
         core_log(CORE_LOG_WARNING, "gpu.user",
-                 "the cards' processes run as root, since they can not run as nobody (gpus.user): %s",
-                 why.text);
+                 "millrace-gpu runs as root because it can not run as nobody (gpus.user): %s", why.text);
     return CORE_OK;
 }
 

@@ -439,7 +439,8 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
     }
     if (connection->state == SERVER_CONNECTION_HELLO) {
         if (now_ns - connection->opened_ns > timeouts->hello_ns)
-            server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT, "no HELLO within the hello time");
+            server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
+                                   "no HELLO within timeouts.hello_ms");
         return;
     }
     if (connection->state != SERVER_CONNECTION_READY || input_paused(connection))
@@ -447,11 +448,11 @@ void server_connection_tick(struct server_connection *connection, core_ns now_ns
     if (connection->input.frame_started_ns != CORE_NS_NEVER &&
         now_ns - connection->input.frame_started_ns > timeouts->frame_ns)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
-                               "half a frame for longer than the frame time");
+                               "an unfinished frame for longer than timeouts.frame_ms");
     else if (connection->stream_count == 0 && connection->client.requests == 0 &&
              now_ns - connection->alive_ns > timeouts->idle_ns)
         server_connection_fail(connection, 0, PROTOCOL_ERROR_TIMEOUT,
-                               "no stream and no frame for longer than the idle time");
+                               "no stream and no frame for longer than timeouts.idle_ms");
     else
         scan_for_idle_streams(connection, now_ns);
 }

@@ -118,8 +118,8 @@ static bool is_late(const char *name, core_ns since_ns, core_ns now_ns, char *te
 
 bool server_beats_all(const struct server_beats *beats, core_ns now_ns, char *text, size_t size)
 {
-    if (is_late("the watch", atomic_load_explicit(&beats->asked_ns, memory_order_relaxed), now_ns, text,
-                size))
+    if (is_late("the overload monitor", atomic_load_explicit(&beats->asked_ns, memory_order_relaxed), now_ns,
+                text, size))
         return false;
     for (size_t i = 0; i < beats->count; i++) {
         const struct beat *beat = &beats->beat[i];

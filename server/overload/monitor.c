@@ -300,7 +300,7 @@ core_status server_monitor_start(struct server_monitor **watch, struct server *s
     core_status status = CORE_NO_MEMORY;
 
     if (fresh == NULL)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for the watch");
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the overload monitor");
     fresh->server = server;
     fresh->unit_count = units;
     fresh->all_count = all;
@@ -308,7 +308,7 @@ core_status server_monitor_start(struct server_monitor **watch, struct server *s
     fresh->levels = calloc(1, sizeof *fresh->levels + units * sizeof fresh->levels->level_ns[0]);
     if (fresh->levels == NULL) {
         server_monitor_destroy(fresh);
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for the watch");
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the overload monitor");
     }
     fresh->levels->share_ppb = server_overload_share_ppb;
     fresh->levels->withheld = note_share;

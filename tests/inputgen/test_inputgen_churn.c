@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "inputgen/text.h"
 #include "tests/support/churn_rig.h"
 #include "tests/support/client.h"
 #include "tests/support/command.h"
@@ -258,8 +259,10 @@ static void the_command_reports_as_json(void **state)
     strncat(line, rig.address, sizeof line - strlen(line) - 1);
     strncat(line, " --duration 1.2 --probe 0 --allow-missed", sizeof line - strlen(line) - 1);
     assert_int_equal(test_command(line, text, sizeof text), 0);
-    assert_non_null(strstr(text, "PASS"));
+    assert_non_null(strstr(text, "\nPASS  "));
     assert_non_null(strstr(text, "operations a second"));
+    for (char *rest = NULL, *row = strtok_r(text, "\n", &rest); row; row = strtok_r(NULL, "\n", &rest))
+        assert_true(strlen(row) <= INPUTGEN_TEXT_COLUMNS);
     churn_rig_stop(&rig);
 }
 

@@ -426,9 +426,9 @@ static void the_user_of_cards_must_be_permitted(void **state)
     write_file("user.yaml", SOCKET EMULATED QUIET "gpus:\n  use: emulated\n  user: root\n", 0644);
     before_exec = be_somebody;
     assert_int_equal(check_config("user.yaml"), 3);
-    assert_true(logged("user.yaml:8: gpus.user: a card's process may run as 'root' only where"));
+    assert_true(logged("user.yaml:8: gpus.user: millrace-gpu can run as 'root' only if"));
     assert_int_equal(run(MILLRACED, (char *[]){"millraced", in_folder("user.yaml").text, NULL}), 3);
-    assert_true(logged("user.yaml:8: gpus.user: a card's process may"));
+    assert_true(logged("user.yaml:8: gpus.user: millrace-gpu can run"));
     if (geteuid() == 0) {
         write_file("user.yaml", SOCKET EMULATED QUIET "gpus:\n  use: emulated\n  user: nobody\n", 0644);
         assert_int_equal(check_config("user.yaml"), 0);
@@ -450,7 +450,7 @@ static void cards_run_as_root_where_nothing_else_can_be(void **state)
         skip();
     before_exec = give_up_rights;
     pid_t pid = start_daemon(SOCKET EMULATED QUIET "gpus: {use: emulated}\n");
-    assert_true(logged("gpu.user") && logged("run as root") && logged("CAP_SETUID"));
+    assert_true(logged("gpu.user") && logged("runs as root") && logged("CAP_SETUID"));
     assert_int_equal(stop_daemon(pid), 0);
     pid = start_daemon(SOCKET EMULATED QUIET "gpus: {use: emulated, user: root}\n");
     assert_false(logged("gpu.user"));

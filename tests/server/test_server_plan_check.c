@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -157,7 +156,7 @@ static void plans_after_a_failure_are_checked(void **state)
     await_certificate(&streams_after, 2);
     assert_true(checked() >= 1);
     assert_int_equal(rejected(), 0);
-    free(profile);
+    config_profile_free(profile);
 }
 
 static void nothing_is_checked_unless_asked_for(void **state)
