@@ -112,10 +112,10 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
     struct server_packet *packet;
     core_ns wake_ns = CORE_NS_NEVER;
 
-    if (stream->modify != NULL)
-        server_stream_advance(stream, core_time_now_ns()); /* before the next packet there may be a gap */
-    packet = stream->queue.waiting;
     server_eligible_queue_remove(&io->waiting, &stream->waiter);
+    if (stream->modify != NULL) /* before the next packet there may be a gap, or one is waited for */
+        server_stream_advance(stream, core_time_now_ns());
+    packet = stream->queue.waiting;
     stream->queue.waiting = NULL;
     for (; packet != NULL; packet = packet->next)
         if (packet->status == PROTOCOL_RESULT_OK && !hand_over(io, packet, now_ns, until_ns, &wake_ns))

@@ -158,9 +158,12 @@ static struct situation carried_out(struct situation now, unsigned effects, unsi
     return settle(now);
 }
 
-/* Packets waited in one state and may go in the next one: they are told to. */
+/* Packets waited in one state and may go in the next one: they are told to. What comes back to the primary GPU
+ * because the backup's has failed is paced. */
 static void check_release(enum server_path_state before, const struct situation *now, unsigned effects)
 {
+    if ((effects & (SWAP | USE_GPU | FAIL_OVER)) == (SWAP | USE_GPU | FAIL_OVER))
+        TEST_REQUIRE(has(now, AT_BACKUP) == ((effects & PACED) != 0));
     if (server_path_waits(before) && !server_path_waits(now->state))
         TEST_REQUIRE((effects & (RELEASE | SWITCH | USE_WORKER | USE_GPU)) != 0);
     if (server_path_holds(before) && (effects & SWITCH) != 0)
