@@ -1,4 +1,4 @@
-/* Private to the bench `siege`: what an attack is, what it is given, and what is told of it.
+/* Private to the bench `siege`: an attack, what it is given, and what is reported of it.
  *
  * For each attack a server is started, with listeners for Unix sockets, TCP and TLS and an admin port.
  * Honest streams run beside the attack, and a client that opens and closes a stream all the time
@@ -16,13 +16,13 @@
 
 #define SIEGE_PEERS 16 /* addresses that attackers come from, 127.0.0.2 and on: peers of their own */
 
-/* What a row must reach, beside what the attack itself has to say. No row may have an untrue RESULT, a lost
- * or a wrong one. */
+/* Goals of a row of the report, besides those that the attack judges itself. Whatever they are, no RESULT may
+ * be lost, wrong, or marked as met although it came late. */
 enum siege_goal {
     SIEGE_ON_TIME = 1, /* nothing late at the client */
-    SIEGE_MET = 2,     /* nothing missed, by the server's word */
-    SIEGE_OPENS = 4,   /* no OPEN beside it takes SIEGE_OPEN_MS, and none fails */
-    SIEGE_COUNTED = 8  /* the server owns up to all that is late, and to little more: see siege_honest.h */
+    SIEGE_MET = 2,     /* no deadline missed, by the server's count */
+    SIEGE_OPENS = 4,   /* no OPEN during the attack fails or takes SIEGE_OPEN_MS */
+    SIEGE_COUNTED = 8  /* the server counts all that is late as missed, and little more: siege_honest.h */
 };
 #define SIEGE_OPEN_MS 20
 
@@ -32,12 +32,13 @@ struct siege {
     const struct bench_daemon_options *server; /* its program and profile, for one more of it */
     const char *folder;                        /* of ours: certificate server.pem and key server.key */
     uint16_t tcp_port, tls_port;               /* at 127.0.0.1 */
-    core_ns end_ns;                            /* about when to end; see siege_goes_on */
-    core_ns notice_ns;                         /* of a card's end, the slowest; over all rounds, as is: */
-    uint64_t noticed_late;
-    uint64_t done;  /* attacks made: key updates, connections, kills ... */
-    char note[240]; /* what it found, for the report */
-    bool failed;    /* that is not what was to be reached */
+    core_ns end_ns;                            /* when the attack should end: siege_goes_on */
+    core_ns notice_ns;                         /* over all rounds: longest time in which the
+                                                  end of a GPU's process was noticed */
+    uint64_t noticed_late;                     /* over all rounds: ends that were noticed too late */
+    uint64_t done;                             /* attacks made: key updates, connections, kills ... */
+    char note[240];                            /* what it found, for the report */
+    bool failed;                               /* that is not what was to be reached */
 };
 
 typedef core_status siege_run(struct siege *siege, struct core_error *error);
@@ -45,15 +46,15 @@ typedef core_status siege_run(struct siege *siege, struct core_error *error);
 struct siege_attack {
     const char *name, *what;
     siege_run *run;
-    unsigned goals;                         /* enum siege_goal */
-    const char *keys;                       /* of the server's configuration; NULL: none */
-    const char *profile;                    /* "emulated-demo": a shipped one; NULL: as for all */
-    bool emulated;                          /* its cards are */
-    bool guaranteed;                        /* the honest streams are, as many of them as the server takes */
-    bool log_full;                          /* the server's log is a pipe without a reader */
-    uint32_t packet_bytes;                  /* of theirs; 0: 512 */
-    uint32_t streams;                       /* honest ones; 0: none, and no probe */
-    core_ns latency_min_ns, latency_max_ns; /* of theirs */
+    unsigned goals;        /* enum siege_goal */
+    const char *keys;      /* of the server's configuration; NULL: none */
+    const char *profile;   /* "emulated-demo": a shipped one; NULL: as for all */
+    bool emulated;         /* the server's GPUs are emulated */
+    bool guaranteed;       /* the honest streams are guaranteed, as many of them as are admitted */
+    bool log_full;         /* the server's log is a pipe without a reader */
+    uint32_t packet_bytes; /* of the honest streams; 0: 512 */
+    uint32_t streams;      /* honest streams; 0: none, and no probe */
+    core_ns latency_min_ns, latency_max_ns; /* of the honest streams */
     unsigned rounds;                        /* servers, one after another; 0: 1 */
 };
 
@@ -88,8 +89,8 @@ struct protocol_open siege_open(void);
 /* Connects to 127.0.0.1:port from 127.0.0.(2 + peer % SIEGE_PEERS), without waiting. -1: it could not. */
 int siege_dial(uint16_t port, unsigned peer);
 
-/* Whether the attack is to go on: until its time is over, and until it was made once, however slow this
- * machine is; but half a minute of nothing is the end. */
+/* Should the attack go on? It ends when its time is over and it was made at least once, however slow this
+ * machine is; and after half a minute in which it was not made at all. */
 bool siege_goes_on(const struct siege *siege);
 
 /* Waits until the descriptor is ready for these poll events, for so long. */

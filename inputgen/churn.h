@@ -1,10 +1,11 @@
-/* Churn: streams come, change and go on a running server while others stand, and every promise is to be kept.
+/* Churn: streams are opened, changed and closed on a running server while others stay open, and every deadline
+ * must be met.
  *
  *   1. the capacity is probed: identical streams are opened until the server refuses, and closed again,
  *      until two counts in a row are the same;
  *   2. the standing streams are opened, and send for the whole run;
  *   3. at the same time streams are opened and closed at random (churn_operate.h), each of which sends from
- * its OPENED to its CLOSE;
+ *      its OPENED to its CLOSE;
  *   4. all are closed, and when the server is idle again the capacity is probed again: the counts must become
  *      the same.
  *

@@ -2,10 +2,9 @@
  *
  * Operations are due at random times (exponential gaps), whatever the server does. Which kind comes next is
  * drawn by weights; where no stream is open a close becomes an open, where as many are open as may be an open
- * becomes a close. What is changed is any open
- * stream, one that stands as well; it sends by its old contract until the server says that the new one is in
- * force. An opened stream sends from its OPENED until its CLOSE, and all of it is checked as a replay's
- * streams are. When the run is over all of them are closed.
+ * becomes a close. Any open stream may be changed, also a standing one; it sends by its old contract until
+ * the server says that the new one is in force. An opened stream sends from its OPENED until its CLOSE, and
+ * all of it is checked as a replay's streams are. When the run is over all of them are closed.
  *
  * Made by the caller's thread before the sender starts, then owned by the sender's until it is joined. */
 #ifndef MILLRACE_INPUTGEN_CHURN_OPERATE_H

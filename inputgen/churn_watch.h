@@ -1,6 +1,6 @@
-/* Looks at a server's admin port while streams run: what its GPUs' periods do, and, for long runs, a line of
- * figures now and then: memory, descriptors and threads of the server and of its cards' processes,
- * histograms, counters. On one thread; a look takes as long as the admin port's answer. */
+/* Reads a server's admin port while streams run: the batch periods of its GPUs and, for long runs, a line of
+ * figures at intervals: memory, descriptors and threads of the server and of its GPU processes, histograms,
+ * counters. On one thread; a look takes as long as the admin port's answer. */
 #ifndef MILLRACE_INPUTGEN_CHURN_WATCH_H
 #define MILLRACE_INPUTGEN_CHURN_WATCH_H
 
@@ -16,7 +16,7 @@
 #define INPUTGEN_WATCH_GPUS 16
 
 struct inputgen_watch_gpu {
-    core_ns period_ns; /* the last one seen; a card without streams has none, which is passed over; 0: none */
+    core_ns period_ns; /* the last one seen; a GPU without streams has none, which is ignored; 0: none yet */
     core_ns shortest_ns, longest_ns;                         /* of the periods seen */
     uint64_t changes, faults, restarts;                      /* by the server's count, since the first look */
     uint64_t changes_before, faults_before, restarts_before; /* its count at that look */

@@ -1,4 +1,4 @@
-/* The burst test by packets: for the few streams of a worker that the test by pieces (edf.h) refuses.
+/* The burst test by packets: for workers with few streams, which the test by pieces (edf.h) refuses.
  *
  * perfmodel_edf_test asks every piece of a packet to be in time, and sets two whole bursts aside for each.
  * But only packets have deadlines, a stream puts one piece into a burst, and never more pieces than it has.
@@ -71,7 +71,7 @@
 
 #include "perfmodel/edf.h"
 
-/* More streams are not taken: the more there are, the less this test accepts beyond the other. */
+/* Most streams of a worker for this test: the more there are, the less it accepts that edf.h refuses. */
 #define PERFMODEL_EDF_PACKETS_MOST 64
 
 /* Would a worker with these tasks and no others, of at most PERFMODEL_EDF_PACKETS_MOST, keep all deadlines

@@ -1,5 +1,5 @@
-/* The I/O half of calibration: what a packet costs an I/O thread, and how long a lone one takes through the
- * server. Private to the folder. */
+/* The I/O half of a calibration: what a packet costs an I/O thread, and the latency of packets that are sent
+ * one at a time. Private to the folder. */
 #ifndef MILLRACE_SERVER_CALIBRATE_PROBE_H
 #define MILLRACE_SERVER_CALIBRATE_PROBE_H
 
@@ -9,7 +9,7 @@
 struct server_probe {
     core_ns per_packet_ns;
     int64_t per_byte_fs;
-    core_ns latency_p999_ns; /* a lone packet: arrival stamp to socket */
+    core_ns latency_p999_ns; /* packets one at a time: from arrival to the hand-over to the socket */
 };
 
 /* Runs a server with the engine, burst and piece size of `cpu` for about time_ns. */
