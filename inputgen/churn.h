@@ -1,5 +1,5 @@
-/* Churn: streams are opened, changed and closed on a running server while others stay open, and every deadline
- * must be met.
+/* Churn: streams are opened, changed and closed on a running server while others stay open, and every
+ * deadline must be met.
  *
  *   1. the capacity is probed: identical streams are opened until the server refuses, and closed again,
  *      until two counts in a row are the same;

@@ -89,8 +89,8 @@ void inputgen_report_page(const struct inputgen_report *report, FILE *file);
 struct json_t *inputgen_report_document(const struct inputgen_report *report, int status,
                                         const char *sentence);
 
-/* The last line of a page: PASS or FAIL, and the counts. What these leave out (a failed connection, say) is in
- * the row of the outcome. */
+/* The last line of a page: PASS or FAIL, and the counts. What these leave out (a failed connection, say) is
+ * in the row of the outcome. */
 void inputgen_report_verdict(const struct inputgen_report *report, int status, FILE *file);
 
 /* Percentiles of a histogram as a JSON object of nanoseconds: p50, p99, p99.9, p99.99, min, mean, max. */

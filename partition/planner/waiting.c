@@ -146,8 +146,8 @@ static void go_on(struct planner_pending *pending, core_ns now_ns)
 
 /* ---- searches ---- */
 
-/* Streams that migrate for another request have capacity at two units. What a search does not find then, it may
- * find when they have arrived. */
+/* Streams that migrate for another request have capacity at two units. What a search does not find then, it
+ * may find when they have arrived. */
 static bool others_migrate(const struct planner_pending *pending)
 {
     const struct planner_pending *other = pending->planner->pending_requests;

@@ -83,7 +83,7 @@ struct server_migration {
     struct perfmodel_cpu_task task;
     /* task instead of `task` while packets may be late because they were held */
     struct perfmodel_cpu_task late_task;
-    /* to a GPU: the stream's binding there (server/stream/gpu_binding.h); returned: its old binding, or NULL */
+    /* to a GPU: the binding there (server/stream/gpu_binding.h); returned: the stream's old one, or NULL */
     struct server_gpu_binding *place;
     /* returned: the old binding to the backup's GPU, or NULL */
     struct server_gpu_binding *secondary;

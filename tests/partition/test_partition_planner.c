@@ -734,7 +734,8 @@ static void retire_on(uint32_t unit, unsigned streams)
         }
 }
 
-/* A stream that migrates has capacity at two units; what is not found then may be found when it has arrived. */
+/* A stream that migrates has capacity at two units; what is not found then may be found when it has arrived.
+ * */
 static void request_without_a_plan_waits_for_streams_that_migrate(void **state)
 {
     const struct owner *mover = &host.owner[0];

@@ -1,6 +1,7 @@
 /* Whatever a GPU's child does - dies, hangs, lies - nothing is lost, nothing is wrong, order is kept, and the
  * card comes back. The linker puts a function in front of gpu_engine_open that makes the emulated card fail,
- * and one in front of server_gpu_next_event that keeps events from an I/O thread (--wrap in CMakeLists.txt). */
+ * and one in front of server_gpu_next_event that keeps events from an I/O thread (--wrap in CMakeLists.txt).
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -202,8 +203,8 @@ static void a_fault_after_a_pause_is_of_what_is_under_way(void **state)
     stop();
 }
 
-/* An I/O thread that does not know yet that the child has died goes on putting packets into batches: they must
- * not come to the next child, which has none of their keys. */
+/* An I/O thread that does not know yet that the child has died goes on putting packets into batches: they
+ * must not come to the next child, which has none of their keys. */
 static void no_packet_comes_to_a_child_without_its_key(void **state)
 {
     (void)state;

@@ -158,8 +158,8 @@ static struct situation carried_out(struct situation now, unsigned effects, unsi
     return settle(now);
 }
 
-/* Packets waited in one state and may go in the next one: they are told to. What comes back to the primary GPU
- * because the backup's has failed is paced. */
+/* Packets waited in one state and may go in the next one: they are told to. What comes back to the primary
+ * GPU because the backup's has failed is paced. */
 static void check_release(enum server_path_state before, const struct situation *now, unsigned effects)
 {
     if ((effects & (SWAP | USE_GPU | FAIL_OVER)) == (SWAP | USE_GPU | FAIL_OVER))

@@ -1,6 +1,6 @@
 /* check_plans: the plan in force is checked after it has changed, and one that does not hold is counted and
- * logged. The linker lets the test spoil certificates (--wrap in CMakeLists.txt), so that the real checker has
- * something to reject. */
+ * logged. The linker lets the test spoil certificates (--wrap in CMakeLists.txt), so that the real checker
+ * has something to reject. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
