@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "server/stream/path.c" /* for the rows of its table */
+#include "server/stream/path.c" /* NOLINT(bugprone-suspicious-include): for the rows of its table */
 #include "tests/support/require.h"
 
 #include <stdlib.h>
