@@ -35,8 +35,16 @@ struct server_memory_request {
     struct server_mailbox *reply;
 };
 
-/* limit_bytes: limit on all blocks that exist at once. */
-CORE_CHECKED core_status server_memory_start(struct server_memory **memory, uint64_t limit_bytes,
+/* What blocks are (server/stream/stream.h). Any thread. */
+struct server_memory_ops {
+    struct server_block *(*create)(const struct core_stream_spec *spec, uint32_t packets, uint32_t stagger);
+    uint64_t (*bytes)(const struct server_block *blocks); /* of all blocks of a list */
+    void (*destroy)(struct server_block *blocks);         /* wipes and frees all of a list */
+};
+
+/* ops: constant. limit_bytes: limit on all blocks that exist at once. */
+CORE_CHECKED core_status server_memory_start(struct server_memory **memory,
+                                             const struct server_memory_ops *ops, uint64_t limit_bytes,
                                              struct core_error *error);
 /* Wipes and frees all that it was given. After the last call of the others below. NULL is fine. */
 void server_memory_stop(struct server_memory *memory);
@@ -45,7 +53,8 @@ void server_memory_stop(struct server_memory *memory);
 void server_memory_make(struct server_memory *memory, struct server_memory_request *request,
                         uint64_t granted_bytes);
 
-/* Any thread: wipes and frees a list of blocks (linked by `next`) that are no longer used. NULL is fine. */
+/* Any thread: wipes and frees a list of blocks that are no longer used; the first one begins with a struct
+ * server_message. NULL is fine. */
 void server_memory_wipe(struct server_memory *memory, struct server_block *blocks);
 
 #endif

@@ -430,7 +430,8 @@ static core_status create(struct server_planner *planner, struct core_error *err
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the planner");
     core_status status = server_mailbox_init(&planner->mailbox, error);
     if (status == CORE_OK)
-        status = server_memory_start(&planner->memory, server->config->limits.buffer_bytes, error);
+        status = server_memory_start(&planner->memory, planner->stream_ops->memory,
+                                     server->config->limits.buffer_bytes, error);
     if (status == CORE_OK)
         status = create_inner(planner, error);
     return status == CORE_OK ? server_planner_start_replanner(planner, error) : status;

@@ -100,6 +100,7 @@ struct server_request {
 
 /* What the planner asks of those who make streams (server/stream/stream.h). */
 struct server_planner_stream_ops {
+    const struct server_memory_ops *memory; /* of their packets */
     /* Packets that a stream needs: on a GPU; with a backlog; and the bytes that so many of them take. */
     uint32_t (*gpu_packets)(const struct core_stream_spec *spec);
     uint32_t (*queue_packets)(const struct core_stream_spec *spec, uint32_t backlog_packets);

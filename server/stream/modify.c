@@ -272,8 +272,7 @@ static void shed(struct server_stream *stream, struct server_modify *modify)
 {
     struct server_block *blocks = server_stream_shed(stream);
 
-    for (const struct server_block *block = blocks; block != NULL; block = block->next)
-        modify->freed_bytes += block->bytes;
+    modify->freed_bytes += server_blocks_bytes(blocks);
     server_planner_wipe(stream->client->io->server->planner, blocks);
 }
 

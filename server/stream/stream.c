@@ -77,12 +77,23 @@ struct server_block *server_block_create(const struct core_stream_spec *spec, ui
     return block;
 }
 
-void server_block_destroy(struct server_block *block)
+uint64_t server_blocks_bytes(const struct server_block *blocks)
 {
-    if (block == NULL)
-        return;
-    core_secret_wipe(block->packets, block->room_bytes); /* plaintext that was never encrypted may be there */
-    free(block);
+    uint64_t bytes = 0;
+
+    for (; blocks != NULL; blocks = blocks->next)
+        bytes += blocks->bytes;
+    return bytes;
+}
+
+void server_blocks_destroy(struct server_block *blocks)
+{
+    while (blocks != NULL) {
+        struct server_block *block = blocks;
+        blocks = block->next;
+        core_secret_wipe(block->packets, block->room_bytes); /* of packets that were never encrypted */
+        free(block);
+    }
 }
 
 void server_stream_adopt(struct server_stream *stream, struct server_block *block)
@@ -170,11 +181,7 @@ void server_stream_destroy(struct server_stream *stream, const struct cpu_engine
         cpu_stream_wipe(stream->cpu, ops);
         core_secret_free(stream->cpu, server_stream_secret_bytes(ops));
     }
-    while (stream->memory.blocks != NULL) {
-        struct server_block *block = stream->memory.blocks;
-        stream->memory.blocks = block->next;
-        server_block_destroy(block);
-    }
+    server_blocks_destroy(stream->memory.blocks);
     free(stream);
 }
 
@@ -325,7 +332,11 @@ void server_packet_keep(struct server_packet *packet)
     packet->output.payload = server_packet_payload(packet);
 }
 
-const struct server_planner_stream_ops server_stream_ops = {.gpu_packets = server_stream_gpu_packets,
+static const struct server_memory_ops memory_ops = {
+    .create = server_block_create, .bytes = server_blocks_bytes, .destroy = server_blocks_destroy};
+
+const struct server_planner_stream_ops server_stream_ops = {.memory = &memory_ops,
+                                                            .gpu_packets = server_stream_gpu_packets,
                                                             .queue_packets = server_stream_queue_packets,
                                                             .buffer_bytes = server_stream_buffer_bytes,
                                                             .create_binding = server_gpu_binding_create,

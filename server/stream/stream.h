@@ -181,8 +181,9 @@ uint32_t server_stream_gpu_packets(const struct core_stream_spec *spec);
  * cache sets. NULL without memory. This and the next take long for large blocks: server/memory.h. */
 struct server_block *server_block_create(const struct core_stream_spec *spec, uint32_t packets,
                                          uint32_t stagger);
-/* Wipes and frees; NULL is fine. */
-void server_block_destroy(struct server_block *block);
+/* A list of blocks: the memory of all; and the end of all, wiped and freed. NULL is fine. */
+uint64_t server_blocks_bytes(const struct server_block *blocks);
+void server_blocks_destroy(struct server_block *blocks);
 
 /* The stream has the block from now on, and its packets are free. */
 void server_stream_adopt(struct server_stream *stream, struct server_block *block);

@@ -367,7 +367,7 @@ static void memory_to_be_wiped_counts(void **state)
     (void)state;
 
     assert_int_equal(server_mailbox_init(&reply, NULL), CORE_OK);
-    assert_int_equal(server_memory_start(&memory, LIMIT_BYTES, NULL), CORE_OK);
+    assert_int_equal(server_memory_start(&memory, server_stream_ops.memory, LIMIT_BYTES, NULL), CORE_OK);
     struct server_block *block = server_block_create(&spec, 1000, 0);
     uint64_t waiting_bytes = block->bytes;
     for (int i = 0; i < 2; i++)
@@ -388,8 +388,8 @@ static void memory_to_be_wiped_counts(void **state)
     while (!answers[1].come)
         server_mailbox_wait(&reply, NULL, -1);
     assert_non_null(orders[1].block);
-    server_block_destroy(orders[0].block);
-    server_block_destroy(orders[1].block);
+    server_blocks_destroy(orders[0].block);
+    server_blocks_destroy(orders[1].block);
     server_memory_stop(memory);
     server_mailbox_destroy(&reply);
 }

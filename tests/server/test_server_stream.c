@@ -343,14 +343,11 @@ static void a_rejected_packet_promises_nothing(void **state)
 /* Frees what is not the stream's any more; returns how many bytes it was. */
 static uint64_t shed(struct server_stream *stream)
 {
-    struct server_block *block = server_stream_shed(stream), *next;
-    uint64_t bytes = 0;
-    for (; block != NULL; block = next) {
-        next = block->next;
+    struct server_block *blocks = server_stream_shed(stream);
+    uint64_t bytes = server_blocks_bytes(blocks);
+    for (const struct server_block *block = blocks; block != NULL; block = block->next)
         assert_true(block->retired && block->taken == 0);
-        bytes += block->bytes;
-        server_block_destroy(block);
-    }
+    server_blocks_destroy(blocks);
     return bytes;
 }
 
