@@ -20,7 +20,7 @@
  * (server_stream_advance): there is no event that can be missed, and none that comes in the middle of another
  * one.
  *
- * Guarantees, for any facts that can come together (tests/server/test_server_path.c tries all of them):
+ * Guarantees, for any facts that can come together (test_server_path tries all of them):
  *   - Packets are let go to a unit only when every other unit has returned all that it had, so that order and
  *     chaining value are kept.
  *   - Packets that wait are let go again: no state waits for a unit that has none of them.
