@@ -153,18 +153,10 @@ core_status server_adopt(struct server *server, int descriptor, struct core_erro
     return CORE_OK;
 }
 
-static struct server_listener *listener_of(const struct server *server, int descriptor)
-{
-    struct server_listener *listener = server->listeners;
-    while (listener->descriptor != descriptor)
-        listener++;
-    return listener;
-}
-
 /* The tick listens again. */
 static void pause_listening(struct server_io *io, const struct server_listener *listener)
 {
-    event_del(io->listen_events[listener - io->server->listeners]);
+    (void)server_poller_watch(&io->poller, &io->listening[listener - io->server->listeners], 0);
 }
 
 /* Of one listener, in one turn of the loop. */
@@ -197,13 +189,12 @@ static bool accept_one(struct server_io *io, struct server_listener *listener)
     return false;
 }
 
-static void on_connect(evutil_socket_t descriptor, short events, void *argument)
+static void on_connect(struct server_watch *watch, uint32_t events)
 {
-    struct server_io *io = argument;
-    struct server_listener *listener = listener_of(io->server, descriptor);
+    struct server_io *io = watch->owner;
+    struct server_listener *listener = &io->server->listeners[watch - io->listening];
     (void)events;
 
-    server_io_wake(io);
     for (uint32_t left = accepts_per_turn(io->server); left > 0 && accept_one(io, listener);)
         left--;
 }
@@ -211,13 +202,13 @@ static void on_connect(evutil_socket_t descriptor, short events, void *argument)
 core_status server_io_listen(struct server_io *io, struct core_error *error)
 {
     uint32_t count = io->server->listener_count;
-    io->listen_events = calloc(count, sizeof(struct event *));
-    if (io->listen_events == NULL)
+    io->listening = calloc(count, sizeof *io->listening);
+    if (io->listening == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the listeners");
     for (uint32_t i = 0; i < count; i++) {
-        io->listen_events[i] =
-            event_new(io->base, io->server->listeners[i].descriptor, EV_READ | EV_PERSIST, on_connect, io);
-        if (io->listen_events[i] == NULL || event_add(io->listen_events[i], NULL) != 0)
+        io->listening[i] = (struct server_watch){
+            .descriptor = io->server->listeners[i].descriptor, .ready = on_connect, .owner = io};
+        if (!server_poller_watch(&io->poller, &io->listening[i], EPOLLIN))
             return core_error_set(error, CORE_NO_MEMORY, "no memory for the listeners");
     }
     return CORE_OK;
@@ -225,7 +216,6 @@ core_status server_io_listen(struct server_io *io, struct core_error *error)
 
 void server_io_listen_again(struct server_io *io)
 {
-    for (uint32_t i = 0; io->listen_events != NULL && i < io->server->listener_count; i++)
-        if (!event_pending(io->listen_events[i], EV_READ, NULL))
-            event_add(io->listen_events[i], NULL);
+    for (uint32_t i = 0; io->listening != NULL && i < io->server->listener_count; i++)
+        (void)server_poller_watch(&io->poller, &io->listening[i], EPOLLIN); /* else at the next tick */
 }

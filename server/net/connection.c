@@ -26,24 +26,30 @@ static void tune_tcp(int descriptor)
     (void)setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static void on_readable(evutil_socket_t descriptor, short events, void *argument)
+static void on_socket(struct server_watch *watch, uint32_t events)
 {
-    struct server_connection *connection = argument;
-    struct server_io *io = connection->io;
-    (void)descriptor, (void)events;
-    server_io_wake(io);
+    struct server_connection *connection = watch->owner;
+    if (events & EPOLLOUT)
+        server_io_mark(connection);
+    if ((events & EPOLLIN) == 0)
+        return;
     if (connection->stream_count == 0)
         server_io_put_off(connection);
     else
-        server_io_has_read(io, server_input_read(connection));
+        server_io_has_read(connection->io, server_input_read(connection));
 }
 
-static void on_writable(evutil_socket_t descriptor, short events, void *argument)
+void server_connection_watch(struct server_connection *connection, uint32_t event, bool wanted)
 {
-    struct server_connection *connection = argument;
-    (void)descriptor, (void)events;
-    server_io_wake(connection->io);
-    server_io_mark(connection);
+    struct server_watch *watch = &connection->watch;
+    const uint32_t events = wanted ? watch->events | event : watch->events & ~event;
+    if (server_poller_watch(&connection->io->poller, watch, events))
+        return;
+    const struct core_log_fields fields = server_stream_client_fields(&connection->client, 0);
+    core_log_with(CORE_LOG_ERROR, "connection.memory", &fields,
+                  "connection %lu: no memory to wait for its socket; it is closed",
+                  (unsigned long)connection->client.number);
+    server_connection_abort(connection);
 }
 
 static void link_connection(struct server_io *io, struct server_connection *connection)
@@ -71,28 +77,12 @@ static void refuse_without_memory(struct server_io *io, struct server_accepted *
     server_accepted_drop(io->server, accepted);
 }
 
-/* NULL without memory. */
-static struct server_connection *make_connection(struct server_io *io, int descriptor)
-{
-    struct server_connection *connection = calloc(1, sizeof *connection);
-    if (connection == NULL)
-        return NULL;
-    connection->readable = event_new(io->base, descriptor, EV_READ | EV_PERSIST, on_readable, connection);
-    connection->writable = event_new(io->base, descriptor, EV_WRITE | EV_PERSIST, on_writable, connection);
-    if (connection->readable != NULL && connection->writable != NULL)
-        return connection;
-    if (connection->readable != NULL)
-        event_free(connection->readable);
-    if (connection->writable != NULL)
-        event_free(connection->writable);
-    free(connection);
-    return NULL;
-}
-
 /* Its hello time has begun with accept. */
 static void take_over(struct server_connection *connection, struct server_accepted *accepted)
 {
     server_transport_move(&connection->transport, &accepted->transport);
+    connection->watch = (struct server_watch){
+        .descriptor = connection->transport.descriptor, .ready = on_socket, .owner = connection};
     connection->place = accepted->place;
     connection->client.asker.peer = server_connection_slot_turns(&connection->place);
     memcpy(connection->client.peer, accepted->peer, sizeof connection->client.peer);
@@ -106,7 +96,7 @@ static void take_over(struct server_connection *connection, struct server_accept
 void server_connection_open(struct server_io *io, struct server_accepted *accepted)
 {
     struct server *server = io->server;
-    struct server_connection *connection = make_connection(io, accepted->transport.descriptor);
+    struct server_connection *connection = calloc(1, sizeof *connection);
 
     if (connection == NULL) {
         refuse_without_memory(io, accepted);
@@ -211,10 +201,7 @@ static void tear_down(struct server_connection *connection)
 
     enter(connection, SERVER_CONNECTION_DEAD);
     server_output_purge(connection);
-    event_free(connection->readable);
-    event_free(connection->writable);
-    connection->readable = connection->writable = NULL;
-    connection->reading = connection->writing = false;
+    (void)server_poller_watch(&io->poller, &connection->watch, 0);
     server_transport_close(&connection->transport);
     give_place_back(io, &connection->place);
     server_stats_add(&io->stats.connections, (uint64_t)-1);

@@ -22,11 +22,11 @@
 #include "core/log.h"
 #include "core/protocol.h"
 #include "server/net/connection_slots.h"
+#include "server/net/poller.h"
 #include "server/net/transport.h"
 #include "server/stream/arrival.h"
 #include "server/stream/io_thread.h"
 
-#include <event2/event.h>
 #include <stdbool.h>
 
 #define SERVER_REQUESTS_MAX 1024 /* unanswered OPENs, QUERYs and MODIFYs of one connection */
@@ -87,8 +87,7 @@ struct server_connection {
     enum server_connection_state state;
     struct server_transport transport;
     struct server_connection_slot place;
-    struct event *readable, *writable;
-    bool reading, writing; /* events added */
+    struct server_watch watch; /* EPOLLIN: it is read; EPOLLOUT: its socket has taken no more */
     struct server_input input;
 
     struct server_stream **streams; /* by id - 1; NULL: free id; or one that is not given again, see below */
@@ -118,8 +117,16 @@ static inline struct server_connection *server_connection_of(const struct server
     return (struct server_connection *)stream->client;
 }
 
+static inline bool server_connection_is_read(const struct server_connection *connection)
+{
+    return (connection->watch.events & EPOLLIN) != 0;
+}
+
 /* connection.c
  * ------------------------------------------------------------------------------------------------ */
+
+/* Watches the socket for EPOLLIN or EPOLLOUT, or no longer. Without memory for that it is torn down. */
+void server_connection_watch(struct server_connection *connection, uint32_t event, bool wanted);
 
 /* Takes over what was accepted. On failure it is closed and logged. */
 void server_connection_open(struct server_io *io, struct server_accepted *accepted);
@@ -180,7 +187,7 @@ void server_input_free(struct server_connection *connection);
 size_t server_input_read(struct server_connection *connection);
 /* A packet or output room came free: goes on if input was paused for it. */
 void server_input_resume(struct server_connection *connection);
-/* Adds or removes the read event as state and pause demand. */
+/* Reads the connection from now on, or no longer, as state and pause demand. */
 void server_input_arm(struct server_connection *connection);
 
 /* requests.c
@@ -229,7 +236,7 @@ void server_output_error(struct server_connection *connection, uint32_t id, enum
 void server_output_results(struct server_stream *stream);
 /* Writes what the socket takes. */
 void server_output_flush(struct server_connection *connection);
-/* Adds or removes the write event. */
+/* Waits until the socket takes more, or no longer. */
 void server_output_arm(struct server_connection *connection, bool wanted);
 /* Drops everything that is queued. */
 void server_output_purge(struct server_connection *connection);

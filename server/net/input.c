@@ -55,7 +55,7 @@ static void go_on(struct server_connection *connection)
     input->held = false;
     if (connection->input.frame_started_ns != CORE_NS_NEVER)
         connection->input.frame_started_ns = now_ns;
-    event_add(connection->readable, NULL);
+    server_connection_watch(connection, EPOLLIN, true);
 }
 
 void server_input_arm(struct server_connection *connection)
@@ -63,11 +63,11 @@ void server_input_arm(struct server_connection *connection)
     bool wanted = connection->state < SERVER_CONNECTION_BROKEN &&
                   connection->state != SERVER_CONNECTION_FINISHING && !connection->input.ended &&
                   !(accepts_input(connection) && (paused(connection) || connection->input.stash != NULL));
-    if (wanted && !connection->reading)
+    const bool is_read = server_connection_is_read(connection);
+    if (wanted && !is_read)
         go_on(connection);
-    if (!wanted && connection->reading)
-        event_del(connection->readable);
-    connection->reading = wanted;
+    if (!wanted && is_read)
+        server_connection_watch(connection, EPOLLIN, false);
 }
 
 static uint32_t smaller(size_t a, uint32_t b)
@@ -362,7 +362,7 @@ void server_input_resume(struct server_connection *connection)
     if (!accepts_input(connection))
         return;
     now_ns = core_time_now_ns();
-    input->held |= !connection->reading && input->stopped_ns > input->arrival.earliest_ns;
+    input->held |= !server_connection_is_read(connection) && input->stopped_ns > input->arrival.earliest_ns;
     server_arrival_since(&input->arrival, input->stopped_ns, now_ns, input->held);
     if (input->phase == SERVER_INPUT_SLOT) {
         begin_data(connection, now_ns); /* anew: the stream may have failed meanwhile, and be gone */

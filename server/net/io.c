@@ -21,12 +21,6 @@
 #define STRANGERS       16 /* connections without streams that are read in a turn */
 #define REST_PACKETS    2  /* a rest that gathers fewer is not worth it */
 
-void server_io_wake(struct server_io *io)
-{
-    if (!io->turns.awake)
-        server_polls_wake(&io->turns, core_time_now_ns());
-}
-
 void server_io_mark(struct server_connection *connection)
 {
     if (connection->dirty)
@@ -164,7 +158,7 @@ static void set_timer(struct server_io *io, core_ns now_ns)
     if (wake_ns != CORE_NS_NEVER)
         spec.it_value =
             (struct timespec){.tv_sec = wake_ns / CORE_NS_PER_S, .tv_nsec = wake_ns % CORE_NS_PER_S};
-    if (timerfd_settime(io->timer_descriptor, TFD_TIMER_ABSTIME, &spec, NULL) == 0)
+    if (timerfd_settime(io->timer.descriptor, TFD_TIMER_ABSTIME, &spec, NULL) == 0)
         io->timer_ns = wake_ns;
 }
 
@@ -298,7 +292,7 @@ static void read_strangers(struct server_io *io)
     for (unsigned left = STRANGERS; left > 0 && (connection = io->strangers) != NULL;) {
         io->strangers = connection->next_stranger;
         connection->waits_as_stranger = false;
-        if (!connection->reading) {
+        if (!server_connection_is_read(connection)) {
             server_io_mark(connection); /* it may have ended, and only this has kept it */
             continue;
         }
@@ -314,41 +308,38 @@ static void clear_descriptor(int descriptor)
     (void)got;
 }
 
-static void on_completion(evutil_socket_t descriptor, short events, void *argument)
+static void on_completion(struct server_watch *watch, uint32_t events)
 {
-    struct server_io *io = argument;
+    struct server_io *io = watch->owner;
     (void)events;
-    server_io_wake(io);
-    clear_descriptor(descriptor);
+    clear_descriptor(watch->descriptor);
     collect(io, cpu_worker_collect); /* asks for the next notification, too */
 }
 
-static void on_timer(evutil_socket_t descriptor, short events, void *argument)
+static void on_timer(struct server_watch *watch, uint32_t events)
 {
-    struct server_io *io = argument;
+    struct server_io *io = watch->owner;
     (void)events;
-    server_io_wake(io);
-    clear_descriptor(descriptor);
+    clear_descriptor(watch->descriptor);
     core_ns now_ns = core_time_now_ns();
     io->timer_ns = CORE_NS_NEVER;
     release_waiting(io, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS);
 }
 
-static void on_mail(evutil_socket_t descriptor, short events, void *argument)
+static void on_mail(struct server_watch *watch, uint32_t events)
 {
-    struct server_io *io = argument;
-    (void)descriptor, (void)events;
-    server_io_wake(io);
+    struct server_io *io = watch->owner;
+    (void)events;
     server_mailbox_run(&io->mailbox, io);
 }
 
-static void on_tick(evutil_socket_t descriptor, short events, void *argument)
+static void on_tick(struct server_watch *watch, uint32_t events)
 {
-    struct server_io *io = argument;
+    struct server_io *io = watch->owner;
     core_ns now_ns = core_time_now_ns();
-    (void)descriptor, (void)events;
+    (void)events;
 
-    server_io_wake(io);
+    clear_descriptor(watch->descriptor);
     server_modify_tick(&io->streams, now_ns);
     for (struct server_migration *migration = io->streams.migrations, *next_order; migration != NULL;
          migration = next_order) {
@@ -372,14 +363,14 @@ static void on_tick(evutil_socket_t descriptor, short events, void *argument)
 void server_io_notify(struct server_io *io)
 {
     uint64_t one = 1;
-    ssize_t written = write(io->completion_descriptor, &one, sizeof one);
+    ssize_t written = write(io->completion.descriptor, &one, sizeof one);
     (void)written; /* fails only when the counter is full, and then the descriptor is readable */
 }
 
 static void stop_accepting(struct server_io *io)
 {
     for (uint32_t i = 0; i < io->server->listener_count; i++)
-        event_del(io->listen_events[i]);
+        (void)server_poller_watch(&io->poller, &io->listening[i], 0);
     for (uint32_t i = 1; i < io->server->io_count; i++)
         server_io_drain(io->server->ios[i], io->drain_until_ns);
 }
@@ -391,7 +382,7 @@ static void start_drain(void *owner, struct server_message *message)
     (void)message;
 
     io->draining = true;
-    if (io->listen_events != NULL)
+    if (io->listening != NULL)
         stop_accepting(io);
     for (struct server_connection *connection = io->connections, *next; connection != NULL;
          connection = next) {
@@ -490,22 +481,25 @@ static void account_turn(struct server_io *io, core_ns rest_ns)
         server_stats_add_ns(&io->stats.turn_lost_ns, lost_ns);
 }
 
-/* Waits for events and handles them. */
+/* Handles what is ready. False: nothing is. */
+static bool look(struct server_io *io, bool waits)
+{
+    server_polls_enter(&io->turns, core_time_now_ns(), io->timer_ns, waits);
+    if (server_poller_look(&io->poller, waits) == 0)
+        return false;
+    server_polls_wake(&io->turns, core_time_now_ns());
+    server_poller_run(&io->poller);
+    return true;
+}
+
 static void wait_events(struct server_io *io)
 {
-    core_ns now_ns = core_time_now_ns();
-
-    if (server_polls_first(&io->turns, now_ns)) {
-        server_polls_enter(&io->turns, now_ns, io->timer_ns, false);
-        (void)event_base_loop(io->base,
-                              EVLOOP_ONCE | EVLOOP_NONBLOCK); /* without ONCE until nothing is ready */
-        if (io->turns.awake)
+    if (server_polls_first(&io->turns, core_time_now_ns())) {
+        if (look(io, false))
             return;
         server_polls_found_nothing(&io->turns);
-        now_ns = core_time_now_ns();
     }
-    server_polls_enter(&io->turns, now_ns, io->timer_ns, true);
-    (void)event_base_loop(io->base, EVLOOP_ONCE); /* fails only if the kernel has no epoll left to give */
+    (void)look(io, true);
 }
 
 /* One turn, and the rest after it. Workers need not wake a thread that rests. */
@@ -547,34 +541,40 @@ static void *run(void *argument)
     return NULL;
 }
 
-static struct event *add_event(struct server_io *io, int descriptor, event_callback_fn handler)
+/* Destroy may come before they are created. */
+static void init_watches(struct server_io *io)
 {
-    struct event *event = event_new(io->base, descriptor, EV_READ | EV_PERSIST, handler, io);
-    if (event != NULL && event_add(event, NULL) != 0) {
-        event_free(event);
-        return NULL;
-    }
-    return event;
+    io->poller.descriptor = -1;
+    io->mail = (struct server_watch){.descriptor = -1, .ready = on_mail, .owner = io};
+    io->completion = (struct server_watch){.descriptor = -1, .ready = on_completion, .owner = io};
+    io->timer = (struct server_watch){.descriptor = -1, .ready = on_timer, .owner = io};
+    io->tick = (struct server_watch){.descriptor = -1, .ready = on_tick, .owner = io};
 }
 
-static bool create_events(struct server_io *io)
+static bool start_tick(const struct server_io *io)
 {
-    struct timeval tick = {.tv_usec = TICK_MS * 1000};
-    struct event_config *config = event_config_new();
-    if (config != NULL) {
-        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-        event_config_set_flag(config, EVENT_BASE_FLAG_PRECISE_TIMER);
-        io->base = event_base_new_with_config(config);
-        event_config_free(config);
-    }
-    if (io->base == NULL)
-        return false;
-    io->mailbox_event = add_event(io, io->mailbox.descriptor, on_mail);
-    io->completion_event = add_event(io, io->completion_descriptor, on_completion);
-    io->timer_event = add_event(io, io->timer_descriptor, on_timer);
-    io->tick_event = event_new(io->base, -1, EV_PERSIST, on_tick, io);
-    return io->mailbox_event != NULL && io->completion_event != NULL && io->timer_event != NULL &&
-           io->tick_event != NULL && event_add(io->tick_event, &tick) == 0;
+    const struct timespec period = {.tv_nsec = TICK_MS * CORE_NS_PER_MS};
+    const struct itimerspec spec = {.it_interval = period, .it_value = period};
+    return timerfd_settime(io->tick.descriptor, 0, &spec, NULL) == 0;
+}
+
+static core_status create_watches(struct server_io *io, struct core_error *error)
+{
+    core_status status = server_poller_init(&io->poller, error);
+    if (status != CORE_OK)
+        return status;
+    io->mail.descriptor = io->mailbox.descriptor;
+    io->completion.descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    io->timer.descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    io->tick.descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (io->completion.descriptor < 0 || io->timer.descriptor < 0 || io->tick.descriptor < 0 ||
+        !start_tick(io))
+        return core_error_errno(error, "can not create the timers of an I/O thread");
+    struct server_watch *const own[] = {&io->mail, &io->completion, &io->timer, &io->tick};
+    for (size_t at = 0; at < sizeof own / sizeof *own; at++)
+        if (!server_poller_watch(&io->poller, own[at], EPOLLIN))
+            return core_error_set(error, CORE_NO_MEMORY, "no memory for the events of an I/O thread");
+    return CORE_OK;
 }
 
 /* ---- what streams call ---- */
@@ -625,20 +625,19 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
     fresh->allowed_ns = allowed_ns(fresh);
     fresh->beat_ns = server_polls_beat_ns(CORE_LATENCY_NS_MAX);
     fresh->mailbox.descriptor = -1;
-    fresh->completion_descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    fresh->timer_descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    init_watches(fresh);
     fresh->read_buffer = malloc(SERVER_READ_BYTES);
     fresh->submissions = calloc(server->worker_count + 1, sizeof *fresh->submissions);
     core_status status = server_mailbox_init(&fresh->mailbox, error);
     if (status == CORE_OK)
+        status = create_watches(fresh, error);
+    if (status == CORE_OK)
         status = server->engine->open(&fresh->streams.engine, error);
     if (status == CORE_OK)
         status = server_ivs_init(&fresh->ivs, error);
-    if (status == CORE_OK &&
-        (fresh->read_buffer == NULL || fresh->submissions == NULL || fresh->completion_descriptor < 0 ||
-         fresh->timer_descriptor < 0 || server_eligible_queue_reserve(&fresh->waiting, 64) != CORE_OK ||
-         !create_events(fresh)))
-        status = core_error_set(error, CORE_NO_MEMORY, "no memory or descriptors for an I/O thread");
+    if (status == CORE_OK && (fresh->read_buffer == NULL || fresh->submissions == NULL ||
+                              server_eligible_queue_reserve(&fresh->waiting, 64) != CORE_OK))
+        status = core_error_set(error, CORE_NO_MEMORY, "no memory for an I/O thread");
     if (status != CORE_OK) {
         server_io_destroy(fresh);
         return status;
@@ -683,25 +682,21 @@ void server_io_join(struct server_io *io)
     pthread_join(io->thread, NULL);
 }
 
-static void free_event(struct event *event)
+static void close_watch(const struct server_watch *watch)
 {
-    if (event != NULL)
-        event_free(event);
+    if (watch->descriptor >= 0)
+        close(watch->descriptor);
 }
 
 void server_io_destroy(struct server_io *io)
 {
     if (io == NULL)
         return;
-    for (uint32_t i = 0; io->listen_events != NULL && i < io->server->listener_count; i++)
-        free_event(io->listen_events[i]);
-    free(io->listen_events);
-    free_event(io->mailbox_event);
-    free_event(io->completion_event);
-    free_event(io->timer_event);
-    free_event(io->tick_event);
-    if (io->base != NULL)
-        event_base_free(io->base);
+    server_poller_free(&io->poller);
+    close_watch(&io->completion);
+    close_watch(&io->timer);
+    close_watch(&io->tick);
+    free(io->listening);
     if (io->streams.engine != NULL)
         io->server->engine->close(io->streams.engine);
     server_ivs_free(&io->ivs);
@@ -709,10 +704,6 @@ void server_io_destroy(struct server_io *io)
     server_eligible_queue_free(&io->waiting);
     server_gpu_ports_destroy(&io->streams);
     server_stats_free(&io->stats);
-    if (io->completion_descriptor >= 0)
-        close(io->completion_descriptor);
-    if (io->timer_descriptor >= 0)
-        close(io->timer_descriptor);
     free(io->read_buffer);
     free(io->submissions);
     free(io);

@@ -1,4 +1,4 @@
-/* An I/O thread: one libevent base, its connections, and the hand-over of packets to the workers and back.
+/* An I/O thread: its poller, its connections, and the hand-over of packets to the workers and back.
  *
  * Everything below is called on that thread, except where said. Work is done in turns: the handlers of all
  * events that were ready together read frames, collect results or take messages; then the turn ends: what was
@@ -33,21 +33,21 @@ struct server_io {
     struct server_stream_io streams; /* first member */
     struct server *server;           /* set before start */
     uint32_t index;                  /* set before start: producer number at the workers */
-    struct event_base *base;
+    struct server_poller poller;
     struct server_mailbox mailbox;
-    int completion_descriptor, timer_descriptor; /* eventfd written by workers; timerfd for waiting streams */
-    struct event *mailbox_event, *completion_event, *timer_event, *tick_event;
-    struct server_polls turns;    /* for the earliest time at which input of a turn can have come */
-    core_ns beat_ns;              /* the longest sleep while streams are open */
-    core_ns allowed_ns;           /* a turn that has taken longer is late: in_ns and the rest before it */
-    size_t turn_bytes;            /* read since the last end of a turn */
-    uint64_t packets;             /* received whole, ever */
-    uint64_t rate_packets;        /* as of rate_ns */
-    core_ns rate_ns;              /* when the rate was last taken */
-    double packets_per_ns;        /* rate of arrival over about the last millisecond */
-    uint32_t latency_classes[64]; /* open streams by floor(log2(counted_ns)) */
-    struct event **listen_events; /* I/O thread 0 */
-    struct server_ivs ivs;        /* for streams whose client gives none */
+    struct server_watch mail, completion; /* its mailbox; an eventfd that workers write */
+    struct server_watch timer, tick;      /* timerfds: for waiting streams; every TICK_MS (io.c) */
+    struct server_polls turns;            /* for the earliest time at which input of a turn can have come */
+    core_ns beat_ns;                      /* the longest sleep while streams are open */
+    core_ns allowed_ns;             /* a turn that has taken longer is late: in_ns and the rest before it */
+    size_t turn_bytes;              /* read since the last end of a turn */
+    uint64_t packets;               /* received whole, ever */
+    uint64_t rate_packets;          /* as of rate_ns */
+    core_ns rate_ns;                /* when the rate was last taken */
+    double packets_per_ns;          /* rate of arrival over about the last millisecond */
+    uint32_t latency_classes[64];   /* open streams by floor(log2(counted_ns)) */
+    struct server_watch *listening; /* I/O thread 0: by number of the listener */
+    struct server_ivs ivs;          /* for streams whose client gives none */
     struct server_connection *connections;
     struct server_connection_cursor cursor;              /* position of the admin thread's stream dump */
     struct server_connection *dirty;                     /* to flush or resume at the end of the turn */
@@ -69,9 +69,6 @@ struct server_io {
     _Atomic int32_t thread_id; /* atomic: the system's, written at the start, read by any; 0 before */
     pthread_t thread;
 };
-
-/* Each handler of an event, first: the thread is awake. */
-void server_io_wake(struct server_io *io);
 
 /* If the present turn is late, enters it among the thread's stalls now. */
 void server_io_admit_stall(struct server_io *io, core_ns now_ns);

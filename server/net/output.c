@@ -335,11 +335,7 @@ static void advance(struct server_connection *connection, struct batch *batch, s
 
 void server_output_arm(struct server_connection *connection, bool wanted)
 {
-    if (wanted && !connection->writing)
-        event_add(connection->writable, NULL);
-    if (!wanted && connection->writing)
-        event_del(connection->writable);
-    connection->writing = wanted;
+    server_connection_watch(connection, EPOLLOUT, wanted);
 }
 
 void server_output_flush(struct server_connection *connection)

@@ -7,11 +7,11 @@
  *     earliest <= true arrival <= read
  *
  * **Turns.** A turn begins when the thread asks for the sockets that have something (it *enters*), and is
- * *awake* when it is told. Sockets that were not named had nothing at that look, so what a turn reads came
- * after the look of the turn before: `since`. If the thread had to sleep, all sockets were empty when it
- * entered, and what woke it came when it woke. After a turn, or a rest, that was long enough to matter the
- * thread looks without sleeping first: only if that look finds nothing may it sleep, so it is never taken for
- * asleep while something waited.
+ * *awake* when it is told. Sockets that were not named had nothing at that look (all that are ready are
+ * named: server/net/poller.h), so what a turn reads came after the look of the turn before: `since`. If the
+ * thread had to sleep, all sockets were empty when it entered, and what woke it came when it woke. After a
+ * turn, or a rest, that was long enough to matter the thread looks without sleeping first: only if that look
+ * finds nothing may it sleep, so it is never taken for asleep while something waited.
  *
  * **Late awake.** It can not know how long it was ready and had no core, or was stopped, while it seemed to
  * sleep. But with a timer that is due by `due` it is late for certain if it is awake after that; then all

@@ -394,6 +394,59 @@ static void packets_late_after_server_stop(void **state)
     munmap(shared, sizeof *shared);
 }
 
+/* More connections have something than one look may name: what a later look names was there at the first. */
+#define CROWD 300
+
+static uint32_t late_of_a_crowd(pid_t process, struct test_client *clients, struct test_stream **streams)
+{
+    core_ns sent_ns[CROWD];
+    uint32_t late = 0;
+
+    stop_process(process);
+    for (int i = 0; i < CROWD; i++) {
+        assert_true(test_stream_send(streams[i], 1408));
+        sent_ns[i] = core_time_now_ns();
+    }
+    usleep(2 * LATENCY_NS / US);
+    core_ns on_ns = core_time_now_ns();
+    assert_int_equal(kill(process, SIGCONT), 0);
+    for (int i = 0; i < CROWD; i++) {
+        struct protocol_result result = test_streams_take(&clients[i], &streams[i]);
+        assert_true(result.latency_ns >= on_ns - sent_ns[i]);
+        late += (result.flags & PROTOCOL_RESULT_MET) == 0;
+    }
+    return late;
+}
+
+static void packets_of_a_crowd_late_after_server_stop(void **state)
+{
+    struct test_client *clients = calloc(CROWD, sizeof *clients);
+    struct core_stream_spec spec = test_spec;
+    struct test_stream *streams[CROWD];
+    struct shared *shared;
+    pid_t process = start_process("keyring: keyring\nthreads: {io: 1, workers: 1, realtime: off}\n", &shared);
+    int status;
+    (void)state;
+
+    assert_non_null(clients);
+    spec.interval_ns = 200 * MS;
+    spec.latency_ns = LATENCY_NS;
+    for (int i = 0; i < CROWD; i++) {
+        test_client_connect(&clients[i], &shared->addresses[i % 2], NULL);
+        streams[i] = test_stream_open(&clients[i], &spec, (uint64_t)i);
+    }
+    assert_int_equal(late_of_a_crowd(process, clients, streams), CROWD);
+    for (int i = 0; i < CROWD; i++) {
+        test_stream_free(streams[i]);
+        test_client_close(&clients[i]);
+    }
+    free(clients);
+    assert_int_equal(kill(process, SIGTERM), 0);
+    assert_int_equal(waitpid(process, &status, 0), process);
+    assert_int_equal(status, 0);
+    munmap(shared, sizeof *shared);
+}
+
 /* One stream sends more than fits its room, far too early, so that nothing more of the connection is read; a
  * packet of another one is behind that. It must wait until the first stream's next packet goes, but not for a
  * stop of the server after that. */
@@ -534,6 +587,7 @@ int main(void)
         cmocka_unit_test(two_rests_are_what_admission_takes_off),
         cmocka_unit_test(deadlines_are_never_later_than_true_ones),
         cmocka_unit_test(packets_late_after_server_stop),
+        cmocka_unit_test(packets_of_a_crowd_late_after_server_stop),
         cmocka_unit_test(packets_behind_an_early_one_late_too),
         cmocka_unit_test(io_thread_overrun_withheld_from_admission),
     };

@@ -34,11 +34,6 @@ struct fixture {
     size_t received_bytes;
 };
 
-static void nothing(evutil_socket_t descriptor, short events, void *argument)
-{
-    (void)descriptor, (void)events, (void)argument;
-}
-
 static void start_worker(struct cpu_worker **worker)
 {
     const struct cpu_worker_options options = {
@@ -64,7 +59,7 @@ static void set_up(struct fixture *fixture)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
     assert_int_equal(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
     fixture->reader = pair[1];
-    fixture->io.base = event_base_new();
+    TEST_REQUIRE(server_poller_init(&fixture->io.poller, NULL) == CORE_OK);
     fixture->server = (struct server){
         .all_workers = 1, .worker_count = 1, .workers = &fixture->worker, .profile = &fixture->profile};
     start_worker(&fixture->worker);
@@ -77,7 +72,7 @@ static void set_up(struct fixture *fixture)
     connection->state = SERVER_CONNECTION_READY;
     connection->transport.descriptor = pair[0];
     connection->blocked_ns = CORE_NS_NEVER;
-    connection->writable = event_new(fixture->io.base, pair[0], EV_WRITE | EV_PERSIST, nothing, NULL);
+    connection->watch.descriptor = pair[0];
     struct server_block *block = server_block_create(&spec, 64, 0);
     assert_non_null(block);
     assert_int_equal(server_stream_create(&fixture->stream, &spec, block), CORE_OK);
@@ -98,8 +93,7 @@ static void tear_down(struct fixture *fixture)
     free(fixture->expected);
     free(fixture->received);
     free(fixture->lent);
-    event_free(fixture->connection.writable);
-    event_base_free(fixture->io.base);
+    server_poller_free(&fixture->io.poller);
     close(fixture->connection.transport.descriptor);
     close(fixture->reader);
 }

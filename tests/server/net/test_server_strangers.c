@@ -95,17 +95,25 @@ size_t __wrap_server_input_read(struct server_connection *connection)
     return __real_server_input_read(connection);
 }
 
+size_t __real_server_poller_look(struct server_poller *poller, bool waits);
+size_t __wrap_server_poller_look(struct server_poller *poller, bool waits);
+size_t __wrap_server_poller_look(struct server_poller *poller, bool waits)
+{
+    accepts = reads = inputs = 0;
+    while (atomic_load(&gate_closed)) {
+        atomic_store(&gate_reached, true);
+        sched_yield();
+    }
+    return __real_server_poller_look(poller, waits);
+}
+
+/* Of the threads for TLS handshakes: their only call, which returns when they are to end. */
 int __real_event_base_loop(struct event_base *base, int flags);
 int __wrap_event_base_loop(struct event_base *base, int flags);
 int __wrap_event_base_loop(struct event_base *base, int flags)
 {
-    accepts = reads = inputs = 0;
-    while (atomic_load(&gate_closed) && in_thread("io-")) {
-        atomic_store(&gate_reached, true);
-        sched_yield();
-    }
     int result = __real_event_base_loop(base, flags);
-    if (in_thread("tls-")) /* they have but one turn, which ends when they are to end */
+    if (in_thread("tls-"))
         atomic_fetch_add(&handshakers_ended, 1);
     return result;
 }
