@@ -29,8 +29,7 @@
  *
  * delta being the time from the failure until the packets are sent to the backup (set_detection). *Proof
  * that this is enough.* Let the failover be at tau <= failure + delta. Packets that became eligible by
- * failure
- * - d_g were delivered. So every packet that the backup gets was eligible after tau - d_g - delta. Packets
+ * failure - d_g were delivered. So every packet that the backup gets was eligible after tau - d_g - delta. Packets
  * that the GPU lost arrive at tau, later packets when they are eligible. So a window of length D has no more
  * arrivals than the contract allows in a window of length D + d_g + delta: k + floor((D + d_g + delta) / t)
  * <= k + ceil((d_g + delta) / t) + floor(D / t). No packet arrives later than d_g + delta after its eligible
@@ -135,7 +134,7 @@ CORE_CHECKED core_status admission_query(const struct admission *admission,
                                          const struct core_stream_spec *spec, uint32_t io, bool with_offer,
                                          struct admission_placement *placement, struct core_error *error);
 
-/* Decides as admission_query does, without an offer, and commits if the stream is accepted.
+/* Decides as admission_query does, with an offer, and commits if the stream is accepted.
  * `handle` is the caller's name for the stream; it need not be unique. CORE_REFUSED: there are
  * PARTITION_PLAN_STREAMS_MAX streams already; CORE_NO_MEMORY. */
 CORE_CHECKED core_status admission_admit(struct admission *admission, const struct core_stream_spec *spec,
@@ -198,7 +197,7 @@ const struct partition_gpu_plan *admission_batches(const struct admission *admis
 /* ---- refusals that can wait ----
  *
  * A decision takes microseconds; finding the reason and the offer of a refusal takes up to thousands of
- * them. `hurried` is asked before that and during it. Once it returns true it must do so until the question
+ * them. `cancelled` is asked before that and during it. Once it returns true it must do so until the question
  * is over: the search is then cut off, and constraint and offer of the refusal are undefined. To get them,
  * repeat the whole question. A copy of the plan has none. NULL: never. */
 typedef bool admission_cancel(void *owner);
@@ -280,7 +279,7 @@ CORE_CHECKED core_status admission_change_query(struct admission *admission, uin
                                                 struct admission_placement *placement,
                                                 struct core_error *error);
 
-/* Decides as admission_change_query does, without an offer, and commits if the change is accepted:
+/* Decides as admission_change_query does, with an offer, and commits if the change is accepted:
  * the unit and the I/O thread reserve capacity for the join. */
 CORE_CHECKED core_status admission_change(struct admission *admission, uint32_t stream,
                                           const struct core_stream_spec *spec,

@@ -123,7 +123,7 @@ struct partition_planner_options {
     core_ns retune_ns, calm_ns; /* between two retunes of a GPU; and after its period has changed */
 };
 
-/* `standing` is the planner's from now on, in any case. host and options->... are copied; `context` is passed
+/* `admission` is the planner's from now on, in any case. host and options->... are copied; `context` is passed
  * to the host's functions. CORE_NO_MEMORY. */
 CORE_CHECKED core_status partition_planner_create(struct partition_planner **planner,
                                                   struct admission *admission,
@@ -134,7 +134,7 @@ CORE_CHECKED core_status partition_planner_create(struct partition_planner **pla
  * or will never be told of. */
 void partition_planner_destroy(struct partition_planner *planner);
 
-/* The admission state, for questions, hurry and withheld shares; reservations are made below. */
+/* The admission state, for questions, the cancelling of searches and withheld shares; reservations are made below. */
 struct admission *partition_planner_admission(struct partition_planner *planner);
 
 /* ---- time ---- */

@@ -2,8 +2,7 @@
  * thread that owns both. The batcher opens a batch every period, closes it once the packets of the period
  * have had time to be appended, hands it to the child, and notifies the I/O threads when it is done.
  *
- *   I/O thread --append--> open batch --close--> child: up, kernel, down --DONE--> I/O thread: deliver,
- * release
+ *   I/O thread --append--> open batch --close--> child: up, kernel, down --DONE--> I/O thread: deliver
  *
  * Events. Each I/O thread learns the outcome of its batches from a ring of its own (one producer: the
  * batcher; one consumer: the I/O thread), in the order of the batches:

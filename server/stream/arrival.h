@@ -48,9 +48,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SERVER_POLLS_SHORT_NS                                                                                \
-    (100 * CORE_NS_PER_US)                           /* after so short a turn the thread may sleep at once   \
-                                                      */
+/* After so short a turn the thread may sleep at once. */
+#define SERVER_POLLS_SHORT_NS (100 * CORE_NS_PER_US)
 #define SERVER_POLLS_AWAKE_NS (20 * CORE_NS_PER_US)  /* a look that takes longer has slept */
 #define SERVER_POLLS_SLACK_NS (200 * CORE_NS_PER_US) /* timers may wake it so much late */
 #define SERVER_POLLS_LATE_NS  CORE_NS_PER_MS         /* a turn that is shorter is never late */

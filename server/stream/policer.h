@@ -13,9 +13,8 @@
  * unseen(n): unseen(n) = u(n) where eligible(n) = a(n); else unseen(n) = B, B = u(m) of the last packet m <=
  * n with a(m) >= TAT(m). *Proof.* TAT(n+1) <= TAT'(n+1) + B, TAT' that of the true arrivals. If a(n) >=
  * TAT(n), then TAT(n+1) = a(n) + t <= x(n) + u(n) + t <= TAT'(n+1) + u(n), and B = u(n). Else TAT(n+1) =
- * TAT(n) + t <= TAT'(n) + B
- *   + t <= TAT'(n+1) + B. So where eligible(n) = TAT(n) - (k-1) t, E(n) >= TAT'(n) - (k-1) t >= eligible(n) -
- *   B. Where eligible(n) = a(n), E(n) >= x(n) >= a(n) - u(n).
+ * TAT(n) + t <= TAT'(n) + B + t <= TAT'(n+1) + B. So where eligible(n) = TAT(n) - (k-1) t, E(n) >= TAT'(n) -
+ * (k-1) t >= eligible(n) - B. Where eligible(n) = a(n), E(n) >= x(n) >= a(n) - u(n).
  * A deadline that counts from eligible(n) - unseen(n) is so never later than the one that the client may hold
  * against us. Eligible times stay as they are: no client earns anything by it, and what admission reckons
  * with, the conformance of eligible times, is not touched. Where a(n) itself is set back, all a(n) <= x(n),
