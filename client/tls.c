@@ -216,7 +216,7 @@ static core_status load_identity(SSL_CTX *context, const struct millrace_tls *op
 static core_status make_context(struct client_transport *transport, const struct millrace_tls *options,
                                 struct core_error *error)
 {
-    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    SSL_CTX *context = core_tls_ready(NULL) == CORE_OK ? SSL_CTX_new(TLS_client_method()) : NULL;
     transport->tls_context = context;
     if (context == NULL || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for TLS");

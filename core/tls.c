@@ -49,6 +49,13 @@ static EVP_PKEY *key_decode(const char *text, size_t bytes, bool *asked)
     return key;
 }
 
+core_status core_tls_ready(struct core_error *error)
+{
+    return OSSL_LIB_CTX_get0_global_default() != NULL
+               ? CORE_OK
+               : core_error_set(error, CORE_NO_MEMORY, "no memory for OpenSSL");
+}
+
 core_status core_tls_key_read(const char *path, EVP_PKEY **key, struct core_error *error)
 {
     char *text;

@@ -4,6 +4,7 @@
 #include "core/log.h"
 #include "core/realtime.h"
 #include "core/secret.h"
+#include "core/tls.h"
 #include "server/admin/http.h"
 #include "server/calibrate/calibrate.h"
 #include "server/gpu/gpus.h"
@@ -105,9 +106,11 @@ static core_status prepare_secrets(struct server *server, struct core_error *err
         return CORE_OK; /* a check has told why */
     while (state_bytes < server_stream_secret_bytes(server->engine))
         state_bytes *= 2;
-    core_status status = core_secret_init(
-        (config->limits.streams + 2048) * (state_bytes + CORE_SECRET_BLOCK_BYTES_MIN) + FILE_SECRET_BYTES,
-        &locked, error);
+    core_status status = core_tls_ready(error);
+    if (status == CORE_OK)
+        status = core_secret_init(
+            (config->limits.streams + 2048) * (state_bytes + CORE_SECRET_BLOCK_BYTES_MIN) + FILE_SECRET_BYTES,
+            &locked, error);
     if (status == CORE_OK && speaks_tls(config))
         status = core_secret_init_openssl(config->listener_count * LISTENER_SECRET_BYTES +
                                               config->limits.handshakes * HANDSHAKE_SECRET_BYTES,
