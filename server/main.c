@@ -7,7 +7,6 @@
 #include "server/server.h"
 
 #include <errno.h>
-#include <event2/event.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -243,16 +242,6 @@ static core_status load(const char *path, struct config_server **config, struct 
     return status;
 }
 
-/* libevent ends the process where it lacks descriptors for its own use, which happens at start only. */
-static void on_event_failure(int status)
-{
-    (void)status;
-    core_log(CORE_LOG_ERROR, "start.failed",
-             "libevent could not start, most likely for want of open files (ulimit -n)");
-    (void)core_log_stop(LOG_TIMEOUT_NS);
-    exit(EXIT_START);
-}
-
 int main(int argc, char **argv)
 {
     struct options options = {0};
@@ -263,7 +252,6 @@ int main(int argc, char **argv)
 
     if (!core_standard_open())
         return EXIT_START;
-    event_set_fatal_callback(on_event_failure);
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return EXIT_START;
     if (load(options.config, &config, &profile, &error) != CORE_OK)

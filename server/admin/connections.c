@@ -1,150 +1,441 @@
 #include "server/admin/connections.h"
 
 #include "core/log.h"
-#include "core/time.h"
+#include "server/net/poller.h"
 
-#include <event2/bufferevent.h>
-#include <event2/event.h>
-#include <event2/http.h>
-#include <event2/listener.h>
-#include <stdbool.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
 
-#define POLL_MS         100   /* between looks at the guests */
-#define INPUT_BYTES_MAX 16384 /* read ahead of what evhttp has parsed */
+#define HEAD_BYTES_MAX 8192
+#define BODY_BYTES_MAX 4096 /* a GET has none; what others send along is refused beyond this */
+#define LINGER_NS      CORE_NS_PER_S
 
-struct guest {
-    struct bufferevent *transport; /* we hold a reference, so that it outlives evhttp's; NULL: a free place */
-    core_ns since_ns;
-    bool asked; /* the request is here, whole */
+enum phase { READING, WAITING, WRITING, LINGERING };
+
+struct server_admin_guest {
+    struct server_watch watch; /* its descriptor -1: a free place */
+    struct server_admin_connections *connections;
+    enum phase phase;
+    core_ns since_ns;    /* accepted */
+    core_ns answered_ns; /* LINGERING: since then */
+    bool head_only;      /* HEAD: the answer has no body */
+    size_t got;
+    char request[HEAD_BYTES_MAX + 1];
+    char head[384], line[128];      /* of the answer: status and headers; a short body */
+    struct server_admin_body *body; /* a long one; NULL: none */
+    struct iovec parts[2];          /* what is still to be sent */
 };
 
 struct server_admin_connections {
-    struct evconnlistener *listener; /* evhttp's */
-    struct event *look;
-    struct guest connections[SERVER_ADMIN_CONNECTIONS_MAX];
+    struct server_poller *poller;
+    struct server_watch listener;
+    server_admin_answer *answer;
+    void *argument;
     uint32_t count;
+    struct server_admin_guest guests[SERVER_ADMIN_CONNECTIONS_MAX];
 };
 
-/* evhttp frees the transport when it is done with a connection. Because of our reference that only takes its
- * callbacks away; the socket is closed when we let go. */
-static bool has_left(const struct guest *guest)
+/* ---- bodies ---- */
+
+struct server_admin_body *server_admin_body_make(char *text, size_t bytes)
 {
-    bufferevent_event_cb on_event;
-    bufferevent_getcb(guest->transport, NULL, NULL, &on_event, NULL);
-    return on_event == NULL;
+    struct server_admin_body *body = text == NULL ? NULL : malloc(sizeof *body);
+    if (body == NULL)
+        free(text);
+    else
+        *body = (struct server_admin_body){text, bytes, 1};
+    return body;
 }
 
-static void see_off(struct server_admin_connections *connections, struct guest *guest)
+void server_admin_body_release(struct server_admin_body *body)
 {
-    bufferevent_decref(guest->transport);
-    guest->transport = NULL;
-    connections->count--;
+    if (body == NULL || --body->uses > 0)
+        return;
+    free(body->text);
+    free(body);
 }
 
-static core_ns time_of(const struct guest *guest, bool crowded)
+/* ---- places ---- */
+
+static void listen_on(struct server_admin_connections *connections, bool wanted)
 {
-    if (crowded)
-        return (guest->asked ? SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS
-                             : SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS) *
-               CORE_NS_PER_MS;
-    return (guest->asked ? SERVER_ADMIN_CONNECTIONS_AGE_S : SERVER_ADMIN_CONNECTIONS_REQUEST_S) *
-           CORE_NS_PER_S;
+    (void)server_poller_watch(connections->poller, &connections->listener, wanted ? EPOLLIN : 0);
 }
 
-/* evhttp notices the end of the connection by itself. */
-static void refuse_connection(const struct guest *guest, bool crowded, core_ns now_ns)
+static void see_off(struct server_admin_guest *guest)
 {
-    if (now_ns - guest->since_ns > time_of(guest, crowded))
-        (void)shutdown(bufferevent_getfd(guest->transport), SHUT_RDWR);
+    (void)server_poller_watch(guest->connections->poller, &guest->watch, 0);
+    close(guest->watch.descriptor);
+    guest->watch.descriptor = -1;
+    server_admin_body_release(guest->body);
+    guest->body = NULL;
+    guest->connections->count--;
 }
 
-static void on_poll(evutil_socket_t descriptor, short events, void *argument)
+static void watch_for(struct server_admin_guest *guest, uint32_t events)
 {
-    struct server_admin_connections *connections = argument;
-    core_ns now_ns = core_time_now_ns();
-    bool crowded = connections->count == SERVER_ADMIN_CONNECTIONS_MAX;
-    (void)descriptor, (void)events;
+    if (!server_poller_watch(guest->connections->poller, &guest->watch, events))
+        see_off(guest);
+}
 
-    for (size_t i = 0; i < SERVER_ADMIN_CONNECTIONS_MAX; i++) {
-        struct guest *guest = &connections->connections[i];
-        if (guest->transport != NULL && has_left(guest))
-            see_off(connections, guest);
-        else if (guest->transport != NULL)
-            refuse_connection(guest, crowded, now_ns);
+/* ---- answers ---- */
+
+static const char *reason_of(int code)
+{
+    static const struct {
+        int code;
+        const char *reason;
+    } reasons[] = {{200, "OK"},
+                   {400, "Bad Request"},
+                   {404, "Not Found"},
+                   {405, "Method Not Allowed"},
+                   {413, "Content Too Large"},
+                   {431, "Request Header Fields Too Large"},
+                   {503, "Service Unavailable"}};
+    for (size_t at = 0; at < sizeof reasons / sizeof *reasons; at++)
+        if (reasons[at].code == code)
+            return reasons[at].reason;
+    return "Internal Server Error";
+}
+
+/* All is sent: what the client still sends is thrown away, or the kernel would take the answer back. */
+static void linger(struct server_admin_guest *guest)
+{
+    guest->phase = LINGERING;
+    guest->answered_ns = core_time_now_ns();
+    (void)shutdown(guest->watch.descriptor, SHUT_WR);
+    watch_for(guest, EPOLLIN);
+}
+
+static void go_past(struct server_admin_guest *guest, size_t sent)
+{
+    for (size_t at = 0; at < 2; at++) {
+        const size_t now = sent < guest->parts[at].iov_len ? sent : guest->parts[at].iov_len;
+        guest->parts[at].iov_base = (char *)guest->parts[at].iov_base + now;
+        guest->parts[at].iov_len -= now;
+        sent -= now;
+    }
+}
+
+static void send_on(struct server_admin_guest *guest)
+{
+    const struct msghdr message = {.msg_iov = guest->parts, .msg_iovlen = 2};
+    while (guest->parts[0].iov_len + guest->parts[1].iov_len > 0) {
+        const ssize_t sent = sendmsg(guest->watch.descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0)
+            go_past(guest, (size_t)sent);
+        else if (errno == EAGAIN) {
+            watch_for(guest, EPOLLOUT);
+            return;
+        } else if (errno != EINTR) {
+            see_off(guest);
+            return;
+        }
+    }
+    linger(guest);
+}
+
+static void send_answer(struct server_admin_guest *guest, int code, const char *type, const char *text,
+                        size_t bytes)
+{
+    const time_t now = time(NULL);
+    struct tm parts;
+    char date[40];
+    (void)strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &parts));
+    const int head_bytes =
+        snprintf(guest->head, sizeof guest->head,
+                 "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: close\r\nCache-Control: no-store\r\n%s"
+                 "Content-Type: %s\r\nContent-Length: %zu\r\n\r\n",
+                 code, reason_of(code), date, code == 405 ? "Allow: GET, HEAD\r\n" : "", type, bytes);
+    guest->phase = WRITING;
+    guest->parts[0] = (struct iovec){guest->head, (size_t)head_bytes};
+    guest->parts[1] = (struct iovec){(char *)text, guest->head_only ? 0 : bytes}; /* which is only read */
+    send_on(guest);
+}
+
+void server_admin_reply_line(struct server_admin_guest *guest, int code, const char *line)
+{
+    const int bytes = snprintf(guest->line, sizeof guest->line, "%.126s\n", line);
+    send_answer(guest, code, "text/plain; charset=utf-8", guest->line, (size_t)bytes);
+}
+
+void server_admin_reply(struct server_admin_guest *guest, const char *type, struct server_admin_body *body)
+{
+    if (body == NULL) {
+        server_admin_reply_line(guest, 500, "the server is out of memory");
+        return;
+    }
+    guest->body = body;
+    send_answer(guest, 200, type, body->text, body->bytes);
+}
+
+void server_admin_wait(struct server_admin_guest *guest)
+{
+    guest->phase = WAITING;
+    watch_for(guest, 0);
+}
+
+void server_admin_connections_serve(struct server_admin_connections *connections, const char *type,
+                                    struct server_admin_body *body)
+{
+    for (size_t at = 0; at < SERVER_ADMIN_CONNECTIONS_MAX; at++) {
+        struct server_admin_guest *guest = &connections->guests[at];
+        if (guest->watch.descriptor < 0 || guest->phase != WAITING)
+            continue;
+        if (body != NULL)
+            body->uses++;
+        server_admin_reply(guest, type, body);
+    }
+}
+
+void server_admin_connections_serve_line(struct server_admin_connections *connections, int code,
+                                         const char *line)
+{
+    for (size_t at = 0; at < SERVER_ADMIN_CONNECTIONS_MAX; at++)
+        if (connections->guests[at].watch.descriptor >= 0 && connections->guests[at].phase == WAITING)
+            server_admin_reply_line(&connections->guests[at], code, line);
+}
+
+/* ---- requests (RFC 9112) ---- */
+
+/* What is wrong with it. */
+struct fault {
+    int code; /* 0: nothing */
+    const char *text;
+};
+
+static const struct fault malformed = {400, "this is no HTTP request"};
+
+/* Cuts the next line off: NUL in the place of its end. NULL: none is left. */
+static char *cut_line(char **rest)
+{
+    char *line = *rest, *end = strchr(line, '\n');
+    if (end == NULL)
+        return NULL;
+    *rest = end + 1;
+    if (end > line && end[-1] == '\r')
+        end--;
+    *end = '\0';
+    return line;
+}
+
+static bool is_version(const char *text)
+{
+    return strcmp(text, "HTTP/1.1") == 0 || strcmp(text, "HTTP/1.0") == 0;
+}
+
+/* METHOD SP target SP version; the target a path, or a whole address as proxies send it. */
+static struct fault read_start(struct server_admin_guest *guest, char *line,
+                               struct server_admin_request *request)
+{
+    char *target = strchr(line, ' '), *version = target == NULL ? NULL : strchr(target + 1, ' ');
+    if (version == NULL || target == line || !is_version(version + 1))
+        return (struct fault){400, "this speaks HTTP/1.0 and HTTP/1.1"};
+    *target++ = *version = '\0';
+    guest->head_only = strcmp(line, "HEAD") == 0;
+    request->reads = guest->head_only || strcmp(line, "GET") == 0;
+    if (strncasecmp(target, "http://", 7) == 0)
+        target += 7 + strcspn(target + 7, "/?#");
+    target[strcspn(target, "#")] = '\0';
+    char *query = strchr(target, '?');
+    request->query = query == NULL ? "" : query + 1;
+    if (query != NULL)
+        *query = '\0';
+    request->path = target;
+    return (struct fault){0, NULL};
+}
+
+/* We read no body; but who is in front of us may go by another of two lengths. */
+static struct fault read_length(const char *value, const char **length)
+{
+    if (*value == '\0' || value[strspn(value, "0123456789")] != '\0')
+        return malformed;
+    if (*length != NULL && strcmp(*length, value) != 0)
+        return (struct fault){400, "two different lengths"};
+    *length = value;
+    if (strlen(value) > 9 || atol(value) > BODY_BYTES_MAX)
+        return (struct fault){413, "this can only be read"};
+    return (struct fault){0, NULL};
+}
+
+static struct fault read_header(char *line, const char **length)
+{
+    char *colon = strchr(line, ':');
+    if (colon == NULL || colon == line || strcspn(line, " \t") < (size_t)(colon - line))
+        return malformed;
+    *colon = '\0';
+    char *value = colon + 1 + strspn(colon + 1, " \t");
+    for (size_t bytes = strlen(value); bytes > 0 && strchr(" \t", value[bytes - 1]) != NULL; bytes--)
+        value[bytes - 1] = '\0';
+    return strcasecmp(line, "Content-Length") == 0 ? read_length(value, length) : (struct fault){0, NULL};
+}
+
+static struct fault read_request(struct server_admin_guest *guest, struct server_admin_request *request)
+{
+    char *rest = guest->request, *line = cut_line(&rest);
+    const char *length = NULL;
+    struct fault fault = read_start(guest, line, request);
+    while (fault.code == 0 && (line = cut_line(&rest)) != NULL && *line != '\0')
+        fault = read_header(line, &length);
+    return fault;
+}
+
+/* Where the head ends: behind an empty line. 0: it is not here whole. */
+static size_t head_bytes(const char *text, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at++)
+        if (text[at] == '\n' && (at + 1 < bytes && text[at + 1] == '\n'))
+            return at + 2;
+        else if (text[at] == '\n' && at + 2 < bytes && text[at + 1] == '\r' && text[at + 2] == '\n')
+            return at + 3;
+    return 0;
+}
+
+static void answer(struct server_admin_guest *guest, size_t bytes)
+{
+    struct server_admin_request request = {.path = ""};
+    guest->request[bytes] = '\0';
+    const struct fault fault =
+        strlen(guest->request) < bytes ? malformed : read_request(guest, &request); /* no NUL inside */
+    if (fault.code != 0)
+        server_admin_reply_line(guest, fault.code, fault.text);
+    else
+        guest->connections->answer(guest->connections->argument, guest, &request);
+}
+
+/* ---- events ---- */
+
+static void read_on(struct server_admin_guest *guest)
+{
+    const ssize_t got =
+        recv(guest->watch.descriptor, guest->request + guest->got, HEAD_BYTES_MAX - guest->got, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        see_off(guest);
+        return;
+    }
+    guest->got += (size_t)got;
+    const size_t bytes = head_bytes(guest->request, guest->got);
+    if (bytes > 0)
+        answer(guest, bytes);
+    else if (guest->got == HEAD_BYTES_MAX)
+        server_admin_reply_line(guest, 431, "the request is too long");
+}
+
+static void throw_away(struct server_admin_guest *guest)
+{
+    const ssize_t got = recv(guest->watch.descriptor, guest->request, HEAD_BYTES_MAX, MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+        see_off(guest);
+}
+
+static void on_guest(struct server_watch *watch, uint32_t events)
+{
+    struct server_admin_guest *guest = watch->owner;
+    (void)events;
+    if (guest->phase == READING)
+        read_on(guest);
+    else if (guest->phase == WRITING)
+        send_on(guest);
+    else
+        throw_away(guest);
+}
+
+static void let_in(struct server_admin_connections *connections, int descriptor)
+{
+    struct server_admin_guest *guest = connections->guests;
+    while (guest->watch.descriptor >= 0)
+        guest++;
+    guest->watch = (struct server_watch){.descriptor = descriptor, .ready = on_guest, .owner = guest};
+    guest->connections = connections;
+    guest->phase = READING;
+    guest->since_ns = core_time_now_ns();
+    guest->got = 0;
+    connections->count++;
+    watch_for(guest, EPOLLIN);
+}
+
+/* Without descriptors until the next tick; else the lack would keep this thread busy. */
+static void on_connect(struct server_watch *watch, uint32_t events)
+{
+    struct server_admin_connections *connections = watch->owner;
+    (void)events;
+    const int descriptor = accept4(watch->descriptor, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (descriptor >= 0)
+        let_in(connections, descriptor);
+    else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        core_log(CORE_LOG_WARNING, "admin.accept", "can not accept on the admin port: %m; trying again");
+        listen_on(connections, false);
+    }
+    if (connections->count == SERVER_ADMIN_CONNECTIONS_MAX)
+        listen_on(connections, false);
+}
+
+/* ---- time ---- */
+
+static core_ns end_ns(const struct server_admin_guest *guest, bool crowded)
+{
+    if (guest->phase == LINGERING)
+        return crowded ? guest->answered_ns : guest->answered_ns + LINGER_NS;
+    if (guest->phase == READING)
+        return guest->since_ns + (crowded ? SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS * CORE_NS_PER_MS
+                                          : SERVER_ADMIN_CONNECTIONS_REQUEST_S * CORE_NS_PER_S);
+    return guest->since_ns + (crowded ? SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS * CORE_NS_PER_MS
+                                      : SERVER_ADMIN_CONNECTIONS_AGE_S * CORE_NS_PER_S);
+}
+
+void server_admin_connections_end_overdue(struct server_admin_connections *connections, core_ns now_ns)
+{
+    const bool crowded = connections->count == SERVER_ADMIN_CONNECTIONS_MAX;
+    for (size_t at = 0; at < SERVER_ADMIN_CONNECTIONS_MAX; at++) {
+        struct server_admin_guest *guest = &connections->guests[at];
+        if (guest->watch.descriptor >= 0 && now_ns > end_ns(guest, crowded))
+            see_off(guest);
     }
     if (connections->count < SERVER_ADMIN_CONNECTIONS_MAX)
-        evconnlistener_enable(connections->listener);
+        listen_on(connections, true);
 }
 
-/* evhttp asks for the transport of a connection that it has accepted. NULL: it makes one itself, as it must
- * only where there is no memory. */
-static struct bufferevent *on_arrival(struct event_base *base, void *argument)
-{
-    struct server_admin_connections *connections = argument;
-    struct bufferevent *transport = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
-    struct guest *guest = connections->connections;
-
-    if (transport == NULL)
-        return NULL;
-    bufferevent_setwatermark(transport, EV_READ, 0, INPUT_BYTES_MAX);
-    bufferevent_incref(transport);
-    while (guest->transport != NULL)
-        guest++;
-    *guest = (struct guest){.transport = transport, .since_ns = core_time_now_ns()};
-    if (++connections->count == SERVER_ADMIN_CONNECTIONS_MAX)
-        evconnlistener_disable(connections->listener);
-    return transport;
-}
-
-/* Until the next look; else a lack of descriptors would keep this thread busy. */
-static void on_accept_error(struct evconnlistener *listener, void *http)
-{
-    (void)http;
-    core_log(CORE_LOG_WARNING, "admin.accept", "can not accept on the admin port: %m; trying again");
-    evconnlistener_disable(listener);
-}
+/* ---- life ---- */
 
 core_status server_admin_connections_create(struct server_admin_connections **connections,
-                                            struct event_base *base, struct evhttp *http, int descriptor,
+                                            struct server_poller *poller, int descriptor,
+                                            server_admin_answer *answer_request, void *argument,
                                             struct core_error *error)
 {
-    const struct timeval pause = {.tv_usec = POLL_MS * 1000};
     struct server_admin_connections *fresh = calloc(1, sizeof *fresh);
-    struct evhttp_bound_socket *socket = NULL;
-
-    if (fresh != NULL)
-        fresh->look = event_new(base, -1, EV_PERSIST, on_poll, fresh);
-    if (fresh != NULL && fresh->look != NULL && event_add(fresh->look, &pause) == 0)
-        socket = evhttp_accept_socket_with_handle(http, descriptor);
-    if (socket == NULL) {
-        server_admin_connections_destroy(fresh);
+    if (fresh == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin port");
+    fresh->poller = poller;
+    fresh->answer = answer_request;
+    fresh->argument = argument;
+    fresh->listener = (struct server_watch){.descriptor = descriptor, .ready = on_connect, .owner = fresh};
+    for (size_t at = 0; at < SERVER_ADMIN_CONNECTIONS_MAX; at++)
+        fresh->guests[at].watch.descriptor = -1;
+    if (!server_poller_watch(poller, &fresh->listener, EPOLLIN)) {
+        free(fresh);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin port");
     }
-    fresh->listener = evhttp_bound_socket_get_listener(socket);
-    evconnlistener_set_error_cb(fresh->listener, on_accept_error);
-    evhttp_set_bevcb(http, on_arrival, fresh);
     *connections = fresh;
     return CORE_OK;
-}
-
-void server_admin_connections_asked(struct server_admin_connections *connections,
-                                    const struct bufferevent *transport)
-{
-    for (size_t i = 0; i < SERVER_ADMIN_CONNECTIONS_MAX; i++)
-        if (connections->connections[i].transport == transport)
-            connections->connections[i].asked = true;
 }
 
 void server_admin_connections_destroy(struct server_admin_connections *connections)
 {
     if (connections == NULL)
         return;
-    for (size_t i = 0; i < SERVER_ADMIN_CONNECTIONS_MAX; i++)
-        if (connections->connections[i].transport != NULL)
-            see_off(connections, &connections->connections[i]);
-    if (connections->look != NULL)
-        event_free(connections->look);
+    for (size_t at = 0; at < SERVER_ADMIN_CONNECTIONS_MAX; at++)
+        if (connections->guests[at].watch.descriptor >= 0)
+            see_off(&connections->guests[at]);
+    listen_on(connections, false);
+    close(connections->listener.descriptor);
     free(connections);
 }

@@ -1,16 +1,23 @@
-/* The connections of the admin port, bounded in number and in time, which evhttp does not do.
+/* The connections of the admin port: HTTP/1.0 and HTTP/1.1, one request each, bounded in number, memory and
+ * time.
  *
  * At most SERVER_ADMIN_CONNECTIONS_MAX at once: more wait in the kernel's queue. Each has
  * SERVER_ADMIN_CONNECTIONS_REQUEST_S to send its whole request, and is closed after
  * SERVER_ADMIN_CONNECTIONS_AGE_S, so that no client can occupy a connection by sending or reading one byte at
  * a time. While all connections are in use, these limits are shorter: a connection without a request is
  * closed after SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS, and one that has not read its answer after
- * SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS. Without free descriptors accepting pauses. Owned by the admin
- * thread. */
+ * SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS. Without free descriptors accepting pauses.
+ *
+ * All memory but that of long answers is there from the start: where there is none left, an answer says so.
+ * Owned by the admin thread. */
 #ifndef MILLRACE_SERVER_ADMIN_CONNECTIONS_H
 #define MILLRACE_SERVER_ADMIN_CONNECTIONS_H
 
 #include "core/status.h"
+#include "core/time.h"
+
+#include <stdbool.h>
+#include <stddef.h>
 
 #define SERVER_ADMIN_CONNECTIONS_MAX              32
 #define SERVER_ADMIN_CONNECTIONS_REQUEST_S        3
@@ -18,22 +25,61 @@
 #define SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS 100
 #define SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS     1000
 
-struct bufferevent;
-struct event_base;
-struct evhttp;
 struct server_admin_connections;
+struct server_admin_guest; /* one connection, from its request until it has its answer */
+struct server_poller;
 
-/* Lets `http` accept on the listening descriptor, which is http's from here on (still the caller's on
- * failure). */
+struct server_admin_request {
+    const char *path;  /* as sent, "/status" */
+    const char *query; /* what is behind '?'; "" */
+    bool reads;        /* GET or HEAD */
+};
+
+/* Answers with server_admin_reply or server_admin_reply_line, or lets the guest wait. The request is valid
+ * until it returns. */
+typedef void server_admin_answer(void *argument, struct server_admin_guest *guest,
+                                 const struct server_admin_request *request);
+
+/* A long answer, which may go to many guests. */
+struct server_admin_body {
+    char *text; /* of malloc, freed with it */
+    size_t bytes;
+    unsigned uses;
+};
+
+/* Takes text over, with one use. NULL: text was NULL, or there is no memory. */
+struct server_admin_body *server_admin_body_make(char *text, size_t bytes);
+void server_admin_body_release(struct server_admin_body *body); /* one use; NULL is fine */
+
+/* Accepts on the listening descriptor, which is theirs from here on (still the caller's on failure). */
 CORE_CHECKED core_status server_admin_connections_create(struct server_admin_connections **connections,
-                                                         struct event_base *base, struct evhttp *http,
-                                                         int descriptor, struct core_error *error);
+                                                         struct server_poller *poller, int descriptor,
+                                                         server_admin_answer *answer, void *argument,
+                                                         struct core_error *error);
 
-/* The client of this connection has sent its request. */
-void server_admin_connections_asked(struct server_admin_connections *connections,
-                                    const struct bufferevent *transport);
+/* Ten times a second: ends the connections whose time is over. */
+void server_admin_connections_end_overdue(struct server_admin_connections *connections, core_ns now_ns);
 
-/* After evhttp_free, before event_base_free. NULL is fine. */
+/* Every guest that waits gets this body (the guests have their own uses of it); NULL: no memory for it. */
+void server_admin_connections_serve(struct server_admin_connections *connections, const char *type,
+                                    struct server_admin_body *body);
+
+/* The same with a line. */
+void server_admin_connections_serve_line(struct server_admin_connections *connections, int code,
+                                         const char *line);
+
+/* Sends what the sockets take of the answers, and closes all. NULL is fine. */
 void server_admin_connections_destroy(struct server_admin_connections *connections);
+
+/* ---- answers ---- */
+
+/* Status 200 and this body (one use is taken over); NULL: there was no memory for it. */
+void server_admin_reply(struct server_admin_guest *guest, const char *type, struct server_admin_body *body);
+
+/* A line of text, without its end: at most 127 bytes are sent of it. */
+void server_admin_reply_line(struct server_admin_guest *guest, int code, const char *line);
+
+/* It waits for server_admin_connections_serve. */
+void server_admin_wait(struct server_admin_guest *guest);
 
 #endif

@@ -6,118 +6,88 @@
 #include "server/admin/prometheus.h"
 #include "server/admin/status_json.h"
 #include "server/admin/stream_dump.h"
+#include "server/net/poller.h"
 #include "server/overload/monitor.h"
 #include "server/server.h"
 #include "server/server_internal.h"
 
 #include <arpa/inet.h>
-#include <event2/buffer.h>
-#include <event2/event.h>
-#include <event2/http.h>
-#include <event2/http_struct.h>
-#include <event2/keyvalq_struct.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HEADERS_BYTES_MAX 8192
-#define BODY_BYTES_MAX    4096 /* a GET has none; what others send along is refused beyond this */
-#define TIMEOUT_S         5    /* of one read or write */
-#define WAITERS_MAX       32   /* requests for the list of streams that wait for it at once */
-#define ALL_METHODS                                                                                          \
-    (EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |               \
-     EVHTTP_REQ_OPTIONS | EVHTTP_REQ_TRACE | EVHTTP_REQ_CONNECT | EVHTTP_REQ_PATCH)
+#define TICK_MS 100 /* between looks for those whose time is over */
+
+/* A text that grows. */
+struct text {
+    char *bytes; /* NULL: empty */
+    size_t count, room;
+    bool failed; /* no memory for all of it */
+};
 
 struct server_admin {
-    struct server *server;     /* set before start */
-    struct core_address bound; /* set before start */
-    int descriptor;            /* listens; -1 once it is evhttp's */
-    struct event_base *base;   /* this and all below: owned by the admin thread while it runs */
-    struct evhttp *http;
+    struct server *server;       /* set before start */
+    struct core_address bound;   /* set before start */
+    int descriptor;              /* listens; -1 once it is the connections' */
+    struct server_poller poller; /* this and all below: owned by the admin thread while it runs */
+    struct server_watch mail;
     struct server_admin_connections *connections;
     struct server_mailbox mailbox;
-    struct event *mailbox_event;
     struct server_message stop_message;
+    bool stopped;
     struct server_stream_dump *stream_dump;
-    struct evbuffer *rows; /* JSON of the streams listed so far */
-    bool rows_failed;      /* no memory for all of them */
-    struct evhttp_request *waiters[WAITERS_MAX];
-    size_t waiter_count;
+    bool listing;     /* it is running, and serves all who ask meanwhile */
+    struct text rows; /* JSON of the streams listed so far */
     pthread_t thread;
 };
 
+/* ---- texts ---- */
+
+static void append(struct text *text, const char *bytes, size_t count)
+{
+    if (!text->failed && text->room - text->count < count) {
+        const size_t room = 2 * (text->count + count);
+        char *grown = realloc(text->bytes, room);
+        text->failed = grown == NULL;
+        text->bytes = text->failed ? text->bytes : grown;
+        text->room = text->failed ? text->room : room;
+    }
+    if (text->failed)
+        return;
+    memcpy(text->bytes + text->count, bytes, count);
+    text->count += count;
+}
+
+static void append_string(struct text *text, const char *string)
+{
+    append(text, string, strlen(string));
+}
+
+static void forget(struct text *text)
+{
+    free(text->bytes);
+    *text = (struct text){NULL};
+}
+
 /* ---- answers ---- */
 
-/* One request a connection, so that nobody holds one for nothing. body: taken over, may be NULL. */
-static void reply(struct evhttp_request *request, int code, const char *reason, const char *type,
-                  struct evbuffer *body)
-{
-    struct evkeyvalq *headers = evhttp_request_get_output_headers(request);
-    evhttp_add_header(headers, "Connection", "close");
-    evhttp_add_header(headers, "Cache-Control", "no-store");
-    if (body != NULL)
-        evhttp_add_header(headers, "Content-Type", type);
-    if (body != NULL && evhttp_request_get_command(request) == EVHTTP_REQ_HEAD) {
-        char length[24];
-        snprintf(length, sizeof length, "%zu", evbuffer_get_length(body));
-        evhttp_add_header(headers, "Content-Length", length);
-        evbuffer_drain(body, evbuffer_get_length(body));
-    }
-    evhttp_send_reply(request, code, reason, body);
-    if (body != NULL)
-        evbuffer_free(body);
-}
-
-static void reply_line(struct evhttp_request *request, int code, const char *reason, const char *line)
-{
-    struct evbuffer *body = evbuffer_new();
-    if (body != NULL)
-        evbuffer_add_printf(body, "%s\n", line);
-    reply(request, code, reason, "text/plain; charset=utf-8", body);
-}
-
-static void reply_no_memory(struct evhttp_request *request)
-{
-    reply_line(request, HTTP_INTERNAL, "Internal Server Error", "the server is out of memory");
-}
-
-static void free_text(const void *data, size_t bytes, void *text)
-{
-    (void)data, (void)bytes;
-    free(text);
-}
-
-/* text: allocated with malloc, taken over; NULL: there was no memory for it. */
-static void reply_text(struct evhttp_request *request, const char *type, char *text, size_t bytes)
-{
-    struct evbuffer *body = text == NULL ? NULL : evbuffer_new();
-    if (body == NULL || evbuffer_add_reference(body, text, bytes, free_text, text) != 0) {
-        if (body != NULL)
-            evbuffer_free(body);
-        free(text);
-        reply_no_memory(request);
-        return;
-    }
-    reply(request, HTTP_OK, "OK", type, body);
-}
-
-static void answer_health(struct server_admin *admin, struct evhttp_request *request)
+static void answer_health(struct server_admin *admin, struct server_admin_guest *guest)
 {
     if (atomic_load_explicit(&admin->server->draining, memory_order_relaxed))
-        reply_line(request, HTTP_SERVUNAVAIL, "Service Unavailable", "draining");
+        server_admin_reply_line(guest, 503, "draining");
     else
-        reply_line(request, HTTP_OK, "OK", "ok");
+        server_admin_reply_line(guest, 200, "ok");
 }
 
-static void answer_lives(struct server_admin *admin, struct evhttp_request *request)
+static void answer_lives(struct server_admin *admin, struct server_admin_guest *guest)
 {
     char text[96];
     if (server_lives(admin->server, text, sizeof text))
-        reply_line(request, HTTP_OK, "OK", "ok");
+        server_admin_reply_line(guest, 200, "ok");
     else
-        reply_line(request, HTTP_SERVUNAVAIL, "Service Unavailable", text);
+        server_admin_reply_line(guest, 503, text);
 }
 
 static bool is_overloaded(const struct server *server)
@@ -144,17 +114,17 @@ static const char *unready(const struct server *server)
     return NULL;
 }
 
-static void answer_ready(struct server_admin *admin, struct evhttp_request *request)
+static void answer_ready(struct server_admin *admin, struct server_admin_guest *guest)
 {
     char text[96];
     const char *reason = server_lives(admin->server, text, sizeof text) ? unready(admin->server) : text;
     if (reason == NULL)
-        reply_line(request, HTTP_OK, "OK", "ready");
+        server_admin_reply_line(guest, 200, "ready");
     else
-        reply_line(request, HTTP_SERVUNAVAIL, "Service Unavailable", reason);
+        server_admin_reply_line(guest, 503, reason);
 }
 
-static void answer_metrics(struct server_admin *admin, struct evhttp_request *request)
+static void answer_metrics(struct server_admin *admin, struct server_admin_guest *guest)
 {
     struct server_snapshot *snapshot = NULL;
     char *text = NULL;
@@ -163,7 +133,7 @@ static void answer_metrics(struct server_admin *admin, struct evhttp_request *re
     if (server_snapshot_take(admin->server, &snapshot) == CORE_OK)
         text = server_metrics_text(snapshot, &bytes);
     server_snapshot_free(snapshot);
-    reply_text(request, SERVER_METRICS_TYPE, text, bytes);
+    server_admin_reply(guest, SERVER_METRICS_TYPE, server_admin_body_make(text, bytes));
 }
 
 /* NULL without memory. */
@@ -178,187 +148,149 @@ static char *status_text(const struct server_admin *admin)
     return text;
 }
 
+static void answer_status(struct server_admin *admin, struct server_admin_guest *guest)
+{
+    char *text = status_text(admin);
+    server_admin_reply(guest, "application/json",
+                       server_admin_body_make(text, text == NULL ? 0 : strlen(text)));
+}
+
 /* ---- the list of streams ---- */
 
 static void on_row(void *argument, const struct server_stream_dump_row *row)
 {
-    struct server_admin *admin = argument;
+    struct text *rows = &((struct server_admin *)argument)->rows;
     char *text = server_status_stream_text(row);
 
-    if (text == NULL || (evbuffer_get_length(admin->rows) > 0 && evbuffer_add(admin->rows, ",", 1) != 0) ||
-        evbuffer_add(admin->rows, text, strlen(text)) != 0)
-        admin->rows_failed = true;
+    rows->failed |= text == NULL;
+    if (rows->count > 0)
+        append_string(rows, ",");
+    if (text != NULL)
+        append_string(rows, text);
     free(text);
 }
 
 /* The status object with the streams behind its last member. NULL without memory. */
-static struct evbuffer *listed_body(const struct server_admin *admin, bool complete)
+static struct server_admin_body *listed_body(const struct server_admin *admin, bool complete)
 {
-    struct evbuffer *body = evbuffer_new();
-    char *text = status_text(admin);
-    bool good = body != NULL && text != NULL && !admin->rows_failed;
+    struct text body = {.failed = admin->rows.failed};
+    char *status = status_text(admin);
 
-    good = good && evbuffer_add(body, text, strlen(text) - 1) == 0 && /* all but the closing brace */
-           evbuffer_add_printf(body, ",\"streams_complete\":%s,\"streams\":[", complete ? "true" : "false") >=
-               0 &&
-           evbuffer_add_buffer_reference(body, admin->rows) == 0 && evbuffer_add(body, "]}\n", 3) == 0;
-    free(text);
-    if (!good && body != NULL) {
-        evbuffer_free(body);
-        body = NULL;
-    }
-    return body;
+    body.failed |= status == NULL;
+    if (status != NULL)
+        append(&body, status, strlen(status) - 1); /* all but the closing brace */
+    append_string(&body, complete ? ",\"streams_complete\":true" : ",\"streams_complete\":false");
+    append_string(&body, ",\"streams\":[");
+    if (admin->rows.count > 0)
+        append(&body, admin->rows.bytes, admin->rows.count);
+    append_string(&body, "]}\n");
+    free(status);
+    if (body.failed)
+        forget(&body);
+    return server_admin_body_make(body.bytes, body.count);
 }
 
 static void on_listed(void *argument, bool complete)
 {
     struct server_admin *admin = argument;
+    struct server_admin_body *body = listed_body(admin, complete);
 
-    for (size_t i = 0; i < admin->waiter_count; i++) {
-        struct evbuffer *body = listed_body(admin, complete);
-        if (body == NULL)
-            reply_no_memory(admin->waiters[i]);
-        else
-            reply(admin->waiters[i], HTTP_OK, "OK", "application/json", body);
-    }
-    admin->waiter_count = 0;
-    admin->rows_failed = false;
-    evbuffer_drain(admin->rows, evbuffer_get_length(admin->rows));
+    admin->listing = false;
+    forget(&admin->rows);
+    server_admin_connections_serve(admin->connections, "application/json", body);
+    server_admin_body_release(body);
 }
 
 /* A listing serves all who ask while it runs, so that many of them are no more work for the I/O threads. */
-static void answer_streams(struct server_admin *admin, struct evhttp_request *request)
+static void answer_streams(struct server_admin *admin, struct server_admin_guest *guest)
 {
-    if (admin->waiter_count == WAITERS_MAX) {
-        reply_line(request, HTTP_SERVUNAVAIL, "Service Unavailable", "too many ask for the streams at once");
+    server_admin_wait(guest);
+    if (admin->listing)
         return;
-    }
-    admin->waiters[admin->waiter_count++] = request;
-    if (admin->waiter_count == 1)
-        server_stream_dump_start(admin->stream_dump);
+    admin->listing = true;
+    server_stream_dump_start(admin->stream_dump);
 }
 
 /* ---- requests ---- */
 
-static bool wants_streams(struct evhttp_request *request)
+/* Is it the first of this name in the query? */
+static bool wants_streams(const char *query)
 {
-    const char *query = evhttp_uri_get_query(evhttp_request_get_evhttp_uri(request));
-    struct evkeyvalq parameters;
-    const char *value;
-
-    if (query == NULL || evhttp_parse_query_str(query, &parameters) != 0)
-        return false;
-    value = evhttp_find_header(&parameters, "streams");
-    bool wanted = value != NULL && strcmp(value, "1") == 0;
-    evhttp_clear_headers(&parameters);
-    return wanted;
-}
-
-static void answer_status(struct server_admin *admin, struct evhttp_request *request)
-{
-    if (wants_streams(request)) {
-        answer_streams(admin, request);
-        return;
+    while (strncmp(query, "streams=", 8) != 0) {
+        query = strchr(query, '&');
+        if (query++ == NULL)
+            return false;
     }
-    char *text = status_text(admin);
-    if (text != NULL)
-        reply_text(request, "application/json", text, strlen(text));
-    else
-        reply_no_memory(request);
+    return query[8] == '1' && (query[9] == '\0' || query[9] == '&');
 }
 
 static const struct route {
     const char *path;
-    void (*answer)(struct server_admin *admin, struct evhttp_request *request);
+    void (*answer)(struct server_admin *admin, struct server_admin_guest *guest);
 } routes[] = {
     {"/health", answer_health},   {"/livez", answer_lives},   {"/readyz", answer_ready},
     {"/metrics", answer_metrics}, {"/status", answer_status},
 };
 
-static const struct route *find_route(struct evhttp_request *request)
+static const struct route *find_route(const char *path)
 {
-    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(request);
-    const char *path = uri == NULL ? NULL : evhttp_uri_get_path(uri);
-
-    for (size_t i = 0; path != NULL && i < sizeof routes / sizeof routes[0]; i++)
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++)
         if (strcmp(path, routes[i].path) == 0)
             return &routes[i];
     return NULL;
 }
 
-/* evhttp goes by the first of them; who is in front of us may go by another one. */
-static bool lengths_differ(struct evhttp_request *request)
-{
-    const struct evkeyvalq *headers = evhttp_request_get_input_headers(request);
-    const char *length = evhttp_find_header(headers, "Content-Length");
-
-    for (const struct evkeyval *header = headers->tqh_first; header != NULL; header = header->next.tqe_next)
-        if (evutil_ascii_strcasecmp(header->key, "Content-Length") == 0 && strcmp(header->value, length) != 0)
-            return true;
-    return false;
-}
-
-/* In a version that the asker may understand: evhttp answers in the request's. */
-static void refuse_version(struct evhttp_request *request)
-{
-    request->major = 1;
-    request->minor = 0;
-    reply_line(request, HTTP_BADREQUEST, "Bad Request", "this speaks HTTP/1.0 and HTTP/1.1");
-}
-
-static void on_request(struct evhttp_request *request, void *argument)
+static void on_request(void *argument, struct server_admin_guest *guest,
+                       const struct server_admin_request *request)
 {
     struct server_admin *admin = argument;
-    enum evhttp_cmd_type method = evhttp_request_get_command(request);
-    const struct route *route = find_route(request);
+    const struct route *route = find_route(request->path);
 
-    server_admin_connections_asked(admin->connections,
-                                   evhttp_connection_get_bufferevent(evhttp_request_get_connection(request)));
-    if (request->major != 1)
-        refuse_version(request);
-    else if (lengths_differ(request))
-        reply_line(request, HTTP_BADREQUEST, "Bad Request", "two different lengths");
-    else if (route == NULL)
-        reply_line(request, HTTP_NOTFOUND, "Not Found",
-                   "there are /health, /livez, /readyz, /metrics and /status");
-    else if (method == EVHTTP_REQ_GET || method == EVHTTP_REQ_HEAD)
-        route->answer(admin, request);
-    else {
-        evhttp_add_header(evhttp_request_get_output_headers(request), "Allow", "GET, HEAD");
-        reply_line(request, HTTP_BADMETHOD, "Method Not Allowed", "this can only be read");
-    }
+    if (route == NULL)
+        server_admin_reply_line(guest, 404, "there are /health, /livez, /readyz, /metrics and /status");
+    else if (!request->reads)
+        server_admin_reply_line(guest, 405, "this can only be read");
+    else if (route->answer == answer_status && wants_streams(request->query))
+        answer_streams(admin, guest);
+    else
+        route->answer(admin, guest);
 }
 
 /* ---- the thread ---- */
 
-static void on_mail(evutil_socket_t descriptor, short events, void *argument)
+static void on_mail(struct server_watch *watch, uint32_t events)
 {
-    struct server_admin *admin = argument;
-    (void)descriptor, (void)events;
+    struct server_admin *admin = watch->owner;
+    (void)events;
     server_mailbox_run(&admin->mailbox, admin);
+}
+
+static void end_overdue(struct server_admin *admin)
+{
+    const core_ns now_ns = core_time_now_ns();
+    server_admin_connections_end_overdue(admin->connections, now_ns);
+    server_stream_dump_end_overdue(admin->stream_dump, now_ns);
 }
 
 static void stop(void *owner, struct server_message *message)
 {
     struct server_admin *admin = owner;
     (void)message;
-    event_base_loopbreak(admin->base);
+    admin->stopped = true;
 }
 
 static void *run(void *argument)
 {
     struct server_admin *admin = argument;
-    event_base_dispatch(admin->base);
+    while (!admin->stopped) {
+        if (server_poller_look(&admin->poller, TICK_MS) > 0)
+            server_poller_run(&admin->poller);
+        end_overdue(admin);
+    }
     return NULL;
 }
 
 /* ---- putting together and taking apart ---- */
-
-/* Peers can cause these, and they must not break the log's format. */
-static void log_libevent(int severity, const char *message)
-{
-    core_log(severity >= EVENT_LOG_WARN ? CORE_LOG_WARNING : CORE_LOG_DEBUG, "admin.libevent", "%s", message);
-}
 
 static bool is_local(int descriptor)
 {
@@ -391,34 +323,22 @@ static core_status start_listening(struct server_admin *admin, struct core_error
     return CORE_OK;
 }
 
-static core_status create_base(struct server_admin *admin, struct core_error *error)
+static core_status watch_mail(struct server_admin *admin, struct core_error *error)
 {
-    struct event_config *config = event_config_new();
-    if (config != NULL) {
-        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-        admin->base = event_base_new_with_config(config);
-        event_config_free(config);
-    }
-    return admin->base != NULL ? CORE_OK
-                               : core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
+    core_status status = server_poller_init(&admin->poller, error);
+
+    if (status != CORE_OK)
+        return status;
+    admin->mail.descriptor = admin->mailbox.descriptor;
+    if (!server_poller_watch(&admin->poller, &admin->mail, EPOLLIN))
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
+    return CORE_OK;
 }
 
-static core_status create_http(struct server_admin *admin, struct core_error *error)
+static core_status create_connections(struct server_admin *admin, struct core_error *error)
 {
-    admin->mailbox_event =
-        event_new(admin->base, admin->mailbox.descriptor, EV_READ | EV_PERSIST, on_mail, admin);
-    admin->rows = evbuffer_new();
-    admin->http = evhttp_new(admin->base);
-    if (admin->mailbox_event == NULL || admin->rows == NULL || admin->http == NULL ||
-        event_add(admin->mailbox_event, NULL) != 0)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
-    evhttp_set_max_headers_size(admin->http, HEADERS_BYTES_MAX);
-    evhttp_set_max_body_size(admin->http, BODY_BYTES_MAX);
-    evhttp_set_timeout(admin->http, TIMEOUT_S);
-    evhttp_set_allowed_methods(admin->http, ALL_METHODS);
-    evhttp_set_gencb(admin->http, on_request, admin);
-    core_status status = server_admin_connections_create(&admin->connections, admin->base, admin->http,
-                                                         admin->descriptor, error);
+    core_status status = server_admin_connections_create(&admin->connections, &admin->poller,
+                                                         admin->descriptor, on_request, admin, error);
     if (status == CORE_OK)
         admin->descriptor = -1;
     return status;
@@ -426,20 +346,13 @@ static core_status create_http(struct server_admin *admin, struct core_error *er
 
 static void destroy(struct server_admin *admin)
 {
-    /* evhttp forgets requests that a client gave up, so those that wait are answered before it goes. */
-    for (size_t i = 0; i < admin->waiter_count; i++)
-        reply_line(admin->waiters[i], HTTP_SERVUNAVAIL, "Service Unavailable", "the server is stopping");
+    if (admin->connections != NULL)
+        server_admin_connections_serve_line(admin->connections, 503, "the server is stopping");
     server_stream_dump_destroy(admin->stream_dump);
     core_address_remove(&admin->bound);
-    if (admin->http != NULL)
-        evhttp_free(admin->http);
     server_admin_connections_destroy(admin->connections);
-    if (admin->rows != NULL)
-        evbuffer_free(admin->rows);
-    if (admin->mailbox_event != NULL)
-        event_free(admin->mailbox_event);
-    if (admin->base != NULL)
-        event_base_free(admin->base);
+    forget(&admin->rows);
+    server_poller_free(&admin->poller);
     server_mailbox_destroy(&admin->mailbox);
     if (admin->descriptor >= 0)
         close(admin->descriptor);
@@ -454,18 +367,17 @@ core_status server_admin_start(struct server_admin **admin, struct server *serve
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the admin thread");
     const struct server_stream_dump_calls calls = {.row = on_row, .done = on_listed, .argument = fresh};
     fresh->server = server;
-    fresh->descriptor = fresh->mailbox.descriptor = -1;
-    event_set_log_callback(log_libevent);
+    fresh->descriptor = fresh->mailbox.descriptor = fresh->poller.descriptor = -1;
+    fresh->mail = (struct server_watch){.descriptor = -1, .ready = on_mail, .owner = fresh};
     core_status status = start_listening(fresh, error);
     if (status == CORE_OK)
         status = server_mailbox_init(&fresh->mailbox, error);
     if (status == CORE_OK)
-        status = create_base(fresh, error);
+        status = watch_mail(fresh, error);
     if (status == CORE_OK)
-        status = create_http(fresh, error);
+        status = create_connections(fresh, error);
     if (status == CORE_OK)
-        status = server_stream_dump_create(&fresh->stream_dump, server, fresh->base, &fresh->mailbox, &calls,
-                                           error);
+        status = server_stream_dump_create(&fresh->stream_dump, server, &fresh->mailbox, &calls, error);
     if (status == CORE_OK)
         status = core_thread_start(&fresh->thread, &thread, run, fresh, NULL, error);
     if (status != CORE_OK) {

@@ -4,12 +4,12 @@
 #include "server/stream/advance.h"
 #include "server/stream/backup.h"
 
-#include <event2/event.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_MAX        4096 /* connections and stream ids looked at in one turn, listed or not */
-#define ANSWER_TIMEOUT_S 2    /* without any page; then the listing ends without those who did not answer */
+#define STEPS_MAX 4096 /* connections and stream ids looked at in one turn, listed or not */
+#define ANSWER_TIMEOUT_NS                                                                                    \
+    (2 * CORE_NS_PER_S) /* without any page; then the listing ends without those who did not answer */
 
 struct page {
     struct server_message message;          /* first member */
@@ -26,7 +26,7 @@ struct page {
 struct server_stream_dump { /* owned by the admin thread */
     struct server_mailbox *reply;
     struct server_stream_dump_calls calls;
-    struct event *patience;
+    core_ns timeout_ns;  /* of the listing, if no page comes before; CORE_NS_NEVER: none runs */
     struct page **pages; /* by I/O thread */
     uint32_t page_count;
     uint32_t open; /* I/O threads of this round that have not answered with their last page */
@@ -105,11 +105,9 @@ static void answer(void *owner, struct server_message *message)
 
 /* ---- on the admin thread ---- */
 
-/* If there is no timer, what is missing is just waited for. */
 static void ask(struct page *page, bool begin)
 {
-    const struct timeval patience = {.tv_sec = ANSWER_TIMEOUT_S};
-    (void)event_add(page->stream_dump->patience, &patience);
+    page->stream_dump->timeout_ns = core_time_now_ns() + ANSWER_TIMEOUT_NS;
     page->begin = begin;
     page->away = true;
     page->message.run = answer;
@@ -119,7 +117,7 @@ static void ask(struct page *page, bool begin)
 static void finish(struct server_stream_dump *stream_dump, bool complete)
 {
     stream_dump->open = 0;
-    event_del(stream_dump->patience);
+    stream_dump->timeout_ns = CORE_NS_NEVER;
     stream_dump->calls.done(stream_dump->calls.argument, complete);
 }
 
@@ -140,10 +138,10 @@ static void take_page(void *owner, struct server_message *message)
         finish(stream_dump, stream_dump->complete);
 }
 
-static void on_timeout(evutil_socket_t descriptor, short events, void *argument)
+void server_stream_dump_end_overdue(struct server_stream_dump *stream_dump, core_ns now_ns)
 {
-    (void)descriptor, (void)events;
-    finish(argument, false);
+    if (now_ns > stream_dump->timeout_ns)
+        finish(stream_dump, false);
 }
 
 void server_stream_dump_start(struct server_stream_dump *stream_dump)
@@ -166,7 +164,7 @@ void server_stream_dump_start(struct server_stream_dump *stream_dump)
 }
 
 core_status server_stream_dump_create(struct server_stream_dump **stream_dump, struct server *server,
-                                      struct event_base *base, struct server_mailbox *reply,
+                                      struct server_mailbox *reply,
                                       const struct server_stream_dump_calls *calls, struct core_error *error)
 {
     struct server_stream_dump *fresh = calloc(1, sizeof *fresh);
@@ -175,7 +173,7 @@ core_status server_stream_dump_create(struct server_stream_dump **stream_dump, s
     fresh->reply = reply;
     fresh->calls = *calls;
     fresh->pages = calloc(server->io_count, sizeof(struct page *));
-    fresh->patience = event_new(base, -1, 0, on_timeout, fresh);
+    fresh->timeout_ns = CORE_NS_NEVER;
     while (fresh->pages != NULL && fresh->page_count < server->io_count) {
         struct page *page = calloc(1, sizeof *page);
         if (page == NULL)
@@ -184,7 +182,7 @@ core_status server_stream_dump_create(struct server_stream_dump **stream_dump, s
         page->stream_dump = fresh;
         fresh->pages[fresh->page_count++] = page;
     }
-    if (fresh->patience == NULL || fresh->page_count < server->io_count) {
+    if (fresh->page_count < server->io_count) {
         server_stream_dump_destroy(fresh);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the list of streams");
     }
@@ -199,7 +197,5 @@ void server_stream_dump_destroy(struct server_stream_dump *stream_dump)
     for (uint32_t i = 0; stream_dump->pages != NULL && i < stream_dump->page_count; i++)
         free(stream_dump->pages[i]);
     free(stream_dump->pages);
-    if (stream_dump->patience != NULL)
-        event_free(stream_dump->patience);
     free(stream_dump);
 }

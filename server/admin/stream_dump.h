@@ -20,7 +20,6 @@
 
 #define SERVER_STREAM_DUMP_ROWS 256 /* streams that an I/O thread writes down in one turn */
 
-struct event_base;
 struct server;
 struct server_connection;
 struct server_io;
@@ -60,15 +59,17 @@ struct server_stream_dump_calls {
     void *argument;
 };
 
-/* Pages come back through `reply`, the mailbox that the thread of `base` runs. */
+/* Pages come back through `reply`, the mailbox that the admin thread runs. */
 CORE_CHECKED core_status server_stream_dump_create(struct server_stream_dump **stream_dump,
-                                                   struct server *server, struct event_base *base,
-                                                   struct server_mailbox *reply,
+                                                   struct server *server, struct server_mailbox *reply,
                                                    const struct server_stream_dump_calls *calls,
                                                    struct core_error *error);
 
 /* Begins a listing. None may be running. */
 void server_stream_dump_start(struct server_stream_dump *stream_dump);
+
+/* A few times a second: ends a listing whose pages do not come. */
+void server_stream_dump_end_overdue(struct server_stream_dump *stream_dump, core_ns now_ns);
 
 /* Every I/O thread must have ended (or not have begun): a page may still lie in its mailbox. NULL is fine. */
 void server_stream_dump_destroy(struct server_stream_dump *stream_dump);

@@ -8,11 +8,11 @@
 #include "core/time.h"
 #include "server/mailbox.h"
 #include "server/net/connection_slots.h"
+#include "server/net/poller.h"
 #include "server/net/transport.h"
 
 #include <stdbool.h>
 
-struct event;
 struct server;
 struct server_listener;
 struct server_handshaker;
@@ -28,7 +28,7 @@ struct server_accepted {
     struct server_listener *listener; /* NULL: adopted */
     /* of its handshake */
     struct server_handshaker *handshaker;
-    struct event *event;
+    struct server_watch watch;
     struct server_accepted *next, **previous;
 };
 

@@ -6,16 +6,17 @@
 #include "server/net/certificate.h"
 #include "server/server_internal.h"
 
-#include <event2/event.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#define TICK_MS 50 /* between looks for those whose time is over */
+
 /* One thread, and what it has under way. */
 struct server_handshaker {
-    struct server *server;   /* set before start */
-    struct event_base *base; /* set before start */
-    struct event *mail;      /* set before start */
+    struct server *server; /* set before start */
     struct server_mailbox mailbox;
+    struct server_poller poller; /* its own from the start on, and the rest */
+    struct server_watch mail;
     struct server_accepted *under_way;
     bool halted;
     struct server_message halt; /* posted once */
@@ -42,8 +43,7 @@ static void unlink_accepted(struct server_accepted *accepted)
     *accepted->previous = accepted->next;
     if (accepted->next != NULL)
         accepted->next->previous = accepted->previous;
-    event_free(accepted->event);
-    accepted->event = NULL;
+    (void)server_poller_watch(&accepted->handshaker->poller, &accepted->watch, 0);
 }
 
 static void fail(struct server_accepted *accepted, enum server_turned reason, const char *text)
@@ -72,29 +72,11 @@ static void establish(struct server_accepted *accepted)
     server_accepted_hand_over(server, accepted);
 }
 
-static void on_event(evutil_socket_t descriptor, short events, void *argument);
-
-/* For the peer, until its time is over. */
 static void wait_for_peer(struct server_accepted *accepted)
 {
-    struct server_handshaker *handshaker = accepted->handshaker;
-    core_ns hello_ns = handshaker->server->config->timeouts.hello_ns;
-    core_ns left_ns = accepted->accepted_ns + hello_ns - core_time_now_ns();
-    short wanted = accepted->transport.wants_write ? EV_WRITE : EV_READ;
-    char text[96];
-
-    if (left_ns > 0) {
-        struct timeval left = {.tv_sec = left_ns / CORE_NS_PER_S,
-                               .tv_usec = left_ns % CORE_NS_PER_S / CORE_NS_PER_US};
-        if (event_assign(accepted->event, handshaker->base, accepted->transport.descriptor, wanted, on_event,
-                         accepted) != 0 ||
-            event_add(accepted->event, &left) != 0)
-            fail(accepted, SERVER_TURNED_MEMORY, "no memory to wait for the peer");
-        return;
-    }
-    snprintf(text, sizeof text, "not finished within timeouts.hello_ms (%lld ms)",
-             (long long)(hello_ns / CORE_NS_PER_MS));
-    fail(accepted, SERVER_TURNED_TIMEOUT, text);
+    const uint32_t wanted = accepted->transport.wants_write ? EPOLLOUT : EPOLLIN;
+    if (!server_poller_watch(&accepted->handshaker->poller, &accepted->watch, wanted))
+        fail(accepted, SERVER_TURNED_MEMORY, "no memory to wait for the peer");
 }
 
 static void step(struct server_accepted *accepted)
@@ -111,13 +93,25 @@ static void step(struct server_accepted *accepted)
         fail(accepted, reason, error.text);
 }
 
-static void on_event(evutil_socket_t descriptor, short events, void *argument)
+static void on_socket(struct server_watch *watch, uint32_t events)
 {
-    (void)descriptor;
-    if ((events & EV_TIMEOUT) != 0)
-        wait_for_peer(argument);
-    else
-        step(argument);
+    (void)events;
+    step(watch->owner);
+}
+
+static void end_overdue(struct server_handshaker *handshaker)
+{
+    const core_ns hello_ns = handshaker->server->config->timeouts.hello_ns;
+    const core_ns now_ns = core_time_now_ns();
+    char text[96];
+
+    snprintf(text, sizeof text, "not finished within timeouts.hello_ms (%lld ms)",
+             (long long)(hello_ns / CORE_NS_PER_MS));
+    for (struct server_accepted *accepted = handshaker->under_way, *next; accepted != NULL; accepted = next) {
+        next = accepted->next;
+        if (now_ns >= accepted->accepted_ns + hello_ns)
+            fail(accepted, SERVER_TURNED_TIMEOUT, text);
+    }
 }
 
 /* With the certificate that is in force now. */
@@ -147,13 +141,12 @@ static void begin(void *owner, struct server_message *message)
         return;
     }
     accepted->handshaker = handshaker;
-    accepted->event = event_new(handshaker->base, -1, 0, on_event, accepted);
-    if (accepted->event == NULL || secure(handshaker, accepted) != CORE_OK) {
+    accepted->watch = (struct server_watch){
+        .descriptor = accepted->transport.descriptor, .ready = on_socket, .owner = accepted};
+    if (secure(handshaker, accepted) != CORE_OK) {
         core_log_with(CORE_LOG_ERROR, "connection.memory", &(struct core_log_fields){.peer = accepted->peer},
                       "no memory for a new connection; it is closed");
         server_count_turned(accepted->listener, SERVER_TURNED_MEMORY);
-        if (accepted->event != NULL)
-            event_free(accepted->event);
         server_accepted_drop(handshaker->server, accepted);
         return;
     }
@@ -168,10 +161,10 @@ void server_handshakes_add(struct server_handshakes *handshakes, struct server_a
     server_mailbox_post(&handshaker->mailbox, &accepted->message);
 }
 
-static void on_mail(evutil_socket_t descriptor, short events, void *argument)
+static void on_mail(struct server_watch *watch, uint32_t events)
 {
-    struct server_handshaker *handshaker = argument;
-    (void)descriptor, (void)events;
+    struct server_handshaker *handshaker = watch->owner;
+    (void)events;
     server_mailbox_run(&handshaker->mailbox, handshaker);
 }
 
@@ -180,15 +173,17 @@ static void halt(void *owner, struct server_message *message)
     struct server_handshaker *handshaker = owner;
     (void)message;
     handshaker->halted = true;
-    event_base_loopbreak(handshaker->base);
 }
 
 static void *run(void *argument)
 {
     struct server_handshaker *handshaker = argument;
 
-    while (!handshaker->halted)
-        (void)event_base_loop(handshaker->base, 0); /* fails only if the kernel has no epoll left to give */
+    while (!handshaker->halted) {
+        if (server_poller_look(&handshaker->poller, handshaker->under_way == NULL ? -1 : TICK_MS) > 0)
+            server_poller_run(&handshaker->poller);
+        end_overdue(handshaker);
+    }
     while (handshaker->under_way != NULL) {
         struct server_accepted *accepted = handshaker->under_way;
         unlink_accepted(accepted);
@@ -200,21 +195,15 @@ static void *run(void *argument)
 static core_status start_one(struct server_handshaker *handshaker, uint32_t index, struct core_error *error)
 {
     char name[24];
-    struct event_config *config = event_config_new();
-
-    if (config != NULL) {
-        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
-        handshaker->base = event_base_new_with_config(config);
-        event_config_free(config);
-    }
     core_status status = server_mailbox_init(&handshaker->mailbox, error);
+    if (status == CORE_OK)
+        status = server_poller_init(&handshaker->poller, error);
     if (status != CORE_OK)
         return status;
-    if (handshaker->base != NULL)
-        handshaker->mail = event_new(handshaker->base, handshaker->mailbox.descriptor, EV_READ | EV_PERSIST,
-                                     on_mail, handshaker);
-    if (handshaker->mail == NULL || event_add(handshaker->mail, NULL) != 0)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory or descriptors for TLS handshakes");
+    handshaker->mail = (struct server_watch){
+        .descriptor = handshaker->mailbox.descriptor, .ready = on_mail, .owner = handshaker};
+    if (!server_poller_watch(&handshaker->poller, &handshaker->mail, EPOLLIN))
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for TLS handshakes");
     snprintf(name, sizeof name, "tls-%u", index);
     const struct core_thread_options options = {.name = name, .cpu = -1};
     status = core_thread_start(&handshaker->thread, &options, run, handshaker, NULL, error);
@@ -233,7 +222,7 @@ core_status server_handshakes_start(struct server_handshakes **handshakes, struc
     for (; status == CORE_OK && (*handshakes)->count < count; (*handshakes)->count++) {
         struct server_handshaker *handshaker = &(*handshakes)->threads[(*handshakes)->count];
         handshaker->server = server;
-        handshaker->mailbox.descriptor = -1;
+        handshaker->mailbox.descriptor = handshaker->poller.descriptor = -1;
         status = start_one(handshaker, (*handshakes)->count, error);
     }
     return status;
@@ -258,10 +247,7 @@ void server_handshakes_destroy(struct server_handshakes *handshakes)
         struct server_handshaker *handshaker = &handshakes->threads[i];
         if (handshaker->halted)
             server_mailbox_run(&handshaker->mailbox, handshaker);
-        if (handshaker->mail != NULL)
-            event_free(handshaker->mail);
-        if (handshaker->base != NULL)
-            event_base_free(handshaker->base);
+        server_poller_free(&handshaker->poller);
         server_mailbox_destroy(&handshaker->mailbox);
     }
     free(handshakes);

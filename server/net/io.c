@@ -485,7 +485,7 @@ static void account_turn(struct server_io *io, core_ns rest_ns)
 static bool look(struct server_io *io, bool waits)
 {
     server_polls_enter(&io->turns, core_time_now_ns(), io->timer_ns, waits);
-    if (server_poller_look(&io->poller, waits) == 0)
+    if (server_poller_look(&io->poller, waits ? -1 : 0) == 0)
         return false;
     server_polls_wake(&io->turns, core_time_now_ns());
     server_poller_run(&io->poller);

@@ -61,10 +61,10 @@ bool server_poller_watch(struct server_poller *poller, struct server_watch *watc
     return true;
 }
 
-size_t server_poller_look(struct server_poller *poller, bool waits)
+size_t server_poller_look(struct server_poller *poller, int timeout_ms)
 {
     const int most = poller->room < INT_MAX ? (int)poller->room : INT_MAX;
-    const int named = epoll_wait(poller->descriptor, poller->events, most, waits ? -1 : 0);
+    const int named = epoll_wait(poller->descriptor, poller->events, most, timeout_ms);
     poller->named = named > 0 ? (size_t)named : 0;
     for (size_t at = 0; at < poller->named; at++)
         ((struct server_watch *)poller->events[at].data.ptr)->named = at + 1;

@@ -1,11 +1,11 @@
-/* Which descriptors of an I/O thread are ready: an epoll of its own, level-triggered.
+/* Which descriptors of a thread are ready: an epoll of its own, level-triggered.
  *
  * A look names every descriptor that is ready, however many there are: there is room for all that are
  * watched. The times of arrival (server/stream/arrival.h) rest on it: what a look has not named had nothing.
  * The loops of libraries take so many at a time and leave the others for their next look, which would then
  * take what has waited for what is new.
  *
- * Owned by the I/O thread, and used on it alone but for init and free. */
+ * Used on one thread alone but for init and free. */
 #ifndef MILLRACE_SERVER_NET_POLLER_H
 #define MILLRACE_SERVER_NET_POLLER_H
 
@@ -43,9 +43,9 @@ void server_poller_free(struct server_poller *poller);
  * watching for less never fails. */
 bool server_poller_watch(struct server_poller *poller, struct server_watch *watch, uint32_t events);
 
-/* Waits until something is ready, or (not `waits`) only looks. Returns how many are: call
- * server_poller_run then. 0 also after a signal. */
-size_t server_poller_look(struct server_poller *poller, bool waits);
+/* Waits until something is ready, for timeout_ms at most (0: it only looks; below: for ever). Returns how
+ * many are: call server_poller_run then. 0 also after a signal. */
+size_t server_poller_look(struct server_poller *poller, int timeout_ms);
 
 /* Calls `ready` of all that the look has named and that nobody has forgotten since. */
 void server_poller_run(struct server_poller *poller);

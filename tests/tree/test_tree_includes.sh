@@ -84,7 +84,7 @@ check_own_includes() {
             echo "$where $folder must not include \"$header\""
         elif [[ $header == core/protocol*.h && $folder =~ ^(config|perfmodel|partition|cpu|gpu)$ ]]; then
             echo "$where $folder must not include \"$header\": it knows nothing of clients"
-        elif [[ $folder == bench && $header == server/* ]] && grep -qE '<(event2|sys/socket)' "$header"; then
+        elif [[ $folder == bench && $header == server/* ]] && grep -q '<sys/\(socket\|epoll\)' "$header"; then
             echo "$where bench must not include the server's sockets (\"$header\")"
         fi
     done < <(includes '"' '"' "${files[@]}" || true)
@@ -111,8 +111,7 @@ check_libraries() {
     mapfile -t files < <(sources "$folder")
     while read -r where header; do
         case $folder:$header in
-        server:event*.h | server:event2/* | tests:* | gpu:cuda*) ;;
-        *:event*.h | *:event2/*) echo "$where only server sees libevent (<$header>)" ;;
+        tests:* | gpu:cuda*) ;;
         *:cuda*) echo "$where only gpu sees CUDA (<$header>)" ;;
         perfmodel:pthread.h | perfmodel:time.h | perfmodel:unistd.h | perfmodel:fcntl.h | perfmodel:sys/* | \
         partition:pthread.h | partition:time.h | partition:unistd.h | partition:fcntl.h | partition:sys/*)
@@ -171,7 +170,7 @@ expect() {
     touch "$sample"/server/{net/input.h,stream/path.h,planner/planner.h,gpu/batcher.h,admin/http.h} \
         "$sample"/partition/{plan.h,search/grid.h}
     touch "$sample"/{core/time.h,config/profile.h,config/server.h,core/protocol.h,client/millrace.h,tests/x.h}
-    echo '#include <event2/event.h>' >"$sample/server/loop.h"
+    echo '#include <sys/epoll.h>' >"$sample/server/loop.h"
     printf '%s\n' "$text" >"$sample/$file"
     found=$(check_tree "$sample")
     rm -r "$sample"
@@ -186,7 +185,6 @@ expect "" perfmodel/a.c '#include "config/profile.h"'
 expect "" client/a.c '#include "core/protocol.h"'
 expect "" bench/a.c '#include "core/protocol.h"'
 expect "" tests/a.c '#include "server/loop.h"'
-expect "" server/a.c '#include <event2/event.h>'
 expect "config/a.c:1: config must not include \"core/protocol.h\"" config/a.c '#include "core/protocol.h"'
 expect "" server/net/a.c '#include "server/stream/path.h"'
 expect "" server/admin/a.c '#include "server/net/input.h"'
@@ -206,7 +204,6 @@ expect "the server's sockets" bench/a.c '#include "server/loop.h"'
 expect "does not exist" cpu/a.c '#include "core/none.h"'
 expect "from the top of the tree" core/a.c '#include "time.h"'
 expect "from the top of the tree" core/a.c '#include "../core/time.h"'
-expect "only server sees libevent" cpu/a.c '#include <event2/event.h>'
 expect "only gpu sees CUDA" server/a.c '#include <cuda_runtime.h>'
 expect "perfmodel is pure" perfmodel/a.c '#include <pthread.h>'
 expect "reads no clock" partition/a.c 'now = core_time_now_ns();'

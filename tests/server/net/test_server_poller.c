@@ -73,7 +73,7 @@ static void a_look_names_all_that_is_ready(void **state)
         set_up(&fixture, counts[at], count_call);
         watch_all(&fixture, EPOLLIN);
         for (uint32_t look = 1; look <= 2; look++) {
-            assert_int_equal(server_poller_look(&fixture.poller, true), counts[at]);
+            assert_int_equal(server_poller_look(&fixture.poller, -1), counts[at]);
             server_poller_run(&fixture.poller);
             assert_int_equal(fixture.called, look * counts[at]);
             assert_int_equal(fixture.events, EPOLLIN);
@@ -89,14 +89,14 @@ static void what_is_not_watched_for_is_not_told(void **state)
     set_up(&fixture, 1, count_call);
     struct server_watch *watch = &fixture.watches[0];
     assert_true(server_poller_watch(&fixture.poller, watch, EPOLLIN | EPOLLOUT));
-    assert_int_equal(server_poller_look(&fixture.poller, false), 1);
+    assert_int_equal(server_poller_look(&fixture.poller, 0), 1);
     assert_true(server_poller_watch(&fixture.poller, watch, EPOLLOUT)); /* after the look */
     server_poller_run(&fixture.poller);
     assert_int_equal(fixture.events, EPOLLOUT);
     assert_true(server_poller_watch(&fixture.poller, watch, 0));
-    assert_int_equal(server_poller_look(&fixture.poller, false), 0);
+    assert_int_equal(server_poller_look(&fixture.poller, 0), 0);
     assert_true(server_poller_watch(&fixture.poller, watch, EPOLLIN));
-    assert_int_equal(server_poller_look(&fixture.poller, false), 1);
+    assert_int_equal(server_poller_look(&fixture.poller, 0), 1);
     tear_down(&fixture);
 }
 
@@ -113,7 +113,7 @@ static void the_end_of_a_peer_is_told_as_what_is_watched_for(void **state)
     struct server_watch watch = {.descriptor = pair[0], .ready = count_call, .owner = &fixture};
     for (uint32_t events = EPOLLIN; events <= EPOLLOUT; events += EPOLLOUT - EPOLLIN) {
         assert_true(server_poller_watch(&fixture.poller, &watch, events));
-        assert_int_equal(server_poller_look(&fixture.poller, false), 1);
+        assert_int_equal(server_poller_look(&fixture.poller, 0), 1);
         server_poller_run(&fixture.poller);
         assert_int_equal(fixture.events, events);
     }
@@ -141,7 +141,7 @@ static void what_a_handler_has_forgotten_is_not_called(void **state)
     (void)state;
     set_up(&fixture, 100, forget_others);
     watch_all(&fixture, EPOLLIN);
-    assert_int_equal(server_poller_look(&fixture.poller, false), 100);
+    assert_int_equal(server_poller_look(&fixture.poller, 0), 100);
     server_poller_run(&fixture.poller);
     assert_int_equal(fixture.called, 1);
     for (uint32_t at = 0; at < fixture.count; at++)
@@ -166,10 +166,10 @@ static void a_handler_may_watch_more(void **state)
     set_up(&fixture, MANY, watch_the_rest);
     for (uint32_t at = 0; at < 10; at++)
         assert_true(server_poller_watch(&fixture.poller, &fixture.watches[at], EPOLLIN));
-    assert_int_equal(server_poller_look(&fixture.poller, false), 10);
+    assert_int_equal(server_poller_look(&fixture.poller, 0), 10);
     server_poller_run(&fixture.poller);
     assert_int_equal(fixture.called, 10);
-    assert_int_equal(server_poller_look(&fixture.poller, false), MANY);
+    assert_int_equal(server_poller_look(&fixture.poller, 0), MANY);
     tear_down(&fixture);
 }
 
@@ -184,7 +184,7 @@ static void what_can_not_be_watched_is_told(void **state)
     assert_false(server_poller_watch(&fixture.poller, &watch, EPOLLIN));
     assert_int_equal(watch.events, 0);
     assert_int_equal(fixture.poller.watched, 2);
-    assert_int_equal(server_poller_look(&fixture.poller, false), 2);
+    assert_int_equal(server_poller_look(&fixture.poller, 0), 2);
     tear_down(&fixture);
 }
 

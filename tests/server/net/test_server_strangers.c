@@ -7,7 +7,6 @@
 #include <arpa/inet.h>
 #include <cmocka.h>
 #include <errno.h>
-#include <event2/event.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -22,6 +21,7 @@
 #include "server/admin/prometheus.h"
 #include "server/admin/snapshot.h"
 #include "server/net/connection.h"
+#include "server/net/handshake.h"
 #include "server/net/transport.h"
 #include "tests/support/certificates.h"
 #include "tests/support/client.h"
@@ -37,7 +37,7 @@ static _Atomic uint32_t most_accepts, most_reads, most_inputs; /* in one turn of
 static _Atomic uint32_t most_bytes;                            /* that one read took from a socket */
 static _Atomic bool gate_closed;                               /* io-0 begins no turn */
 static _Atomic bool gate_reached;
-static _Atomic uint32_t handshakers_ended;
+static _Atomic bool handshakers_ended;
 static __thread uint32_t accepts, reads, inputs;
 
 static void note_most(_Atomic uint32_t *most, uint32_t count)
@@ -95,27 +95,24 @@ size_t __wrap_server_input_read(struct server_connection *connection)
     return __real_server_input_read(connection);
 }
 
-size_t __real_server_poller_look(struct server_poller *poller, bool waits);
-size_t __wrap_server_poller_look(struct server_poller *poller, bool waits);
-size_t __wrap_server_poller_look(struct server_poller *poller, bool waits)
+size_t __real_server_poller_look(struct server_poller *poller, int timeout_ms);
+size_t __wrap_server_poller_look(struct server_poller *poller, int timeout_ms);
+size_t __wrap_server_poller_look(struct server_poller *poller, int timeout_ms)
 {
     accepts = reads = inputs = 0;
-    while (atomic_load(&gate_closed)) {
+    while (atomic_load(&gate_closed) && in_thread("io-")) {
         atomic_store(&gate_reached, true);
         sched_yield();
     }
-    return __real_server_poller_look(poller, waits);
+    return __real_server_poller_look(poller, timeout_ms);
 }
 
-/* Of the threads for TLS handshakes: their only call, which returns when they are to end. */
-int __real_event_base_loop(struct event_base *base, int flags);
-int __wrap_event_base_loop(struct event_base *base, int flags);
-int __wrap_event_base_loop(struct event_base *base, int flags)
+void __real_server_handshakes_halt(struct server_handshakes *handshakes);
+void __wrap_server_handshakes_halt(struct server_handshakes *handshakes);
+void __wrap_server_handshakes_halt(struct server_handshakes *handshakes)
 {
-    int result = __real_event_base_loop(base, flags);
-    if (in_thread("tls-"))
-        atomic_fetch_add(&handshakers_ended, 1);
-    return result;
+    __real_server_handshakes_halt(handshakes);
+    atomic_store(&handshakers_ended, true);
 }
 
 /* ---- servers ---- */
@@ -582,7 +579,7 @@ static void stopping_amid_handshakes(void **state)
 
 static void *open_gate(void *argument)
 {
-    while (atomic_load(&handshakers_ended) < 2)
+    while (!atomic_load(&handshakers_ended))
         sched_yield();
     atomic_store(&gate_closed, false);
     return argument;
@@ -606,7 +603,7 @@ static void connections_during_stop(void **state)
         pthread_t opener;
         start(&server, "");
         close_gate();
-        atomic_store(&handshakers_ended, 0);
+        atomic_store(&handshakers_ended, false);
         for (int i = 0; i < 4; i++)
             test_client_dial(&late[i], server_address(server.server, TLS));
         assert_int_equal(pthread_create(&opener, NULL, open_gate, NULL), 0);

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# tools/faults: a fixed sample of faults and one whose seed is printed; a fault whose outcome is known; its mistakes.
+set -euo pipefail
+export LC_ALL=C
+
+if [[ ${1:-} == --help || $# != 1 ]]; then
+    echo "usage: $0 BUILD   runs tools/faults with the programs of that build"
+    exit 0
+fi
+root=$(realpath "$(dirname "$0")/../..")
+readonly root programs=$1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() {
+    echo "$1"
+    cat "$scratch/said"
+    exit 1
+}
+faults() {
+    "$root/tools/faults" --programs "$programs" "$@" >"$scratch/said" 2>&1
+}
+
+# ---- what is known ----
+
+faults --only start:allocation:none:200 || fail "a start without memory is not as expected:"
+grep -q "^refused: .*start:allocation:none:200" "$scratch/said" || fail "a start without memory is not refused:"
+faults --only gpu:allocation:none:1000000 || fail "a fault that is never reached:"
+grep -q "^unreached: " "$scratch/said" || fail "a fault that is never reached is not told:"
+
+# ---- mistakes ----
+
+for mistake in "--phase nowhere" "--only start:allocation" "--only start:allocation:none:x" "--sample many"; do
+    status=0
+    # shellcheck disable=SC2086 # several words
+    faults $mistake || status=$?
+    [[ $status == 2 ]] || fail "tools/faults $mistake: status $status, not 2:"
+done
+
+# ---- samples ----
+
+faults --sample 6 --seed 1 || fail "not as expected:"
+faults --sample 6 || fail "not as expected:"
+echo "a start without memory is refused; two samples are as expected ($(grep -o '^seed .*' "$scratch/said"))"
