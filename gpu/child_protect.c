@@ -35,7 +35,10 @@ static core_status end_with_server(struct core_error *error)
     struct pollfd server = {.fd = GPU_CHILD_SOCKET, .events = POLLIN};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
         return core_error_errno(error, "can not ask to end with the server (PR_SET_PDEATHSIG)");
-    if (poll(&server, 1, 0) != 0)
+    int gone = poll(&server, 1, 0);
+    while (gone < 0 && errno == EINTR) /* it was stopped and goes on */
+        gone = poll(&server, 1, 0);
+    if (gone != 0)
         return core_error_set(error, CORE_CLOSED, "the server is gone");
     return CORE_OK;
 }
