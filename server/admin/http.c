@@ -54,7 +54,7 @@ static void append(struct text *text, const char *bytes, size_t count)
         text->bytes = text->failed ? text->bytes : grown;
         text->room = text->failed ? text->room : room;
     }
-    if (text->failed)
+    if (text->failed || text->bytes == NULL)
         return;
     memcpy(text->bytes + text->count, bytes, count);
     text->count += count;
