@@ -20,6 +20,7 @@
 #include "tests/support/http.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -237,18 +238,39 @@ static void deadlines_are_never_later_than_true_ones(void **state)
 
 /* ---- a server that is stopped ---- */
 
-#define PACKETS    40
-#define LATENCY_NS (20 * MS)
-#define SEND_US    5000 /* the contract has one a millisecond: it is kept by far */
+#define PACKETS     40
+#define LATENCY_NS  (20 * MS)
+#define SEND_US     5000 /* the contract has one a millisecond: it is kept by far */
+#define OFF_CORE_NS (5 * LATENCY_NS)
 
 /* What the process and the test share. */
 struct shared {
+    _Atomic bool off_core; /* the next time that an I/O thread is awake it loses its core first */
     struct core_address addresses[2];
     uint64_t missed, missed_by[SERVER_CAUSES]; /* of its account at its end; */
     core_ns io_lost_ns;
     uint32_t worst_count;
     struct server_tail_latency_packet worst[SERVER_TAIL_LATENCY_PACKETS];
 };
+
+static struct shared *served; /* in the process */
+
+static bool is_io(void)
+{
+    char name[16] = "";
+    (void)prctl(PR_GET_NAME, name);
+    return strncmp(name, "io-", 3) == 0;
+}
+
+size_t __real_server_poller_look(struct server_poller *poller, int timeout_ms);
+size_t __wrap_server_poller_look(struct server_poller *poller, int timeout_ms);
+size_t __wrap_server_poller_look(struct server_poller *poller, int timeout_ms)
+{
+    const size_t named = __real_server_poller_look(poller, timeout_ms);
+    if (served != NULL && named > 0 && timeout_ms < 0 && is_io() && atomic_exchange(&served->off_core, false))
+        core_time_sleep_until(core_time_now_ns() + OFF_CORE_NS);
+    return named;
+}
 
 static void keep_account(const struct server *server, struct shared *shared)
 {
@@ -276,6 +298,7 @@ static void serve(const char *yaml, int ready, struct shared *shared)
     test_server_prepare(&server);
     test_server_write(&server, "keyring", TEST_KEYRING);
     test_server_start(&server, yaml, &test_profile_real);
+    served = shared;
     shared->addresses[0] = *test_server_unix(&server);
     shared->addresses[1] = *test_server_tcp(&server);
     if (write(ready, "", 1) != 1)
@@ -394,6 +417,44 @@ static void packets_late_after_server_stop(void **state)
     munmap(shared, sizeof *shared);
 }
 
+static void end_process(pid_t process, struct shared *shared)
+{
+    int status;
+    assert_int_equal(kill(process, SIGTERM), 0);
+    assert_int_equal(waitpid(process, &status, 0), process);
+    assert_int_equal(status, 0);
+    munmap(shared, sizeof *shared);
+}
+
+/* No signal tells the thread, as one does where the process was stopped: what wakes it from its sleep, or comes
+ * while it has no core, waits for it. */
+static void packets_late_after_thread_lost_its_core(void **state)
+{
+    struct core_stream_spec spec = test_spec;
+    struct test_client client;
+    struct shared *shared;
+    pid_t process = start_process("keyring: keyring\nthreads: {io: 1, workers: 1, realtime: off}\n", &shared);
+    (void)state;
+
+    spec.latency_ns = LATENCY_NS;
+    test_client_connect(&client, &shared->addresses[0], NULL);
+    struct test_stream *stream = test_stream_open(&client, &spec, 1);
+    for (int lost = 0; lost < 5;) {
+        usleep(2 * OFF_CORE_NS / US); /* it sleeps */
+        atomic_store(&shared->off_core, true);
+        assert_true(test_stream_send(stream, 1408));
+        struct protocol_result result = test_streams_take(&client, &stream);
+        if (atomic_exchange(&shared->off_core, false))
+            continue; /* it was awake, and has kept its core */
+        lost++;
+        assert_true(result.latency_ns > OFF_CORE_NS / 2);
+        assert_false(result.flags & PROTOCOL_RESULT_MET);
+    }
+    test_stream_free(stream);
+    test_client_close(&client);
+    end_process(process, shared);
+}
+
 /* More connections have something than one look may name: what a later look names was there at the first. */
 #define CROWD 300
 
@@ -425,7 +486,6 @@ static void packets_of_a_crowd_late_after_server_stop(void **state)
     struct test_stream *streams[CROWD];
     struct shared *shared;
     pid_t process = start_process("keyring: keyring\nthreads: {io: 1, workers: 1, realtime: off}\n", &shared);
-    int status;
     (void)state;
 
     assert_non_null(clients);
@@ -441,10 +501,7 @@ static void packets_of_a_crowd_late_after_server_stop(void **state)
         test_client_close(&clients[i]);
     }
     free(clients);
-    assert_int_equal(kill(process, SIGTERM), 0);
-    assert_int_equal(waitpid(process, &status, 0), process);
-    assert_int_equal(status, 0);
-    munmap(shared, sizeof *shared);
+    end_process(process, shared);
 }
 
 /* One stream sends more than fits its room, far too early, so that nothing more of the connection is read; a
@@ -484,7 +541,6 @@ static void packets_behind_an_early_one_late_too(void **state)
 {
     struct shared *shared;
     pid_t process = start_process("keyring: keyring\n", &shared);
-    int status;
     (void)state;
     for (int i = 0; i < 2; i++) {
         struct protocol_result result = behind_an_early_one(process, &shared->addresses[i]);
@@ -492,10 +548,7 @@ static void packets_behind_an_early_one_late_too(void **state)
         assert_false(result.flags & PROTOCOL_RESULT_MET);
         assert_true(result.latency_ns > EARLY_NS / 2);
     }
-    assert_int_equal(kill(process, SIGTERM), 0);
-    assert_int_equal(waitpid(process, &status, 0), process);
-    assert_int_equal(status, 0);
-    munmap(shared, sizeof *shared);
+    end_process(process, shared);
 }
 
 /* ---- an I/O thread that is held up ---- */
@@ -587,6 +640,7 @@ int main(void)
         cmocka_unit_test(two_rests_are_what_admission_takes_off),
         cmocka_unit_test(deadlines_are_never_later_than_true_ones),
         cmocka_unit_test(packets_late_after_server_stop),
+        cmocka_unit_test(packets_late_after_thread_lost_its_core),
         cmocka_unit_test(packets_of_a_crowd_late_after_server_stop),
         cmocka_unit_test(packets_behind_an_early_one_late_too),
         cmocka_unit_test(io_thread_overrun_withheld_from_admission),
