@@ -538,6 +538,7 @@ static void *run(void *argument)
     while (!io->draining || io->connections != NULL)
         turn(io);
     atomic_store_explicit(&io->cpu_ns, core_time_thread_cpu_ns(), memory_order_relaxed);
+    atomic_store_explicit(&io->ended, true, memory_order_relaxed);
     return NULL;
 }
 
@@ -665,6 +666,11 @@ struct server_mailbox *server_io_mailbox(struct server_io *io)
 const struct server_stats *server_io_stats(const struct server_io *io)
 {
     return &io->stats;
+}
+
+bool server_io_has_ended(const struct server_io *io)
+{
+    return atomic_load_explicit(&io->ended, memory_order_relaxed);
 }
 
 int32_t server_io_thread_id(const struct server_io *io)

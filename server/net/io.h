@@ -66,6 +66,7 @@ struct server_io {
                                   lowered by this thread when one ends */
     struct server_stats stats;
     _Atomic core_ns cpu_ns;    /* atomic: CPU time of the thread, written at every tick, read by any */
+    _Atomic bool ended;        /* atomic: set at its end, read by any */
     _Atomic int32_t thread_id; /* atomic: the system's, written at the start, read by any; 0 before */
     pthread_t thread;
 };

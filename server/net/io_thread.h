@@ -41,6 +41,9 @@ const struct server_stats *server_io_stats(const struct server_io *io);
 /* The system's number of the thread; 0 before it runs. */
 int32_t server_io_thread_id(const struct server_io *io);
 
+/* Any thread: it has delivered all, and ended. */
+bool server_io_has_ended(const struct server_io *io);
+
 /* The clock of the thread's CPU time, while it runs. CORE_UNSUPPORTED: the system has none. */
 CORE_CHECKED core_status server_io_cpu_clock(const struct server_io *io, clockid_t *clock);
 

@@ -14,6 +14,7 @@ struct beat {
     struct server_message message;       /* first member; the thread's while it is asked */
     struct server_mailbox *mailbox;      /* NULL: of a worker or the log's writer, whose turns are read */
     struct cpu_worker *worker;           /* NULL without a mailbox: the log's writer */
+    const struct server_io *io;          /* NULL: not of an I/O thread, which may end before the others */
     uint64_t turns;                      /* when it was asked */
     _Atomic bool answered;               /* atomic: set by the thread, cleared before it is asked */
     _Atomic core_ns unanswered_since_ns; /* atomic: NEVER: answered; written by the watch */
@@ -57,8 +58,11 @@ core_status server_beats_create(struct server_beats **beats, struct server *serv
     if (fresh == NULL)
         return CORE_NO_MEMORY;
     fresh->asked_ns = core_time_now_ns();
-    for (uint32_t i = 0; i < server->io_count; i++)
-        add(fresh, "I/O thread", i)->mailbox = server_io_mailbox(server->ios[i]);
+    for (uint32_t i = 0; i < server->io_count; i++) {
+        struct beat *beat = add(fresh, "I/O thread", i);
+        beat->io = server->ios[i];
+        beat->mailbox = server_io_mailbox(server->ios[i]);
+    }
     for (uint32_t i = 0; i < server->all_workers; i++)
         add(fresh, "worker", i)->worker = server->workers[i];
     for (uint32_t i = 0; i < server->gpu_count; i++)
@@ -124,6 +128,8 @@ bool server_beats_all(const struct server_beats *beats, core_ns now_ns, char *te
     for (size_t i = 0; i < beats->count; i++) {
         const struct beat *beat = &beats->beat[i];
         core_ns since_ns = atomic_load_explicit(&beat->unanswered_since_ns, memory_order_relaxed);
+        if (beat->io != NULL && server_io_has_ended(beat->io))
+            continue;
         if (is_late(beat->name, since_ns, now_ns, text, size))
             return false;
     }

@@ -4,10 +4,11 @@
  * loop of that thread answers by running it; and it wakes each worker, whose counters change with every turn
  * of its loop. A thread is sent its next message once it has answered the last one. A thread that sleeps with
  * nothing to do answers like a busy one; a thread that blocks in a call, spins outside of its loop or has
- * lost a wake-up does not answer. The thread that writes the log is checked, too, but counts as alive while
- * it waits for the reader of the log, so that a reader that stops does not make the server unhealthy. Threads
- * that have no deadline and may compute for long are not checked: TLS handshakes, the search for a new plan,
- * the keepers of the GPU processes, and the thread that frees memory.
+ * lost a wake-up does not answer. An I/O thread that has delivered all of a server that drains, and has
+ * ended, need not. The thread that writes the log is checked, too, but counts as alive while it waits for the
+ * reader of the log, so that a reader that stops does not make the server unhealthy. Threads that have no
+ * deadline and may compute for long are not checked: TLS handshakes, the search for a new plan, the keepers
+ * of the GPU processes, and the thread that frees memory.
  *
  * The overload monitor's thread asks; any thread reads. */
 #ifndef MILLRACE_SERVER_OVERLOAD_BEATS_H

@@ -1,4 +1,6 @@
 /* The admin port of a whole server: every path, what it says, and everything that must not harm it. */
+#include "server/overload/beats.h"
+#include "server/server_internal.h"
 #include "tests/support/http.h"
 #include "tests/support/random.h"
 #include "tests/support/server.h"
@@ -839,6 +841,7 @@ static void admin_reports_draining_until_the_end(void **state)
     struct test_frame frame;
     pthread_t thread;
     uint64_t lost = 1;
+    char said[96];
     (void)state;
 
     json_t *root = http_json(&address, "/status");
@@ -864,6 +867,9 @@ static void admin_reports_draining_until_the_end(void **state)
     root = status_when("/status?streams=1", lacks_a_thread, NULL);
     assert_int_equal(json_array_size(list(root, "streams")), 1);
     json_decref(root);
+    usleep(SERVER_BEAT_LATE_NS / CORE_NS_PER_US); /* that thread need not answer */
+    if (!server_beats_all(server.server->beats, core_time_now_ns(), said, sizeof said))
+        fail_msg("%s", said);
 
     for (int i = 0; i < DRAIN_PACKETS; i++) {
         test_client_expect(&client, PROTOCOL_RESULT, &frame);
