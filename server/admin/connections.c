@@ -359,6 +359,7 @@ static void let_in(struct server_admin_connections *connections, int descriptor)
     guest->phase = READING;
     guest->since_ns = core_time_now_ns();
     guest->got = 0;
+    guest->head_only = false;
     connections->count++;
     watch_for(guest, EPOLLIN);
 }

@@ -39,7 +39,8 @@ struct server_admin {
     bool stopped;
     struct server_stream_dump *stream_dump;
     bool listing;     /* it is running, and serves all who ask meanwhile */
-    struct text rows; /* JSON of the streams listed so far */
+    uint64_t listed;  /* streams so far, */
+    struct text list; /* as JSON behind the status */
     pthread_t thread;
 };
 
@@ -157,57 +158,55 @@ static void answer_status(struct server_admin *admin, struct server_admin_guest 
 
 /* ---- the list of streams ---- */
 
-static void on_row(void *argument, const struct server_stream_dump_row *row)
+static void append_status(struct text *text, const struct server_admin *admin)
 {
-    struct text *rows = &((struct server_admin *)argument)->rows;
-    char *text = server_status_stream_text(row);
-
-    rows->failed |= text == NULL;
-    if (rows->count > 0)
-        append_string(rows, ",");
-    if (text != NULL)
-        append_string(rows, text);
-    free(text);
-}
-
-/* The status object with the streams behind its last member. NULL without memory. */
-static struct server_admin_body *listed_body(const struct server_admin *admin, bool complete)
-{
-    struct text body = {.failed = admin->rows.failed};
     char *status = status_text(admin);
 
-    body.failed |= status == NULL;
+    text->failed |= status == NULL;
     if (status != NULL)
-        append(&body, status, strlen(status) - 1); /* all but the closing brace */
-    append_string(&body, complete ? ",\"streams_complete\":true" : ",\"streams_complete\":false");
-    append_string(&body, ",\"streams\":[");
-    if (admin->rows.count > 0)
-        append(&body, admin->rows.bytes, admin->rows.count);
-    append_string(&body, "]}\n");
+        append(text, status, strlen(status) - 1); /* all but the closing brace */
     free(status);
-    if (body.failed)
-        forget(&body);
-    return server_admin_body_make(body.bytes, body.count);
+}
+
+static void on_row(void *argument, const struct server_stream_dump_row *row)
+{
+    struct server_admin *admin = argument;
+    char *text = server_status_stream_text(row);
+
+    admin->list.failed |= text == NULL;
+    if (admin->listed++ > 0)
+        append_string(&admin->list, ",");
+    if (text != NULL)
+        append_string(&admin->list, text);
+    free(text);
 }
 
 static void on_listed(void *argument, bool complete)
 {
     struct server_admin *admin = argument;
-    struct server_admin_body *body = listed_body(admin, complete);
+    struct text *list = &admin->list;
 
+    append_string(list, complete ? "],\"streams_complete\":true}\n" : "],\"streams_complete\":false}\n");
+    if (list->failed)
+        forget(list);
+    struct server_admin_body *body = server_admin_body_make(list->bytes, list->count);
+    *list = (struct text){NULL}; /* the body has it */
     admin->listing = false;
-    forget(&admin->rows);
     server_admin_connections_serve(admin->connections, "application/json", body);
     server_admin_body_release(body);
 }
 
-/* A listing serves all who ask while it runs, so that many of them are no more work for the I/O threads. */
+/* The status with the streams as its last members. A listing serves all who ask while it runs, so that many of
+ * them are no more work for the I/O threads. */
 static void answer_streams(struct server_admin *admin, struct server_admin_guest *guest)
 {
     server_admin_wait(guest);
     if (admin->listing)
         return;
     admin->listing = true;
+    admin->listed = 0;
+    append_status(&admin->list, admin);
+    append_string(&admin->list, ",\"streams\":[");
     server_stream_dump_start(admin->stream_dump);
 }
 
@@ -351,7 +350,7 @@ static void destroy(struct server_admin *admin)
     server_stream_dump_destroy(admin->stream_dump);
     core_address_remove(&admin->bound);
     server_admin_connections_destroy(admin->connections);
-    forget(&admin->rows);
+    forget(&admin->list);
     server_poller_free(&admin->poller);
     server_mailbox_destroy(&admin->mailbox);
     if (admin->descriptor >= 0)

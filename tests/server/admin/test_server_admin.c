@@ -121,6 +121,12 @@ static void head_has_a_length_and_no_body(void **state)
     assert_non_null(strstr(answer.bytes, "Content-Length: 3\r\n"));
     assert_string_equal(answer.body, "");
     http_free(&answer);
+    int descriptor = http_dial(admin()); /* who comes next has one, even if the request is none */
+    http_send(descriptor, "\r\n\r\n", 4);
+    answer = http_read(descriptor);
+    assert_int_equal(answer.code, 400);
+    assert_string_equal(answer.body, "this speaks HTTP/1.0 and HTTP/1.1\n");
+    http_free(&answer);
 }
 
 /* ---- status ---- */
