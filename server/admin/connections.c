@@ -16,6 +16,7 @@
 #define HEAD_BYTES_MAX 8192
 #define BODY_BYTES_MAX 4096 /* a GET has none; what others send along is refused beyond this */
 #define LINGER_NS      CORE_NS_PER_S
+#define PARTS          3 /* of an answer: its head, and a body in two */
 
 enum phase { READING, WAITING, WRITING, LINGERING };
 
@@ -30,7 +31,13 @@ struct server_admin_guest {
     char request[HEAD_BYTES_MAX + 1];
     char head[384], line[128];      /* of the answer: status and headers; a short body */
     struct server_admin_body *body; /* a long one; NULL: none */
-    struct iovec parts[2];          /* what is still to be sent */
+    struct iovec parts[PARTS];      /* what is still to be sent */
+};
+
+struct server_admin_body {
+    char *text, *rest;
+    size_t bytes, rest_bytes;
+    unsigned uses;
 };
 
 struct server_admin_connections {
@@ -44,13 +51,15 @@ struct server_admin_connections {
 
 /* ---- bodies ---- */
 
-struct server_admin_body *server_admin_body_make(char *text, size_t bytes)
+struct server_admin_body *server_admin_body_make(char *text, size_t bytes, char *rest, size_t rest_bytes)
 {
     struct server_admin_body *body = text == NULL ? NULL : malloc(sizeof *body);
-    if (body == NULL)
+    if (body != NULL)
+        *body = (struct server_admin_body){text, rest, bytes, rest_bytes, 1};
+    else {
         free(text);
-    else
-        *body = (struct server_admin_body){text, bytes, 1};
+        free(rest);
+    }
     return body;
 }
 
@@ -59,6 +68,7 @@ void server_admin_body_release(struct server_admin_body *body)
     if (body == NULL || --body->uses > 0)
         return;
     free(body->text);
+    free(body->rest);
     free(body);
 }
 
@@ -116,7 +126,7 @@ static void linger(struct server_admin_guest *guest)
 
 static void go_past(struct server_admin_guest *guest, size_t sent)
 {
-    for (size_t at = 0; at < 2; at++) {
+    for (size_t at = 0; at < PARTS; at++) {
         const size_t now = sent < guest->parts[at].iov_len ? sent : guest->parts[at].iov_len;
         guest->parts[at].iov_base = (char *)guest->parts[at].iov_base + now;
         guest->parts[at].iov_len -= now;
@@ -126,8 +136,8 @@ static void go_past(struct server_admin_guest *guest, size_t sent)
 
 static void send_on(struct server_admin_guest *guest)
 {
-    const struct msghdr message = {.msg_iov = guest->parts, .msg_iovlen = 2};
-    while (guest->parts[0].iov_len + guest->parts[1].iov_len > 0) {
+    const struct msghdr message = {.msg_iov = guest->parts, .msg_iovlen = PARTS};
+    while (guest->parts[0].iov_len + guest->parts[1].iov_len + guest->parts[2].iov_len > 0) {
         const ssize_t sent = sendmsg(guest->watch.descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0)
             go_past(guest, (size_t)sent);
@@ -142,9 +152,10 @@ static void send_on(struct server_admin_guest *guest)
     linger(guest);
 }
 
-static void send_answer(struct server_admin_guest *guest, int code, const char *type, const char *text,
-                        size_t bytes)
+static void send_answer(struct server_admin_guest *guest, int code, const char *type,
+                        const struct server_admin_body *body)
 {
+    const size_t bytes = body->bytes + body->rest_bytes;
     const time_t now = time(NULL);
     struct tm parts;
     char date[40];
@@ -156,14 +167,16 @@ static void send_answer(struct server_admin_guest *guest, int code, const char *
                  code, reason_of(code), date, code == 405 ? "Allow: GET, HEAD\r\n" : "", type, bytes);
     guest->phase = WRITING;
     guest->parts[0] = (struct iovec){guest->head, (size_t)head_bytes};
-    guest->parts[1] = (struct iovec){(char *)text, guest->head_only ? 0 : bytes}; /* which is only read */
+    guest->parts[1] = (struct iovec){body->text, guest->head_only ? 0 : body->bytes};
+    guest->parts[2] = (struct iovec){body->rest, guest->head_only ? 0 : body->rest_bytes};
     send_on(guest);
 }
 
 void server_admin_reply_line(struct server_admin_guest *guest, int code, const char *line)
 {
     const int bytes = snprintf(guest->line, sizeof guest->line, "%.126s\n", line);
-    send_answer(guest, code, "text/plain; charset=utf-8", guest->line, (size_t)bytes);
+    send_answer(guest, code, "text/plain; charset=utf-8",
+                &(struct server_admin_body){.text = guest->line, .bytes = (size_t)bytes});
 }
 
 void server_admin_reply(struct server_admin_guest *guest, const char *type, struct server_admin_body *body)
@@ -173,7 +186,7 @@ void server_admin_reply(struct server_admin_guest *guest, const char *type, stru
         return;
     }
     guest->body = body;
-    send_answer(guest, 200, type, body->text, body->bytes);
+    send_answer(guest, 200, type, body);
 }
 
 void server_admin_wait(struct server_admin_guest *guest)

@@ -41,14 +41,11 @@ typedef void server_admin_answer(void *argument, struct server_admin_guest *gues
                                  const struct server_admin_request *request);
 
 /* A long answer, which may go to many guests. */
-struct server_admin_body {
-    char *text; /* of malloc, freed with it */
-    size_t bytes;
-    unsigned uses;
-};
+struct server_admin_body;
 
-/* Takes text over, with one use. NULL: text was NULL, or there is no memory. */
-struct server_admin_body *server_admin_body_make(char *text, size_t bytes);
+/* One text behind the other (rest may be NULL); both are of malloc, and taken over. It has one use. NULL: text
+ * was NULL, or there is no memory. */
+struct server_admin_body *server_admin_body_make(char *text, size_t bytes, char *rest, size_t rest_bytes);
 void server_admin_body_release(struct server_admin_body *body); /* one use; NULL is fine */
 
 /* Accepts on the listening descriptor, which is theirs from here on (still the caller's on failure). */

@@ -39,8 +39,7 @@ struct server_admin {
     bool stopped;
     struct server_stream_dump *stream_dump;
     bool listing;     /* it is running, and serves all who ask meanwhile */
-    uint64_t listed;  /* streams so far, */
-    struct text list; /* as JSON behind the status */
+    struct text rows; /* JSON of the streams listed so far */
     pthread_t thread;
 };
 
@@ -69,7 +68,7 @@ static void append_string(struct text *text, const char *string)
 static void forget(struct text *text)
 {
     free(text->bytes);
-    *text = (struct text){NULL};
+    *text = (struct text){0};
 }
 
 /* ---- answers ---- */
@@ -134,7 +133,7 @@ static void answer_metrics(struct server_admin *admin, struct server_admin_guest
     if (server_snapshot_take(admin->server, &snapshot) == CORE_OK)
         text = server_metrics_text(snapshot, &bytes);
     server_snapshot_free(snapshot);
-    server_admin_reply(guest, SERVER_METRICS_TYPE, server_admin_body_make(text, bytes));
+    server_admin_reply(guest, SERVER_METRICS_TYPE, server_admin_body_make(text, bytes, NULL, 0));
 }
 
 /* NULL without memory. */
@@ -153,60 +152,63 @@ static void answer_status(struct server_admin *admin, struct server_admin_guest 
 {
     char *text = status_text(admin);
     server_admin_reply(guest, "application/json",
-                       server_admin_body_make(text, text == NULL ? 0 : strlen(text)));
+                       server_admin_body_make(text, text == NULL ? 0 : strlen(text), NULL, 0));
 }
 
 /* ---- the list of streams ---- */
 
-static void append_status(struct text *text, const struct server_admin *admin)
-{
-    char *status = status_text(admin);
-
-    text->failed |= status == NULL;
-    if (status != NULL)
-        append(text, status, strlen(status) - 1); /* all but the closing brace */
-    free(status);
-}
-
 static void on_row(void *argument, const struct server_stream_dump_row *row)
 {
-    struct server_admin *admin = argument;
+    struct text *rows = &((struct server_admin *)argument)->rows;
     char *text = server_status_stream_text(row);
 
-    admin->list.failed |= text == NULL;
-    if (admin->listed++ > 0)
-        append_string(&admin->list, ",");
+    rows->failed |= text == NULL;
+    if (rows->count > 0)
+        append_string(rows, ",");
     if (text != NULL)
-        append_string(&admin->list, text);
+        append_string(rows, text);
     free(text);
+}
+
+/* The status, which is later than the rows, so that its sums are no less than theirs; without the closing
+ * brace, and with the begin of the list. */
+static struct text status_before_rows(const struct server_admin *admin, bool complete)
+{
+    struct text text = {0};
+    char *status = status_text(admin);
+
+    text.failed = status == NULL;
+    if (status != NULL)
+        append(&text, status, strlen(status) - 1);
+    append_string(&text, complete ? ",\"streams_complete\":true" : ",\"streams_complete\":false");
+    append_string(&text, ",\"streams\":[");
+    free(status);
+    return text;
 }
 
 static void on_listed(void *argument, bool complete)
 {
     struct server_admin *admin = argument;
-    struct text *list = &admin->list;
+    struct text first = status_before_rows(admin, complete), *rows = &admin->rows;
 
-    append_string(list, complete ? "],\"streams_complete\":true}\n" : "],\"streams_complete\":false}\n");
-    if (list->failed)
-        forget(list);
-    struct server_admin_body *body = server_admin_body_make(list->bytes, list->count);
-    *list = (struct text){NULL}; /* the body has it */
+    append_string(rows, "]}\n");
+    if (first.failed || rows->failed)
+        forget(&first);
+    struct server_admin_body *body =
+        server_admin_body_make(first.bytes, first.count, rows->bytes, rows->count);
+    *rows = (struct text){0}; /* the body has it */
     admin->listing = false;
     server_admin_connections_serve(admin->connections, "application/json", body);
     server_admin_body_release(body);
 }
 
-/* The status with the streams as its last members. A listing serves all who ask while it runs, so that many of
- * them are no more work for the I/O threads. */
+/* A listing serves all who ask while it runs, so that many of them are no more work for the I/O threads. */
 static void answer_streams(struct server_admin *admin, struct server_admin_guest *guest)
 {
     server_admin_wait(guest);
     if (admin->listing)
         return;
     admin->listing = true;
-    admin->listed = 0;
-    append_status(&admin->list, admin);
-    append_string(&admin->list, ",\"streams\":[");
     server_stream_dump_start(admin->stream_dump);
 }
 
@@ -350,7 +352,7 @@ static void destroy(struct server_admin *admin)
     server_stream_dump_destroy(admin->stream_dump);
     core_address_remove(&admin->bound);
     server_admin_connections_destroy(admin->connections);
-    forget(&admin->list);
+    forget(&admin->rows);
     server_poller_free(&admin->poller);
     server_mailbox_destroy(&admin->mailbox);
     if (admin->descriptor >= 0)
