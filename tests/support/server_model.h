@@ -1,0 +1,33 @@
+/* A server and a model of it: what its clients must be told, by docs/protocol.md alone.
+ *
+ * A sequence is a string of bytes, each run of which is an operation of a client: HELLO, OPEN, QUERY, DATA,
+ * MODIFY, CLOSE, PING, right ones as often as wrong ones, on several connections, in pieces cut anywhere; an
+ * end of sending, a reset, a client that does not read, time that passes, a worker that is late. Every string
+ * is a sequence. The server is a whole one on a virtual clock (virtual_threads.h), so a sequence goes the same
+ * way each time.
+ *
+ * Checked are: each request has one answer, of a kind that may answer it; results come in order, each once,
+ * with the status and the ciphertext (OpenSSL's CBC chain) of what was sent; latency_ns is no less than the
+ * time since the packet came, or was eligible by the document's formula; the mark "met" says whether
+ * latency_ns is within the contract; CLOSED has the counts of what came; a fatal ERROR has the code of the
+ * first rule that was broken, and ends that connection only. At the end all connections have ended, and
+ * admission offers to the nanosecond what it offered to the empty server.
+ *
+ * The first deviation is told on stderr, with what test_model_name says, and aborts the program. */
+#ifndef MILLRACE_TESTS_SERVER_MODEL_H
+#define MILLRACE_TESTS_SERVER_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Starts the server, once for all sequences. */
+void test_model_start(void);
+void test_model_stop(void);
+
+/* How a deviation is told: what repeats the sequence. Borrowed. */
+void test_model_name(const char *name);
+
+/* From the empty server to the empty server. */
+void test_model_run(const uint8_t *bytes, size_t count);
+
+#endif

@@ -1,0 +1,262 @@
+#include "tests/support/virtual_threads.h"
+
+#include "core/realtime.h"
+#include "tests/support/require.h"
+
+#include <poll.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define THREADS_MAX 16
+#define TIMERS_MAX  8
+#define STACK_BYTES ((size_t)1 << 20)
+#define START_NS    (1000 * CORE_NS_PER_S)
+
+int __real_epoll_wait(int descriptor, struct epoll_event *events, int most, int timeout_ms);
+int __real_poll(struct pollfd *ready, nfds_t count, int timeout_ms);
+ssize_t __real_read(int descriptor, void *buffer, size_t bytes);
+int __real_timerfd_settime(int descriptor, int flags, const struct itimerspec *to, struct itimerspec *from);
+int __wrap_epoll_wait(int descriptor, struct epoll_event *events, int most, int timeout_ms);
+int __wrap_poll(struct pollfd *ready, nfds_t count, int timeout_ms);
+ssize_t __wrap_read(int descriptor, void *buffer, size_t bytes);
+int __wrap_timerfd_settime(int descriptor, int flags, const struct itimerspec *to, struct itimerspec *from);
+core_ns __wrap_core_time_now_ns(void);
+void __wrap_core_time_sleep_until(core_ns wake_ns);
+core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread_options *options,
+                                     void *(*run)(void *), void *argument, struct core_error *not_permitted,
+                                     struct core_error *error);
+int __wrap_pthread_join(pthread_t thread, void **result);
+int __wrap_pthread_getcpuclockid(pthread_t thread, clockid_t *clock);
+
+enum state { FREE, ALIVE, ENDED };
+
+struct coroutine {
+    enum state state;
+    bool is_worker;
+    ucontext_t context;
+    void *stack;
+    void *(*run)(void *);
+    void *argument;
+    int descriptor;  /* it waits for this to be readable; -1: for the time alone */
+    core_ns wake_ns; /* and no longer than until then */
+};
+
+struct timer {
+    int descriptor;
+    core_ns due_ns, interval_ns; /* NEVER: not set; 0: once */
+};
+
+static struct coroutine coroutines[THREADS_MAX], *running;
+static ucontext_t scheduler;
+static struct timer timers[TIMERS_MAX];
+static size_t timer_count;
+static core_ns clock_ns = START_NS, worker_delay_ns;
+
+/* ---- coroutines ---- */
+
+static void begin(void)
+{
+    running->run(running->argument);
+    running->state = ENDED;
+}
+
+core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread_options *options,
+                                     void *(*run)(void *), void *argument, struct core_error *not_permitted,
+                                     struct core_error *error)
+{
+    struct coroutine *fresh = coroutines;
+    (void)error;
+    while (fresh->state != FREE)
+        TEST_REQUIRE(++fresh < coroutines + THREADS_MAX);
+    if (not_permitted != NULL)
+        not_permitted->text[0] = '\0';
+    void *stack = fresh->stack;
+    if (stack == NULL)
+        stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TEST_REQUIRE(stack != MAP_FAILED);
+    *fresh = (struct coroutine){.state = ALIVE,
+                                .is_worker = strncmp(options->name, "worker", 6) == 0,
+                                .stack = stack,
+                                .run = run,
+                                .argument = argument,
+                                .descriptor = -1};
+    getcontext(&fresh->context);
+    fresh->context.uc_stack = (stack_t){.ss_sp = stack, .ss_size = STACK_BYTES};
+    fresh->context.uc_link = &scheduler;
+    makecontext(&fresh->context, begin, 0);
+    memcpy(thread, &fresh, sizeof fresh);
+    return CORE_OK;
+}
+
+static void block(int descriptor, core_ns wake_ns)
+{
+    struct coroutine *self = running;
+    self->descriptor = descriptor;
+    self->wake_ns = wake_ns;
+    swapcontext(&self->context, &scheduler);
+}
+
+/* Lets those run that can. False: none can. */
+static bool run_ready(void)
+{
+    struct pollfd ready[THREADS_MAX];
+    bool ran = false;
+
+    for (size_t i = 0; i < THREADS_MAX; i++)
+        ready[i] = (struct pollfd){.fd = coroutines[i].state == ALIVE ? coroutines[i].descriptor : -1,
+                                   .events = POLLIN};
+    (void)__real_poll(ready, THREADS_MAX, 0);
+    for (size_t i = 0; i < THREADS_MAX; i++) {
+        struct coroutine *next = &coroutines[i];
+        if (next->state != ALIVE || (ready[i].revents == 0 && next->wake_ns > clock_ns))
+            continue;
+        running = next;
+        swapcontext(&scheduler, &next->context);
+        running = NULL;
+        ran = true;
+    }
+    return ran;
+}
+
+/* ---- the clock ---- */
+
+static core_ns next_ns(void)
+{
+    core_ns next_ns = CORE_NS_NEVER;
+    for (size_t i = 0; i < THREADS_MAX; i++)
+        if (coroutines[i].state == ALIVE)
+            next_ns = core_time_min(next_ns, coroutines[i].wake_ns);
+    for (size_t i = 0; i < timer_count; i++)
+        next_ns = core_time_min(next_ns, timers[i].due_ns);
+    return next_ns;
+}
+
+static void fire_timers(void)
+{
+    const struct itimerspec past = {.it_value = {.tv_nsec = 1}};
+    for (size_t i = 0; i < timer_count; i++) {
+        struct timer *timer = &timers[i];
+        if (timer->due_ns > clock_ns)
+            continue;
+        timer->due_ns = timer->interval_ns > 0 ? clock_ns + timer->interval_ns : CORE_NS_NEVER;
+        TEST_REQUIRE(__real_timerfd_settime(timer->descriptor, TFD_TIMER_ABSTIME, &past, NULL) == 0);
+    }
+}
+
+void test_virtual_run(core_ns until_ns, bool (*rest)(void *argument), void *argument)
+{
+    for (;;) {
+        while (run_ready())
+            ;
+        if (rest != NULL && rest(argument))
+            continue;
+        core_ns step_ns = next_ns();
+        if (step_ns > until_ns)
+            break;
+        clock_ns = core_time_max(clock_ns, step_ns);
+        fire_timers();
+    }
+    clock_ns = core_time_max(clock_ns, until_ns);
+}
+
+core_ns test_virtual_now_ns(void)
+{
+    return clock_ns;
+}
+
+void test_virtual_delay_workers(core_ns delay_ns)
+{
+    worker_delay_ns = delay_ns;
+}
+
+/* ---- what the program calls ---- */
+
+static core_ns after_ms(int timeout_ms)
+{
+    return timeout_ms < 0 ? CORE_NS_NEVER : clock_ns + timeout_ms * CORE_NS_PER_MS;
+}
+
+int __wrap_epoll_wait(int descriptor, struct epoll_event *events, int most, int timeout_ms)
+{
+    int named = __real_epoll_wait(descriptor, events, most, 0);
+    if (named != 0 || timeout_ms == 0 || running == NULL)
+        return named;
+    block(descriptor, after_ms(timeout_ms));
+    return __real_epoll_wait(descriptor, events, most, 0);
+}
+
+int __wrap_poll(struct pollfd *ready, nfds_t count, int timeout_ms)
+{
+    int named = __real_poll(ready, count, running == NULL ? timeout_ms : 0);
+    if (named != 0 || timeout_ms == 0 || running == NULL)
+        return named;
+    TEST_REQUIRE(count == 1 && ready->events == POLLIN);
+    block(ready->fd, after_ms(timeout_ms));
+    return __real_poll(ready, count, 0);
+}
+
+ssize_t __wrap_read(int descriptor, void *buffer, size_t bytes)
+{
+    if (running != NULL && running->is_worker) {
+        block(descriptor, CORE_NS_NEVER);
+        if (worker_delay_ns > 0)
+            block(-1, clock_ns + worker_delay_ns);
+    }
+    return __real_read(descriptor, buffer, bytes);
+}
+
+int __wrap_timerfd_settime(int descriptor, int flags, const struct itimerspec *to, struct itimerspec *from)
+{
+    const struct itimerspec off = {0};
+    const core_ns value_ns = to->it_value.tv_sec * CORE_NS_PER_S + to->it_value.tv_nsec;
+    const core_ns from_ns = flags & TFD_TIMER_ABSTIME ? 0 : clock_ns;
+    size_t at = 0;
+    while (at < timer_count && timers[at].descriptor != descriptor)
+        at++;
+    TEST_REQUIRE(at < TIMERS_MAX);
+    timer_count = at == timer_count ? at + 1 : timer_count;
+    timers[at] =
+        (struct timer){.descriptor = descriptor,
+                       .due_ns = value_ns == 0 ? CORE_NS_NEVER : from_ns + value_ns,
+                       .interval_ns = to->it_interval.tv_sec * CORE_NS_PER_S + to->it_interval.tv_nsec};
+    return __real_timerfd_settime(descriptor, 0, &off, from);
+}
+
+core_ns __wrap_core_time_now_ns(void)
+{
+    return clock_ns;
+}
+
+void __wrap_core_time_sleep_until(core_ns wake_ns)
+{
+    if (running != NULL && wake_ns > clock_ns)
+        block(-1, wake_ns);
+    else
+        clock_ns = core_time_max(clock_ns, wake_ns);
+}
+
+int __wrap_pthread_join(pthread_t thread, void **result)
+{
+    struct coroutine *ends;
+    (void)result;
+    memcpy(&ends, &thread, sizeof ends);
+    while (ends->state != ENDED)
+        test_virtual_run(core_time_min(next_ns(), clock_ns + CORE_NS_PER_S), NULL, NULL);
+    ends->state = FREE;
+    for (size_t i = 0; i < timer_count; i++) /* their descriptors may be closed soon */
+        timers[i].due_ns = CORE_NS_NEVER;
+    return 0;
+}
+
+int __wrap_pthread_getcpuclockid(pthread_t thread, clockid_t *clock)
+{
+    (void)thread;
+    *clock = CLOCK_PROCESS_CPUTIME_ID;
+    return 0;
+}
