@@ -50,6 +50,7 @@ struct coroutine {
 struct timer {
     int descriptor;
     core_ns due_ns, interval_ns; /* NEVER: not set; 0: once */
+    bool fired;                  /* its descriptor is readable, until it is read */
 };
 
 static struct coroutine coroutines[THREADS_MAX], *running;
@@ -145,6 +146,7 @@ static void fire_timers(void)
         if (timer->due_ns > clock_ns)
             continue;
         timer->due_ns = timer->interval_ns > 0 ? clock_ns + timer->interval_ns : CORE_NS_NEVER;
+        timer->fired = true;
         TEST_REQUIRE(__real_timerfd_settime(timer->descriptor, TFD_TIMER_ABSTIME, &past, NULL) == 0);
     }
 }
@@ -163,6 +165,11 @@ void test_virtual_run(core_ns until_ns, bool (*rest)(void *argument), void *argu
         fire_timers();
     }
     clock_ns = core_time_max(clock_ns, until_ns);
+}
+
+void test_virtual_turn(void)
+{
+    (void)run_ready();
 }
 
 core_ns test_virtual_now_ns(void)
@@ -221,11 +228,12 @@ int __wrap_timerfd_settime(int descriptor, int flags, const struct itimerspec *t
         at++;
     TEST_REQUIRE(at < TIMERS_MAX);
     timer_count = at == timer_count ? at + 1 : timer_count;
+    const bool fired = timers[at].fired;
     timers[at] =
         (struct timer){.descriptor = descriptor,
                        .due_ns = value_ns == 0 ? CORE_NS_NEVER : from_ns + value_ns,
                        .interval_ns = to->it_interval.tv_sec * CORE_NS_PER_S + to->it_interval.tv_nsec};
-    return __real_timerfd_settime(descriptor, 0, &off, from);
+    return fired ? __real_timerfd_settime(descriptor, 0, &off, from) : 0;
 }
 
 core_ns __wrap_core_time_now_ns(void)

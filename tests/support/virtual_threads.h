@@ -19,6 +19,9 @@
  * returns true if it has done anything. */
 void test_virtual_run(core_ns until_ns, bool (*rest)(void *argument), void *argument);
 
+/* Lets each that can run do so once, until it blocks again. */
+void test_virtual_turn(void);
+
 core_ns test_virtual_now_ns(void);
 
 /* Workers begin so long after they are woken, from now on. */
