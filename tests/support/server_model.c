@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define CLIENTS      4
-#define STREAMS      6   /* that a client opens in its life */
+#define STREAMS      8   /* that a client asks for in its life */
 #define REQUESTS     32  /* that a client has unanswered */
 #define PACKETS      128 /* of a stream */
 #define NOTES        64  /* PONGs and ERRORs 6 that a client waits for */
@@ -63,7 +63,7 @@ struct client {
     bool greets, welcomed, ended, half_closed, deaf;
     bool held_up; /* the server may have had to stop reading it: when packets came is not known */
     enum protocol_error fatal; /* it has broken a rule of that; 0: none */
-    uint32_t requests_made;
+    uint32_t requests_made, opens;
     struct request requests[REQUESTS];
     struct stream streams[STREAMS];
     uint32_t stream_count, note_first, note_count;
@@ -240,9 +240,10 @@ static void fill_open(struct request *request, struct tape *tape, bool right)
 static void give_open(struct client *client, struct tape *tape, bool right, uint8_t type)
 {
     uint8_t frame[FRAME_BYTES];
-    struct request *request = new_request(client, type);
-    if (request == NULL)
+    struct request *request;
+    if ((type == PROTOCOL_OPEN && client->opens == STREAMS) || (request = new_request(client, type)) == NULL)
         return;
+    client->opens += type == PROTOCOL_OPEN;
     fill_open(request, tape, right);
     give(client, frame, protocol_open_write(frame, type, request->id, &request->open));
     if (!client->greets)
