@@ -24,17 +24,16 @@ static unsigned long long number(const char *variable, unsigned long long otherw
     return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
-static void run(uint64_t seed, uint64_t count)
+static void run(unsigned long long seed, unsigned long long count)
 {
     uint8_t bytes[BYTES_MAX];
     char name[128];
-    for (uint64_t i = 0; i < count; i++) {
+    for (unsigned long long i = 0; i < count; i++) {
         struct test_random random = {seed + i};
         const size_t length = (size_t)test_random_log(&random, 4, BYTES_MAX);
         for (size_t at = 0; at < length; at++)
             bytes[at] = (uint8_t)test_random_next(&random);
-        snprintf(name, sizeof name, "sequence %llu (MILLRACE_SEED=%llu MILLRACE_SEQUENCES=1)",
-                 (unsigned long long)i, (unsigned long long)(seed + i));
+        snprintf(name, sizeof name, "sequence %llu (MILLRACE_SEED=%llu MILLRACE_SEQUENCES=1)", i, seed + i);
         test_model_name(name);
         test_model_run(bytes, length);
     }
