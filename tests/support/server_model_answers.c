@@ -1,0 +1,230 @@
+#include "tests/support/server_model_client.h"
+
+#include "tests/support/require.h"
+#include "tests/support/virtual_threads.h"
+
+#include <string.h>
+
+static struct request *find_request(struct client *client, uint32_t id)
+{
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (client->requests[i].type != 0 && client->requests[i].id == id)
+            return &client->requests[i];
+    model_deviate(client, "an answer to request %u, which is not open", id);
+}
+
+static struct stream *find_stream(struct client *client, uint32_t id)
+{
+    for (uint32_t i = 0; i < client->stream_count; i++)
+        if (client->streams[i].open && client->streams[i].id == id)
+            return &client->streams[i];
+    model_deviate(client, "stream %u is not open", id);
+}
+
+static void begin_stream(struct client *client, const struct request *request,
+                         const struct protocol_opened *opened)
+{
+    struct stream *stream = &client->streams[client->stream_count++];
+    const EVP_CIPHER *const ciphers[] = {EVP_aes_128_cbc(), EVP_aes_192_cbc(), EVP_aes_256_cbc()};
+    EVP_CIPHER_CTX *chain = stream->chain;
+
+    TEST_REQUIRE(client->stream_count <= STREAMS);
+    for (uint32_t i = 0; i + 1 < client->stream_count; i++)
+        MUST(client, !client->streams[i].open || client->streams[i].id != opened->stream, "id used twice");
+    MUST(client, opened->stream != 0, "stream id 0");
+    MUST(client, !request->open.has_iv || memcmp(opened->iv, request->open.iv, 16) == 0, "another IV");
+    *stream = (struct stream){
+        .id = opened->stream, .spec = request->open.spec, .room = opened->queue_packets, .open = true};
+    stream->chain = chain == NULL ? EVP_CIPHER_CTX_new() : chain;
+    TEST_REQUIRE(EVP_EncryptInit_ex(stream->chain,
+                                    ciphers[request->open.spec.cipher - CORE_CIPHER_AES_128_CBC], NULL,
+                                    request->key, opened->iv) == 1 &&
+                 EVP_CIPHER_CTX_set_padding(stream->chain, 0) == 1);
+    stream->asked_to_close = client->half_closed;
+}
+
+static void on_opened(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct request *request = find_request(client, header->id);
+    struct protocol_opened opened;
+    MUST(client, protocol_opened_read(client->version, body, header->body_bytes, &opened, NULL) == CORE_OK,
+         "a bad OPENED");
+    MUST(client, request->must == 0 && request->type != PROTOCOL_MODIFY, "request %u granted", header->id);
+    MUST(client, opened.bound_ns <= request->open.spec.latency_ns, "a bound above the contract");
+    if (request->type == PROTOCOL_OPEN)
+        begin_stream(client, request, &opened);
+    else
+        MUST(client, opened.stream == 0, "a QUERY opened a stream");
+    request->type = 0;
+}
+
+static void on_refused(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct request *request = find_request(client, header->id);
+    struct protocol_refused refused;
+    MUST(client, protocol_refused_read(client->version, body, header->body_bytes, &refused, NULL) == CORE_OK,
+         "a bad REFUSED");
+    if (request->must != 0)
+        MUST(client, refused.code == request->must, "refused with %d instead of %d", refused.code,
+             request->must);
+    else if (request->type == PROTOCOL_MODIFY)
+        MUST(client,
+             refused.code == PROTOCOL_REFUSED_CAPACITY || refused.code == PROTOCOL_REFUSED_LIMIT ||
+                 refused.code == PROTOCOL_REFUSED_BUSY || refused.code == PROTOCOL_REFUSED_STREAM,
+             "MODIFY refused with %d", refused.code);
+    else
+        MUST(client, refused.code == PROTOCOL_REFUSED_CAPACITY || refused.code == PROTOCOL_REFUSED_LIMIT,
+             "refused with %d", refused.code);
+    client->offer_interval_ns = refused.offer_interval_ns;
+    request->type = 0;
+}
+
+static void on_modified(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct request *request = find_request(client, header->id);
+    struct protocol_modified modified;
+    MUST(client, protocol_modified_read(body, header->body_bytes, &modified, NULL) == CORE_OK,
+         "a bad MODIFIED");
+    MUST(client, request->type == PROTOCOL_MODIFY && request->must == 0, "request %u modified", header->id);
+    MUST(client, modified.stream == request->stream, "MODIFIED for stream %u", modified.stream);
+    MUST(client, modified.bound_ns <= request->latency_ns, "a bound above the new contract");
+    request->type = 0;
+}
+
+static enum protocol_result_status status_of(const struct stream *stream, const struct packet *packet)
+{
+    if (packet->bytes > stream->spec.packet_bytes)
+        return PROTOCOL_RESULT_TOO_LONG;
+    if (stream->spec.padding == CORE_PADDING_NONE && (packet->bytes == 0 || packet->bytes % 16 != 0))
+        return PROTOCOL_RESULT_NOT_BLOCKS;
+    return PROTOCOL_RESULT_OK;
+}
+
+static void check_cipher(struct client *client, struct stream *stream, const struct packet *packet,
+                         const uint8_t *cipher, uint32_t cipher_bytes)
+{
+    uint8_t plain[FRAME_BYTES], expected[FRAME_BYTES];
+    const bool pads = stream->spec.padding == CORE_PADDING_PKCS7;
+    const uint32_t bytes = pads ? packet->bytes / 16 * 16 + 16 : packet->bytes;
+    int made = 0;
+
+    model_fill_packet(plain, packet->bytes, packet->seed);
+    memset(plain + packet->bytes, (int)(bytes - packet->bytes), bytes - packet->bytes);
+    TEST_REQUIRE(EVP_EncryptUpdate(stream->chain, expected, &made, plain, (int)bytes) == 1);
+    MUST(client, cipher_bytes == bytes && memcmp(cipher, expected, bytes) == 0,
+         "stream %u, packet %u: wrong bytes", stream->id, stream->done);
+    stream->counts.packets++;
+    stream->counts.bytes += bytes;
+}
+
+static void check_time(const struct client *client, struct stream *stream, const struct packet *packet,
+                       const struct protocol_result *result)
+{
+    const bool met = result->flags & PROTOCOL_RESULT_MET, reader = result->flags & PROTOCOL_RESULT_READER;
+    const core_ns true_ns = test_virtual_now_ns() - packet->eligible_ns;
+
+    stream->counts.met += met;
+    stream->counts.missed += !met;
+    MUST(client, met || !reader, "flag 2 without flag 1");
+    if (stream->modified)
+        return; /* when the new contract came into force is not known */
+    MUST(client, reader || met == (result->latency_ns <= stream->spec.latency_ns),
+         "latency of %lld ns, and met is %d", (long long)result->latency_ns, met);
+    MUST(client, client->held_up || result->latency_ns >= true_ns,
+         "stream %u, packet %u: latency of %lld ns, in truth %lld ns", stream->id, stream->done,
+         (long long)result->latency_ns, (long long)true_ns);
+}
+
+static void on_result(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct stream *stream = find_stream(client, header->id);
+    const struct packet *packet = &stream->packets[stream->done];
+    struct protocol_result result;
+
+    MUST(client, protocol_result_read(client->version, body, header->body_bytes, &result, NULL) == CORE_OK,
+         "a bad RESULT");
+    MUST(client, header->sequence == stream->done && stream->done < stream->sent,
+         "stream %u: result %u instead of %u", stream->id, header->sequence, stream->done);
+    MUST(client, result.status == status_of(stream, packet), "status %d instead of %d", result.status,
+         status_of(stream, packet));
+    if (result.status == PROTOCOL_RESULT_OK) {
+        check_cipher(client, stream, packet, body + 16, header->body_bytes - 16);
+        check_time(client, stream, packet, &result);
+    } else
+        MUST(client,
+             header->body_bytes == 16 && result.flags == 0 && result.latency_ns == 0 && result.waited_us == 0,
+             "figures of a packet that was not encrypted");
+    stream->done++;
+}
+
+static void on_closed(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct stream *stream = find_stream(client, header->id);
+    struct protocol_closed closed;
+    MUST(client, protocol_closed_read(body, header->body_bytes, &closed, NULL) == CORE_OK, "a bad CLOSED");
+    MUST(client, stream->asked_to_close && closed.reason == PROTOCOL_CLOSE_ASKED, "closed unasked");
+    MUST(client, stream->done == stream->next, "stream %u closed before result %u", stream->id, stream->done);
+    MUST(client,
+         closed.packets == stream->counts.packets && closed.bytes == stream->counts.bytes &&
+             closed.met == stream->counts.met && closed.missed == stream->counts.missed,
+         "CLOSED counts %llu packets, %llu bytes, %llu met, %llu missed; %llu, %llu, %llu, %llu came",
+         (unsigned long long)closed.packets, (unsigned long long)closed.bytes, (unsigned long long)closed.met,
+         (unsigned long long)closed.missed, (unsigned long long)stream->counts.packets,
+         (unsigned long long)stream->counts.bytes, (unsigned long long)stream->counts.met,
+         (unsigned long long)stream->counts.missed);
+    stream->open = false;
+}
+
+static void on_note(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    const struct note note = client->notes[client->note_first];
+    MUST(client, client->note_count > 0 && note.type == header->type && note.id == header->id,
+         "frame of type %u and id %u", header->type, header->id);
+    if (note.type == PROTOCOL_PONG) {
+        MUST(client, header->body_bytes == note.bytes, "a PONG of another length");
+        for (uint32_t i = 0; i < note.bytes; i++)
+            MUST(client, body[i] == note.fill, "a PONG of other bytes");
+    }
+    client->note_first = (client->note_first + 1) % NOTES;
+    client->note_count--;
+}
+
+static void on_error(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct core_error error;
+    enum protocol_error code;
+    char text[512];
+    bool fatal;
+    MUST(client,
+         protocol_error_read(body, header->body_bytes, &code, &fatal, text, sizeof text, &error) == CORE_OK,
+         "a bad ERROR");
+    MUST(client, fatal == (code != PROTOCOL_ERROR_STREAM), "ERROR %d with fatal %d", code, fatal);
+    if (!fatal) {
+        on_note(client, header, body);
+        return;
+    }
+    MUST(client, client->fatal == code, "ERROR %d instead of %d: %s", code, client->fatal, text);
+    client->ended = true;
+}
+
+static void on_welcome(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct protocol_welcome welcome;
+    MUST(client, client->greets && !client->welcomed, "a WELCOME unasked");
+    MUST(client, protocol_welcome_read(body, header->body_bytes, &welcome, NULL) == CORE_OK, "a bad WELCOME");
+    MUST(client, welcome.version == client->version && welcome.packet_bytes_max == PACKET_BYTES,
+         "WELCOME to version %u", welcome.version);
+    client->welcomed = true;
+}
+
+void model_on_frame(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    static void (*const handlers[])(struct client *, const struct protocol_header *, const uint8_t *) = {
+        [PROTOCOL_WELCOME] = on_welcome,   [PROTOCOL_OPENED] = on_opened, [PROTOCOL_REFUSED] = on_refused,
+        [PROTOCOL_RESULT] = on_result,     [PROTOCOL_CLOSED] = on_closed, [PROTOCOL_ERROR] = on_error,
+        [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_PONG] = on_note};
+    MUST(client, !client->ended, "a frame of type %u after a fatal ERROR", header->type);
+    MUST(client, header->type < sizeof handlers / sizeof *handlers && handlers[header->type] != NULL,
+         "a frame of type %u", header->type);
+    handlers[header->type](client, header, body);
+}

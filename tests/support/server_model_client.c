@@ -1,0 +1,312 @@
+#include "tests/support/server_model_client.h"
+
+#include "tests/support/virtual_threads.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* The packets that the server can have whole by now have arrived. */
+static void stamp(struct client *client)
+{
+    for (uint32_t i = 0; i < client->stream_count; i++) {
+        struct stream *stream = &client->streams[i];
+        for (; stream->sent < stream->next; stream->sent++) {
+            struct packet *packet = &stream->packets[stream->sent];
+            const core_ns now_ns = test_virtual_now_ns();
+            if (packet->end > client->sent)
+                break;
+            client->held_up |= stream->sent - stream->done >= stream->room;
+            if (stream->sent == 0)
+                stream->tat_ns = now_ns;
+            packet->eligible_ns = core_time_max(now_ns, stream->tat_ns - (stream->spec.burst_packets - 1) *
+                                                                             stream->spec.interval_ns);
+            stream->tat_ns = core_time_max(stream->tat_ns, now_ns) + stream->spec.interval_ns;
+        }
+    }
+}
+
+void model_push(struct client *client, size_t most)
+{
+    const size_t bytes = most < client->output_bytes ? most : client->output_bytes;
+    if (client->descriptor < 0 || bytes == 0)
+        return;
+    const ssize_t sent = send(client->descriptor, client->output, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const size_t gone = sent > 0 ? (size_t)sent : errno == EAGAIN ? 0 : client->output_bytes;
+    memmove(client->output, client->output + gone, client->output_bytes - gone);
+    client->output_bytes -= gone;
+    client->sent += gone;
+    stamp(client);
+}
+
+bool model_has_room(const struct client *client)
+{
+    return client->descriptor >= 0 && !client->half_closed && client->fatal == 0 && !client->ended &&
+           client->output_bytes + FRAME_BYTES <= sizeof client->output;
+}
+
+void model_give(struct client *client, const void *frame, size_t bytes)
+{
+    memcpy(client->output + client->output_bytes, frame, bytes);
+    client->output_bytes += bytes;
+    client->given += bytes;
+}
+
+static void expect_note(struct client *client, struct note note)
+{
+    client->notes[(client->note_first + client->note_count++) % NOTES] = note;
+}
+
+/* Only after a HELLO, else what comes is ERROR 4. */
+static enum protocol_error rule(const struct client *client, enum protocol_error broken)
+{
+    return client->greets ? broken : PROTOCOL_ERROR_STATE;
+}
+
+void model_give_hello(struct client *client, struct tape *tape, bool right)
+{
+    static const uint16_t good[][2] = {{1, 1}, {1, 2}, {2, 2}, {1, 9}, {2, 300}};
+    static const uint16_t bad[][2] = {{3, 9}, {2, 1}, {0, 0}, {300, 301}};
+    const uint32_t which = take(tape);
+    const uint16_t *versions = right ? good[which % 5] : bad[which % 4];
+    uint8_t frame[FRAME_BYTES];
+    const uint32_t bytes = protocol_hello_write(frame, versions[0], versions[1]);
+
+    if (client->greets) /* a second one */
+        client->fatal = PROTOCOL_ERROR_STATE;
+    else if (!right && which % 8 >= 4) {
+        frame[PROTOCOL_HEADER_BYTES + which % 4] ^= 1;
+        client->fatal = PROTOCOL_ERROR_MALFORMED;
+    } else if (!right)
+        client->fatal = versions[0] > versions[1] ? PROTOCOL_ERROR_MALFORMED : PROTOCOL_ERROR_VERSION;
+    else
+        client->version = versions[1] > 1 ? 2 : 1;
+    client->greets |= client->fatal == 0;
+    model_give(client, frame, bytes);
+}
+
+struct request *model_new_request(struct client *client, uint8_t type)
+{
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        if (client->requests[i].type == 0) {
+            client->requests[i] = (struct request){.type = type, .id = 1000 + client->requests_made++};
+            return &client->requests[i];
+        }
+    return NULL;
+}
+
+static void fill_open(struct request *request, struct tape *tape, bool right)
+{
+    struct protocol_open *open = &request->open;
+    const uint32_t how = take(tape), wrong = take(tape);
+
+    open->spec =
+        (struct core_stream_spec){.packet_bytes = 16 * (1 + take(tape) % 64),
+                                  .burst_packets = 1 + how % 4,
+                                  .interval_ns = (core_ns)(1 + take(tape)) * 50000,
+                                  .latency_ns = (core_ns)(1 + take(tape)) * 100000,
+                                  .cipher = CORE_CIPHER_AES_128_CBC + (how >> 2) % 3,
+                                  .padding = (how >> 5) & 1 ? CORE_PADDING_PKCS7 : CORE_PADDING_NONE};
+    open->key_kind = PROTOCOL_KEY_INLINE;
+    open->key_bytes = core_cipher_key_bytes(open->spec.cipher);
+    memset(request->key, (int)how, sizeof request->key);
+    open->key = request->key;
+    open->has_iv = (how >> 6) & 1;
+    memset(open->iv, (int)wrong, sizeof open->iv);
+    if (right)
+        return;
+    request->must = PROTOCOL_REFUSED_SPEC;
+    if (wrong % 5 == 0)
+        open->spec.packet_bytes = 0;
+    else if (wrong % 5 == 1)
+        open->spec.burst_packets = 70000;
+    else if (wrong % 5 == 2)
+        open->spec.interval_ns = 999;
+    else if (wrong % 5 == 3)
+        open->spec.latency_ns = 9999;
+    else {
+        request->must = PROTOCOL_REFUSED_KEY;
+        open->key_bytes = open->key_bytes == 16 ? 24 : 16;
+    }
+}
+
+void model_give_open(struct client *client, struct tape *tape, bool right, uint8_t type)
+{
+    uint8_t frame[FRAME_BYTES];
+    struct request *request;
+    if ((type == PROTOCOL_OPEN && client->opens == STREAMS) ||
+        (request = model_new_request(client, type)) == NULL)
+        return;
+    client->opens += type == PROTOCOL_OPEN;
+    fill_open(request, tape, right);
+    model_give(client, frame, protocol_open_write(frame, type, request->id, &request->open));
+    if (!client->greets)
+        client->fatal = PROTOCOL_ERROR_STATE;
+}
+
+static struct stream *some_stream(struct client *client, struct tape *tape)
+{
+    const uint32_t which = take(tape);
+    for (uint32_t i = 0; i < client->stream_count; i++) {
+        struct stream *stream = &client->streams[(which + i) % client->stream_count];
+        if (stream->open && !stream->asked_to_close)
+            return stream;
+    }
+    return NULL;
+}
+
+static void write_header(uint8_t *frame, uint8_t type, uint32_t id, uint32_t sequence, uint32_t bytes)
+{
+    const struct protocol_header header = {.body_bytes = bytes, .type = type, .id = id, .sequence = sequence};
+    protocol_header_write(frame, &header);
+}
+
+void model_fill_packet(uint8_t *bytes, uint32_t count, uint32_t seed)
+{
+    for (uint32_t i = 0; i < count; i++)
+        bytes[i] = (uint8_t)(seed + i * 31 + (i >> 8));
+}
+
+static void give_data(struct client *client, struct stream *stream, uint32_t bytes, uint32_t seed)
+{
+    uint8_t frame[FRAME_BYTES];
+    struct packet *packet = &stream->packets[stream->next];
+
+    if (stream->next == PACKETS)
+        return;
+    write_header(frame, PROTOCOL_DATA, stream->id, stream->next, bytes);
+    model_fill_packet(frame + PROTOCOL_HEADER_BYTES, bytes, seed);
+    model_give(client, frame, PROTOCOL_HEADER_BYTES + bytes);
+    *packet = (struct packet){.bytes = bytes, .seed = seed, .end = client->given};
+    stream->next++;
+}
+
+void model_give_right_data(struct client *client, struct tape *tape)
+{
+    struct stream *stream = some_stream(client, tape);
+    const uint32_t length = take(tape), burst = take(tape) % 8;
+    if (stream == NULL)
+        return;
+    for (uint32_t i = 0; i <= burst && model_has_room(client); i++) {
+        uint32_t bytes = 1 + length * 37 % stream->spec.packet_bytes;
+        if (stream->spec.padding == CORE_PADDING_NONE)
+            bytes = (bytes + 15) / 16 * 16;
+        give_data(client, stream, bytes, length + i);
+    }
+}
+
+void model_give_unknown(struct client *client, struct tape *tape, uint8_t type)
+{
+    const uint32_t id = 0xffff0000 + take(tape), bytes = type == PROTOCOL_DATA ? take(tape) : 0;
+    uint8_t frame[FRAME_BYTES];
+
+    if (client->note_count == NOTES)
+        return;
+    write_header(frame, type, id, 0, bytes);
+    memset(frame + PROTOCOL_HEADER_BYTES, 0, bytes);
+    model_give(client, frame, PROTOCOL_HEADER_BYTES + bytes);
+    if (client->greets)
+        expect_note(client, (struct note){.type = PROTOCOL_ERROR, .id = id});
+    else
+        client->fatal = PROTOCOL_ERROR_STATE;
+}
+
+void model_give_wrong_data(struct client *client, struct tape *tape)
+{
+    const uint32_t how = take(tape) % 5;
+    struct stream *stream = some_stream(client, tape);
+    uint8_t frame[FRAME_BYTES];
+
+    if (stream == NULL || how == 0)
+        model_give_unknown(client, tape, PROTOCOL_DATA);
+    else if (how == 1) /* longer than its stream's */
+        give_data(client, stream, stream->spec.packet_bytes + 1 + take(tape), how);
+    else if (how == 2) /* empty */
+        give_data(client, stream, 0, how);
+    else if (how == 3)
+        give_data(client, stream, 1 + take(tape) % stream->spec.packet_bytes, how);
+    else {
+        const bool too_long = take(tape) & 1;
+        write_header(frame, PROTOCOL_DATA, stream->id, stream->next + !too_long,
+                     too_long ? PACKET_BYTES + 1 : 16);
+        model_give(client, frame, PROTOCOL_HEADER_BYTES);
+        client->fatal = too_long ? PROTOCOL_ERROR_OVERSIZED : PROTOCOL_ERROR_SEQUENCE;
+    }
+}
+
+void model_give_close(struct client *client, struct tape *tape)
+{
+    struct stream *stream = some_stream(client, tape);
+    uint8_t frame[FRAME_BYTES];
+
+    if (stream == NULL) {
+        model_give_unknown(client, tape, PROTOCOL_CLOSE);
+        return;
+    }
+    model_give(client, frame, protocol_close_write(frame, stream->id));
+    stream->asked_to_close = true;
+}
+
+void model_give_ping(struct client *client, struct tape *tape)
+{
+    const struct note note = {.type = PROTOCOL_PONG,
+                              .id = take(tape) * 16777259,
+                              .bytes = (uint8_t)(take(tape) % 65),
+                              .fill = (uint8_t)take(tape)};
+    uint8_t frame[FRAME_BYTES], body[64];
+
+    if (client->note_count == NOTES)
+        return;
+    memset(body, note.fill, sizeof body);
+    model_give(client, frame, protocol_ping_write(frame, PROTOCOL_PING, note.id, body, note.bytes));
+    if (client->greets)
+        expect_note(client, note);
+    else
+        client->fatal = PROTOCOL_ERROR_STATE;
+}
+
+/* A frame that breaks a rule by its header alone. */
+void model_give_malformed(struct client *client, struct tape *tape)
+{
+    uint8_t frame[FRAME_BYTES];
+    const uint32_t how = take(tape) % 5;
+
+    write_header(frame, PROTOCOL_PING, 7, 0, 0);
+    if (how == 0)
+        frame[5] = 1;
+    else if (how == 1)
+        frame[6] = 1;
+    else if (how == 2)
+        frame[12] = 1;
+    else if (how == 3)
+        frame[4] = (uint8_t)(take(tape) & 1 ? 0 : PROTOCOL_WELCOME);
+    else
+        frame[0] = 65;
+    model_give(client, frame, PROTOCOL_HEADER_BYTES);
+    client->fatal = rule(client, how < 3    ? PROTOCOL_ERROR_MALFORMED
+                                 : how == 3 ? PROTOCOL_ERROR_UNKNOWN_TYPE
+                                            : PROTOCOL_ERROR_OVERSIZED);
+}
+
+void model_give_modify(struct client *client, struct tape *tape)
+{
+    struct stream *stream = some_stream(client, tape);
+    struct protocol_modify modify = {.burst_packets = 1 + take(tape) % 4,
+                                     .interval_ns = (core_ns)(1 + take(tape)) * 50000,
+                                     .latency_ns = (core_ns)(1 + take(tape)) * 100000};
+    uint8_t frame[FRAME_BYTES];
+    struct request *request;
+
+    if (!client->welcomed || (request = model_new_request(client, PROTOCOL_MODIFY)) == NULL)
+        return;
+    modify.stream = stream == NULL ? 0xffffffff : stream->id;
+    if (client->version < 2)
+        client->fatal = PROTOCOL_ERROR_UNKNOWN_TYPE;
+    else if (stream == NULL)
+        request->must = PROTOCOL_REFUSED_STREAM;
+    else
+        stream->modified = true;
+    model_give(client, frame, protocol_modify_write(frame, request->id, &modify));
+    request->stream = modify.stream;
+    request->latency_ns = modify.latency_ns;
+}
