@@ -7,7 +7,8 @@
  * way each time.
  *
  * Checked are: each request has one answer, of a kind that may answer it; results come in order, each once,
- * with the status and the ciphertext (OpenSSL's CBC chain) of what was sent; latency_ns is no less than the
+ * with the status and the ciphertext (OpenSSL's CBC chain) of what was sent; waited_us is what the document's
+ * formula says, and latency_ns no less than the
  * time since the packet came, or was eligible by the document's formula; the mark "met" says whether
  * latency_ns is within the contract; CLOSED has the counts of what came; a fatal ERROR has the code of the
  * first rule that was broken, and ends that connection only. At the end all connections have ended, and

@@ -130,6 +130,8 @@ static void check_time(const struct client *client, struct stream *stream, const
         return; /* when the new contract came into force is not known */
     MUST(client, reader || met == (result->latency_ns <= stream->spec.latency_ns),
          "latency of %lld ns, and met is %d", (long long)result->latency_ns, met);
+    MUST(client, client->held_up || result->waited_us == (packet->eligible_ns - packet->arrival_ns) / 1000,
+         "stream %u, packet %u: waited for %u us", stream->id, stream->done, result->waited_us);
     MUST(client, client->held_up || result->latency_ns >= true_ns,
          "stream %u, packet %u: latency of %lld ns, in truth %lld ns", stream->id, stream->done,
          (long long)result->latency_ns, (long long)true_ns);

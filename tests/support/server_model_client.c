@@ -19,6 +19,7 @@ static void stamp(struct client *client)
             client->held_up |= stream->sent - stream->done >= stream->room;
             if (stream->sent == 0)
                 stream->tat_ns = now_ns;
+            packet->arrival_ns = now_ns;
             packet->eligible_ns = core_time_max(now_ns, stream->tat_ns - (stream->spec.burst_packets - 1) *
                                                                              stream->spec.interval_ns);
             stream->tat_ns = core_time_max(stream->tat_ns, now_ns) + stream->spec.interval_ns;

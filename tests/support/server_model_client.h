@@ -19,7 +19,8 @@
 struct packet {
     uint32_t bytes, seed;
     uint64_t end;        /* position behind it in what the client sends */
-    core_ns eligible_ns; /* by the document, from when its last byte was sent */
+    core_ns arrival_ns;  /* when its last byte was sent */
+    core_ns eligible_ns; /* by the document, from its arrival */
 };
 
 struct stream {
