@@ -8,11 +8,11 @@
  *
  * Checked are: each request has one answer, of a kind that may answer it; results come in order, each once,
  * with the status and the ciphertext (OpenSSL's CBC chain) of what was sent; waited_us is what the document's
- * formula says, and latency_ns no less than the
- * time since the packet came, or was eligible by the document's formula; the mark "met" says whether
- * latency_ns is within the contract; CLOSED has the counts of what came; a fatal ERROR has the code of the
- * first rule that was broken, and ends that connection only. At the end all connections have ended, and
- * admission offers to the nanosecond what it offered to the empty server.
+ * formula says, and latency_ns no less than the time since the packet was eligible by it; the mark "met" says
+ * whether latency_ns is within the contract; CLOSED has the counts of what came; a fatal ERROR has the code of
+ * the first rule that was broken, and ends that connection only. At the end all connections have ended, and
+ * admission offers to the nanosecond what it offered to the empty server. Of a stream that a MODIFY may have
+ * changed, and of a client that the server may have stopped reading, times are not checked.
  *
  * The first deviation is told on stderr, with what test_model_name says, and aborts the program. */
 #ifndef MILLRACE_TESTS_SERVER_MODEL_H
