@@ -67,6 +67,15 @@ static void begin(void)
     running->state = ENDED;
 }
 
+/* A function of its own: getcontext may come back a second time, and must find nothing changed. */
+static void enter_at_begin(struct coroutine *coroutine)
+{
+    getcontext(&coroutine->context);
+    coroutine->context.uc_stack = (stack_t){.ss_sp = coroutine->stack, .ss_size = STACK_BYTES};
+    coroutine->context.uc_link = &scheduler;
+    makecontext(&coroutine->context, begin, 0);
+}
+
 core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread_options *options,
                                      void *(*run)(void *), void *argument, struct core_error *not_permitted,
                                      struct core_error *error)
@@ -87,10 +96,7 @@ core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread
                                 .run = run,
                                 .argument = argument,
                                 .descriptor = -1};
-    getcontext(&fresh->context);
-    fresh->context.uc_stack = (stack_t){.ss_sp = stack, .ss_size = STACK_BYTES};
-    fresh->context.uc_link = &scheduler;
-    makecontext(&fresh->context, begin, 0);
+    enter_at_begin(fresh);
     memcpy(thread, &fresh, sizeof fresh);
     return CORE_OK;
 }
