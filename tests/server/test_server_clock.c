@@ -253,7 +253,7 @@ struct shared {
     struct server_tail_latency_packet worst[SERVER_TAIL_LATENCY_PACKETS];
 };
 
-static struct shared *served; /* in the process */
+static struct shared *_Atomic served; /* atomic: in the process, of the main thread for its I/O threads */
 
 static bool is_io(void)
 {
@@ -267,7 +267,8 @@ size_t __wrap_server_poller_look(struct server_poller *poller, int timeout_ms);
 size_t __wrap_server_poller_look(struct server_poller *poller, int timeout_ms)
 {
     const size_t named = __real_server_poller_look(poller, timeout_ms);
-    if (served != NULL && named > 0 && timeout_ms < 0 && is_io() && atomic_exchange(&served->off_core, false))
+    struct shared *shared = atomic_load(&served);
+    if (shared != NULL && named > 0 && timeout_ms < 0 && is_io() && atomic_exchange(&shared->off_core, false))
         core_time_sleep_until(core_time_now_ns() + OFF_CORE_NS);
     return named;
 }
@@ -298,7 +299,7 @@ static void serve(const char *yaml, int ready, struct shared *shared)
     test_server_prepare(&server);
     test_server_write(&server, "keyring", TEST_KEYRING);
     test_server_start(&server, yaml, &test_profile_real);
-    served = shared;
+    atomic_store(&served, shared);
     shared->addresses[0] = *test_server_unix(&server);
     shared->addresses[1] = *test_server_tcp(&server);
     if (write(ready, "", 1) != 1)

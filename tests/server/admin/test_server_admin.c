@@ -790,6 +790,17 @@ static void admin_client_disconnects_before_the_answer(void **state)
 
 /* ---- the end ---- */
 
+static atomic_bool
+    looked; /* atomic: the test has looked at the beats, which the stopping thread frees then */
+
+void __real_server_beats_destroy(struct server_beats *beats);
+void __wrap_server_beats_destroy(struct server_beats *beats);
+void __wrap_server_beats_destroy(struct server_beats *beats)
+{
+    (void)atomic_load(&looked);
+    __real_server_beats_destroy(beats);
+}
+
 #define DRAIN_PACKETS 60
 #define DRAIN_BYTES   16384
 
@@ -876,6 +887,7 @@ static void admin_reports_draining_until_the_end(void **state)
     usleep(SERVER_BEAT_LATE_NS / CORE_NS_PER_US); /* that thread need not answer */
     if (!server_beats_all(server.server->beats, core_time_now_ns(), said, sizeof said))
         fail_msg("%s", said);
+    atomic_store(&looked, true);
 
     for (int i = 0; i < DRAIN_PACKETS; i++) {
         test_client_expect(&client, PROTOCOL_RESULT, &frame);
