@@ -2,6 +2,7 @@
  * through all that a stream can go through, while some call in the server, its GPU process or here fails.
  *
  *   faults_load SOCKET ADMIN SERVER-PID   the whole of it
+ *   faults_load ADDRESS CA                one stream, by TLS
  *   faults_load SOCKET                    a newcomer: one stream, which must be served whole
  *
  * Every byte is compared. A request may be refused and a connection may end, if it is told; each is printed.
@@ -71,11 +72,12 @@ static bool done(struct client *client, const char *doing, core_status status, c
     return false;
 }
 
-static void enter(struct client *client, const char *name, const char *address)
+static void enter(struct client *client, const char *name, const char *address, const char *ca)
 {
+    const struct millrace_tls tls = {.ca_file = ca};
     struct core_error error = {""};
     client->name = name;
-    (void)done(client, "connect", millrace_connect(address, NULL, PATIENCE_MS, &client->connection, &error),
+    (void)done(client, "connect", millrace_connect(address, &tls, PATIENCE_MS, &client->connection, &error),
                &error);
 }
 
@@ -252,24 +254,23 @@ static void lose_gpu(pid_t server)
 
 /* ---- the load ---- */
 
-static int newcomer(const char *address)
+static void one_stream(const char *name, const char *address, const char *ca)
 {
-    struct client client = {.name = "newcomer"};
-    enter(&client, "newcomer", address);
+    struct client client = {0};
+    enter(&client, name, address, ca);
     struct stream *stream = start(&client, 20 * CORE_NS_PER_MS, 50 * CORE_NS_PER_MS, false);
     if (stream != NULL)
         send_some(&client, stream);
     leave(&client);
-    return told == 0 ? 0 : 3;
 }
 
 static void all_of_it(const char *address, const char *admin, pid_t server)
 {
-    struct client witness = {.name = "witness"}, client = {.name = "client"};
+    struct client witness = {0}, client = {0};
 
-    enter(&witness, "witness", address);
+    enter(&witness, "witness", address, NULL);
     (void)start(&witness, 10 * CORE_NS_PER_MS, 12 * CORE_NS_PER_MS, false);
-    enter(&client, "client", address);
+    enter(&client, "client", address, NULL);
     struct stream *quick = start(&client, 10 * CORE_NS_PER_MS, 12 * CORE_NS_PER_MS, false);
     struct stream *slow = NULL;
     for (int at = 0; at < FILLERS && (slow == NULL || !slow->on_gpu); at++)
@@ -295,13 +296,20 @@ static void all_of_it(const char *address, const char *admin, pid_t server)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc == 2)
-        return newcomer(argv[1]);
-    if (argc != 4) {
-        fprintf(stderr, "usage: %s SOCKET [ADMIN SERVER-PID]\n", argv[0]);
+    switch (argc) {
+    case 2:
+        one_stream("newcomer", argv[1], NULL);
+        return told == 0 ? 0 : 3;
+    case 3:
+        one_stream("client by TLS", argv[1], argv[2]);
+        break;
+    case 4:
+        all_of_it(argv[1], argv[2], (pid_t)atol(argv[3]));
+        break;
+    default:
+        fprintf(stderr, "usage: %s ADDRESS [CA | ADMIN SERVER-PID]\n", argv[0]);
         return 2;
     }
-    all_of_it(argv[1], argv[2], (pid_t)atol(argv[3]));
     printf("told: %u\n", told);
     return 0;
 }
