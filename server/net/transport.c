@@ -11,7 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BOUNCE_BYTES 16384 /* one TLS record */
+#define BOUNCE_BYTES    16384              /* one TLS record */
+#define CHAIN_BYTES_MAX (16 * 1024 * 1024) /* of a certificate and its issuers: more than any client takes */
+#define TURNS_MAX       4096               /* of a handshake, of a record each at least */
 
 static core_status tls_error(struct core_error *error, const char *what, const char *file)
 {
@@ -46,6 +48,49 @@ static core_status ask_for_certificates(SSL_CTX *context, const char *client_ca,
     return CORE_OK;
 }
 
+static bool shake_hands(SSL *server, SSL *client)
+{
+    BIO *near = NULL, *far = NULL;
+    bool done = false, waits = true;
+
+    if (BIO_new_bio_pair(&near, 0, &far, 0) != 1)
+        return false;
+    SSL_set_bio(server, near, near);
+    SSL_set_bio(client, far, far);
+    SSL_set_accept_state(server);
+    SSL_set_connect_state(client);
+    SSL_set_verify(server, SSL_VERIFY_NONE, NULL);
+    SSL_set_max_cert_list(client, CHAIN_BYTES_MAX);
+    for (int turn = 0; turn < TURNS_MAX && waits && !done; turn++) {
+        const int client_result = SSL_do_handshake(client), server_result = SSL_do_handshake(server);
+        done = client_result == 1 && server_result == 1;
+        waits = SSL_get_error(client, client_result) != SSL_ERROR_SSL &&
+                SSL_get_error(server, server_result) != SSL_ERROR_SSL;
+    }
+    return done;
+}
+
+/* Only a handshake tells whether OpenSSL has an algorithm for this key, and what it lacks for ever when it got
+ * no memory while it set itself up. */
+static core_status try_context(SSL_CTX *context, const struct config_listener *listener,
+                               struct core_error *error)
+{
+    SSL_CTX *peer = SSL_CTX_new(TLS_client_method());
+    SSL *client = peer != NULL ? SSL_new(peer) : NULL, *server = SSL_new(context);
+    core_status status = CORE_OK;
+
+    ERR_clear_error();
+    if (client == NULL || server == NULL || !shake_hands(server, client))
+        status =
+            core_error_set(error, CORE_INVALID, "no TLS handshake is possible with the certificate %s: %s",
+                           listener->certificate, core_tls_reason());
+    SSL_free(server);
+    SSL_free(client);
+    SSL_CTX_free(peer);
+    ERR_clear_error();
+    return status;
+}
+
 core_status server_transport_context(const struct config_listener *listener, SSL_CTX **context,
                                      struct core_error *error)
 {
@@ -62,6 +107,8 @@ core_status server_transport_context(const struct config_listener *listener, SSL
     core_status status = use_certificate(fresh, listener, error);
     if (status == CORE_OK && listener->client_ca != NULL)
         status = ask_for_certificates(fresh, listener->client_ca, error);
+    if (status == CORE_OK)
+        status = try_context(fresh, listener, error);
     if (status != CORE_OK) {
         SSL_CTX_free(fresh);
         return status;

@@ -18,7 +18,8 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-/* The TLS context of one listener: TLS 1.3 only, its certificate, and the client CA if one is asked for. */
+/* The TLS context of one listener: TLS 1.3 only, its certificate, and the client CA if one is asked for. It has
+ * shaken hands with a client of our own before anybody gets it. */
 CORE_CHECKED core_status server_transport_context(const struct config_listener *listener, SSL_CTX **context,
                                                   struct core_error *error);
 

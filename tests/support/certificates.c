@@ -20,9 +20,10 @@ static void add_extension(X509 *certificate, int kind, const char *value)
 }
 
 /* issuer NULL: signed by itself, and an authority. */
-static struct identity issue(const char *name, long serial, const struct identity *issuer)
+static struct identity issue_on(const char *curve, const char *name, long serial,
+                                const struct identity *issuer)
 {
-    struct identity made = {.key = EVP_EC_gen("P-256"), .certificate = X509_new()};
+    struct identity made = {.key = EVP_EC_gen(curve), .certificate = X509_new()};
     TEST_REQUIRE(made.key != NULL && made.certificate != NULL);
     const struct identity *by = issuer != NULL ? issuer : &made;
     X509_NAME *subject = X509_get_subject_name(made.certificate);
@@ -39,6 +40,11 @@ static struct identity issue(const char *name, long serial, const struct identit
     add_extension(made.certificate, NID_subject_alt_name, "IP:127.0.0.1");
     TEST_REQUIRE(X509_sign(made.certificate, by->key, EVP_sha256()) > 0);
     return made;
+}
+
+static struct identity issue(const char *name, long serial, const struct identity *issuer)
+{
+    return issue_on("P-256", name, serial, issuer);
 }
 
 static FILE *create(const char *folder, const char *name, const char *suffix)
@@ -84,15 +90,18 @@ void test_certificates_write(const char *folder)
     struct identity server = issue("server", 2, &authority);
     struct identity client = issue("client", 3, &authority);
     struct identity stranger = issue("stranger", 4, NULL);
+    struct identity odd = issue_on("secp256k1", "odd", 5, NULL);
     save(&authority, folder, "ca");
     save(&server, folder, "server");
     save(&client, folder, "client");
     save(&stranger, folder, "stranger");
+    save(&odd, folder, "odd");
     save_chain(&server, &stranger, folder);
     discard(&authority);
     discard(&server);
     discard(&client);
     discard(&stranger);
+    discard(&odd);
 }
 
 SSL_CTX *test_certificates_client(const char *folder, const char *certificate)

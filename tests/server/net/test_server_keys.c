@@ -12,6 +12,7 @@
 #include "tests/support/server.h"
 #include "tests/support/stream.h"
 
+#include <fcntl.h>
 #include <openssl/pem.h>
 #include <stdio.h>
 #include <string.h>
@@ -263,6 +264,18 @@ static void keyring_rules_reloaded(void **state)
     reload(CORE_OK, "");
 }
 
+/* The names of two certificates and their keys. */
+static void exchange_files(const char *one, const char *other)
+{
+    static const char *const suffixes[] = {"pem", "key"};
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        char first[300], second[300];
+        snprintf(first, sizeof first, "%s/%s.%s", server.folder, one, suffixes[i]);
+        snprintf(second, sizeof second, "%s/%s.%s", server.folder, other, suffixes[i]);
+        assert_int_equal(renameat2(AT_FDCWD, first, AT_FDCWD, second, RENAME_EXCHANGE), 0);
+    }
+}
+
 static void certificates_reloaded(void **state)
 {
     SSL_CTX *old = test_certificates_client(server.folder, "client");
@@ -281,6 +294,9 @@ static void certificates_reloaded(void **state)
     set_mode("server.key", 0640);
     reload(CORE_DENIED, "server.key: its mode 0640 lets others in");
     set_mode("server.key", 0600);
+    exchange_files("odd", "server");
+    reload(CORE_INVALID, "no TLS handshake is possible with the certificate ");
+    exchange_files("odd", "server");
     test_server_write(&server, "ca.pem", "nothing\n");
     reload(CORE_INVALID, "can not use the client CA ");
     test_server_write(&server, "server.pem", "nothing\n");
