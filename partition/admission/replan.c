@@ -164,7 +164,9 @@ core_status admission_replan(const struct admission *admission, const struct par
         status = try_room(&replan);
     if (status == CORE_OK && !proposal->accepted)
         status = plan_anew(&replan, method, error);
-    return status;
+    return status == CORE_NO_MEMORY
+               ? core_error_set(error, status, "no memory to make room among %u streams", admission->count)
+               : status;
 }
 
 core_status admission_move(struct admission *admission, uint32_t stream, uint32_t to, core_ns period_ns,
