@@ -16,6 +16,7 @@
 
 #define PLANS   300
 #define LATE    10
+#define EMPTY   10
 #define FIGURES 40 /* GPUs by each rule, whose every figure is changed */
 
 struct made {
@@ -226,6 +227,36 @@ static void launch_longer(struct made *made)
     made->set.gpus[gpu_of(made)->kind].launch_ns += 1000000;
 }
 
+static void no_units(struct made *made)
+{
+    free(made->plan->unit);
+    made->plan->unit = NULL;
+}
+
+static void other_workers(struct made *made)
+{
+    made->set.input.workers++;
+}
+
+static void other_cards(struct made *made)
+{
+    made->set.gpus[gpu_of(made)->kind].count++;
+}
+
+static void period_endless(struct made *made)
+{
+    gpu_of(made)->period_ns = CORE_NS_NEVER;
+}
+
+/* A stage that outlasts the period by its own word, with a latency that fits the figures. */
+static void stage_over_period(struct made *made)
+{
+    struct partition_plan_gpu *gpu = gpu_of(made);
+    gpu->latency_ns += gpu->period_ns + 1 - gpu->stages.kernel_ns;
+    gpu->stages.kernel_ns = gpu->period_ns + 1;
+    gpu->rule = PARTITION_PLAN_BATCH;
+}
+
 static void margin_more(struct made *made)
 {
     made->set.profile.margins.percent += 5;
@@ -266,6 +297,11 @@ static void checker_rejects_every_corruption(void **state)
         {"less pinned memory", pinned},
         {"longer launch", launch_longer},
         {"larger margin", margin_more},
+        {"no units", no_units},
+        {"other workers", other_workers},
+        {"other cards", other_cards},
+        {"endless period", period_endless},
+        {"a stage over the period", stage_over_period},
     };
     static struct made made;
     struct test_random random = {.state = 3};
@@ -291,6 +327,32 @@ static void checker_rejects_late_stream(void **state)
         if (!made.set.input.paper) {
             late_on_gpu(&made);
             assert_false(holds(&made));
+            found++;
+        }
+        partition_plan_destroy(made.plan);
+    }
+}
+
+/* A card without streams has no figures. */
+static void checker_rejects_figures_of_an_empty_card(void **state)
+{
+    (void)state;
+    static struct made made;
+    struct test_random random = {.state = 7};
+    for (int found = 0; found < EMPTY;) {
+        make(&made, &random);
+        for (uint32_t g = 0; g < made.plan->gpus && found < EMPTY; g++) {
+            struct partition_plan_gpu *gpu = &made.plan->gpu[g];
+            if (gpu->streams > 0)
+                continue;
+            int64_t *const figures[] = {&gpu->period_ns, (int64_t *)&gpu->memory_bytes,
+                                        &gpu->stages.kernel_ns};
+            for (size_t at = 0; at < sizeof figures / sizeof *figures; at++) {
+                (*figures[at])++;
+                assert_false(holds(&made));
+                (*figures[at])--;
+            }
+            assert_true(holds(&made));
             found++;
         }
         partition_plan_destroy(made.plan);
@@ -602,8 +664,11 @@ static void backlog_bounds_are_as_defined(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checker_rejects_every_corruption), cmocka_unit_test(checker_rejects_late_stream),
-        cmocka_unit_test(every_figure_is_checked),          cmocka_unit_test(checker_rejects_full_worker),
+        cmocka_unit_test(checker_rejects_every_corruption),
+        cmocka_unit_test(checker_rejects_late_stream),
+        cmocka_unit_test(checker_rejects_figures_of_an_empty_card),
+        cmocka_unit_test(every_figure_is_checked),
+        cmocka_unit_test(checker_rejects_full_worker),
         cmocka_unit_test(backlog_bounds_are_as_defined),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

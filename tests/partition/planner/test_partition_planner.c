@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,39 @@
 #define CALM_NS     (30 * MS)
 #define SCAN_NS     (5 * MS)
 #define PATIENCE_NS CORE_NS_PER_S
+
+/* ---- the allocator, which takes the place of the real one by the linker (--wrap in CMakeLists.txt) ---- */
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *block, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *block, size_t bytes);
+
+static int allocations_left = INT_MAX; /* then there is no memory */
+
+static bool fails(void)
+{
+    return allocations_left != INT_MAX && allocations_left-- <= 0;
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+    return fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return fails() ? NULL : __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *block, size_t bytes)
+{
+    return fails() ? NULL : __real_realloc(block, bytes);
+}
+
+/* ---- the host ---- */
 
 /* A reservation as its host knows it. */
 struct owner {
@@ -44,7 +78,7 @@ static struct {
     enum partition_planner_refusal why;
     bool withdrawn;
     struct partition_planner_search *search;
-    size_t retunes;
+    size_t retunes, refusals;
 } host;
 
 static int request, change; /* names */
@@ -131,6 +165,7 @@ static void refuse(void *context, void *of, enum partition_planner_refusal why)
 {
     (void)context;
     host.refused = of;
+    host.refusals++;
     host.why = why;
 }
 
@@ -172,15 +207,16 @@ static void make_workers_slower(int64_t times)
     }
 }
 
+static const struct partition_planner_options options = {.workers = WORKERS,
+                                                         .gpus = GPUS,
+                                                         .wait_ns = WAIT_NS,
+                                                         .timeout_ns = PATIENCE_NS,
+                                                         .scan_ns = SCAN_NS,
+                                                         .retune_ns = TUNE_NS,
+                                                         .calm_ns = CALM_NS};
+
 static int set_up_with(int64_t slower)
 {
-    const struct partition_planner_options options = {.workers = WORKERS,
-                                                      .gpus = GPUS,
-                                                      .wait_ns = WAIT_NS,
-                                                      .timeout_ns = PATIENCE_NS,
-                                                      .scan_ns = SCAN_NS,
-                                                      .retune_ns = TUNE_NS,
-                                                      .calm_ns = CALM_NS};
     const struct partition_gpu_arenas arenas = {.count = 16,
                                                 .slots = 4096,
                                                 .segments = 1 << 20,
@@ -590,6 +626,52 @@ static void number_stays_while_a_change_waits_for_its_turn(void **state)
     assert_true(owner->reclaimed);
 }
 
+static bool change_elsewhere(const struct owner *owner, const struct core_stream_spec *spec,
+                             const struct partition_planner_memory *memory)
+{
+    struct admission_placement placement;
+    return partition_planner_change_elsewhere(host.planner, owner->number, spec, memory, PATIENCE_NS, &change,
+                                              host.now_ns, &placement);
+}
+
+/* No room for its packets there, no memory for the migration, no unit that takes it: the stream keeps what it
+ * has, and nothing else is reserved. */
+static void change_on_another_unit_that_comes_to_nothing(void **state)
+{
+    const struct partition_planner_memory none = {.fits = fits, .context = &host};
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS), other = spec;
+    struct owner *old = admit(&spec);
+
+    (void)state;
+    other.latency_ns /= 2;
+    assert_false(change_elsewhere(old, &other, &none));
+    host.has_no_memory = true;
+    assert_false(change_elsewhere(old, &other, &enough));
+    host.has_no_memory = false;
+    other.latency_ns = CORE_LATENCY_NS_MIN;
+    assert_false(change_elsewhere(old, &other, &enough));
+    assert_int_equal(host.migrations, 0);
+    assert_int_equal(admission_streams(admission()), 1);
+    assert_int_equal(admission_stream_of(admission(), old->number).contract.latency_ns, spec.latency_ns);
+    assert_int_equal(partition_planner_readiness(host.planner, old->number), PARTITION_PLANNER_READY);
+    assert_int_equal(busy(), 0);
+}
+
+/* Its backup would have to come into being while its packets are on the way. */
+static void guaranteed_stream_does_not_change_to_a_gpu(void **state)
+{
+    const struct owner *last = admit_on_gpu();
+    struct core_stream_spec spec = admission_stream_of(admission(), last->number).contract;
+    const size_t before = admission_streams(admission());
+
+    (void)state;
+    spec.guaranteed = true;
+    assert_true(test_admission_query(admission(), &spec, false).unit >= WORKERS);
+    assert_false(change_elsewhere(&host.owner[0], &spec, &enough));
+    assert_int_equal(admission_streams(admission()), before);
+    assert_int_equal(host.migrations, 0);
+}
+
 /* ---- GPUs that fail ---- */
 
 static void streams_leave_a_failed_gpu_and_return(void **state)
@@ -805,6 +887,128 @@ static void request_is_refused_after_several_plans(void **state)
     assert_int_equal(host.why, PARTITION_PLANNER_TRIED);
 }
 
+/* Streams that were to make room have gone since, or moved; a number may be another stream's by now. */
+static void proposal_that_is_out_of_date_moves_nobody(void **state)
+{
+    struct core_stream_spec spec = crowd_spec();
+    (void)state;
+    wait_for_room();
+    struct owner *gone = &host.owner[host.owners - 1], *again;
+    const uint32_t number = gone->number;
+    found(true, host.owner[0].number, 1 - unit_of(&host.owner[0]), unit_of(&host.owner[0]));
+    assert_int_equal(host.migrations, 0); /* it is on the other unit */
+    step(MS);
+    assert_non_null(host.search);
+    retire(gone, false, 0);
+    step(MS);
+    assert_true(gone->reclaimed);
+    again = admit(&spec);
+    assert_non_null(again);
+    assert_int_equal(again->number, number);
+    found(true, number, unit_of(again), 1 - unit_of(again));
+    assert_int_equal(host.migrations, 0); /* it was not there when the copy was made */
+    step(MS);
+    assert_non_null(host.search);
+    retire(again, false, 0);
+    step(MS);
+    found(true, number, 0, 1);
+    assert_int_equal(host.migrations, 0); /* nobody's number */
+    step(MS);
+    assert_ptr_equal(host.admitted, &request); /* as it has left */
+}
+
+static void so_many_requests_wait_and_no_more(void **state)
+{
+    struct core_stream_spec spec = crowd_spec();
+    unsigned waiting = 0;
+    (void)state;
+    while (admit(&spec) != NULL)
+        ;
+    while (partition_planner_wait(host.planner, &spec, 0, &request, host.now_ns))
+        assert_true(++waiting < 100000);
+    assert_true(waiting > 1);
+    host.withdrawn = true;
+    step(MS);
+    assert_int_equal(host.refusals, waiting);
+    assert_false(partition_planner_waits(host.planner));
+    assert_true(partition_planner_wait(host.planner, &spec, 0, &request, host.now_ns));
+}
+
+/* ---- no memory ---- */
+
+static void planner_without_memory_is_not_made(void **state)
+{
+    (void)state;
+    for (int allocations = 0; allocations < 2; allocations++) {
+        struct admission *fresh = test_admission_of(host.profile, WORKERS, 1);
+        struct partition_planner *planner = NULL;
+        struct core_error error = {""};
+        allocations_left = allocations;
+        const core_status status =
+            partition_planner_create(&planner, fresh, &options, &functions, NULL, &error);
+        allocations_left = INT_MAX;
+        assert_int_equal(status, CORE_NO_MEMORY);
+        assert_string_not_equal(error.text, "");
+        assert_null(planner);
+    }
+}
+
+static void stream_without_memory_is_not_admitted(void **state)
+{
+    struct core_stream_spec spec = test_admission_spec(4 * MS, 60 * MS);
+    struct admission_placement placement;
+    (void)state;
+    allocations_left = 0;
+    const core_status status = partition_planner_admit(host.planner, &spec, 0, &enough, &request, &placement);
+    allocations_left = INT_MAX;
+    assert_int_equal(status, CORE_NO_MEMORY);
+    assert_int_equal(admission_streams(admission()), 0);
+    assert_non_null(admit(&spec));
+}
+
+/* The table of reservations is full to the last. */
+static void move_without_memory_says_so(void **state)
+{
+    struct core_stream_spec spec = test_admission_spec(1000 * MS, 80 * MS);
+    char reason[256] = "";
+    (void)state;
+    while (host.planner->capacity == 0 || admission_streams(admission()) < host.planner->capacity)
+        assert_non_null(admit(&spec));
+    const size_t before = admission_streams(admission());
+    const struct owner *owner = &host.owner[0];
+    allocations_left = 0;
+    const bool moves = partition_planner_move(host.planner, owner->number, 1 - unit_of(owner), 10 * MS,
+                                              PATIENCE_NS, NULL, host.now_ns, reason, sizeof reason);
+    allocations_left = INT_MAX;
+    assert_false(moves);
+    assert_non_null(strstr(reason, "out of memory"));
+    assert_int_equal(admission_streams(admission()), before);
+    assert_true(move(owner, 1 - unit_of(owner)));
+}
+
+/* A request that there is no memory for is not taken; one whose search there is none for goes on later. */
+static void search_without_memory_begins_later(void **state)
+{
+    struct core_stream_spec spec = crowd_spec();
+    (void)state;
+    while (admit(&spec) != NULL)
+        ;
+    allocations_left = 0;
+    const bool waits = partition_planner_wait(host.planner, &spec, 0, &request, host.now_ns);
+    allocations_left = INT_MAX;
+    assert_false(waits);
+    assert_true(partition_planner_wait(host.planner, &spec, 0, &request, host.now_ns));
+    allocations_left = 0;
+    step(MS);
+    allocations_left = INT_MAX;
+    assert_null(host.search);
+    assert_null(host.refused);
+    step(MS);
+    assert_non_null(host.search);
+    found(false, 0, 0, 0);
+    assert_ptr_equal(host.refused, &request);
+}
+
 static void request_is_refused_in_time_or_when_withdrawn(void **state)
 {
     struct core_stream_spec spec = crowd_spec();
@@ -848,6 +1052,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(change_given_up_keeps_the_contract, set_up, tear_down),
         cmocka_unit_test_setup_teardown(change_on_a_gpu_waits_for_its_plan, set_up, tear_down),
         cmocka_unit_test_setup_teardown(change_on_another_unit, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(change_on_another_unit_that_comes_to_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(guaranteed_stream_does_not_change_to_a_gpu, set_up, tear_down),
         cmocka_unit_test_setup_teardown(number_stays_while_a_change_waits_for_its_turn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(streams_leave_a_failed_gpu_and_return, set_up, tear_down),
         cmocka_unit_test_setup_teardown(period_grows_back_when_nothing_is_in_progress, set_up, tear_down),
@@ -858,6 +1064,13 @@ int main(void)
         cmocka_unit_test_setup_teardown(request_without_a_plan_waits_no_longer_than_it_may, set_up_for_crowd,
                                         tear_down),
         cmocka_unit_test_setup_teardown(request_is_refused_after_several_plans, set_up_for_crowd, tear_down),
+        cmocka_unit_test_setup_teardown(proposal_that_is_out_of_date_moves_nobody, set_up_for_crowd,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(so_many_requests_wait_and_no_more, set_up_for_crowd, tear_down),
+        cmocka_unit_test_setup_teardown(planner_without_memory_is_not_made, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stream_without_memory_is_not_admitted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(move_without_memory_says_so, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(search_without_memory_begins_later, set_up_for_crowd, tear_down),
         cmocka_unit_test_setup_teardown(request_is_refused_in_time_or_when_withdrawn, set_up_for_crowd,
                                         tear_down),
         cmocka_unit_test_setup_teardown(planner_ends_during_a_search, set_up_for_crowd, tear_down),
