@@ -315,11 +315,73 @@ static void proposal_without_moves_admits_no_stream(void **state)
     assert_true(slow > 10);
 }
 
+/* ---- requests that make no sense ---- */
+
+static void expect_invalid(core_status status, const struct core_error *error, const char *words)
+{
+    assert_int_equal(status, CORE_INVALID);
+    if (strstr(error->text, words) == NULL)
+        fail_msg("'%s' does not say '%s'", error->text, words);
+}
+
+static void request_that_makes_no_sense_is_refused_by_name(void **state)
+{
+    const struct partition_plan_method *rectangle = partition_plan_method_find("rectangle");
+    struct config_profile *profile = test_admission_profile();
+    struct admission *admission = test_admission_of(profile, 2, 1), *none = NULL;
+    struct core_stream_spec good = test_admission_spec(4 * CORE_NS_PER_MS, 60 * CORE_NS_PER_MS), bad = good;
+    struct admission_placement placement;
+    struct admission_proposal proposal;
+    struct core_error error;
+    uint32_t again;
+    (void)state;
+
+    expect_invalid(admission_create(&none, profile, 2, 1000000, &error), &error, "1000000 I/O threads");
+    bad.packet_bytes = 0;
+    expect_invalid(admission_replan(admission, rectangle, &bad, 0, &proposal, &error), &error, "packet");
+
+    placement = test_admission_admit(admission, &good, 7);
+    bad = good;
+    bad.padding = good.padding == CORE_PADDING_NONE ? CORE_PADDING_PKCS7 : CORE_PADDING_NONE;
+    bad.packet_bytes = good.packet_bytes / 16 * 16;
+    expect_invalid(admission_change(admission, placement.stream, &bad, &placement, &error), &error,
+                   "padding");
+    const uint32_t stream = admission_stream_at(admission, 0).stream;
+    assert_int_equal(admission_move(admission, stream, 2, CORE_LATENCY_NS_MAX + 1, &again, &error),
+                     CORE_REFUSED);
+    assert_int_equal(admission_streams(admission), 1);
+    admission_destroy(admission);
+    config_profile_free(profile);
+}
+
+/* Whatever moves: the connection's I/O thread has no room for it. */
+static void no_plan_helps_an_io_thread_that_is_full(void **state)
+{
+    struct config_profile *profile = test_admission_profile();
+    profile->io.per_packet_ns = CORE_NS_PER_MS;
+    struct admission *admission = test_admission_of(profile, 2, 1);
+    struct core_stream_spec spec = test_admission_spec(5 * CORE_NS_PER_MS, 600 * CORE_NS_PER_MS);
+    struct admission_proposal proposal = {.accepted = true};
+    (void)state;
+    while (test_admission_query(admission, &spec, false).accepted)
+        (void)test_admission_admit(admission, &spec, 0);
+    assert_int_equal(test_admission_query(admission, &spec, false).constraint, PERFMODEL_LIMIT_IO);
+    assert_int_equal(
+        admission_replan(admission, partition_plan_method_find("rectangle"), &spec, 0, &proposal, NULL),
+        CORE_OK);
+    assert_false(proposal.accepted);
+    assert_int_equal(admission_worker_for(admission, &spec, 0), ADMISSION_NONE);
+    admission_destroy(admission);
+    config_profile_free(profile);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_states),
         cmocka_unit_test(proposal_without_moves_admits_no_stream),
+        cmocka_unit_test(request_that_makes_no_sense_is_refused_by_name),
+        cmocka_unit_test(no_plan_helps_an_io_thread_that_is_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
