@@ -1,4 +1,5 @@
-/* The start where there is no memory for the path of millrace-gpu: an error, and no crash. */
+/* Which cards the server takes: those that millrace-gpu lists, the profile describes and the configuration wants;
+ * and a start where there is no memory for the path of millrace-gpu, which is an error and no crash. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +7,11 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "tests/support/gpu_server.h"
@@ -52,8 +57,123 @@ static void every_copy_of_the_path_may_fail(void **state)
     config_profile_free(profile);
 }
 
+/* ---- cards that are listed ---- */
+
+/* A millrace-gpu that says it has these cards, writes down which it was asked to serve, and serves none. */
+#define LISTER                                                                                               \
+    "#!/bin/sh\n"                                                                                            \
+    "cd \"${0%/*}\"\n"                                                                                       \
+    "if [ $1 = --list ]; then cat list; exit $(cat status); fi\n"                                            \
+    "printf %s $5 >>tried; exit 1\n"
+
+static char folder[] = "/tmp/millrace-cards-XXXXXX";
+
+static void put(const char *name, const char *text, mode_t mode)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fchmod(fileno(file), mode), 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static int make_lister(void **state)
+{
+    (void)state;
+    if (mkdtemp(folder) == NULL || chmod(folder, 0777) != 0)
+        return -1;
+    put("lister", LISTER, 0755);
+    return 0;
+}
+
+static int remove_lister(void **state)
+{
+    static const char *const names[] = {"lister", "tried", "list", "status"};
+    char path[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        (void)unlink(path);
+    }
+    return rmdir(folder);
+}
+
+#define CARD(index) #index "\temulated-small\t8 SMs\n"
+
+static const struct {
+    const char *gpus, *list, *status;
+    uint32_t described; /* cards of the profile */
+    const char *tried;  /* which it is asked to serve; NULL: none, for one is missing */
+} choices[] = {
+    {"use: auto", CARD(0) CARD(1), "0", 2, "01"},
+    {"use: auto", CARD(0) CARD(1) CARD(2), "0", 2, "01"}, /* more than are described */
+    {"use: auto", CARD(3), "0", 2, "3"},                  /* fewer */
+    {"use: auto", "0\tanother model\t1 SM\n" CARD(1), "0", 2, "1"},
+    {"use: auto", "no card here\n1 no tab\n2\t\n99999999999\temulated-small\n", "0", 2, ""},
+    {"use: auto", CARD(0), "1", 2, ""}, /* it fails */
+    {"use: none", CARD(0), "0", 2, ""},
+    {"cards: [1]", CARD(0) CARD(1), "0", 2, "1"},
+    {"cards: [1, 0]", CARD(0) CARD(1), "0", 2, "0"}, /* it is an error that the first one does not serve */
+    {"cards: [1, 2]", CARD(0) CARD(1), "0", 2, NULL},
+    {"cards: [0, 1]", CARD(0) CARD(1), "0", 1, NULL}, /* the profile describes one */
+};
+
+static void read_tried(char text[16])
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/tried", folder);
+    FILE *file = fopen(path, "re");
+    const size_t bytes = file != NULL ? fread(text, 1, 15, file) : 0;
+    text[bytes] = '\0';
+    if (file != NULL)
+        assert_int_equal(fclose(file), 0);
+}
+
+static void choose(size_t which)
+{
+    char yaml[512], tried[16];
+    struct config_profile *profile = test_gpu_profile(1);
+    struct config_server *config = NULL;
+    struct core_error error = {""};
+    struct server *server = NULL;
+    profile->gpus[0].count = choices[which].described;
+    put("list", choices[which].list, 0644);
+    put("status", choices[which].status, 0644);
+    put("tried", "", 0666);
+    snprintf(yaml, sizeof yaml,
+             "listeners: [{address: 'unix:@millrace-test-cards'}]\nengine: ipsec-mb\n"
+             "threads: {io: 1, workers: 1, realtime: off, pin: false}\ngpus: {%s, program: %s/lister}\n",
+             choices[which].gpus, folder);
+    assert_int_equal(config_server_parse(yaml, strlen(yaml), "test.yaml", &config, &error), CORE_OK);
+    const core_status status = server_start(&server, config, profile, &error);
+    read_tried(tried);
+    if (strcmp(tried, choices[which].tried != NULL ? choices[which].tried : "") != 0)
+        fail_msg("choice %zu: tried '%s', not '%s': %s", which, tried, choices[which].tried, error.text);
+    if (choices[which].tried == NULL &&
+        (status != CORE_NOT_FOUND || strstr(error.text, "is not in this machine") == NULL))
+        fail_msg("choice %zu: status %d: %s", which, status, error.text);
+    assert_int_equal(status == CORE_OK, strncmp(choices[which].gpus, "use: ", 5) == 0);
+    if (status == CORE_OK) /* with the CPU alone */
+        assert_int_equal(server_stop(server), 0);
+    config_server_free(config);
+    config_profile_free(profile);
+}
+
+static void cards_are_those_that_all_know(void **state)
+{
+    (void)state;
+    fails_at = 0;
+    for (size_t which = 0; which < sizeof choices / sizeof *choices; which++)
+        choose(which);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_copy_of_the_path_may_fail)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_copy_of_the_path_may_fail),
+        cmocka_unit_test_setup_teardown(cards_are_those_that_all_know, make_lister, remove_lister),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
