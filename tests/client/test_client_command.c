@@ -109,6 +109,17 @@ static void test_usage(void **state)
     expect("query --padding some", 2, "pkcs7");
     expect("query --key 0011", 2, "hexadecimal");
     expect("query --iv 0011", 2, "32 hexadecimal");
+    expect("query --iv 0011zz000000000000000000000000ff", 2, "32 hexadecimal");
+    expect("query --key 000102030405060708090a0b0c0d0e0g", 2, "hexadecimal");
+    expect("query --key-name ''", 2, "--key-name");
+    expect("query --key-name 0123456789012345678901234567890123456789012345678901234567890123456789", 2,
+           "--key-name");
+    expect("query --burst 99999999", 2, "--burst 99999999");
+    expect("query --rate 0", 2, "--rate 0");
+    expect("ping --count many", 2, "--count many");
+    expect("ping --interval soon", 2, "--interval soon");
+    expect("encrypt --reconnect=soon F/in", 2, "--reconnect");
+    expect("encrypt --reconnect=1us F/in", 2, "--reconnect");
     expect("query --key-file F/none", 2, "/none: no file");
     write_file("loose", KEY_HEX, 32);
     expect("query --key-file F/loose --ca F/none", 2, "--server-name are for a tls: address, not for unix:");
@@ -217,6 +228,8 @@ static void test_query(void **state)
     expect("query --packet-bytes 100 --padding none", 2, "with --padding=none, not 100");
     expect("query --packet-bytes 100 --padding pkcs7 --rate 1M", 0, "admitted");
     expect("query --key-name nobody", 3, "refused (key)");
+    expect("query --guaranteed --rate 1M", 0, "guaranteed: no GPU can fail it, nothing is held elsewhere");
+    expect("query --guaranteed --rate 1M --json", 0, "\"unit_index\": null");
 }
 
 static void test_query_json(void **state)
@@ -415,6 +428,22 @@ static void test_encrypt_goes_on(void **state)
     expect("encrypt --key-file F/key --skip 5 F/in", 2, "needs --iv");
     expect("encrypt --key-file F/key --skip 72 --iv ffffffffffffffffffffffffffffffff F/in | cat", 0,
            "ends before");
+    expect("encrypt --key-file F/key --skip 18446744073709551615 --iv ffffffffffffffffffffffffffffffff F/in",
+           2, "--skip 18446744073709551615 is beyond any file");
+    /* through pipes, both ways: what is skipped is read and thrown away */
+    expect(
+        "encrypt -q --latency 1min --key-file F/key --skip 2 -o F/out --iv ffffffffffffffffffffffffffffffff "
+        "< F/pipe & cat F/in > F/pipe; wait $!",
+        0, "");
+    expect(
+        "encrypt -q --latency 1min --key-file F/key --skip 2 --iv ffffffffffffffffffffffffffffffff < F/pipe "
+        "> F/out & cat F/in > F/pipe; wait $!",
+        0, "");
+    assert_int_equal(read_file("out", resumed, sizeof resumed), bytes - 2 * 1408);
+    expect("encrypt -q --latency 1min --key-file F/key --skip 100 --iv ffffffffffffffffffffffffffffffff < "
+           "F/pipe "
+           "> F/out & cat F/in > F/pipe; wait $!",
+           2, "ends before the packets to be skipped");
 }
 
 static void test_encrypt_tells_the_signal(void **state)
@@ -545,6 +574,10 @@ static void test_status_of_others(void **state)
     expect_status("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", 1, "cut off");
     expect_status("SSH-2.0-OpenSSH\r\n", 1, "no HTTP answer");
     expect_status("", 1, "no HTTP answer");
+    expect_status("HTTP/1.1 200 OK\r\n\r\n{\"totals\": {\"missed\": 3}, \"missed_by\": {\"off_core\": 3}}", 0,
+                  "missed by");
+    expect_status("HTTP/1.1 200 OK\r\nA: b\r\n\r\nContent-Length: 9", 1,
+                  "no JSON object"); /* of the body, it is no field */
 }
 
 int main(void)
