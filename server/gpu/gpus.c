@@ -128,35 +128,48 @@ void server_gpus_parse(const char *text, void (*card)(void *argument, unsigned i
     }
 }
 
-/* Reads to the end, within LIST_NS. */
-static bool read_all(int descriptor, char *text, size_t size)
+/* Reads to the end. False: that has not come by until_ns, or there is more than `size` holds. */
+static bool read_all(int descriptor, char *text, size_t size, core_ns until_ns)
 {
-    core_ns until_ns = core_time_now_ns() + LIST_NS;
-    size_t used = 0;
-    for (;;) {
+    for (size_t used = 0; used < size;) {
         struct pollfd ready = {.fd = descriptor, .events = POLLIN};
         core_ns left_ns = until_ns - core_time_now_ns();
-        if (left_ns <= 0 || poll(&ready, 1, (int)(left_ns / CORE_NS_PER_MS) + 1) == 0)
+        if (left_ns <= 0)
             return false;
-        ssize_t got = read(descriptor, text + used, size - 1 - used);
-        if (got < 0 && errno == EINTR)
+        if (poll(&ready, 1, (int)(left_ns / CORE_NS_PER_MS) + 1) <= 0)
             continue;
-        if (got <= 0) {
+        ssize_t got = read(descriptor, text + used, size - used);
+        if (got == 0)
             text[used] = '\0';
+        if (got <= 0)
             return got == 0;
-        }
         used += (size_t)got;
     }
+    return false;
 }
 
-/* What `program --list` prints. */
+/* Collects the process, which is killed if it has not ended by until_ns. Whether it exited with 0. */
+static bool collect(pid_t process, core_ns until_ns)
+{
+    int status = 0;
+    pid_t ended;
+    while ((ended = waitpid(process, &status, WNOHANG)) == 0) {
+        if (core_time_now_ns() >= until_ns)
+            kill(process, SIGKILL);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    }
+    return ended == process && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* What `program --list` prints, within LIST_NS, whatever kind of program it is. */
 static bool list_cards(const char *program, char *text, size_t size)
 {
+    const core_ns until_ns = core_time_now_ns() + LIST_NS;
     char *const arguments[] = {(char *)program, "--list", NULL};
     char *const environment[] = {NULL};
     posix_spawn_file_actions_t actions;
-    int ends[2], status = 0;
     pid_t process = 0;
+    int ends[2];
 
     if (pipe2(ends, O_CLOEXEC) != 0)
         return false;
@@ -168,12 +181,8 @@ static bool list_cards(const char *program, char *text, size_t size)
     posix_spawn_file_actions_destroy(&actions);
     close(ends[1]);
     if (good) {
-        good = read_all(ends[0], text, size);
-        if (!good)
-            kill(process, SIGKILL);
-        while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
-        }
-        good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        good = read_all(ends[0], text, size, until_ns);
+        good = collect(process, good ? until_ns : 0) && good;
     }
     close(ends[0]);
     return good;

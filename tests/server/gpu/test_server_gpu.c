@@ -7,6 +7,8 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "server/gpu/gpus.h"
 #include "server/server_internal.h"
@@ -493,6 +495,30 @@ static void missing_gpu_program_leaves_workers_only(void **state)
     config_profile_free(described);
 }
 
+/* What is no millrace-gpu may print for ever: that is no list, and keeps nobody waiting. */
+static void an_endless_list_is_none(void **state)
+{
+    char gpus[128], path[] = "/tmp/millrace-test-XXXXXX";
+    static const char script[] = "#!/bin/sh\nexec cat /dev/zero\n";
+    struct config_profile *described = test_gpu_profile(1);
+    struct config_server *config;
+    struct server *started;
+    struct core_error error;
+    const int descriptor = mkstemp(path);
+    (void)state;
+
+    assert_int_equal(write(descriptor, script, strlen(script)), strlen(script));
+    assert_int_equal(fchmod(descriptor, 0700), 0);
+    close(descriptor);
+    snprintf(gpus, sizeof gpus, "program: %s", path);
+    assert_int_equal(start_with(gpus, described, &started, &config, &error), CORE_OK);
+    assert_int_equal(started->gpu_count, 0);
+    assert_int_equal(server_stop(started), 0);
+    config_server_free(config);
+    config_profile_free(described);
+    unlink(path);
+}
+
 static void note_finding(void *argument, const char *text)
 {
     struct core_error *error = argument;
@@ -567,6 +593,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stopped_reader_does_not_block_others, set_up_gpu_only, tear_down),
         cmocka_unit_test(stopping_delivers_what_is_in_batches),
         cmocka_unit_test(missing_gpu_program_leaves_workers_only),
+        cmocka_unit_test(an_endless_list_is_none),
         cmocka_unit_test(what_is_pinned_must_hold_a_batch),
         cmocka_unit_test(the_list_of_cards_is_read),
     };
