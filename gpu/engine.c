@@ -26,7 +26,7 @@
 /* A batch that the child has. */
 struct flight {
     struct gpu_order order;
-    core_ns period_ns;
+    core_ns period_ns, submitted_ns;
 };
 
 /* A GPU as its server process sees it: the child, the memory shared with it, and the orders under way. */
@@ -311,7 +311,7 @@ core_status gpu_engine_submit(struct gpu_engine *engine, const struct gpu_order 
     if (engine->flights_put == engine->flights_taken)
         engine->progress_ns = now_ns;
     engine->flights[engine->flights_put++ % FLIGHTS] =
-        (struct flight){.order = *order, .period_ns = period_ns};
+        (struct flight){.order = *order, .period_ns = period_ns, .submitted_ns = now_ns};
     return CORE_OK;
 }
 
@@ -454,7 +454,12 @@ static core_status batch_event(struct gpu_engine *engine, core_ns now_ns,
     }
     *event = (struct gpu_event){.kind = GPU_EVENT_BATCH};
     event->batch.order = oldest->order;
-    memcpy(event->batch.times, completion->batch.times, sizeof event->batch.times);
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
+        const struct gpu_stage_time *time = &completion->batch.times[stage];
+        event->batch.times[stage] =
+            (struct gpu_stage_time){.start_ns = core_time_max(time->start_ns, oldest->submitted_ns),
+                                    .end_ns = core_time_max(time->end_ns, oldest->submitted_ns)};
+    }
     engine->flights_taken++;
     engine->progress_ns = now_ns;
     return CORE_OK;

@@ -11,7 +11,7 @@
  * no chaining values: the caller hands them over again.
  *
  * The child is not trusted. Whatever it writes, the server sees a batch or a fault; only bytes of output may
- * be wrong, which is for the caller to audit (gpu_engine_condemn).
+ * be wrong, which is for the caller to audit (gpu_engine_condemn), and when in its time a batch was ready.
  *
  * The end of a child is noticed within 4 ms while batches are in flight, by the end of its serving thread;
  * its other threads and its memory may take far longer to disappear on a busy machine.
@@ -82,7 +82,7 @@ struct gpu_event {
         struct gpu_device_facts facts; /* READY */
         struct {
             struct gpu_order order;
-            struct gpu_stage_time times[GPU_STAGE_COUNT];
+            struct gpu_stage_time times[GPU_STAGE_COUNT]; /* from its submission to the poll */
         } batch;
         struct gpu_fault fault;
     };
