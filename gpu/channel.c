@@ -2,12 +2,10 @@
 
 #include "core/secret.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -103,39 +101,21 @@ static core_status rows_keep(struct gpu_channel *channel, const struct gpu_chann
 core_status gpu_channel_create(struct gpu_channel *channel, const struct gpu_channel_start *start,
                                struct core_error *error)
 {
-    *channel = (struct gpu_channel){.memory_descriptor = -1, .own_wake = -1, .other_wake = -1};
+    *channel = (struct gpu_channel){.memory_descriptor = -1};
     core_status status = rows_keep(channel, start, error);
-    if (status != CORE_OK)
-        goto destroy;
-    status = memory_make(channel, sizeof *channel->memory + rows_bytes(start), error);
-    if (status != CORE_OK)
-        goto destroy;
-    channel->own_wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    channel->other_wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (channel->own_wake < 0 || channel->other_wake < 0) {
-        status = core_error_errno(error, "can not make the descriptors of a GPU's channel");
-        goto destroy;
-    }
-    gpu_channel_reset(channel);
-    return CORE_OK;
-destroy:
-    gpu_channel_destroy(channel);
+    if (status == CORE_OK)
+        status = memory_make(channel, sizeof *channel->memory + rows_bytes(start), error);
+    if (status == CORE_OK)
+        gpu_channel_reset(channel);
+    else
+        gpu_channel_destroy(channel);
     return status;
-}
-
-static void descriptor_clear(int descriptor)
-{
-    uint64_t count;
-    while (read(descriptor, &count, sizeof count) < 0 && errno == EINTR)
-        ;
 }
 
 void gpu_channel_reset(struct gpu_channel *channel)
 {
     struct gpu_channel_memory *memory = channel->memory;
     core_secret_wipe(memory, channel->bytes);
-    descriptor_clear(channel->own_wake);
-    descriptor_clear(channel->other_wake);
     channel->commands_at = channel->completions_at = 0;
     memory->magic = MAGIC;
     memory->bytes = channel->bytes;
@@ -151,13 +131,10 @@ void gpu_channel_destroy(struct gpu_channel *channel)
         core_secret_wipe(channel->memory->keys, sizeof channel->memory->keys);
         munmap(channel->memory, channel->bytes);
     }
-    for (int i = 0; i < 3; i++) {
-        const int descriptor = (int[]){channel->memory_descriptor, channel->own_wake, channel->other_wake}[i];
-        if (descriptor >= 0)
-            close(descriptor);
-    }
+    if (channel->memory_descriptor >= 0)
+        close(channel->memory_descriptor);
     free(channel->rows);
-    *channel = (struct gpu_channel){.memory_descriptor = -1, .own_wake = -1, .other_wake = -1};
+    *channel = (struct gpu_channel){.memory_descriptor = -1};
 }
 
 core_status gpu_channel_command_put(struct gpu_channel *channel, const struct gpu_command *command,
@@ -246,11 +223,10 @@ static core_status memory_check(struct gpu_channel *channel, struct core_error *
     return channel->start.has_emulation ? gpu_emulation_check(emulation, error) : CORE_OK;
 }
 
-core_status gpu_channel_attach(struct gpu_channel *channel, int memory_descriptor, int own_wake,
-                               int other_wake, struct core_error *error)
+core_status gpu_channel_attach(struct gpu_channel *channel, int memory_descriptor, struct core_error *error)
 {
     struct stat status_of_memory;
-    *channel = (struct gpu_channel){.memory_descriptor = -1, .own_wake = own_wake, .other_wake = other_wake};
+    *channel = (struct gpu_channel){.memory_descriptor = -1};
     if (fstat(memory_descriptor, &status_of_memory) != 0)
         return core_error_errno(error, "can not open the channel");
     if (status_of_memory.st_size < (off_t)sizeof *channel->memory)
@@ -268,7 +244,7 @@ void gpu_channel_detach(struct gpu_channel *channel)
     if (channel->memory != NULL)
         munmap(channel->memory, channel->bytes);
     free(channel->rows);
-    *channel = (struct gpu_channel){.memory_descriptor = -1, .own_wake = -1, .other_wake = -1};
+    *channel = (struct gpu_channel){.memory_descriptor = -1};
 }
 
 const struct gpu_command *gpu_channel_command_peek(struct gpu_channel *channel)
@@ -321,18 +297,6 @@ void gpu_channel_scribble(struct gpu_channel *channel)
 }
 
 /* ---- both ---- */
-
-void gpu_channel_wake(struct gpu_channel *channel)
-{
-    const uint64_t one = 1;
-    while (write(channel->other_wake, &one, sizeof one) < 0 && errno == EINTR)
-        ; /* EAGAIN: 2^64 - 2 wake-ups wait already, one is enough */
-}
-
-void gpu_channel_wake_clear(struct gpu_channel *channel)
-{
-    descriptor_clear(channel->own_wake);
-}
 
 void gpu_channel_beat(struct gpu_channel *channel, bool server)
 {

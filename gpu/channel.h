@@ -1,10 +1,10 @@
 /* The channel between the server and a GPU's child process: commands one way, completions the other, in one
  * shared memory of fixed size.
  *
- * Two rings with one producer and one consumer each. The server writes commands, the child completions. A
- * descriptor each way wakes the other side up. Keys lie beside the commands, in pages that are kept out of
- * core dumps and locked where permitted (channel->keys_locked); the child's take wipes them, and so does a
- * reset.
+ * Two rings with one producer and one consumer each. The server writes commands, the child completions; a
+ * byte through the process's socket wakes the other side up (gpu/process.h). Keys lie beside the commands, in
+ * pages that are kept out of core dumps and locked where permitted (channel->keys_locked); the child's take
+ * wipes them, and so does a reset.
  *
  * The server does not trust the child, which runs drivers: it keeps its own indices in memory of its own,
  * copies each completion out before it looks at it, and finds CORE_INVALID whatever is not possible. The
@@ -80,8 +80,6 @@ struct gpu_channel {
     struct gpu_channel_memory *memory;
     size_t bytes;
     int memory_descriptor; /* the server's; -1 in the child */
-    int own_wake;          /* eventfd: readable when the other side has put something */
-    int other_wake;        /* eventfd: wakes the other side */
     bool keys_locked;
     uint32_t commands_at, completions_at; /* this side's own indices: the other can not change them */
     struct gpu_channel_start start;       /* own copy, with the emulation's rows */
@@ -90,15 +88,14 @@ struct gpu_channel {
 
 /* ---- the server's side ---- */
 
-/* Makes the memory and both descriptors; copies the emulation's rows. */
+/* Makes the memory; copies the emulation's rows. */
 CORE_CHECKED core_status gpu_channel_create(struct gpu_channel *channel,
                                             const struct gpu_channel_start *start, struct core_error *error);
 /* Empties everything for a new child, and wipes the keys. Only where no child is there any more. */
 void gpu_channel_reset(struct gpu_channel *channel);
 void gpu_channel_destroy(struct gpu_channel *channel);
 
-/* CORE_FULL: no room now. CORE_INVALID: the child wrote nonsense over the index. `key` is for KEY_SET. The
- * child is not woken: see gpu_channel_wake. */
+/* CORE_FULL: no room now. CORE_INVALID: the child wrote nonsense over the index. `key` is for KEY_SET. */
 CORE_CHECKED core_status gpu_channel_command_put(struct gpu_channel *channel,
                                                  const struct gpu_command *command,
                                                  const struct gpu_channel_key *key);
@@ -108,10 +105,10 @@ CORE_CHECKED core_status gpu_channel_completion_take(struct gpu_channel *channel
 
 /* ---- the child's side ---- */
 
-/* Maps the memory that descriptor names, checks it, and copies `start` with its rows. The descriptors stay
+/* Maps the memory that descriptor names, checks it, and copies `start` with its rows. The descriptor stays
  * the caller's. */
-CORE_CHECKED core_status gpu_channel_attach(struct gpu_channel *channel, int memory_descriptor, int own_wake,
-                                            int other_wake, struct core_error *error);
+CORE_CHECKED core_status gpu_channel_attach(struct gpu_channel *channel, int memory_descriptor,
+                                            struct core_error *error);
 void gpu_channel_detach(struct gpu_channel *channel);
 
 /* The next command without taking it; NULL: none. Stays valid until the take. */
@@ -128,8 +125,6 @@ void gpu_channel_scribble(struct gpu_channel *channel);
 
 /* ---- both ---- */
 
-void gpu_channel_wake(struct gpu_channel *channel);       /* the other side */
-void gpu_channel_wake_clear(struct gpu_channel *channel); /* own descriptor */
 void gpu_channel_beat(struct gpu_channel *channel, bool server);
 uint64_t gpu_channel_beats(const struct gpu_channel *channel, bool server); /* of that side; any thread */
 

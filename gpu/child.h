@@ -15,11 +15,9 @@
 
 /* The descriptors that the server hands over, by number. Everything above is closed. */
 enum {
-    GPU_CHILD_SOCKET = 3, /* end of file: the server is gone */
+    GPU_CHILD_SOCKET = 3, /* a byte: commands wait; end of file: the server is gone */
     GPU_CHILD_REGION,     /* the arenas */
     GPU_CHILD_CHANNEL,
-    GPU_CHILD_WAKE,   /* commands wait */
-    GPU_CHILD_SERVER, /* wakes the server */
     GPU_CHILD_DESCRIPTORS
 };
 

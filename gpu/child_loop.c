@@ -4,6 +4,7 @@
 #include "core/secret.h"
 #include "gpu/aes.h"
 #include "gpu/child.h"
+#include "gpu/process.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ static void complete(struct gpu_child *child, const struct gpu_completion *compl
 {
     /* There are more entries than batches; one that found no room would be a server that takes none. */
     if (gpu_channel_completion_put(&child->channel, completion) == CORE_OK)
-        gpu_channel_wake(&child->channel);
+        (void)!write(GPU_CHILD_SOCKET, "", 1); /* no room: enough wait to be taken */
 }
 
 static void tell_error(struct gpu_child *child, const struct core_error *error)
@@ -112,11 +113,12 @@ static core_status commands_run(struct gpu_child *child, bool *stopping, bool *b
 static bool sleep_until_woken(struct gpu_child *child, bool blocked)
 {
     struct pollfd ready[] = {
-        {.fd = child->channel.own_wake, .events = POLLIN},
+        {.fd = GPU_CHILD_SOCKET, .events = POLLIN},
         {.fd = child->ops->descriptor(child->device), .events = POLLIN},
         {.fd = child->stop, .events = POLLIN},
     };
     const core_ns beat_ms = child->channel.start.beat_ns / CORE_NS_PER_MS;
+    char wakes[GPU_PROCESS_WAKES];
     int wait_ms = beat_ms > 1000 ? 1000 : (int)beat_ms;
     if (gpu_pipeline_under_way(&child->pipeline) > 0 && wait_ms > POLL_MS)
         wait_ms = POLL_MS;
@@ -124,7 +126,7 @@ static bool sleep_until_woken(struct gpu_child *child, bool blocked)
         wait_ms = RETRY_MS;
     (void)poll(ready, sizeof ready / sizeof *ready, wait_ms);
     if (ready[0].revents & POLLIN)
-        gpu_channel_wake_clear(&child->channel);
+        (void)!read(GPU_CHILD_SOCKET, wakes, sizeof wakes); /* its end is the watch's to see */
     return (ready[2].revents & POLLIN) != 0;
 }
 

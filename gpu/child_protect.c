@@ -32,7 +32,7 @@ static void signals_set(void)
  * itself. A server that was gone before the kernel knew of that has closed its end of the socket. */
 static core_status end_with_server(struct core_error *error)
 {
-    struct pollfd server = {.fd = GPU_CHILD_SOCKET, .events = POLLIN};
+    struct pollfd server = {.fd = GPU_CHILD_SOCKET, .events = POLLRDHUP};
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
         return core_error_errno(error, "can not ask to end with the server (PR_SET_PDEATHSIG)");
     int gone = poll(&server, 1, 0);

@@ -34,13 +34,13 @@ static enum watch_end watch(const struct gpu_child *child)
     struct silence silence = {.since_ns = core_time_now_ns()};
     struct pollfd ready[] = {
         {.fd = child->finished, .events = POLLIN},
-        {.fd = GPU_CHILD_SOCKET, .events = POLLIN},
+        {.fd = GPU_CHILD_SOCKET, .events = POLLRDHUP}, /* what is sent is the loop's */
     };
     for (;;) {
         (void)poll(ready, 2, POLL_MS);
         if (ready[0].revents)
             return WATCH_LOOP_ENDED;
-        if (ready[1].revents) /* nothing is ever sent: this is its end */
+        if (ready[1].revents)
             return WATCH_SERVER_GONE;
         if (server_is_silent(child, &silence))
             return WATCH_SERVER_SILENT;
@@ -74,8 +74,7 @@ static int loop_end(struct gpu_child *child, pthread_t loop, enum watch_end why)
 
 static core_status attach(struct gpu_child *child, struct core_error *error)
 {
-    core_status status =
-        gpu_channel_attach(&child->channel, GPU_CHILD_CHANNEL, GPU_CHILD_WAKE, GPU_CHILD_SERVER, error);
+    core_status status = gpu_channel_attach(&child->channel, GPU_CHILD_CHANNEL, error);
     return status == CORE_OK ? gpu_region_attach(&child->region, GPU_CHILD_REGION, error) : status;
 }
 

@@ -5,11 +5,14 @@
 #include "gpu/keeper.h"
 #include "gpu/process.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define FLIGHTS      GPU_REGION_ARENAS_MAX
@@ -40,7 +43,8 @@ struct gpu_engine {
     pid_t loop;                 /* the thread of a READY child that serves */
     struct gpu_process_end end; /* of the process that ended last */
     struct gpu_keeper *keeper;  /* starts children, and collects those that have ended */
-    int descriptor;             /* epoll: the channel's wake-ups, and the process's end */
+    int news;                   /* eventfd: the keeper's, who has started one */
+    int descriptor;             /* epoll: news, the channel's wake-ups, and the process's end */
     enum gpu_engine_state state;
     struct flight flights[FLIGHTS]; /* ring */
     uint64_t flights_put, flights_taken;
@@ -96,6 +100,17 @@ static core_status options_take(struct gpu_engine *engine, const struct gpu_engi
     return options->emulation != NULL ? gpu_emulation_check(options->emulation, error) : CORE_OK;
 }
 
+static bool watch(const struct gpu_engine *engine, int descriptor)
+{
+    struct epoll_event readable = {.events = EPOLLIN};
+    return epoll_ctl(engine->descriptor, EPOLL_CTL_ADD, descriptor, &readable) == 0;
+}
+
+static void ignore(const struct gpu_engine *engine, int descriptor)
+{
+    (void)epoll_ctl(engine->descriptor, EPOLL_CTL_DEL, descriptor, NULL);
+}
+
 static core_status channel_open(struct gpu_engine *engine, struct core_error *error)
 {
     const struct gpu_engine_options *options = &engine->options;
@@ -112,18 +127,17 @@ static core_status channel_open(struct gpu_engine *engine, struct core_error *er
     core_status status = gpu_channel_create(&engine->channel, &start, error);
     if (status != CORE_OK)
         return status;
-    struct epoll_event readable = {.events = EPOLLIN};
-    engine->descriptor = epoll_create1(EPOLL_CLOEXEC);
-    if (engine->descriptor < 0 ||
-        epoll_ctl(engine->descriptor, EPOLL_CTL_ADD, engine->channel.own_wake, &readable) != 0)
-        return core_error_errno(error, "can not watch a GPU's channel");
+    engine->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (engine->news >= 0)
+        engine->descriptor = epoll_create1(EPOLL_CLOEXEC);
+    if (engine->descriptor < 0 || !watch(engine, engine->news))
+        return core_error_errno(error, "can not make the descriptors of a GPU engine");
     engine->child = (struct gpu_process_options){
         .program = engine->program,
         .backend = engine->backend,
         .device = options->device,
         .user = options->user,
-        .inherited = {options->region->descriptor, engine->channel.memory_descriptor,
-                      engine->channel.other_wake, engine->channel.own_wake},
+        .inherited = {options->region->descriptor, engine->channel.memory_descriptor},
     };
     return CORE_OK;
 }
@@ -134,14 +148,14 @@ core_status gpu_engine_open(struct gpu_engine **opened, const struct gpu_engine_
     struct gpu_engine *engine = calloc(1, sizeof *engine);
     if (engine == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a GPU engine");
-    engine->descriptor = -1;
+    engine->descriptor = engine->news = -1;
     engine->process = GPU_PROCESS_NONE;
-    engine->channel = (struct gpu_channel){.memory_descriptor = -1, .own_wake = -1, .other_wake = -1};
+    engine->channel = (struct gpu_channel){.memory_descriptor = -1};
     core_status status = options_take(engine, options, error);
     if (status == CORE_OK)
         status = channel_open(engine, error);
     if (status == CORE_OK)
-        status = gpu_keeper_start(&engine->keeper, &engine->child, engine->channel.own_wake, error);
+        status = gpu_keeper_start(&engine->keeper, &engine->child, engine->news, error);
     if (status != CORE_OK) {
         gpu_engine_close(engine);
         return status;
@@ -159,6 +173,8 @@ void gpu_engine_close(struct gpu_engine *engine)
     gpu_channel_destroy(&engine->channel);
     if (engine->descriptor >= 0)
         close(engine->descriptor);
+    if (engine->news >= 0)
+        close(engine->news);
     free(engine->program);
     free(engine->backend);
     free(engine);
@@ -178,8 +194,7 @@ static void back_off(struct gpu_engine *engine, core_ns now_ns)
 
 static core_status process_watch(struct gpu_engine *engine, struct core_error *error)
 {
-    struct epoll_event readable = {.events = EPOLLIN};
-    if (epoll_ctl(engine->descriptor, EPOLL_CTL_ADD, engine->process.descriptor, &readable) == 0)
+    if (watch(engine, engine->process.descriptor) && watch(engine, engine->process.socket))
         return CORE_OK;
     return core_error_errno(error, "can not watch a GPU's process");
 }
@@ -212,7 +227,8 @@ static bool process_ended(struct gpu_engine *engine)
         return !engine->asked;
     if (!gpu_process_ended(&engine->process, &engine->end))
         return false;
-    (void)epoll_ctl(engine->descriptor, EPOLL_CTL_DEL, engine->process.descriptor, NULL); /* stays readable */
+    ignore(engine, engine->process.descriptor); /* both stay readable */
+    ignore(engine, engine->process.socket);
     gpu_keeper_take(engine->keeper, &engine->process);
     return true;
 }
@@ -238,6 +254,13 @@ core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns, struct c
 
 /* ---- commands ---- */
 
+/* No room in the socket, or no child: either way it needs no waking. */
+static void child_wake(const struct gpu_engine *engine)
+{
+    while (send(engine->process.socket, "", 1, MSG_NOSIGNAL) < 0 && errno == EINTR)
+        ;
+}
+
 static core_status command_put(struct gpu_engine *engine, const struct gpu_command *command,
                                const struct gpu_channel_key *key)
 {
@@ -245,7 +268,7 @@ static core_status command_put(struct gpu_engine *engine, const struct gpu_comma
         return CORE_AGAIN;
     const core_status status = gpu_channel_command_put(&engine->channel, command, key);
     if (status == CORE_OK)
-        gpu_channel_wake(&engine->channel);
+        child_wake(engine);
     if (status != CORE_INVALID)
         return status;
     fail(engine, engine->polled_ns, GPU_FAULT_CORRUPT, 0,
@@ -500,12 +523,22 @@ static core_status poll_channel(struct gpu_engine *engine, core_ns now_ns, struc
     return CORE_AGAIN;
 }
 
+/* A child that has closed its end is heard no more; its own end tells itself. */
+static void wakes_clear(struct gpu_engine *engine)
+{
+    char wakes[GPU_PROCESS_WAKES];
+    uint64_t count;
+    (void)!read(engine->news, &count, sizeof count);
+    if (read(engine->process.socket, wakes, sizeof wakes) == 0)
+        ignore(engine, engine->process.socket);
+}
+
 core_status gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event)
 {
     if (engine->state == GPU_ENGINE_DOWN)
         return CORE_AGAIN;
     engine->polled_ns = now_ns;
-    gpu_channel_wake_clear(&engine->channel);
+    wakes_clear(engine);
     gpu_channel_beat(&engine->channel, true);
     if (engine->state != GPU_ENGINE_ENDING) {
         /* First whether it has ended: then what it wrote before is all there. */
@@ -557,7 +590,7 @@ static void wait_for_end(struct gpu_engine *engine, core_ns longest_ns)
 {
     const core_ns until_ns = core_time_now_ns() + longest_ns;
     for (;;) {
-        gpu_channel_wake_clear(&engine->channel);
+        wakes_clear(engine);
         const core_ns left_ns = until_ns - core_time_now_ns();
         if (gpu_engine_gone(engine) || left_ns <= 0)
             return;

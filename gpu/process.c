@@ -97,7 +97,7 @@ static core_status spawn_with(struct gpu_process *process, const struct gpu_proc
 {
     enum { COUNT = GPU_CHILD_DESCRIPTORS - GPU_CHILD_SOCKET };
     const int *inherited = options->inherited;
-    const int wanted[COUNT] = {socket, inherited[0], inherited[1], inherited[2], inherited[3]};
+    const int wanted[COUNT] = {socket, inherited[0], inherited[1]};
     int sources[COUNT];
     core_status status = raise_all(sources, wanted, COUNT, error);
     if (status != CORE_OK)
@@ -137,7 +137,7 @@ core_status gpu_process_start(struct gpu_process *process, const struct gpu_proc
         arguments[9] = core_user_text(options->user, user);
     }
     *process = GPU_PROCESS_NONE;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
         return core_error_errno(error, "can not make a socket for a GPU's process");
     process->socket = pair[0];
     const core_status status = spawn_with(process, options, arguments, pair[1], error);

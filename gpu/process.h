@@ -1,4 +1,7 @@
-/* The child process as the engine holds it: started with nothing but what it needs, seen to end at once. */
+/* The child process as the engine holds it: started with nothing but what it needs, seen to end at once.
+ *
+ * A socket joins the two; a byte wakes the other side up. Each has an end of its own, with flags of its own:
+ * of an eventfd, which both would share, the child could make a read or a write of the server wait. */
 #ifndef MILLRACE_GPU_PROCESS_H
 #define MILLRACE_GPU_PROCESS_H
 
@@ -11,7 +14,7 @@
 struct gpu_process {
     pid_t pid;      /* 0: none */
     int descriptor; /* pidfd: readable when it has ended; -1 */
-    int socket;     /* its other end closes with us, which the child sees; -1 */
+    int socket;     /* does not block; its other end, the child's, closes with us; -1 */
 };
 
 /* How a process ended. */
@@ -20,6 +23,8 @@ struct gpu_process_end {
     int code; /* exit code, or signal */
 };
 
+#define GPU_PROCESS_WAKES 512 /* more than fit into the socket one by one */
+
 #define GPU_PROCESS_NONE ((struct gpu_process){.descriptor = -1, .socket = -1})
 
 struct gpu_process_options {
@@ -27,7 +32,7 @@ struct gpu_process_options {
     const char *backend;
     unsigned device;              /* index of the card */
     const struct core_user *user; /* that it becomes; NULL: it stays ours */
-    int inherited[4];             /* region, channel, wake, server */
+    int inherited[2];             /* region, channel */
 };
 
 /* Starts `program --serve --backend NAME --device INDEX [--user USER]`, to log in the format in which we do,

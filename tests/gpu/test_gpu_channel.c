@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +26,7 @@ static void pair_open(struct pair *pair, bool with_emulation)
     if (with_emulation)
         start.emulation = gpu_crowd_card(2);
     assert_int_equal(gpu_channel_create(&pair->server, &start, &error), CORE_OK);
-    if (gpu_channel_attach(&pair->child, pair->server.memory_descriptor, pair->server.other_wake,
-                           pair->server.own_wake, &error) != CORE_OK)
+    if (gpu_channel_attach(&pair->child, pair->server.memory_descriptor, &error) != CORE_OK)
         fail_msg("%s", error.text);
 }
 
@@ -51,12 +49,6 @@ static void what_the_child_must_know_arrives(void **state)
     assert_memory_equal(got->copies, card.copies, card.copy_count * sizeof *card.copies);
     assert_memory_equal(got->shares, card.shares, card.share_count * sizeof *card.shares);
     pair_close(&pair);
-}
-
-static bool is_readable(int descriptor)
-{
-    struct pollfd ready = {.fd = descriptor, .events = POLLIN};
-    return poll(&ready, 1, 0) == 1;
 }
 
 static void rings_fill_and_go_round(void **state)
@@ -100,24 +92,14 @@ static void rings_fill_and_go_round(void **state)
     pair_close(&pair);
 }
 
-static void each_side_wakes_the_other(void **state)
+static void each_side_beats_for_itself(void **state)
 {
     (void)state;
     struct pair pair;
     pair_open(&pair, false);
-    assert_false(is_readable(pair.child.own_wake) || is_readable(pair.server.own_wake));
-    gpu_channel_wake(&pair.server);
-    assert_true(is_readable(pair.child.own_wake));
-    assert_false(is_readable(pair.server.own_wake));
-    gpu_channel_wake_clear(&pair.child);
-    assert_false(is_readable(pair.child.own_wake));
-    gpu_channel_wake(&pair.child);
-    assert_true(is_readable(pair.server.own_wake));
     gpu_channel_beat(&pair.server, true);
     assert_int_equal(gpu_channel_beats(&pair.child, true), 1);
     assert_int_equal(gpu_channel_beats(&pair.child, false), 0);
-    gpu_channel_reset(&pair.server);
-    assert_false(is_readable(pair.server.own_wake));
     pair_close(&pair);
 }
 
@@ -212,11 +194,8 @@ static void noise_does_no_harm(void **state)
     struct gpu_completion completion;
     assert_int_equal(gpu_channel_completion_take(&pair.server, &completion), CORE_AGAIN);
     gpu_channel_detach(&pair.child);
-    pair.child.own_wake = -1;
     struct core_error error = {""};
-    assert_int_equal(gpu_channel_attach(&pair.child, pair.server.memory_descriptor, pair.server.other_wake,
-                                        pair.server.own_wake, &error),
-                     CORE_OK);
+    assert_int_equal(gpu_channel_attach(&pair.child, pair.server.memory_descriptor, &error), CORE_OK);
     assert_string_equal(pair.child.start.emulation.name, gpu_crowd_card(2).name);
     pair_close(&pair);
 }
@@ -229,28 +208,30 @@ static void other_memory_is_refused(void **state)
     struct gpu_channel other;
     struct core_error error = {""};
     const int descriptor = memfd_create("test", MFD_CLOEXEC);
-    assert_int_equal(gpu_channel_attach(&other, -1, -1, -1, &error), CORE_SYSTEM);
-    assert_int_equal(gpu_channel_attach(&other, descriptor, -1, -1, &error), CORE_INVALID);
+    assert_int_equal(gpu_channel_attach(&other, -1, &error), CORE_SYSTEM);
+    assert_int_equal(gpu_channel_attach(&other, descriptor, &error), CORE_INVALID);
     pair_open(&pair, true);
     assert_int_equal(ftruncate(descriptor, (off_t)pair.server.bytes), 0);
-    assert_int_equal(gpu_channel_attach(&other, descriptor, -1, -1, &error), CORE_INVALID);
+    assert_int_equal(gpu_channel_attach(&other, descriptor, &error), CORE_INVALID);
     assert_non_null(strstr(error.text, "of the same installation"));
     close(descriptor);
     /* The file can not be cut short under the server. */
     assert_int_equal(ftruncate(pair.server.memory_descriptor, 4096), -1);
     gpu_channel_scribble(&pair.child);
-    assert_int_equal(
-        gpu_channel_attach(&other, pair.server.memory_descriptor, pair.server.other_wake, -1, &error),
-        CORE_INVALID);
+    assert_int_equal(gpu_channel_attach(&other, pair.server.memory_descriptor, &error), CORE_INVALID);
     pair_close(&pair);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_child_must_know_arrives), cmocka_unit_test(rings_fill_and_go_round),
-        cmocka_unit_test(each_side_wakes_the_other),        cmocka_unit_test(threads_pass_commands),
-        cmocka_unit_test(texts_are_made_printable),         cmocka_unit_test(noise_does_no_harm),
+        cmocka_unit_test(what_the_child_must_know_arrives),
+        cmocka_unit_test(rings_fill_and_go_round),
+        cmocka_unit_test(each_side_beats_for_itself),
+
+        cmocka_unit_test(threads_pass_commands),
+        cmocka_unit_test(texts_are_made_printable),
+        cmocka_unit_test(noise_does_no_harm),
         cmocka_unit_test(other_memory_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,9 +135,7 @@ static void the_channel_keeps_no_key(void **state)
     struct gpu_channel_key key = {.key_bytes = 32};
     memset(key.key, 0xa7, sizeof key.key);
     assert_int_equal(gpu_channel_create(&server, &start, &error), CORE_OK);
-    assert_int_equal(
-        gpu_channel_attach(&child, server.memory_descriptor, server.other_wake, server.own_wake, &error),
-        CORE_OK);
+    assert_int_equal(gpu_channel_attach(&child, server.memory_descriptor, &error), CORE_OK);
     const uint8_t *memory = (const uint8_t *)server.memory;
     assert_int_equal(gpu_channel_command_put(&server, &set, &key), CORE_OK);
     assert_true(memory_has(memory, server.bytes, key.key, 16));

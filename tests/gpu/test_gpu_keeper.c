@@ -222,7 +222,7 @@ static void descriptors_that_lack_are_named(void **state)
     assert_int_equal(gpu_engine_open(&engine, &options, &error), CORE_OK);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
-    few.rlim_cur = 18; /* room for the socket, and for two of five that the child is to have */
+    few.rlim_cur = 16; /* room for the socket, and for two of three that the child is to have */
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     const core_status status = gpu_engine_start(engine, core_time_now_ns(), &error);
     const bool told = gpu_crowd_wait(engine, &event);
