@@ -535,10 +535,10 @@ static void wakes_clear(struct gpu_engine *engine)
 
 core_status gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event)
 {
+    wakes_clear(engine); /* also of a child that is to be gone and is not yet */
     if (engine->state == GPU_ENGINE_DOWN)
         return CORE_AGAIN;
     engine->polled_ns = now_ns;
-    wakes_clear(engine);
     gpu_channel_beat(&engine->channel, true);
     if (engine->state != GPU_ENGINE_ENDING) {
         /* First whether it has ended: then what it wrote before is all there. */
