@@ -1,5 +1,6 @@
 #include "bench/gpu_card.h"
 
+#include "core/proc.h"
 #include "gpu/kernel.h"
 
 #include <errno.h>
@@ -279,21 +280,15 @@ core_status bench_gpu_card_next(struct bench_gpu_card *card, core_ns until_ns, s
 
 core_ns bench_gpu_card_cpu_ns(const struct bench_gpu_card *card)
 {
-    char path[64], text[512], *rest = text;
-    unsigned long long ticks = 0;
+    char path[64], text[512];
 
     if (card->engine == NULL)
         return 0;
     snprintf(path, sizeof path, "/proc/%d/stat", (int)gpu_engine_process(card->engine));
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return 0;
-    const bool read = fgets(text, sizeof text, file) != NULL;
-    fclose(file);
-    /* fields 14 and 15; the process's name, field 2, has no space: it is millrace-gpu */
-    for (int field = 1; read && field <= 15; field++) {
-        const char *value = strsep(&rest, " ");
-        ticks += value != NULL && field >= 14 ? strtoull(value, NULL, 10) : 0;
-    }
-    return (core_ns)ticks * (CORE_NS_PER_S / sysconf(_SC_CLK_TCK));
+    (void)core_proc_read(path, text, sizeof text);
+    const core_ns tick_ns = CORE_NS_PER_S / sysconf(_SC_CLK_TCK);
+    const char *fields = core_proc_stat(text);
+    const core_ns user_ns = core_proc_figure(fields, 12, tick_ns);
+    const core_ns system_ns = core_proc_figure(fields, 13, tick_ns);
+    return core_time_max(user_ns, 0) + core_time_max(system_ns, 0);
 }

@@ -5,6 +5,7 @@
 #include "bench/daemon.h"
 #include "bench/document.h"
 #include "bench/options.h"
+#include "core/proc.h"
 #include "core/stream.h"
 #include "cpu/scheduler.h"
 
@@ -64,18 +65,13 @@ static const struct argp argp = {
 
 static core_status resident_bytes(pid_t process, int64_t *bytes, struct core_error *error)
 {
-    char path[64], line[256] = "", *end = line;
+    char path[64], text[256];
     snprintf(path, sizeof path, "/proc/%d/statm", (int)process);
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
+    if (!core_proc_read(path, text, sizeof text))
         return core_error_errno(error, "%s", path);
-    char *read = fgets(line, sizeof line, file);
-    fclose(file);
-    (void)strtoll(line, &end, 10); /* the first figure is the size of the address space */
-    long long resident = strtoll(end, &end, 10);
-    if (read == NULL || resident <= 0)
+    *bytes = core_proc_figure(text, 2, sysconf(_SC_PAGESIZE));
+    if (*bytes <= 0)
         return core_error_set(error, CORE_SYSTEM, "%s: no figures", path);
-    *bytes = resident * sysconf(_SC_PAGESIZE);
     return CORE_OK;
 }
 

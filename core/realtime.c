@@ -1,11 +1,12 @@
 #include "core/realtime.h"
 
+#include "core/proc.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -183,46 +184,16 @@ int core_cpu_number(unsigned index)
     return -1;
 }
 
-/* Of the cgroup in this folder: cpu.max says "150000 100000", or "max 100000". */
-static unsigned quota_of(const char *folder)
-{
-    char path[2 * PATH_MAX + sizeof "/cpu.max"], text[64] = "", *end;
-    snprintf(path, sizeof path, "%s/cpu.max", folder);
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return UINT_MAX;
-    bool read = fgets(text, sizeof text, file) != NULL;
-    fclose(file);
-    unsigned long long quota = strtoull(text, &end, 10), period = strtoull(end, NULL, 10);
-    if (!read || end == text || period == 0)
-        return UINT_MAX;
-    double thousandths = (double)quota * 1000 / (double)period;
-    return thousandths < 1 ? 1 : thousandths < UINT_MAX ? (unsigned)thousandths : UINT_MAX;
-}
-
-/* "0::/a/b": the line of version 2. */
-static bool read_membership(const char *membership, char *group, int size)
-{
-    bool found = false;
-    FILE *file = fopen(membership, "re");
-    while (file != NULL && !found && fgets(group, size, file) != NULL)
-        found = strncmp(group, "0::/", 4) == 0;
-    if (file != NULL)
-        fclose(file);
-    group[strcspn(group, "\n")] = '\0';
-    return found;
-}
-
 unsigned core_cpu_quota(const char *membership, const char *root)
 {
-    char group[PATH_MAX] = "", folder[2 * PATH_MAX];
+    char text[2 * PATH_MAX], group[PATH_MAX], path[2 * PATH_MAX];
     unsigned least = UINT_MAX;
-    if (!read_membership(membership, group, sizeof group))
+    if (!core_proc_read(membership, text, sizeof text) || !core_proc_group(text, group, sizeof group))
         return UINT_MAX;
-    for (char *end = group + strlen(group); end != NULL; end = strrchr(group + 3, '/')) {
+    for (char *end = group + strlen(group); end != NULL; end = strrchr(group, '/')) {
         *end = '\0';
-        snprintf(folder, sizeof folder, "%s%s", root, group + 3);
-        unsigned quota = quota_of(folder);
+        snprintf(path, sizeof path, "%.2000s%s/cpu.max", root, group);
+        unsigned quota = core_proc_read(path, text, sizeof text) ? core_proc_quota(text) : UINT_MAX;
         least = quota < least ? quota : least;
     }
     return least;

@@ -1,10 +1,10 @@
 #include "inputgen/replay_process.h"
 
+#include "core/proc.h"
+
 #include <dirent.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,38 +23,26 @@ static bool proc_read(pid_t process, const char *name, char *text, size_t size)
 {
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)process, name);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return false;
-    size_t bytes = fread(text, 1, size - 1, file);
-    (void)fclose(file);
-    text[bytes] = '\0';
-    return bytes > 0;
+    return process > 0 && core_proc_read(path, text, size);
 }
 
 core_ns inputgen_process_cpu_ns(pid_t process)
 {
     char text[1024];
-    if (process <= 0 || !proc_read(process, "stat", text, sizeof text))
+    const core_ns tick_ns = CORE_NS_PER_S / sysconf(_SC_CLK_TCK);
+    if (!proc_read(process, "stat", text, sizeof text))
         return -1;
-    /* Field 2, the command's name, is in brackets and may hold anything: fields are counted from its end. */
-    const char *fields = strrchr(text, ')');
-    uint64_t user = 0, system = 0;
-    if (!fields ||
-        sscanf(fields + 1, /* NOLINT(cert-err34-c): the kernel writes these */
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64, &user, &system) != 2)
-        return -1;
-    return (core_ns)(user + system) * (CORE_NS_PER_S / sysconf(_SC_CLK_TCK));
+    const char *fields = core_proc_stat(text);
+    const core_ns user_ns = core_proc_figure(fields, 12, tick_ns);
+    const core_ns system_ns = core_proc_figure(fields, 13, tick_ns);
+    return user_ns < 0 || system_ns < 0 ? -1 : user_ns + system_ns;
 }
 
 int64_t inputgen_process_resident_bytes(pid_t process)
 {
     char text[256];
-    int64_t pages = 0;
-    if (process <= 0 || !proc_read(process, "statm", text, sizeof text) ||
-        sscanf(text, "%*d %" SCNd64, &pages) != 1) /* NOLINT(cert-err34-c): the kernel writes these */
-        return -1;
-    return pages * sysconf(_SC_PAGESIZE);
+    return proc_read(process, "statm", text, sizeof text) ? core_proc_figure(text, 2, sysconf(_SC_PAGESIZE))
+                                                          : -1;
 }
 
 int64_t inputgen_process_descriptors(pid_t process)

@@ -1,21 +1,17 @@
 #include "server/process.h"
 
+#include "core/proc.h"
+
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 static uint64_t resident_bytes(void)
 {
-    char line[128] = "";
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file == NULL)
-        return 0;
-    const char *second = fgets(line, sizeof line, file) != NULL ? strchr(line, ' ') : NULL;
-    fclose(file);
-    return second == NULL ? 0 : strtoull(second, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+    char text[128];
+    (void)core_proc_read("/proc/self/statm", text, sizeof text);
+    const int64_t bytes = core_proc_figure(text, 2, sysconf(_SC_PAGESIZE));
+    return bytes < 0 ? 0 : (uint64_t)bytes;
 }
 
 static uint64_t open_fds(void)

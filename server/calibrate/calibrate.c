@@ -1,5 +1,6 @@
 #include "server/calibrate/calibrate.h"
 
+#include "core/proc.h"
 #include "core/realtime.h"
 #include "cpu/edf.h"
 #include "cpu/measure.h"
@@ -20,30 +21,13 @@
 #define MEASURE_PRIORITY 2
 #define STACK_BYTES      (1 << 20)
 
-static void read_processor(char *text, size_t size)
-{
-    char line[256];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-
-    snprintf(text, size, "unknown processor");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        char *name = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || name == NULL)
-            continue;
-        name[strcspn(name, "\n")] = '\0';
-        snprintf(text, size, "%s", name + 2);
-        break;
-    }
-    if (file != NULL)
-        fclose(file);
-}
-
 void server_calibrate_machine(char *text, size_t size)
 {
-    char processor[128];
+    char cpuinfo[4096], processor[128];
     struct utsname system;
 
-    read_processor(processor, sizeof processor);
+    (void)core_proc_read("/proc/cpuinfo", cpuinfo, sizeof cpuinfo);
+    core_proc_processor(cpuinfo, processor, sizeof processor);
     if (uname(&system) != 0)
         snprintf(system.release, sizeof system.release, "unknown");
     snprintf(text, size, "%s, %u cores, Linux %s", processor, core_cpu_count(), system.release);

@@ -1,16 +1,15 @@
 #include "server/overload/monitor.h"
 
 #include "core/log.h"
+#include "core/proc.h"
 #include "core/realtime.h"
 #include "server/net/io_thread.h"
 #include "server/overload/reserve.h"
 #include "server/server_internal.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define POLL_MS ((int)(SERVER_OVERLOAD_INTERVAL_NS / CORE_NS_PER_MS))
@@ -39,43 +38,16 @@ struct server_monitor {
 
 /* ---- what the system says ---- */
 
-/* The beginning of a file, as text; false: it is not there. */
-static bool read_text(const char *path, char *text, size_t size)
-{
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = descriptor < 0 ? -1 : read(descriptor, text, size - 1);
-
-    if (descriptor >= 0)
-        close(descriptor);
-    text[got > 0 ? got : 0] = '\0';
-    return got > 0;
-}
-
-/* The n-th word from here on, counted from 1; NULL: there are fewer. */
-static const char *word(const char *text, int n)
-{
-    for (int i = 1; i < n; i++) {
-        text += strcspn(text, " ");
-        text += strspn(text, " ");
-    }
-    return *text == '\0' ? NULL : text;
-}
-
 /* Adds what a thread's folder below /proc says. */
 static void add_thread(const char *folder, struct server_overload_signs *signs)
 {
-    char path[96], text[512];
+    char path[96], schedstat[128], stat[512];
 
-    snprintf(path, sizeof path, "%s/schedstat", folder); /* time on cores, time ready without one, turns */
-    const char *delayed = read_text(path, text, sizeof text) ? word(text, 2) : NULL;
-    if (delayed != NULL && signs->delayed_ns >= 0)
-        signs->delayed_ns += strtoll(delayed, NULL, 10);
-    else
-        signs->delayed_ns = -1;
-    snprintf(path, sizeof path, "%s/stat", folder); /* behind the name in brackets the 10th is majflt */
-    const char *behind = read_text(path, text, sizeof text) ? strrchr(text, ')') : NULL;
-    const char *faults = behind != NULL && behind[1] == ' ' ? word(behind + 2, 10) : NULL;
-    signs->faults += faults != NULL ? strtoll(faults, NULL, 10) : 0;
+    snprintf(path, sizeof path, "%s/schedstat", folder);
+    (void)core_proc_read(path, schedstat, sizeof schedstat);
+    snprintf(path, sizeof path, "%s/stat", folder);
+    (void)core_proc_read(path, stat, sizeof stat);
+    server_overload_signs_add(signs, schedstat, stat);
 }
 
 static void add_own_thread(int32_t thread, struct server_overload_signs *signs)
@@ -106,8 +78,8 @@ static void add_process(int32_t process, struct server_overload_signs *signs)
 static core_ns stolen_ns(void)
 {
     char text[256]; /* cpu  user nice system idle iowait irq softirq steal ... */
-    const char *steal = read_text("/proc/stat", text, sizeof text) ? word(text, 9) : NULL;
-    return steal == NULL ? 0 : strtoll(steal, NULL, 10) * (CORE_NS_PER_S / sysconf(_SC_CLK_TCK));
+    (void)core_proc_read("/proc/stat", text, sizeof text);
+    return core_time_max(core_proc_figure(text, 9, CORE_NS_PER_S / sysconf(_SC_CLK_TCK)), 0);
 }
 
 /* ---- the units ---- */

@@ -1,5 +1,7 @@
 #include "server/overload/reserve.h"
 
+#include "core/proc.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +54,20 @@ int64_t server_overload_share_ppb(core_ns level_ns, core_ns shortest_ns)
 static bool explains(core_ns sign_ns, core_ns excess_ns)
 {
     return sign_ns > 0 && sign_ns >= excess_ns / 2;
+}
+
+static int64_t sum(int64_t a, int64_t b)
+{
+    return a > INT64_MAX - b ? INT64_MAX : a + b;
+}
+
+void server_overload_signs_add(struct server_overload_signs *signs, const char *schedstat, const char *stat)
+{
+    /* time on cores, time ready without one, turns */
+    const core_ns delayed_ns = core_proc_figure(schedstat, 2, 1);
+    const int64_t faults = core_proc_figure(core_proc_stat(stat), 10, 1); /* majflt */
+    signs->delayed_ns = delayed_ns < 0 || signs->delayed_ns < 0 ? -1 : sum(signs->delayed_ns, delayed_ns);
+    signs->faults = sum(signs->faults, faults < 0 ? 0 : faults);
 }
 
 static void add(char *text, size_t size, const char *part)

@@ -67,10 +67,13 @@ int64_t server_overload_share_ppb(core_ns level_ns, core_ns shortest_ns);
 
 /* Scheduling figures of a unit's threads between two measurements. Negative: the system has none. */
 struct server_overload_signs {
-    core_ns delayed_ns; /* time in which they were ready but had no core */
+    core_ns delayed_ns; /* time in which they were ready but had no core; -1: not known */
     int64_t faults;     /* major page faults: pages that had to be read */
     core_ns stolen_ns;  /* time that the hypervisor took from all cores together */
 };
+
+/* Adds what the files schedstat and stat of a thread say. */
+void server_overload_signs_add(struct server_overload_signs *signs, const char *schedstat, const char *stat);
 
 /* Writes the likely cause of a loss: "its threads were off their cores for 5.2 ms". Names each sign that can
  * explain at least half of the loss; if none can, that the device or core itself was slow. */
