@@ -126,7 +126,7 @@ static void linger(struct server_admin_guest *guest)
 
 static void go_past(struct server_admin_guest *guest, size_t sent)
 {
-    for (size_t at = 0; at < PARTS; at++) {
+    for (size_t at = 0; at < PARTS && sent > 0; at++) {
         const size_t now = sent < guest->parts[at].iov_len ? sent : guest->parts[at].iov_len;
         guest->parts[at].iov_base = (char *)guest->parts[at].iov_base + now;
         guest->parts[at].iov_len -= now;

@@ -218,9 +218,10 @@ static void answer_streams(struct server_admin *admin, struct server_admin_guest
 static bool wants_streams(const char *query)
 {
     while (strncmp(query, "streams=", 8) != 0) {
-        query = strchr(query, '&');
-        if (query++ == NULL)
+        const char *end = strchr(query, '&');
+        if (end == NULL)
             return false;
+        query = end + 1;
     }
     return query[8] == '1' && (query[9] == '\0' || query[9] == '&');
 }
