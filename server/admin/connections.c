@@ -218,6 +218,8 @@ void server_admin_connections_serve_line(struct server_admin_connections *connec
 
 /* ---- requests (RFC 9112) ---- */
 
+#define TOKEN "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ!#$%&'*+-.^_`|~"
+
 /* What is wrong with it. */
 struct fault {
     int code; /* 0: nothing */
@@ -239,19 +241,35 @@ static char *cut_line(char **rest)
     return line;
 }
 
+/* What its fields say. */
+struct fields {
+    bool needs_host, has_host;
+    const char *length; /* of a body; NULL: nothing */
+};
+
 static bool is_version(const char *text)
 {
     return strcmp(text, "HTTP/1.1") == 0 || strcmp(text, "HTTP/1.0") == 0;
 }
 
+static bool is_visible(const char *text)
+{
+    while (*text > ' ' && *text < 0x7f)
+        text++;
+    return *text == '\0';
+}
+
 /* METHOD SP target SP version; the target a path, or a whole address as proxies send it. */
 static struct fault read_start(struct server_admin_guest *guest, char *line,
-                               struct server_admin_request *request)
+                               struct server_admin_request *request, struct fields *fields)
 {
     char *target = strchr(line, ' '), *version = target == NULL ? NULL : strchr(target + 1, ' ');
     if (version == NULL || target == line || !is_version(version + 1))
         return (struct fault){400, "this speaks HTTP/1.0 and HTTP/1.1"};
     *target++ = *version = '\0';
+    if (!is_visible(target))
+        return malformed;
+    fields->needs_host = strcmp(version + 1, "HTTP/1.1") == 0;
     guest->head_only = strcmp(line, "HEAD") == 0;
     request->reads = guest->head_only || strcmp(line, "GET") == 0;
     if (strncasecmp(target, "http://", 7) == 0)
@@ -278,25 +296,34 @@ static struct fault read_length(const char *value, const char **length)
     return (struct fault){0, NULL};
 }
 
-static struct fault read_header(char *line, const char **length)
+static struct fault read_field(char *line, struct fields *fields)
 {
     char *colon = strchr(line, ':');
-    if (colon == NULL || colon == line || strcspn(line, " \t") < (size_t)(colon - line))
+    if (colon == NULL || colon == line || strspn(line, TOKEN) < (size_t)(colon - line))
         return malformed;
     *colon = '\0';
     char *value = colon + 1 + strspn(colon + 1, " \t");
     for (size_t bytes = strlen(value); bytes > 0 && strchr(" \t", value[bytes - 1]) != NULL; bytes--)
         value[bytes - 1] = '\0';
-    return strcasecmp(line, "Content-Length") == 0 ? read_length(value, length) : (struct fault){0, NULL};
+    if (strcasecmp(line, "Content-Length") == 0)
+        return read_length(value, &fields->length);
+    if (strcasecmp(line, "Transfer-Encoding") == 0)
+        return (struct fault){400, "a body without a length"};
+    if (strcasecmp(line, "Host") == 0 && fields->has_host)
+        return (struct fault){400, "two hosts"};
+    fields->has_host |= strcasecmp(line, "Host") == 0;
+    return (struct fault){0, NULL};
 }
 
 static struct fault read_request(struct server_admin_guest *guest, struct server_admin_request *request)
 {
     char *rest = guest->request, *line = cut_line(&rest);
-    const char *length = NULL;
-    struct fault fault = read_start(guest, line, request);
+    struct fields fields = {.length = NULL};
+    struct fault fault = read_start(guest, line, request, &fields);
     while (fault.code == 0 && (line = cut_line(&rest)) != NULL && *line != '\0')
-        fault = read_header(line, &length);
+        fault = read_field(line, &fields);
+    if (fault.code == 0 && fields.needs_host && !fields.has_host)
+        return (struct fault){400, "HTTP/1.1 needs a Host"};
     return fault;
 }
 

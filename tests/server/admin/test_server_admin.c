@@ -702,11 +702,16 @@ static void ambiguous_and_old_requests_are_refused(void **state)
 {
     static const char *const requests[] = {
         "GET /health\r\n\r\n",
+        "GET /health HTTP/1.1\r\n\r\n", /* whose? */
+        "GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET /health?\x01 HTTP/1.0\r\n\r\n",
+        "GET /health HTTP/1.0\r\nX(Y: 1\r\n\r\n",
+        "GET /health HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "GET /health HTTP/0.9\r\n\r\n",
-        "GET /health HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n",
-        "GET /health HTTP/1.1\r\nContent-Length: 0\r\nX: 1\r\ncontent-length: 00\r\n\r\n",
+        "GET /health HTTP/1.0\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\n",
+        "GET /health HTTP/1.0\r\nContent-Length: 0\r\nX: 1\r\ncontent-length: 00\r\n\r\n",
     };
-    static const char alike[] = "GET /health HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
+    static const char alike[] = "GET /health HTTP/1.0\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n",
                       plain[] = "GET /health HTTP/1.0\r\n\r\n";
     (void)state;
     for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
@@ -767,7 +772,7 @@ static void more_connections_than_places_wait_their_turn(void **state)
 
 static void admin_client_disconnects_before_the_answer(void **state)
 {
-    static const char request[] = "GET /status?streams=1 HTTP/1.1\r\n\r\n";
+    static const char request[] = "GET /status?streams=1 HTTP/1.0\r\n\r\n";
     struct test_client client;
     (void)state;
 

@@ -102,7 +102,7 @@ static void slow_admin_clients_evicted(void **state)
     for (size_t i = 0; i < SLOW; i++)
         slow[i] = dial_slow(i);
     int descriptor = http_dial(admin());
-    http_send(descriptor, "GET /health HTTP/1.1\r\n\r\n", 24);
+    http_send(descriptor, "GET /health HTTP/1.0\r\n\r\n", 24);
     for (; steps > 0 && !is_answered(descriptor, STEP_MS * CORE_NS_PER_MS); steps--)
         trickle(slow, SLOW);
     assert_true(steps > 0);
@@ -140,10 +140,10 @@ static void two_lengths_are_refused(void **state)
         const char *request;
         int code;
     } rows[] = {
-        {"POST /health HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 3\r\n\r\nabc", 400},
-        {"GET /health HTTP/1.1\r\nContent-Length: 3\r\ncontent-length: 0\r\n\r\nabc", 400},
-        {"GET /health HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 200},
-        {"GET /health HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 200},
+        {"POST /health HTTP/1.0\r\nContent-Length: 0\r\nContent-Length: 3\r\n\r\nabc", 400},
+        {"GET /health HTTP/1.0\r\nContent-Length: 3\r\ncontent-length: 0\r\n\r\nabc", 400},
+        {"GET /health HTTP/1.0\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 200},
+        {"GET /health HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc", 200},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
