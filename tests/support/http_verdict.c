@@ -81,8 +81,7 @@ static enum http_kind read_request_line(struct http_verdict *verdict, char *line
         return HTTP_BAD;
     line[method] = *version = '\0';
     *needs_host = strcmp(version + 1, "HTTP/1.1") == 0;
-    verdict->head_only = strcmp(line, "HEAD") == 0;
-    verdict->reads = verdict->head_only || strcmp(line, "GET") == 0;
+    verdict->reads = strcmp(line, "HEAD") == 0 || strcmp(line, "GET") == 0;
     return read_target(verdict, line + method + 1);
 }
 

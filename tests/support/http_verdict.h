@@ -19,10 +19,10 @@ enum http_kind {
 
 struct http_verdict {
     enum http_kind kind;
-    bool reads, head_only; /* GET or HEAD; HEAD */
-    bool body_too_long;    /* 413 */
-    char path[64];         /* cut to this; "" where the target names none */
-    char query[64];        /* without '?' */
+    bool reads;         /* GET or HEAD */
+    bool body_too_long; /* 413 */
+    char path[64];      /* cut to this; "" where the target names none */
+    char query[64];     /* without '?' */
 };
 
 /* However the bytes were cut, and whatever is behind the head. */
