@@ -4,10 +4,12 @@
  *
  * Every answer is one well-formed response; a request has one exactly if its head has come whole and in time,
  * and which one depends on its bytes alone, however they were cut; and whoever comes last is served. */
+#include "core/protocol.h"
+#include "server/admin/connections.h"
 #include "tests/support/http_verdict.h"
 #include "tests/support/require.h"
 #include "tests/support/server.h"
-#include "tests/support/server_model_client.h"
+#include "tests/support/tape.h"
 #include "tests/support/virtual_threads.h"
 
 #include <errno.h>
@@ -16,8 +18,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include "server/admin/connections.h"
 
 #define CLIENTS_OF_TAPE 4
 #define CROWD           40 /* more than there are places */
@@ -321,10 +321,10 @@ static void say_much(struct guest *guest, uint32_t count, uint32_t byte)
 
 static void say_bytes(struct guest *guest, struct tape *tape)
 {
-    const size_t asked = take(tape) % 64, count = asked < tape->left ? asked : tape->left;
-    say(guest, tape->bytes, count);
-    tape->bytes += count;
-    tape->left -= count;
+    size_t count;
+    const size_t most = take(tape) % 64;
+    const uint8_t *bytes = take_bytes(tape, most, &count);
+    say(guest, bytes, count);
 }
 
 static void come_in_crowds(uint32_t count)
@@ -410,7 +410,7 @@ static void open_streams(void)
                                                 .cipher = CORE_CIPHER_AES_128_CBC,
                                                 .padding = CORE_PADDING_NONE},
                                        .key = key};
-    uint8_t frames[FRAME_BYTES];
+    uint8_t frames[(STREAMS_OPEN + 1) * (PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX)];
     struct core_error error;
     int pair[2];
 

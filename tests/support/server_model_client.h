@@ -4,6 +4,7 @@
 #define MILLRACE_TESTS_SERVER_MODEL_CLIENT_H
 
 #include "core/protocol.h"
+#include "tests/support/tape.h"
 
 #include <openssl/evp.h>
 #include <stdbool.h>
@@ -70,21 +71,6 @@ struct client {
     size_t output_bytes, input_bytes;
     uint8_t output[16 * FRAME_BYTES], input[1 << 20];
 };
-
-/* What is left of a sequence. */
-struct tape {
-    const uint8_t *bytes;
-    size_t left;
-};
-
-/* The next byte of the sequence; 0 behind its end. */
-static inline uint32_t take(struct tape *tape)
-{
-    if (tape->left == 0)
-        return 0;
-    tape->left--;
-    return *tape->bytes++;
-}
 
 /* Tells a deviation, and ends the program. */
 __attribute__((format(printf, 2, 3))) _Noreturn void model_deviate(const struct client *client,
