@@ -1,16 +1,19 @@
 /* Random sequences of operations against a model of what the server must answer (support/server_model.h):
  * the fixed seeds, and some random ones that differ from run to run. MILLRACE_SEQUENCES: how many instead;
  * MILLRACE_SEED: the first seed; sequence i has seed + i, so that a deviation is repeated by its seed and
- * one sequence. */
+ * one sequence. MILLRACE_JOBS: processes, each with a server of its own, that share the sequences. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests/support/random.h"
 #include "tests/support/server_model.h"
@@ -24,19 +27,59 @@ static unsigned long long number(const char *variable, unsigned long long otherw
     return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
-static void run(unsigned long long seed, unsigned long long count)
+struct sequences {
+    unsigned long long seed, count;
+    unsigned long long first, step; /* which of them: first, first + step, ... */
+};
+
+static void run(const struct sequences *sequences)
 {
     uint8_t bytes[BYTES_MAX];
     char name[128];
-    for (unsigned long long i = 0; i < count; i++) {
-        struct test_random random = {seed + i};
+    for (unsigned long long i = sequences->first; i < sequences->count; i += sequences->step) {
+        struct test_random random = {sequences->seed + i};
         const size_t length = (size_t)test_random_log(&random, 4, BYTES_MAX);
         for (size_t at = 0; at < length; at++)
             bytes[at] = (uint8_t)test_random_next(&random);
-        snprintf(name, sizeof name, "sequence %llu (MILLRACE_SEED=%llu MILLRACE_SEQUENCES=1)", i, seed + i);
+        snprintf(name, sizeof name, "sequence %llu (MILLRACE_SEED=%llu MILLRACE_SEQUENCES=1)", i,
+                 sequences->seed + i);
         test_model_name(name);
         test_model_run(bytes, length);
     }
+}
+
+/* In a process of its own, so that each has a server. */
+static pid_t start(struct sequences sequences)
+{
+    fflush(NULL); /* or both would print it */
+    const pid_t process = fork();
+    assert_true(process >= 0);
+    if (process > 0)
+        return process;
+    test_model_start();
+    run(&sequences);
+    test_model_stop();
+    exit(0);
+}
+
+static void run_all(unsigned long long seed, unsigned long long count)
+{
+    const unsigned long long jobs = number("MILLRACE_JOBS", 1);
+    struct timespec began, ended;
+    bool good = jobs > 0;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &began);
+    for (unsigned long long job = 0; job < jobs; job++)
+        (void)start((struct sequences){seed, count, job, jobs});
+    for (unsigned long long job = 0; job < jobs; job++) {
+        int status = 0;
+        good = wait(&status) > 0 && status == 0 && good;
+    }
+    (void)clock_gettime(CLOCK_MONOTONIC, &ended);
+    assert_true(good);
+    print_message("%llu sequences from MILLRACE_SEED=%llu: %.0f a second\n", count, seed,
+                  (double)count / ((double)(ended.tv_sec - began.tv_sec) +
+                                   (double)(ended.tv_nsec - began.tv_nsec) / 1e9));
 }
 
 static void the_server_does_what_the_document_says(void **state)
@@ -44,24 +87,8 @@ static void the_server_does_what_the_document_says(void **state)
     const unsigned long long sequences = number("MILLRACE_SEQUENCES", SEQUENCES);
     (void)state;
     if (getenv("MILLRACE_SEED") == NULL)
-        run(1, sequences);
-    const unsigned long long seed = number("MILLRACE_SEED", (unsigned long long)time(NULL) << 24);
-    print_message("%llu sequences from MILLRACE_SEED=%llu\n", sequences, seed);
-    run(seed, sequences);
-}
-
-static int start(void **state)
-{
-    (void)state;
-    test_model_start();
-    return 0;
-}
-
-static int stop(void **state)
-{
-    (void)state;
-    test_model_stop();
-    return 0;
+        run_all(1, sequences);
+    run_all(number("MILLRACE_SEED", (unsigned long long)time(NULL) << 24), sequences);
 }
 
 int main(void)
@@ -70,5 +97,5 @@ int main(void)
     return 77; /* skipped: there is one thread, on many stacks, which this sanitizer does not know */
 #endif
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_server_does_what_the_document_says)};
-    return cmocka_run_group_tests(tests, start, stop);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
