@@ -33,14 +33,33 @@ static void begin_stream(struct client *client, const struct request *request,
         MUST(client, !client->streams[i].open || client->streams[i].id != opened->stream, "id used twice");
     MUST(client, opened->stream != 0, "stream id 0");
     MUST(client, !request->open.has_iv || memcmp(opened->iv, request->open.iv, 16) == 0, "another IV");
-    *stream = (struct stream){
-        .id = opened->stream, .spec = request->open.spec, .room = opened->queue_packets, .open = true};
+    *stream = (struct stream){.id = opened->stream,
+                              .spec = request->open.spec,
+                              .room = opened->queue_packets,
+                              .open = true,
+                              .losses = request->losses};
     stream->chain = chain == NULL ? EVP_CIPHER_CTX_new() : chain;
     TEST_REQUIRE(EVP_EncryptInit_ex(stream->chain,
                                     ciphers[request->open.spec.cipher - CORE_CIPHER_AES_128_CBC], NULL,
                                     request->key, opened->iv) == 1 &&
                  EVP_CIPHER_CTX_set_padding(stream->chain, 0) == 1);
     stream->asked_to_close = client->half_closed;
+}
+
+/* For the loss of a card: a promise to a guaranteed stream, none to a standard one that is on a card. */
+static void check_backup(const struct client *client, const struct request *request,
+                         const struct protocol_opened *opened)
+{
+    const struct protocol_backup *backup = &opened->backup;
+    const bool on_card = opened->unit == PROTOCOL_UNIT_GPU, guaranteed = request->open.spec.guaranteed;
+    if (client->version < 2)
+        return;
+    MUST(client, (backup->unit != PROTOCOL_UNIT_NONE) == (on_card && guaranteed), "backup unit %d",
+         backup->unit);
+    MUST(client, (backup->bound_ns != 0) == (!on_card || guaranteed), "a bound of %lld ns after a loss",
+         (long long)backup->bound_ns);
+    MUST(client, backup->bound_ns <= request->open.spec.latency_ns,
+         "a bound after a loss above the contract");
 }
 
 static void on_opened(struct client *client, const struct protocol_header *header, const uint8_t *body)
@@ -51,6 +70,7 @@ static void on_opened(struct client *client, const struct protocol_header *heade
          "a bad OPENED");
     MUST(client, request->must == 0 && request->type != PROTOCOL_MODIFY, "request %u granted", header->id);
     MUST(client, opened.bound_ns <= request->open.spec.latency_ns, "a bound above the contract");
+    check_backup(client, request, &opened);
     if (request->type == PROTOCOL_OPEN)
         begin_stream(client, request, &opened);
     else
@@ -117,6 +137,19 @@ static void check_cipher(struct client *client, struct stream *stream, const str
     stream->counts.bytes += bytes;
 }
 
+/* A card was lost since the stream was asked for. */
+static bool saw_loss(const struct stream *stream)
+{
+    return stream->losses.all != test_virtual_gpu_losses().all;
+}
+
+/* What the loss of any one card does not end. */
+static bool is_promised(const struct stream *stream)
+{
+    return !saw_loss(stream) ||
+           (stream->spec.guaranteed && stream->losses.together == test_virtual_gpu_losses().together);
+}
+
 static void check_time(const struct client *client, struct stream *stream, const struct packet *packet,
                        const struct protocol_result *result)
 {
@@ -126,15 +159,21 @@ static void check_time(const struct client *client, struct stream *stream, const
     stream->counts.met += met;
     stream->counts.missed += !met;
     MUST(client, met || !reader, "flag 2 without flag 1");
+    MUST(client, saw_loss(stream) || !(result->flags & PROTOCOL_RESULT_FAULT),
+         "flag 8, and no card was lost");
     if (stream->modified)
         return; /* when the new contract came into force is not known */
     MUST(client, reader || met == (result->latency_ns <= stream->spec.latency_ns),
          "latency of %lld ns, and met is %d", (long long)result->latency_ns, met);
     MUST(client, client->held_up || result->waited_us == (packet->eligible_ns - packet->arrival_ns) / 1000,
-         "stream %u, packet %u: waited for %u us", stream->id, stream->done, result->waited_us);
+         "stream %u, packet %u: waited for %u us instead of %lld us", stream->id, stream->done,
+         result->waited_us, (long long)(packet->eligible_ns - packet->arrival_ns) / 1000);
     MUST(client, client->held_up || result->latency_ns >= true_ns,
          "stream %u, packet %u: latency of %lld ns, in truth %lld ns", stream->id, stream->done,
          (long long)result->latency_ns, (long long)true_ns);
+    MUST(client, met || client->held_up || client->workers_late || !is_promised(stream),
+         "stream %u, packet %u: latency of %lld ns, and %lld ns were promised", stream->id, stream->done,
+         (long long)result->latency_ns, (long long)stream->spec.latency_ns);
 }
 
 static void on_result(struct client *client, const struct protocol_header *header, const uint8_t *body)
@@ -191,6 +230,23 @@ static void on_note(struct client *client, const struct protocol_header *header,
     client->note_count--;
 }
 
+static void on_notice(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct stream *stream = find_stream(client, header->id);
+    struct protocol_notice notice;
+    MUST(client, client->version == 2, "a NOTICE in version 1");
+    MUST(client, protocol_notice_read(body, header->body_bytes, &notice, NULL) == CORE_OK, "a bad NOTICE");
+    MUST(client, (notice.bound_ns == 0) == (notice.kind == PROTOCOL_NOTICE_DEGRADED),
+         "NOTICE %d with a bound of %lld ns", notice.kind, (long long)notice.bound_ns);
+    if (notice.kind == PROTOCOL_NOTICE_DEGRADED)
+        MUST(client, !is_promised(stream), "stream %u is degraded", stream->id);
+    else
+        MUST(client, stream->modified || notice.bound_ns <= stream->spec.latency_ns,
+             "NOTICE %d with a bound above the contract", notice.kind);
+    MUST(client, stream->degraded || notice.kind != PROTOCOL_NOTICE_RESTORED, "restored, and not degraded");
+    stream->degraded = notice.kind == PROTOCOL_NOTICE_DEGRADED;
+}
+
 static void on_error(struct client *client, const struct protocol_header *header, const uint8_t *body)
 {
     struct core_error error;
@@ -224,7 +280,7 @@ void model_on_frame(struct client *client, const struct protocol_header *header,
     static void (*const handlers[])(struct client *, const struct protocol_header *, const uint8_t *) = {
         [PROTOCOL_WELCOME] = on_welcome,   [PROTOCOL_OPENED] = on_opened, [PROTOCOL_REFUSED] = on_refused,
         [PROTOCOL_RESULT] = on_result,     [PROTOCOL_CLOSED] = on_closed, [PROTOCOL_ERROR] = on_error,
-        [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_PONG] = on_note};
+        [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_PONG] = on_note,     [PROTOCOL_NOTICE] = on_notice};
     MUST(client, !client->ended, "a frame of type %u after a fatal ERROR", header->type);
     MUST(client, header->type < sizeof handlers / sizeof *handlers && handlers[header->type] != NULL,
          "a frame of type %u", header->type);

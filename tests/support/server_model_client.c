@@ -90,13 +90,21 @@ struct request *model_new_request(struct client *client, uint8_t type)
 {
     for (uint32_t i = 0; i < REQUESTS; i++)
         if (client->requests[i].type == 0) {
-            client->requests[i] = (struct request){.type = type, .id = 1000 + client->requests_made++};
+            client->requests[i] = (struct request){
+                .type = type, .id = 1000 + client->requests_made++, .losses = test_virtual_gpu_losses()};
             return &client->requests[i];
         }
     return NULL;
 }
 
-static void fill_open(struct request *request, struct tape *tape, bool right)
+/* Every fourth can be kept through the loss of a card. */
+static core_ns some_latency_ns(struct tape *tape)
+{
+    const uint32_t which = take(tape);
+    return (core_ns)(1 + which) * 100000 * (which % 4 == 3 ? 16 : 1);
+}
+
+static void fill_open(struct request *request, struct tape *tape, bool right, bool may_be_guaranteed)
 {
     struct protocol_open *open = &request->open;
     const uint32_t how = take(tape), wrong = take(tape);
@@ -105,7 +113,8 @@ static void fill_open(struct request *request, struct tape *tape, bool right)
         (struct core_stream_spec){.packet_bytes = 16 * (1 + take(tape) % 64),
                                   .burst_packets = 1 + how % 4,
                                   .interval_ns = (core_ns)(1 + take(tape)) * 50000,
-                                  .latency_ns = (core_ns)(1 + take(tape)) * 100000,
+                                  .latency_ns = some_latency_ns(tape),
+                                  .guaranteed = may_be_guaranteed && how >> 7,
                                   .cipher = CORE_CIPHER_AES_128_CBC + (how >> 2) % 3,
                                   .padding = (how >> 5) & 1 ? CORE_PADDING_PKCS7 : CORE_PADDING_NONE};
     open->key_kind = PROTOCOL_KEY_INLINE;
@@ -139,7 +148,7 @@ void model_give_open(struct client *client, struct tape *tape, bool right, uint8
         (request = model_new_request(client, type)) == NULL)
         return;
     client->opens += type == PROTOCOL_OPEN;
-    fill_open(request, tape, right);
+    fill_open(request, tape, right, client->version == 2);
     model_give(client, frame, protocol_open_write(frame, type, request->id, &request->open));
     if (!client->greets)
         client->fatal = PROTOCOL_ERROR_STATE;
@@ -294,7 +303,7 @@ void model_give_modify(struct client *client, struct tape *tape)
     struct stream *stream = some_stream(client, tape);
     struct protocol_modify modify = {.burst_packets = 1 + take(tape) % 4,
                                      .interval_ns = (core_ns)(1 + take(tape)) * 50000,
-                                     .latency_ns = (core_ns)(1 + take(tape)) * 100000};
+                                     .latency_ns = some_latency_ns(tape)};
     uint8_t frame[FRAME_BYTES];
     struct request *request;
 

@@ -5,6 +5,7 @@
 
 #include "core/protocol.h"
 #include "tests/support/tape.h"
+#include "tests/support/virtual_gpu.h"
 
 #include <openssl/evp.h>
 #include <stdbool.h>
@@ -32,8 +33,10 @@ struct stream {
     uint32_t room;             /* packets that the server holds before it stops reading */
     core_ns tat_ns;            /* of the next packet */
     struct packet packets[PACKETS];
-    struct protocol_closed counts;       /* of what came */
-    bool open, asked_to_close, modified; /* modified: by a MODIFY that may come into force */
+    struct protocol_closed counts;         /* of what came */
+    bool open, asked_to_close, modified;   /* modified: by a MODIFY that may come into force */
+    bool degraded;                         /* by the last NOTICE */
+    struct test_virtual_gpu_losses losses; /* when it was asked for */
 };
 
 struct request {
@@ -43,6 +46,7 @@ struct request {
     uint8_t key[32];
     enum protocol_refusal must; /* it must be refused so; 0: it may be granted */
     core_ns latency_ns;
+    struct test_virtual_gpu_losses losses; /* when it was made */
 };
 
 /* A PONG or an ERROR 6 that is to come; these come in the order of their frames. */
@@ -59,7 +63,8 @@ struct client {
     bool welcomed; /* and was answered */
     bool ended;    /* by a fatal ERROR */
     bool half_closed, deaf;
-    bool held_up; /* the server may have had to stop reading it: when packets came is not known */
+    bool held_up;      /* the server may have had to stop reading it: when packets came is not known */
+    bool workers_late; /* in its life: nobody has promised then */
     enum protocol_error fatal;     /* it has broken a rule of that; 0: none */
     uint32_t requests_made, opens; /* opens: OPENs among them */
     core_ns offer_interval_ns;     /* of the last REFUSED */

@@ -4,6 +4,7 @@
 #include "tests/support/require.h"
 
 #include <poll.h>
+#include <semaphore.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,7 +24,9 @@ int __real_epoll_wait(int descriptor, struct epoll_event *events, int most, int 
 int __real_poll(struct pollfd *ready, nfds_t count, int timeout_ms);
 ssize_t __real_read(int descriptor, void *buffer, size_t bytes);
 int __wrap_epoll_wait(int descriptor, struct epoll_event *events, int most, int timeout_ms);
+int __real_ppoll(struct pollfd *ready, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 int __wrap_poll(struct pollfd *ready, nfds_t count, int timeout_ms);
+int __wrap_ppoll(struct pollfd *ready, nfds_t count, const struct timespec *timeout, const sigset_t *mask);
 ssize_t __wrap_read(int descriptor, void *buffer, size_t bytes);
 int __wrap_timerfd_create(int clock, int flags);
 int __wrap_timerfd_settime(int descriptor, int flags, const struct itimerspec *to, struct itimerspec *from);
@@ -32,6 +35,7 @@ void __wrap_core_time_sleep_until(core_ns wake_ns);
 core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread_options *options,
                                      void *(*run)(void *), void *argument, struct core_error *not_permitted,
                                      struct core_error *error);
+int __wrap_sem_wait(sem_t *semaphore);
 int __wrap_pthread_join(pthread_t thread, void **result);
 int __wrap_pthread_getcpuclockid(pthread_t thread, clockid_t *clock);
 
@@ -92,7 +96,8 @@ core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread
         stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TEST_REQUIRE(stack != MAP_FAILED);
     *fresh = (struct coroutine){.state = ALIVE,
-                                .is_worker = strncmp(options->name, "worker", 6) == 0,
+                                .is_worker = strncmp(options->name, "worker", 6) == 0 ||
+                                             strcmp(options->name, "standby") == 0,
                                 .stack = stack,
                                 .run = run,
                                 .argument = argument,
@@ -215,6 +220,18 @@ int __wrap_poll(struct pollfd *ready, nfds_t count, int timeout_ms)
     return __real_poll(ready, count, 0);
 }
 
+/* Of a batcher, which waits for its mailbox and for its card, which has no descriptor. */
+int __wrap_ppoll(struct pollfd *ready, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
+{
+    const struct timespec none = {0};
+    int named = __real_ppoll(ready, count, running == NULL ? timeout : &none, mask);
+    if (named != 0 || running == NULL)
+        return named;
+    TEST_REQUIRE(count == 2 && ready[1].fd < 0);
+    block(ready[0].fd, clock_ns + timeout->tv_sec * CORE_NS_PER_S + timeout->tv_nsec);
+    return __real_ppoll(ready, count, &none, mask);
+}
+
 ssize_t __wrap_read(int descriptor, void *buffer, size_t bytes)
 {
     if (running != NULL && running->is_worker) {
@@ -264,13 +281,27 @@ void __wrap_core_time_sleep_until(core_ns wake_ns)
         clock_ns = core_time_max(clock_ns, wake_ns);
 }
 
+/* Lets the others go on until the clock is at the next time that one of them waits for. */
+static void run_once(void)
+{
+    test_virtual_run(core_time_min(next_ns(), clock_ns + CORE_NS_PER_S), NULL, NULL);
+}
+
+int __wrap_sem_wait(sem_t *semaphore)
+{
+    TEST_REQUIRE(running == NULL);
+    while (sem_trywait(semaphore) != 0)
+        run_once();
+    return 0;
+}
+
 int __wrap_pthread_join(pthread_t thread, void **result)
 {
     struct coroutine *ends;
     (void)result;
     memcpy(&ends, &thread, sizeof ends);
     while (ends->state != ENDED)
-        test_virtual_run(core_time_min(next_ns(), clock_ns + CORE_NS_PER_S), NULL, NULL);
+        run_once();
     ends->state = FREE;
     for (size_t i = 0; i < timer_count; i++) /* their descriptors may be closed soon */
         timers[i].due_ns = CORE_NS_NEVER;
