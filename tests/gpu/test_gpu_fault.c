@@ -216,6 +216,37 @@ static void other_programs_are_no_children(void **state)
     unlink(sleeper);
 }
 
+/* This program as a child: fills all that it was given, but for the memory, as far as it goes, takes from it the
+ * flag that calls do not wait, and is never ready. */
+static _Noreturn void be_evil(void)
+{
+    static const uint64_t most = UINT64_MAX - 1;
+    (void)alarm(60); /* for the day on which its server does not end it */
+    for (int descriptor = 3; descriptor < 16; descriptor++) {
+        struct stat about;
+        if (fstat(descriptor, &about) != 0 || S_ISREG(about.st_mode))
+            continue;
+        (void)fcntl(descriptor, F_SETFL, O_NONBLOCK);
+        while (write(descriptor, &most, sizeof most) > 0)
+            ;
+        (void)fcntl(descriptor, F_SETFL, 0);
+    }
+    for (;;)
+        pause();
+}
+
+static void no_child_makes_its_server_wait(void **state)
+{
+    (void)state;
+    char self[512];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(length > 0);
+    self[length] = '\0';
+    const struct gpu_fault fault = start_other(self, CORE_NS_PER_S);
+    assert_int_equal(fault.kind, GPU_FAULT_START);
+    assert_non_null(strstr(fault.text, "not ready in time"));
+}
+
 /* A driver may take seconds to open a card. Only the start's limit counts then, not the child's silence. */
 static void a_slow_start_is_no_silence(void **state)
 {
@@ -399,8 +430,11 @@ static void a_silent_server_ends_the_child(void **state)
     gpu_rig_close(&rig);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "--serve") == 0)
+        be_evil();
+
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failures_are_told_apart),
         cmocka_unit_test(noise_makes_a_fault_and_no_more),
@@ -408,6 +442,7 @@ int main(void)
         cmocka_unit_test(kills_lose_nothing),
         cmocka_unit_test(a_start_that_fails_says_why),
         cmocka_unit_test(other_programs_are_no_children),
+        cmocka_unit_test(no_child_makes_its_server_wait),
         cmocka_unit_test(the_back_off_doubles),
         cmocka_unit_test(the_servers_end_ends_the_child),
         cmocka_unit_test(a_child_without_a_server_ends),
