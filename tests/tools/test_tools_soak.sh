@@ -47,7 +47,8 @@ judged() {
     grep -q "$2" "$TMPDIR/judged" || fail "nothing of '$2' in:" "$TMPDIR/judged"
 }
 judged 0 "server memory" 0 0 0
-made 0 0 0 | sed '5s/,5,0$/,1,0/; 6s/,11,5,0$/,3,5,0/' >"$TMPDIR/killed.csv" # just when samples were taken
+made 0 0 0 | sed '5s/,5,0$/,1,0/; 6s/,11,5,0$/,3,5,0/; 7s/,50,7,0,0,100000000,11,/,44,7,0,0,100000000,10,/' \
+    >"$TMPDIR/killed.csv" # just when samples were taken; and a card that starts, when the server keeps fewer
 "$root/tools/soak" --judge "$TMPDIR/killed.csv" >"$TMPDIR/judged" || fail "a card that is killed leaks:" "$TMPDIR/judged"
 judged 0 "+6.10 MiB" 800000 0 0
 judged 1 "leak: server memory grew by 9.16 MiB" 1200000 0 0
