@@ -18,7 +18,7 @@
 #include "tests/support/random.h"
 #include "tests/support/server_model.h"
 
-#define SEQUENCES 4000
+#define SEQUENCES 2000
 #define BYTES_MAX 400
 
 static unsigned long long number(const char *variable, unsigned long long otherwise)

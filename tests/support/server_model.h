@@ -3,7 +3,7 @@
  * A sequence is a string of bytes, each run of which is an operation of a client: HELLO, OPEN, QUERY, DATA,
  * MODIFY, CLOSE, PING, right ones as often as wrong ones, on several connections, in pieces cut anywhere; an
  * end of sending, a reset, a client that does not read, time that passes, a worker that is late, a card that is
- * lost and comes back. Every string is a sequence. The server is a whole one on a virtual clock
+ * lost and comes back. Every eighth sequence breaks no rule. Every string is a sequence. The server is a whole one on a virtual clock
  * (virtual_threads.h) with two cards (virtual_gpu.h), so a sequence goes the same way each time.
  *
  * Checked are: each request has one answer, of a kind that may answer it; results come in order, each once,

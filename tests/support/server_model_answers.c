@@ -21,6 +21,18 @@ static struct stream *find_stream(struct client *client, uint32_t id)
     model_deviate(client, "stream %u is not open", id);
 }
 
+/* A MODIFY has its answer, with the new room or 0; its stream may have ended before. */
+static void end_change(struct client *client, const struct request *request, uint32_t room)
+{
+    for (uint32_t i = 0; i < client->stream_count; i++) {
+        struct stream *stream = &client->streams[i];
+        if (stream->id != request->stream || stream->changing == 0)
+            continue;
+        stream->changing--;
+        stream->room = room > 0 ? room : stream->room;
+    }
+}
+
 static void begin_stream(struct client *client, const struct request *request,
                          const struct protocol_opened *opened)
 {
@@ -95,6 +107,8 @@ static void on_refused(struct client *client, const struct protocol_header *head
     else
         MUST(client, refused.code == PROTOCOL_REFUSED_CAPACITY || refused.code == PROTOCOL_REFUSED_LIMIT,
              "refused with %d", refused.code);
+    if (request->type == PROTOCOL_MODIFY)
+        end_change(client, request, 0);
     client->offer_interval_ns = refused.offer_interval_ns;
     request->type = 0;
 }
@@ -108,6 +122,7 @@ static void on_modified(struct client *client, const struct protocol_header *hea
     MUST(client, request->type == PROTOCOL_MODIFY && request->must == 0, "request %u modified", header->id);
     MUST(client, modified.stream == request->stream, "MODIFIED for stream %u", modified.stream);
     MUST(client, modified.bound_ns <= request->latency_ns, "a bound above the new contract");
+    end_change(client, request, modified.queue_packets);
     request->type = 0;
 }
 

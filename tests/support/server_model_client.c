@@ -16,7 +16,7 @@ static void stamp(struct client *client)
             const core_ns now_ns = test_virtual_now_ns();
             if (packet->end > client->sent)
                 break;
-            client->held_up |= stream->sent - stream->done >= stream->room;
+            client->held_up |= stream->sent - stream->done >= (stream->changing > 0 ? 1 : stream->room);
             if (stream->sent == 0)
                 stream->tat_ns = now_ns;
             packet->arrival_ns = now_ns;
@@ -314,8 +314,10 @@ void model_give_modify(struct client *client, struct tape *tape)
         client->fatal = PROTOCOL_ERROR_UNKNOWN_TYPE;
     else if (stream == NULL)
         request->must = PROTOCOL_REFUSED_STREAM;
-    else
+    else {
         stream->modified = true;
+        stream->changing++;
+    }
     model_give(client, frame, protocol_modify_write(frame, request->id, &modify));
     request->stream = modify.stream;
     request->latency_ns = modify.latency_ns;

@@ -31,6 +31,7 @@ struct stream {
     EVP_CIPHER_CTX *chain;
     uint32_t next, sent, done; /* packets given, sent whole, and answered */
     uint32_t room;             /* packets that the server holds before it stops reading */
+    uint32_t changing;         /* MODIFYs without an answer, which may change that */
     core_ns tat_ns;            /* of the next packet */
     struct packet packets[PACKETS];
     struct protocol_closed counts;         /* of what came */
