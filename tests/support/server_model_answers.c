@@ -96,7 +96,9 @@ static void on_refused(struct client *client, const struct protocol_header *head
     struct protocol_refused refused;
     MUST(client, protocol_refused_read(client->version, body, header->body_bytes, &refused, NULL) == CORE_OK,
          "a bad REFUSED");
-    if (request->must != 0)
+    if (client->drained && refused.code == PROTOCOL_REFUSED_DRAINING)
+        ; /* whatever else is wrong with it */
+    else if (request->must != 0)
         MUST(client, refused.code == request->must, "refused with %d instead of %d", refused.code,
              request->must);
     else if (request->type == PROTOCOL_MODIFY)
@@ -218,8 +220,14 @@ static void on_closed(struct client *client, const struct protocol_header *heade
     struct stream *stream = find_stream(client, header->id);
     struct protocol_closed closed;
     MUST(client, protocol_closed_read(body, header->body_bytes, &closed, NULL) == CORE_OK, "a bad CLOSED");
-    MUST(client, stream->asked_to_close && closed.reason == PROTOCOL_CLOSE_ASKED, "closed unasked");
-    MUST(client, stream->done == stream->next, "stream %u closed before result %u", stream->id, stream->done);
+    MUST(client,
+         closed.reason == PROTOCOL_CLOSE_ASKED ? stream->asked_to_close
+                                               : closed.reason == PROTOCOL_CLOSE_DRAINED && client->drained,
+         "closed unasked, reason %d", closed.reason);
+    MUST(client,
+         stream->done == stream->next || (client->drained && stream->done == stream->sent) ||
+             (client->drained && client->held_up),
+         "stream %u closed before result %u", stream->id, stream->done);
     MUST(client,
          closed.packets == stream->counts.packets && closed.bytes == stream->counts.bytes &&
              closed.met == stream->counts.met && closed.missed == stream->counts.missed,
@@ -276,7 +284,9 @@ static void on_error(struct client *client, const struct protocol_header *header
         on_note(client, header, body);
         return;
     }
-    MUST(client, client->fatal == code, "ERROR %d instead of %d: %s", code, client->fatal, text);
+    MUST(client, client->fatal == code || (client->drained && code == PROTOCOL_ERROR_SHUTDOWN),
+         "ERROR %d instead of %d: %s", code, client->fatal, text);
+    client->drained &= code == PROTOCOL_ERROR_SHUTDOWN; /* else it has ended before */
     client->ended = true;
 }
 

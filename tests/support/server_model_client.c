@@ -150,6 +150,7 @@ void model_give_open(struct client *client, struct tape *tape, bool right, uint8
     client->opens += type == PROTOCOL_OPEN;
     fill_open(request, tape, right, client->version == 2);
     model_give(client, frame, protocol_open_write(frame, type, request->id, &request->open));
+    request->end = client->given;
     if (!client->greets)
         client->fatal = PROTOCOL_ERROR_STATE;
 }
@@ -319,6 +320,7 @@ void model_give_modify(struct client *client, struct tape *tape)
         stream->changing++;
     }
     model_give(client, frame, protocol_modify_write(frame, request->id, &modify));
+    request->end = client->given;
     request->stream = modify.stream;
     request->latency_ns = modify.latency_ns;
 }

@@ -48,6 +48,7 @@ struct request {
     enum protocol_refusal must; /* it must be refused so; 0: it may be granted */
     core_ns latency_ns;
     struct test_virtual_gpu_losses losses; /* when it was made */
+    uint64_t end;                          /* position behind it in what the client sends */
 };
 
 /* A PONG or an ERROR 6 that is to come; these come in the order of their frames. */
@@ -65,6 +66,7 @@ struct client {
     bool ended;    /* by a fatal ERROR */
     bool half_closed, deaf;
     bool held_up;      /* the server may have had to stop reading it: when packets came is not known */
+    bool drained;      /* the server was told to stop, and tells it */
     bool workers_late; /* in its life: nobody has promised then */
     enum protocol_error fatal;     /* it has broken a rule of that; 0: none */
     uint32_t requests_made, opens; /* opens: OPENs among them */

@@ -62,6 +62,7 @@ static struct coroutine coroutines[THREADS_MAX], *running;
 static ucontext_t scheduler;
 static struct timer timers[TIMERS_MAX];
 static size_t timer_count;
+static bool (*rests)(void);
 static core_ns clock_ns = START_NS, worker_delay_ns;
 
 /* ---- coroutines ---- */
@@ -163,12 +164,17 @@ static void fire_timers(void)
     }
 }
 
-void test_virtual_run(core_ns until_ns, bool (*rest)(void *argument), void *argument)
+void test_virtual_rest(bool (*rest)(void))
+{
+    rests = rest;
+}
+
+void test_virtual_run(core_ns until_ns)
 {
     for (;;) {
         while (run_ready())
             ;
-        if (rest != NULL && rest(argument))
+        if (rests != NULL && rests())
             continue;
         core_ns step_ns = next_ns();
         if (step_ns > until_ns)
@@ -284,7 +290,7 @@ void __wrap_core_time_sleep_until(core_ns wake_ns)
 /* Lets the others go on until the clock is at the next time that one of them waits for. */
 static void run_once(void)
 {
-    test_virtual_run(core_time_min(next_ns(), clock_ns + CORE_NS_PER_S), NULL, NULL);
+    test_virtual_run(core_time_min(next_ns(), clock_ns + CORE_NS_PER_S));
 }
 
 int __wrap_sem_wait(sem_t *semaphore)
@@ -305,6 +311,8 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     ends->state = FREE;
     for (size_t i = 0; i < timer_count; i++) /* their descriptors may be closed soon */
         timers[i].due_ns = CORE_NS_NEVER;
+    if (next_ns() == CORE_NS_NEVER)
+        timer_count = 0;
     return 0;
 }
 

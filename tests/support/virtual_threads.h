@@ -14,10 +14,13 @@
 
 #include <stdbool.h>
 
-/* Lets everything run until the clock is at until_ns and nothing more is to be done then. `rest` (may be
- * NULL) is called whenever all are blocked, before the clock goes on; what it causes is done first. It
- * returns true if it has done anything. */
-void test_virtual_run(core_ns until_ns, bool (*rest)(void *argument), void *argument);
+/* What is called whenever all are blocked, before the clock goes on; what it causes is done first. It returns
+ * true if it has done anything. */
+void test_virtual_rest(bool (*rest)(void));
+
+/* Lets everything run until the clock is at until_ns and nothing more is to be done then. So does the join of
+ * a thread, until that has ended. */
+void test_virtual_run(core_ns until_ns);
 
 /* Lets each that can run do so once, until it blocks again. */
 void test_virtual_turn(void);
