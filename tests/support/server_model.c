@@ -349,6 +349,8 @@ static void start_server(void)
 {
     struct tape version_2 = {(const uint8_t[]){1}, 1};
     struct config_profile *profile = test_gpu_profile(CPU_COST);
+    test_server_prepare(&server);
+    test_server_write(&server, "keyring", model_keyring);
     (void)mallopt(M_MMAP_THRESHOLD, KEPT_BYTES); /* the planner copies its state often: no page faults */
     (void)mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
     profile->gpus[0].count = CARDS;
@@ -358,6 +360,7 @@ static void start_server(void)
     test_gpu_server_start(&server, "hang_ms: 20",
                           "listeners: [{address: 'unix:socket'}]\n"
                           "client_iv: true\n"
+                          "keyring: keyring\n"
                           "limits: {packet_bytes: 4096, burst_packets: 16, streams: 64}\n",
                           profile);
     config_profile_free(profile);

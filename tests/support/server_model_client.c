@@ -97,6 +97,23 @@ struct request *model_new_request(struct client *client, uint8_t type)
     return NULL;
 }
 
+/* Each byte of key n is n n, for the cipher of that number. */
+#define NAMED_1 "11111111111111111111111111111111"
+#define NAMED_2 "222222222222222222222222222222222222222222222222"
+#define NAMED_3 "3333333333333333333333333333333333333333333333333333333333333333"
+const char model_keyring[] = "key-1 aes-128-cbc " NAMED_1 " client-iv\nkey-2 aes-192-cbc " NAMED_2
+                             "\nkey-3 aes-256-cbc " NAMED_3 " client-iv\n";
+
+/* The key of that number, or the name of none: 0. */
+static void name_key(struct request *request, uint32_t number)
+{
+    static const char *const names[] = {"key-0", "key-1", "key-2", "key-3"};
+    request->open.key_kind = PROTOCOL_KEY_NAMED;
+    request->open.key = (const uint8_t *)names[number];
+    request->open.key_bytes = (uint32_t)strlen(names[number]);
+    memset(request->key, (int)(number * 0x11), sizeof request->key);
+}
+
 /* Every fourth can be kept through the loss of a card. */
 static core_ns some_latency_ns(struct tape *tape)
 {
@@ -123,8 +140,15 @@ static void fill_open(struct request *request, struct tape *tape, bool right, bo
     open->key = request->key;
     open->has_iv = (how >> 6) & 1;
     memset(open->iv, (int)wrong, sizeof open->iv);
-    if (right)
+    if (wrong % 4 == 0)
+        name_key(request, open->spec.cipher);
+    const bool forbids_iv =
+        open->key_kind == PROTOCOL_KEY_NAMED && open->spec.cipher == CORE_CIPHER_AES_192_CBC;
+    open->has_iv &= right || !forbids_iv; /* it breaks one rule */
+    if (right) {
+        request->must = forbids_iv && open->has_iv ? PROTOCOL_REFUSED_IV : 0;
         return;
+    }
     request->must = PROTOCOL_REFUSED_SPEC;
     if (wrong % 5 == 0)
         open->spec.packet_bytes = 0;
@@ -136,7 +160,10 @@ static void fill_open(struct request *request, struct tape *tape, bool right, bo
         open->spec.latency_ns = 9999;
     else {
         request->must = PROTOCOL_REFUSED_KEY;
-        open->key_bytes = open->key_bytes == 16 ? 24 : 16;
+        if (open->key_kind == PROTOCOL_KEY_NAMED)
+            name_key(request, wrong % 8 == 0 ? 0 : open->spec.cipher % 3 + 1);
+        else
+            open->key_bytes = open->key_bytes == 16 ? 24 : 16;
     }
 }
 

@@ -88,6 +88,9 @@ __attribute__((format(printf, 2, 3))) _Noreturn void model_deviate(const struct 
 
 /* ---- server_model_client.c ---- */
 
+/* The keys that have a name. */
+extern const char model_keyring[];
+
 /* Is the client one that may go on, and is there room for a frame? */
 bool model_has_room(const struct client *client);
 
