@@ -327,6 +327,14 @@ static void touch(struct client *client, size_t at)
         client->kept = untouched;
 }
 
+/* At once, so that nothing that comes later undoes it. */
+static void send_touched(struct client *client, size_t count)
+{
+    const size_t before = client->wire_bytes;
+    send_bytes(client, count);
+    client->unsure |= before - client->wire_bytes < count;
+}
+
 static void put_in(struct client *client, size_t at, const uint8_t *bytes, size_t count)
 {
     if (client->descriptor < 0 || count == 0 || client->wire_bytes + count > sizeof client->wire)
@@ -335,6 +343,7 @@ static void put_in(struct client *client, size_t at, const uint8_t *bytes, size_
     memmove(client->wire + at + count, client->wire + at, client->wire_bytes - at);
     memcpy(client->wire + at, bytes, count);
     client->wire_bytes += count;
+    send_touched(client, at + count);
 }
 
 static void drop_record(struct client *client)
@@ -367,6 +376,7 @@ static void exchange_records(struct client *client)
     memcpy(record, client->wire, first);
     memmove(client->wire, client->wire + first, second);
     memcpy(client->wire + second, record, first);
+    send_touched(client, first + second);
 }
 
 /* One that is protected is refused then: no key knows it. */
@@ -380,7 +390,7 @@ static void change_record(struct client *client, uint32_t at, uint32_t bits)
     client->wire[HEADER_BYTES + at % (bytes - HEADER_BYTES)] ^= (uint8_t)bits;
     if (first && is_protected && !client->cut)
         client->must_end = true;
-    send_bytes(client, bytes);
+    send_touched(client, bytes);
 }
 
 /* A record of any kind and length, with so many bytes of its body from the tape. */
