@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENAS_MIN 10 /* of the server's */
-#define CHANCE     (HISTORY_SOURCES + HISTORY_UNITS)
+#define ARENAS_MIN  10  /* of the server's */
+#define LEAVE_TURNS 400 /* of an interval each, until nothing is reserved any more */
+#define CHANCE      (HISTORY_SOURCES + HISTORY_UNITS)
 
 const char *const history_event_names[HISTORY_EVENTS] = {
     "opened",
@@ -261,8 +262,25 @@ static void gather(struct history_world *world)
                                              : test_random_log(&world->random, most_ns / 1024, most_ns));
 }
 
+/* Of a history that is played: two bytes decide all that is drawn until it goes on. False: it is over. */
+static bool go_on(struct history_world *world)
+{
+    if (world->tape.bytes == NULL)
+        return true;
+    if (world->tape.left == 0) {
+        world->end_ns = world->now_ns;
+        world->wake_ns[CHANCE] = CORE_NS_NEVER;
+        return false;
+    }
+    world->random.state = take(&world->tape) << 8;
+    world->random.state |= take(&world->tape);
+    return true;
+}
+
 static void by_chance(struct history_world *world)
 {
+    if (!go_on(world))
+        return;
     int64_t drawn = test_random_in(&world->random, 1, 100);
     world->wake_ns[CHANCE] =
         world->now_ns + test_random_in(&world->random, 0, 16) * world->machine.interval_ns / 2;
@@ -374,13 +392,15 @@ static size_t next_to_run(const struct history_world *world)
     return next;
 }
 
-/* To the end, and until nothing is inside any more. */
-static void run(struct history_world *world)
+/* Until then, and until nothing is inside any more. */
+static void run(struct history_world *world, const core_ns *until_ns)
 {
     while (!world->failed) {
         size_t next = next_to_run(world);
-        if (world->wake_ns[next] >= world->end_ns && !under_way(world))
+        if (world->wake_ns[next] >= *until_ns && !under_way(world)) {
+            world->now_ns = core_time_max(world->now_ns, *until_ns);
             return;
+        }
         if (world->wake_ns[next] == CORE_NS_NEVER) {
             history_fail(world, "packets are under way, and nothing is due any more");
             return;
@@ -389,6 +409,28 @@ static void run(struct history_world *world)
         world->now_ns = world->wake_ns[next];
         run_next(world, next);
     }
+}
+
+/* All close, and their reservations end as soon as the units have paused. */
+static void leave(struct history_world *world)
+{
+    core_ns until_ns = world->now_ns;
+    for (int turns = 0; turns < LEAVE_TURNS && !world->failed && admission_streams(world->admission) > 0;
+         turns++) {
+        world->waiting_count = 0;
+        for (uint32_t g = 0; g < world->machine.gpu_count; g++)
+            if (!world->gpu[g].up)
+                history_planner_return(world, g);
+        for (uint32_t i = 0; i < world->streams_high; i++)
+            if (world->stream[i].state == HISTORY_OPEN)
+                history_stream_close(world, &world->stream[i]);
+        world->look = true;
+        history_planner_look(world);
+        until_ns += world->machine.interval_ns;
+        run(world, &until_ns);
+    }
+    if (!world->failed)
+        history_planner_check_empty(world);
 }
 
 /* ---- the world ---- */
@@ -474,27 +516,51 @@ static void destroy(struct history_world *world)
     free_packets(world->made);
 }
 
+static void begin(struct history_world *world, struct history_totals *totals, char *text, size_t text_size)
+{
+    memset(world, 0, sizeof *world);
+    world->totals = totals;
+    world->text = text;
+    world->text_size = text_size;
+}
+
+static bool live(struct history_world *world)
+{
+    create(world);
+    size_t first = 2 * world->machine.streams;
+    if (world->tape.bytes != NULL)
+        first = take(&world->tape) % (first + 1);
+    for (size_t n = 0; n < first; n++)
+        open_any(world);
+    run(world, &world->end_ns);
+    leave(world);
+    world->totals->histories++;
+    world->totals->failed += world->failed;
+    world->totals->virtual_ns += world->now_ns - world->start_ns;
+    for (uint32_t g = 0; g < world->machine.gpu_count; g++)
+        world->totals->held_up += world->gpu[g].held_up;
+    destroy(world);
+    return !world->failed;
+}
+
+static struct history_world the_world; /* too large for a stack */
+
 bool history_run(uint64_t seed, enum history_fault fault, struct history_totals *totals, char *text,
                  size_t text_size)
 {
-    static struct history_world world; /* too large for a stack */
-    memset(&world, 0, sizeof world);
-    world.fault = fault;
-    world.seed = seed;
-    world.random = (struct test_random){seed};
-    world.random.state = test_random_next(&world.random); /* neighbours have nothing in common */
-    world.totals = totals;
-    world.text = text;
-    world.text_size = text_size;
-    create(&world);
-    for (size_t n = 0; n < 2 * world.machine.streams; n++)
-        open_any(&world);
-    run(&world);
-    totals->histories++;
-    totals->failed += world.failed;
-    totals->virtual_ns += world.now_ns - world.start_ns;
-    for (uint32_t g = 0; g < world.machine.gpu_count; g++)
-        totals->held_up += world.gpu[g].held_up;
-    destroy(&world);
-    return !world.failed;
+    begin(&the_world, totals, text, text_size);
+    the_world.fault = fault;
+    the_world.random = (struct test_random){seed};
+    the_world.random.state = test_random_next(&the_world.random); /* neighbours have nothing in common */
+    return live(&the_world);
+}
+
+bool history_play(const uint8_t *bytes, size_t count, struct history_totals *totals, char *text,
+                  size_t text_size)
+{
+    begin(&the_world, totals, text, text_size);
+    the_world.tape = (struct tape){bytes, count};
+    for (int i = 0; i < 4; i++)
+        the_world.random.state = the_world.random.state << 8 | take(&the_world.tape);
+    return live(&the_world);
 }

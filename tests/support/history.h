@@ -9,7 +9,7 @@
  * A packet counts as missed if it is finished later than eligible + latency - out_ns (and the rest of its I/O
  * thread, perfmodel_io_rest_ns, on a worker), for the contract in force when it became eligible. After every
  * change the certificate of what stands is judged by the independent checker, and now and then that of what
- * is to be after the loss of a GPU.
+ * is to be after the loss of a GPU; and the units' figures are those of the streams.
  *
  * In histories with an even seed the batch periods of GPUs grow back whenever nothing is in progress there.
  *
@@ -18,6 +18,8 @@
  * held to the whole latency bound, as those of the streams that were there are; at a moment with nothing
  * inside they go home, once the GPU is back. A loss while another one weighs is not covered: guaranteed
  * streams are then as standard ones, which a stand-by serves, without a promise, until their GPU is back.
+ *
+ * At the end all streams close, and nothing must be reserved any more.
  *
  * The same seed gives the same history. One at a time in a process. */
 #ifndef MILLRACE_TESTS_HISTORY_H
@@ -94,5 +96,10 @@ void history_totals_init(struct history_totals *totals);
  * and what happened is in `text` (as far as there is room). */
 bool history_run(uint64_t seed, enum history_fault fault, struct history_totals *totals, char *text,
                  size_t text_size);
+
+/* The same, decided by these bytes: the first four are the machine, one more is how many streams it begins with,
+ * and each two that follow are what happens by chance at one time, until they are used up. */
+bool history_play(const uint8_t *bytes, size_t count, struct history_totals *totals, char *text,
+                  size_t text_size);
 
 #endif

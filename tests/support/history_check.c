@@ -60,10 +60,54 @@ static void check_loss(struct history_world *world, uint32_t lost)
     partition_plan_destroy(after);
 }
 
+/* A unit counts the streams that name it, and nothing else. */
+static void check_books(struct history_world *world)
+{
+    size_t streams[HISTORY_UNITS] = {0}, backups[HISTORY_UNITS] = {0};
+    const size_t count = admission_streams(world->admission);
+    const uint32_t workers = world->machine.workers;
+    for (size_t n = 0; n < count; n++) {
+        const struct admission_stream stream = admission_stream_at(world->admission, n);
+        streams[stream.unit]++;
+        if (stream.backup_unit != ADMISSION_NONE)
+            backups[stream.backup_unit]++;
+    }
+    for (uint32_t w = 0; w < workers; w++)
+        if (admission_worker_at(world->admission, w).streams != streams[w])
+            history_fail(world, "worker %u does not count its %zu streams", w, streams[w]);
+    for (uint32_t g = 0; g < world->machine.gpu_count; g++) {
+        const struct admission_gpu gpu = admission_gpu_at(world->admission, g);
+        if (gpu.streams != streams[workers + g] || gpu.backups != backups[workers + g])
+            history_fail(world, "GPU %u counts %zu streams and %zu backups, not %zu and %zu", g, gpu.streams,
+                         gpu.backups, streams[workers + g], backups[workers + g]);
+    }
+}
+
+void history_planner_check_empty(struct history_world *world)
+{
+    const struct admission *admission = world->admission;
+    if (admission_streams(admission) > 0)
+        history_fail(world, "%zu reservations are left of streams that have closed",
+                     admission_streams(admission));
+    if (admission_io_ppb(admission, 0) != 0)
+        history_fail(world, "the I/O thread is charged for nobody");
+    for (uint32_t w = 0; w < world->machine.workers; w++) {
+        const struct admission_worker worker = admission_worker_at(admission, w);
+        if (worker.streams > 0 || worker.utilisation_ppb != 0 || worker.reserved_ppb != 0)
+            history_fail(world, "worker %u is charged for nobody", w);
+    }
+    for (uint32_t g = 0; g < world->machine.gpu_count; g++) {
+        const struct admission_gpu gpu = admission_gpu_at(admission, g);
+        if (gpu.streams > 0 || gpu.backups > 0 || gpu.period_ns != 0 || gpu.memory_bytes > 0)
+            history_fail(world, "GPU %u is charged for nobody", g);
+    }
+}
+
 void history_planner_check(struct history_world *world)
 {
     uint32_t gpus = world->machine.gpu_count;
     check_plan(world);
+    check_books(world);
     if (world->machine.guaranteed && test_random_chance(&world->random, LOSSES_PERCENT))
         check_loss(world, (uint32_t)test_random_in(&world->random, 0, gpus - 1));
 }

@@ -10,6 +10,7 @@
 #include "tests/support/history_gpu.h"
 #include "tests/support/history_machine.h"
 #include "tests/support/history_worker.h"
+#include "tests/support/tape.h"
 
 #define HISTORY_NONE    UINT32_MAX
 #define HISTORY_ROOMS   (2 * HISTORY_SOURCES)
@@ -95,6 +96,7 @@ struct history_world {
     enum history_fault fault;
     uint64_t seed;
     struct test_random random;
+    struct tape tape; /* bytes NULL: chance alone decides */
     core_ns now_ns, start_ns, end_ns;
     struct partition_planner *planner;
     struct admission *admission;                  /* the planner's */
@@ -206,6 +208,8 @@ void history_planner_retire_unused(struct history_world *world, uint32_t number)
 
 /* Has the certificate of what stands judged, and now and then that of a loss (history_check.c). */
 void history_planner_check(struct history_world *world);
+/* Every stream has closed, and every unit has paused since: nothing is reserved. */
+void history_planner_check_empty(struct history_world *world);
 
 /* ---- on their way (history_moves.c) ---- */
 
