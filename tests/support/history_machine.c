@@ -140,6 +140,7 @@ void history_machine_random(struct history_machine *machine, struct test_random 
     machine->workers = crowd ? 1 : (uint32_t)test_random_in(random, 1, HISTORY_WORKERS);
     profile->gpu_count = crowd ? 0 : (uint32_t)test_random_in(random, 1, HISTORY_KINDS);
     profile->io.limit_percent = 100;
+    profile->io.per_packet_ns = 1; /* next to nothing, but it is charged */
     profile->io.rest_max_ns = test_random_chance(random, 50) ? 0 : margin_ns / 4;
     profile->margins.in_ns = test_random_in(random, 0, margin_ns);
     profile->margins.out_ns = test_random_in(random, 0, margin_ns);
