@@ -131,7 +131,7 @@ static void check_status(const struct guest *guest, const struct http_verdict *v
     json_t *root = json_loadb(answer->body, answer->body_bytes, JSON_REJECT_DUPLICATES, &why);
     MUST_BE(guest, json_is_object(root));
     const json_t *streams = json_object_get(root, "streams");
-    if (strncmp(verdict->query, "streams=1", 10) == 0)
+    if (strcmp(verdict->query, "streams=1") == 0)
         MUST_BE(guest, json_array_size(streams) == STREAMS_OPEN);
     if (strstr(verdict->query, "streams=1") == NULL)
         MUST_BE(guest, streams == NULL);
