@@ -3,12 +3,12 @@
 set -euo pipefail
 export LC_ALL=C
 
-if [[ ${1:-} == --help || $# != 1 ]]; then
-    echo "usage: $0 BUILD   runs tools/faults with the programs of that build"
+if [[ ${1:-} == --help || $# -lt 1 ]]; then
+    echo "usage: $0 BUILD [N]   runs tools/faults with the programs of that build; N of each phase at random"
     exit 0
 fi
 root=$(realpath "$(dirname "$0")/../..")
-readonly root programs=$1
+readonly root programs=$1 sample=${2:-0}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -43,4 +43,10 @@ faults --only start:allocation:none:1 --only start:allocation:none:1000+ --only 
     --only run:allocation:none:100 --only run:allocation:none:1000 --only run:allocation:none:500+ --only run:write:short:5 \
     --only gpu:allocation:none:60 --only client:allocation:none:40 --only client:read:short:3 --only client:write:broken:4 ||
     fail "not as expected:"
+# ---- some that nobody has chosen: the seed repeats them ----
+
+if [[ $sample -gt 0 ]]; then
+    faults --sample "$sample" || fail "not as expected:"
+    grep "^seed " "$scratch/said"
+fi
 echo "a start without memory is refused, and a few faults of each phase are as expected"
