@@ -14,7 +14,6 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "core/value.h"
 #include "tests/support/command.h"
 #include "tests/support/gpu_server.h"
 
@@ -34,12 +33,18 @@ static int start(void **state)
     profile->gpus[0].count = 2;
     test_server_prepare(&server);
     test_server_write(&server, "keys", "camera aes-128-cbc 000102030405060708090a0b0c0d0e0f client-iv\n");
-    test_gpu_server_start(&server, "", "client_iv: true\nkeyring: keys\nadmin: 'unix:admin'\n", profile);
-    config_profile_free(profile);
-    char address[CORE_TEXT_BYTES + 256], admin[128];
-    core_address_format(test_server_unix(&server), address, sizeof address);
+    char address[128], admin[128];
+    snprintf(address, sizeof address, "unix:%s/socket", server.folder);
     snprintf(admin, sizeof admin, "unix:%s/admin", server.folder);
-    return setenv("MILLRACE_SERVER", address, 1) || setenv("MILLRACE_ADMIN", admin, 1);
+    if (setenv("MILLRACE_SERVER", address, 1) ||
+        setenv("MILLRACE_ADMIN", admin, 1)) /* before there are threads */
+        return -1;
+    test_gpu_server_start(&server, "",
+                          "listeners: [{address: 'unix:socket'}]\nclient_iv: true\nkeyring: keys\n"
+                          "admin: 'unix:admin'\n",
+                          profile);
+    config_profile_free(profile);
+    return 0;
 }
 
 static int stop(void **state)
