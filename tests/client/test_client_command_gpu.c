@@ -90,9 +90,8 @@ static void notices_are_shown_between_progress(void **state)
     char line[1024];
     (void)state;
     snprintf(line, sizeof line,
-             "head -c 1000000 /dev/zero >%s/in; script -qec '" MILLRACE "encrypt " KEY CONTRACT
-             "-o /dev/null %s/in' /dev/null & "
-             "sleep 0.7; kill -KILL %d %d; wait $!",
+             "cd %s; head -c 1000000 /dev/zero >in; script -qec '" MILLRACE "encrypt " KEY CONTRACT
+             "-o out in' /dev/null & until [ -s %s/out ]; do sleep 0.01; done; kill -KILL %d %d; wait $!",
              server.folder, server.folder, (int)test_gpu_process(&server, 0),
              (int)test_gpu_process(&server, 1));
     expect(line, 0, "IV: ");
