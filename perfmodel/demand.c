@@ -17,7 +17,6 @@
 #define WINDOW_NS_MAX (INT64_C(1) << OCTAVE_LAST)
 #define CIPHER_SETS   PERFMODEL_CPU_CIPHER_SETS
 #define LIST_FIRST    64
-#define PIECE_SIZES   (65536 / CORE_BLOCK_BYTES)
 
 /* One stream's demand at a point is capped here: above any window, so still refused, and 2^19 of them fit.
  * The surcharges of all pieces of a point are capped at the second figure, so that sums of both fit. */
@@ -42,24 +41,29 @@ struct list {
     bool lost;
 };
 
+/* Pieces of one cipher and length. */
+struct kind {
+    uint32_t streams;
+    core_ns cost_ns;
+};
+
 struct perfmodel_demand {
     struct perfmodel_cpu_worker worker; /* of the profile */
     /* of the streams */
     size_t streams;
     struct list list;
     struct perfmodel_cpu_mix mix;
-    int64_t utilisation_ppb;              /* U of the set as it stands */
-    struct two_part share;                /* U in units of 2^-62; per_surcharge below 2^19 * 2^53 */
-    struct two_part tail_ns;              /* the bounds at w_N; per_surcharge below 2^19 * 2^52 */
-    core_ns window_ns[POINTS];            /* w */
-    core_ns own_ns[POINTS];               /* demand at own costs */
-    int64_t pieces[POINTS];               /* N, below 2^19 * 2^33 */
-    uint32_t first_used;                  /* first point with a piece; POINTS if none */
-    core_ns room_ns[CIPHER_SETS][BLOCKS]; /* smallest w_(j-1) - H_j of a block; where kept (see summarise) */
-    /* of every kind of piece, by cipher and blocks */
-    uint32_t kind_streams[CORE_CIPHER_COUNT][PIECE_SIZES];
-    core_ns kind_cost_ns[CORE_CIPHER_COUNT][PIECE_SIZES];
+    int64_t utilisation_ppb;               /* U of the set as it stands */
+    struct two_part share;                 /* U in units of 2^-62; per_surcharge below 2^19 * 2^53 */
+    struct two_part tail_ns;               /* the bounds at w_N; per_surcharge below 2^19 * 2^52 */
+    core_ns window_ns[POINTS];             /* w */
+    core_ns own_ns[POINTS];                /* demand at own costs */
+    int64_t pieces[POINTS];                /* N, below 2^19 * 2^33 */
+    uint32_t first_used;                   /* first point with a piece; POINTS if none */
+    core_ns room_ns[CIPHER_SETS][BLOCKS];  /* smallest w_(j-1) - H_j of a block; where kept (see summarise) */
     uint32_t kind_most[CORE_CIPHER_COUNT]; /* no larger piece of the cipher is there */
+    uint32_t kind_sizes;                   /* from no block up to the profile's longest piece */
+    struct kind kinds[];                   /* by cipher, then by blocks */
 };
 
 /* What a set would be charged. */
@@ -164,6 +168,10 @@ static void summarise_blocks(struct perfmodel_demand *demand, uint32_t ciphers)
     core_ns surcharge_ns = demand->worker.surcharge_ns[ciphers];
     for (uint32_t block = 0; block < BLOCKS; block++) {
         core_ns least_ns = INT64_MAX;
+        if (block_end(block) < demand->first_used) { /* nothing is needed there, and windows grow */
+            demand->room_ns[ciphers][block] = demand->window_ns[block * BLOCK];
+            continue;
+        }
         for (uint32_t point = block * BLOCK + 1; point <= block_end(block); point++) {
             core_ns room_ns = demand->window_ns[point - 1] - need_ns(demand, point, surcharge_ns);
             least_ns = core_time_min(room_ns, least_ns);
@@ -186,11 +194,18 @@ static void summarise(struct perfmodel_demand *demand)
             summarise_blocks(demand, present | 1U << i);
 }
 
+static size_t bytes_of(uint32_t kind_sizes)
+{
+    return sizeof(struct perfmodel_demand) + CORE_CIPHER_COUNT * kind_sizes * sizeof(struct kind);
+}
+
 core_status perfmodel_demand_create(struct perfmodel_demand **demand, const struct config_profile *profile)
 {
-    struct perfmodel_demand *made = calloc(1, sizeof *made);
+    const uint32_t kind_sizes = profile->cpu.piece_bytes / CORE_BLOCK_BYTES + 1;
+    struct perfmodel_demand *made = calloc(1, bytes_of(kind_sizes));
     if (made == NULL)
         return CORE_NO_MEMORY;
+    made->kind_sizes = kind_sizes;
     made->worker = perfmodel_cpu_worker_of(profile);
     fill_windows(made->window_ns);
     summarise(made);
@@ -258,10 +273,10 @@ static void list_remove(struct list *list, size_t streams, const struct perfmode
 
 core_status perfmodel_demand_copy(const struct perfmodel_demand *demand, struct perfmodel_demand **copy)
 {
-    struct perfmodel_demand *made = malloc(sizeof *made);
+    struct perfmodel_demand *made = malloc(bytes_of(demand->kind_sizes));
     if (made == NULL)
         return CORE_NO_MEMORY;
-    memcpy(made, demand, sizeof *made);
+    memcpy(made, demand, bytes_of(demand->kind_sizes));
     made->list = (struct list){.lost = demand->list.lost};
     if (!made->list.lost && !list_reserve(&made->list, demand->streams)) {
         perfmodel_demand_destroy(made);
@@ -303,14 +318,15 @@ static uint32_t first_point(const struct perfmodel_demand *demand, const struct 
 /* Adds a cipher's pieces to the mix, the largest first; of two pieces the longer never costs less. */
 static void mix_of_cipher(struct perfmodel_demand *demand, uint32_t cipher)
 {
+    const struct kind *kinds = &demand->kinds[cipher * demand->kind_sizes];
     uint32_t size = demand->kind_most[cipher];
-    while (size > 0 && demand->kind_streams[cipher][size] == 0)
+    while (size > 0 && kinds[size].streams == 0)
         size--;
     demand->kind_most[cipher] = size;
     for (uint32_t taken = 0; size > 0 && taken < demand->worker.burst_pieces; size--) {
-        const struct perfmodel_cpu_task task = {.cost_ns = demand->kind_cost_ns[cipher][size],
+        const struct perfmodel_cpu_task task = {.cost_ns = kinds[size].cost_ns,
                                                 .cipher = (enum core_cipher)(cipher + 1)};
-        for (uint32_t i = 0; i < demand->kind_streams[cipher][size]; i++, taken++) {
+        for (uint32_t i = 0; i < kinds[size].streams; i++, taken++) {
             if (taken == demand->worker.burst_pieces)
                 return;
             perfmodel_cpu_mix_add(&demand->mix, demand->worker.burst_pieces, &task);
@@ -318,11 +334,18 @@ static void mix_of_cipher(struct perfmodel_demand *demand, uint32_t cipher)
     }
 }
 
+static struct kind *kind_of(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
+{
+    uint32_t size = task->piece_bytes / CORE_BLOCK_BYTES;
+    assert(size < demand->kind_sizes);
+    return &demand->kinds[(task->cipher - 1) * demand->kind_sizes + size];
+}
+
 /* After a stream with this task has left: only one of the dearest is missed. */
 static void mix_remove(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
 {
     const struct perfmodel_cpu_mix *mix = &demand->mix;
-    bool last = demand->kind_streams[task->cipher - 1][task->piece_bytes / CORE_BLOCK_BYTES] == 0;
+    bool last = kind_of(demand, task)->streams == 0;
     if (!last && task->cost_ns < mix->piece_ns[mix->count - 1])
         return;
     demand->mix = (struct perfmodel_cpu_mix){0};
@@ -347,22 +370,15 @@ static void change(struct perfmodel_demand *demand, const struct perfmodel_cpu_t
     summarise(demand);
 }
 
-static uint32_t *kind_of(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
-{
-    uint32_t size = task->piece_bytes / CORE_BLOCK_BYTES;
-    assert(size < PIECE_SIZES);
-    uint32_t *streams = &demand->kind_streams[task->cipher - 1][size];
-    assert(*streams == 0 || demand->kind_cost_ns[task->cipher - 1][size] == task->cost_ns);
-    demand->kind_cost_ns[task->cipher - 1][size] = task->cost_ns;
-    return streams;
-}
-
 void perfmodel_demand_add(struct perfmodel_demand *demand, const struct perfmodel_cpu_task *task)
 {
     assert(demand->streams < PERFMODEL_DEMAND_STREAMS_MAX);
+    struct kind *kind = kind_of(demand, task);
     uint32_t size = task->piece_bytes / CORE_BLOCK_BYTES, *most = &demand->kind_most[task->cipher - 1];
     list_add(&demand->list, demand->streams++, task);
-    ++*kind_of(demand, task);
+    assert(kind->streams == 0 || kind->cost_ns == task->cost_ns);
+    kind->cost_ns = task->cost_ns;
+    kind->streams++;
     *most = size > *most ? size : *most;
     perfmodel_cpu_mix_add(&demand->mix, demand->worker.burst_pieces, task);
     change(demand, task, 1);
@@ -372,7 +388,7 @@ void perfmodel_demand_remove(struct perfmodel_demand *demand, const struct perfm
 {
     assert(demand->streams > 0);
     list_remove(&demand->list, demand->streams--, task);
-    --*kind_of(demand, task);
+    kind_of(demand, task)->streams--;
     mix_remove(demand, task);
     change(demand, task, -1);
 }

@@ -197,7 +197,9 @@ static void test_no_trace(void **state)
     (void)state;
     struct test_random random = {7};
     static struct perfmodel_cpu_task tasks[TASKS_MAX];
-    struct perfmodel_demand *grid = grid_of(&profile), *copy = NULL;
+    struct config_profile wide = profile;
+    wide.cpu.piece_bytes = 65520; /* longer than any piece of `profile` */
+    struct perfmodel_demand *grid = grid_of(&wide), *copy = NULL;
     size_t count = fill(&random, grid, &profile, tasks, 100, 1000);
     assert_int_equal(perfmodel_demand_copy(grid, &copy), CORE_OK);
     /* far more than fits, huge ones too, removed in another order */
