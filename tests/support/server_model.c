@@ -1,7 +1,7 @@
 #include "tests/support/server_model.h"
 
 #include "core/log.h"
-#include "server/admin/snapshot.h"
+#include "server/server_internal.h"
 #include "tests/support/gpu_server.h"
 #include "tests/support/require.h"
 #include "tests/support/server_model_client.h"
@@ -10,16 +10,16 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define CLIENTS          4
 #define CPU_COST         300 /* times what a core of today takes: cards are used */
 #define CARDS            2
-#define CARD_BYTES       (UINT64_C(8) << 20)
+#define CARD_BYTES       (UINT64_C(1) << 20)
 #define MARGIN_NS        (300 * CORE_NS_PER_US)
 #define CHECKS_OF_OFFERS 64 /* one check in so many asks for an offer */
 #define KEPT_BYTES       (256 << 20)
@@ -29,6 +29,7 @@
 static struct test_server server;
 static struct client clients[CLIENTS + 1]; /* the last one asks the empty server */
 static struct client *const probe = &clients[CLIENTS];
+static int ears; /* an epoll of the connections */
 static core_ns worker_delay_ns;
 static bool gentle; /* this sequence breaks no rule and delays no worker: it goes far */
 static const char *name = "";
@@ -111,15 +112,17 @@ static bool hear(struct client *client)
     return true;
 }
 
+/* Every one that has something to hear, but for the deaf. */
 static bool hear_all(void)
 {
-    struct pollfd ready[CLIENTS + 1];
-    bool any = false;
+    struct epoll_event events[CLIENTS + 1];
+    bool ready[CLIENTS + 1] = {false}, any = false;
+
+    const int named = epoll_wait(ears, events, CLIENTS + 1, 0);
+    for (int i = 0; i < named; i++)
+        ready[events[i].data.u32] = true;
     for (size_t i = 0; i <= CLIENTS; i++)
-        ready[i] = (struct pollfd){.fd = clients[i].deaf ? -1 : clients[i].descriptor, .events = POLLIN};
-    (void)poll(ready, CLIENTS + 1, 0);
-    for (size_t i = 0; i <= CLIENTS; i++)
-        any |= ready[i].revents != 0 && hear(&clients[i]);
+        any |= ready[i] && !clients[i].deaf && hear(&clients[i]);
     return any;
 }
 
@@ -141,6 +144,8 @@ static void connect_client(struct client *client)
         client->streams[i].chain = chains[i];
     TEST_REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     client->descriptor = pair[0];
+    struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)(client - clients)};
+    TEST_REQUIRE(epoll_ctl(ears, EPOLL_CTL_ADD, client->descriptor, &event) == 0);
     client->workers_late = worker_delay_ns > 0;
     TEST_REQUIRE(server_adopt(server.server, pair[1], &error) == CORE_OK);
 }
@@ -341,18 +346,21 @@ static void check_empty(core_ns before_ns)
 
 static bool is_anything_reserved(void)
 {
-    struct server_snapshot *snapshot;
+    const struct server *inside = server.server;
+    const struct server_planner *planner = inside->planner;
     bool reserved = false;
 
-    TEST_REQUIRE(server_snapshot_take(server.server, &snapshot) == CORE_OK);
-    for (uint32_t i = 0; i < snapshot->io_count; i++)
-        reserved |= snapshot->ios[i].utilisation_ppb != 0;
-    for (uint32_t i = 0; i < snapshot->worker_count; i++)
-        reserved |= snapshot->workers[i].streams + snapshot->workers[i].backups > 0 ||
-                    snapshot->workers[i].utilisation_ppb != 0;
-    for (uint32_t i = 0; i < snapshot->gpu_count; i++)
-        reserved |= snapshot->gpus[i].streams + snapshot->gpus[i].backups > 0;
-    server_snapshot_free(snapshot);
+    for (uint32_t i = 0; i < inside->io_count; i++)
+        reserved |= atomic_load(&server_planner_io_load(planner, i)->utilisation_ppb) != 0;
+    for (uint32_t i = 0; i < inside->worker_count; i++) {
+        const struct server_planner_load *load = server_planner_worker_load(planner, i);
+        reserved |= server_stats_get(&load->streams) + server_stats_get(&load->backups) > 0 ||
+                    atomic_load(&load->utilisation_ppb) != 0;
+    }
+    for (uint32_t i = 0; i < inside->gpu_count; i++) {
+        const struct server_gpu_figures *figures = server_gpu_figures(inside->gpus[i]);
+        reserved |= server_stats_get(&figures->streams) + server_stats_get(&figures->backups) > 0;
+    }
     return reserved;
 }
 
@@ -439,6 +447,8 @@ void test_model_start(void)
 {
     for (size_t i = 0; i <= CLIENTS; i++)
         clients[i].descriptor = -1;
+    ears = epoll_create1(EPOLL_CLOEXEC);
+    TEST_REQUIRE(ears >= 0);
     test_virtual_rest(hear_all);
     start_server();
 }
