@@ -40,7 +40,7 @@ for page in README.md CONTRIBUTING.md SECURITY.md docs/*.md docs/*/*.md; do
     done < <(named "$page")
     while IFS='#' read -r path heading; do
         path=${path:+$(dirname "$page")/$path}
-        headings "${path:-$page}" 2>/dev/null | grep -qxF "$heading" ||
+        headings "${path:-$page}" 2>/dev/null | grep -xF "$heading" >/dev/null ||
             { echo "$page links to $path#$heading, which is not there"; missing=$((missing + 1)); }
     done < <(linked "$page")
 done

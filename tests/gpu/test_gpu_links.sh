@@ -23,7 +23,7 @@ names() {
 }
 
 # The check finds what it looks for: where a CUDA archive is, it has such names.
-if [[ -e gpu/libmillrace_gpu_cuda.a ]] && ! names gpu/libmillrace_gpu_cuda.a | grep -qE "$cuda"; then
+if [[ -e gpu/libmillrace_gpu_cuda.a ]] && ! names gpu/libmillrace_gpu_cuda.a | grep -E "$cuda" >/dev/null; then
     complain "gpu/libmillrace_gpu_cuda.a should have names of CUDA; this test looks for the wrong ones"
 fi
 for file in gpu/libmillrace_gpu.a server/libmillrace_server.a server/millraced; do

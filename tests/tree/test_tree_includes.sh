@@ -131,7 +131,7 @@ check_purity() {
 
 # Ignored files do not count where git can tell them.
 top_entries() {
-    if [[ -e .git ]] && git ls-files -co --exclude-standard 2>/dev/null | grep -q .; then
+    if [[ -e .git ]] && git ls-files -co --exclude-standard 2>/dev/null | grep . >/dev/null; then
         git ls-files -co --exclude-standard | cut -d/ -f1 | sort -u
     else
         find . -mindepth 1 -maxdepth 1 ! -name .git ! -name build ! -name .cache -printf '%f\n' | sort
