@@ -2,6 +2,9 @@
 #include "bench/bench.h"
 #include "core/options.h"
 #include "core/standard.h"
+#include "core/tls.h"
+
+#include <stdio.h>
 
 static const struct core_options_command commands[] = {
     {"calibrate", bench_calibrate, "measures this machine and writes its hardware profile"},
@@ -24,7 +27,13 @@ int main(int argc, char **argv)
                                                  .commands = commands,
                                                  .command_count = sizeof commands / sizeof commands[0]};
 
+    struct core_error error;
+
     if (!core_standard_open())
         return 2;
+    if (core_tls_ready(&error) != CORE_OK) {
+        fprintf(stderr, "millrace-bench: %s\n", error.text);
+        return 3;
+    }
     return core_options_run(&program, argc, argv);
 }

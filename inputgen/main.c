@@ -1,7 +1,10 @@
 /* millrace-gen: makes stream lists, and runs streams against a server. */
 #include "core/options.h"
 #include "core/standard.h"
+#include "core/tls.h"
 #include "inputgen/commands.h"
+
+#include <stdio.h>
 
 static const struct core_options_command commands[] = {
     {"make", inputgen_command_make, "draw a list of streams from a workload"},
@@ -19,7 +22,13 @@ int main(int argc, char **argv)
                                                  .commands = commands,
                                                  .command_count = sizeof commands / sizeof commands[0]};
 
+    struct core_error error;
+
     if (!core_standard_open())
         return 2;
+    if (core_tls_ready(&error) != CORE_OK) {
+        fprintf(stderr, "millrace-gen: %s\n", error.text);
+        return 3;
+    }
     return core_options_run(&program, argc, argv);
 }
