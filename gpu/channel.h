@@ -46,7 +46,7 @@ struct gpu_channel_key {
 
 enum gpu_completion_kind {
     GPU_COMPLETION_READY = 1, /* facts */
-    GPU_COMPLETION_BATCH,     /* number, times */
+    GPU_COMPLETION_BATCH,     /* number, times, uncertain_ns */
     GPU_COMPLETION_ERROR      /* text; the child exits then */
 };
 
@@ -58,6 +58,7 @@ struct gpu_completion {
         struct {
             uint64_t number;
             struct gpu_stage_time times[GPU_STAGE_COUNT];
+            core_ns uncertain_ns; /* as in gpu_stage_end */
         } batch;
         char text[208];
     };

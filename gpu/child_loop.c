@@ -35,6 +35,7 @@ static void tell_batches(struct gpu_child *child)
         struct gpu_completion completion = {.kind = GPU_COMPLETION_BATCH};
         completion.batch.number = batch->order.number;
         memcpy(completion.batch.times, batch->times, sizeof batch->times);
+        completion.batch.uncertain_ns = batch->uncertain_ns;
         complete(child, &completion);
     }
 }

@@ -64,7 +64,7 @@ static cudaError_t made_up_load(struct gpu_device *device, const struct made_up 
 /* Best of some runs. */
 static cudaError_t form_time(struct gpu_device *device, enum gpu_kernel_form form, float *best_ms)
 {
-    const struct gpu_cuda_marks *marks = &device->marks[0][GPU_STAGE_KERNEL];
+    const struct gpu_cuda_marks *marks = &device->runs[0].marks[GPU_STAGE_KERNEL];
     const cudaStream_t stream = device->lines[GPU_STAGE_KERNEL].work;
     cudaError_t result = cudaSuccess;
     *best_ms = 0;

@@ -106,10 +106,11 @@ static core_status lines_make(struct gpu_device *device, struct core_error *erro
         result = cudaStreamCreateWithFlags(&line->work, cudaStreamNonBlocking);
         if (result == cudaSuccess)
             result = cudaStreamCreateWithFlags(&line->tell, cudaStreamNonBlocking);
-        for (uint32_t i = 0; i < device->region->shape.arenas && result == cudaSuccess; i++) {
-            result = cudaEventCreateWithFlags(&device->marks[i][stage].begin, cudaEventDefault);
+        for (uint32_t i = 0; i <= device->region->shape.arenas && result == cudaSuccess; i++) {
+            struct gpu_cuda_marks *marks = &device->runs[i].marks[stage];
+            result = cudaEventCreateWithFlags(&marks->begin, cudaEventDefault);
             if (result == cudaSuccess)
-                result = cudaEventCreateWithFlags(&device->marks[i][stage].end, cudaEventDefault);
+                result = cudaEventCreateWithFlags(&marks->end, cudaEventDefault);
         }
     }
     return gpu_cuda_check(result, "streams and events", error);
@@ -159,6 +160,7 @@ core_status gpu_cuda_open(struct gpu_device **opened, const struct gpu_device_op
     if (device == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a card");
     device->region = options->region;
+    device->takes_turns = facts->copy_engines < 2;
     device->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     status = device->ended < 0 ? core_error_errno(error, "can not make an eventfd")
                                : device_make(device, options, facts, error);
@@ -177,11 +179,12 @@ core_status gpu_cuda_open(struct gpu_device **opened, const struct gpu_device_op
 static void lines_free(struct gpu_device *device)
 {
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
-        for (uint32_t i = 0; i < device->region->shape.arenas; i++) {
-            if (device->marks[i][stage].begin != NULL)
-                (void)cudaEventDestroy(device->marks[i][stage].begin);
-            if (device->marks[i][stage].end != NULL)
-                (void)cudaEventDestroy(device->marks[i][stage].end);
+        for (uint32_t i = 0; i <= device->region->shape.arenas; i++) {
+            const struct gpu_cuda_marks *marks = &device->runs[i].marks[stage];
+            if (marks->begin != NULL)
+                (void)cudaEventDestroy(marks->begin);
+            if (marks->end != NULL)
+                (void)cudaEventDestroy(marks->end);
         }
         if (device->lines[stage].work != NULL)
             (void)cudaStreamDestroy(device->lines[stage].work);

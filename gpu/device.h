@@ -48,10 +48,14 @@ struct gpu_stage_time {
     core_ns start_ns, end_ns;
 };
 
+/* All times of a batch are told with its last end, from one base: how long a stage took is what the card
+ * measured, whenever its end was noticed. Where the base lies on our clock may be uncertain: each moment was
+ * within uncertain_ns of where it is told. None is told that lies in the future. */
 struct gpu_stage_end {
     uint64_t number; /* of the batch */
     enum gpu_stage stage;
-    struct gpu_stage_time time;
+    struct gpu_stage_time times[GPU_STAGE_COUNT]; /* with DOWN */
+    core_ns uncertain_ns;                         /* with DOWN; 0 or more */
 };
 
 struct gpu_device_options {
@@ -76,7 +80,8 @@ struct gpu_device_ops {
     /* Waits for what runs, overwrites all keys and chaining values, frees everything. */
     void (*close)(struct gpu_device *device);
 
-    /* Readable when a stage ended; poll() clears it. Errors may come without: poll now and then too. */
+    /* Readable when poll() has something to tell, which clears it. Errors may come without: poll now and
+     * then too. */
     int (*descriptor)(const struct gpu_device *device);
 
     /* CORE_FULL: try again when a kernel ended. Both values of the chain slot become `chain`. */
@@ -89,8 +94,9 @@ struct gpu_device_ops {
     core_status (*launch)(struct gpu_device *device, enum gpu_stage stage, const struct gpu_order *order,
                           struct core_error *error);
 
-    /* CORE_OK: *end is a stage that ended, each is told once, those of a kind in order. CORE_AGAIN: none.
-     * Else the device is broken and says why; it can only be closed. */
+    /* CORE_OK: *end is a stage that ended: DOWN, and where the card has one copy engine UP and KERNEL too.
+     * Each is told once, those of a kind in order. CORE_AGAIN: none. Else the device is broken and says why;
+     * it can only be closed. */
     core_status (*poll)(struct gpu_device *device, struct gpu_stage_end *end, struct core_error *error);
 };
 

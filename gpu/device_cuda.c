@@ -89,12 +89,29 @@ static cudaError_t work_launch(struct gpu_device *device, enum gpu_stage stage, 
     }
 }
 
-/* Waits for the batch's stage before, works, marks begin and end, and wakes the child's loop then. */
+static struct gpu_cuda_run *run_at(struct gpu_device *device, uint64_t index)
+{
+    return &device->runs[index % (device->region->shape.arenas + 1)];
+}
+
+/* Without turns nobody waits for the end of a stage but the card, which needs no host for it. */
+static bool is_told(const struct gpu_device *device, enum gpu_stage stage)
+{
+    return device->takes_turns || stage == GPU_STAGE_DOWN;
+}
+
+/* Wakes the child's loop at the end of the stage. */
+static cudaError_t tell_launch(struct gpu_device *device, const struct gpu_cuda_line *line, cudaEvent_t end)
+{
+    const cudaError_t result = cudaStreamWaitEvent(line->tell, end, cudaEventWaitDefault);
+    return result == cudaSuccess ? cudaLaunchHostFunc(line->tell, wake, device) : result;
+}
+
+/* Waits for the batch's stage before, works, and marks begin and end. */
 static cudaError_t stage_launch(struct gpu_device *device, enum gpu_stage stage,
-                                const struct gpu_order *order)
+                                const struct gpu_order *order, const struct gpu_cuda_marks *marks)
 {
     const struct gpu_cuda_line *line = &device->lines[stage];
-    const struct gpu_cuda_marks *marks = device->marks[order->arena];
     cudaError_t result = cudaSuccess;
     if (stage != GPU_STAGE_UP)
         result = cudaStreamWaitEvent(line->work, marks[stage - 1].end, cudaEventWaitDefault);
@@ -104,10 +121,8 @@ static cudaError_t stage_launch(struct gpu_device *device, enum gpu_stage stage,
         result = work_launch(device, stage, order, line->work);
     if (result == cudaSuccess)
         result = cudaEventRecord(marks[stage].end, line->work);
-    if (result == cudaSuccess)
-        result = cudaStreamWaitEvent(line->tell, marks[stage].end, cudaEventWaitDefault);
-    if (result == cudaSuccess)
-        result = cudaLaunchHostFunc(line->tell, wake, device);
+    if (result == cudaSuccess && is_told(device, stage))
+        result = tell_launch(device, line, marks[stage].end);
     return result;
 }
 
@@ -116,18 +131,18 @@ static core_status cuda_launch(struct gpu_device *device, enum gpu_stage stage, 
 {
     static const char *const names[] = {"copy up", "kernel", "copy down"};
     struct gpu_cuda_line *line = &device->lines[stage];
+    struct gpu_cuda_run *run = run_at(device, line->launched);
     if (order->arena >= device->region->shape.arenas)
         return core_error_set(error, CORE_INVALID, "arena %u of %u", order->arena,
                               device->region->shape.arenas);
     if (stage == GPU_STAGE_UP) {
-        device->orders[order->arena] = *order;
-        device->base_ns[order->arena] = CORE_NS_NEVER;
-        device->last_ns[order->arena] = 0;
+        run->order = *order;
+        run->asked_ns = core_time_now_ns();
     }
-    core_status status = gpu_cuda_check(stage_launch(device, stage, order), names[stage], error);
+    core_status status = gpu_cuda_check(stage_launch(device, stage, order, run->marks), names[stage], error);
     if (status != CORE_OK)
         return core_error_prefix(error, status, "batch %llu", (unsigned long long)order->number);
-    line->arenas[line->launched++ % GPU_REGION_ARENAS_MAX] = order->arena;
+    line->launched++;
     return CORE_OK;
 }
 
@@ -204,30 +219,47 @@ static core_status elapsed_ns(cudaEvent_t from, cudaEvent_t to, core_ns *ns, str
 {
     float ms = 0;
     const cudaError_t result = cudaEventElapsedTime(&ms, from, to);
-    *ns = ms > 0 ? (core_ns)((double)ms * 1e6) : 0;
+    *ns = ms > 0 ? (core_ns)((double)ms * 1e6 + 0.5) : 0;
     return gpu_cuda_check(result, "time of a stage", error);
 }
 
-/* The device's times count from the batch's first mark. When that was on our clock is known from each end
- * that we see: not later than now less the time since. The least of these is kept, so no end lies in the
- * future. */
-static core_status stage_time(struct gpu_device *device, uint32_t arena, enum gpu_stage stage,
-                              struct gpu_stage_time *time, struct core_error *error)
+/* The card's times of all stages, from the batch's first mark, by the marks alone. */
+static core_status stages_time(const struct gpu_cuda_marks *marks, struct gpu_stage_time *times,
+                               struct core_error *error)
 {
-    const struct gpu_cuda_marks *marks = device->marks[arena];
-    core_ns begin_ns, end_ns;
-    core_status status = elapsed_ns(marks[GPU_STAGE_UP].begin, marks[stage].begin, &begin_ns, error);
-    if (status == CORE_OK)
-        status = elapsed_ns(marks[GPU_STAGE_UP].begin, marks[stage].end, &end_ns, error);
+    const cudaEvent_t first = marks[GPU_STAGE_UP].begin;
+    core_status status = CORE_OK;
+    core_ns last_ns = 0;
+    for (int stage = 0; stage < GPU_STAGE_COUNT && status == CORE_OK; stage++) {
+        struct gpu_stage_time *time = &times[stage];
+        if (stage != GPU_STAGE_UP)
+            status = elapsed_ns(first, marks[stage].begin, &time->start_ns, error);
+        if (status == CORE_OK)
+            status = elapsed_ns(first, marks[stage].end, &time->end_ns, error);
+        time->start_ns = core_time_max(time->start_ns, last_ns); /* what rounding took */
+        last_ns = time->end_ns = core_time_max(time->end_ns, time->start_ns);
+    }
+    return status;
+}
+
+/* The times of a batch whose last end was seen at seen_ns. */
+static core_status run_time(struct gpu_device *device, uint64_t index, core_ns seen_ns,
+                            struct gpu_stage_end *end, struct core_error *error)
+{
+    const struct gpu_cuda_run *run = run_at(device, index);
+    struct gpu_card_clock_batch batch = {.asked_ns = run->asked_ns, .seen_ns = seen_ns};
+    core_status status = stages_time(run->marks, end->times, error);
+    if (status == CORE_OK && index > 0)
+        status = elapsed_ns(run_at(device, index - 1)->marks[GPU_STAGE_UP].begin,
+                            run->marks[GPU_STAGE_UP].begin, &batch.since_ns, error);
     if (status != CORE_OK)
         return status;
-    core_ns *base_ns = &device->base_ns[arena], *last_ns = &device->last_ns[arena];
-    const core_ns now_ns = core_time_now_ns();
-    if (now_ns - end_ns < *base_ns)
-        *base_ns = now_ns - end_ns;
-    time->start_ns = *base_ns + begin_ns > *last_ns ? *base_ns + begin_ns : *last_ns;
-    time->end_ns = *base_ns + end_ns > time->start_ns ? *base_ns + end_ns : time->start_ns;
-    *last_ns = time->end_ns;
+    batch.span_ns = end->times[GPU_STAGE_DOWN].end_ns;
+    const core_ns base_ns = gpu_card_clock_take(&device->clock, &batch, &end->uncertain_ns);
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
+        end->times[stage].start_ns += base_ns;
+        end->times[stage].end_ns += base_ns;
+    }
     return CORE_OK;
 }
 
@@ -236,18 +268,19 @@ static core_status stage_poll(struct gpu_device *device, enum gpu_stage stage, s
                               struct core_error *error)
 {
     struct gpu_cuda_line *line = &device->lines[stage];
-    if (line->told == line->launched ||
-        (stage != GPU_STAGE_UP && line->told == device->lines[stage - 1].told))
+    if (!is_told(device, stage) || line->told == line->launched ||
+        (device->takes_turns && stage != GPU_STAGE_UP && line->told == device->lines[stage - 1].told))
         return CORE_AGAIN;
-    const uint32_t arena = line->arenas[line->told % GPU_REGION_ARENAS_MAX];
-    const unsigned long long number = device->orders[arena].number;
-    const cudaError_t result = event_query(device->marks[arena][stage].end);
+    const struct gpu_cuda_run *run = run_at(device, line->told);
+    const unsigned long long number = run->order.number;
+    const cudaError_t result = event_query(run->marks[stage].end);
+    const core_ns seen_ns = core_time_now_ns();
     if (result == cudaErrorNotReady)
         return CORE_AGAIN;
     core_status status = gpu_cuda_check(result, "end of a stage", error);
     *end = (struct gpu_stage_end){.number = number, .stage = stage};
-    if (status == CORE_OK)
-        status = stage_time(device, arena, stage, &end->time, error);
+    if (status == CORE_OK && stage == GPU_STAGE_DOWN)
+        status = run_time(device, line->told, seen_ns, end, error);
     if (status != CORE_OK)
         return core_error_prefix(error, status, "batch %llu", number);
     line->told++;

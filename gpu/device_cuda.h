@@ -3,6 +3,7 @@
 #define MILLRACE_GPU_DEVICE_CUDA_H
 
 #include "gpu/card.h"
+#include "gpu/card_clock.h"
 #include "gpu/device.h"
 #include "gpu/kernel.h"
 #include "gpu/key_change.h"
@@ -17,11 +18,17 @@ struct gpu_cuda_marks {
     cudaEvent_t begin, end;
 };
 
+/* A batch on its way, and the marks of the one before it. */
+struct gpu_cuda_run {
+    struct gpu_order order;
+    core_ns asked_ns; /* the first mark is not before */
+    struct gpu_cuda_marks marks[GPU_STAGE_COUNT];
+};
+
 /* The stages of one kind: a stream, and another that tells of their ends, so that telling holds nothing up.
- */
+ * Batches are counted since the start. */
 struct gpu_cuda_line {
     cudaStream_t work, tell;
-    uint32_t arenas[GPU_REGION_ARENAS_MAX]; /* ring: launched and not told */
     uint64_t launched, told;
 };
 
@@ -30,11 +37,10 @@ struct gpu_device {
     bool pinned;
     struct gpu_card card; /* device addresses */
     enum gpu_kernel_form form;
+    bool takes_turns; /* copies do: every end is told, not the last one alone */
     struct gpu_cuda_line lines[GPU_STAGE_COUNT];
-    struct gpu_cuda_marks marks[GPU_REGION_ARENAS_MAX][GPU_STAGE_COUNT];
-    struct gpu_order orders[GPU_REGION_ARENAS_MAX];
-    core_ns base_ns[GPU_REGION_ARENAS_MAX]; /* when the copy up began, no earlier than it did */
-    core_ns last_ns[GPU_REGION_ARENAS_MAX]; /* end of the last stage that was told */
+    struct gpu_cuda_run runs[GPU_REGION_ARENAS_MAX + 1]; /* ring of one more than there are arenas */
+    struct gpu_card_clock clock;
     struct gpu_key_change *changes;         /* ring in pinned memory that the device reads */
     struct gpu_key_change *changes_on_card; /* the same, by its device address */
     cudaEvent_t changed[GPU_CUDA_KEY_CHANGES];

@@ -46,6 +46,7 @@ struct run {
     struct gpu_order order;
     struct gpu_card_batch *on_card;
     int done; /* stages that ended */
+    struct gpu_stage_time times[GPU_STAGE_COUNT];
 };
 
 /* A copy under way. Its pace depends on whether the other direction copies too. */
@@ -244,18 +245,24 @@ static void engine_hang(struct gpu_device *device)
         pthread_cond_wait(&device->changed, &device->lock);
 }
 
-static void stage_tell(struct gpu_device *device, struct run *run, enum item_kind kind,
-                       struct gpu_stage_time time)
+/* Its moments are our clock's own: uncertain_ns is 0. */
+static void stage_tell(struct gpu_device *device, const struct run *run, enum item_kind kind)
 {
     const uint64_t one = 1;
-    device->ends[device->ends_put++ % ENDS_MAX] = (struct gpu_stage_end){
-        .number = run->order.number,
-        .stage = (enum gpu_stage)kind,
-        .time = time,
-    };
+    struct gpu_stage_end *end = &device->ends[device->ends_put++ % ENDS_MAX];
+    *end = (struct gpu_stage_end){.number = run->order.number, .stage = (enum gpu_stage)kind};
+    memcpy(end->times, run->times, sizeof end->times);
+    (void)!write(device->ended, &one, sizeof one);
+}
+
+static void stage_end(struct gpu_device *device, struct run *run, enum item_kind kind,
+                      struct gpu_stage_time time)
+{
+    run->times[kind] = time;
     run->done = (int)kind + 1;
     pthread_cond_broadcast(&device->changed);
-    (void)!write(device->ended, &one, sizeof one);
+    if (kind == ITEM_DOWN || device->emulation->copy_engines < 2)
+        stage_tell(device, run, kind);
 }
 
 static core_ns copy_run(struct gpu_device *device, struct run *run, enum item_kind kind, core_ns start_ns)
@@ -308,7 +315,7 @@ static void item_run(struct gpu_device *device, const struct item *item)
     time.end_ns = item->kind == ITEM_KERNEL ? kernel_run(device, run, time.start_ns)
                                             : copy_run(device, run, item->kind, time.start_ns);
     if (!device->closing)
-        stage_tell(device, run, item->kind, time);
+        stage_end(device, run, item->kind, time);
 }
 
 static void *engine_main(void *argument)

@@ -454,15 +454,17 @@ static void watchdog_look(struct gpu_engine *engine, core_ns now_ns)
         fail(engine, now_ns, kind, code, text);
 }
 
-static bool times_make_sense(const struct gpu_stage_time *times)
+static bool times_make_sense(const struct gpu_completion *completion)
 {
+    const struct gpu_stage_time *times = completion->batch.times;
     core_ns last_ns = 0;
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
         if (times[stage].start_ns < last_ns || times[stage].end_ns < times[stage].start_ns)
             return false;
         last_ns = times[stage].end_ns;
     }
-    return last_ns <= core_time_now_ns();
+    const core_ns now_ns = core_time_now_ns(), uncertain_ns = completion->batch.uncertain_ns;
+    return last_ns <= now_ns && uncertain_ns >= 0 && uncertain_ns <= now_ns;
 }
 
 static core_status batch_event(struct gpu_engine *engine, core_ns now_ns,
@@ -470,13 +472,14 @@ static core_status batch_event(struct gpu_engine *engine, core_ns now_ns,
 {
     const struct flight *oldest = &engine->flights[engine->flights_taken % FLIGHTS];
     if (engine->state != GPU_ENGINE_READY || engine->flights_taken == engine->flights_put ||
-        oldest->order.number != completion->batch.number || !times_make_sense(completion->batch.times)) {
+        oldest->order.number != completion->batch.number || !times_make_sense(completion)) {
         fail(engine, now_ns, GPU_FAULT_CORRUPT, 0,
              "the GPU's process reported a batch that was not submitted");
         return CORE_AGAIN;
     }
     *event = (struct gpu_event){.kind = GPU_EVENT_BATCH};
     event->batch.order = oldest->order;
+    event->batch.uncertain_ns = completion->batch.uncertain_ns;
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
         const struct gpu_stage_time *time = &completion->batch.times[stage];
         event->batch.times[stage] =

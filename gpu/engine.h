@@ -83,6 +83,7 @@ struct gpu_event {
         struct {
             struct gpu_order order;
             struct gpu_stage_time times[GPU_STAGE_COUNT]; /* from its submission to the poll */
+            core_ns uncertain_ns;                         /* as in gpu_stage_end */
         } batch;
         struct gpu_fault fault;
     };

@@ -1,5 +1,7 @@
 #include "gpu/pipeline.h"
 
+#include <string.h>
+
 void gpu_pipeline_begin(struct gpu_pipeline *pipeline, const struct gpu_device_ops *ops,
                         struct gpu_device *device, uint32_t copy_engines)
 {
@@ -83,8 +85,11 @@ static core_status stage_ended(struct gpu_pipeline *pipeline, const struct gpu_s
     if (pipeline->ended[end->stage] >= pipeline->launched[end->stage] || batch->order.number != end->number)
         return core_error_set(error, CORE_MISMATCH, "the device ended stage %d of batch %llu out of order",
                               (int)end->stage, (unsigned long long)end->number);
-    batch->times[end->stage] = end->time;
     pipeline->ended[end->stage]++;
+    if (end->stage == GPU_STAGE_DOWN) {
+        memcpy(batch->times, end->times, sizeof batch->times);
+        batch->uncertain_ns = end->uncertain_ns;
+    }
     if (end->stage != GPU_STAGE_KERNEL)
         pipeline->copying = false;
     return CORE_OK;

@@ -17,7 +17,8 @@
 
 struct gpu_pipeline_batch {
     struct gpu_order order;
-    struct gpu_stage_time times[GPU_STAGE_COUNT];
+    struct gpu_stage_time times[GPU_STAGE_COUNT]; /* these two: of a batch that is through */
+    core_ns uncertain_ns;                         /* as in gpu_stage_end */
 };
 
 /* Batches in the order of their numbers lie in a ring; the counters below count batches since the start. A

@@ -62,7 +62,8 @@
  * be among the L: W(L) + k p^. A stage that ran dry after the last batch of the stream that left begins its
  * next run behind that batch, and this run has only streams that still have a reservation. (Where no stage
  * of the fullest batch outlasts T no run is longer than a batch, and the batch after that of the last
- * packet is free of it.) With one copy engine a copy may wait for those of the other direction, so the
+ * packet is free of it.) That it ran dry must be certain, however late the ends of its batches were noticed
+ * (server/gpu/pauses.h). With one copy engine a copy may wait for those of the other direction, so the
  * bounds are those of the batches since the card was last idle: there that is the pause.
  *
  * **When a period may change.** At a batch before which all stages have paused; or at any, if

@@ -132,9 +132,12 @@ static const struct server_figure copy_down[] = {
     STAGE_TOTAL("copy_down", GPU(copy_down), "copies back"), END};
 static const struct server_figure whole[] = {
     STAGE("batch", GPU(whole), "batch, from its closing to its last byte", "Batches"), END};
+static const struct server_figure notice[] = {
+    STAGE("notice", GPU(notice), "notice of a batch's last byte", "Notices of a batch's last byte"),
+    STAGE_TOTAL("notice", GPU(notice), "notices of a batch's last byte"), END};
 
 const struct server_figure_stage server_figures_stages[SERVER_FIGURES_STAGES] = {
-    {"copy_up", copy_up}, {"kernel", kernel}, {"copy_down", copy_down}, {"whole", whole}};
+    {"copy_up", copy_up}, {"kernel", kernel}, {"copy_down", copy_down}, {"whole", whole}, {"notice", notice}};
 
 #define UNIT(member) offsetof(struct server_snapshot_unit, member)
 

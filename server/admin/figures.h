@@ -31,7 +31,7 @@ extern const struct server_figure server_figures_moves[];  /* struct server_snap
 extern const struct server_figure server_figures_plans[];
 
 /* The stages of a GPU's batches, which /status has as an object each: also of struct server_snapshot_gpu. */
-#define SERVER_FIGURES_STAGES 4
+#define SERVER_FIGURES_STAGES 5
 struct server_figure_stage {
     const char *status;
     const struct server_figure *figures;

@@ -167,6 +167,7 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
         .kernel = read_stage(&figures->kernel, batches),
         .copy_down = read_stage(&figures->down, batches),
         .whole = read_stage(&figures->batch, batches),
+        .notice = read_stage(&figures->notice, batches),
     };
     server_gpu_fault_text(gpu, target->fault, sizeof target->fault);
 }

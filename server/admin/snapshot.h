@@ -41,7 +41,7 @@ struct server_snapshot_worker {
     core_ns burst_bound_ns;   /* no burst may take longer: as in struct server_snapshot */
 };
 
-/* One stage of a GPU's batches, or the whole from closing to the last byte. */
+/* One stage of a GPU's batches, the whole from closing to the last byte, or how late that was noticed. */
 struct server_snapshot_stage {
     core_ns bound_ns, max_ns, total_ns, mean_ns;
     int64_t worst_ppb; /* largest share of its bound that a batch took */
@@ -63,7 +63,7 @@ struct server_snapshot_gpu {
     uint64_t batch_bytes, arena_bytes;
     core_ns period_ns, latency_ns; /* of the plan: of batches; period and stages, at the most */
     uint64_t period_changes;
-    struct server_snapshot_stage copy_up, kernel, copy_down, whole;
+    struct server_snapshot_stage copy_up, kernel, copy_down, whole, notice;
 };
 
 /* A worker, a GPU or the fallback worker, and the packets that it encrypted. */

@@ -45,9 +45,11 @@ enum server_gpu_event_kind {
     SERVER_GPU_UP,
 };
 
-/* The times at which a batch was closed and at which each of its stages ended. */
+/* The times at which a batch was closed, at which each of its stages ended, and at which the batcher noticed
+ * that: of no two batches the same. */
 struct server_gpu_times {
     core_ns closed_ns, up_ns, kernel_ns, ended_ns; /* ended_ns: end of the copy back */
+    core_ns noticed_ns;
 };
 
 struct server_gpu_event {
@@ -175,7 +177,8 @@ struct server_gpu_figures {
     _Atomic uint64_t backups;     /* streams of other GPUs whose backup is on this one */
     _Atomic int64_t reserved_ppb; /* reserved for backups, in the failure scenario that needs most */
     struct server_gpu_stage_figures up, kernel, down, batch;
-    struct core_histogram batch_ns; /* from a batch's closing to its last byte */
+    struct server_gpu_stage_figures notice; /* from the last byte to when the batcher noticed it */
+    struct core_histogram batch_ns;         /* from a batch's closing to its last byte */
 };
 
 const struct server_gpu_figures *server_gpu_figures(const struct server_gpu *gpu);

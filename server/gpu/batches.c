@@ -30,9 +30,7 @@ static struct server_gpu_bounds most_of(struct server_gpu_bounds a, struct serve
 
 static void publish_paused(struct server_gpu *gpu)
 {
-    uint64_t least = gpu->paused[0];
-    for (int stage = 1; stage < GPU_STAGE_COUNT; stage++)
-        least = gpu->paused[stage] < least ? gpu->paused[stage] : least;
+    const uint64_t least = server_gpu_pauses_least(&gpu->pauses);
     atomic_store_explicit(&gpu->paused_least, least, memory_order_relaxed);
     if (gpu->changing && least >= gpu->plan_first && core_time_now_ns() >= gpu->plan_from_ns) {
         gpu->changing = false;
@@ -41,28 +39,12 @@ static void publish_paused(struct server_gpu *gpu)
     }
 }
 
-/* The card has nothing to do: all stages pause before whatever comes next. */
+/* Where the card has nothing to do. */
 static void note_idle(struct server_gpu *gpu)
 {
     if (gpu->missing > 0 || gpu->submitted < gpu_arenas_closed(gpu->arenas))
         return;
-    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
-        gpu->paused[stage] = gpu->submitted + 1;
-    publish_paused(gpu);
-}
-
-/* A stage paused before this batch if it was through with the one before when this one came. With one copy
- * engine a copy may wait for one of the other direction: there only an idle card tells. */
-static void note_pauses(struct server_gpu *gpu, uint64_t batch, core_ns submitted_ns,
-                        const struct gpu_stage_time *times)
-{
-    const core_ns came_ns[GPU_STAGE_COUNT] = {submitted_ns, times[GPU_STAGE_UP].end_ns,
-                                              times[GPU_STAGE_KERNEL].end_ns};
-    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
-        if (gpu->kind.copy_engines > 1 && gpu->last[stage].end_ns < came_ns[stage])
-            gpu->paused[stage] = batch;
-        gpu->last[stage] = times[stage];
-    }
+    server_gpu_pauses_idle(&gpu->pauses, gpu->submitted + 1);
     publish_paused(gpu);
 }
 
@@ -88,18 +70,21 @@ static core_ns duration_ns(const struct gpu_stage_time *time)
     return time->end_ns - time->start_ns;
 }
 
-/* A stage's time is what the card took for it; the whole batch's also has waiting and hand-overs in it. */
+/* A stage's time is what the card took for it; the whole batch's also has waiting and hand-overs in it. How
+ * late we noticed the end counts apart, against the margin of delivery, which begins with it. What is lost
+ * counts from when the batch was due to be closed until its end was noticed. */
 static void count_batch(struct server_gpu *gpu, const struct server_gpu_note *note,
                         const struct gpu_stage_time *times)
 {
     struct server_gpu_figures *figures = &gpu->figures;
+    core_ns out_ns = gpu->server->profile->margins.out_ns;
     core_ns whole_ns = times[GPU_STAGE_DOWN].end_ns - note->submitted_ns;
-    core_ns late_ns = times[GPU_STAGE_DOWN].end_ns - note->due_ns - note->bounds.batch_ns -
-                      gpu->server->profile->margins.out_ns; /* a batch that was closed late is late, too */
+    core_ns late_ns = gpu->noticed_ns - note->due_ns - note->bounds.batch_ns - out_ns;
     count_stage(&figures->up, duration_ns(&times[GPU_STAGE_UP]), note->bounds.up_ns);
     count_stage(&figures->kernel, duration_ns(&times[GPU_STAGE_KERNEL]), note->bounds.kernel_ns);
     count_stage(&figures->down, duration_ns(&times[GPU_STAGE_DOWN]), note->bounds.down_ns);
     count_stage(&figures->batch, whole_ns, note->bounds.batch_ns);
+    count_stage(&figures->notice, gpu->noticed_ns - times[GPU_STAGE_DOWN].end_ns, out_ns);
     server_stats_add_ns(&figures->lost_ns, note->bounds.batch_ns > 0 && late_ns > 0 ? late_ns : 0);
     core_histogram_record(&figures->batch_ns, whole_ns);
     server_stats_add(&figures->batches, 1);
@@ -138,6 +123,8 @@ void server_gpu_batches_done(struct server_gpu *gpu, const struct gpu_event *eve
     struct server_gpu_note *note = note_of(gpu, batch);
     const struct gpu_stage_time *times = event->batch.times;
 
+    /* never the same twice: it names the batch to its packets (server_gpu_port_times) */
+    gpu->noticed_ns = core_time_max(core_time_now_ns(), gpu->noticed_ns + 1);
     gpu->done = batch;
     pass_empty(gpu);
     gpu->missing--;
@@ -148,9 +135,16 @@ void server_gpu_batches_done(struct server_gpu *gpu, const struct gpu_event *eve
                                               .times = {.closed_ns = note->submitted_ns,
                                                         .up_ns = times[GPU_STAGE_UP].end_ns,
                                                         .kernel_ns = times[GPU_STAGE_KERNEL].end_ns,
-                                                        .ended_ns = times[GPU_STAGE_DOWN].end_ns}});
+                                                        .ended_ns = times[GPU_STAGE_DOWN].end_ns,
+                                                        .noticed_ns = gpu->noticed_ns}});
     let_go(gpu, batch);
-    note_pauses(gpu, batch, note->submitted_ns, times);
+    server_gpu_pauses_done(&gpu->pauses,
+                           &(struct server_gpu_pauses_batch){.number = batch,
+                                                             .submitted_ns = note->submitted_ns,
+                                                             .times = times,
+                                                             .uncertain_ns = event->batch.uncertain_ns},
+                           gpu->kind.copy_engines);
+    publish_paused(gpu);
     note_idle(gpu);
 }
 
@@ -243,7 +237,8 @@ core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
 
 /* ---- plans ---- */
 
-static void show_plan(struct server_gpu_figures *figures, const struct partition_gpu_plan *plan)
+static void show_plan(struct server_gpu_figures *figures, const struct partition_gpu_plan *plan,
+                      core_ns out_ns)
 {
     atomic_store_explicit(&figures->period_ns, plan->period_ns, memory_order_relaxed);
     atomic_store_explicit(&figures->latency_ns, plan->latency_ns, memory_order_relaxed);
@@ -256,6 +251,7 @@ static void show_plan(struct server_gpu_figures *figures, const struct partition
     atomic_store_explicit(&figures->kernel.bound_ns, plan->kernel_ns, memory_order_relaxed);
     atomic_store_explicit(&figures->down.bound_ns, plan->down_ns, memory_order_relaxed);
     atomic_store_explicit(&figures->batch.bound_ns, plan->batch_ns, memory_order_relaxed);
+    atomic_store_explicit(&figures->notice.bound_ns, out_ns, memory_order_relaxed);
 }
 
 static void take_over(struct server_gpu *gpu, const struct partition_gpu_plan *plan)
@@ -266,7 +262,7 @@ static void take_over(struct server_gpu *gpu, const struct partition_gpu_plan *p
                      old_ns > 0 && plan->period_ns > 0 && plan->period_ns != old_ns ? 1 : 0);
     gpu->plan = *plan;
     gpu->bounds = most_of(gpu->bounds, bounds_of(plan));
-    show_plan(&gpu->figures, plan);
+    show_plan(&gpu->figures, plan, gpu->server->profile->margins.out_ns);
 }
 
 /* The next batch begins now, or where the last one that was open ends. What comes before it begins waits for

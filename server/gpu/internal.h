@@ -9,6 +9,7 @@
 #include "gpu/schedule.h"
 #include "gpu/slots.h"
 #include "server/gpu/batcher.h"
+#include "server/gpu/pauses.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -97,15 +98,15 @@ struct server_gpu {
     uint64_t submitted; /* newest batch that the child has, or that had nothing for it */
     uint64_t done; /* all up to here are done, lost or had nothing; done + 1 is under way, or not submitted */
     struct server_gpu_note notes[GPU_REGION_ARENAS_MAX]; /* by number modulo */
-    struct gpu_stage_time last[GPU_STAGE_COUNT];         /* of the batch done last */
-    uint64_t paused[GPU_STAGE_COUNT]; /* the newest batch before which the stage was idle */
-    uint32_t missing;                 /* batches submitted that are not done */
+    core_ns noticed_ns;                                  /* when the end of the batch done last was noticed */
+    struct server_gpu_pauses pauses;
+    uint32_t missing; /* batches submitted that are not done */
 
     uint32_t clearing;                       /* slot to be overwritten next, or SERVER_GPU_NO_SLOT */
     struct server_message *keys, *keys_tail; /* struct server_gpu_key: to be handed to the child */
     struct server_message *ready;            /* handed over, waiting for their plan */
 
-    _Atomic uint64_t paused_least;  /* atomic: least of `paused`, read by the planner */
+    _Atomic uint64_t paused_least;  /* atomic: least of `pauses`, read by the planner */
     _Atomic uint64_t corrupt_batch; /* atomic: written by I/O threads, before corrupt_message; 0: none */
     struct server_gpu_figures figures;
     pthread_mutex_t fault_lock; /* guards fault_text; control path */

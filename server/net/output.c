@@ -93,6 +93,14 @@ void server_output_results(struct server_stream *stream)
     }
 }
 
+/* The times of the batch of a packet that a GPU has returned; NULL: they are no longer known. */
+static const struct server_gpu_times *batch_of(const struct server_packet *packet)
+{
+    const struct server_io *io = server_connection_of(packet->stream)->io;
+    return server_gpu_port_times(&io->streams.ports[server_unit_gpu(io->server, packet->unit)],
+                                 packet->cpu.finished_ns);
+}
+
 /* Ends of the stages of a packet that its unit has returned, in their order. */
 static void stage_ends(const struct server_packet *packet, core_ns now_ns,
                        core_ns ends_ns[SERVER_TAIL_LATENCY_STAGES])
@@ -107,11 +115,11 @@ static void stage_ends(const struct server_packet *packet, core_ns now_ns,
         ends_ns[SERVER_TAIL_LATENCY_QUEUE] = ends_ns[SERVER_TAIL_LATENCY_COPY_UP] = packet->cpu.started_ns;
         return;
     }
-    batch = server_gpu_port_times(&io->streams.ports[server_unit_gpu(io->server, packet->unit)],
-                                  packet->cpu.finished_ns);
+    batch = batch_of(packet);
     ends_ns[SERVER_TAIL_LATENCY_QUEUE] = batch != NULL ? batch->closed_ns : packet->cpu.finished_ns;
     ends_ns[SERVER_TAIL_LATENCY_COPY_UP] = batch != NULL ? batch->up_ns : packet->cpu.finished_ns;
     ends_ns[SERVER_TAIL_LATENCY_ENCRYPT] = batch != NULL ? batch->kernel_ns : packet->cpu.finished_ns;
+    ends_ns[SERVER_TAIL_LATENCY_COPY_DOWN] = batch != NULL ? batch->ended_ns : packet->cpu.finished_ns;
 }
 
 /* Of the contract that was in force for it. */
@@ -132,6 +140,9 @@ static void read_unit(const struct server_packet *packet, struct server_cause_wa
         return;
     }
     const struct server_gpu *gpu = server->gpus[server_unit_gpu(server, packet->unit)];
+    const struct server_gpu_times *batch = batch_of(packet);
+    if (batch != NULL) /* that it was noticed late is on the way back */
+        way->finished_ns = batch->ended_ns;
     way->unit_ns = atomic_load_explicit(&server_gpu_figures(gpu)->latency_ns, memory_order_relaxed);
     stalls->count = 0;
 }

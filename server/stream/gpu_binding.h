@@ -55,8 +55,8 @@ struct server_gpu_port {
     struct server_gpu_times times[GPU_REGION_ARENAS_MAX]; /* of the batches taken last, by number modulo */
 };
 
-/* The times of the batch whose copy back ended at ended_ns; NULL: it is no longer among the last ones. */
-const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns ended_ns);
+/* The times of the batch that was noticed at noticed_ns; NULL: it is no longer among the last ones. */
+const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns noticed_ns);
 
 /* Creates a port to each of the server's GPUs. Before the thread runs. */
 CORE_CHECKED core_status server_gpu_ports_create(struct server_stream_io *io);

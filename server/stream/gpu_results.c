@@ -70,14 +70,14 @@ static bool is_right(struct server_stream_io *io, const struct server_packet *pa
     return status == CORE_OK && memcmp(io->audit_buffer, ciphertext, packet->cpu.bytes) == 0;
 }
 
-static void deliver(struct server_packet *packet, const uint8_t *ciphertext, core_ns ended_ns)
+static void deliver(struct server_packet *packet, const uint8_t *ciphertext, core_ns noticed_ns)
 {
     struct server_stream *stream = packet->stream;
 
     stream->units.gpu->inside--;
     memcpy(stream->cpu->chain, ciphertext + packet->cpu.bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     packet->output.payload = ciphertext;
-    packet->cpu.finished_ns = ended_ns;
+    packet->cpu.finished_ns = noticed_ns;
     packet->ready = true;
     if (stream->close_reason == PROTOCOL_CLOSE_FAILED)
         packet->status = PROTOCOL_RESULT_FAILED;
@@ -120,7 +120,7 @@ static void take_packet(struct server_stream_io *io, struct server_gpu_port *por
     if (port->distrusted || event->kind == SERVER_GPU_LOST)
         run_again(io, packet);
     else
-        deliver(packet, ciphertext, event->times.ended_ns);
+        deliver(packet, ciphertext, event->times.noticed_ns);
 }
 
 static void take_batch(struct server_stream_io *io, struct server_gpu_port *port,
@@ -138,10 +138,10 @@ static void take_batch(struct server_stream_io *io, struct server_gpu_port *port
     port->done[port->done_count++] = event->batch;
 }
 
-const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns ended_ns)
+const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns noticed_ns)
 {
     for (uint32_t i = 0; i < GPU_REGION_ARENAS_MAX; i++)
-        if (port->times[i].ended_ns == ended_ns)
+        if (port->times[i].noticed_ns == noticed_ns)
             return &port->times[i];
     return NULL;
 }

@@ -122,6 +122,7 @@ static void put_batch(void)
     completion.batch.number = world.flights[0].order.number + (uint64_t)(int8_t)draw();
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
         completion.batch.times[stage] = (struct gpu_stage_time){.start_ns = a_time(), .end_ns = a_time()};
+    completion.batch.uncertain_ns = draw() < 128 ? 0 : a_time();
     put(&completion);
 }
 
@@ -396,6 +397,7 @@ static void check_batch(const struct gpu_event *event)
         last_ns = time->end_ns;
     }
     TEST_REQUIRE(last_ns <= world.now_ns);
+    TEST_REQUIRE(event->batch.uncertain_ns >= 0 && event->batch.uncertain_ns <= world.now_ns);
     const struct gpu_record *records = gpu_arena_records(world.arenas, 0, flight->order.number, &count);
     TEST_REQUIRE(count == flight->count);
     for (uint32_t i = 0; i < count; i++)

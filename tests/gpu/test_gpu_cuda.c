@@ -45,6 +45,7 @@ struct piece {
 
 static struct {
     bool driver, card;
+    int copy_engines;
     uint32_t calls, fails_at; /* the call that fails; 0: none */
     bool broken;              /* every call fails */
     cudaError_t last;         /* what cudaGetLastError returns */
@@ -70,6 +71,7 @@ static void fake_reset(void)
 {
     memset(&fake, 0, sizeof fake);
     fake.driver = fake.card = true;
+    fake.copy_engines = 2;
     fake.random.state = 5;
 }
 
@@ -133,7 +135,7 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *properties,
     strcpy(properties->name, "a card of the test");
     properties->totalGlobalMem = (size_t)1 << 30;
     properties->multiProcessorCount = 4;
-    properties->asyncEngineCount = 2;
+    properties->asyncEngineCount = fake.copy_engines;
     return cudaSuccess;
 }
 
@@ -401,7 +403,7 @@ static core_status device_open(const struct gpu_crowd *crowd, struct gpu_device 
         assert_string_equal(facts.name, "a card of the test");
         assert_string_equal(facts.driver, "CUDA 13.2");
         assert_int_equal(facts.sms, 4);
-        assert_int_equal(facts.copy_engines, 2);
+        assert_int_equal((int)facts.copy_engines, fake.copy_engines);
         assert_true(strcmp(facts.kernel, "whole") == 0 || strcmp(facts.kernel, "quad") == 0);
     }
     return status;
@@ -427,7 +429,7 @@ static core_status run_batches(struct gpu_crowd *crowd, struct gpu_device *devic
     struct gpu_order orders[4];
     uint64_t submitted = 0, back = 0;
     core_status status = CORE_OK;
-    gpu_pipeline_begin(&pipeline, &gpu_device_cuda, device, 1 + (uint32_t)(count % 2));
+    gpu_pipeline_begin(&pipeline, &gpu_device_cuda, device, (uint32_t)fake.copy_engines);
     while (status == CORE_OK && back < (uint64_t)count) {
         const struct gpu_pipeline_batch *batch;
         if (submitted < (uint64_t)count && submitted - back < 4) {
@@ -465,15 +467,15 @@ static core_status whole_life(struct gpu_crowd *crowd, int batches, struct core_
     return status;
 }
 
-/* With two copy engines (an even number of batches) and with one. */
 static void batches_come_back_to_the_byte(void **state)
 {
     (void)state;
-    for (int batches = 40; batches <= 41; batches++) {
+    for (int engines = 1; engines <= 2; engines++) {
         struct gpu_crowd *crowd = crowd_new();
         struct core_error error = {""};
         fake_reset();
-        if (whole_life(crowd, batches, &error) != CORE_OK)
+        fake.copy_engines = engines;
+        if (whole_life(crowd, 40, &error) != CORE_OK)
             fail_msg("%s", error.text);
         assert_true(fake.card_was_wiped);
         assert_int_equal(fake.live, 0);
@@ -520,7 +522,8 @@ static void a_broken_context_is_found_by_asking(void **state)
     assert_int_equal(device_open(crowd, &device, &error), CORE_OK);
     assert_int_equal(gpu_device_cuda.poll(device, &end, &error), CORE_AGAIN);
     const struct gpu_order order = gpu_crowd_batch(crowd, 0, 16);
-    assert_int_equal(gpu_device_cuda.launch(device, GPU_STAGE_UP, &order, &error), CORE_OK);
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
+        assert_int_equal(gpu_device_cuda.launch(device, (enum gpu_stage)stage, &order, &error), CORE_OK);
     fake.broken = true;
     assert_int_equal(gpu_device_cuda.poll(device, &end, &error), CORE_SYSTEM);
     assert_non_null(strstr(error.text, "batch 1: end of a stage: cudaErrorIllegalAddress"));

@@ -23,7 +23,7 @@ struct gpu_device {
     struct gpu_stage_time times[BATCHES + 1][GPU_STAGE_COUNT];
     core_ns free_ns[GPU_STAGE_COUNT]; /* by engine */
     struct gpu_stage_end ends[3 * BATCHES];
-    uint32_t end_count, told;
+    uint32_t end_count;
     uint64_t copies[2 * BATCHES]; /* number * 4 + stage, in the order of launching */
     uint32_t copy_count;
 };
@@ -43,11 +43,15 @@ static core_status virtual_launch(struct gpu_device *device, enum gpu_stage stag
                                         .end_ns = start_ns + device->took_ns[number][stage]};
     device->times[number][stage] = time;
     device->free_ns[engine] = time.end_ns;
-    device->ends[device->end_count++] =
-        (struct gpu_stage_end){.number = number, .stage = stage, .time = time};
+    device->ends[device->end_count++] = (struct gpu_stage_end){.number = number, .stage = stage};
     if (stage != GPU_STAGE_KERNEL)
         device->copies[device->copy_count++] = number * 4 + stage;
     return CORE_OK;
+}
+
+static core_ns end_time(const struct gpu_device *device, const struct gpu_stage_end *end)
+{
+    return device->times[end->number][end->stage].end_ns;
 }
 
 /* The earliest end that is not told and not in the future. */
@@ -56,8 +60,8 @@ static struct gpu_stage_end *end_next(struct gpu_device *device, core_ns until_n
     struct gpu_stage_end *next = NULL;
     for (uint32_t i = 0; i < device->end_count; i++) {
         struct gpu_stage_end *end = &device->ends[i];
-        if (end->number != 0 && end->time.end_ns <= until_ns &&
-            (next == NULL || end->time.end_ns < next->time.end_ns))
+        if (end->number != 0 && end_time(device, end) <= until_ns &&
+            (next == NULL || end_time(device, end) < end_time(device, next)))
             next = end;
     }
     return next;
@@ -71,6 +75,10 @@ static core_status virtual_poll(struct gpu_device *device, struct gpu_stage_end 
     if (next == NULL)
         return CORE_AGAIN;
     *end = *next;
+    if (next->stage == GPU_STAGE_DOWN) {
+        memcpy(end->times, device->times[next->number], sizeof end->times);
+        end->uncertain_ns = (core_ns)next->number;
+    }
     next->number = 0; /* told */
     return CORE_OK;
 }
@@ -83,7 +91,7 @@ static void run_until(struct gpu_pipeline *pipeline, struct gpu_device *device, 
     struct core_error error;
     struct gpu_stage_end *next;
     while ((next = end_next(device, until_ns)) != NULL) {
-        device->now_ns = next->time.end_ns;
+        device->now_ns = end_time(device, next);
         assert_int_equal(gpu_pipeline_step(pipeline, &error), CORE_OK);
     }
     device->now_ns = until_ns;
@@ -104,6 +112,7 @@ static void run_batches(struct gpu_device *device, core_ns period_ns)
         while ((batch = gpu_pipeline_take(&pipeline)) != NULL) {
             assert_int_equal(batch->order.number, ++back);
             assert_memory_equal(batch->times, device->times[back], sizeof batch->times);
+            assert_int_equal(batch->uncertain_ns, (core_ns)back);
         }
     }
     run_until(&pipeline, device, (core_ns)BATCHES * 10 * period_ns);
