@@ -8,9 +8,10 @@
  *
  *     lost = max(0, took - bound - out_ns)
  *
- * is lost. A burst counts from when its worker was wanted (cpu/worker.h). out_ns is the margin of delivery,
- * which a late unit may use up: an overrun below it is counted and reported, but breaks no deadline. The rule
- * applies to every unit, emulated GPUs included, whose threads wait for cores like all others.
+ * is lost. A burst counts from when its worker was wanted (cpu/worker.h), a batch from when it was due to be
+ * closed until its end was noticed. out_ns is the margin of delivery, which a late unit may use up: an overrun
+ * below it is counted and reported, but breaks no deadline. The rule applies to every unit, emulated GPUs
+ * included, whose threads wait for cores like all others.
  *
  * An I/O thread has a bound as well: apart from its rests, no turn of its loop, from when the thread is
  * wanted until all packets of the turn are handed on, takes longer than in_ns. Only overruns that are certain
