@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define RETRY_MS 1 /* a command that the device had no room for */
+#define RETRY_MS 1 /* what the device had no room for, or had not done */
 #define POLL_MS  5 /* with batches under way: a device that fails may do so without telling */
 
 static void complete(struct gpu_child *child, const struct gpu_completion *completion)
@@ -89,23 +89,25 @@ static core_status command_run(struct gpu_child *child, const struct gpu_command
     return core_error_set(error, CORE_INVALID, "unknown command %u", command->kind);
 }
 
-/* Runs what waits, in order; *blocked: the next one must be tried again. */
+/* Runs what waits, in order; *blocked: there is something to be tried again. */
 static core_status commands_run(struct gpu_child *child, bool *stopping, bool *blocked,
                                 struct core_error *error)
 {
     const struct gpu_command *next;
+    core_status status = CORE_OK;
     *blocked = false;
-    while (!*stopping && (next = gpu_channel_command_peek(&child->channel)) != NULL) {
+    while (!*stopping && !*blocked && (next = gpu_channel_command_peek(&child->channel)) != NULL) {
         const struct gpu_command command = *next;
-        const core_status status = command_run(child, &command, stopping, error);
+        status = command_run(child, &command, stopping, error);
         *blocked = status == CORE_AGAIN || status == CORE_FULL;
-        if (*blocked)
-            return CORE_OK;
-        gpu_channel_command_take(&child->channel);
-        if (status != CORE_OK)
+        if (!*blocked)
+            gpu_channel_command_take(&child->channel);
+        if (status != CORE_OK && !*blocked)
             return status;
     }
-    return CORE_OK;
+    status = child->ops->keys_start(child->device, error);
+    *blocked |= status == CORE_AGAIN;
+    return status == CORE_AGAIN ? CORE_OK : status;
 }
 
 /* ---- the loop ---- */

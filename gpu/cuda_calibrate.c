@@ -1,5 +1,4 @@
 /* Which form of the kernel is faster on this card, for as many jobs as a batch may have. */
-#include "gpu/aes.h"
 #include "gpu/device_cuda.h"
 
 #include <stdlib.h>
@@ -44,21 +43,17 @@ static core_status made_up_make(struct made_up *made_up, const struct gpu_region
     return CORE_OK;
 }
 
-/* All jobs use slot 0, with the key of zeros: only its rounds matter. */
+/* The slots are zeros, which the kernels encrypt with as with an AES-128 key. Copies from pageable memory may
+ * return before they are over, and the kernels' stream does not wait for them. */
 static cudaError_t made_up_load(struct gpu_device *device, const struct made_up *made_up)
 {
     const struct gpu_card_batch *to = &device->card.batches[0];
-    static const uint8_t zeros[16];
-    struct gpu_key key;
     cudaError_t result =
         cudaMemcpy(to->jobs, made_up->job_table, made_up->jobs * sizeof *to->jobs, cudaMemcpyHostToDevice);
     if (result == cudaSuccess)
         result = cudaMemcpy(to->segments, made_up->segment_table, made_up->jobs * sizeof *to->segments,
                             cudaMemcpyHostToDevice);
-    if (gpu_key_expand(&key, zeros, sizeof zeros) != CORE_OK)
-        return cudaErrorUnknown;
-    return result == cudaSuccess ? cudaMemcpy(device->card.keys, &key, sizeof key, cudaMemcpyHostToDevice)
-                                 : result;
+    return result == cudaSuccess ? cudaDeviceSynchronize() : result;
 }
 
 /* Best of some runs. */

@@ -79,21 +79,30 @@ static core_status card_make(struct gpu_device *device, struct core_error *error
     return gpu_cuda_check(cudaMemset(memory, 0, card->bytes), "cudaMemset", error);
 }
 
-static core_status changes_make(struct gpu_device *device, struct core_error *error)
+static core_status keys_make(struct gpu_device *device, struct core_error *error)
 {
-    void *changes = NULL, *on_card = NULL;
-    const size_t bytes = GPU_CUDA_KEY_CHANGES * sizeof *device->changes;
+    struct gpu_cuda_keys *keys = &device->keys;
+    void *ring = NULL, *on_card = NULL;
+    const size_t bytes = GPU_KEY_CHANGES * sizeof *keys->ring;
     core_status status =
-        gpu_cuda_check(cudaHostAlloc(&changes, bytes, cudaHostAllocMapped), "cudaHostAlloc", error);
+        gpu_cuda_check(cudaHostAlloc(&ring, bytes, cudaHostAllocMapped), "cudaHostAlloc", error);
     if (status != CORE_OK)
         return status;
-    device->changes = changes;
-    status =
-        gpu_cuda_check(cudaHostGetDevicePointer(&on_card, changes, 0), "cudaHostGetDevicePointer", error);
-    device->changes_on_card = on_card;
-    for (int i = 0; i < GPU_CUDA_KEY_CHANGES && status == CORE_OK; i++)
-        status = gpu_cuda_check(cudaEventCreateWithFlags(&device->changed[i], cudaEventDisableTiming),
+    keys->ring = ring;
+    status = gpu_cuda_check(cudaHostGetDevicePointer(&on_card, ring, 0), "cudaHostGetDevicePointer", error);
+    keys->ring_on_card = on_card;
+    for (int i = 0; i < GPU_KEY_CHANGES && status == CORE_OK; i++)
+        status = gpu_cuda_check(cudaEventCreateWithFlags(&keys->made[i], cudaEventDisableTiming),
                                 "cudaEventCreate", error);
+    return status;
+}
+
+/* The driver loads a kernel when it first runs: that of the keys now, not beside batches. */
+static core_status keys_try(struct gpu_device *device, struct core_error *error)
+{
+    core_status status = gpu_device_cuda.key_clear(device, 0, error);
+    while (status == CORE_OK && (status = gpu_device_cuda.keys_start(device, error)) == CORE_AGAIN)
+        status = gpu_cuda_check(cudaDeviceSynchronize(), "change of keys", error);
     return status;
 }
 
@@ -136,11 +145,13 @@ static core_status device_make(struct gpu_device *device, const struct gpu_devic
     if (status == CORE_OK)
         status = card_make(device, error);
     if (status == CORE_OK)
-        status = changes_make(device, error);
+        status = keys_make(device, error);
     if (status == CORE_OK)
         status = lines_make(device, error);
     if (status == CORE_OK)
         status = gpu_cuda_calibrate(device, facts->sms, options->kernel_forms, error);
+    if (status == CORE_OK)
+        status = keys_try(device, error);
     return status;
 }
 
@@ -193,15 +204,15 @@ static void lines_free(struct gpu_device *device)
     }
 }
 
-static void changes_free(struct gpu_device *device)
+static void keys_free(struct gpu_cuda_keys *keys)
 {
-    for (int i = 0; i < GPU_CUDA_KEY_CHANGES; i++)
-        if (device->changed[i] != NULL)
-            (void)cudaEventDestroy(device->changed[i]);
-    if (device->changes == NULL)
+    for (int i = 0; i < GPU_KEY_CHANGES; i++)
+        if (keys->made[i] != NULL)
+            (void)cudaEventDestroy(keys->made[i]);
+    if (keys->ring == NULL)
         return;
-    core_secret_wipe(device->changes, GPU_CUDA_KEY_CHANGES * sizeof *device->changes);
-    (void)cudaFreeHost(device->changes);
+    core_secret_wipe(keys->ring, GPU_KEY_CHANGES * sizeof *keys->ring);
+    (void)cudaFreeHost(keys->ring);
 }
 
 void gpu_cuda_close(struct gpu_device *device)
@@ -212,7 +223,7 @@ void gpu_cuda_close(struct gpu_device *device)
         (void)cudaDeviceSynchronize();
         (void)cudaFree(device->card.memory);
     }
-    changes_free(device);
+    keys_free(&device->keys);
     lines_free(device);
     if (device->pinned)
         (void)cudaHostUnregister(device->region->base);

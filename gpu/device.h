@@ -6,7 +6,8 @@
  * overlap as far as the card permits. Which stage is launched when is the pipeline's business (pipeline.h).
  *
  * Keys change between kernels: key_set and key_clear take effect after all kernels that were launched before
- * and before all that are launched later.
+ * and before all that are launched later. They need not be started at once, but may wait for one another, up
+ * to the next kernel or keys_start.
  *
  * All calls come from one thread, the child's. Nothing is
  * allocated after open. */
@@ -89,6 +90,10 @@ struct gpu_device_ops {
                            const uint8_t chain[GPU_BLOCK_BYTES], struct core_error *error);
     /* Overwrites the slot's key and chaining values with zeros. */
     core_status (*key_clear)(struct gpu_device *device, uint32_t slot, struct core_error *error);
+
+    /* Starts the changes of keys that wait, but not while earlier ones are under way. CORE_AGAIN: there are
+     * some of these or those; call again soon. */
+    core_status (*keys_start)(struct gpu_device *device, struct core_error *error);
 
     /* Queues a stage. A batch is under way from its UP to the end of its DOWN. */
     core_status (*launch)(struct gpu_device *device, enum gpu_stage stage, const struct gpu_order *order,

@@ -30,6 +30,100 @@ static int cuda_descriptor(const struct gpu_device *device)
     return device->ended;
 }
 
+/* ---- keys ---- */
+
+/* Launches what waits: at most one launch for a kernel, and one since the kernel before (cuda_keys_start). So
+ * no kernel waits for more than two launches behind the kernel before it. */
+static cudaError_t keys_launch(struct gpu_device *device)
+{
+    struct gpu_cuda_keys *keys = &device->keys;
+    const cudaStream_t stream = device->lines[GPU_STAGE_KERNEL].work;
+    const uint64_t first = keys->launched % GPU_KEY_CHANGES;
+    const struct gpu_key_changes changes = {.ring = keys->ring_on_card,
+                                            .first = (uint32_t)first,
+                                            .count = (uint32_t)(keys->put - keys->launched)};
+    if (changes.count == 0)
+        return cudaSuccess;
+    cudaError_t result =
+        (cudaError_t)gpu_key_change_launch(&changes, device->card.keys, device->card.chains, stream);
+    if (result == cudaSuccess)
+        result = cudaEventRecord(keys->made[first], stream);
+    if (result != cudaSuccess)
+        return result;
+    keys->ends[first] = keys->launched = keys->put;
+    return cudaSuccess;
+}
+
+/* Wipes the changes that have been made. */
+static core_status keys_collect(struct gpu_device *device, struct core_error *error)
+{
+    struct gpu_cuda_keys *keys = &device->keys;
+    while (keys->done < keys->launched) {
+        const uint64_t first = keys->done % GPU_KEY_CHANGES;
+        const cudaError_t result = event_query(keys->made[first]);
+        if (result == cudaErrorNotReady)
+            return CORE_OK;
+        if (result != cudaSuccess)
+            return gpu_cuda_check(result, "change of keys", error);
+        for (const uint64_t end = keys->ends[first]; keys->done < end; keys->done++)
+            core_secret_wipe(&keys->ring[keys->done % GPU_KEY_CHANGES], sizeof *keys->ring);
+    }
+    return CORE_OK;
+}
+
+static core_status cuda_keys_start(struct gpu_device *device, struct core_error *error)
+{
+    const struct gpu_cuda_keys *keys = &device->keys;
+    if (keys->done == keys->put)
+        return CORE_OK;
+    core_status status = keys_collect(device, error);
+    if (status == CORE_OK && keys->done == keys->launched)
+        status = gpu_cuda_check(keys_launch(device), "change of keys", error);
+    return status == CORE_OK && keys->done < keys->put ? CORE_AGAIN : status;
+}
+
+/* The entry of the ring for a change of this slot, zeroed; CORE_FULL. */
+static core_status change_reserve(struct gpu_device *device, uint32_t slot, struct gpu_key_change **change,
+                                  struct core_error *error)
+{
+    struct gpu_cuda_keys *keys = &device->keys;
+    if (slot >= device->region->shape.slots)
+        return core_error_set(error, CORE_INVALID, "key slot %u of %u", slot, device->region->shape.slots);
+    uint64_t index = keys->launched;
+    while (index < keys->put && keys->slots[index % GPU_KEY_CHANGES] != slot)
+        index++;
+    if (index == keys->put) {
+        const core_status status = keys_collect(device, error);
+        if (status != CORE_OK)
+            return status;
+        if (keys->put - keys->done == GPU_KEY_CHANGES)
+            return CORE_FULL;
+        keys->slots[keys->put++ % GPU_KEY_CHANGES] = slot;
+    }
+    *change = &keys->ring[index % GPU_KEY_CHANGES];
+    **change = (struct gpu_key_change){.slot = slot};
+    return CORE_OK;
+}
+
+static core_status cuda_key_set(struct gpu_device *device, uint32_t slot, const struct gpu_key *key,
+                                const uint8_t chain[GPU_BLOCK_BYTES], struct core_error *error)
+{
+    struct gpu_key_change *change = NULL;
+    const core_status status = change_reserve(device, slot, &change, error);
+    if (status != CORE_OK)
+        return status;
+    change->key = *key;
+    memcpy(change->chain.value[0], chain, GPU_BLOCK_BYTES);
+    memcpy(change->chain.value[1], chain, GPU_BLOCK_BYTES);
+    return CORE_OK;
+}
+
+static core_status cuda_key_clear(struct gpu_device *device, uint32_t slot, struct core_error *error)
+{
+    struct gpu_key_change *change = NULL;
+    return change_reserve(device, slot, &change, error);
+}
+
 /* ---- launching ---- */
 
 /* On a thread of the driver, which allows no CUDA calls here. Not called once the context is broken: poll
@@ -73,7 +167,8 @@ static cudaError_t run_kernel(struct gpu_device *device, const struct gpu_order 
     struct gpu_batch *batch = &device->card.batches[order->arena].batch;
     batch->job_count = order->job_count;
     batch->segment_count = order->segment_count;
-    return (cudaError_t)gpu_kernel_launch(device->form, batch, stream);
+    const cudaError_t result = keys_launch(device);
+    return result == cudaSuccess ? (cudaError_t)gpu_kernel_launch(device->form, batch, stream) : result;
 }
 
 static cudaError_t work_launch(struct gpu_device *device, enum gpu_stage stage, const struct gpu_order *order,
@@ -100,6 +195,12 @@ static bool is_told(const struct gpu_device *device, enum gpu_stage stage)
     return device->takes_turns || stage == GPU_STAGE_DOWN;
 }
 
+/* Copies that take turns are launched by the host, after a time that is none of theirs. */
+static bool is_begin_marked(const struct gpu_device *device, enum gpu_stage stage)
+{
+    return device->takes_turns || stage == GPU_STAGE_UP;
+}
+
 /* Wakes the child's loop at the end of the stage. */
 static cudaError_t tell_launch(struct gpu_device *device, const struct gpu_cuda_line *line, cudaEvent_t end)
 {
@@ -107,7 +208,7 @@ static cudaError_t tell_launch(struct gpu_device *device, const struct gpu_cuda_
     return result == cudaSuccess ? cudaLaunchHostFunc(line->tell, wake, device) : result;
 }
 
-/* Waits for the batch's stage before, works, and marks begin and end. */
+/* Waits for the batch's stage before, works, and leaves marks. */
 static cudaError_t stage_launch(struct gpu_device *device, enum gpu_stage stage,
                                 const struct gpu_order *order, const struct gpu_cuda_marks *marks)
 {
@@ -115,7 +216,7 @@ static cudaError_t stage_launch(struct gpu_device *device, enum gpu_stage stage,
     cudaError_t result = cudaSuccess;
     if (stage != GPU_STAGE_UP)
         result = cudaStreamWaitEvent(line->work, marks[stage - 1].end, cudaEventWaitDefault);
-    if (result == cudaSuccess)
+    if (result == cudaSuccess && is_begin_marked(device, stage))
         result = cudaEventRecord(marks[stage].begin, line->work);
     if (result == cudaSuccess)
         result = work_launch(device, stage, order, line->work);
@@ -146,73 +247,6 @@ static core_status cuda_launch(struct gpu_device *device, enum gpu_stage stage, 
     return CORE_OK;
 }
 
-/* ---- keys ---- */
-
-/* Wipes the changes that have been made. */
-static core_status changes_collect(struct gpu_device *device, struct core_error *error)
-{
-    while (device->changes_done < device->changes_put) {
-        const uint64_t index = device->changes_done % GPU_CUDA_KEY_CHANGES;
-        const cudaError_t result = event_query(device->changed[index]);
-        if (result == cudaErrorNotReady)
-            return CORE_OK;
-        if (result != cudaSuccess)
-            return gpu_cuda_check(result, "change of a key", error);
-        core_secret_wipe(&device->changes[index], sizeof device->changes[index]);
-        device->changes_done++;
-    }
-    return CORE_OK;
-}
-
-/* The next free entry of the ring, zeroed; CORE_FULL. */
-static core_status change_reserve(struct gpu_device *device, uint32_t slot, struct gpu_key_change **change,
-                                  struct core_error *error)
-{
-    if (slot >= device->region->shape.slots)
-        return core_error_set(error, CORE_INVALID, "key slot %u of %u", slot, device->region->shape.slots);
-    const core_status status = changes_collect(device, error);
-    if (status != CORE_OK)
-        return status;
-    if (device->changes_put - device->changes_done == GPU_CUDA_KEY_CHANGES)
-        return CORE_FULL;
-    *change = &device->changes[device->changes_put % GPU_CUDA_KEY_CHANGES];
-    **change = (struct gpu_key_change){.slot = slot};
-    return CORE_OK;
-}
-
-static core_status change_launch(struct gpu_device *device, struct core_error *error)
-{
-    const uint64_t index = device->changes_put % GPU_CUDA_KEY_CHANGES;
-    const cudaStream_t stream = device->lines[GPU_STAGE_KERNEL].work;
-    cudaError_t result = (cudaError_t)gpu_key_change_launch(&device->changes_on_card[index],
-                                                            device->card.keys, device->card.chains, stream);
-    if (result == cudaSuccess)
-        result = cudaEventRecord(device->changed[index], stream);
-    if (result == cudaSuccess)
-        device->changes_put++;
-    return gpu_cuda_check(result, "change of a key", error);
-}
-
-static core_status cuda_key_set(struct gpu_device *device, uint32_t slot, const struct gpu_key *key,
-                                const uint8_t chain[GPU_BLOCK_BYTES], struct core_error *error)
-{
-    struct gpu_key_change *change = NULL;
-    const core_status status = change_reserve(device, slot, &change, error);
-    if (status != CORE_OK)
-        return status;
-    change->key = *key;
-    memcpy(change->chain.value[0], chain, GPU_BLOCK_BYTES);
-    memcpy(change->chain.value[1], chain, GPU_BLOCK_BYTES);
-    return change_launch(device, error);
-}
-
-static core_status cuda_key_clear(struct gpu_device *device, uint32_t slot, struct core_error *error)
-{
-    struct gpu_key_change *change = NULL;
-    const core_status status = change_reserve(device, slot, &change, error);
-    return status == CORE_OK ? change_launch(device, error) : status;
-}
-
 /* ---- ends of stages ---- */
 
 static core_status elapsed_ns(cudaEvent_t from, cudaEvent_t to, core_ns *ns, struct core_error *error)
@@ -223,21 +257,25 @@ static core_status elapsed_ns(cudaEvent_t from, cudaEvent_t to, core_ns *ns, str
     return gpu_cuda_check(result, "time of a stage", error);
 }
 
-/* The card's times of all stages, from the batch's first mark, by the marks alone. */
-static core_status stages_time(const struct gpu_cuda_marks *marks, struct gpu_stage_time *times,
-                               struct core_error *error)
+/* The card's times of all stages, from the batch's first mark, which came since_ns after that of the batch
+ * before. A stage that has no mark of its own began when it could: its batch had come, and the one before was
+ * through. So what it waits for on its stream, keys and the launch, is part of it. */
+static core_status stages_time(const struct gpu_device *device, const struct gpu_cuda_marks *marks,
+                               core_ns since_ns, struct gpu_stage_time *times, struct core_error *error)
 {
     const cudaEvent_t first = marks[GPU_STAGE_UP].begin;
     core_status status = CORE_OK;
     core_ns last_ns = 0;
     for (int stage = 0; stage < GPU_STAGE_COUNT && status == CORE_OK; stage++) {
-        struct gpu_stage_time *time = &times[stage];
-        if (stage != GPU_STAGE_UP)
-            status = elapsed_ns(first, marks[stage].begin, &time->start_ns, error);
+        core_ns start_ns = device->ended_ns[stage] - since_ns, end_ns = 0;
+        if (stage == GPU_STAGE_UP)
+            start_ns = 0;
+        else if (is_begin_marked(device, (enum gpu_stage)stage))
+            status = elapsed_ns(first, marks[stage].begin, &start_ns, error);
         if (status == CORE_OK)
-            status = elapsed_ns(first, marks[stage].end, &time->end_ns, error);
-        time->start_ns = core_time_max(time->start_ns, last_ns); /* what rounding took */
-        last_ns = time->end_ns = core_time_max(time->end_ns, time->start_ns);
+            status = elapsed_ns(first, marks[stage].end, &end_ns, error);
+        times[stage].start_ns = core_time_max(start_ns, last_ns); /* also what rounding took */
+        times[stage].end_ns = last_ns = core_time_max(end_ns, times[stage].start_ns);
     }
     return status;
 }
@@ -248,15 +286,18 @@ static core_status run_time(struct gpu_device *device, uint64_t index, core_ns s
 {
     const struct gpu_cuda_run *run = run_at(device, index);
     struct gpu_card_clock_batch batch = {.asked_ns = run->asked_ns, .seen_ns = seen_ns};
-    core_status status = stages_time(run->marks, end->times, error);
-    if (status == CORE_OK && index > 0)
+    core_status status = CORE_OK;
+    if (index > 0)
         status = elapsed_ns(run_at(device, index - 1)->marks[GPU_STAGE_UP].begin,
                             run->marks[GPU_STAGE_UP].begin, &batch.since_ns, error);
+    if (status == CORE_OK)
+        status = stages_time(device, run->marks, batch.since_ns, end->times, error);
     if (status != CORE_OK)
         return status;
     batch.span_ns = end->times[GPU_STAGE_DOWN].end_ns;
     const core_ns base_ns = gpu_card_clock_take(&device->clock, &batch, &end->uncertain_ns);
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
+        device->ended_ns[stage] = end->times[stage].end_ns;
         end->times[stage].start_ns += base_ns;
         end->times[stage].end_ns += base_ns;
     }
@@ -291,7 +332,7 @@ static core_status cuda_poll(struct gpu_device *device, struct gpu_stage_end *en
 {
     uint64_t count;
     (void)!read(device->ended, &count, sizeof count);
-    core_status status = changes_collect(device, error);
+    core_status status = keys_collect(device, error);
     if (status != CORE_OK)
         return status;
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
@@ -311,6 +352,7 @@ const struct gpu_device_ops gpu_device_cuda = {
     .descriptor = cuda_descriptor,
     .key_set = cuda_key_set,
     .key_clear = cuda_key_clear,
+    .keys_start = cuda_keys_start,
     .launch = cuda_launch,
     .poll = cuda_poll,
 };

@@ -11,11 +11,10 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 
-#define GPU_CUDA_KEY_CHANGES 256 /* under way at once */
-
 /* What one stage of a batch leaves on its stream. */
 struct gpu_cuda_marks {
-    cudaEvent_t begin, end;
+    cudaEvent_t begin; /* of a copy up; where copies take turns of every stage */
+    cudaEvent_t end;
 };
 
 /* A batch on its way, and the marks of the one before it. */
@@ -32,6 +31,17 @@ struct gpu_cuda_line {
     uint64_t launched, told;
 };
 
+/* Changes of keys in one ring, counted since the start: some made, some under way, some waiting for the next
+ * launch. Those of a launch are made by one kernel; so one for a slot that waits replaces the one that waits. */
+struct gpu_cuda_keys {
+    struct gpu_key_change *ring;         /* in pinned memory that the device reads */
+    struct gpu_key_change *ring_on_card; /* the same, by its device address */
+    uint32_t slots[GPU_KEY_CHANGES];     /* of the entries */
+    uint64_t ends[GPU_KEY_CHANGES];      /* by a launch's first entry: where it ends, */
+    cudaEvent_t made[GPU_KEY_CHANGES];   /* and what comes after it in the stream */
+    uint64_t put, launched, done;
+};
+
 struct gpu_device {
     const struct gpu_region *region;
     bool pinned;
@@ -41,10 +51,8 @@ struct gpu_device {
     struct gpu_cuda_line lines[GPU_STAGE_COUNT];
     struct gpu_cuda_run runs[GPU_REGION_ARENAS_MAX + 1]; /* ring of one more than there are arenas */
     struct gpu_card_clock clock;
-    struct gpu_key_change *changes;         /* ring in pinned memory that the device reads */
-    struct gpu_key_change *changes_on_card; /* the same, by its device address */
-    cudaEvent_t changed[GPU_CUDA_KEY_CHANGES];
-    uint64_t changes_put, changes_done;
+    core_ns ended_ns[GPU_STAGE_COUNT]; /* of the batch told last, the card's time from its first mark */
+    struct gpu_cuda_keys keys;
     int ended; /* eventfd */
 };
 

@@ -506,6 +506,13 @@ static core_status emulated_key_clear(struct gpu_device *device, uint32_t slot, 
     return key_change_put(device, &change, error);
 }
 
+/* Every change is queued at once. */
+static core_status emulated_keys_start(struct gpu_device *device, struct core_error *error)
+{
+    (void)device, (void)error;
+    return CORE_OK;
+}
+
 static core_status emulated_launch(struct gpu_device *device, enum gpu_stage stage,
                                    const struct gpu_order *order, struct core_error *error)
 {
@@ -567,6 +574,7 @@ const struct gpu_device_ops gpu_device_emulated = {
     .descriptor = emulated_descriptor,
     .key_set = emulated_key_set,
     .key_clear = emulated_key_clear,
+    .keys_start = emulated_keys_start,
     .launch = emulated_launch,
     .poll = emulated_poll,
 };

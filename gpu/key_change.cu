@@ -8,10 +8,11 @@ static_assert(sizeof(struct gpu_key) % sizeof(uint4) == 0 && sizeof(struct gpu_c
 static constexpr unsigned key_pieces = sizeof(struct gpu_key) / sizeof(uint4);
 static constexpr unsigned chain_pieces = sizeof(struct gpu_chain) / sizeof(uint4);
 
-/* One thread a piece. */
-static __global__ void key_change_kernel(const struct gpu_key_change *change, struct gpu_key *keys,
+/* One block a change, one thread a piece of it. */
+static __global__ void key_change_kernel(const struct gpu_key_changes changes, struct gpu_key *keys,
                                          struct gpu_chain *chains)
 {
+    const struct gpu_key_change *change = &changes.ring[(changes.first + blockIdx.x) % GPU_KEY_CHANGES];
     const unsigned piece = threadIdx.x;
     if (piece < key_pieces)
         reinterpret_cast<uint4 *>(keys + change->slot)[piece] =
@@ -21,9 +22,9 @@ static __global__ void key_change_kernel(const struct gpu_key_change *change, st
             reinterpret_cast<const uint4 *>(&change->chain)[piece - key_pieces];
 }
 
-int gpu_key_change_launch(const struct gpu_key_change *change, struct gpu_key *keys, struct gpu_chain *chains,
-                          struct CUstream_st *stream)
+int gpu_key_change_launch(const struct gpu_key_changes *changes, struct gpu_key *keys,
+                          struct gpu_chain *chains, struct CUstream_st *stream)
 {
-    key_change_kernel<<<1, key_pieces + chain_pieces, 0, stream>>>(change, keys, chains);
+    key_change_kernel<<<changes->count, key_pieces + chain_pieces, 0, stream>>>(*changes, keys, chains);
     return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-/* A change of one slot's key and chaining values, and the kernel that makes it on the device.
+/* Changes of slots' keys and chaining values, and the kernel that makes them on the device.
  *
  * A kernel, not a copy: in the stream of the batches' kernels it comes between two of them, and does not
  * queue behind the copies of later batches, which would hold all kernels up for as long. */
@@ -11,6 +11,8 @@
 extern "C" {
 #endif
 
+#define GPU_KEY_CHANGES 256 /* entries of the ring; a power of two */
+
 struct CUstream_st; /* cudaStream_t points to one */
 
 struct gpu_key_change {
@@ -20,10 +22,16 @@ struct gpu_key_change {
     uint32_t reserved[3];
 };
 
-/* Queues the change; `change` (an address that the device can read) must stay until it has run. 0
- * (cudaSuccess), or the cudaError_t of the launch. */
-int gpu_key_change_launch(const struct gpu_key_change *change, struct gpu_key *keys, struct gpu_chain *chains,
-                          struct CUstream_st *stream);
+/* Entries of a ring in memory that the device can read, counted since the start; 1 to GPU_KEY_CHANGES of them,
+ * no two for the same slot. They must stay until they have been made. */
+struct gpu_key_changes {
+    const struct gpu_key_change *ring;
+    uint32_t first, count;
+};
+
+/* Queues these changes, which are made at once. 0 (cudaSuccess), or the cudaError_t of the launch. */
+int gpu_key_change_launch(const struct gpu_key_changes *changes, struct gpu_key *keys,
+                          struct gpu_chain *chains, struct CUstream_st *stream);
 
 #ifdef __cplusplus
 }

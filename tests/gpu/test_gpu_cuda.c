@@ -48,12 +48,13 @@ static struct {
     int copy_engines;
     uint32_t calls, fails_at; /* the call that fails; 0: none */
     bool broken;              /* every call fails */
+    bool runs_late;           /* no event is seen to be over */
     cudaError_t last;         /* what cudaGetLastError returns */
     uint64_t moment;
     uint64_t seen; /* the latest moment that the device's owner knows to be over */
     struct piece pieces[PIECES];
     int live; /* streams, events, memory, pins */
-    uint32_t launched[GPU_KERNEL_FORMS];
+    uint32_t launched[GPU_KERNEL_FORMS], key_launches;
     uint8_t *card_memory;
     size_t card_bytes;
     bool card_was_wiped;
@@ -291,8 +292,8 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event)
 {
     CALL();
-    if (event->unseen > 0) {
-        event->unseen--;
+    if (event->unseen > 0 || fake.runs_late) {
+        event->unseen -= event->unseen > 0;
         return fake.last = cudaErrorNotReady; /* as the real one does */
     }
     see(event);
@@ -375,14 +376,20 @@ int gpu_kernel_launch(enum gpu_kernel_form form, const struct gpu_batch *batch, 
     return (int)cudaGetLastError();
 }
 
-int gpu_key_change_launch(const struct gpu_key_change *change, struct gpu_key *keys, struct gpu_chain *chains,
-                          struct CUstream_st *stream)
+int gpu_key_change_launch(const struct gpu_key_changes *changes, struct gpu_key *keys,
+                          struct gpu_chain *chains, struct CUstream_st *stream)
 {
     if (call_fails())
         return cudaErrorIllegalAddress;
-    TEST_REQUIRE(stream != NULL);
-    keys[change->slot] = change->key;
-    chains[change->slot] = change->chain;
+    TEST_REQUIRE(stream != NULL && changes->count > 0 && changes->count <= GPU_KEY_CHANGES);
+    for (uint32_t i = 0; i < changes->count; i++) {
+        const struct gpu_key_change *change = &changes->ring[(changes->first + i) % GPU_KEY_CHANGES];
+        for (uint32_t j = 0; j < i; j++) /* they are made in any order */
+            TEST_REQUIRE(changes->ring[(changes->first + j) % GPU_KEY_CHANGES].slot != change->slot);
+        keys[change->slot] = change->key;
+        chains[change->slot] = change->chain;
+    }
+    fake.key_launches++;
     return (int)cudaGetLastError();
 }
 
@@ -532,30 +539,83 @@ static void a_broken_context_is_found_by_asking(void **state)
     gpu_crowd_close(crowd);
 }
 
-/* Keys are written to the card in order with the kernels, and do not stay in the host's memory. */
+static void keys_are_started(struct gpu_device *device)
+{
+    struct core_error error;
+    core_status status;
+    while ((status = gpu_device_cuda.keys_start(device, &error)) == CORE_AGAIN)
+        ;
+    assert_int_equal(status, CORE_OK);
+}
+
+/* Keys are written to the card, and do not stay in the host's memory. */
 static void keys_are_changed_and_wiped(void **state)
 {
     (void)state;
     struct gpu_crowd *crowd = crowd_new();
     struct core_error error = {""};
     struct gpu_device *device;
-    struct gpu_stage_end end;
     struct gpu_key key;
     static const uint8_t zeros[sizeof(struct gpu_key)];
     fake_reset();
     assert_int_equal(device_open(crowd, &device, &error), CORE_OK);
-    for (int round = 0; round < 3 * GPU_CUDA_KEY_CHANGES; round++)
+    for (int round = 0; round < 3 * GPU_KEY_CHANGES; round++) {
         assert_int_equal(key_set(crowd, device, (uint32_t)round % 12, &error), CORE_OK);
+        if (round % 5 == 0)
+            (void)!gpu_device_cuda.keys_start(device, &error);
+    }
+    keys_are_started(device);
     assert_int_equal(gpu_key_expand(&key, crowd->streams[7].key, crowd->streams[7].key_bytes), CORE_OK);
     assert_memory_equal(&device->card.keys[7], &key, sizeof key);
     assert_memory_equal(device->card.chains[7].value[1], crowd->streams[7].chain, 16);
     assert_int_equal(gpu_device_cuda.key_clear(device, 7, &error), CORE_OK);
+    assert_memory_equal(&device->card.keys[7], &key, sizeof key); /* it waits */
+    keys_are_started(device);
     assert_memory_equal(&device->card.keys[7], zeros, sizeof key);
     assert_int_equal(gpu_device_cuda.key_clear(device, 12, &error), CORE_INVALID);
-    while (device->changes_done < device->changes_put)
-        assert_int_equal(gpu_device_cuda.poll(device, &end, &error), CORE_AGAIN);
-    for (int i = 0; i < GPU_CUDA_KEY_CHANGES; i++)
-        assert_memory_equal(&device->changes[i].key, zeros, sizeof key);
+    for (int i = 0; i < GPU_KEY_CHANGES; i++)
+        assert_memory_equal(&device->keys.ring[i].key, zeros, sizeof key);
+    gpu_device_cuda.close(device);
+    gpu_crowd_close(crowd);
+}
+
+/* As many changes as there is room for are one launch, whatever slots they name, and the last one of a slot
+ * counts; a kernel waits for no more than two launches behind the kernel before it. */
+static void changes_of_keys_go_together(void **state)
+{
+    (void)state;
+    struct gpu_crowd *crowd = gpu_crowd_open(4, 300, 40, 1 << 14, 31);
+    struct core_error error = {""};
+    struct gpu_device *device;
+    struct gpu_key key;
+    fake_reset();
+    assert_int_equal(device_open(crowd, &device, &error), CORE_OK);
+    const uint32_t before = fake.key_launches;
+    for (uint32_t round = 0; round < 3; round++)
+        for (uint32_t slot = 0; slot < GPU_KEY_CHANGES; slot++)
+            assert_int_equal(gpu_device_cuda.key_clear(device, slot, &error), CORE_OK);
+    for (uint32_t slot = 0; slot < GPU_KEY_CHANGES; slot++)
+        assert_int_equal(key_set(crowd, device, slot, &error), CORE_OK);
+    assert_int_equal(gpu_device_cuda.key_clear(device, GPU_KEY_CHANGES, &error), CORE_FULL);
+    assert_int_equal(fake.key_launches, before);
+    keys_are_started(device);
+    assert_int_equal(fake.key_launches, before + 1);
+    for (uint32_t slot = 0; slot < GPU_KEY_CHANGES; slot++) {
+        const struct gpu_crowd_stream *stream = &crowd->streams[slot];
+        assert_int_equal(gpu_key_expand(&key, stream->key, stream->key_bytes), CORE_OK);
+        assert_memory_equal(&device->card.keys[slot], &key, sizeof key);
+    }
+    fake.runs_late = true;
+    for (uint32_t slot = 0; slot < 100; slot++) { /* each is to start at once, but one is under way */
+        assert_int_equal(gpu_device_cuda.key_clear(device, slot, &error), CORE_OK);
+        assert_int_equal(gpu_device_cuda.keys_start(device, &error), CORE_AGAIN);
+    }
+    const struct gpu_order order = gpu_crowd_batch(crowd, 0, 16);
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
+        assert_int_equal(gpu_device_cuda.launch(device, (enum gpu_stage)stage, &order, &error), CORE_OK);
+    assert_int_equal(fake.key_launches, before + 3);
+    fake.runs_late = false;
+    keys_are_started(device);
     gpu_device_cuda.close(device);
     gpu_crowd_close(crowd);
 }
@@ -586,11 +646,9 @@ static void what_is_missing_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_come_back_to_the_byte),
-        cmocka_unit_test(every_error_is_told),
-        cmocka_unit_test(a_broken_context_is_found_by_asking),
-        cmocka_unit_test(keys_are_changed_and_wiped),
-        cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(batches_come_back_to_the_byte),       cmocka_unit_test(every_error_is_told),
+        cmocka_unit_test(a_broken_context_is_found_by_asking), cmocka_unit_test(keys_are_changed_and_wiped),
+        cmocka_unit_test(changes_of_keys_go_together),         cmocka_unit_test(what_is_missing_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,7 @@ static struct {
     struct CUstream_st streams[2 * GPU_STAGE_COUNT];
     struct CUevent_st events[2 * GPU_STAGE_COUNT * (ARENAS + 1)];
     core_ns wake_ns; /* the earliest end that the host is to be told of; NEVER */
+    uint32_t calls;  /* of the runtime, launches included */
     struct test_random random;
 } card;
 
@@ -58,6 +59,7 @@ static void stream_begin(cudaStream_t stream)
 
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    card.calls++;
     stream_begin(stream);
     event->at_ns = stream->free_ns;
     return cudaSuccess;
@@ -66,6 +68,7 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
     (void)flags;
+    card.calls++;
     stream->free_ns = core_time_max(stream->free_ns, event->at_ns);
     return cudaSuccess;
 }
@@ -74,6 +77,8 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t bytes, 
                                       cudaStream_t stream)
 {
     (void)to, (void)from, (void)bytes, (void)kind;
+    card.calls++;
+    stream_begin(stream);
     stream->free_ns += test_random_log(&card.random, SHORT_NS, LONG_NS);
     return cudaSuccess;
 }
@@ -81,6 +86,8 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t bytes, 
 int gpu_kernel_launch(enum gpu_kernel_form form, const struct gpu_batch *batch, struct CUstream_st *stream)
 {
     (void)form, (void)batch;
+    card.calls++;
+    stream_begin(stream);
     stream->free_ns += test_random_log(&card.random, SHORT_NS, LONG_NS);
     return cudaSuccess;
 }
@@ -88,17 +95,20 @@ int gpu_kernel_launch(enum gpu_kernel_form form, const struct gpu_batch *batch, 
 cudaError_t CUDARTAPI cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
     (void)function, (void)argument;
+    card.calls++;
     card.wake_ns = core_time_min(card.wake_ns, stream->free_ns);
     return cudaSuccess;
 }
 
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event)
 {
+    card.calls++;
     return event->at_ns <= card.now_ns ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t CUDARTAPI cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
+    card.calls++;
     assert_true(from->at_ns <= to->at_ns && to->at_ns <= card.now_ns);
     *ms = (float)((double)(to->at_ns - from->at_ns) * (1 + card.drift_ppm * 1e-6) / 1e6);
     return cudaSuccess;
@@ -123,10 +133,10 @@ const char *CUDARTAPI cudaGetErrorString(cudaError_t error)
 
 /* ---- what has no part in it ---- */
 
-int gpu_key_change_launch(const struct gpu_key_change *change, struct gpu_key *keys, struct gpu_chain *chains,
-                          struct CUstream_st *stream)
+int gpu_key_change_launch(const struct gpu_key_changes *changes, struct gpu_key *keys,
+                          struct gpu_chain *chains, struct CUstream_st *stream)
 {
-    (void)change, (void)keys, (void)chains, (void)stream;
+    (void)changes, (void)keys, (void)chains, (void)stream;
     return cudaErrorUnknown;
 }
 
@@ -180,11 +190,23 @@ static void begin(uint32_t copy_engines, uint64_t seed)
     gpu_pipeline_begin(&pipeline, &gpu_device_cuda, &device, copy_engines);
 }
 
-/* What the card did, by the index of the batch; read before its events are recorded anew. */
+static const struct gpu_cuda_marks *marks_of(uint64_t index, int stage)
+{
+    return &device.runs[index % (ARENAS + 1)].marks[stage];
+}
+
+/* What the card did, by the index of the batch; read before its events are recorded anew. With two copy engines
+ * a stage behind the copy up begins when its batch has come and the one before is through. */
 static struct gpu_stage_time true_time(uint64_t index, int stage)
 {
-    const struct gpu_cuda_marks *marks = &device.runs[index % (ARENAS + 1)].marks[stage];
-    return (struct gpu_stage_time){marks->begin->at_ns, marks->end->at_ns};
+    const struct gpu_cuda_marks *marks = marks_of(index, stage);
+    struct gpu_stage_time time = {marks->begin->at_ns, marks->end->at_ns};
+    if (stage == 0 || device.takes_turns)
+        return time;
+    time.start_ns = marks_of(index, stage - 1)->end->at_ns;
+    if (index > 0)
+        time.start_ns = core_time_max(time.start_ns, marks_of(index - 1, stage)->end->at_ns);
+    return time;
 }
 
 static void check_batch(const struct gpu_pipeline_batch *batch, uint64_t index)
@@ -224,7 +246,8 @@ static void run_batches(uint32_t copy_engines, uint64_t seed)
     while (back < BATCHES) {
         const struct gpu_pipeline_batch *batch;
         if (submitted < BATCHES && submitted - back < ARENAS && test_random_chance(&card.random, 60)) {
-            const struct gpu_order order = {.number = ++submitted,
+            submitted++;
+            const struct gpu_order order = {.number = submitted,
                                             .arena = (uint32_t)(submitted % ARENAS),
                                             .job_count = 1,
                                             .used_bytes = 16};
@@ -254,10 +277,34 @@ static void told_times_are_the_cards_own(void **state)
         }
 }
 
+/* Each takes some us of the host. */
+static void a_batch_costs_few_calls(void **state)
+{
+    struct core_error error;
+    (void)state;
+    card.late_most_ns = 2;
+    begin(2, 1);
+    for (uint64_t number = 1; number <= 3; number++) {
+        const struct gpu_order order = {
+            .number = number, .job_count = 1, .segment_count = 1, .used_bytes = 16};
+        card.calls = 0;
+        assert_int_equal(gpu_pipeline_submit(&pipeline, &order, &error), CORE_OK);
+        const uint32_t launching = card.calls;
+        step();
+        assert_non_null(gpu_pipeline_take(&pipeline));
+        print_message("batch %u: %u calls to launch it, %u to learn of it\n", (unsigned)number, launching,
+                      card.calls - launching);
+        assert_int_equal(launching, 13);
+        assert_int_equal(card.calls - launching, number == 1 ? 4 : 5);
+    }
+    close(device.ended);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(told_times_are_the_cards_own),
+        cmocka_unit_test(a_batch_costs_few_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
