@@ -34,10 +34,12 @@
 #endif
 
 #ifdef GPU_ON_DEVICE
-#define GPU_FUNCTION        static __device__ __forceinline__
-#define GPU_AES_COPIES      32 /* of the table, interleaved: one for each bank of shared memory */
-#define GPU_AES_ENTRY_BYTES (4 * GPU_AES_COPIES)
-#define GPU_COLUMNS_HELD    1 /* of a quad's four, by one thread */
+#define GPU_FUNCTION          static __device__ __forceinline__
+#define GPU_AES_COPIES        32 /* of the table, interleaved: one for each bank of shared memory */
+#define GPU_AES_ENTRY_BYTES   (4 * GPU_AES_COPIES)
+#define GPU_AES_ENTRY_VECTORS (GPU_AES_COPIES / 4) /* of 16 bytes */
+#define GPU_AES_TABLE_VECTORS (GPU_AES_TABLE_ENTRIES * GPU_AES_ENTRY_VECTORS)
+#define GPU_COLUMNS_HELD      1 /* of a quad's four, by one thread */
 #else
 #define GPU_FUNCTION     static inline
 #define GPU_COLUMNS_HELD 4
@@ -144,6 +146,28 @@ GPU_FUNCTION void gpu_block_store(void *bytes, struct gpu_block block)
     memcpy(bytes, &block, sizeof block);
 #endif
 }
+
+#ifdef GPU_ON_DEVICE
+/* Fills the table of a block of `threads` threads (multiple of 32), which all call it: entry a, 32 times, is
+ * row a across the 32 banks. entries: at a multiple of 16.
+ *
+ * A load brings four entries, so 64 threads need one each, and a block of 32 threads two. A thread stores a
+ * row beginning at its lane's place, so that the lanes of a store are in banks of their own. */
+GPU_FUNCTION void gpu_aes_table_fill(uint4 *table, const uint32_t *entries, uint32_t threads)
+{
+    for (uint32_t first = 4 * threadIdx.x; first < GPU_AES_TABLE_ENTRIES; first += 4 * threads) {
+        const struct gpu_block four = gpu_block_load(entries + first);
+        GPU_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            uint4 *row = table + (first + i) * GPU_AES_ENTRY_VECTORS;
+            const uint32_t entry = four.column[i];
+            GPU_UNROLL
+            for (uint32_t j = 0; j < GPU_AES_ENTRY_VECTORS; j++)
+                row[(threadIdx.x + j) % GPU_AES_ENTRY_VECTORS] = make_uint4(entry, entry, entry, entry);
+        }
+    }
+}
+#endif
 
 GPU_FUNCTION void gpu_block_add(struct gpu_block *block, struct gpu_block other)
 {

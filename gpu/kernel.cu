@@ -4,20 +4,12 @@
 
 #include <cuda_runtime.h>
 
-#define TABLE_VECTORS     (GPU_AES_TABLE_ENTRIES * GPU_AES_COPIES / 4)
-#define VECTORS_PER_ENTRY (GPU_AES_COPIES / 4)
+alignas(16) static __device__ const uint32_t table_once[GPU_AES_TABLE_ENTRIES] = {GPU_AES_TABLE_VALUES};
 
-static __device__ const uint32_t table_once[GPU_AES_TABLE_ENTRIES] = {GPU_AES_TABLE_VALUES};
-
-/* Called by all threads of a block: entry a, 32 times, fills row a across the 32 banks. Returns the view
- * of the calling lane. */
+/* Called by all threads of a block. Returns the view of the calling lane. */
 static __device__ __forceinline__ struct gpu_aes_view table_fill(uint4 *table)
 {
-#pragma unroll 8 /* loads that do not wait for each other */
-    for (uint32_t i = threadIdx.x; i < TABLE_VECTORS; i += blockDim.x) {
-        const uint32_t entry = table_once[i / VECTORS_PER_ENTRY];
-        table[i] = make_uint4(entry, entry, entry, entry);
-    }
+    gpu_aes_table_fill(table, table_once, blockDim.x);
     __syncthreads();
     struct gpu_aes_view view = {static_cast<uint32_t>(__cvta_generic_to_shared(table)) +
                                 threadIdx.x % GPU_WARP_LANES * static_cast<uint32_t>(sizeof(uint32_t))};
@@ -27,21 +19,22 @@ static __device__ __forceinline__ struct gpu_aes_view table_fill(uint4 *table)
 }
 
 static __global__ void __launch_bounds__(GPU_KERNEL_BLOCK_THREADS_MAX)
-    kernel_whole(const __grid_constant__ struct gpu_batch batch)
+    kernel_whole(const __grid_constant__ struct gpu_batch batch, uint32_t sms)
 {
-    __shared__ uint4 table[TABLE_VECTORS];
+    __shared__ uint4 table[GPU_AES_TABLE_VECTORS];
     const struct gpu_aes_view view = table_fill(table);
-    const uint32_t index = blockIdx.x * blockDim.x + threadIdx.x;
+    const uint32_t index = gpu_kernel_job(sms, blockDim.x, blockIdx.x, threadIdx.x);
     if (index < batch.job_count)
         gpu_thread_whole(&batch, view, index);
 }
 
-static __global__ void __launch_bounds__(GPU_KERNEL_BLOCK_THREADS_MAX)
-    kernel_quad(const __grid_constant__ struct gpu_batch batch)
+/* 6 blocks an SM: as many as shared memory has room for, if registers are not spent on the table. */
+static __global__ void __launch_bounds__(GPU_KERNEL_BLOCK_THREADS_MAX, 6)
+    kernel_quad(const __grid_constant__ struct gpu_batch batch, uint32_t sms)
 {
-    __shared__ uint4 table[TABLE_VECTORS];
+    __shared__ uint4 table[GPU_AES_TABLE_VECTORS];
     const struct gpu_aes_view view = table_fill(table);
-    gpu_thread_quad(&batch, view, (blockIdx.x * blockDim.x + threadIdx.x) / 4);
+    gpu_thread_quad(&batch, view, gpu_kernel_job(sms, blockDim.x / 4, blockIdx.x, threadIdx.x / 4));
 }
 
 static cudaError_t sms_of_device(uint32_t *sms)
@@ -64,9 +57,9 @@ int gpu_kernel_launch(enum gpu_kernel_form form, const struct gpu_batch *batch, 
         return error;
     const struct gpu_kernel_shape shape = gpu_kernel_shape(form, batch->job_count, sms);
     if (form == GPU_KERNEL_QUAD)
-        kernel_quad<<<shape.blocks, shape.block_threads, 0, stream>>>(*batch);
+        kernel_quad<<<shape.blocks, shape.block_threads, 0, stream>>>(*batch, sms);
     else
-        kernel_whole<<<shape.blocks, shape.block_threads, 0, stream>>>(*batch);
+        kernel_whole<<<shape.blocks, shape.block_threads, 0, stream>>>(*batch, sms);
     return cudaGetLastError();
 }
 

@@ -14,6 +14,12 @@
 
 #include <stdbool.h>
 
+#ifdef __CUDACC__
+#define GPU_KERNEL_FUNCTION static __host__ __device__ __forceinline__
+#else
+#define GPU_KERNEL_FUNCTION static inline
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -42,15 +48,42 @@ CORE_CHECKED core_status gpu_batch_check(const struct gpu_batch *batch, struct c
 void gpu_kernel_run_host(enum gpu_kernel_form form, const struct gpu_batch *batch, uint32_t first,
                          uint32_t count);
 
-/* How a launch of that many jobs (at least one) is laid out on a device with that many SMs: blocks of
- * threads, all alike. The smallest blocks that let every SM have its share: no SM gets more than 32 threads a
- * block over threads / SMs, rounded up. */
+/* How a launch of that many jobs (at least one, at most 2^31) is laid out on a device with that many SMs:
+ * blocks of threads, all alike, a pass of one for each SM after another. The fewest passes, and the smallest
+ * blocks for them: no SM gets more than 32 threads a block over those of its share of the jobs.
+ *
+ * **Dealing.** With the M SMs of the device, and the jobs sorted (batch_layout.h),
+ *
+ *     SM s has the jobs s, s + M, s + 2M, ..., in this order over its blocks, warps and threads.
+ *
+ * That is the dealing of the performance model (perfmodel_kernel_ns), and makes it a bound of what runs:
+ *
+ *   - A warp runs as long as its longest job. Of an SM's jobs those that are longer than x are the first n,
+ *     for some n, so they are in the first n / 32 warps, rounded up, of which all but one are full. As many
+ *     warps have n jobs of one length, which is how calibration measures what n jobs are charged, in this
+ *     same layout. (QUAD: the same with 8 jobs a warp.)
+ *   - The model takes the time of the first SM. The k-th job of any other SM is no longer than its k-th, and
+ *     that holds wherever the card runs the blocks, if no SM gets two of one pass while another gets none.
+ *   - Blocks that wait for room, where an SM holds fewer than it has, are those with the shortest jobs.
+ *
+ * Dealing warps of 32 neighbours would not end sooner: warp w of the first SM would again begin with job
+ * 32 w M. It would spare the other SMs some work, but leave SMs idle where there are fewer than 32 M jobs;
+ * dealt one by one, few jobs are in warps of few lanes, each of which waits for fewer lanes' loads. Blocks of
+ * neighbours would give the first SM most of the long jobs. Lanes of a warp load and store 16 bytes each
+ * wherever their packets are, so neighbours share no memory transaction that dealing could lose. */
 struct gpu_kernel_shape {
-    uint32_t blocks;
+    uint32_t blocks;        /* none of them without a job; block b is of SM b % M, in pass b / M */
     uint32_t block_threads; /* multiple of 32, at most GPU_KERNEL_BLOCK_THREADS_MAX */
 };
 #define GPU_KERNEL_BLOCK_THREADS_MAX 256
 struct gpu_kernel_shape gpu_kernel_shape(enum gpu_kernel_form form, uint32_t jobs, uint32_t sms);
+
+/* The index of the job that has the given place in a block of so many jobs; at or past the number of jobs
+ * where there is none. */
+GPU_KERNEL_FUNCTION uint32_t gpu_kernel_job(uint32_t sms, uint32_t block_jobs, uint32_t block, uint32_t place)
+{
+    return (block / sms * block_jobs + place) * sms + block % sms;
+}
 
 /* Threads of one job: 1 or 4. */
 uint32_t gpu_kernel_job_threads(enum gpu_kernel_form form);

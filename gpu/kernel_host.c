@@ -42,13 +42,14 @@ static uint64_t divide_up(uint64_t value, uint64_t by)
 
 struct gpu_kernel_shape gpu_kernel_shape(enum gpu_kernel_form form, uint32_t jobs, uint32_t sms)
 {
-    const uint64_t threads = (uint64_t)jobs * gpu_kernel_job_threads(form);
-    const uint64_t share = divide_up(threads, sms);
-    const uint64_t blocks_per_sm = divide_up(share, GPU_KERNEL_BLOCK_THREADS_MAX);
-    const uint64_t warps = divide_up(divide_up(share, blocks_per_sm), GPU_WARP_LANES);
+    const uint64_t job_threads = gpu_kernel_job_threads(form);
+    const uint64_t share = divide_up(jobs, sms) * job_threads;
+    const uint64_t passes = divide_up(share, GPU_KERNEL_BLOCK_THREADS_MAX);
+    const uint64_t threads = divide_up(divide_up(share, passes), GPU_WARP_LANES) * GPU_WARP_LANES;
+    const uint64_t last = jobs - (passes - 1) * sms * (threads / job_threads); /* jobs of the last pass */
     return (struct gpu_kernel_shape){
-        .blocks = (uint32_t)divide_up(threads, warps * GPU_WARP_LANES),
-        .block_threads = (uint32_t)warps * GPU_WARP_LANES,
+        .blocks = (uint32_t)((passes - 1) * sms + (last < sms ? last : sms)),
+        .block_threads = (uint32_t)threads,
     };
 }
 

@@ -55,8 +55,11 @@ uint32_t perfmodel_utilisation_ppm(const struct config_profile_gpu *gpu, uint32_
 core_ns perfmodel_sm_ns(const struct config_profile_gpu *gpu, const uint64_t *sorted_bytes, size_t count,
                         bool measured);
 
-/* Longest time of any of `sms` >= 1 SMs when jobs are dealt round robin in the given order, without launch
- * and margin. Sorts within scratch (room for count). A job more at the end, or bytes more in any job, never
+/* Jobs are dealt to `sms` SMs one by one: the job that an SM gets in a turn, both counted from 0. The kernel
+ * deals as this says (gpu/kernel.h, "Dealing", which has what follows for warps). */
+size_t perfmodel_kernel_dealt(uint32_t sms, uint32_t sm, size_t turn);
+
+/* Longest time of any of `sms` >= 1 SMs when jobs are dealt so in the given order, without launch and margin. Sorts within scratch (room for count). A job more at the end, or bytes more in any job, never
  * make it shorter. In falling order the first SM is the longest (its k-th job is no shorter than any other's)
  * and only it is looked at; then a job more anywhere, in falling order again, never makes it shorter. */
 core_ns perfmodel_kernel_ns(const struct config_profile_gpu *gpu, uint32_t sms, const uint64_t *job_bytes,

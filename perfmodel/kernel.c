@@ -104,13 +104,18 @@ static bool falls(const uint64_t *bytes, size_t count)
     return true;
 }
 
-/* Time of the SM that gets the jobs first, first + sms, ... */
-static core_ns dealt_ns(const struct config_profile_gpu *gpu, uint32_t sms, const uint64_t *job_bytes,
-                        size_t count, size_t first, bool measured, uint64_t *scratch)
+size_t perfmodel_kernel_dealt(uint32_t sms, uint32_t sm, size_t turn)
 {
-    size_t dealt = (count - first + sms - 1) / sms;
-    for (size_t i = 0; i < dealt; i++) /* backwards: what falls need not be sorted */
-        scratch[dealt - 1 - i] = job_bytes[first + i * sms];
+    return turn * sms + sm;
+}
+
+/* Time of one SM. */
+static core_ns dealt_ns(const struct config_profile_gpu *gpu, uint32_t sms, const uint64_t *job_bytes,
+                        size_t count, uint32_t sm, bool measured, uint64_t *scratch)
+{
+    size_t dealt = (count - sm + sms - 1) / sms;
+    for (size_t turn = 0; turn < dealt; turn++) /* backwards: what falls need not be sorted */
+        scratch[dealt - 1 - turn] = job_bytes[perfmodel_kernel_dealt(sms, sm, turn)];
     for (size_t i = 1; i < dealt; i++) {
         if (scratch[i] < scratch[i - 1]) {
             qsort(scratch, dealt, sizeof *scratch, compare_bytes);
@@ -124,11 +129,11 @@ core_ns perfmodel_kernel_ns(const struct config_profile_gpu *gpu, uint32_t sms, 
                             size_t count, bool measured, uint64_t *scratch)
 {
     /* The first SM is the longest where c never falls; of a measured table that is not known. */
-    size_t used = !measured && falls(job_bytes, count) ? 1 : sms;
+    uint32_t used = !measured && falls(job_bytes, count) ? 1 : sms;
     core_ns longest_ns = 0;
     assert(sms >= 1);
-    for (size_t first = 0; first < used && first < count; first++) {
-        core_ns ns = dealt_ns(gpu, sms, job_bytes, count, first, measured, scratch);
+    for (uint32_t sm = 0; sm < used && sm < count; sm++) {
+        core_ns ns = dealt_ns(gpu, sms, job_bytes, count, sm, measured, scratch);
         longest_ns = ns > longest_ns ? ns : longest_ns;
     }
     return longest_ns;

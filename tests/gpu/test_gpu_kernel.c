@@ -13,6 +13,7 @@
 
 #include "gpu/aes.h"
 #include "gpu/kernel.h"
+#include "perfmodel/gpu.h"
 #include "tests/support/gpu_batch.h"
 #include "tests/support/require.h"
 
@@ -328,17 +329,51 @@ static void test_shape(void **state)
     struct test_random random = {3};
     for (int round = 0; round < 20000; round++) {
         const enum gpu_kernel_form form = forms[round % 2];
-        const uint32_t jobs = (uint32_t)test_random_log(&random, 1, round < 100 ? UINT32_MAX : 200000);
+        const uint32_t jobs = (uint32_t)test_random_log(&random, 1, round < 100 ? INT64_C(1) << 31 : 200000);
         const uint32_t sms = (uint32_t)test_random_log(&random, 1, 160);
         const struct gpu_kernel_shape shape = gpu_kernel_shape(form, jobs, sms);
-        const uint64_t threads = (uint64_t)jobs * gpu_kernel_job_threads(form);
-        const uint64_t most_blocks = (shape.blocks + (uint64_t)sms - 1) / sms;
+        const uint64_t share = ((uint64_t)jobs + sms - 1) / sms * gpu_kernel_job_threads(form);
+        const uint64_t passes = (shape.blocks + (uint64_t)sms - 1) / sms;
         assert_int_equal(shape.block_threads % 32, 0);
         assert_in_range(shape.block_threads, 32, GPU_KERNEL_BLOCK_THREADS_MAX);
-        assert_true((uint64_t)shape.blocks * shape.block_threads >= threads);
-        assert_true((shape.blocks - 1) * (uint64_t)shape.block_threads < threads);
-        assert_true(most_blocks * shape.block_threads < (threads + sms - 1) / sms + 32 * most_blocks);
+        assert_int_equal(passes, (share + GPU_KERNEL_BLOCK_THREADS_MAX - 1) / GPU_KERNEL_BLOCK_THREADS_MAX);
+        assert_true(passes * shape.block_threads >= share);
+        assert_true(passes * shape.block_threads < share + 32 * passes);
     }
+}
+
+#define DEALT_MAX 20000
+
+/* Every job once, and where the performance model has it: on the same SM, in the same turn. */
+static void deal(enum gpu_kernel_form form, uint32_t jobs, uint32_t sms)
+{
+    static bool has_thread[DEALT_MAX];
+    const struct gpu_kernel_shape shape = gpu_kernel_shape(form, jobs, sms);
+    const uint32_t block_jobs = shape.block_threads / gpu_kernel_job_threads(form);
+    uint32_t dealt = 0;
+    memset(has_thread, 0, sizeof has_thread);
+    for (uint32_t block = 0; block < shape.blocks; block++) {
+        assert_true(gpu_kernel_job(sms, block_jobs, block, 0) < jobs);
+        for (uint32_t place = 0; place < block_jobs; place++) {
+            const uint32_t job = gpu_kernel_job(sms, block_jobs, block, place);
+            if (job >= jobs)
+                continue;
+            assert_int_equal(job, perfmodel_kernel_dealt(sms, block % sms, block / sms * block_jobs + place));
+            assert_false(has_thread[job]);
+            has_thread[job] = true;
+            dealt++;
+        }
+    }
+    assert_int_equal(dealt, jobs);
+}
+
+static void test_dealing(void **state)
+{
+    (void)state;
+    struct test_random random = {4};
+    for (int round = 0; round < 2000; round++)
+        deal(forms[round % 2], (uint32_t)test_random_log(&random, 1, DEALT_MAX),
+             (uint32_t)test_random_log(&random, 1, 160));
 }
 
 int main(void)
@@ -348,7 +383,7 @@ int main(void)
         cmocka_unit_test(test_random_jobs), cmocka_unit_test(test_chains_and_reruns),
         cmocka_unit_test(test_no_blocks),   cmocka_unit_test(test_threads_share_a_batch),
         cmocka_unit_test(test_check),       cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_shape),       cmocka_unit_test(test_dealing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static _Thread_local struct {
     uint32_t x;
 } threadIdx;
 
-static uint32_t shared[256 * LANES];
+static _Alignas(16) uint32_t shared[256 * LANES];
 static uint32_t posted[2][LANES]; /* by turns: a lane may be one exchange ahead of others */
 static _Thread_local uint32_t turn;
 static pthread_barrier_t step;
@@ -79,6 +79,7 @@ static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t value)
     return most;
 }
 
+#include "gpu/kernel.h"
 #include "gpu/kernel_thread.h"
 #include "tests/support/gpu_batch.h"
 
@@ -89,49 +90,71 @@ static struct gpu_aes_view lane_start(uint32_t thread)
     return (struct gpu_aes_view){thread % LANES * (uint32_t)sizeof(uint32_t)};
 }
 
-static void table_fill(void)
+/* By the threads of a block, one after another: nothing passes between them. */
+static void table_fill(uint32_t threads)
 {
-    for (uint32_t i = 0; i < 256 * LANES; i++)
-        shared[i] = gpu_aes_table[i / LANES];
+    memset(shared, 0, sizeof shared);
+    for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++)
+        gpu_aes_table_fill((uint4 *)shared, gpu_aes_table, threads);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    for (uint32_t threads = LANES; threads <= GPU_KERNEL_BLOCK_THREADS_MAX; threads += LANES) {
+        table_fill(threads);
+        for (uint32_t i = 0; i < GPU_AES_TABLE_ENTRIES * LANES; i++)
+            TEST_REQUIRE(shared[i] == gpu_aes_table[i / LANES]);
+    }
 }
 
 struct lane {
     const struct gpu_batch *batch;
-    uint32_t thread;
+    uint32_t thread; /* of its block */
+    uint32_t job;
 };
 
 static void *lane_run(void *argument)
 {
     const struct lane *lane = argument;
     const struct gpu_aes_view view = lane_start(lane->thread);
-    gpu_thread_quad(lane->batch, view, lane->thread / 4);
+    gpu_thread_quad(lane->batch, view, lane->job);
     return NULL;
 }
 
-static void warp_run(const struct gpu_batch *batch, uint32_t warp)
+static void warp_run(const struct gpu_batch *batch, uint32_t sms, uint32_t block, uint32_t warp)
 {
+    const struct gpu_kernel_shape shape = gpu_kernel_shape(GPU_KERNEL_QUAD, batch->job_count, sms);
     pthread_t threads[LANES];
     struct lane lanes[LANES];
     for (uint32_t i = 0; i < LANES; i++) {
-        lanes[i] = (struct lane){batch, warp * LANES + i};
+        const uint32_t thread = warp * LANES + i;
+        lanes[i] =
+            (struct lane){batch, thread, gpu_kernel_job(sms, shape.block_threads / 4, block, thread / 4)};
         TEST_REQUIRE(pthread_create(&threads[i], NULL, lane_run, &lanes[i]) == 0);
     }
     for (uint32_t i = 0; i < LANES; i++)
         TEST_REQUIRE(pthread_join(threads[i], NULL) == 0);
 }
 
-/* Jobs of different lengths and key sizes in a warp, some without blocks; the last warp has quads to spare.
- */
+static void launch_quad(const struct gpu_batch *batch, uint32_t sms)
+{
+    const struct gpu_kernel_shape shape = gpu_kernel_shape(GPU_KERNEL_QUAD, batch->job_count, sms);
+    for (uint32_t block = 0; block < shape.blocks; block++)
+        for (uint32_t warp = 0; warp < shape.block_threads / LANES; warp++)
+            warp_run(batch, sms, block, warp);
+}
+
+/* Jobs of different lengths and key sizes in a warp, some without blocks; most warps have quads to spare. */
 static void test_quad(void **state)
 {
     (void)state;
-    table_fill();
+    table_fill(LANES);
     TEST_REQUIRE(pthread_barrier_init(&step, NULL, LANES) == 0);
     struct test_gpu_batch *test = test_gpu_batch_new(30, 1);
     for (uint32_t jobs = 1; jobs <= 30; jobs += 7) {
         test_gpu_batch_draw(test, jobs, 12);
-        for (uint32_t warp = 0; warp < (jobs + 7) / 8; warp++)
-            warp_run(&test->batch, warp);
+        launch_quad(&test->batch, 1 + jobs / 8);
         test_gpu_batch_require(test);
     }
     test_gpu_batch_free(test);
@@ -142,7 +165,7 @@ static void test_quad(void **state)
 static void test_whole(void **state)
 {
     (void)state;
-    table_fill();
+    table_fill(3 * LANES);
     struct test_gpu_batch *test = test_gpu_batch_new(100, 2);
     for (uint32_t round = 0; round < 10; round++) {
         test_gpu_batch_draw(test, 100, 200);
@@ -156,6 +179,7 @@ static void test_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
         cmocka_unit_test(test_quad),
         cmocka_unit_test(test_whole),
     };
