@@ -285,7 +285,8 @@ static core_ns kernel_run(struct gpu_device *device, struct run *run, core_ns st
     struct core_error error = {""};
     pthread_mutex_unlock(&device->lock);
     const core_ns end_ns =
-        start_ns + gpu_emulation_kernel_ns(device->emulation, run->on_card->jobs, run->order.job_count) +
+        start_ns +
+        gpu_emulation_kernel_ns(device->emulation, device->form, run->on_card->jobs, run->order.job_count) +
         slower_on_request_ns(device->emulation, run->order.number);
     const core_status status = work_kernel(device, run, &error);
     pthread_mutex_lock(&device->lock);

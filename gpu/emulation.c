@@ -95,48 +95,73 @@ core_ns gpu_emulation_copy_ns(const struct gpu_emulation *emulation, bool up, bo
                       : on_line_ns(&rows[above - 1], &rows[above], up, busy, bytes);
 }
 
-/* c(n) as jobs / share of the row that binds; `row` is the first that was not looked at for a smaller n. */
-struct slowdown {
-    uint32_t row, jobs, share_ppm;
-};
-
-static void slowdown_charge(struct slowdown *slowdown, uint32_t jobs, uint32_t share_ppm)
+static double row_slowdown(const struct gpu_emulation_share *row)
 {
-    if ((wide)jobs * slowdown->share_ppm <= (wide)slowdown->jobs * share_ppm)
-        return;
-    slowdown->jobs = jobs;
-    slowdown->share_ppm = share_ppm;
+    return (double)row->jobs * (double)SHARE / (double)row->share_ppm;
 }
 
-/* Moves on to n, which rises from call to call. */
-static void slowdown_move(struct slowdown *slowdown, const struct gpu_emulation *emulation, uint32_t n)
+/* How much longer n jobs of a size take an SM side by side than one takes at its peak. */
+static double slowdown(const struct gpu_emulation *emulation, uint32_t n)
 {
     const struct gpu_emulation_share *rows = emulation->shares;
-    const uint32_t count = emulation->share_count;
-    for (; slowdown->row < count && rows[slowdown->row].jobs < n; slowdown->row++)
-        slowdown_charge(slowdown, rows[slowdown->row].jobs, rows[slowdown->row].share_ppm);
-    if (slowdown->row < count)
-        slowdown_charge(slowdown, rows[slowdown->row].jobs, rows[slowdown->row].share_ppm);
-    else
-        slowdown_charge(slowdown, n, rows[count - 1].share_ppm);
+    uint32_t low = 0, high = emulation->share_count; /* the first row with at least n is in low .. high */
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (rows[middle].jobs < n)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == emulation->share_count)
+        return row_slowdown(&rows[low - 1]) * (double)n / (double)rows[low - 1].jobs;
+    if (rows[low].jobs == n)
+        return row_slowdown(&rows[low]);
+    const double below = row_slowdown(&rows[low - 1]), above = row_slowdown(&rows[low]);
+    return below +
+           (above - below) * (double)(n - rows[low - 1].jobs) / (double)(rows[low].jobs - rows[low - 1].jobs);
 }
 
-core_ns gpu_emulation_kernel_ns(const struct gpu_emulation *emulation, const struct gpu_job *jobs,
-                                uint32_t count)
+struct launch {
+    const struct gpu_job *jobs;
+    uint32_t count, blocks, block_jobs;
+};
+
+/* Blocks of the cipher that one place after another, from the SM's last to its first, is charged for: by how
+ * much its job is longer than those of all places behind it. Until then those are at work, and the places
+ * before it hold their warps and lanes. */
+static double sm_ns(const struct gpu_emulation *emulation, const struct launch *launch, uint32_t sm)
 {
-    /* The first SM has the longest jobs: 0, M, 2M, ... While the n longest of them run, what is done is the
-     * n-th one's lead over the next. */
-    const wide second = (wide)CORE_NS_PER_S * SHARE;
-    struct slowdown slowdown = {.share_ppm = 1};
-    wide ns = count > 0 ? emulation->launch_ns : 0;
-    uint32_t running = 0;
-    for (uint64_t i = 0; i < count; i += emulation->sms) {
-        const uint64_t next = i + emulation->sms;
-        const int64_t lead = (int64_t)jobs[i].blocks - (next < count ? (int64_t)jobs[next].blocks : 0);
-        slowdown_move(&slowdown, emulation, ++running);
-        if (lead > 0)
-            ns += divided((wide)lead * GPU_BLOCK_BYTES * slowdown.jobs * second,
-                          (wide)slowdown.share_ppm * emulation->sm_bytes_per_s);
+    const double byte_ns = (double)CORE_NS_PER_S / (double)emulation->sm_bytes_per_s;
+    const uint32_t passes = (launch->blocks - sm + emulation->sms - 1) / emulation->sms;
+    uint32_t longest = 0;
+    double ns = 0;
+    for (uint32_t n = passes * launch->block_jobs; n > 0; n--) {
+        const uint32_t block = (n - 1) / launch->block_jobs * emulation->sms + sm;
+        const uint32_t job =
+            gpu_kernel_job(emulation->sms, launch->block_jobs, block, (n - 1) % launch->block_jobs);
+        if (job >= launch->count || launch->jobs[job].blocks <= longest)
+            continue;
+        ns +=
+            (double)(launch->jobs[job].blocks - longest) * GPU_BLOCK_BYTES * byte_ns * slowdown(emulation, n);
+        longest = launch->jobs[job].blocks;
     }
-    return ns < CORE_NS_NEVER ? (core_ns)ns : CORE_NS_NEVER;
+    return ns;
+}
+
+core_ns gpu_emulation_kernel_ns(const struct gpu_emulation *emulation, enum gpu_kernel_form form,
+                                const struct gpu_job *jobs, uint32_t count)
+{
+    double longest_ns = 0;
+    if (count == 0)
+        return 0;
+    const struct gpu_kernel_shape shape = gpu_kernel_shape(form, count, emulation->sms);
+    const struct launch launch = {.jobs = jobs,
+                                  .count = count,
+                                  .blocks = shape.blocks,
+                                  .block_jobs = shape.block_threads / gpu_kernel_job_threads(form)};
+    for (uint32_t sm = 0; sm < emulation->sms && sm < shape.blocks; sm++) {
+        const double ns = sm_ns(emulation, &launch, sm);
+        longest_ns = ns > longest_ns ? ns : longest_ns;
+    }
+    return longest_ns < (double)NS_MAX ? emulation->launch_ns + (core_ns)longest_ns + 1 : CORE_NS_NEVER;
 }

@@ -3,19 +3,20 @@
  *
  * A copy's time comes from the rows of a transfer table: below the first row its time, between two rows on
  * the straight line, beyond the last at the last row's rate or the last segment's slope, whichever is slower.
- * A kernel's time is its launch and that of its slowest SM, with the jobs dealt round robin in falling order:
+ * A kernel's time is its launch and that of its slowest SM, each SM running the jobs that the launch deals it
+ * (gpu_kernel_job). While n is the last of an SM's places that still has work, the SM is as slow as with n
+ * equal jobs, by the utilisation table: at a row what was measured, between two rows the straight line, beyond
+ * the last in proportion. So equal jobs take what the table says of them.
  *
- *     sum over k = 1..n of (w(k) - w(k-1)) c(n-k+1) / Phi     w(1) <= .. <= w(n) an SM's jobs, w(0) = 0
- *
- * with c(n) = max of j / share over the rows with j <= n and the first with j >= n (n / share of the last row
- * beyond it): how much longer n jobs side by side take than one at the peak. That is what the performance
- * model charges, without its margin (Verner et al., SYSTOR 2012, section 3.2). Pure; any thread. */
+ * None of this is the performance model's code, nor its formula: that charges for n jobs the dearest of the
+ * row above and all rows below, and assumes its own dealing. What the model gives away shows as its error,
+ * and so would a launch that the model does not bound. Pure; any thread. */
 #ifndef MILLRACE_GPU_EMULATION_H
 #define MILLRACE_GPU_EMULATION_H
 
 #include "core/status.h"
 #include "core/time.h"
-#include "gpu/batch_layout.h"
+#include "gpu/kernel.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,9 +75,9 @@ CORE_CHECKED core_status gpu_emulation_check(const struct gpu_emulation *emulati
 /* Time of one copy; 0 bytes take 0. Rounded up. */
 core_ns gpu_emulation_copy_ns(const struct gpu_emulation *emulation, bool up, bool busy, uint64_t bytes);
 
-/* Time of a kernel, launch included; 0 without jobs. The jobs are in falling order of blocks (a matter of
- * what is reported alone: in another order the time is that of the first SM all the same). */
-core_ns gpu_emulation_kernel_ns(const struct gpu_emulation *emulation, const struct gpu_job *jobs,
-                                uint32_t count);
+/* Time of a kernel, launch included; 0 without jobs. In any order of jobs; a long job behind short ones makes
+ * an SM slower than the same jobs sorted. */
+core_ns gpu_emulation_kernel_ns(const struct gpu_emulation *emulation, enum gpu_kernel_form form,
+                                const struct gpu_job *jobs, uint32_t count);
 
 #endif

@@ -213,7 +213,7 @@ static void set_times(struct virtual_gpu *gpu, struct run *run, core_ns now_ns)
     const struct gpu_job *jobs = gpu->card.batches[order->arena].jobs;
     const core_ns took_ns[GPU_STAGE_COUNT] = {
         gpu_emulation_copy_ns(&gpu->emulation, true, true, order->used_bytes + tables),
-        gpu_emulation_kernel_ns(&gpu->emulation, jobs, order->job_count),
+        gpu_emulation_kernel_ns(&gpu->emulation, GPU_KERNEL_WHOLE, jobs, order->job_count),
         gpu_emulation_copy_ns(&gpu->emulation, false, true, order->used_bytes)};
 
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
