@@ -3,13 +3,14 @@
  * Each engine of the card - one or two for copies, one for kernels - is a thread with a queue, which does the
  * real work and then waits until the table's time is over: a stage never takes less than the table says, nor
  * less than its real work. A copy that meets one of the other direction goes on at the contended pace as long
- * as they overlap.
+ * as they overlap. Stages are told as late as a card's, and by a clock of their own (emulated_tell.h).
  *
  * One lock guards all; no engine works while it holds it. */
 #include "core/realtime.h"
 #include "core/secret.h"
 #include "gpu/card.h"
 #include "gpu/device.h"
+#include "gpu/emulated_tell.h"
 #include "gpu/emulation.h"
 #include "gpu/kernel.h"
 
@@ -18,14 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #define KEY_CHANGES_MAX 256 /* waiting for the kernels before them */
 #define ITEMS_MAX       (2 * GPU_REGION_ARENAS_MAX + KEY_CHANGES_MAX)
-#define ENDS_MAX        (GPU_STAGE_COUNT * GPU_REGION_ARENAS_MAX)
 
 enum item_kind { ITEM_UP, ITEM_KERNEL, ITEM_DOWN, ITEM_KEY }; /* the first three are enum gpu_stage */
 
@@ -44,6 +43,7 @@ struct engine {
 /* A batch on the card, by arena. */
 struct run {
     struct gpu_order order;
+    core_ns asked_ns; /* when its copy up was launched */
     struct gpu_card_batch *on_card;
     int done; /* stages that ended */
     struct gpu_stage_time times[GPU_STAGE_COUNT];
@@ -76,13 +76,11 @@ struct gpu_device {
     uint64_t changes_put, changes_done;
     struct run runs[GPU_REGION_ARENAS_MAX];
     struct engine engines[ENGINE_COUNT];
-    uint32_t engine_count;               /* threads that were started */
-    struct copy copies[2];               /* up, down */
-    struct gpu_stage_end ends[ENDS_MAX]; /* ring */
-    uint64_t ends_put, ends_taken;
+    uint32_t engine_count; /* threads that were started */
+    struct copy copies[2]; /* up, down */
+    struct gpu_emulated_tell tell;
     bool closing, frozen, broken;
     struct core_error why_broken;
-    int ended; /* eventfd */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* any of the above */
 };
@@ -159,8 +157,7 @@ static void break_device(struct gpu_device *device, const char *format, unsigned
 {
     device->broken = true;
     (void)core_error_set(&device->why_broken, CORE_SYSTEM, format, number, why);
-    const uint64_t one = 1;
-    (void)!write(device->ended, &one, sizeof one);
+    gpu_emulated_tell_wake(&device->tell, core_time_now_ns());
 }
 
 /* How much longer the kernel of this batch is to take. */
@@ -245,24 +242,17 @@ static void engine_hang(struct gpu_device *device)
         pthread_cond_wait(&device->changed, &device->lock);
 }
 
-/* Its moments are our clock's own: uncertain_ns is 0. */
-static void stage_tell(struct gpu_device *device, const struct run *run, enum item_kind kind)
-{
-    const uint64_t one = 1;
-    struct gpu_stage_end *end = &device->ends[device->ends_put++ % ENDS_MAX];
-    *end = (struct gpu_stage_end){.number = run->order.number, .stage = (enum gpu_stage)kind};
-    memcpy(end->times, run->times, sizeof end->times);
-    (void)!write(device->ended, &one, sizeof one);
-}
-
 static void stage_end(struct gpu_device *device, struct run *run, enum item_kind kind,
                       struct gpu_stage_time time)
 {
     run->times[kind] = time;
     run->done = (int)kind + 1;
     pthread_cond_broadcast(&device->changed);
-    if (kind == ITEM_DOWN || device->emulation->copy_engines < 2)
-        stage_tell(device, run, kind);
+    if (kind != ITEM_DOWN && device->emulation->copy_engines > 1)
+        return;
+    struct gpu_stage_end end = {.number = run->order.number, .stage = (enum gpu_stage)kind};
+    memcpy(end.times, run->times, sizeof end.times);
+    gpu_emulated_tell_put(&device->tell, &end, run->asked_ns, time.end_ns);
 }
 
 static core_ns copy_run(struct gpu_device *device, struct run *run, enum item_kind kind, core_ns start_ns)
@@ -409,8 +399,7 @@ static void emulated_close(struct gpu_device *device)
         core_secret_wipe(device->card.memory, device->bytes);
         munmap(device->card.memory, device->bytes);
     }
-    if (device->ended >= 0)
-        close(device->ended);
+    gpu_emulated_tell_close(&device->tell);
     pthread_cond_destroy(&device->changed);
     pthread_mutex_destroy(&device->lock);
     free(device);
@@ -441,8 +430,7 @@ static core_status emulated_open(struct gpu_device **opened, const struct gpu_de
         gpu_kernel_form_allowed(options->kernel_forms, GPU_KERNEL_WHOLE) ? GPU_KERNEL_WHOLE : GPU_KERNEL_QUAD;
     device->region = options->region;
     lock_init(device);
-    device->ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    core_status status = device->ended < 0 ? core_error_errno(error, "can not make an eventfd") : CORE_OK;
+    core_status status = gpu_emulated_tell_open(&device->tell, core_time_now_ns(), error);
     if (status == CORE_OK)
         status = card_make(device, error);
     const int engines = options->emulation->copy_engines < 2 ? ENGINE_COPY_DOWN : ENGINE_COUNT;
@@ -461,7 +449,7 @@ static core_status emulated_open(struct gpu_device **opened, const struct gpu_de
 
 static int emulated_descriptor(const struct gpu_device *device)
 {
-    return device->ended;
+    return device->tell.descriptor;
 }
 
 static void item_put(struct gpu_device *device, int which, enum item_kind kind, uint32_t index)
@@ -527,6 +515,7 @@ static core_status emulated_launch(struct gpu_device *device, enum gpu_stage sta
     struct run *run = &device->runs[order->arena];
     if (stage == GPU_STAGE_UP) {
         run->order = *order;
+        run->asked_ns = core_time_now_ns();
         run->done = 0;
     }
     item_put(device, which, (enum item_kind)stage, order->arena);
@@ -537,18 +526,12 @@ static core_status emulated_launch(struct gpu_device *device, enum gpu_stage sta
 static core_status emulated_poll(struct gpu_device *device, struct gpu_stage_end *end,
                                  struct core_error *error)
 {
-    core_status status = CORE_AGAIN;
-    uint64_t count;
-    (void)!read(device->ended, &count, sizeof count);
     pthread_mutex_lock(&device->lock);
     while (device->frozen)
         pthread_cond_wait(&device->changed, &device->lock);
-    if (device->broken) {
-        status = core_error_set(error, CORE_SYSTEM, "%s", device->why_broken.text);
-    } else if (device->ends_taken != device->ends_put) {
-        *end = device->ends[device->ends_taken++ % ENDS_MAX];
-        status = CORE_OK;
-    }
+    const core_status status = device->broken
+                                   ? core_error_set(error, CORE_SYSTEM, "%s", device->why_broken.text)
+                                   : gpu_emulated_tell_take(&device->tell, core_time_now_ns(), end);
     pthread_mutex_unlock(&device->lock);
     return status;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "gpu/aes.h"
+#include "gpu/emulated_tell.h"
 #include "gpu/pipeline.h"
 #include "perfmodel/gpu.h"
 #include "tests/support/gpu.h"
@@ -225,6 +226,7 @@ static void bad_tables_are_refused(void **state)
 struct records {
     struct gpu_order orders[BATCHES];
     struct gpu_stage_time times[BATCHES][GPU_STAGE_COUNT];
+    core_ns uncertain_ns[BATCHES];
 };
 
 static void keys_set(struct gpu_crowd *crowd, struct gpu_device *device)
@@ -249,6 +251,7 @@ static void run_until_taken(struct gpu_pipeline *pipeline, struct gpu_device *de
             fail_msg("%s", error.text);
         while ((batch = gpu_pipeline_take(pipeline)) != NULL) {
             assert_int_equal(batch->order.number, records->orders[back].number);
+            records->uncertain_ns[back] = batch->uncertain_ns;
             memcpy(records->times[back++], batch->times, sizeof batch->times);
         }
     }
@@ -293,18 +296,30 @@ static void check_lengths(const struct gpu_crowd *crowd, const struct gpu_emulat
             gpu_emulation_copy_ns(card, false, busy, order->used_bytes),
         };
         for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
-            assert_true(times[stage].end_ns - times[stage].start_ns >= least_ns[stage]);
+            assert_true(times[stage].end_ns - times[stage].start_ns >=
+                        least_ns[stage] - GPU_EMULATED_CLOCK_STEP_NS);
     }
+}
+
+/* By how much moments of all batches may be told wrong against each other. */
+static core_ns uncertain_ns(const struct records *records)
+{
+    core_ns most_ns = 0;
+    for (int i = 0; i < BATCHES; i++)
+        most_ns = core_time_max(most_ns, records->uncertain_ns[i]);
+    return 2 * most_ns;
 }
 
 static void check_order(const struct records *records)
 {
+    const core_ns near_ns = uncertain_ns(records);
     for (int i = 0; i < BATCHES; i++)
         for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
             if (stage > 0)
                 assert_true(records->times[i][stage].start_ns >= records->times[i][stage - 1].end_ns);
             if (i > 0)
-                assert_true(records->times[i][stage].start_ns >= records->times[i - 1][stage].end_ns);
+                assert_true(records->times[i][stage].start_ns >=
+                            records->times[i - 1][stage].end_ns - near_ns);
         }
 }
 
@@ -312,6 +327,7 @@ static void check_order(const struct records *records)
  * kernel ended before the copy did. */
 static void check_turns(const struct records *records)
 {
+    const core_ns near_ns = uncertain_ns(records);
     int up = 0, down = 0;
     core_ns end_ns = 0;
     while (up < BATCHES || down < BATCHES) {
@@ -320,12 +336,12 @@ static void check_turns(const struct records *records)
                                                     records->times[down][GPU_STAGE_DOWN].start_ns);
         const struct gpu_stage_time *copy =
             is_up ? &records->times[up][GPU_STAGE_UP] : &records->times[down][GPU_STAGE_DOWN];
-        assert_true(copy->start_ns >= end_ns); /* one engine: never two at once */
+        assert_true(copy->start_ns >= end_ns - near_ns); /* one engine: never two at once */
         const bool follows_up =
             up > 0 && (down == 0 || records->times[up - 1][GPU_STAGE_UP].start_ns >
                                         records->times[down - 1][GPU_STAGE_DOWN].start_ns);
         if (is_up && follows_up)
-            assert_true(records->times[down][GPU_STAGE_KERNEL].end_ns > end_ns);
+            assert_true(records->times[down][GPU_STAGE_KERNEL].end_ns > end_ns - near_ns);
         if (!is_up && down > 0 && !follows_up)
             assert_int_equal(up, BATCHES);
         end_ns = copy->end_ns;
@@ -389,7 +405,7 @@ static void copies_that_meet_are_slower(void **state)
         /* Work done: what was alone at the pace of alone, the rest at the contended pace. */
         const double done =
             (double)(length_ns - met_ns) / (double)alone_ns + (double)met_ns / (double)busy_ns;
-        assert_true(done >= 0.9999);
+        assert_true(done >= 0.999);
         met += met_ns > 0;
     }
     gpu_crowd_close(crowd);
