@@ -1,9 +1,10 @@
 /* A card without a card: the kernel's own source on the host, and times from a table (emulation.h).
  *
  * Each engine of the card - one or two for copies, one for kernels - is a thread with a queue, which does the
- * real work and then waits until the table's time is over: a stage never takes less than the table says, nor
- * less than its real work. A copy that meets one of the other direction goes on at the contended pace as long
- * as they overlap. Stages are told as late as a card's, and by a clock of their own (emulated_tell.h).
+ * real work and then waits until the table's time is over: a stage takes what the table says, or its real
+ * work where that is longer. A thread that wakes late delays the stages that follow, and lengthens none. A
+ * copy that meets one of the other direction goes on at the contended pace as long as they overlap. Stages
+ * are told as late as a card's, and by a clock of its own (emulated_tell.h).
  *
  * One lock guards all; no engine works while it holds it. */
 #include "core/realtime.h"
@@ -130,24 +131,26 @@ static void copy_begin(struct gpu_device *device, enum item_kind kind, uint64_t 
     pthread_cond_broadcast(&device->changed);
 }
 
-/* Returns when the copy ended. */
+/* Returns when the copy ended: the table's time was over, and its work done. */
 static core_ns copy_wait(struct gpu_device *device, enum item_kind kind, core_ns start_ns)
 {
     struct copy *copy = &device->copies[kind != ITEM_UP];
+    const core_ns done_ns = core_time_now_ns();
+    core_ns end_ns;
     for (;;) {
         const core_ns left_ns = (core_ns)(copy->left * (double)copy_pace_ns(device, copy)) + 1;
-        core_ns end_ns = copy->at_ns + left_ns;
+        end_ns = core_time_max(copy->at_ns + left_ns, done_ns);
         if (end_ns < start_ns + copy->alone_ns) /* what rounding took */
             end_ns = start_ns + copy->alone_ns;
         if (device->closing || core_time_now_ns() >= end_ns)
             break;
         wait_until(device, end_ns);
     }
-    const core_ns now_ns = core_time_now_ns();
-    copies_advance(device, now_ns);
+    end_ns = core_time_max(end_ns, copy->at_ns); /* where the other direction's change was noticed late */
+    copies_advance(device, end_ns);
     copy->active = false;
     pthread_cond_broadcast(&device->changed);
-    return now_ns;
+    return end_ns;
 }
 
 /* ---- failures on request ---- */
@@ -284,10 +287,10 @@ static core_ns kernel_run(struct gpu_device *device, struct run *run, core_ns st
         break_device(device, "batch %llu: %s", run->order.number, error.text);
     if (status != CORE_OK || !fail_on_request(device, run))
         engine_hang(device);
-    core_ns now_ns;
-    while ((now_ns = core_time_now_ns()) < end_ns && !device->closing)
+    const core_ns done_ns = core_time_now_ns();
+    while (core_time_now_ns() < end_ns && !device->closing)
         wait_until(device, end_ns);
-    return now_ns;
+    return core_time_max(end_ns, done_ns);
 }
 
 static void item_run(struct gpu_device *device, const struct item *item)
