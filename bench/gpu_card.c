@@ -35,78 +35,37 @@ const char *bench_gpu_program_find(char *path, size_t size)
     return path;
 }
 
-/* ---- listing ---- */
-
-/* "INDEX \t NAME \t BYTES bytes \t N SMs \t N copy engines \t driver VERSION" */
-enum { FIELD_INDEX, FIELD_NAME, FIELD_BYTES, FIELD_SMS, FIELD_ENGINES, FIELD_DRIVER, FIELD_COUNT };
-
-/* Cuts the line, and reads what is a number. */
-static bool facts_read(char *line, struct gpu_device_facts *facts)
+core_status bench_gpu_cards_list(const struct bench_gpu_program *program, struct gpu_listed *cards,
+                                 uint32_t *count, struct core_error *why, struct core_error *error)
 {
-    static const char driver[] = "driver ";
-    char *fields[FIELD_COUNT], *rest = line;
-    for (int i = 0; i < FIELD_COUNT; i++)
-        if ((fields[i] = strsep(&rest, "\t\n")) == NULL)
-            return false;
-    if (strncmp(fields[FIELD_DRIVER], driver, sizeof driver - 1) != 0)
-        return false;
-    *facts = (struct gpu_device_facts){.memory_bytes = strtoull(fields[FIELD_BYTES], NULL, 10),
-                                       .sms = (uint32_t)strtoul(fields[FIELD_SMS], NULL, 10),
-                                       .copy_engines = (uint32_t)strtoul(fields[FIELD_ENGINES], NULL, 10)};
-    snprintf(facts->name, sizeof facts->name, "%s", fields[FIELD_NAME]);
-    snprintf(facts->driver, sizeof facts->driver, "%s", fields[FIELD_DRIVER] + sizeof driver - 1);
-    return facts->memory_bytes > 0 && facts->sms > 0 && facts->copy_engines > 0;
+    const core_status status =
+        gpu_listing_run(program->path, program->backend, NULL, cards, count, why, error);
+    if (status == CORE_NOT_FOUND)
+        return core_error_prefix(error, status, "give the path of millrace-gpu with --gpu-program");
+    return status;
 }
 
-/* Runs `path --backend NAME --list` with its output to `write_end`. */
-static core_status list_run(const struct bench_gpu_program *program, int write_end, pid_t *process,
-                            struct core_error *error)
+core_status bench_gpu_card_find(const struct bench_gpu_program *program, uint32_t index,
+                                struct gpu_listed *card, struct core_error *error)
 {
-    char *const arguments[] = {(char *)program->path, "--backend", (char *)program->backend, "--list", NULL};
-    posix_spawn_file_actions_t actions;
+    struct gpu_listed *cards;
+    uint32_t count = 0;
 
-    if (posix_spawn_file_actions_init(&actions) != 0)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory to start %s", program->path);
-    int refused = posix_spawn_file_actions_adddup2(&actions, write_end, STDOUT_FILENO);
-    if (refused == 0)
-        refused = posix_spawnp(process, program->path, &actions, NULL, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    errno = refused;
-    return refused == 0 ? CORE_OK
-                        : core_error_errno(error, "%s can not be run; give its path with --gpu-program",
-                                           program->path);
-}
-
-core_status bench_gpu_cards_list(const struct bench_gpu_program *program, struct gpu_device_facts *cards,
-                                 uint32_t room, uint32_t *count, struct core_error *why,
-                                 struct core_error *error)
-{
-    char line[256];
-    int ends[2], wait_status = 0;
-    pid_t process = 0;
-
-    *count = 0;
-    if (pipe(ends) != 0)
-        return core_error_errno(error, "can not make a pipe");
-    core_status status = list_run(program, ends[1], &process, error);
-    close(ends[1]);
-    FILE *output = fdopen(ends[0], "r");
-    while (output != NULL && status == CORE_OK && fgets(line, sizeof line, output) != NULL)
-        if (*count < room && facts_read(line, &cards[*count]))
-            ++*count;
-    if (output != NULL)
-        fclose(output);
-    else
-        close(ends[0]);
-    if (status != CORE_OK)
-        return status;
-    while (waitpid(process, &wait_status, 0) < 0 && errno == EINTR) {
-    }
-    if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)
-        return core_error_set(error, CORE_SYSTEM, "%s --list failed; it says why above", program->path);
-    if (*count == 0)
-        (void)core_error_set(why, CORE_NOT_FOUND, "%s --list shows no card", program->path);
-    return CORE_OK;
+    *card = (struct gpu_listed){.index = index};
+    if (strcmp(program->backend, "emulated") == 0)
+        return CORE_OK;
+    cards = calloc(GPU_LISTING_MAX, sizeof *cards);
+    if (cards == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for the list of cards");
+    core_status status = bench_gpu_cards_list(program, cards, &count, error, error);
+    if (status == CORE_OK && index >= count)
+        status = count == 0 ? CORE_NOT_FOUND
+                            : core_error_set(error, CORE_NOT_FOUND, "there is no card %u: %s --list shows %u",
+                                             index, program->path, count);
+    if (status == CORE_OK)
+        *card = cards[index];
+    free(cards);
+    return status;
 }
 
 /* ---- a kind as an emulated card ---- */
@@ -190,14 +149,15 @@ uint32_t bench_gpu_kernel_forms(const char *name)
 }
 
 core_status bench_gpu_card_start(struct bench_gpu_card *card, const struct bench_gpu_program *program,
-                                 uint32_t device, const struct gpu_region *region,
+                                 const struct gpu_listed *which, const struct gpu_region *region,
                                  const struct config_profile_gpu *emulated, bool copies_busy,
                                  struct core_error *error)
 {
     const bool is_emulated = strcmp(program->backend, "emulated") == 0;
     struct gpu_engine_options options = {.program = program->path,
                                          .backend = program->backend,
-                                         .device = device,
+                                         .device = which->index,
+                                         .uuid = is_emulated ? NULL : which->facts.uuid,
                                          .region = region,
                                          .fifo_priority = program->realtime ? FIFO_PRIORITY : 0,
                                          .kernel_forms = program->kernel_forms,

@@ -5,10 +5,11 @@
 
 #include "config/profile.h"
 #include "gpu/engine.h"
+#include "gpu/listing.h"
 
 #include <stdbool.h>
 
-#define BENCH_GPU_CARDS_MAX CONFIG_PROFILE_GPU_COUNT_MAX
+#define BENCH_GPU_CARDS_MAX GPU_LISTING_MAX
 
 /* Which program drives the cards, and how. */
 struct bench_gpu_program {
@@ -22,11 +23,14 @@ struct bench_gpu_program {
  * path. */
 const char *bench_gpu_program_find(char *path, size_t size);
 
-/* The cards that `program --list` shows, in order of their index: at most `room` of them. None is no error,
- * *why (may be NULL) says then why there is none. */
+/* The cards that the program lists: gpu_listing_run. */
 CORE_CHECKED core_status bench_gpu_cards_list(const struct bench_gpu_program *program,
-                                              struct gpu_device_facts *cards, uint32_t room, uint32_t *count,
+                                              struct gpu_listed *cards, uint32_t *count,
                                               struct core_error *why, struct core_error *error);
+
+/* The card of that index among them; of an emulated one its index alone. CORE_NOT_FOUND: there is none. */
+CORE_CHECKED core_status bench_gpu_card_find(const struct bench_gpu_program *program, uint32_t index,
+                                             struct gpu_listed *card, struct core_error *error);
 
 struct bench_gpu_card {
     struct gpu_engine *engine;
@@ -39,12 +43,13 @@ struct bench_gpu_card {
 /* The set of the one form that a profile names; 0 for NULL or another name. */
 uint32_t bench_gpu_kernel_forms(const char *name);
 
-/* Starts the child and waits until it is ready. `emulated` (with the emulated backend, else ignored) is the
+/* Starts the child of that card (of an emulated one `which` is its index alone) and waits until it is ready.
+ * `emulated` (with the emulated backend, else ignored) is the
  * kind that the card plays; copies_busy: at its contended times always, as beside other cards. The region
  * outlives the card. What failed in the child is in the error. */
 CORE_CHECKED core_status bench_gpu_card_start(struct bench_gpu_card *card,
-                                              const struct bench_gpu_program *program, uint32_t device,
-                                              const struct gpu_region *region,
+                                              const struct bench_gpu_program *program,
+                                              const struct gpu_listed *which, const struct gpu_region *region,
                                               const struct config_profile_gpu *emulated, bool copies_busy,
                                               struct core_error *error);
 

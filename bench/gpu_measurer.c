@@ -20,7 +20,8 @@
 struct card {
     struct gpu_region region;
     struct bench_gpu_card card;
-    uint32_t kind, device;
+    struct gpu_listed listed; /* of an emulated one its index alone */
+    uint32_t kind;
     uint64_t submitted, back; /* batches, since the start */
     core_ns submitted_ns;
 };
@@ -246,11 +247,11 @@ static core_status card_open(struct bench_gpu_machine *machine, struct card *car
         .arenas = ARENAS, .slots = slots, .segments = slots, .arena_bytes = machine->arena_bytes};
     core_status status = gpu_region_create(&card->region, &shape, error);
     if (status == CORE_OK)
-        status = bench_gpu_card_start(&card->card, &machine->options.program, card->device, &card->region,
+        status = bench_gpu_card_start(&card->card, &machine->options.program, &card->listed, &card->region,
                                       played, false, error);
     if (status == CORE_OK)
         status = keys_set(machine, card, slots, error);
-    return status == CORE_OK ? CORE_OK : core_error_prefix(error, status, "card %u", card->device);
+    return status == CORE_OK ? CORE_OK : core_error_prefix(error, status, "card %u", card->listed.index);
 }
 
 /* The kind of that name; a new one where there is none yet. */
@@ -282,7 +283,7 @@ static const struct config_profile_gpu *played_card(const struct config_profile 
     return NULL;
 }
 
-static core_status cards_open(struct bench_gpu_machine *machine, const struct gpu_device_facts *listed,
+static core_status cards_open(struct bench_gpu_machine *machine, const struct gpu_listed *listed,
                               uint32_t count, struct core_error *error)
 {
     const struct config_profile *profile = machine->options.emulated;
@@ -295,9 +296,9 @@ static core_status cards_open(struct bench_gpu_machine *machine, const struct gp
     for (uint32_t i = 0; i < count && status == CORE_OK; i++) {
         const struct config_profile_gpu *played = profile != NULL ? played_card(profile, i) : NULL;
         struct card *card = &machine->cards[i];
-        card->device = i;
+        card->listed = played != NULL ? (struct gpu_listed){.index = i} : listed[i];
         machine->card_count++;
-        status = card_open(machine, card, played != NULL ? played->sms : listed[i].sms, played, error);
+        status = card_open(machine, card, played != NULL ? played->sms : listed[i].facts.sms, played, error);
         if (status == CORE_OK)
             status = kind_find(machine, card->card.facts.name, i, error);
     }
@@ -316,7 +317,7 @@ core_status bench_gpu_machine_open(struct bench_gpu_machine **opened,
                                    const struct bench_gpu_machine_options *options, struct core_error *why,
                                    struct core_error *error)
 {
-    struct gpu_device_facts listed[BENCH_GPU_CARDS_MAX];
+    struct gpu_listed listed[BENCH_GPU_CARDS_MAX];
     uint32_t count = 0;
     core_status status = CORE_OK;
 
@@ -324,7 +325,7 @@ core_status bench_gpu_machine_open(struct bench_gpu_machine **opened,
     if (options->emulated != NULL)
         count = played_count(options->emulated);
     else
-        status = bench_gpu_cards_list(&options->program, listed, BENCH_GPU_CARDS_MAX, &count, why, error);
+        status = bench_gpu_cards_list(&options->program, listed, &count, why, error);
     if (status != CORE_OK || count == 0)
         return status;
     struct bench_gpu_machine *machine = calloc(1, sizeof *machine);

@@ -122,11 +122,14 @@ static core_status rig_open(struct rig *rig, const struct options *options,
                             const struct config_profile *profile, const struct gpu_region_shape *shape,
                             struct core_error *error)
 {
+    struct gpu_listed which;
     *rig = (struct rig){.random = 1};
-    core_status status = gpu_region_create(&rig->region, shape, error);
+    core_status status = bench_gpu_card_find(&options->program, options->device, &which, error);
     if (status == CORE_OK)
-        status = bench_gpu_card_start(&rig->card, &options->program, options->device, &rig->region,
-                                      &profile->gpus[0], false, error);
+        status = gpu_region_create(&rig->region, shape, error);
+    if (status == CORE_OK)
+        status = bench_gpu_card_start(&rig->card, &options->program, &which, &rig->region, &profile->gpus[0],
+                                      false, error);
     return status;
 }
 
@@ -377,7 +380,8 @@ static double gb_per_s(const struct options *options, double ns)
 static void print(const struct options *options, const struct check *check, const struct speed *speeds,
                   const struct gpu_device_facts *facts)
 {
-    printf("%s, driver %s, kernel %s, %u SMs\n", facts->name, facts->driver, facts->kernel, facts->sms);
+    printf("%s%s%s, driver %s, kernel %s, %u SMs\n", facts->name, facts->uuid[0] != '\0' ? ", " : "",
+           facts->uuid, facts->driver, facts->kernel, facts->sms);
     printf("against OpenSSL: %llu jobs, %llu bytes: %s\n", (unsigned long long)check->jobs,
            (unsigned long long)check->bytes, check->wrong_batches == 0 ? "every byte right" : "WRONG");
     printf("%u jobs of %u bytes, GB/s   %10s %10s %10s\n", options->jobs, options->bytes, "kernel", "copy up",
@@ -400,13 +404,13 @@ static core_status print_json(const struct options *options, const struct check 
                                       gb_per_s(options, speeds[i].stage_ns[GPU_STAGE_KERNEL]), "up_gb_per_s",
                                       gb_per_s(options, speeds[i].stage_ns[GPU_STAGE_UP]), "down_gb_per_s",
                                       gb_per_s(options, speeds[i].stage_ns[GPU_STAGE_DOWN])));
-    return bench_document_print(json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:o}", "name",
-                                          facts->name, "driver", facts->driver, "kernel", facts->kernel,
-                                          "sms", (int)facts->sms, "checked_jobs", (json_int_t)check->jobs,
-                                          "checked_bytes", (json_int_t)check->bytes, "wrong_batches",
-                                          (json_int_t)check->wrong_batches, "jobs", (int)options->jobs,
-                                          "bytes", (int)options->bytes, "ciphers", ciphers),
-                                error);
+    return bench_document_print(
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:o}", "name", facts->name, "uuid",
+                  facts->uuid, "pci", facts->pci, "driver", facts->driver, "kernel", facts->kernel, "sms",
+                  (int)facts->sms, "checked_jobs", (json_int_t)check->jobs, "checked_bytes",
+                  (json_int_t)check->bytes, "wrong_batches", (json_int_t)check->wrong_batches, "jobs",
+                  (int)options->jobs, "bytes", (int)options->bytes, "ciphers", ciphers),
+        error);
 }
 
 static core_status run(const struct options *options, bool *right, struct core_error *error)

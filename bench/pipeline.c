@@ -276,12 +276,15 @@ static core_status alike_plan(const struct options *options, const struct partit
 /* ---- the run ---- */
 
 static core_status run_plan(const struct options *options, const struct partition_plan_input *input,
-                            const struct partition_plan *plan, bool *clean, struct core_error *error)
+                            const struct partition_plan *plan, const struct gpu_listed *cards, bool *clean,
+                            struct core_error *error)
 {
+    const bool cuda = strcmp(options->program.backend, "cuda") == 0;
     const char *name = options->engine != NULL ? options->engine : input->profile->cpu.engine;
     const struct bench_pipeline_options run = {.input = input,
                                                .plan = plan,
                                                .program = options->program,
+                                               .cards = cuda ? cards : NULL,
                                                .engine = cpu_engine_find(name, error),
                                                .generators = options->generators,
                                                .compared = options->compared,
@@ -315,13 +318,12 @@ static core_status run_plan(const struct options *options, const struct partitio
     return status;
 }
 
-static core_status check_cuda(const struct options *options, uint32_t wanted, struct core_error *error)
+static core_status check_cuda(const struct options *options, uint32_t wanted, struct gpu_listed *cards,
+                              struct core_error *error)
 {
-    struct gpu_device_facts cards[BENCH_GPU_CARDS_MAX];
     struct core_error why = {""};
     uint32_t count = 0;
-    core_status status =
-        bench_gpu_cards_list(&options->program, cards, BENCH_GPU_CARDS_MAX, &count, &why, error);
+    core_status status = bench_gpu_cards_list(&options->program, cards, &count, &why, error);
 
     if (status != CORE_OK)
         return status;
@@ -343,15 +345,15 @@ static core_status check_emulated(const struct options *options, struct core_err
     return core_error_errno(error, "%s can not be run; give its path with --gpu-program", path);
 }
 
-/* What was asked for is there, also where the plan then needs none of it. */
+/* What was asked for is there, also where the plan then needs none of it. Fills in the cards of backend cuda. */
 static core_status check_gpus(const struct options *options, const struct bench_machine *machine,
-                              struct core_error *error)
+                              struct gpu_listed *cards, struct core_error *error)
 {
     const uint32_t gpus = bench_machine_gpus(machine);
     const bool cuda = strcmp(options->program.backend, "cuda") == 0;
 
     if (gpus > 0)
-        return cuda ? check_cuda(options, gpus, error) : check_emulated(options, error);
+        return cuda ? check_cuda(options, gpus, cards, error) : check_emulated(options, error);
     if (options->gpus_alone && options->gpus == 0)
         return core_error_set(error, CORE_INVALID, "--gpus-alone needs a GPU, and --gpus 0 leaves none");
     if (options->gpus_alone)
@@ -378,6 +380,7 @@ static void profile_set(const struct options *options, struct config_profile *pr
 
 static core_status run(const struct options *options, bool *clean, struct core_error *error)
 {
+    struct gpu_listed cards[BENCH_GPU_CARDS_MAX];
     struct bench_machine machine;
     struct bench_pool pool = {0};
     struct partition_plan *plan = NULL;
@@ -386,7 +389,7 @@ static core_status run(const struct options *options, bool *clean, struct core_e
     if (status == CORE_OK)
         status = bench_machine_set(&machine, options->gpus, options->workers, error);
     if (status == CORE_OK)
-        status = check_gpus(options, &machine, error);
+        status = check_gpus(options, &machine, cards, error);
     if (status == CORE_OK)
         status = bench_pool_open(&pool,
                                  &(struct bench_pool_request){.workload = options->workload,
@@ -404,7 +407,7 @@ static core_status run(const struct options *options, bool *clean, struct core_e
                                         : plan_make(options, &input, &plan, error);
     }
     if (status == CORE_OK)
-        status = run_plan(options, &input, plan, clean, error);
+        status = run_plan(options, &input, plan, cards, clean, error);
     partition_plan_destroy(plan);
     bench_pool_free(&pool);
     bench_machine_close(&machine);

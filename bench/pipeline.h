@@ -19,6 +19,7 @@ struct bench_pipeline_options {
     const struct partition_plan_input *input; /* streams, profile, workers */
     const struct partition_plan *plan;        /* accepted, of this input */
     struct bench_gpu_program program;
+    const struct gpu_listed *cards;      /* GPU by GPU; NULL: emulated */
     const struct cpu_engine_ops *engine; /* of the workers */
     uint32_t generators;                 /* threads, 1 .. BENCH_PIPELINE_GENERATORS_MAX */
     uint32_t compared;                   /* streams whose every packet is compared with OpenSSL's result */

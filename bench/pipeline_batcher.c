@@ -97,11 +97,12 @@ void pipeline_gpu_destroy(struct pipeline_gpu *gpu)
 static core_status card_prepare(struct pipeline_gpu *gpu)
 {
     struct pipeline *pipeline = gpu->pipeline;
+    const struct gpu_listed *cards = pipeline->options->cards, played = {.index = gpu->index};
     struct bench_gpu_program program = pipeline->options->program;
     program.kernel_forms = bench_gpu_kernel_forms(gpu->kind->kernel); /* those that the plan was made for */
     core_status status =
-        bench_gpu_card_start(&gpu->card, &program, gpu->index, gpu_arenas_region(gpu->arenas), gpu->kind,
-                             pipeline->gpus > 1, &gpu->error);
+        bench_gpu_card_start(&gpu->card, &program, cards != NULL ? &cards[gpu->index] : &played,
+                             gpu_arenas_region(gpu->arenas), gpu->kind, pipeline->gpus > 1, &gpu->error);
     for (uint32_t slot = 0; slot < gpu->slot_count && status == CORE_OK; slot++) {
         const uint32_t stream = gpu->slots[slot];
         status = bench_gpu_card_key(&gpu->card, slot, pipeline->keys[stream],

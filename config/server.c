@@ -7,6 +7,7 @@
 #include "config/yaml.h"
 #include "core/stream.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,6 +232,34 @@ static void timeouts_from(struct config_report *report, const struct raw_timeout
     timeouts->move_ns = timeout_if_any(report, "timeouts.move_ms", raw->move_ms, 1000);
 }
 
+/* "GPU-" or "MIG-" and a UUID: 36 characters, 0 to f and hyphens. */
+static bool is_uuid(const char *text)
+{
+    static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    if (strlen(text) != 4 + sizeof form - 1 ||
+        (strncmp(text, "GPU-", 4) != 0 && strncmp(text, "MIG-", 4) != 0))
+        return false;
+    for (size_t i = 0; i < sizeof form - 1; i++)
+        if (form[i] == '-' ? text[4 + i] != '-' : !isxdigit((unsigned char)text[4 + i]))
+            return false;
+    return true;
+}
+
+/* Writes it as we compare it: a number without zeros before it, a UUID in lower case. */
+static bool card_from(const char *given, char card[CONFIG_GPUS_CARD_BYTES])
+{
+    char *end;
+    if (is_uuid(given)) {
+        snprintf(card, CONFIG_GPUS_CARD_BYTES, "%s", given);
+        for (char *at = card + 4; *at != '\0'; at++)
+            *at = (char)tolower((unsigned char)*at);
+        return true;
+    }
+    const unsigned long index = strtoul(given, &end, 10);
+    snprintf(card, CONFIG_GPUS_CARD_BYTES, "%lu", index);
+    return isdigit((unsigned char)given[0]) && *end == '\0' && index <= CONFIG_GPUS_INDEX_MAX;
+}
+
 static void cards_from(struct config_report *report, const struct raw_gpus *raw,
                        struct config_server_gpus *gpus)
 {
@@ -238,11 +267,15 @@ static void cards_from(struct config_report *report, const struct raw_gpus *raw,
         config_report_invalid(report, "gpus.cards", "goes with use: auto; remove one of the two");
     gpus->use = CONFIG_GPUS_LISTED;
     for (uint32_t i = 0; i < raw->card_count; i++) {
-        int64_t index = config_report_integer(report, "gpus", &raw->cards[i], 0, 0, CONFIG_GPUS_INDEX_MAX);
+        if (!card_from(raw->cards[i], gpus->cards[i]))
+            config_report_invalid(report, "gpus",
+                                  "'%s' is no card; give the index of one (0 to %d), or its UUID, GPU-... or "
+                                  "MIG-..., as `millrace-gpu --list` and `nvidia-smi -L` show them",
+                                  raw->cards[i], CONFIG_GPUS_INDEX_MAX);
         for (uint32_t before = 0; before < i; before++)
-            if (gpus->cards[before] == index)
-                config_report_invalid(report, "gpus", "card %u is listed twice; remove one", (unsigned)index);
-        gpus->cards[gpus->card_count++] = (uint32_t)index;
+            if (strcmp(gpus->cards[before], gpus->cards[i]) == 0)
+                config_report_invalid(report, "gpus", "card %s is listed twice; remove one", gpus->cards[i]);
+        gpus->card_count++;
     }
 }
 

@@ -61,8 +61,9 @@ struct config_server_overload {
     core_ns quiet_ns; /* until that long after */
 };
 
-#define CONFIG_GPUS_CARDS_MAX 64
-#define CONFIG_GPUS_INDEX_MAX 1023
+#define CONFIG_GPUS_CARDS_MAX  64
+#define CONFIG_GPUS_INDEX_MAX  1023
+#define CONFIG_GPUS_CARD_BYTES 48
 
 enum config_gpus_use { CONFIG_GPUS_AUTO, CONFIG_GPUS_NONE, CONFIG_GPUS_EMULATED, CONFIG_GPUS_LISTED };
 
@@ -70,8 +71,9 @@ struct config_server_gpus {
     /* The cards that are there and in the profile; none; the profile's, played by processors; those listed,
      * all of which must be there. */
     enum config_gpus_use use;
-    uint32_t
-        cards[CONFIG_GPUS_CARDS_MAX]; /* LISTED: indices as `millrace-gpu --list` shows them, all unlike */
+    /* LISTED: index ("2") or UUID ("GPU-...", "MIG-...", in lower case) as `millrace-gpu --list` and
+     * `nvidia-smi -L` show them, all unlike. */
+    char cards[CONFIG_GPUS_CARDS_MAX][CONFIG_GPUS_CARD_BYTES];
     uint32_t card_count;
     char *program;   /* path of millrace-gpu, or NULL: beside millraced, then in libexec */
     char *user;      /* name or number, of the user that millrace-gpu becomes; NULL: nobody, if we are root */

@@ -81,7 +81,9 @@ static const cyaml_schema_field_t overload_fields[] = {
     CYAML_FIELD_END,
 };
 
-static const cyaml_schema_value_t card_schema = {CYAML_VALUE_INT(CYAML_FLAG_DEFAULT, int64_t)};
+static const cyaml_schema_value_t card_schema = {
+    CYAML_VALUE_STRING(CYAML_FLAG_POINTER, char, 1, CONFIG_GPUS_CARD_BYTES - 1),
+};
 static const cyaml_schema_field_t gpus_fields[] = {
     ENUM_FIELD(struct raw_gpus, use, uses),
     CYAML_FIELD_SEQUENCE_COUNT("cards", CYAML_FLAG_POINTER | CYAML_FLAG_OPTIONAL, struct raw_gpus, cards,

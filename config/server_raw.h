@@ -39,7 +39,7 @@ struct raw_overload {
 
 struct raw_gpus {
     enum config_gpus_use *use;
-    int64_t *cards;
+    char **cards;
     uint32_t card_count;
     char *program, *user;
     int64_t *audit, *hang_ms;

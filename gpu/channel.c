@@ -173,6 +173,8 @@ static core_status completion_clean(struct gpu_completion *completion)
         text_clean(facts->name, sizeof facts->name);
         text_clean(facts->driver, sizeof facts->driver);
         text_clean(facts->kernel, sizeof facts->kernel);
+        text_clean(facts->uuid, sizeof facts->uuid);
+        text_clean(facts->pci, sizeof facts->pci);
         return facts->sms > 0 && facts->copy_engines > 0 ? CORE_OK : CORE_INVALID;
     case GPU_COMPLETION_BATCH:
         return CORE_OK;

@@ -34,6 +34,7 @@ enum {
 struct gpu_child {
     const struct gpu_device_ops *ops; /* set before start */
     uint32_t index;                   /* of the card; set before start */
+    const char *uuid;                 /* which the card must be; NULL: any; set before start */
     const struct core_user *user;     /* to become; NULL: none; set before start */
     struct gpu_channel channel;       /* the loop's; the watch reads the server's beats */
     struct gpu_region region;

@@ -1,17 +1,12 @@
 #include "gpu/child.h"
+#include "gpu/listing.h"
 
 #include <stdio.h>
-
-static void facts_print(uint32_t index, const struct gpu_device_facts *facts)
-{
-    printf("%u\t%s\t%llu bytes\t%u SMs\t%u copy engines\tdriver %s\n", index, facts->name,
-           (unsigned long long)facts->memory_bytes, facts->sms, facts->copy_engines, facts->driver);
-}
 
 int gpu_child_list(const struct gpu_device_ops *ops)
 {
     struct core_error error = {""};
-    struct gpu_device_facts facts;
+    struct gpu_listed card;
     uint32_t count = 0;
     core_status status = ops->count(&count, &error);
     if (status == CORE_UNSUPPORTED || (status == CORE_OK && count == 0)) {
@@ -20,10 +15,10 @@ int gpu_child_list(const struct gpu_device_ops *ops)
                 status == CORE_OK ? "the driver shows none" : error.text);
         return GPU_EXIT_STOPPED;
     }
-    for (uint32_t i = 0; i < count && status == CORE_OK; i++) {
-        status = ops->describe(i, &facts, &error);
+    for (card.index = 0; card.index < count && status == CORE_OK; card.index++) {
+        status = ops->describe(card.index, &card.facts, &error);
         if (status == CORE_OK)
-            facts_print(i, &facts);
+            gpu_listing_print(&card, stdout);
     }
     if (status == CORE_OK)
         return GPU_EXIT_STOPPED;

@@ -167,6 +167,7 @@ static core_status device_open(struct gpu_child *child, struct gpu_device_facts 
     const struct gpu_channel_start *start = &child->channel.start;
     const struct gpu_device_options options = {
         .index = child->index,
+        .uuid = child->uuid,
         .region = &child->region,
         .emulation = start->has_emulation ? &start->emulation : NULL,
         .fifo_priority = start->fifo_priority,

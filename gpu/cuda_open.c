@@ -3,9 +3,11 @@
 
 #include "core/secret.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -31,14 +33,38 @@ core_status gpu_cuda_count(uint32_t *count, struct core_error *error)
     return gpu_cuda_check(result, "cudaGetDeviceCount", error);
 }
 
+/* "GPU-3b2e1f00-...": the name of an instance has the word MIG in it, and its UUID is the instance's own. */
+static void uuid_print(const struct cudaDeviceProp *properties, char text[GPU_UUID_BYTES])
+{
+    const bool instance = strstr(properties->name, " MIG ") != NULL;
+    int used = snprintf(text, GPU_UUID_BYTES, "%s", instance ? "MIG" : "GPU");
+    for (int i = 0; i < 16; i++)
+        used += snprintf(text + used, GPU_UUID_BYTES - (size_t)used, "%s%02x",
+                         i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                         (unsigned char)properties->uuid.bytes[i]);
+}
+
+/* As the kernel writes it, in /sys/bus/pci/devices. */
+static core_status pci_get(uint32_t index, char text[GPU_PCI_BYTES], struct core_error *error)
+{
+    const core_status status = gpu_cuda_check(cudaDeviceGetPCIBusId(text, GPU_PCI_BYTES, (int)index),
+                                              "cudaDeviceGetPCIBusId", error);
+    for (char *at = text; status == CORE_OK && *at != '\0'; at++)
+        *at = (char)tolower((unsigned char)*at);
+    return status;
+}
+
 core_status gpu_cuda_describe(uint32_t index, struct gpu_device_facts *facts, struct core_error *error)
 {
     struct cudaDeviceProp properties;
+    char pci[GPU_PCI_BYTES] = "";
     int version = 0;
     core_status status =
         gpu_cuda_check(cudaGetDeviceProperties(&properties, (int)index), "cudaGetDeviceProperties", error);
     if (status == CORE_OK)
         status = gpu_cuda_check(cudaDriverGetVersion(&version), "cudaDriverGetVersion", error);
+    if (status == CORE_OK)
+        status = pci_get(index, pci, error);
     if (status != CORE_OK)
         return core_error_prefix(error, status, "card %u", index);
     *facts = (struct gpu_device_facts){
@@ -48,6 +74,8 @@ core_status gpu_cuda_describe(uint32_t index, struct gpu_device_facts *facts, st
     };
     snprintf(facts->name, sizeof facts->name, "%.*s", (int)sizeof facts->name - 1, properties.name);
     snprintf(facts->driver, sizeof facts->driver, "CUDA %d.%d", version / 1000, version % 1000 / 10);
+    snprintf(facts->pci, sizeof facts->pci, "%s", pci);
+    uuid_print(&properties, facts->uuid);
     return CORE_OK;
 }
 
@@ -155,8 +183,9 @@ static core_status device_make(struct gpu_device *device, const struct gpu_devic
     return status;
 }
 
-core_status gpu_cuda_open(struct gpu_device **opened, const struct gpu_device_options *options,
-                          struct gpu_device_facts *facts, struct core_error *error)
+/* The facts of the card that is asked for. What the driver shows at its place may be another one. */
+static core_status card_find(const struct gpu_device_options *options, struct gpu_device_facts *facts,
+                             struct core_error *error)
 {
     uint32_t count;
     core_status status = gpu_cuda_count(&count, error);
@@ -165,6 +194,18 @@ core_status gpu_cuda_open(struct gpu_device **opened, const struct gpu_device_op
                                 options->index, count);
     if (status == CORE_OK)
         status = gpu_cuda_describe(options->index, facts, error);
+    if (status == CORE_OK && options->uuid != NULL && strcmp(options->uuid, facts->uuid) != 0)
+        status = core_error_set(error, CORE_MISMATCH, "the driver shows %s, %s, in its place", facts->uuid,
+                                facts->name);
+    if (status == CORE_OK || options->uuid == NULL)
+        return status;
+    return core_error_prefix(error, status, "%s", options->uuid);
+}
+
+core_status gpu_cuda_open(struct gpu_device **opened, const struct gpu_device_options *options,
+                          struct gpu_device_facts *facts, struct core_error *error)
+{
+    core_status status = card_find(options, facts, error);
     if (status != CORE_OK)
         return status;
     struct gpu_device *device = calloc(1, sizeof *device);

@@ -23,11 +23,17 @@
 
 struct gpu_emulation;
 
+#define GPU_UUID_BYTES 48
+#define GPU_PCI_BYTES  24
+
 /* What a card is. Fixed width: it goes through shared memory. Texts end with 0. */
 struct gpu_device_facts {
     char name[96];
     char driver[32]; /* version of the driver; "emulated" */
     char kernel[32]; /* which form of the kernel it runs */
+    /* Which card it is, as nvidia-smi writes it: "GPU-..." or, of an instance (MIG), "MIG-...", and where on
+     * the bus: "0000:3b:00.0". Both empty: emulated. */
+    char uuid[GPU_UUID_BYTES], pci[GPU_PCI_BYTES];
     uint64_t memory_bytes;
     uint32_t sms;
     uint32_t copy_engines; /* 1: copies of both directions take turns; 2 or more: they run side by side */
@@ -60,7 +66,8 @@ struct gpu_stage_end {
 };
 
 struct gpu_device_options {
-    uint32_t index;                        /* which card */
+    uint32_t index;                        /* which card, as the driver numbers them now */
+    const char *uuid;                      /* which it must be; NULL: any */
     const struct gpu_region *region;       /* stays mapped until close; everything is sized by its shape */
     const struct gpu_emulation *emulation; /* of the emulated device; else NULL */
     int fifo_priority;                     /* for threads that keep time; 0: the default policy */

@@ -35,7 +35,7 @@ struct flight {
 /* A GPU as its server process sees it: the child, the memory shared with it, and the orders under way. */
 struct gpu_engine {
     struct gpu_engine_options options; /* texts are our own copies */
-    char *program, *backend;
+    char *program, *backend, *uuid;
     struct gpu_process_options child; /* the keeper's to read */
     struct gpu_channel channel;
     bool asked; /* a process is being started */
@@ -95,7 +95,9 @@ static core_status options_take(struct gpu_engine *engine, const struct gpu_engi
     }
     own->program = engine->program = strdup(options->program);
     own->backend = engine->backend = strdup(options->backend);
-    if (engine->program == NULL || engine->backend == NULL)
+    if (options->uuid != NULL)
+        own->uuid = engine->uuid = strdup(options->uuid);
+    if (engine->program == NULL || engine->backend == NULL || (options->uuid != NULL && engine->uuid == NULL))
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a GPU engine");
     return options->emulation != NULL ? gpu_emulation_check(options->emulation, error) : CORE_OK;
 }
@@ -136,6 +138,7 @@ static core_status channel_open(struct gpu_engine *engine, struct core_error *er
         .program = engine->program,
         .backend = engine->backend,
         .device = options->device,
+        .uuid = engine->uuid,
         .user = options->user,
         .inherited = {options->region->descriptor, engine->channel.memory_descriptor},
     };
@@ -177,6 +180,7 @@ void gpu_engine_close(struct gpu_engine *engine)
         close(engine->news);
     free(engine->program);
     free(engine->backend);
+    free(engine->uuid);
     free(engine);
 }
 

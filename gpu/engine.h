@@ -35,6 +35,7 @@ struct gpu_engine_options {
     const char *program;                   /* path of millrace-gpu */
     const char *backend;                   /* "cuda" or "emulated" */
     uint32_t device;                       /* index of the card */
+    const char *uuid;                      /* of the card; NULL: emulated, by index; copied */
     const struct gpu_region *region;       /* of the arenas; outlives the engine */
     const struct gpu_emulation *emulation; /* with "emulated"; copied */
     const struct core_user *user;          /* that the child becomes; outlives the engine; NULL: as we are */

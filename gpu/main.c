@@ -18,19 +18,22 @@ static const struct gpu_device_ops *const backends[] = {
 struct options {
     const struct gpu_device_ops *ops;
     uint32_t index;
+    const char *uuid;
     bool list, serve, has_user;
     struct core_user user;
     enum core_log_format format;
 };
 
-enum { KEY_SERVE = 256, KEY_LOG_FORMAT, KEY_USER };
+enum { KEY_SERVE = 256, KEY_LOG_FORMAT, KEY_USER, KEY_UUID };
 
 static const struct argp_option option_table[] = {
     {"backend", 'b', "NAME", 0, "cuda or emulated (default: cuda)", 0},
     {"device", 'd', "INDEX", 0, "Which card, from 0 on (default: 0)", 0},
-    {"list", 'l', NULL, 0, "List the cards: index, name, memory, SMs, copy engines, driver", 0},
+    {"list", 'l', NULL, 0, "List the cards: index, name, memory, SMs, copy engines, driver, UUID, PCI bus id",
+     0},
     {"serve", KEY_SERVE, NULL, OPTION_HIDDEN, NULL, 0},
     {"log-format", KEY_LOG_FORMAT, "FORMAT", OPTION_HIDDEN, NULL, 0},
+    {"uuid", KEY_UUID, "UUID", OPTION_HIDDEN, NULL, 0},
     {"user", KEY_USER, "UID:GID[,GID...]", OPTION_HIDDEN, NULL, 0},
     {0},
 };
@@ -68,6 +71,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         if (core_log_format_parse(argument, &options->format) != CORE_OK)
             argp_error(state, "--log-format: text or json");
         return 0;
+    case KEY_UUID:
+        options->uuid = argument;
+        return 0;
     case KEY_USER:
         if (core_user_parse(argument, &options->user) != CORE_OK)
             argp_error(state, "--user '%s': UID:GID[,GID...]", argument);
@@ -98,10 +104,18 @@ static const struct argp argp = {
     NULL,
 };
 
+/* Cards are numbered as nvidia-smi does, unless somebody else has chosen some or an order. */
+static void order_set(void)
+{
+    if (getenv("CUDA_VISIBLE_DEVICES") == NULL)
+        (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 0);
+}
+
 int main(int argc, char **argv)
 {
     static struct gpu_child child;
     struct options options = {.ops = backend_find("cuda")};
+    order_set();
     if (!core_standard_open())
         return GPU_EXIT_START;
     if (core_options_parse(&argp, argc, argv, &options) != 0)
@@ -122,6 +136,7 @@ int main(int argc, char **argv)
     core_log_configure(&log);
     child.ops = options.ops;
     child.index = options.index;
+    child.uuid = options.uuid;
     child.user = options.has_user ? &options.user : NULL;
     return gpu_child_serve(&child);
 }

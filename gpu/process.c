@@ -10,12 +10,35 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define VISIBLE "CUDA_VISIBLE_DEVICES="
+
 extern char **environ;
+
+char **gpu_process_environment(const char *visible)
+{
+    size_t count = 0, kept = 0;
+    while (environ != NULL && environ[count] != NULL)
+        count++;
+    const size_t bytes = (count + 2) * sizeof(char *);
+    char **made = calloc(1, bytes + sizeof VISIBLE + GPU_UUID_BYTES);
+    if (made == NULL)
+        return NULL;
+    for (size_t i = 0; i < count; i++)
+        if (visible == NULL || strncmp(environ[i], VISIBLE, sizeof VISIBLE - 1) != 0)
+            made[kept++] = environ[i];
+    if (visible == NULL)
+        return made;
+    made[kept] = (char *)made + bytes;
+    snprintf(made[kept], sizeof VISIBLE + GPU_UUID_BYTES, VISIBLE "%s", visible);
+    return made;
+}
 
 /* Every source number is above every target number first: no dup2 overwrites a source that is still needed.
  */
@@ -55,8 +78,12 @@ static int attributes_fill(posix_spawnattr_t *attributes)
                                                     POSIX_SPAWN_SETSCHEDULER);
 }
 
-static int spawn(pid_t *pid, const char *program, char *const arguments[], const int sources[], int count)
+static int spawn(pid_t *pid, const struct gpu_process_options *options, char *const arguments[],
+                 const int sources[], int count)
 {
+    char **environment = gpu_process_environment(options->uuid);
+    if (environment == NULL)
+        return ENOMEM;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     posix_spawn_file_actions_init(&actions);
@@ -65,9 +92,10 @@ static int spawn(pid_t *pid, const char *program, char *const arguments[], const
     if (failed == 0)
         failed = attributes_fill(&attributes);
     if (failed == 0)
-        failed = posix_spawn(pid, program, &actions, &attributes, arguments, environ);
+        failed = posix_spawn(pid, options->program, &actions, &attributes, arguments, environment);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
+    free(environment);
     return failed;
 }
 
@@ -102,7 +130,7 @@ static core_status spawn_with(struct gpu_process *process, const struct gpu_proc
     core_status status = raise_all(sources, wanted, COUNT, error);
     if (status != CORE_OK)
         return status;
-    errno = spawn(&process->pid, options->program, arguments, sources, COUNT);
+    errno = spawn(&process->pid, options, arguments, sources, COUNT);
     if (errno != 0) {
         status = core_error_errno(error, "can not start %s", options->program);
         process->pid = 0;
@@ -125,16 +153,22 @@ core_status gpu_process_start(struct gpu_process *process, const struct gpu_proc
                               struct core_error *error)
 {
     int pair[2];
-    char number[16], name[32], user[CORE_USER_TEXT_BYTES];
+    char number[16], name[32], uuid[GPU_UUID_BYTES], user[CORE_USER_TEXT_BYTES];
     snprintf(number, sizeof number, "%u", options->device);
     snprintf(name, sizeof name, "%s", options->backend);
+    snprintf(uuid, sizeof uuid, "%s", options->uuid != NULL ? options->uuid : "");
     const bool json = core_log_configured().format == CORE_LOG_JSON; /* its lines come among ours */
-    char *arguments[] = {
-        "millrace-gpu",         "--serve", "--backend", name, "--device", number, "--log-format",
-        json ? "json" : "text", NULL,      NULL,        NULL};
+    char *arguments[16] = {"millrace-gpu", "--serve", "--backend",    name,
+                           "--device",     number,    "--log-format", json ? "json" : "text"};
+    int count = 8;
+    if (options->uuid != NULL) {
+        arguments[5] = "0"; /* of those that it sees */
+        arguments[count++] = "--uuid";
+        arguments[count++] = uuid;
+    }
     if (options->user != NULL) {
-        arguments[8] = "--user";
-        arguments[9] = core_user_text(options->user, user);
+        arguments[count++] = "--user";
+        arguments[count++] = core_user_text(options->user, user);
     }
     *process = GPU_PROCESS_NONE;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)

@@ -31,13 +31,18 @@ struct gpu_process_options {
     const char *program; /* path of millrace-gpu */
     const char *backend;
     unsigned device;              /* index of the card */
+    const char *uuid;             /* of the card, the only one that the child sees then; NULL: by index */
     const struct core_user *user; /* that it becomes; NULL: it stays ours */
     int inherited[2];             /* region, channel */
 };
 
-/* Starts `program --serve --backend NAME --device INDEX [--user USER]`, to log in the format in which we do,
- * with the descriptors of gpu/child.h, /dev/null as standard input and output, our standard error, default
- * signals, and nothing else. CORE_SYSTEM: there is none. The kernel must have pidfd_open (Linux 5.3). Not on
+/* Our environment for a child. `visible` is the UUID of the only card that CUDA shows there; NULL: those that
+ * it shows us. To be freed, in one piece, and before our own environment changes. NULL: no memory. */
+char **gpu_process_environment(const char *visible);
+
+/* Starts `program --serve --backend NAME --device INDEX [--uuid UUID] [--user USER]`, to log in the format in which we do,
+ * with the descriptors of gpu/child.h, /dev/null as standard input and output, our standard error and
+ * environment, default signals, and nothing else. CORE_SYSTEM: there is none. The kernel must have pidfd_open (Linux 5.3). Not on
  * a real-time thread: see gpu/keeper.h. */
 CORE_CHECKED core_status gpu_process_start(struct gpu_process *process,
                                            const struct gpu_process_options *options,

@@ -238,10 +238,26 @@ static void write_missed_by(FILE *text, const struct server_snapshot *snapshot)
                 server_cause_name((enum server_cause)i), snapshot->missed_by[i]);
 }
 
+static void write_gpu_info(FILE *text, const struct server_snapshot *snapshot)
+{
+    write_head(text, "gpu_info", "gauge", "Always 1; the labels say which card the GPU is.");
+    for (uint32_t i = 0; i < snapshot->gpu_count; i++) {
+        const struct server_snapshot_gpu *gpu = &snapshot->gpus[i];
+        fprintf(text, "millrace_gpu_info{gpu=\"%u\",", i);
+        write_label(text, "card", gpu->card);
+        fputc(',', text);
+        write_label(text, "uuid", gpu->uuid);
+        fputc(',', text);
+        write_label(text, "pci", gpu->pci);
+        fprintf(text, "} 1\n");
+    }
+}
+
 static void write_gpus(FILE *text, const struct server_snapshot *snapshot)
 {
     if (snapshot->gpu_count == 0)
         return;
+    write_gpu_info(text, snapshot);
     write_figures(text, server_figures_gpu, "gpu", snapshot->gpus, snapshot->gpu_count,
                   sizeof *snapshot->gpus);
     for (size_t i = 0; i < SERVER_FIGURES_STAGES; i++)

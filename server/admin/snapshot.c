@@ -142,6 +142,8 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
 
     *target = (struct server_snapshot_gpu){
         .card = server_gpu_kind(gpu)->name,
+        .uuid = server_gpu_uuid(gpu),
+        .pci = server_gpu_pci(gpu),
         .up = server_gpu_in_service(gpu) ? 1 : 0,
         .process = process > 0 ? (uint64_t)process : 0,
         .state_ns = now_ns - read_signed(&figures->since_ns),

@@ -51,8 +51,10 @@ struct server_snapshot_stage {
 
 /* What /status and /metrics tell of a GPU: one field for each figure. */
 struct server_snapshot_gpu {
-    const char *card; /* the profile's name of it; the server's: valid as long as it */
-    uint64_t up;      /* 1: in service */
+    const char
+        *card; /* the profile's name of it; this and the next two are the server's: valid as long as it */
+    const char *uuid, *pci; /* which it is (gpu/device.h); empty: emulated */
+    uint64_t up;            /* 1: in service */
     uint64_t process;
     core_ns state_ns; /* for how long it has been so */
     char fault[288];  /* the last one; empty: none so far */

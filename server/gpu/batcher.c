@@ -93,11 +93,14 @@ static void report_start(struct server_gpu *gpu, core_status status, const char 
 
 static void go_up(struct server_gpu *gpu, const struct gpu_device_facts *facts, core_ns now_ns)
 {
+    const struct gpu_device_facts *card = &gpu->card.facts;
+    const bool is_real = card->uuid[0] != '\0';
     gpu->generation++;
     gpu->up = true;
     core_log_with(CORE_LOG_INFO, "gpu.ready", &(struct core_log_fields){.unit = gpu->name},
-                  "%s: %s, driver %s, kernel %s, %u SMs, %u copy engines", gpu->name, facts->name,
-                  facts->driver, facts->kernel, facts->sms, facts->copy_engines);
+                  "%s: %s%s%s%s%s, driver %s, kernel %s, %u SMs, %u copy engines", gpu->name, facts->name,
+                  is_real ? ", " : "", card->uuid, is_real ? " at " : "", card->pci, facts->driver,
+                  facts->kernel, facts->sms, facts->copy_engines);
     show_state(gpu, SERVER_GPU_STATE_UP, now_ns);
     push_all(gpu, SERVER_GPU_UP);
     server_gpu_batches_begin(gpu, now_ns);
@@ -306,7 +309,8 @@ static void *run(void *argument)
     const struct gpu_engine_options options = {
         .program = gpu->program,
         .backend = gpu->backend,
-        .device = gpu->device,
+        .device = gpu->card.index,
+        .uuid = gpu->card.facts.uuid[0] != '\0' ? gpu->card.facts.uuid : NULL,
         .user = gpu->server->gpu_user_differs ? &gpu->server->gpu_user : NULL,
         .region = gpu_arenas_region(gpu->arenas),
         .emulation = strcmp(gpu->backend, "emulated") == 0 ? &emulation : NULL,
@@ -390,7 +394,7 @@ core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_op
     fresh->io_count = options->server->io_count;
     fresh->kind = *options->kind;
     fresh->backend = options->backend;
-    fresh->device = options->device;
+    fresh->card = *options->card;
     fresh->mailbox.descriptor = -1;
     fresh->clearing = SERVER_GPU_NO_SLOT;
     fresh->lead_ns = server_gpu_lead_ns(options->server->profile);
@@ -458,6 +462,16 @@ const struct server_gpu_figures *server_gpu_figures(const struct server_gpu *gpu
 const char *server_gpu_name(const struct server_gpu *gpu)
 {
     return gpu->name;
+}
+
+const char *server_gpu_uuid(const struct server_gpu *gpu)
+{
+    return gpu->card.facts.uuid;
+}
+
+const char *server_gpu_pci(const struct server_gpu *gpu)
+{
+    return gpu->card.facts.pci;
 }
 
 void server_gpu_fault_text(struct server_gpu *gpu, char *text, size_t size)

@@ -30,6 +30,7 @@
 #include <stdbool.h>
 
 struct config_server;
+struct gpu_listed;
 struct server;
 struct server_gpu;
 struct server_io;
@@ -134,7 +135,7 @@ struct server_gpu_options {
     uint32_t index;                        /* of this GPU in the server */
     const struct config_profile_gpu *kind; /* of the server's profile */
     const char *program, *backend;
-    uint32_t device; /* index of the card for the driver */
+    const struct gpu_listed *card; /* which it is; of an emulated one the index alone */
     struct gpu_region_shape shape;
 };
 
@@ -183,6 +184,9 @@ struct server_gpu_figures {
 
 const struct server_gpu_figures *server_gpu_figures(const struct server_gpu *gpu);
 const char *server_gpu_name(const struct server_gpu *gpu);
+/* Which card it is (gpu/device.h): empty texts, if it is emulated. */
+const char *server_gpu_uuid(const struct server_gpu *gpu);
+const char *server_gpu_pci(const struct server_gpu *gpu);
 
 /* Why it is down, or was last: up to `size` bytes; empty if it never was. Any thread. */
 void server_gpu_fault_text(struct server_gpu *gpu, char *text, size_t size);

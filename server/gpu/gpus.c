@@ -2,18 +2,14 @@
 
 #include "core/log.h"
 #include "core/realtime.h"
+#include "gpu/listing.h"
 #include "server/gpu/batcher.h"
 #include "server/server_internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define ARENAS      10 /* batches on the way: most plans need six */
@@ -21,15 +17,12 @@
 #define PAGE_BYTES  4096
 /* Of a card's part of the memory: a page for each arena's input and output, and the tables. */
 #define ROOM_BYTES_MIN UINT64_C(131072)
-#define LIST_BYTES     16384
-#define LIST_NS        (30 * CORE_NS_PER_S) /* a driver that wakes up takes seconds */
-#define CARDS_MAX      64
-#define CARD_NAME_MAX  96
-#define INDEX_MAX      (CONFIG_GPUS_INDEX_MAX + 1)
+#define CARDS_MAX      GPU_LISTING_MAX
 
 /* What is to be started: a card of a kind of the profile. */
 struct card {
-    uint32_t kind, device;
+    uint32_t kind;
+    struct gpu_listed listed; /* emulated: its index alone */
 };
 
 struct cards {
@@ -101,93 +94,6 @@ static core_status check_program(const struct config_server *config, struct core
 
 /* ---- the cards that are there ---- */
 
-/* "INDEX<tab>NAME<tab>..." */
-static void parse_line(const char *line, void (*card)(void *argument, unsigned index, const char *name),
-                       void *argument)
-{
-    char name[CARD_NAME_MAX], *end;
-    unsigned long index = strtoul(line, &end, 10);
-    if (end == line || *end != '\t' || index >= INDEX_MAX)
-        return;
-    size_t bytes = strcspn(end + 1, "\t\n");
-    bytes = bytes < sizeof name ? bytes : sizeof name - 1;
-    memcpy(name, end + 1, bytes);
-    name[bytes] = '\0';
-    if (bytes > 0)
-        card(argument, (unsigned)index, name);
-}
-
-void server_gpus_parse(const char *text, void (*card)(void *argument, unsigned index, const char *name),
-                       void *argument)
-{
-    while (*text != '\0') {
-        const char *end = strchrnul(text, '\n');
-        if (*text >= '0' && *text <= '9')
-            parse_line(text, card, argument);
-        text = *end == '\0' ? end : end + 1;
-    }
-}
-
-/* Reads to the end. False: that has not come by until_ns, or there is more than `size` holds. */
-static bool read_all(int descriptor, char *text, size_t size, core_ns until_ns)
-{
-    for (size_t used = 0; used < size;) {
-        struct pollfd ready = {.fd = descriptor, .events = POLLIN};
-        core_ns left_ns = until_ns - core_time_now_ns();
-        if (left_ns <= 0)
-            return false;
-        if (poll(&ready, 1, (int)(left_ns / CORE_NS_PER_MS) + 1) <= 0)
-            continue;
-        ssize_t got = read(descriptor, text + used, size - used);
-        if (got == 0)
-            text[used] = '\0';
-        if (got <= 0)
-            return got == 0;
-        used += (size_t)got;
-    }
-    return false;
-}
-
-/* Collects the process, which is killed if it has not ended by until_ns. Whether it exited with 0. */
-static bool collect(pid_t process, core_ns until_ns)
-{
-    int status = 0;
-    pid_t ended;
-    while ((ended = waitpid(process, &status, WNOHANG)) == 0) {
-        if (core_time_now_ns() >= until_ns)
-            kill(process, SIGKILL);
-        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
-    }
-    return ended == process && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-/* What `program --list` prints, within LIST_NS, whatever kind of program it is. */
-static bool list_cards(const char *program, char *text, size_t size)
-{
-    const core_ns until_ns = core_time_now_ns() + LIST_NS;
-    char *const arguments[] = {(char *)program, "--list", NULL};
-    char *const environment[] = {NULL};
-    posix_spawn_file_actions_t actions;
-    pid_t process = 0;
-    int ends[2];
-
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return false;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    /* why there is none is for those who ask by hand; our log has its own form */
-    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    bool good = posix_spawn(&process, program, &actions, NULL, arguments, environment) == 0;
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    if (good) {
-        good = read_all(ends[0], text, size, until_ns);
-        good = collect(process, good ? until_ns : 0) && good;
-    }
-    close(ends[0]);
-    return good;
-}
-
 static uint32_t taken_of(const struct cards *cards, uint32_t kind)
 {
     uint32_t taken = 0;
@@ -196,53 +102,97 @@ static uint32_t taken_of(const struct cards *cards, uint32_t kind)
     return taken;
 }
 
-static bool is_wanted(const struct config_server_gpus *gpus, uint32_t index)
+/* For messages: its index, and its UUID where it has one. */
+static const char *card_text(const struct gpu_listed *listed, char text[64])
+{
+    const char *uuid = listed->facts.uuid;
+    if (listed->index > GPU_LISTING_INDEX_MAX)
+        snprintf(text, 64, "%s", uuid);
+    else
+        snprintf(text, 64, "%u%s%s%s", listed->index, *uuid != '\0' ? " (" : "", uuid,
+                 *uuid != '\0' ? ")" : "");
+    return text;
+}
+
+/* Is it the one that the configuration means? */
+static bool is_meant(const char *card, const struct gpu_listed *listed)
+{
+    return strcmp(card, listed->facts.uuid) == 0 ||
+           (*card >= '0' && *card <= '9' && strtoul(card, NULL, 10) == listed->index);
+}
+
+static bool is_wanted(const struct config_server_gpus *gpus, const struct gpu_listed *listed)
 {
     for (uint32_t i = 0; i < gpus->card_count; i++)
-        if (gpus->cards[i] == index)
+        if (is_meant(gpus->cards[i], listed))
             return true;
     return gpus->use != CONFIG_GPUS_LISTED;
 }
 
-static void add_card(void *argument, unsigned index, const char *name)
+static bool is_taken(const struct cards *cards, const char *card)
 {
-    struct cards *cards = argument;
+    for (uint32_t taken = 0; taken < cards->count; taken++)
+        if (is_meant(card, &cards->cards[taken].listed))
+            return true;
+    return false;
+}
+
+static void add_card(struct cards *cards, const struct gpu_listed *listed)
+{
     const struct config_profile *profile = cards->server->profile;
+    const char *name = listed->facts.name;
+    char text[64];
 
-    if (!is_wanted(&cards->server->config->gpus, index))
+    if (!is_wanted(&cards->server->config->gpus, listed))
         return;
-
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         if (strcmp(profile->gpus[kind].name, name) == 0 && cards->count < CARDS_MAX &&
             taken_of(cards, kind) < profile->gpus[kind].count) {
-            cards->cards[cards->count++] = (struct card){.kind = kind, .device = index};
+            cards->cards[cards->count++] = (struct card){.kind = kind, .listed = *listed};
             return;
         }
     core_log(CORE_LOG_WARNING, "gpu.card",
-             "card %u, %s, is not in the profile %s and is not used; `millrace-bench calibrate` measures it",
-             index, name, profile->name);
+             "card %s, %s, is not in the profile %s and is not used; `millrace-bench calibrate` measures it",
+             card_text(listed, text), name, profile->name);
+}
+
+/* Adds those that the program lists, or the one of that UUID. *why: why there is none. */
+static core_status list_cards(struct cards *cards, const char *uuid, struct core_error *why)
+{
+    struct gpu_listed *listed = calloc(GPU_LISTING_MAX, sizeof *listed);
+    uint32_t count = 0;
+    if (listed == NULL)
+        return core_error_set(why, CORE_NO_MEMORY, "no memory for the list of cards");
+    const core_status status =
+        gpu_listing_run(cards->program, cards->backend, uuid, listed, &count, why, why);
+    for (uint32_t i = 0; i < count; i++) {
+        if (uuid != NULL) /* it is no place among all */
+            listed[i].index = GPU_LISTING_INDEX_MAX + 1;
+        add_card(cards, &listed[i]);
+    }
+    free(listed);
+    return status;
 }
 
 static void find_real(struct cards *cards)
 {
-    char text[LIST_BYTES] = "";
     const struct config_profile *profile = cards->server->profile;
+    struct core_error why = {""};
 
     cards->backend = "cuda";
     cards->program = find_program(cards->server->config);
     if (cards->program == NULL) {
-        struct core_error error = {""};
-        if (no_program(cards->server->config, &error) != CORE_OK &&
+        if (no_program(cards->server->config, &why) != CORE_OK &&
             (profile->gpu_count > 0 || cards->server->config->gpus.program != NULL))
-            core_log(CORE_LOG_WARNING, "gpu.program", "%s: CPU workers only", error.text);
+            core_log(CORE_LOG_WARNING, "gpu.program", "%s: CPU workers only", why.text);
         return;
     }
-    if (!list_cards(cards->program, text, sizeof text)) {
-        core_log(CORE_LOG_WARNING, "gpu.program", "%s can not list the cards: CPU workers only",
-                 cards->program);
+    if (list_cards(cards, NULL, &why) != CORE_OK) {
+        core_log(CORE_LOG_WARNING, "gpu.program", "%s: CPU workers only", why.text);
         return;
     }
-    server_gpus_parse(text, add_card, cards);
+    if (why.text[0] != '\0' && profile->gpu_count > 0)
+        core_log(CORE_LOG_WARNING, "gpu.program", "%s", why.text);
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         if (taken_of(cards, kind) < profile->gpus[kind].count)
             core_log(CORE_LOG_WARNING, "gpu.card",
@@ -250,7 +200,8 @@ static void find_real(struct cards *cards)
                      profile->gpus[kind].count, profile->gpus[kind].name, taken_of(cards, kind));
 }
 
-/* Who lists cards wants just these. */
+/* Who lists cards wants just these. Of the instances of cards (MIG) CUDA need not show all: one that is asked
+ * for is looked for alone. */
 static core_status find_listed(struct cards *cards, struct core_error *error)
 {
     const struct config_server_gpus *gpus = &cards->server->config->gpus;
@@ -258,15 +209,17 @@ static core_status find_listed(struct cards *cards, struct core_error *error)
 
     find_real(cards);
     for (uint32_t i = 0; i < gpus->card_count; i++) {
-        bool found = false;
-        for (uint32_t taken = 0; taken < cards->count; taken++)
-            found = found || cards->cards[taken].device == gpus->cards[i];
-        if (!found)
+        const char *card = gpus->cards[i];
+        struct core_error why = {""};
+        if (!is_taken(cards, card) && strncmp(card, "MIG-", 4) == 0 && cards->program != NULL)
+            (void)!list_cards(cards, card, &why);
+        if (!is_taken(cards, card))
             return core_error_set(
                 error, CORE_NOT_FOUND,
-                "%s: card %u is not in this machine or not in the profile; `millrace-gpu --list` shows "
-                "the cards, `millrace-bench calibrate` measures them",
-                config_server_where(cards->server->config, "gpus", where, sizeof where), gpus->cards[i]);
+                "%s: card %s is not in this machine or not in the profile; `millrace-gpu --list` shows "
+                "the cards, `millrace-bench calibrate` measures them%s%s",
+                config_server_where(cards->server->config, "gpus", where, sizeof where), card,
+                why.text[0] != '\0' ? ": " : "", why.text);
     }
     return CORE_OK;
 }
@@ -281,7 +234,7 @@ static core_status find_emulated(struct cards *cards, struct core_error *error)
         return no_program(cards->server->config, error);
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         for (uint32_t i = 0; i < profile->gpus[kind].count && cards->count < CARDS_MAX; i++) {
-            cards->cards[cards->count] = (struct card){.kind = kind, .device = cards->count};
+            cards->cards[cards->count] = (struct card){.kind = kind, .listed.index = cards->count};
             cards->count++;
         }
     return CORE_OK;
@@ -347,7 +300,7 @@ static core_status start_gpu(struct cards *cards, const struct card *card, struc
                                                .kind = kind,
                                                .program = cards->program,
                                                .backend = cards->backend,
-                                               .device = card->device,
+                                               .card = &card->listed,
                                                .shape = shape_of(server, kind, cards->count)};
     core_status status = check_room(server->profile, kind, cards->count, error);
 
@@ -363,6 +316,7 @@ static core_status start_card(struct cards *cards, const struct card *card, stru
 {
     struct server *server = cards->server;
     core_status status = start_gpu(cards, card, error);
+    char text[64];
 
     if (status == CORE_OK) {
         server->gpu_count++;
@@ -371,7 +325,7 @@ static core_status start_card(struct cards *cards, const struct card *card, stru
     cards->started[card->kind]--;
     if (server->config->gpus.use != CONFIG_GPUS_AUTO)
         return status;
-    core_log(CORE_LOG_WARNING, "gpu.card", "card %u, %s, can not be used: %s", card->device,
+    core_log(CORE_LOG_WARNING, "gpu.card", "card %s, %s, can not be used: %s", card_text(&card->listed, text),
              server->profile->gpus[card->kind].name, error->text);
     return CORE_OK;
 }

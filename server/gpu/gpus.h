@@ -37,9 +37,4 @@ CORE_CHECKED core_status server_gpus_start(struct server *server, void (*notify)
 void server_gpus_halt(struct server *server);
 void server_gpus_destroy(struct server *server);
 
-/* The cards in the output of `millrace-gpu --list`: calls `card` with the index and name of each line that
- * has both. Pure. */
-void server_gpus_parse(const char *text, void (*card)(void *argument, unsigned index, const char *name),
-                       void *argument);
-
 #endif

@@ -6,6 +6,7 @@
 #define MILLRACE_SERVER_GPU_INTERNAL_H
 
 #include "gpu/engine.h"
+#include "gpu/listing.h"
 #include "gpu/schedule.h"
 #include "gpu/slots.h"
 #include "server/gpu/batcher.h"
@@ -59,7 +60,7 @@ struct server_gpu {
     struct config_profile_gpu kind; /* its tables are the profile's */
     char *program;
     const char *backend;
-    uint32_t device;
+    struct gpu_listed card;
     struct gpu_arenas *arenas;
     struct server_gpu_link *links; /* by I/O thread */
     core_ns lead_ns;               /* a batch is opened so long before its period */

@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -423,11 +424,13 @@ static void a_batch_waits_until_there_is_room(void **state)
     siginfo_t stopped;
     pthread_t thread;
     char program[512];
+    const struct gpu_listed which = {.index = 0};
     const struct bench_gpu_program with = {.path = bench_gpu_program_find(program, sizeof program),
                                            .backend = "emulated"};
 
     assert_int_equal(gpu_region_create(&region, &shape, &error), CORE_OK);
-    assert_int_equal(bench_gpu_card_start(&card, &with, 0, &region, &own->gpus[0], false, &error), CORE_OK);
+    assert_int_equal(bench_gpu_card_start(&card, &with, &which, &region, &own->gpus[0], false, &error),
+                     CORE_OK);
     gpu_region_jobs(&region, 0)[0] = (struct gpu_job){.blocks = 1};
     gpu_region_segments(&region, 0)[0] =
         (struct gpu_segment){.length_bytes = GPU_BLOCK_BYTES, .next = GPU_SEGMENT_NONE};
@@ -470,12 +473,39 @@ static void a_machine_without_a_card_keeps_its_profile(void **state)
     assert_int_equal(profile->gpu_count, 0);
     assert_non_null(strstr(text, "no GPU"));
     options.machine.program.path = "/nowhere/millrace-gpu";
-    assert_int_equal(bench_gpu_profile_measure(&options, profile, stderr, &error), CORE_SYSTEM);
+    assert_int_equal(bench_gpu_profile_measure(&options, profile, stderr, &error), CORE_NOT_FOUND);
     assert_non_null(strstr(error.text, "--gpu-program"));
     options.machine.program.path = bench_gpu_program_find(program, sizeof program);
     assert_int_equal(access(options.machine.program.path, X_OK), 0);
     config_profile_free(profile);
     bench_machine_close(&machine);
+}
+
+/* A card is found by its index and known by its UUID. */
+static void a_card_is_found_by_its_index(void **state)
+{
+    static const char lister[] = "#!/bin/sh\n"
+                                 "for i in 0 1; do printf \"$i\\tA\\t1 bytes\\t1 SMs\\t1 copy engines\\t"
+                                 "driver 1\\tGPU-$i\\t0000:0$i:00.0\\n\"; done\n";
+    char path[] = "/tmp/millrace-lister-XXXXXX";
+    const int descriptor = mkstemp(path);
+    struct bench_gpu_program program = {.path = path, .backend = "cuda"};
+    struct core_error error = {""};
+    struct gpu_listed card;
+    (void)state;
+    assert_int_equal(write(descriptor, lister, sizeof lister - 1), sizeof lister - 1);
+    assert_int_equal(fchmod(descriptor, 0755), 0);
+    assert_int_equal(close(descriptor), 0);
+    assert_int_equal(bench_gpu_card_find(&program, 1, &card, &error), CORE_OK);
+    assert_int_equal(card.index, 1);
+    assert_string_equal(card.facts.uuid, "GPU-1");
+    assert_int_equal(bench_gpu_card_find(&program, 2, &card, &error), CORE_NOT_FOUND);
+    assert_non_null(strstr(error.text, "there is no card 2"));
+    program.backend = "emulated"; /* of which there is no list */
+    assert_int_equal(bench_gpu_card_find(&program, 2, &card, &error), CORE_OK);
+    assert_int_equal(card.index, 2);
+    assert_string_equal(card.facts.uuid, "");
+    assert_int_equal(unlink(path), 0);
 }
 
 int main(void)
@@ -491,6 +521,7 @@ int main(void)
         cmocka_unit_test(an_emulated_cards_times_are_not_below_its_tables),
         cmocka_unit_test(a_card_runs_the_kernel_that_is_asked_for),
         cmocka_unit_test(a_batch_waits_until_there_is_room),
+        cmocka_unit_test(a_card_is_found_by_its_index),
         cmocka_unit_test(a_machine_without_a_card_keeps_its_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

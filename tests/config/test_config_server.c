@@ -317,13 +317,18 @@ static void gpus_have_three_forms(void **state)
     server = parsed(LISTENER "gpus: [4, 0]\n", "m.yaml");
     assert_int_equal(server->gpus.use, CONFIG_GPUS_LISTED);
     assert_int_equal(server->gpus.card_count, 2);
-    assert_int_equal(server->gpus.cards[0], 4);
-    assert_int_equal(server->gpus.cards[1], 0);
+    assert_string_equal(server->gpus.cards[0], "4");
+    assert_string_equal(server->gpus.cards[1], "0");
     config_server_free(server);
 
-    server = parsed(LISTENER "gpus: {cards: [7], audit: 5}\n", "m.yaml");
+    server = parsed(LISTENER "gpus: {cards: [07, GPU-3B2E1F00-0011-2233-4455-66778899aabb,\n"
+                             "               MIG-3b2e1f00-0011-2233-4455-66778899aabb], audit: 5}\n",
+                    "m.yaml");
     assert_int_equal(server->gpus.use, CONFIG_GPUS_LISTED);
-    assert_int_equal(server->gpus.cards[0], 7);
+    assert_int_equal(server->gpus.card_count, 3);
+    assert_string_equal(server->gpus.cards[0], "7");
+    assert_string_equal(server->gpus.cards[1], "GPU-3b2e1f00-0011-2233-4455-66778899aabb");
+    assert_string_equal(server->gpus.cards[2], "MIG-3b2e1f00-0011-2233-4455-66778899aabb");
     assert_int_equal(server->gpus.audit, 5);
     config_server_free(server);
 }
@@ -359,10 +364,18 @@ static const struct {
     {LISTENER "gpus: {use: some}\n", "m.yaml:2: gpus.use: is none of: auto, none, emulated"},
     {LISTENER "gpus: some\n", "m.yaml:2: gpus: is none of: auto, none, emulated"},
     {LISTENER "gpus: []\n", "m.yaml:2: gpus: has 0 entries; give 1 to 64"},
-    {LISTENER "gpus: [0, one]\n", "m.yaml:2: gpus[1]: is not a whole number"},
-    {LISTENER "gpus: [-1]\n", "m.yaml:2: gpus: "},
-    {LISTENER "gpus: [1024]\n", "m.yaml:2: gpus: "},
+    {LISTENER "gpus: [0, one]\n", "m.yaml:2: gpus: 'one' is no card; give the index of one (0 to 1023), or"},
+    {LISTENER "gpus: [-1]\n", "m.yaml:2: gpus: '-1' is no card"},
+    {LISTENER "gpus: [1024]\n", "m.yaml:2: gpus: '1024' is no card"},
+    {LISTENER "gpus: [2x]\n", "m.yaml:2: gpus: '2x' is no card"},
+    {LISTENER "gpus: [GPU-3b2e1f00]\n", "m.yaml:2: gpus: 'GPU-3b2e1f00' is no card"},
+    {LISTENER "gpus: [GPU-3b2e1f00-0011-2233-4455-66778899aabg]\n", "m.yaml:2: gpus: 'GPU-3b2e1f00-0011-2"},
+    {LISTENER "gpus: [CPU-3b2e1f00-0011-2233-4455-66778899aabb]\n", "m.yaml:2: gpus: 'CPU-3b2e1f00-0011-2"},
+    {LISTENER "gpus: [GPU-3b2e1f00-0011-2233-4455-66778899aabb0]\n", "m.yaml:2: gpus: 'GPU-3b2e1f00-0011-2"},
     {LISTENER "gpus: [3, 0, 3]\n", "m.yaml:2: gpus: card 3 is listed twice"},
+    {LISTENER "gpus: [3, 03]\n", "m.yaml:2: gpus: card 3 is listed twice"},
+    {LISTENER "gpus: [GPU-3b2e1f00-0011-2233-4455-66778899aabb, GPU-3B2E1F00-0011-2233-4455-66778899AABB]\n",
+     "m.yaml:2: gpus: card GPU-3b2e1f00-0011-2233-4455-66778899aabb is listed twice"},
     {LISTENER "gpus:\n  use: none\n  cards: [0]\n", "m.yaml:4: gpus.cards: goes with use: auto"},
     {LISTENER "gpus:\n  audit: -1\n", "m.yaml:3: gpus.audit:"},
     {LISTENER "gpus:\n  hang_ms: 0\n", "m.yaml:3: gpus.hang_ms:"},

@@ -44,7 +44,7 @@ struct piece {
 };
 
 static struct {
-    bool driver, card;
+    bool driver, card, instance;
     int copy_engines;
     uint32_t calls, fails_at; /* the call that fails; 0: none */
     bool broken;              /* every call fails */
@@ -137,6 +137,18 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *properties,
     properties->totalGlobalMem = (size_t)1 << 30;
     properties->multiProcessorCount = 4;
     properties->asyncEngineCount = fake.copy_engines;
+    if (fake.instance)
+        strcpy(properties->name, "a card of the test MIG 1g.10gb");
+    for (int i = 0; i < 16; i++)
+        properties->uuid.bytes[i] = (char)(0x3b + 0x11 * i);
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char *text, int size, int device)
+{
+    CALL();
+    TEST_REQUIRE(device == 0 && size >= 13);
+    strcpy(text, "0000:3B:00.0");
     return cudaSuccess;
 }
 
@@ -395,6 +407,8 @@ int gpu_key_change_launch(const struct gpu_key_changes *changes, struct gpu_key 
 
 /* ---- tests ---- */
 
+#define UUID "GPU-3b4c5d6e-7f90-a1b2-c3d4-e5f60718293a"
+
 static struct gpu_crowd *crowd_new(void)
 {
     return gpu_crowd_open(4, 12, 40, 1 << 14, 31);
@@ -403,12 +417,14 @@ static struct gpu_crowd *crowd_new(void)
 static core_status device_open(const struct gpu_crowd *crowd, struct gpu_device **device,
                                struct core_error *error)
 {
-    const struct gpu_device_options options = {.region = &crowd->region};
+    const struct gpu_device_options options = {.uuid = UUID, .region = &crowd->region};
     struct gpu_device_facts facts;
     const core_status status = gpu_device_cuda.open(device, &options, &facts, error);
     if (status == CORE_OK) {
         assert_string_equal(facts.name, "a card of the test");
         assert_string_equal(facts.driver, "CUDA 13.2");
+        assert_string_equal(facts.uuid, UUID);
+        assert_string_equal(facts.pci, "0000:3b:00.0");
         assert_int_equal(facts.sms, 4);
         assert_int_equal((int)facts.copy_engines, fake.copy_engines);
         assert_true(strcmp(facts.kernel, "whole") == 0 || strcmp(facts.kernel, "quad") == 0);
@@ -643,12 +659,50 @@ static void what_is_missing_is_named(void **state)
     gpu_crowd_close(crowd);
 }
 
+/* What the driver shows at a place may have been another card when it was listed. */
+static void another_card_is_not_taken(void **state)
+{
+    (void)state;
+    struct gpu_crowd *crowd = crowd_new();
+    struct core_error error = {""};
+    struct gpu_device *device;
+    struct gpu_device_facts facts;
+    struct gpu_device_options options = {.uuid = "GPU-3b4c5d6e-7f90-a1b2-c3d4-e5f60718293b",
+                                         .region = &crowd->region};
+    fake_reset();
+    assert_int_equal(gpu_device_cuda.open(&device, &options, &facts, &error), CORE_MISMATCH);
+    assert_string_equal(error.text, "GPU-3b4c5d6e-7f90-a1b2-c3d4-e5f60718293b: the driver shows " UUID
+                                    ", a card of the test, in its place");
+    assert_int_equal(fake.live, 0);
+    fake.card = false; /* it has fallen off its bus, and the others are not shown to us */
+    assert_int_equal(gpu_device_cuda.open(&device, &options, &facts, &error), CORE_UNSUPPORTED);
+    assert_string_equal(error.text,
+                        "GPU-3b4c5d6e-7f90-a1b2-c3d4-e5f60718293b: the NVIDIA driver shows no card");
+    gpu_crowd_close(crowd);
+}
+
+static void an_instance_is_known_by_its_own_uuid(void **state)
+{
+    (void)state;
+    struct core_error error = {""};
+    struct gpu_device_facts facts;
+    fake_reset();
+    fake.instance = true;
+    assert_int_equal(gpu_device_cuda.describe(0, &facts, &error), CORE_OK);
+    assert_string_equal(facts.uuid, "MIG-3b4c5d6e-7f90-a1b2-c3d4-e5f60718293a");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_come_back_to_the_byte),       cmocka_unit_test(every_error_is_told),
-        cmocka_unit_test(a_broken_context_is_found_by_asking), cmocka_unit_test(keys_are_changed_and_wiped),
-        cmocka_unit_test(changes_of_keys_go_together),         cmocka_unit_test(what_is_missing_is_named),
+        cmocka_unit_test(another_card_is_not_taken),
+        cmocka_unit_test(an_instance_is_known_by_its_own_uuid),
+        cmocka_unit_test(batches_come_back_to_the_byte),
+        cmocka_unit_test(every_error_is_told),
+        cmocka_unit_test(a_broken_context_is_found_by_asking),
+        cmocka_unit_test(keys_are_changed_and_wiped),
+        cmocka_unit_test(changes_of_keys_go_together),
+        cmocka_unit_test(what_is_missing_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,6 +74,20 @@ static void profile_of_another_machine_warned(void **state)
     expect("\nmillrace_profile_doubtful 1\n");
 }
 
+/* Whatever its name has in it. */
+static void a_gpu_says_which_card_it_is(void **state)
+{
+    static struct server_snapshot_gpu gpus[2] = {
+        {.card = "emulated", .uuid = "", .pci = ""},
+        {.card = "A \"card\"", .uuid = "GPU-1", .pci = "0000:3b:00.0"}};
+    (void)state;
+    snapshot.gpus = gpus;
+    snapshot.gpu_count = 2;
+    expect("\nmillrace_gpu_info{gpu=\"0\",card=\"emulated\",uuid=\"\",pci=\"\"} 1\n");
+    expect("\nmillrace_gpu_info{gpu=\"1\",card=\"A \\\"card\\\"\",uuid=\"GPU-1\",pci=\"0000:3b:00.0\"} 1\n");
+    snapshot.gpu_count = 0;
+}
+
 static void standard_process_metrics(void **state)
 {
     char line[80];
@@ -102,6 +116,7 @@ int main(void)
         cmocka_unit_test_setup(misses_make_no_sum_fall, make_snapshot),
         cmocka_unit_test_setup(refusals_say_what_and_why, make_snapshot),
         cmocka_unit_test_setup(profile_of_another_machine_warned, make_snapshot),
+        cmocka_unit_test_setup(a_gpu_says_which_card_it_is, make_snapshot),
         cmocka_unit_test_setup(standard_process_metrics, make_snapshot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

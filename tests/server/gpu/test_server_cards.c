@@ -59,18 +59,28 @@ static void every_copy_of_the_path_may_fail(void **state)
 
 /* ---- cards that are listed ---- */
 
-/* A millrace-gpu that says it has these cards, writes down which it was asked to serve, and serves none. */
+/* A millrace-gpu that says it has these cards, or those beside which CUDA shows no other. It writes down the
+ * ends of the UUIDs of those that it was asked to serve, if they are all that CUDA shows then, and serves none.
+ */
 #define LISTER                                                                                               \
     "#!/bin/sh\n"                                                                                            \
     "cd \"${0%/*}\"\n"                                                                                       \
-    "if [ $1 = --list ]; then cat list; exit $(cat status); fi\n"                                            \
-    "printf %s $5 >>tried; exit 1\n"
+    "if [ $1 = --list ]; then cat list$CUDA_VISIBLE_DEVICES; exit $(cat status); fi\n"                       \
+    "[ \"$5 $CUDA_VISIBLE_DEVICES\" = \"0 $9\" ] && printf %s ${9##*-} >>tried; exit 1\n"
 
-static char folder[] = "/tmp/millrace-cards-XXXXXX";
+#define FACTS              "\t1 bytes\t8 SMs\t2 copy engines\tdriver 1\t"
+#define UUID(end)          "GPU-00000000-0000-0000-0000-00000000000" #end
+#define INSTANCE           "MIG-00000000-0000-0000-0000-00000000000a"
+#define OTHER(index, name) #index "\t" name FACTS UUID(index) "\t0000:0" #index ":00.0\n"
+#define CARD(index)        OTHER(index, "emulated-small")
+#define ENDS(end)          "00000000000" #end
+#define MOVED(index, end)  #index "\temulated-small" FACTS UUID(end) "\t\n"
+
+static char folder[32];
 
 static void put(const char *name, const char *text, mode_t mode)
 {
-    char path[64];
+    char path[128];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "we");
     assert_non_null(file);
@@ -82,6 +92,7 @@ static void put(const char *name, const char *text, mode_t mode)
 static int make_lister(void **state)
 {
     (void)state;
+    strcpy(folder, "/tmp/millrace-cards-XXXXXX");
     if (mkdtemp(folder) == NULL || chmod(folder, 0777) != 0)
         return -1;
     put("lister", LISTER, 0755);
@@ -90,8 +101,8 @@ static int make_lister(void **state)
 
 static int remove_lister(void **state)
 {
-    static const char *const names[] = {"lister", "tried", "list", "status"};
-    char path[64];
+    static const char *const names[] = {"lister", "tried", "list", "list" INSTANCE, "list5", "status"};
+    char path[128];
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
@@ -100,61 +111,67 @@ static int remove_lister(void **state)
     return rmdir(folder);
 }
 
-#define CARD(index) #index "\temulated-small\t8 SMs\n"
-
-static const struct {
+static const struct choice {
     const char *gpus, *list, *status;
     uint32_t described; /* cards of the profile */
     const char *tried;  /* which it is asked to serve; NULL: none, for one is missing */
 } choices[] = {
-    {"use: auto", CARD(0) CARD(1), "0", 2, "01"},
-    {"use: auto", CARD(0) CARD(1) CARD(2), "0", 2, "01"}, /* more than are described */
-    {"use: auto", CARD(3), "0", 2, "3"},                  /* fewer */
-    {"use: auto", "0\tanother model\t1 SM\n" CARD(1), "0", 2, "1"},
+    {"use: auto", CARD(0) CARD(1), "0", 2, ENDS(0) ENDS(1)},
+    {"use: auto", CARD(0) CARD(1) CARD(2), "0", 2, ENDS(0) ENDS(1)}, /* more than are described */
+    {"use: auto", CARD(3), "0", 2, ENDS(3)},                         /* fewer */
+    {"use: auto", OTHER(0, "another model") CARD(1), "0", 2, ENDS(1)},
     {"use: auto", "no card here\n1 no tab\n2\t\n99999999999\temulated-small\n", "0", 2, ""},
     {"use: auto", CARD(0), "1", 2, ""}, /* it fails */
     {"use: none", CARD(0), "0", 2, ""},
-    {"cards: [1]", CARD(0) CARD(1), "0", 2, "1"},
-    {"cards: [1, 0]", CARD(0) CARD(1), "0", 2, "0"}, /* it is an error that the first one does not serve */
+    {"cards: [1]", CARD(0) CARD(1), "0", 2, ENDS(1)},
+    {"cards: [1, 0]", CARD(0) CARD(1), "0", 2,
+     ENDS(0)}, /* it is an error that the first one does not serve */
     {"cards: [1, 2]", CARD(0) CARD(1), "0", 2, NULL},
     {"cards: [0, 1]", CARD(0) CARD(1), "0", 1, NULL}, /* the profile describes one */
+    {"cards: [1]", CARD(0) MOVED(1, 7), "0", 2, ENDS(7)},
+    {"cards: [" UUID(7) "]", CARD(0) MOVED(1, 7), "0", 2, ENDS(7)},
+    {"cards: [" UUID(1) "]", CARD(0) MOVED(1, 7), "0", 2, NULL},
+    {"cards: [" INSTANCE "]", CARD(0), "0", 2, ENDS(a)}, /* which CUDA does not show beside others */
+    {"cards: [0, " INSTANCE "]", CARD(1), "0", 2, NULL}, /* where it is alone it has no number */
+    {"cards: [" INSTANCE ", 0]", CARD(1), "0", 2, NULL},
 };
 
-static void read_tried(char text[16])
+static void read_tried(char text[32])
 {
     char path[64];
     snprintf(path, sizeof path, "%s/tried", folder);
     FILE *file = fopen(path, "re");
-    const size_t bytes = file != NULL ? fread(text, 1, 15, file) : 0;
+    const size_t bytes = file != NULL ? fread(text, 1, 31, file) : 0;
     text[bytes] = '\0';
     if (file != NULL)
         assert_int_equal(fclose(file), 0);
 }
 
-static void choose(size_t which)
+static void choose(const struct choice *choice)
 {
-    char yaml[512], tried[16];
+    char yaml[512], tried[32];
     struct config_profile *profile = test_gpu_profile(1);
     struct config_server *config = NULL;
     struct core_error error = {""};
     struct server *server = NULL;
-    profile->gpus[0].count = choices[which].described;
-    put("list", choices[which].list, 0644);
-    put("status", choices[which].status, 0644);
+    profile->gpus[0].count = choice->described;
+    put("list", choice->list, 0644);
+    put("list" INSTANCE, "0\temulated-small" FACTS INSTANCE "\t0000:01:00.0\n", 0644);
+    put("status", choice->status, 0644);
     put("tried", "", 0666);
     snprintf(yaml, sizeof yaml,
              "listeners: [{address: 'unix:@millrace-test-cards'}]\nengine: ipsec-mb\n"
              "threads: {io: 1, workers: 1, realtime: off, pin: false}\ngpus: {%s, program: %s/lister}\n",
-             choices[which].gpus, folder);
+             choice->gpus, folder);
     assert_int_equal(config_server_parse(yaml, strlen(yaml), "test.yaml", &config, &error), CORE_OK);
     const core_status status = server_start(&server, config, profile, &error);
     read_tried(tried);
-    if (strcmp(tried, choices[which].tried != NULL ? choices[which].tried : "") != 0)
-        fail_msg("choice %zu: tried '%s', not '%s': %s", which, tried, choices[which].tried, error.text);
-    if (choices[which].tried == NULL &&
+    if (strcmp(tried, choice->tried != NULL ? choice->tried : "") != 0)
+        fail_msg("%s: tried '%s', not '%s': %s", choice->gpus, tried, choice->tried, error.text);
+    if (choice->tried == NULL &&
         (status != CORE_NOT_FOUND || strstr(error.text, "is not in this machine") == NULL))
-        fail_msg("choice %zu: status %d: %s", which, status, error.text);
-    assert_int_equal(status == CORE_OK, strncmp(choices[which].gpus, "use: ", 5) == 0);
+        fail_msg("%s: status %d: %s", choice->gpus, status, error.text);
+    assert_int_equal(status == CORE_OK, strncmp(choice->gpus, "use: ", 5) == 0);
     if (status == CORE_OK) /* with the CPU alone */
         assert_int_equal(server_stop(server), 0);
     config_server_free(config);
@@ -165,8 +182,20 @@ static void cards_are_those_that_all_know(void **state)
 {
     (void)state;
     fails_at = 0;
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
     for (size_t which = 0; which < sizeof choices / sizeof *choices; which++)
-        choose(which);
+        choose(&choices[which]);
+}
+
+/* What CUDA shows to the server it shows to who lists for it, and numbers are of these. */
+static void cards_are_those_that_cuda_shows_us(void **state)
+{
+    static const struct choice shown = {"cards: [0]", CARD(1), "0", 2, ENDS(5)};
+    (void)state;
+    put("list5", MOVED(0, 5), 0644);
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "5", 1), 0);
+    choose(&shown);
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
 }
 
 int main(void)
@@ -174,6 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_copy_of_the_path_may_fail),
         cmocka_unit_test_setup_teardown(cards_are_those_that_all_know, make_lister, remove_lister),
+        cmocka_unit_test_setup_teardown(cards_are_those_that_cuda_shows_us, make_lister, remove_lister),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
