@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,6 +37,19 @@ int64_t core_proc_figure(const char *text, unsigned index, int64_t unit)
         value = value * 10 + digit;
     }
     return at == text || (*at != ' ' && *at != '\n' && *at != '\0') ? -1 : value * unit;
+}
+
+bool core_proc_list_has(const char *list, unsigned number)
+{
+    while (*list >= '0' && *list <= '9') {
+        char *end;
+        const unsigned long first = strtoul(list, &end, 10);
+        const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+        if (number >= first && number <= last)
+            return true;
+        list = *end == ',' ? end + 1 : "";
+    }
+    return false;
 }
 
 const char *core_proc_stat(const char *text)

@@ -1,4 +1,4 @@
-/* The small files in which the kernel tells of processes, processors and groups (/proc, /sys/fs/cgroup): their
+/* The small files in which the kernel tells of processes, processors, nodes and groups (/proc, /sys): their
  * text, and the figures in it. In a container they may come from another program, and are read as any input.
  * Reading may block: not for real-time threads. All else is pure: any thread. */
 #ifndef MILLRACE_CORE_PROC_H
@@ -16,6 +16,9 @@ bool core_proc_read(const char *path, char *text, size_t size);
 /* The index-th word of the text's first line, from 1, which is a number, times `unit`, which is positive. -1:
  * there is none, or it is beyond CORE_PROC_FIGURE_MAX. */
 int64_t core_proc_figure(const char *text, unsigned index, int64_t unit);
+
+/* Whether the number is in a list such as "0-3,8,10-11" (of cores, or of nodes). */
+bool core_proc_list_has(const char *list, unsigned number);
 
 /* Of the stat file of a process or thread what is behind its name, which may hold anything: the third field
  * and those after it. "": there is nothing. */

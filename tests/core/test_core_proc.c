@@ -52,6 +52,31 @@ static void a_figure_is_a_whole_word(void **state)
         assert_int_equal(core_proc_figure(rows[i].text, rows[i].index, rows[i].unit), rows[i].figure);
 }
 
+static void a_list_has_ranges(void **state)
+{
+    static const struct {
+        const char *list, *has; /* digits of those from 0 to 9 */
+    } rows[] = {
+        {"", ""},
+        {"\n", ""},
+        {"0\n", "0"},
+        {"0-3,8\n", "01238"},
+        {"5,7-9,11-13", "5789"},
+        {"3-1,6", "6"},
+        {"1-", ""}, /* less than there should be */
+        {"1,x,2", "1"},
+        {"2 4", "2"},
+        {"-1,2", ""},
+        {"99999999999999999999-3,4", "4"},
+        {"0-99999999999999999999", "0123456789"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (unsigned number = 0; number < 10; number++)
+            if (core_proc_list_has(rows[i].list, number) != (strchr(rows[i].has, '0' + (int)number) != NULL))
+                fail_msg("'%s': %u", rows[i].list, number);
+}
+
 static void a_name_may_hold_anything(void **state)
 {
     (void)state;
@@ -111,6 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read_as_far_as_there_is_room),
         cmocka_unit_test(a_figure_is_a_whole_word),
+        cmocka_unit_test(a_list_has_ranges),
         cmocka_unit_test(a_name_may_hold_anything),
         cmocka_unit_test(the_first_processor_is_named),
         cmocka_unit_test(the_group_of_version_2_counts),

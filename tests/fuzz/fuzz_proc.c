@@ -30,6 +30,8 @@ static void read_names(const char *text)
     if (core_proc_group(text, group, sizeof group))
         TEST_REQUIRE(group[0] == '/' && strchr(group, '\n') == NULL);
     TEST_REQUIRE(core_proc_quota(text) > 0);
+    if (core_proc_list_has(text, 7))
+        TEST_REQUIRE(text[0] >= '0' && text[0] <= '9');
 }
 
 /* Of many threads, which all say this. */
