@@ -91,16 +91,23 @@ static void report_start(struct server_gpu *gpu, core_status status, const char 
     sem_post(&gpu->started);
 }
 
-static void go_up(struct server_gpu *gpu, const struct gpu_device_facts *facts, core_ns now_ns)
+static void log_ready(const struct server_gpu *gpu)
 {
-    const struct gpu_device_facts *card = &gpu->card.facts;
+    const struct gpu_device_facts *card = &gpu->card.facts, *facts = &gpu->facts;
     const bool is_real = card->uuid[0] != '\0';
-    gpu->generation++;
-    gpu->up = true;
     core_log_with(CORE_LOG_INFO, "gpu.ready", &(struct core_log_fields){.unit = gpu->name},
                   "%s: %s%s%s%s%s, driver %s, kernel %s, %u SMs, %u copy engines", gpu->name, facts->name,
                   is_real ? ", " : "", card->uuid, is_real ? " at " : "", card->pci, facts->driver,
                   facts->kernel, facts->sms, facts->copy_engines);
+}
+
+static void go_up(struct server_gpu *gpu, const struct gpu_device_facts *facts, core_ns now_ns)
+{
+    gpu->generation++;
+    gpu->up = true;
+    gpu->facts = *facts;
+    if (gpu->numbered)
+        log_ready(gpu);
     show_state(gpu, SERVER_GPU_STATE_UP, now_ns);
     push_all(gpu, SERVER_GPU_UP);
     server_gpu_batches_begin(gpu, now_ns);
@@ -232,6 +239,20 @@ void server_gpu_report_corrupt(struct server_gpu *gpu, uint64_t batch)
     server_mailbox_post(&gpu->mailbox, &gpu->corrupt_message);
 }
 
+static void take_number(void *owner, struct server_message *message)
+{
+    struct server_gpu *gpu = owner;
+    char name[24];
+    (void)message;
+    snprintf(gpu->name, sizeof gpu->name, "gpu-%u", gpu->index);
+    snprintf(name, sizeof name, "batcher-%u", gpu->index);
+    (void)pthread_setname_np(pthread_self(), name);
+    gpu->numbered = true;
+    if (gpu->up)
+        log_ready(gpu);
+    sem_post(&gpu->started);
+}
+
 static void take_stop(void *owner, struct server_message *message)
 {
     struct server_gpu *gpu = owner;
@@ -354,31 +375,34 @@ static core_status create(struct server_gpu *gpu, const struct server_gpu_option
     gpu->links = aligned_alloc(64, bytes);
     if (gpu->program == NULL || gpu->links == NULL ||
         gpu_slots_create(&gpu->slots, options->shape.slots) != CORE_OK)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for %s", gpu->name);
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for a GPU");
     memset(gpu->links, 0, bytes);
     core_status status = gpu_arenas_create(&gpu->arenas, &arenas, error);
     return status == CORE_OK ? server_mailbox_init(&gpu->mailbox, error) : status;
+}
+
+static void await_told(struct server_gpu *gpu)
+{
+    while (sem_wait(&gpu->started) != 0 && errno == EINTR) {
+    }
 }
 
 static core_status start_thread(struct server_gpu *gpu, struct core_error *not_permitted,
                                 struct core_error *error)
 {
     const struct config_server_threads *threads = &gpu->server->config->threads;
-    char name[24];
-    snprintf(name, sizeof name, "batcher-%u", gpu->index);
     struct core_thread_options thread = {
-        .name = name,
+        .name = "batcher",
         .cpu = -1,
         .fifo_priority = threads->realtime == CONFIG_REALTIME_OFF ? 0 : threads->worker_priority};
     core_status status = core_thread_start(&gpu->thread, &thread, run, gpu, not_permitted, error);
     if (status != CORE_OK)
         return status;
-    while (sem_wait(&gpu->started) != 0 && errno == EINTR) {
-    }
+    await_told(gpu);
     if (gpu->start_status == CORE_OK)
         return CORE_OK;
     server_gpu_halt(gpu);
-    return core_error_set(error, gpu->start_status, "%s: %s", gpu->name, gpu->start_error.text);
+    return core_error_set(error, gpu->start_status, "%s", gpu->start_error.text);
 }
 
 core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_options *options,
@@ -389,7 +413,6 @@ core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_op
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a GPU");
     memset(fresh, 0, sizeof *fresh);
     fresh->server = options->server;
-    fresh->index = options->index;
     fresh->notify = options->notify;
     fresh->io_count = options->server->io_count;
     fresh->kind = *options->kind;
@@ -398,7 +421,7 @@ core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_op
     fresh->mailbox.descriptor = -1;
     fresh->clearing = SERVER_GPU_NO_SLOT;
     fresh->lead_ns = server_gpu_lead_ns(options->server->profile);
-    snprintf(fresh->name, sizeof fresh->name, "gpu-%u", options->index);
+    snprintf(fresh->name, sizeof fresh->name, "gpu");
     sem_init(&fresh->started, 0, 0);
     core_mutex_init(&fresh->fault_lock);
     core_histogram_init(&fresh->figures.batch_ns);
@@ -412,6 +435,14 @@ core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_op
     }
     *gpu = fresh;
     return CORE_OK;
+}
+
+void server_gpu_number(struct server_gpu *gpu, uint32_t index)
+{
+    gpu->index = index;
+    gpu->number_message.run = take_number;
+    server_mailbox_post(&gpu->mailbox, &gpu->number_message);
+    await_told(gpu);
 }
 
 void server_gpu_halt(struct server_gpu *gpu)

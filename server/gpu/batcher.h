@@ -132,7 +132,6 @@ const struct config_profile_gpu *server_gpu_kind(const struct server_gpu *gpu);
 struct server_gpu_options {
     struct server *server;
     void (*notify)(struct server_io *io);  /* wakes an I/O thread */
-    uint32_t index;                        /* of this GPU in the server */
     const struct config_profile_gpu *kind; /* of the server's profile */
     const char *program, *backend;
     const struct gpu_listed *card; /* which it is; of an emulated one the index alone */
@@ -140,9 +139,13 @@ struct server_gpu_options {
 };
 
 /* Creates the arenas, starts the child and awaits that it is ready; then the batcher. The I/O threads'
- * structs are there already. */
+ * structs are there already. Any thread: GPUs are started side by side. */
 CORE_CHECKED core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_options *options,
                                           struct core_error *not_permitted, struct core_error *error);
+
+/* Its place among the server's GPUs, which is known when all have been started: for names in log and figures.
+ * Once, after server_gpu_start and before the I/O threads run. */
+void server_gpu_number(struct server_gpu *gpu, uint32_t index);
 
 /* After all I/O threads have ended, before the planner stops, which still may call: ends child and batcher.
  */

@@ -1,12 +1,14 @@
 #include "server/gpu/gpus.h"
 
 #include "core/log.h"
+#include "core/node.h"
 #include "core/realtime.h"
 #include "gpu/listing.h"
 #include "server/gpu/batcher.h"
 #include "server/server_internal.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +21,18 @@
 #define ROOM_BYTES_MIN UINT64_C(131072)
 #define CARDS_MAX      GPU_LISTING_MAX
 
+struct cards;
+
 /* What is to be started: a card of a kind of the profile. */
 struct card {
+    struct cards *cards;
     uint32_t kind;
     struct gpu_listed listed; /* emulated: its index alone */
+    pthread_t thread;
+    bool runs; /* the thread, which owns what follows: */
+    core_status status;
+    struct server_gpu *gpu;
+    struct core_error error, not_permitted;
 };
 
 struct cards {
@@ -148,7 +158,7 @@ static void add_card(struct cards *cards, const struct gpu_listed *listed)
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         if (strcmp(profile->gpus[kind].name, name) == 0 && cards->count < CARDS_MAX &&
             taken_of(cards, kind) < profile->gpus[kind].count) {
-            cards->cards[cards->count++] = (struct card){.kind = kind, .listed = *listed};
+            cards->cards[cards->count++] = (struct card){.cards = cards, .kind = kind, .listed = *listed};
             return;
         }
     core_log(CORE_LOG_WARNING, "gpu.card",
@@ -234,7 +244,8 @@ static core_status find_emulated(struct cards *cards, struct core_error *error)
         return no_program(cards->server->config, error);
     for (uint32_t kind = 0; kind < profile->gpu_count; kind++)
         for (uint32_t i = 0; i < profile->gpus[kind].count && cards->count < CARDS_MAX; i++) {
-            cards->cards[cards->count] = (struct card){.kind = kind, .listed.index = cards->count};
+            cards->cards[cards->count] =
+                (struct card){.cards = cards, .kind = kind, .listed.index = cards->count};
             cards->count++;
         }
     return CORE_OK;
@@ -289,48 +300,89 @@ static struct gpu_region_shape shape_of(const struct server *server, const struc
                                      .arena_bytes = payload_bytes / PAGE_BYTES * PAGE_BYTES};
 }
 
-static core_status start_gpu(struct cards *cards, const struct card *card, struct core_error *error)
+/* ---- the start ---- */
+
+/* On the card's node, where the machine has several: its memory, its batcher and its process. */
+static void take_node(struct card *card)
 {
+    const int node = core_node_of_pci("/sys", card->listed.facts.pci);
+    struct core_error error = {""};
+    if (node < 0 || !card->cards->server->config->threads.pin)
+        return;
+    if (core_node_take("/sys", node, &error) == CORE_OK)
+        core_log(CORE_LOG_INFO, "gpu.node", "%s, at %s: memory and threads on NUMA node %d",
+                 card->listed.facts.uuid, card->listed.facts.pci, node);
+    else
+        core_log(CORE_LOG_WARNING, "gpu.node", "%s, at %s: not permitted: %s", card->listed.facts.uuid,
+                 card->listed.facts.pci, error.text);
+}
+
+/* A thread of its own for each card: to take memory, to wake a driver and to pin takes seconds. */
+static void *start_card(void *argument)
+{
+    struct card *card = argument;
+    const struct cards *cards = card->cards;
     struct server *server = cards->server;
-    struct core_error not_permitted = {""};
     const struct config_profile_gpu *kind = &server->profile->gpus[card->kind];
+
+    take_node(card);
+    card->status = check_room(server->profile, kind, cards->count, &card->error);
+    if (card->status != CORE_OK)
+        return NULL;
     const struct server_gpu_options options = {.server = server,
                                                .notify = cards->notify,
-                                               .index = server->gpu_count,
                                                .kind = kind,
                                                .program = cards->program,
                                                .backend = cards->backend,
                                                .card = &card->listed,
                                                .shape = shape_of(server, kind, cards->count)};
-    core_status status = check_room(server->profile, kind, cards->count, error);
-
-    if (status == CORE_OK)
-        status = server_gpu_start(&server->gpus[server->gpu_count], &options, &not_permitted, error);
-    if (status == CORE_OK && not_permitted.text[0] != '\0')
-        core_log(CORE_LOG_WARNING, "start.realtime", "not permitted: %s", not_permitted.text);
-    return status;
+    card->status = server_gpu_start(&card->gpu, &options, &card->not_permitted, &card->error);
+    return NULL;
 }
 
-/* One card. CORE_OK also where it was left out with a warning. */
-static core_status start_card(struct cards *cards, const struct card *card, struct core_error *error)
+/* All side by side. */
+static void start_all(struct cards *cards)
+{
+    const struct core_thread_options options = {.name = "gpu-start", .cpu = -1};
+
+    for (uint32_t i = 0; i < cards->count; i++) {
+        struct card *card = &cards->cards[i];
+        const core_status status =
+            core_thread_start(&card->thread, &options, start_card, card, NULL, &card->error);
+        card->runs = status == CORE_OK;
+        if (!card->runs)
+            card->status = status;
+    }
+    for (uint32_t i = 0; i < cards->count; i++)
+        if (cards->cards[i].runs)
+            pthread_join(cards->cards[i].thread, NULL);
+}
+
+/* One that was started, or not. CORE_OK also where it was left out with a warning. */
+static core_status take_card(struct cards *cards, const struct card *card, struct core_error *error)
 {
     struct server *server = cards->server;
-    core_status status = start_gpu(cards, card, error);
     char text[64];
 
-    if (status == CORE_OK) {
-        server->gpu_count++;
+    if (card->status == CORE_OK) {
+        cards->started[card->kind]++;
+        server_gpu_number(card->gpu, server->gpu_count);
+        server->gpus[server->gpu_count++] = card->gpu;
+        if (card->not_permitted.text[0] != '\0')
+            core_log(CORE_LOG_WARNING, "start.realtime", "not permitted: %s", card->not_permitted.text);
         return CORE_OK;
     }
-    cards->started[card->kind]--;
-    if (server->config->gpus.use != CONFIG_GPUS_AUTO)
-        return status;
+    if (server->config->gpus.use != CONFIG_GPUS_AUTO) {
+        *error = card->error;
+        return card->status;
+    }
     core_log(CORE_LOG_WARNING, "gpu.card", "card %s, %s, can not be used: %s", card_text(&card->listed, text),
-             server->profile->gpus[card->kind].name, error->text);
+             server->profile->gpus[card->kind].name, card->error.text);
     return CORE_OK;
 }
 
-/* In the order of the profile's kinds, as the units of a plan are numbered. */
+/* They are numbered in the order of the profile's kinds, as the units of a plan. On an error those that were
+ * started are the server's to end. */
 static core_status start_cards(struct cards *cards, struct core_error *error)
 {
     struct server *server = cards->server;
@@ -339,12 +391,13 @@ static core_status start_cards(struct cards *cards, struct core_error *error)
     server->gpus = calloc(cards->count + 1, sizeof(struct server_gpu *));
     if (server->gpus == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the GPUs");
-    for (uint32_t kind = 0; kind < server->profile->gpu_count; kind++) {
-        cards->started[kind] = taken_of(cards, kind);
-        for (uint32_t i = 0; i < cards->count && status == CORE_OK; i++)
-            if (cards->cards[i].kind == kind)
-                status = start_card(cards, &cards->cards[i], error);
-    }
+    start_all(cards);
+    for (uint32_t kind = 0; kind < server->profile->gpu_count; kind++)
+        for (uint32_t i = 0; i < cards->count; i++)
+            if (cards->cards[i].kind == kind && (status == CORE_OK || cards->cards[i].status == CORE_OK)) {
+                const core_status one = take_card(cards, &cards->cards[i], error);
+                status = status == CORE_OK ? one : status;
+            }
     return status;
 }
 

@@ -55,8 +55,7 @@ struct server_gpu {
     /* set before start */
     struct server *server;
     void (*notify)(struct server_io *io);
-    uint32_t index, io_count;
-    char name[24];                  /* "gpu-0" */
+    uint32_t io_count;
     struct config_profile_gpu kind; /* its tables are the profile's */
     char *program;
     const char *backend;
@@ -66,16 +65,20 @@ struct server_gpu {
     core_ns lead_ns;               /* a batch is opened so long before its period */
     pthread_t thread;
     struct server_mailbox mailbox; /* keys, plans, reservations, and the end */
-    struct server_message stop_message, corrupt_message;
+    struct server_message stop_message, corrupt_message, number_message;
     struct server_gpu_plan_message plan_messages[SERVER_GPU_PLANS_MAX];
     uint32_t next_plan_message; /* the planner's */
 
     /* the start, told to server_gpu_start */
     sem_t started;
     bool start_told;
+    uint32_t index; /* set before number_message */
+    bool numbered;  /* has the name of its number: */
+    char name[24];  /* "gpu-0"; read by any once it is numbered */
     core_status start_status;
     struct core_error start_error;
 
+    struct gpu_device_facts facts; /* that the child gave when it was ready */
     struct gpu_engine *engine;
     struct gpu_slots *slots;
     uint32_t generation; /* of the child; 0: none was ready yet */

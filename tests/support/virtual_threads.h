@@ -2,9 +2,9 @@
  * clock that stands still while anything runs. A whole server runs so, unchanged, and the same sequence of
  * calls has the same outcome each time, to the nanosecond.
  *
- * A coroutine runs until it would block: in epoll_wait, poll, ppoll, core_time_sleep_until or the read of a worker's
- * eventfd. When all are blocked, the clock goes on to the next time that one of them, or a timerfd, waits for.
- * Nothing can be read below /proc, where figures are of another time.
+ * A coroutine runs until it would block: in epoll_wait, poll, ppoll, sem_wait, core_time_sleep_until or the read
+ * of a worker's eventfd. When all are blocked, the clock goes on to the next time that one of them, or a timerfd,
+ * waits for. Nothing can be read below /proc, where figures are of another time.
  *
  * The program is linked with --wrap for each function of TEST_VIRTUAL_WRAPS in tests/CMakeLists.txt. It must
  * have one thread only, and no locks that a coroutine holds while it blocks. */
