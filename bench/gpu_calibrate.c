@@ -17,8 +17,9 @@
 #define SHORT_BLOCKS    8
 #define LONG_BLOCKS_MIN 48
 #define LONG_BLOCKS_MAX 2048
-#define MARGIN_LEAST    10
-#define MARGIN_MOST     100
+#define COVERED         0.999
+#define COPIES_LEAST    0.02
+#define KERNELS_LEAST   0.10
 #define LASTING_NS      (100 * CORE_NS_PER_US) /* times whose jitter is held against the margin */
 #define POOL_SAMPLES    200000
 
@@ -35,7 +36,7 @@ struct work {
     const struct bench_gpu_measurer *measurer;
     const struct bench_gpu_calibrate_options *options;
     struct bench_gpu_calibration *calibration;
-    struct bench_samples excess; /* times of LASTING_NS and more, over their median */
+    struct bench_samples copies, kernels; /* times of LASTING_NS and more, over their median */
     struct bench_samples start, tell;
     struct bench_samples stage[GPU_STAGE_COUNT]; /* of the shape at hand */
     core_ns shape_ns;                            /* the time of one shape */
@@ -111,7 +112,8 @@ static core_status shape_measure(struct work *work, const struct bench_gpu_shape
         median_ns[stage] = (core_ns)ceil(median);
         for (uint32_t i = 0; (wanted >> stage & 1) && median >= LASTING_NS && i < work->stage[stage].count;
              i++)
-            bench_samples_add(&work->excess, work->stage[stage].values[i] / median);
+            bench_samples_add(stage == GPU_STAGE_KERNEL ? &work->kernels : &work->copies,
+                              work->stage[stage].values[i] / median);
     }
     work->calibration->shapes++;
     work->calibration->unsettled += worst > SETTLED;
@@ -233,15 +235,23 @@ static core_status kernels_measure(struct work *work, struct core_error *error)
 
 /* ---- all ---- */
 
-static uint32_t margin_percent(struct bench_samples *excess)
+/* Times over their table. */
+static struct bench_gpu_margin margin_of(struct bench_samples *times, double least)
 {
-    const double percent = excess->count > 0 ? ceil(100 * (bench_samples_percentile(excess, 99) - 1)) : 0;
-    return percent < MARGIN_LEAST ? MARGIN_LEAST : percent > MARGIN_MOST ? MARGIN_MOST : (uint32_t)percent;
+    struct bench_gpu_margin margin = {.times = (uint32_t)times->count};
+    if (times->count > 0) {
+        margin.longest = fmax(bench_samples_percentile(times, 100) - 1, 0); /* sorts them */
+        margin.seen = fmax(times->values[(uint32_t)ceil(COVERED * times->count) - 1] - 1, 0);
+    }
+    margin.ppm = (uint32_t)ceil(fmin(fmax(margin.seen, least), 1) * CONFIG_PROFILE_MARGIN_PPM);
+    return margin;
 }
 
 static core_status work_create(struct work *work)
 {
-    core_status status = bench_samples_init(&work->excess, POOL_SAMPLES);
+    core_status status = bench_samples_init(&work->copies, POOL_SAMPLES);
+    if (status == CORE_OK)
+        status = bench_samples_init(&work->kernels, POOL_SAMPLES);
     if (status == CORE_OK)
         status = bench_samples_init(&work->start, POOL_SAMPLES);
     if (status == CORE_OK)
@@ -253,7 +263,8 @@ static core_status work_create(struct work *work)
 
 static void work_free(struct work *work)
 {
-    bench_samples_free(&work->excess);
+    bench_samples_free(&work->copies);
+    bench_samples_free(&work->kernels);
     bench_samples_free(&work->start);
     bench_samples_free(&work->tell);
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
@@ -283,7 +294,8 @@ core_status bench_gpu_calibrate(const struct bench_gpu_measurer *measurer,
     if (status == CORE_OK)
         status = kernels_measure(&work, error);
     if (status == CORE_OK) {
-        calibration->margin_percent = margin_percent(&work.excess);
+        calibration->copies = margin_of(&work.copies, COPIES_LEAST);
+        calibration->kernels = margin_of(&work.kernels, KERNELS_LEAST);
         calibration->start_ns = (core_ns)bench_samples_percentile(&work.start, 99.9);
         calibration->tell_ns = (core_ns)bench_samples_percentile(&work.tell, 99.9);
     } else {

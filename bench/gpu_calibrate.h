@@ -52,13 +52,21 @@ struct bench_gpu_calibrate_options {
     void *progress_argument;
 };
 
+/* How far single times of 100 us and more lay above the tables. */
+struct bench_gpu_margin {
+    uint32_t ppm; /* covers 999 of 1000 of them (of fewer: all), and no less than the least that is given
+                     whatever was measured; at most as long again */
+    double seen, longest; /* 999 of 1000, and all, took no longer than the table by this part */
+    uint32_t times;
+};
+
 /* What calibration says beside the profile's figures. */
 struct bench_gpu_calibration {
     struct config_profile_gpu gpu; /* to be freed by bench_gpu_calibration_free */
-    uint32_t margin_percent;       /* that covers 99 of 100 times of 100 us and more */
-    core_ns start_ns, tell_ns;     /* 999 of 1000 were not longer */
-    double spread_worst;           /* largest middle half of any shape, over its median */
-    uint32_t shapes, unsettled;    /* of these, so many did not settle in their time */
+    struct bench_gpu_margin copies, kernels;
+    core_ns start_ns, tell_ns;  /* 999 of 1000 were not longer */
+    double spread_worst;        /* largest middle half of any shape, over its median */
+    uint32_t shapes, unsettled; /* of these, so many did not settle in their time */
     uint32_t raised; /* figures of kernels that were below what they can be; see bench_gpu_fit_kernel */
 };
 

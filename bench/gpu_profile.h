@@ -14,7 +14,7 @@ struct bench_gpu_profile_options {
 };
 
 /* Measures all cards and puts them into a profile that has none: the kinds, pinned_bytes, their names,
- * drivers and kernels behind the machine's, and margins no smaller than the cards need. Tells the figures on
+ * drivers and kernels behind the machine's, and margins as the cards need. Tells the figures on
  * `report`. Without a card the profile stays as it is, and the report says why. */
 CORE_CHECKED core_status bench_gpu_profile_measure(const struct bench_gpu_profile_options *options,
                                                    struct config_profile *profile, FILE *report,

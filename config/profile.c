@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define COST_NS_MAX CORE_NS_PER_S
+#define PERCENT_PPM (CONFIG_PROFILE_MARGIN_PPM / 100)
 #define COST_FS_MAX INT64_C(1000000000) /* 1 us per byte: slower than any machine of interest */
 
 /* libcyaml loads straight into the public structs; only the keys of the arrays by cipher need help. */
@@ -57,6 +58,8 @@ static const cyaml_schema_field_t margins_fields[] = {
     INT_FIELD(struct config_profile_margins, in_ns),
     INT_FIELD(struct config_profile_margins, out_ns),
     UINT_FIELD(struct config_profile_margins, percent),
+    CYAML_FIELD_UINT("copies_ppm", CYAML_FLAG_OPTIONAL, struct config_profile_margins, copies_ppm),
+    CYAML_FIELD_UINT("kernels_ppm", CYAML_FLAG_OPTIONAL, struct config_profile_margins, kernels_ppm),
     CYAML_FIELD_END,
 };
 
@@ -137,6 +140,10 @@ static core_status profile_check(const struct config_profile *profile, const str
     config_report_range(&report, "margins.in_ns", profile->margins.in_ns, 0, COST_NS_MAX);
     config_report_range(&report, "margins.out_ns", profile->margins.out_ns, 0, COST_NS_MAX);
     config_report_range(&report, "margins.percent", profile->margins.percent, 0, 100);
+    config_report_range(&report, "margins.copies_ppm", profile->margins.copies_ppm, 0,
+                        CONFIG_PROFILE_MARGIN_PPM);
+    config_report_range(&report, "margins.kernels_ppm", profile->margins.kernels_ppm, 0,
+                        CONFIG_PROFILE_MARGIN_PPM);
     /* a file that has no workers was given its 1 before; a struct may leave them out */
     config_report_range(&report, "workers", profile->workers, yaml ? 1 : 0, CONFIG_PROFILE_WORKERS_MAX);
     config_profile_gpus_check(&report, profile);
@@ -150,9 +157,26 @@ core_status config_profile_check(const struct config_profile *profile, struct co
 
 /* ---- loading ---- */
 
-static bool key_present(struct config_yaml *yaml, const char *key)
+/* `part` (NULL: the file itself) is a mapping of the file. */
+static bool key_present(struct config_yaml *yaml, const char *part, const char *key)
 {
-    return config_yaml_find(yaml, yaml_document_get_root_node(&yaml->document), key, strlen(key), NULL);
+    const yaml_node_t *mapping = yaml_document_get_root_node(&yaml->document);
+    if (part)
+        mapping = config_yaml_find(yaml, mapping, part, strlen(part), NULL);
+    return config_yaml_find(yaml, mapping, key, strlen(key), NULL);
+}
+
+static void defaults_fill(struct config_yaml *yaml, struct config_profile *profile)
+{
+    struct config_profile_margins *margins = &profile->margins;
+    if (!key_present(yaml, NULL, "workers"))
+        profile->workers = 1;
+    if (margins->percent > 100)
+        return; /* the check says so */
+    if (!key_present(yaml, "margins", "copies_ppm"))
+        margins->copies_ppm = margins->percent * PERCENT_PPM;
+    if (!key_present(yaml, "margins", "kernels_ppm"))
+        margins->kernels_ppm = margins->percent * PERCENT_PPM;
 }
 
 static void derive_audits(struct config_profile *profile)
@@ -172,8 +196,7 @@ static core_status profile_from(struct config_yaml *yaml, struct config_profile 
 
     if (status == CORE_OK) {
         struct config_profile *loaded = raw;
-        if (!key_present(yaml, "workers"))
-            loaded->workers = 1;
+        defaults_fill(yaml, loaded);
         derive_audits(loaded);
         status = profile_check(loaded, yaml, error);
         if (status == CORE_OK)

@@ -40,11 +40,16 @@ struct config_profile_io {
                             of what the margins leave of the shortest latency bound; 0: never */
 };
 
-/* What is taken off every deadline before anything is promised, and added to every execution time. */
+#define CONFIG_PROFILE_MARGIN_PPM UINT32_C(1000000) /* as long again */
+
+/* What is taken off every deadline before anything is promised, and added to every execution time. A file
+ * without copies_ppm or kernels_ppm has `percent` for them. */
 struct config_profile_margins {
-    core_ns in_ns;    /* delta_in: from the arrival stamp to the worker's queue */
-    core_ns out_ns;   /* delta_out: from the end of the burst to the socket */
-    uint32_t percent; /* m: on execution times, 0..100 */
+    core_ns in_ns;        /* delta_in: from the arrival stamp to the worker's queue */
+    core_ns out_ns;       /* delta_out: from the end of the burst to the socket */
+    uint32_t percent;     /* m: on execution times of workers and I/O threads, 0..100 */
+    uint32_t copies_ppm;  /* m_C: on a GPU's copies, both directions; 0..1,000,000 */
+    uint32_t kernels_ppm; /* m_K: on its kernels, launch included; 0..1,000,000 */
 };
 
 /* Ranges of the GPU part. They keep every product of perfmodel/gpu.h inside 128 bits. */
@@ -122,7 +127,8 @@ CORE_CHECKED core_status config_profile_parse(const char *text, size_t bytes, co
 /* Checks ranges of a profile that did not come from a file. */
 CORE_CHECKED core_status config_profile_check(const struct config_profile *profile, struct core_error *error);
 
-/* Writes the profile as YAML that config_profile_load reads back the same (workers: 0 as the 1 it counts as).
+/* Writes the profile as YAML that config_profile_load reads back the same (workers: 0 as the 1 it counts as;
+ * margins of copies and kernels only where there are GPUs).
  * `comment` (may be NULL) goes on top, each line behind "# ". Replaces the file atomically. */
 CORE_CHECKED core_status config_profile_save(const struct config_profile *profile, const char *path,
                                              const char *comment, struct core_error *error);

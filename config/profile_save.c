@@ -81,8 +81,13 @@ static void profile_write(FILE *file, const struct config_profile *profile, cons
             "margins:\n"
             "  in_ns: %" PRId64 " # from a packet's arrival to the worker's queue\n"
             "  out_ns: %" PRId64 " # from the end of its burst to the socket\n"
-            "  percent: %" PRIu32 " # added to every execution time\n",
+            "  percent: %" PRIu32 " # added to every execution time on the processor\n",
             profile->margins.in_ns, profile->margins.out_ns, profile->margins.percent);
+    if (profile->gpu_count > 0)
+        fprintf(file,
+                "  copies_ppm: %" PRIu32 " # added to a GPU's copies; 10,000 ppm are 1 %%\n"
+                "  kernels_ppm: %" PRIu32 " # and to its kernels\n",
+                profile->margins.copies_ppm, profile->margins.kernels_ppm);
     config_profile_gpus_write(file, profile);
 }
 

@@ -167,18 +167,18 @@ core_status perfmodel_flow_gpu_create(struct perfmodel_flow_gpu **card, const st
                                       const struct config_profile_gpu *gpu, bool busy)
 {
     struct perfmodel_flow_gpu *made = calloc(1, sizeof *made);
-    uint32_t percent = profile->margins.percent;
+    const struct config_profile_margins *margins = &profile->margins;
     if (made == NULL)
         return CORE_NO_MEMORY;
     made->gpu = gpu;
     made->busy = busy;
     made->profile = profile;
-    made->launch = perfmodel_wide_divide_up((perfmodel_wide)gpu->launch_ns * (100 + percent) * LINE_NS, 100);
-    core_status status = perfmodel_majorant_copy(&made->up, gpu, PERFMODEL_UP, busy, percent);
+    made->launch = perfmodel_wide_with_margin(gpu->launch_ns * LINE_NS, margins->kernels_ppm);
+    core_status status = perfmodel_majorant_copy(&made->up, gpu, PERFMODEL_UP, busy, margins->copies_ppm);
     if (status == CORE_OK)
-        status = perfmodel_majorant_copy(&made->down, gpu, PERFMODEL_DOWN, busy, percent);
+        status = perfmodel_majorant_copy(&made->down, gpu, PERFMODEL_DOWN, busy, margins->copies_ppm);
     if (status == CORE_OK)
-        status = perfmodel_majorant_kernel(&made->kernel, gpu, percent);
+        status = perfmodel_majorant_kernel(&made->kernel, gpu, margins->kernels_ppm);
     if (status != CORE_OK) {
         perfmodel_flow_gpu_destroy(made);
         return status;

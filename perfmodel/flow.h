@@ -22,10 +22,11 @@
  * divisor and the least d' are not sums: a removal leaves them as they are, which is safe but may be too
  * strict. A caller that needs them exact keeps the values sorted, or adds up all loads again.
  *
- * **The stages** of a batch of x bytes, each a concave function that never falls, m the margin:
+ * **The stages** of a batch of x bytes, each a concave function that never falls, m_C and m_K the margins of
+ * copies and kernels:
  *
- *     U(x) = (1+m) up^(x + n job_bytes)     R(x) = (1+m) down^(x)
- *     K(x) = (1+m) (launch + w g^(x/w) / Phi)
+ *     U(x) = (1+m_C) up^(x + n job_bytes)     R(x) = (1+m_C) down^(x)
+ *     K(x) = (1+m_K) (launch + w g^(x/w) / Phi)
  *
  * up^ and down^ are the least concave functions above perfmodel_copy_ns, for batches up to the fullest. g(N)
  * = c(ceil(N/M)) is how much longer the fullest of M SMs takes with N equal jobs in all; g^ the least concave

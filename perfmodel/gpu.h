@@ -69,14 +69,14 @@ core_ns perfmodel_kernel_ns(const struct config_profile_gpu *gpu, uint32_t sms, 
 
 /* ---- batches ---- */
 
-/* The stages of one batch, margin m included. */
+/* The stages of one batch, margins included. */
 struct perfmodel_stages {
     core_ns up_ns, kernel_ns, down_ns; /* T_D, T_K, T_R */
 };
 
 /* Stage times of a batch of these jobs on one card, with W the sum of their bytes:
- *     T_D = (1+m) up(W + count job_bytes)     T_K = (1+m) (launch + kernel)     T_R = (1+m) down(W)
- * all 0 without jobs. `busy`: charge copies at their contended times. scratch: room for count. */
+ *     T_D = (1+m_C) up(W + count job_bytes)     T_K = (1+m_K) (launch + kernel)     T_R = (1+m_C) down(W)
+ * with the margins of copies and kernels, all 0 without jobs. `busy`: charge copies at their contended times. scratch: room for count. */
 struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gpu,
                                              const struct config_profile_margins *margins,
                                              const uint64_t *job_bytes, size_t count, bool busy,

@@ -2,11 +2,6 @@
 
 #include <stdlib.h>
 
-static perfmodel_wide with_margin(const struct perfmodel_majorant *majorant, perfmodel_wide value)
-{
-    return perfmodel_wide_divide_up(value * (100 + majorant->percent), 100);
-}
-
 /* Not below either end, and so nowhere between; both figures rounded up. */
 static struct perfmodel_line line_between(const struct perfmodel_majorant *majorant,
                                           const struct perfmodel_corner *a, const struct perfmodel_corner *b)
@@ -15,15 +10,16 @@ static struct perfmodel_line line_between(const struct perfmodel_majorant *major
     perfmodel_wide rise = b->y - a->y, run = b->x - a->x;
     perfmodel_wide whole = rise * a->x / run, part = rise * a->x % run;
     perfmodel_wide start = (a->y << shift) - (whole << shift) - (part << shift) / run;
-    return (struct perfmodel_line){.start = with_margin(majorant, start),
-                                   .slope =
-                                       with_margin(majorant, perfmodel_wide_divide_up(rise << shift, run)),
+    perfmodel_wide slope = perfmodel_wide_divide_up(rise << shift, run);
+    return (struct perfmodel_line){.start = perfmodel_wide_with_margin(start, majorant->margin_ppm),
+                                   .slope = perfmodel_wide_with_margin(slope, majorant->margin_ppm),
                                    .left = a->x};
 }
 
 struct perfmodel_line perfmodel_majorant_flat(const struct perfmodel_majorant *majorant, perfmodel_wide y)
 {
-    return (struct perfmodel_line){.start = with_margin(majorant, y << majorant->shift)};
+    return (struct perfmodel_line){
+        .start = perfmodel_wide_with_margin(y << majorant->shift, majorant->margin_ppm)};
 }
 
 /* From which corner the hull goes on to `to`, if it ends at `last` now. */
@@ -50,9 +46,9 @@ static void add_corner(struct perfmodel_majorant *majorant, perfmodel_wide x, pe
 }
 
 static core_status prepare(struct perfmodel_majorant *majorant, size_t corners, unsigned shift,
-                           uint32_t margin_percent)
+                           uint32_t margin_ppm)
 {
-    *majorant = (struct perfmodel_majorant){.shift = shift, .percent = margin_percent};
+    *majorant = (struct perfmodel_majorant){.shift = shift, .margin_ppm = margin_ppm};
     majorant->corner = malloc(corners * sizeof *majorant->corner);
     return majorant->corner != NULL ? CORE_OK : CORE_NO_MEMORY;
 }
@@ -63,9 +59,9 @@ void perfmodel_majorant_free(struct perfmodel_majorant *majorant)
 }
 
 core_status perfmodel_majorant_copy(struct perfmodel_majorant *majorant, const struct config_profile_gpu *gpu,
-                                    enum perfmodel_direction direction, bool busy, uint32_t margin_percent)
+                                    enum perfmodel_direction direction, bool busy, uint32_t margin_ppm)
 {
-    core_status status = prepare(majorant, gpu->copy_count + 1, PERFMODEL_LINE_BITS, margin_percent);
+    core_status status = prepare(majorant, gpu->copy_count + 1, PERFMODEL_LINE_BITS, margin_ppm);
     if (status != CORE_OK)
         return status;
     add_corner(majorant, 0, perfmodel_copy_ns(gpu, direction, busy, 1));
@@ -94,10 +90,10 @@ static struct perfmodel_corner beyond(const struct config_profile_gpu *gpu, uint
 }
 
 core_status perfmodel_majorant_kernel(struct perfmodel_majorant *majorant,
-                                      const struct config_profile_gpu *gpu, uint32_t margin_percent)
+                                      const struct config_profile_gpu *gpu, uint32_t margin_ppm)
 {
     perfmodel_wide most = 0, before = 0;
-    core_status status = prepare(majorant, (size_t)gpu->utilisation_count + 2, 0, margin_percent);
+    core_status status = prepare(majorant, (size_t)gpu->utilisation_count + 2, 0, margin_ppm);
     if (status != CORE_OK)
         return status;
     add_corner(majorant, 0, 0);

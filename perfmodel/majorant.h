@@ -28,19 +28,18 @@ struct perfmodel_corner {
 
 struct perfmodel_majorant {
     struct perfmodel_corner *corner;
-    size_t count;     /* 0: the curve is out of range */
-    unsigned shift;   /* y is shifted left by this to be a figure of a line */
-    uint32_t percent; /* margin that is added to y */
+    size_t count;        /* 0: the curve is out of range */
+    unsigned shift;      /* y is shifted left by this to be a figure of a line */
+    uint32_t margin_ppm; /* that is added to y */
 };
 
 /* A copy of x bytes, in ns; and c(ceil(x / M)) / Phi of x jobs, in ns per byte times 2^40. */
 CORE_CHECKED core_status perfmodel_majorant_copy(struct perfmodel_majorant *majorant,
                                                  const struct config_profile_gpu *gpu,
                                                  enum perfmodel_direction direction, bool busy,
-                                                 uint32_t margin_percent);
+                                                 uint32_t margin_ppm);
 CORE_CHECKED core_status perfmodel_majorant_kernel(struct perfmodel_majorant *majorant,
-                                                   const struct config_profile_gpu *gpu,
-                                                   uint32_t margin_percent);
+                                                   const struct config_profile_gpu *gpu, uint32_t margin_ppm);
 void perfmodel_majorant_free(struct perfmodel_majorant *majorant);
 
 /* The lines over [0, end], from the last edge to the first, so by rising slope:

@@ -11,9 +11,9 @@ static uint64_t saturated(perfmodel_wide value)
     return value < (perfmodel_wide)UINT64_MAX ? (uint64_t)value : UINT64_MAX;
 }
 
-static core_ns with_margin_ns(const struct config_profile_margins *margins, perfmodel_wide ns)
+static core_ns with_margin_ns(perfmodel_wide ns, uint32_t margin_ppm)
 {
-    return perfmodel_wide_limit(perfmodel_wide_divide_up(ns * (100 + margins->percent), 100), CORE_NS_NEVER);
+    return perfmodel_wide_limit(perfmodel_wide_with_margin(ns, margin_ppm), CORE_NS_NEVER);
 }
 
 struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gpu,
@@ -29,9 +29,10 @@ struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gp
     uint64_t up_bytes = saturated(bytes + (perfmodel_wide)count * gpu->job_bytes);
     core_ns kernel_ns = perfmodel_kernel_ns(gpu, gpu->sms, job_bytes, count, false, scratch);
     return (struct perfmodel_stages){
-        .up_ns = with_margin_ns(margins, perfmodel_copy_ns(gpu, PERFMODEL_UP, busy, up_bytes)),
-        .kernel_ns = with_margin_ns(margins, (perfmodel_wide)gpu->launch_ns + kernel_ns),
-        .down_ns = with_margin_ns(margins, perfmodel_copy_ns(gpu, PERFMODEL_DOWN, busy, saturated(bytes))),
+        .up_ns = with_margin_ns(perfmodel_copy_ns(gpu, PERFMODEL_UP, busy, up_bytes), margins->copies_ppm),
+        .kernel_ns = with_margin_ns((perfmodel_wide)gpu->launch_ns + kernel_ns, margins->kernels_ppm),
+        .down_ns = with_margin_ns(perfmodel_copy_ns(gpu, PERFMODEL_DOWN, busy, saturated(bytes)),
+                                  margins->copies_ppm),
     };
 }
 

@@ -20,6 +20,13 @@ static inline perfmodel_wide perfmodel_wide_divide_up(perfmodel_wide a, perfmode
     return (a + b - 1) / b;
 }
 
+/* (1 + m) value, rounded up, for 0 <= value <= 2^105. */
+static inline perfmodel_wide perfmodel_wide_with_margin(perfmodel_wide value, uint32_t margin_ppm)
+{
+    return perfmodel_wide_divide_up(value * (CONFIG_PROFILE_MARGIN_PPM + margin_ppm),
+                                    CONFIG_PROFILE_MARGIN_PPM);
+}
+
 static inline int64_t perfmodel_wide_limit(perfmodel_wide value, int64_t limit)
 {
     return value < limit ? (int64_t)value : limit;

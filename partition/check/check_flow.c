@@ -119,17 +119,17 @@ static void stage_free(struct stage *stage)
 static long double stage_ns(const struct stage *stage, long double bytes)
 {
     const struct partition_check_flow *flow = stage->flow;
-    long double ns = 0;
+    long double copies_ns = 0, kernel_ns = 0;
     if (stage->up.count > 0)
-        ns += hull_at(&stage->up, bytes + (long double)flow->jobs * flow->card->job_bytes);
+        copies_ns += hull_at(&stage->up, bytes + (long double)flow->jobs * flow->card->job_bytes);
     if (stage->down.count > 0)
-        ns += hull_at(&stage->down, bytes);
+        copies_ns += hull_at(&stage->down, bytes);
     if (stage->kernel.count > 0) {
         long double jobs = bytes / stage->job_bytes;
-        ns += (long double)flow->card->launch_ns +
-              stage->job_bytes * hull_at(&stage->kernel, jobs) * partition_check_byte_ns(flow->card);
+        kernel_ns = (long double)flow->card->launch_ns +
+                    stage->job_bytes * hull_at(&stage->kernel, jobs) * partition_check_byte_ns(flow->card);
     }
-    return ns * flow->margin + stage->extra_ns;
+    return copies_ns * flow->copies + kernel_ns * flow->kernels + stage->extra_ns;
 }
 
 /* L S(P/L + rho T) - (L-1) T, as T and what it grows by, so that it is exact where that is little. */
@@ -309,13 +309,13 @@ static void try_lines(const struct stage *copies, struct point up, struct point 
     const struct partition_check_flow *flow = copies->flow;
     const long double T = flow->period_ns, P = flow->burst_bytes, rounding_ns = copies->extra_ns / 2;
     const long double tables = (long double)flow->jobs * flow->card->job_bytes;
-    long double up_first_ns = flow->margin * (up.y + up.x * (P + copies->mean_bytes + tables)) + rounding_ns;
-    long double down_first_ns = flow->margin * (down.y + down.x * (P + copies->mean_bytes)) + rounding_ns;
-    long double up_ns = up_first_ns - flow->margin * up.x * P;
-    long double down_ns = down_first_ns - flow->margin * down.x * P;
+    long double up_first_ns = flow->copies * (up.y + up.x * (P + copies->mean_bytes + tables)) + rounding_ns;
+    long double down_first_ns = flow->copies * (down.y + down.x * (P + copies->mean_bytes)) + rounding_ns;
+    long double up_ns = up_first_ns - flow->copies * up.x * P;
+    long double down_ns = down_first_ns - flow->copies * down.x * P;
     if (up_ns + down_ns > T)
         return;
-    long double first_ns = up_first_ns + flow->margin * down.x * P;
+    long double first_ns = up_first_ns + flow->copies * down.x * P;
     turns->up.most_ns = fminl(turns->up.most_ns, solved_ns(first_ns, turns->kernel_ns, down_ns / T));
     first_ns = up_first_ns + down_first_ns;
     turns->down.most_ns = fminl(turns->down.most_ns, solved_ns(first_ns, flow->in_ns, up_ns / T));

@@ -16,7 +16,7 @@
 struct partition_check_flow {
     const struct config_profile_gpu *card;
     bool busy;
-    long double margin;                    /* 1 + m */
+    long double copies, kernels;           /* 1 and the margin of each */
     long double in_ns;                     /* how late a batch may be closed */
     size_t jobs;                           /* n */
     long double burst_bytes;               /* P */

@@ -19,7 +19,7 @@ struct check {
     const struct partition_plan_gpu *gpu;
     const size_t *member;
     size_t count;
-    long double margin;
+    long double copies, kernels; /* 1 and the margin of each */
     bool busy;
     uint64_t *job; /* falling */
     struct core_error *error;
@@ -79,7 +79,7 @@ static core_status expect(const struct check *check, const char *what, long doub
                           computed);
 }
 
-/* The fullest batch, margin included. */
+/* The fullest batch, margins included. */
 struct fullest {
     long double bytes, up_ns, kernel_ns, down_ns;
 };
@@ -92,10 +92,10 @@ static struct fullest fullest_of(const struct check *check)
     for (size_t sm = 0; sm < check->card->sms && sm < check->count; sm++)
         fullest.kernel_ns = fmaxl(fullest.kernel_ns, sm_ns(check, sm));
     long double tables = (long double)check->count * check->card->job_bytes;
-    fullest.kernel_ns = (fullest.kernel_ns + (long double)check->card->launch_ns) * check->margin;
+    fullest.kernel_ns = (fullest.kernel_ns + (long double)check->card->launch_ns) * check->kernels;
     fullest.up_ns =
-        check->margin * partition_check_copy_ns(check->card, true, check->busy, fullest.bytes + tables);
-    fullest.down_ns = check->margin * partition_check_copy_ns(check->card, false, check->busy, fullest.bytes);
+        check->copies * partition_check_copy_ns(check->card, true, check->busy, fullest.bytes + tables);
+    fullest.down_ns = check->copies * partition_check_copy_ns(check->card, false, check->busy, fullest.bytes);
     return fullest;
 }
 
@@ -158,7 +158,8 @@ static struct partition_check_flow flow_of(const struct check *check)
 {
     struct partition_check_flow flow = {.card = check->card,
                                         .busy = check->busy,
-                                        .margin = check->margin,
+                                        .copies = check->copies,
+                                        .kernels = check->kernels,
                                         .jobs = check->count,
                                         .period_ns = (long double)check->gpu->period_ns};
     flow.in_ns = (long double)check->input->profile->margins.in_ns;
@@ -393,7 +394,8 @@ core_status partition_check_gpu(const struct partition_plan_input *input,
 {
     struct check check = {.input = input, .gpu = gpu, .member = member, .count = count, .error = error};
     check.card = &input->profile->gpus[gpu->kind];
-    check.margin = (100 + (long double)input->profile->margins.percent) / 100;
+    check.copies = 1 + (long double)input->profile->margins.copies_ppm / 1e6L;
+    check.kernels = 1 + (long double)input->profile->margins.kernels_ppm / 1e6L;
     /* another card copies at the same time, or the other direction of this one */
     check.busy = cards_of(input->profile) > 1 || (check.card->copy_engines == 2 && !input->paper);
     if (gpu->streams != count)

@@ -1,7 +1,7 @@
 /* What GPUs must spend on a stream, whatever its mix and the period.
  *
  * Let a GPU with period T hold a set of streams, by any rule of plan.h. Let b = rho T be the bytes of a
- * batch in the long run, f those of the fullest one, m the margin, U the best utilisation, c1 = c(1):
+ * batch in the long run, f those of the fullest one, m the margins, U the best utilisation, c1 = c(1):
  *
  *   (a) in the long run   copies of b bytes take at most T (one copy engine: both together), and so does a
  *       kernel: by single batches launch + max(c1 k p^, b / (M U)) / Phi, by the backlog launch + min(c1 b,
@@ -46,8 +46,8 @@
 struct card_bound {
     const struct config_profile_gpu *card;
     bool busy, turns;
-    bool default_period; /* T is d_min / 4 at most, whatever the stages take */
-    double margin;
+    bool default_period;        /* T is d_min / 4 at most, whatever the stages take */
+    double copies, kernels;     /* 1 and the margin */
     double per_byte_ns;         /* 1 / (M U Phi) */
     double alone_ns;            /* c1 / Phi */
     double job, rest;           /* least k p^ and (k-1) p^ */
@@ -64,6 +64,11 @@ static double best_share(const struct config_profile_gpu *card)
     return (double)best / CONFIG_PROFILE_SHARE_PPM;
 }
 
+static double with_margin(uint32_t margin_ppm)
+{
+    return 1 + (double)margin_ppm / CONFIG_PROFILE_MARGIN_PPM;
+}
+
 static void card_bound_prepare(struct card_bound *of, const struct partition_problem *problem, uint32_t kind)
 {
     const struct partition_plan_input *input = problem->input;
@@ -73,7 +78,8 @@ static void card_bound_prepare(struct card_bound *of, const struct partition_pro
                               .busy = partition_problem_busy(problem, card),
                               .default_period = input->paper,
                               .turns = card->copy_engines < 2 && !input->paper,
-                              .margin = 1 + input->profile->margins.percent / 100.0,
+                              .copies = with_margin(input->profile->margins.copies_ppm),
+                              .kernels = with_margin(input->profile->margins.kernels_ppm),
                               .per_byte_ns = ns_per_byte / best_share(card) / card->sms,
                               .job = INFINITY,
                               .rest = INFINITY};
@@ -93,7 +99,7 @@ static void card_bound_prepare(struct card_bound *of, const struct partition_pro
 
 static double copy_ns(const struct card_bound *of, enum perfmodel_direction direction, uint64_t bytes)
 {
-    return of->margin * (double)perfmodel_copy_ns(of->card, direction, of->busy, bytes);
+    return of->copies * (double)perfmodel_copy_ns(of->card, direction, of->busy, bytes);
 }
 
 /* (a) */
@@ -106,7 +112,7 @@ static bool lasts(const struct card_bound *of, double bytes, double period_ns)
     double tail_ns =
         (of->alone_ns - of->per_byte_ns) * of->rest + (1 - of->per_byte_ns / of->alone_ns) * fluid_ns;
     double backlog_ns = fmax(fluid_ns, fmin(of->alone_ns * bytes, tail_ns));
-    double kernel_ns = of->margin * ((double)of->card->launch_ns + fmin(single_ns, backlog_ns));
+    double kernel_ns = of->kernels * ((double)of->card->launch_ns + fmin(single_ns, backlog_ns));
     double copies_ns = of->turns ? up_ns + down_ns : fmax(up_ns, down_ns);
     return copies_ns <= period_ns && kernel_ns <= period_ns;
 }
@@ -117,7 +123,7 @@ static bool passes(const struct card_bound *of, double bytes, double room_ns)
     double up_ns = copy_ns(of, PERFMODEL_UP, (uint64_t)bytes),
            down_ns = copy_ns(of, PERFMODEL_DOWN, (uint64_t)bytes);
     double kernel_ns =
-        of->margin * ((double)of->card->launch_ns + fmax(of->alone_ns * of->job, bytes * of->per_byte_ns));
+        of->kernels * ((double)of->card->launch_ns + fmax(of->alone_ns * of->job, bytes * of->per_byte_ns));
     return kernel_ns + (of->turns ? 2 : 1) * up_ns + down_ns <= room_ns;
 }
 

@@ -342,7 +342,8 @@ static double paper_load_at(const struct partition_grid *grid, const struct part
     const struct config_profile *profile = input->profile;
     const struct config_profile_gpu *card = &profile->gpus[kind];
     double bytes = sums->rate * part * period_ns;
-    double margin = 1 + profile->margins.percent / 100.0;
+    double whole = CONFIG_PROFILE_MARGIN_PPM, copies = 1 + profile->margins.copies_ppm / whole,
+           kernels = 1 + profile->margins.kernels_ppm / whole;
     bool busy = partition_problem_busy(grid->problem, card);
     if (period_ns < 1)
         return OVERLOAD;
@@ -351,7 +352,7 @@ static double paper_load_at(const struct partition_grid *grid, const struct part
     double down_ns = (double)perfmodel_copy_ns(card, PERFMODEL_DOWN, busy, (uint64_t)bytes);
     double kernel_ns =
         (double)card->launch_ns + period_ns * kernel_share(grid, cells, kind, part / card->sms);
-    return margin * fmax(kernel_ns, fmax(up_ns, down_ns)) / period_ns;
+    return fmax(kernels * kernel_ns, copies * fmax(up_ns, down_ns)) / period_ns;
 }
 
 static double paper_load(const struct partition_grid *grid, const struct partition_cells *cells,

@@ -231,7 +231,8 @@ static void a_cards_own_tables_come_back(void **state)
         }
         assert_int_equal(told->utilisation[0].jobs, 1);
         require_kernels(told, own, UINT64_C(64) << 20, 0.9999, 1.02);
-        assert_int_equal(calibration.margin_percent, 10); /* nothing varied */
+        assert_int_equal(calibration.copies.ppm, 20000); /* nothing varied */
+        assert_int_equal(calibration.kernels.ppm, 100000);
         assert_int_equal(calibration.unsettled, 0);
         assert_int_equal(calibration.start_ns, 3000);
         assert_int_equal(calibration.tell_ns, 7000);
@@ -252,7 +253,8 @@ static void jitter_is_in_the_margin_not_in_the_tables(void **state)
     fake_calibrate(&fake, &calibration);
     assert_int_equal(calibration.gpu.copies[8].up_ns,
                      perfmodel_copy_ns(own, PERFMODEL_UP, false, calibration.gpu.copies[8].bytes));
-    assert_in_range(calibration.margin_percent, 49, 51);
+    assert_in_range(calibration.copies.ppm, 490000, 510000);
+    assert_in_range(calibration.kernels.ppm, 490000, 510000);
     bench_gpu_calibration_free(&calibration);
     bench_machine_close(&machine);
 }
@@ -317,7 +319,7 @@ static void require_round_trip(const struct config_profile *profile)
     const struct config_profile_gpu *a = &profile->gpus[0], *b = &read->gpus[0];
     assert_int_equal(read->gpu_count, profile->gpu_count);
     assert_int_equal(read->pinned_bytes, profile->pinned_bytes);
-    assert_int_equal(read->margins.percent, profile->margins.percent);
+    assert_memory_equal(&read->margins, &profile->margins, sizeof read->margins);
     assert_string_equal(read->machine, profile->machine);
     assert_string_equal(a->name, b->name);
     assert_string_equal(a->kernel, "whole");

@@ -70,6 +70,8 @@ static void every_key_arrives(void **state)
     assert_int_equal(profile->margins.in_ns, 300000);
     assert_int_equal(profile->margins.out_ns, 200000);
     assert_int_equal(profile->margins.percent, 10);
+    assert_int_equal(profile->margins.copies_ppm, 100000); /* by `percent`, as no key says more */
+    assert_int_equal(profile->margins.kernels_ppm, 100000);
     config_profile_free(profile);
 }
 
@@ -109,6 +111,9 @@ static const struct profile_mistake mistakes[] = {
     {22, "  in_ns: -5", "p.yaml:22: margins.in_ns: -5 is out of range"},
     {23, "  out_ns: 1e6", "p.yaml:23: margins.out_ns: is not a whole number"},
     {24, "  percent: 101", "p.yaml:24: margins.percent: 101 is out of range"},
+    {24, "  percent: 10\n  copies_ppm: -1", "p.yaml:25: margins.copies_ppm: must not be negative"},
+    {24, "  percent: 10\n  copies_ppm: 1000001", "p.yaml:25: margins.copies_ppm: 1000001 is out of range"},
+    {24, "  percent: 10\n  kernels_ppm: 1000001", "p.yaml:25: margins.kernels_ppm: 1000001 is out of range"},
     {24, "  percent: 10 %", "p.yaml:24: margins.percent: is not a whole number"},
 };
 

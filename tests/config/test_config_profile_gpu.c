@@ -20,7 +20,8 @@
 /* A profile without GPUs but for its last brace. */
 static const char base[] =
     "{name: n, machine: m, measured: assumed, io: {per_packet_ns: 1, per_byte_fs: 1, limit_percent: 85, "
-    "rest_max_ns: 0}, margins: {in_ns: 1, out_ns: 1, percent: 10}, cpu: {engine: openssl, lanes: 1, "
+    "rest_max_ns: 0}, margins: {in_ns: 1, out_ns: 1, percent: 10, copies_ppm: 20001}, cpu: {engine: openssl, "
+    "lanes: 1, "
     "burst_pieces: 1, piece_bytes: 4096, per_piece_ns: 1, per_byte_fs: {aes_128_cbc: 1, aes_192_cbc: 1, "
     "aes_256_cbc: 1}, lane_ns: {aes_128_cbc: 1, aes_192_cbc: 1, aes_256_cbc: 1}, queue_granularity_ns: 1}";
 

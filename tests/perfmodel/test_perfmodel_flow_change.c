@@ -11,8 +11,9 @@
 #include "tests/support/flow_crowd.h"
 #include "tests/support/stages.h"
 
-#define BATCHES   48
-#define PIPELINES 4000
+#define BATCHES     48
+#define PIPELINES   4000
+#define ROUNDING_NS 16 /* 7 ns were seen in 38 times as many pipelines */
 
 /* Batch n takes what becomes eligible in (close_ns[n], close_ns[n + 1]]. */
 struct pipeline {
@@ -75,10 +76,12 @@ static core_ns brink_ns(const struct flow_crowd *crowd)
     return 0;
 }
 
+/* But for rounding, which perfmodel/flow.h allows: each bound is safe by itself. */
 static void expect_no_less(const struct perfmodel_stages *bounds, const struct perfmodel_stages *least)
 {
-    assert_true(bounds->up_ns >= least->up_ns && bounds->kernel_ns >= least->kernel_ns &&
-                bounds->down_ns >= least->down_ns);
+    assert_true(bounds->up_ns + ROUNDING_NS >= least->up_ns &&
+                bounds->kernel_ns + ROUNDING_NS >= least->kernel_ns &&
+                bounds->down_ns + ROUNDING_NS >= least->down_ns);
 }
 
 struct tally {

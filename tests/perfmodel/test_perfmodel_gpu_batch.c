@@ -57,7 +57,7 @@ static void fill_jobs(struct set *set, core_ns period_ns)
 static struct perfmodel_stages paper_stages(const struct test_gpu *card, const struct set *set,
                                             uint32_t margin_percent)
 {
-    struct config_profile_margins margins = {.percent = margin_percent};
+    struct config_profile_margins margins = {.copies_ppm = 10000 * margin_percent};
     uint64_t scratch[STREAMS_MAX];
     struct perfmodel_stages stages =
         perfmodel_gpu_stages(&card->gpu, &margins, set->jobs, set->count, false, scratch);
@@ -129,18 +129,18 @@ static const struct config_profile_gpu card = {.sms = 2,
 static void stages_by_hand(void **state)
 {
     (void)state;
-    struct config_profile_margins margins = {.percent = 10};
+    struct config_profile_margins margins = {.copies_ppm = 100000, .kernels_ppm = 50001};
     const uint64_t jobs[] = {400, 300, 500};
     uint64_t scratch[3];
     /* W = 1200 and 300 bytes of tables; the first SM has 400 and 500: 2 * 400 at the peak, 100 at half of it
      */
     struct perfmodel_stages stages = perfmodel_gpu_stages(&card, &margins, jobs, 3, false, scratch);
     assert_int_equal(stages.up_ns, 165);      /* 150 */
-    assert_int_equal(stages.kernel_ns, 1108); /* 7 + 1000: 1107.7 */
+    assert_int_equal(stages.kernel_ns, 1058); /* 7 + 1000: 1057.4 */
     assert_int_equal(stages.down_ns, 242);    /* 220 */
     stages = perfmodel_gpu_stages(&card, &margins, jobs, 3, true, scratch);
     assert_int_equal(stages.up_ns, 220);
-    assert_int_equal(stages.kernel_ns, 1108);
+    assert_int_equal(stages.kernel_ns, 1058);
     assert_int_equal(stages.down_ns, 352);
     stages = perfmodel_gpu_stages(&card, &margins, NULL, 0, true, NULL);
     assert_int_equal(stages.up_ns + stages.kernel_ns + stages.down_ns, 0);
@@ -149,7 +149,7 @@ static void stages_by_hand(void **state)
 static void stages_saturate(void **state)
 {
     (void)state;
-    struct config_profile_margins margins = {.percent = 100};
+    struct config_profile_margins margins = {.copies_ppm = 1000000, .kernels_ppm = 1000000};
     const uint64_t jobs[] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
     uint64_t scratch[3];
     struct config_profile_copy slow[] = {{1, CONFIG_PROFILE_COPY_NS_MAX, 1, CONFIG_PROFILE_COPY_NS_MAX, 1}};
@@ -171,7 +171,8 @@ static void more_is_never_faster(void **state)
     struct test_random random = {.state = 8};
     for (int i = 0; i < 3000; i++) {
         struct test_gpu any;
-        struct config_profile_margins margins = {.percent = (uint32_t)test_random_in(&random, 0, 100)};
+        struct config_profile_margins margins;
+        test_gpu_margins_random(&margins, &random);
         uint64_t jobs[50], scratch[50];
         test_gpu_random(&any, &random);
         size_t count = (size_t)test_random_in(&random, 1, 49);

@@ -293,7 +293,8 @@ static void margin_covers_the_model_error(void **state)
     (void)state;
     const json_t *errors = fact("table2");
     double margin = number(errors, "expected", "safety_margin");
-    assert_int_equal(profile->margins.percent, lround(100 * margin));
+    assert_int_equal(profile->margins.copies_ppm, lround(1e6 * margin));
+    assert_int_equal(profile->margins.kernels_ppm, lround(1e6 * margin));
     uint64_t job = 100000, scratch[1];
     const struct config_profile_margins none = {0};
     struct perfmodel_stages bare = perfmodel_gpu_stages(&profile->gpus[0], &none, &job, 1, false, scratch);

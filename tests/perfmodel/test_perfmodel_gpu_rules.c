@@ -120,7 +120,7 @@ static const struct config_profile_gpu card = {.sms = 4,
                                                .copy_count = 2,
                                                .utilisation = rows,
                                                .utilisation_count = 2};
-static const struct config_profile_margins margins = {.percent = 10};
+static const struct config_profile_margins margins = {.copies_ppm = 100000, .kernels_ppm = 100000};
 
 static bool fits_in(const struct core_stream_spec *specs, size_t count, bool paper, bool fluid)
 {

@@ -40,14 +40,20 @@ static core_ns copy_ns(core_ns most_ns, uint64_t at, uint64_t bytes, int start_p
     return 1 + start_ns + (core_ns)((double)(most_ns - start_ns) * (double)at / (double)bytes);
 }
 
+static core_ns without_margin_ns(core_ns ns, uint32_t margin_ppm)
+{
+    return ns * CONFIG_PROFILE_MARGIN_PPM / (CONFIG_PROFILE_MARGIN_PPM + margin_ppm);
+}
+
 /* A batch of so many bytes takes such parts of a period, in percent: up, kernel, back. */
 static void card_for(struct flow_attack_set *set, struct test_random *random, uint64_t bytes,
                      const int64_t percent[PIPELINE_STAGES])
 {
     struct test_gpu *card = &set->card;
-    const core_ns whole_ns = set->gpu.period_ns * 100 / (100 + set->profile.margins.percent);
-    const core_ns up_ns = whole_ns * percent[PIPELINE_UP] / 100;
-    const core_ns down_ns = whole_ns * percent[PIPELINE_DOWN] / 100;
+    const core_ns copies_ns = without_margin_ns(set->gpu.period_ns, set->profile.margins.copies_ppm);
+    const core_ns kernels_ns = without_margin_ns(set->gpu.period_ns, set->profile.margins.kernels_ppm);
+    const core_ns up_ns = copies_ns * percent[PIPELINE_UP] / 100;
+    const core_ns down_ns = copies_ns * percent[PIPELINE_DOWN] / 100;
     const int up_start = (int)test_random_in(random, 0, 30), down_start = (int)test_random_in(random, 0, 30);
     const uint64_t at[] = {1, bytes, 16 * bytes};
     for (int row = 0; row < 3; row++) {
@@ -56,8 +62,8 @@ static void card_for(struct flow_attack_set *set, struct test_random *random, ui
         card->copies[row] = (struct config_profile_copy){at[row], up, down, up, down};
     }
     card->gpu.copy_count = 3;
-    card->gpu.launch_ns = test_random_in(random, 0, whole_ns / 20);
-    const double kernel_ns = (double)whole_ns * (double)percent[PIPELINE_KERNEL] / 100;
+    card->gpu.launch_ns = test_random_in(random, 0, kernels_ns / 20);
+    const double kernel_ns = (double)kernels_ns * (double)percent[PIPELINE_KERNEL] / 100;
     card->gpu.sm_bytes_per_s = 1 + (int64_t)((double)bytes * 1e9 / kernel_ns / card->gpu.sms);
 }
 
@@ -241,7 +247,7 @@ bool flow_attack_set_make(struct flow_attack_set *set, enum flow_attack_rule rul
     random.state = test_random_next(&random); /* neighbours have nothing in common */
     *set = (struct flow_attack_set){
         .gpu = {.profile = &set->profile, .card = &set->card.gpu, .specs = set->specs}};
-    set->profile.margins.percent = (uint32_t)test_random_in(&random, 0, 20);
+    test_gpu_margins_random(&set->profile.margins, &random);
     set->gpu.period_ns = test_random_log(&random, 50000, 20000000);
     if (test_random_chance(&random, 60))
         set->profile.margins.in_ns = test_random_log(&random, 1, set->gpu.period_ns / 2);

@@ -34,7 +34,7 @@ void flow_crowd_random(struct flow_crowd *crowd, struct test_random *random)
     test_gpu_random(&crowd->gpu, random);
     if (test_random_chance(random, 85))
         plausible_card(&crowd->gpu, random);
-    crowd->profile.margins.percent = (uint32_t)test_random_in(random, 0, 20);
+    test_gpu_margins_random(&crowd->profile.margins, random);
     crowd->profile.margins.in_ns = test_random_in(random, 0, 100000);
     crowd->profile.io.rest_max_ns = test_random_in(random, 0, 500000);
     crowd->profile.margins.out_ns = test_random_in(random, 0, 100000);

@@ -128,3 +128,11 @@ void test_gpu_random(struct test_gpu *card, struct test_random *random)
     random_copies(card, random);
     random_utilisation(card, random);
 }
+
+void test_gpu_margins_random(struct config_profile_margins *margins, struct test_random *random)
+{
+    const uint32_t percent_ppm = CONFIG_PROFILE_MARGIN_PPM / 100;
+    margins->percent = (uint32_t)test_random_in(random, 0, 20);
+    margins->copies_ppm = margins->percent * percent_ppm;
+    margins->kernels_ppm = (20 - margins->percent) * percent_ppm;
+}

@@ -28,6 +28,9 @@ void test_gpu_reference(struct test_gpu *card, uint32_t sms, double sm_bytes_per
 /* Any card that config_profile_check takes: one or two copy engines, noisy tables. */
 void test_gpu_random(struct test_gpu *card, struct test_random *random);
 
+/* Up to 20 % on the processor's times; more on a GPU's copies where there is less on its kernels. */
+void test_gpu_margins_random(struct config_profile_margins *margins, struct test_random *random);
+
 /* A CSV file of tests/data, read line by line; a cell that is no number reads as 0. */
 #define TEST_CSV_COLUMNS 12
 struct test_csv {

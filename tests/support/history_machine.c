@@ -144,7 +144,7 @@ void history_machine_random(struct history_machine *machine, struct test_random 
     profile->io.rest_max_ns = test_random_chance(random, 50) ? 0 : margin_ns / 4;
     profile->margins.in_ns = test_random_in(random, 0, margin_ns);
     profile->margins.out_ns = test_random_in(random, 0, margin_ns);
-    profile->margins.percent = (uint32_t)test_random_in(random, 0, 20);
+    test_gpu_margins_random(&profile->margins, random);
     if (!crowd && test_random_chance(random, 50))
         rate *= draw_guaranteed(machine, random);
     draw_cpu(machine, random, rate * (double)machine->streams * (1 - gpus));

@@ -17,7 +17,7 @@ static void random_cpu(struct config_profile *profile, struct test_random *rando
     profile->io.rest_max_ns = test_random_chance(random, 50) ? 0 : 500 * CORE_NS_PER_US;
     profile->margins.in_ns = test_random_in(random, 0, 200000);
     profile->margins.out_ns = test_random_in(random, 0, 200000);
-    profile->margins.percent = (uint32_t)test_random_in(random, 0, 20);
+    test_gpu_margins_random(&profile->margins, random);
 }
 
 /* A card that could be: neither hopeless nor boundless beside the workers. */

@@ -257,9 +257,14 @@ static void stage_over_period(struct made *made)
     gpu->rule = PARTITION_PLAN_BATCH;
 }
 
-static void margin_more(struct made *made)
+static void copies_margin_more(struct made *made)
 {
-    made->set.profile.margins.percent += 5;
+    made->set.profile.margins.copies_ppm += 50000;
+}
+
+static void kernels_margin_more(struct made *made)
+{
+    made->set.profile.margins.kernels_ppm += 50000;
 }
 
 static void checker_rejects_every_corruption(void **state)
@@ -296,7 +301,8 @@ static void checker_rejects_every_corruption(void **state)
         {"smaller card", card_memory},
         {"less pinned memory", pinned},
         {"longer launch", launch_longer},
-        {"larger margin", margin_more},
+        {"larger margin of copies", copies_margin_more},
+        {"larger margin of kernels", kernels_margin_more},
         {"no units", no_units},
         {"other workers", other_workers},
         {"other cards", other_cards},
@@ -632,13 +638,15 @@ static void backlog_bounds_are_as_defined(void **state)
     int stable = 0, above = 0;
     for (int n = 0; n < CROWDS; n++) {
         static struct crowd crowd;
-        crowd = (struct crowd){.profile = {.margins = {.percent = (uint32_t)test_random_in(&random, 0, 20)}}};
+        crowd = (struct crowd){0};
+        test_gpu_margins_random(&crowd.profile.margins, &random);
         crowd.flow.up_ns = crowd.flow.kernel_ns = crowd.flow.down_ns = INFINITY;
         core_ns period_ns = test_random_log(&random, 100000, 50000000);
         crowd.profile.margins.in_ns = test_random_in(&random, 0, period_ns / 4);
         crowd.flow.in_ns = (long double)crowd.profile.margins.in_ns;
         crowd.flow.period_ns = (long double)period_ns;
-        crowd.flow.margin = 1 + crowd.profile.margins.percent / 100.0L;
+        crowd.flow.copies = 1 + crowd.profile.margins.copies_ppm / 1e6L;
+        crowd.flow.kernels = 1 + crowd.profile.margins.kernels_ppm / 1e6L;
         for (int64_t streams = test_random_log(&random, 1, CROWD_STREAMS); streams > 0; streams--)
             crowd_stream(&crowd, &random, period_ns);
         crowd_card(&crowd, &random);
