@@ -31,6 +31,7 @@ enum {
     KEY_PROGRAM,
     KEY_IN,
     KEY_OUT,
+    KEY_PLAN,
     KEY_SEED
 };
 
@@ -45,7 +46,7 @@ struct options {
     struct core_stream_spec spec;
     core_ns in_ns, out_ns; /* negative: the profile's */
     uint64_t seed;
-    bool unwritten, gpus_alone, json;
+    bool unwritten, gpus_alone, plan, json;
 };
 
 static const struct argp_option option_table[] = {
@@ -65,6 +66,8 @@ static const struct argp_option option_table[] = {
     {"burst", KEY_BURST, "N", 0, "With --rate: packets at once (default 1)", 0},
     {"cipher", KEY_CIPHER, "NAME", 0, "With --rate: aes-128-cbc, ... (default aes-128-cbc)", 0},
     {"method", 'm', "NAME", 0, "Method of partitioning (default rectangle)", 0},
+    {"plan", KEY_PLAN, NULL, 0,
+     "Tell the plan, and run nothing: of a GPU, its load beside the limit of its copies", 0},
     {"seconds", 's', "TIME", 0, "How long packets are made (default 5)", 0},
     {"generators", 'g', "N", 0, "Threads that make packets (default 1)", 0},
     {"compare", KEY_COMPARE, "N", 0, "Streams whose every packet is compared with OpenSSL (default 16)", 0},
@@ -196,6 +199,9 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case KEY_UNWRITTEN:
         options->unwritten = true;
         return 0;
+    case KEY_PLAN:
+        options->plan = true;
+        return 0;
     case 'j':
         options->json = true;
         return 0;
@@ -275,6 +281,19 @@ static core_status alike_plan(const struct options *options, const struct partit
 
 /* ---- the run ---- */
 
+static core_status check_plan(const struct options *options, const struct partition_plan *plan,
+                              struct core_error *error)
+{
+    if (!plan->accepted && options->gpus_alone)
+        return core_error_set(error, CORE_REFUSED,
+                              "the profile's GPUs alone can not keep the bounds of these %zu streams: fewer "
+                              "--streams, a lower --rate, a longer --deadline, or no --gpus-alone",
+                              plan->count);
+    if (!plan->accepted)
+        return core_error_set(error, CORE_REFUSED, "no plan for these streams: %s", plan->reason);
+    return CORE_OK;
+}
+
 static core_status run_plan(const struct options *options, const struct partition_plan_input *input,
                             const struct partition_plan *plan, const struct gpu_listed *cards, bool *clean,
                             struct core_error *error)
@@ -299,13 +318,6 @@ static core_status run_plan(const struct options *options, const struct partitio
 
     if (run.engine == NULL)
         return CORE_UNSUPPORTED;
-    if (!plan->accepted && options->gpus_alone)
-        return core_error_set(error, CORE_REFUSED,
-                              "the profile's GPUs alone can not keep the bounds of these %zu streams: fewer "
-                              "--streams, a lower --rate, a longer --deadline, or no --gpus-alone",
-                              input->count);
-    if (!plan->accepted)
-        return core_error_set(error, CORE_REFUSED, "no plan for these streams: %s", plan->reason);
     core_status status = bench_pipeline_run(&run, &result, error);
     if (status != CORE_OK)
         return status;
@@ -352,6 +364,8 @@ static core_status check_gpus(const struct options *options, const struct bench_
     const uint32_t gpus = bench_machine_gpus(machine);
     const bool cuda = strcmp(options->program.backend, "cuda") == 0;
 
+    if (gpus > 0 && options->plan)
+        return CORE_OK;
     if (gpus > 0)
         return cuda ? check_cuda(options, gpus, cards, error) : check_emulated(options, error);
     if (options->gpus_alone && options->gpus == 0)
@@ -407,7 +421,12 @@ static core_status run(const struct options *options, bool *clean, struct core_e
                                         : plan_make(options, &input, &plan, error);
     }
     if (status == CORE_OK)
+        status = check_plan(options, plan, error);
+    if (status == CORE_OK && !options->plan)
         status = run_plan(options, &input, plan, cards, clean, error);
+    else if (status == CORE_OK)
+        bench_pipeline_print_plan(&input, plan);
+    *clean |= options->plan;
     partition_plan_destroy(plan);
     bench_pool_free(&pool);
     bench_machine_close(&machine);

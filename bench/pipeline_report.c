@@ -87,6 +87,55 @@ static void gpu_print(uint32_t index, const struct bench_pipeline_gpu *gpu, core
            micro(gpu->tell_max_ns), (unsigned long long)gpu->late, (unsigned long long)gpu->held_up);
 }
 
+/* Bytes of payload a second that its streams send. */
+static double planned_rate(const struct partition_plan_input *input, const struct partition_plan *plan,
+                           uint32_t unit)
+{
+    double bytes_per_s = 0;
+    for (size_t i = 0; i < plan->count; i++)
+        if (plan->unit[i] == unit)
+            bytes_per_s += input->specs[i].packet_bytes * 1e9 / (double)input->specs[i].interval_ns;
+    return bytes_per_s;
+}
+
+static void gpu_print_plan(const struct partition_plan_input *input, const struct partition_plan *plan,
+                           uint32_t index)
+{
+    static const char *const rules[] = {
+        [PARTITION_PLAN_BATCH] = "batch", [PARTITION_PLAN_BACKLOG] = "backlog", "staircase"};
+    const struct partition_plan_gpu *gpu = &plan->gpu[index];
+    const struct config_profile_gpu *kind = &input->profile->gpus[gpu->kind];
+    const double limit = bench_pipeline_copy_limit(kind);
+    const double rate = planned_rate(input, plan, plan->workers + index);
+    if (gpu->streams == 0) {
+        printf("GPU %u: no streams\n", index);
+        return;
+    }
+    printf("GPU %u, %s: %zu streams, period %.3f ms, by the %s rule: copies of %.3f and %.3f ms, a kernel of "
+           "%.3f ms, %.3f of %.3f ms in all; %u arenas, %.1f MB\n",
+           index, kind->name, gpu->streams, (double)gpu->period_ns / 1e6, rules[gpu->rule],
+           (double)gpu->stages.up_ns / 1e6, (double)gpu->stages.down_ns / 1e6,
+           (double)gpu->stages.kernel_ns / 1e6, (double)gpu->latency_ns / 1e6, (double)gpu->shortest_ns / 1e6,
+           gpu->arenas, (double)gpu->memory_bytes / 1e6);
+    printf("  it carries %.3f GB/s each way: %.3f of the copies' limit, %.3f GB/s; the busiest stage is busy "
+           "for "
+           "%.1f %% of the time, margins included\n",
+           rate / 1e9, rate / limit, limit / 1e9, (double)gpu->busiest_ppb / 1e7);
+}
+
+void bench_pipeline_print_plan(const struct partition_plan_input *input, const struct partition_plan *plan)
+{
+    double rate = 0;
+    for (uint32_t unit = 0; unit < plan->workers + plan->gpus; unit++)
+        rate += planned_rate(input, plan, unit);
+    printf("%zu streams, profile %s (measured: %s), margins: copies %.1f %%, kernels %.1f %%\n", plan->count,
+           input->profile->name, input->profile->measured, input->profile->margins.copies_ppm / 1e4,
+           input->profile->margins.kernels_ppm / 1e4);
+    printf("planned %.3f Gbit/s; %s\n", rate * 8 / 1e9, plan->reason);
+    for (uint32_t index = 0; index < plan->gpus; index++)
+        gpu_print_plan(input, plan, index);
+}
+
 static double share(core_ns cpu_ns, core_ns elapsed_ns)
 {
     return elapsed_ns > 0 ? 100 * (double)cpu_ns / (double)elapsed_ns : 0;

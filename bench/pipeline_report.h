@@ -10,6 +10,10 @@ struct bench_pipeline_report {
     const char *streams; /* what they are: the workload's name, or "constant" */
 };
 
+/* An accepted plan: its rate, and of each GPU period, bounds and what it carries beside the limit of its
+ * copies. */
+void bench_pipeline_print_plan(const struct partition_plan_input *input, const struct partition_plan *plan);
+
 void bench_pipeline_print(const struct bench_pipeline_report *report);
 CORE_CHECKED core_status bench_pipeline_print_json(const struct bench_pipeline_report *report,
                                                    struct core_error *error);

@@ -10,9 +10,12 @@
 #include "bench/machine.h"
 #include "bench/pipeline_report.h"
 #include "bench/pool.h"
+#include "tests/support/command.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#define BENCH      MILLRACE_BINARY_DIR "/bench/millrace-bench "
 #define STREAMS    24
 #define DURATION   (400 * CORE_NS_PER_MS)
 #define PATIENCE   (240 * CORE_NS_PER_S) /* no packet is given up, however slow this machine */
@@ -164,6 +167,27 @@ static void a_gpu_that_does_not_start_is_told_of(void **state)
     }
 }
 
+/* Also where nothing could be run. */
+static void a_plan_is_told_beside_the_limit_of_copies(void **state)
+{
+    static char text[4096];
+    (void)state;
+    assert_int_equal(test_command(BENCH
+                                  "pipeline --plan --profile h200-assumed --streams 12000 --packet 8192 "
+                                  "--deadline 40 --rate max --gpus-alone --backend cuda",
+                                  text, sizeof text),
+                     0);
+    const char *share = strstr(text, "GB/s each way: ");
+    assert_non_null(strstr(text, "(measured: assumed), margins: copies 3.0 %, kernels 10.0 %"));
+    assert_non_null(share);
+    assert_true(strtod(share + strlen("GB/s each way: "), NULL) >= 0.95);
+    assert_int_not_equal(test_command(BENCH "pipeline --plan --profile h200-assumed --streams 12000 "
+                                            "--deadline 40 --rate 40 --gpus-alone",
+                                      text, sizeof text),
+                         0);
+    assert_non_null(strstr(text, "a lower --rate"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +195,7 @@ int main(void)
         cmocka_unit_test(workers_and_a_gpu_share_the_streams),
         cmocka_unit_test(unwritten_payload_is_compared_where_it_is_written),
         cmocka_unit_test(a_gpu_that_does_not_start_is_told_of),
+        cmocka_unit_test(a_plan_is_told_beside_the_limit_of_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
