@@ -50,7 +50,7 @@ static const struct argp_option option_table[] = {
     {"no-realtime", 'n', NULL, 0, "Without SCHED_FIFO, for a server that will run with realtime: off", 0},
     {"gpus", KEY_GPUS, "WHICH", 0,
      "auto: those that are there; none; emulated: see --gpu-profile (default auto)", 0},
-    {"gpu-seconds", KEY_GPU_SECONDS, "TIME", 0, "Time for each kind of card (default 60)", 0},
+    {"gpu-seconds", KEY_GPU_SECONDS, "TIME", 0, "Time for each card (default 60)", 0},
     {"gpu-cipher", KEY_GPU_CIPHER, "NAME", 0,
      "Cipher that kernels are measured with: the slowest makes promises for all (default aes-256-cbc)", 0},
     {"pinned-bytes", KEY_PINNED, "BYTES", 0, "Host memory that batches may pin (default a quarter)", 0},

@@ -1,7 +1,7 @@
 #include "bench/gpu_calibrate.h"
 
 #include "bench/gpu_fit.h"
-#include "bench/samples.h"
+#include "bench/gpu_shape.h"
 #include "gpu/batch_layout.h"
 
 #include <math.h>
@@ -11,47 +11,39 @@
 
 #define COPY_MIN_BYTES  UINT64_C(4096)
 #define COPY_MAX_BYTES  (UINT64_C(64) << 20)
-#define ROUND_BATCHES   9 /* measured at once; odd, for the median */
-#define ROUNDS_MAX      12
-#define SETTLED         0.02
 #define SHORT_BLOCKS    8
 #define LONG_BLOCKS_MIN 48
 #define LONG_BLOCKS_MAX 2048
 #define COVERED         0.999
-#define COPIES_LEAST    0.02
-#define KERNELS_LEAST   0.10
-#define LASTING_NS      (100 * CORE_NS_PER_US) /* times whose jitter is held against the margin */
-#define POOL_SAMPLES    200000
+#define COPIES_LEAST    0.02 /* a shape counts as settled with half of its times in so much */
+#define KERNELS_LEAST   0.10 /* unequal jobs are computed from equal ones: up to 6 % (SYSTOR 2012, table 2) */
+#define WARM_PART       20   /* of the time of a card */
+#define WARM_NS         (3 * CORE_NS_PER_S)
+#define REFERENCE_JOBS  64 /* on each SM */
 
 /* The job, and segments for four packets of it. */
 #define JOB_BYTES (sizeof(struct gpu_job) + 4 * sizeof(struct gpu_segment))
+
+static const struct bench_gpu_way alone_ways[] = {{0}, {.spaced = true}, {.traffic = true}};
+static const struct bench_gpu_way busy_ways[] = {{.together = true}, {.together = true, .traffic = true}};
+static const struct bench_gpu_way kernel_ways[] = {{0}, {.spaced = true}, {.together = true}};
+enum { ALONE_WAYS = 3, BUSY_WAYS = 2, KERNEL_WAYS = 3 };
 
 static const uint32_t kernel_jobs[] = {1,   2,   3,   4,   6,   8,   12,  16,  24,  32,  48,  64,  96,
                                        128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024};
 enum { KERNEL_POINTS = sizeof kernel_jobs / sizeof *kernel_jobs };
 #define COPY_SIZES 15 /* doublings from the least to the largest */
-#define SHAPES     (2.0 * (COPY_SIZES + KERNEL_POINTS))
+#define REFERENCES 4  /* a copy and a kernel, twice */
+#define SHAPES     (COPY_SIZES * (ALONE_WAYS + BUSY_WAYS) + KERNEL_POINTS * 2 * KERNEL_WAYS + REFERENCES)
 
 struct work {
     const struct bench_gpu_measurer *measurer;
     const struct bench_gpu_calibrate_options *options;
     struct bench_gpu_calibration *calibration;
-    struct bench_samples copies, kernels; /* times of LASTING_NS and more, over their median */
-    struct bench_samples start, tell;
-    struct bench_samples stage[GPU_STAGE_COUNT]; /* of the shape at hand */
-    core_ns shape_ns;                            /* the time of one shape */
+    struct bench_gpu_shapes shapes;
+    struct bench_gpu_medians *begin; /* of each card, the references */
+    core_ns warm_ns;
 };
-
-/* ---- one shape ---- */
-
-/* Half of the values lie within this, relative to the median. */
-static double spread(struct bench_samples *samples)
-{
-    const double median = bench_samples_percentile(samples, 50);
-    return median > 0
-               ? (bench_samples_percentile(samples, 75) - bench_samples_percentile(samples, 25)) / median
-               : 0;
-}
 
 static void progress(const struct work *work, const char *what, uint64_t bytes, uint32_t jobs)
 {
@@ -60,65 +52,8 @@ static void progress(const struct work *work, const char *what, uint64_t bytes, 
         return;
     snprintf(text, sizeof text, "%s: %s of %llu bytes, %u jobs", work->measurer->name, what,
              (unsigned long long)bytes, jobs);
-    work->options->progress(work->options->progress_argument, text, work->calibration->shapes / SHAPES);
-}
-
-/* Which of the stages are wanted, as bits; `alone` times correct the copies of batches together. */
-static core_status round_measure(struct work *work, const struct bench_gpu_shape *shape, bool together,
-                                 const core_ns *alone_ns, struct core_error *error)
-{
-    struct bench_gpu_timing timings[ROUND_BATCHES];
-    const core_status status =
-        work->measurer->measure(work->measurer->argument, shape, together, ROUND_BATCHES, timings, error);
-    for (int i = 0; i < ROUND_BATCHES && status == CORE_OK; i++) {
-        core_ns *stage_ns = timings[i].stage_ns;
-        if (together) {
-            stage_ns[GPU_STAGE_UP] =
-                bench_gpu_fit_busy_ns(stage_ns[GPU_STAGE_UP], alone_ns[GPU_STAGE_UP], timings[i].up_overlap);
-            stage_ns[GPU_STAGE_DOWN] = bench_gpu_fit_busy_ns(
-                stage_ns[GPU_STAGE_DOWN], alone_ns[GPU_STAGE_DOWN], timings[i].down_overlap);
-        } else {
-            bench_samples_add(&work->start, (double)timings[i].start_ns);
-            bench_samples_add(&work->tell, (double)timings[i].tell_ns);
-        }
-        for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
-            bench_samples_add(&work->stage[stage], (double)stage_ns[stage]);
-    }
-    return status;
-}
-
-/* Median times of the stages in `wanted` (bits), into median_ns. */
-static core_status shape_measure(struct work *work, const struct bench_gpu_shape *shape, bool together,
-                                 unsigned wanted, const core_ns *alone_ns, core_ns *median_ns,
-                                 struct core_error *error)
-{
-    const core_ns until_ns = core_time_now_ns() + work->shape_ns;
-    core_status status = CORE_OK;
-    double worst = 1;
-
-    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
-        work->stage[stage].count = 0;
-    for (int rounds = 0; status == CORE_OK && rounds < ROUNDS_MAX && worst > SETTLED; rounds++) {
-        if (rounds > 1 && core_time_now_ns() > until_ns)
-            break;
-        status = round_measure(work, shape, together, alone_ns, error);
-        worst = 0;
-        for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
-            if (wanted >> stage & 1)
-                worst = fmax(worst, spread(&work->stage[stage]));
-    }
-    for (int stage = 0; stage < GPU_STAGE_COUNT && status == CORE_OK; stage++) {
-        const double median = bench_samples_percentile(&work->stage[stage], 50);
-        median_ns[stage] = (core_ns)ceil(median);
-        for (uint32_t i = 0; (wanted >> stage & 1) && median >= LASTING_NS && i < work->stage[stage].count;
-             i++)
-            bench_samples_add(stage == GPU_STAGE_KERNEL ? &work->kernels : &work->copies,
-                              work->stage[stage].values[i] / median);
-    }
-    work->calibration->shapes++;
-    work->calibration->unsettled += worst > SETTLED;
-    work->calibration->spread_worst = fmax(work->calibration->spread_worst, worst);
-    return status;
+    work->options->progress(work->options->progress_argument, text,
+                            (double)work->calibration->shapes / SHAPES / work->measurer->count);
 }
 
 /* ---- copies ---- */
@@ -126,23 +61,24 @@ static core_status shape_measure(struct work *work, const struct bench_gpu_shape
 static core_status copy_measure(struct work *work, uint64_t bytes, struct config_profile_copy *row,
                                 struct core_error *error)
 {
-    enum { COPIES = 1 << GPU_STAGE_UP | 1 << GPU_STAGE_DOWN };
     const struct bench_gpu_measurer *measurer = work->measurer;
     const struct bench_gpu_shape shape = {.bytes = bytes, .jobs = 1};
     const bool meets = measurer->copy_engines > 1 || measurer->count > 1 || measurer->others;
-    core_ns alone_ns[GPU_STAGE_COUNT], busy_ns[GPU_STAGE_COUNT];
+    struct bench_gpu_medians alone, busy;
 
     progress(work, "copies", bytes, 1);
-    core_status status = shape_measure(work, &shape, false, COPIES, NULL, alone_ns, error);
-    memcpy(busy_ns, alone_ns, sizeof busy_ns);
+    core_status status =
+        bench_gpu_shape_worst(&work->shapes, &shape, alone_ways, ALONE_WAYS, BENCH_GPU_COPIES, &alone, error);
+    busy = alone;
     if (status == CORE_OK && meets)
-        status = shape_measure(work, &shape, true, COPIES, alone_ns, busy_ns, error);
+        status = bench_gpu_shape_worst(&work->shapes, &shape, busy_ways, BUSY_WAYS, BENCH_GPU_COPIES, &busy,
+                                       error);
     if (status == CORE_OK)
         *row = (struct config_profile_copy){.bytes = bytes,
-                                            .up_ns = alone_ns[GPU_STAGE_UP],
-                                            .down_ns = alone_ns[GPU_STAGE_DOWN],
-                                            .up_busy_ns = busy_ns[GPU_STAGE_UP],
-                                            .down_busy_ns = busy_ns[GPU_STAGE_DOWN]};
+                                            .up_ns = alone.stage_ns[GPU_STAGE_UP],
+                                            .down_ns = alone.stage_ns[GPU_STAGE_DOWN],
+                                            .up_busy_ns = busy.stage_ns[GPU_STAGE_UP],
+                                            .down_busy_ns = busy.stage_ns[GPU_STAGE_DOWN]};
     return status;
 }
 
@@ -164,18 +100,23 @@ static core_status copies_measure(struct work *work, struct core_error *error)
 
 /* ---- kernels ---- */
 
+static struct bench_gpu_shape kernel_shape(uint32_t jobs, uint64_t blocks)
+{
+    return (struct bench_gpu_shape){
+        .bytes = jobs * blocks * GPU_BLOCK_BYTES, .jobs = jobs, .blocks = (uint32_t)blocks};
+}
+
 static core_status kernel_measure(struct work *work, uint32_t jobs, uint64_t blocks, core_ns *kernel_ns,
                                   struct core_error *error)
 {
-    const struct bench_gpu_shape shape = {
-        .bytes = jobs * blocks * GPU_BLOCK_BYTES, .jobs = jobs, .blocks = (uint32_t)blocks};
-    core_ns median_ns[GPU_STAGE_COUNT];
+    const struct bench_gpu_shape shape = kernel_shape(jobs, blocks);
+    struct bench_gpu_medians worst;
 
     progress(work, "kernels", shape.bytes, jobs);
-    const core_status status =
-        shape_measure(work, &shape, false, 1 << GPU_STAGE_KERNEL, NULL, median_ns, error);
+    const core_status status = bench_gpu_shape_worst(&work->shapes, &shape, kernel_ways, KERNEL_WAYS,
+                                                     BENCH_GPU_KERNEL, &worst, error);
     if (status == CORE_OK)
-        *kernel_ns = median_ns[GPU_STAGE_KERNEL];
+        *kernel_ns = worst.stage_ns[GPU_STAGE_KERNEL];
     return status;
 }
 
@@ -220,10 +161,6 @@ static core_status kernels_measure(struct work *work, struct core_error *error)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for a GPU's figures");
     struct bench_gpu_kernel_fit fit = {.rows = gpu->utilisation};
     core_status status = points_measure(work, points, &count, error);
-    if (status == CORE_OK && count == 0)
-        status =
-            core_error_set(error, CORE_INVALID, "batches of %llu bytes are too small to measure a kernel",
-                           (unsigned long long)work->measurer->bytes_max);
     if (status == CORE_OK)
         status = bench_gpu_fit_kernel(points, count, &fit, error);
     gpu->utilisation_count = count;
@@ -233,74 +170,170 @@ static core_status kernels_measure(struct work *work, struct core_error *error)
     return status;
 }
 
+/* ---- warm, and as fast as in the beginning ---- */
+
+/* The largest copy, and the largest kernel up to REFERENCE_JOBS on each SM. */
+static struct bench_gpu_shape copy_reference(const struct bench_gpu_measurer *measurer)
+{
+    const uint64_t bytes = measurer->bytes_max < COPY_MAX_BYTES ? measurer->bytes_max : COPY_MAX_BYTES;
+    return (struct bench_gpu_shape){.bytes = bytes, .jobs = 1};
+}
+
+static struct bench_gpu_shape kernel_reference(const struct bench_gpu_measurer *measurer)
+{
+    uint32_t jobs = measurer->sms;
+    for (int i = 0; i < KERNEL_POINTS && kernel_jobs[i] <= REFERENCE_JOBS; i++)
+        if (long_blocks(measurer, kernel_jobs[i] * measurer->sms) > 0)
+            jobs = kernel_jobs[i] * measurer->sms;
+    return kernel_shape(jobs, long_blocks(measurer, jobs));
+}
+
+/* Batches on all cards until their clocks and their memory's have risen. */
+static core_status warm_up(struct work *work, struct core_error *error)
+{
+    static const struct bench_gpu_way together = {.together = true};
+    const struct bench_gpu_shape shape = kernel_reference(work->measurer);
+    struct bench_gpu_timing timings[1];
+    const core_ns until_ns = core_time_now_ns() + work->warm_ns;
+    core_status status = CORE_OK;
+
+    progress(work, "warming up with kernels", shape.bytes, shape.jobs);
+    while (status == CORE_OK && core_time_now_ns() < until_ns)
+        status = work->measurer->measure(work->measurer->argument, 0, &shape, &together, 1, timings, error);
+    return status;
+}
+
+static core_status references_measure(struct work *work, uint32_t card, struct bench_gpu_medians *medians,
+                                      struct core_error *error)
+{
+    static const struct bench_gpu_way alone = {0};
+    const struct bench_gpu_shape copy = copy_reference(work->measurer);
+    const struct bench_gpu_shape kernel = kernel_reference(work->measurer);
+    struct bench_gpu_medians of_kernel;
+
+    progress(work, "references", copy.bytes, kernel.jobs);
+    core_status status =
+        bench_gpu_shape_median(&work->shapes, card, &copy, &alone, BENCH_GPU_COPIES, medians, error);
+    if (status == CORE_OK)
+        status =
+            bench_gpu_shape_median(&work->shapes, card, &kernel, &alone, BENCH_GPU_KERNEL, &of_kernel, error);
+    if (status == CORE_OK)
+        medians->stage_ns[GPU_STAGE_KERNEL] = of_kernel.stage_ns[GPU_STAGE_KERNEL];
+    return status;
+}
+
+static core_status begin(struct work *work, struct core_error *error)
+{
+    core_status status = warm_up(work, error);
+    for (uint32_t card = 0; card < work->measurer->count && status == CORE_OK; card++)
+        status = references_measure(work, card, &work->begin[card], error);
+    return status;
+}
+
+static double change(const struct bench_gpu_medians *from, const struct bench_gpu_medians *to,
+                     enum gpu_stage stage)
+{
+    const core_ns from_ns = core_time_max(from->stage_ns[stage], 1);
+    return (double)(to->stage_ns[stage] - from_ns) / (double)from_ns;
+}
+
+/* How much longer than in the beginning: the most of any card. */
+static core_status end(struct work *work, struct core_error *error)
+{
+    struct bench_gpu_calibration *calibration = work->calibration;
+    calibration->copies.drift = calibration->kernels.drift = -1;
+    for (uint32_t card = 0; card < work->measurer->count; card++) {
+        const struct bench_gpu_medians *was = &work->begin[card];
+        struct bench_gpu_medians is;
+        const core_status status = references_measure(work, card, &is, error);
+        if (status != CORE_OK)
+            return status;
+        calibration->copies.drift = fmax(calibration->copies.drift, change(was, &is, GPU_STAGE_UP));
+        calibration->copies.drift = fmax(calibration->copies.drift, change(was, &is, GPU_STAGE_DOWN));
+        calibration->kernels.drift = fmax(calibration->kernels.drift, change(was, &is, GPU_STAGE_KERNEL));
+    }
+    return CORE_OK;
+}
+
 /* ---- all ---- */
 
-/* Times over their table. */
-static struct bench_gpu_margin margin_of(struct bench_samples *times, double least)
+/* Of times over their table, and the drift that is in it. */
+static void margin_fill(struct bench_gpu_margin *margin, struct bench_samples *times, double least)
 {
-    struct bench_gpu_margin margin = {.times = (uint32_t)times->count};
+    margin->times = (uint32_t)times->count;
     if (times->count > 0) {
-        margin.longest = fmax(bench_samples_percentile(times, 100) - 1, 0); /* sorts them */
-        margin.seen = fmax(times->values[(uint32_t)ceil(COVERED * times->count) - 1] - 1, 0);
+        margin->longest = fmax(bench_samples_percentile(times, 100) - 1, 0); /* sorts them */
+        margin->seen = fmax(times->values[(uint32_t)ceil(COVERED * times->count) - 1] - 1, 0);
     }
-    margin.ppm = (uint32_t)ceil(fmin(fmax(margin.seen, least), 1) * CONFIG_PROFILE_MARGIN_PPM);
-    return margin;
+    const double share = (1 + margin->seen) * (1 + fmax(margin->drift, 0)) - 1;
+    margin->exceeded = share > 1;
+    margin->ppm = (uint32_t)ceil(fmin(fmax(share, least), 1) * CONFIG_PROFILE_MARGIN_PPM);
 }
 
 static core_status work_create(struct work *work)
 {
-    core_status status = bench_samples_init(&work->copies, POOL_SAMPLES);
-    if (status == CORE_OK)
-        status = bench_samples_init(&work->kernels, POOL_SAMPLES);
-    if (status == CORE_OK)
-        status = bench_samples_init(&work->start, POOL_SAMPLES);
-    if (status == CORE_OK)
-        status = bench_samples_init(&work->tell, POOL_SAMPLES);
-    for (int stage = 0; stage < GPU_STAGE_COUNT && status == CORE_OK; stage++)
-        status = bench_samples_init(&work->stage[stage], ROUND_BATCHES * ROUNDS_MAX);
-    return status;
+    work->begin = calloc(work->measurer->count, sizeof *work->begin);
+    return work->begin != NULL ? bench_gpu_shapes_init(&work->shapes, SHAPES) : CORE_NO_MEMORY;
 }
 
 static void work_free(struct work *work)
 {
-    bench_samples_free(&work->copies);
-    bench_samples_free(&work->kernels);
-    bench_samples_free(&work->start);
-    bench_samples_free(&work->tell);
-    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
-        bench_samples_free(&work->stage[stage]);
+    bench_gpu_shapes_free(&work->shapes);
+    free(work->begin);
 }
 
-core_status bench_gpu_calibrate(const struct bench_gpu_measurer *measurer,
-                                const struct bench_gpu_calibrate_options *options,
-                                struct bench_gpu_calibration *calibration, struct core_error *error)
+static void calibration_begin(const struct bench_gpu_measurer *measurer,
+                              struct bench_gpu_calibration *calibration)
 {
-    struct work work = {.measurer = measurer,
-                        .options = options,
-                        .calibration = calibration,
-                        .shape_ns = (core_ns)((double)options->time_ns / SHAPES)};
-
     *calibration = (struct bench_gpu_calibration){.gpu = {.name = strdup(measurer->name),
                                                           .count = measurer->count,
                                                           .sms = measurer->sms,
                                                           .copy_engines = measurer->copy_engines > 1 ? 2 : 1,
                                                           .memory_bytes = measurer->memory_bytes,
                                                           .job_bytes = JOB_BYTES}};
+}
+
+static void calibration_end(struct work *work)
+{
+    struct bench_gpu_calibration *calibration = work->calibration;
+    struct bench_gpu_shapes *shapes = &work->shapes;
+    margin_fill(&calibration->copies, &shapes->copies, COPIES_LEAST);
+    margin_fill(&calibration->kernels, &shapes->kernels, KERNELS_LEAST);
+    calibration->start_ns = (core_ns)bench_samples_percentile(&shapes->start, 100 * COVERED);
+    calibration->tell_ns = (core_ns)bench_samples_percentile(&shapes->tell, 100 * COVERED);
+}
+
+core_status bench_gpu_calibrate(const struct bench_gpu_measurer *measurer,
+                                const struct bench_gpu_calibrate_options *options,
+                                struct bench_gpu_calibration *calibration, struct core_error *error)
+{
+    struct work work = {
+        .measurer = measurer,
+        .options = options,
+        .calibration = calibration,
+        .shapes = {.measurer = measurer, .calibration = calibration, .shape_ns = options->time_ns / SHAPES},
+        .warm_ns = core_time_min(options->time_ns / WARM_PART, WARM_NS)};
+
+    calibration_begin(measurer, calibration);
     core_status status = calibration->gpu.name != NULL ? work_create(&work) : CORE_NO_MEMORY;
     if (status != CORE_OK)
         (void)core_error_set(error, status, "no memory for a GPU's figures");
+    else if (long_blocks(measurer, measurer->sms) == 0)
+        status =
+            core_error_set(error, CORE_INVALID, "batches of %llu bytes are too small to measure a kernel",
+                           (unsigned long long)measurer->bytes_max);
+    if (status == CORE_OK)
+        status = begin(&work, error);
     if (status == CORE_OK)
         status = copies_measure(&work, error);
     if (status == CORE_OK)
         status = kernels_measure(&work, error);
-    if (status == CORE_OK) {
-        calibration->copies = margin_of(&work.copies, COPIES_LEAST);
-        calibration->kernels = margin_of(&work.kernels, KERNELS_LEAST);
-        calibration->start_ns = (core_ns)bench_samples_percentile(&work.start, 99.9);
-        calibration->tell_ns = (core_ns)bench_samples_percentile(&work.tell, 99.9);
-    } else {
+    if (status == CORE_OK)
+        status = end(&work, error);
+    if (status == CORE_OK)
+        calibration_end(&work);
+    else
         bench_gpu_calibration_free(calibration);
-    }
     work_free(&work);
     return status;
 }

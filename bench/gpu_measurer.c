@@ -1,8 +1,12 @@
 #include "bench/gpu_measurer.h"
 
+#include "bench/gpu_traffic.h"
+
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ARENAS             4
@@ -16,6 +20,7 @@
 #define PERIOD_NS          CORE_NS_PER_S /* what the watchdog counts with */
 #define PATIENCE_NS        (60 * CORE_NS_PER_S)
 #define POLL_NS            (50 * CORE_NS_PER_US)
+#define SPACING_NS         (10 * CORE_NS_PER_MS)
 
 struct card {
     struct gpu_region region;
@@ -24,6 +29,7 @@ struct card {
     uint32_t kind;
     uint64_t submitted, back; /* batches, since the start */
     core_ns submitted_ns;
+    struct gpu_nvml *nvml; /* opened when it is asked for */
 };
 
 /* The stages of a batch that came back. */
@@ -45,6 +51,7 @@ struct bench_gpu_machine {
     uint32_t kind_count;
     uint64_t arena_bytes;
     struct bench_gpu_shape shape; /* that the tables hold */
+    struct bench_gpu_traffic *traffic;
 };
 
 /* ---- batches ---- */
@@ -115,12 +122,22 @@ static struct bench_gpu_timing timing_of(const struct record *record)
 
 /* ---- alone ---- */
 
-static core_status measure_alone(struct card *card, const struct bench_gpu_shape *shape, uint32_t count,
-                                 struct bench_gpu_timing *timings, struct core_error *error)
+static void sleep_until(core_ns until_ns)
+{
+    const struct timespec until = {.tv_sec = until_ns / CORE_NS_PER_S, .tv_nsec = until_ns % CORE_NS_PER_S};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
+    }
+}
+
+static core_status measure_alone(struct card *card, const struct bench_gpu_shape *shape, core_ns spacing_ns,
+                                 uint32_t count, struct bench_gpu_timing *timings, struct core_error *error)
 {
     core_status status = CORE_OK;
+    core_ns next_ns = core_time_now_ns();
     for (uint32_t i = 0; i < count && status == CORE_OK; i++) {
         struct record record;
+        next_ns += spacing_ns;
+        sleep_until(next_ns);
         status = submit(card, shape, error);
         if (status == CORE_OK)
             status = take_back(card, core_time_now_ns() + PATIENCE_NS, &record, error);
@@ -197,14 +214,44 @@ static core_status measure_together(struct bench_gpu_machine *machine, struct ca
     return status;
 }
 
-static core_status measure(void *argument, const struct bench_gpu_shape *shape, bool together, uint32_t count,
-                           struct bench_gpu_timing *timings, struct core_error *error)
+/* The number-th card of the kind. */
+static struct card *card_of(const struct kind *kind, uint32_t number)
+{
+    struct card *card = &kind->machine->cards[kind->first];
+    for (; card->kind != kind->index || number > 0; card++)
+        number -= card->kind == kind->index;
+    return card;
+}
+
+static core_status measure(void *argument, uint32_t number, const struct bench_gpu_shape *shape,
+                           const struct bench_gpu_way *way, uint32_t count, struct bench_gpu_timing *timings,
+                           struct core_error *error)
 {
     const struct kind *kind = argument;
-    struct card *card = &kind->machine->cards[kind->first];
-    shape_set(kind->machine, shape);
-    return together ? measure_together(kind->machine, card, shape, count, timings, error)
-                    : measure_alone(card, shape, count, timings, error);
+    struct bench_gpu_machine *machine = kind->machine;
+    struct card *card = card_of(kind, number);
+    core_status status = CORE_OK;
+
+    shape_set(machine, shape);
+    if (way->traffic)
+        status = bench_gpu_traffic_start(machine->traffic, error);
+    if (status != CORE_OK)
+        return status;
+    status = way->together ? measure_together(machine, card, shape, count, timings, error)
+                           : measure_alone(card, shape, way->spaced ? SPACING_NS : 0, count, timings, error);
+    if (way->traffic)
+        bench_gpu_traffic_stop(machine->traffic);
+    return status;
+}
+
+static core_status health(void *argument, uint32_t number, struct gpu_nvml_health *seen,
+                          struct core_error *why)
+{
+    struct card *card = card_of(argument, number);
+    core_status status = CORE_OK;
+    if (card->nvml == NULL)
+        status = gpu_nvml_open(&card->nvml, card->card.facts.uuid, why);
+    return status == CORE_OK ? gpu_nvml_read(card->nvml, seen, why) : status;
 }
 
 /* ---- opening ---- */
@@ -332,7 +379,9 @@ core_status bench_gpu_machine_open(struct bench_gpu_machine **opened,
     if (machine == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "no memory to measure cards");
     machine->options = *options;
-    status = cards_open(machine, listed, count, error);
+    status = bench_gpu_traffic_open(&machine->traffic, error);
+    if (status == CORE_OK)
+        status = cards_open(machine, listed, count, error);
     if (status != CORE_OK)
         bench_gpu_machine_close(machine);
     else
@@ -347,7 +396,9 @@ void bench_gpu_machine_close(struct bench_gpu_machine *machine)
     for (uint32_t i = 0; i < machine->card_count; i++) {
         bench_gpu_card_stop(&machine->cards[i].card);
         gpu_region_close(&machine->cards[i].region);
+        gpu_nvml_close(machine->cards[i].nvml);
     }
+    bench_gpu_traffic_close(machine->traffic);
     free(machine->cards);
     free(machine);
 }
@@ -362,6 +413,15 @@ const struct gpu_device_facts *bench_gpu_machine_facts(const struct bench_gpu_ma
     return &machine->cards[machine->kinds[kind].first].card.facts;
 }
 
+static uint64_t least_memory(const struct bench_gpu_machine *machine, uint32_t kind)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < machine->card_count; i++)
+        if (machine->cards[i].kind == kind && machine->cards[i].card.facts.memory_bytes < least)
+            least = machine->cards[i].card.facts.memory_bytes;
+    return least;
+}
+
 struct bench_gpu_measurer bench_gpu_machine_measurer(struct bench_gpu_machine *machine, uint32_t kind)
 {
     const struct gpu_device_facts *facts = bench_gpu_machine_facts(machine, kind);
@@ -370,10 +430,11 @@ struct bench_gpu_measurer bench_gpu_machine_measurer(struct bench_gpu_machine *m
                                        .count = machine->kinds[kind].count,
                                        .sms = facts->sms,
                                        .copy_engines = facts->copy_engines,
-                                       .memory_bytes = facts->memory_bytes,
+                                       .memory_bytes = least_memory(machine, kind),
                                        .bytes_max = machine->arena_bytes,
                                        .jobs_max = card->region.shape.slots,
                                        .others = machine->kind_count > 1,
                                        .measure = measure,
+                                       .health = machine->options.emulated == NULL ? health : NULL,
                                        .argument = &machine->kinds[kind]};
 }

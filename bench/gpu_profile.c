@@ -1,7 +1,7 @@
 #include "bench/gpu_profile.h"
 
 #include "bench/gpu_fit.h"
-#include "bench/pipeline.h"
+#include "bench/gpu_report.h"
 #include "gpu/kernel.h"
 
 #include <stdlib.h>
@@ -14,52 +14,6 @@ static void on_progress(void *argument, const char *what, double share)
 {
     (void)argument;
     fprintf(stderr, "\r\033[K%3.0f %% %s", 100 * share, what);
-}
-
-static double gb_per_s(uint64_t bytes, core_ns ns)
-{
-    return (double)bytes / (double)ns;
-}
-
-static void margin_report(FILE *report, const char *what, const struct bench_gpu_margin *margin)
-{
-    fprintf(report,
-            "  margin of %s %.2f %%: of %u times of 100 us and more, 999 of 1000 were not longer than the "
-            "table by %.2f %%, none by more than %.2f %%\n",
-            what, margin->ppm / 1e4, margin->times, 100 * margin->seen, 100 * margin->longest);
-}
-
-static void kind_report(FILE *report, const struct bench_gpu_calibration *calibration,
-                        const struct gpu_device_facts *facts)
-{
-    const struct config_profile_gpu *gpu = &calibration->gpu;
-    const struct config_profile_copy *least = &gpu->copies[0], *most = &gpu->copies[gpu->copy_count - 1];
-
-    fprintf(report, "%u x %s, driver %s, kernel %s\n", gpu->count, facts->name, facts->driver, facts->kernel);
-    fprintf(report, "  copies of %llu bytes, us: up %.1f, down %.1f; busy %.1f, %.1f\n",
-            (unsigned long long)least->bytes, (double)least->up_ns / 1e3, (double)least->down_ns / 1e3,
-            (double)least->up_busy_ns / 1e3, (double)least->down_busy_ns / 1e3);
-    fprintf(report,
-            "  copies of %llu bytes, GB/s: up %.2f, down %.2f; busy %.2f, %.2f; each way at once %.2f\n",
-            (unsigned long long)most->bytes, gb_per_s(most->bytes, most->up_ns),
-            gb_per_s(most->bytes, most->down_ns), gb_per_s(most->bytes, most->up_busy_ns),
-            gb_per_s(most->bytes, most->down_busy_ns), bench_pipeline_copy_limit(gpu) / 1e9);
-    fprintf(report, "  kernel: %.2f GB/s on %u SMs, one job alone on each %.2f, launch %.1f us\n",
-            (double)gpu->sm_bytes_per_s * gpu->sms / 1e9, gpu->sms,
-            (double)gpu->sm_bytes_per_s * gpu->sms * gpu->utilisation[0].share_ppm / 1e15,
-            (double)gpu->launch_ns / 1e3);
-    fprintf(report, "  a batch waits %.1f us to be copied and %.1f us to be noticed (999 of 1000)\n",
-            (double)calibration->start_ns / 1e3, (double)calibration->tell_ns / 1e3);
-    margin_report(report, "copies", &calibration->copies);
-    margin_report(report, "kernels", &calibration->kernels);
-    fprintf(report, "  %u shapes, %u of them unsettled, half of the times within %.1f %%\n",
-            calibration->shapes, calibration->unsettled, 100 * calibration->spread_worst);
-    if (calibration->raised > 0)
-        fprintf(
-            report,
-            "  warning: %u figures of kernels were impossible, for the machine was busy, and were raised; "
-            "the profile is safe, but promises less: calibrate again, with nothing else running\n",
-            calibration->raised);
 }
 
 /* "...; 1 x NAME, driver VERSION, kernel FORM" */
@@ -134,7 +88,7 @@ static core_status kinds_measure(const struct bench_gpu_profile_options *options
         if (status != CORE_OK)
             break;
         measured->kinds++;
-        kind_report(report, &measured->calibrations[kind], &measured->facts[kind]);
+        bench_gpu_report(report, &measured->calibrations[kind], &measured->facts[kind]);
     }
     return status;
 }

@@ -10,10 +10,13 @@
 #include "bench/gpu_calibrate.h"
 #include "bench/gpu_fit.h"
 #include "bench/gpu_profile.h"
+#include "bench/gpu_report.h"
 #include "bench/machine.h"
 #include "gpu/kernel.h"
 #include "perfmodel/gpu.h"
+#include "tests/support/random.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -89,21 +92,68 @@ static void the_faster_kernel_is_told(void **state)
     assert_false(bench_gpu_fit_is_faster(&a, &a));
 }
 
-/* ---- a made-up card ---- */
+/* ---- made-up cards ---- */
 
+#define FAKE_CARDS   2
+#define HEATING_JOBS 512 /* so that most kernels were measured before */
+
+/* All percents are of a stage's time, on top. */
 struct fake {
     const struct config_profile_gpu *kind;
-    uint32_t slow_every; /* each so-manieth batch takes half as long again; 0: none */
+    uint32_t slow_every; /* each so-manieth batch takes longer by this; 0: none */
+    int slow;
+    int copies_jitter, kernels_jitter; /* up to so much, each batch another part of it */
+    int second_card;                   /* the second card's copies, and */
+    int second_kernels;                /* its kernels */
+    int traffic;                       /* copies beside the processor's own */
+    int beside_copies;                 /* kernels of batches back to back */
+    int idle;                          /* kernels after a pause */
+    int heat;                          /* kernels, once a batch had HEATING_JOBS on each SM */
+    bool hot;
+    bool mute; /* nobody knows how it is doing */
     uint32_t batches;
+    struct test_random random;
+    uint32_t cold; /* the first batches take thrice as long */
 };
 
-static core_status fake_measure(void *argument, const struct bench_gpu_shape *shape, bool together,
-                                uint32_t count, struct bench_gpu_timing *timings, struct core_error *error)
+static void longer(struct bench_gpu_timing *timing, unsigned stages, int percent)
+{
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
+        if (stages >> stage & 1)
+            timing->stage_ns[stage] += timing->stage_ns[stage] * percent / 100;
+}
+
+enum { COPIES = 1 << GPU_STAGE_UP | 1 << GPU_STAGE_DOWN, KERNELS = 1 << GPU_STAGE_KERNEL };
+
+static void fake_disturb(struct fake *fake, uint32_t card, const struct bench_gpu_way *way,
+                         struct bench_gpu_timing *timing)
+{
+    const int part = (int)(test_random_next(&fake->random) % 101);
+    fake->batches++;
+    longer(timing, COPIES, card == 1 ? fake->second_card : 0);
+    longer(timing, KERNELS, card == 1 ? fake->second_kernels : 0);
+    longer(timing, COPIES, way->traffic ? fake->traffic : 0);
+    longer(timing, KERNELS, way->together ? fake->beside_copies : 0);
+    longer(timing, KERNELS, way->spaced ? fake->idle : 0);
+    longer(timing, KERNELS, fake->hot ? fake->heat : 0);
+    longer(timing, COPIES, fake->copies_jitter * part / 100);
+    longer(timing, KERNELS, fake->kernels_jitter * part / 100);
+    longer(timing, COPIES | KERNELS, fake->batches <= fake->cold ? 200 : 0);
+    longer(timing, COPIES | KERNELS,
+           fake->slow_every > 0 && fake->batches % fake->slow_every == 0 ? fake->slow : 0);
+}
+
+static core_status fake_measure(void *argument, uint32_t card, const struct bench_gpu_shape *shape,
+                                const struct bench_gpu_way *way, uint32_t count,
+                                struct bench_gpu_timing *timings, struct core_error *error)
 {
     struct fake *fake = argument;
     uint64_t *jobs = calloc(2 * shape->jobs, sizeof *jobs);
+    const bool busy = way->together;
     (void)error;
+    fake->hot |= fake->heat > 0 && shape->jobs >= HEATING_JOBS * fake->kind->sms;
     assert_non_null(jobs);
+    assert_true(card < FAKE_CARDS && !(way->together && way->spaced));
     for (uint32_t i = 0; i < shape->jobs; i++)
         jobs[i] = GPU_BLOCK_BYTES * (shape->blocks > 0 ? shape->blocks : 1);
     const core_ns kernel_ns =
@@ -111,30 +161,42 @@ static core_status fake_measure(void *argument, const struct bench_gpu_shape *sh
         perfmodel_kernel_ns(fake->kind, fake->kind->sms, jobs, shape->jobs, false, jobs + shape->jobs);
     free(jobs);
     for (uint32_t i = 0; i < count; i++) {
-        const bool slow = fake->slow_every > 0 && ++fake->batches % fake->slow_every == 0;
         timings[i] = (struct bench_gpu_timing){
-            .up_overlap = together, .down_overlap = together, .start_ns = 3000, .tell_ns = 7000};
-        timings[i].stage_ns[GPU_STAGE_UP] =
-            perfmodel_copy_ns(fake->kind, PERFMODEL_UP, together, shape->bytes);
+            .up_overlap = busy, .down_overlap = busy, .start_ns = 3000, .tell_ns = 7000};
+        timings[i].stage_ns[GPU_STAGE_UP] = perfmodel_copy_ns(fake->kind, PERFMODEL_UP, busy, shape->bytes);
         timings[i].stage_ns[GPU_STAGE_KERNEL] = kernel_ns;
         timings[i].stage_ns[GPU_STAGE_DOWN] =
-            perfmodel_copy_ns(fake->kind, PERFMODEL_DOWN, together, shape->bytes);
-        for (int stage = 0; slow && stage < GPU_STAGE_COUNT; stage++)
-            timings[i].stage_ns[stage] += timings[i].stage_ns[stage] / 2;
+            perfmodel_copy_ns(fake->kind, PERFMODEL_DOWN, busy, shape->bytes);
+        fake_disturb(fake, card, way, &timings[i]);
     }
+    return CORE_OK;
+}
+
+static core_status fake_health(void *argument, uint32_t card, struct gpu_nvml_health *health,
+                               struct core_error *why)
+{
+    const struct fake *fake = argument;
+    assert_true(card < FAKE_CARDS);
+    if (fake->mute)
+        return core_error_set(why, CORE_UNSUPPORTED, "no library at hand");
+    *health = (struct gpu_nvml_health){.sm_mhz = fake->hot ? 1200 : 1980,
+                                       .sm_most_mhz = 1980,
+                                       .reasons = fake->hot ? GPU_NVML_HOT : GPU_NVML_IDLE,
+                                       .celsius = fake->hot ? 90 : 50};
     return CORE_OK;
 }
 
 static void fake_calibrate(struct fake *fake, struct bench_gpu_calibration *calibration)
 {
     const struct bench_gpu_measurer measurer = {.name = "made-up",
-                                                .count = 2,
+                                                .count = FAKE_CARDS,
                                                 .sms = fake->kind->sms,
                                                 .copy_engines = fake->kind->copy_engines,
                                                 .memory_bytes = fake->kind->memory_bytes,
                                                 .bytes_max = UINT64_C(64) << 20,
                                                 .jobs_max = 1 << 20,
                                                 .measure = fake_measure,
+                                                .health = fake_health,
                                                 .argument = fake};
     const struct bench_gpu_calibrate_options options = {.time_ns = CORE_NS_PER_S};
     struct core_error error = {""};
@@ -241,22 +303,178 @@ static void a_cards_own_tables_come_back(void **state)
     }
 }
 
+/* ---- cards as they are ---- */
+
+static struct bench_machine card_machine;
+static const struct config_profile_gpu *card_kind;
+
+static int card_open(void **state)
+{
+    struct core_error error = {""};
+    (void)state;
+    assert_int_equal(bench_machine_open(&card_machine, "emulated-small", &error), CORE_OK);
+    card_kind = &card_machine.file->gpus[0];
+    return 0;
+}
+
+static int card_close(void **state)
+{
+    (void)state;
+    bench_machine_close(&card_machine);
+    return 0;
+}
+
+/* What the summary says of it. Freed with free(). */
+static char *report_of(const struct bench_gpu_calibration *calibration)
+{
+    static const struct gpu_device_facts facts = {.name = "made-up", .driver = "1.0", .kernel = "whole"};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *report = open_memstream(&text, &size);
+    assert_non_null(report);
+    bench_gpu_report(report, calibration, &facts);
+    assert_int_equal(fclose(report), 0);
+    return text;
+}
+
+/* Whether a bound from the figures, margin included, is not below any time of such a card, in any way and on
+ * any card: of copies and kernels of 100 us and more. Its batches go on from where they are. */
+static void require_covered(struct fake *fake, const struct bench_gpu_calibration *calibration)
+{
+    static const struct bench_gpu_way ways[] = {
+        {0}, {.spaced = true}, {.traffic = true}, {.together = true}, {.together = true, .traffic = true}};
+    const struct config_profile_gpu *told = &calibration->gpu;
+    const struct config_profile_margins margins = {.copies_ppm = calibration->copies.ppm,
+                                                   .kernels_ppm = calibration->kernels.ppm};
+    for (uint32_t i = 0; i < 5 * FAKE_CARDS * 100; i++) {
+        const struct bench_gpu_way *way = &ways[i % 5];
+        const struct bench_gpu_shape shape = {
+            .bytes = UINT64_C(16) << 20, .jobs = 64, .blocks = (1 << 20) / 64};
+        struct bench_gpu_timing timing;
+        uint64_t jobs[64], scratch[64];
+        for (uint32_t job = 0; job < shape.jobs; job++)
+            jobs[job] = (uint64_t)shape.blocks * GPU_BLOCK_BYTES;
+        struct core_error error = {""};
+        assert_int_equal(fake_measure(fake, i / 5 % FAKE_CARDS, &shape, way, 1, &timing, &error), CORE_OK);
+        const struct perfmodel_stages bound =
+            perfmodel_gpu_stages(told, &margins, jobs, shape.jobs, way->together, scratch);
+        assert_true(timing.stage_ns[GPU_STAGE_UP] <= bound.up_ns);
+        assert_true(timing.stage_ns[GPU_STAGE_DOWN] <= bound.down_ns);
+        assert_true(timing.stage_ns[GPU_STAGE_KERNEL] <= bound.kernel_ns);
+    }
+}
+
+/* Above what it should be, and by no more than the jitter. */
+static void require_table(core_ns told_ns, core_ns own_ns, double above, int jitter)
+{
+    const double ratio = (double)told_ns / (double)own_ns;
+    assert_true(ratio >= 0.9999 * above);
+    assert_true(ratio <= 1.02 * above * (1 + jitter / 100.0));
+}
+
+/* The margins cover what single times vary by; the tables have what some way or some card always takes. */
+static void whatever_a_card_does_is_covered(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        struct fake fake;
+        uint32_t copies_ppm, kernels_ppm; /* the margins, at least */
+        double copies, kernels;           /* the tables, of the card's own */
+    } cases[] = {
+        {"calm", {0}, 20000, 100000, 1, 1},
+        {"copies vary", {.copies_jitter = 6}, 29000, 100000, 1, 1},
+        {"kernels vary", {.kernels_jitter = 30}, 20000, 110000, 1, 1},
+        {"a slow second card", {.second_card = 12, .second_kernels = 20}, 20000, 100000, 1.12, 1.2},
+        {"the processor's traffic", {.traffic = 9}, 20000, 100000, 1.09, 1},
+        {"copies beside kernels", {.beside_copies = 7}, 20000, 100000, 1, 1.07},
+        {"clocks fall in pauses", {.idle = 40}, 20000, 100000, 1, 1.4},
+        {"a cold card", {.cold = 20}, 20000, 100000, 1, 1},
+        {"all of it",
+         {.copies_jitter = 6, .kernels_jitter = 30, .second_card = 12, .traffic = 9, .idle = 40},
+         29000,
+         110000,
+         1.12 * 1.09,
+         1.4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fake fake = cases[i].fake;
+        const int jitter = fake.copies_jitter;
+        struct bench_gpu_calibration calibration;
+        fake.kind = card_kind;
+        fake_calibrate(&fake, &calibration);
+        const struct config_profile_copy *row = &calibration.gpu.copies[12]; /* 16 MiB */
+        print_message("%s: margins %u and %u ppm\n", cases[i].name, calibration.copies.ppm,
+                      calibration.kernels.ppm);
+        assert_in_range(calibration.copies.ppm, cases[i].copies_ppm, cases[i].copies_ppm + 20000);
+        assert_in_range(calibration.kernels.ppm, cases[i].kernels_ppm, cases[i].kernels_ppm + 60000);
+        require_table(row->up_ns, perfmodel_copy_ns(card_kind, PERFMODEL_UP, false, row->bytes),
+                      cases[i].copies, jitter);
+        require_table(row->down_busy_ns, perfmodel_copy_ns(card_kind, PERFMODEL_DOWN, true, row->bytes),
+                      cases[i].copies, jitter);
+        require_table(kernel_ns(&calibration.gpu, 64, 8192), kernel_ns(card_kind, 64, 8192), cases[i].kernels,
+                      fake.kernels_jitter);
+        fake.cold = 0;
+        require_covered(&fake, &calibration);
+        bench_gpu_calibration_free(&calibration);
+    }
+}
+
+/* Times that jump are in the margin and not in the tables. */
 static void jitter_is_in_the_margin_not_in_the_tables(void **state)
 {
     (void)state;
-    struct bench_machine machine;
-    struct core_error error = {""};
-    assert_int_equal(bench_machine_open(&machine, "emulated-small", &error), CORE_OK);
-    const struct config_profile_gpu *own = &machine.file->gpus[0];
-    struct fake fake = {.kind = own, .slow_every = 9};
+    struct fake fake = {.kind = card_kind, .slow_every = 9, .slow = 50};
     struct bench_gpu_calibration calibration;
     fake_calibrate(&fake, &calibration);
     assert_int_equal(calibration.gpu.copies[8].up_ns,
-                     perfmodel_copy_ns(own, PERFMODEL_UP, false, calibration.gpu.copies[8].bytes));
+                     perfmodel_copy_ns(card_kind, PERFMODEL_UP, false, calibration.gpu.copies[8].bytes));
     assert_in_range(calibration.copies.ppm, 490000, 510000);
     assert_in_range(calibration.kernels.ppm, 490000, 510000);
     bench_gpu_calibration_free(&calibration);
-    bench_machine_close(&machine);
+}
+
+/* Kernels get slower from the middle of the calibration on: what was measured before is covered by what the
+ * margin has of the drift. */
+static void heat_is_covered_and_told(void **state)
+{
+    (void)state;
+    struct fake calm = {.kind = card_kind}, fake = {.kind = card_kind, .heat = 30};
+    struct bench_gpu_calibration calibration;
+    fake_calibrate(&calm, &calibration);
+    char *text = report_of(&calibration);
+    assert_non_null(strstr(text, "clock of the SMs 1980 to 1980 MHz, at most 50 C"));
+    assert_null(strstr(text, "warning"));
+    free(text);
+    bench_gpu_calibration_free(&calibration);
+    fake_calibrate(&fake, &calibration);
+    assert_true(fabs(calibration.kernels.drift - 0.3) < 0.01);
+    assert_true(calibration.copies.drift < 0.01);
+    assert_true(calibration.kernels.ppm >= 300000);
+    require_covered(&fake, &calibration);
+    text = report_of(&calibration);
+    assert_non_null(strstr(text, "warning: kernels took 30.0 % longer at the end than in the beginning"));
+    assert_non_null(strstr(text, "nvidia-smi"));
+    assert_non_null(strstr(text, "warning: the card was held down while it was measured (heat"));
+    assert_non_null(strstr(text, "clock of the SMs 1200 to 1980 MHz, at most 90 C"));
+    free(text);
+    bench_gpu_calibration_free(&calibration);
+}
+
+static void what_no_margin_covers_is_told(void **state)
+{
+    (void)state;
+    struct fake fake = {.kind = card_kind, .slow_every = 9, .slow = 150, .second_card = 80, .mute = true};
+    struct bench_gpu_calibration calibration;
+    fake_calibrate(&fake, &calibration);
+    char *text = report_of(&calibration);
+    assert_true(calibration.kernels.exceeded);
+    assert_int_equal(calibration.kernels.ppm, CONFIG_PROFILE_MARGIN_PPM);
+    assert_non_null(strstr(text, "warning: no margin covers that of kernels; the profile is NOT safe"));
+    assert_non_null(strstr(text, "clocks and heat are not known: no library at hand"));
+    assert_non_null(strstr(text, "card 1 of them took 80.0 % longer"));
+    free(text);
+    bench_gpu_calibration_free(&calibration);
 }
 
 /* ---- emulated cards, through their children ---- */
@@ -519,7 +737,10 @@ int main(void)
         cmocka_unit_test(noise_in_kernels_raises_them),
         cmocka_unit_test(the_faster_kernel_is_told),
         cmocka_unit_test(a_cards_own_tables_come_back),
-        cmocka_unit_test(jitter_is_in_the_margin_not_in_the_tables),
+        cmocka_unit_test_setup_teardown(whatever_a_card_does_is_covered, card_open, card_close),
+        cmocka_unit_test_setup_teardown(jitter_is_in_the_margin_not_in_the_tables, card_open, card_close),
+        cmocka_unit_test_setup_teardown(heat_is_covered_and_told, card_open, card_close),
+        cmocka_unit_test_setup_teardown(what_no_margin_covers_is_told, card_open, card_close),
         cmocka_unit_test(an_emulated_cards_times_are_not_below_its_tables),
         cmocka_unit_test(a_card_runs_the_kernel_that_is_asked_for),
         cmocka_unit_test(a_batch_waits_until_there_is_room),
