@@ -3,6 +3,7 @@
 #include "bench/gpu_fit.h"
 #include "bench/gpu_shape.h"
 #include "gpu/batch_layout.h"
+#include "perfmodel/gpu.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #define LONG_BLOCKS_MAX 2048
 #define COVERED         0.999
 #define COPIES_LEAST    0.02 /* a shape counts as settled with half of its times in so much */
-#define KERNELS_LEAST   0.10 /* unequal jobs are computed from equal ones: up to 6 % (SYSTOR 2012, table 2) */
+#define KERNELS_LEAST   0.10 /* other jobs than were measured: the model was 6 % off (SYSTOR 2012, table 2) */
 #define WARM_PART       20   /* of the time of a card */
 #define WARM_NS         (3 * CORE_NS_PER_S)
 #define REFERENCE_JOBS  64 /* on each SM */
@@ -32,9 +33,12 @@ enum { ALONE_WAYS = 3, BUSY_WAYS = 2, KERNEL_WAYS = 3 };
 static const uint32_t kernel_jobs[] = {1,   2,   3,   4,   6,   8,   12,  16,  24,  32,  48,  64,  96,
                                        128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024};
 enum { KERNEL_POINTS = sizeof kernel_jobs / sizeof *kernel_jobs };
+static const uint32_t uneven_jobs[] = {4, 32, 128, 512};
+enum { UNEVEN_POINTS = sizeof uneven_jobs / sizeof *uneven_jobs };
 #define COPY_SIZES 15 /* doublings from the least to the largest */
 #define REFERENCES 4  /* a copy and a kernel, twice */
-#define SHAPES     (COPY_SIZES * (ALONE_WAYS + BUSY_WAYS) + KERNEL_POINTS * 2 * KERNEL_WAYS + REFERENCES)
+#define SHAPES                                                                                               \
+    (COPY_SIZES * (ALONE_WAYS + BUSY_WAYS) + (KERNEL_POINTS * 2 + UNEVEN_POINTS) * KERNEL_WAYS + REFERENCES)
 
 struct work {
     const struct bench_gpu_measurer *measurer;
@@ -69,10 +73,14 @@ static core_status copy_measure(struct work *work, uint64_t bytes, struct config
     progress(work, "copies", bytes, 1);
     core_status status =
         bench_gpu_shape_worst(&work->shapes, &shape, alone_ways, ALONE_WAYS, BENCH_GPU_COPIES, &alone, error);
+    if (status == CORE_OK)
+        bench_gpu_shape_hold(&work->shapes, BENCH_GPU_COPIES, &alone);
     busy = alone;
-    if (status == CORE_OK && meets)
+    if (status == CORE_OK && meets) {
         status = bench_gpu_shape_worst(&work->shapes, &shape, busy_ways, BUSY_WAYS, BENCH_GPU_COPIES, &busy,
                                        error);
+        bench_gpu_shape_hold(&work->shapes, BENCH_GPU_COPIES, &busy);
+    }
     if (status == CORE_OK)
         *row = (struct config_profile_copy){.bytes = bytes,
                                             .up_ns = alone.stage_ns[GPU_STAGE_UP],
@@ -115,8 +123,8 @@ static core_status kernel_measure(struct work *work, uint32_t jobs, uint64_t blo
     progress(work, "kernels", shape.bytes, jobs);
     const core_status status = bench_gpu_shape_worst(&work->shapes, &shape, kernel_ways, KERNEL_WAYS,
                                                      BENCH_GPU_KERNEL, &worst, error);
-    if (status == CORE_OK)
-        *kernel_ns = worst.stage_ns[GPU_STAGE_KERNEL];
+    bench_gpu_shape_hold(&work->shapes, BENCH_GPU_KERNEL, &worst);
+    *kernel_ns = worst.stage_ns[GPU_STAGE_KERNEL];
     return status;
 }
 
@@ -146,6 +154,56 @@ static core_status points_measure(struct work *work, struct bench_gpu_kernel_poi
         if (status == CORE_OK)
             status = kernel_measure(work, jobs, blocks, &point->long_ns, error);
         ++*count;
+    }
+    return status;
+}
+
+/* Launch and kernel of such a batch, by the figures that were measured. */
+static core_status model_ns(const struct config_profile_gpu *gpu, const struct bench_gpu_shape *shape,
+                            core_ns *ns, struct core_error *error)
+{
+    uint64_t *bytes = malloc(2 * (size_t)shape->jobs * sizeof *bytes);
+    if (bytes == NULL)
+        return core_error_set(error, CORE_NO_MEMORY, "no memory for %u jobs", shape->jobs);
+    for (uint32_t i = 0; i < shape->jobs; i++)
+        bytes[i] = (uint64_t)bench_gpu_shape_blocks(shape, i) * GPU_BLOCK_BYTES;
+    *ns = gpu->launch_ns + perfmodel_kernel_ns(gpu, gpu->sms, bytes, shape->jobs, false, bytes + shape->jobs);
+    free(bytes);
+    return CORE_OK;
+}
+
+static core_status uneven_measure(struct work *work, uint32_t jobs, uint64_t blocks, struct core_error *error)
+{
+    struct bench_gpu_calibration *calibration = work->calibration;
+    struct bench_gpu_shape shape = kernel_shape(jobs, blocks);
+    struct bench_gpu_medians worst, model = {{0}};
+
+    shape.uneven = true;
+    progress(work, "kernels, unequal,", shape.bytes, jobs);
+    core_status status = model_ns(&calibration->gpu, &shape, &model.stage_ns[GPU_STAGE_KERNEL], error);
+    if (status == CORE_OK)
+        status = bench_gpu_shape_worst(&work->shapes, &shape, kernel_ways, KERNEL_WAYS, BENCH_GPU_KERNEL,
+                                       &worst, error);
+    if (status != CORE_OK)
+        return status;
+    bench_gpu_shape_hold(&work->shapes, BENCH_GPU_KERNEL, &model);
+    const double off =
+        (double)worst.stage_ns[GPU_STAGE_KERNEL] / (double)model.stage_ns[GPU_STAGE_KERNEL] - 1;
+    calibration->model_least = fmin(calibration->model_least, off);
+    calibration->model_most = fmax(calibration->model_most, off);
+    return CORE_OK;
+}
+
+static core_status unevens_measure(struct work *work, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    work->calibration->model_least = INFINITY;
+    work->calibration->model_most = -INFINITY;
+    for (int i = 0; i < UNEVEN_POINTS && status == CORE_OK; i++) {
+        const uint32_t jobs = uneven_jobs[i] * work->measurer->sms;
+        const uint64_t blocks = long_blocks(work->measurer, jobs);
+        if (blocks > 0)
+            status = uneven_measure(work, jobs, blocks, error);
     }
     return status;
 }
@@ -328,6 +386,8 @@ core_status bench_gpu_calibrate(const struct bench_gpu_measurer *measurer,
         status = copies_measure(&work, error);
     if (status == CORE_OK)
         status = kernels_measure(&work, error);
+    if (status == CORE_OK)
+        status = unevens_measure(&work, error);
     if (status == CORE_OK)
         status = end(&work, error);
     if (status == CORE_OK)

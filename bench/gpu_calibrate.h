@@ -5,9 +5,10 @@
  *             card idles between; one by one while the processor writes memory. Busy: back to back on all
  *             cards at once, so that both directions are busy; the same while the processor writes memory
  *   kernels   n equal jobs for each SM, short and long ones, n from 1 up: one by one; one each 10 ms; back to
- *             back, so that copies go on beside them
- *   margins   how far single times lie above the tables, and how long a batch waits to be copied, and to be
- *             noticed
+ *             back, so that copies go on beside them. Unequal jobs of some n likewise, which no figure comes
+ *             from: they show what the model is worth
+ *   margins   how far single times lie above the tables (of unequal jobs: above the model's time), and how
+ *             long a batch waits to be copied, and to be noticed
  *
  * **A table has the worst** of these ways, and of all cards of the kind: one entry of the profile is for all
  * of them. So whichever way the server's batches come, and to whichever card, the median of their times is
@@ -26,11 +27,20 @@
 #include <stdbool.h>
 
 struct bench_gpu_shape {
-    uint64_t bytes; /* of payload: jobs * blocks * 16 */
-    uint32_t jobs;  /* all alike */
+    uint64_t bytes; /* of payload: jobs * blocks * 16, or less of unequal ones */
+    uint32_t jobs;
     uint32_t
-        blocks; /* of each job; copies: 0 for one job that has a block and payload that it leaves alone */
+        blocks;  /* of each job; copies: 0 for one job that has a block and payload that it leaves alone */
+    bool uneven; /* jobs from nearly twice as long down to a block; else all alike */
 };
+
+/* Blocks of the job-th job. */
+static inline uint32_t bench_gpu_shape_blocks(const struct bench_gpu_shape *shape, uint32_t job)
+{
+    if (!shape->uneven || shape->jobs < 2)
+        return shape->blocks > 0 ? shape->blocks : 1;
+    return 1 + (uint32_t)((uint64_t)(2 * shape->blocks - 2) * (shape->jobs - 1 - job) / (shape->jobs - 1));
+}
 
 /* A way to run batches of a shape. */
 struct bench_gpu_way {
@@ -98,6 +108,7 @@ struct bench_gpu_calibration {
     core_ns start_ns, tell_ns;  /* 999 of 1000 were not longer */
     double spread_worst;        /* largest middle half of any shape, over its median */
     uint32_t shapes, unsettled; /* of these, so many did not settle in their time; each way, on each card */
+    double model_least, model_most; /* times of unequal jobs over the model's, less 1: medians, all ways */
     uint32_t raised;     /* figures of kernels that were below what they can be; see bench_gpu_fit_kernel */
     double apart;        /* how much longer than on another card of the kind times of 100 us and more were, */
     uint32_t apart_card; /* and on which */

@@ -60,18 +60,21 @@ static void tables_write(const struct gpu_region *region, uint32_t arena, const 
 {
     struct gpu_job *jobs = gpu_region_jobs(region, arena);
     struct gpu_segment *segments = gpu_region_segments(region, arena);
-    const uint32_t blocks = shape->blocks > 0 ? shape->blocks : 1;
+    uint32_t offset_bytes = 0;
     for (uint32_t i = 0; i < shape->jobs; i++) {
-        segments[i] = (struct gpu_segment){.offset_bytes = i * blocks * GPU_BLOCK_BYTES,
-                                           .length_bytes = blocks * GPU_BLOCK_BYTES,
-                                           .next = GPU_SEGMENT_NONE};
+        const uint32_t blocks = bench_gpu_shape_blocks(shape, i);
+        segments[i] = (struct gpu_segment){
+            .offset_bytes = offset_bytes, .length_bytes = blocks * GPU_BLOCK_BYTES, .next = GPU_SEGMENT_NONE};
         jobs[i] = (struct gpu_job){.key_slot = i, .chain_slot = i, .first_segment = i, .blocks = blocks};
+        offset_bytes += blocks * GPU_BLOCK_BYTES;
     }
 }
 
 static void shape_set(struct bench_gpu_machine *machine, const struct bench_gpu_shape *shape)
 {
-    if (memcmp(&machine->shape, shape, sizeof *shape) == 0)
+    const struct bench_gpu_shape *had = &machine->shape;
+    if (had->bytes == shape->bytes && had->jobs == shape->jobs && had->blocks == shape->blocks &&
+        had->uneven == shape->uneven)
         return;
     machine->shape = *shape;
     for (uint32_t i = 0; i < machine->card_count; i++)

@@ -86,6 +86,11 @@ void bench_gpu_report(FILE *report, const struct bench_gpu_calibration *calibrat
             micro(calibration->start_ns), micro(calibration->tell_ns));
     margin_report(report, "copies", &calibration->copies);
     margin_report(report, "kernels", &calibration->kernels);
+    if (calibration->model_least <= calibration->model_most)
+        fprintf(
+            report,
+            "  kernels of unequal jobs took %+.1f to %+.1f %% beside the model's time, without its margin\n",
+            100 * calibration->model_least, 100 * calibration->model_most);
     health_report(report, &calibration->health);
     fprintf(report, "  %u shapes, %u of them unsettled, half of the times within %.1f %%\n",
             calibration->shapes, calibration->unsettled, 100 * calibration->spread_worst);

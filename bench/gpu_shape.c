@@ -166,20 +166,6 @@ static core_status way_measure(struct bench_gpu_shapes *shapes, const struct ben
     return CORE_OK;
 }
 
-/* Held against the table. */
-static void excess_take(struct bench_gpu_shapes *shapes, unsigned stages,
-                        const struct bench_gpu_medians *table)
-{
-    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
-        struct bench_samples *excess = stage == GPU_STAGE_KERNEL ? &shapes->kernels : &shapes->copies;
-        const double table_ns = (double)table->stage_ns[stage];
-        if ((stages >> stage & 1) == 0 || table->stage_ns[stage] < BENCH_GPU_LASTING_NS)
-            continue;
-        for (uint32_t i = 0; i < shapes->all[stage].count; i++)
-            bench_samples_add(excess, shapes->all[stage].values[i] / table_ns);
-    }
-}
-
 core_status bench_gpu_shape_worst(struct bench_gpu_shapes *shapes, const struct bench_gpu_shape *shape,
                                   const struct bench_gpu_way *ways, size_t count, unsigned stages,
                                   struct bench_gpu_medians *worst, struct core_error *error)
@@ -191,7 +177,18 @@ core_status bench_gpu_shape_worst(struct bench_gpu_shapes *shapes, const struct 
         shapes->all[stage].count = 0;
     for (size_t i = 0; i < count && status == CORE_OK; i++)
         status = way_measure(shapes, shape, &ways[i], i == 0 && !ways[i].together, stages, worst, error);
-    if (status == CORE_OK)
-        excess_take(shapes, stages, worst);
     return status;
+}
+
+void bench_gpu_shape_hold(struct bench_gpu_shapes *shapes, unsigned stages,
+                          const struct bench_gpu_medians *table)
+{
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
+        struct bench_samples *excess = stage == GPU_STAGE_KERNEL ? &shapes->kernels : &shapes->copies;
+        const double table_ns = (double)table->stage_ns[stage];
+        if ((stages >> stage & 1) == 0 || table->stage_ns[stage] < BENCH_GPU_LASTING_NS)
+            continue;
+        for (uint32_t i = 0; i < shapes->all[stage].count; i++)
+            bench_samples_add(excess, shapes->all[stage].values[i] / table_ns);
+    }
 }

@@ -42,13 +42,16 @@ CORE_CHECKED core_status bench_gpu_shape_median(struct bench_gpu_shapes *shapes,
                                                 const struct bench_gpu_way *way, unsigned stages,
                                                 struct bench_gpu_medians *medians, struct core_error *error);
 
-/* All cards in so many ways: the largest medians, which are what the tables have. Single times of `stages`
- * are held against them. Begins with a way that is not together, or follows another call for this shape that
+/* All cards in so many ways: the largest medians, which are what the tables have. Begins with a way that is not together, or follows another call for this shape that
  * did: its medians are the `own` ones. */
 CORE_CHECKED core_status bench_gpu_shape_worst(struct bench_gpu_shapes *shapes,
                                                const struct bench_gpu_shape *shape,
                                                const struct bench_gpu_way *ways, size_t count,
                                                unsigned stages, struct bench_gpu_medians *worst,
                                                struct core_error *error);
+
+/* Holds the single times of these stages, as the last call measured them, against a table. */
+void bench_gpu_shape_hold(struct bench_gpu_shapes *shapes, unsigned stages,
+                          const struct bench_gpu_medians *table);
 
 #endif

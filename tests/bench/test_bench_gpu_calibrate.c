@@ -107,38 +107,41 @@ struct fake {
     int second_kernels;                /* its kernels */
     int traffic;                       /* copies beside the processor's own */
     int beside_copies;                 /* kernels of batches back to back */
+    int uneven;                        /* kernels of unequal jobs */
     int idle;                          /* kernels after a pause */
     int heat;                          /* kernels, once a batch had HEATING_JOBS on each SM */
     bool hot;
     bool mute; /* nobody knows how it is doing */
     uint32_t batches;
-    struct test_random random;
-    uint32_t cold; /* the first batches take thrice as long */
+    struct test_random random; /* of a shape, a way and a card, however often others were measured */
+    uint64_t seed;
+    core_ns cold_ns, first_ns; /* for so long after its first batch all takes thrice as long */
 };
 
-static void longer(struct bench_gpu_timing *timing, unsigned stages, int percent)
+static void longer(struct bench_gpu_timing *timing, unsigned stages, double percent)
 {
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
         if (stages >> stage & 1)
-            timing->stage_ns[stage] += timing->stage_ns[stage] * percent / 100;
+            timing->stage_ns[stage] += (core_ns)((double)timing->stage_ns[stage] * percent / 100);
 }
 
 enum { COPIES = 1 << GPU_STAGE_UP | 1 << GPU_STAGE_DOWN, KERNELS = 1 << GPU_STAGE_KERNEL };
 
-static void fake_disturb(struct fake *fake, uint32_t card, const struct bench_gpu_way *way,
-                         struct bench_gpu_timing *timing)
+static void fake_disturb(struct fake *fake, uint32_t card, const struct bench_gpu_shape *shape,
+                         const struct bench_gpu_way *way, struct bench_gpu_timing *timing)
 {
-    const int part = (int)(test_random_next(&fake->random) % 101);
+    const double part = (double)test_random_in(&fake->random, 0, 1000) / 1000;
     fake->batches++;
     longer(timing, COPIES, card == 1 ? fake->second_card : 0);
     longer(timing, KERNELS, card == 1 ? fake->second_kernels : 0);
+    longer(timing, KERNELS, shape->uneven ? fake->uneven : 0);
     longer(timing, COPIES, way->traffic ? fake->traffic : 0);
     longer(timing, KERNELS, way->together ? fake->beside_copies : 0);
     longer(timing, KERNELS, way->spaced ? fake->idle : 0);
     longer(timing, KERNELS, fake->hot ? fake->heat : 0);
-    longer(timing, COPIES, fake->copies_jitter * part / 100);
-    longer(timing, KERNELS, fake->kernels_jitter * part / 100);
-    longer(timing, COPIES | KERNELS, fake->batches <= fake->cold ? 200 : 0);
+    longer(timing, COPIES, fake->copies_jitter * part);
+    longer(timing, KERNELS, fake->kernels_jitter * part);
+    longer(timing, COPIES | KERNELS, core_time_now_ns() < fake->first_ns + fake->cold_ns ? 200 : 0);
     longer(timing, COPIES | KERNELS,
            fake->slow_every > 0 && fake->batches % fake->slow_every == 0 ? fake->slow : 0);
 }
@@ -151,11 +154,17 @@ static core_status fake_measure(void *argument, uint32_t card, const struct benc
     uint64_t *jobs = calloc(2 * shape->jobs, sizeof *jobs);
     const bool busy = way->together;
     (void)error;
+    const uint64_t seed = shape->bytes ^ (uint64_t)card << 50 ^ (uint64_t)way->together << 51 ^
+                          (uint64_t)way->spaced << 52 ^ (uint64_t)way->traffic << 53;
+    if (fake->first_ns == 0)
+        fake->first_ns = core_time_now_ns();
+    if (seed != fake->seed)
+        fake->random.state = fake->seed = seed;
     fake->hot |= fake->heat > 0 && shape->jobs >= HEATING_JOBS * fake->kind->sms;
     assert_non_null(jobs);
     assert_true(card < FAKE_CARDS && !(way->together && way->spaced));
     for (uint32_t i = 0; i < shape->jobs; i++)
-        jobs[i] = GPU_BLOCK_BYTES * (shape->blocks > 0 ? shape->blocks : 1);
+        jobs[i] = (uint64_t)GPU_BLOCK_BYTES * bench_gpu_shape_blocks(shape, i);
     const core_ns kernel_ns =
         fake->kind->launch_ns +
         perfmodel_kernel_ns(fake->kind, fake->kind->sms, jobs, shape->jobs, false, jobs + shape->jobs);
@@ -167,7 +176,7 @@ static core_status fake_measure(void *argument, uint32_t card, const struct benc
         timings[i].stage_ns[GPU_STAGE_KERNEL] = kernel_ns;
         timings[i].stage_ns[GPU_STAGE_DOWN] =
             perfmodel_copy_ns(fake->kind, PERFMODEL_DOWN, busy, shape->bytes);
-        fake_disturb(fake, card, way, &timings[i]);
+        fake_disturb(fake, card, shape, way, &timings[i]);
     }
     return CORE_OK;
 }
@@ -337,31 +346,42 @@ static char *report_of(const struct bench_gpu_calibration *calibration)
     return text;
 }
 
-/* Whether a bound from the figures, margin included, is not below any time of such a card, in any way and on
- * any card: of copies and kernels of 100 us and more. Its batches go on from where they are. */
+static bool is_beyond(const struct bench_gpu_timing *timing, const struct perfmodel_stages *bound)
+{
+    return timing->stage_ns[GPU_STAGE_UP] > bound->up_ns ||
+           timing->stage_ns[GPU_STAGE_KERNEL] > bound->kernel_ns ||
+           timing->stage_ns[GPU_STAGE_DOWN] > bound->down_ns;
+}
+
+/* Bounds from the figures, margins included, hold for batches of such a card in any way, on any card, of equal
+ * and unequal jobs: but for one time in 1000, and a batch has three. */
 static void require_covered(struct fake *fake, const struct bench_gpu_calibration *calibration)
 {
-    static const struct bench_gpu_way ways[] = {
+    enum { JOBS = 64, WAYS = 5, BATCHES = 4000 };
+    static const struct bench_gpu_way ways[WAYS] = {
         {0}, {.spaced = true}, {.traffic = true}, {.together = true}, {.together = true, .traffic = true}};
-    const struct config_profile_gpu *told = &calibration->gpu;
     const struct config_profile_margins margins = {.copies_ppm = calibration->copies.ppm,
                                                    .kernels_ppm = calibration->kernels.ppm};
-    for (uint32_t i = 0; i < 5 * FAKE_CARDS * 100; i++) {
-        const struct bench_gpu_way *way = &ways[i % 5];
-        const struct bench_gpu_shape shape = {
-            .bytes = UINT64_C(16) << 20, .jobs = 64, .blocks = (1 << 20) / 64};
+    struct test_random random = {.state = 1};
+    int beyond = 0;
+    for (uint32_t i = 0; i < BATCHES; i++) {
+        const struct bench_gpu_way *way = &ways[i % WAYS];
+        struct bench_gpu_shape shape = {
+            .jobs = JOBS, .blocks = (uint32_t)test_random_in(&random, 2000, 30000), .uneven = i & 1};
         struct bench_gpu_timing timing;
-        uint64_t jobs[64], scratch[64];
-        for (uint32_t job = 0; job < shape.jobs; job++)
-            jobs[job] = (uint64_t)shape.blocks * GPU_BLOCK_BYTES;
+        uint64_t jobs[JOBS], scratch[JOBS];
         struct core_error error = {""};
-        assert_int_equal(fake_measure(fake, i / 5 % FAKE_CARDS, &shape, way, 1, &timing, &error), CORE_OK);
+        for (uint32_t job = 0; job < JOBS; job++) {
+            jobs[job] = (uint64_t)bench_gpu_shape_blocks(&shape, job) * GPU_BLOCK_BYTES;
+            shape.bytes += jobs[job];
+        }
+        assert_int_equal(fake_measure(fake, i / WAYS % FAKE_CARDS, &shape, way, 1, &timing, &error), CORE_OK);
         const struct perfmodel_stages bound =
-            perfmodel_gpu_stages(told, &margins, jobs, shape.jobs, way->together, scratch);
-        assert_true(timing.stage_ns[GPU_STAGE_UP] <= bound.up_ns);
-        assert_true(timing.stage_ns[GPU_STAGE_DOWN] <= bound.down_ns);
-        assert_true(timing.stage_ns[GPU_STAGE_KERNEL] <= bound.kernel_ns);
+            perfmodel_gpu_stages(&calibration->gpu, &margins, jobs, JOBS, way->together, scratch);
+        beyond += is_beyond(&timing, &bound);
     }
+    print_message("  %d of %d batches beyond their bounds\n", beyond, BATCHES);
+    assert_in_range(beyond, 0, 3 * BATCHES / 1000);
 }
 
 /* Above what it should be, and by no more than the jitter. */
@@ -383,17 +403,18 @@ static void whatever_a_card_does_is_covered(void **state)
         double copies, kernels;           /* the tables, of the card's own */
     } cases[] = {
         {"calm", {0}, 20000, 100000, 1, 1},
-        {"copies vary", {.copies_jitter = 6}, 29000, 100000, 1, 1},
-        {"kernels vary", {.kernels_jitter = 30}, 20000, 110000, 1, 1},
+        {"copies vary", {.copies_jitter = 6}, 25000, 100000, 1, 1},
+        {"kernels vary", {.kernels_jitter = 30}, 20000, 105000, 1, 1},
         {"a slow second card", {.second_card = 12, .second_kernels = 20}, 20000, 100000, 1.12, 1.2},
         {"the processor's traffic", {.traffic = 9}, 20000, 100000, 1.09, 1},
         {"copies beside kernels", {.beside_copies = 7}, 20000, 100000, 1, 1.07},
         {"clocks fall in pauses", {.idle = 40}, 20000, 100000, 1, 1.4},
-        {"a cold card", {.cold = 20}, 20000, 100000, 1, 1},
+        {"unequal jobs", {.uneven = 15}, 20000, 130000, 1, 1},
+        {"a cold card", {.cold_ns = 40 * CORE_NS_PER_MS}, 20000, 100000, 1, 1},
         {"all of it",
          {.copies_jitter = 6, .kernels_jitter = 30, .second_card = 12, .traffic = 9, .idle = 40},
-         29000,
-         110000,
+         25000,
+         105000,
          1.12 * 1.09,
          1.4},
     };
@@ -414,7 +435,7 @@ static void whatever_a_card_does_is_covered(void **state)
                       cases[i].copies, jitter);
         require_table(kernel_ns(&calibration.gpu, 64, 8192), kernel_ns(card_kind, 64, 8192), cases[i].kernels,
                       fake.kernels_jitter);
-        fake.cold = 0;
+        fake.cold_ns = 0;
         require_covered(&fake, &calibration);
         bench_gpu_calibration_free(&calibration);
     }
