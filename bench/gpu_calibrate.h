@@ -53,7 +53,7 @@ struct bench_gpu_timing {
     core_ns stage_ns[GPU_STAGE_COUNT];
     double up_overlap, down_overlap; /* share of the copy during which the other direction copied */
     core_ns start_ns;                /* from the submission to the start of the copy up; not together */
-    core_ns tell_ns;                 /* from the end of the copy down until it was seen; not together */
+    core_ns tell_ns;                 /* from the end of the copy down until it was seen; likewise */
 };
 
 /* What is measured: a kind of card, of which `count` are there. */
@@ -105,7 +105,7 @@ struct bench_gpu_calibration {
     struct config_profile_gpu gpu; /* to be freed by bench_gpu_calibration_free */
     struct bench_gpu_margin copies, kernels;
     struct bench_gpu_health health;
-    core_ns start_ns, tell_ns;  /* 999 of 1000 were not longer */
+    core_ns start_ns, tell_ns;  /* 999 of 1000 were not longer, one by one and without traffic */
     double spread_worst;        /* largest middle half of any shape, over its median */
     uint32_t shapes, unsettled; /* of these, so many did not settle in their time; each way, on each card */
     double model_least, model_most; /* times of unequal jobs over the model's, less 1: medians, all ways */

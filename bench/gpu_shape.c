@@ -57,7 +57,7 @@ static void timing_take(struct bench_gpu_shapes *shapes, const struct bench_gpu_
     if (way->together) {
         up_ns = bench_gpu_fit_busy_ns(up_ns, alone->stage_ns[GPU_STAGE_UP], timing->up_overlap);
         down_ns = bench_gpu_fit_busy_ns(down_ns, alone->stage_ns[GPU_STAGE_DOWN], timing->down_overlap);
-    } else {
+    } else if (!way->traffic) { /* which would hold up this thread, too, and no server's */
         bench_samples_add(&shapes->start, (double)timing->start_ns);
         bench_samples_add(&shapes->tell, (double)timing->tell_ns);
     }
