@@ -16,16 +16,19 @@
 
 /* An index counts entries since the start, modulo 2^32; each lies in a cache line of its own. */
 struct gpu_channel_memory {
-    uint64_t magic, bytes;                                  /* set before start */
-    alignas(64) _Atomic uint32_t commands_put;              /* written by the server, read by the child */
-    alignas(64) _Atomic uint32_t commands_taken;            /* written by the child, read by the server */
-    alignas(64) _Atomic uint32_t completions_put;           /* written by the child, read by the server */
-    alignas(64) _Atomic uint32_t completions_taken;         /* written by the server, read by the child */
-    alignas(64) _Atomic uint64_t server_beats;              /* written by the server, read by the child */
-    alignas(64) _Atomic uint64_t child_beats;               /* written by the child, read by the server */
-    struct gpu_channel_start start;                         /* set before start */
-    struct gpu_command commands[GPU_CHANNEL_ENTRIES];       /* filled by the server */
-    struct gpu_completion completions[GPU_CHANNEL_ENTRIES]; /* filled by the child */
+    uint64_t magic, bytes;                            /* set before start */
+    alignas(64) _Atomic uint32_t commands_put;        /* written by the server, read by the child */
+    alignas(64) _Atomic uint32_t commands_taken;      /* written by the child, read by the server */
+    alignas(64) _Atomic uint32_t completions_put;     /* written by the child, read by the server */
+    alignas(64) _Atomic uint32_t completions_taken;   /* written by the server, read by the child */
+    alignas(64) _Atomic uint64_t server_beats;        /* written by the server, read by the child */
+    alignas(64) _Atomic uint64_t child_beats;         /* written by the child, read by the server */
+    alignas(64) _Atomic uint32_t sm_mhz, sm_most_mhz; /* these four: as child_beats */
+    _Atomic uint32_t reasons;
+    _Atomic int32_t celsius;
+    struct gpu_channel_start start;                                 /* set before start */
+    struct gpu_command commands[GPU_CHANNEL_ENTRIES];               /* filled by the server */
+    struct gpu_completion completions[GPU_CHANNEL_ENTRIES];         /* filled by the child */
     alignas(PAGE) struct gpu_channel_key keys[GPU_CHANNEL_ENTRIES]; /* pages of their own */
     alignas(PAGE) uint8_t rows[]; /* copies, then shares, of the emulation */
 };
@@ -299,6 +302,27 @@ void gpu_channel_scribble(struct gpu_channel *channel)
 }
 
 /* ---- both ---- */
+
+/* Relaxed throughout: figures, on which nothing hangs. */
+void gpu_channel_health_put(struct gpu_channel *channel, const struct gpu_nvml_health *health)
+{
+    struct gpu_channel_memory *memory = channel->memory;
+    atomic_store_explicit(&memory->sm_mhz, health->sm_mhz, memory_order_relaxed);
+    atomic_store_explicit(&memory->sm_most_mhz, health->sm_most_mhz, memory_order_relaxed);
+    atomic_store_explicit(&memory->reasons, health->reasons, memory_order_relaxed);
+    atomic_store_explicit(&memory->celsius, health->celsius, memory_order_relaxed);
+}
+
+struct gpu_nvml_health gpu_channel_health(const struct gpu_channel *channel)
+{
+    const struct gpu_channel_memory *memory = channel->memory;
+    return (struct gpu_nvml_health){
+        .sm_mhz = atomic_load_explicit(&memory->sm_mhz, memory_order_relaxed),
+        .sm_most_mhz = atomic_load_explicit(&memory->sm_most_mhz, memory_order_relaxed),
+        .reasons = atomic_load_explicit(&memory->reasons, memory_order_relaxed),
+        .celsius = atomic_load_explicit(&memory->celsius, memory_order_relaxed),
+    };
+}
 
 void gpu_channel_beat(struct gpu_channel *channel, bool server)
 {

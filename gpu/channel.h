@@ -17,6 +17,7 @@
 
 #include "gpu/device.h"
 #include "gpu/emulation.h"
+#include "gpu/nvml.h"
 
 #include <stdbool.h>
 
@@ -125,6 +126,10 @@ CORE_CHECKED core_status gpu_channel_completion_put(struct gpu_channel *channel,
 void gpu_channel_scribble(struct gpu_channel *channel);
 
 /* ---- both ---- */
+
+/* The child says how its card is; zeros, as long as it has not. Each figure by itself is right. Any thread. */
+void gpu_channel_health_put(struct gpu_channel *channel, const struct gpu_nvml_health *health);
+struct gpu_nvml_health gpu_channel_health(const struct gpu_channel *channel);
 
 void gpu_channel_beat(struct gpu_channel *channel, bool server);
 uint64_t gpu_channel_beats(const struct gpu_channel *channel, bool server); /* of that side; any thread */

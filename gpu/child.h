@@ -1,8 +1,8 @@
 /* The child process of one GPU, millrace-gpu, from the inside.
  *
- * Two threads: the loop takes commands, drives the pipeline and puts completions; the watch (the process's
+ * Three threads: the loop takes commands, drives the pipeline and puts completions; the watch (the process's
  * first thread) sees the end and the silence of the server, asks the loop to stop, and ends the process
- * where the loop does not. */
+ * where the loop does not; the third one asks how the card is, and may wait for a driver that does not answer. */
 #ifndef MILLRACE_GPU_CHILD_H
 #define MILLRACE_GPU_CHILD_H
 
@@ -40,9 +40,11 @@ struct gpu_child {
     struct gpu_region region;
     struct gpu_device *device;    /* the loop's */
     struct gpu_pipeline pipeline; /* the loop's */
-    int stop;                     /* eventfd: the watch asks the loop to stop */
-    int finished;                 /* eventfd: the loop has ended */
-    int status;                   /* exit code; the loop's until it has finished */
+    pthread_t health;             /* the watch's; there where has_health says so */
+    bool has_health;
+    int stop;     /* eventfd: the watch asks the loop to stop */
+    int finished; /* eventfd: the loop has ended */
+    int status;   /* exit code; the loop's until it has finished */
 };
 
 /* Attaches to the descriptors, protects the process, starts the loop and watches. Returns the exit code. */
@@ -50,6 +52,11 @@ int gpu_child_serve(struct gpu_child *child);
 
 /* The loop: opens the device, serves until STOP or an error, closes the device. child_loop.c */
 void *gpu_child_loop(void *child);
+
+/* Starts the thread that asks how the card is; none without a UUID. child_health.c */
+CORE_CHECKED core_status gpu_child_health_start(struct gpu_child *child, struct core_error *error);
+/* After the loop's end. False: it does not end, being stuck in the driver. */
+bool gpu_child_health_end(const struct gpu_child *child);
 
 /* The end with the server's, however that ends, and signals. CORE_CLOSED: the server is gone.
  * child_protect.c */

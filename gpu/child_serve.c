@@ -47,10 +47,11 @@ static enum watch_end watch(const struct gpu_child *child)
     }
 }
 
-static void end_stuck(void)
+/* At once, as a thread is stuck in the driver. */
+static void end_stuck(int code)
 {
     (void)core_log_stop(LOG_TIMEOUT_NS);
-    _exit(GPU_EXIT_STUCK);
+    _exit(code);
 }
 
 /* Waits for the loop after asking it; a loop that is stuck in a driver is left where it is. */
@@ -66,10 +67,13 @@ static int loop_end(struct gpu_child *child, pthread_t loop, enum watch_end why)
         core_log(CORE_LOG_WARNING, "gpu.end", "%s; overwriting keys and ending", words[why]);
         (void)!write(child->stop, &one, sizeof one);
         if (poll(&finished, 1, GRACE_MS) <= 0)
-            end_stuck();
+            end_stuck(GPU_EXIT_STUCK);
     }
     pthread_join(loop, NULL);
-    return why == WATCH_LOOP_ENDED ? child->status : GPU_EXIT_SERVER;
+    const int code = why == WATCH_LOOP_ENDED ? child->status : GPU_EXIT_SERVER;
+    if (!gpu_child_health_end(child))
+        end_stuck(code);
+    return code;
 }
 
 static core_status attach(struct gpu_child *child, struct core_error *error)
@@ -101,6 +105,8 @@ static int serve(struct gpu_child *child)
         status = core_log_start(&error); /* the loop must not wait for who reads its standard error */
     if (status == CORE_OK)
         status = descriptors_make(child, &error);
+    if (status == CORE_OK)
+        status = gpu_child_health_start(child, &error);
     if (status == CORE_OK) {
         const struct core_thread_options options = {.name = "gpu-loop",
                                                     .fifo_priority = child->channel.start.fifo_priority,

@@ -623,6 +623,11 @@ enum gpu_engine_state gpu_engine_state(const struct gpu_engine *engine)
     return engine->state;
 }
 
+struct gpu_nvml_health gpu_engine_health(const struct gpu_engine *engine)
+{
+    return gpu_channel_health(&engine->channel);
+}
+
 pid_t gpu_engine_process(const struct gpu_engine *engine)
 {
     return engine->process.pid;

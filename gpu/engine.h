@@ -142,5 +142,7 @@ void gpu_engine_stop(struct gpu_engine *engine, core_ns grace_ns);
 
 enum gpu_engine_state gpu_engine_state(const struct gpu_engine *engine);
 pid_t gpu_engine_process(const struct gpu_engine *engine); /* 0: none */
+/* How the card is by what the child said last; zeros: nothing yet, or it can not tell. */
+struct gpu_nvml_health gpu_engine_health(const struct gpu_engine *engine);
 
 #endif

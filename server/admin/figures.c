@@ -100,6 +100,11 @@ const struct server_figure server_figures_gpu[] = {
      COUNT, GPU(period_changes)},
     {"latency_bound_us", "gpu_latency_bound_seconds", "gauge",
      "Latency bound: the period and all stages of a batch.", TIME, GPU(latency_ns)},
+    {"sm_hz", "gpu_sm_clock_hertz", "gauge", "Clock of its SMs; 0: not told.", COUNT, GPU(sm_hz)},
+    {"sm_most_hz", "gpu_sm_clock_max_hertz", "gauge", "The highest clock that they have; 0: not told.", COUNT,
+     GPU(sm_most_hz)},
+    {"celsius", "gpu_temperature_celsius", "gauge", "Its temperature; 0: not told.", COUNT, GPU(celsius)},
+    {NULL, "gpu_throttled", "gauge", "1 while heat or power hold its clock down.", COUNT, GPU(throttled)},
     END};
 
 /* name: in metrics; at: offset of the stage; one and many: in sentences. */

@@ -1,6 +1,7 @@
 #include "server/admin/snapshot.h"
 
 #include "core/log.h"
+#include "gpu/nvml.h"
 #include "perfmodel/cpu.h"
 #include "server/net/io.h"
 #include "server/overload/monitor.h"
@@ -165,12 +166,19 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
         .period_ns = read_signed(&figures->period_ns),
         .latency_ns = read_signed(&figures->latency_ns),
         .period_changes = server_stats_get(&figures->period_changes),
+        .sm_hz = server_stats_get(&figures->sm_hz),
+        .sm_most_hz = server_stats_get(&figures->sm_most_hz),
+        .celsius = server_stats_get(&figures->celsius),
         .copy_up = read_stage(&figures->up, batches),
         .kernel = read_stage(&figures->kernel, batches),
         .copy_down = read_stage(&figures->down, batches),
         .whole = read_stage(&figures->batch, batches),
         .notice = read_stage(&figures->notice, batches),
     };
+    const uint32_t reasons = (uint32_t)server_stats_get(&figures->reasons);
+    target->throttled = (reasons & GPU_NVML_THROTTLED) != 0 ? 1 : 0;
+    if (target->sm_hz > 0)
+        (void)gpu_nvml_reasons_text(reasons, target->throttled_by, sizeof target->throttled_by);
     server_gpu_fault_text(gpu, target->fault, sizeof target->fault);
 }
 

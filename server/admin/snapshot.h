@@ -65,6 +65,8 @@ struct server_snapshot_gpu {
     uint64_t batch_bytes, arena_bytes;
     core_ns period_ns, latency_ns; /* of the plan: of batches; period and stages, at the most */
     uint64_t period_changes;
+    uint64_t sm_hz, sm_most_hz, celsius, throttled; /* 0: not told; throttled: 0 or 1 */
+    char throttled_by[160];                         /* what holds the clock down: gpu_nvml_reasons_text */
     struct server_snapshot_stage copy_up, kernel, copy_down, whole, notice;
 };
 

@@ -136,8 +136,9 @@ static json_t *totals_json(const struct server_snapshot *snapshot)
 static json_t *gpu_json(const struct server_snapshot *snapshot, uint32_t at)
 {
     const struct server_snapshot_gpu *gpu = &snapshot->gpus[at];
-    json_t *object = json_pack("{ss ss ss ss ss}", "card", gpu->card, "uuid", gpu->uuid, "pci", gpu->pci,
-                               "state", gpu->up != 0 ? "up" : "down", "fault", gpu->fault);
+    json_t *object =
+        json_pack("{ss ss ss ss ss ss}", "card", gpu->card, "uuid", gpu->uuid, "pci", gpu->pci, "state",
+                  gpu->up != 0 ? "up" : "down", "fault", gpu->fault, "throttled_by", gpu->throttled_by);
     for (size_t i = 0; i < SERVER_FIGURES_STAGES; i++) {
         const struct server_figure_stage *stage = &server_figures_stages[i];
         set(&object, stage->status, add_figures(json_object(), stage->figures, gpu));

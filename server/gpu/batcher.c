@@ -146,6 +146,18 @@ static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_
     report_start(gpu, CORE_UNSUPPORTED, fault->text);
 }
 
+/* Relaxed throughout: figures, on which nothing hangs. */
+static void show_health(struct server_gpu *gpu)
+{
+    const struct gpu_nvml_health health = gpu_engine_health(gpu->engine);
+    struct server_gpu_figures *figures = &gpu->figures;
+    atomic_store_explicit(&figures->sm_hz, UINT64_C(1000000) * health.sm_mhz, memory_order_relaxed);
+    atomic_store_explicit(&figures->sm_most_hz, UINT64_C(1000000) * health.sm_most_mhz, memory_order_relaxed);
+    atomic_store_explicit(&figures->celsius, health.celsius > 0 ? (uint64_t)health.celsius : 0,
+                          memory_order_relaxed);
+    atomic_store_explicit(&figures->reasons, health.reasons, memory_order_relaxed);
+}
+
 static void take_events(struct server_gpu *gpu)
 {
     struct gpu_event event;
@@ -157,6 +169,7 @@ static void take_events(struct server_gpu *gpu)
             server_gpu_batches_done(gpu, &event);
         else
             go_down(gpu, &event.fault, now_ns);
+    show_health(gpu);
 }
 
 /* Down: starts the child when it is time. Returns when to look again. */

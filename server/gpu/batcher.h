@@ -182,7 +182,8 @@ struct server_gpu_figures {
     _Atomic int64_t reserved_ppb; /* reserved for backups, in the failure scenario that needs most */
     struct server_gpu_stage_figures up, kernel, down, batch;
     struct server_gpu_stage_figures notice; /* from the last byte to when the batcher noticed it */
-    struct core_histogram batch_ns;         /* from a batch's closing to its last byte */
+    _Atomic uint64_t sm_hz, sm_most_hz, celsius, reasons; /* of the card (gpu/nvml.h); 0: not told */
+    struct core_histogram batch_ns;                       /* from a batch's closing to its last byte */
 };
 
 const struct server_gpu_figures *server_gpu_figures(const struct server_gpu *gpu);

@@ -32,6 +32,7 @@ void __wrap_gpu_engine_condemn(struct gpu_engine *engine, core_ns now_ns, const 
 void __wrap_gpu_engine_stop(struct gpu_engine *engine, core_ns grace_ns);
 enum gpu_engine_state __wrap_gpu_engine_state(const struct gpu_engine *engine);
 pid_t __wrap_gpu_engine_process(const struct gpu_engine *engine);
+struct gpu_nvml_health __wrap_gpu_engine_health(const struct gpu_engine *engine);
 
 struct run {
     struct gpu_order order;
@@ -344,4 +345,10 @@ pid_t __wrap_gpu_engine_process(const struct gpu_engine *engine)
 {
     (void)engine;
     return 0; /* none */
+}
+
+struct gpu_nvml_health __wrap_gpu_engine_health(const struct gpu_engine *engine)
+{
+    (void)engine;
+    return (struct gpu_nvml_health){0}; /* it can not tell */
 }

@@ -16,6 +16,7 @@
 #include "core/log.h"
 #include "server/gpu/internal.h"
 #include "server/server_internal.h"
+#include "tests/support/client.h"
 #include "tests/support/gpu_server.h"
 #include "tests/support/http.h"
 
@@ -104,7 +105,7 @@ static int make_lister(void **state)
 static int remove_lister(void **state)
 {
     static const char *const names[] = {"lister", "tried",  "list", "list" INSTANCE,
-                                        "list5",  "status", "here"};
+                                        "list5",  "status", "here", "health"};
     char path[128];
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -284,26 +285,56 @@ core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_
     return __real_gpu_engine_open(engine, &changed, error);
 }
 
-/* Of three cards the second one does not start: the third one has its number, and says which card it is. */
-static void numbers_are_those_of_the_cards_that_start(void **state)
+/* /status, once it tells of the GPU's clock. To be freed. */
+static json_t *await_clock(const struct server *server, size_t gpu)
+{
+    const core_ns until_ns = core_time_now_ns() + TEST_PATIENCE_MS * CORE_NS_PER_MS;
+    for (;;) {
+        json_t *root = http_json(server_admin_address(server), "/status");
+        const json_t *row = json_array_get(json_object_get(root, "gpus"), gpu);
+        if (json_integer_value(json_object_get(row, "sm_hz")) > 0 || core_time_now_ns() > until_ns)
+            return root;
+        json_decref(root);
+        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
+    }
+}
+
+/* Of three cards the second one does not start. What the driver's library says of them is in the file. */
+static struct server *start_three(const char *health, struct config_server **config,
+                                  struct config_profile *profile)
 {
     char yaml[512];
-    struct config_profile *profile = test_gpu_profile(1);
-    struct config_server *config = NULL;
     struct core_error error = {""};
     struct server *server = NULL;
-    (void)state;
     profile->gpus[0].count = 3;
     played = &profile->gpus[0];
     put("list", CARD(0) CARD(1) CARD(2), 0644);
     put("status", "0", 0644);
+    put("health", health, 0644);
+    snprintf(yaml, sizeof yaml, "%s/health", folder);
+    assert_int_equal(setenv("FAKE_NVML", yaml, 1), 0);
+    assert_int_equal(setenv("LD_LIBRARY_PATH", MILLRACE_BINARY_DIR "/tests/libraries", 1), 0);
     snprintf(yaml, sizeof yaml,
              "listeners: [{address: 'unix:@millrace-test-cards'}]\nengine: ipsec-mb\nadmin: tcp:127.0.0.1:0\n"
+             "sandbox: off\n" /* the library that plays the driver's reads a file */
              "threads: {io: 1, workers: 1, realtime: off, pin: false}\ngpus: {program: %s/lister}\n",
              folder);
-    assert_int_equal(config_server_parse(yaml, strlen(yaml), "test.yaml", &config, &error), CORE_OK);
-    assert_int_equal(server_start(&server, config, profile, &error), CORE_OK);
-    json_t *root = http_json(server_admin_address(server), "/status");
+    assert_int_equal(config_server_parse(yaml, strlen(yaml), "test.yaml", config, &error), CORE_OK);
+    assert_int_equal(server_start(&server, *config, profile, &error), CORE_OK);
+    assert_int_equal(unsetenv("LD_LIBRARY_PATH"), 0);
+    played = NULL;
+    return server;
+}
+
+/* The third one has the second one's number, and says which card it is, and how it is. */
+static void numbers_are_those_of_the_cards_that_start(void **state)
+{
+    struct config_profile *profile = test_gpu_profile(1);
+    struct config_server *config;
+    (void)state;
+    struct server *server = start_three("1320 1980 44 83 0", &config, profile);
+    json_decref(await_clock(server, 0));
+    json_t *root = await_clock(server, 1);
     const json_t *gpus = json_object_get(root, "gpus");
     assert_int_equal(json_array_size(gpus), 2);
     for (size_t i = 0; i < 2; i++) {
@@ -312,13 +343,34 @@ static void numbers_are_those_of_the_cards_that_start(void **state)
         assert_string_equal(json_string_value(json_object_get(gpu, "pci")),
                             i == 0 ? "0000:00:00.0" : "0000:02:00.0");
         assert_string_equal(json_string_value(json_object_get(gpu, "state")), "up");
+        assert_int_equal(json_integer_value(json_object_get(gpu, "sm_hz")), 1320000000);
+        assert_int_equal(json_integer_value(json_object_get(gpu, "sm_most_hz")), 1980000000);
+        assert_int_equal(json_integer_value(json_object_get(gpu, "celsius")), 83);
+        assert_string_equal(json_string_value(json_object_get(gpu, "throttled_by")),
+                            "power limit, heat (card)");
         assert_string_equal(server_gpu_name(server->gpus[i]), i == 0 ? "gpu-0" : "gpu-1");
     }
     json_decref(root);
     assert_int_equal(server_stop(server), 0);
     config_server_free(config);
     config_profile_free(profile);
-    played = NULL;
+}
+
+static void a_library_that_does_not_answer_holds_nothing_up(void **state)
+{
+    struct config_profile *profile = test_gpu_profile(1);
+    struct config_server *config;
+    (void)state;
+    struct server *server = start_three("0 0 0 0 -1", &config, profile);
+    json_t *root = http_json(server_admin_address(server), "/status");
+    const json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+    assert_string_equal(json_string_value(json_object_get(gpu, "state")), "up");
+    assert_int_equal(json_integer_value(json_object_get(gpu, "sm_hz")), 0);
+    assert_string_equal(json_string_value(json_object_get(gpu, "throttled_by")), "");
+    json_decref(root);
+    assert_int_equal(server_stop(server), 0);
+    config_server_free(config);
+    config_profile_free(profile);
 }
 
 int main(void)
@@ -329,6 +381,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(cards_are_those_that_cuda_shows_us, make_lister, remove_lister),
         cmocka_unit_test_setup_teardown(cards_start_side_by_side, make_lister, remove_lister),
         cmocka_unit_test_setup_teardown(numbers_are_those_of_the_cards_that_start, make_lister,
+                                        remove_lister),
+        cmocka_unit_test_setup_teardown(a_library_that_does_not_answer_holds_nothing_up, make_lister,
                                         remove_lister),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
