@@ -1,5 +1,6 @@
 #include "bench/gpu_card.h"
 
+#include "core/node.h"
 #include "core/proc.h"
 #include "gpu/kernel.h"
 
@@ -66,6 +67,13 @@ core_status bench_gpu_card_find(const struct bench_gpu_program *program, uint32_
         *card = cards[index];
     free(cards);
     return status;
+}
+
+void bench_gpu_card_near(const struct gpu_listed *card)
+{
+    const int node = core_node_of_pci("/sys", card->facts.pci);
+    if (node >= 0)
+        (void)!core_node_take("/sys", node, NULL); /* where it is not permitted the bench measures that */
 }
 
 /* ---- a kind as an emulated card ---- */

@@ -40,6 +40,9 @@ struct bench_gpu_card {
     struct gpu_emulation_share *shares;
 };
 
+/* This thread keeps to the card's NUMA node from now on, as the server's threads for it do, with what it starts. */
+void bench_gpu_card_near(const struct gpu_listed *card);
+
 /* The set of the one form that a profile names; 0 for NULL or another name. */
 uint32_t bench_gpu_kernel_forms(const char *name);
 

@@ -1,6 +1,7 @@
 #include "bench/gpu_measurer.h"
 
 #include "bench/gpu_traffic.h"
+#include "core/node.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -289,16 +290,26 @@ static core_status keys_set(struct bench_gpu_machine *machine, struct card *card
     return status;
 }
 
-static core_status card_open(struct bench_gpu_machine *machine, struct card *card, uint32_t sms,
-                             const struct config_profile_gpu *played, struct core_error *error)
+/* What is opened of a card. */
+struct opening {
+    struct bench_gpu_machine *machine;
+    struct card *card;
+    uint32_t sms;
+    const struct config_profile_gpu *played;
+};
+
+static core_status card_open(void *argument, struct core_error *error)
 {
-    const uint32_t slots = slots_of(machine, sms);
+    const struct opening *opening = argument;
+    struct bench_gpu_machine *machine = opening->machine;
+    struct card *card = opening->card;
+    const uint32_t slots = slots_of(machine, opening->sms);
     const struct gpu_region_shape shape = {
         .arenas = ARENAS, .slots = slots, .segments = slots, .arena_bytes = machine->arena_bytes};
     core_status status = gpu_region_create(&card->region, &shape, error);
     if (status == CORE_OK)
         status = bench_gpu_card_start(&card->card, &machine->options.program, &card->listed, &card->region,
-                                      played, false, error);
+                                      opening->played, false, error);
     if (status == CORE_OK)
         status = keys_set(machine, card, slots, error);
     return status == CORE_OK ? CORE_OK : core_error_prefix(error, status, "card %u", card->listed.index);
@@ -348,7 +359,12 @@ static core_status cards_open(struct bench_gpu_machine *machine, const struct gp
         struct card *card = &machine->cards[i];
         card->listed = played != NULL ? (struct gpu_listed){.index = i} : listed[i];
         machine->card_count++;
-        status = card_open(machine, card, played != NULL ? played->sms : listed[i].facts.sms, played, error);
+        struct opening opening = {.machine = machine,
+                                  .card = card,
+                                  .sms = played != NULL ? played->sms : listed[i].facts.sms,
+                                  .played = played};
+        status = core_node_run("/sys", core_node_of_pci("/sys", card->listed.facts.pci), card_open, &opening,
+                               error); /* as in the server */
         if (status == CORE_OK)
             status = kind_find(machine, card->card.facts.name, i, error);
     }

@@ -126,6 +126,8 @@ static core_status rig_open(struct rig *rig, const struct options *options,
     *rig = (struct rig){.random = 1};
     core_status status = bench_gpu_card_find(&options->program, options->device, &which, error);
     if (status == CORE_OK)
+        bench_gpu_card_near(&which);
+    if (status == CORE_OK)
         status = gpu_region_create(&rig->region, shape, error);
     if (status == CORE_OK)
         status = bench_gpu_card_start(&rig->card, &options->program, &which, &rig->region, &profile->gpus[0],

@@ -1,4 +1,5 @@
 #include "bench/pipeline_threads.h"
+#include "core/node.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -68,14 +69,22 @@ static core_status samples_create(struct pipeline_gpu *gpu)
     return status == CORE_OK ? bench_samples_init(&gpu->tell, room) : status;
 }
 
+static core_status arenas_create(void *argument, struct core_error *error)
+{
+    struct pipeline_gpu *gpu = argument;
+    const struct gpu_arena_options options = arena_options(gpu);
+    return gpu_arenas_create(&gpu->arenas, &options, error);
+}
+
 core_status pipeline_gpu_create(struct pipeline_gpu *gpu, struct core_error *error)
 {
-    const struct gpu_arena_options options = arena_options(gpu);
+    const struct gpu_listed *cards = gpu->pipeline->options->cards;
+    const int node = cards != NULL ? core_node_of_pci("/sys", cards[gpu->index].facts.pci) : -1;
     gpu->job_bytes = calloc(gpu->slot_count, sizeof *gpu->job_bytes);
     gpu->scratch = calloc(gpu->slot_count, sizeof *gpu->scratch);
     if (gpu->job_bytes == NULL || gpu->scratch == NULL || samples_create(gpu) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for the figures of a GPU");
-    return gpu_arenas_create(&gpu->arenas, &options, error);
+    return core_node_run("/sys", node, arenas_create, gpu, error);
 }
 
 void pipeline_gpu_destroy(struct pipeline_gpu *gpu)
@@ -99,6 +108,8 @@ static core_status card_prepare(struct pipeline_gpu *gpu)
     struct pipeline *pipeline = gpu->pipeline;
     const struct gpu_listed *cards = pipeline->options->cards, played = {.index = gpu->index};
     struct bench_gpu_program program = pipeline->options->program;
+    if (cards != NULL)
+        bench_gpu_card_near(&cards[gpu->index]);
     program.kernel_forms = bench_gpu_kernel_forms(gpu->kind->kernel); /* those that the plan was made for */
     core_status status =
         bench_gpu_card_start(&gpu->card, &program, cards != NULL ? &cards[gpu->index] : &played,

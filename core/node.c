@@ -1,6 +1,7 @@
 #include "core/node.h"
 
 #include "core/proc.h"
+#include "core/realtime.h"
 
 #include <errno.h>
 #include <linux/mempolicy.h>
@@ -67,4 +68,38 @@ core_status core_node_take(const char *root, int node, struct core_error *error)
         return core_error_set(error, CORE_DENIED, "memory of node %d (%s)", node,
                               strerror_r(memory, reason, sizeof reason));
     return CORE_OK;
+}
+
+struct guest {
+    const char *root;
+    int node;
+    core_status (*run)(void *argument, struct core_error *error);
+    void *argument;
+    struct core_error *error;
+    core_status status;
+};
+
+static void *guest_run(void *argument)
+{
+    struct guest *guest = argument;
+    (void)!core_node_take(guest->root, guest->node, NULL);
+    guest->status = guest->run(guest->argument, guest->error);
+    return NULL;
+}
+
+core_status core_node_run(const char *root, int node,
+                          core_status (*run)(void *argument, struct core_error *error), void *argument,
+                          struct core_error *error)
+{
+    const struct core_thread_options options = {.name = "node", .cpu = -1, .stack_bytes = (size_t)1 << 20};
+    struct guest guest = {.root = root, .node = node, .run = run, .argument = argument, .error = error};
+    pthread_t thread;
+
+    if (node < 0)
+        return run(argument, error);
+    const core_status status = core_thread_start(&thread, &options, guest_run, &guest, NULL, error);
+    if (status != CORE_OK)
+        return status;
+    pthread_join(thread, NULL);
+    return guest.status;
 }

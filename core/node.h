@@ -16,4 +16,10 @@ int core_node_of_pci(const char *root, const char *pci);
  * not permit; the other half may hold. */
 CORE_CHECKED core_status core_node_take(const char *root, int node, struct core_error *error);
 
+/* Runs `run` on a thread that takes the node, as far as that is permitted, and returns what it returns. This
+ * thread stays as it is. Without a node (-1) it runs `run` itself. */
+CORE_CHECKED core_status core_node_run(const char *root, int node,
+                                       core_status (*run)(void *argument, struct core_error *error),
+                                       void *argument, struct core_error *error);
+
 #endif

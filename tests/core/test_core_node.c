@@ -160,6 +160,32 @@ static void a_thread_keeps_to_a_node_and_so_do_its_own(void **state)
     assert_int_equal(taken.policy, MPOL_PREFERRED);
 }
 
+static core_status look(void *argument, struct core_error *error)
+{
+    cpu_set_t set;
+    (void)!sched_getaffinity(0, sizeof set, &set);
+    *(int *)argument = CPU_COUNT(&set);
+    return core_error_set(error, CORE_CLOSED, "seen");
+}
+
+static void a_call_is_run_on_a_node(void **state)
+{
+    struct core_error error = {""};
+    char text[32];
+    int cores = 0;
+    cpu_set_t set;
+    (void)state;
+    snprintf(text, sizeof text, "%d\n", core_cpu_number(0));
+    put(NODES "/node1/cpulist", text);
+    assert_int_equal(core_node_run(root, 1, look, &cores, &error), CORE_CLOSED);
+    assert_string_equal(error.text, "seen");
+    assert_int_equal(cores, 1);
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    assert_int_equal(CPU_COUNT(&set), (int)core_cpu_count()); /* of this thread */
+    assert_int_equal(core_node_run(root, -1, look, &cores, &error), CORE_CLOSED);
+    assert_int_equal(cores, (int)core_cpu_count());
+}
+
 static void what_is_not_permitted_is_told(void **state)
 {
     char text[32];
@@ -176,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_card_has_a_node),
         cmocka_unit_test(a_thread_keeps_to_a_node_and_so_do_its_own),
+        cmocka_unit_test(a_call_is_run_on_a_node),
         cmocka_unit_test(what_is_not_permitted_is_told),
     };
     return cmocka_run_group_tests(tests, begin, end);
