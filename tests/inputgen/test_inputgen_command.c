@@ -1,0 +1,181 @@
+/* `millrace-gen` as people call it, against a whole server: keys of a keyring, lists, times, what it shows on a terminal and
+ * writes into files, and what it says to mistakes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/command.h"
+#include "tests/support/server.h"
+
+#define GENERATOR MILLRACE_BINARY_DIR "/inputgen/millrace-gen "
+#define SHORT     "--duration 300ms --connections 2 --threads 2 --drain 20s "
+#define KEYS      "camera aes-128-cbc 000102030405060708090a0b0c0d0e0f client-iv\n"
+#define WORKLOAD                                                                                             \
+    "name: test\nstreams: 6\nduration_s: 1\nclasses:\n"                                                      \
+    "  - name: even\n    rate_mbit_per_s: {distribution: uniform, minimum: 0.4, maximum: 0.8}\n"             \
+    "    deadline_ms: {distribution: constant, value: 10000}\n    packet_bytes: 1024\n    burst_packets: "   \
+    "4\n"
+
+static struct test_server server;
+static char text[1 << 17], socket_option[128], admin_option[128];
+
+static int start(void **state)
+{
+    (void)state;
+    test_server_prepare(&server);
+    test_server_write(&server, "keys", KEYS);
+    test_server_write(&server, "test.yaml", WORKLOAD);
+    snprintf(socket_option, sizeof socket_option, "--server unix:%s/socket ", server.folder);
+    snprintf(admin_option, sizeof admin_option, "--admin unix:%s/admin ", server.folder);
+    test_server_start(&server, "listeners: [{address: 'unix:socket'}]\nkeyring: keys\nadmin: 'unix:admin'\n",
+                      &test_profile_generous);
+    return 0;
+}
+
+static int stop(void **state)
+{
+    (void)state;
+    return test_server_stop(&server) != 0;
+}
+
+/* Runs `before` GENERATOR `command` with the server's sockets and `options`; F/ in those is the private folder. */
+static void expect(const char *before, const char *command, const char *options, int status,
+                   const char *words)
+{
+    char line[1536], whole[1536];
+    size_t used = 0;
+
+    snprintf(whole, sizeof whole, "%s" GENERATOR "%s %s%s%s", before, command, socket_option,
+             strncmp(command, "churn", 5) == 0 ? admin_option : "", options);
+    for (const char *from = whole; *from != '\0'; from++) {
+        const bool folder = from[0] == 'F' && from[1] == '/';
+        used += (size_t)snprintf(line + used, sizeof line - used, "%.*s",
+                                 folder ? (int)strlen(server.folder) : 1, folder ? server.folder : from);
+        assert_true(used + 1 < sizeof line);
+    }
+    const int got = test_command(line, text, sizeof text);
+    if (got != status || strstr(text, words) == NULL)
+        fail_msg("%s: status %d, not %d with '%s':\n%s", line, got, status, words, text);
+}
+
+static void keys_of_a_keyring_are_used_and_checked(void **state)
+{
+    (void)state;
+    expect("", "replay", SHORT "--key-name camera --keyring F/keys F/test.yaml", 0, "PASS");
+    expect("", "replay", SHORT "--key-name camera F/test.yaml", 2, "--key-name needs --keyring");
+    expect("", "replay", SHORT "--key-name door --keyring F/keys F/test.yaml", 2, "has no key 'door'");
+    test_server_write(&server, "others", "camera aes-128-cbc ffffffffffffffffffffffffffffffff\n");
+    expect("", "replay", SHORT "--key-name camera --keyring F/others F/test.yaml", 1, "FAIL");
+    expect("", "churn", SHORT "--allow-missed --key-name camera --keyring F/keys F/test.yaml", 0, "PASS");
+}
+
+/* Drawn once, replayed twice: from the list, and with all that varies how it is sent. */
+static void a_list_is_sent_as_it_is_told(void **state)
+{
+    (void)state;
+    char line[512], list[128];
+    snprintf(list, sizeof list, "%s/list.csv", server.folder);
+    snprintf(line, sizeof line, GENERATOR "make %s/test.yaml --streams 3 --seed 7 -o %s", server.folder,
+             list);
+    assert_int_equal(test_command(line, text, sizeof text), 0);
+    snprintf(line, sizeof line, GENERATOR "make %s/test.yaml --streams 3 --seed 7 | cmp - %s", server.folder,
+             list);
+    assert_int_equal(test_command(line, text, sizeof text), 0);
+    expect("", "replay", SHORT "F/list.csv", 0, "3 streams over 2 connections");
+    expect("", "replay",
+           SHORT "--phases random --realtime off --tick 1ms --slower 5 --sizes uniform --scale 1.5 --bursts "
+                 "F/list.csv",
+           0, "PASS");
+    expect("", "replay", SHORT "--phases listed --realtime auto --sizes full --server-word F/list.csv", 0,
+           "PASS");
+    expect("", "replay", SHORT "--streams 4 F/list.csv", 2, "--streams is for workloads");
+    unlink(list);
+}
+
+static void reports_go_where_they_are_wanted(void **state)
+{
+    json_t *report;
+    char path[128];
+
+    (void)state;
+    expect("", "replay", SHORT "--json --server-pid $$ F/test.yaml", 0, "{");
+    report = json_loads(text, 0, NULL);
+    assert_non_null(report);
+    json_decref(report);
+    expect("", "replay", SHORT "--quiet F/test.yaml", 0, "");
+    assert_string_equal(text, "");
+    expect("", "replay", SHORT "--hgrm F/latency F/test.yaml", 0, "PASS");
+    snprintf(path, sizeof path, "%s/latency", server.folder);
+    assert_int_equal(unlink(path), 0);
+    expect("", "replay", SHORT "--quiet --hgrm F/none/latency F/test.yaml", 1, "none/latency");
+    expect("", "churn", SHORT "--allow-missed --json --samples F/samples --sample-every 100ms F/test.yaml", 0,
+           "{");
+    report = json_loads(text, 0, NULL);
+    assert_non_null(report);
+    json_decref(report);
+    snprintf(path, sizeof path, "%s/samples", server.folder);
+    assert_int_equal(unlink(path), 0);
+    expect("", "replay", SHORT "--json F/test.yaml >/dev/full", 1, "No space left");
+    expect("", "replay", SHORT "F/test.yaml >/dev/full", 1, "No space left");
+    expect("", "churn", SHORT "--allow-missed F/test.yaml >/dev/full", 1, "No space left");
+}
+
+/* `script` gives it a terminal. */
+static void a_terminal_shows_progress(void **state)
+{
+    char line[512];
+
+    (void)state;
+    snprintf(line, sizeof line,
+             "script -qec '" GENERATOR
+             "replay %s --duration 1s --drain 20s %s/test.yaml' /dev/null </dev/null",
+             socket_option, server.folder);
+    assert_int_equal(test_command(line, text, sizeof text), 0);
+    assert_non_null(strstr(text, "packets sent"));
+    assert_non_null(strstr(text, "PASS"));
+    expect("timeout --signal INT --kill-after 60 1 ", "replay", "--duration 1h --drain 20s F/test.yaml", 124,
+           "");
+    assert_non_null(strstr(text, "PASS")); /* what was sent came back */
+}
+
+static void mistakes_are_told(void **state)
+{
+    static const struct test_command_mistake mistakes[] = {
+        {"", "a stream list (CSV) or a workload is needed"},
+        {"one two", "one list or workload at a time"},
+        {"none.csv", "none.csv"},
+        {"no-such-workload", "no-such-workload"},
+        {"demo --phases never", "'never' is neither listed nor random"},
+        {"demo --realtime on", "neither auto nor off"},
+        {"demo --sizes half", "neither full nor uniform"},
+        {"demo --tick 2s", "--tick"},
+        {"demo --connections 0", "--connections 0"},
+        {"demo --scale -1", "--scale"},
+        {"demo --slower much", "--slower"},
+        {"demo --duration never", "--duration"},
+        {"demo --server-pid 0", "--server-pid 0"},
+        {"demo --server unix:/none/at/all", "/none/at/all"},
+        {"demo --keyring /none/at/all", "/none/at/all"},
+        {"demo --ca /none/at/all --server unix:/none", "not for unix:"},
+    };
+
+    (void)state;
+    test_command_mistakes(GENERATOR "replay", mistakes, sizeof mistakes / sizeof *mistakes);
+    test_command_mistakes(GENERATOR "churn", mistakes, sizeof mistakes / sizeof *mistakes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_a_keyring_are_used_and_checked),
+        cmocka_unit_test(a_list_is_sent_as_it_is_told), cmocka_unit_test(reports_go_where_they_are_wanted),
+        cmocka_unit_test(a_terminal_shows_progress), cmocka_unit_test(mistakes_are_told)};
+    return cmocka_run_group_tests(tests, start, stop);
+}
