@@ -54,5 +54,8 @@ bool gpu_child_health_end(const struct gpu_child *child)
 {
     const core_ns until_ns = core_time_now_ns() + GRACE_NS;
     const struct timespec until = {.tv_sec = until_ns / CORE_NS_PER_S, .tv_nsec = until_ns % CORE_NS_PER_S};
-    return !child->has_health || pthread_clockjoin_np(child->health, NULL, CLOCK_MONOTONIC, &until) == 0;
+    if (!child->has_health || pthread_clockjoin_np(child->health, NULL, CLOCK_MONOTONIC, &until) == 0)
+        return true;
+    (void)pthread_detach(child->health); /* nobody joins it any more */
+    return false;
 }

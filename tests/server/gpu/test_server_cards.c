@@ -22,7 +22,8 @@
 
 #define PROGRAM MILLRACE_BINARY_DIR "/gpu/millrace-gpu"
 
-static int fails_at, copies; /* the copy of the program's path that fails, and so many so far */
+static int fails_at;       /* the copy of the program's path that fails */
+static _Atomic int copies; /* so far; cards start on threads of their own */
 
 char *__real_strdup(const char *text);
 char *__wrap_strdup(const char *text);
