@@ -359,6 +359,7 @@ static void calibration_end(struct work *work)
     margin_fill(&calibration->kernels, &shapes->kernels, KERNELS_LEAST);
     calibration->start_ns = (core_ns)bench_samples_percentile(&shapes->start, 100 * COVERED);
     calibration->tell_ns = (core_ns)bench_samples_percentile(&shapes->tell, 100 * COVERED);
+    calibration->gpu.host_batch_ns = calibration->start_ns;
 }
 
 core_status bench_gpu_calibrate(const struct bench_gpu_measurer *measurer,

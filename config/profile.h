@@ -94,6 +94,8 @@ struct config_profile_gpu {
     int64_t sm_bytes_per_s; /* Phi: peak of one SM with jobs enough; 1 .. 10^12 */
     core_ns launch_ns;      /* overhead of one kernel; 0 .. 1 s */
     uint32_t job_bytes;     /* table entry, key and chaining values that go up with a job; 0 .. 65,536 */
+    core_ns host_batch_ns;  /* of the host for a batch, before its copy up starts; 0 .. 1 s */
+    core_ns host_packet_ns; /* and for each packet in it, on the batcher's thread; 0 .. 1 ms */
     struct config_profile_copy *copies; /* at least one row */
     uint32_t copy_count;
     struct config_profile_utilisation *utilisation; /* at least one row */

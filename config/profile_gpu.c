@@ -37,6 +37,8 @@ static const cyaml_schema_field_t gpu_fields[] = {
     INT_FIELD(struct config_profile_gpu, sm_bytes_per_s),
     INT_FIELD(struct config_profile_gpu, launch_ns),
     UINT_FIELD(struct config_profile_gpu, job_bytes),
+    CYAML_FIELD_INT("host_batch_ns", CYAML_FLAG_OPTIONAL, struct config_profile_gpu, host_batch_ns),
+    CYAML_FIELD_INT("host_packet_ns", CYAML_FLAG_OPTIONAL, struct config_profile_gpu, host_packet_ns),
     CYAML_FIELD_SEQUENCE_COUNT("copies", CYAML_FLAG_POINTER, struct config_profile_gpu, copies, copy_count,
                                &copy_schema, 1, CONFIG_PROFILE_COPY_ROWS_MAX),
     CYAML_FIELD_SEQUENCE_COUNT("utilisation", CYAML_FLAG_POINTER, struct config_profile_gpu, utilisation,
@@ -173,6 +175,8 @@ static void gpu_check(struct config_report *report, const char *card, const stru
     signed_check(report, config_path("%s.launch_ns", card), gpu->launch_ns, 0, CORE_NS_PER_S);
     unsigned_check(report, config_path("%s.job_bytes", card), gpu->job_bytes, 0,
                    CONFIG_PROFILE_GPU_JOB_BYTES_MAX);
+    signed_check(report, config_path("%s.host_batch_ns", card), gpu->host_batch_ns, 0, CORE_NS_PER_S);
+    signed_check(report, config_path("%s.host_packet_ns", card), gpu->host_packet_ns, 0, CORE_NS_PER_MS);
     copies_check(report, card, gpu);
     utilisation_check(report, card, gpu);
 }

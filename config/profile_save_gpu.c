@@ -35,6 +35,9 @@ static void gpu_write(FILE *file, const struct config_profile_gpu *gpu)
     fprintf(file, "    sm_bytes_per_s: %" PRId64 " # of one SM with jobs enough\n", gpu->sm_bytes_per_s);
     fprintf(file, "    launch_ns: %" PRId64 " # of one kernel\n", gpu->launch_ns);
     fprintf(file, "    job_bytes: %" PRIu32 " # that go up with each job beside its data\n", gpu->job_bytes);
+    fprintf(file, "    host_batch_ns: %" PRId64 " # of the host for a batch, before it is copied up\n",
+            gpu->host_batch_ns);
+    fprintf(file, "    host_packet_ns: %" PRId64 " # and for each packet of it\n", gpu->host_packet_ns);
     copies_write(file, gpu);
     utilisation_write(file, gpu);
 }

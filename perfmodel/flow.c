@@ -213,6 +213,7 @@ struct question {
     perfmodel_wide job, first; /* of a run's first batch: bytes of the longest job, and all */
     perfmodel_wide full;       /* bytes of the fullest batch */
     perfmodel_wide tables;     /* bytes that go up with the jobs */
+    core_ns host_ns;           /* T_H of the batch with most packets, of both periods */
 };
 
 /* A stage, in ns times 2^40: a batch in the long run; and the bound, on a line that is stable. Made from the
@@ -348,7 +349,7 @@ static struct answer ask_copy(const struct perfmodel_flow_gpu *card, enum perfmo
 
 /* Both directions, of one card. */
 struct turns {
-    core_ns kernel_ns, in_ns;     /* K^; and how late a batch may be closed */
+    core_ns kernel_ns, in_ns;     /* K^; and how late the card may have a batch */
     struct answer up, down;       /* their means are that of both copies together */
     perfmodel_wide burst, beside; /* P, and rho (T_l - T_s): 0 unless a run has batches of two periods */
 };
@@ -475,7 +476,7 @@ static void ask_turns(const struct perfmodel_flow_gpu *card, const struct questi
 {
     struct lines ups, downs;
     turns->up = turns->down = answer_start(question);
-    turns->in_ns = card->profile->margins.in_ns;
+    turns->in_ns = card->profile->margins.in_ns + question->host_ns;
     if (!lines_open(card, PERFMODEL_UP, question, &ups) ||
         !lines_open(card, PERFMODEL_DOWN, question, &downs))
         return;
@@ -529,9 +530,10 @@ static void judge_latency(const struct perfmodel_flow_gpu *card, const struct pe
     const core_ns period_ns = verdict->period_ns;
     const struct perfmodel_stages *bounds = &verdict->bounds;
     core_ns after_ns = perfmodel_wide_limit(
-        (perfmodel_wide)bounds->up_ns + bounds->kernel_ns + bounds->down_ns, CORE_NS_NEVER);
+        (perfmodel_wide)bounds->host_ns + bounds->up_ns + bounds->kernel_ns + bounds->down_ns, CORE_NS_NEVER);
     verdict->latency_ns = perfmodel_wide_limit((perfmodel_wide)period_ns + after_ns, CORE_NS_NEVER);
     take_room(verdict, verdict->latency_ns, load->shortest_ns);
+    take_room(verdict, bounds->host_ns, period_ns);
     uint64_t arenas = perfmodel_flow_arenas(card->profile, after_ns, period_ns);
     bool too_many = arenas > PERFMODEL_FLOW_ARENAS_MAX;
     verdict->arenas = too_many ? PERFMODEL_FLOW_ARENAS_MAX : (uint32_t)arenas;
@@ -540,7 +542,7 @@ static void judge_latency(const struct perfmodel_flow_gpu *card, const struct pe
     if (too_many)
         take_room(verdict, (perfmodel_wide)arenas, PERFMODEL_FLOW_ARENAS_MAX);
     take_room(verdict, (perfmodel_wide)verdict->memory_bytes, (perfmodel_wide)card->gpu->memory_bytes);
-    if (verdict->latency_ns > load->shortest_ns)
+    if (verdict->latency_ns > load->shortest_ns || bounds->host_ns > period_ns)
         verdict->binding = PERFMODEL_LIMIT_GPU_LATENCY;
     else if (too_many || verdict->memory_bytes > card->gpu->memory_bytes)
         verdict->binding = PERFMODEL_LIMIT_GPU_MEMORY;
@@ -574,8 +576,8 @@ static perfmodel_wide latency_least(const struct perfmodel_flow_gpu *card, const
     uint64_t up = (uint64_t)(question->full + question->tables), down = (uint64_t)question->full;
     perfmodel_wide up_ns = perfmodel_copy_ns(card->gpu, PERFMODEL_UP, card->busy, up);
     perfmodel_wide down_ns = perfmodel_copy_ns(card->gpu, PERFMODEL_DOWN, card->busy, down);
-    return (perfmodel_wide)question->default_period.period_ns + bound_ns(kernel) + (turns ? 2 : 1) * up_ns +
-           down_ns;
+    return (perfmodel_wide)question->default_period.period_ns + question->host_ns + bound_ns(kernel) +
+           (turns ? 2 : 1) * up_ns + down_ns;
 }
 
 static void take_singles(const struct perfmodel_flow_gpu *card, const struct perfmodel_stages *fullest,
@@ -605,8 +607,8 @@ static void judge_stages(const struct perfmodel_flow_gpu *card, const struct per
     ask_copies(card, question, &copies);
     if (fullest != NULL)
         take_singles(card, fullest, &copies);
-    verdict->bounds =
-        (struct perfmodel_stages){bound_ns(&copies.up), bound_ns(&kernel), bound_ns(&copies.down)};
+    verdict->bounds = (struct perfmodel_stages){bound_ns(&copies.up), bound_ns(&kernel),
+                                                bound_ns(&copies.down), question->host_ns};
     take_stage(verdict, &copies.up);
     take_stage(verdict, &copies.down);
     if (!copies.up.stable || !copies.down.stable)
@@ -628,9 +630,11 @@ static struct default_period default_period_of(const struct perfmodel_flow_load 
 static struct question question_of(const struct perfmodel_flow_gpu *card,
                                    const struct perfmodel_flow_load *load, core_ns period_ns)
 {
-    struct question question = {.default_period = default_period_of(load, period_ns),
-                                .streams = load->streams,
-                                .tables = (perfmodel_wide)load->streams * card->gpu->job_bytes};
+    struct question question = {
+        .default_period = default_period_of(load, period_ns),
+        .streams = load->streams,
+        .tables = (perfmodel_wide)load->streams * card->gpu->job_bytes,
+        .host_ns = perfmodel_gpu_host_ns(card->gpu, perfmodel_flow_batch_packets(load, period_ns))};
     question.other = question.default_period;
     question.job = question.default_period.job;
     question.full = question.first = load->burst_bytes + question.default_period.mean;
@@ -646,7 +650,8 @@ static struct perfmodel_flow_verdict judge(const struct perfmodel_flow_gpu *card
                                              .headroom_ppb = PERFMODEL_PPB,
                                              .batch_bytes = saturated(question->full)};
     if (question->full + question->tables > BATCH_MOST || question->job > BATCH_MOST) {
-        verdict.bounds = (struct perfmodel_stages){CORE_NS_NEVER, CORE_NS_NEVER, CORE_NS_NEVER};
+        verdict.bounds =
+            (struct perfmodel_stages){CORE_NS_NEVER, CORE_NS_NEVER, CORE_NS_NEVER, question->host_ns};
         refuse(&verdict, PERFMODEL_LIMIT_GPU_COPY);
         return verdict;
     }
@@ -693,6 +698,7 @@ static struct question question_of_both(const struct perfmodel_flow_gpu *card,
 {
     struct question question = question_of(card, load, first_ns);
     question.other = default_period_of(load, other_ns);
+    question.host_ns = core_time_max(question.host_ns, question_of(card, load, other_ns).host_ns);
     return question;
 }
 
@@ -706,7 +712,8 @@ static struct perfmodel_stages bounds_growing(const struct perfmodel_flow_gpu *c
     struct perfmodel_stages a = judge(card, load, &begun_short, NULL, INT64_MIN).bounds;
     struct perfmodel_stages b = judge(card, load, &begun_long, NULL, INT64_MIN).bounds;
     return (struct perfmodel_stages){core_time_max(a.up_ns, b.up_ns), core_time_max(a.kernel_ns, b.kernel_ns),
-                                     core_time_max(a.down_ns, b.down_ns)};
+                                     core_time_max(a.down_ns, b.down_ns),
+                                     core_time_max(a.host_ns, b.host_ns)};
 }
 
 static struct perfmodel_stages bounds_shrinking(const struct perfmodel_flow_gpu *card,
@@ -725,7 +732,9 @@ static void bound_turns(const struct perfmodel_flow_gpu *card, const struct perf
     struct turns turns = {.kernel_ns = bounds->kernel_ns,
                           .burst = (perfmodel_wide)load->burst_bytes,
                           .beside = in_period(load->rate, long_ns - short_ns)};
-    question.full = question.first = question_of(card, load, long_ns).full;
+    const struct question longer = question_of(card, load, long_ns);
+    question.full = question.first = longer.full;
+    question.host_ns = longer.host_ns;
     ask_turns(card, &question, &turns);
     bounds->up_ns = bound_ns(&turns.up);
     bounds->down_ns = bound_ns(&turns.down);
@@ -745,7 +754,7 @@ struct perfmodel_flow_change perfmodel_flow_judge_change(const struct perfmodel_
     if (turns && change.bounds.up_ns < CORE_NS_NEVER)
         bound_turns(card, load, grows ? from_ns : to_ns, grows ? to_ns : from_ns, &change.bounds);
     perfmodel_wide stages = (perfmodel_wide)change.bounds.up_ns + change.bounds.kernel_ns;
-    stages += change.bounds.down_ns;
+    stages += (perfmodel_wide)change.bounds.down_ns + change.bounds.host_ns;
     change.latency_ns = perfmodel_wide_limit(to_ns + stages, CORE_NS_NEVER);
     if (turns)
         change.old_latency_ns = perfmodel_wide_limit(from_ns + stages, CORE_NS_NEVER);

@@ -52,9 +52,11 @@
  * So S^ <= a + b (P + rho T) on every stable line above S, mixtures of two edges of S among them. The bound
  * returned is the least of these (which is S^ for real L). A set without any stable line is refused.
  *
- * **The latency,** from a packet's eligible time to the end of its batch's copy back, is T + U^ + K^ + R^.
- * Two copy engines: batch n is closed at nT, or up to in_ns later (which d' leaves out), and the stages
- * follow one another, B growing from one to the next.
+ * **The latency,** from a packet's eligible time to the end of its batch's copy back, is T + H + U^ + K^ + R^,
+ * H = T_H (perfmodel_gpu_host_ns) of the most packets that a batch may have. Batch n is closed at nT, or up to
+ * in_ns later (which d' leaves out). H <= T is asked for, so the batcher is through with it H after that at the
+ * most: it was with the one before by (n-1)T + in_ns + H. Two copy engines: the stages follow one another, from
+ * B = in_ns + H for the copy up, B growing from one to the next. In what follows in_ns stands for in_ns + H.
  *
  * **One copy engine** serves each direction in the order of the batches, and is idle only when no copy waits;
  * in which order the two directions take it does not matter here. Take a line above U and one above R, and
@@ -89,7 +91,7 @@
  * turns: perfmodel_gpu_latency_ns has the proof, which asks nothing of the kernel but its bound.
  *
  * **Arenas.** That of batch n is in use from (n-1)T until its results are taken, nT + in_ns + the bounds of
- * the stages + the rest of an I/O thread + out_ns, so A = 1 + ceil((sum of all that) / T) of them do, in
+ * the stages + the rest of an I/O thread + out_ns (in_ns with H), so A = 1 + ceil((sum of all that) / T) of them do, in
  * rotation; never less than five.
  *
  * If no stage of the fullest batch outlasts T (one engine: both copies together), that batch's exact times
@@ -109,7 +111,8 @@
  * them, since they use nothing but a bound on what L batches in a row hold. In addition, if a stage
  * takes at most T for the fullest batch, this time is a delay bound of the stage, too.
  *
- * **Changing the period.** Let a set be accepted at two periods, T_s < T_l, and let its batches change from
+ * **Changing the period.** (H is that of the longer period: after one of its batches the batcher is behind by
+ * less than that, and catches up, as H <= T of the other.) Let a set be accepted at two periods, T_s < T_l, and let its batches change from
  * one to the other at some boundary, whatever is in the stages then. Take a run of a stage, batches m .. n
  * that it serves without a pause, and a line above S at every batch in it: a_j + b x for batch j, where a_j
  * grows with the longest job that T_j lets be. They hold P + rho sum T_j bytes at most, and batch n is closed
@@ -207,16 +210,16 @@ void perfmodel_flow_gpu_destroy(struct perfmodel_flow_gpu *card); /* NULL is fin
 
 struct perfmodel_flow_verdict {
     /* NONE (accepted), or the first that fails: GPU_COPY and GPU_KERNEL (no stable line), GPU_LATENCY (>
-     * shortest d'), GPU_MEMORY (the arenas exceed the card, or ARENAS_MAX) */
+     * shortest d', or H > T), GPU_MEMORY (the arenas exceed the card, or ARENAS_MAX) */
     enum perfmodel_limit binding;
     core_ns period_ns;
-    struct perfmodel_stages bounds; /* U^, K^, R^; CORE_NS_NEVER if unstable */
+    struct perfmodel_stages bounds; /* U^, K^, R^, CORE_NS_NEVER if unstable; and H */
     core_ns latency_ns;
     uint32_t arenas;       /* A; 0 if unstable */
     uint64_t batch_bytes;  /* room of an arena: P + rho T */
     uint64_t memory_bytes; /* A (2 batch_bytes + n job_bytes), on the card and pinned */
-    /* The least relative headroom, in ppb, rounded down, of three: of T over the time S(rho T) that each
-     * stage takes of a period in the long run (one engine: both copies together); of the shortest d' over the
+    /* The least relative headroom, in ppb, rounded down, of four: of T over the time S(rho T) that each
+     * stage takes of a period in the long run (one engine: both copies together); of T over H; of the shortest d' over the
      * latency; of the card's memory over what the arenas take. Negative exactly if refused; at least -10^9.
      * */
     int64_t headroom_ppb;

@@ -69,9 +69,10 @@ core_ns perfmodel_kernel_ns(const struct config_profile_gpu *gpu, uint32_t sms, 
 
 /* ---- batches ---- */
 
-/* The stages of one batch, margins included. */
+/* The stages of one batch, margins included, and the host's work before them. */
 struct perfmodel_stages {
     core_ns up_ns, kernel_ns, down_ns; /* T_D, T_K, T_R */
+    core_ns host_ns;                   /* T_H; perfmodel_gpu_stages leaves it 0 */
 };
 
 /* Stage times of a batch of these jobs on one card, with W the sum of their bytes:
@@ -81,6 +82,15 @@ struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gp
                                              const struct config_profile_margins *margins,
                                              const uint64_t *job_bytes, size_t count, bool busy,
                                              uint64_t *scratch);
+
+/* T_H of a batch of so many packets: from its closing to the start of its copy up, if no other batch is in the
+ * way. The batcher, one thread, closes it, groups its packets into jobs and hands it over, batch for batch:
+ *     T_H = host_batch_ns + packets host_packet_ns
+ * Measured as a bound: without a margin. */
+core_ns perfmodel_gpu_host_ns(const struct config_profile_gpu *gpu, uint64_t packets);
+
+/* Most packets of a stream in one batch of period T > 0: N(T) = k + floor(T/t). */
+uint64_t perfmodel_gpu_job_packets(const struct core_stream_spec *spec, core_ns period_ns);
 
 /* Most bytes of a stream in one batch of period T > 0: N(T) p^ = (k + floor(T/t)) p^. Holds if a batch takes
  * the packets that became eligible in its period, however late they reach it (what in_ns is for); a batch of
@@ -95,14 +105,16 @@ uint64_t perfmodel_gpu_job_bytes(const struct core_stream_spec *spec, core_ns pe
 core_ns perfmodel_gpu_work_ns(const struct core_stream_spec *spec, const struct config_profile *profile);
 
 /* From a packet's eligible time to the end of its batch's copy back, at the most, if the stages fit the
- * period T (COPY and KERNEL below):
+ * period T (COPY and KERNEL below), and so does T_H:
  *
- *   two copy engines   T + T_D + T_K + T_R
- *   one copy engine    T + (T_D + T_R) + T_K + (T_D + T_R)
+ *   two copy engines   T + T_H + T_D + T_K + T_R
+ *   one copy engine    T + T_H + (T_D + T_R) + T_K + (T_D + T_R)
  *
- * Two engines: a packet waits T at the most until batch n is closed at nT. Its copy up starts then, as the
- * one before ended by (n-1)T + T_D <= nT; its kernel starts by nT + T_D, as the one before ended by
- * (n-1)T + T_D + T_K <= nT + T_D; likewise the copy back.
+ * A packet waits T at the most until batch n is closed. The card has the batch T_H later at the most, as the
+ * batcher was through with the one before by (n-1)T + T_H <= nT: let that moment be nT in what follows.
+ *
+ * Two engines: the copy up starts at nT, as the one before ended by (n-1)T + T_D <= nT; the kernel starts by
+ * nT + T_D, as the one before ended by (n-1)T + T_D + T_K <= nT + T_D; likewise the copy back.
  *
  * One engine, D = T_D, R = T_R, D + R <= T. It must take turns: when copies of both directions wait, the next
  * is of the other direction than the last (first come, first served is not enough, see below); each direction
@@ -118,7 +130,7 @@ core_ns perfmodel_gpu_latency_ns(const struct config_profile_gpu *gpu, const str
                                  core_ns period_ns);
 
 /* Judges stage times at period T > 0 against the shortest d' of the set: NONE (accepted), or the first of
- * GPU_COPY, GPU_KERNEL and GPU_LATENCY that fails. `paper`: max(T_D, T_K, T_R) <= T, and T <= d_min / 4,
+ * GPU_COPY, GPU_KERNEL and GPU_LATENCY (T_H <= T, and the latency) that fails. `paper`: max(T_D, T_K, T_R) <= T, and T <= d_min / 4,
  * else LATENCY; unsafe with one copy engine. Whatever fits in paper mode fits by the default rule for the
  * same stage times and two copy engines. (The stage times are not the same, though: packets make larger
  * jobs than a fluid does.) */

@@ -36,13 +36,25 @@ struct perfmodel_stages perfmodel_gpu_stages(const struct config_profile_gpu *gp
     };
 }
 
+core_ns perfmodel_gpu_host_ns(const struct config_profile_gpu *gpu, uint64_t packets)
+{
+    return perfmodel_wide_limit(gpu->host_batch_ns + (perfmodel_wide)packets * gpu->host_packet_ns,
+                                CORE_NS_NEVER);
+}
+
+uint64_t perfmodel_gpu_job_packets(const struct core_stream_spec *spec, core_ns period_ns)
+{
+    assert(period_ns > 0);
+    return spec->burst_packets + (uint64_t)(period_ns / spec->interval_ns);
+}
+
 uint64_t perfmodel_gpu_job_bytes(const struct core_stream_spec *spec, core_ns period_ns, bool paper)
 {
     assert(period_ns > 0);
     if (paper)
         return saturated(
             perfmodel_wide_divide_up((perfmodel_wide)spec->packet_bytes * period_ns, spec->interval_ns));
-    perfmodel_wide packets = (perfmodel_wide)spec->burst_packets + period_ns / spec->interval_ns;
+    perfmodel_wide packets = perfmodel_gpu_job_packets(spec, period_ns);
     return saturated(packets * core_stream_padded_bytes(spec->padding, spec->packet_bytes));
 }
 
@@ -68,8 +80,8 @@ core_ns perfmodel_gpu_latency_ns(const struct config_profile_gpu *gpu, const str
                                  core_ns period_ns)
 {
     int rounds = takes_turns(gpu) ? 2 : 1;
-    return perfmodel_wide_limit((perfmodel_wide)period_ns + stages->kernel_ns + rounds * copies_ns(stages),
-                                CORE_NS_NEVER);
+    perfmodel_wide ns = (perfmodel_wide)period_ns + stages->host_ns + stages->kernel_ns;
+    return perfmodel_wide_limit(ns + rounds * copies_ns(stages), CORE_NS_NEVER);
 }
 
 static bool copies_fit(const struct config_profile_gpu *gpu, const struct perfmodel_stages *stages,
@@ -89,7 +101,8 @@ enum perfmodel_limit perfmodel_gpu_judge(const struct config_profile_gpu *gpu,
         return PERFMODEL_LIMIT_GPU_COPY;
     if (stages->kernel_ns > period_ns)
         return PERFMODEL_LIMIT_GPU_KERNEL;
-    if (paper ? period_ns > shortest_ns / 4 : perfmodel_gpu_latency_ns(gpu, stages, period_ns) > shortest_ns)
+    if (paper ? period_ns > shortest_ns / 4
+              : stages->host_ns > period_ns || perfmodel_gpu_latency_ns(gpu, stages, period_ns) > shortest_ns)
         return PERFMODEL_LIMIT_GPU_LATENCY;
     return PERFMODEL_LIMIT_NONE;
 }

@@ -162,7 +162,7 @@ static struct partition_check_flow flow_of(const struct check *check)
                                         .kernels = check->kernels,
                                         .jobs = check->count,
                                         .period_ns = (long double)check->gpu->period_ns};
-    flow.in_ns = (long double)check->input->profile->margins.in_ns;
+    flow.in_ns = (long double)(check->input->profile->margins.in_ns + check->gpu->stages.host_ns);
     flow.up_ns = flow.kernel_ns = flow.down_ns = INFINITY;
     long double longest = 0, fastest = 0;
     uint64_t unit = 0;
@@ -350,9 +350,12 @@ static core_status check_period(const struct check *check)
     bool turns = check->card->copy_engines == 1;
     core_ns copies_ns = turns && !check->input->paper ? up_ns + down_ns : up_ns > down_ns ? up_ns : down_ns;
     bool twice = turns && gpu->rule == PARTITION_PLAN_BATCH; /* each told as a batch's own */
-    core_ns latency_ns = gpu->period_ns + kernel_ns + (twice ? 2 : 1) * (up_ns + down_ns);
+    core_ns latency_ns =
+        gpu->period_ns + gpu->stages.host_ns + kernel_ns + (twice ? 2 : 1) * (up_ns + down_ns);
     if (gpu->rule == PARTITION_PLAN_BATCH && (kernel_ns > gpu->period_ns || copies_ns > gpu->period_ns))
         return core_error_set(check->error, CORE_REFUSED, "a stage exceeds the period");
+    if (gpu->stages.host_ns > gpu->period_ns)
+        return core_error_set(check->error, CORE_REFUSED, "the batcher needs more than the period");
     long double share_ppb = (long double)(kernel_ns > copies_ns ? kernel_ns : copies_ns) * PPB;
     share_ppb /= (long double)gpu->period_ns;
     if (gpu->rule == PARTITION_PLAN_BATCH && fabsl((long double)gpu->busiest_ppb - share_ppb) > 2)
@@ -369,6 +372,31 @@ static core_status check_period(const struct check *check)
     }
     if (shortest_ns != gpu->shortest_ns)
         return core_error_set(check->error, CORE_REFUSED, "the shortest d' is %lld", (long long)shortest_ns);
+    return CORE_OK;
+}
+
+/* The batcher's work for a batch with all packets that there may be. By sums, a certificate may count one of
+ * each stream, and one more, beyond those of a period. */
+static core_status check_host(const struct check *check)
+{
+    long double least = 0, most = 1;
+    const struct config_profile_gpu *card = check->card;
+    for (size_t i = 0; i < check->count; i++) {
+        const struct core_stream_spec *spec = &check->input->specs[check->member[i]];
+        uint64_t packets = spec->burst_packets + packets_in(check, spec, 1);
+        least += (long double)packets;
+        most += (long double)packets + 1;
+    }
+    least = (long double)card->host_batch_ns + least * (long double)card->host_packet_ns;
+    most = (long double)card->host_batch_ns + most * (long double)card->host_packet_ns;
+    if (check->gpu->rule == PARTITION_PLAN_BATCH)
+        most = least;
+    if (check->input->paper)
+        least = most = 0;
+    long double told = (long double)check->gpu->stages.host_ns;
+    if (told < least || told > most)
+        return core_error_set(check->error, CORE_REFUSED, "the batcher's work is %.0Lf, not %.0Lf", told,
+                              least);
     return CORE_OK;
 }
 
@@ -420,6 +448,8 @@ core_status partition_check_gpu(const struct partition_plan_input *input,
         status = check_sums(&check);
     else
         status = check_stages(&check);
+    if (status == CORE_OK)
+        status = check_host(&check);
     if (status == CORE_OK)
         status = check_arenas(&check);
     if (status == CORE_OK)

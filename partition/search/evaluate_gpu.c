@@ -69,6 +69,16 @@ static core_ns busiest_ns(const struct config_profile_gpu *card, const struct pe
     return core_time_max(copies_ns, stages->kernel_ns);
 }
 
+/* Of the batch with most packets. */
+static core_ns host_ns(const struct partition_problem *problem, const struct config_profile_gpu *card,
+                       const uint32_t *member, size_t count, core_ns period_ns)
+{
+    uint64_t packets = 0;
+    for (size_t k = 0; k < count; k++)
+        packets += perfmodel_gpu_job_packets(&problem->specs[member[k]], period_ns);
+    return perfmodel_gpu_host_ns(card, packets);
+}
+
 /* The fullest batch at this period. */
 static enum perfmodel_limit judge_batch(struct partition_problem *problem, struct partition_plan *plan,
                                         uint32_t g, const uint32_t *member, core_ns period_ns)
@@ -84,6 +94,7 @@ static enum perfmodel_limit judge_batch(struct partition_problem *problem, struc
         gpu->batch_bytes += problem->job_bytes[k];
     gpu->stages = perfmodel_gpu_stages(card, &profile->margins, problem->job_bytes, gpu->streams,
                                        partition_problem_busy(problem, card), problem->key[0]);
+    gpu->stages.host_ns = plan->paper ? 0 : host_ns(problem, card, member, gpu->streams, period_ns);
     gpu->latency_ns = perfmodel_gpu_latency_ns(card, &gpu->stages, period_ns);
     core_ns busy_ns = busiest_ns(card, &gpu->stages, plan->paper);
     gpu->busiest_ppb = busy_ns <= period_ns ? (int64_t)((wide)busy_ns * PARTITION_SHARE_ONE / period_ns)

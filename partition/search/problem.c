@@ -119,6 +119,7 @@ static void describe_streams(struct partition_problem *problem)
         problem->share_ppb[i] = share_of(problem, i);
         problem->traffic[i] = (struct partition_traffic){
             .rate = load.rate,
+            .packet_rate = load.packet_rate,
             .interval_ns = spec->interval_ns,
             .work_ns = load.shortest_ns,
             .packet_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes),
@@ -284,6 +285,9 @@ static bool gpu_alone(const struct partition_problem *problem, const struct conf
         uint64_t scratch, job = partition_problem_job_bytes(problem, i, period_ns);
         struct perfmodel_stages stages = perfmodel_gpu_stages(
             card, &input->profile->margins, &job, 1, partition_problem_busy(problem, card), &scratch);
+        if (!input->paper)
+            stages.host_ns =
+                perfmodel_gpu_host_ns(card, perfmodel_gpu_job_packets(&problem->specs[i], period_ns));
         if (perfmodel_gpu_judge(card, &stages, period_ns, work_ns, input->paper) == PERFMODEL_LIMIT_NONE)
             return true;
     }

@@ -21,7 +21,7 @@
 
 /* What a GPU needs to know of a stream. */
 struct partition_traffic {
-    uint64_t rate;                        /* perfmodel/flow.h */
+    uint64_t rate, packet_rate;           /* perfmodel/flow.h */
     core_ns interval_ns, work_ns;         /* d' on a GPU */
     uint32_t packet_bytes, burst_packets; /* padded */
 };
@@ -80,7 +80,9 @@ static inline struct perfmodel_flow_load partition_problem_load(const struct par
                                         .job_burst_bytes = burst_bytes,
                                         .job_rate = traffic->rate,
                                         .unit_bytes = traffic->packet_bytes,
-                                        .shortest_ns = traffic->work_ns};
+                                        .shortest_ns = traffic->work_ns,
+                                        .burst_packets = traffic->burst_packets,
+                                        .packet_rate = traffic->packet_rate};
 }
 
 /* perfmodel_gpu_job_bytes of a stream, from its traffic. */

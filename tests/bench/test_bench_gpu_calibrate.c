@@ -318,6 +318,7 @@ static void a_cards_own_tables_come_back(void **state)
         assert_int_equal(calibration.kernels.ppm, 100000);
         assert_int_equal(calibration.unsettled, 0);
         assert_int_equal(calibration.start_ns, 3000);
+        assert_int_equal(calibration.gpu.host_batch_ns, 3000);
         assert_int_equal(calibration.tell_ns, 7000);
         bench_gpu_calibration_free(&calibration);
         bench_machine_close(&machine);
@@ -577,6 +578,8 @@ static void require_round_trip(const struct config_profile *profile)
     assert_string_equal(b->kernel, "whole");
     assert_int_equal(a->sm_bytes_per_s, b->sm_bytes_per_s);
     assert_int_equal(a->launch_ns, b->launch_ns);
+    assert_int_equal(a->host_batch_ns, b->host_batch_ns);
+    assert_int_equal(a->host_packet_ns, b->host_packet_ns);
     assert_int_equal(a->copy_count, b->copy_count);
     assert_memory_equal(a->copies, b->copies, a->copy_count * sizeof *a->copies);
     assert_int_equal(a->utilisation_count, b->utilisation_count);
@@ -621,6 +624,7 @@ static void an_emulated_cards_times_are_not_below_its_tables(void **state)
         }
         require_kernels(&told->gpus[0], &own->gpus[0], 65536, true, 0.995, 1e9);
         assert_true(told->margins.out_ns > machine.file->margins.out_ns);
+        assert_true(told->gpus[0].host_batch_ns > 0 && told->gpus[0].host_packet_ns > 0);
         require_round_trip(told);
         config_profile_free(told);
         bench_machine_close(&machine);

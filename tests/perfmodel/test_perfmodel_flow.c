@@ -151,6 +151,46 @@ static void bounds_by_hand(void **state)
     hand_card.copy_engines = 2;
 }
 
+/* A batch of 50 us has at most 20 + 20 + 1 packets: 700 + 41 * 50 = 2,750 ns of the batcher. */
+static void the_batcher_by_hand(void **state)
+{
+    (void)state;
+    struct perfmodel_flow_load load = ten;
+    load.burst_packets = 20;
+    load.packet_rate = (UINT64_C(1) << 44) / 2500;
+    struct config_profile_gpu card = hand_card;
+    card.host_batch_ns = 700;
+    card.host_packet_ns = 50;
+    struct perfmodel_flow_verdict bare = judge(&hand_profile, &hand_card, &load, 50000);
+    struct perfmodel_flow_verdict verdict = judge(&hand_profile, &card, &load, 50000);
+    assert_int_equal(verdict.bounds.host_ns, 2750);
+    assert_int_equal(verdict.latency_ns, bare.latency_ns + 2750);
+    assert_int_equal(verdict.bounds.up_ns, bare.bounds.up_ns);
+    struct perfmodel_flow_gpu *flow = NULL; /* and at most 20 + 24 + 1 in 60 us */
+    assert_int_equal(perfmodel_flow_gpu_create(&flow, &hand_profile, &card, false), CORE_OK);
+    for (int grows = 0; grows < 2; grows++) {
+        core_ns from_ns = grows ? 50000 : 60000, to_ns = grows ? 60000 : 50000;
+        struct perfmodel_flow_change change = perfmodel_flow_judge_change(flow, &load, from_ns, to_ns);
+        assert_int_equal(change.latency_ns, to_ns + change.bounds.up_ns + change.bounds.kernel_ns +
+                                                change.bounds.down_ns + 2950);
+    }
+    perfmodel_flow_gpu_destroy(flow);
+    /* as if batches were closed so much later */
+    struct config_profile late = {.gpus = &card, .gpu_count = 1, .margins = {.in_ns = 2750}};
+    card.copy_engines = 1;
+    verdict = judge(&hand_profile, &card, &load, 50000);
+    card.host_batch_ns = card.host_packet_ns = 0;
+    assert_int_equal(verdict.bounds.down_ns, judge(&late, &card, &load, 50000).bounds.down_ns);
+    card.copy_engines = 2;
+    load.shortest_ns = CORE_NS_PER_S;
+    card.host_batch_ns = 50000;
+    assert_int_equal(judge(&hand_profile, &card, &load, 50000).binding, PERFMODEL_LIMIT_NONE);
+    assert_int_equal(judge(&hand_profile, &card, &load, 50000).headroom_ppb, 0);
+    card.host_batch_ns++; /* the batcher would fall behind */
+    assert_int_equal(judge(&hand_profile, &card, &load, 50000).binding, PERFMODEL_LIMIT_GPU_LATENCY);
+    assert_true(judge(&hand_profile, &card, &load, 50000).headroom_ppb < 0);
+}
+
 static void what_binds(void **state)
 {
     (void)state;
@@ -297,7 +337,7 @@ static void stairs_by_hand(void **state)
     load.burst_bytes = 5000;
     load.job_burst_bytes = 3000;
     load.job_rate = 0;
-    struct perfmodel_stages fullest = {31160, 60000, 15500};
+    struct perfmodel_stages fullest = {.up_ns = 31160, .kernel_ns = 60000, .down_ns = 15500};
     struct perfmodel_flow_gpu *card = NULL;
     assert_int_equal(perfmodel_flow_gpu_create(&card, &hand_profile, &hand_card, false), CORE_OK);
     struct perfmodel_flow_verdict verdict = perfmodel_flow_judge_staircase(card, &load, &fullest, 50000);
@@ -518,6 +558,7 @@ int main(void)
         cmocka_unit_test(loads_at_a_period),
         cmocka_unit_test(loads_at_a_period_cover_all),
         cmocka_unit_test(stairs_by_hand),
+        cmocka_unit_test(the_batcher_by_hand),
         cmocka_unit_test(what_binds),
         cmocka_unit_test(nothing_and_too_much),
         cmocka_unit_test(the_period_that_suits),

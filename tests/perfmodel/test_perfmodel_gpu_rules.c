@@ -60,7 +60,8 @@ static void verdicts_by_hand(void **state)
          PERFMODEL_LIMIT_GPU_COPY, PERFMODEL_LIMIT_GPU_LATENCY},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct perfmodel_stages stages = {cases[i].up_ns, cases[i].kernel_ns, cases[i].down_ns};
+        struct perfmodel_stages stages = {
+            .up_ns = cases[i].up_ns, .kernel_ns = cases[i].kernel_ns, .down_ns = cases[i].down_ns};
         enum perfmodel_limit binding =
             perfmodel_gpu_judge(cases[i].gpu, &stages, cases[i].period_ns, cases[i].shortest_ns, false);
         enum perfmodel_limit paper =
@@ -74,9 +75,18 @@ static void verdicts_by_hand(void **state)
 static void latency_by_hand(void **state)
 {
     (void)state;
-    struct perfmodel_stages stages = {10, 20, 30};
+    struct perfmodel_stages stages = {.up_ns = 10, .kernel_ns = 20, .down_ns = 30};
     assert_int_equal(perfmodel_gpu_latency_ns(&two_engines, &stages, 100), 160);
     assert_int_equal(perfmodel_gpu_latency_ns(&one_engine, &stages, 100), 200);
+    stages.host_ns = 100;
+    assert_int_equal(perfmodel_gpu_latency_ns(&two_engines, &stages, 100), 260);
+    assert_int_equal(perfmodel_gpu_judge(&two_engines, &stages, 100, 260, false), PERFMODEL_LIMIT_NONE);
+    assert_int_equal(perfmodel_gpu_judge(&two_engines, &stages, 100, 259, false),
+                     PERFMODEL_LIMIT_GPU_LATENCY);
+    stages.host_ns = 101; /* the batcher falls behind */
+    assert_int_equal(perfmodel_gpu_judge(&two_engines, &stages, 100, 1000, false),
+                     PERFMODEL_LIMIT_GPU_LATENCY);
+    assert_int_equal(perfmodel_gpu_judge(&two_engines, &stages, 100, 1000, true), PERFMODEL_LIMIT_NONE);
     stages.kernel_ns = CORE_NS_NEVER;
     assert_int_equal(perfmodel_gpu_latency_ns(&two_engines, &stages, 100), CORE_NS_NEVER);
     assert_int_equal(perfmodel_gpu_latency_ns(&one_engine, &stages, CORE_NS_NEVER), CORE_NS_NEVER);
@@ -95,9 +105,9 @@ static void default_rule_accepts_what_the_paper_accepts(void **state)
         core_ns shortest_ns = test_random_log(&random, 1, CORE_LATENCY_NS_MAX);
         core_ns period_ns = shortest_ns / 4 + test_random_chance(&random, 20);
         core_ns limit_ns = period_ns + test_random_chance(&random, 20);
-        struct perfmodel_stages stages = {test_random_in(&random, 0, limit_ns),
-                                          test_random_in(&random, 0, limit_ns),
-                                          test_random_in(&random, 0, limit_ns)};
+        struct perfmodel_stages stages = {.up_ns = test_random_in(&random, 0, limit_ns),
+                                          .kernel_ns = test_random_in(&random, 0, limit_ns),
+                                          .down_ns = test_random_in(&random, 0, limit_ns)};
         if (period_ns == 0)
             continue;
         bool paper = !perfmodel_gpu_judge(&two_engines, &stages, period_ns, shortest_ns, true);
@@ -203,9 +213,10 @@ static void random_pipeline(struct pipeline *pipeline, struct test_random *rando
     pipeline->stages.count = BATCHES;
     for (int n = 0; n < BATCHES; n++) {
         pipeline->stages.close_ns[n] = n * pipeline->period_ns;
-        pipeline->stages.takes[n] = (struct perfmodel_stages){random_part(random, pipeline->bound.up_ns),
-                                                              random_part(random, pipeline->bound.kernel_ns),
-                                                              random_part(random, pipeline->bound.down_ns)};
+        pipeline->stages.takes[n] =
+            (struct perfmodel_stages){.up_ns = random_part(random, pipeline->bound.up_ns),
+                                      .kernel_ns = random_part(random, pipeline->bound.kernel_ns),
+                                      .down_ns = random_part(random, pipeline->bound.down_ns)};
     }
 }
 

@@ -7,10 +7,11 @@
 #include "tests/support/random.h"
 
 struct batch {
-    uint64_t packets;                /* 0: it is empty, and none of its stages runs */
-    core_ns due_ns, work_ns;         /* of its most urgent packet: end of the copy back, and d' */
-    struct perfmodel_stages stages;  /* as long as the model says */
-    core_ns ready_ns;                /* when the copy up may start */
+    uint64_t packets;               /* 0: it is empty, and none of its stages runs */
+    core_ns due_ns, work_ns;        /* of its most urgent packet: end of the copy back, and d' */
+    struct perfmodel_stages stages; /* as long as the model says */
+    core_ns closed_ns;
+    core_ns ready_ns;                /* the batcher is through with it: when the copy up may start */
     core_ns end_ns[PIPELINE_STAGES]; /* what became of it */
 };
 

@@ -114,6 +114,16 @@ static void random_utilisation(struct test_gpu *card, struct test_random *random
     }
 }
 
+/* Some cards have a batcher that takes time; which, the numbers drawn so far tell. */
+static void random_host(struct test_gpu *card)
+{
+    struct test_random random = {(uint64_t)card->gpu.sm_bytes_per_s};
+    if (test_random_chance(&random, 50))
+        return;
+    card->gpu.host_batch_ns = test_random_in(&random, 0, 50000);
+    card->gpu.host_packet_ns = test_random_in(&random, 0, 30);
+}
+
 void test_gpu_random(struct test_gpu *card, struct test_random *random)
 {
     *card = (struct test_gpu){.gpu = {.name = (char *)"random", .count = 1}};
@@ -127,6 +137,7 @@ void test_gpu_random(struct test_gpu *card, struct test_random *random)
     card->gpu.utilisation = card->utilisation;
     random_copies(card, random);
     random_utilisation(card, random);
+    random_host(card);
 }
 
 void test_gpu_margins_random(struct config_profile_margins *margins, struct test_random *random)

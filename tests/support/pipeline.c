@@ -45,23 +45,35 @@ static core_ns taken_ns(struct run *run, core_ns most_ns, uint32_t n, enum pipel
     return most ? most_ns : most_ns / 10;
 }
 
-static core_ns ready_ns(struct run *run, uint32_t n)
+static core_ns closed_ns(struct run *run, uint32_t n)
 {
     core_ns closing_ns = pipeline_close_ns(run->gpu, n), in_ns = run->gpu->profile->margins.in_ns;
     if (run->pattern->arrivals == PIPELINE_SCRIPT)
         return core_time_max(closing_ns + in_ns * run->pattern->script->late[n] / UINT8_MAX,
-                             run->batch[n - 1].ready_ns);
+                             run->batch[n - 1].closed_ns);
     if (run->pattern->closing == PIPELINE_LATEST)
         return closing_ns + in_ns;
     if (run->pattern->closing == PIPELINE_AT_ONCE)
         return closing_ns;
-    return core_time_max(closing_ns + test_random_in(&run->random, 0, in_ns), run->batch[n - 1].ready_ns);
+    return core_time_max(closing_ns + test_random_in(&run->random, 0, in_ns), run->batch[n - 1].closed_ns);
+}
+
+/* When the batcher, who does one batch after another, is through with this one. */
+static core_ns ready_ns(struct run *run, uint32_t n)
+{
+    const struct config_profile_gpu *card = run->gpu->card;
+    const struct batch *batch = &run->batch[n], *before = batch - 1;
+    core_ns most_ns = card->host_batch_ns + (core_ns)batch->packets * card->host_packet_ns;
+    if (batch->packets == 0 || most_ns == 0)
+        return core_time_max(batch->closed_ns, before->ready_ns);
+    return core_time_max(batch->closed_ns, before->ready_ns) + taken_ns(run, most_ns, n, PIPELINE_UP);
 }
 
 static void set_times(struct run *run)
 {
     for (uint32_t n = 1; n <= run->pattern->batches; n++) {
         struct batch *batch = &run->batch[n];
+        batch->closed_ns = closed_ns(run, n);
         batch->ready_ns = ready_ns(run, n);
         batch->stages.up_ns = taken_ns(run, batch->stages.up_ns, n, PIPELINE_UP);
         batch->stages.kernel_ns = taken_ns(run, batch->stages.kernel_ns, n, PIPELINE_KERNEL);

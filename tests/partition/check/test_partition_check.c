@@ -227,6 +227,22 @@ static void launch_longer(struct made *made)
     made->set.gpus[gpu_of(made)->kind].launch_ns += 1000000;
 }
 
+static void batcher_slower(struct made *made)
+{
+    made->set.gpus[gpu_of(made)->kind].host_batch_ns += 1000000;
+    if (made->set.input.paper) /* which has no batcher */
+        gpu_of(made)->stages.host_ns++;
+}
+
+/* By its own word, with a latency that fits. */
+static void batcher_faster(struct made *made)
+{
+    struct partition_plan_gpu *gpu = gpu_of(made);
+    gpu->latency_ns += 1 - gpu->stages.host_ns;
+    gpu->stages.host_ns = 1;
+    made->set.gpus[gpu->kind].host_batch_ns = 2;
+}
+
 static void no_units(struct made *made)
 {
     free(made->plan->unit);
@@ -301,6 +317,8 @@ static void checker_rejects_every_corruption(void **state)
         {"smaller card", card_memory},
         {"less pinned memory", pinned},
         {"longer launch", launch_longer},
+        {"a slower batcher", batcher_slower},
+        {"a faster batcher", batcher_faster},
         {"larger margin of copies", copies_margin_more},
         {"larger margin of kernels", kernels_margin_more},
         {"no units", no_units},
@@ -404,6 +422,7 @@ static void nudge_figures(struct made *made)
     NUDGE(shortest_ns);
     NUDGE(stages.up_ns);
     NUDGE(stages.kernel_ns);
+    NUDGE(stages.host_ns);
     NUDGE(stages.down_ns);
     NUDGE(latency_ns);
     NUDGE(batch_bytes);
@@ -656,6 +675,7 @@ static void backlog_bounds_are_as_defined(void **state)
         struct perfmodel_flow_gpu *card;
         assert_int_equal(perfmodel_flow_gpu_create(&card, &crowd.profile, &crowd.card.gpu, false), CORE_OK);
         struct perfmodel_stages told = perfmodel_flow_judge(card, &crowd.load, period_ns).bounds;
+        crowd.flow.in_ns += (long double)told.host_ns;
         expect_within(&crowd, PARTITION_CHECK_KERNEL, told.kernel_ns, &stable, &above);
         if (crowd.card.gpu.copy_engines == 1) {
             expect_turns(&crowd, &told, &stable, &above);
