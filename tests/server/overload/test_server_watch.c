@@ -214,15 +214,24 @@ static bool was_noticed_late(const json_t *row)
            strcmp(json_string_value(json_object_get(row, "cause")), "held") == 0;
 }
 
-static void check_worst_was_noticed_late(void)
+static bool worst_was_noticed_late(void)
 {
     json_t *root = http_json(server_admin_address(server.server), "/status");
     const json_t *worst = json_object_get(root, "worst");
+    const size_t count = json_array_size(worst);
     size_t index = 0;
-    while (index < json_array_size(worst) && !was_noticed_late(json_array_get(worst, index)))
+    while (index < count && !was_noticed_late(json_array_get(worst, index)))
         index++;
-    assert_true(index < json_array_size(worst));
     json_decref(root);
+    return index < count;
+}
+
+static void be_noticed_late(void)
+{
+    atomic_store(&kept.wanted, true);
+    assert_true(test_stream_send(stream, 1408));
+    test_stream_drain(stream);
+    assert_false(atomic_load(&kept.wanted));
 }
 
 static void late_notice_is_told_apart_and_lost(void **state)
@@ -233,15 +242,16 @@ static void late_notice_is_told_apart_and_lost(void **state)
     send_through();
     const core_ns out_ns = profile->margins.out_ns, lost_ns = atomic_load(&figures()->lost_ns),
                   excess_ns = atomic_load(&figures()->notice.excess_ns);
-    atomic_store(&kept.wanted, true);
-    assert_true(test_stream_send(stream, 1408));
-    test_stream_drain(stream);
-    assert_false(atomic_load(&kept.wanted));
+    be_noticed_late();
     const core_ns batch_ns = atomic_load(&figures()->batch.bound_ns);
     assert_true(atomic_load(&figures()->notice.excess_ns) - excess_ns >= NOTICED_NS - out_ns);
     assert_true(atomic_load(&figures()->notice.max_ns) >= NOTICED_NS);
     assert_true(atomic_load(&figures()->lost_ns) - lost_ns >= NOTICED_NS - out_ns - batch_ns);
-    check_worst_was_noticed_late();
+    /* on a busy machine something else may have held the packet longer */
+    for (int tries = 0; !worst_was_noticed_late(); tries++) {
+        assert_true(tries < 20);
+        be_noticed_late();
+    }
     stop();
 }
 
