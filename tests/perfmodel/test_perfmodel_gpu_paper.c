@@ -260,8 +260,7 @@ static void effective_deadlines(void **state)
     const json_t *deadlines = list(effective, "expected", "absolute_effective_deadline");
     core_ns shortest_ns = (core_ns)number(effective, "input", "dmin"), period_ns = shortest_ns / 4;
     const struct config_profile_gpu two_engines = {.copy_engines = 2};
-    const struct perfmodel_stages stages = {
-        .up_ns = period_ns, .kernel_ns = period_ns, .down_ns = period_ns};
+    const struct perfmodel_stages stages = {.up_ns = period_ns, .kernel_ns = period_ns, .down_ns = period_ns};
     core_ns latency_ns = perfmodel_gpu_latency_ns(&two_engines, &stages, period_ns);
     for (size_t i = 0; i < json_array_size(batches); i++) {
         core_ns opened_ns = ((core_ns)entry(batches, i) - 1) * period_ns;
