@@ -1,4 +1,5 @@
 #include "bench/pipeline_threads.h"
+#include "gpu/payload.h"
 
 #include <string.h>
 #include <sys/prctl.h>
@@ -125,7 +126,8 @@ static bool gpu_send(struct pipeline_generator *generator, uint32_t index, core_
         if (status != CORE_OK)
             break;
         if (pipeline->options->copied || stream->reference != NULL)
-            memcpy(place.input, pipeline_payload(pipeline, index, stream->sent), stream->padded_bytes);
+            gpu_payload_write(place.input, pipeline_payload(pipeline, index, stream->sent),
+                              stream->padded_bytes);
         status = gpu_arena_commit(arenas, generator->index, &packet, &place);
     } while (status == CORE_CLOSED);
     if (status == CORE_OK)

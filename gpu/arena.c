@@ -1,6 +1,7 @@
 #include "gpu/arena.h"
 
 #include "gpu/grouping.h"
+#include "gpu/payload.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -349,7 +350,7 @@ core_status gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer, const s
         status = gpu_arena_reserve(arenas, writer, packet, place);
         if (status != CORE_OK)
             return status;
-        memcpy(place->input, packet->payload, packet->bytes);
+        gpu_payload_write(place->input, packet->payload, packet->bytes);
         status = gpu_arena_commit(arenas, writer, packet, place);
     } while (status == CORE_CLOSED);
     return status;
