@@ -298,7 +298,7 @@ core_status gpu_arena_reserve(struct gpu_arenas *arenas, uint32_t writer, const 
                               struct gpu_place *place)
 {
     if (packet->slot >= arenas->region.shape.slots || packet->bytes < GPU_BLOCK_BYTES ||
-        packet->bytes % GPU_BLOCK_BYTES != 0)
+        packet->bytes % GPU_BLOCK_BYTES != 0 || packet->padding_bytes > GPU_BLOCK_BYTES)
         return CORE_INVALID;
     uint64_t closed = gpu_arenas_closed(arenas);
     uint64_t first = closed + 1 > packet->after_batch ? closed + 1 : packet->after_batch;
@@ -345,12 +345,14 @@ core_status gpu_arena_commit(struct gpu_arenas *arenas, uint32_t writer, const s
 core_status gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer, const struct gpu_packet *packet,
                              struct gpu_place *place)
 {
+    uint32_t payload_bytes = packet->bytes - packet->padding_bytes;
     core_status status;
     do {
         status = gpu_arena_reserve(arenas, writer, packet, place);
         if (status != CORE_OK)
             return status;
-        gpu_payload_write(place->input, packet->payload, packet->bytes);
+        gpu_payload_write(place->input, packet->payload, payload_bytes);
+        memset(place->input + payload_bytes, (int)packet->padding_bytes, packet->padding_bytes);
         status = gpu_arena_commit(arenas, writer, packet, place);
     } while (status == CORE_CLOSED);
     return status;

@@ -48,8 +48,9 @@ struct gpu_arena_options {
 struct gpu_packet {
     core_ns eligible_ns;
     uint64_t after_batch;   /* batch of the stream's packet before this one; 0: none */
-    const uint8_t *payload; /* padded by the caller; copied once; not needed for reserve and commit */
+    const uint8_t *payload; /* without that; copied once; not needed for reserve and commit */
     uint32_t bytes;         /* with the padding: a multiple of 16, at least 16 */
+    uint32_t padding_bytes; /* of these, 0 .. 16: appended to the payload, each of this value (PKCS #7) */
     uint32_t slot;          /* of the stream (gpu/slots.h) */
     const uint8_t *iv; /* NULL: the device's chaining value; else the chaining value to start from. Only for a
                           packet before which no packet of its stream is in any batch */

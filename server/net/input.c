@@ -1,6 +1,6 @@
-/* Bytes to frames. Payloads go straight from the read buffer (or the stash) into their packet's slot; headers
- * and control frames are gathered in the connection. OPEN and QUERY bring keys: they are wiped from wherever
- * they passed. */
+/* Bytes to frames. Payloads go straight from the read buffer (or the stash) into a GPU's batch, or else into
+ * their packet's slot; headers and control frames are gathered in the connection. OPEN and QUERY bring keys:
+ * they are wiped from wherever they passed. */
 #include "server/net/io.h"
 
 #include "core/log.h"
@@ -227,11 +227,33 @@ static uint32_t step_body(struct server_connection *connection, uint8_t *bytes, 
     return taken;
 }
 
-static size_t step(struct server_connection *connection, uint8_t *bytes, size_t count, core_ns now_ns)
+/* A payload that is whole stays where it is until it is handed over: it may go from here into a batch. */
+static uint32_t step_payload(struct server_connection *connection, uint8_t *bytes, size_t count,
+                             core_ns now_ns)
 {
     struct server_input *input = &connection->input;
     struct server_packet *packet = input->packet;
-    uint32_t body_bytes = input->header.body_bytes, taken = 0;
+    uint32_t body_bytes = input->header.body_bytes;
+    uint8_t *target = input->phase == SERVER_INPUT_PAYLOAD ? server_packet_payload(packet) : NULL;
+
+    if (target != NULL && input->done == 0 && count >= body_bytes) {
+        packet->cpu.data = bytes;
+        target = NULL;
+    }
+    uint32_t taken = gather(input, target, body_bytes, bytes, count);
+    if (input->done == body_bytes) {
+        input->packet = NULL;
+        next_frame(connection);
+        if (packet != NULL)
+            server_frame_data(connection, packet, now_ns);
+    }
+    return taken;
+}
+
+static size_t step(struct server_connection *connection, uint8_t *bytes, size_t count, core_ns now_ns)
+{
+    struct server_input *input = &connection->input;
+    uint32_t taken = 0;
 
     switch (input->phase) {
     case SERVER_INPUT_HEADER:
@@ -246,14 +268,7 @@ static size_t step(struct server_connection *connection, uint8_t *bytes, size_t 
         break;
     case SERVER_INPUT_PAYLOAD:
     case SERVER_INPUT_SKIP:
-        taken = gather(input, input->phase == SERVER_INPUT_PAYLOAD ? server_packet_payload(packet) : NULL,
-                       body_bytes, bytes, count);
-        if (input->done == body_bytes) {
-            input->packet = NULL;
-            next_frame(connection);
-            if (packet != NULL)
-                server_frame_data(connection, packet, now_ns);
-        }
+        taken = step_payload(connection, bytes, count, now_ns);
         break;
     case SERVER_INPUT_SLOT:
         break;

@@ -48,6 +48,7 @@ static void queue(struct server_stream_io *io, struct server_packet *packet)
 {
     struct server_submission *submission =
         &((struct server_io *)io)->submissions[packet->stream->units.worker];
+    server_packet_fill(packet);
     packet->cpu.next = NULL;
     packet->stream->units.at_worker++;
     if (submission->tail == NULL)
@@ -94,9 +95,11 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
 {
     core_ns wake_ns;
     if (stream->queue.waiting != NULL)
-        return; /* behind it */
-    if (!hand_over(io, packet, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS, &wake_ns))
+        server_packet_fill(packet); /* behind it */
+    else if (!hand_over(io, packet, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS, &wake_ns)) {
+        server_packet_fill(packet);
         wait_from(io, packet, wake_ns);
+    }
 }
 
 /* Hands over the stream's packets that are eligible by until_ns. */

@@ -160,17 +160,38 @@ void server_gpu_binding_divert(struct server_stream_io *io, struct server_packet
     io->calls->queue(io, packet);
 }
 
+/* One packet in so many, whichever; the same choice on every run. */
+static bool is_audited(const struct server_packet *packet)
+{
+    uint32_t one_in = packet->stream->spec.audit_one_in;
+    uint64_t mixed =
+        ((uint64_t)packet->sequence << 32 | packet->stream->units.gpu->key.slot) * 0x9E3779B97F4A7C15u;
+    return one_in != 0 && (mixed >> 32) % one_in == 0;
+}
+
+/* Must its plaintext be in the slot, too? Of an audited one, because the GPU's process can write to its batch;
+ * of a guaranteed one, because there is no time to copy it when the GPU is lost. */
+static bool needs_slot(const struct server_packet *packet)
+{
+    return packet->audited || server_backup_is_held(packet->stream);
+}
+
 /* Into a batch of its place; what comes to a backup comes there when the loss is known at the earliest. */
 static core_status append(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     struct server_stream *stream = packet->stream;
     struct server_gpu_binding *gpu = stream->units.gpu;
     bool away = !server_gpu_binding_is_primary(gpu);
+
+    packet->audited = is_audited(packet);
+    if (needs_slot(packet))
+        server_packet_fill(packet);
     const struct gpu_packet entry = {
         .eligible_ns = away ? core_time_max(ready_ns, stream->failover_target.lost_ns) : ready_ns,
         .after_batch = gpu->newest,
         .payload = packet->cpu.data,
         .bytes = packet->cpu.bytes,
+        .padding_bytes = packet->cpu.bytes - packet->bytes,
         .slot = gpu->key.slot,
         .iv = gpu->fresh ? stream->cpu->chain : NULL,
         .cookie = (uintptr_t)packet};
@@ -180,6 +201,8 @@ static core_status append(struct server_stream_io *io, struct server_packet *pac
     assert(status != CORE_INVALID); /* the plan admits no packet longer than an arena */
     if (status != CORE_OK)
         return status;
+    if (packet->cpu.data != server_packet_payload(packet))
+        packet->cpu.data = place.input;
     gpu->newest = place.batch;
     gpu->fresh = false;
     gpu->inside++;

@@ -10,8 +10,11 @@
  * back. server/stream/path.h says when packets go where.
  *
  * cpu->chain is authoritative: the last ciphertext block that was delivered, or the IV. The first packet that
- * goes into a batch after packets went to another unit carries the chaining value. The plaintext stays in the
- * packet's slot until its ciphertext has left; a lost batch is encrypted from there.
+ * goes into a batch after packets went to another unit carries the chaining value.
+ *
+ * The plaintext of a packet that goes into a batch where it is read is in the batch alone (cpu.data), which is
+ * the I/O thread's too until server_gpu_let_go: a lost one goes from there into its slot, to be encrypted by a
+ * worker. What waited before, is audited, or belongs to a guaranteed stream is in its slot all the time.
  *
  * gpu_binding.c: keys, and packets into batches. gpu_results.c: messages of the batchers, and packets that
  * come back. */

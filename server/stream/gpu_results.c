@@ -5,6 +5,7 @@
 #include "server/stream/gpu_binding.h"
 #include "server/stream/io_thread.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,8 @@ static void discard(struct server_packet *packet)
     stream->client->io->calls->settle(stream);
 }
 
-/* Encrypted again elsewhere, from the slot. */
+/* Encrypted again elsewhere: goes to a worker in this turn, at whose end the batch is released, or waits in
+ * its slot. */
 static void run_again(struct server_stream_io *io, struct server_packet *packet)
 {
     struct server_stream *stream = packet->stream;
@@ -32,20 +34,12 @@ static void run_again(struct server_stream_io *io, struct server_packet *packet)
     if (stream->client->abandoned)
         discard(packet);
     else if (server_backup_is_held(stream)) {
+        assert(packet->cpu.data == server_packet_payload(packet));
         stream->units.gpu->keyed = false;
         stream->units.gpu->lost = true;
         server_stream_advance(stream, core_time_now_ns());
     } else
         server_gpu_binding_divert(io, packet, 0);
-}
-
-/* One packet in so many, whichever; the same choice on every run. */
-static bool is_audited(const struct server_packet *packet)
-{
-    uint32_t one_in = packet->stream->spec.audit_one_in;
-    uint64_t mixed =
-        ((uint64_t)packet->sequence << 32 | packet->stream->units.gpu->key.slot) * 0x9E3779B97F4A7C15u;
-    return one_in != 0 && (mixed >> 32) % one_in == 0;
 }
 
 /* Encrypts the plaintext anew, from the chaining value before it, and compares. */
@@ -110,7 +104,7 @@ static void take_packet(struct server_stream_io *io, struct server_gpu_port *por
                         struct server_packet *packet, const uint8_t *ciphertext,
                         const struct server_gpu_event *event)
 {
-    if (!port->distrusted && event->kind == SERVER_GPU_DONE && is_audited(packet) &&
+    if (!port->distrusted && event->kind == SERVER_GPU_DONE && packet->audited &&
         !packet->stream->client->abandoned) {
         if (is_right(io, packet, ciphertext))
             ciphertext = memcpy(packet->cpu.data, io->audit_buffer, packet->cpu.bytes);

@@ -196,7 +196,8 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
     packet->stream = stream;
     packet->cpu.stream = stream->cpu;
     packet->next = NULL;
-    packet->output.payload = server_packet_payload(packet);
+    packet->cpu.data = server_packet_payload(packet);
+    packet->output.payload = packet->cpu.data;
     packet->sequence = sequence;
     packet->bytes = bytes;
     packet->status = PROTOCOL_RESULT_OK;
@@ -250,6 +251,12 @@ static void set_times(struct server_stream *stream, struct server_packet *packet
     packet->arrival_ns = packet->policed ? arrival->counted_ns : times.eligible_ns;
 }
 
+static void pad(struct server_packet *packet)
+{
+    uint32_t padding = packet->cpu.bytes - packet->bytes;
+    memset(server_packet_payload(packet) + packet->bytes, (int)padding, padding);
+}
+
 bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
                           const struct server_arrival *arrival, uint64_t bytes_per_key)
 {
@@ -261,14 +268,11 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
         packet->ready = true;
         return false;
     }
-    uint8_t *payload = server_packet_payload(packet);
-    uint32_t padded = core_stream_padded_bytes(stream->spec.padding, packet->bytes);
-    if (stream->spec.padding == CORE_PADDING_PKCS7)
-        memset(payload + packet->bytes, (int)(padded - packet->bytes), padded - packet->bytes);
-    stream->account.key_bytes += padded;
-    packet->cpu.data = payload;
-    packet->cpu.bytes = padded;
+    packet->cpu.bytes = core_stream_padded_bytes(stream->spec.padding, packet->bytes);
     packet->cpu.done_bytes = 0;
+    stream->account.key_bytes += packet->cpu.bytes;
+    if (packet->cpu.data == server_packet_payload(packet))
+        pad(packet);
     return true;
 }
 
@@ -330,6 +334,17 @@ void server_packet_keep(struct server_packet *packet)
         return;
     memcpy(server_packet_payload(packet), packet->output.payload, packet->cpu.bytes);
     packet->output.payload = server_packet_payload(packet);
+}
+
+void server_packet_fill(struct server_packet *packet)
+{
+    uint8_t *slot = server_packet_payload(packet);
+
+    if (packet->cpu.data == slot)
+        return;
+    memcpy(slot, packet->cpu.data, packet->bytes);
+    packet->cpu.data = slot;
+    pad(packet);
 }
 
 static const struct server_memory_ops memory_ops = {

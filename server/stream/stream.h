@@ -3,7 +3,8 @@
  * Owned by the I/O thread of its connection, except `cpu`, which belongs to the worker while packets are
  * inside (cpu/scheduler.h). All memory is taken when the stream opens, or when its contract changes: blocks
  * of packets, a record and a slot for each; a slot is the RESULT frame in the making, 32 bytes for its header
- * and then the payload, encrypted in place. */
+ * and then the payload, encrypted in place. A payload comes into it at once, or with server_packet_fill: at
+ * the latest where the packet is not handed over to a GPU before the thread reads on. */
 #ifndef MILLRACE_SERVER_STREAM_STREAM_H
 #define MILLRACE_SERVER_STREAM_STREAM_H
 
@@ -42,6 +43,7 @@ struct server_output {
 
 struct server_block;
 
+/* cpu.data: the slot, or the plaintext in the read buffer or in a batch. */
 struct server_packet {
     struct cpu_packet cpu;       /* first member: what the worker hands back is this record */
     struct server_output output; /* frame: the slot */
@@ -59,6 +61,7 @@ struct server_packet {
     bool policed : 1;
     bool held : 1;     /* it waited to be read because of its sender (server/stream/arrival.h) */
     bool diverted : 1; /* of a stream on a GPU, but served by the fallback worker or a backup */
+    bool audited : 1;  /* what a GPU makes of it is compared: its plaintext is in the slot, too */
     uint16_t unit;     /* unit that it was handed to (struct server_unit_stats) */
 };
 
@@ -253,7 +256,10 @@ static inline bool server_packet_borrows(const struct server_packet *packet)
 /* Copies ciphertext that is borrowed into the slot. */
 void server_packet_keep(struct server_packet *packet);
 
-/* The packet is complete: judges its length, polices it, sets its times, pads it, and appends it to the
+/* Copies plaintext that lies elsewhere (cpu.data) into the slot, and pads it. */
+void server_packet_fill(struct server_packet *packet);
+
+/* The packet is complete, its payload in the slot or where cpu.data says: judges its length, polices it, sets its times, pads it, and appends it to the
  * stream's order. Returns true if it is to be encrypted (else it is ready as it is). */
 bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
                           const struct server_arrival *arrival, uint64_t bytes_per_key);

@@ -258,6 +258,31 @@ static void gives_records_and_tables(void **state)
     gpu_arenas_destroy(arenas);
 }
 
+/* The payload as it came, and behind it PKCS #7's bytes: of a packet without any payload, too. */
+static void pads_what_is_to_be_padded(void **state)
+{
+    uint8_t payload[ARENA_BYTES];
+    struct gpu_arenas *arenas = create(&three_arenas);
+    struct gpu_place place;
+    (void)state;
+    memset(payload, 0xbb, sizeof payload);
+    for (uint32_t padding = 0; padding <= GPU_BLOCK_BYTES; padding++) {
+        const struct gpu_packet packet = {.eligible_ns = 50 + 100 * (core_ns)padding,
+                                          .payload = payload,
+                                          .bytes = 16 + padding % 3 * 16,
+                                          .padding_bytes = padding};
+        assert_int_equal(gpu_arena_open(arenas, 100 + 100 * (core_ns)padding), CORE_OK);
+        memset(gpu_region_input(gpu_arenas_region(arenas), (padding + 1) % 3), 0xee, ARENA_BYTES);
+        assert_int_equal(gpu_arena_append(arenas, 0, &packet, &place), CORE_OK);
+        for (uint32_t i = 0; i < packet.bytes; i++)
+            assert_int_equal(place.input[i], i < packet.bytes - padding ? 0xbb : padding);
+        assert_int_equal(place.input[packet.bytes], 0xee);
+        struct gpu_arena_batch batch = close_batch(arenas);
+        release_all(arenas, &batch);
+    }
+    gpu_arenas_destroy(arenas);
+}
+
 /* The close falls between reserve and commit: nothing is in the closed batch, and its arena is kept until the
  * writer has noticed. */
 static void a_close_overtakes_a_writer(void **state)
@@ -324,8 +349,11 @@ static void a_close_overtakes_a_writer_with_packets(void **state)
 
 static void refuses_wrong_calls(void **state)
 {
-    static const struct gpu_packet wrong[] = {
-        {.bytes = 0}, {.bytes = 8}, {.bytes = 17}, {.bytes = 16, .slot = 8}};
+    static const struct gpu_packet wrong[] = {{.bytes = 0},
+                                              {.bytes = 8},
+                                              {.bytes = 17},
+                                              {.bytes = 16, .slot = 8},
+                                              {.bytes = 32, .padding_bytes = 17}};
     struct gpu_arenas *arenas = create(&three_arenas);
     const uint8_t iv[GPU_BLOCK_BYTES] = {1};
     struct gpu_packet packet = {.bytes = 16, .slot = 7};
@@ -510,6 +538,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(follows_the_scripts),
         cmocka_unit_test(gives_records_and_tables),
+        cmocka_unit_test(pads_what_is_to_be_padded),
         cmocka_unit_test(a_close_overtakes_a_writer),
         cmocka_unit_test(a_close_overtakes_a_writer_with_packets),
         cmocka_unit_test(refuses_wrong_calls),

@@ -4,6 +4,7 @@
 
 #include "core/histogram.h"
 #include "gpu/engine.h"
+#include "server/gpu/internal.h"
 
 #include <string.h>
 
@@ -22,6 +23,21 @@ core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_
     struct gpu_engine_options patient = *options;
     patient.hang_least_ns = patient.silence_ns = PATIENT_NS;
     return __real_gpu_engine_open(engine, &patient, error);
+}
+
+bool __real_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
+bool __wrap_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
+
+/* A slow batcher: the I/O thread learns of one lost batch in a turn. */
+bool __wrap_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event)
+{
+    static bool told; /* the I/O thread's */
+    if (told || !__real_server_gpu_next_event(gpu, io, event))
+        return told = false;
+    told = event->kind == SERVER_GPU_LOST;
+    if (told)
+        server_io_notify(gpu->server->ios[io]);
+    return true;
 }
 
 void failover_rig_start(struct failover_rig *rig, uint32_t cards, int64_t cost, const char *gpus,

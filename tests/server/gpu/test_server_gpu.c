@@ -53,6 +53,14 @@ static int set_up_gpu_only(void **state)
     return 0;
 }
 
+/* Of the packets that are not compared a batch has the only plaintext. */
+static int set_up_half_audited(void **state)
+{
+    (void)state;
+    start(100000, "audit: 2");
+    return 0;
+}
+
 static int set_up_mixed(void **state)
 {
     (void)state;
@@ -114,6 +122,34 @@ static void all_ciphers_paddings_and_both_units_side_by_side(void **state)
         (void)test_stream_close(streams[i]);
         test_stream_free(streams[i]);
     }
+    test_client_close(&client);
+}
+
+/* Many frames in one piece, and frames in many: what is not whole where a read ends waits in its slot. */
+static void frames_cut_anywhere(void **state)
+{
+    enum { FRAMES = 8 };
+    static uint8_t frames[FRAMES * (PROTOCOL_HEADER_BYTES + 1408)];
+    struct core_stream_spec spec = gpu_spec;
+    struct test_random random = {.state = 8};
+    struct test_client client;
+    (void)state;
+
+    spec.padding = CORE_PADDING_PKCS7;
+    spec.burst_packets = FRAMES;
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    struct test_stream *stream = test_stream_open(&client, &spec, 1);
+    assert_int_equal(stream->opened.unit, PROTOCOL_UNIT_GPU);
+    for (uint32_t round = 0; round < 100; round++) {
+        size_t count = 0;
+        for (uint32_t i = 0; i < FRAMES; i++)
+            count += test_stream_frame(stream, (uint32_t)test_random_in(&random, 0, 1408), frames + count);
+        test_client_send_cut(&client, frames, count, (size_t)test_random_in(&random, 1, (int64_t)count),
+                             (size_t)test_random_in(&random, 300, (int64_t)count));
+        test_stream_drain(stream);
+    }
+    assert_int_equal(test_stream_close(stream).packets, 100 * FRAMES);
+    test_stream_free(stream);
     test_client_close(&client);
 }
 
@@ -563,6 +599,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_ciphers_paddings_and_both_units_side_by_side, set_up_mixed,
                                         tear_down),
         cmocka_unit_test_setup_teardown(open_answered_after_half_close, set_up_gpu_only, tear_down),
+        cmocka_unit_test_setup_teardown(frames_cut_anywhere, set_up_half_audited, tear_down),
         cmocka_unit_test_setup_teardown(streams_come_and_go, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(a_period_shrinks_and_grows_back, set_up_gpu_only, tear_down),
         cmocka_unit_test_setup_teardown(the_admin_port_shows_the_card, set_up_gpu_only, tear_down),

@@ -79,11 +79,13 @@ static void start(enum gpu_failure what, uint64_t batch)
     random_numbers = (struct test_random){.state = 99};
     waiting = 0;
     profile = test_gpu_profile(100000); /* nothing is for the workers */
-    test_gpu_server_start(&server, "audit: 1", "", profile);
+    /* of the other half a batch has the only plaintext */
+    test_gpu_server_start(&server, what == GPU_FAILURE_CORRUPT ? "audit: 1" : "audit: 2", "", profile);
     test_client_connect(&client, test_server_unix(&server), NULL);
     for (uint32_t i = 0; i < STREAMS; i++) {
         struct core_stream_spec spec = gpu_spec;
         spec.cipher = (enum core_cipher)(1 + i % 3);
+        spec.padding = i % 2 == 0 ? CORE_PADDING_PKCS7 : CORE_PADDING_NONE;
         streams[i] = test_stream_open(&client, &spec, i);
         assert_int_equal(streams[i]->opened.unit, PROTOCOL_UNIT_GPU);
     }
@@ -94,7 +96,10 @@ static void exchange(uint32_t packets)
 {
     for (uint32_t i = 0; i < packets; i++) {
         struct test_stream *stream = streams[test_random_in(&random_numbers, 0, STREAMS - 1)];
-        assert_true(test_stream_send(stream, (uint32_t)test_random_in(&random_numbers, 1, 88) * 16));
+        uint32_t bytes = (uint32_t)test_random_in(&random_numbers, 1, 88) * 16;
+        if (stream->spec.padding == CORE_PADDING_PKCS7)
+            bytes -= (uint32_t)test_random_in(&random_numbers, 0, 15);
+        assert_true(test_stream_send(stream, bytes));
         for (waiting++; waiting > 100; waiting--)
             (void)test_streams_take(&client, streams);
     }
@@ -257,7 +262,7 @@ static void failure_leaves_other_gpu_running(void **state)
     profile = test_gpu_profile(100000);
     profile->gpus[0].count = 2;
     profile->gpus[0].sms = 1; /* soon full */
-    test_gpu_server_start(&server, "audit: 1",
+    test_gpu_server_start(&server, "audit: 2",
                           "threads: {cores: 8, io: 2, workers: 1, realtime: off, pin: false}\n", profile);
     assert_int_equal(server.server->gpu_count, 2);
     for (uint32_t i = 0; i < 2; i++) {

@@ -57,7 +57,7 @@ static void nothing_is_lost_where_batches_are_full(void **state)
     uint64_t sent = 0;
     (void)state;
 
-    test_gpu_server_start(&server, "audit: 1, hang_ms: 3000", "", profile);
+    test_gpu_server_start(&server, "audit: 2, hang_ms: 3000", "", profile);
     test_client_connect(&client, test_server_unix(&server), NULL);
     for (uint32_t i = 0; i < STREAMS; i++) {
         streams[i] = test_stream_open(&client, &spec, i);

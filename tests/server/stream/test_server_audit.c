@@ -1,5 +1,5 @@
-/* Audits: which packets of a GPU are encrypted by CPU as well, and that what was compared is what is sent,
- * although the card can still write to its memory. */
+/* Audits: which packets of a GPU are encrypted by CPU as well, that they are held against what the client
+ * sent, and that what was compared is what is sent, although the card can write to its memory all the time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,12 +40,34 @@ void __wrap_server_output_results(struct server_stream *stream)
     __real_server_output_results(stream);
 }
 
+static _Atomic uint32_t at_once; /* packets that went into a batch and never into their slot */
+static _Atomic bool forge;
+
+/* A card that changes the plaintext of a packet that has just come into its batch. */
+core_status __real_gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer,
+                                    const struct gpu_packet *packet, struct gpu_place *place);
+core_status __wrap_gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer,
+                                    const struct gpu_packet *packet, struct gpu_place *place);
+core_status __wrap_gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer,
+                                    const struct gpu_packet *packet, struct gpu_place *place)
+{
+    struct server_packet *whose = (struct server_packet *)(uintptr_t)packet->cookie;
+    core_status status = __real_gpu_arena_append(arenas, writer, packet, place);
+    if (status == CORE_OK && packet->payload != server_packet_payload(whose))
+        atomic_fetch_add(&at_once, 1);
+    if (status == CORE_OK && atomic_load(&forge))
+        place->input[5] ^= 1;
+    return status;
+}
+
 static void start(const char *gpus)
 {
     struct config_profile *profile = test_gpu_profile(100000); /* nothing is for the workers */
     memset(&server, 0, sizeof server);
     atomic_store(&lent, 0);
+    atomic_store(&at_once, 0);
     atomic_store(&spoil, false);
+    atomic_store(&forge, false);
     test_server_prepare(&server);
     test_server_write(&server, "keyring",
                       "trusted aes-128-cbc 000102030405060708090a0b0c0d0e0f audit\n"
@@ -99,9 +121,12 @@ static void a_key_may_ask_for_all_packets(void **state)
     send_packets(open_with(&client, "other"));
     assert_int_equal(audited(), 0);
     assert_true(atomic_load(&lent) > 0);
+    uint32_t before = atomic_load(&at_once); /* not all of them: one that comes too early waits in its slot */
+    assert_true(before > 0);
     atomic_store(&spoil, true);
     send_packets(open_with(&client, "trusted"));
     assert_int_equal(audited(), PACKETS);
+    assert_int_equal(atomic_load(&at_once), before);
     test_client_close(&client);
     assert_int_equal(test_server_stop(&server), 0);
 }
@@ -120,11 +145,33 @@ static void all_may_be_audited(void **state)
     assert_int_equal(test_server_stop(&server), 0);
 }
 
+/* It encrypts what it has made of the plaintext, and is found out. */
+static void changed_plaintext_is_noticed(void **state)
+{
+    struct test_client client;
+    const struct server_stats *stats;
+    (void)state;
+    start("audit: 1");
+    stats = &server.server->ios[0]->stats;
+    test_client_connect(&client, test_server_unix(&server), NULL);
+    struct test_stream *stream = open_with(&client, "other");
+    atomic_store(&forge, true);
+    while (server_stats_get(&stats->corrupt) == 0) {
+        assert_true(test_stream_send(stream, 1408));
+        test_stream_drain(stream);
+    }
+    atomic_store(&forge, false);
+    send_packets(stream);
+    test_client_close(&client);
+    assert_int_equal(test_server_stop(&server), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_key_may_ask_for_all_packets),
         cmocka_unit_test(all_may_be_audited),
+        cmocka_unit_test(changed_plaintext_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,7 +129,7 @@ static void failover_and_failback_on_worker_backup(void **state)
 {
     uint32_t victims = 0;
     (void)state;
-    failover_rig_start(&rig, 2, 60, "hang_ms: 3000, audit: 1", "");
+    failover_rig_start(&rig, 2, 60, "hang_ms: 3000, audit: 2", "");
     fill_workers();
     while (rig.count < fillers + 8) {
         assert_true(is_guarded(failover_rig_open(&rig, &protected)));
@@ -170,7 +170,7 @@ static void failover_of_the_only_gpu(void **state)
     light.interval_ns = 100 * CORE_NS_PER_MS;
     light.latency_ns = 12 * CORE_NS_PER_S;
 
-    failover_rig_start(&rig, 1, 60, "hang_ms: 3000, audit: 1", "");
+    failover_rig_start(&rig, 1, 60, "hang_ms: 3000, audit: 2", "");
     while (rig.count < moved)
         assert_int_equal(failover_rig_open(&rig, &light)->opened.unit, PROTOCOL_UNIT_CPU);
     fill_workers();
@@ -214,7 +214,7 @@ static void standard_streams_notified_and_counted(void **state)
     uint32_t standard = 0, faults = 0;
     (void)state;
 
-    failover_rig_start(&rig, 2, 60, "hang_ms: 3000, audit: 1", "");
+    failover_rig_start(&rig, 2, 60, "hang_ms: 3000, audit: 2", "");
     fill_workers();
     uint32_t first = fillers - 1; /* a standard one, on card 0 */
     assert_true(failover_rig_on_card(rig.stream[first], 0));
@@ -258,7 +258,7 @@ static void a_changed_stream_keeps_its_backup(void **state)
     struct protocol_modified modified;
     (void)state;
 
-    failover_rig_start(&rig, 2, 60, "hang_ms: 3000, audit: 1", "");
+    failover_rig_start(&rig, 2, 60, "hang_ms: 3000, audit: 2", "");
     fill_workers();
     while (rig.count < fillers + 4)
         assert_true(is_guarded(failover_rig_open(&rig, &protected)));

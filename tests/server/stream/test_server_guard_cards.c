@@ -49,7 +49,7 @@ static void start(void)
 {
     struct core_stream_spec standard = protected;
 
-    failover_rig_start(&rig, 2, COST, "hang_ms: 3000, audit: 1", CONFIG);
+    failover_rig_start(&rig, 2, COST, "hang_ms: 3000, audit: 2", CONFIG);
     test_client_dial(&beside, test_server_unix(&rig.server));
     test_client_hello_version(&beside, 1, NULL);
     standard.guaranteed = false;
@@ -336,7 +336,7 @@ static void stream_migrates_away_from_both_gpus(void **state)
     uint32_t opened = 0;
     (void)state;
 
-    failover_rig_start(&rig, 2, 2500, "hang_ms: 3000, audit: 1", CONFIG);
+    failover_rig_start(&rig, 2, 2500, "hang_ms: 3000, audit: 2", CONFIG);
     spec.interval_ns = 100 * CORE_NS_PER_MS;
     spec.latency_ns = 8 * CORE_NS_PER_S;
     test_client_dial(&other, test_server_unix(&rig.server));

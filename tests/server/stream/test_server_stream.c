@@ -125,6 +125,37 @@ static void padding_fills_to_the_block(void **state)
     }
 }
 
+/* What lies elsewhere is copied into the slot, with its padding, and nothing beside it; once. */
+static void plaintext_comes_into_the_slot(void **state)
+{
+    uint8_t elsewhere[64];
+    struct core_stream_spec spec = base_spec;
+    (void)state;
+    spec.padding = CORE_PADDING_PKCS7;
+    memset(elsewhere, 0xBB, sizeof elsewhere);
+    for (uint32_t bytes = 0; bytes < sizeof elsewhere; bytes++) {
+        struct server_stream *stream = make(&spec);
+        struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes);
+        uint8_t *slot = server_packet_payload(packet);
+        const struct server_arrival arrival = {NOW_NS, NOW_NS, NOW_NS, false};
+        assert_ptr_equal(packet->cpu.data, slot);
+        memset(slot, 0x11, 96);
+        packet->cpu.data = elsewhere;
+        assert_true(server_stream_accept(stream, packet, &arrival, NO_LIMIT));
+        assert_ptr_equal(packet->cpu.data, elsewhere);
+        for (uint32_t i = 0; i < 96; i++)
+            assert_int_equal(slot[i], 0x11);
+        for (int times = 0; times < 2; times++) {
+            server_packet_fill(packet);
+            assert_ptr_equal(packet->cpu.data, slot);
+            for (uint32_t i = 0; i < 96; i++)
+                assert_int_equal(slot[i], i < bytes ? 0xBB : i < packet->cpu.bytes ? 16 - bytes % 16 : 0x11);
+        }
+        server_stream_give(stream, packet);
+        destroy(stream);
+    }
+}
+
 static void lengths_are_judged(void **state)
 {
     static const struct {
@@ -405,6 +436,7 @@ int main(void)
         cmocka_unit_test(packets_come_from_a_bounded_pool),
         cmocka_unit_test(blocks_are_adopted_and_retired),
         cmocka_unit_test(padding_fills_to_the_block),
+        cmocka_unit_test(plaintext_comes_into_the_slot),
         cmocka_unit_test(lengths_are_judged),
         cmocka_unit_test(the_key_is_spent_to_the_byte),
         cmocka_unit_test(results_leave_in_order_of_arrival),
