@@ -22,8 +22,7 @@
 
 #include <string.h>
 
-/* GPU_WARP_EMULATED: a test gives the names that CUDA has, and so runs the device's lines as well. */
-#if defined(__CUDACC__) || defined(GPU_WARP_EMULATED)
+#ifdef __CUDACC__
 #define GPU_ON_DEVICE
 #endif
 

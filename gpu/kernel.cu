@@ -56,11 +56,11 @@ int gpu_kernel_launch(enum gpu_kernel_form form, const struct gpu_batch *batch, 
     if (error != cudaSuccess)
         return error;
     const struct gpu_kernel_shape shape = gpu_kernel_shape(form, batch->job_count, sms);
-    if (form == GPU_KERNEL_QUAD)
-        kernel_quad<<<shape.blocks, shape.block_threads, 0, stream>>>(*batch, sms);
-    else
-        kernel_whole<<<shape.blocks, shape.block_threads, 0, stream>>>(*batch, sms);
-    return cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = shape.blocks;
+    config.blockDim = shape.block_threads;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, form == GPU_KERNEL_QUAD ? kernel_quad : kernel_whole, *batch, sms);
 }
 
 int gpu_kernel_figures(enum gpu_kernel_form form, struct gpu_kernel_figures *figures)

@@ -25,6 +25,9 @@ static __global__ void key_change_kernel(const struct gpu_key_changes changes, s
 int gpu_key_change_launch(const struct gpu_key_changes *changes, struct gpu_key *keys,
                           struct gpu_chain *chains, struct CUstream_st *stream)
 {
-    key_change_kernel<<<changes->count, key_pieces + chain_pieces, 0, stream>>>(*changes, keys, chains);
-    return cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = changes->count;
+    config.blockDim = key_pieces + chain_pieces;
+    config.stream = stream;
+    return cudaLaunchKernelEx(&config, key_change_kernel, *changes, keys, chains);
 }

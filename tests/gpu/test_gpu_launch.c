@@ -19,6 +19,10 @@
 
 #define CUDA(call) TEST_REQUIRE((call) == cudaSuccess)
 #define STREAMS    1000
+#ifndef BLOCKS_MAX
+#define BLOCKS_MAX 2000 /* of a job */
+#define SET_UP()   0
+#endif
 
 static void *to_device(const void *from, size_t bytes)
 {
@@ -60,8 +64,30 @@ static void test_random_batches(void **state)
         struct gpu_key *keys = to_device(test->keys, STREAMS * sizeof *keys);
         struct gpu_chain *chains = to_device(test->batch.chains, STREAMS * sizeof *chains);
         for (int round = 0; round < 20; round++) {
-            test_gpu_batch_draw(test, (uint32_t)test_random_log(&test->random, 1, STREAMS), 2000);
+            test_gpu_batch_draw(test, (uint32_t)test_random_log(&test->random, 1, STREAMS), BLOCKS_MAX);
             run((enum gpu_kernel_form)form, test, keys, chains, test_random_in(&test->random, 1, 3));
+            test_gpu_batch_require(test);
+        }
+        CUDA(cudaFree(keys));
+        CUDA(cudaFree(chains));
+        test_gpu_batch_free(test);
+    }
+}
+
+/* Blocks of 32 to 256 threads, as far as there are streams for that on this device. */
+static void test_every_size_of_block(void **state)
+{
+    (void)state;
+    for (unsigned form = 0; form < GPU_KERNEL_FORMS; form++) {
+        struct gpu_kernel_figures figures;
+        CUDA(gpu_kernel_figures((enum gpu_kernel_form)form, &figures));
+        const uint32_t warp_jobs = 32 / gpu_kernel_job_threads((enum gpu_kernel_form)form);
+        struct test_gpu_batch *test = test_gpu_batch_new(STREAMS, 3 + form);
+        struct gpu_key *keys = to_device(test->keys, STREAMS * sizeof *keys);
+        struct gpu_chain *chains = to_device(test->batch.chains, STREAMS * sizeof *chains);
+        for (uint32_t warps = 1; warps <= 8 && warps * warp_jobs * figures.sms <= STREAMS; warps++) {
+            test_gpu_batch_draw(test, warps * warp_jobs * figures.sms, 4);
+            run((enum gpu_kernel_form)form, test, keys, chains, 1);
             test_gpu_batch_require(test);
         }
         CUDA(cudaFree(keys));
@@ -102,10 +128,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_batches),
+        cmocka_unit_test(test_every_size_of_block),
         cmocka_unit_test(test_no_jobs),
         cmocka_unit_test(test_figures),
     };
-    if (devices() == 0) {
+    if (SET_UP() != 0 || devices() == 0) {
         print_message("no CUDA device here\n");
         return SKIPPED;
     }

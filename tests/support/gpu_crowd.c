@@ -233,6 +233,11 @@ const char *gpu_crowd_program(void)
     return MILLRACE_GPU_PROGRAM;
 }
 
+const char *gpu_crowd_fake_program(void)
+{
+    return MILLRACE_GPU_FAKE_PROGRAM;
+}
+
 struct gpu_engine_options gpu_crowd_options(const struct gpu_crowd *crowd,
                                             const struct gpu_emulation *emulation)
 {

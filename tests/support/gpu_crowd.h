@@ -54,8 +54,9 @@ bool gpu_crowd_wait(struct gpu_engine *engine, struct gpu_event *event);
 /* A small card: two engines or one, times of some hundred microseconds for batches of some hundred KB. */
 struct gpu_emulation gpu_crowd_card(uint32_t copy_engines);
 
-/* Path of millrace-gpu in the build. */
+/* Paths of millrace-gpu in the build, and of the one on the CUDA runtime of cuda/fake.h. */
 const char *gpu_crowd_program(void);
+const char *gpu_crowd_fake_program(void);
 
 /* Options for an engine with this card, for tests: patient, so that a busy machine makes no faults. */
 struct gpu_engine_options gpu_crowd_options(const struct gpu_crowd *crowd,

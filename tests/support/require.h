@@ -8,7 +8,8 @@
 
 #define TEST_REQUIRE(condition) ((condition) ? (void)0 : test_require_failed(__FILE__, __LINE__, #condition))
 
-_Noreturn static inline void test_require_failed(const char *file, int line, const char *condition)
+__attribute__((noreturn)) static inline void test_require_failed(const char *file, int line,
+                                                                 const char *condition)
 {
     fprintf(stderr, "%s:%d: required, but not so: %s\n", file, line, condition);
     abort();

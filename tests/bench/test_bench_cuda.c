@@ -1,0 +1,113 @@
+/* The programs as they drive a real card, on the CUDA runtime without one (support/cuda/fake.h): the real
+ * backend, its kernels, the child and millrace-bench. A million jobs, byte for byte, is
+ *
+ *   MILLRACE_FAKE_CUDA='late_us=300' build/release/bench/millrace-bench kernel \
+ *     --gpu-program build/release/tests/millrace-gpu-fake --check 1000000
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "config/profile.h"
+#include "tests/support/command.h"
+
+#define GPU   MILLRACE_BINARY_DIR "/tests/millrace-gpu-fake "
+#define BENCH MILLRACE_BINARY_DIR "/bench/millrace-bench "
+#define CARD  "--gpu-program " GPU
+
+static char text[65536];
+
+/* With a card like this. */
+static void expect(const char *card, const char *line, int status, const char *words)
+{
+    if (setenv("MILLRACE_FAKE_CUDA", card, 1) != 0)
+        fail();
+    const int got = test_command(line, text, sizeof text);
+    if (got != status || strstr(text, words) == NULL)
+        fail_msg("%s: %s: status %d, not %d with '%s': %s", card, line, got, status, words, text);
+}
+
+static void cards_are_listed_with_what_they_are(void **state)
+{
+    (void)state;
+    expect("cards=2 engines=1 memory_mb=3", GPU "--list", 0,
+           "1\tFake card\t3145728 bytes\t4 SMs\t1 copy engines\tdriver CUDA 13.2\t"
+           "GPU-3b4c5d6e-7f90-a1b2-c3d4-e5f607182901\t0000:3c:00.0\n");
+    expect("driver=0", GPU "--list", 0, "none\n");
+    expect("cards=0", GPU "--list", 0, "the NVIDIA driver shows no card");
+    expect("version=11040", GPU "--list", 0, "older than CUDA 13.0 asks for");
+    expect("fail=cudaGetDeviceProperties:1", GPU "--list", 4, "cudaErrorUnknown");
+}
+
+static void random_jobs_are_right_to_the_byte(void **state)
+{
+    static const char *const cards[] = {"late_us=200", "late_us=200 engines=1 seed=2"};
+    (void)state;
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
+        expect(cards[i], BENCH "kernel --jobs 16 --bytes 1024 --batches 2 --check 200 " CARD, 0,
+               "every byte right");
+}
+
+static void a_profile_is_measured(void **state)
+{
+    char path[] = "/tmp/millrace-test-XXXXXX", line[1024];
+    struct config_profile *profile;
+    struct core_error error = {""};
+    (void)state;
+    assert_int_equal(close(mkstemp(path)), 0);
+    snprintf(line, sizeof line,
+             BENCH "calibrate -o %s --gpu-cipher aes-128-cbc --gpu-arena-bytes 65536 --gpu-seconds 0.1 "
+                   "--rounds 1 --seconds 0.5 --no-realtime " CARD,
+             path);
+    expect("engines=1 sms=1", line, 0, "x Fake card, driver CUDA 13.2");
+    if (config_profile_load(path, &profile, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    assert_string_equal(profile->gpus[0].name, "Fake card");
+    assert_int_equal(profile->gpus[0].sms, 1);
+    assert_int_equal(profile->gpus[0].copy_engines, 1);
+    config_profile_free(profile);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* How long it takes is not looked at, and is told by the exit status. */
+static void packets_of_a_plan_are_right_to_the_byte(void **state)
+{
+    static const char *const cards[] = {"late_us=300", "late_us=300 engines=1"};
+    (void)state;
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
+        assert_int_equal(setenv("MILLRACE_FAKE_CUDA", cards[i], 1), 0);
+        const int status =
+            test_command(BENCH "pipeline --json --profile emulated-small --backend cuda --gpus-alone "
+                               "--deadline 400 --streams 24 --rate 200k --seconds 1 --no-realtime "
+                               "--in-us 1000 --out-us 1000 --compare 24 " CARD,
+                         text, sizeof text);
+        const char *document = strstr(text, "{\n"); /* warnings come first */
+        json_t *told = json_loads(document == NULL ? "" : document, 0, NULL);
+        const json_t *gpu = json_object_get(told, "gpu");
+        const json_int_t packets = json_integer_value(json_object_get(gpu, "packets"));
+        if ((status != 0 && status != 1) || packets < 24 * 17 ||
+            json_integer_value(json_object_get(gpu, "compared")) != packets ||
+            json_integer_value(json_object_get(gpu, "wrong")) != 0)
+            fail_msg("%s: status %d: %s", cards[i], status, text);
+        json_decref(told);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cards_are_listed_with_what_they_are),
+        cmocka_unit_test(random_jobs_are_right_to_the_byte),
+        cmocka_unit_test(a_profile_is_measured),
+        cmocka_unit_test(packets_of_a_plan_are_right_to_the_byte),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
