@@ -15,12 +15,14 @@ static_assert(cudaErrorInvalidValue == 1 && cudaErrorMemoryAllocation == 2 &&
                   cudaErrorIllegalAddress == 700 && cudaErrorHostMemoryNotRegistered == 713 &&
                   cudaErrorNotPermitted == 800 && cudaErrorUnknown == 999,
               "errors as in CUDA");
-static_assert(cudaMemcpyHostToDevice == 1 && cudaMemcpyDeviceToHost == 2 &&
-                  cudaDevAttrMultiProcessorCount == 16 && cudaDeviceScheduleBlockingSync == 4 &&
-                  cudaInitDeviceFlagsAreValid == 1 && cudaHostRegisterDefault == 0 &&
-                  cudaHostAllocMapped == 2 && cudaStreamNonBlocking == 1 && cudaEventDefault == 0 &&
-                  cudaEventDisableTiming == 2 && cudaEventWaitDefault == 0,
-              "flags as in CUDA");
+static_assert(cudaMemcpyHostToDevice == 1 && cudaMemcpyDeviceToHost == 2, "copies as in CUDA");
+static_assert(cudaDevAttrMultiProcessorCount == 16, "attributes as in CUDA");
+static_assert(cudaDeviceScheduleBlockingSync == 4 && cudaInitDeviceFlagsAreValid == 1, "cards as in CUDA");
+static_assert(cudaHostAllocMapped == 2 && cudaStreamNonBlocking == 1, "flags as in CUDA");
+static_assert(cudaHostRegisterDefault == 0, "nothing asked for");
+static_assert(cudaEventDefault == 0, "nothing asked for");
+static_assert(cudaEventWaitDefault == 0, "nothing asked for");
+static_assert(cudaEventDisableTiming == 2, "events as in CUDA");
 
 #define BYTES_PER_MB ((size_t)1 << 20)
 #define SM_THREADS   2048
