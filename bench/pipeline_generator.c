@@ -59,16 +59,15 @@ static void account(struct pipeline_generator *generator, struct bench_pipeline_
 static void batch_take(struct pipeline_generator *generator, struct pipeline_gpu *gpu,
                        const struct pipeline_done *done, core_ns start_ns)
 {
-    uint32_t count;
-    const struct gpu_record *records = gpu_arena_records(gpu->arenas, generator->index, done->batch, &count);
+    struct gpu_record_list records = gpu_arena_records(gpu->arenas, generator->index, done->batch);
     const uint8_t *output = gpu_arena_output(gpu->arenas, done->batch);
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (const struct gpu_record *record; (record = gpu_record_next(&records)) != NULL;) {
         uint32_t stream;
         core_ns due_ns;
-        cookie_read(records[i].cookie, &stream, &due_ns);
+        cookie_read(record->cookie, &stream, &due_ns);
         account(generator, &generator->gpu, stream, due_ns, done->seen_ns - start_ns,
-                output + records[i].offset_bytes);
+                output + record->offset_bytes);
     }
     /* it holds its part: there is no other reason to refuse */
     (void)!gpu_arena_release(gpu->arenas, generator->index, done->batch);

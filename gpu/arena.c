@@ -3,6 +3,7 @@
 #include "gpu/grouping.h"
 #include "gpu/payload.h"
 
+#include <assert.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -25,14 +26,15 @@
 #define SEGMENT_SHIFT 40
 #define BLOCK_MASK    ((UINT64_C(1) << SEGMENT_SHIFT) - 1)
 
-/* One writer's share of one arena. */
+/* One writer's share of one arena. The pages are the writer's, and the batcher's to read once closed. */
 struct part {
-    alignas(CACHE_LINE) _Atomic uint64_t word; /* atomic: see above */
-    struct gpu_record *records;                /* the writer's; the batcher's to read once closed */
+    alignas(CACHE_LINE) _Atomic uint64_t word;      /* atomic: see above */
+    struct gpu_record_page *first_page, *last_page; /* no meaning while there is no packet */
 };
 
 struct arena {
     alignas(CACHE_LINE) _Atomic uint64_t cursor; /* atomic: all writers */
+    alignas(CACHE_LINE) _Atomic uint32_t pages;  /* atomic: all writers; of records, that are taken */
     alignas(CACHE_LINE) _Atomic uint64_t number; /* atomic: the batch in it; batcher writes, all read */
     _Atomic core_ns start_ns, close_ns; /* atomic: its batch's window; batcher writes, writers read */
     alignas(CACHE_LINE) _Atomic uint64_t holders; /* atomic: bit h: holder h; each clears its own */
@@ -51,11 +53,11 @@ struct gpu_arenas {
     core_ns last_close_ns;                        /* batcher's: of the batch opened last */
     struct gpu_grouping *grouping;                /* batcher's */
     alignas(CACHE_LINE) struct gpu_region region; /* the rest is set before start */
-    uint32_t writer_count, writer_records;
+    uint32_t writer_count;
     struct writer *writers;
     struct arena *arenas;
-    struct part *parts; /* by arena, then writer */
-    struct gpu_record *records;
+    struct part *parts;            /* by arena, then writer */
+    struct gpu_record_page *pages; /* by arena */
 };
 
 /* Counters have one writing thread each, so no read-modify-write; relaxed: each stands for itself. */
@@ -92,6 +94,13 @@ static void *lines(size_t count_of, size_t bytes)
     return memory;
 }
 
+/* Of an arena. A writer takes one for its first packet and one for each that finds its last page full. So
+ * those of writers hold GPU_RECORD_PAGE packets each but for one, and the packets have a segment each. */
+static size_t pages_of(const struct gpu_arenas *arenas)
+{
+    return arenas->region.shape.segments / GPU_RECORD_PAGE + arenas->writer_count;
+}
+
 static core_status allocate(struct gpu_arenas *arenas)
 {
     const struct gpu_region_shape *shape = &arenas->region.shape;
@@ -100,26 +109,20 @@ static core_status allocate(struct gpu_arenas *arenas)
     arenas->writers = lines(arenas->writer_count, sizeof *arenas->writers);
     arenas->arenas = lines(shape->arenas, sizeof *arenas->arenas);
     arenas->parts = lines(part_count, sizeof *arenas->parts);
-    arenas->records = lines(part_count * arenas->writer_records, sizeof *arenas->records);
-    if (arenas->writers == NULL || arenas->arenas == NULL || arenas->parts == NULL || arenas->records == NULL)
+    arenas->pages = lines(shape->arenas * pages_of(arenas), sizeof *arenas->pages);
+    if (arenas->writers == NULL || arenas->arenas == NULL || arenas->parts == NULL || arenas->pages == NULL)
         return CORE_NO_MEMORY;
-    for (size_t i = 0; i < part_count; i++) {
+    for (size_t i = 0; i < part_count; i++)
         arenas->parts[i].word = CLOSED;
-        arenas->parts[i].records = arenas->records + i * arenas->writer_records;
-    }
     return gpu_grouping_create(&arenas->grouping, shape->slots);
 }
 
 core_status gpu_arenas_create(struct gpu_arenas **arenas, const struct gpu_arena_options *options,
                               struct core_error *error)
 {
-    uint32_t records = options->writer_records != 0 ? options->writer_records : options->shape.segments;
     if (options->writers < 1 || options->writers > GPU_ARENA_WRITERS_MAX)
         return core_error_set(error, CORE_INVALID, "GPU arenas: writers is %u, must be 1 to %u",
                               options->writers, GPU_ARENA_WRITERS_MAX);
-    if (records > GPU_REGION_SEGMENTS_MAX)
-        return core_error_set(error, CORE_INVALID, "GPU arenas: writer_records is %u, must be at most %u",
-                              records, GPU_REGION_SEGMENTS_MAX);
     struct gpu_arenas *fresh = lines(1, sizeof *fresh);
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "GPU arenas: no memory");
@@ -129,12 +132,11 @@ core_status gpu_arenas_create(struct gpu_arenas **arenas, const struct gpu_arena
         return status;
     }
     fresh->writer_count = options->writers;
-    fresh->writer_records = records;
     fresh->last_close_ns = INT64_MIN;
     if (allocate(fresh) != CORE_OK) {
         gpu_arenas_destroy(fresh);
-        return core_error_set(error, CORE_NO_MEMORY, "GPU arenas: no memory for %u records of %u writers",
-                              records, options->writers);
+        return core_error_set(error, CORE_NO_MEMORY, "GPU arenas: no memory for the records of %u packets",
+                              options->shape.segments);
     }
     *arenas = fresh;
     return CORE_OK;
@@ -145,7 +147,7 @@ void gpu_arenas_destroy(struct gpu_arenas *arenas)
     if (arenas == NULL)
         return;
     gpu_grouping_destroy(arenas->grouping);
-    free(arenas->records);
+    free(arenas->pages);
     free(arenas->parts);
     free(arenas->arenas);
     free(arenas->writers);
@@ -276,14 +278,7 @@ static core_status take_place(struct gpu_arenas *arenas, uint32_t writer, const 
 {
     struct arena *arena = &arenas->arenas[place->arena];
     struct part *part = part_of(arenas, place->arena, writer);
-    struct writer *own = &arenas->writers[writer];
-    core_status status = CORE_FULL;
-
-    /* relaxed: as in enter */
-    if ((atomic_load_explicit(&part->word, memory_order_relaxed) & COUNT_MASK) >= arenas->writer_records)
-        count(&own->full_segments, 1);
-    else
-        status = take_room(arenas, arena, own, packet->bytes, place);
+    core_status status = take_room(arenas, arena, &arenas->writers[writer], packet->bytes, place);
     if (status != CORE_OK) {
         leave(arena, part, writer);
         return status;
@@ -311,6 +306,25 @@ core_status gpu_arena_reserve(struct gpu_arenas *arenas, uint32_t writer, const 
     return CORE_AGAIN;
 }
 
+/* The record of the writer's next packet, of which it has `packets` there. A page that is taken and not used,
+ * because the batch is closed first, is the writer's last. */
+static struct gpu_record *next_record(struct gpu_arenas *arenas, uint32_t number, struct part *part,
+                                      uint32_t packets)
+{
+    if (packets % GPU_RECORD_PAGE == 0) {
+        /* relaxed: it only deals them out; what is in them travels with the part's word */
+        uint32_t taken = atomic_fetch_add_explicit(&arenas->arenas[number].pages, 1, memory_order_relaxed);
+        struct gpu_record_page *page = &arenas->pages[number * pages_of(arenas) + taken];
+        assert(taken < pages_of(arenas));
+        if (packets == 0)
+            part->first_page = page;
+        else
+            part->last_page->next = page;
+        part->last_page = page;
+    }
+    return &part->last_page->records[packets % GPU_RECORD_PAGE];
+}
+
 core_status gpu_arena_commit(struct gpu_arenas *arenas, uint32_t writer, const struct gpu_packet *packet,
                              const struct gpu_place *place)
 {
@@ -319,7 +333,7 @@ core_status gpu_arena_commit(struct gpu_arenas *arenas, uint32_t writer, const s
     uint64_t word = atomic_load_explicit(&part->word, memory_order_relaxed); /* relaxed: as in enter */
 
     if ((word & CLOSED) == 0) {
-        struct gpu_record *record = &part->records[word & COUNT_MASK];
+        struct gpu_record *record = next_record(arenas, place->arena, part, (uint32_t)(word & COUNT_MASK));
         *record = (struct gpu_record){.cookie = packet->cookie,
                                       .offset_bytes = place->offset_bytes,
                                       .bytes = packet->bytes,
@@ -382,6 +396,7 @@ core_status gpu_arena_open(struct gpu_arenas *arenas, core_ns close_ns)
     /* relaxed, all: published by `opened` below */
     atomic_store_explicit(&arena->holders, all_holders(arenas), memory_order_relaxed);
     atomic_store_explicit(&arena->cursor, 0, memory_order_relaxed);
+    atomic_store_explicit(&arena->pages, 0, memory_order_relaxed);
     atomic_store_explicit(&arena->number, batch, memory_order_relaxed);
     atomic_store_explicit(&arena->start_ns, arenas->last_close_ns, memory_order_relaxed);
     atomic_store_explicit(&arena->close_ns, close_ns, memory_order_relaxed);
@@ -395,6 +410,12 @@ core_status gpu_arena_open(struct gpu_arenas *arenas, core_ns close_ns)
     return CORE_OK;
 }
 
+static struct gpu_record_list list_of(const struct part *part, uint64_t word)
+{
+    uint32_t packets = (uint32_t)(word & COUNT_MASK);
+    return (struct gpu_record_list){.page = packets > 0 ? part->first_page : NULL, .left = packets};
+}
+
 /* Shuts every writer out and takes what each has put in. Who never came in holds nothing. */
 static void shut(struct gpu_arenas *arenas, uint64_t batch, struct gpu_record_list *lists)
 {
@@ -403,7 +424,7 @@ static void shut(struct gpu_arenas *arenas, uint64_t batch, struct gpu_record_li
         struct part *part = part_of(arenas, number, i);
         /* acquire: the records that the count covers; release is not needed, we pass on nothing */
         uint64_t word = atomic_fetch_or_explicit(&part->word, CLOSED, memory_order_acquire);
-        lists[i] = (struct gpu_record_list){part->records, (uint32_t)(word & COUNT_MASK)};
+        lists[i] = list_of(part, word);
         if ((word & ENTERED) == 0)
             (void)let_go(&arenas->arenas[number], i);
     }
@@ -451,16 +472,13 @@ static bool is_closed(const struct gpu_arenas *arenas, uint64_t batch)
                batch;
 }
 
-const struct gpu_record *gpu_arena_records(const struct gpu_arenas *arenas, uint32_t writer, uint64_t batch,
-                                           uint32_t *count_of)
+struct gpu_record_list gpu_arena_records(const struct gpu_arenas *arenas, uint32_t writer, uint64_t batch)
 {
-    *count_of = 0;
     if (writer >= arenas->writer_count || !is_closed(arenas, batch))
-        return NULL;
+        return (struct gpu_record_list){0};
     const struct part *part = part_of(arenas, arena_of(arenas, batch), writer);
     /* acquire: the records that the count covers, for one that is not their writer */
-    *count_of = (uint32_t)(atomic_load_explicit(&part->word, memory_order_acquire) & COUNT_MASK);
-    return part->records;
+    return list_of(part, atomic_load_explicit(&part->word, memory_order_acquire));
 }
 
 const uint8_t *gpu_arena_output(const struct gpu_arenas *arenas, uint64_t batch)
@@ -470,12 +488,11 @@ const uint8_t *gpu_arena_output(const struct gpu_arenas *arenas, uint64_t batch)
 
 core_status gpu_arena_release(struct gpu_arenas *arenas, uint32_t holder, uint64_t batch)
 {
-    uint32_t packets = 1;
     if (!is_closed(arenas, batch))
         return CORE_INVALID;
-    if (holder != GPU_ARENA_BATCHER)
-        (void)gpu_arena_records(arenas, holder, batch, &packets);
-    if (packets == 0) /* it may be in the middle of an append, which gives the arena back by itself */
+    if (holder != GPU_ARENA_BATCHER &&
+        gpu_arena_records(arenas, holder, batch).left ==
+            0) /* it may be in the middle of an append, which gives the arena back by itself */
         return CORE_INVALID;
     return let_go(&arenas->arenas[arena_of(arenas, batch)], holder) ? CORE_OK : CORE_INVALID;
 }

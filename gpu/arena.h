@@ -22,12 +22,13 @@
  *   - All bookkeeping is in the server's own memory. A faulty child can corrupt payload, nothing else.
  *
  * A packet needs: the next free bytes of the arena (16-byte aligned, no gaps, so that a batch holds what the
- * plan's sum of padded packets says), one segment of the batch, and one record of the writer. */
+ * plan's sum of padded packets says), one segment of the batch, and one record (gpu/record.h). */
 #ifndef MILLRACE_GPU_ARENA_H
 #define MILLRACE_GPU_ARENA_H
 
 #include "core/status.h"
 #include "core/time.h"
+#include "gpu/record.h"
 #include "gpu/region.h"
 
 #include <stdbool.h>
@@ -40,8 +41,7 @@ struct gpu_arenas;
 
 struct gpu_arena_options {
     struct gpu_region_shape shape;
-    uint32_t writers;        /* 1 .. GPU_ARENA_WRITERS_MAX */
-    uint32_t writer_records; /* packets of one writer in one batch; 0: as many as the batch has segments */
+    uint32_t writers; /* 1 .. GPU_ARENA_WRITERS_MAX */
 };
 
 /* A packet as its I/O thread hands it over. */
@@ -66,15 +66,6 @@ struct gpu_place {
     bool late;             /* its own batch was already closed or closing: it is in a later one */
 };
 
-/* One packet of a closed batch: the server's own note of it. */
-struct gpu_record {
-    uint64_t cookie;
-    uint32_t offset_bytes, bytes;
-    uint32_t slot;
-    bool has_iv;
-    uint8_t iv[GPU_BLOCK_BYTES];
-};
-
 /* A closed batch: what the device has to do. */
 struct gpu_arena_batch {
     uint64_t number;
@@ -95,7 +86,7 @@ struct gpu_arena_counters {
     uint64_t repeated;       /* copied again because the batch was closed meanwhile */
     uint64_t early;          /* refused: their batch was not open yet */
     uint64_t full_bytes;     /* refused: no room in the arena */
-    uint64_t full_segments;  /* refused: no segment, or no record of the writer, was left */
+    uint64_t full_segments;  /* refused: no segment was left */
     uint64_t opened, closed; /* batches */
     uint64_t held_up;        /* batches whose arena was not free when they were to be opened */
 };
@@ -124,8 +115,8 @@ uint64_t gpu_arenas_closed(const struct gpu_arenas *arenas);
  * open one if that is closed already (place->late; counted).
  *   CORE_OK       *place is set; the packet is in that batch.
  *   CORE_AGAIN    its batch is not open yet (or none is); counted as early.
- *   CORE_FULL     no bytes, segments or records are left there; counted. Impossible while the plan's sums
- *   hold. CORE_INVALID  bytes or slot are out of range.
+ *   CORE_FULL     no bytes or segments are left there; counted. Impossible while the plan's sums hold.
+ *   CORE_INVALID  bytes or slot are out of range.
  *
  * In all cases but the first the caller keeps the packet, and no batch contains any part of it. Later packets
  * of the stream must then not overtake it. */
@@ -165,10 +156,9 @@ CORE_CHECKED core_status gpu_arena_restart_chain(struct gpu_arenas *arenas, uint
 
 /* ---- Closed batches: a writer its own part, the batcher all. ---- */
 
-/* The packets of one writer in a batch that is closed and that the caller holds, in the order in which they
- * were appended; *count of them. NULL and 0 when the batch is not in its arena (any more). */
-const struct gpu_record *gpu_arena_records(const struct gpu_arenas *arenas, uint32_t writer, uint64_t batch,
-                                           uint32_t *count);
+/* The packets of one writer in a batch that is closed and that the caller holds; none when the batch is not
+ * in its arena (any more). */
+struct gpu_record_list gpu_arena_records(const struct gpu_arenas *arenas, uint32_t writer, uint64_t batch);
 
 /* Where the arena of a batch has its ciphertext. */
 const uint8_t *gpu_arena_output(const struct gpu_arenas *arenas, uint64_t batch);

@@ -83,11 +83,11 @@ static void next_run(struct gpu_grouping *grouping)
 }
 
 /* Adds up every stream's packets. */
-static void count_groups(struct gpu_grouping *grouping, const struct gpu_record_list *list,
+static void count_groups(struct gpu_grouping *grouping, struct gpu_record_list list,
                          struct gpu_arena_batch *batch)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        const struct gpu_record *record = &list->records[i];
+    batch->segment_count += list.left;
+    for (const struct gpu_record *record; (record = gpu_record_next(&list)) != NULL;) {
         struct chain *chain = &grouping->chains[record->slot];
         uint64_t end_bytes = (uint64_t)record->offset_bytes + record->bytes;
         if (chain->run != grouping->run) {
@@ -106,7 +106,6 @@ static void count_groups(struct gpu_grouping *grouping, const struct gpu_record_
         if (group->blocks > batch->longest_job_blocks)
             batch->longest_job_blocks = group->blocks;
     }
-    batch->segment_count += list->count;
 }
 
 /* One stable pass: by one digit of the number of blocks, falling. */
@@ -164,11 +163,10 @@ static void write_jobs(struct gpu_grouping *grouping, uint32_t count, struct gpu
     }
 }
 
-static void write_segments(struct gpu_grouping *grouping, const struct gpu_record_list *list,
-                           uint32_t list_number, struct gpu_segment *segments)
+static void write_segments(struct gpu_grouping *grouping, struct gpu_record_list list, uint32_t list_number,
+                           struct gpu_segment *segments)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        const struct gpu_record *record = &list->records[i];
+    for (const struct gpu_record *record; (record = gpu_record_next(&list)) != NULL;) {
         struct group *group = &grouping->groups[grouping->chains[record->slot].job];
         uint32_t here = group->next++;
         segments[here] = (struct gpu_segment){.offset_bytes = record->offset_bytes,
@@ -185,11 +183,11 @@ void gpu_grouping_run(struct gpu_grouping *grouping, const struct gpu_record_lis
     batch->job_count = batch->segment_count = batch->longest_job_blocks = 0;
     next_run(grouping);
     for (uint32_t i = 0; i < list_count; i++) {
-        count_groups(grouping, &lists[i], batch);
-        batch->writers |= lists[i].count > 0 ? UINT64_C(1) << i : 0;
+        count_groups(grouping, lists[i], batch);
+        batch->writers |= lists[i].left > 0 ? UINT64_C(1) << i : 0;
     }
     sort_groups(grouping, batch);
     write_jobs(grouping, batch->job_count, jobs);
     for (uint32_t i = 0; i < list_count; i++)
-        write_segments(grouping, &lists[i], i, segments);
+        write_segments(grouping, lists[i], i, segments);
 }

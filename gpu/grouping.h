@@ -19,12 +19,6 @@
 
 struct gpu_grouping;
 
-/* The packets of one writer. */
-struct gpu_record_list {
-    const struct gpu_record *records;
-    uint32_t count;
-};
-
 /* For slots 0 .. slots - 1. CORE_NO_MEMORY. */
 CORE_CHECKED core_status gpu_grouping_create(struct gpu_grouping **grouping, uint32_t slots);
 void gpu_grouping_destroy(struct gpu_grouping *grouping); /* NULL is fine */

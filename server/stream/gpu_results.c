@@ -122,13 +122,12 @@ static void take_batch(struct server_stream_io *io, struct server_gpu_port *port
 {
     struct gpu_arenas *arenas = server_gpu_arenas(port->gpu);
     const uint8_t *output = gpu_arena_output(arenas, event->batch);
-    uint32_t count;
-    port->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
-    const struct gpu_record *records = gpu_arena_records(arenas, io->index, event->batch, &count);
+    struct gpu_record_list records = gpu_arena_records(arenas, io->index, event->batch);
 
-    for (uint32_t i = 0; i < count; i++)
-        take_packet(io, port, (struct server_packet *)(uintptr_t)records[i].cookie,
-                    output + records[i].offset_bytes, event);
+    port->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
+    for (const struct gpu_record *record; (record = gpu_record_next(&records)) != NULL;)
+        take_packet(io, port, (struct server_packet *)(uintptr_t)record->cookie,
+                    output + record->offset_bytes, event);
     port->done[port->done_count++] = event->batch;
 }
 

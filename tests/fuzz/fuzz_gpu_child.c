@@ -388,7 +388,6 @@ static void check_batch(const struct gpu_event *event)
 {
     const struct flight *flight = &world.flights[0];
     core_ns last_ns = flight->submitted_ns;
-    uint32_t count;
     TEST_REQUIRE(world.flying > 0);
     TEST_REQUIRE(memcmp(&event->batch.order, &flight->order, sizeof flight->order) == 0);
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
@@ -398,12 +397,14 @@ static void check_batch(const struct gpu_event *event)
     }
     TEST_REQUIRE(last_ns <= world.now_ns);
     TEST_REQUIRE(event->batch.uncertain_ns >= 0 && event->batch.uncertain_ns <= world.now_ns);
-    const struct gpu_record *records = gpu_arena_records(world.arenas, 0, flight->order.number, &count);
-    TEST_REQUIRE(count == flight->count);
-    for (uint32_t i = 0; i < count; i++)
-        TEST_REQUIRE(records[i].cookie == flight->packets[i].cookie &&
-                     records[i].offset_bytes == flight->packets[i].offset_bytes &&
-                     records[i].bytes == flight->packets[i].bytes);
+    struct gpu_record_list records = gpu_arena_records(world.arenas, 0, flight->order.number);
+    TEST_REQUIRE(records.left == flight->count);
+    for (uint32_t i = 0; i < flight->count; i++) {
+        const struct gpu_record *record = gpu_record_next(&records);
+        TEST_REQUIRE(record->cookie == flight->packets[i].cookie &&
+                     record->offset_bytes == flight->packets[i].offset_bytes &&
+                     record->bytes == flight->packets[i].bytes);
+    }
     release(flight->order.number);
     world.flying--;
     memmove(world.flights, world.flights + 1, world.flying * sizeof *flight);

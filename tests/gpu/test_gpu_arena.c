@@ -20,9 +20,7 @@
 #define ARENA_BYTES 256u
 
 static const struct gpu_arena_options three_arenas = {
-    .shape = {.arenas = 3, .slots = 8, .segments = 6, .arena_bytes = ARENA_BYTES},
-    .writers = WRITERS,
-    .writer_records = 4};
+    .shape = {.arenas = 3, .slots = 8, .segments = 6, .arena_bytes = ARENA_BYTES}, .writers = WRITERS};
 
 static struct gpu_arenas *create(const struct gpu_arena_options *options)
 {
@@ -149,14 +147,13 @@ static const struct step full_of_bytes[] = {
     {0},
 };
 
-/* Four records a writer, six segments. */
+/* Six, whoever has them. */
 static const struct step full_of_segments[] = {
     {OPEN, .time_ns = 100},
     {APPEND, .time_ns = 1, .bytes = 16, .batch = 1},
     {APPEND, .time_ns = 1, .bytes = 16, .batch = 1},
     {APPEND, .time_ns = 1, .bytes = 16, .batch = 1},
     {APPEND, .time_ns = 1, .bytes = 16, .batch = 1},
-    {APPEND, .time_ns = 1, .bytes = 16, .status = CORE_FULL},
     {APPEND, .time_ns = 1, .writer = 1, .bytes = 16, .batch = 1},
     {APPEND, .time_ns = 1, .writer = 1, .bytes = 16, .batch = 1},
     {APPEND, .time_ns = 1, .writer = 1, .bytes = 16, .status = CORE_FULL},
@@ -198,7 +195,7 @@ static void follows_the_scripts(void **state)
         {not_before_the_one_before,
          {.packets = 4, .bytes = 64, .late = 2, .early = 1, .opened = 3, .closed = 1}},
         {full_of_bytes, {.packets = 2, .bytes = ARENA_BYTES, .full_bytes = 3, .opened = 4, .closed = 1}},
-        {full_of_segments, {.packets = 6, .bytes = 96, .full_segments = 3, .opened = 1, .closed = 1}},
+        {full_of_segments, {.packets = 6, .bytes = 96, .full_segments = 2, .opened = 1, .closed = 1}},
         {arena_not_free, {.packets = 3, .bytes = 48, .early = 1, .opened = 4, .closed = 4, .held_up = 1}},
     };
     (void)state;
@@ -218,7 +215,6 @@ static void gives_records_and_tables(void **state)
     struct gpu_arenas *arenas = create(&three_arenas);
     const struct gpu_region *region = gpu_arenas_region(arenas);
     struct gpu_place place;
-    uint32_t count;
     (void)state;
     assert_int_equal(gpu_arena_open(arenas, 100), CORE_OK);
     for (uint32_t i = 0; i < 5; i++) { /* slot 2 twice from writer 1, slot 5 three times from writer 2 */
@@ -236,25 +232,82 @@ static void gives_records_and_tables(void **state)
     assert_int_equal(batch.longest_job_blocks, 9);
     assert_int_equal(batch.close_ns, 100);
 
-    const struct gpu_record *records = gpu_arena_records(arenas, 2, 1, &count);
-    assert_int_equal(count, 3);
+    struct gpu_record_list records = gpu_arena_records(arenas, 2, 1);
+    assert_int_equal(records.left, 3);
     const struct gpu_job *job = gpu_region_jobs(region, batch.arena);
     const struct gpu_segment *segments = gpu_region_segments(region, batch.arena);
     assert_int_equal(job->key_slot, 5);
     for (uint32_t i = 0, segment = job->first_segment; i < 3; i++, segment = segments[segment].next) {
-        assert_int_equal(records[i].cookie, 2 * i);
-        assert_int_equal(records[i].slot, 5);
-        assert_int_equal(records[i].bytes, 16 + 32 * i);
-        assert_int_equal(segments[segment].offset_bytes, records[i].offset_bytes);
-        for (uint32_t j = 0; j < records[i].bytes; j++)
-            assert_int_equal(gpu_region_input(region, batch.arena)[records[i].offset_bytes + j],
-                             5 << 4 | 2 * i);
+        const struct gpu_record *record = gpu_record_next(&records);
+        assert_int_equal(record->cookie, 2 * i);
+        assert_int_equal(record->slot, 5);
+        assert_int_equal(record->bytes, 16 + 32 * i);
+        assert_int_equal(segments[segment].offset_bytes, record->offset_bytes);
+        for (uint32_t j = 0; j < record->bytes; j++)
+            assert_int_equal(gpu_region_input(region, batch.arena)[record->offset_bytes + j], 5 << 4 | 2 * i);
     }
-    assert_non_null(gpu_arena_records(arenas, 0, 1, &count));
-    assert_int_equal(count, 0);
-    assert_null(gpu_arena_records(arenas, WRITERS, 1, &count));
-    assert_null(gpu_arena_records(arenas, 0, 2, &count));
-    assert_null(gpu_arena_records(arenas, 0, 0, &count));
+    assert_null(gpu_record_next(&records));
+    assert_int_equal(gpu_arena_records(arenas, 0, 1).left, 0);
+    assert_int_equal(gpu_arena_records(arenas, WRITERS, 1).left, 0);
+    assert_int_equal(gpu_arena_records(arenas, 0, 2).left, 0);
+    assert_int_equal(gpu_arena_records(arenas, 0, 0).left, 0);
+    gpu_arenas_destroy(arenas);
+}
+
+/* ---- records in pages ---- */
+
+#define MANY (4 * GPU_RECORD_PAGE + WRITERS)
+
+static void append_some(struct gpu_arenas *arenas, uint32_t writer, uint32_t packets)
+{
+    for (uint32_t i = 0; i < packets; i++) {
+        const struct gpu_packet packet = {.bytes = 16, .cookie = writer * MANY + i};
+        struct gpu_place place;
+        assert_int_equal(append(arenas, writer, &packet, &place), CORE_OK);
+    }
+}
+
+static void check_some(const struct gpu_arenas *arenas, uint32_t writer, uint64_t batch, uint32_t packets)
+{
+    struct gpu_record_list records = gpu_arena_records(arenas, writer, batch);
+    assert_int_equal(records.left, packets);
+    for (uint32_t i = 0; i < packets; i++)
+        assert_int_equal(gpu_record_next(&records)->cookie, writer * MANY + i);
+    assert_null(gpu_record_next(&records));
+}
+
+/* However the packets of a batch are dealt to the writers, each finds its own, in order: also where each has
+ * a page of one packet, and where each has taken one that it does not need, since the batch is closed. */
+static void keeps_records_however_they_are_dealt(void **state)
+{
+    static const uint32_t rows[][WRITERS] = {
+        {MANY, 0, 0},
+        {0, 0, MANY},
+        {1, 1, MANY - 2},
+        {GPU_RECORD_PAGE + 1, 2 * GPU_RECORD_PAGE + 1, 1},
+        {GPU_RECORD_PAGE, GPU_RECORD_PAGE, 2 * GPU_RECORD_PAGE - WRITERS},
+        {2 * GPU_RECORD_PAGE, GPU_RECORD_PAGE, GPU_RECORD_PAGE}};
+    const struct gpu_arena_options options = {
+        .shape = {.arenas = 2, .slots = 1, .segments = MANY, .arena_bytes = 16 * MANY}, .writers = WRITERS};
+    const struct gpu_packet packet = {.bytes = 16};
+    struct gpu_arenas *arenas = create(&options);
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct gpu_place places[WRITERS];
+        bool reserved[WRITERS];
+        assert_int_equal(gpu_arena_open(arenas, 100 + (core_ns)i), CORE_OK);
+        for (uint32_t w = 0; w < WRITERS; w++)
+            append_some(arenas, w, rows[i][w]);
+        for (uint32_t w = 0; w < WRITERS; w++)
+            reserved[w] = gpu_arena_reserve(arenas, w, &packet, &places[w]) == CORE_OK;
+        struct gpu_arena_batch batch = close_batch(arenas);
+        for (uint32_t w = 0; w < WRITERS; w++) {
+            if (reserved[w])
+                assert_int_equal(gpu_arena_commit(arenas, w, &packet, &places[w]), CORE_CLOSED);
+            check_some(arenas, w, batch.number, rows[i][w]);
+        }
+        release_all(arenas, &batch);
+    }
     gpu_arenas_destroy(arenas);
 }
 
@@ -290,7 +343,6 @@ static void a_close_overtakes_a_writer(void **state)
     const struct gpu_packet packet = {.eligible_ns = 50, .bytes = 32, .slot = 3, .cookie = 9};
     struct gpu_arenas *arenas = create(&three_arenas);
     struct gpu_place place;
-    uint32_t count;
     (void)state;
     assert_int_equal(gpu_arena_open(arenas, 100), CORE_OK);
     assert_int_equal(gpu_arena_open(arenas, 200), CORE_OK);
@@ -315,8 +367,9 @@ static void a_close_overtakes_a_writer(void **state)
     assert_int_equal(gpu_arena_commit(arenas, 0, &packet, &place), CORE_OK);
     batch = close_batch(arenas);
     assert_int_equal(batch.segment_count, 1);
-    assert_int_equal(gpu_arena_records(arenas, 0, 2, &count)->cookie, 9);
-    assert_int_equal(count, 1);
+    struct gpu_record_list records = gpu_arena_records(arenas, 0, 2);
+    assert_int_equal(records.left, 1);
+    assert_int_equal(gpu_record_next(&records)->cookie, 9);
     struct gpu_arena_counters counters = gpu_arenas_counters(arenas);
     assert_int_equal(counters.repeated, 1);
     assert_int_equal(counters.late, 1);
@@ -383,26 +436,19 @@ static void checks_its_options(void **state)
 {
     static const struct {
         struct gpu_region_shape shape;
-        uint32_t writers, writer_records;
+        uint32_t writers;
         const char *field;
     } rows[] = {
-        {{0, 8, 6, 0, 256}, 1, 0, "arenas"},
-        {{65, 8, 6, 0, 256}, 1, 0, "arenas"},
-        {{2, 0, 6, 0, 256}, 1, 0, "slots"},
-        {{2, 1u << 21, 6, 0, 256}, 1, 0, "slots"},
-        {{2, 8, 0, 0, 256}, 1, 0, "segments"},
-        {{2, 8, 1u << 25, 0, 256}, 1, 5, "segments"},
-        {{2, 8, 6, 1, 256}, 1, 0, "reserved"},
-        {{2, 8, 6, 0, 0}, 1, 0, "arena_bytes"},
-        {{2, 8, 6, 0, 24}, 1, 0, "modulo 16"},
-        {{2, 8, 6, 0, (UINT64_C(1) << 32) + 16}, 1, 0, "arena_bytes"},
-        {{2, 8, 6, 0, 256}, 0, 0, "writers"},
-        {{2, 8, 6, 0, 256}, 64, 0, "writers"},
-        {{2, 8, 6, 0, 256}, 1, 1u << 25, "writer_records"},
+        {{0, 8, 6, 0, 256}, 1, "arenas"},   {{65, 8, 6, 0, 256}, 1, "arenas"},
+        {{2, 0, 6, 0, 256}, 1, "slots"},    {{2, 1u << 21, 6, 0, 256}, 1, "slots"},
+        {{2, 8, 0, 0, 256}, 1, "segments"}, {{2, 8, 1u << 25, 0, 256}, 1, "segments"},
+        {{2, 8, 6, 1, 256}, 1, "reserved"}, {{2, 8, 6, 0, 0}, 1, "arena_bytes"},
+        {{2, 8, 6, 0, 24}, 1, "modulo 16"}, {{2, 8, 6, 0, (UINT64_C(1) << 32) + 16}, 1, "arena_bytes"},
+        {{2, 8, 6, 0, 256}, 0, "writers"},  {{2, 8, 6, 0, 256}, 64, "writers"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct gpu_arena_options options = {rows[i].shape, rows[i].writers, rows[i].writer_records};
+        struct gpu_arena_options options = {rows[i].shape, rows[i].writers};
         struct gpu_arenas *arenas = NULL;
         struct core_error error = {""};
         assert_int_equal(gpu_arenas_create(&arenas, &options, &error), CORE_INVALID);
@@ -539,6 +585,7 @@ int main(void)
         cmocka_unit_test(follows_the_scripts),
         cmocka_unit_test(gives_records_and_tables),
         cmocka_unit_test(pads_what_is_to_be_padded),
+        cmocka_unit_test(keeps_records_however_they_are_dealt),
         cmocka_unit_test(a_close_overtakes_a_writer),
         cmocka_unit_test(a_close_overtakes_a_writer_with_packets),
         cmocka_unit_test(refuses_wrong_calls),

@@ -105,11 +105,10 @@ static void check_records(const struct bench *bench, const struct gpu_arena_batc
 {
     const uint8_t *output = gpu_arena_output(bench->arenas, batch->number);
     for (uint32_t writer = 0; writer < WRITERS; writer++) {
-        uint32_t count;
-        const struct gpu_record *records = gpu_arena_records(bench->arenas, writer, batch->number, &count);
-        for (uint32_t i = 0; i < count; i++)
-            assert_memory_equal(output + records[i].offset_bytes, bench->expected[records[i].cookie],
-                                records[i].bytes);
+        struct gpu_record_list records = gpu_arena_records(bench->arenas, writer, batch->number);
+        for (const struct gpu_record *record; (record = gpu_record_next(&records)) != NULL;)
+            assert_memory_equal(output + record->offset_bytes, bench->expected[record->cookie],
+                                record->bytes);
     }
 }
 

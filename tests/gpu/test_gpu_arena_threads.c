@@ -76,21 +76,20 @@ static void deliver(struct writer *writer)
 {
     struct bench *bench = writer->bench;
     uint64_t done = atomic_load_explicit(&bench->done, memory_order_acquire); /* with `writers` and output */
-    uint32_t count;
     while (writer->delivered_batch < done) {
         uint64_t batch = ++writer->delivered_batch;
         if ((bench->writers[batch] >> writer->index & 1) == 0)
             continue;
-        const struct gpu_record *records = gpu_arena_records(bench->arenas, writer->index, batch, &count);
-        TEST_REQUIRE(records != NULL && count > 0);
-        for (uint32_t i = 0; i < count; i++) {
-            const struct packet *packet = &writer->packets[records[i].cookie];
-            const uint8_t *output = gpu_arena_output(bench->arenas, batch) + records[i].offset_bytes;
+        struct gpu_record_list records = gpu_arena_records(bench->arenas, writer->index, batch);
+        TEST_REQUIRE(records.left > 0);
+        writer->delivered += records.left;
+        for (const struct gpu_record *record; (record = gpu_record_next(&records)) != NULL;) {
+            const struct packet *packet = &writer->packets[record->cookie];
+            const uint8_t *output = gpu_arena_output(bench->arenas, batch) + record->offset_bytes;
             TEST_REQUIRE(packet->batch == batch);
             TEST_REQUIRE(output[0] == (byte_of(packet) ^ 0xa5));
             TEST_REQUIRE(output[packet->bytes - 1] == (byte_of(packet) ^ 0xa5));
         }
-        writer->delivered += count;
         TEST_REQUIRE(gpu_arena_release(bench->arenas, writer->index, batch) == CORE_OK);
     }
 }
@@ -192,14 +191,13 @@ static void check_batch(struct bench *bench, const struct gpu_arena_batch *batch
     TEST_REQUIRE(batch->segment_count <= region->shape.segments);
     TEST_REQUIRE(batch->used_bytes <= region->shape.arena_bytes);
     for (uint32_t i = 0; i < batch->job_count; i++) {
-        uint32_t slot = jobs[i].key_slot, count, segment = jobs[i].first_segment;
-        const struct gpu_record *records =
-            gpu_arena_records(bench->arenas, slot % WRITERS, batch->number, &count);
-        for (uint32_t r = 0; r < count; r++) {
-            if (records[r].slot != slot)
+        uint32_t slot = jobs[i].key_slot, segment = jobs[i].first_segment;
+        struct gpu_record_list records = gpu_arena_records(bench->arenas, slot % WRITERS, batch->number);
+        for (const struct gpu_record *record; (record = gpu_record_next(&records)) != NULL;) {
+            if (record->slot != slot)
                 continue;
             TEST_REQUIRE(segment != GPU_SEGMENT_NONE);
-            check_segment(bench, batch, slot, &segments[segment], &records[r]);
+            check_segment(bench, batch, slot, &segments[segment], record);
             segment = segments[segment].next;
         }
         TEST_REQUIRE(segment == GPU_SEGMENT_NONE);

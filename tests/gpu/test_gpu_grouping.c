@@ -15,7 +15,16 @@
 #define RECORDS 2000
 #define WRITERS 5
 
-static struct gpu_record records[WRITERS][RECORDS];
+#define PAGES ((RECORDS + GPU_RECORD_PAGE - 1) / GPU_RECORD_PAGE)
+
+/* What a writer has, in one piece; and as arenas have it. */
+struct packets {
+    struct gpu_record record[RECORDS];
+    uint32_t count;
+    struct gpu_record_page page[PAGES];
+};
+
+static struct packets packets[WRITERS];
 static struct gpu_segment segments[WRITERS * RECORDS];
 static struct gpu_job jobs[SLOTS];
 
@@ -26,21 +35,37 @@ struct chain {
     uint8_t iv[GPU_BLOCK_BYTES];
 };
 
+static struct gpu_record_list in_pages(struct packets *own)
+{
+    for (uint32_t i = 0; i < own->count; i++)
+        own->page[i / GPU_RECORD_PAGE].records[i % GPU_RECORD_PAGE] = own->record[i];
+    for (uint32_t page = 0; page + 1 < PAGES; page++)
+        own->page[page].next = &own->page[page + 1];
+    return (struct gpu_record_list){.page = own->page, .left = own->count};
+}
+
+static struct gpu_record_list of(struct packets *own, const struct gpu_record *record, uint32_t count)
+{
+    memcpy(own->record, record, count * sizeof *record);
+    own->count = count;
+    return in_pages(own);
+}
+
 /* Records of random slots, slot modulo WRITERS being the writer; offsets as a cursor would deal them out. */
-static uint64_t fill(struct test_random *random, struct gpu_record_list *lists, int64_t longest_bytes)
+static uint64_t fill(struct test_random *random, int64_t longest_bytes)
 {
     uint64_t offset_bytes = 0;
     uint32_t most = (uint32_t)test_random_in(random, 0, RECORDS);
     for (uint32_t w = 0; w < WRITERS; w++)
-        lists[w] = (struct gpu_record_list){.records = records[w]};
+        packets[w].count = 0;
     for (uint32_t i = 0; i < most; i++) {
         uint32_t slot = (uint32_t)test_random_in(random, 0, SLOTS - 1);
         uint32_t bytes =
             (uint32_t)test_random_in(random, 1, longest_bytes / GPU_BLOCK_BYTES) * GPU_BLOCK_BYTES;
-        struct gpu_record_list *list = &lists[slot % WRITERS];
+        struct packets *own = &packets[slot % WRITERS];
         if (offset_bytes + bytes > UINT32_MAX)
             break;
-        records[slot % WRITERS][list->count++] =
+        own->record[own->count++] =
             (struct gpu_record){.offset_bytes = (uint32_t)offset_bytes, .bytes = bytes, .slot = slot};
         offset_bytes += bytes;
     }
@@ -48,18 +73,18 @@ static uint64_t fill(struct test_random *random, struct gpu_record_list *lists, 
 }
 
 /* The job's chain must be exactly the slot's records, in order. */
-static void check_job(const struct gpu_job *job, const struct gpu_record_list *list)
+static void check_job(const struct gpu_job *job, const struct packets *own)
 {
     uint32_t segment = job->first_segment;
     uint64_t blocks = 0;
-    for (uint32_t i = 0; i < list->count; i++) {
-        if (list->records[i].slot != job->key_slot)
+    for (uint32_t i = 0; i < own->count; i++) {
+        if (own->record[i].slot != job->key_slot)
             continue;
         assert_int_not_equal(segment, GPU_SEGMENT_NONE);
-        assert_int_equal(segments[segment].offset_bytes, list->records[i].offset_bytes);
-        assert_int_equal(segments[segment].length_bytes, list->records[i].bytes);
+        assert_int_equal(segments[segment].offset_bytes, own->record[i].offset_bytes);
+        assert_int_equal(segments[segment].length_bytes, own->record[i].bytes);
         assert_int_equal(segments[segment].owner, job->key_slot % WRITERS);
-        blocks += list->records[i].bytes / GPU_BLOCK_BYTES;
+        blocks += own->record[i].bytes / GPU_BLOCK_BYTES;
         segment = segments[segment].next;
     }
     assert_int_equal(segment, GPU_SEGMENT_NONE);
@@ -77,8 +102,7 @@ static void check_chain(const struct gpu_job *job, struct chain *chain)
     chain->from = 1 - chain->from;
 }
 
-static void check_batch(const struct gpu_arena_batch *batch, const struct gpu_record_list *lists,
-                        struct chain *chains, uint64_t used_bytes)
+static void check_batch(const struct gpu_arena_batch *batch, struct chain *chains, uint64_t used_bytes)
 {
     bool seen[SLOTS] = {false};
     uint64_t blocks = 0;
@@ -87,16 +111,16 @@ static void check_batch(const struct gpu_arena_batch *batch, const struct gpu_re
         uint32_t slot = jobs[i].key_slot;
         assert_true(slot < SLOTS && !seen[slot]);
         seen[slot] = true;
-        check_job(&jobs[i], &lists[slot % WRITERS]);
+        check_job(&jobs[i], &packets[slot % WRITERS]);
         check_chain(&jobs[i], &chains[slot]);
         assert_true(i == 0 || jobs[i].blocks <= jobs[i - 1].blocks);
         blocks += jobs[i].blocks;
     }
     for (uint32_t w = 0; w < WRITERS; w++) {
-        assert_int_equal(batch->writers >> w & 1, lists[w].count > 0);
-        records_in_all += lists[w].count;
-        for (uint32_t i = 0; i < lists[w].count; i++)
-            assert_true(seen[lists[w].records[i].slot]);
+        assert_int_equal(batch->writers >> w & 1, packets[w].count > 0);
+        records_in_all += packets[w].count;
+        for (uint32_t i = 0; i < packets[w].count; i++)
+            assert_true(seen[packets[w].record[i].slot]);
     }
     for (uint32_t slot = 0; slot < SLOTS; slot++)
         slots_in_all += seen[slot];
@@ -119,7 +143,9 @@ static void agrees_with_brute_force(void **state)
     for (int round = 0; round < 140; round++) {
         struct gpu_record_list lists[WRITERS];
         struct gpu_arena_batch batch = {.number = 99, .job_count = 7}; /* to be overwritten */
-        uint64_t used_bytes = fill(&random, lists, longest_bytes[round % 7]);
+        uint64_t used_bytes = fill(&random, longest_bytes[round % 7]);
+        for (uint32_t w = 0; w < WRITERS; w++)
+            lists[w] = in_pages(&packets[w]);
         for (int i = 0; i < 20; i++) {
             struct chain *chain = &chains[test_random_in(&random, 0, SLOTS - 1)];
             memset(chain->iv, (int)test_random_in(&random, 0, 255), sizeof chain->iv);
@@ -128,7 +154,7 @@ static void agrees_with_brute_force(void **state)
         }
         gpu_grouping_run(grouping, lists, WRITERS, segments, jobs, &batch);
         assert_int_equal(batch.number, 99);
-        check_batch(&batch, lists, chains, used_bytes);
+        check_batch(&batch, chains, used_bytes);
     }
     gpu_grouping_destroy(grouping);
 }
@@ -142,7 +168,7 @@ static void orders_the_tables(void **state)
                                               {.slot = 9, .offset_bytes = 80, .bytes = 16}};
     static const struct gpu_record second[] = {{.slot = 1, .offset_bytes = 48, .bytes = 16},
                                                {.slot = 0, .offset_bytes = 96, .bytes = 48}};
-    static const struct gpu_record_list lists[] = {{first, 4}, {NULL, 0}, {second, 2}};
+    const struct gpu_record_list lists[] = {of(&packets[0], first, 4), {0}, of(&packets[1], second, 2)};
     static const uint32_t slots[] = {4, 0, 2, 9, 1};
     static const uint32_t offsets[] = {0, 64, 96, 32, 80, 48};
     struct gpu_grouping *grouping = NULL;
@@ -176,11 +202,13 @@ static void takes_chaining_values_from_packets(void **state)
     (void)state;
     assert_int_equal(gpu_grouping_create(&grouping, 10), CORE_OK);
     gpu_grouping_restart_chain(grouping, 3, other);
-    gpu_grouping_run(grouping, &(struct gpu_record_list){with, 3}, 1, segments, jobs, &batch);
+    struct gpu_record_list list = of(&packets[0], with, 3);
+    gpu_grouping_run(grouping, &list, 1, segments, jobs, &batch);
     assert_true(jobs[0].key_slot == 3 && jobs[0].flags == GPU_JOB_HAS_IV);
     assert_memory_equal(jobs[0].iv, with[0].iv, GPU_BLOCK_BYTES);
     assert_true(jobs[1].key_slot == 5 && jobs[1].flags == 0);
-    gpu_grouping_run(grouping, &(struct gpu_record_list){with + 1, 2}, 1, segments, jobs, &batch);
+    list = of(&packets[0], with + 1, 2);
+    gpu_grouping_run(grouping, &list, 1, segments, jobs, &batch);
     assert_true(jobs[0].key_slot == 3 && jobs[0].flags == 0 && jobs[0].chain_from == 1);
     gpu_grouping_destroy(grouping);
 }
