@@ -5,18 +5,20 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdalign.h>
 #include <stdlib.h>
 
 #define STREAMS 16384
-#define PACKETS 65536
+#define PACKETS 65536 /* writers' parts of both are whole pages of records */
 #define WRITERS 4
 #define EACH    (STREAMS / WRITERS)
 #define MIXED   1597 /* odd, and so a way through all of EACH */
 #define BATCHES 41
+#define PAGES   (PACKETS / GPU_RECORD_PAGE)
 
 struct host {
     struct gpu_grouping *grouping;
-    struct gpu_record *records;
+    struct gpu_record_page *pages; /* of each writer in a row */
     struct gpu_segment *segments;
     struct gpu_job *jobs;
     uint32_t packets; /* of a batch */
@@ -26,18 +28,18 @@ struct host {
 static core_status host_make(struct host *host)
 {
     core_status status = gpu_grouping_create(&host->grouping, STREAMS);
-    host->records = calloc(PACKETS, sizeof *host->records);
+    host->pages = aligned_alloc(alignof(struct gpu_record_page), PAGES * sizeof *host->pages);
     host->segments = calloc(PACKETS, sizeof *host->segments);
     host->jobs = calloc(STREAMS, sizeof *host->jobs);
     if (status == CORE_OK)
         status = bench_samples_init(&host->samples, BATCHES);
-    return host->records != NULL && host->segments != NULL && host->jobs != NULL ? status : CORE_NO_MEMORY;
+    return host->pages != NULL && host->segments != NULL && host->jobs != NULL ? status : CORE_NO_MEMORY;
 }
 
 static void host_free(struct host *host)
 {
     gpu_grouping_destroy(host->grouping);
-    free(host->records);
+    free(host->pages);
     free(host->segments);
     free(host->jobs);
     bench_samples_free(&host->samples);
@@ -51,9 +53,12 @@ static void *records_write(void *argument)
     const uint32_t each = host->packets / WRITERS;
     for (uint32_t i = 0; i < host->packets; i++) {
         const uint32_t writer = i / each, turn = i % each;
-        host->records[i] = (struct gpu_record){.offset_bytes = (turn * WRITERS + writer) * 2048,
-                                               .bytes = 1408,
-                                               .slot = turn * MIXED % EACH * WRITERS + writer};
+        struct gpu_record_page *page = &host->pages[i / GPU_RECORD_PAGE];
+        page->records[i % GPU_RECORD_PAGE] =
+            (struct gpu_record){.offset_bytes = (turn * WRITERS + writer) * 2048,
+                                .bytes = 1408,
+                                .slot = turn * MIXED % EACH * WRITERS + writer};
+        page->next = page + 1;
     }
     return NULL;
 }
@@ -70,7 +75,8 @@ static core_ns batch_ns(struct host *host)
     else
         (void)records_write(host);
     for (uint32_t writer = 0; writer < WRITERS; writer++)
-        lists[writer] = (struct gpu_record_list){.records = &host->records[writer * each], .count = each};
+        lists[writer] =
+            (struct gpu_record_list){.page = &host->pages[writer * each / GPU_RECORD_PAGE], .left = each};
     const core_ns start_ns = core_time_now_ns();
     gpu_grouping_run(host->grouping, lists, WRITERS, host->segments, host->jobs, &batch);
     return core_time_now_ns() - start_ns;

@@ -11,12 +11,11 @@ core_status __wrap_gpu_arena_release(struct gpu_arenas *arenas, uint32_t holder,
 {
     const struct gpu_region *region = gpu_arenas_region(arenas);
     uint8_t *input = gpu_region_input(region, (uint32_t)(batch % region->shape.arenas));
-    uint32_t count = 0;
-    const struct gpu_record *records = NULL;
+    struct gpu_record_list list = {0};
 
     if (holder != GPU_ARENA_BATCHER)
-        records = gpu_arena_records(arenas, holder, batch, &count);
-    for (uint32_t i = 0; i < count; i++)
-        memset(input + records[i].offset_bytes, 0x5a, records[i].bytes);
+        list = gpu_arena_records(arenas, holder, batch);
+    for (const struct gpu_record *record; (record = gpu_record_next(&list)) != NULL;)
+        memset(input + record->offset_bytes, 0x5a, record->bytes);
     return __real_gpu_arena_release(arenas, holder, batch);
 }
