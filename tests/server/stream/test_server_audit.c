@@ -116,7 +116,7 @@ static void a_key_may_ask_for_all_packets(void **state)
 {
     struct test_client client;
     (void)state;
-    start("audit: 0");
+    start("audit: 0, hang_ms: 3000");
     test_client_connect(&client, test_server_unix(&server), NULL);
     send_packets(open_with(&client, "other"));
     assert_int_equal(audited(), 0);
@@ -135,7 +135,7 @@ static void all_may_be_audited(void **state)
 {
     struct test_client client;
     (void)state;
-    start("audit: 1");
+    start("audit: 1, hang_ms: 3000");
     atomic_store(&spoil, true);
     test_client_connect(&client, test_server_unix(&server), NULL);
     send_packets(open_with(&client, "other"));
@@ -151,7 +151,7 @@ static void changed_plaintext_is_noticed(void **state)
     struct test_client client;
     const struct server_stats *stats;
     (void)state;
-    start("audit: 1");
+    start("audit: 1, hang_ms: 3000");
     stats = &server.server->ios[0]->stats;
     test_client_connect(&client, test_server_unix(&server), NULL);
     struct test_stream *stream = open_with(&client, "other");
