@@ -105,7 +105,7 @@ static int make_lister(void **state)
 
 static int remove_lister(void **state)
 {
-    static const char *const names[] = {"lister", "tried",  "list", "list" INSTANCE,
+    static const char *const names[] = {"lister", "tried",  "list", ("list" INSTANCE),
                                         "list5",  "status", "here", "health"};
     char path[128];
     (void)state;
@@ -167,7 +167,7 @@ static void choose(const struct choice *choice)
     struct server *server = NULL;
     profile->gpus[0].count = choice->described;
     put("list", choice->list, 0644);
-    put("list" INSTANCE, "0\temulated-small" FACTS INSTANCE "\t0000:01:00.0\n", 0644);
+    put(("list" INSTANCE), "0\temulated-small" FACTS INSTANCE "\t0000:01:00.0\n", 0644);
     put("status", choice->status, 0644);
     put("tried", "", 0666);
     snprintf(yaml, sizeof yaml,
