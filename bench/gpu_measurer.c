@@ -306,7 +306,7 @@ static core_status card_open(void *argument, struct core_error *error)
     const uint32_t slots = slots_of(machine, opening->sms);
     const struct gpu_region_shape shape = {
         .arenas = ARENAS, .slots = slots, .segments = slots, .arena_bytes = machine->arena_bytes};
-    core_status status = gpu_region_create(&card->region, &shape, error);
+    core_status status = gpu_region_create(&card->region, &shape, NULL, error);
     if (status == CORE_OK)
         status = bench_gpu_card_start(&card->card, &machine->options.program, &card->listed, &card->region,
                                       opening->played, false, error);

@@ -128,7 +128,7 @@ static core_status rig_open(struct rig *rig, const struct options *options,
     if (status == CORE_OK)
         bench_gpu_card_near(&which);
     if (status == CORE_OK)
-        status = gpu_region_create(&rig->region, shape, error);
+        status = gpu_region_create(&rig->region, shape, NULL, error);
     if (status == CORE_OK)
         status = bench_gpu_card_start(&rig->card, &options->program, &which, &rig->region, &profile->gpus[0],
                                       false, error);

@@ -79,15 +79,15 @@ static const int allowed_to_all[] = {
 /* Clients, the log and the service manager; keyring, certificates and /proc; sockets taken away at the end.
  */
 static const int allowed_to_server[] = {
-    SCMP_SYS(accept),       SCMP_SYS(accept4),    SCMP_SYS(access),      SCMP_SYS(faccessat),
-    SCMP_SYS(faccessat2),   SCMP_SYS(flock),      SCMP_SYS(getdents64),  SCMP_SYS(getegid),
-    SCMP_SYS(geteuid),      SCMP_SYS(getgid),     SCMP_SYS(getpeername), SCMP_SYS(getsockname),
-    SCMP_SYS(getsockopt),   SCMP_SYS(getuid),     SCMP_SYS(lseek),       SCMP_SYS(lstat),
-    SCMP_SYS(memfd_create), SCMP_SYS(newfstatat), SCMP_SYS(open),        SCMP_SYS(openat),
-    SCMP_SYS(pread64),      SCMP_SYS(readlink),   SCMP_SYS(readlinkat),  SCMP_SYS(recvfrom),
-    SCMP_SYS(recvmsg),      SCMP_SYS(sendmmsg),   SCMP_SYS(sendmsg),     SCMP_SYS(sendto),
-    SCMP_SYS(setsockopt),   SCMP_SYS(shutdown),   SCMP_SYS(stat),        SCMP_SYS(statx),
-    SCMP_SYS(unlink),       SCMP_SYS(unlinkat),
+    SCMP_SYS(accept),      SCMP_SYS(accept4),      SCMP_SYS(access),     SCMP_SYS(faccessat),
+    SCMP_SYS(faccessat2),  SCMP_SYS(fallocate),    SCMP_SYS(flock),      SCMP_SYS(getdents64),
+    SCMP_SYS(getegid),     SCMP_SYS(geteuid),      SCMP_SYS(getgid),     SCMP_SYS(getpeername),
+    SCMP_SYS(getsockname), SCMP_SYS(getsockopt),   SCMP_SYS(getuid),     SCMP_SYS(lseek),
+    SCMP_SYS(lstat),       SCMP_SYS(memfd_create), SCMP_SYS(newfstatat), SCMP_SYS(open),
+    SCMP_SYS(openat),      SCMP_SYS(pread64),      SCMP_SYS(readlink),   SCMP_SYS(readlinkat),
+    SCMP_SYS(recvfrom),    SCMP_SYS(recvmsg),      SCMP_SYS(sendmmsg),   SCMP_SYS(sendmsg),
+    SCMP_SYS(sendto),      SCMP_SYS(setsockopt),   SCMP_SYS(shutdown),   SCMP_SYS(stat),
+    SCMP_SYS(statx),       SCMP_SYS(unlink),       SCMP_SYS(unlinkat),
 };
 
 /* The kernel's larger surfaces, and power over other processes and over the machine. */

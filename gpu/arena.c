@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define CACHE_LINE 64
 
@@ -37,6 +38,8 @@ struct arena {
     alignas(CACHE_LINE) _Atomic uint32_t pages;  /* atomic: all writers; of records, that are taken */
     alignas(CACHE_LINE) _Atomic uint64_t number; /* atomic: the batch in it; batcher writes, all read */
     _Atomic core_ns start_ns, close_ns; /* atomic: its batch's window; batcher writes, writers read */
+    _Atomic uint64_t blocks_most;       /* atomic: its batch's room; batcher writes, writers read */
+    _Atomic uint32_t segments_most;     /* the same */
     alignas(CACHE_LINE) _Atomic uint64_t holders; /* atomic: bit h: holder h; each clears its own */
 };
 
@@ -51,13 +54,15 @@ struct gpu_arenas {
     _Atomic uint64_t held_up;                     /* atomic: batcher writes, any reads */
     uint64_t held_up_batch;                       /* batcher's: the last one counted */
     core_ns last_close_ns;                        /* batcher's: of the batch opened last */
+    struct gpu_room room;                         /* batcher's: of the next */
     struct gpu_grouping *grouping;                /* batcher's */
     alignas(CACHE_LINE) struct gpu_region region; /* the rest is set before start */
     uint32_t writer_count;
     struct writer *writers;
     struct arena *arenas;
     struct part *parts;            /* by arena, then writer */
-    struct gpu_record_page *pages; /* by arena */
+    struct gpu_record_page *pages; /* by arena; addresses for all, memory for the region's room */
+    size_t pages_bytes;
 };
 
 /* Counters have one writing thread each, so no read-modify-write; relaxed: each stands for itself. */
@@ -94,11 +99,63 @@ static void *lines(size_t count_of, size_t bytes)
     return memory;
 }
 
-/* Of an arena. A writer takes one for its first packet and one for each that finds its last page full. So
- * those of writers hold GPU_RECORD_PAGE packets each but for one, and the packets have a segment each. */
-static size_t pages_of(const struct gpu_arenas *arenas)
+/* For so many packets. A writer takes a page for its first packet and one for each that finds the last page
+ * full. So those of writers hold GPU_RECORD_PAGE packets each but for one, and the packets have a segment
+ * each. */
+static size_t pages_for(uint32_t segments, uint32_t writers)
 {
-    return arenas->region.shape.segments / GPU_RECORD_PAGE + arenas->writer_count;
+    return segments / GPU_RECORD_PAGE + writers;
+}
+
+/* Of an arena, whose addresses begin on a page of memory. */
+static size_t pages_bytes(uint32_t segments, uint32_t writers)
+{
+    size_t bytes = pages_for(segments, writers) * sizeof(struct gpu_record_page);
+    return (bytes + GPU_REGION_PAGE_BYTES - 1) / GPU_REGION_PAGE_BYTES * GPU_REGION_PAGE_BYTES;
+}
+
+static struct gpu_record_page *pages_of(const struct gpu_arenas *arenas, uint32_t arena)
+{
+    uint8_t *bytes = (uint8_t *)arenas->pages;
+    return (struct gpu_record_page *)(bytes + arena * pages_bytes(arenas->region.shape.segments,
+                                                                  arenas->writer_count));
+}
+
+/* Memory for records of so many packets in each arena, of which there is some for `from`. */
+static core_status records_open(struct gpu_arenas *arenas, uint32_t from, uint32_t to,
+                                struct core_error *error)
+{
+    size_t less = from > 0 ? pages_bytes(from, arenas->writer_count) : 0;
+    size_t more = pages_bytes(to, arenas->writer_count);
+    for (uint32_t arena = 0; arena < arenas->region.shape.arenas && more > less; arena++) {
+        uint8_t *at = (uint8_t *)pages_of(arenas, arena) + less;
+        if (mprotect(at, more - less, PROT_READ | PROT_WRITE) != 0 ||
+            madvise(at, more - less, MADV_POPULATE_WRITE) != 0)
+            return core_error_errno(error, "GPU arenas: no memory for the records of %u packets", to);
+    }
+    return CORE_OK;
+}
+
+/* Addresses again, without memory. What can not be taken back stays, and is found there. */
+static void records_shut(struct gpu_arenas *arenas, uint32_t less, uint32_t more)
+{
+    size_t from = pages_bytes(less, arenas->writer_count), to = pages_bytes(more, arenas->writer_count);
+    for (uint32_t arena = 0; arena < arenas->region.shape.arenas && to > from; arena++)
+        (void)mmap((uint8_t *)pages_of(arenas, arena) + from, to - from, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+static core_status records_make(struct gpu_arenas *arenas, struct core_error *error)
+{
+    const struct gpu_region_shape *shape = &arenas->region.shape;
+    arenas->pages_bytes = shape->arenas * pages_bytes(shape->segments, arenas->writer_count);
+    void *addresses =
+        mmap(NULL, arenas->pages_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (addresses == MAP_FAILED)
+        return core_error_errno(error, "GPU arenas: no addresses for the records of %u packets",
+                                shape->segments);
+    arenas->pages = addresses;
+    return records_open(arenas, 0, arenas->region.room.segments, error);
 }
 
 static core_status allocate(struct gpu_arenas *arenas)
@@ -109,8 +166,7 @@ static core_status allocate(struct gpu_arenas *arenas)
     arenas->writers = lines(arenas->writer_count, sizeof *arenas->writers);
     arenas->arenas = lines(shape->arenas, sizeof *arenas->arenas);
     arenas->parts = lines(part_count, sizeof *arenas->parts);
-    arenas->pages = lines(shape->arenas * pages_of(arenas), sizeof *arenas->pages);
-    if (arenas->writers == NULL || arenas->arenas == NULL || arenas->parts == NULL || arenas->pages == NULL)
+    if (arenas->writers == NULL || arenas->arenas == NULL || arenas->parts == NULL)
         return CORE_NO_MEMORY;
     for (size_t i = 0; i < part_count; i++)
         arenas->parts[i].word = CLOSED;
@@ -126,20 +182,23 @@ core_status gpu_arenas_create(struct gpu_arenas **arenas, const struct gpu_arena
     struct gpu_arenas *fresh = lines(1, sizeof *fresh);
     if (fresh == NULL)
         return core_error_set(error, CORE_NO_MEMORY, "GPU arenas: no memory");
-    core_status status = gpu_region_create(&fresh->region, &options->shape, error);
+    core_status status = gpu_region_create(&fresh->region, &options->shape, options->room, error);
     if (status != CORE_OK) {
         free(fresh);
         return status;
     }
     fresh->writer_count = options->writers;
     fresh->last_close_ns = INT64_MIN;
-    if (allocate(fresh) != CORE_OK) {
+    fresh->room = fresh->region.room;
+    status = records_make(fresh, error);
+    if (status == CORE_OK && allocate(fresh) != CORE_OK)
+        status =
+            core_error_set(error, CORE_NO_MEMORY, "GPU arenas: no memory for %u writers", options->writers);
+    if (status != CORE_OK)
         gpu_arenas_destroy(fresh);
-        return core_error_set(error, CORE_NO_MEMORY, "GPU arenas: no memory for the records of %u packets",
-                              options->shape.segments);
-    }
-    *arenas = fresh;
-    return CORE_OK;
+    else
+        *arenas = fresh;
+    return status;
 }
 
 void gpu_arenas_destroy(struct gpu_arenas *arenas)
@@ -147,12 +206,52 @@ void gpu_arenas_destroy(struct gpu_arenas *arenas)
     if (arenas == NULL)
         return;
     gpu_grouping_destroy(arenas->grouping);
-    free(arenas->pages);
+    if (arenas->pages != NULL)
+        munmap(arenas->pages, arenas->pages_bytes);
     free(arenas->parts);
     free(arenas->arenas);
     free(arenas->writers);
     gpu_region_close(&arenas->region);
     free(arenas);
+}
+
+/* ---- Room ---- */
+
+core_status gpu_arenas_resize(struct gpu_arenas *arenas, const struct gpu_room *room,
+                              struct core_error *error)
+{
+    uint32_t before = arenas->region.room.segments;
+    core_status status = records_open(arenas, before, room->segments, error);
+    if (status == CORE_OK)
+        status = gpu_region_resize(&arenas->region, room, error);
+    records_shut(arenas, arenas->region.room.segments, before > room->segments ? before : room->segments);
+    return status;
+}
+
+void gpu_arenas_set_room(struct gpu_arenas *arenas, const struct gpu_room *room)
+{
+    arenas->room = *room;
+}
+
+bool gpu_arenas_within(const struct gpu_arenas *arenas, const struct gpu_room *room)
+{
+    for (uint32_t i = 0; i < arenas->region.shape.arenas; i++) {
+        const struct arena *arena = &arenas->arenas[i];
+        /* relaxed: the batcher's own. Acquire: pairs with let_go, whose holder touches it no more */
+        const struct gpu_room has = {
+            .bytes = atomic_load_explicit(&arena->blocks_most, memory_order_relaxed) * GPU_BLOCK_BYTES,
+            .segments = atomic_load_explicit(&arena->segments_most, memory_order_relaxed)};
+        if (!gpu_room_holds(room, &has) && atomic_load_explicit(&arena->holders, memory_order_acquire) != 0)
+            return false;
+    }
+    return true;
+}
+
+uint64_t gpu_arenas_bytes(const struct gpu_region_shape *shape, uint32_t writers, const struct gpu_room *room)
+{
+    return gpu_region_room_bytes(shape, room) + shape->arenas * pages_bytes(room->segments, writers) +
+           shape->arenas * (sizeof(struct arena) + writers * sizeof(struct part)) +
+           writers * sizeof(struct writer) + gpu_grouping_bytes(shape->slots);
 }
 
 /* ---- What any thread may ask ---- */
@@ -248,19 +347,20 @@ static void leave(struct arena *arena, struct part *part, uint32_t writer)
 }
 
 /* Takes blocks and a segment of the arena: CORE_FULL when there is no room. */
-static core_status take_room(const struct gpu_arenas *arenas, struct arena *arena, struct writer *writer,
-                             uint32_t bytes, struct gpu_place *place)
+static core_status take_room(struct arena *arena, struct writer *writer, uint32_t bytes,
+                             struct gpu_place *place)
 {
-    uint64_t limit = arenas->region.shape.arena_bytes / GPU_BLOCK_BYTES;
+    /* relaxed, both: written before the batch was opened, and not again while we are in it */
+    uint64_t limit = atomic_load_explicit(&arena->blocks_most, memory_order_relaxed);
+    uint32_t segments = atomic_load_explicit(&arena->segments_most, memory_order_relaxed);
     uint64_t blocks = bytes / GPU_BLOCK_BYTES;
     /* relaxed, both: the cursor only deals out room; records and payload travel with the part's word */
     uint64_t cursor = atomic_load_explicit(&arena->cursor, memory_order_relaxed);
-    bool room =
-        (cursor & BLOCK_MASK) + blocks <= limit && cursor >> SEGMENT_SHIFT < arenas->region.shape.segments;
+    bool room = (cursor & BLOCK_MASK) + blocks <= limit && cursor >> SEGMENT_SHIFT < segments;
     if (room)
         cursor = atomic_fetch_add_explicit(&arena->cursor, blocks + (UINT64_C(1) << SEGMENT_SHIFT),
                                            memory_order_relaxed);
-    if (cursor >> SEGMENT_SHIFT >= arenas->region.shape.segments) {
+    if (cursor >> SEGMENT_SHIFT >= segments) {
         count(&writer->full_segments, 1);
         return CORE_FULL;
     }
@@ -278,7 +378,7 @@ static core_status take_place(struct gpu_arenas *arenas, uint32_t writer, const 
 {
     struct arena *arena = &arenas->arenas[place->arena];
     struct part *part = part_of(arenas, place->arena, writer);
-    core_status status = take_room(arenas, arena, &arenas->writers[writer], packet->bytes, place);
+    core_status status = take_room(arena, &arenas->writers[writer], packet->bytes, place);
     if (status != CORE_OK) {
         leave(arena, part, writer);
         return status;
@@ -314,8 +414,11 @@ static struct gpu_record *next_record(struct gpu_arenas *arenas, uint32_t number
     if (packets % GPU_RECORD_PAGE == 0) {
         /* relaxed: it only deals them out; what is in them travels with the part's word */
         uint32_t taken = atomic_fetch_add_explicit(&arenas->arenas[number].pages, 1, memory_order_relaxed);
-        struct gpu_record_page *page = &arenas->pages[number * pages_of(arenas) + taken];
-        assert(taken < pages_of(arenas));
+        struct gpu_record_page *page = &pages_of(arenas, number)[taken];
+        assert(taken <
+               pages_for(atomic_load_explicit(&arenas->arenas[number].segments_most, /* as in take_room */
+                                              memory_order_relaxed),
+                         arenas->writer_count));
         if (packets == 0)
             part->first_page = page;
         else
@@ -400,6 +503,8 @@ core_status gpu_arena_open(struct gpu_arenas *arenas, core_ns close_ns)
     atomic_store_explicit(&arena->number, batch, memory_order_relaxed);
     atomic_store_explicit(&arena->start_ns, arenas->last_close_ns, memory_order_relaxed);
     atomic_store_explicit(&arena->close_ns, close_ns, memory_order_relaxed);
+    atomic_store_explicit(&arena->blocks_most, arenas->room.bytes / GPU_BLOCK_BYTES, memory_order_relaxed);
+    atomic_store_explicit(&arena->segments_most, arenas->room.segments, memory_order_relaxed);
     arenas->last_close_ns = close_ns;
     for (uint32_t i = 0; i < arenas->writer_count; i++)
         atomic_store_explicit(&part_of(arenas, arena_of(arenas, batch), i)->word,

@@ -18,7 +18,8 @@
  *     falling age, and inside a batch as appended. A packet never goes to an older batch than after_batch.
  *   - A batch's memory is reused only when the batcher and all writers with packets in it have released it. A
  *     batch whose arena is not free is opened late; that is counted.
- *   - Everything is bounded; nothing is allocated after creation; no locks, no system calls.
+ *   - Everything is bounded; nothing is allocated after creation but by gpu_arenas_resize; no locks, no
+ *     system calls.
  *   - All bookkeeping is in the server's own memory. A faulty child can corrupt payload, nothing else.
  *
  * A packet needs: the next free bytes of the arena (16-byte aligned, no gaps, so that a batch holds what the
@@ -41,7 +42,8 @@ struct gpu_arenas;
 
 struct gpu_arena_options {
     struct gpu_region_shape shape;
-    uint32_t writers; /* 1 .. GPU_ARENA_WRITERS_MAX */
+    const struct gpu_room *room; /* that there is from the start; NULL: all of the shape */
+    uint32_t writers;            /* 1 .. GPU_ARENA_WRITERS_MAX */
 };
 
 /* A packet as its I/O thread hands it over. */
@@ -101,6 +103,27 @@ void gpu_arenas_destroy(struct gpu_arenas *arenas);
 
 /* The region, for the child and to read output; constant. */
 const struct gpu_region *gpu_arenas_region(const struct gpu_arenas *arenas);
+
+/* ---- Room. A batch is opened with the room of that time, and has no more, whatever comes.
+ *
+ *   grow:    resize (server), then the child, then set_room
+ *   shrink:  set_room; once all within: the child, then resize (server)
+ */
+
+/* An ordinary thread, one at a time: memory of the arenas for a room that is no less, or no more, both in
+ * bytes and in segments; as gpu_region_resize. CORE_SYSTEM: it is what it was. */
+CORE_CHECKED core_status gpu_arenas_resize(struct gpu_arenas *arenas, const struct gpu_room *room,
+                                           struct core_error *error);
+
+/* The batcher: of batches that are opened from now on. */
+void gpu_arenas_set_room(struct gpu_arenas *arenas, const struct gpu_room *room);
+
+/* The batcher: has no arena that is held, by whomever, more than this? */
+bool gpu_arenas_within(const struct gpu_arenas *arenas, const struct gpu_room *room);
+
+/* Memory of arenas with this room, in the region and beside it. */
+uint64_t gpu_arenas_bytes(const struct gpu_region_shape *shape, uint32_t writers,
+                          const struct gpu_room *room);
 
 /* A snapshot; any thread. */
 struct gpu_arena_counters gpu_arenas_counters(const struct gpu_arenas *arenas);

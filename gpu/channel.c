@@ -181,6 +181,7 @@ static core_status completion_clean(struct gpu_completion *completion)
         return facts->sms > 0 && facts->copy_engines > 0 ? CORE_OK : CORE_INVALID;
     case GPU_COMPLETION_BATCH:
         return CORE_OK;
+    case GPU_COMPLETION_ROOM:
     case GPU_COMPLETION_ERROR:
         text_clean(completion->text, sizeof completion->text);
         return CORE_OK;

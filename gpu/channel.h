@@ -28,13 +28,15 @@ enum gpu_command_kind {
     GPU_COMMAND_KEY_SET = 1,
     GPU_COMMAND_KEY_CLEAR,
     GPU_COMMAND_BATCH,
-    GPU_COMMAND_STOP /* finish what is under way, overwrite the keys, exit 0 */
+    GPU_COMMAND_STOP, /* finish what is under way, overwrite the keys, exit 0 */
+    GPU_COMMAND_ROOM  /* room; answered, batches go on meanwhile. Not before the last one is answered */
 };
 
 struct gpu_command {
     uint32_t kind;
     uint32_t slot;          /* KEY_SET, KEY_CLEAR */
     struct gpu_order order; /* BATCH */
+    struct gpu_room room;   /* ROOM */
 };
 
 /* Goes with KEY_SET. */
@@ -48,7 +50,8 @@ struct gpu_channel_key {
 enum gpu_completion_kind {
     GPU_COMPLETION_READY = 1, /* facts */
     GPU_COMPLETION_BATCH,     /* number, times, uncertain_ns */
-    GPU_COMPLETION_ERROR      /* text; the child exits then */
+    GPU_COMPLETION_ERROR,     /* text; the child exits then */
+    GPU_COMPLETION_ROOM       /* text: why the room is what it was; empty: it is as asked for */
 };
 
 struct gpu_completion {
@@ -73,6 +76,7 @@ struct gpu_channel_start {
     uint32_t has_emulation;
     uint32_t kernel_forms;          /* as in gpu_device_options */
     uint32_t sandbox;               /* enum core_sandbox_mode */
+    struct gpu_room room;           /* of the arenas, when the child starts */
     struct gpu_emulation emulation; /* its pointers mean nothing here: rows follow in the channel */
 };
 

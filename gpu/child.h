@@ -1,14 +1,16 @@
 /* The child process of one GPU, millrace-gpu, from the inside.
  *
- * Three threads: the loop takes commands, drives the pipeline and puts completions; the watch (the process's
+ * Four threads: the loop takes commands, drives the pipeline and puts completions; the watch (the process's
  * first thread) sees the end and the silence of the server, asks the loop to stop, and ends the process
- * where the loop does not; the third one asks how the card is, and may wait for a driver that does not answer. */
+ * where the loop does not; the third one asks how the card is, and may wait for a driver that does not answer;
+ * the resizer maps memory and has it pinned, which takes long. */
 #ifndef MILLRACE_GPU_CHILD_H
 #define MILLRACE_GPU_CHILD_H
 
 #include "core/user.h"
 #include "gpu/channel.h"
 #include "gpu/pipeline.h"
+#include "gpu/resizer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,8 +39,13 @@ struct gpu_child {
     const char *uuid;                 /* which the card must be; NULL: any; set before start */
     const struct core_user *user;     /* to become; NULL: none; set before start */
     struct gpu_channel channel;       /* the loop's; the watch reads the server's beats */
-    struct gpu_region region;
-    struct gpu_device *device;    /* the loop's */
+    struct gpu_region region;         /* its room: the resizer's thread's */
+    struct gpu_device *device;        /* the loop's */
+    struct gpu_room room;             /* the loop's: of batches; */
+    struct gpu_room next_room;        /* and what was asked for */
+    bool resizing;                    /* the loop's */
+    struct gpu_resizer *resizer;
+    int resized;                  /* eventfd: the resizer's */
     struct gpu_pipeline pipeline; /* the loop's */
     pthread_t health;             /* the watch's; there where has_health says so */
     bool has_health;
@@ -49,6 +56,9 @@ struct gpu_child {
 
 /* Attaches to the descriptors, protects the process, starts the loop and watches. Returns the exit code. */
 int gpu_child_serve(struct gpu_child *child);
+
+/* On the resizer's thread: maps the room and has the device pin it, or the other way round. */
+core_status gpu_child_resize(void *child, const struct gpu_room *room, struct core_error *error);
 
 /* The loop: opens the device, serves until STOP or an error, closes the device. child_loop.c */
 void *gpu_child_loop(void *child);

@@ -59,13 +59,67 @@ static core_status batch_submit(struct gpu_child *child, const struct gpu_order 
                                 struct core_error *error)
 {
     const struct gpu_channel_start *start = &child->channel.start;
+    const struct gpu_room need = {.bytes = order->used_bytes, .segments = order->segment_count};
     core_status status = gpu_order_check(order, &child->region.shape, error);
+    if (status == CORE_OK && !gpu_room_holds(&child->room, &need))
+        status = core_error_set(error, CORE_INVALID, "batch %llu is larger than the room of its arena",
+                                (unsigned long long)order->number);
     if (status == CORE_OK)
         status = gpu_pipeline_submit(&child->pipeline, order, error);
     if (start->has_emulation && start->emulation.failure == GPU_FAILURE_GARBAGE &&
         start->emulation.failure_batch == order->number)
         gpu_channel_scribble(&child->channel);
     return status == CORE_FULL ? CORE_INVALID : status; /* more than there are arenas: nothing to wait for */
+}
+
+/* ---- room ---- */
+
+core_status gpu_child_resize(void *argument, const struct gpu_room *room, struct core_error *error)
+{
+    struct gpu_child *child = argument;
+    const struct gpu_room from = child->region.room;
+    const bool less = gpu_room_holds(&from, room);
+    core_status status = less ? child->ops->resize(child->device, &from, room, error)
+                              : gpu_region_resize(&child->region, room, error);
+    if (status != CORE_OK)
+        return status;
+    if (less)
+        return gpu_region_resize(&child->region, room, error);
+    status = child->ops->resize(child->device, &from, room, error);
+    if (status != CORE_OK)
+        (void)!gpu_region_resize(&child->region, &from, NULL);
+    return status;
+}
+
+static core_status resize_begin(struct gpu_child *child, const struct gpu_room *room,
+                                struct core_error *error)
+{
+    const struct gpu_room most = gpu_room_most(&child->region.shape);
+    if (child->resizing || !gpu_room_holds(&most, room) ||
+        (!gpu_room_holds(room, &child->room) && !gpu_room_holds(&child->room, room)))
+        return core_error_set(error, CORE_INVALID, "room for %llu bytes and %u packets is not possible",
+                              (unsigned long long)room->bytes, room->segments);
+    child->resizing = true;
+    child->next_room = *room;
+    gpu_resizer_ask(child->resizer, room);
+    return CORE_OK;
+}
+
+static void resize_end(struct gpu_child *child)
+{
+    struct gpu_completion completion = {.kind = GPU_COMPLETION_ROOM};
+    struct core_error error = {""};
+    const core_status status = gpu_resizer_done(child->resizer, &error);
+    if (status == CORE_AGAIN)
+        return;
+    child->resizing = false;
+    if (status == CORE_OK) {
+        child->room = child->next_room;
+        child->ops->set_room(child->device, &child->room);
+    } else
+        snprintf(completion.text, sizeof completion.text, "%.*s", (int)sizeof completion.text - 1,
+                 error.text);
+    complete(child, &completion);
 }
 
 /* CORE_AGAIN or CORE_FULL: not now. */
@@ -82,6 +136,8 @@ static core_status command_run(struct gpu_child *child, const struct gpu_command
         if (command->kind == GPU_COMMAND_KEY_CLEAR)
             return child->ops->key_clear(child->device, command->slot, error);
         return key_set(child, command->slot, error);
+    case GPU_COMMAND_ROOM:
+        return resize_begin(child, &command->room, error);
     case GPU_COMMAND_STOP:
         *stopping = true;
         return CORE_OK;
@@ -119,9 +175,11 @@ static bool sleep_until_woken(struct gpu_child *child, bool blocked)
         {.fd = GPU_CHILD_SOCKET, .events = POLLIN},
         {.fd = child->ops->descriptor(child->device), .events = POLLIN},
         {.fd = child->stop, .events = POLLIN},
+        {.fd = child->resized, .events = POLLIN},
     };
     const core_ns beat_ms = child->channel.start.beat_ns / CORE_NS_PER_MS;
     char wakes[GPU_PROCESS_WAKES];
+    uint64_t resized;
     int wait_ms = beat_ms > 1000 ? 1000 : (int)beat_ms;
     if (gpu_pipeline_under_way(&child->pipeline) > 0 && wait_ms > POLL_MS)
         wait_ms = POLL_MS;
@@ -130,6 +188,8 @@ static bool sleep_until_woken(struct gpu_child *child, bool blocked)
     (void)poll(ready, sizeof ready / sizeof *ready, wait_ms);
     if (ready[0].revents & POLLIN)
         (void)!read(GPU_CHILD_SOCKET, wakes, sizeof wakes); /* its end is the watch's to see */
+    if (ready[3].revents & POLLIN)
+        (void)!read(child->resized, &resized, sizeof resized);
     return (ready[2].revents & POLLIN) != 0;
 }
 
@@ -141,6 +201,8 @@ static core_status serve(struct gpu_child *child, struct core_error *error)
         const bool asked = sleep_until_woken(child, blocked);
         core_status status = gpu_pipeline_step(&child->pipeline, error);
         tell_batches(child);
+        if (child->resizing)
+            resize_end(child);
         if (status == CORE_OK)
             status = commands_run(child, &stopping, &blocked, error);
         gpu_channel_beat(&child->channel, false);
@@ -195,6 +257,7 @@ void *gpu_child_loop(void *argument)
     struct core_error error = {""};
     struct gpu_device_facts facts;
     const uint64_t one = 1;
+    child->room = child->region.room; /* the resizer has not begun */
     core_status status = device_open(child, &facts, &error);
     if (status == CORE_OK)
         status = sandbox_enter(child, &error);
@@ -208,6 +271,7 @@ void *gpu_child_loop(void *argument)
     }
     if (status != CORE_OK)
         tell_error(child, &error);
+    gpu_resizer_stop(child->resizer);
     if (child->device != NULL)
         child->ops->close(child->device);
     (void)!write(child->finished, &one, sizeof one);

@@ -79,14 +79,17 @@ static int loop_end(struct gpu_child *child, pthread_t loop, enum watch_end why)
 static core_status attach(struct gpu_child *child, struct core_error *error)
 {
     core_status status = gpu_channel_attach(&child->channel, GPU_CHILD_CHANNEL, error);
-    return status == CORE_OK ? gpu_region_attach(&child->region, GPU_CHILD_REGION, error) : status;
+    return status == CORE_OK
+               ? gpu_region_attach(&child->region, GPU_CHILD_REGION, &child->channel.start.room, error)
+               : status;
 }
 
 static core_status descriptors_make(struct gpu_child *child, struct core_error *error)
 {
     child->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     child->finished = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (child->stop < 0 || child->finished < 0)
+    child->resized = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (child->stop < 0 || child->finished < 0 || child->resized < 0)
         return core_error_errno(error, "can not make descriptors");
     return CORE_OK;
 }
@@ -107,6 +110,8 @@ static int serve(struct gpu_child *child)
         status = descriptors_make(child, &error);
     if (status == CORE_OK)
         status = gpu_child_health_start(child, &error);
+    if (status == CORE_OK)
+        status = gpu_resizer_start(&child->resizer, gpu_child_resize, child, child->resized, &error);
     if (status == CORE_OK) {
         const struct core_thread_options options = {.name = "gpu-loop",
                                                     .fifo_priority = child->channel.start.fifo_priority,

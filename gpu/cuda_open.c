@@ -81,20 +81,6 @@ core_status gpu_cuda_describe(uint32_t index, struct gpu_device_facts *facts, st
 
 /* ---- opening ---- */
 
-/* Where the system lets too little memory be pinned, that is the operator's to change. */
-static core_status region_pin(struct gpu_device *device, struct core_error *error)
-{
-    const struct gpu_region *region = device->region;
-    const core_status status =
-        gpu_cuda_check(cudaHostRegister(region->base, region->bytes, cudaHostRegisterDefault),
-                       "cudaHostRegister (if memory is short, raise RLIMIT_MEMLOCK)", error);
-    device->pinned = status == CORE_OK;
-    if (status == CORE_OK)
-        return CORE_OK;
-    return core_error_prefix(error, status, "can not pin %llu bytes of batches",
-                             (unsigned long long)region->bytes);
-}
-
 static core_status card_make(struct gpu_device *device, struct core_error *error)
 {
     struct gpu_card *card = &device->card;
@@ -169,7 +155,7 @@ static core_status device_make(struct gpu_device *device, const struct gpu_devic
 {
     core_status status = context_make(options->index, error);
     if (status == CORE_OK)
-        status = region_pin(device, error);
+        status = gpu_cuda_pin(device, error);
     if (status == CORE_OK)
         status = card_make(device, error);
     if (status == CORE_OK)
@@ -266,8 +252,7 @@ void gpu_cuda_close(struct gpu_device *device)
     }
     keys_free(&device->keys);
     lines_free(device);
-    if (device->pinned)
-        (void)cudaHostUnregister(device->region->base);
+    gpu_cuda_unpin(device);
     if (device->ended >= 0)
         close(device->ended);
     free(device);

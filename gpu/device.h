@@ -68,7 +68,8 @@ struct gpu_stage_end {
 struct gpu_device_options {
     uint32_t index;                        /* which card, as the driver numbers them now */
     const char *uuid;                      /* which it must be; NULL: any */
-    const struct gpu_region *region;       /* stays mapped until close; everything is sized by its shape */
+    const struct gpu_region *region;       /* stays mapped until close; everything is sized by its shape, and
+                                              what is copied from or to lies in its room */
     const struct gpu_emulation *emulation; /* of the emulated device; else NULL */
     int fifo_priority;                     /* for threads that keep time; 0: the default policy */
     uint32_t kernel_forms; /* bit f: enum gpu_kernel_form f may be used, the fastest is; 0: all */
@@ -101,6 +102,15 @@ struct gpu_device_ops {
     /* Starts the changes of keys that wait, but not while earlier ones are under way. CORE_AGAIN: there are
      * some of these or those; call again soon. */
     core_status (*keys_start)(struct gpu_device *device, struct core_error *error);
+
+    /* Two steps of a change of the region's room, from less to more or from more to less; both are mapped, and
+     * no batch under way or launched meanwhile uses more than the lesser one.
+     * resize: the one call from another thread than the child's loop, for what takes long: makes what there is
+     * more fit for copies, or gives it back. Not CORE_OK: nothing has changed.
+     * set_room: then, in the loop: batches may use so much from now on. */
+    core_status (*resize)(struct gpu_device *device, const struct gpu_room *from, const struct gpu_room *to,
+                          struct core_error *error);
+    void (*set_room)(struct gpu_device *device, const struct gpu_room *room);
 
     /* Queues a stage. A batch is under way from its UP to the end of its DOWN. */
     core_status (*launch)(struct gpu_device *device, enum gpu_stage stage, const struct gpu_order *order,

@@ -142,24 +142,25 @@ static cudaError_t copy_up(struct gpu_device *device, const struct gpu_order *or
     const struct gpu_region *from = device->region;
     if (order->job_count == 0)
         return cudaSuccess;
-    cudaError_t result = cudaMemcpyAsync(to->input, gpu_region_input(from, order->arena), order->used_bytes,
-                                         cudaMemcpyHostToDevice, stream);
+    cudaError_t result = gpu_cuda_copy_up(device, GPU_CUDA_INPUT, to->input,
+                                          gpu_region_input(from, order->arena), order->used_bytes, stream);
     if (result == cudaSuccess)
-        result = cudaMemcpyAsync(to->jobs, gpu_region_jobs(from, order->arena),
-                                 order->job_count * sizeof *to->jobs, cudaMemcpyHostToDevice, stream);
-    if (result == cudaSuccess && order->segment_count > 0)
-        result = cudaMemcpyAsync(to->segments, gpu_region_segments(from, order->arena),
-                                 order->segment_count * sizeof *to->segments, cudaMemcpyHostToDevice, stream);
+        result = gpu_cuda_copy_up(device, GPU_CUDA_JOBS, to->jobs, gpu_region_jobs(from, order->arena),
+                                  order->job_count * sizeof *to->jobs, stream);
+    if (result == cudaSuccess)
+        result =
+            gpu_cuda_copy_up(device, GPU_CUDA_SEGMENTS, to->segments, gpu_region_segments(from, order->arena),
+                             order->segment_count * sizeof *to->segments, stream);
     return result;
 }
 
 static cudaError_t copy_down(struct gpu_device *device, const struct gpu_order *order, cudaStream_t stream)
 {
     const struct gpu_card_batch *from = &device->card.batches[order->arena];
-    if (order->job_count == 0 || order->used_bytes == 0)
+    if (order->job_count == 0)
         return cudaSuccess;
-    return cudaMemcpyAsync(gpu_region_output(device->region, order->arena), from->batch.output,
-                           order->used_bytes, cudaMemcpyDeviceToHost, stream);
+    return gpu_cuda_copy_down(device, GPU_CUDA_OUTPUT, gpu_region_output(device->region, order->arena),
+                              from->batch.output, order->used_bytes, stream);
 }
 
 static cudaError_t run_kernel(struct gpu_device *device, const struct gpu_order *order, cudaStream_t stream)
@@ -351,6 +352,8 @@ const struct gpu_device_ops gpu_device_cuda = {
     .close = gpu_cuda_close,
     .descriptor = cuda_descriptor,
     .key_set = cuda_key_set,
+    .resize = gpu_cuda_resize,
+    .set_room = gpu_cuda_set_room,
     .key_clear = cuda_key_clear,
     .keys_start = cuda_keys_start,
     .launch = cuda_launch,

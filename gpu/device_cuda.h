@@ -11,6 +11,8 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 
+#define GPU_CUDA_PIECES 128 /* of pinned memory */
+
 /* What one stage of a batch leaves on its stream. */
 struct gpu_cuda_marks {
     cudaEvent_t begin; /* of a copy up; where copies take turns of every stage */
@@ -42,9 +44,17 @@ struct gpu_cuda_keys {
     uint64_t put, launched, done;
 };
 
+/* A piece of memory that was pinned at once, in each area of each arena, from the end of the piece before: a
+ * copy must not go over the end of one. */
+struct gpu_cuda_piece {
+    struct gpu_room room;
+    uint64_t end_bytes[GPU_REGION_AREAS];
+};
+
 struct gpu_device {
     const struct gpu_region *region;
-    bool pinned;
+    struct gpu_cuda_piece pieces[GPU_CUDA_PIECES]; /* the loop's, which lets them be during a resize */
+    uint32_t piece_count;
     struct gpu_card card; /* device addresses */
     enum gpu_kernel_form form;
     bool takes_turns; /* copies do: every end is told, not the last one alone */
@@ -65,6 +75,20 @@ core_status gpu_cuda_describe(uint32_t index, struct gpu_device_facts *facts, st
 core_status gpu_cuda_open(struct gpu_device **device, const struct gpu_device_options *options,
                           struct gpu_device_facts *facts, struct core_error *error);
 void gpu_cuda_close(struct gpu_device *device);
+
+/* In cuda_memory.c: the calls of the table (gpu/device.h), and all of the room at the start and at the end. */
+core_status gpu_cuda_resize(struct gpu_device *device, const struct gpu_room *from, const struct gpu_room *to,
+                            struct core_error *error);
+void gpu_cuda_set_room(struct gpu_device *device, const struct gpu_room *room);
+core_status gpu_cuda_pin(struct gpu_device *device, struct core_error *error);
+void gpu_cuda_unpin(struct gpu_device *device);
+
+/* Between an area of an arena, from its beginning, and the card. */
+enum gpu_cuda_area { GPU_CUDA_INPUT, GPU_CUDA_OUTPUT, GPU_CUDA_SEGMENTS, GPU_CUDA_JOBS };
+cudaError_t gpu_cuda_copy_up(const struct gpu_device *device, enum gpu_cuda_area area, void *to,
+                             const void *from, size_t bytes, cudaStream_t stream);
+cudaError_t gpu_cuda_copy_down(const struct gpu_device *device, enum gpu_cuda_area area, void *to,
+                               const void *from, size_t bytes, cudaStream_t stream);
 
 /* Runs the allowed forms of the kernel on made-up jobs, as many as a batch may have, and keeps the faster
  * one. The device is idle, and its memory is zero before and after. In cuda_calibrate.c. */

@@ -552,6 +552,22 @@ static core_status emulated_describe(uint32_t index, struct gpu_device_facts *fa
     return core_error_set(error, CORE_UNSUPPORTED, "emulated cards are described by a profile");
 }
 
+/* Copies take memory as it is. */
+static core_status emulated_resize(struct gpu_device *device, const struct gpu_room *from,
+                                   const struct gpu_room *to, struct core_error *error)
+{
+    (void)from;
+    if (device->emulation->failure == GPU_FAILURE_PIN && to->bytes > device->emulation->failure_bytes)
+        return core_error_set(error, CORE_SYSTEM, "%s can not pin more memory", device->emulation->name);
+    return CORE_OK;
+}
+
+static void emulated_set_room(struct gpu_device *device, const struct gpu_room *room)
+{
+    (void)device;
+    (void)room;
+}
+
 const struct gpu_device_ops gpu_device_emulated = {
     .name = "emulated",
     .count = emulated_count,
@@ -562,6 +578,8 @@ const struct gpu_device_ops gpu_device_emulated = {
     .key_set = emulated_key_set,
     .key_clear = emulated_key_clear,
     .keys_start = emulated_keys_start,
+    .resize = emulated_resize,
+    .set_room = emulated_set_room,
     .launch = emulated_launch,
     .poll = emulated_poll,
 };

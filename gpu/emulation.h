@@ -46,6 +46,7 @@ enum gpu_failure {
     GPU_FAILURE_CORRUPT, /* one bit of the output is wrong */
     GPU_FAILURE_GARBAGE, /* the child writes noise over all the shared memory that it can write */
     GPU_FAILURE_SLOW,    /* kernels take longer, by failure_ns each */
+    GPU_FAILURE_PIN,     /* at whatever batch: arenas can not grow beyond failure_bytes */
     GPU_FAILURE_COUNT
 };
 
@@ -62,8 +63,9 @@ struct gpu_emulation {
     uint32_t always_busy; /* 1: copies take the busy columns always, as if other cards copied too */
     uint32_t failure;     /* enum gpu_failure */
     uint64_t failure_batch;
-    uint64_t failure_last; /* SLOW: the last batch that is */
-    core_ns failure_ns;    /* SLOW: 0 .. one hour */
+    uint64_t failure_last;  /* SLOW: the last batch that is */
+    core_ns failure_ns;     /* SLOW: 0 .. one hour */
+    uint64_t failure_bytes; /* PIN */
     const struct gpu_emulation_copy *copies;
     const struct gpu_emulation_share *shares;
     uint32_t copy_count, share_count; /* at least 1 each */

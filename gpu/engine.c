@@ -56,6 +56,8 @@ struct gpu_engine {
     bool unexplained;       /* ENDING: the child ends by itself, how is to be told with the fault */
     core_ns ending_ns;
     core_ns back_off_ns, restart_ns;
+    bool resizing; /* the child was asked for next_room */
+    struct gpu_room next_room;
 };
 
 const char *gpu_fault_name(enum gpu_fault_kind kind)
@@ -123,6 +125,7 @@ static core_status channel_open(struct gpu_engine *engine, struct core_error *er
         .has_emulation = options->emulation != NULL,
         .kernel_forms = options->kernel_forms,
         .sandbox = (uint32_t)options->sandbox,
+        .room = options->region->room,
     };
     if (options->emulation != NULL)
         start.emulation = *options->emulation;
@@ -247,6 +250,7 @@ core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns, struct c
     gpu_channel_reset(&engine->channel);
     engine->flights_put = engine->flights_taken = 0;
     engine->beats = 0;
+    engine->resizing = false;
     engine->beats_ns = engine->polled_ns = now_ns;
     engine->loop = 0;
     engine->asked = true;
@@ -300,6 +304,22 @@ core_status gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot)
     if (slot >= engine->options.region->shape.slots)
         return CORE_INVALID;
     return command_put(engine, &(struct gpu_command){.kind = GPU_COMMAND_KEY_CLEAR, .slot = slot}, NULL);
+}
+
+void gpu_engine_set_room(struct gpu_engine *engine, const struct gpu_room *room)
+{
+    engine->channel.start.room = *room;
+}
+
+core_status gpu_engine_resize(struct gpu_engine *engine, const struct gpu_room *room)
+{
+    const core_status status =
+        command_put(engine, &(struct gpu_command){.kind = GPU_COMMAND_ROOM, .room = *room}, NULL);
+    if (status == CORE_OK) {
+        engine->resizing = true;
+        engine->next_room = *room;
+    }
+    return status;
 }
 
 struct gpu_order gpu_order_of(const struct gpu_arena_batch *batch)
@@ -509,6 +529,22 @@ static core_status ready_event(struct gpu_engine *engine, core_ns now_ns,
     return CORE_OK;
 }
 
+static core_status room_event(struct gpu_engine *engine, core_ns now_ns,
+                              const struct gpu_completion *completion, struct gpu_event *event)
+{
+    if (engine->state != GPU_ENGINE_READY || !engine->resizing) {
+        fail(engine, now_ns, GPU_FAULT_CORRUPT, 0,
+             "the GPU's process reported memory that was not asked for");
+        return CORE_AGAIN;
+    }
+    engine->resizing = false;
+    *event = (struct gpu_event){.kind = GPU_EVENT_ROOM};
+    snprintf(event->room.text, sizeof event->room.text, "%s", completion->text);
+    if (completion->text[0] == '\0')
+        engine->channel.start.room = engine->next_room;
+    return CORE_OK;
+}
+
 /* One completion as an event; CORE_AGAIN: there was none, or it began a fault. */
 static core_status poll_channel(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event)
 {
@@ -525,6 +561,8 @@ static core_status poll_channel(struct gpu_engine *engine, core_ns now_ns, struc
         return ready_event(engine, now_ns, &completion, event);
     if (completion.kind == GPU_COMPLETION_BATCH)
         return batch_event(engine, now_ns, &completion, event);
+    if (completion.kind == GPU_COMPLETION_ROOM)
+        return room_event(engine, now_ns, &completion, event);
     fail(engine, now_ns, engine->state == GPU_ENGINE_STARTING ? GPU_FAULT_START : GPU_FAULT_DEVICE, 0,
          completion.text);
     return CORE_AGAIN;

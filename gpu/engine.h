@@ -75,7 +75,7 @@ struct gpu_fault {
     char text[256];
 };
 
-enum gpu_event_kind { GPU_EVENT_READY = 1, GPU_EVENT_BATCH, GPU_EVENT_FAULT };
+enum gpu_event_kind { GPU_EVENT_READY = 1, GPU_EVENT_BATCH, GPU_EVENT_ROOM, GPU_EVENT_FAULT };
 
 struct gpu_event {
     enum gpu_event_kind kind;
@@ -86,6 +86,7 @@ struct gpu_event {
             struct gpu_stage_time times[GPU_STAGE_COUNT]; /* from its submission to the poll */
             core_ns uncertain_ns;                         /* as in gpu_stage_end */
         } batch;
+        struct core_error room; /* empty: the child has it. Else why it has not, and what it had */
         struct gpu_fault fault;
     };
 };
@@ -115,6 +116,13 @@ CORE_CHECKED core_status gpu_engine_start(struct gpu_engine *engine, core_ns now
 CORE_CHECKED core_status gpu_engine_key_set(struct gpu_engine *engine, uint32_t slot, const uint8_t *key,
                                             uint32_t key_bytes, const uint8_t chain[GPU_BLOCK_BYTES]);
 CORE_CHECKED core_status gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot);
+
+/* The room of the arenas, in memory that is there as long as the engine is told so: of the child that is
+ * started next (set_room; at first what the region has), and of the one that runs (resize: told by a ROOM
+ * event, or by none where there is a FAULT; not again before; the next child's as well, if it works out).
+ * CORE_AGAIN and CORE_FULL as above. */
+void gpu_engine_set_room(struct gpu_engine *engine, const struct gpu_room *room);
+CORE_CHECKED core_status gpu_engine_resize(struct gpu_engine *engine, const struct gpu_room *room);
 
 /* The order for a batch that gpu_arena_close gave out. */
 struct gpu_order gpu_order_of(const struct gpu_arena_batch *batch);

@@ -53,6 +53,12 @@ core_status gpu_grouping_create(struct gpu_grouping **grouping, uint32_t slots)
     return CORE_OK;
 }
 
+uint64_t gpu_grouping_bytes(uint32_t slots)
+{
+    return sizeof(struct gpu_grouping) +
+           slots * (sizeof(struct chain) + sizeof(struct group) + 2 * sizeof(uint32_t));
+}
+
 void gpu_grouping_destroy(struct gpu_grouping *grouping)
 {
     if (grouping == NULL)

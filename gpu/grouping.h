@@ -21,6 +21,7 @@ struct gpu_grouping;
 
 /* For slots 0 .. slots - 1. CORE_NO_MEMORY. */
 CORE_CHECKED core_status gpu_grouping_create(struct gpu_grouping **grouping, uint32_t slots);
+uint64_t gpu_grouping_bytes(uint32_t slots);              /* its memory */
 void gpu_grouping_destroy(struct gpu_grouping *grouping); /* NULL is fine */
 
 /* The slot's next job starts from iv, if its first packet has none of its own. slot < slots. */

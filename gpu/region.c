@@ -1,5 +1,6 @@
 #include "gpu/region.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -7,6 +8,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define PART_BYTES (UINT64_C(2) << 20)
 
 #define MAGIC UINT64_C(0x3252475545434c4d) /* "MLCEUGR2" */
 
@@ -73,40 +76,162 @@ uint64_t gpu_region_bytes(const struct gpu_region_shape *shape)
     return arena_at(shape, shape->arenas);
 }
 
-static core_status map(struct gpu_region *region, struct core_error *error)
+/* ---- room ---- */
+
+struct gpu_room gpu_room_most(const struct gpu_region_shape *shape)
 {
-    void *base =
-        mmap(NULL, region->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, region->descriptor, 0);
-    if (base == MAP_FAILED)
-        return core_error_errno(error, "GPU region: cannot map %" PRIu64 " bytes", region->bytes);
-    if (madvise(base, region->bytes, MADV_DONTDUMP) != 0) {
-        munmap(base, region->bytes);
-        return core_error_errno(error, "GPU region: cannot keep it out of core dumps");
-    }
-    region->base = base;
-    return CORE_OK;
+    return (struct gpu_room){.bytes = shape->arena_bytes, .segments = shape->segments};
 }
 
-/* All of the memory now, so that nobody finds out later, with a signal, that there is too little. */
-static core_status reserve(int descriptor, uint64_t bytes, struct core_error *error)
+struct gpu_room gpu_room_within(const struct gpu_room *room, const struct gpu_region_shape *shape)
 {
-    int failure;
-    do
-        failure = posix_fallocate(descriptor, 0, (off_t)bytes);
-    while (failure == EINTR);
+    return (struct gpu_room){.bytes = room->bytes < shape->arena_bytes ? room->bytes : shape->arena_bytes,
+                             .segments = room->segments < shape->segments ? room->segments : shape->segments};
+}
+
+bool gpu_room_holds(const struct gpu_room *room, const struct gpu_room *need)
+{
+    return room->bytes >= need->bytes && room->segments >= need->segments;
+}
+
+uint32_t gpu_room_parts(const struct gpu_room *room, struct gpu_room parts[GPU_ROOM_PARTS_MAX])
+{
+    uint32_t halvings = 0;
+    while (room->bytes >> halvings > PART_BYTES && halvings + 1 < GPU_ROOM_PARTS_MAX)
+        halvings++;
+    for (uint32_t i = 0; i < halvings; i++)
+        parts[i] = (struct gpu_room){.bytes = pages(room->bytes >> (halvings - i)),
+                                     .segments = room->segments >> (halvings - i)};
+    parts[halvings] = *room;
+    return halvings + 1;
+}
+
+/* Of the areas of an arena. A job of packets has a segment at least, and a slot. */
+void gpu_region_area_bytes(const struct gpu_region_shape *shape, const struct gpu_room *room,
+                           uint64_t bytes[GPU_REGION_AREAS])
+{
+    bool all = room->segments >= shape->slots || room->segments == shape->segments;
+    uint64_t jobs = all ? shape->slots : room->segments;
+    bytes[0] = bytes[1] = pages(room->bytes);
+    bytes[2] = pages(room->segments * sizeof(struct gpu_segment));
+    bytes[3] = pages(jobs * sizeof(struct gpu_job));
+}
+
+uint64_t gpu_region_room_bytes(const struct gpu_region_shape *shape, const struct gpu_room *room)
+{
+    uint64_t bytes[GPU_REGION_AREAS], sum = 0;
+    gpu_region_area_bytes(shape, room, bytes);
+    for (int area = 0; area < GPU_REGION_AREAS; area++)
+        sum += bytes[area];
+    return pages(sizeof(struct header)) + shape->arenas * sum;
+}
+
+void gpu_region_spans(const struct gpu_region *region, uint32_t arena, const struct gpu_room *less,
+                      const struct gpu_room *more, struct gpu_region_span spans[GPU_REGION_AREAS])
+{
+    const uint64_t at[GPU_REGION_AREAS] = {0, pages(region->shape.arena_bytes), segments_at(&region->shape),
+                                           jobs_at(&region->shape)};
+    uint64_t from[GPU_REGION_AREAS], to[GPU_REGION_AREAS];
+    gpu_region_area_bytes(&region->shape, less, from);
+    gpu_region_area_bytes(&region->shape, more, to);
+    for (int area = 0; area < GPU_REGION_AREAS; area++)
+        spans[area] = (struct gpu_region_span){.at = gpu_region_input(region, arena) + at[area] + from[area],
+                                               .bytes = to[area] > from[area] ? to[area] - from[area] : 0};
+}
+
+/* Takes the file's pages first: they are there or not, and nobody finds out by a signal. */
+static core_status span_open(const struct gpu_region *region, const struct gpu_region_span *span,
+                             struct core_error *error)
+{
+    int failure = 0;
+    while (!region->attached && (failure = posix_fallocate(region->descriptor, span->at - region->base,
+                                                           (off_t)span->bytes)) == EINTR)
+        ;
     errno = failure;
-    if (failure != 0)
-        return core_error_errno(
-            error, "GPU region: cannot take %" PRIu64 " bytes of memory; make the arenas smaller, or fewer",
-            bytes);
-    if (fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return core_error_errno(error, "GPU region: cannot seal its size");
+    if (failure == 0 && mprotect(span->at, span->bytes, PROT_READ | PROT_WRITE) == 0 &&
+        madvise(span->at, span->bytes, MADV_POPULATE_WRITE) == 0)
+        return CORE_OK;
+    return core_error_errno(error, "GPU region: no memory for %zu bytes more of batches", span->bytes);
+}
+
+/* What can not be taken back stays, and is found there when the room grows again. */
+static void span_shut(const struct gpu_region *region, const struct gpu_region_span *span)
+{
+    (void)mprotect(span->at, span->bytes, PROT_NONE);
+    if (!region->attached)
+        (void)fallocate(region->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        span->at - region->base, (off_t)span->bytes);
+}
+
+static core_status room_open(const struct gpu_region *region, const struct gpu_room *room,
+                             struct core_error *error)
+{
+    struct gpu_region_span spans[GPU_REGION_AREAS];
+    core_status status = CORE_OK;
+    for (uint32_t arena = 0; arena < region->shape.arenas && status == CORE_OK; arena++) {
+        gpu_region_spans(region, arena, &region->room, room, spans);
+        for (int area = 0; area < GPU_REGION_AREAS && status == CORE_OK; area++)
+            if (spans[area].bytes > 0)
+                status = span_open(region, &spans[area], error);
+    }
+    return status;
+}
+
+static void room_shut(const struct gpu_region *region, const struct gpu_room *less,
+                      const struct gpu_room *more)
+{
+    struct gpu_region_span spans[GPU_REGION_AREAS];
+    for (uint32_t arena = 0; arena < region->shape.arenas; arena++) {
+        gpu_region_spans(region, arena, less, more, spans);
+        for (int area = 0; area < GPU_REGION_AREAS; area++)
+            if (spans[area].bytes > 0)
+                span_shut(region, &spans[area]);
+    }
+}
+
+core_status gpu_region_resize(struct gpu_region *region, const struct gpu_room *room,
+                              struct core_error *error)
+{
+    core_status status = CORE_OK;
+    assert(gpu_room_holds(room, &region->room) || gpu_room_holds(&region->room, room));
+    if (gpu_room_holds(&region->room, room))
+        room_shut(region, room, &region->room);
+    else
+        status = room_open(region, room, error);
+    if (status != CORE_OK)
+        room_shut(region, &region->room, room);
+    else
+        region->room = *room;
+    return status;
+}
+
+/* ---- life ---- */
+
+/* All addresses, which can not be touched but for the header. */
+static core_status map(struct gpu_region *region, struct core_error *error)
+{
+    void *base = mmap(NULL, region->bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, region->descriptor, 0);
+    if (base == MAP_FAILED)
+        return core_error_errno(error, "GPU region: cannot map %" PRIu64 " bytes", region->bytes);
+    region->base = base;
+    if (madvise(base, region->bytes, MADV_DONTDUMP) != 0)
+        return core_error_errno(error, "GPU region: cannot keep it out of core dumps");
+    return span_open(region, &(struct gpu_region_span){base, pages(sizeof(struct header))}, error);
+}
+
+static core_status seal(const struct gpu_region *region, struct core_error *error)
+{
+    if (ftruncate(region->descriptor, (off_t)region->bytes) != 0 ||
+        fcntl(region->descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+        return core_error_errno(error, "GPU region: cannot size its file to %" PRIu64 " bytes",
+                                region->bytes);
     return CORE_OK;
 }
 
 core_status gpu_region_create(struct gpu_region *region, const struct gpu_region_shape *shape,
-                              struct core_error *error)
+                              const struct gpu_room *room, struct core_error *error)
 {
+    const struct gpu_room most = gpu_room_most(shape);
     *region = (struct gpu_region){.shape = *shape, .descriptor = -1};
     core_status status = gpu_region_shape_check(shape, error);
     if (status != CORE_OK)
@@ -117,19 +242,20 @@ core_status gpu_region_create(struct gpu_region *region, const struct gpu_region
         *region = (struct gpu_region){0};
         return core_error_errno(error, "GPU region: cannot make a memory file");
     }
-    status = reserve(region->descriptor, region->bytes, error);
+    status = seal(region, error);
     if (status == CORE_OK)
         status = map(region, error);
-    if (status != CORE_OK) {
-        close(region->descriptor);
-        *region = (struct gpu_region){0};
-        return status;
+    if (status == CORE_OK) {
+        *(struct header *)region->base = (struct header){.magic = MAGIC, .shape = *shape};
+        status = gpu_region_resize(region, room != NULL ? room : &most, error);
     }
-    *(struct header *)region->base = (struct header){.magic = MAGIC, .shape = *shape};
-    return CORE_OK;
+    if (status != CORE_OK)
+        gpu_region_close(region);
+    return status;
 }
 
-core_status gpu_region_attach(struct gpu_region *region, int descriptor, struct core_error *error)
+core_status gpu_region_attach(struct gpu_region *region, int descriptor, const struct gpu_room *room,
+                              struct core_error *error)
 {
     struct header header;
     struct stat file;
@@ -147,21 +273,24 @@ core_status gpu_region_attach(struct gpu_region *region, int descriptor, struct 
                               "GPU region: descriptor %d is not a region of this version; use a server and a "
                               "millrace-gpu of the same build",
                               descriptor);
-    *region =
-        (struct gpu_region){.shape = header.shape, .bytes = (uint64_t)file.st_size, .descriptor = descriptor};
+    *region = (struct gpu_region){
+        .shape = header.shape, .bytes = (uint64_t)file.st_size, .descriptor = descriptor, .attached = true};
+    const struct gpu_room most = gpu_room_most(&header.shape);
+    const struct gpu_room within = gpu_room_within(room != NULL ? room : &most, &header.shape);
     core_status status = map(region, error);
+    if (status == CORE_OK)
+        status = gpu_region_resize(region, &within, error);
     if (status != CORE_OK)
-        *region = (struct gpu_region){0};
-    else
-        region->attached = true;
+        gpu_region_close(region);
     return status;
 }
 
 void gpu_region_close(struct gpu_region *region)
 {
-    if (region->base == NULL)
+    if (region->bytes == 0)
         return;
-    munmap(region->base, region->bytes);
+    if (region->base != NULL)
+        munmap(region->base, region->bytes);
     if (!region->attached)
         close(region->descriptor);
     *region = (struct gpu_region){0};

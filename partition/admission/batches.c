@@ -135,6 +135,7 @@ static struct partition_gpu_plan plan_of(const struct admission *admission, uint
         .latency_ns = verdict->latency_ns,
         .batch_ns = verdict->latency_ns - verdict->period_ns + profile->margins.in_ns / 2,
         .batch_bytes = verdict->batch_bytes,
+        .batch_packets = perfmodel_flow_batch_packets(&demand->all, verdict->period_ns),
         .streams = (uint32_t)demand->own.streams,
         .guaranteed = demand->guaranteed,
         .backups = (uint32_t)demand->backups,
@@ -156,7 +157,7 @@ static bool holds(const struct partition_gpu_arenas *arenas, const struct partit
     } rows[] = {
         {"batches on the way", arenas_needed(plan), arenas->count},
         {"bytes in a batch", plan->batch_bytes, arenas->bytes},
-        {"packets in a batch", perfmodel_flow_batch_packets(&plan->load, plan->period_ns), arenas->segments},
+        {"packets in a batch", plan->batch_packets, arenas->segments},
         {"streams", (uint64_t)plan->streams + plan->backups, partition_gpu_arenas_streams(arenas)},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

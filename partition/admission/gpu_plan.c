@@ -88,6 +88,7 @@ static bool plan_between(const struct partition_gpu_plan *from, const struct par
     between->latency_ns = verdict.latency_ns;
     between->batch_ns = batch_ns(from, verdict.latency_ns, period_ns);
     between->batch_bytes = verdict.batch_bytes;
+    between->batch_packets = perfmodel_flow_batch_packets(&load, period_ns);
     between->load = load;
     return true;
 }

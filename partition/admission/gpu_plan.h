@@ -27,8 +27,9 @@ struct partition_gpu_plan {
     core_ns delay_ns;                  /* from the end of a period to the closing of its batch */
     core_ns up_ns, kernel_ns, down_ns; /* bounds of the stages */
     core_ns latency_ns;                /* period and stages */
-    core_ns batch_ns; /* from a batch's closing to its last byte: stages, and half of in_ns on the way */
-    uint64_t batch_bytes;
+    core_ns batch_ns;     /* from a batch's closing to its last byte: stages, and half of in_ns on the way */
+    uint64_t batch_bytes; /* the most that a batch may have, */
+    uint64_t batch_packets; /* and packets */
     uint32_t streams;
     uint32_t guaranteed; /* of these: a batch that does not come back is told after gpus.hang_ms, not later */
     uint32_t backups;    /* streams of other GPUs that come at the loss of theirs; */

@@ -64,6 +64,14 @@ void planner_pass_change(struct partition_planner *planner, uint32_t from, uint3
     planner->reservations[to].evacuated_from = PLANNER_NONE;
 }
 
+static bool lacks(const struct partition_planner *planner, const struct partition_planner_plans *plans)
+{
+    bool lacking = false;
+    for (uint32_t n = 0; n < plans->count; n++)
+        lacking |= planner->host.plan_lacks(planner->context, plans->gpu[n], plans->number[n]);
+    return lacking;
+}
+
 void planner_step_changes(struct partition_planner *planner)
 {
     for (uint32_t number = planner->changing, next; number != PLANNER_NONE; number = next) {
@@ -75,10 +83,11 @@ void planner_step_changes(struct partition_planner *planner)
                 continue;
             planner_settle(planner, number);
             planner_forget_change(planner, number);
-        } else if (partition_planner_in_force(planner, &change->plans)) {
+        } else if (partition_planner_in_force(planner, &change->plans) || lacks(planner, &change->plans)) {
+            bool lacking = !partition_planner_in_force(planner, &change->plans);
             delist(planner, number);
             change->awaits_plans = false;
-            planner->host.agreed(planner->context, change->owner);
+            planner->host.agreed(planner->context, change->owner, lacking);
         }
     }
 }

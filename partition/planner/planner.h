@@ -95,8 +95,11 @@ struct partition_planner_host {
     /* The stream is to migrate; ends with partition_planner_moved. Returns the owner of the new reservation.
      * NULL: there is no memory, and nothing comes of it. */
     void *(*migrate)(void *host, const struct partition_planner_migration *migration);
-    /* The plans that an agreed change counts on are in force. */
-    void (*agreed)(void *host, void *change);
+    /* Will a plan with this number not be in force, as there is no memory for its batches? */
+    bool (*plan_lacks)(void *host, uint32_t gpu, uint64_t number);
+    /* The plans that an agreed change counts on are in force; or, lacking, will not be: the change is to be
+     * given up. */
+    void (*agreed)(void *host, void *change, bool lacking);
     /* The capacity of a retired reservation was reclaimed; the owner is the host's again. superseded: it was
      * not, or not any more, the one that the stream was served under. */
     void (*reclaimed)(void *host, void *owner, bool superseded);
@@ -211,7 +214,7 @@ enum partition_planner_readiness partition_planner_readiness(const struct partit
                                                              uint32_t stream);
 
 /* Asks the stream's unit to reserve capacity for another contract, too. Accepted: the change is AGREED;
- * *ready: the plans it counts on are in force, else `agreed` is called with it. Ends with
+ * *ready: the plans it counts on are in force, else `agreed` is called with it, sooner or later. Ends with
  * partition_planner_changed. CORE_INVALID: as of admission_change. */
 CORE_CHECKED core_status partition_planner_change(struct partition_planner *planner, uint32_t stream,
                                                   const struct core_stream_spec *spec, void *change,

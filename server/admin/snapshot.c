@@ -162,6 +162,8 @@ static void read_gpu(struct server_gpu *gpu, core_ns now_ns, struct server_snaps
         .full = arenas.full_bytes + arenas.full_segments,
         .held_up = arenas.held_up,
         .batch_bytes = server_stats_get(&figures->batch_bytes),
+        .memory_bytes = server_stats_get(&figures->memory_bytes),
+        .memory_refused = server_stats_get(&figures->memory_refused),
         .arena_bytes = gpu_arenas_region(server_gpu_arenas(gpu))->shape.arena_bytes,
         .period_ns = read_signed(&figures->period_ns),
         .latency_ns = read_signed(&figures->latency_ns),

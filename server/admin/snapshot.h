@@ -63,6 +63,7 @@ struct server_snapshot_gpu {
     uint64_t streams, guaranteed, faults, restarts, batches, packets, bytes, lost_batches;
     uint64_t late, full, held_up; /* packets in a later batch, turned away; batches opened late */
     uint64_t batch_bytes, arena_bytes;
+    uint64_t memory_bytes, memory_refused;
     core_ns period_ns, latency_ns; /* of the plan: of batches; period and stages, at the most */
     uint64_t period_changes;
     uint64_t sm_hz, sm_most_hz, celsius, throttled; /* 0: not told; throttled: 0 or 1 */

@@ -108,6 +108,7 @@ static void go_up(struct server_gpu *gpu, const struct gpu_device_facts *facts, 
     gpu->facts = *facts;
     if (gpu->numbered)
         log_ready(gpu);
+    server_gpu_room_up(gpu);
     show_state(gpu, SERVER_GPU_STATE_UP, now_ns);
     push_all(gpu, SERVER_GPU_UP);
     server_gpu_batches_begin(gpu, now_ns);
@@ -133,6 +134,7 @@ static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_
     gpu->restart_ns = fault->restart_ns;
     remember_fault(gpu, fault);
     server_gpu_batches_lose(gpu, fault->gone);
+    server_gpu_room_down(gpu, now_ns);
     server_gpu_keys_lost(gpu);
     show_state(gpu, SERVER_GPU_STATE_DOWN, now_ns);
     if (was_up)
@@ -167,6 +169,8 @@ static void take_events(struct server_gpu *gpu)
             go_up(gpu, &event.facts, now_ns);
         else if (event.kind == GPU_EVENT_BATCH)
             server_gpu_batches_done(gpu, &event);
+        else if (event.kind == GPU_EVENT_ROOM)
+            server_gpu_room_done(gpu, event.room.text, now_ns);
         else
             go_down(gpu, &event.fault, now_ns);
     show_health(gpu);
@@ -187,6 +191,8 @@ static core_ns start_again(struct server_gpu *gpu, core_ns now_ns)
         return CORE_NS_NEVER; /* starting, or ending: the engine tells */
     if (now_ns < gpu->restart_ns)
         return gpu->restart_ns;
+    if (!server_gpu_room_is_steady(gpu))
+        return CORE_NS_NEVER; /* a step of it wakes us */
     if (!all_know(gpu))
         return now_ns + KNOW_POLL_NS;
     core_status status = gpu_engine_start(gpu->engine, now_ns, &error);
@@ -292,11 +298,12 @@ static void run_loop(struct server_gpu *gpu)
     while (!gpu->stopping) {
         take_events(gpu);
         core_ns now_ns = core_time_now_ns(), keys_ns;
+        core_ns room_ns = server_gpu_room_run(gpu, now_ns);
         bool all_handed = server_gpu_keys_run(gpu, now_ns, &keys_ns);
         core_ns wake_ns = gpu->up ? server_gpu_batches_run(gpu, now_ns) : start_again(gpu, now_ns);
         if (!all_handed)
             wake_ns = core_time_min(wake_ns, now_ns + KEY_POLL_NS);
-        wake_ns = core_time_min(wake_ns, keys_ns);
+        wake_ns = core_time_min(wake_ns, core_time_min(keys_ns, room_ns));
         sleep_until(gpu, core_time_min(wake_ns, gpu_engine_wake_ns(gpu->engine)));
     }
 }
@@ -354,7 +361,10 @@ static void *run(void *argument)
         .sandbox = gpu->server->config->sandbox,
         .kernel_forms = kernel_forms(gpu->kind.kernel)};
     core_status status = gpu_engine_open(&gpu->engine, &options, &error);
+    if (status == CORE_OK)
+        status = server_gpu_room_start(gpu, &error);
     if (status != CORE_OK) {
+        gpu_engine_close(gpu->engine);
         report_start(gpu, status, error.text);
         return NULL;
     }
@@ -381,7 +391,8 @@ void server_gpu_destroy(struct server_gpu *gpu)
 static core_status create(struct server_gpu *gpu, const struct server_gpu_options *options,
                           struct core_error *error)
 {
-    const struct gpu_arena_options arenas = {.shape = options->shape, .writers = gpu->io_count};
+    const struct gpu_arena_options arenas = {
+        .shape = options->shape, .room = &options->room.least, .writers = gpu->io_count};
     size_t bytes = gpu->io_count * sizeof *gpu->links;
 
     gpu->program = strdup(options->program);
@@ -433,6 +444,8 @@ core_status server_gpu_start(struct server_gpu **gpu, const struct server_gpu_op
     fresh->card = *options->card;
     fresh->mailbox.descriptor = -1;
     fresh->clearing = SERVER_GPU_NO_SLOT;
+    fresh->room.limits = options->room;
+    atomic_store_explicit(&fresh->room.lacking, UINT64_MAX, memory_order_relaxed);
     fresh->lead_ns = server_gpu_lead_ns(options->server->profile);
     snprintf(fresh->name, sizeof fresh->name, "gpu");
     sem_init(&fresh->started, 0, 0);
@@ -463,6 +476,7 @@ void server_gpu_halt(struct server_gpu *gpu)
     gpu->stop_message.run = take_stop;
     server_mailbox_post(&gpu->mailbox, &gpu->stop_message);
     pthread_join(gpu->thread, NULL);
+    gpu_resizer_stop(gpu->room.resizer);
 }
 
 /* ---- what others may know ---- */

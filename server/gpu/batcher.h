@@ -83,7 +83,8 @@ struct server_gpu_key {
     uint32_t slot;
     uint8_t chain[CORE_BLOCK_BYTES];
     uint32_t generation; /* the answer: the child that has the key; 0: no child is running */
-    bool overdue;        /* the answer: until_ns has passed and `plan` is not in force */
+    bool overdue; /* the answer: until_ns has passed and `plan` is not in force; or never will be, as */
+    bool lacking; /* there is no memory for its batches, or none yet and the child has ended */
 };
 
 void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key);
@@ -113,6 +114,10 @@ bool server_gpu_in_service(const struct server_gpu *gpu);
 /* Any thread: the newest plan that is in force. */
 uint64_t server_gpu_plan_in_force(const struct server_gpu *gpu);
 
+/* Any thread: will a plan with this number or a newer one not be in force, as there is no memory for its
+ * batches, or the card is lost? (There may be later.) */
+bool server_gpu_plan_lacks(const struct server_gpu *gpu, uint64_t number);
+
 /* Any thread: the newest batch before which every stage was idle, all earlier batches having been delivered:
  * the quiescent point after which reservations can be reclaimed (partition/admission/admission.h). */
 uint64_t server_gpu_paused(const struct server_gpu *gpu);
@@ -127,6 +132,19 @@ core_ns server_gpu_detection_ns(const struct config_server *config, const struct
 core_ns server_gpu_lead_ns(const struct config_profile *profile);
 const struct config_profile_gpu *server_gpu_kind(const struct server_gpu *gpu);
 
+/* ---- memory ---- */
+
+struct server_gpu_room_limits {
+    struct gpu_room least; /* of the arenas, from the start and whatever plan there is */
+    core_ns calm_ns;       /* with more than is needed, before it is given back */
+    core_ns retry_ns;      /* after it could not be had, before it is asked for again */
+};
+struct server_gpu_room_limits server_gpu_room_limits(const struct gpu_region_shape *shape);
+
+/* Room that arenas of this shape are given for a plan, with something to spare. */
+struct gpu_room server_gpu_room_of(const struct gpu_region_shape *shape,
+                                   const struct partition_gpu_plan *plan);
+
 /* ---- life ---- */
 
 struct server_gpu_options {
@@ -136,6 +154,7 @@ struct server_gpu_options {
     const char *program, *backend;
     const struct gpu_listed *card; /* which it is; of an emulated one the index alone */
     struct gpu_region_shape shape;
+    struct server_gpu_room_limits room;
 };
 
 /* Creates the arenas, starts the child and awaits that it is ready; then the batcher. The I/O threads'
@@ -178,8 +197,10 @@ struct server_gpu_figures {
     _Atomic core_ns period_ns, latency_ns;
     _Atomic uint64_t period_changes; /* from one period to another */
     _Atomic uint64_t streams, guaranteed, batch_bytes;
-    _Atomic uint64_t backups;     /* streams of other GPUs whose backup is on this one */
-    _Atomic int64_t reserved_ppb; /* reserved for backups, in the failure scenario that needs most */
+    _Atomic uint64_t memory_bytes;   /* of the arenas, in the region and beside it */
+    _Atomic uint64_t memory_refused; /* times that there was no more */
+    _Atomic uint64_t backups;        /* streams of other GPUs whose backup is on this one */
+    _Atomic int64_t reserved_ppb;    /* reserved for backups, in the failure scenario that needs most */
     struct server_gpu_stage_figures up, kernel, down, batch;
     struct server_gpu_stage_figures notice; /* from the last byte to when the batcher noticed it */
     _Atomic uint64_t sm_hz, sm_most_hz, celsius, reasons; /* of the card (gpu/nvml.h); 0: not told */

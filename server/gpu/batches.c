@@ -201,7 +201,7 @@ static bool submit_closed(struct server_gpu *gpu, core_ns now_ns)
     return true;
 }
 
-static void follow(struct server_gpu *gpu);
+static bool follow(struct server_gpu *gpu);
 
 core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
 {
@@ -215,7 +215,8 @@ core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
         if (!gpu->changing)
             return now_ns; /* keys wait for it */
     }
-    follow(gpu);
+    if (follow(gpu))
+        return now_ns; /* the same */
     due = gpu_schedule_due(&gpu->schedule, now_ns, gpu->lead_ns, gpu->plan.delay_ns);
     while (progress && !held_up) {
         uint64_t next = gpu_arenas_opened(gpu->arenas) + 1;
@@ -265,15 +266,21 @@ static void take_over(struct server_gpu *gpu, const struct partition_gpu_plan *p
     show_plan(&gpu->figures, plan, gpu->server->profile->margins.out_ns);
 }
 
+static bool has_room(const void *gpu, const struct partition_gpu_plan *plan)
+{
+    return server_gpu_room_fits(gpu, plan);
+}
+
 /* The next batch begins now, or where the last one that was open ends. What comes before it begins waits for
  * longer than its period, so the plan is not in force until then. */
 void server_gpu_batches_begin(struct server_gpu *gpu, core_ns now_ns)
 {
     core_ns base_ns = core_time_max(now_ns, gpu->last_close_ns);
 
-    if (gpu->plans.count > 0)
-        take_over(gpu, &gpu->plans.waiting[gpu->plans.count - 1]);
-    gpu->plans.count = 0;
+    struct partition_gpu_plan next;
+
+    if (server_gpu_plans_take(&gpu->plans, has_room, gpu, &next))
+        take_over(gpu, &next);
     gpu->scheduled = gpu->up && gpu->plan.period_ns > 0 &&
                      gpu_schedule_init(&gpu->schedule, base_ns, gpu->plan.period_ns) == CORE_OK;
     gpu->schedule.rows[0].first = gpu_arenas_opened(gpu->arenas) + 1;
@@ -295,34 +302,44 @@ static void change_period(struct server_gpu *gpu, core_ns period_ns)
     gpu->plan_from_ns = gpu_schedule_close_ns(&gpu->schedule, next - 1);
 }
 
-/* To the next period, if it is time for one. */
-static void follow(struct server_gpu *gpu)
+static void put_in_force(struct server_gpu *gpu)
+{
+    gpu->plan_in_force = gpu->plan.number;
+    gpu->bounds = bounds_of(&gpu->plan);
+}
+
+/* To the next period, or to more in a batch, if it is time for one. Whether a plan is in force thereby. */
+static bool follow(struct server_gpu *gpu)
 {
     struct partition_gpu_plan next;
 
-    if (gpu->plans.count == 0 || gpu->changing || !server_gpu_plans_next(&gpu->plans, &gpu->plan, &next))
-        return;
+    if (gpu->plans.count == 0 || gpu->changing ||
+        !server_gpu_plans_next(&gpu->plans, &gpu->plan, has_room, gpu, &next))
+        return false;
+    bool same = next.period_ns == gpu->plan.period_ns;
     take_over(gpu, &next);
-    change_period(gpu, next.period_ns);
+    if (same)
+        put_in_force(gpu);
+    else
+        change_period(gpu, next.period_ns);
+    return same;
 }
 
 void server_gpu_batches_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan, core_ns now_ns)
 {
     bool begins = !gpu->scheduled || plan->period_ns == 0;
 
-    if (!begins && plan->period_ns != gpu->plan.period_ns) {
+    if (!server_gpu_room_fits(gpu, plan) || (!begins && plan->period_ns != gpu->plan.period_ns)) {
         server_gpu_plans_add(&gpu->plans, plan);
-        follow(gpu);
+        (void)follow(gpu);
         return;
     }
     gpu->plans.count = 0;
     take_over(gpu, plan);
     if (begins)
         server_gpu_batches_begin(gpu, now_ns);
-    else if (!gpu->changing) {
-        gpu->plan_in_force = plan->number;
-        gpu->bounds = bounds_of(plan);
-    }
+    else if (!gpu->changing)
+        put_in_force(gpu);
 }
 
 /* ---- the end of the child ---- */

@@ -279,14 +279,14 @@ static core_status check_room(const struct config_profile *profile, const struct
 }
 
 /* What check_room passed: tables first, the rest for payload. */
-static struct gpu_region_shape shape_of(const struct server *server, const struct config_profile_gpu *kind,
-                                        uint32_t cards)
+struct gpu_region_shape server_gpus_shape(const struct config_profile *profile,
+                                          const struct config_profile_gpu *kind, uint32_t cards,
+                                          uint64_t streams)
 {
-    uint64_t bytes = room_bytes(server->profile, kind, cards);
+    uint64_t bytes = room_bytes(profile, kind, cards);
     uint64_t table_bytes = bytes / TABLE_SHARE / ARENAS;
     uint64_t segments = table_bytes / sizeof(struct gpu_segment);
     uint64_t slots = table_bytes / sizeof(struct gpu_job);
-    uint64_t streams = server->config->limits.streams;
     if (segments > GPU_REGION_SEGMENTS_MAX)
         segments = GPU_REGION_SEGMENTS_MAX;
     if (slots > streams + streams / 8 + 64)
@@ -329,13 +329,16 @@ static void *start_card(void *argument)
     card->status = check_room(server->profile, kind, cards->count, &card->error);
     if (card->status != CORE_OK)
         return NULL;
+    const struct gpu_region_shape shape =
+        server_gpus_shape(server->profile, kind, cards->count, server->config->limits.streams);
     const struct server_gpu_options options = {.server = server,
                                                .notify = cards->notify,
                                                .kind = kind,
                                                .program = cards->program,
                                                .backend = cards->backend,
                                                .card = &card->listed,
-                                               .shape = shape_of(server, kind, cards->count)};
+                                               .shape = shape,
+                                               .room = server_gpu_room_limits(&shape)};
     card->status = server_gpu_start(&card->gpu, &options, &card->not_permitted, &card->error);
     return NULL;
 }

@@ -10,9 +10,12 @@
 #define MILLRACE_SERVER_GPU_GPUS_H
 
 #include "core/status.h"
+#include "gpu/region.h"
 
 #include <stddef.h>
 
+struct config_profile;
+struct config_profile_gpu;
 struct server;
 struct server_io;
 
@@ -36,5 +39,11 @@ CORE_CHECKED core_status server_gpus_start(struct server *server, void (*notify)
 /* After all I/O threads: ends the children and the batchers. Then, after the planner, the rest. */
 void server_gpus_halt(struct server *server);
 void server_gpus_destroy(struct server *server);
+
+/* The arenas of a card of this kind, where so many cards share the profile's pinned_bytes and there may be so
+ * many streams: what they may grow to. Pure; the profile has passed server_gpus_check. */
+struct gpu_region_shape server_gpus_shape(const struct config_profile *profile,
+                                          const struct config_profile_gpu *kind, uint32_t cards,
+                                          uint64_t streams);
 
 #endif

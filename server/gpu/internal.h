@@ -1,12 +1,13 @@
-/* Private to batcher.c, batches.c and keys.c: what a GPU's batcher thread owns.
+/* Private to batcher.c, batches.c, keys.c and room.c: what a GPU's batcher thread owns.
  *
  * batcher.c: life, service, faults. batches.c: opening, closing, submitting, completing. keys.c: keys and
- * slots. Where nothing else is said a field is the batcher's own. */
+ * slots. room.c: memory of the arenas. Where nothing else is said a field is the batcher's own. */
 #ifndef MILLRACE_SERVER_GPU_INTERNAL_H
 #define MILLRACE_SERVER_GPU_INTERNAL_H
 
 #include "gpu/engine.h"
 #include "gpu/listing.h"
+#include "gpu/resizer.h"
 #include "gpu/schedule.h"
 #include "gpu/slots.h"
 #include "server/gpu/batcher.h"
@@ -48,6 +49,36 @@ struct server_gpu_plan_message {
     _Atomic bool posted; /* atomic: set by the planner, cleared by the batcher, which has read the plan */
 };
 
+/* Where a change of the arenas' room is. */
+enum server_gpu_room_phase {
+    SERVER_GPU_ROOM_STEADY,
+    SERVER_GPU_ROOM_GROW_MEMORY,  /* the resizer takes memory; */
+    SERVER_GPU_ROOM_GROW_CARD,    /* the child maps and pins it; */
+    SERVER_GPU_ROOM_UNDO,         /* or can not, and the resizer gives it back */
+    SERVER_GPU_ROOM_EMPTY,        /* batches are opened with less, but some have more; */
+    SERVER_GPU_ROOM_SHRINK_CARD,  /* none has: the child lets go; */
+    SERVER_GPU_ROOM_SHRINK_MEMORY /* and the resizer gives it back */
+};
+
+#define SERVER_GPU_ROOM_STEPS 120 /* the child can pin a few more pieces */
+
+/* The room of the arenas, in memory that server and child have. A plan that needs more than `now` waits. */
+struct server_gpu_room {
+    struct server_gpu_room_limits limits; /* set before start */
+    enum server_gpu_room_phase phase;
+    struct gpu_room now;                          /* that plans may count on */
+    struct gpu_room next;                         /* while it changes */
+    bool asked;                                   /* the child was asked for `next` */
+    core_ns retry_ns;                             /* not to grow before */
+    core_ns calm_ns;                              /* not to shrink before */
+    struct gpu_room steps[SERVER_GPU_ROOM_STEPS]; /* up: rising, where pieces that the child has pinned end */
+    uint32_t step_count;
+    struct gpu_resizer *resizer;
+    _Atomic uint64_t
+        lacking; /* atomic: written by the batcher, read by the planner: plans with higher numbers
+                                 lack memory; UINT64_MAX: none does */
+};
+
 /* One GPU: all that its batcher, one thread, decides by; nothing in it is for another thread but what is
  * marked atomic. Long because a batch, a plan, a key and the end of the child each have some state that
  * outlasts a call. */
@@ -80,6 +111,7 @@ struct server_gpu {
 
     struct gpu_device_facts facts; /* that the child gave when it was ready */
     struct gpu_engine *engine;
+    struct server_gpu_room room;
     struct gpu_slots *slots;
     uint32_t generation; /* of the child; 0: none was ready yet */
     bool up, stopping;
@@ -133,6 +165,23 @@ void server_gpu_batches_lose(struct server_gpu *gpu, bool child_gone);
 /* The child that was not gone is. */
 void server_gpu_batches_gone(struct server_gpu *gpu);
 void server_gpu_batches_plan(struct server_gpu *gpu, const struct partition_gpu_plan *plan, core_ns now_ns);
+
+/* room.c */
+CORE_CHECKED core_status server_gpu_room_start(struct server_gpu *gpu, struct core_error *error);
+bool server_gpu_room_fits(const struct server_gpu *gpu, const struct partition_gpu_plan *plan);
+/* Is there no plan of this number or a newer one that there is memory for? */
+bool server_gpu_room_lacks(const struct server_gpu *gpu, uint64_t plan);
+/* Was there no more memory lately, or is there no child, so that none is asked for? */
+bool server_gpu_room_refused(const struct server_gpu *gpu, core_ns now_ns);
+/* Takes the steps that can be taken; returns when to be called again, if nothing wakes the batcher. */
+core_ns server_gpu_room_run(struct server_gpu *gpu, core_ns now_ns);
+/* Does it stay as it is, so that a child may start with it? */
+bool server_gpu_room_is_steady(const struct server_gpu *gpu);
+/* The child's answer; empty: it has the room. */
+void server_gpu_room_done(struct server_gpu *gpu, const char *text, core_ns now_ns);
+/* A new child has the room that there is; there is none any more. */
+void server_gpu_room_up(struct server_gpu *gpu);
+void server_gpu_room_down(struct server_gpu *gpu, core_ns now_ns);
 
 /* keys.c */
 /* Hands over and answers what it can. False: some wait for room. *wake_ns: when the patience of one that

@@ -50,10 +50,17 @@ static void hand_over_all(struct server_gpu *gpu)
     }
 }
 
+/* Whoever waits for an answer is not to wait for memory that there is not, or to get a promise without. */
+static bool is_lacking(const struct server_gpu *gpu, const struct server_gpu_key *key)
+{
+    return key->until_ns != CORE_NS_NEVER && server_gpu_room_lacks(gpu, key->plan);
+}
+
 static bool may_answer(const struct server_gpu *gpu, struct server_gpu_key *key, core_ns now_ns)
 {
     bool in_force = key->plan <= gpu->plan_in_force;
-    key->overdue = !in_force && now_ns >= key->until_ns;
+    key->lacking = !in_force && server_gpu_room_refused(gpu, now_ns) && is_lacking(gpu, key);
+    key->overdue = !in_force && (key->lacking || now_ns >= key->until_ns);
     return in_force || key->overdue;
 }
 
@@ -110,11 +117,11 @@ void server_gpu_leave_slot(struct server_gpu *gpu, struct server_gpu_leave *leav
 }
 
 /* There is no child to give them to; what was given is forgotten. */
-static void answer_all(struct server_message *message)
+static void answer_all(const struct server_gpu *gpu, struct server_message *message)
 {
     while (message != NULL) {
         struct server_message *next = message->next;
-        key_of(message)->overdue = false;
+        key_of(message)->overdue = key_of(message)->lacking = is_lacking(gpu, key_of(message));
         answer(key_of(message), 0);
         message = next;
     }
@@ -122,8 +129,8 @@ static void answer_all(struct server_message *message)
 
 void server_gpu_keys_lost(struct server_gpu *gpu)
 {
-    answer_all(gpu->keys);
-    answer_all(gpu->ready);
+    answer_all(gpu, gpu->keys);
+    answer_all(gpu, gpu->ready);
     gpu->keys = gpu->ready = NULL;
 }
 

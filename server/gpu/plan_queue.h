@@ -1,7 +1,8 @@
 /* How a GPU's batches go from one plan (partition/admission/gpu_plan.h) to the next.
  *
  * A plan is **in force** once whatever it counts on is true. Newcomers, and contracts for more, wait for
- * that. One with the period that the batches have is so at once. One with another period takes these steps:
+ * that. One whose batches have no memory yet (room.c) waits for it, and for nothing else before. Then, one
+ * with the period that the batches have is in force at once. One with another period takes these steps:
  *
  *   1. It waits until the plan before it is in force, so that no run of batches in a stage will ever have
  *      more than two periods,
@@ -22,7 +23,8 @@
 
 #include "partition/admission/gpu_plan.h"
 
-/* Plans with another period than the batches have, oldest first. Zeroed: none. */
+/* Plans with another period than the batches have, or for larger batches than there is memory for, oldest
+ * first. Zeroed: none. */
 #define SERVER_GPU_PLANS_MAX 8
 struct server_gpu_plans {
     struct partition_gpu_plan waiting[SERVER_GPU_PLANS_MAX];
@@ -33,9 +35,16 @@ struct server_gpu_plans {
  * many. */
 void server_gpu_plans_add(struct server_gpu_plans *plans, const struct partition_gpu_plan *plan);
 
-/* What is to follow this one, which is in force: the newest that may, and those older are forgotten with it;
- * or else this one again, at a period on the way to one of them. False: nothing. */
+/* Is there memory for the batches of this plan? */
+typedef bool server_gpu_plan_fits(const void *gpu, const struct partition_gpu_plan *plan);
+
+/* What is to follow this one, which is in force, of those that fit: the newest that may, and those older are
+ * forgotten with it; or else this one again, at a period on the way to one of them. False: nothing. */
 bool server_gpu_plans_next(struct server_gpu_plans *plans, const struct partition_gpu_plan *from,
+                           server_gpu_plan_fits *fits, const void *gpu, struct partition_gpu_plan *next);
+
+/* The newest that fits, where no batch is under way; it and those older are forgotten. False: none fits. */
+bool server_gpu_plans_take(struct server_gpu_plans *plans, server_gpu_plan_fits *fits, const void *gpu,
                            struct partition_gpu_plan *next);
 
 #endif

@@ -521,12 +521,18 @@ void server_frame_overdue(struct server_request *request, struct server_stream *
     stream->state = SERVER_STREAM_CLOSING;
     stream->unannounced = true;
     if (!connection->client.abandoned) {
-        placement->constraint = PERFMODEL_LIMIT_GPU_LATENCY;
-        snprintf(placement->reason, sizeof placement->reason,
-                 "GPU %u%s was too busy to change to the period that the stream needs; ask again, or for a "
-                 "longer latency "
-                 "bound",
-                 request->gpu, stream->units.secondary != NULL ? ", or the one of its backup," : "");
+        const char *backup = stream->units.secondary != NULL ? ", or the one of its backup," : "";
+        placement->constraint = request->lacking ? PERFMODEL_LIMIT_GPU_MEMORY : PERFMODEL_LIMIT_GPU_LATENCY;
+        if (request->lacking)
+            snprintf(placement->reason, sizeof placement->reason,
+                     "GPU %u%s has no memory for the batches that the stream needs (log: gpu.memory); ask "
+                     "again in some seconds",
+                     request->gpu, backup);
+        else
+            snprintf(placement->reason, sizeof placement->reason,
+                     "GPU %u%s was too busy to change to the period that the stream needs; ask again, or "
+                     "for a longer latency bound",
+                     request->gpu, backup);
         refuse(connection, request->is_query, request->request, PROTOCOL_REFUSED_CAPACITY, placement, NULL,
                core_time_now_ns() - request->received_ns);
     }

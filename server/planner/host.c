@@ -29,6 +29,12 @@ static uint64_t plan_in_force(void *host, uint32_t gpu)
     return server_gpu_plan_in_force(planner->server->gpus[gpu]);
 }
 
+static bool plan_lacks(void *host, uint32_t gpu, uint64_t number)
+{
+    const struct server_planner *planner = host;
+    return server_gpu_plan_lacks(planner->server->gpus[gpu], number);
+}
+
 static bool put_plan(void *host, uint32_t gpu, const struct partition_gpu_plan *plan)
 {
     struct server_planner *planner = host;
@@ -113,6 +119,7 @@ const struct partition_planner_host server_planner_host = {
     .quiescent = is_quiescent,
     .in_service = in_service,
     .plan_in_force = plan_in_force,
+    .plan_lacks = plan_lacks,
     .put_plan = put_plan,
     .migrate = server_planner_migrate,
     .agreed = server_planner_agreed,

@@ -95,7 +95,7 @@ void server_planner_drop_migrations(struct server_planner *planner);
 /* ---- modify.c ---- */
 
 /* The host's: the plans that a granted change waited for are in force. */
-void server_planner_agreed(void *host, void *modify);
+void server_planner_agreed(void *host, void *modify, bool lacking);
 void server_planner_drop_modifies(struct server_planner *planner);
 
 /* ---- replanner.c ---- */

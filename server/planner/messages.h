@@ -41,6 +41,7 @@ struct server_modify {
     bool replaces;                       /* `memory` replaces all packet memory of the stream */
     bool movable;                        /* as in struct server_reservation */
     bool agreed;                         /* the planner's: nothing is waited for any more before the answer */
+    bool lacking;                        /* granted, but its GPU gets no memory for the batches it needs */
     bool elsewhere;                      /* the contract comes into force on another unit */
     struct server_migration
         *migration;                   /* elsewhere: the migration, the stream's once it is begun; else NULL */

@@ -133,9 +133,12 @@ static void answer(struct server_planner *planner, struct server_modify *modify)
     server_memory_make(planner->memory, &modify->memory, planner->buffer_bytes);
 }
 
-void server_planner_agreed(void *host, void *agreed)
+void server_planner_agreed(void *host, void *agreed, bool lacking)
 {
+    struct server_modify *modify = agreed;
+
     delist(host, agreed);
+    modify->lacking = lacking;
     answer(host, agreed);
 }
 

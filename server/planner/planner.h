@@ -91,7 +91,8 @@ struct server_request {
     uint64_t plan;                /* granted on a GPU: may be used once this plan of the GPU is in force */
     uint64_t secondary_plan;      /* granted with a backup on a GPU: and once this plan of that GPU is */
     uint32_t keys;                /* the I/O thread's: GPUs that have not confirmed the key yet */
-    bool overdue;                 /* the I/O thread's: a plan that it needs was not in force in time */
+    bool overdue;                 /* the I/O thread's: a plan that it needs was not in force in time, */
+    bool lacking;                 /* for want of memory */
     uint8_t iv[CORE_BLOCK_BYTES]; /* of the stream, once it is made */
     core_ns decided_ns;           /* from receipt to decision */
     const char *refusal_text;     /* for refusals that are not about capacity */

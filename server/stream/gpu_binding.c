@@ -45,13 +45,14 @@ void server_gpu_binding_send_key(struct server_gpu_binding *place)
 }
 
 /* The OPEN is answered when all its cards have answered. The place's key may be at the batcher again. */
-static void answer_open(struct server_gpu_binding *place, bool overdue)
+static void answer_open(struct server_gpu_binding *place, bool overdue, bool lacking)
 {
     struct server_stream *stream = place->stream;
     struct server_request *request = place->request;
 
     place->request = NULL;
     request->overdue |= overdue;
+    request->lacking |= lacking;
     if (--request->keys > 0)
         return;
     if (request->overdue)
@@ -83,7 +84,7 @@ static void answered(void *owner, struct server_message *message)
         server_gpu_binding_send_key(place); /* that child is gone: the next one needs the key, too */
     place->keyed = keyed;
     if (place->request != NULL)
-        answer_open(place, overdue);
+        answer_open(place, overdue, place->key.lacking);
     server_stream_advance(stream, core_time_now_ns());
     stream->client->io->calls->mark(stream->client);
     stream->client->io->calls->settle(stream);

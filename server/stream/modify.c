@@ -314,12 +314,16 @@ void server_modify_tick(struct server_stream_io *io, core_ns now_ns)
 
 /* ---- to the planner and back ---- */
 
-/* It was granted, and the system has no memory after all. */
+/* It was granted, and there is no memory after all: of the system, or for the batches of the GPU. */
 static void give_up_without_memory(struct server_stream_io *io, struct server_modify *modify)
 {
     if (modify->elsewhere)
         server_migration_drop(io, modify->migration);
-    give_up(modify, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
+    if (modify->lacking)
+        give_up(modify, PROTOCOL_REFUSED_BUSY,
+                "the GPU has no memory for the batches that the stream needs (log: gpu.memory); retry later");
+    else
+        give_up(modify, PROTOCOL_REFUSED_INTERNAL, "the server is out of memory");
 }
 
 static void answered(void *owner, struct server_message *message)
@@ -351,7 +355,7 @@ static void answered(void *owner, struct server_message *message)
     modify->waiting = true;
     modify->until_ns = now_ns + SERVER_MODIFY_TIMEOUT_NS;
     enlist(io, modify);
-    if (modify->memory.packets > 0 && modify->memory.block == NULL)
+    if (modify->lacking || (modify->memory.packets > 0 && modify->memory.block == NULL))
         give_up_without_memory(io, modify);
     else if (modify->elsewhere)
         server_migration_begin(stream, modify->migration);

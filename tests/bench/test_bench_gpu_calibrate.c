@@ -688,7 +688,7 @@ static void a_batch_waits_until_there_is_room(void **state)
     const struct bench_gpu_program with = {.path = bench_gpu_program_find(program, sizeof program),
                                            .backend = "emulated"};
 
-    assert_int_equal(gpu_region_create(&region, &shape, &error), CORE_OK);
+    assert_int_equal(gpu_region_create(&region, &shape, NULL, &error), CORE_OK);
     assert_int_equal(bench_gpu_card_start(&card, &with, &which, &region, &own->gpus[0], false, &error),
                      CORE_OK);
     gpu_region_jobs(&region, 0)[0] = (struct gpu_job){.blocks = 1};

@@ -448,7 +448,7 @@ static void checks_its_options(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct gpu_arena_options options = {rows[i].shape, rows[i].writers};
+        struct gpu_arena_options options = {.shape = rows[i].shape, .writers = rows[i].writers};
         struct gpu_arenas *arenas = NULL;
         struct core_error error = {""};
         assert_int_equal(gpu_arenas_create(&arenas, &options, &error), CORE_INVALID);
@@ -514,7 +514,7 @@ static void chains_start_again_when_told(void **state)
 static int child(int descriptor)
 {
     struct gpu_region region;
-    TEST_REQUIRE(gpu_region_attach(&region, descriptor, NULL) == CORE_OK);
+    TEST_REQUIRE(gpu_region_attach(&region, descriptor, NULL, NULL) == CORE_OK);
     const struct gpu_job *job = gpu_region_jobs(&region, 1);
     uint32_t segment = job->first_segment;
     for (; segment != GPU_SEGMENT_NONE; segment = gpu_region_segments(&region, 1)[segment].next) {
@@ -530,7 +530,7 @@ static int child(int descriptor)
 static int wild_child(int descriptor)
 {
     struct gpu_region region;
-    TEST_REQUIRE(gpu_region_attach(&region, descriptor, NULL) == CORE_OK);
+    TEST_REQUIRE(gpu_region_attach(&region, descriptor, NULL, NULL) == CORE_OK);
     memset(region.base, 0xff, region.bytes);
     TEST_REQUIRE(ftruncate(descriptor, 0) != 0 && errno == EPERM);
     TEST_REQUIRE(ftruncate(descriptor, 1 << 30) != 0 && errno == EPERM);

@@ -91,6 +91,23 @@ static core_status run_batches(struct gpu_crowd *crowd, struct gpu_device *devic
     return status;
 }
 
+/* One batch of all streams, of about as many bytes as 36 segments of this have. */
+static void run_one(struct gpu_crowd *crowd, struct gpu_device *device, uint32_t bytes_max)
+{
+    static struct gpu_pipeline pipeline;
+    struct core_error error = {""};
+    const struct gpu_pipeline_batch *batch;
+    struct pollfd ended = {.fd = gpu_device_cuda.descriptor(device), .events = POLLIN};
+    const struct gpu_order order = gpu_crowd_batch(crowd, 12, bytes_max);
+    gpu_pipeline_begin(&pipeline, &gpu_device_cuda, device, facts.copy_engines);
+    assert_int_equal(gpu_pipeline_submit(&pipeline, &order, &error), CORE_OK);
+    while ((batch = gpu_pipeline_take(&pipeline)) == NULL) {
+        (void)poll(&ended, 1, 1);
+        assert_int_equal(gpu_pipeline_step(&pipeline, &error), CORE_OK);
+    }
+    assert_true(gpu_crowd_matches(crowd, &order));
+}
+
 static core_status whole_life(struct gpu_crowd *crowd, int batches, struct core_error *error)
 {
     struct gpu_device *device;
@@ -148,6 +165,94 @@ static void every_error_is_told(void **state)
         }
     }
     assert_true(failed > 100);
+}
+
+/* What of the region is there, the device too: larger batches come back to the byte, copied piece by piece. */
+static void resize(struct gpu_crowd *crowd, struct gpu_device *device, const struct gpu_room *room)
+{
+    const struct gpu_room from = crowd->region.room;
+    const bool grows = gpu_room_holds(room, &from);
+    struct core_error error = {""};
+    if (grows)
+        assert_int_equal(gpu_region_resize(&crowd->region, room, &error), CORE_OK);
+    assert_int_equal(gpu_device_cuda.resize(device, &from, room, &error), CORE_OK);
+    gpu_device_cuda.set_room(device, room);
+    if (!grows)
+        assert_int_equal(gpu_region_resize(&crowd->region, room, &error), CORE_OK);
+}
+
+static void memory_is_pinned_as_it_comes(void **state)
+{
+    static const struct gpu_room rooms[] = {
+        {8192, 40, 0}, {8192, 300, 0}, {40960, 300, 0}, {40960, 600, 0}, {65536, 700, 0}};
+    (void)state;
+    struct gpu_crowd *crowd = gpu_crowd_open(4, 12, 700, 1 << 16, 32);
+    struct core_error error = {""};
+    struct gpu_device *device;
+    cuda_fake_begin("");
+    assert_int_equal(gpu_region_resize(&crowd->region, &rooms[0], NULL), CORE_OK);
+    assert_int_equal(device_open(crowd, &device, &error), CORE_OK);
+    const int64_t live = cuda_fake_live();
+    for (uint32_t slot = 0; slot < 12; slot++)
+        assert_int_equal(key_set(crowd, device, slot, &error), CORE_OK);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 1; i < 5; i++) {
+            resize(crowd, device, &rooms[i]);
+            assert_true(cuda_fake_live() > live);
+            for (int batch = 0; batch < 2; batch++)
+                run_one(crowd, device, (uint32_t)(rooms[i].bytes / 40));
+        }
+        resize(crowd, device, &rooms[round]);
+        run_one(crowd, device, (uint32_t)(rooms[round].bytes / 40));
+        resize(crowd, device, &rooms[0]);
+        assert_int_equal(cuda_fake_live(), live);
+    }
+    const struct gpu_room between = {8192, 39, 0};
+    assert_int_equal(gpu_device_cuda.resize(device, &rooms[0], &between, &error), CORE_INVALID);
+    gpu_device_cuda.close(device);
+    assert_int_equal(cuda_fake_live(), 0);
+    gpu_crowd_close(crowd);
+}
+
+/* Opens and grows, and the registration of this number fails, from the first one of all: nothing more is pinned
+ * than was. Whether there was one. */
+static bool growth_fails(uint32_t at)
+{
+    const struct gpu_room little = {4096, 12, 0}, much = {16384, 40, 0};
+    struct gpu_crowd *crowd = crowd_new();
+    struct core_error error = {""};
+    struct gpu_device *device;
+    char words[40];
+    snprintf(words, sizeof words, "fail=cudaHostRegister:%u", at);
+    cuda_fake_begin(words);
+    assert_int_equal(gpu_region_resize(&crowd->region, &little, NULL), CORE_OK);
+    core_status status = device_open(crowd, &device, &error);
+    if (status == CORE_OK) {
+        const int64_t live = cuda_fake_live();
+        assert_int_equal(gpu_region_resize(&crowd->region, &much, NULL), CORE_OK);
+        status = gpu_device_cuda.resize(device, &little, &much, &error);
+        if (status == CORE_OK)
+            gpu_device_cuda.set_room(device, &much);
+        else
+            assert_int_equal(cuda_fake_live(), live);
+        gpu_device_cuda.close(device);
+    }
+    if (status != CORE_OK) {
+        assert_int_equal(status, CORE_SYSTEM);
+        assert_non_null(strstr(error.text, "can not pin"));
+    }
+    assert_int_equal(cuda_fake_live(), 0);
+    gpu_crowd_close(crowd);
+    return status != CORE_OK;
+}
+
+static void what_can_not_be_pinned_is_told(void **state)
+{
+    uint32_t at = 1;
+    (void)state;
+    while (growth_fails(at))
+        at++;
+    assert_true(at > 4 * GPU_REGION_AREAS + 8); /* those of the start, and of what came then */
 }
 
 /* A sticky error: every call fails from then on. */
@@ -319,6 +424,8 @@ int main(void)
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(another_card_is_not_taken),
         cmocka_unit_test(an_instance_is_known_by_its_own_uuid),
+        cmocka_unit_test(memory_is_pinned_as_it_comes),
+        cmocka_unit_test(what_can_not_be_pinned_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

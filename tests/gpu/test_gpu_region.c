@@ -17,7 +17,7 @@ static void areas_lie_on_pages_and_apart(void **state)
         .arenas = 2, .slots = 100, .segments = 300, .arena_bytes = 5008};
     struct gpu_region region;
     (void)state;
-    assert_int_equal(gpu_region_create(&region, &shape, NULL), CORE_OK);
+    assert_int_equal(gpu_region_create(&region, &shape, NULL, NULL), CORE_OK);
     const uint8_t *at = region.base;
     uint64_t bytes = 4096; /* the header */
     for (uint32_t arena = 0; arena < 2; arena++) {
@@ -52,17 +52,17 @@ static void attaches_regions_only(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         int descriptor = memfd_create("test", MFD_CLOEXEC);
         assert_true(descriptor >= 0 && ftruncate(descriptor, (off_t)sizes[i]) == 0);
-        assert_int_equal(gpu_region_attach(&region, descriptor, NULL), CORE_MISMATCH);
+        assert_int_equal(gpu_region_attach(&region, descriptor, NULL, NULL), CORE_MISMATCH);
         close(descriptor);
     }
-    assert_int_equal(gpu_region_attach(&region, -1, NULL), CORE_SYSTEM);
-    assert_int_equal(gpu_region_create(&region, &shape, NULL), CORE_OK);
+    assert_int_equal(gpu_region_attach(&region, -1, NULL, NULL), CORE_SYSTEM);
+    assert_int_equal(gpu_region_create(&region, &shape, NULL, NULL), CORE_OK);
     for (size_t i = 1; i < 32; i += 4) { /* magic and shape: 4096 more or less in every word */
         region.base[i] ^= 0x10;
-        assert_int_equal(gpu_region_attach(&broken, region.descriptor, NULL), CORE_MISMATCH);
+        assert_int_equal(gpu_region_attach(&broken, region.descriptor, NULL, NULL), CORE_MISMATCH);
         region.base[i] ^= 0x10;
     }
-    assert_int_equal(gpu_region_attach(&broken, region.descriptor, NULL), CORE_OK);
+    assert_int_equal(gpu_region_attach(&broken, region.descriptor, NULL, NULL), CORE_OK);
     assert_ptr_not_equal(broken.base, region.base);
     assert_memory_equal(&broken.shape, &region.shape, sizeof region.shape);
     gpu_region_close(&broken);

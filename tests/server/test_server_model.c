@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #include "tests/support/random.h"
+#include "tests/support/require.h"
 #include "tests/support/server_model.h"
+#include "tests/support/virtual_gpu.h"
 
 #define SEQUENCES  2000
 #define FIXED_SEED 1500 /* from here on so many sequences tell the faults of tools/mutants.table */
@@ -60,6 +62,7 @@ static pid_t start(struct sequences sequences)
     test_model_start();
     run(&sequences);
     test_model_stop();
+    TEST_REQUIRE(sequences.count < SEQUENCES || test_virtual_gpu_rooms() > sequences.count / 100);
     exit(0);
 }
 

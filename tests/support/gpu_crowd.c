@@ -37,7 +37,7 @@ struct gpu_crowd *gpu_crowd_open(uint32_t arenas, uint32_t slots, uint32_t segme
     struct gpu_crowd *crowd = calloc(1, sizeof *crowd);
     TEST_REQUIRE(crowd != NULL);
     crowd->random.state = seed;
-    if (gpu_region_create(&crowd->region, &shape, &error) != CORE_OK)
+    if (gpu_region_create(&crowd->region, &shape, NULL, &error) != CORE_OK)
         fprintf(stderr, "%s\n", error.text);
     TEST_REQUIRE(crowd->region.base != NULL);
     crowd->streams = calloc(slots, sizeof *crowd->streams);

@@ -213,11 +213,17 @@ static void change_period(struct history_gpu *gpu, core_ns period_ns)
     gpu->plan_first = next;
 }
 
+static bool fits(const void *gpu, const struct partition_gpu_plan *plan)
+{
+    (void)gpu;
+    return plan->period_ns > 0; /* there is memory for all */
+}
+
 static void follow(struct history_gpu *gpu)
 {
     struct partition_gpu_plan next;
     if (!gpu->scheduled || gpu->plans.count == 0 || gpu->changing ||
-        !server_gpu_plans_next(&gpu->plans, &gpu->plan, &next))
+        !server_gpu_plans_next(&gpu->plans, &gpu->plan, fits, NULL, &next))
         return;
     gpu->plan = next;
     change_period(gpu, next.period_ns);

@@ -67,8 +67,17 @@ static bool put_plan(void *host, uint32_t gpu, const struct partition_gpu_plan *
     return true;
 }
 
-static void agreed(void *host, void *change)
+static bool plan_lacks(void *host, uint32_t gpu, uint64_t number)
 {
+    (void)host;
+    (void)gpu;
+    (void)number;
+    return false;
+}
+
+static void agreed(void *host, void *change, bool lacking)
+{
+    (void)lacking;
     ((struct history_stream *)change)->change.agreed = true;
     ((struct history_world *)host)->look = true;
 }
@@ -430,6 +439,7 @@ void history_planner_create(struct history_world *world, struct admission *admis
                                                        .plan_in_force = plan_in_force,
                                                        .put_plan = put_plan,
                                                        .migrate = history_planner_migrate,
+                                                       .plan_lacks = plan_lacks,
                                                        .agreed = agreed,
                                                        .reclaimed = reclaimed,
                                                        .charged = charged,

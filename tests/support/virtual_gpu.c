@@ -5,6 +5,7 @@
 #include "gpu/emulation.h"
 #include "gpu/engine.h"
 #include "gpu/kernel.h"
+#include "server/gpu/batcher.h"
 #include "tests/support/require.h"
 #include "tests/support/virtual_threads.h"
 
@@ -13,7 +14,9 @@
 
 #define START_NS   (20 * CORE_NS_PER_MS)
 #define RESTART_NS (100 * CORE_NS_PER_MS)
+#define PIN_NS     (3 * CORE_NS_PER_MS)
 #define SCRIBBLE   0x5a
+#define REFUSED    7 /* one in so many times that arenas are to grow the card can not */
 
 core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_engine_options *options,
                                    struct core_error *error);
@@ -24,6 +27,13 @@ core_status __wrap_gpu_engine_key_set(struct gpu_engine *engine, uint32_t slot, 
 core_status __wrap_gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot);
 core_status __wrap_gpu_engine_submit(struct gpu_engine *engine, const struct gpu_order *order,
                                      core_ns period_ns, core_ns now_ns, struct core_error *error);
+void __wrap_gpu_engine_set_room(struct gpu_engine *engine, const struct gpu_room *room);
+core_status __wrap_gpu_engine_resize(struct gpu_engine *engine, const struct gpu_room *room);
+core_status __real_gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer,
+                                    const struct gpu_packet *packet, struct gpu_place *place);
+core_status __wrap_gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer,
+                                    const struct gpu_packet *packet, struct gpu_place *place);
+struct server_gpu_room_limits __wrap_server_gpu_room_limits(const struct gpu_region_shape *shape);
 core_status __wrap_gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, struct gpu_event *event);
 int __wrap_gpu_engine_descriptor(const struct gpu_engine *engine);
 core_ns __wrap_gpu_engine_wake_ns(const struct gpu_engine *engine);
@@ -45,17 +55,20 @@ struct virtual_gpu {
     struct gpu_emulation emulation;
     struct gpu_card card;
     enum gpu_engine_state state;
-    core_ns ready_ns;   /* STARTING: when it is ready */
-    core_ns lost_ns;    /* what has not ended by then does not; NEVER */
-    core_ns fault_ns;   /* when that is told; NEVER: nothing is to be told */
-    core_ns gone_ns;    /* when the child is gone */
-    core_ns restart_ns; /* not before */
+    core_ns ready_ns;                /* STARTING: when it is ready */
+    core_ns lost_ns;                 /* what has not ended by then does not; NEVER */
+    core_ns fault_ns;                /* when that is told; NEVER: nothing is to be told */
+    core_ns gone_ns;                 /* when the child is gone */
+    core_ns restart_ns;              /* not before */
+    struct gpu_room room, next_room; /* pinned; and what was asked for, */
+    core_ns room_ns;                 /* which is told then; NEVER: nothing was */
     struct run runs[GPU_REGION_ARENAS_MAX];
     uint32_t first, count; /* under way, a ring; not come back, while the child lingers */
 };
 
 static struct virtual_gpu *gpus[TEST_VIRTUAL_GPUS];
 static struct test_virtual_gpu_losses losses;
+static uint64_t rooms;
 
 static struct virtual_gpu *of(const struct gpu_engine *engine)
 {
@@ -112,7 +125,8 @@ core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_
     gpu->options = *options;
     gpu->emulation = *options->emulation;
     gpu->state = GPU_ENGINE_DOWN;
-    gpu->lost_ns = gpu->fault_ns = CORE_NS_NEVER;
+    gpu->lost_ns = gpu->fault_ns = gpu->room_ns = CORE_NS_NEVER;
+    gpu->room = options->region->room;
     gpu_card_lay_out(&gpu->card, &options->region->shape, NULL);
     uint8_t *memory = aligned_alloc(256, gpu->card.bytes);
     TEST_REQUIRE(memory != NULL);
@@ -184,6 +198,23 @@ core_status __wrap_gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot
     return CORE_OK;
 }
 
+/* For the next start, where it changes while there is a child it is less. */
+void __wrap_gpu_engine_set_room(struct gpu_engine *engine, const struct gpu_room *room)
+{
+    of(engine)->room = *room;
+}
+
+core_status __wrap_gpu_engine_resize(struct gpu_engine *engine, const struct gpu_room *room)
+{
+    struct virtual_gpu *gpu = of(engine);
+    if (gpu->state != GPU_ENGINE_READY)
+        return CORE_AGAIN;
+    TEST_REQUIRE(gpu->room_ns == CORE_NS_NEVER);
+    gpu->next_room = *room;
+    gpu->room_ns = test_virtual_now_ns() + PIN_NS;
+    return CORE_OK;
+}
+
 /* The keys are those of now, so the work is done at once; it shows when its time is over. */
 static void encrypt(struct virtual_gpu *gpu, const struct gpu_order *order)
 {
@@ -229,7 +260,9 @@ core_status __wrap_gpu_engine_submit(struct gpu_engine *engine, const struct gpu
 {
     struct virtual_gpu *gpu = of(engine);
     (void)period_ns;
+    const struct gpu_room need = {.bytes = order->used_bytes, .segments = order->segment_count};
     TEST_REQUIRE(gpu_order_check(order, &gpu->options.region->shape, error) == CORE_OK);
+    TEST_REQUIRE(gpu_room_holds(&gpu->room, &need));
     if (gpu->state != GPU_ENGINE_READY)
         return CORE_AGAIN;
     TEST_REQUIRE(gpu->count < gpu->options.region->shape.arenas);
@@ -270,9 +303,45 @@ static uint32_t count_down(void)
     return down;
 }
 
+/* Hardly any, so that almost every stream needs more, and given back at once. */
+struct server_gpu_room_limits __wrap_server_gpu_room_limits(const struct gpu_region_shape *shape)
+{
+    const struct gpu_room least = {.bytes = GPU_REGION_PAGE_BYTES, .segments = 4};
+    return (struct server_gpu_room_limits){.least = gpu_room_within(&least, shape),
+                                           .calm_ns = 20 * CORE_NS_PER_MS,
+                                           .retry_ns = 5 * CORE_NS_PER_S};
+}
+
+/* No packet finds a batch full, however little memory arenas have: none comes before its plan has it. */
+core_status __wrap_gpu_arena_append(struct gpu_arenas *arenas, uint32_t writer,
+                                    const struct gpu_packet *packet, struct gpu_place *place)
+{
+    const core_status status = __real_gpu_arena_append(arenas, writer, packet, place);
+    TEST_REQUIRE(status != CORE_FULL);
+    return status;
+}
+
+uint64_t test_virtual_gpu_rooms(void)
+{
+    return rooms;
+}
+
+static void take_room(struct virtual_gpu *gpu, struct gpu_event *event)
+{
+    const bool grows = !gpu_room_holds(&gpu->room, &gpu->next_room);
+    const bool refused = grows && ++rooms % REFUSED == 0;
+    gpu->room_ns = CORE_NS_NEVER;
+    *event = (struct gpu_event){.kind = GPU_EVENT_ROOM};
+    if (refused)
+        (void)core_error_set(&event->room, CORE_SYSTEM, "the test lets no more be pinned");
+    else
+        gpu->room = gpu->next_room;
+}
+
 static void take_fault(struct virtual_gpu *gpu, core_ns now_ns, struct gpu_event *event)
 {
     gpu->state = GPU_ENGINE_DOWN;
+    gpu->room_ns = CORE_NS_NEVER;
     gpu->lost_ns = gpu->fault_ns = CORE_NS_NEVER;
     gpu->restart_ns = now_ns + RESTART_NS;
     losses.all++;
@@ -300,6 +369,8 @@ core_status __wrap_gpu_engine_poll(struct gpu_engine *engine, core_ns now_ns, st
         take_batch(gpu, event);
     else if (gpu->state == GPU_ENGINE_READY && now_ns >= gpu->fault_ns)
         take_fault(gpu, now_ns, event);
+    else if (gpu->state == GPU_ENGINE_READY && now_ns >= gpu->room_ns && gpu->lost_ns == CORE_NS_NEVER)
+        take_room(gpu, event);
     else
         return CORE_AGAIN;
     return CORE_OK;
@@ -318,7 +389,8 @@ core_ns __wrap_gpu_engine_wake_ns(const struct gpu_engine *engine)
         return gpu->ready_ns;
     if (gpu->state != GPU_ENGINE_READY)
         return CORE_NS_NEVER;
-    const core_ns end_ns = gpu->count > 0 ? run_at(gpu, 0)->times[GPU_STAGE_DOWN].end_ns : CORE_NS_NEVER;
+    const core_ns batch_ns = gpu->count > 0 ? run_at(gpu, 0)->times[GPU_STAGE_DOWN].end_ns : CORE_NS_NEVER;
+    const core_ns end_ns = core_time_min(batch_ns, gpu->room_ns);
     return end_ns <= gpu->lost_ns ? core_time_min(end_ns, gpu->fault_ns) : gpu->fault_ns;
 }
 

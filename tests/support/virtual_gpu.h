@@ -2,6 +2,8 @@
  * encrypts with the kernel's own source, and takes as long as the emulation of its profile says at most, since
  * both directions of copies count as busy. It fails when the test says so.
  *
+ * Arenas begin with hardly any room, and now and then get no more.
+ *
  * The program is linked with --wrap for the engine's functions, TEST_VIRTUAL_WRAPS in tests/CMakeLists.txt. */
 #ifndef MILLRACE_TESTS_VIRTUAL_GPU_H
 #define MILLRACE_TESTS_VIRTUAL_GPU_H
@@ -23,6 +25,9 @@ struct test_virtual_gpu_losses {
     uint32_t all, together;
 };
 struct test_virtual_gpu_losses test_virtual_gpu_losses(void);
+
+/* How often arenas were to grow. */
+uint64_t test_virtual_gpu_rooms(void);
 
 /* Whether all are in service. */
 bool test_virtual_gpus_ready(void);

@@ -15,7 +15,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#define THREADS_MAX 16
+#define THREADS_MAX 20
 #define TIMERS_MAX  8
 #define STACK_BYTES ((size_t)1 << 20)
 #define START_NS    (1000 * CORE_NS_PER_S)
@@ -104,7 +104,8 @@ core_status __wrap_core_thread_start(pthread_t *thread, const struct core_thread
     TEST_REQUIRE(stack != MAP_FAILED);
     *fresh = (struct coroutine){.state = ALIVE,
                                 .is_worker = strncmp(options->name, "worker", 6) == 0 ||
-                                             strcmp(options->name, "standby") == 0,
+                                             strcmp(options->name, "standby") == 0 ||
+                                             strcmp(options->name, "gpu-memory") == 0,
                                 .stack = stack,
                                 .run = run,
                                 .argument = argument,

@@ -68,7 +68,7 @@ static struct {
     struct config_profile *profile;
     core_ns now_ns;
     uint64_t quiet[WORKERS + GPUS];
-    bool out[GPUS], holds_plans_back, has_no_memory;
+    bool out[GPUS], holds_plans_back, has_no_memory, plans_lack_memory, lacking;
     uint64_t sent[GPUS], in_force[GPUS];
     struct owner owner[OWNERS];
     size_t owners;
@@ -127,8 +127,15 @@ static void *migrate(void *context, const struct partition_planner_migration *mi
     return owner;
 }
 
-static void agreed(void *context, void *of)
+static bool plan_lacks(void *context, uint32_t gpu, uint64_t number)
 {
+    (void)context;
+    return host.plans_lack_memory && number > host.in_force[gpu];
+}
+
+static void agreed(void *context, void *of, bool lacking)
+{
+    host.lacking = lacking;
     (void)context;
     host.agreed = of;
 }
@@ -191,8 +198,8 @@ static void retuned(void *context, uint32_t gpu, core_ns before_ns, core_ns afte
 }
 
 static const struct partition_planner_host functions = {
-    quiescent, in_service, plan_in_force, put_plan, migrate,     agreed,  reclaimed,
-    charged,   search,     admit_waiting, refuse,   still_waits, service, retuned};
+    quiescent, in_service, plan_in_force, put_plan, migrate,     plan_lacks, agreed, reclaimed,
+    charged,   search,     admit_waiting, refuse,   still_waits, service,    retuned};
 
 /* ---- the machine ---- */
 
@@ -577,9 +584,40 @@ static void change_on_a_gpu_waits_for_its_plan(void **state)
     host.agreed = NULL;
     step(MS);
     assert_null(host.agreed); /* once */
+    assert_false(host.lacking);
     partition_planner_changed(host.planner, owner->number, PARTITION_PLANNER_IN_FORCE, &unused, true);
     step(MS);
     assert_int_equal(busy(), 0);
+}
+
+/* It waits for no plan that will not be in force, and is given up. */
+static void change_on_a_gpu_without_memory(void **state)
+{
+    struct owner *owner = admit_on_gpu();
+    const struct core_stream_spec before = admission_stream_of(admission(), owner->number).contract;
+    struct core_stream_spec faster = before;
+    const struct partition_planner_use unused = {.used = false};
+    bool accepted, ready;
+
+    (void)state;
+    faster.burst_packets *= 2;
+    host.holds_plans_back = true;
+    assert_int_equal(ask(owner, &faster, &accepted, &ready), CORE_OK);
+    assert_false(ready);
+    step(MS);
+    assert_null(host.agreed);
+    host.plans_lack_memory = true;
+    step(MS);
+    assert_ptr_equal(host.agreed, &change);
+    assert_true(host.lacking);
+    host.agreed = NULL;
+    partition_planner_changed(host.planner, owner->number, PARTITION_PLANNER_GIVEN_UP, &unused, true);
+    step(MS);
+    assert_null(host.agreed); /* once */
+    assert_int_equal(busy(), 0);
+    assert_false(is_joined(owner));
+    assert_int_equal(admission_stream_of(admission(), owner->number).contract.burst_packets,
+                     before.burst_packets);
 }
 
 static void change_on_another_unit(void **state)
@@ -1051,6 +1089,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(old_contract_is_reserved_until_quiescent, set_up, tear_down),
         cmocka_unit_test_setup_teardown(change_given_up_keeps_the_contract, set_up, tear_down),
         cmocka_unit_test_setup_teardown(change_on_a_gpu_waits_for_its_plan, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(change_on_a_gpu_without_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(change_on_another_unit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(change_on_another_unit_that_comes_to_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(guaranteed_stream_does_not_change_to_a_gpu, set_up, tear_down),

@@ -124,6 +124,11 @@ static void arenas_for_the_batches_before(void **state)
     flow_crowd_free(&crowd);
 }
 
+static bool fits(const void *limit, const struct partition_gpu_plan *plan)
+{
+    return limit == NULL || plan->batch_bytes <= *(const uint64_t *)limit;
+}
+
 /* The newest goes first, those older are forgotten; one of the same period takes the place of the last. */
 static void the_newest_that_may_follow(void **state)
 {
@@ -133,13 +138,13 @@ static void the_newest_that_may_follow(void **state)
 
     draw_roomy(7);
     (void)plan_of(1, 20000000, CORE_NS_PER_S, &from);
-    assert_false(server_gpu_plans_next(&plans, &from, &next));
+    assert_false(server_gpu_plans_next(&plans, &from, fits, NULL, &next));
     for (uint64_t n = 2; n < 6; n++) {
         (void)plan_of(n, n < 4 ? 19000000 : 18000000, CORE_NS_PER_S, &to);
         server_gpu_plans_add(&plans, &to);
     }
     assert_int_equal(plans.count, 2);
-    assert_true(server_gpu_plans_next(&plans, &from, &next));
+    assert_true(server_gpu_plans_next(&plans, &from, fits, NULL, &next));
     assert_int_equal(next.number, 5);
     assert_int_equal(plans.count, 0);
     for (uint64_t n = 6; n < 20; n++) {
@@ -150,7 +155,7 @@ static void the_newest_that_may_follow(void **state)
     }
     assert_int_equal(plans.count, SERVER_GPU_PLANS_MAX);
     assert_int_equal(plans.waiting[plans.count - 1].number, 19);
-    assert_true(server_gpu_plans_next(&plans, &from, &next));
+    assert_true(server_gpu_plans_next(&plans, &from, fits, NULL, &next));
     assert_int_equal(next.number, 6);
     assert_int_equal(plans.count, SERVER_GPU_PLANS_MAX - 1);
     flow_crowd_free(&crowd);
@@ -169,7 +174,7 @@ static void go(const struct partition_gpu_plan *from, const struct partition_gpu
     int steps = 0;
 
     server_gpu_plans_add(&plans, to);
-    while (plans.count > 0 && server_gpu_plans_next(&plans, &at, &next)) {
+    while (plans.count > 0 && server_gpu_plans_next(&plans, &at, fits, NULL, &next)) {
         assert_true(partition_gpu_plan_may_follow(&at, &next));
         assert_true(plans.count == 0 || next.number == from->number);
         assert_true(perfmodel_flow_judge(next.card, &next.load, next.period_ns).latency_ns <=

@@ -2,7 +2,7 @@
  * and in no order but the one that events make, on memory that looks like a card's. What a driver may do, it
  * does at its worst:
  *   - a copy reads its source when it runs, and fills what it will write with rubbish when it is queued;
- *   - asynchronous copies are between memory that is registered and the card's, or the process ends;
+ *   - asynchronous copies are between memory that was registered at once and the card's, or the process ends;
  *   - streams do not wait for the default stream, nor for each other but by events;
  *   - events keep the card's time, not the time at which somebody looks;
  *   - host functions come late, on a thread that may call nothing;

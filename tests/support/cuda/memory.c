@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RANGES       64
+#define RANGES       1024
 #define BYTES_PER_MB ((size_t)1 << 20)
 #define CARD_RUBBISH 0xcc
 #define COPY_RUBBISH 0xdd
@@ -61,6 +61,7 @@ static size_t range_remove(enum memory memory, const void *from)
     return bytes;
 }
 
+/* In one range: a copy must not go over the border of two registrations. */
 static bool is_in(enum memory memory, const void *from, size_t bytes)
 {
     const char *at = from;
