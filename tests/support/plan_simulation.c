@@ -44,9 +44,9 @@ static void promise(const struct partition_plan_gpu *gpu, struct pipeline_gpu *m
     bool turns = made->card->copy_engines < 2 && gpu->rule == PARTITION_PLAN_BATCH;
     core_ns up_ns = turns ? stages->up_ns + stages->down_ns : stages->up_ns;
     core_ns down_ns = turns ? stages->up_ns + stages->down_ns : stages->down_ns;
-    made->end_ns[PIPELINE_UP] = up_ns;
-    made->end_ns[PIPELINE_KERNEL] = up_ns + stages->kernel_ns;
-    made->end_ns[PIPELINE_DOWN] = up_ns + stages->kernel_ns + down_ns;
+    made->end_ns[PIPELINE_UP] = stages->host_ns + up_ns;
+    made->end_ns[PIPELINE_KERNEL] = made->end_ns[PIPELINE_UP] + stages->kernel_ns;
+    made->end_ns[PIPELINE_DOWN] = made->end_ns[PIPELINE_KERNEL] + down_ns;
 }
 
 core_status plan_simulation_gpu(const struct partition_plan_input *input, const struct partition_plan *plan,
