@@ -24,9 +24,8 @@ struct server_admin_guest {
     struct server_watch watch; /* its descriptor -1: a free place */
     struct server_admin_connections *connections;
     enum phase phase;
-    core_ns since_ns;    /* accepted */
-    core_ns answered_ns; /* LINGERING: since then */
-    bool head_only;      /* HEAD: the answer has no body */
+    core_ns since_ns; /* in this phase */
+    bool head_only;   /* HEAD: the answer has no body */
     size_t got;
     char request[HEAD_BYTES_MAX + 1];
     char head[384], line[128];      /* of the answer: status and headers; a short body */
@@ -95,6 +94,12 @@ static void watch_for(struct server_admin_guest *guest, uint32_t events)
         see_off(guest);
 }
 
+static void enter(struct server_admin_guest *guest, enum phase phase)
+{
+    guest->phase = phase;
+    guest->since_ns = core_time_now_ns();
+}
+
 /* ---- answers ---- */
 
 static const char *reason_of(int code)
@@ -118,8 +123,7 @@ static const char *reason_of(int code)
 /* All is sent: what the client still sends is thrown away, or the kernel would take the answer back. */
 static void linger(struct server_admin_guest *guest)
 {
-    guest->phase = LINGERING;
-    guest->answered_ns = core_time_now_ns();
+    enter(guest, LINGERING);
     (void)shutdown(guest->watch.descriptor, SHUT_WR);
     watch_for(guest, EPOLLIN);
 }
@@ -165,7 +169,7 @@ static void send_answer(struct server_admin_guest *guest, int code, const char *
                  "HTTP/1.1 %d %s\r\nDate: %s\r\nConnection: close\r\nCache-Control: no-store\r\n%s"
                  "Content-Type: %s\r\nContent-Length: %zu\r\n\r\n",
                  code, reason_of(code), date, code == 405 ? "Allow: GET, HEAD\r\n" : "", type, bytes);
-    guest->phase = WRITING;
+    enter(guest, WRITING);
     guest->parts[0] = (struct iovec){guest->head, (size_t)head_bytes};
     guest->parts[1] = (struct iovec){body->text, guest->head_only ? 0 : body->bytes};
     guest->parts[2] = (struct iovec){body->rest, guest->head_only ? 0 : body->rest_bytes};
@@ -191,7 +195,7 @@ void server_admin_reply(struct server_admin_guest *guest, const char *type, stru
 
 void server_admin_wait(struct server_admin_guest *guest)
 {
-    guest->phase = WAITING;
+    enter(guest, WAITING);
     watch_for(guest, 0);
 }
 
@@ -396,8 +400,7 @@ static void let_in(struct server_admin_connections *connections, int descriptor)
         guest++;
     guest->watch = (struct server_watch){.descriptor = descriptor, .ready = on_guest, .owner = guest};
     guest->connections = connections;
-    guest->phase = READING;
-    guest->since_ns = core_time_now_ns();
+    enter(guest, READING);
     guest->got = 0;
     guest->head_only = false;
     connections->count++;
@@ -422,15 +425,15 @@ static void on_connect(struct server_watch *watch, uint32_t events)
 
 /* ---- time ---- */
 
-static core_ns end_ns(const struct server_admin_guest *guest, bool crowded)
+static core_ns limit_ns(enum phase phase, bool crowded)
 {
-    if (guest->phase == LINGERING)
-        return crowded ? guest->answered_ns : guest->answered_ns + LINGER_NS;
-    if (guest->phase == READING)
-        return guest->since_ns + (crowded ? SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS * CORE_NS_PER_MS
-                                          : SERVER_ADMIN_CONNECTIONS_REQUEST_S * CORE_NS_PER_S);
-    return guest->since_ns + (crowded ? SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS * CORE_NS_PER_MS
-                                      : SERVER_ADMIN_CONNECTIONS_AGE_S * CORE_NS_PER_S);
+    if (phase == LINGERING)
+        return crowded ? 0 : LINGER_NS;
+    if (phase == READING)
+        return crowded ? SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS * CORE_NS_PER_MS
+                       : SERVER_ADMIN_CONNECTIONS_REQUEST_S * CORE_NS_PER_S;
+    return crowded ? SERVER_ADMIN_CONNECTIONS_CROWD_ANSWER_MS * CORE_NS_PER_MS
+                   : SERVER_ADMIN_CONNECTIONS_ANSWER_S * CORE_NS_PER_S;
 }
 
 void server_admin_connections_end_overdue(struct server_admin_connections *connections, core_ns now_ns)
@@ -438,7 +441,7 @@ void server_admin_connections_end_overdue(struct server_admin_connections *conne
     const bool crowded = connections->count == SERVER_ADMIN_CONNECTIONS_MAX;
     for (size_t at = 0; at < SERVER_ADMIN_CONNECTIONS_MAX; at++) {
         struct server_admin_guest *guest = &connections->guests[at];
-        if (guest->watch.descriptor >= 0 && now_ns > end_ns(guest, crowded))
+        if (guest->watch.descriptor >= 0 && now_ns > guest->since_ns + limit_ns(guest->phase, crowded))
             see_off(guest);
     }
     if (connections->count < SERVER_ADMIN_CONNECTIONS_MAX)

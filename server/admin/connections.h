@@ -2,11 +2,10 @@
  * time.
  *
  * At most SERVER_ADMIN_CONNECTIONS_MAX at once: more wait in the kernel's queue. Each has
- * SERVER_ADMIN_CONNECTIONS_REQUEST_S to send its whole request, and is closed after
- * SERVER_ADMIN_CONNECTIONS_AGE_S, so that no client can occupy a connection by sending or reading one byte at
- * a time. While all connections are in use, these limits are shorter: a connection without a request is
- * closed after SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS, and one that has not read its answer after
- * SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS. Without free descriptors accepting pauses.
+ * SERVER_ADMIN_CONNECTIONS_REQUEST_S to send its whole request, and from then on SERVER_ADMIN_CONNECTIONS_ANSWER_S
+ * to read the answer, so that no client can occupy a connection by sending or reading one byte at a time. While
+ * all connections are in use, these limits are SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS and
+ * SERVER_ADMIN_CONNECTIONS_CROWD_ANSWER_MS. Without free descriptors accepting pauses.
  *
  * All memory but that of long answers is there from the start: where there is none left, an answer says so.
  * Owned by the admin thread. */
@@ -21,9 +20,9 @@
 
 #define SERVER_ADMIN_CONNECTIONS_MAX              32
 #define SERVER_ADMIN_CONNECTIONS_REQUEST_S        3
-#define SERVER_ADMIN_CONNECTIONS_AGE_S            30
+#define SERVER_ADMIN_CONNECTIONS_ANSWER_S         30
 #define SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS 100
-#define SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS     1000
+#define SERVER_ADMIN_CONNECTIONS_CROWD_ANSWER_MS  1000
 
 struct server_admin_connections;
 struct server_admin_guest; /* one connection, from its request until it has its answer */

@@ -73,7 +73,7 @@ static void answered(void *owner, struct server_message *message)
     struct server_gpu_port *port = place->port;
     struct server_stream *stream = place->stream;
     bool own = place == stream->units.gpu || place == stream->units.secondary;
-    bool overdue = place->key.overdue;
+    const bool overdue = place->key.overdue, lacking = place->key.lacking; /* the key may be sent again */
     bool keyed = !overdue && port->up && place->key.generation == port->generation;
     (void)owner;
 
@@ -84,7 +84,7 @@ static void answered(void *owner, struct server_message *message)
         server_gpu_binding_send_key(place); /* that child is gone: the next one needs the key, too */
     place->keyed = keyed;
     if (place->request != NULL)
-        answer_open(place, overdue, place->key.lacking);
+        answer_open(place, overdue, lacking);
     server_stream_advance(stream, core_time_now_ns());
     stream->client->io->calls->mark(stream->client);
     stream->client->io->calls->settle(stream);

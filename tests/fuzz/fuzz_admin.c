@@ -159,8 +159,8 @@ static bool is_late(const struct guest *guest)
 {
     const bool silent = guest->heard_bytes == 0;
     const core_ns crowded_ms = silent ? SERVER_ADMIN_CONNECTIONS_CROWD_REQUEST_MS
-                                      : SERVER_ADMIN_CONNECTIONS_CROWD_AGE_MS,
-                  alone_s = silent ? SERVER_ADMIN_CONNECTIONS_REQUEST_S : SERVER_ADMIN_CONNECTIONS_AGE_S,
+                                      : SERVER_ADMIN_CONNECTIONS_CROWD_ANSWER_MS,
+                  alone_s = silent ? SERVER_ADMIN_CONNECTIONS_REQUEST_S : SERVER_ADMIN_CONNECTIONS_ANSWER_S,
                   limit_ns = guest->was_crowded ? crowded_ms * CORE_NS_PER_MS : alone_s * CORE_NS_PER_S;
     return (silent || guest->was_deaf) && test_virtual_now_ns() - guest->since_ns > limit_ns;
 }
