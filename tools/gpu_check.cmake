@@ -1,7 +1,7 @@
 # gpu_check: the folder build/static/gpu-check, all that tools/gpu-check needs on a machine that has a GPU and
 # nothing else: stripped programs, shipped profiles and workloads, and the script.
 set(folder ${PROJECT_BINARY_DIR}/gpu-check)
-set(programs millrace-bench millrace-gpu)
+set(programs millrace-bench millrace-gpu millraced millrace-gen)
 set(extra "")
 if(TARGET millrace_gpu_cuda)
   pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
