@@ -126,26 +126,25 @@ static size_t part_bytes(const struct gpu_device *device, enum gpu_cuda_area are
     return (end < bytes && end > at ? end : bytes) - at;
 }
 
-cudaError_t gpu_cuda_copy_up(const struct gpu_device *device, enum gpu_cuda_area area, void *to,
-                             const void *from, size_t bytes, cudaStream_t stream)
+static cudaError_t copy(const struct gpu_device *device, enum gpu_cuda_area area, void *to, const void *from,
+                        size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
 {
     cudaError_t result = cudaSuccess;
     for (size_t at = 0, part; at < bytes && result == cudaSuccess; at += part) {
         part = part_bytes(device, area, at, bytes);
-        result = cudaMemcpyAsync((uint8_t *)to + at, (const uint8_t *)from + at, part, cudaMemcpyHostToDevice,
-                                 stream);
+        result = cudaMemcpyAsync((uint8_t *)to + at, (const uint8_t *)from + at, part, kind, stream);
     }
     return result;
+}
+
+cudaError_t gpu_cuda_copy_up(const struct gpu_device *device, enum gpu_cuda_area area, void *to,
+                             const void *from, size_t bytes, cudaStream_t stream)
+{
+    return copy(device, area, to, from, bytes, cudaMemcpyHostToDevice, stream);
 }
 
 cudaError_t gpu_cuda_copy_down(const struct gpu_device *device, enum gpu_cuda_area area, void *to,
                                const void *from, size_t bytes, cudaStream_t stream)
 {
-    cudaError_t result = cudaSuccess;
-    for (size_t at = 0, part; at < bytes && result == cudaSuccess; at += part) {
-        part = part_bytes(device, area, at, bytes);
-        result = cudaMemcpyAsync((uint8_t *)to + at, (const uint8_t *)from + at, part, cudaMemcpyDeviceToHost,
-                                 stream);
-    }
-    return result;
+    return copy(device, area, to, from, bytes, cudaMemcpyDeviceToHost, stream);
 }
