@@ -139,16 +139,11 @@ void gpu_region_spans(const struct gpu_region *region, uint32_t arena, const str
                                                .bytes = to[area] > from[area] ? to[area] - from[area] : 0};
 }
 
-/* Takes the file's pages first: they are there or not, and nobody finds out by a signal. */
-static core_status span_open(const struct gpu_region *region, const struct gpu_region_span *span,
-                             struct core_error *error)
+/* All pages are there afterwards, or it says so now, and nobody finds out by a signal. Taken through the mapping,
+ * and not by fallocate, which knows nothing of it and takes small pages. */
+static core_status span_open(const struct gpu_region_span *span, struct core_error *error)
 {
-    int failure = 0;
-    while (!region->attached && (failure = posix_fallocate(region->descriptor, span->at - region->base,
-                                                           (off_t)span->bytes)) == EINTR)
-        ;
-    errno = failure;
-    if (failure == 0 && mprotect(span->at, span->bytes, PROT_READ | PROT_WRITE) == 0 &&
+    if (mprotect(span->at, span->bytes, PROT_READ | PROT_WRITE) == 0 &&
         madvise(span->at, span->bytes, MADV_POPULATE_WRITE) == 0)
         return CORE_OK;
     return core_error_errno(error, "GPU region: no memory for %zu bytes more of batches", span->bytes);
@@ -172,7 +167,7 @@ static core_status room_open(const struct gpu_region *region, const struct gpu_r
         gpu_region_spans(region, arena, &region->room, room, spans);
         for (int area = 0; area < GPU_REGION_AREAS && status == CORE_OK; area++)
             if (spans[area].bytes > 0)
-                status = span_open(region, &spans[area], error);
+                status = span_open(&spans[area], error);
     }
     return status;
 }
@@ -216,7 +211,8 @@ static core_status map(struct gpu_region *region, struct core_error *error)
     region->base = base;
     if (madvise(base, region->bytes, MADV_DONTDUMP) != 0)
         return core_error_errno(error, "GPU region: cannot keep it out of core dumps");
-    return span_open(region, &(struct gpu_region_span){base, pages(sizeof(struct header))}, error);
+    (void)madvise(base, region->bytes, MADV_HUGEPAGE); /* where the system has them for shared memory */
+    return span_open(&(struct gpu_region_span){base, pages(sizeof(struct header))}, error);
 }
 
 static core_status seal(const struct gpu_region *region, struct core_error *error)

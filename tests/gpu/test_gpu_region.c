@@ -6,9 +6,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/proc.h"
 #include "gpu/region.h"
 
 static void areas_lie_on_pages_and_apart(void **state)
@@ -39,6 +42,43 @@ static void areas_lie_on_pages_and_apart(void **state)
     assert_int_equal(gpu_region_bytes(&shape), region.bytes);
     gpu_region_close(&region);
     assert_null(region.base);
+    gpu_region_close(&region);
+}
+
+/* So many bytes of the region are mapped by huge pages. */
+static uint64_t huge_bytes(const struct gpu_region *region)
+{
+    FILE *maps = fopen("/proc/self/smaps", "re");
+    char line[512];
+    unsigned long at = 0, kib = 0, first, last;
+    uint64_t sum = 0;
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps) != NULL)
+        if (sscanf(line, "%lx-%lx ", &first, &last) == 2)
+            at = first;
+        else if (sscanf(line, "ShmemPmdMapped: %lu kB", &kib) == 1 && at >= (uintptr_t)region->base &&
+                 at < (uintptr_t)region->base + region->bytes)
+            sum += (uint64_t)kib * 1024;
+    assert_int_equal(fclose(maps), 0);
+    return sum;
+}
+
+/* In both processes, wherever the system lets shared memory have them. */
+static void large_areas_are_in_huge_pages(void **state)
+{
+    static const struct gpu_region_shape shape = {
+        .arenas = 2, .slots = 8, .segments = 8, .arena_bytes = UINT64_C(16) << 20};
+    struct gpu_region region, child;
+    char allowed[128] = "";
+    (void)state;
+    (void)core_proc_read("/sys/kernel/mm/transparent_hugepage/shmem_enabled", allowed, sizeof allowed);
+    if (allowed[0] == '\0' || strstr(allowed, "[never]") != NULL || strstr(allowed, "[deny]") != NULL)
+        skip();
+    assert_int_equal(gpu_region_create(&region, &shape, NULL, NULL), CORE_OK);
+    assert_int_equal(gpu_region_attach(&child, region.descriptor, NULL, NULL), CORE_OK);
+    assert_true(huge_bytes(&region) > 0);
+    assert_true(huge_bytes(&child) > 0);
+    gpu_region_close(&child);
     gpu_region_close(&region);
 }
 
@@ -73,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(areas_lie_on_pages_and_apart),
+        cmocka_unit_test(large_areas_are_in_huge_pages),
         cmocka_unit_test(attaches_regions_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
