@@ -1,6 +1,7 @@
 /* millrace-bench kernel: one GPU by itself. First whether it encrypts as OpenSSL does: random jobs with keys
  * of all sizes, each stream's chain going on from batch to batch. Then how fast its kernel is beside its
- * copies: batches of equal jobs, one at a time, for each key size. */
+ * copies: batches of equal jobs, one at a time, for each key size. And what copies reach at best, by the kind of
+ * the host's pages (gpu/copy_limits.h). */
 #include "bench/bench.h"
 #include "bench/document.h"
 #include "bench/gpu_card.h"
@@ -8,6 +9,7 @@
 #include "bench/options.h"
 #include "bench/samples.h"
 #include "core/stream.h"
+#include "gpu/copy_limits.h"
 
 #include <limits.h>
 #include <openssl/evp.h>
@@ -25,12 +27,13 @@
 #define PERIOD_NS      CORE_NS_PER_S
 #define PATIENCE_NS    (60 * CORE_NS_PER_S)
 
-enum { KEY_PROGRAM = 256, KEY_BYTES, KEY_CHECK, KEY_BATCHES };
+enum { KEY_PROGRAM = 256, KEY_BYTES, KEY_CHECK, KEY_BATCHES, KEY_COPIES };
 
 struct options {
     struct bench_gpu_program program;
     const char *profile;
     uint32_t device, jobs, bytes, checked_jobs, batches;
+    uint64_t copied_bytes;
     bool json;
 };
 
@@ -42,6 +45,7 @@ static const struct argp_option option_table[] = {
     {"bytes", KEY_BYTES, "N", 0, "Bytes of each job that is timed (default 16384)", 0},
     {"batches", KEY_BATCHES, "N", 0, "Batches that are timed for each key size (default 21)", 0},
     {"check", KEY_CHECK, "N", 0, "Random jobs that are compared with OpenSSL (default 10000)", 0},
+    {"copies", KEY_COPIES, "BYTES", 0, "Of a copy whose limit is measured; 0: none is (default 256M)", 0},
     {"gpu-program", KEY_PROGRAM, "PATH", 0, "millrace-gpu (default: the one of this build)", 0},
     {"json", 'j', NULL, 0, "One JSON document", 0},
     {0},
@@ -73,6 +77,12 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         return 0;
     case KEY_CHECK:
         options->checked_jobs = (uint32_t)core_options_count(state, "check", argument, 0, 10000000);
+        return 0;
+    case KEY_COPIES:
+        options->copied_bytes =
+            (uint64_t)core_options_bytes(state, "copies", argument, 0, GPU_COPY_BYTES_MOST);
+        if (options->copied_bytes > 0 && options->copied_bytes < GPU_COPY_BYTES_LEAST)
+            argp_error(state, "--copies: 0, or 4M to 4G");
         return 0;
     case KEY_PROGRAM:
         options->program.path = argument;
@@ -372,6 +382,50 @@ static core_status speeds_measure(const struct options *options, const struct co
     return status;
 }
 
+/* ---- limits of copies ---- */
+
+struct copies {
+    struct gpu_copy_limits limits[GPU_COPY_PAGES];
+    uint32_t count;
+};
+
+static core_status copies_measure(const struct options *options, struct copies *copies,
+                                  struct core_error *error)
+{
+    if (options->copied_bytes == 0)
+        return CORE_OK;
+    return gpu_copy_limits_run(options->program.path, options->program.backend, options->device,
+                               options->copied_bytes, copies->limits, &copies->count, error);
+}
+
+static void copies_print(const struct copies *copies)
+{
+    if (copies->count > 0)
+        printf("\ncopies alone, GB/s at best   %10s %10s %10s %10s %15s\n", "up", "down", "both: up",
+               "both: down", "pinning, us/MiB");
+    for (uint32_t i = 0; i < copies->count; i++) {
+        const struct gpu_copy_limits *limits = &copies->limits[i];
+        printf("pages: %-21s %10.2f %10.2f %10.2f %10.2f %15.2f\n", gpu_copy_pages_name(limits->pages),
+               (double)limits->up / 1e9, (double)limits->down / 1e9, (double)limits->up_beside / 1e9,
+               (double)limits->down_beside / 1e9, (double)limits->pin_ns / 1e3);
+    }
+}
+
+static json_t *copies_json(const struct copies *copies)
+{
+    json_t *kinds = json_object();
+    for (uint32_t i = 0; i < copies->count; i++) {
+        const struct gpu_copy_limits *limits = &copies->limits[i];
+        json_object_set_new(kinds, gpu_copy_pages_name(limits->pages),
+                            json_pack("{s:f, s:f, s:f, s:f, s:f}", "up_gb_per_s", (double)limits->up / 1e9,
+                                      "down_gb_per_s", (double)limits->down / 1e9, "up_beside_gb_per_s",
+                                      (double)limits->up_beside / 1e9, "down_beside_gb_per_s",
+                                      (double)limits->down_beside / 1e9, "pinning_us_per_mib",
+                                      (double)limits->pin_ns / 1e3));
+    }
+    return kinds;
+}
+
 /* ---- report ---- */
 
 static double gb_per_s(const struct options *options, double ns)
@@ -380,7 +434,7 @@ static double gb_per_s(const struct options *options, double ns)
 }
 
 static void print(const struct options *options, const struct check *check, const struct speed *speeds,
-                  const struct gpu_device_facts *facts)
+                  const struct copies *copies, const struct gpu_device_facts *facts)
 {
     printf("%s%s%s, driver %s, kernel %s, %u SMs\n", facts->name, facts->uuid[0] != '\0' ? ", " : "",
            facts->uuid, facts->driver, facts->kernel, facts->sms);
@@ -393,11 +447,12 @@ static void print(const struct options *options, const struct check *check, cons
                gb_per_s(options, speeds[i].stage_ns[GPU_STAGE_KERNEL]),
                gb_per_s(options, speeds[i].stage_ns[GPU_STAGE_UP]),
                gb_per_s(options, speeds[i].stage_ns[GPU_STAGE_DOWN]));
+    copies_print(copies);
 }
 
 static core_status print_json(const struct options *options, const struct check *check,
-                              const struct speed *speeds, const struct gpu_device_facts *facts,
-                              struct core_error *error)
+                              const struct speed *speeds, const struct copies *copies,
+                              const struct gpu_device_facts *facts, struct core_error *error)
 {
     json_t *ciphers = json_object();
     for (int i = 0; i < CORE_CIPHER_COUNT; i++)
@@ -407,11 +462,12 @@ static core_status print_json(const struct options *options, const struct check 
                                       gb_per_s(options, speeds[i].stage_ns[GPU_STAGE_UP]), "down_gb_per_s",
                                       gb_per_s(options, speeds[i].stage_ns[GPU_STAGE_DOWN])));
     return bench_document_print(
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:o}", "name", facts->name, "uuid",
-                  facts->uuid, "pci", facts->pci, "driver", facts->driver, "kernel", facts->kernel, "sms",
-                  (int)facts->sms, "checked_jobs", (json_int_t)check->jobs, "checked_bytes",
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:o, s:o}", "name", facts->name,
+                  "uuid", facts->uuid, "pci", facts->pci, "driver", facts->driver, "kernel", facts->kernel,
+                  "sms", (int)facts->sms, "checked_jobs", (json_int_t)check->jobs, "checked_bytes",
                   (json_int_t)check->bytes, "wrong_batches", (json_int_t)check->wrong_batches, "jobs",
-                  (int)options->jobs, "bytes", (int)options->bytes, "ciphers", ciphers),
+                  (int)options->jobs, "bytes", (int)options->bytes, "ciphers", ciphers, "copies",
+                  copies_json(copies)),
         error);
 }
 
@@ -420,6 +476,7 @@ static core_status run(const struct options *options, bool *right, struct core_e
     struct bench_machine machine;
     struct check *check = calloc(1, sizeof *check);
     struct speed speeds[CORE_CIPHER_COUNT] = {0};
+    struct copies copies = {0};
     struct gpu_device_facts facts;
     core_status status = bench_machine_open(&machine, options->profile, error);
 
@@ -431,12 +488,14 @@ static core_status run(const struct options *options, bool *right, struct core_e
         status = check_open_and_run(check, options, machine.file, error);
     if (status == CORE_OK)
         status = speeds_measure(options, machine.file, speeds, &facts, error);
+    if (status == CORE_OK)
+        status = copies_measure(options, &copies, error);
     if (status == CORE_OK) {
         *right = check->wrong_batches == 0;
         if (options->json)
-            status = print_json(options, check, speeds, &facts, error);
+            status = print_json(options, check, speeds, &copies, &facts, error);
         else
-            print(options, check, speeds, &facts);
+            print(options, check, speeds, &copies, &facts);
     }
     free(check);
     bench_machine_close(&machine);
@@ -452,6 +511,7 @@ int bench_kernel(int argc, char **argv)
         .jobs = 12000,
         .bytes = 16384,
         .checked_jobs = 10000,
+        .copied_bytes = UINT64_C(256) << 20,
         .batches = 21};
     struct core_error error = {""};
     bool right = false;

@@ -77,7 +77,9 @@ CORE_CHECKED core_status gpu_child_begin(struct core_error *error);
  * priority afterwards. CORE_CLOSED: the server is gone. child_protect.c */
 CORE_CHECKED core_status gpu_child_protect(const struct gpu_child *child, struct core_error *error);
 
-/* The cards of a backend, one line each. Returns the exit code. child_list.c */
+/* The cards of a backend, one line each (gpu/listing.h); what copies of so many bytes reach on one
+ * (gpu/copy_limits.h). Return the exit code. child_list.c */
 int gpu_child_list(const struct gpu_device_ops *ops);
+int gpu_child_copies(const struct gpu_device_ops *ops, uint32_t index, uint64_t bytes);
 
 #endif

@@ -25,3 +25,18 @@ int gpu_child_list(const struct gpu_device_ops *ops)
     fprintf(stderr, "millrace-gpu: %s\n", error.text);
     return GPU_EXIT_DEVICE;
 }
+
+int gpu_child_copies(const struct gpu_device_ops *ops, uint32_t index, uint64_t bytes)
+{
+    struct gpu_copy_limits limits[GPU_COPY_PAGES];
+    struct core_error error = {""};
+    uint32_t count = 0;
+    if (ops->copies == NULL)
+        printf("none\n");
+    else if (ops->copies(index, bytes, limits, &count, &error) == CORE_OK)
+        gpu_copy_limits_print(limits, count, stdout);
+    if (error.text[0] == '\0')
+        return GPU_EXIT_STOPPED;
+    fprintf(stderr, "millrace-gpu: %s\n", error.text);
+    return GPU_EXIT_DEVICE;
+}

@@ -140,7 +140,7 @@ static core_status lines_make(struct gpu_device *device, struct core_error *erro
 }
 
 /* The card's context, with threads that wait asleep: cores belong to the server. */
-static core_status context_make(uint32_t index, struct core_error *error)
+core_status gpu_cuda_context(uint32_t index, struct core_error *error)
 {
     core_status status = gpu_cuda_check(
         cudaInitDevice((int)index, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
@@ -153,7 +153,7 @@ static core_status context_make(uint32_t index, struct core_error *error)
 static core_status device_make(struct gpu_device *device, const struct gpu_device_options *options,
                                const struct gpu_device_facts *facts, struct core_error *error)
 {
-    core_status status = context_make(options->index, error);
+    core_status status = gpu_cuda_context(options->index, error);
     if (status == CORE_OK)
         status = gpu_cuda_pin(device, error);
     if (status == CORE_OK)

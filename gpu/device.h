@@ -16,6 +16,7 @@
 
 #include "core/status.h"
 #include "core/time.h"
+#include "gpu/copy_limits.h"
 #include "gpu/region.h"
 
 #include <stddef.h>
@@ -83,6 +84,10 @@ struct gpu_device_ops {
     /* How many cards there are. CORE_UNSUPPORTED, with what is missing, where there can be none. */
     core_status (*count)(uint32_t *count, struct core_error *error);
     core_status (*describe)(uint32_t index, struct gpu_device_facts *facts, struct core_error *error);
+
+    /* gpu_copy_limits_run, from the inside, with no device open; NULL: there is nothing to measure. */
+    core_status (*copies)(uint32_t index, uint64_t bytes, struct gpu_copy_limits limits[GPU_COPY_PAGES],
+                          uint32_t *count, struct core_error *error);
 
     core_status (*open)(struct gpu_device **device, const struct gpu_device_options *options,
                         struct gpu_device_facts *facts, struct core_error *error);

@@ -348,6 +348,7 @@ const struct gpu_device_ops gpu_device_cuda = {
     .name = "cuda",
     .count = gpu_cuda_count,
     .describe = gpu_cuda_describe,
+    .copies = gpu_cuda_copies,
     .open = gpu_cuda_open,
     .close = gpu_cuda_close,
     .descriptor = cuda_descriptor,

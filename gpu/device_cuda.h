@@ -75,6 +75,11 @@ core_status gpu_cuda_describe(uint32_t index, struct gpu_device_facts *facts, st
 core_status gpu_cuda_open(struct gpu_device **device, const struct gpu_device_options *options,
                           struct gpu_device_facts *facts, struct core_error *error);
 void gpu_cuda_close(struct gpu_device *device);
+core_status gpu_cuda_context(uint32_t index, struct core_error *error); /* of this thread's calls */
+
+/* In cuda_copies.c. */
+core_status gpu_cuda_copies(uint32_t index, uint64_t bytes, struct gpu_copy_limits limits[GPU_COPY_PAGES],
+                            uint32_t *count, struct core_error *error);
 
 /* In cuda_memory.c: the calls of the table (gpu/device.h), and all of the room at the start and at the end. */
 core_status gpu_cuda_resize(struct gpu_device *device, const struct gpu_room *from, const struct gpu_room *to,

@@ -1,19 +1,12 @@
 #include "gpu/listing.h"
 
-#include "gpu/process.h"
+#include "gpu/ask.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#define TEXT_BYTES 32768
-#define LIST_NS    (30 * CORE_NS_PER_S)
+#define LIST_NS (30 * CORE_NS_PER_S)
 
 /* ---- lines ---- */
 
@@ -98,94 +91,12 @@ void gpu_listing_print(const struct gpu_listed *card, FILE *to)
 
 /* ---- the program ---- */
 
-/* Reads to the end. False: that has not come by until_ns, or there is more than `size` holds. */
-static bool read_all(int descriptor, char *text, size_t size, core_ns until_ns)
+static uint32_t cards_read(const char *text, struct gpu_listed *cards)
 {
-    for (size_t used = 0; used < size;) {
-        struct pollfd ready = {.fd = descriptor, .events = POLLIN};
-        core_ns left_ns = until_ns - core_time_now_ns();
-        if (left_ns <= 0)
-            return false;
-        if (poll(&ready, 1, (int)(left_ns / CORE_NS_PER_MS) + 1) <= 0)
-            continue;
-        ssize_t got = read(descriptor, text + used, size - used);
-        if (got == 0)
-            text[used] = '\0';
-        if (got <= 0)
-            return got == 0;
-        used += (size_t)got;
-    }
-    return false;
-}
-
-/* Collects the process, which is killed if it has not ended by until_ns. Whether it exited with 0. */
-static bool collect(pid_t process, core_ns until_ns)
-{
-    int status = 0;
-    pid_t ended;
-    while ((ended = waitpid(process, &status, WNOHANG)) == 0) {
-        if (core_time_now_ns() >= until_ns)
-            kill(process, SIGKILL);
-        core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
-    }
-    return ended == process && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-/* With its output, and what it says of errors, to `write_end`. Returns 0 or an errno. */
-static int start(const char *program, const char *backend, const char *visible, int write_end, pid_t *process)
-{
-    char *const arguments[] = {"millrace-gpu", "--list", "--backend", (char *)backend, NULL};
-    char **environment = gpu_process_environment(visible);
-    posix_spawn_file_actions_t actions;
-
-    if (environment == NULL)
-        return ENOMEM;
-    posix_spawn_file_actions_init(&actions);
-    int failed = posix_spawn_file_actions_adddup2(&actions, write_end, STDOUT_FILENO);
-    if (failed == 0)
-        failed = posix_spawn_file_actions_adddup2(&actions, write_end, STDERR_FILENO);
-    if (failed == 0)
-        failed = posix_spawnp(process, program, &actions, NULL, arguments, environment);
-    posix_spawn_file_actions_destroy(&actions);
-    free(environment);
-    return failed;
-}
-
-static core_status text_get(const char *program, const char *backend, const char *visible, char *text,
-                            struct core_error *error)
-{
-    const core_ns until_ns = core_time_now_ns() + LIST_NS;
-    pid_t process = 0;
-    int ends[2];
-
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return core_error_errno(error, "can not make a pipe");
-    const int failed = start(program, backend, visible, ends[1], &process);
-    close(ends[1]);
-    bool good = failed == 0 && read_all(ends[0], text, TEXT_BYTES, until_ns);
-    if (failed == 0)
-        good = collect(process, good ? until_ns : 0) && good;
-    close(ends[0]);
-    errno = failed;
-    if (failed != 0) {
-        (void)core_error_errno(error, "%s can not be run", program);
-        return CORE_NOT_FOUND;
-    }
-    return good ? CORE_OK : core_error_set(error, CORE_SYSTEM, "%s --list failed", program);
-}
-
-/* Fills in the cards; *words: the first line in which the program speaks for itself, or NULL. */
-static uint32_t text_read_cards(const char *text, struct gpu_listed *cards, const char **words)
-{
-    static const char own[] = "millrace-gpu: ";
     uint32_t count = 0;
-    *words = NULL;
     for (const char *line = text, *end; *line != '\0'; line = *end == '\0' ? end : end + 1) {
         end = strchrnul(line, '\n');
-        if (count < GPU_LISTING_MAX && gpu_listing_parse(line, &cards[count]))
-            count++;
-        else if (*words == NULL && strncmp(line, own, sizeof own - 1) == 0)
-            *words = line + sizeof own - 1;
+        count += count < GPU_LISTING_MAX && gpu_listing_parse(line, &cards[count]);
     }
     return count;
 }
@@ -194,21 +105,19 @@ core_status gpu_listing_run(const char *program, const char *backend, const char
                             struct gpu_listed *cards, uint32_t *count, struct core_error *why,
                             struct core_error *error)
 {
-    const char *words;
-    char *text = calloc(1, TEXT_BYTES + 1); /* ended, however much comes */
+    char *const arguments[] = {"millrace-gpu", "--list", "--backend", (char *)backend, NULL};
+    const struct gpu_question question = {
+        .program = program, .arguments = arguments, .visible = visible, .limit_ns = LIST_NS};
+    char *answer;
+    int bytes = 0;
 
-    *count = 0;
-    if (text == NULL)
-        return core_error_set(error, CORE_NO_MEMORY, "no memory for the list of cards");
-    core_status status = text_get(program, backend, visible, text, error);
-    const uint32_t found = text_read_cards(text, cards, &words);
-    const int bytes = words == NULL ? 0 : (int)strcspn(words, "\n");
-    if (status != CORE_OK && bytes > 0)
-        status = core_error_set(error, status, "%s --list: %.*s", program, bytes, words);
-    else if (status == CORE_OK && found == 0)
-        (void)core_error_set(why, CORE_NOT_FOUND, "%s --list: %.*s", program, bytes > 0 ? bytes : 13,
-                             bytes > 0 ? words : "shows no card");
-    *count = status == CORE_OK ? found : 0;
-    free(text);
+    const core_status status = gpu_ask(&question, &answer, error);
+    *count = status == CORE_OK ? cards_read(answer, cards) : 0;
+    if (status == CORE_OK && *count == 0) {
+        const char *words = gpu_ask_words(answer, &bytes);
+        (void)core_error_set(why, CORE_NOT_FOUND, "%s --list: %.*s", program, words != NULL ? bytes : 13,
+                             words != NULL ? words : "shows no card");
+    }
+    free(answer);
     return status;
 }

@@ -19,18 +19,21 @@ struct options {
     const struct gpu_device_ops *ops;
     uint32_t index;
     const char *uuid;
+    uint64_t copies_bytes; /* 0: not asked */
     bool list, serve, has_user;
     struct core_user user;
     enum core_log_format format;
 };
 
-enum { KEY_SERVE = 256, KEY_LOG_FORMAT, KEY_USER, KEY_UUID };
+enum { KEY_SERVE = 256, KEY_COPIES, KEY_LOG_FORMAT, KEY_USER, KEY_UUID };
 
 static const struct argp_option option_table[] = {
     {"backend", 'b', "NAME", 0, "cuda or emulated (default: cuda)", 0},
     {"device", 'd', "INDEX", 0, "Which card, from 0 on (default: 0)", 0},
     {"list", 'l', NULL, 0, "List the cards: index, name, memory, SMs, copy engines, driver, UUID, PCI bus id",
      0},
+    {"copies", KEY_COPIES, "BYTES", 0,
+     "Measure what copies of so many bytes reach on a card, by the kind of the host's pages", 0},
     {"serve", KEY_SERVE, NULL, OPTION_HIDDEN, NULL, 0},
     {"log-format", KEY_LOG_FORMAT, "FORMAT", OPTION_HIDDEN, NULL, 0},
     {"uuid", KEY_UUID, "UUID", OPTION_HIDDEN, NULL, 0},
@@ -67,6 +70,10 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
     case 'l':
         options->list = true;
         return 0;
+    case KEY_COPIES:
+        options->copies_bytes = (uint64_t)core_options_bytes(state, "copies", argument, GPU_COPY_BYTES_LEAST,
+                                                             GPU_COPY_BYTES_MOST);
+        return 0;
     case KEY_LOG_FORMAT:
         if (core_log_format_parse(argument, &options->format) != CORE_OK)
             argp_error(state, "--log-format: text or json");
@@ -83,8 +90,8 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->serve = true;
         return 0;
     case ARGP_KEY_END:
-        if (!options->list && !options->serve)
-            argp_error(state, "millraced starts this program; by hand, use --list");
+        if (!options->list && options->copies_bytes == 0 && !options->serve)
+            argp_error(state, "millraced starts this program; by hand, use --list or --copies");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -96,7 +103,8 @@ static const struct argp argp = {
     parse_option,
     NULL,
     "Drives one GPU for millraced, which starts it and talks to it through shared memory.\v"
-    "Exit status: 0 told to stop, or listed (\"none\" where there is no card or driver); 2 usage; 3 the "
+    "Exit status: 0 told to stop, or listed or measured (\"none\" where there is no card or driver); 2 "
+    "usage; 3 the "
     "device "
     "can not be used; 4 it failed; 5 the server ended; 6 stuck in the driver.",
     NULL,
@@ -131,6 +139,8 @@ int main(int argc, char **argv)
     }
     if (options.list)
         return gpu_child_list(options.ops);
+    if (options.copies_bytes > 0)
+        return gpu_child_copies(options.ops, options.index, options.copies_bytes);
     struct core_log_options log = core_log_configured();
     log.format = options.format;
     core_log_configure(&log);

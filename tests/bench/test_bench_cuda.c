@@ -52,8 +52,24 @@ static void random_jobs_are_right_to_the_byte(void **state)
     static const char *const cards[] = {"late_us=200", "late_us=200 engines=1 seed=2"};
     (void)state;
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
-        expect(cards[i], BENCH "kernel --jobs 16 --bytes 1024 --batches 2 --check 200 " CARD, 0,
+        expect(cards[i], BENCH "kernel --jobs 16 --bytes 1024 --batches 2 --check 200 --copies 0 " CARD, 0,
                "every byte right");
+}
+
+static void limits_of_copies_are_told_by_kind_of_pages(void **state)
+{
+    (void)state;
+    expect("late_us=20", GPU "--copies 4M", 0, "\nsmall\t");
+    expect("late_us=20", BENCH "kernel --jobs 1 --bytes 16 --batches 1 --check 0 --copies 4M " CARD, 0,
+           "pages: driver");
+    expect("", BENCH "kernel --json --jobs 1 --bytes 16 --batches 1 --check 0 --copies 0 " CARD, 0,
+           "\"copies\": {}");
+    expect("cards=1", GPU "--copies 4M --device 1", 4,
+           "millrace-gpu: cudaInitDevice: cudaErrorInvalidDevice");
+    expect("memory_mb=7", GPU "--copies 4M", 4,
+           "memory, streams and events for copies: cudaErrorMemoryAllocation");
+    expect("", BENCH "kernel --copies 1M " CARD, 2, "--copies: 0, or 4M to 4G");
+    expect("", GPU "--copies 4M --backend emulated", 0, "none\n");
 }
 
 static void a_profile_is_measured(void **state)
@@ -106,6 +122,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cards_are_listed_with_what_they_are),
         cmocka_unit_test(random_jobs_are_right_to_the_byte),
+        cmocka_unit_test(limits_of_copies_are_told_by_kind_of_pages),
         cmocka_unit_test(a_profile_is_measured),
         cmocka_unit_test(packets_of_a_plan_are_right_to_the_byte),
     };

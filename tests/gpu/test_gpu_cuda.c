@@ -167,6 +167,33 @@ static void every_error_is_told(void **state)
     assert_true(failed > 100);
 }
 
+static void limits_of_copies_are_measured(void **state)
+{
+    struct gpu_copy_limits limits[GPU_COPY_PAGES];
+    struct core_error error = {""};
+    uint32_t count;
+    (void)state;
+    cuda_fake_begin("late_us=20");
+    assert_int_equal(gpu_device_cuda.copies(0, GPU_COPY_BYTES_LEAST, limits, &count, &error), CORE_OK);
+    assert_in_range(count, 2, GPU_COPY_PAGES); /* huge pages where the system has them */
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(limits[i].pages, i);
+        assert_true(limits[i].up > 1 && limits[i].down > 1 && limits[i].up_beside > 1 &&
+                    limits[i].down_beside > 1);
+    }
+    const uint64_t calls = cuda_fake_calls();
+    assert_int_equal(cuda_fake_live(), 0);
+    for (uint64_t at = 1; at <= calls; at += at < 30 ? 1 : 13) { /* runs are alike */
+        char words[32];
+        snprintf(words, sizeof words, "fail=any:%u", (unsigned)at);
+        cuda_fake_begin(words);
+        const core_status status = gpu_device_cuda.copies(0, GPU_COPY_BYTES_LEAST, limits, &count, &error);
+        assert_int_equal(cuda_fake_live(), 0);
+        assert_true(status == CORE_OK || strstr(error.text, "cudaErrorUnknown: unknown error") != NULL);
+        assert_true(status != CORE_OK || at > 30);
+    }
+}
+
 /* What of the region is there, the device too: larger batches come back to the byte, copied piece by piece. */
 static void resize(struct gpu_crowd *crowd, struct gpu_device *device, const struct gpu_room *room)
 {
@@ -418,6 +445,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_come_back_to_the_byte),
         cmocka_unit_test(every_error_is_told),
+        cmocka_unit_test(limits_of_copies_are_measured),
         cmocka_unit_test(a_broken_context_is_found_by_asking),
         cmocka_unit_test(keys_are_changed_and_wiped),
         cmocka_unit_test(changes_of_keys_go_together),

@@ -1,4 +1,5 @@
-/* The list of cards: its lines, the program that prints it, and the environment in which that runs. */
+/* The list of cards, and the limits of copies: their lines, the program that prints them, and the environment
+ * in which that runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gpu/copy_limits.h"
 #include "gpu/listing.h"
 #include "gpu/process.h"
 
@@ -45,6 +47,35 @@ static const struct {
     {"0\tA\t1 bytes\t1 SMs\t1 copy engines\tpilot x\t\t", -1, ""},
     {"0\tA\t1 bytes\t1 SMs\t1 copy engines\tdriver x\t" UUID UUID "\t", -1, ""}, /* too long */
 };
+
+static void limits_are_read(void **state)
+{
+    static const struct {
+        const char *line;
+        int pages; /* -1: no kind */
+    } kinds[] = {
+        {"driver\t55000000000\t54000000000\t48000000000\t47000000000\t120000\n", GPU_COPY_DRIVER},
+        {"huge\t1\t1\t1\t1\t0", GPU_COPY_HUGE},
+        {"pages\tup B/s\tdown B/s\tup beside down\tdown beside up\tpinning ns/MiB\n", -1},
+        {"none\n", -1},
+        {"", -1},
+        {"small\t1\t1\t1\t1\n2\n", -1}, /* not beyond the line */
+        {"small\t1\t1\t1\t1\n", -1},
+        {"small\t1\t0\t1\t1\t1\n", -1},
+        {"small\t1\t1\t1\t1\t-1\n", -1},
+        {"smaller\t1\t1\t1\t1\t1\n", -1},
+    };
+    struct gpu_copy_limits limits;
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const bool is_kind = gpu_copy_limits_parse(kinds[i].line, &limits);
+        if (is_kind != (kinds[i].pages >= 0) || (is_kind && (int)limits.pages != kinds[i].pages))
+            fail_msg("line %zu", i);
+    }
+    assert_true(gpu_copy_limits_parse(kinds[0].line, &limits));
+    assert_int_equal(limits.up_beside, 48000000000);
+    assert_int_equal(limits.pin_ns, 120000);
+}
 
 static void lines_are_read(void **state)
 {
@@ -187,6 +218,7 @@ static void the_program_sees_our_environment(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limits_are_read),
         cmocka_unit_test(lines_are_read),
         cmocka_unit_test(a_line_reads_as_it_was_written),
         cmocka_unit_test(the_program_is_run),
