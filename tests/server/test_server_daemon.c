@@ -466,6 +466,13 @@ static void no_folder_for_sockets(void)
     (void)unsetenv("XDG_RUNTIME_DIR");
 }
 
+static void no_place_for_the_folder(void)
+{
+    be_somebody();
+    if (setenv("XDG_RUNTIME_DIR", "/proc", 1) != 0)
+        _exit(127);
+}
+
 static void without_a_file_all_is_as_by_default(void **state)
 {
     struct stat about;
@@ -476,6 +483,8 @@ static void without_a_file_all_is_as_by_default(void **state)
     before_exec = be_somebody;
     pid_t pid = spawn(MILLRACED, (char *[]){"millraced", NULL});
     await_log("start.ready");
+    assert_int_equal(kill(pid, SIGHUP), 0);
+    await_log("nothing to reload: the server runs without a configuration file");
     assert_int_equal(lstat(in_folder("millrace").text, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0700);
     assert_int_equal(run(MILLRACE, (char *[]){"millrace", "ping", "-c1", NULL}), 0);
@@ -489,12 +498,40 @@ static void without_a_file_all_is_as_by_default(void **state)
     assert_int_equal(http_code(&admin, "/health"), 200);
     assert_int_equal(stop_daemon(pid), 0);
     assert_false(exists("millrace/millraced.sock") || exists("millrace/admin.sock"));
+    pid = spawn(MILLRACED, (char *[]){"millraced", NULL}); /* the folder is there by now */
+    await_log("start.ready");
+    assert_int_equal(stop_daemon(pid), 0);
 
     before_exec = no_folder_for_sockets;
     assert_int_equal(run(MILLRACED, (char *[]){"millraced", NULL}), 3);
-    before_exec = NULL;
     assert_true(logged("no configuration file is given: XDG_RUNTIME_DIR"));
+    before_exec = no_place_for_the_folder;
+    assert_int_equal(run(MILLRACED, (char *[]){"millraced", NULL}), 3);
+    assert_true(logged("no configuration file is given, and /proc/millrace can not be made"));
+    before_exec = NULL;
     assert_int_equal(rmdir(in_folder("millrace").text), 0);
+}
+
+/* Beside those of connections, 1024 are needed. */
+static void have_few_descriptors(void)
+{
+    if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 100, .rlim_max = 1100}) != 0)
+        _exit(127);
+}
+
+/* The limit of open files is raised as far as it goes; where that is not enough it is told. */
+static void descriptors_that_are_short_are_told(void **state)
+{
+    (void)state;
+    before_exec = have_few_descriptors;
+    pid_t pid = start_daemon(SOCKET PROFILE "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {connections: 150}\n");
+    assert_true(logged("start.descriptors") && logged("the limit of open files is 1100"));
+    ping("socket");
+    assert_int_equal(stop_daemon(pid), 0);
+    pid = start_daemon(SOCKET PROFILE "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {connections: 20}\n");
+    assert_false(logged("start.descriptors"));
+    assert_int_equal(stop_daemon(pid), 0);
+    before_exec = NULL;
 }
 
 static void wrong_usage_is_exit_code_2(void **state)
@@ -1051,6 +1088,7 @@ int main(void)
         TEST(the_user_of_cards_must_be_permitted),
         TEST(cards_run_as_root_where_nothing_else_can_be),
         TEST(without_a_file_all_is_as_by_default),
+        TEST(descriptors_that_are_short_are_told),
         TEST(wrong_usage_is_exit_code_2),
         TEST(what_prevents_the_start_is_exit_code_3),
         TEST(a_served_socket_is_left_alone),

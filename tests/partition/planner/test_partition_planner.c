@@ -377,19 +377,31 @@ static void reclaimed_after_quiescent_point(void **state)
     assert_false(partition_planner_waits(host.planner));
 }
 
-static void backup_has_to_be_quiescent_too(void **state)
+static uint32_t backup_of(const struct owner *owner)
+{
+    return admission_stream_of(admission(), owner->number).backup_unit;
+}
+
+/* The first guaranteed stream that needs a backup: on a GPU. */
+static struct owner *admit_with_backup(void)
 {
     struct core_stream_spec spec = test_admission_spec(4 * MS, 100 * MS);
     struct owner *owner;
-    uint32_t backup;
 
-    (void)state;
     spec.guaranteed = true;
     do {
         owner = admit(&spec);
         assert_non_null(owner);
-        backup = admission_stream_of(admission(), owner->number).backup_unit;
-    } while (backup == ADMISSION_NONE);
+    } while (backup_of(owner) == ADMISSION_NONE);
+    return owner;
+}
+
+static void backup_has_to_be_quiescent_too(void **state)
+{
+    struct owner *owner = admit_with_backup();
+    uint32_t backup = backup_of(owner);
+
+    (void)state;
     const struct partition_planner_use use = {.used = true, .mark = 1, .backup_used = true, .backup_mark = 7};
     host.quiet[unit_of(owner)] = 2;
     host.quiet[backup] = 7;
@@ -640,6 +652,7 @@ static void change_on_another_unit(void **state)
     assert_int_equal(partition_planner_readiness(host.planner, old->number), PARTITION_PLANNER_MIGRATING);
     struct owner *fresh = target(0);
     partition_planner_moved(host.planner, fresh->number, PARTITION_PLANNER_MOVED, false);
+    assert_int_equal(partition_planner_readiness(host.planner, old->number), PARTITION_PLANNER_SUPERSEDED);
     retire(old, false, 0);
     partition_planner_changed(host.planner, fresh->number, PARTITION_PLANNER_IN_FORCE, &unused, true);
     step(MS);
@@ -746,6 +759,27 @@ static void streams_leave_a_failed_gpu_and_return(void **state)
     step(SCAN_NS);
     assert_int_equal(host.migrations, 3); /* it is at home */
     assert_int_equal(busy(), 0);
+}
+
+/* It stays where it is, as its backup does, and takes no change until its GPU is back. */
+static void contract_of_a_guaranteed_stream_waits_for_its_gpu(void **state)
+{
+    struct owner *owner = admit_with_backup();
+    const uint32_t unit = unit_of(owner);
+    const struct core_stream_spec spec = admission_stream_of(admission(), owner->number).contract;
+    bool accepted, ready;
+
+    (void)state;
+    assert_int_equal(partition_planner_readiness(host.planner, owner->number), PARTITION_PLANNER_READY);
+    host.out[unit - WORKERS] = true;
+    step(MS);
+    assert_int_equal(partition_planner_readiness(host.planner, owner->number), PARTITION_PLANNER_GPU_OUT);
+    assert_int_equal(ask(owner, &spec, &accepted, &ready), CORE_OK);
+    assert_false(accepted);
+    host.out[unit - WORKERS] = false;
+    step(MS);
+    assert_int_equal(unit_of(owner), unit);
+    assert_int_equal(partition_planner_readiness(host.planner, owner->number), PARTITION_PLANNER_READY);
 }
 
 /* ---- retunes ---- */
@@ -1093,6 +1127,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(change_on_another_unit, set_up, tear_down),
         cmocka_unit_test_setup_teardown(change_on_another_unit_that_comes_to_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(guaranteed_stream_does_not_change_to_a_gpu, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(contract_of_a_guaranteed_stream_waits_for_its_gpu, set_up, tear_down),
         cmocka_unit_test_setup_teardown(number_stays_while_a_change_waits_for_its_turn, set_up, tear_down),
         cmocka_unit_test_setup_teardown(streams_leave_a_failed_gpu_and_return, set_up, tear_down),
         cmocka_unit_test_setup_teardown(period_grows_back_when_nothing_is_in_progress, set_up, tear_down),
