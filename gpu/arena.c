@@ -233,15 +233,32 @@ void gpu_arenas_set_room(struct gpu_arenas *arenas, const struct gpu_room *room)
     arenas->room = *room;
 }
 
+/* What the batch in it was opened with. */
+static struct gpu_room room_of(const struct arena *arena)
+{
+    return (struct gpu_room){
+        /* relaxed, both: the batcher's own */
+        .bytes = atomic_load_explicit(&arena->blocks_most, memory_order_relaxed) * GPU_BLOCK_BYTES,
+        .segments = atomic_load_explicit(&arena->segments_most, memory_order_relaxed)};
+}
+
 bool gpu_arenas_within(const struct gpu_arenas *arenas, const struct gpu_room *room)
 {
     for (uint32_t i = 0; i < arenas->region.shape.arenas; i++) {
         const struct arena *arena = &arenas->arenas[i];
-        /* relaxed: the batcher's own. Acquire: pairs with let_go, whose holder touches it no more */
-        const struct gpu_room has = {
-            .bytes = atomic_load_explicit(&arena->blocks_most, memory_order_relaxed) * GPU_BLOCK_BYTES,
-            .segments = atomic_load_explicit(&arena->segments_most, memory_order_relaxed)};
+        const struct gpu_room has = room_of(arena);
+        /* acquire: pairs with let_go, whose holder touches it no more */
         if (!gpu_room_holds(room, &has) && atomic_load_explicit(&arena->holders, memory_order_acquire) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool gpu_arenas_open_hold(const struct gpu_arenas *arenas, const struct gpu_room *need)
+{
+    for (uint64_t batch = counted(&arenas->closed) + 1; batch <= counted(&arenas->opened); batch++) {
+        const struct gpu_room has = room_of(&arenas->arenas[arena_of(arenas, batch)]);
+        if (!gpu_room_holds(&has, need))
             return false;
     }
     return true;

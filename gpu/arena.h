@@ -121,6 +121,9 @@ void gpu_arenas_set_room(struct gpu_arenas *arenas, const struct gpu_room *room)
 /* The batcher: has no arena that is held, by whomever, more than this? */
 bool gpu_arenas_within(const struct gpu_arenas *arenas, const struct gpu_room *room);
 
+/* The batcher: has no open batch less than this? */
+bool gpu_arenas_open_hold(const struct gpu_arenas *arenas, const struct gpu_room *need);
+
 /* Memory of arenas with this room, in the region and beside it. */
 uint64_t gpu_arenas_bytes(const struct gpu_region_shape *shape, uint32_t writers,
                           const struct gpu_room *room);

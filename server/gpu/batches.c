@@ -206,6 +206,7 @@ static bool follow(struct server_gpu *gpu);
 core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
 {
     bool held_up = false, progress = true;
+    const uint64_t closed = gpu_arenas_closed(gpu->arenas);
     struct gpu_schedule_due due;
 
     if (!gpu->scheduled)
@@ -231,6 +232,8 @@ core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
             progress |= close_batch(gpu);
         held_up |= !submit_closed(gpu, now_ns);
     }
+    if (gpu->plans.count > 0 && gpu_arenas_closed(gpu->arenas) > closed)
+        return now_ns; /* a plan may have waited for that: for batches with more room */
     if (gpu->changing && gpu->plan_from_ns > now_ns)
         due.wake_ns = core_time_min(due.wake_ns, gpu->plan_from_ns);
     return held_up ? core_time_min(due.wake_ns, now_ns + RETRY_NS) : due.wake_ns;
@@ -271,8 +274,13 @@ static bool has_room(const void *gpu, const struct partition_gpu_plan *plan)
     return server_gpu_room_fits(gpu, plan);
 }
 
+static bool has_open_room(const void *gpu, const struct partition_gpu_plan *plan)
+{
+    return server_gpu_room_is_open(gpu, plan);
+}
+
 /* The next batch begins now, or where the last one that was open ends. What comes before it begins waits for
- * longer than its period, so the plan is not in force until then. */
+ * longer than its period, so the plan is not in force until then; nor until all that were open are closed. */
 void server_gpu_batches_begin(struct server_gpu *gpu, core_ns now_ns)
 {
     core_ns base_ns = core_time_max(now_ns, gpu->last_close_ns);
@@ -314,7 +322,7 @@ static bool follow(struct server_gpu *gpu)
     struct partition_gpu_plan next;
 
     if (gpu->plans.count == 0 || gpu->changing ||
-        !server_gpu_plans_next(&gpu->plans, &gpu->plan, has_room, gpu, &next))
+        !server_gpu_plans_next(&gpu->plans, &gpu->plan, has_open_room, gpu, &next))
         return false;
     bool same = next.period_ns == gpu->plan.period_ns;
     take_over(gpu, &next);
@@ -329,7 +337,8 @@ void server_gpu_batches_plan(struct server_gpu *gpu, const struct partition_gpu_
 {
     bool begins = !gpu->scheduled || plan->period_ns == 0;
 
-    if (!server_gpu_room_fits(gpu, plan) || (!begins && plan->period_ns != gpu->plan.period_ns)) {
+    if (!(begins ? has_room(gpu, plan)
+                 : has_open_room(gpu, plan) && plan->period_ns == gpu->plan.period_ns)) {
         server_gpu_plans_add(&gpu->plans, plan);
         (void)follow(gpu);
         return;

@@ -168,7 +168,9 @@ void server_gpu_batches_plan(struct server_gpu *gpu, const struct partition_gpu_
 
 /* room.c */
 CORE_CHECKED core_status server_gpu_room_start(struct server_gpu *gpu, struct core_error *error);
+/* Is there memory for its batches? And have those that are open by now so much, so that packets may come at once? */
 bool server_gpu_room_fits(const struct server_gpu *gpu, const struct partition_gpu_plan *plan);
+bool server_gpu_room_is_open(const struct server_gpu *gpu, const struct partition_gpu_plan *plan);
 /* Is there no plan of this number or a newer one that there is memory for? */
 bool server_gpu_room_lacks(const struct server_gpu *gpu, uint64_t plan);
 /* Was there no more memory lately, or is there no child, so that none is asked for? */

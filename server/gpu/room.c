@@ -50,11 +50,22 @@ static const struct gpu_region_shape *shape_of(const struct server_gpu *gpu)
     return &gpu_arenas_region(gpu->arenas)->shape;
 }
 
+static struct gpu_room least_for(const struct server_gpu *gpu, const struct partition_gpu_plan *plan)
+{
+    return room_for(shape_of(gpu), plan->batch_bytes, plan->batch_packets, 0);
+}
+
 bool server_gpu_room_fits(const struct server_gpu *gpu, const struct partition_gpu_plan *plan)
 {
     const struct server_gpu_room *room = &gpu->room;
-    const struct gpu_room need = room_for(shape_of(gpu), plan->batch_bytes, plan->batch_packets, 0);
+    const struct gpu_room need = least_for(gpu, plan);
     return gpu_room_holds(room->phase == SERVER_GPU_ROOM_EMPTY ? &room->next : &room->now, &need);
+}
+
+bool server_gpu_room_is_open(const struct server_gpu *gpu, const struct partition_gpu_plan *plan)
+{
+    const struct gpu_room need = least_for(gpu, plan);
+    return server_gpu_room_fits(gpu, plan) && gpu_arenas_open_hold(gpu->arenas, &need);
 }
 
 /* ---- what is needed ---- */

@@ -21,7 +21,8 @@
 #include "tests/support/virtual_gpu.h"
 
 #define SEQUENCES  2000
-#define FIXED_SEED 1500 /* from here on so many sequences tell the faults of tools/mutants.table */
+#define TOLD       360325892 /* a plan with more in a batch, while batches were open that had no room for it */
+#define FIXED_SEED 1500      /* from here on so many sequences tell the faults of tools/mutants.table */
 #define BYTES_MAX  400
 
 static unsigned long long number(const char *variable, unsigned long long otherwise)
@@ -90,8 +91,10 @@ static void the_server_does_what_the_document_says(void **state)
 {
     const unsigned long long sequences = number("MILLRACE_SEQUENCES", SEQUENCES);
     (void)state;
-    if (getenv("MILLRACE_SEED") == NULL)
+    if (getenv("MILLRACE_SEED") == NULL) {
+        run_all(TOLD, 1);
         run_all(FIXED_SEED, sequences);
+    }
     run_all(number("MILLRACE_SEED", (unsigned long long)time(NULL) << 24), sequences);
 }
 
