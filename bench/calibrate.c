@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define ROUNDS_MAX 20
+#define IO_SHARE   4 /* of a round's time, as of the I/O half on workers */
 
 enum gpus { GPUS_AUTO, GPUS_NONE, GPUS_EMULATED };
 
@@ -232,7 +233,7 @@ static void report_spread(struct config_profile *kept, const int64_t smallest[FI
 static bool alarm_drop(const struct core_log_entry *entry)
 {
     return strncmp(entry->cause, "overload.", strlen("overload.")) == 0 ||
-           strcmp(entry->cause, "start.profile") == 0;
+           strcmp(entry->cause, "start.profile") == 0 || strcmp(entry->cause, "gpu.ready") == 0;
 }
 
 static void log_set_up(void)
@@ -240,6 +241,20 @@ static void log_set_up(void)
     struct core_log_options log = core_log_configured();
     log.sink = alarm_drop;
     core_log_configure(&log);
+}
+
+/* What packets of streams on cards cost an I/O thread. */
+static core_status io_measure(const struct options *options, const char *program,
+                              struct config_profile *profile, struct core_error *error)
+{
+    const enum config_realtime realtime = options->realtime ? CONFIG_REALTIME_AUTO : CONFIG_REALTIME_OFF;
+    struct config_profile_io io;
+    const core_status status = server_calibrate_io_of_gpus(
+        profile, program, realtime, (core_ns)(options->seconds * 1e9 / IO_SHARE), &io, error);
+    if (status == CORE_OK)
+        fprintf(stderr, "  packets of GPUs cost an I/O thread %lld ns and %.3f ns a byte\n",
+                (long long)io.per_packet_ns, (double)io.per_byte_fs / 1e6);
+    return status;
 }
 
 static core_status gpus_measure(const struct options *options, struct config_profile *profile,
@@ -269,7 +284,9 @@ static core_status gpus_measure(const struct options *options, struct config_pro
     if (status == CORE_OK)
         status = bench_gpu_profile_measure(&measure, profile, stderr, error);
     bench_machine_close(&played);
-    return status;
+    return status == CORE_OK && profile->gpu_count > 0
+               ? io_measure(options, measure.machine.program.path, profile, error)
+               : status;
 }
 
 int bench_calibrate(int argc, char **argv)

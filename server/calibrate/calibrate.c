@@ -132,7 +132,10 @@ static core_status measure(const struct server_calibrate_options *options, struc
     if (status != CORE_OK)
         return status;
     report(options, "input and output", 1 - 1.0 / PROBE_SHARE);
-    status = server_probe_run(&profile->cpu, options->realtime, probe_ns, &probe, error);
+    status = server_probe_run(&(struct server_probe_options){.cpu = &profile->cpu,
+                                                             .realtime = options->realtime,
+                                                             .time_ns = probe_ns},
+                              &probe, error);
     if (status != CORE_OK)
         return status;
     fill_io(profile, &probe);
@@ -156,4 +159,22 @@ core_status server_calibrate(const struct server_calibrate_options *options, str
     }
     *profile = fresh;
     return CORE_OK;
+}
+
+core_status server_calibrate_io_of_gpus(struct config_profile *profile, const char *gpu_program,
+                                        enum config_realtime realtime, core_ns time_ns,
+                                        struct config_profile_io *gpu, struct core_error *error)
+{
+    const struct server_probe_options options = {
+        .cpu = &profile->cpu, .realtime = realtime, .time_ns = time_ns, .gpu_program = gpu_program};
+    struct server_probe probe = {0};
+    const core_status status = server_probe_run(&options, &probe, error);
+    if (status != CORE_OK)
+        return core_error_prefix(error, status, "what a GPU's packets cost an I/O thread");
+    profile->io.per_packet_ns = core_time_max(profile->io.per_packet_ns, probe.per_packet_ns);
+    profile->io.per_byte_fs = core_time_max(profile->io.per_byte_fs, probe.per_byte_fs);
+    if (gpu != NULL)
+        *gpu = (struct config_profile_io){.per_packet_ns = probe.per_packet_ns,
+                                          .per_byte_fs = probe.per_byte_fs};
+    return config_profile_check(profile, error);
 }

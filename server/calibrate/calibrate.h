@@ -4,7 +4,7 @@
  * server that talks to the caller over a socket pair. A packet's cost is the CPU time of the I/O thread for
  * packets of two sizes, sent as many at once as a busy thread finds in a socket. A margin is the 99.9th
  * percentile of the latency of packets sent one at a time, so that it includes the time in which this machine
- * wakes two threads. The result holds for the real-time settings and the background load during the
+ * wakes two threads. Where there are GPUs, packets of streams on them are measured the same way. The result holds for the real-time settings and the background load during the
  * measurement: they should be those of the server. */
 #ifndef MILLRACE_SERVER_CALIBRATE_CALIBRATE_H
 #define MILLRACE_SERVER_CALIBRATE_CALIBRATE_H
@@ -27,6 +27,14 @@ struct server_calibrate_options {
 /* Returns when it is done; the caller frees *profile with config_profile_free. */
 CORE_CHECKED core_status server_calibrate(const struct server_calibrate_options *options,
                                           struct config_profile **profile, struct core_error *error);
+
+/* Raises io.per_packet_ns and per_byte_fs of a profile to what an I/O thread takes for packets of streams on
+ * GPUs, where that is more: into a batch and out of it, with an emulated card, whose own work is not the
+ * thread's. time_ns is about the whole; gpu_program is the path of millrace-gpu. *gpu (may be NULL): what it
+ * takes. */
+CORE_CHECKED core_status server_calibrate_io_of_gpus(struct config_profile *profile, const char *gpu_program,
+                                                     enum config_realtime realtime, core_ns time_ns,
+                                                     struct config_profile_io *gpu, struct core_error *error);
 
 /* The processor, its cores and the kernel, as a profile names them. */
 void server_calibrate_machine(char *text, size_t size);

@@ -20,6 +20,7 @@
 #define PACKET_NS_MIN   300    /* the like */
 #define BYTE_FS_MIN     100000 /* 10 GB/s: no socket copies faster, a smaller figure is noise */
 #define SLICES          9
+#define GPU_PATIENCE_NS (10 * CORE_NS_PER_S) /* with the processor that plays a card */
 #define SMALL_BYTES     64u
 #define LARGE_BYTES     4096u
 #define LATENCY_BYTES   1024u
@@ -82,19 +83,24 @@ static core_status expect(struct bench *bench, enum protocol_type type, struct p
     return status;
 }
 
-/* HELLO and the streams; their contract is wide enough never to hold a packet back. */
+/* Wide enough never to hold a packet back. On a card batches are to come back soon, and to be small. */
+static struct core_stream_spec contract_of(const struct bench *bench)
+{
+    const bool on_gpu = bench->profile.gpu_count > 0;
+    return (struct core_stream_spec){.packet_bytes = LARGE_BYTES,
+                                     .burst_packets = on_gpu ? 4 : 16,
+                                     .interval_ns = on_gpu ? CORE_NS_PER_MS : 20 * CORE_NS_PER_US,
+                                     .latency_ns = on_gpu ? 20 * CORE_NS_PER_MS : 10 * CORE_NS_PER_S,
+                                     .cipher = CORE_CIPHER_AES_128_CBC,
+                                     .padding = CORE_PADDING_NONE};
+}
+
+/* HELLO and the streams. */
 static core_status greet(struct bench *bench, struct core_error *error)
 {
     static const uint8_t key[16];
-    struct protocol_open open = {.spec = {.packet_bytes = LARGE_BYTES,
-                                          .burst_packets = 16,
-                                          .interval_ns = 20 * CORE_NS_PER_US,
-                                          .latency_ns = 10 * CORE_NS_PER_S,
-                                          .cipher = CORE_CIPHER_AES_128_CBC,
-                                          .padding = CORE_PADDING_NONE},
-                                 .key_kind = PROTOCOL_KEY_INLINE,
-                                 .key = key,
-                                 .key_bytes = sizeof key};
+    struct protocol_open open = {
+        .spec = contract_of(bench), .key_kind = PROTOCOL_KEY_INLINE, .key = key, .key_bytes = sizeof key};
     struct protocol_header header;
     struct protocol_opened opened;
     uint32_t bytes = protocol_hello_write(bench->out, VERSION, VERSION);
@@ -209,7 +215,7 @@ static core_status measure(struct bench *bench, core_ns time_ns, struct server_p
         status = packet_cost_ps(bench, STREAMS, SMALL_BYTES, time_ns / 3, &small_ps, error);
     if (status == CORE_OK)
         status = packet_cost_ps(bench, LARGE_STREAMS, LARGE_BYTES, time_ns / 3, &large_ps, error);
-    if (status == CORE_OK)
+    if (status == CORE_OK && bench->profile.gpu_count == 0)
         status = lone_packets(bench, time_ns / 3, &probe->latency_p999_ns, error);
     if (status != CORE_OK)
         return status;
@@ -232,14 +238,44 @@ static core_status start(struct bench *bench, struct core_error *error)
     return server_adopt(bench->server, pair[1], error);
 }
 
-core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_realtime realtime,
-                             core_ns time_ns, struct server_probe *probe, struct core_error *error)
+/* A card that is as fast as it can be: what it takes is not what is measured. */
+static struct config_profile_copy gpu_copies[] = {{1 << 20, 1000, 1000, 1000, 1000}};
+static struct config_profile_utilisation gpu_utilisation[] = {{1, CONFIG_PROFILE_SHARE_PPM}};
+static char gpu_name[] = "probe";
+static struct config_profile_gpu gpu_kind = {.name = gpu_name,
+                                             .count = 1,
+                                             .sms = STREAMS,
+                                             .copy_engines = 2,
+                                             .memory_bytes = UINT64_C(1) << 36,
+                                             .sm_bytes_per_s = CONFIG_PROFILE_SM_RATE_MAX,
+                                             .copies = gpu_copies,
+                                             .copy_count = 1,
+                                             .utilisation = gpu_utilisation,
+                                             .utilisation_count = 1};
+
+/* Burst and piece as they will be, but next to no cost, so that admission lets the probe run at full speed; or
+ * far too much, so that it goes to the card. */
+static void make_profile(struct bench *bench, bool on_gpu)
+{
+    const core_ns cost_ns = on_gpu ? CORE_NS_PER_S : 1;
+    bench->profile.cpu.per_piece_ns = cost_ns;
+    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
+        bench->profile.cpu.per_byte_fs[i] = bench->profile.cpu.lane_ns[i] = 1;
+    if (on_gpu) {
+        bench->profile.gpus = &gpu_kind;
+        bench->profile.gpu_count = 1;
+        bench->profile.pinned_bytes = UINT64_C(1) << 30;
+    }
+}
+
+core_status server_probe_run(const struct server_probe_options *options, struct server_probe *probe,
+                             struct core_error *error)
 {
     char auto_name[] = "auto", probe_name[] = "probe", machine[256];
     struct bench bench = {
         .config = {.threads = {.io = 1,
                                .workers = 1,
-                               .realtime = realtime,
+                               .realtime = options->realtime,
                                .worker_priority = 20,
                                .io_priority = 10},
                    .limits = {.connections = 1,
@@ -255,29 +291,27 @@ core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_r
                                 .idle_ns = 10 * CORE_NS_PER_S,
                                 .stall_ns = 10 * CORE_NS_PER_S,
                                 .drain_ns = CORE_NS_PER_S},
-                   .gpus.use = CONFIG_GPUS_NONE,
+                   .gpus = {.use = options->gpu_program != NULL ? CONFIG_GPUS_EMULATED : CONFIG_GPUS_NONE,
+                            .program = (char *)options->gpu_program,
+                            .hang_ns = GPU_PATIENCE_NS},
                    .engine = auto_name},
         .profile = {.name = probe_name,
                     .machine = machine,
                     .measured = probe_name,
-                    .cpu = *cpu,
+                    .cpu = *options->cpu,
                     .io = {.per_packet_ns = 1, .per_byte_fs = 0, .limit_percent = 100}},
         .descriptor = -1,
         .out = malloc(BUFFER_BYTES),
         .in = malloc(BUFFER_BYTES),
     };
     server_calibrate_machine(machine, sizeof machine);
-    /* Burst and piece as they will be, but next to no cost, so that admission lets the probe run at full
-     * speed. */
-    bench.profile.cpu.per_piece_ns = 1;
-    for (int i = 0; i < CORE_CIPHER_COUNT; i++)
-        bench.profile.cpu.per_byte_fs[i] = bench.profile.cpu.lane_ns[i] = 1;
+    make_profile(&bench, options->gpu_program != NULL);
     core_status status = bench.out == NULL || bench.in == NULL
                              ? core_error_set(error, CORE_NO_MEMORY, "calibration: no memory")
                              : start(&bench, error);
     if (status == CORE_OK) {
         memset(bench.out, 0, BUFFER_BYTES);
-        status = measure(&bench, time_ns, probe, error);
+        status = measure(&bench, options->time_ns, probe, error);
     }
     if (bench.descriptor >= 0)
         close(bench.descriptor);

@@ -6,15 +6,22 @@
 #include "config/profile.h"
 #include "config/server.h"
 
+struct server_probe_options {
+    const struct config_profile_cpu *cpu; /* whose engine, burst and piece size the server has */
+    enum config_realtime realtime;
+    core_ns time_ns; /* about */
+    const char
+        *gpu_program; /* millrace-gpu: packets go through batches of an emulated card; NULL: a worker */
+};
+
 struct server_probe {
     core_ns per_packet_ns;
     int64_t per_byte_fs;
-    core_ns latency_p999_ns; /* packets one at a time: from arrival to the hand-over to the socket */
+    core_ns
+        latency_p999_ns; /* packets one at a time: from arrival to the hand-over to the socket; worker only */
 };
 
-/* Runs a server with the engine, burst and piece size of `cpu` for about time_ns. */
-CORE_CHECKED core_status server_probe_run(const struct config_profile_cpu *cpu, enum config_realtime realtime,
-                                          core_ns time_ns, struct server_probe *probe,
-                                          struct core_error *error);
+CORE_CHECKED core_status server_probe_run(const struct server_probe_options *options,
+                                          struct server_probe *probe, struct core_error *error);
 
 #endif

@@ -86,6 +86,9 @@ static void a_profile_is_measured(void **state)
     expect("engines=1 sms=1", line, 0, "x Fake card, driver CUDA 13.2");
     if (config_profile_load(path, &profile, &error) != CORE_OK)
         fail_msg("%s", error.text);
+    const char *io = strstr(text, "packets of GPUs cost an I/O thread ");
+    assert_non_null(io);
+    assert_true(profile->io.per_packet_ns >= strtoll(strpbrk(io, "0123456789"), NULL, 10));
     assert_string_equal(profile->gpus[0].name, "Fake card");
     assert_int_equal(profile->gpus[0].sms, 1);
     assert_int_equal(profile->gpus[0].copy_engines, 1);
