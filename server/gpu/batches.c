@@ -203,6 +203,19 @@ static bool submit_closed(struct server_gpu *gpu, core_ns now_ns)
 
 static bool follow(struct server_gpu *gpu);
 
+/* There are no streams. What is open is empty, and is closed, so that nothing holds its memory. */
+static core_ns close_unscheduled(struct server_gpu *gpu, core_ns now_ns)
+{
+    const core_ns due_ns = gpu->last_close_ns + gpu->lead_ns;
+    if (gpu->submitted == gpu_arenas_opened(gpu->arenas))
+        return CORE_NS_NEVER;
+    if (now_ns < due_ns)
+        return due_ns;
+    while (close_batch(gpu)) {
+    }
+    return submit_closed(gpu, now_ns) ? CORE_NS_NEVER : now_ns + RETRY_NS;
+}
+
 core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
 {
     bool held_up = false, progress = true;
@@ -210,7 +223,7 @@ core_ns server_gpu_batches_run(struct server_gpu *gpu, core_ns now_ns)
     struct gpu_schedule_due due;
 
     if (!gpu->scheduled)
-        return CORE_NS_NEVER;
+        return close_unscheduled(gpu, now_ns);
     if (gpu->changing) {
         publish_paused(gpu);
         if (!gpu->changing)

@@ -373,6 +373,38 @@ static void check_nothing_reserved(void)
     }
 }
 
+/* Of each card while nothing is reserved. */
+static struct held {
+    uint64_t memory_bytes, restarts;
+} held[CARDS];
+
+static struct held held_by(uint32_t card)
+{
+    const struct server_gpu_figures *figures = server_gpu_figures(server.server->gpus[card]);
+    return (struct held){.memory_bytes = atomic_load(&figures->memory_bytes),
+                         .restarts = server_stats_get(&figures->restarts)};
+}
+
+static void note_held(void)
+{
+    for (uint32_t i = 0; i < server.server->gpu_count; i++)
+        held[i] = held_by(i);
+}
+
+/* A process that was started with more can not give it back in small pieces. */
+static void check_memory_is_back(void)
+{
+    for (uint32_t i = 0; i < server.server->gpu_count; i++)
+        for (core_ns waited_ns = 0;
+             held_by(i).restarts == held[i].restarts && held_by(i).memory_bytes > held[i].memory_bytes;
+             waited_ns += PROBE_NS) {
+            MUST(probe, waited_ns < SETTLE_NS, "a card without streams keeps %llu bytes, more than %llu",
+                 (unsigned long long)held_by(i).memory_bytes, (unsigned long long)held[i].memory_bytes);
+            pass(PROBE_NS);
+        }
+    note_held();
+}
+
 /* Each loss of a card is told there. */
 static bool drop_event(const struct core_log_entry *entry)
 {
@@ -403,6 +435,7 @@ static void start_server(void)
         &(struct core_log_options){.level = CORE_LOG_ERROR, .descriptor = STDERR_FILENO, .sink = drop_event});
     connect_client(probe);
     model_give_hello(probe, &version_2, true);
+    note_held();
 }
 
 /* SIGTERM. What was sent by now is delivered, and each client is told. */
@@ -441,6 +474,7 @@ void test_model_run(const uint8_t *bytes, size_t count)
     await_cards();
     check_empty(before_ns);
     check_nothing_reserved();
+    check_memory_is_back();
 }
 
 void test_model_start(void)
