@@ -2,6 +2,7 @@
 
 #include "gpu/ask.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +15,35 @@ const char *gpu_copy_pages_name(enum gpu_copy_pages pages)
     return names[pages];
 }
 
-static bool pages_parse(const char *name, enum gpu_copy_pages *pages)
+static bool pages_parse(const char *name, size_t bytes, enum gpu_copy_pages *pages)
 {
     for (*pages = 0; *pages < GPU_COPY_PAGES; ++*pages)
-        if (strcmp(name, gpu_copy_pages_name(*pages)) == 0)
+        if (strlen(gpu_copy_pages_name(*pages)) == bytes &&
+            memcmp(name, gpu_copy_pages_name(*pages), bytes) == 0)
             return true;
     return false;
 }
 
+/* "\tN", which is passed; false: it is not so, or N is less than `least` or too large. */
+static bool figure_read(const char **at, int64_t least, int64_t *value)
+{
+    char *end;
+    if ((*at)[0] != '\t' || (*at)[1] < '0' || (*at)[1] > '9')
+        return false;
+    errno = 0;
+    *value = strtoll(*at + 1, &end, 10);
+    *at = end;
+    return errno == 0 && *value >= least;
+}
+
 bool gpu_copy_limits_parse(const char *line, struct gpu_copy_limits *limits)
 {
-    char text[160], name[8];
-    snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
-    const int found =
-        sscanf(text, "%7[a-z]\t%18" SCNd64 "\t%18" SCNd64 "\t%18" SCNd64 "\t%18" SCNd64 "\t%18" SCNd64, name,
-               &limits->up, &limits->down, &limits->up_beside, &limits->down_beside, &limits->pin_ns);
-    return found == 6 && pages_parse(name, &limits->pages) && limits->up > 0 && limits->down > 0 &&
-           limits->up_beside > 0 && limits->down_beside > 0 && limits->pin_ns >= 0;
+    const size_t name_bytes = strcspn(line, "\t\n");
+    const char *at = line + name_bytes;
+    return pages_parse(line, name_bytes, &limits->pages) && figure_read(&at, 1, &limits->up) &&
+           figure_read(&at, 1, &limits->down) && figure_read(&at, 1, &limits->up_beside) &&
+           figure_read(&at, 1, &limits->down_beside) && figure_read(&at, 0, &limits->pin_ns) &&
+           (*at == '\n' || *at == '\0');
 }
 
 void gpu_copy_limits_print(const struct gpu_copy_limits *limits, uint32_t count, FILE *to)

@@ -524,11 +524,14 @@ static void descriptors_that_are_short_are_told(void **state)
 {
     (void)state;
     before_exec = have_few_descriptors;
-    pid_t pid = start_daemon(SOCKET PROFILE "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {connections: 150}\n");
+    pid_t pid =
+        start_daemon(SOCKET PROFILE
+                     "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {connections: 150}\n");
     assert_true(logged("start.descriptors") && logged("the limit of open files is 1100"));
     ping("socket");
     assert_int_equal(stop_daemon(pid), 0);
-    pid = start_daemon(SOCKET PROFILE "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {connections: 20}\n");
+    pid = start_daemon(SOCKET PROFILE
+                       "threads: {realtime: off, pin: false}\nengine: ipsec-mb\nlimits: {connections: 20}\n");
     assert_false(logged("start.descriptors"));
     assert_int_equal(stop_daemon(pid), 0);
     before_exec = NULL;
