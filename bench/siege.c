@@ -216,7 +216,9 @@ static core_status start(struct bench_daemon *daemon, const struct options *opti
     const struct siege_attack *attack = row->attack;
     core_status status = free_port(&siege->tcp_port, error);
     if (status == CORE_OK)
-        status = free_port(&siege->tls_port, error);
+        do
+            status = free_port(&siege->tls_port, error);
+        while (status == CORE_OK && siege->tls_port == siege->tcp_port);
     if (status != CORE_OK)
         return status;
     (void)snprintf(listeners, sizeof listeners,
