@@ -50,18 +50,6 @@ bool server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gp
     return true;
 }
 
-bool server_gpu_later_event(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
-                            struct server_gpu_event *event)
-{
-    const struct server_gpu_link *link = &gpu->links[io];
-    uint32_t at = atomic_load_explicit(&link->head, memory_order_relaxed) + skipped;
-    /* acquire: as in server_gpu_next_event; `skipped` counts from 0 without gaps */
-    if (at == atomic_load_explicit(&link->tail, memory_order_acquire))
-        return false;
-    *event = link->events[at % SERVER_GPU_LINK_EVENTS];
-    return true;
-}
-
 static void push_all(struct server_gpu *gpu, enum server_gpu_event_kind kind)
 {
     const struct server_gpu_event event = {.kind = kind, .generation = gpu->generation};

@@ -63,10 +63,6 @@ struct server_gpu_event {
 /* I/O thread `io`: takes its next event; false: there is none. */
 bool server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
 
-/* The same thread: looks at what comes after `skipped` others, and leaves it there. */
-bool server_gpu_later_event(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
-                            struct server_gpu_event *event);
-
 /* I/O thread: the arenas, in which it is writer number `io`. */
 struct gpu_arenas *server_gpu_arenas(struct server_gpu *gpu);
 

@@ -244,8 +244,7 @@ static void collect(struct server_io *io, collect_fn *take)
 {
     for (uint32_t worker = 0; worker < io->server->all_workers; worker++)
         collect_from(io, worker, take);
-    if (server_gpu_collect(&io->streams))
-        server_io_notify(io); /* the rest in the next turn */
+    server_gpu_collect(&io->streams);
 }
 
 static void finish_dirty(struct server_io *io)

@@ -170,9 +170,14 @@ static bool is_audited(const struct server_packet *packet)
     return one_in != 0 && (mixed >> 32) % one_in == 0;
 }
 
-/* Into a batch of its place; what comes to a backup comes there when the loss is known at the earliest. The
- * plaintext is in the slot too of an audited one, because the GPU's process can write to its batch, and of a
- * guaranteed one, because there is no time to copy it when the GPU is lost. */
+/* Must its plaintext be in the slot, too? Of an audited one, because the GPU's process can write to its batch;
+ * of a guaranteed one, because there is no time to copy it when the GPU is lost. */
+static bool needs_slot(const struct server_packet *packet)
+{
+    return packet->audited || server_backup_is_held(packet->stream);
+}
+
+/* Into a batch of its place; what comes to a backup comes there when the loss is known at the earliest. */
 static core_status append(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     struct server_stream *stream = packet->stream;
@@ -180,8 +185,7 @@ static core_status append(struct server_stream_io *io, struct server_packet *pac
     bool away = !server_gpu_binding_is_primary(gpu);
 
     packet->audited = is_audited(packet);
-    const bool held = server_backup_is_held(stream);
-    if (packet->audited || held)
+    if (needs_slot(packet))
         server_packet_fill(packet);
     const struct gpu_packet entry = {
         .eligible_ns = away ? core_time_max(ready_ns, stream->failover_target.lost_ns) : ready_ns,
@@ -191,7 +195,7 @@ static core_status append(struct server_stream_io *io, struct server_packet *pac
         .padding_bytes = packet->cpu.bytes - packet->bytes,
         .slot = gpu->key.slot,
         .iv = gpu->fresh ? stream->cpu->chain : NULL,
-        .cookie = server_gpu_cookie(packet, held)};
+        .cookie = (uintptr_t)packet};
     struct gpu_place place;
     core_status status = gpu_arena_append(server_gpu_arenas(gpu->port->gpu), io->index, &entry, &place);
 

@@ -16,10 +16,6 @@
  * the I/O thread's too until server_gpu_let_go: a lost one goes from there into its slot, to be encrypted by a
  * worker. What waited before, is audited, or belongs to a guaranteed stream is in its slot all the time.
  *
- * When a card is lost, what was in it of guaranteed streams leaves it first, and at once. The rest is copied a
- * little in each turn, so that the thread's other streams keep their promises; meanwhile its streams wait (no
- * batch is open), and no new process of the card is started (its batcher waits until DOWN has been taken).
- *
  * gpu_binding.c: keys, and packets into batches. gpu_results.c: messages of the batchers, and packets that
  * come back. */
 #ifndef MILLRACE_SERVER_STREAM_GPU_BINDING_H
@@ -50,13 +46,6 @@ struct server_gpu_binding {
     struct server_request *request; /* the OPEN, until the card has the key for the first time */
 };
 
-/* A batch that is being taken: what was lost takes more than one turn where there is much of it. */
-struct server_gpu_walk {
-    struct server_gpu_event event; /* DONE, LOST */
-    struct gpu_record_list left;
-    bool pending;
-};
-
 /* An I/O thread's port to one GPU. */
 struct server_gpu_port {
     struct server_gpu *gpu;
@@ -64,8 +53,6 @@ struct server_gpu_port {
     uint32_t generation; /* of the GPU's process, as of the last UP */
     bool up;             /* no DOWN since the last UP */
     bool distrusted;     /* a batch failed the audit: nothing of this process is delivered any more */
-    struct server_gpu_walk walk;
-    uint64_t passed;     /* of batches up to here, what is held for a backup has left them before the rest */
     uint32_t done_count; /* batches delivered in this turn, to be released at its end */
     uint64_t done[GPU_REGION_ARENAS_MAX];
     struct server_gpu_times times[GPU_REGION_ARENAS_MAX]; /* of the batches taken last, by number modulo */
@@ -119,13 +106,8 @@ void server_gpu_binding_divert(struct server_stream_io *io, struct server_packet
 
 /* ---- */
 
-/* What a packet's record says of it, and back: packets that a backup waits for can be told without a look at
- * them. */
-uint64_t server_gpu_cookie(const struct server_packet *packet, bool held);
-
-/* Handles the messages of the batchers. True: what was lost is not all taken, so that nobody else waits for it
- * too long; to be called again soon. */
-bool server_gpu_collect(struct server_stream_io *io);
+/* Handles the messages of the batchers. */
+void server_gpu_collect(struct server_stream_io *io);
 
 /* At the end of a turn, when all results were written or copied: releases the batches. */
 void server_gpu_let_go(struct server_stream_io *io);

@@ -9,20 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELD       UINT64_C(1)    /* in a cookie, beside the address of a packet */
-#define LOST_BYTES INT64_C(32768) /* that are copied out of lost batches at once, some microseconds */
-#define LOST_EACH  1024           /* what else a packet costs, in bytes copied */
-
-uint64_t server_gpu_cookie(const struct server_packet *packet, bool held)
-{
-    return (uintptr_t)packet | (held ? HELD : 0);
-}
-
-static struct server_packet *packet_of(const struct gpu_record *record)
-{
-    return (struct server_packet *)(uintptr_t)(record->cookie & ~HELD);
-}
-
 /* ---- packets out ---- */
 
 /* Nobody waits for it any more; nor, once the card has returned all, for those before it. */
@@ -113,14 +99,8 @@ static void report(struct server_stream_io *io, struct server_gpu_port *port,
     server_gpu_report_corrupt(port->gpu, batch);
 }
 
-static bool comes_to_nothing(const struct server_gpu_port *port, const struct server_gpu_event *event)
-{
-    return event->kind == SERVER_GPU_LOST || (event->kind == SERVER_GPU_DONE && port->distrusted);
-}
-
-/* Of a packet that was compared the CPU's result is sent: the card's memory may change until it is gone. True:
- * it is to be encrypted again. */
-static bool take_packet(struct server_stream_io *io, struct server_gpu_port *port,
+/* Of a packet that was compared the CPU's result is sent: the card's memory may change until it is gone. */
+static void take_packet(struct server_stream_io *io, struct server_gpu_port *port,
                         struct server_packet *packet, const uint8_t *ciphertext,
                         const struct server_gpu_event *event)
 {
@@ -131,66 +111,24 @@ static bool take_packet(struct server_stream_io *io, struct server_gpu_port *por
         else
             report(io, port, packet, event->batch);
     }
-    if (comes_to_nothing(port, event)) {
+    if (port->distrusted || event->kind == SERVER_GPU_LOST)
         run_again(io, packet);
-        return true;
-    }
-    deliver(packet, ciphertext, event->times.noticed_ns);
-    return false;
+    else
+        deliver(packet, ciphertext, event->times.noticed_ns);
 }
 
-static void walk_begin(const struct server_stream_io *io, struct server_gpu_port *port,
+static void take_batch(struct server_stream_io *io, struct server_gpu_port *port,
                        const struct server_gpu_event *event)
 {
+    struct gpu_arenas *arenas = server_gpu_arenas(port->gpu);
+    const uint8_t *output = gpu_arena_output(arenas, event->batch);
+    struct gpu_record_list records = gpu_arena_records(arenas, io->index, event->batch);
+
     port->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
-    port->walk = (struct server_gpu_walk){
-        .event = *event,
-        .left = gpu_arena_records(server_gpu_arenas(port->gpu), io->index, event->batch),
-        .pending = true};
-}
-
-/* Takes what is left of the batch; false: *bytes, which what was lost costs, were spent before its end. */
-static bool walk_on(struct server_stream_io *io, struct server_gpu_port *port, int64_t *bytes)
-{
-    struct server_gpu_walk *walk = &port->walk;
-    const uint8_t *output = gpu_arena_output(server_gpu_arenas(port->gpu), walk->event.batch);
-    const struct gpu_record *record;
-
-    while (!(*bytes <= 0 && comes_to_nothing(port, &walk->event)) &&
-           (record = gpu_record_next(&walk->left)) != NULL) {
-        if ((record->cookie & HELD) != 0 && walk->event.batch <= port->passed)
-            continue;
-        if (take_packet(io, port, packet_of(record), output + record->offset_bytes, &walk->event))
-            *bytes -= (int64_t)record->bytes + LOST_EACH;
-    }
-    walk->pending = walk->left.left > 0;
-    if (!walk->pending)
-        port->done[port->done_count++] = walk->event.batch;
-    return !walk->pending;
-}
-
-/* What backups wait for leaves a batch before all else. */
-static void pass_held(struct server_stream_io *io, struct server_gpu_port *port,
-                      const struct server_gpu_event *event, struct gpu_record_list left)
-{
-    if (event->batch <= port->passed)
-        return;
-    for (const struct gpu_record *record; (record = gpu_record_next(&left)) != NULL;)
-        if ((record->cookie & HELD) != 0)
-            run_again(io, packet_of(record));
-    port->passed = event->batch;
-}
-
-/* The same of all batches that come to nothing, as far as that is told. */
-static void pass_all_held(struct server_stream_io *io, struct server_gpu_port *port)
-{
-    const struct gpu_arenas *arenas = server_gpu_arenas(port->gpu);
-    struct server_gpu_event event;
-
-    pass_held(io, port, &port->walk.event, port->walk.left);
-    for (uint32_t i = 0;
-         server_gpu_later_event(port->gpu, io->index, i, &event) && comes_to_nothing(port, &event); i++)
-        pass_held(io, port, &event, gpu_arena_records(arenas, io->index, event.batch));
+    for (const struct gpu_record *record; (record = gpu_record_next(&records)) != NULL;)
+        take_packet(io, port, (struct server_packet *)(uintptr_t)record->cookie,
+                    output + record->offset_bytes, event);
+    port->done[port->done_count++] = event->batch;
 }
 
 const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns noticed_ns)
@@ -223,34 +161,22 @@ static void take_up(struct server_gpu_port *port, uint32_t generation)
             server_gpu_binding_send_key(place);
 }
 
-static void collect_port(struct server_stream_io *io, struct server_gpu_port *port, int64_t *bytes)
+static void collect_port(struct server_stream_io *io, struct server_gpu_port *port)
 {
     struct server_gpu_event event;
-    for (;;) {
-        if (port->walk.pending && !walk_on(io, port, bytes)) {
-            pass_all_held(io, port);
-            return;
-        }
-        if (!server_gpu_next_event(port->gpu, io->index, &event))
-            return;
+    while (server_gpu_next_event(port->gpu, io->index, &event))
         if (event.kind == SERVER_GPU_DOWN)
             take_down(port);
         else if (event.kind == SERVER_GPU_UP)
             take_up(port, event.generation);
         else
-            walk_begin(io, port, &event);
-    }
+            take_batch(io, port, &event);
 }
 
-bool server_gpu_collect(struct server_stream_io *io)
+void server_gpu_collect(struct server_stream_io *io)
 {
-    int64_t bytes = LOST_BYTES;
-    bool pending = false;
-    for (uint32_t i = 0; i < io->server->gpu_count; i++) {
-        collect_port(io, &io->ports[i], &bytes);
-        pending |= io->ports[i].walk.pending;
-    }
-    return pending;
+    for (uint32_t i = 0; i < io->server->gpu_count; i++)
+        collect_port(io, &io->ports[i]);
 }
 
 void server_gpu_let_go(struct server_stream_io *io)
