@@ -82,7 +82,7 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
         options->copied_bytes =
             (uint64_t)core_options_bytes(state, "copies", argument, 0, GPU_COPY_BYTES_MOST);
         if (options->copied_bytes > 0 && options->copied_bytes < GPU_COPY_BYTES_LEAST)
-            argp_error(state, "--copies: 0, or 4M to 4G");
+            argp_error(state, "--copies: 0, or 4M to 1G");
         return 0;
     case KEY_PROGRAM:
         options->program.path = argument;
@@ -488,14 +488,14 @@ static core_status run(const struct options *options, bool *right, struct core_e
         status = check_open_and_run(check, options, machine.file, error);
     if (status == CORE_OK)
         status = speeds_measure(options, machine.file, speeds, &facts, error);
-    if (status == CORE_OK)
-        status = copies_measure(options, &copies, error);
     if (status == CORE_OK) {
+        const core_status copied = copies_measure(options, &copies, error); /* told last: the rest is known */
         *right = check->wrong_batches == 0;
         if (options->json)
             status = print_json(options, check, speeds, &copies, &facts, error);
         else
             print(options, check, speeds, &copies, &facts);
+        status = status == CORE_OK ? copied : status;
     }
     free(check);
     bench_machine_close(&machine);

@@ -15,11 +15,12 @@
 #include <stdio.h>
 
 /* DRIVER: memory that the driver takes and pins itself. SMALL and HUGE: shared memory as that of batches,
- * pinned afterwards, in pages of 4 KiB and of 2 MiB. */
+ * pinned afterwards, in pages of 4 KiB, and where the system lets shared memory have pages of 2 MiB, asked for
+ * those (it may have none free). */
 enum gpu_copy_pages { GPU_COPY_DRIVER, GPU_COPY_SMALL, GPU_COPY_HUGE, GPU_COPY_PAGES };
 
 #define GPU_COPY_BYTES_LEAST (UINT64_C(4) << 20)
-#define GPU_COPY_BYTES_MOST  (UINT64_C(4) << 30)
+#define GPU_COPY_BYTES_MOST  (UINT64_C(1) << 30)
 
 struct gpu_copy_limits {
     enum gpu_copy_pages pages;

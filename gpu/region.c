@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define PART_BYTES (UINT64_C(2) << 20)
+#define HUGE_BYTES (UINT64_C(2) << 20)
 
 #define MAGIC UINT64_C(0x3252475545434c4d) /* "MLCEUGR2" */
 
@@ -139,13 +140,27 @@ void gpu_region_spans(const struct gpu_region *region, uint32_t arena, const str
                                                .bytes = to[area] > from[area] ? to[area] - from[area] : 0};
 }
 
-/* All pages are there afterwards, or it says so now, and nobody finds out by a signal. Taken through the mapping,
- * and not by fallocate, which knows nothing of it and takes small pages. */
-static core_status span_open(const struct gpu_region_span *span, struct core_error *error)
+/* Huge pages for what they can have of the span, where the system has them for shared memory: one that lay
+ * across its end would take memory beyond the room, and be split when the room shrinks to there. */
+static void span_advise(const struct gpu_region *region, const struct gpu_region_span *span)
 {
-    if (mprotect(span->at, span->bytes, PROT_READ | PROT_WRITE) == 0 &&
-        madvise(span->at, span->bytes, MADV_POPULATE_WRITE) == 0)
-        return CORE_OK;
+    const uint64_t from = (uint64_t)(span->at - region->base), to = from + span->bytes;
+    const uint64_t first = (from + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES,
+                   end = to / HUGE_BYTES * HUGE_BYTES;
+    if (first < end)
+        (void)madvise(region->base + first, end - first, MADV_HUGEPAGE);
+}
+
+/* All pages are there afterwards, or it says so now, and nobody finds out by a signal. Taken through the
+ * mapping, and not by fallocate, which knows nothing of the advice and takes small pages. */
+static core_status span_open(const struct gpu_region *region, const struct gpu_region_span *span,
+                             struct core_error *error)
+{
+    if (mprotect(span->at, span->bytes, PROT_READ | PROT_WRITE) == 0) {
+        span_advise(region, span);
+        if (madvise(span->at, span->bytes, MADV_POPULATE_WRITE) == 0)
+            return CORE_OK;
+    }
     return core_error_errno(error, "GPU region: no memory for %zu bytes more of batches", span->bytes);
 }
 
@@ -167,7 +182,7 @@ static core_status room_open(const struct gpu_region *region, const struct gpu_r
         gpu_region_spans(region, arena, &region->room, room, spans);
         for (int area = 0; area < GPU_REGION_AREAS && status == CORE_OK; area++)
             if (spans[area].bytes > 0)
-                status = span_open(&spans[area], error);
+                status = span_open(region, &spans[area], error);
     }
     return status;
 }
@@ -211,8 +226,7 @@ static core_status map(struct gpu_region *region, struct core_error *error)
     region->base = base;
     if (madvise(base, region->bytes, MADV_DONTDUMP) != 0)
         return core_error_errno(error, "GPU region: cannot keep it out of core dumps");
-    (void)madvise(base, region->bytes, MADV_HUGEPAGE); /* where the system has them for shared memory */
-    return span_open(&(struct gpu_region_span){base, pages(sizeof(struct header))}, error);
+    return span_open(region, &(struct gpu_region_span){base, pages(sizeof(struct header))}, error);
 }
 
 static core_status seal(const struct gpu_region *region, struct core_error *error)

@@ -173,8 +173,6 @@ core_status server_calibrate_io_of_gpus(struct config_profile *profile, const ch
         return core_error_prefix(error, status, "what a GPU's packets cost an I/O thread");
     profile->io.per_packet_ns = core_time_max(profile->io.per_packet_ns, probe.per_packet_ns);
     profile->io.per_byte_fs = core_time_max(profile->io.per_byte_fs, probe.per_byte_fs);
-    if (gpu != NULL)
-        *gpu = (struct config_profile_io){.per_packet_ns = probe.per_packet_ns,
-                                          .per_byte_fs = probe.per_byte_fs};
+    *gpu = (struct config_profile_io){.per_packet_ns = probe.per_packet_ns, .per_byte_fs = probe.per_byte_fs};
     return config_profile_check(profile, error);
 }

@@ -30,8 +30,7 @@ CORE_CHECKED core_status server_calibrate(const struct server_calibrate_options 
 
 /* Raises io.per_packet_ns and per_byte_fs of a profile to what an I/O thread takes for packets of streams on
  * GPUs, where that is more: into a batch and out of it, with an emulated card, whose own work is not the
- * thread's. time_ns is about the whole; gpu_program is the path of millrace-gpu. *gpu (may be NULL): what it
- * takes. */
+ * thread's. time_ns is about the whole; gpu_program is the path of millrace-gpu. *gpu: what it takes. */
 CORE_CHECKED core_status server_calibrate_io_of_gpus(struct config_profile *profile, const char *gpu_program,
                                                      enum config_realtime realtime, core_ns time_ns,
                                                      struct config_profile_io *gpu, struct core_error *error);

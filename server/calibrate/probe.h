@@ -10,15 +10,15 @@ struct server_probe_options {
     const struct config_profile_cpu *cpu; /* whose engine, burst and piece size the server has */
     enum config_realtime realtime;
     core_ns time_ns; /* about */
-    const char
-        *gpu_program; /* millrace-gpu: packets go through batches of an emulated card; NULL: a worker */
+    /* millrace-gpu: packets go through batches of an emulated card, and no lone ones are sent; NULL: through a
+     * worker. */
+    const char *gpu_program;
 };
 
 struct server_probe {
     core_ns per_packet_ns;
     int64_t per_byte_fs;
-    core_ns
-        latency_p999_ns; /* packets one at a time: from arrival to the hand-over to the socket; worker only */
+    core_ns latency_p999_ns; /* packets one at a time: from arrival to the hand-over to the socket */
 };
 
 CORE_CHECKED core_status server_probe_run(const struct server_probe_options *options,

@@ -359,12 +359,6 @@ int ftruncate(int descriptor, off_t bytes)
     return has_none_left(FAULTS_MAP) ? refused(ENOSPC) : next(descriptor, bytes);
 }
 
-int posix_fallocate(int descriptor, off_t offset, off_t bytes)
-{
-    NEXT(posix_fallocate);
-    return has_none_left(FAULTS_MAP) ? ENOSPC : next(descriptor, offset, bytes);
-}
-
 /* ---- threads and processes ---- */
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *),

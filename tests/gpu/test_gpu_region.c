@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/proc.h"
@@ -68,7 +69,9 @@ static void large_areas_are_in_huge_pages(void **state)
 {
     static const struct gpu_region_shape shape = {
         .arenas = 2, .slots = 8, .segments = 8, .arena_bytes = UINT64_C(16) << 20};
+    const struct gpu_room less = {.bytes = UINT64_C(5) << 20, .segments = 8}, room = gpu_room_most(&shape);
     struct gpu_region region, child;
+    struct stat file;
     char allowed[128] = "";
     (void)state;
     (void)core_proc_read("/sys/kernel/mm/transparent_hugepage/shmem_enabled", allowed, sizeof allowed);
@@ -78,6 +81,12 @@ static void large_areas_are_in_huge_pages(void **state)
     assert_int_equal(gpu_region_attach(&child, region.descriptor, NULL, NULL), CORE_OK);
     assert_true(huge_bytes(&region) > 0);
     assert_true(huge_bytes(&child) > 0);
+    assert_int_equal(fstat(region.descriptor, &file), 0); /* and nothing beside what is there to be used */
+    assert_int_equal((uint64_t)file.st_blocks * 512, gpu_region_room_bytes(&shape, &room));
+    assert_int_equal(gpu_region_resize(&child, &less, NULL), CORE_OK);
+    assert_int_equal(gpu_region_resize(&region, &less, NULL), CORE_OK);
+    assert_int_equal(fstat(region.descriptor, &file), 0);
+    assert_int_equal((uint64_t)file.st_blocks * 512, gpu_region_room_bytes(&shape, &less));
     gpu_region_close(&child);
     gpu_region_close(&region);
 }

@@ -27,8 +27,6 @@ static const struct gpu_room much = {.bytes = 700 * UINT64_C(1008), .segments = 
 
 /* ---- calls that fail ---- */
 
-int __real_posix_fallocate(int descriptor, off_t at, off_t bytes);
-int __wrap_posix_fallocate(int descriptor, off_t at, off_t bytes);
 int __real_mprotect(void *at, size_t bytes, int protection);
 int __wrap_mprotect(void *at, size_t bytes, int protection);
 int __real_madvise(void *at, size_t bytes, int advice);
@@ -40,11 +38,6 @@ static bool call_fails(void)
 {
     errno = ENOMEM;
     return ++calls == fails_at;
-}
-
-int __wrap_posix_fallocate(int descriptor, off_t at, off_t bytes)
-{
-    return call_fails() ? ENOSPC : __real_posix_fallocate(descriptor, at, bytes);
 }
 
 int __wrap_mprotect(void *at, size_t bytes, int protection)
@@ -240,7 +233,7 @@ static void whatever_fails_leaves_the_room(void **state)
         assert_int_equal(packets, status == CORE_OK ? 172 : 3);
         let_go(arenas, close_full(arenas, packets).number);
     }
-    assert_true(failed > 20); /* three calls for each of four areas, at the least, and for records */
+    assert_true(failed > 18); /* two calls for each of four areas in three arenas hardly leave fewer */
     gpu_arenas_destroy(arenas);
 }
 
