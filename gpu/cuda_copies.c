@@ -8,9 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define RUNS     8 /* the best is taken */
-#define IN_A_ROW 4
-#define MIB      (UINT64_C(1) << 20)
+#define RUNS 8 /* the best is taken */
+#define MIB  (UINT64_C(1) << 20)
 
 enum direction { UP, DOWN, DIRECTIONS };
 
@@ -24,11 +23,11 @@ struct trial {
 
 /* ---- copies ---- */
 
-static cudaError_t copies_queue(const struct trial *trial, enum direction direction, int count)
+static cudaError_t copy_queue(const struct trial *trial, enum direction direction)
 {
     const cudaStream_t stream = trial->streams[direction];
     cudaError_t result = cudaEventRecord(trial->begin[direction], stream);
-    for (int i = 0; i < count && result == cudaSuccess; i++)
+    if (result == cudaSuccess)
         result = direction == UP
                      ? cudaMemcpyAsync(trial->card, trial->host, trial->bytes, cudaMemcpyHostToDevice, stream)
                      : cudaMemcpyAsync(trial->host + trial->bytes, trial->card + trial->bytes, trial->bytes,
@@ -36,14 +35,14 @@ static cudaError_t copies_queue(const struct trial *trial, enum direction direct
     return result == cudaSuccess ? cudaEventRecord(trial->end[direction], stream) : result;
 }
 
-/* Waits for them, and keeps the rate if it is the best. */
-static cudaError_t copies_end(const struct trial *trial, enum direction direction, int count, int64_t *best)
+/* Waits for it, and keeps the rate if it is the best. */
+static cudaError_t copy_end(const struct trial *trial, enum direction direction, int64_t *best)
 {
     float ms = 0;
     cudaError_t result = cudaEventSynchronize(trial->end[direction]);
     if (result == cudaSuccess)
         result = cudaEventElapsedTime(&ms, trial->begin[direction], trial->end[direction]);
-    const double rate = ms > 0 ? (double)trial->bytes * count / (double)ms * 1e3 : 1;
+    const double rate = ms > 0 ? (double)trial->bytes / (double)ms * 1e3 : 1;
     if (result == cudaSuccess && rate > (double)*best)
         *best = (int64_t)rate;
     return result;
@@ -51,18 +50,18 @@ static cudaError_t copies_end(const struct trial *trial, enum direction directio
 
 static cudaError_t alone(const struct trial *trial, enum direction direction, int64_t *best)
 {
-    const cudaError_t result = copies_queue(trial, direction, 1);
-    return result == cudaSuccess ? copies_end(trial, direction, 1, best) : result;
+    const cudaError_t result = copy_queue(trial, direction);
+    return result == cudaSuccess ? copy_end(trial, direction, best) : result;
 }
 
 static cudaError_t together(const struct trial *trial, struct gpu_copy_limits *limits)
 {
-    cudaError_t result = copies_queue(trial, UP, IN_A_ROW);
+    cudaError_t result = copy_queue(trial, UP);
     if (result == cudaSuccess)
-        result = copies_queue(trial, DOWN, IN_A_ROW);
+        result = copy_queue(trial, DOWN);
     if (result == cudaSuccess)
-        result = copies_end(trial, UP, IN_A_ROW, &limits->up_beside);
-    return result == cudaSuccess ? copies_end(trial, DOWN, IN_A_ROW, &limits->down_beside) : result;
+        result = copy_end(trial, UP, &limits->up_beside);
+    return result == cudaSuccess ? copy_end(trial, DOWN, &limits->down_beside) : result;
 }
 
 static cudaError_t rates_measure(const struct trial *trial, struct gpu_copy_limits *limits)
