@@ -21,13 +21,6 @@ bool server_stream_failed_over(const struct server_stream *stream)
 
 /* ---- facts ---- */
 
-/* The OPEN is answered first. */
-static bool is_opening(const struct server_stream *stream)
-{
-    return stream->units.gpu->request != NULL ||
-           (stream->units.secondary != NULL && stream->units.secondary->request != NULL);
-}
-
 /* What came late to a backup has left it; nobody waits for that where packets are not at the backup. */
 static bool may_leave_backup(const struct server_stream *stream)
 {
@@ -43,7 +36,7 @@ static unsigned fact(bool holds, enum server_path_fact fact)
 static unsigned gpu_facts(const struct server_stream *stream)
 {
     const struct server_gpu_binding *present = stream->units.gpu, *other = stream->units.secondary;
-    bool usable = !is_opening(stream);
+    bool usable = server_gpu_binding_request(stream) == NULL; /* the OPEN is answered first */
 
     return fact(usable && present->keyed, SERVER_PATH_KEYED) |
            fact(usable && other != NULL && other->keyed, SERVER_PATH_OTHER) |

@@ -66,9 +66,10 @@ void server_arrival_read(struct server_arrival *arrival, const struct server_soc
                          core_ns since_ns, core_ns read_ns, core_ns allowed_ns)
 {
     core_ns earliest_ns = clock->left ? clock->empty_ns : core_time_max(since_ns, clock->empty_ns);
-    bool late = read_ns - earliest_ns > allowed_ns;
+    core_ns ours_ns = core_time_max(earliest_ns, clock->again_ns);
+    bool late = read_ns - ours_ns > allowed_ns;
 
-    arrival->counted_ns = core_time_max(arrival->counted_ns, late ? earliest_ns : read_ns);
+    arrival->counted_ns = core_time_max(arrival->counted_ns, late ? ours_ns : read_ns);
     arrival->earliest_ns = earliest_ns;
     arrival->read_ns = read_ns;
     arrival->held = clock->held_bytes > 0;
@@ -97,9 +98,8 @@ void server_arrival_took(struct server_socket_clock *clock, const struct server_
 
 void server_arrival_since(struct server_arrival *arrival, core_ns from_ns, core_ns now_ns, bool held)
 {
-    core_ns came_ns = core_time_min(from_ns, now_ns);
-    arrival->counted_ns = core_time_max(arrival->counted_ns, came_ns);
-    arrival->earliest_ns = came_ns;
+    arrival->counted_ns = core_time_max(arrival->counted_ns, now_ns);
+    arrival->earliest_ns = core_time_min(from_ns, now_ns);
     arrival->read_ns = now_ns;
     arrival->held = held;
 }
@@ -110,6 +110,7 @@ void server_arrival_goes_on(struct server_socket_clock *clock, core_ns from_ns, 
     *clock =
         (struct server_socket_clock){.empty_ns = left_bytes > 0 ? core_time_min(from_ns, now_ns) : now_ns,
                                      .mark_ns = now_ns,
+                                     .again_ns = now_ns,
                                      .old_bytes = left_bytes,
                                      .left = left_bytes > 0,
                                      .held_bytes = held ? left_bytes : 0};

@@ -31,9 +31,11 @@
  * **Deadlines** count from `earliest`: MET is then what a client beside the server sees, too. **Contracts**
  * count `counted`: the time of the read as long as the turn was as short as promises reckon with (in_ns and
  * the rest), because eligible times that are spread over true arrivals but handed over together would be a
- * burst that admission has not seen; `earliest` where it was not: what a late thread finds has been in the
- * socket for as long as it was away, and a stream that conforms must not be held back for our delay
- * (server/stream/policer.h says why neither way gives a client credit).
+ * burst that admission has not seen; so too what waited in a pause, however long: a stream whose GPU is lost
+ * may cause that, and what its connection has brought for others must not come to their units at once, where
+ * streams of other connections keep their promises. `earliest` where the thread itself was late: what it finds
+ * has been in the socket for as long as it was away, and a stream that conforms must not be held back for our
+ * delay (server/stream/policer.h says why neither way gives a client credit).
  *
  * The rest (server/net/io.h) is one of the delays that `earliest` counts. Packets may so meet it twice,
  * before they are read and before their result is written; perfmodel_io_rest_ns, which admission has taken
@@ -107,6 +109,7 @@ core_ns server_polls_beat_ns(core_ns latency_ns);
 struct server_socket_clock {
     core_ns empty_ns; /* all bytes in the socket came after this */
     core_ns mark_ns;  /* the bytes behind the next old_bytes came after this */
+    core_ns again_ns; /* end of the last pause: contracts count from this at the earliest */
     size_t old_bytes;
     bool left;         /* the last read has not emptied it */
     size_t held_bytes; /* the next so many have waited behind what their sender brought too early */
@@ -121,12 +124,11 @@ void server_arrival_read(struct server_arrival *arrival, const struct server_soc
 void server_arrival_took(struct server_socket_clock *clock, const struct server_arrival *arrival,
                          size_t got_bytes, size_t left_bytes);
 
-/* What was read before a pause is consumed at now_ns: it counts from from_ns, or from now if that is
- * earlier. */
+/* What was read before a pause is consumed at now_ns: it came after from_ns, or now if that is earlier, and
+ * contracts count it from now. */
 void server_arrival_since(struct server_arrival *arrival, core_ns from_ns, core_ns now_ns, bool held);
 
-/* The socket was not read until now_ns: the left_bytes in it count from from_ns, or from now if that is
- * earlier. */
+/* The socket was not read until now_ns: the left_bytes in it came after from_ns, or now if that is earlier. */
 void server_arrival_goes_on(struct server_socket_clock *clock, core_ns from_ns, core_ns now_ns,
                             size_t left_bytes, bool held);
 

@@ -37,23 +37,56 @@ const struct server_gpu_binding *server_gpu_binding_at_backup(const struct serve
 
 /* ---- keys ---- */
 
+struct server_request *server_gpu_binding_request(const struct server_stream *stream)
+{
+    const struct server_gpu_binding *present = stream->units.gpu, *other = stream->units.secondary;
+
+    if (present != NULL && present->request != NULL)
+        return present->request;
+    return other != NULL ? other->request : NULL;
+}
+
+/* Is its OPEN refused, or about to be? */
+static bool is_refused(const struct server_stream *stream)
+{
+    const struct server_request *request = server_gpu_binding_request(stream);
+    return stream->unannounced || (request != NULL && request->overdue);
+}
+
 /* Without the chaining value, which may be another unit's now: the first packet brings it along. */
-void server_gpu_binding_send_key(struct server_gpu_binding *place)
+static void send_key(struct server_gpu_binding *place)
 {
     place->asking = true;
     server_gpu_send_key(place->port->gpu, &place->key);
 }
 
-/* The OPEN is answered when all its cards have answered. The place's key may be at the batcher again. */
-static void answer_open(struct server_gpu_binding *place, bool overdue, bool lacking)
+static bool is_own(const struct server_gpu_binding *place)
+{
+    return place == place->stream->units.gpu || place == place->stream->units.secondary;
+}
+
+/* Only an OPEN or a migration that waits for the answer is impatient. A stream that ends without having been
+ * open is not to wait for what its plan may lack for long. */
+void server_gpu_binding_send_again(struct server_gpu_binding *place)
+{
+    if (is_own(place) && is_refused(place->stream))
+        return;
+    if (is_own(place) && server_gpu_binding_request(place->stream) == NULL)
+        place->key.until_ns = CORE_NS_NEVER;
+    send_key(place);
+}
+
+/* The OPEN is answered when all its cards have answered. One that answers again meanwhile, having lost its
+ * process, may say another thing. */
+static void answer_open(struct server_gpu_binding *place, struct server_request *request)
 {
     struct server_stream *stream = place->stream;
-    struct server_request *request = place->request;
+    bool first = place->request != NULL;
 
     place->request = NULL;
-    request->overdue |= overdue;
-    request->lacking |= lacking;
-    if (--request->keys > 0)
+    request->overdue |= place->key.overdue;
+    request->lacking |= place->key.lacking;
+    if (!first || --request->keys > 0)
         return;
     if (request->overdue)
         stream->client->io->calls->overdue(request, stream);
@@ -72,19 +105,16 @@ static void answered(void *owner, struct server_message *message)
     struct server_gpu_binding *place = place_of(message);
     struct server_gpu_port *port = place->port;
     struct server_stream *stream = place->stream;
-    bool own = place == stream->units.gpu || place == stream->units.secondary;
-    const bool overdue = place->key.overdue, lacking = place->key.lacking; /* the key may be sent again */
-    bool keyed = !overdue && port->up && place->key.generation == port->generation;
+    struct server_request *request = is_own(place) ? server_gpu_binding_request(stream) : NULL;
+    const bool overdue = place->key.overdue;
     (void)owner;
 
     place->asking = false;
-    if (own)
-        place->key.until_ns = CORE_NS_NEVER; /* only who waits for an answer is impatient */
-    if (port->up && !keyed && (!overdue || (own && place->request == NULL)))
-        server_gpu_binding_send_key(place); /* that child is gone: the next one needs the key, too */
-    place->keyed = keyed;
-    if (place->request != NULL)
-        answer_open(place, overdue, lacking);
+    place->keyed = !overdue && port->up && place->key.generation == port->generation;
+    if (request != NULL)
+        answer_open(place, request);
+    if (port->up && !place->keyed && (!overdue || is_own(place)))
+        server_gpu_binding_send_again(place); /* that child is gone: the next one needs the key, too */
     server_stream_advance(stream, core_time_now_ns());
     stream->client->io->calls->mark(stream->client);
     stream->client->io->calls->settle(stream);
@@ -122,7 +152,7 @@ void server_gpu_binding_attach(struct server_stream_io *io, struct server_gpu_bi
     if (port->places != NULL)
         port->places->previous = &place->next;
     port->places = place;
-    server_gpu_binding_send_key(place);
+    send_key(place);
 }
 
 void server_gpu_binding_detach(struct server_gpu_binding *place)
@@ -141,8 +171,7 @@ void server_gpu_binding_arrive(struct server_gpu_binding *place)
     place->fresh = true;
     if (place->keyed || place->asking || !place->port->up)
         return; /* the answer tells, or the card's return */
-    place->key.until_ns = CORE_NS_NEVER;
-    server_gpu_binding_send_key(place);
+    server_gpu_binding_send_again(place);
 }
 
 /* ---- packets in ---- */

@@ -92,6 +92,9 @@ bool server_gpu_binding_put(struct server_stream_io *io, struct server_packet *p
 const struct server_gpu_binding *server_gpu_binding_at_primary(const struct server_stream *stream);
 const struct server_gpu_binding *server_gpu_binding_at_backup(const struct server_stream *stream);
 
+/* The OPEN of the stream while it waits for the answer of a GPU; else NULL. */
+struct server_request *server_gpu_binding_request(const struct server_stream *stream);
+
 /* Number of the GPU of an attached binding. */
 uint32_t server_gpu_binding_gpu(const struct server_gpu_binding *place);
 /* Is that the GPU which the stream's reservation is on, and not the one of its backup? */
@@ -99,7 +102,7 @@ bool server_gpu_binding_is_primary(const struct server_gpu_binding *place);
 
 /* ---- gpu_results.c to gpu_binding.c ---- */
 
-void server_gpu_binding_send_key(struct server_gpu_binding *place);
+void server_gpu_binding_send_again(struct server_gpu_binding *place);
 
 /* Hands the packet to the fallback worker, or to the worker that is the backup. */
 void server_gpu_binding_divert(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns);

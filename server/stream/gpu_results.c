@@ -158,7 +158,7 @@ static void take_up(struct server_gpu_port *port, uint32_t generation)
     port->generation = generation;
     for (struct server_gpu_binding *place = port->places; place != NULL; place = place->next)
         if (!place->asking)
-            server_gpu_binding_send_key(place);
+            server_gpu_binding_send_again(place);
 }
 
 static void collect_port(struct server_stream_io *io, struct server_gpu_port *port)

@@ -173,6 +173,7 @@ static void packets_count_from_reading_pause(void **state)
     server_arrival_goes_on(&clock, 2 * MS, 9 * MS, 100, false);
     server_arrival_read(&arrival, &clock, 8 * MS, 10 * MS, MS);
     assert_int_equal(arrival.earliest_ns, 2 * MS);
+    assert_int_equal(arrival.counted_ns, 10 * MS);
     assert_false(arrival.held);
     server_arrival_took(&clock, &arrival, 100, 50);
     server_arrival_read(&arrival, &clock, 10 * MS, 11 * MS, MS);
@@ -185,6 +186,26 @@ static void packets_count_from_reading_pause(void **state)
     server_arrival_read(&arrival, &clock, 21 * MS, 22 * MS, MS);
     assert_int_equal(arrival.earliest_ns, 20 * MS);
     assert_false(arrival.held);
+}
+
+/* What waited in a pause would be a burst that admission has not seen, if contracts counted it from then. It
+ * is late by what the thread was late after it, and by no more. */
+static void contracts_count_from_the_end_of_a_pause(void **state)
+{
+    struct server_socket_clock clock = {0};
+    struct server_arrival arrival = {0};
+    (void)state;
+    server_arrival_since(&arrival, 2 * MS, 9 * MS, false);
+    assert_int_equal(arrival.earliest_ns, 2 * MS);
+    assert_int_equal(arrival.counted_ns, 9 * MS);
+    server_arrival_goes_on(&clock, 2 * MS, 9 * MS, 100, false);
+    server_arrival_read(&arrival, &clock, 8 * MS, 10 * MS + 1, MS);
+    assert_int_equal(arrival.earliest_ns, 2 * MS);
+    assert_int_equal(arrival.counted_ns, 9 * MS);
+    server_arrival_took(&clock, &arrival, 50, 50); /* left, and read again: still of before the pause */
+    server_arrival_read(&arrival, &clock, 10 * MS, 10 * MS + 2, MS);
+    assert_int_equal(arrival.earliest_ns, 2 * MS);
+    assert_int_equal(arrival.counted_ns, 9 * MS);
 }
 
 /* ---- the rest ---- */
@@ -638,6 +659,7 @@ int main(void)
         cmocka_unit_test(no_byte_is_taken_for_later_than_it_came),
         cmocka_unit_test(a_late_turn_counts_from_the_earliest),
         cmocka_unit_test(packets_count_from_reading_pause),
+        cmocka_unit_test(contracts_count_from_the_end_of_a_pause),
         cmocka_unit_test(two_rests_are_what_admission_takes_off),
         cmocka_unit_test(deadlines_are_never_later_than_true_ones),
         cmocka_unit_test(packets_late_after_server_stop),
