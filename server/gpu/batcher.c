@@ -37,17 +37,25 @@ void server_gpu_push(struct server_gpu *gpu, uint32_t io, const struct server_gp
     gpu->notify(gpu->server->ios[io]);
 }
 
-bool server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event)
+bool server_gpu_event_at(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
+                         struct server_gpu_event *event)
+{
+    const struct server_gpu_link *link = &gpu->links[io];
+    uint32_t at = atomic_load_explicit(&link->head, memory_order_relaxed) + skipped; /* our own */
+    /* acquire: pairs with the release of the push; whoever skips counts from 0 without gaps */
+    if (at == atomic_load_explicit(&link->tail, memory_order_acquire))
+        return false;
+    *event = link->events[at % SERVER_GPU_LINK_EVENTS];
+    return true;
+}
+
+void server_gpu_event_done(struct server_gpu *gpu, uint32_t io)
 {
     struct server_gpu_link *link = &gpu->links[io];
     uint32_t head = atomic_load_explicit(&link->head, memory_order_relaxed);
-    /* acquire: pairs with the release of the push */
-    if (head == atomic_load_explicit(&link->tail, memory_order_acquire))
-        return false;
-    *event = link->events[head % SERVER_GPU_LINK_EVENTS];
-    /* release: the event was read before its place is used again */
+    /* release: the event was read before its place is used again, and carried out before the batcher counts
+     * on that */
     atomic_store_explicit(&link->head, head + 1, memory_order_release);
-    return true;
 }
 
 static void push_all(struct server_gpu *gpu, enum server_gpu_event_kind kind)
@@ -57,13 +65,13 @@ static void push_all(struct server_gpu *gpu, enum server_gpu_event_kind kind)
         server_gpu_push(gpu, io, &event);
 }
 
-/* Have all I/O threads taken all events, DOWN being the last? One that has not may still put packets into the
- * next batches that are opened, by keys that only the child before had. */
+/* Have all I/O threads done with all events of the loss? One that has not may still put packets into the next
+ * batches that are opened, by keys that only the child before had; or hold their arenas. */
 static bool all_know(const struct server_gpu *gpu)
 {
     for (uint32_t io = 0; io < gpu->io_count; io++) {
         const struct server_gpu_link *link = &gpu->links[io];
-        /* acquire: pairs with the release of next_event */
+        /* acquire: pairs with the release of event_done */
         if (atomic_load_explicit(&link->head, memory_order_acquire) !=
             atomic_load_explicit(&link->tail, memory_order_relaxed))
             return false;
@@ -133,12 +141,12 @@ static void go_down(struct server_gpu *gpu, const struct gpu_fault *fault, core_
     gpu->lingering = !fault->gone;
     gpu->restart_ns = fault->restart_ns;
     remember_fault(gpu, fault);
+    if (was_up)
+        push_all(gpu, SERVER_GPU_DOWN);
     server_gpu_batches_lose(gpu, fault->gone);
     server_gpu_room_down(gpu, now_ns);
     server_gpu_keys_lost(gpu);
     show_state(gpu, SERVER_GPU_STATE_DOWN, now_ns);
-    if (was_up)
-        push_all(gpu, SERVER_GPU_DOWN);
     if (gpu->start_told) /* else who waits for the first start says it, and ends it */
         core_log_with(CORE_LOG_ERROR, "gpu.fault", &(struct core_log_fields){.unit = gpu->name},
                       "%s out of service: %s: %s; the packets of %u batches are encrypted again on other "

@@ -8,13 +8,13 @@
  * batcher; one consumer: the I/O thread), in the order of the batches:
  *
  *   DONE n    the ciphertext of batch n is in its arena
+ *   DOWN      the child has ended: what is in batches comes back as LOST, and none is open until UP
  *   LOST n    batch n was not run, or not to its end: its packets must be encrypted by another unit
- *   DOWN      no batch is open until UP, and no batch holds a packet of this thread
  *   UP        batches are open again, with a new child that has no keys yet; it is not started before all
- *             I/O threads have taken DOWN, so that no packet comes to it by a key that it has not
+ *             I/O threads have done with all events, so that no packet comes to it by a key that it has not
  *
  * A thread gets DONE or LOST for exactly the batches that hold packets of it. It releases the batch when it
- * has delivered or copied its packets (gpu_arena_release).
+ * has delivered or copied its packets (gpu_arena_release). It may look at events before it takes them.
  *
  * Keys and plans come to the batcher as messages, in order with one another. */
 #ifndef MILLRACE_SERVER_GPU_BATCHER_H
@@ -60,8 +60,11 @@ struct server_gpu_event {
     struct server_gpu_times times; /* DONE */
 };
 
-/* I/O thread `io`: takes its next event; false: there is none. */
-bool server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
+/* I/O thread `io`: its next event but `skipped`; false: there is none. It stays the thread's until the thread
+ * has done with it, and with those before it. */
+bool server_gpu_event_at(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
+                         struct server_gpu_event *event);
+void server_gpu_event_done(struct server_gpu *gpu, uint32_t io);
 
 /* I/O thread: the arenas, in which it is writer number `io`. */
 struct gpu_arenas *server_gpu_arenas(struct server_gpu *gpu);

@@ -96,7 +96,10 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
     core_ns wake_ns;
     if (stream->queue.waiting != NULL)
         server_packet_fill(packet); /* behind it */
-    else if (!hand_over(io, packet, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS, &wake_ns)) {
+    else if (server_gpu_binding_is_stale(stream)) {
+        server_packet_fill(packet);
+        wait_from(io, packet, now_ns); /* the stream is advanced first */
+    } else if (!hand_over(io, packet, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS, &wake_ns)) {
         server_packet_fill(packet);
         wait_from(io, packet, wake_ns);
     }
@@ -110,7 +113,8 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
     core_ns wake_ns = CORE_NS_NEVER;
 
     server_eligible_queue_remove(&io->waiting, &stream->waiter);
-    if (stream->modify != NULL) /* before the next packet there may be a gap, or one is waited for */
+    /* before the next packet there may be a gap, or one is waited for; or its GPU is lost */
+    if (stream->modify != NULL || server_gpu_binding_is_stale(stream))
         server_stream_advance(stream, core_time_now_ns());
     packet = stream->queue.waiting;
     stream->queue.waiting = NULL;
@@ -244,7 +248,9 @@ static void collect(struct server_io *io, collect_fn *take)
 {
     for (uint32_t worker = 0; worker < io->server->all_workers; worker++)
         collect_from(io, worker, take);
-    server_gpu_collect(&io->streams);
+    io->behind = server_gpu_collect(&io->streams);
+    if (io->behind)
+        server_io_notify(io); /* the rest in the next turn, which begins at once */
 }
 
 static void finish_dirty(struct server_io *io)
@@ -514,7 +520,7 @@ static void turn(struct server_io *io)
     read_strangers(io);
     now_ns = core_time_now_ns();
     take_rate(io, now_ns);
-    if (io->turn_bytes > 0)
+    if (io->turn_bytes > 0 && !io->behind)
         rest_ns = server_io_rest_ns(io);
     for (uint32_t worker = 0; rest_ns > 0 && worker < io->server->all_workers; worker++)
         cpu_worker_mute(io->server->workers[worker], io->index);

@@ -58,6 +58,7 @@ struct server_io {
     size_t stream_count;
     uint8_t *read_buffer; /* SERVER_READ_BYTES */
     bool stream_ended;    /* a stream has ended: wipe the read buffer at the end of the turn */
+    bool behind;          /* of what a card has lost some is to be taken in the next turn */
     bool draining;
     core_ns drain_until_ns;              /* set before drain_message is posted */
     struct server_message drain_message; /* posted once */

@@ -38,8 +38,8 @@ static unsigned gpu_facts(const struct server_stream *stream)
     const struct server_gpu_binding *present = stream->units.gpu, *other = stream->units.secondary;
     bool usable = server_gpu_binding_request(stream) == NULL; /* the OPEN is answered first */
 
-    return fact(usable && present->keyed, SERVER_PATH_KEYED) |
-           fact(usable && other != NULL && other->keyed, SERVER_PATH_OTHER) |
+    return fact(usable && server_gpu_binding_is_keyed(present), SERVER_PATH_KEYED) |
+           fact(usable && other != NULL && server_gpu_binding_is_keyed(other), SERVER_PATH_OTHER) |
            fact(!server_gpu_binding_is_primary(present), SERVER_PATH_AT_BACKUP) |
            fact(present->asking, SERVER_PATH_AWAITED) | fact(present->inside == 0, SERVER_PATH_GPU_EMPTY) |
            fact(may_leave_backup(stream), SERVER_PATH_ON_TIME) | fact(present->lost, SERVER_PATH_LOST);
@@ -82,7 +82,7 @@ static void use_gpu(struct server_stream *stream, bool paced, core_ns now_ns)
     bool at_primary = server_gpu_binding_is_primary(stream->units.gpu);
     core_ns first_ns = stream->queue.waiting != NULL ? stream->queue.waiting->eligible_ns : CORE_NS_NEVER;
 
-    assert(stream->units.at_worker == 0 && stream->units.gpu->keyed);
+    assert(stream->units.at_worker == 0 && server_gpu_binding_is_keyed(stream->units.gpu));
     server_pacer_switch(&stream->pace, 0, first_ns, paced, now_ns);
     stream->units.gpu->fresh = true;
     server_notification(stream, at_primary && !stream->failover_target.told ? PROTOCOL_NOTICE_RESTORED

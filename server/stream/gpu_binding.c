@@ -37,6 +37,17 @@ const struct server_gpu_binding *server_gpu_binding_at_backup(const struct serve
 
 /* ---- keys ---- */
 
+bool server_gpu_binding_is_keyed(const struct server_gpu_binding *place)
+{
+    const struct server_gpu_port *port = place->port;
+    return port->up && !port->distrusted && place->keyed != 0 && place->keyed == port->generation;
+}
+
+bool server_gpu_binding_is_stale(const struct server_stream *stream)
+{
+    return stream->path == SERVER_PATH_GPU && !server_gpu_binding_is_keyed(stream->units.gpu);
+}
+
 struct server_request *server_gpu_binding_request(const struct server_stream *stream)
 {
     const struct server_gpu_binding *present = stream->units.gpu, *other = stream->units.secondary;
@@ -110,10 +121,10 @@ static void answered(void *owner, struct server_message *message)
     (void)owner;
 
     place->asking = false;
-    place->keyed = !overdue && port->up && place->key.generation == port->generation;
+    place->keyed = !overdue && port->up && place->key.generation == port->generation ? port->generation : 0;
     if (request != NULL)
         answer_open(place, request);
-    if (port->up && !place->keyed && (!overdue || is_own(place)))
+    if (port->up && place->keyed == 0 && (!overdue || is_own(place)))
         server_gpu_binding_send_again(place); /* that child is gone: the next one needs the key, too */
     server_stream_advance(stream, core_time_now_ns());
     stream->client->io->calls->mark(stream->client);
@@ -160,6 +171,8 @@ void server_gpu_binding_detach(struct server_gpu_binding *place)
     assert(!place->asking && place->inside == 0);
     if (place->previous == NULL)
         return;
+    if (place->port->taking.place == place)
+        place->port->taking.place = place->next;
     *place->previous = place->next;
     if (place->next != NULL)
         place->next->previous = place->previous;
@@ -169,7 +182,7 @@ void server_gpu_binding_detach(struct server_gpu_binding *place)
 void server_gpu_binding_arrive(struct server_gpu_binding *place)
 {
     place->fresh = true;
-    if (place->keyed || place->asking || !place->port->up)
+    if (server_gpu_binding_is_keyed(place) || place->asking || !place->port->up)
         return; /* the answer tells, or the card's return */
     server_gpu_binding_send_again(place);
 }
@@ -199,22 +212,17 @@ static bool is_audited(const struct server_packet *packet)
     return one_in != 0 && (mixed >> 32) % one_in == 0;
 }
 
-/* Must its plaintext be in the slot, too? Of an audited one, because the GPU's process can write to its batch;
- * of a guaranteed one, because there is no time to copy it when the GPU is lost. */
-static bool needs_slot(const struct server_packet *packet)
-{
-    return packet->audited || server_backup_is_held(packet->stream);
-}
-
-/* Into a batch of its place; what comes to a backup comes there when the loss is known at the earliest. */
+/* Into a batch of its place; what comes to a backup comes there when the loss is known at the earliest. The
+ * plaintext is in the slot too of an audited one, because the GPU's process can write to its batch, and of a
+ * guaranteed one, because there is no time to copy it when the GPU is lost. */
 static core_status append(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns)
 {
     struct server_stream *stream = packet->stream;
     struct server_gpu_binding *gpu = stream->units.gpu;
-    bool away = !server_gpu_binding_is_primary(gpu);
+    bool away = !server_gpu_binding_is_primary(gpu), backed = server_backup_is_held(stream);
 
     packet->audited = is_audited(packet);
-    if (needs_slot(packet))
+    if (packet->audited || backed)
         server_packet_fill(packet);
     const struct gpu_packet entry = {
         .eligible_ns = away ? core_time_max(ready_ns, stream->failover_target.lost_ns) : ready_ns,
@@ -224,7 +232,7 @@ static core_status append(struct server_stream_io *io, struct server_packet *pac
         .padding_bytes = packet->cpu.bytes - packet->bytes,
         .slot = gpu->key.slot,
         .iv = gpu->fresh ? stream->cpu->chain : NULL,
-        .cookie = (uintptr_t)packet};
+        .cookie = server_gpu_cookie(packet, backed)};
     struct gpu_place place;
     core_status status = gpu_arena_append(server_gpu_arenas(gpu->port->gpu), io->index, &entry, &place);
 
@@ -251,5 +259,5 @@ bool server_gpu_binding_put(struct server_stream_io *io, struct server_packet *p
         return true;
     }
     *wake_ns = after_ns + RETRY_NS;
-    return append(io, packet, ready_ns) == CORE_OK;
+    return !server_gpu_binding_is_stale(stream) && append(io, packet, ready_ns) == CORE_OK;
 }

@@ -16,6 +16,12 @@
  * the I/O thread's too until server_gpu_let_go: a lost one goes from there into its slot, to be encrypted by a
  * worker. What waited before, is audited, or belongs to a guaranteed stream is in its slot all the time.
  *
+ * **The loss of a card.** From DOWN on, or from the first packet that fails the audit, no place of the card is
+ * keyed, so that a stream with nothing inside goes elsewhere with its next packet. What was inside of
+ * guaranteed streams leaves at once, and before all else. The rest is copied a little in each turn, and streams
+ * without a packet are advanced so, too: the thread's other streams do not wait for what a full card had, and
+ * no new process of the card is started before all of it is done.
+ *
  * gpu_binding.c: keys, and packets into batches. gpu_results.c: messages of the batchers, and packets that
  * come back. */
 #ifndef MILLRACE_SERVER_STREAM_GPU_BINDING_H
@@ -39,11 +45,18 @@ struct server_gpu_binding {
     uint64_t newest;                             /* batch of the packet that was appended last; 0: none yet */
     uint32_t inside;                             /* packets in batches */
     bool asking;                                 /* `key` is at the batcher */
-    bool keyed;                     /* the GPU has the key; false: no packet is in a batch, unless `lost` */
+    uint32_t keyed;                              /* process that has the key (is_keyed, below); 0: none */
     bool lost;                      /* with a backup: it has returned a packet as it was; not keyed */
     bool fresh;                     /* the next packet brings the chaining value along */
     struct server_gpu_key key;      /* its key.key is the stream's own */
     struct server_request *request; /* the OPEN, until the card has the key for the first time */
+};
+
+/* An event that is being taken, in more than one turn where there is much to do. */
+struct server_gpu_taking {
+    bool begun;
+    struct gpu_record_list left;      /* DONE, LOST: of the batch */
+    struct server_gpu_binding *place; /* DOWN, UP: the next one to be told */
 };
 
 /* An I/O thread's port to one GPU. */
@@ -53,6 +66,8 @@ struct server_gpu_port {
     uint32_t generation; /* of the GPU's process, as of the last UP */
     bool up;             /* no DOWN since the last UP */
     bool distrusted;     /* a batch failed the audit: nothing of this process is delivered any more */
+    struct server_gpu_taking taking;
+    uint64_t cleared;    /* of batches that were lost up to here guaranteed streams have what was theirs */
     uint32_t done_count; /* batches delivered in this turn, to be released at its end */
     uint64_t done[GPU_REGION_ARENAS_MAX];
     struct server_gpu_times times[GPU_REGION_ARENAS_MAX]; /* of the batches taken last, by number modulo */
@@ -97,6 +112,10 @@ struct server_request *server_gpu_binding_request(const struct server_stream *st
 
 /* Number of the GPU of an attached binding. */
 uint32_t server_gpu_binding_gpu(const struct server_gpu_binding *place);
+/* Has the GPU the key, and is it in service? If not no packet is put into its batches. */
+bool server_gpu_binding_is_keyed(const struct server_gpu_binding *place);
+/* Do the stream's packets go to a GPU that is not, so that the stream is to be advanced before the next one? */
+bool server_gpu_binding_is_stale(const struct server_stream *stream);
 /* Is that the GPU which the stream's reservation is on, and not the one of its backup? */
 bool server_gpu_binding_is_primary(const struct server_gpu_binding *place);
 
@@ -107,10 +126,18 @@ void server_gpu_binding_send_again(struct server_gpu_binding *place);
 /* Hands the packet to the fallback worker, or to the worker that is the backup. */
 void server_gpu_binding_divert(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns);
 
+/* What a packet's record says of it: packets of streams with a backup are told without a look at them. */
+#define SERVER_GPU_BACKED 1
+
+static inline uint64_t server_gpu_cookie(const struct server_packet *packet, bool backed)
+{
+    return (uintptr_t)packet | (backed ? SERVER_GPU_BACKED : 0);
+}
+
 /* ---- */
 
-/* Handles the messages of the batchers. */
-void server_gpu_collect(struct server_stream_io *io);
+/* Handles the messages of the batchers. True: of what a card has lost some is left for the next turn. */
+bool server_gpu_collect(struct server_stream_io *io);
 
 /* At the end of a turn, when all results were written or copied: releases the batches. */
 void server_gpu_let_go(struct server_stream_io *io);

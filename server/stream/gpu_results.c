@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of what a card has lost so much is copied in a turn, a few microseconds; a packet costs so much beside its
+ * bytes, and a place that is told. */
+#define TURN_BYTES (32 << 10)
+#define STEP_BYTES 512
+
 /* ---- packets out ---- */
 
 /* Nobody waits for it any more; nor, once the card has returned all, for those before it. */
@@ -35,11 +40,13 @@ static void run_again(struct server_stream_io *io, struct server_packet *packet)
         discard(packet);
     else if (server_backup_is_held(stream)) {
         assert(packet->cpu.data == server_packet_payload(packet));
-        stream->units.gpu->keyed = false;
         stream->units.gpu->lost = true;
         server_stream_advance(stream, core_time_now_ns());
-    } else
+    } else {
         server_gpu_binding_divert(io, packet, 0);
+        if (stream->units.gpu->inside == 0)
+            server_stream_advance(stream, core_time_now_ns());
+    }
 }
 
 /* Encrypts the plaintext anew, from the chaining value before it, and compares. */
@@ -117,18 +124,57 @@ static void take_packet(struct server_stream_io *io, struct server_gpu_port *por
         deliver(packet, ciphertext, event->times.noticed_ns);
 }
 
-static void take_batch(struct server_stream_io *io, struct server_gpu_port *port,
-                       const struct server_gpu_event *event)
+/* Does what is in the batch come to nothing? */
+static bool is_lost(const struct server_gpu_port *port, const struct server_gpu_event *event)
 {
-    struct gpu_arenas *arenas = server_gpu_arenas(port->gpu);
-    const uint8_t *output = gpu_arena_output(arenas, event->batch);
-    struct gpu_record_list records = gpu_arena_records(arenas, io->index, event->batch);
+    return event->kind == SERVER_GPU_LOST || (event->kind == SERVER_GPU_DONE && port->distrusted);
+}
 
-    port->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
-    for (const struct gpu_record *record; (record = gpu_record_next(&records)) != NULL;)
-        take_packet(io, port, (struct server_packet *)(uintptr_t)record->cookie,
-                    output + record->offset_bytes, event);
+static struct server_packet *packet_of(const struct gpu_record *record)
+{
+    return (struct server_packet *)(uintptr_t)(record->cookie & ~(uint64_t)SERVER_GPU_BACKED);
+}
+
+/* What guaranteed streams have in batches that are lost, as far as that is told, leaves them before all else. */
+static void clear_backed(struct server_stream_io *io, struct server_gpu_port *port)
+{
+    const struct gpu_arenas *arenas = server_gpu_arenas(port->gpu);
+    struct server_gpu_event event;
+
+    for (uint32_t i = 0; server_gpu_event_at(port->gpu, io->index, i, &event); i++) {
+        if (!is_lost(port, &event) || event.batch <= port->cleared)
+            continue;
+        struct gpu_record_list left = i == 0 && port->taking.begun
+                                          ? port->taking.left
+                                          : gpu_arena_records(arenas, io->index, event.batch);
+        for (const struct gpu_record *record; (record = gpu_record_next(&left)) != NULL;)
+            if ((record->cookie & SERVER_GPU_BACKED) != 0)
+                run_again(io, packet_of(record));
+        port->cleared = event.batch;
+    }
+}
+
+/* False: *budget is spent, and packets that were lost are left. */
+static bool take_batch(struct server_stream_io *io, struct server_gpu_port *port,
+                       const struct server_gpu_event *event, int64_t *budget)
+{
+    const uint8_t *output = gpu_arena_output(server_gpu_arenas(port->gpu), event->batch);
+
+    while (port->taking.left.left > 0) {
+        bool lost = is_lost(port, event);
+        if (lost && *budget <= 0)
+            return false;
+        const struct gpu_record *record = gpu_record_next(&port->taking.left);
+        if (lost && (record->cookie & SERVER_GPU_BACKED) != 0 && event->batch <= port->cleared)
+            continue;
+        take_packet(io, port, packet_of(record), output + record->offset_bytes, event);
+        if (!lost && port->distrusted)
+            clear_backed(io, port);
+        if (lost)
+            *budget -= (int64_t)record->bytes + STEP_BYTES;
+    }
     port->done[port->done_count++] = event->batch;
+    return true;
 }
 
 const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_port *port, core_ns noticed_ns)
@@ -141,42 +187,75 @@ const struct server_gpu_times *server_gpu_port_times(const struct server_gpu_por
 
 /* ---- events ---- */
 
-static void take_down(struct server_gpu_port *port)
+/* A place whose key is at the batcher learns it from the answer. */
+static void tell(struct server_gpu_binding *place)
 {
-    port->up = port->distrusted = false;
-    for (struct server_gpu_binding *place = port->places, *next; place != NULL; place = next) {
-        next = place->next; /* a migration may end here */
-        place->keyed = false;
+    if (!place->port->up)
         server_stream_advance(place->stream, core_time_now_ns());
+    else if (!place->asking && !server_gpu_binding_is_keyed(place))
+        server_gpu_binding_send_again(place);
+}
+
+/* False: *budget is spent, and places are left. Any of them may go meanwhile, where a migration ends. */
+static bool tell_places(struct server_gpu_port *port, int64_t *budget)
+{
+    for (struct server_gpu_binding *place; (place = port->taking.place) != NULL;) {
+        if (*budget <= 0)
+            return false;
+        port->taking.place = place->next;
+        tell(place);
+        *budget -= STEP_BYTES;
+    }
+    return true;
+}
+
+static void begin(struct server_stream_io *io, struct server_gpu_port *port,
+                  const struct server_gpu_event *event)
+{
+    port->taking = (struct server_gpu_taking){.begun = true};
+    switch (event->kind) {
+    case SERVER_GPU_DOWN:
+    case SERVER_GPU_UP:
+        port->up = event->kind == SERVER_GPU_UP;
+        port->distrusted = false;
+        port->generation = port->up ? event->generation : port->generation;
+        port->taking.place = port->places;
+        break;
+    case SERVER_GPU_DONE:
+        port->times[event->batch % GPU_REGION_ARENAS_MAX] = event->times;
+        /* fall through */
+    case SERVER_GPU_LOST:
+        port->taking.left = gpu_arena_records(server_gpu_arenas(port->gpu), io->index, event->batch);
     }
 }
 
-/* A place whose key is at the batcher learns it from the answer. */
-static void take_up(struct server_gpu_port *port, uint32_t generation)
-{
-    port->up = true;
-    port->generation = generation;
-    for (struct server_gpu_binding *place = port->places; place != NULL; place = place->next)
-        if (!place->asking)
-            server_gpu_binding_send_again(place);
-}
-
-static void collect_port(struct server_stream_io *io, struct server_gpu_port *port)
+/* False: *budget is spent, and something is left. */
+static bool collect_port(struct server_stream_io *io, struct server_gpu_port *port, int64_t *budget)
 {
     struct server_gpu_event event;
-    while (server_gpu_next_event(port->gpu, io->index, &event))
-        if (event.kind == SERVER_GPU_DOWN)
-            take_down(port);
-        else if (event.kind == SERVER_GPU_UP)
-            take_up(port, event.generation);
-        else
-            take_batch(io, port, &event);
+
+    while (server_gpu_event_at(port->gpu, io->index, 0, &event)) {
+        const bool of_batch = event.kind == SERVER_GPU_DONE || event.kind == SERVER_GPU_LOST;
+        if (!port->taking.begun)
+            begin(io, port, &event);
+        if (!port->up || port->distrusted)
+            clear_backed(io, port);
+        if (!(of_batch ? take_batch(io, port, &event, budget) : tell_places(port, budget)))
+            return false;
+        port->taking.begun = false;
+        server_gpu_event_done(port->gpu, io->index);
+    }
+    return true;
 }
 
-void server_gpu_collect(struct server_stream_io *io)
+bool server_gpu_collect(struct server_stream_io *io)
 {
+    int64_t budget = TURN_BYTES;
+    bool left = false;
+
     for (uint32_t i = 0; i < io->server->gpu_count; i++)
-        collect_port(io, &io->ports[i]);
+        left |= !collect_port(io, &io->ports[i], &budget);
+    return left;
 }
 
 void server_gpu_let_go(struct server_stream_io *io)

@@ -38,7 +38,7 @@ static bool may_hold(struct server_stream *stream, core_ns now_ns)
 unsigned server_migration_facts(struct server_stream *stream, core_ns now_ns)
 {
     const struct server_migration *migration = stream->migration;
-    bool keyed = migration->place != NULL && migration->place->keyed;
+    bool keyed = migration->place != NULL && server_gpu_binding_is_keyed(migration->place);
 
     if (migration->ended)
         return 0;

@@ -43,8 +43,8 @@ enum server_path_state {
 
 /* What holds now. Without a binding: not KEYED, GPU_EMPTY. Without a migration: none from MIGRATING on.
  *
- * A packet that a GPU returns as it was is LOST, and the GPU not KEYED any more, if the stream has a backup;
- * without one it goes to the worker at once, and the GPU stays KEYED until it has returned all.
+ * A GPU that is lost is not KEYED any more, before it returns what it had: new packets wait for that. One that
+ * it returns as it was is LOST, if the stream has a backup; without one it goes to the worker at once.
  * FREE: nothing keeps the stream at its unit: WORKER_EMPTY, GPU_EMPTY, no key is on its way to a GPU, the old
  * contract is served, and so is what came late to a backup.
  * MAY_HOLD: by server/stream/pace.h; of a stream without a backup, at its own worker or on its GPU. */

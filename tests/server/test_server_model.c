@@ -23,7 +23,7 @@
 #include "tests/support/virtual_gpu.h"
 
 #define SEQUENCES  2000
-#define FIXED_SEED 1500      /* from here on so many sequences tell the faults of tools/mutants.table */
+#define FIXED_SEED 1500 /* from here on so many sequences tell the faults of tools/mutants.table */
 #define BYTES_MAX  400
 
 /* Sequences that told a defect. */

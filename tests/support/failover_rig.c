@@ -25,19 +25,37 @@ core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_
     return __real_gpu_engine_open(engine, &patient, error);
 }
 
-bool __real_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
-bool __wrap_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
+bool __real_server_gpu_event_at(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
+                                struct server_gpu_event *event);
+bool __wrap_server_gpu_event_at(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
+                                struct server_gpu_event *event);
+void __real_server_gpu_event_done(struct server_gpu *gpu, uint32_t io);
+void __wrap_server_gpu_event_done(struct server_gpu *gpu, uint32_t io);
+
+static bool one_told; /* a lost batch in this turn; the I/O thread's */
 
 /* A slow batcher: the I/O thread learns of one lost batch in a turn. */
-bool __wrap_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event)
+bool __wrap_server_gpu_event_at(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
+                                struct server_gpu_event *event)
 {
-    static bool told; /* the I/O thread's */
-    if (told || !__real_server_gpu_next_event(gpu, io, event))
-        return told = false;
-    told = event->kind == SERVER_GPU_LOST;
-    if (told)
+    if (one_told) {
+        one_told = skipped > 0;
+        return false;
+    }
+    for (uint32_t before = 0; before < skipped; before++)
+        if (!__real_server_gpu_event_at(gpu, io, before, event) || event->kind == SERVER_GPU_LOST)
+            return false;
+    return __real_server_gpu_event_at(gpu, io, skipped, event);
+}
+
+void __wrap_server_gpu_event_done(struct server_gpu *gpu, uint32_t io)
+{
+    struct server_gpu_event event;
+    TEST_REQUIRE(__real_server_gpu_event_at(gpu, io, 0, &event));
+    __real_server_gpu_event_done(gpu, io);
+    one_told = event.kind == SERVER_GPU_LOST;
+    if (one_told)
         server_io_notify(gpu->server->ios[io]);
-    return true;
 }
 
 void failover_rig_start(struct failover_rig *rig, uint32_t cards, int64_t cost, const char *gpus,

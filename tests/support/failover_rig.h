@@ -1,7 +1,7 @@
 /* Guaranteed streams on a running server with emulated GPUs, one client that owns all streams, and the
  * notifications that it receives. One I/O thread, two workers. Only the GPUs that the test kills fail, and of a
  * loss the I/O thread learns bit by bit: a test that uses this is linked with --wrap=gpu_engine_open and
- * --wrap=server_gpu_next_event (CMakeLists.txt). Test thread. */
+ * --wrap=server_gpu_event_at (CMakeLists.txt). Test thread. */
 #ifndef MILLRACE_TESTS_GUARD_RIG_H
 #define MILLRACE_TESTS_GUARD_RIG_H
 

@@ -1,6 +1,6 @@
 /* Whatever a GPU's child does - dies, hangs, lies - nothing is lost, nothing is wrong, order is kept, and the
  * card comes back. The linker puts a function in front of gpu_engine_open that makes the emulated card fail,
- * and one in front of server_gpu_next_event that keeps events from an I/O thread (--wrap in CMakeLists.txt).
+ * and one in front of server_gpu_event_at that keeps events from an I/O thread (--wrap in CMakeLists.txt).
  * */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,15 +46,18 @@ core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_
     return __real_gpu_engine_open(engine, &changed, error);
 }
 
-bool __real_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
-bool __wrap_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event);
+bool __real_server_gpu_event_at(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
+                                struct server_gpu_event *event);
+bool __wrap_server_gpu_event_at(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
+                                struct server_gpu_event *event);
 
 /* I/O threads have not come to what the batchers told them. */
 static _Atomic bool deaf;
 
-bool __wrap_server_gpu_next_event(struct server_gpu *gpu, uint32_t io, struct server_gpu_event *event)
+bool __wrap_server_gpu_event_at(const struct server_gpu *gpu, uint32_t io, uint32_t skipped,
+                                struct server_gpu_event *event)
 {
-    return !atomic_load(&deaf) && __real_server_gpu_next_event(gpu, io, event);
+    return !atomic_load(&deaf) && __real_server_gpu_event_at(gpu, io, skipped, event);
 }
 
 static const struct core_stream_spec gpu_spec = {.packet_bytes = 1408,

@@ -185,8 +185,9 @@ static void check_rest(const struct situation *now)
     case SERVER_PATH_LEAVING_WORKER:
         TEST_REQUIRE(has(now, KEYED | GPU_EMPTY) && !has(now, WORKER_EMPTY));
         break;
-    case SERVER_PATH_GPU:
-        TEST_REQUIRE(has(now, KEYED) && (!backed || has(now, WORKER_EMPTY)));
+    case SERVER_PATH_GPU: /* without the key packets wait, too: until the GPU has returned all */
+        TEST_REQUIRE(has(now, KEYED) || !has(now, GPU_EMPTY));
+        TEST_REQUIRE(!backed || has(now, WORKER_EMPTY));
         TEST_REQUIRE(!has(now, OTHER | AT_BACKUP | ON_TIME));
         break;
     case SERVER_PATH_LOSING:
@@ -235,20 +236,21 @@ static void packets_go(const struct situation *now)
 {
     if (now->state == SERVER_PATH_WORKER)
         happen(now, 0, WORKER_EMPTY);
-    if (now->state == SERVER_PATH_GPU)
+    if (now->state == SERVER_PATH_GPU && has(now, KEYED))
         happen(now, 0, GPU_EMPTY);
 }
 
 static void packets_come_back(const struct situation *now)
 {
     happen(now, WORKER_EMPTY, 0);
-    happen(now, GPU_EMPTY, 0);
     happen(now, ON_TIME, 0);
     if (has(now, GPU_EMPTY))
         return;
-    if (!now->backed) {
-        happen(now, 0, WORKER_EMPTY); /* as it was: encrypted by a worker */
-        happen(now, GPU_EMPTY, WORKER_EMPTY);
+    if (has(now, KEYED) || has(now, LOST))
+        happen(now, GPU_EMPTY, 0); /* encrypted, or the last of those that are lost */
+    if (!now->backed) {            /* as it was: encrypted by a worker */
+        happen(now, 0, KEYED | WORKER_EMPTY);
+        happen(now, GPU_EMPTY, KEYED | WORKER_EMPTY);
     } else {
         happen(now, LOST, KEYED);
         happen(now, LOST | GPU_EMPTY, KEYED);
@@ -265,10 +267,12 @@ static void keys_come_and_go(const struct situation *now)
         happen(&answered, 0, OTHER);
         happen(&asked, 0, OTHER);
     }
-    if (!now->gpu || !has(now, GPU_EMPTY) || has(now, LOST))
+    if (!now->gpu)
         return;
     happen(now, 0, KEYED);
     happen(now, AWAITED, KEYED);
+    if (!has(now, GPU_EMPTY) || has(now, LOST))
+        return;
     happen(now, KEYED, AWAITED);
     happen(now, 0, AWAITED);
 }
