@@ -395,12 +395,17 @@ static core_status take_place(struct gpu_arenas *arenas, uint32_t writer, const 
 {
     struct arena *arena = &arenas->arenas[place->arena];
     struct part *part = part_of(arenas, place->arena, writer);
-    core_status status = take_room(arena, &arenas->writers[writer], packet->bytes, place);
+    const uint32_t iv_bytes = packet->unit_iv != NULL ? GPU_BLOCK_BYTES : 0;
+    core_status status = take_room(arena, &arenas->writers[writer], iv_bytes + packet->bytes, place);
     if (status != CORE_OK) {
         leave(arena, part, writer);
         return status;
     }
     place->input = gpu_region_input(&arenas->region, place->arena) + place->offset_bytes;
+    if (iv_bytes > 0)
+        memcpy(place->input, packet->unit_iv, iv_bytes);
+    place->input += iv_bytes;
+    place->offset_bytes += iv_bytes;
     /* relaxed: written before the batch was opened, and not again while we are in it */
     place->late = packet->eligible_ns <= atomic_load_explicit(&arena->start_ns, memory_order_relaxed);
     return CORE_OK;
@@ -458,6 +463,7 @@ core_status gpu_arena_commit(struct gpu_arenas *arenas, uint32_t writer, const s
                                       .offset_bytes = place->offset_bytes,
                                       .bytes = packet->bytes,
                                       .slot = packet->slot,
+                                      .begins_unit = packet->unit_iv != NULL,
                                       .has_iv = packet->iv != NULL};
         if (packet->iv != NULL)
             memcpy(record->iv, packet->iv, sizeof record->iv);

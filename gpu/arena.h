@@ -56,6 +56,8 @@ struct gpu_packet {
     uint32_t slot;          /* of the stream (gpu/slots.h) */
     const uint8_t *iv; /* NULL: the device's chaining value; else the chaining value to start from. Only for a
                           packet before which no packet of its stream is in any batch */
+    const uint8_t *unit_iv; /* NULL: it goes on with a unit; else it begins one, whose IV this is: takes 16
+                               bytes more of the arena, ahead of the payload */
     uint64_t cookie;   /* the caller's own, comes back in the record */
 };
 

@@ -4,7 +4,9 @@
  * Batch. An input arena and an output arena of the same size, a table of segments, a table of jobs. A segment
  * is a run of whole blocks (a packet, padded); the segments of one stream are chained in the order in which
  * they are to be encrypted, and the chain is the stream's job. Ciphertext goes to the offset in the output
- * arena at which its plaintext lies in the input arena; the input is never written. At most one job of a
+ * arena at which its plaintext lies in the input arena; the input is never written. A segment with
+ * GPU_SEGMENT_HAS_IV begins a unit of the stream with an IV of its own: there the chain starts anew, from the 16
+ * bytes of the input arena ahead of it. At most one job of a
  * stream in a batch. Jobs are sorted by falling `blocks`: then neighbouring threads finish together (a matter
  * of speed alone). Jobs without blocks are allowed.
  *
@@ -40,8 +42,10 @@ struct gpu_segment {
     alignas(16) uint32_t offset_bytes; /* in both arenas; multiple of 16 */
     uint32_t length_bytes;             /* multiple of 16, at least 16 */
     uint32_t next;                     /* index of the job's next segment, or GPU_SEGMENT_NONE */
-    uint32_t owner;                    /* the host's own; no device reads it */
+    uint32_t flags;                    /* GPU_SEGMENT_HAS_IV, or 0 */
 };
+
+#define GPU_SEGMENT_HAS_IV 1u
 
 #define GPU_JOB_HAS_IV 1u /* flags: start from iv, not from the chain slot */
 

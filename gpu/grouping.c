@@ -169,7 +169,7 @@ static void write_jobs(struct gpu_grouping *grouping, uint32_t count, struct gpu
     }
 }
 
-static void write_segments(struct gpu_grouping *grouping, struct gpu_record_list list, uint32_t list_number,
+static void write_segments(struct gpu_grouping *grouping, struct gpu_record_list list,
                            struct gpu_segment *segments)
 {
     for (const struct gpu_record *record; (record = gpu_record_next(&list)) != NULL;) {
@@ -178,7 +178,7 @@ static void write_segments(struct gpu_grouping *grouping, struct gpu_record_list
         segments[here] = (struct gpu_segment){.offset_bytes = record->offset_bytes,
                                               .length_bytes = record->bytes,
                                               .next = --group->segments > 0 ? here + 1 : GPU_SEGMENT_NONE,
-                                              .owner = list_number};
+                                              .flags = record->begins_unit ? GPU_SEGMENT_HAS_IV : 0};
     }
 }
 
@@ -195,5 +195,5 @@ void gpu_grouping_run(struct gpu_grouping *grouping, const struct gpu_record_lis
     sort_groups(grouping, batch);
     write_jobs(grouping, batch->job_count, jobs);
     for (uint32_t i = 0; i < list_count; i++)
-        write_segments(grouping, lists[i], i, segments);
+        write_segments(grouping, lists[i], segments);
 }

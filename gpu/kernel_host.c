@@ -72,6 +72,12 @@ static core_status segment_check(const struct gpu_batch *batch, uint32_t job, ui
                               "job %" PRIu32 ": segment %" PRIu32 " at %" PRIu32 " of %" PRIu32
                               " bytes ends outside the arena of %" PRIu64,
                               job, index, segment->offset_bytes, segment->length_bytes, batch->arena_bytes);
+    if (segment->flags > GPU_SEGMENT_HAS_IV ||
+        (segment->flags == GPU_SEGMENT_HAS_IV && segment->offset_bytes < GPU_BLOCK_BYTES))
+        return core_error_set(error, CORE_INVALID,
+                              "job %" PRIu32 ": segment %" PRIu32 " at %" PRIu32 " has flags %" PRIu32
+                              ", and no IV ahead of it",
+                              job, index, segment->offset_bytes, segment->flags);
     return CORE_OK;
 }
 

@@ -15,6 +15,7 @@
 struct gpu_cursor {
     uint32_t offset_bytes;
     uint32_t left_bytes;       /* of the segment, from offset_bytes on */
+    bool begins;               /* at offset_bytes a unit begins, its IV ahead of it */
     struct gpu_segment behind; /* the segment after this one, if any */
 };
 
@@ -23,6 +24,7 @@ GPU_FUNCTION void gpu_cursor_enter(struct gpu_cursor *cursor, const struct gpu_b
 {
     cursor->offset_bytes = segment.offset_bytes;
     cursor->left_bytes = segment.length_bytes;
+    cursor->begins = segment.flags != 0;
     if (segment.next != GPU_SEGMENT_NONE)
         cursor->behind = batch->segments[segment.next];
 }
@@ -39,8 +41,15 @@ GPU_FUNCTION void gpu_cursor_step(struct gpu_cursor *cursor, const struct gpu_ba
 {
     cursor->offset_bytes += GPU_BLOCK_BYTES;
     cursor->left_bytes -= GPU_BLOCK_BYTES;
+    cursor->begins = false;
     if (cursor->left_bytes == 0)
         gpu_cursor_enter(cursor, batch, cursor->behind);
+}
+
+/* The IV of the unit that begins where the cursor is. */
+GPU_FUNCTION const uint8_t *gpu_cursor_iv(const struct gpu_cursor *cursor, const struct gpu_batch *batch)
+{
+    return batch->input + cursor->offset_bytes - GPU_BLOCK_BYTES;
 }
 
 /* The place of the job's first chaining value, and of the one that it leaves. */
@@ -67,6 +76,8 @@ GPU_FUNCTION void gpu_thread_whole(const struct gpu_batch *batch, struct gpu_aes
         struct gpu_cursor cursor = gpu_cursor_start(batch, job->first_segment);
         struct gpu_block ahead = gpu_block_load(batch->input + cursor.offset_bytes);
         for (uint32_t block = 1;; block++) {
+            if (cursor.begins)
+                chain = gpu_block_load(gpu_cursor_iv(&cursor, batch));
             gpu_block_add(&chain, ahead);
             const uint32_t offset_bytes = cursor.offset_bytes;
             if (block < blocks) {
@@ -106,6 +117,8 @@ GPU_FUNCTION void gpu_thread_quad(const struct gpu_batch *batch, struct gpu_aes_
     const uint32_t blocks_most = gpu_warp_most(blocks);
     for (uint32_t block = 1; block <= blocks_most; block++) {
         struct gpu_columns columns = chain;
+        if (cursor.begins)
+            columns = gpu_columns_load(gpu_cursor_iv(&cursor, batch));
         gpu_columns_add(&columns, ahead);
         const uint32_t offset_bytes = cursor.offset_bytes;
         if (block < blocks) {

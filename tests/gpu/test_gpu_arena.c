@@ -487,6 +487,37 @@ static void follows_the_schedule_over_a_change(void **state)
     gpu_arenas_destroy(arenas);
 }
 
+/* The IV lies ahead of the payload, and takes its room. */
+static void a_unit_brings_its_iv(void **state)
+{
+    struct gpu_arenas *arenas = create(&three_arenas);
+    const uint64_t most = three_arenas.shape.arena_bytes / GPU_BLOCK_BYTES;
+    const uint8_t iv[GPU_BLOCK_BYTES] = {1, 2, 3}, payload[16] = {7, 8, 9};
+    const struct gpu_packet goes_on = {.eligible_ns = 1, .payload = payload, .bytes = 16, .slot = 4};
+    struct gpu_packet begins = goes_on;
+    struct gpu_place place;
+    uint64_t count = 0;
+    (void)state;
+    begins.unit_iv = iv;
+    assert_int_equal(gpu_arena_open(arenas, 1), CORE_OK);
+    for (; count * 3 + 3 <= most && count < 3; count++) {
+        assert_int_equal(gpu_arena_append(arenas, 0, &begins, &place), CORE_OK);
+        assert_memory_equal(place.input - GPU_BLOCK_BYTES, iv, sizeof iv);
+        assert_memory_equal(place.input, payload, sizeof payload);
+        assert_int_equal(place.offset_bytes, count * 48 + 16);
+        assert_int_equal(gpu_arena_append(arenas, 0, &goes_on, &place), CORE_OK);
+        assert_int_equal(place.offset_bytes, count * 48 + 32);
+    }
+    struct gpu_arena_batch batch = close_batch(arenas);
+    const struct gpu_segment *segments = gpu_region_segments(gpu_arenas_region(arenas), batch.arena);
+    assert_int_equal(batch.used_bytes, count * 48);
+    assert_int_equal(batch.blocks, 2 * count);
+    for (uint64_t i = 0; i < 2 * count; i++)
+        assert_int_equal(segments[i].flags, i % 2 == 0 ? GPU_SEGMENT_HAS_IV : 0);
+    release_all(arenas, &batch);
+    gpu_arenas_destroy(arenas);
+}
+
 static void chains_start_again_when_told(void **state)
 {
     struct gpu_arenas *arenas = create(&three_arenas);
@@ -591,6 +622,7 @@ int main(void)
         cmocka_unit_test(refuses_wrong_calls),
         cmocka_unit_test(checks_its_options),
         cmocka_unit_test(follows_the_schedule_over_a_change),
+        cmocka_unit_test(a_unit_brings_its_iv),
         cmocka_unit_test(chains_start_again_when_told),
         cmocka_unit_test(another_process_sees_and_spoils_bytes_only),
     };

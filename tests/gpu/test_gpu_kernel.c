@@ -283,6 +283,8 @@ static const struct {
     {"outside the arena of 1024", FIELD(segments[1].offset_bytes), 1024 - 32},
     {"outside the arena of 1024", FIELD(segments[1].offset_bytes), UINT32_MAX - 15},
     {"outside the arena of 1024", FIELD(segments[1].length_bytes), UINT32_MAX - 15},
+    {"has flags 2", FIELD(segments[1].flags), 2},
+    {"no IV ahead of it", FIELD(segments[0].flags), GPU_SEGMENT_HAS_IV},
     {"hold less than its 8", FIELD(job.blocks), 8},
     {"hold more than its 6", FIELD(job.blocks), 6},
     {"hold more than its 0", FIELD(job.blocks), 0},

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #define PACKET_BLOCKS_MAX 96
+#define UNITS             3
 #define GAP_BLOCKS_MAX    2
 
 static void *allocate(size_t bytes) /* zeroed */
@@ -94,20 +95,27 @@ static void draw_jobs(struct test_gpu_batch *test, uint32_t jobs, uint32_t block
     test->batch.job_count = jobs;
 }
 
-/* Packets of every job, as segments that know their job (owner) and their length alone; returns how many. */
-static uint32_t draw_packets(struct test_gpu_batch *test)
+/* How many of 100 packets begin a unit: of one job in so many. */
+static const int units[UNITS] = {0, 25, 100};
+
+/* Packets of every job, as segments that know their length alone; and whose each is. Returns how many. Some
+ * begin a unit, whose IV the layout puts ahead of them. */
+static uint32_t draw_packets(struct test_gpu_batch *test, uint32_t **job_of)
 {
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < test->batch.job_count; i++)
         blocks += test->jobs[i].blocks;
     test->segments = allocate(blocks * sizeof test->segments[0]);
+    *job_of = allocate(blocks * sizeof **job_of);
     uint32_t count = 0;
     for (uint32_t i = 0; i < test->batch.job_count; i++) {
         for (uint32_t left = test->jobs[i].blocks; left > 0; count++) {
             const int64_t most = left < PACKET_BLOCKS_MAX ? left : PACKET_BLOCKS_MAX;
             const uint32_t packet = (uint32_t)test_random_in(&test->random, 1, most);
-            test->segments[count].owner = i;
+            (*job_of)[count] = i;
             test->segments[count].length_bytes = packet * GPU_BLOCK_BYTES;
+            test->segments[count].flags =
+                test_random_chance(&test->random, units[i % UNITS]) ? GPU_SEGMENT_HAS_IV : 0;
             left -= packet;
         }
     }
@@ -115,39 +123,42 @@ static uint32_t draw_packets(struct test_gpu_batch *test)
 }
 
 /* Before the job's first packet or behind its last: neighbours in a chain lie either way round. */
-static void chain_packet(struct test_gpu_batch *test, uint32_t index, uint32_t *last_segment)
+static void chain_packet(struct test_gpu_batch *test, uint32_t index, uint32_t owner, uint32_t *last_segment)
 {
     struct gpu_segment *segment = test->segments + index;
-    struct gpu_job *job = test->jobs + segment->owner;
+    struct gpu_job *job = test->jobs + owner;
     segment->next = GPU_SEGMENT_NONE;
     if (job->first_segment == GPU_SEGMENT_NONE) {
-        job->first_segment = last_segment[segment->owner] = index;
+        job->first_segment = last_segment[owner] = index;
     } else if (test_random_chance(&test->random, 50)) {
         segment->next = job->first_segment;
         job->first_segment = index;
     } else {
-        test->segments[last_segment[segment->owner]].next = index;
-        last_segment[segment->owner] = index;
+        test->segments[last_segment[owner]].next = index;
+        last_segment[owner] = index;
     }
 }
 
 /* Shuffles the packets, gives each its place, and chains each job's. */
-static void lay_out(struct test_gpu_batch *test, uint32_t count)
+static void lay_out(struct test_gpu_batch *test, uint32_t *job_of, uint32_t count)
 {
     uint32_t *last_segment = allocate(test->batch.job_count * sizeof *last_segment);
     uint64_t offset_bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct gpu_segment *segment = test->segments + i;
-        struct gpu_segment *other = test->segments + test_random_in(&test->random, i, count - 1);
-        const struct gpu_segment drawn = *other;
-        *other = *segment;
+        const uint32_t with = (uint32_t)test_random_in(&test->random, i, count - 1), owner = job_of[with];
+        const struct gpu_segment drawn = test->segments[with];
+        test->segments[with] = *segment;
         *segment = drawn;
+        job_of[with] = job_of[i];
+        job_of[i] = owner;
         offset_bytes += (uint64_t)test_random_in(&test->random, 0, GAP_BLOCKS_MAX) * GPU_BLOCK_BYTES;
+        offset_bytes += segment->flags == GPU_SEGMENT_HAS_IV ? GPU_BLOCK_BYTES : 0;
         segment->offset_bytes = (uint32_t)offset_bytes;
         offset_bytes += segment->length_bytes;
     }
     for (uint32_t i = 0; i < count; i++)
-        chain_packet(test, i, last_segment);
+        chain_packet(test, i, job_of[i], last_segment);
     free(last_segment);
     test->batch.segments = test->segments;
     test->batch.segment_count = count;
@@ -166,6 +177,9 @@ static void expect_job(struct test_gpu_batch *test, EVP_CIPHER_CTX *context, con
         const struct gpu_segment *segment = test->segments + i;
         uint8_t *target = test->expected + segment->offset_bytes;
         int written = 0;
+        if (segment->flags == GPU_SEGMENT_HAS_IV)
+            TEST_REQUIRE(EVP_EncryptInit_ex(context, NULL, NULL, NULL,
+                                            test->input + segment->offset_bytes - GPU_BLOCK_BYTES) == 1);
         TEST_REQUIRE(EVP_EncryptUpdate(context, target, &written, test->input + segment->offset_bytes,
                                        (int)segment->length_bytes) == 1);
         TEST_REQUIRE((uint32_t)written == segment->length_bytes);
@@ -178,7 +192,9 @@ void test_gpu_batch_draw(struct test_gpu_batch *test, uint32_t jobs, uint32_t bl
 {
     batch_clear(test);
     draw_jobs(test, jobs, blocks_most);
-    lay_out(test, draw_packets(test));
+    uint32_t *job_of, count = draw_packets(test, &job_of);
+    lay_out(test, job_of, count);
+    free(job_of);
     test->input = allocate(test->batch.arena_bytes);
     fill(&test->random, test->input, test->batch.arena_bytes);
     test->batch.input = test->input;
