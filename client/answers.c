@@ -51,6 +51,8 @@ static core_status enter_stream(struct millrace *connection, const struct client
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "stream id %" PRIu32 " in OPENED is zero or taken", id);
     stream->padded_bytes_max = request->padded_bytes_max;
+    stream->has_messages = request->has_messages;
+    stream->has_ivs = request->has_ivs;
     stream->unwanted = request->abandoned;
     memcpy(stream->chain, opened->iv, CORE_BLOCK_BYTES);
     struct core_error error;
@@ -152,6 +154,14 @@ static core_status on_notice(struct millrace *connection, const struct protocol_
     return CORE_OK;
 }
 
+/* The codec knows what a version can have; this, what a stream can. */
+static bool fits(const struct client_stream *stream, const struct millrace_result *result)
+{
+    if (result->info.status != PROTOCOL_RESULT_OK || stream->has_messages)
+        return result->iv == NULL || stream->has_ivs;
+    return result->iv == NULL && result->bytes > 0 && result->bytes % CORE_BLOCK_BYTES == 0;
+}
+
 static core_status check_result(struct millrace *connection, const struct protocol_header *header,
                                 const struct millrace_result *result)
 {
@@ -169,9 +179,16 @@ static core_status check_result(struct millrace *connection, const struct protoc
                            CLIENT_BREACH "RESULT of %" PRIu32
                                          " bytes, longer than a packet of stream %" PRIu32,
                            header->body_bytes, header->id);
+    if (!fits(stream, result))
+        return client_fail(connection, CORE_INVALID,
+                           CLIENT_BREACH "RESULT with %" PRIu32
+                                         " bytes of ciphertext and flags %u, which stream %" PRIu32
+                                         " can not have",
+                           result->bytes, result->info.flags, header->id);
     stream->answered++;
-    if (result->bytes > 0)
-        memcpy(stream->chain, result->ciphertext + result->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+    const uint32_t whole_bytes = result->bytes / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
+    if (whole_bytes > 0)
+        memcpy(stream->chain, result->ciphertext + whole_bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     return CORE_OK;
 }
 
@@ -179,9 +196,11 @@ static void give_result(struct millrace *connection, struct client_waiter *waite
                         const struct millrace_result *result)
 {
     waiter->result = result->info;
-    waiter->ciphertext_bytes = result->bytes;
-    if (result->bytes > 0)
-        memcpy(waiter->ciphertext, result->ciphertext, result->bytes);
+    const uint32_t iv_bytes = result->iv != NULL ? CORE_BLOCK_BYTES : 0;
+    waiter->ciphertext_bytes = iv_bytes + result->bytes;
+    const uint8_t *const bytes = result->iv != NULL ? result->iv : result->ciphertext; /* side by side */
+    if (bytes != NULL)
+        memcpy(waiter->ciphertext, bytes, waiter->ciphertext_bytes);
     bool encrypted = result->info.status == PROTOCOL_RESULT_OK;
     if (!encrypted)
         core_error_set(&waiter->error, CORE_INVALID,
@@ -197,8 +216,10 @@ static core_status on_result(struct millrace *connection, const struct protocol_
     struct core_error error;
     if (protocol_result_read(connection->welcome.version, body, header->body_bytes, &result.info, &error))
         return breach(connection, &error);
-    result.ciphertext = body + PROTOCOL_RESULT_BYTES;
-    result.bytes = header->body_bytes - PROTOCOL_RESULT_BYTES;
+    const uint32_t iv_bytes = (result.info.flags & PROTOCOL_RESULT_HAS_IV) != 0 ? CORE_BLOCK_BYTES : 0;
+    result.iv = iv_bytes > 0 ? body + PROTOCOL_RESULT_BYTES : NULL;
+    result.ciphertext = body + PROTOCOL_RESULT_BYTES + iv_bytes;
+    result.bytes = header->body_bytes - PROTOCOL_RESULT_BYTES - iv_bytes;
     core_status status = check_result(connection, header, &result);
     if (status)
         return status;

@@ -251,8 +251,8 @@ static core_status exchange(struct millrace *connection, uint32_t stream, const 
 {
     uint8_t *room;
     core_status status;
-    while ((status = client_send_data(connection, stream, bytes, &room, &waiter->sequence, error)) ==
-           CORE_FULL)
+    while ((status = client_send_data(connection, stream, bytes, CLIENT_WHOLE, &room, &waiter->sequence,
+                                      error)) == CORE_FULL)
         if ((status = await_room(connection, deadline_ns, error)))
             return status;
     if (status)

@@ -106,8 +106,11 @@ CORE_CHECKED core_status client_send_ping(struct millrace *connection, const voi
                                           uint32_t *request, struct core_error *error);
 CORE_CHECKED core_status client_send_close(struct millrace *connection, uint32_t stream,
                                            struct core_error *error);
+/* flags: of the frame, or those of a packet that is a whole message or, in a stream without them, none. */
+#define CLIENT_WHOLE UINT32_MAX
 CORE_CHECKED core_status client_send_data(struct millrace *connection, uint32_t stream, uint32_t bytes,
-                                          uint8_t **packet, uint32_t *sequence, struct core_error *error);
+                                          unsigned flags, uint8_t **packet, uint32_t *sequence,
+                                          struct core_error *error);
 
 /* The waiter for this answer, or NULL. sequence counts for PROTOCOL_RESULT only. */
 struct client_waiter *client_waiter_find(const struct millrace *connection, uint8_t answer, uint32_t id,

@@ -43,7 +43,8 @@ struct millrace_tls { /* for tls: addresses; NULL members: system trust, no clie
 struct millrace_result {
     uint32_t stream, sequence;
     struct protocol_result info;
-    const uint8_t *ciphertext; /* valid during the callback */
+    const uint8_t *iv;         /* with CORE_IV_RANDOM: of the message that begins here; else NULL */
+    const uint8_t *ciphertext; /* valid during the callback, as the IV is */
     uint32_t bytes;
 };
 
@@ -87,8 +88,8 @@ CORE_CHECKED core_status millrace_flush(struct millrace *connection, struct core
 
 /* Buffers OPEN or QUERY; *request (may be NULL) is the id that the answer will carry. CORE_FULL: no room in
  * the output buffer, or 1,024 requests are unanswered; CORE_INVALID: the key fits its kind in no way;
- * CORE_UNSUPPORTED: a guaranteed stream of a server that speaks only version 1. The contract is judged by the
- * server. */
+ * CORE_UNSUPPORTED: a guaranteed stream of a server that speaks only version 1, or messages of one that speaks
+ * no more than version 2. The contract is judged by the server. */
 CORE_CHECKED core_status millrace_send_open(struct millrace *connection, enum protocol_type type,
                                             const struct protocol_open *open, uint32_t *request,
                                             struct core_error *error);
@@ -103,13 +104,20 @@ CORE_CHECKED core_status millrace_send_modify(struct millrace *connection,
 CORE_CHECKED core_status millrace_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
                                             uint32_t *request, struct core_error *error);
 
-/* Buffers one packet and returns its sequence number (which may be NULL). CORE_NOT_FOUND: the stream is not
- * open, or being closed; CORE_INVALID: longer than packet_bytes_max of WELCOME; CORE_FULL when the output
+/* Buffers one packet and returns its sequence number (which may be NULL). Of a stream with messages it is a whole
+ * one, and with CORE_IV_EXPLICIT begins with its IV. CORE_NOT_FOUND: the stream is not open, or being closed;
+ * CORE_INVALID: longer than packet_bytes_max of WELCOME, or a message has begun; CORE_FULL when the output
  * buffer (8 MiB) has no room: process, then try again. */
 CORE_CHECKED core_status millrace_data(struct millrace *connection, uint32_t stream, const void *packet,
                                        uint32_t bytes, uint32_t *sequence, struct core_error *error);
 
-/* The same without a copy: *packet is room for `bytes` in the output buffer, to be filled before the next
+/* The same for a part of a message: flags is PROTOCOL_DATA_FIRST, PROTOCOL_DATA_LAST, both or none. CORE_INVALID
+ * also where they do not follow: a message begins where the one before has ended, and nowhere else. */
+CORE_CHECKED core_status millrace_data_part(struct millrace *connection, uint32_t stream, const void *packet,
+                                            uint32_t bytes, unsigned flags, uint32_t *sequence,
+                                            struct core_error *error);
+
+/* millrace_data without a copy: *packet is room for `bytes` in the output buffer, to be filled before the next
  * call on this connection. For one thread per connection only. */
 CORE_CHECKED core_status millrace_data_reserve(struct millrace *connection, uint32_t stream, uint32_t bytes,
                                                uint8_t **packet, uint32_t *sequence,
@@ -144,7 +152,8 @@ CORE_CHECKED core_status millrace_modify(struct millrace *connection, const stru
                                          int timeout_ms, struct protocol_modified *modified,
                                          struct protocol_refused *refused, struct core_error *error);
 
-/* One packet there and back. ciphertext: room for bytes + 16. CORE_INVALID with the server's reason if the
+/* One packet there and back, or one message (millrace_data). ciphertext: room for bytes + 16, and for 16 more
+ * with CORE_IV_RANDOM, where the IV comes first. CORE_INVALID with the server's reason if the
  * result's status is not OK. */
 CORE_CHECKED core_status millrace_encrypt(struct millrace *connection, uint32_t stream, const void *packet,
                                           uint32_t bytes, int timeout_ms, uint8_t *ciphertext,

@@ -107,18 +107,25 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     if (open->spec.guaranteed && connection->welcome.version < 2)
         return core_error_set(error, CORE_UNSUPPORTED,
                               "the server speaks version 1 of the protocol: it has no guaranteed streams");
+    if (open->spec.unit != CORE_UNIT_STREAM && connection->welcome.version < 3)
+        return core_error_set(error, CORE_UNSUPPORTED,
+                              "the server speaks version %u of the protocol: it has no messages",
+                              connection->welcome.version);
     /* Room for the stream now, so that an answer never comes too late to be refused. */
     if (client_streams_reserve(&connection->streams, connection->streams.count + connection->opening + 1))
         return core_error_set(error, CORE_NO_MEMORY, "no memory for another stream");
     if ((status = new_request(connection, type, &request, error)))
         return status;
-    uint32_t bytes = protocol_open_write(frame, type, request->id, open);
+    uint32_t bytes = protocol_open_write(connection->welcome.version, frame, type, request->id, open);
     if ((status = append(connection, bytes, &room, error))) {
         client_requests_remove(&connection->requests, request);
         return status;
     }
     memcpy(room, frame, bytes);
-    request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes);
+    request->has_messages = open->spec.unit == CORE_UNIT_MESSAGE;
+    request->has_ivs = open->spec.iv == CORE_IV_RANDOM;
+    request->padded_bytes_max = core_stream_padded_bytes(open->spec.padding, open->spec.packet_bytes) +
+                                (request->has_ivs ? CORE_BLOCK_BYTES : 0);
     connection->opening += type == PROTOCOL_OPEN;
     if (open->key_kind == PROTOCOL_KEY_INLINE) {
         connection->output.secret = true;
@@ -201,8 +208,21 @@ core_status client_send_close(struct millrace *connection, uint32_t id, struct c
     return CORE_OK;
 }
 
-core_status client_send_data(struct millrace *connection, uint32_t id, uint32_t bytes, uint8_t **packet,
-                             uint32_t *sequence, struct core_error *error)
+static core_status check_flags(const struct client_stream *stream, unsigned flags, struct core_error *error)
+{
+    if (!stream->has_messages && flags != 0)
+        return core_error_set(error, CORE_INVALID,
+                              "stream %" PRIu32 " has no messages, and its packets no flags", stream->id);
+    if (stream->has_messages && ((flags & PROTOCOL_DATA_FIRST) != 0) == stream->begun)
+        return core_error_set(error, CORE_INVALID,
+                              stream->begun ? "a message of stream %" PRIu32 " has begun, and has not ended"
+                                            : "no message of stream %" PRIu32 " has begun",
+                              stream->id);
+    return CORE_OK;
+}
+
+core_status client_send_data(struct millrace *connection, uint32_t id, uint32_t bytes, unsigned flags,
+                             uint8_t **packet, uint32_t *sequence, struct core_error *error)
 {
     struct client_stream *stream;
     uint8_t *room;
@@ -213,10 +233,17 @@ core_status client_send_data(struct millrace *connection, uint32_t id, uint32_t 
         return core_error_set(error, CORE_INVALID,
                               "a packet of %" PRIu32 " bytes; this server takes at most %" PRIu32, bytes,
                               connection->welcome.packet_bytes_max);
-    if ((status = append(connection, PROTOCOL_HEADER_BYTES + (size_t)bytes, &room, error)))
+    if (flags == CLIENT_WHOLE)
+        flags = stream->has_messages ? PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST : 0;
+    if ((status = check_flags(stream, flags, error)) ||
+        (status = append(connection, PROTOCOL_HEADER_BYTES + (size_t)bytes, &room, error)))
         return status;
-    const struct protocol_header header = {
-        .body_bytes = bytes, .type = PROTOCOL_DATA, .id = id, .sequence = stream->next};
+    const struct protocol_header header = {.body_bytes = bytes,
+                                           .type = PROTOCOL_DATA,
+                                           .flags = (uint8_t)flags,
+                                           .id = id,
+                                           .sequence = stream->next};
+    stream->begun = stream->has_messages && (flags & PROTOCOL_DATA_LAST) == 0;
     protocol_header_write(room, &header);
     *packet = room + PROTOCOL_HEADER_BYTES;
     if (sequence != NULL)
@@ -262,23 +289,37 @@ core_status millrace_send_close(struct millrace *connection, uint32_t stream, st
     return status;
 }
 
-core_status millrace_data(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
-                          uint32_t *sequence, struct core_error *error)
+static core_status send_part(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
+                             unsigned flags, uint32_t *sequence, struct core_error *error)
 {
     uint8_t *room;
     client_lock(connection);
-    core_status status = client_send_data(connection, stream, bytes, &room, sequence, error);
+    core_status status = client_send_data(connection, stream, bytes, flags, &room, sequence, error);
     if (status == CORE_OK && bytes > 0)
         memcpy(room, packet, bytes);
     client_unlock(connection);
     return status;
 }
 
+core_status millrace_data(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
+                          uint32_t *sequence, struct core_error *error)
+{
+    return send_part(connection, stream, packet, bytes, CLIENT_WHOLE, sequence, error);
+}
+
+core_status millrace_data_part(struct millrace *connection, uint32_t stream, const void *packet,
+                               uint32_t bytes, unsigned flags, uint32_t *sequence, struct core_error *error)
+{
+    if (flags > (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST))
+        return core_error_set(error, CORE_INVALID, "flags of a packet are %u, must be 0 to 3", flags);
+    return send_part(connection, stream, packet, bytes, flags, sequence, error);
+}
+
 core_status millrace_data_reserve(struct millrace *connection, uint32_t stream, uint32_t bytes,
                                   uint8_t **packet, uint32_t *sequence, struct core_error *error)
 {
     client_lock(connection);
-    core_status status = client_send_data(connection, stream, bytes, packet, sequence, error);
+    core_status status = client_send_data(connection, stream, bytes, CLIENT_WHOLE, packet, sequence, error);
     client_unlock(connection);
     return status;
 }

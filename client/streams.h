@@ -15,7 +15,9 @@ struct client_stream {
     uint32_t id;                     /* 0: no stream in this slot */
     uint32_t next;                   /* sequence of the next DATA */
     uint32_t answered;               /* sequence of the next RESULT */
-    uint32_t padded_bytes_max;       /* longest ciphertext of a packet */
+    uint32_t padded_bytes_max;       /* longest ciphertext of a packet, with an IV ahead of it */
+    bool has_messages, has_ivs;      /* it has messages; the server draws an IV for each */
+    bool begun;                      /* the packet sent last did not end its message */
     bool closing;                    /* CLOSE was sent */
     bool unwanted;                   /* its open call has timed out: report no event of it */
     uint8_t chain[CORE_BLOCK_BYTES]; /* last block of ciphertext that came back, or the IV */

@@ -9,7 +9,7 @@ void protocol_header_write(uint8_t *frame, const struct protocol_header *header)
 {
     put_u32(frame, header->body_bytes);
     frame[4] = header->type;
-    frame[5] = 0;
+    frame[5] = header->flags;
     put_u16(frame + 6, 0);
     put_u32(frame + 8, header->id);
     put_u32(frame + 12, header->sequence);
@@ -25,9 +25,11 @@ core_status protocol_header_read(uint16_t version, const uint8_t *frame, struct 
 {
     header->body_bytes = get_u32(frame);
     header->type = frame[4];
+    header->flags = frame[5];
     header->id = get_u32(frame + 8);
     header->sequence = get_u32(frame + 12);
-    if (frame[5] != 0 || get_u16(frame + 6) != 0)
+    const bool has_flags = version >= 3 && header->type == PROTOCOL_DATA;
+    if (header->flags > (has_flags ? PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST : 0) || get_u16(frame + 6) != 0)
         return CORE_INVALID;
     if (header->type < PROTOCOL_HELLO || header->type > type_last(version))
         return CORE_OK;
@@ -35,6 +37,12 @@ core_status protocol_header_read(uint16_t version, const uint8_t *frame, struct 
     bool has_sequence = header->type == PROTOCOL_DATA || header->type == PROTOCOL_RESULT;
     bool breach = (!has_id && header->id != 0) || (!has_sequence && header->sequence != 0);
     return breach ? CORE_INVALID : CORE_OK;
+}
+
+/* The fixed part of OPEN and QUERY. */
+static uint32_t open_bytes(uint16_t version)
+{
+    return version < 3 ? PROTOCOL_OPEN_BYTES_2 : PROTOCOL_OPEN_BYTES;
 }
 
 bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_max, uint32_t *minimum,
@@ -49,8 +57,8 @@ bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_m
         return true;
     case PROTOCOL_OPEN:
     case PROTOCOL_QUERY:
-        *minimum = PROTOCOL_OPEN_BYTES;
-        *maximum = PROTOCOL_OPEN_BYTES + CORE_BLOCK_BYTES + PROTOCOL_KEY_NAME_MAX;
+        *minimum = open_bytes(version);
+        *maximum = open_bytes(version) + CORE_BLOCK_BYTES + PROTOCOL_KEY_NAME_MAX;
         return true;
     case PROTOCOL_DATA:
         *maximum = packet_bytes_max;
@@ -144,13 +152,24 @@ core_status protocol_welcome_read(const uint8_t *body, uint32_t bytes, struct pr
 
 #define OPEN_GUARANTEED 1 /* flag of OPEN and QUERY */
 
-uint32_t protocol_open_write(uint8_t *frame, enum protocol_type type, uint32_t request,
+static void write_unit(uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
+                       const struct core_stream_spec *spec)
+{
+    at[0] = (uint8_t)spec->unit;
+    at[1] = (uint8_t)spec->iv;
+    put_u16(at + 2, 0);
+    put_u32(at + 4, 0);
+    put_u64(at + 8, spec->first_unit);
+}
+
+uint32_t protocol_open_write(uint16_t version, uint8_t *frame, enum protocol_type type, uint32_t request,
                              const struct protocol_open *open)
 {
     assert(type == PROTOCOL_OPEN || type == PROTOCOL_QUERY);
     assert(open->key_bytes <= PROTOCOL_KEY_NAME_MAX);
     uint32_t iv_bytes = open->has_iv ? CORE_BLOCK_BYTES : 0;
-    uint32_t body_bytes = PROTOCOL_OPEN_BYTES + iv_bytes + open->key_bytes;
+    const uint32_t fixed_bytes = open_bytes(version);
+    uint32_t body_bytes = fixed_bytes + iv_bytes + open->key_bytes;
     uint8_t *body = begin_frame(frame, type, request, body_bytes);
     put_u32(body, open->spec.packet_bytes);
     put_u32(body + 4, open->spec.burst_packets);
@@ -162,9 +181,11 @@ uint32_t protocol_open_write(uint8_t *frame, enum protocol_type type, uint32_t r
     body[27] = open->has_iv ? 1 : 0;
     put_u16(body + 28, (uint16_t)open->key_bytes);
     put_u16(body + 30, open->spec.guaranteed ? OPEN_GUARANTEED : 0);
-    memcpy(body + PROTOCOL_OPEN_BYTES, open->iv, iv_bytes);
+    if (version >= 3)
+        write_unit(body + PROTOCOL_OPEN_BYTES_2, &open->spec);
+    memcpy(body + fixed_bytes, open->iv, iv_bytes);
     if (open->key_bytes > 0)
-        memcpy(body + PROTOCOL_OPEN_BYTES + iv_bytes, open->key, open->key_bytes);
+        memcpy(body + fixed_bytes + iv_bytes, open->key, open->key_bytes);
     return PROTOCOL_HEADER_BYTES + body_bytes;
 }
 
@@ -187,12 +208,25 @@ static core_status check_key(const struct protocol_open *open, struct core_error
     return core_error_set(error, CORE_INVALID, "OPEN key kind is %d, must be 0, 1 or 2", (int)open->key_kind);
 }
 
+static core_status read_unit(const uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
+                             struct core_stream_spec *spec, struct core_error *error)
+{
+    core_status status = check_zero("OPEN field at 34", get_u16(at + 2), error);
+    if (status || (status = check_zero("OPEN field at 36", get_u32(at + 4), error)))
+        return status;
+    spec->unit = (enum core_unit)at[0];
+    spec->iv = (enum core_iv)at[1];
+    spec->first_unit = get_u64(at + 8);
+    return CORE_OK;
+}
+
 core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t bytes,
                                struct protocol_open *open, struct core_error *error)
 {
     const uint64_t flags_known = version < 2 ? 0 : OPEN_GUARANTEED;
-    core_status status = check_length("OPEN", bytes, PROTOCOL_OPEN_BYTES,
-                                      PROTOCOL_OPEN_BYTES + CORE_BLOCK_BYTES + PROTOCOL_KEY_NAME_MAX, error);
+    const uint32_t fixed_bytes = open_bytes(version);
+    core_status status = check_length("OPEN", bytes, fixed_bytes,
+                                      fixed_bytes + CORE_BLOCK_BYTES + PROTOCOL_KEY_NAME_MAX, error);
     if (status || (status = check_value("OPEN IV mark", body[27], 0, 1, error)) ||
         (status = check_value("OPEN flags", get_u16(body + 30), 0, flags_known, error)))
         return status;
@@ -208,15 +242,17 @@ core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t b
         .has_iv = body[27] == 1,
         .key_bytes = get_u16(body + 28),
     };
+    if (version >= 3 && (status = read_unit(body + PROTOCOL_OPEN_BYTES_2, &open->spec, error)))
+        return status;
     uint32_t iv_bytes = open->has_iv ? CORE_BLOCK_BYTES : 0;
-    uint32_t expected = PROTOCOL_OPEN_BYTES + iv_bytes + open->key_bytes;
+    uint32_t expected = fixed_bytes + iv_bytes + open->key_bytes;
     if (bytes != expected)
         return core_error_set(error, CORE_INVALID,
                               "OPEN has a body of %" PRIu32 " bytes, its IV mark and key_bytes say %" PRIu32,
                               bytes, expected);
     if (open->has_iv)
-        memcpy(open->iv, body + PROTOCOL_OPEN_BYTES, CORE_BLOCK_BYTES);
-    open->key = body + PROTOCOL_OPEN_BYTES + iv_bytes;
+        memcpy(open->iv, body + fixed_bytes, CORE_BLOCK_BYTES);
+    open->key = body + fixed_bytes + iv_bytes;
     return check_key(open, error);
 }
 
@@ -333,15 +369,28 @@ void protocol_result_write(uint8_t *frame, uint32_t stream, uint32_t sequence,
     put_ns(body + 8, result->latency_ns);
 }
 
+/* The end of a message may pass as it is, and be all that there is of it. */
+static bool result_fits(uint16_t version, const struct protocol_result *result, uint32_t bytes)
+{
+    if (result->status != PROTOCOL_RESULT_OK)
+        return bytes == 0 && (result->flags & PROTOCOL_RESULT_HAS_IV) == 0;
+    if (version < 3)
+        return bytes > 0 && bytes % CORE_BLOCK_BYTES == 0;
+    return (result->flags & PROTOCOL_RESULT_HAS_IV) == 0 || bytes >= CORE_BLOCK_BYTES;
+}
+
 core_status protocol_result_read(uint16_t version, const uint8_t *body, uint32_t bytes,
                                  struct protocol_result *result, struct core_error *error)
 {
     const uint8_t flags_known = PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER | PROTOCOL_RESULT_POLICED |
-                                (version < 2 ? 0 : PROTOCOL_RESULT_FAULT);
+                                (version < 2 ? 0 : PROTOCOL_RESULT_FAULT) |
+                                (version < 3 ? 0 : PROTOCOL_RESULT_HAS_IV);
+    const uint32_t iv_bytes = version < 3 ? 0 : CORE_BLOCK_BYTES;
+    const uint8_t status_last = version < 3 ? PROTOCOL_RESULT_FAILED : PROTOCOL_RESULT_BROKEN;
     core_status status =
         check_length("RESULT", bytes, PROTOCOL_RESULT_BYTES,
-                     PROTOCOL_RESULT_BYTES + CORE_PACKET_BYTES_MAX + CORE_BLOCK_BYTES, error);
-    if (status || (status = check_value("RESULT status", body[0], 0, PROTOCOL_RESULT_FAILED, error)) ||
+                     PROTOCOL_RESULT_BYTES + iv_bytes + CORE_PACKET_BYTES_MAX + CORE_BLOCK_BYTES, error);
+    if (status || (status = check_value("RESULT status", body[0], 0, status_last, error)) ||
         (status = check_value("RESULT flags", body[1], 0, flags_known, error)) ||
         (status = check_zero("RESULT field at 2", get_u16(body + 2), error)) ||
         (status = check_ns("RESULT latency", body + 8, error)))
@@ -352,13 +401,9 @@ core_status protocol_result_read(uint16_t version, const uint8_t *body, uint32_t
         .waited_us = get_u32(body + 4),
         .latency_ns = get_ns(body + 8),
     };
-    uint32_t cipher_bytes = bytes - PROTOCOL_RESULT_BYTES;
-    bool fits = result->status == PROTOCOL_RESULT_OK
-                    ? cipher_bytes > 0 && cipher_bytes % CORE_BLOCK_BYTES == 0
-                    : cipher_bytes == 0;
-    if (!fits)
+    if (!result_fits(version, result, bytes - PROTOCOL_RESULT_BYTES))
         return core_error_set(error, CORE_INVALID, "RESULT of status %d has %" PRIu32 " bytes of ciphertext",
-                              (int)result->status, cipher_bytes);
+                              (int)result->status, bytes - PROTOCOL_RESULT_BYTES);
     return CORE_OK;
 }
 

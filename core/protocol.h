@@ -1,8 +1,8 @@
-/* Protocol versions 1 and 2 on the wire: sizes, numbers, and the codec. docs/protocol.md is the
+/* Protocol versions 1 to 3 on the wire: sizes, numbers, and the codec. docs/protocol.md is the
  * specification; this header is its C form, shared by server and client. Pure; any thread.
  *
  * Every frame is a 16-byte header and a body, all integers little-endian:
- *     0  u32 body_bytes     4  u8 type   5  u8 flags (0)   6  u16 zero     8  u32 id    12  u32 sequence */
+ *     0  u32 body_bytes     4  u8 type   5  u8 flags       6  u16 zero     8  u32 id    12  u32 sequence */
 #ifndef MILLRACE_CORE_PROTOCOL_H
 #define MILLRACE_CORE_PROTOCOL_H
 
@@ -15,13 +15,14 @@
 #include <stdint.h>
 
 #define PROTOCOL_VERSION_MIN       1
-#define PROTOCOL_VERSION           2                    /* the newest */
+#define PROTOCOL_VERSION           3                    /* the newest */
 #define PROTOCOL_MAGIC             UINT32_C(0x43524C4D) /* "MLRC" */
 #define PROTOCOL_HEADER_BYTES      16
 #define PROTOCOL_RESULT_BYTES      16 /* fixed part of a RESULT body, before the ciphertext */
 #define PROTOCOL_HELLO_BYTES       8  /* client's HELLO body */
 #define PROTOCOL_WELCOME_BYTES     48 /* server's WELCOME body, fixed part */
-#define PROTOCOL_OPEN_BYTES        32 /* fixed part of OPEN and QUERY */
+#define PROTOCOL_OPEN_BYTES        48 /* fixed part of OPEN and QUERY in version 3 */
+#define PROTOCOL_OPEN_BYTES_2      32 /* in versions 1 and 2 */
 #define PROTOCOL_OPENED_BYTES      72 /* in version 2 */
 #define PROTOCOL_OPENED_BYTES_1    48 /* in version 1 */
 #define PROTOCOL_REFUSED_BYTES     32 /* fixed part, before the text, in version 2 */
@@ -55,9 +56,14 @@ enum protocol_type {
     PROTOCOL_NOTICE = 16    /* server -> client */
 };
 
+/* Flags of DATA in version 3: its packet begins a message, and ends one. */
+#define PROTOCOL_DATA_FIRST 1u
+#define PROTOCOL_DATA_LAST  2u
+
 struct protocol_header {
     uint32_t body_bytes;
     uint8_t type;
+    uint8_t flags;     /* DATA in version 3; else 0 */
     uint32_t id;       /* stream id, or the request id of OPEN, QUERY, MODIFY, PING and their answers, or 0 */
     uint32_t sequence; /* DATA and RESULT; else 0 */
 };
@@ -191,15 +197,17 @@ enum protocol_result_status {
     PROTOCOL_RESULT_NOT_BLOCKS = 1, /* padding none and a length that is no multiple of 16; chain unchanged */
     PROTOCOL_RESULT_TOO_LONG = 2,   /* longer than the stream's packet_bytes; chain unchanged */
     PROTOCOL_RESULT_KEY_SPENT =
-        3,                     /* bytes_per_key reached; chain unchanged; open a new stream with a new key */
-    PROTOCOL_RESULT_FAILED = 4 /* the engine failed; the stream can not go on and is closed */
+        3,                      /* bytes_per_key reached; chain unchanged; open a new stream with a new key */
+    PROTOCOL_RESULT_FAILED = 4, /* the engine failed; the stream can not go on and is closed */
+    PROTOCOL_RESULT_BROKEN = 5  /* version 3: an earlier packet of its message was not encrypted */
 };
 
 #define PROTOCOL_RESULT_MET 1u /* deadline met */
 #define PROTOCOL_RESULT_READER                                                                               \
     2u /* ready in time; handed over late only because the reader kept it waiting */
-#define PROTOCOL_RESULT_POLICED 4u /* came faster than the contract; waited_us says how long it was held */
-#define PROTOCOL_RESULT_FAULT   8u /* version 2: went the way round a lost device */
+#define PROTOCOL_RESULT_POLICED 4u  /* came faster than the contract; waited_us says how long it was held */
+#define PROTOCOL_RESULT_FAULT   8u  /* version 2: went the way round a lost device */
+#define PROTOCOL_RESULT_HAS_IV  16u /* version 3: 16 bytes, the IV of the message, precede the ciphertext */
 
 struct protocol_result {
     enum protocol_result_status status;
@@ -240,8 +248,8 @@ enum protocol_error {
  * most) and returns the frame's length. Texts are cut to fit. Every decoder takes a body and its length and
  * returns CORE_OK or CORE_INVALID with the reason in error; it reads nothing outside the body. */
 void protocol_header_write(uint8_t *frame, const struct protocol_header *header);
-/* CORE_INVALID if a field that must be 0 is not: flags, the zero field, the id of HELLO and WELCOME, the
- * sequence of all but DATA and RESULT. Fills *header in any case; does not judge type and length. */
+/* CORE_INVALID if a field that must be 0 is not: flags of all but DATA in version 3, the zero field, the id of
+ * HELLO and WELCOME, the sequence of all but DATA and RESULT. Fills *header in any case; does not judge type and length. */
 CORE_CHECKED core_status protocol_header_read(uint16_t version, const uint8_t *frame,
                                               struct protocol_header *header);
 
@@ -257,8 +265,8 @@ uint32_t protocol_welcome_write(uint8_t *frame, const struct protocol_welcome *w
 CORE_CHECKED core_status protocol_welcome_read(const uint8_t *body, uint32_t bytes,
                                                struct protocol_welcome *welcome, struct core_error *error);
 /* type is PROTOCOL_OPEN or PROTOCOL_QUERY. open->key points at the key or name to copy. A guaranteed stream
- * can be asked for in version 2 only. */
-uint32_t protocol_open_write(uint8_t *frame, enum protocol_type type, uint32_t request,
+ * can be asked for from version 2 on, messages from version 3 on. */
+uint32_t protocol_open_write(uint16_t version, uint8_t *frame, enum protocol_type type, uint32_t request,
                              const struct protocol_open *open);
 /* Checks the format; the values of the contract are for core_stream_spec_check. open->key points into body.
  */
@@ -282,8 +290,8 @@ uint32_t protocol_refused_write(uint16_t version, uint8_t *frame, uint32_t reque
                                 const struct protocol_refused *refused);
 CORE_CHECKED core_status protocol_refused_read(uint16_t version, const uint8_t *body, uint32_t bytes,
                                                struct protocol_refused *refused, struct core_error *error);
-/* Header and fixed part of a RESULT whose ciphertext of `cipher_bytes` follows: 32 bytes. The flags must be
- * of the version in force. */
+/* Header and fixed part of a RESULT that `cipher_bytes` follow, the ciphertext and what precedes it: 32 bytes.
+ * The flags must be of the version in force. */
 void protocol_result_write(uint8_t *frame, uint32_t stream, uint32_t sequence,
                            const struct protocol_result *result, uint32_t cipher_bytes);
 CORE_CHECKED core_status protocol_result_read(uint16_t version, const uint8_t *body, uint32_t bytes,

@@ -86,6 +86,8 @@ const char *protocol_result_name(enum protocol_result_status status)
         return "key spent";
     case PROTOCOL_RESULT_FAILED:
         return "failed";
+    case PROTOCOL_RESULT_BROKEN:
+        return "broken";
     }
     return "unknown";
 }

@@ -14,7 +14,14 @@ static const struct {
     [CORE_CIPHER_AES_256_CBC] = {"aes-256-cbc", 32},
 };
 
-static const char *const paddings[] = {[CORE_PADDING_NONE] = "none", [CORE_PADDING_PKCS7] = "pkcs7"};
+static const char *const paddings[] = {
+    [CORE_PADDING_NONE] = "none", [CORE_PADDING_PKCS7] = "pkcs7", [CORE_PADDING_CLEAR] = "clear"};
+static const char *const units[] = {[CORE_UNIT_STREAM] = "stream", [CORE_UNIT_MESSAGE] = "message"};
+static const char *const ivs[] = {[CORE_IV_CHAIN] = "chain",
+                                  [CORE_IV_CONSTANT] = "constant",
+                                  [CORE_IV_COUNTER] = "counter",
+                                  [CORE_IV_EXPLICIT] = "explicit",
+                                  [CORE_IV_RANDOM] = "random"};
 #define PADDING_COUNT (sizeof paddings / sizeof paddings[0])
 
 static core_status range_check(const char *field, int64_t value, int64_t low, int64_t high,
@@ -24,6 +31,25 @@ static core_status range_check(const char *field, int64_t value, int64_t low, in
         return CORE_OK;
     return core_error_set(error, CORE_INVALID, "%s is %" PRId64 ", must be %" PRId64 " to %" PRId64, field,
                           value, low, high);
+}
+
+/* What a unit can be, and what only a message can have. */
+static core_status unit_check(const struct core_stream_spec *spec, struct core_error *error)
+{
+    if (spec->unit == CORE_UNIT_STREAM && spec->iv != CORE_IV_CHAIN)
+        return core_error_set(error, CORE_INVALID, "iv is %s, which a stream of unit message can have alone",
+                              ivs[spec->iv]);
+    if (spec->unit == CORE_UNIT_STREAM && spec->padding == CORE_PADDING_CLEAR)
+        return core_error_set(error, CORE_INVALID,
+                              "padding is clear, which a stream of unit message can have alone");
+    if (spec->iv != CORE_IV_COUNTER && spec->first_unit != 0)
+        return core_error_set(error, CORE_INVALID, "first_unit is %" PRIu64 ", must be 0 with iv %s",
+                              spec->first_unit, ivs[spec->iv]);
+    if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
+        return core_error_set(error, CORE_INVALID,
+                              "packet_bytes is %" PRIu32 ", must be more than the %d of an explicit IV",
+                              spec->packet_bytes, CORE_BLOCK_BYTES);
+    return CORE_OK;
 }
 
 core_status core_stream_spec_check(const struct core_stream_spec *spec, struct core_error *error)
@@ -37,7 +63,9 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
         {"interval_ns", spec->interval_ns, CORE_INTERVAL_NS_MIN, CORE_INTERVAL_NS_MAX},
         {"latency_ns", spec->latency_ns, CORE_LATENCY_NS_MIN, CORE_LATENCY_NS_MAX},
         {"cipher", spec->cipher, 1, CORE_CIPHER_COUNT},
-        {"padding", spec->padding, CORE_PADDING_NONE, CORE_PADDING_PKCS7},
+        {"padding", spec->padding, CORE_PADDING_NONE, CORE_PADDING_CLEAR},
+        {"unit", spec->unit, CORE_UNIT_STREAM, CORE_UNIT_MESSAGE},
+        {"iv", spec->iv, CORE_IV_CHAIN, CORE_IV_RANDOM},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         const core_status status =
@@ -49,13 +77,20 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
         return core_error_set(error, CORE_INVALID,
                               "packet_bytes is %" PRIu32 ", must be a multiple of %d with padding none",
                               spec->packet_bytes, CORE_BLOCK_BYTES);
-    return CORE_OK;
+    return unit_check(spec, error);
 }
 
 uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes)
 {
     const uint32_t at_least = padding == CORE_PADDING_PKCS7 ? bytes + 1 : bytes;
     return (at_least + CORE_BLOCK_BYTES - 1) / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
+}
+
+uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec)
+{
+    const bool brings_iv =
+        spec->iv == CORE_IV_CONSTANT || spec->iv == CORE_IV_COUNTER || spec->iv == CORE_IV_RANDOM;
+    return core_stream_padded_bytes(spec->padding, spec->packet_bytes) + (brings_iv ? CORE_BLOCK_BYTES : 0);
 }
 
 double core_stream_rate_bits_per_s(const struct core_stream_spec *spec)
@@ -92,6 +127,16 @@ core_status core_cipher_parse(const char *name, enum core_cipher *cipher)
 const char *core_padding_name(enum core_padding padding)
 {
     return (size_t)padding < PADDING_COUNT ? paddings[padding] : NULL;
+}
+
+const char *core_unit_name(enum core_unit unit)
+{
+    return (size_t)unit < sizeof units / sizeof *units ? units[unit] : NULL;
+}
+
+const char *core_iv_name(enum core_iv iv)
+{
+    return (size_t)iv < sizeof ivs / sizeof *ivs ? ivs[iv] : NULL;
 }
 
 core_status core_padding_parse(const char *name, enum core_padding *padding)

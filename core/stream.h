@@ -15,7 +15,23 @@
 enum core_cipher { CORE_CIPHER_AES_128_CBC = 1, CORE_CIPHER_AES_192_CBC = 2, CORE_CIPHER_AES_256_CBC = 3 };
 #define CORE_CIPHER_COUNT 3 /* valid values are 1..CORE_CIPHER_COUNT */
 
-enum core_padding { CORE_PADDING_NONE = 0, CORE_PADDING_PKCS7 = 1 };
+/* What becomes of the end of a unit that is no whole block. CLEAR: whole blocks are encrypted, the rest passes
+ * as it is. */
+enum core_padding { CORE_PADDING_NONE = 0, CORE_PADDING_PKCS7 = 1, CORE_PADDING_CLEAR = 2 };
+
+/* What is encrypted as one: the whole stream, each packet padded by itself; or a message of one packet or
+ * more, padded at its end. */
+enum core_unit { CORE_UNIT_STREAM = 0, CORE_UNIT_MESSAGE = 1 };
+
+/* Where the IV of a message comes from: the last ciphertext block of the one before; the same for all; its
+ * number, as 16 bytes, big-endian; 16 bytes ahead of its first packet's payload; drawn by the server. */
+enum core_iv {
+    CORE_IV_CHAIN = 0,
+    CORE_IV_CONSTANT = 1,
+    CORE_IV_COUNTER = 2,
+    CORE_IV_EXPLICIT = 3,
+    CORE_IV_RANDOM = 4
+};
 
 #define CORE_BLOCK_BYTES 16 /* AES block, IV and chaining value */
 
@@ -38,16 +54,24 @@ struct core_stream_spec {
     bool guaranteed; /* survives the loss of any one GPU; else standard: served then as far as it goes */
     uint32_t audit_one_in; /* on a GPU one packet in so many is encrypted by CPU as well; 0: none. The
                               server's choice, no part of the contract */
+    enum core_unit unit;
+    enum core_iv iv;
+    uint64_t first_unit; /* number of the first message, with COUNTER; else 0 */
 };
 
-/* CORE_OK, or CORE_INVALID with the field, its value and its range in error. With padding none, packet_bytes
- * must be a multiple of 16: a longest packet that could never be sent is a mistake. */
+/* CORE_OK, or CORE_INVALID with the field, its value and its range, or what does not go together, in error.
+ * With padding none, packet_bytes must be a multiple of 16: a longest packet that could never be sent is a
+ * mistake. */
 CORE_CHECKED core_status core_stream_spec_check(const struct core_stream_spec *spec,
                                                 struct core_error *error);
 
 /* Bytes of a packet of `bytes` after padding: the next multiple of 16 (PKCS#7 always adds 1..16 bytes;
  * without padding the length is rounded up only for sizing). */
 uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes);
+
+/* Bytes that a unit of the server, a worker or a GPU, has of the longest packet: padded, and with the IV that the
+ * server puts ahead of it. */
+uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec);
 
 /* Long-run rate of the payload in bits per second, for people. */
 double core_stream_rate_bits_per_s(const struct core_stream_spec *spec);
@@ -59,8 +83,12 @@ uint32_t core_cipher_key_bytes(enum core_cipher cipher);
 const char *core_cipher_name(enum core_cipher cipher);
 CORE_CHECKED core_status core_cipher_parse(const char *name, enum core_cipher *cipher);
 
-/* "none", "pkcs7", and back. */
+/* "none", "pkcs7", "clear", and back. */
 const char *core_padding_name(enum core_padding padding);
 CORE_CHECKED core_status core_padding_parse(const char *name, enum core_padding *padding);
+
+/* "stream", "message"; "chain", "constant", "counter", "explicit", "random"; NULL for a value that is none. */
+const char *core_unit_name(enum core_unit unit);
+const char *core_iv_name(enum core_iv iv);
 
 #endif

@@ -174,6 +174,8 @@ static uint64_t burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
         struct cpu_packet *packet = stream->head;
         uint8_t *data = packet->data + packet->done_bytes;
         struct cpu_piece *piece = next[stream->cipher]++;
+        if (packet->begins_unit && packet->done_bytes == 0)
+            memcpy(stream->chain, data - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
         *piece = (struct cpu_piece){.source = data,
                                     .target = data,
                                     .bytes = piece_bytes(stream),

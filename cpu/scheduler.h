@@ -21,6 +21,7 @@
 
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct cpu_stream;
@@ -29,8 +30,8 @@ struct cpu_stream;
 struct cpu_packet {
     struct cpu_packet *next; /* owned by the present owner of the packet: scheduler or submitter */
     struct cpu_stream *stream;
-    uint8_t *data;       /* padded payload; ciphertext afterwards */
-    uint32_t bytes;      /* multiple of 16, 16 .. stream's padded packet bytes */
+    uint8_t *data;  /* padded payload; ciphertext afterwards. Of one that begins a unit its IV is ahead */
+    uint32_t bytes; /* multiple of 16, 16 .. stream's padded packet bytes */
     uint32_t done_bytes; /* scheduler: encrypted so far; the submitter sets 0 */
     union {
         core_ns release_ns; /* eligible + in_ns, spaced (perfmodel/cpu.h): not before it is handed over */
@@ -39,7 +40,8 @@ struct cpu_packet {
     core_ns finished_ns; /* scheduler: end of the burst that finished it */
     core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
                             is not known any more, and all its later packets are worthless */
-    uint32_t producer;   /* worker: the producer that submitted it and gets it back */
+    uint16_t producer;   /* worker: the producer that submitted it and gets it back */
+    bool begins_unit;    /* its chain starts from the CORE_BLOCK_BYTES ahead of data, not from the stream's */
     uint64_t pauses; /* scheduler: reservations of its stream are free once counters.pauses exceeds this */
 };
 

@@ -234,7 +234,7 @@ uint32_t cpu_worker_submit(struct cpu_worker *worker, uint32_t producer, struct 
                            uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        packets[i]->producer = producer;
+        packets[i]->producer = (uint16_t)producer;
     uint32_t taken = ring_put(&worker->lanes[producer].in, packets, count);
     if (taken > 0)
         worker_wake_if_asleep(worker);

@@ -109,7 +109,7 @@ struct perfmodel_cpu_worker perfmodel_cpu_worker_of(const struct config_profile 
 static uint32_t pieces_of(const struct core_stream_spec *spec, const struct config_profile *profile,
                           uint32_t *piece_bytes)
 {
-    uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint32_t padded = core_stream_packet_bytes(spec);
     uint32_t pieces = (padded + profile->cpu.piece_bytes - 1) / profile->cpu.piece_bytes;
     uint32_t even = (padded + pieces - 1) / pieces;
     *piece_bytes = (even + CORE_BLOCK_BYTES - 1) / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
@@ -251,7 +251,7 @@ static perfmodel_wide audit_fs(enum core_cipher cipher, uint32_t padded, const s
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile)
 {
-    uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint32_t padded = core_stream_packet_bytes(spec);
     perfmodel_wide fs = (perfmodel_wide)profile->io.per_packet_ns * FS_PER_NS +
                         (perfmodel_wide)profile->io.per_byte_fs * padded;
     if (spec->audit_one_in > 0)

@@ -28,7 +28,7 @@ static uint64_t saturated(perfmodel_wide value)
 struct perfmodel_flow_load perfmodel_flow_load_of(const struct core_stream_spec *spec,
                                                   const struct config_profile *profile)
 {
-    uint64_t packet = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint64_t packet = core_stream_packet_bytes(spec);
     uint64_t interval = (uint64_t)spec->interval_ns; /* at most 2^42, and the packet at most 2^21 */
     uint64_t rate = ((packet << RATE_BITS) + interval - 1) / interval;
     return (struct perfmodel_flow_load){.streams = 1,
@@ -47,7 +47,7 @@ struct perfmodel_flow_load perfmodel_flow_load_at(const struct core_stream_spec 
                                                   const struct config_profile *profile, core_ns period_ns)
 {
     struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, profile);
-    const perfmodel_wide packet = (perfmodel_wide)core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    const perfmodel_wide packet = (perfmodel_wide)core_stream_packet_bytes(spec);
     const core_ns whole = period_ns / spec->interval_ns, rest_ns = period_ns % spec->interval_ns;
     load.job_burst_bytes += (uint64_t)(whole * packet);
     load.job_rate = 0;

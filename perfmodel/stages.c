@@ -55,7 +55,7 @@ uint64_t perfmodel_gpu_job_bytes(const struct core_stream_spec *spec, core_ns pe
         return saturated(
             perfmodel_wide_divide_up((perfmodel_wide)spec->packet_bytes * period_ns, spec->interval_ns));
     perfmodel_wide packets = perfmodel_gpu_job_packets(spec, period_ns);
-    return saturated(packets * core_stream_padded_bytes(spec->padding, spec->packet_bytes));
+    return saturated(packets * core_stream_packet_bytes(spec));
 }
 
 core_ns perfmodel_gpu_work_ns(const struct core_stream_spec *spec, const struct config_profile *profile)

@@ -4,7 +4,7 @@ struct perfmodel_flow_load partition_demand_load(const struct core_stream_spec *
                                                  const struct config_profile *profile)
 {
     struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, profile);
-    load.unit_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    load.unit_bytes = core_stream_packet_bytes(spec);
     return load;
 }
 

@@ -34,7 +34,8 @@ static int compare_falling(const void *a, const void *b)
 static uint64_t padded_bytes(const struct core_stream_spec *spec)
 {
     uint64_t packet = spec->packet_bytes;
-    return spec->padding == CORE_PADDING_PKCS7 ? (packet / 16 + 1) * 16 : (packet + 15) / 16 * 16;
+    uint64_t iv = spec->iv == CORE_IV_CHAIN || spec->iv == CORE_IV_EXPLICIT ? 0 : 16; /* ahead of a message */
+    return iv + (spec->padding == CORE_PADDING_PKCS7 ? (packet / 16 + 1) * 16 : (packet + 15) / 16 * 16);
 }
 
 /* N(T) p^; paper: the fluid r T of the payload, rounded up. */

@@ -35,11 +35,13 @@ static wide least(wide a, wide b)
     return a < b ? a : b;
 }
 
+/* With the IV that goes ahead of a message, unless its sender brings it or there is none. */
 static int64_t padded(const struct core_stream_spec *spec)
 {
+    const int64_t iv = spec->iv == CORE_IV_CHAIN || spec->iv == CORE_IV_EXPLICIT ? 0 : 16;
     if (spec->padding == CORE_PADDING_PKCS7)
-        return (spec->packet_bytes / 16 + 1) * INT64_C(16);
-    return (spec->packet_bytes + 15) / 16 * INT64_C(16);
+        return iv + (spec->packet_bytes / 16 + 1) * INT64_C(16);
+    return iv + (spec->packet_bytes + 15) / 16 * INT64_C(16);
 }
 
 /* (1+m) (c0 + c1 x), in whole ns. */

@@ -87,7 +87,7 @@ static void card_bound_prepare(struct card_bound *of, const struct partition_pro
     of->alone_ns = ns_per_byte * CONFIG_PROFILE_SHARE_PPM / (perfmodel_utilisation_ppm(card, 1) + 1.0);
     for (size_t i = 0; i < problem->count && !input->paper; i++) {
         const struct core_stream_spec *spec = &problem->specs[i];
-        double packet = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+        double packet = core_stream_packet_bytes(spec);
         of->job = fmin(of->job, packet * spec->burst_packets);
         of->rest = fmin(of->rest, packet * (spec->burst_packets - 1.0));
     }
@@ -181,8 +181,7 @@ struct bytes {
 static struct bytes bytes_of(const struct partition_problem *problem, size_t i)
 {
     const struct core_stream_spec *spec = &problem->specs[i];
-    double packet = problem->input->paper ? spec->packet_bytes
-                                          : core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    double packet = problem->input->paper ? spec->packet_bytes : core_stream_packet_bytes(spec);
     return (struct bytes){packet / (double)spec->interval_ns, packet, packet * (spec->burst_packets - 1.0)};
 }
 

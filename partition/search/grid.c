@@ -134,7 +134,7 @@ static void add_stream(struct partition_grid *grid, size_t i, core_ns surcharge_
 {
     const struct partition_problem *problem = grid->problem;
     const struct core_stream_spec *spec = &problem->specs[i];
-    uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint32_t padded = core_stream_packet_bytes(spec);
     double bytes = problem->input->paper ? spec->packet_bytes : padded;
     sums->streams++;
     sums->burst += (double)padded * spec->burst_packets;

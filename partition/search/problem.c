@@ -117,13 +117,12 @@ static void describe_streams(struct partition_problem *problem)
         const struct core_stream_spec *spec = &problem->specs[i];
         struct perfmodel_flow_load load = perfmodel_flow_load_of(spec, profile);
         problem->share_ppb[i] = share_of(problem, i);
-        problem->traffic[i] = (struct partition_traffic){
-            .rate = load.rate,
-            .packet_rate = load.packet_rate,
-            .interval_ns = spec->interval_ns,
-            .work_ns = load.shortest_ns,
-            .packet_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes),
-            .burst_packets = spec->burst_packets};
+        problem->traffic[i] = (struct partition_traffic){.rate = load.rate,
+                                                         .packet_rate = load.packet_rate,
+                                                         .interval_ns = spec->interval_ns,
+                                                         .work_ns = load.shortest_ns,
+                                                         .packet_bytes = core_stream_packet_bytes(spec),
+                                                         .burst_packets = spec->burst_packets};
     }
 }
 

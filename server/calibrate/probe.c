@@ -109,7 +109,7 @@ static core_status greet(struct bench *bench, struct core_error *error)
     if (status == CORE_OK)
         status = expect(bench, PROTOCOL_WELCOME, &header, error);
     for (uint32_t i = 0; status == CORE_OK && i < STREAMS; i++) {
-        bytes = protocol_open_write(bench->out, PROTOCOL_OPEN, i, &open);
+        bytes = protocol_open_write(2, bench->out, PROTOCOL_OPEN, i, &open);
         status = write_all(bench->descriptor, bench->out, bytes, error);
         if (status == CORE_OK)
             status = expect(bench, PROTOCOL_OPENED, &header, error);

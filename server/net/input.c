@@ -102,7 +102,7 @@ static void claim_packet(struct server_connection *connection, struct server_str
 {
     struct server_input *input = &connection->input;
     struct server_packet *packet =
-        server_stream_take(stream, input->header.sequence, input->header.body_bytes);
+        server_stream_take(stream, input->header.sequence, input->header.body_bytes, input->header.flags);
 
     if (packet == NULL) {
         if (input->phase != SERVER_INPUT_SLOT && input->stopped_ns > now_ns)
@@ -141,6 +141,13 @@ static void begin_data(struct server_connection *connection, core_ns now_ns)
         snprintf(text, sizeof text, "DATA has sequence %u where %u is next", input->header.sequence,
                  stream->queue.next_sequence);
         server_connection_fail(connection, stream->id, PROTOCOL_ERROR_SEQUENCE, text);
+        return;
+    }
+    if (!server_message_follows(stream, input->header.flags)) {
+        server_connection_fail(
+            connection, stream->id, PROTOCOL_ERROR_MALFORMED,
+            "the flags of DATA do not follow: a message begins with FIRST, behind LAST, and "
+            "a stream without messages has no flags");
         return;
     }
     claim_packet(connection, stream, now_ns);
@@ -234,10 +241,10 @@ static uint32_t step_payload(struct server_connection *connection, uint8_t *byte
     struct server_input *input = &connection->input;
     struct server_packet *packet = input->packet;
     uint32_t body_bytes = input->header.body_bytes;
-    uint8_t *target = input->phase == SERVER_INPUT_PAYLOAD ? server_packet_payload(packet) : NULL;
+    uint8_t *target = input->phase == SERVER_INPUT_PAYLOAD ? server_packet_target(packet) : NULL;
 
     if (target != NULL && input->done == 0 && count >= body_bytes) {
-        packet->cpu.data = bytes;
+        packet->cpu.data = bytes + server_packet_iv_bytes(packet);
         target = NULL;
     }
     uint32_t taken = gather(input, target, body_bytes, bytes, count);

@@ -119,7 +119,7 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
     packet = stream->queue.waiting;
     stream->queue.waiting = NULL;
     for (; packet != NULL; packet = packet->next)
-        if (packet->status == PROTOCOL_RESULT_OK && !hand_over(io, packet, now_ns, until_ns, &wake_ns))
+        if (!packet->ready && !hand_over(io, packet, now_ns, until_ns, &wake_ns))
             break;
     if (packet != NULL)
         wait_from(io, packet, wake_ns);
@@ -627,7 +627,8 @@ core_status server_io_create(struct server_io **io, struct server *server, uint3
                                                .index = index,
                                                .mailbox = &fresh->mailbox,
                                                .stats = &fresh->stats,
-                                               .waiting = &fresh->waiting};
+                                               .waiting = &fresh->waiting,
+                                               .ivs = &fresh->ivs};
     fresh->server = server;
     fresh->index = index;
     fresh->timer_ns = CORE_NS_NEVER;

@@ -103,8 +103,7 @@ bool server_frame_within_limits(const struct server_connection *connection,
                                 struct core_error *error)
 {
     const struct config_server_limits *limits = &connection->io->server->config->limits;
-    uint64_t burst_bytes =
-        (uint64_t)spec->burst_packets * core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint64_t burst_bytes = (uint64_t)spec->burst_packets * core_stream_packet_bytes(spec);
     const struct {
         const char *what, *setting;
         uint64_t asked, limit;
@@ -124,6 +123,25 @@ bool server_frame_within_limits(const struct server_connection *connection,
     return true;
 }
 
+/* Is it the client that chooses IVs, or knows them ahead? */
+static bool gives_iv(const struct protocol_open *open)
+{
+    return open->has_iv || open->spec.iv == CORE_IV_COUNTER || open->spec.iv == CORE_IV_EXPLICIT;
+}
+
+/* Is there an IV where one is needed, and none where it would be of no use? */
+static bool iv_fits(const struct protocol_open *open, struct core_error *error)
+{
+    if (open->spec.iv == CORE_IV_CONSTANT && !open->has_iv)
+        (void)core_error_set(error, CORE_INVALID, "iv is constant, and there is none in the request");
+    else if (open->has_iv && open->spec.iv != CORE_IV_CHAIN && open->spec.iv != CORE_IV_CONSTANT)
+        (void)core_error_set(error, CORE_INVALID, "iv is %s, and the one in the request would not be used",
+                             core_iv_name(open->spec.iv));
+    else
+        return true;
+    return false;
+}
+
 /* What this connection and this server allow, whatever the load. 0, or the refusal with its reason in error.
  */
 static enum protocol_refusal check_open(const struct server_connection *connection,
@@ -136,7 +154,9 @@ static enum protocol_refusal check_open(const struct server_connection *connecti
     if (!server_frame_within_limits(connection, &open->spec,
                                     connection->stream_count + connection->opening + 1, error))
         return PROTOCOL_REFUSED_LIMIT;
-    if (open->has_iv && !config->client_iv) {
+    if (!iv_fits(open, error))
+        return PROTOCOL_REFUSED_SPEC;
+    if (gives_iv(open) && !config->client_iv) {
         (void)core_error_set(error, CORE_DENIED, "a client-given IV is not allowed here (client_iv)");
         return PROTOCOL_REFUSED_IV;
     }
@@ -177,7 +197,7 @@ static enum protocol_refusal fetch_named_key(struct server_connection *connectio
     struct server_key_wish wish = {.name = (const char *)open->key,
                                    .name_bytes = open->key_bytes,
                                    .cipher = open->spec.cipher,
-                                   .iv = open->has_iv,
+                                   .iv = gives_iv(open),
                                    .user = &connection->user};
     bool printable = is_printable(open->key, open->key_bytes); /* else it is not for anybody's screen */
     int shown_bytes = printable ? (int)open->key_bytes : 1;
@@ -344,10 +364,7 @@ static struct server_stream *make_stream(struct server_connection *connection, s
     struct server_io *io = connection->io;
     struct server_stream *stream = NULL;
 
-    if (request->open.has_iv)
-        memcpy(request->iv, request->open.iv, CORE_BLOCK_BYTES);
-    else
-        server_ivs_next(&io->ivs, request->iv);
+    server_message_first_iv(&request->open, &io->ivs, request->iv);
     if (request->memory.block == NULL ||
         server_eligible_queue_reserve(&io->waiting, io->stream_count + 1) != CORE_OK ||
         server_stream_create(&stream, &request->open.spec, request->memory.block) != CORE_OK)
@@ -568,6 +585,16 @@ void server_frame_handle(struct server_connection *connection, const struct prot
     }
 }
 
+/* Nothing of it is to be encrypted: it counts to the unit that has the others. */
+static void pass_through(const struct server *server, struct server_packet *packet, core_ns now_ns)
+{
+    const struct server_stream_units *units = &packet->stream->units;
+    server_packet_hand(packet,
+                       units->gpu != NULL ? server_unit_of_gpu(server, server_gpu_binding_gpu(units->gpu))
+                                          : server_unit_of_worker(server, units->worker),
+                       now_ns);
+}
+
 void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns)
 {
     const struct server_arrival *arrival = &connection->input.arrival;
@@ -585,7 +612,10 @@ void server_frame_data(struct server_connection *connection, struct server_packe
         server_io_submit(io, stream, packet, now_ns);
         return;
     }
-    server_stats_add(&io->stats.rejected, 1);
+    if (packet->status != PROTOCOL_RESULT_OK)
+        server_stats_add(&io->stats.rejected, 1);
+    else
+        pass_through(io->server, packet, now_ns);
     server_output_results(stream);
     server_io_mark(connection);
 }

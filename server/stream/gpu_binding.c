@@ -222,16 +222,17 @@ static core_status append(struct server_stream_io *io, struct server_packet *pac
     bool away = !server_gpu_binding_is_primary(gpu), backed = server_backup_is_held(stream);
 
     packet->audited = is_audited(packet);
-    if (packet->audited || backed)
+    if (packet->audited || backed || server_packet_clear_bytes(packet) > 0)
         server_packet_fill(packet);
     const struct gpu_packet entry = {
         .eligible_ns = away ? core_time_max(ready_ns, stream->failover_target.lost_ns) : ready_ns,
         .after_batch = gpu->newest,
         .payload = packet->cpu.data,
         .bytes = packet->cpu.bytes,
-        .padding_bytes = packet->cpu.bytes - packet->bytes,
+        .padding_bytes = server_packet_padding_bytes(packet),
         .slot = gpu->key.slot,
         .iv = gpu->fresh ? stream->cpu->chain : NULL,
+        .unit_iv = packet->cpu.begins_unit ? server_packet_payload(packet) - CORE_BLOCK_BYTES : NULL,
         .cookie = server_gpu_cookie(packet, backed)};
     struct gpu_place place;
     core_status status = gpu_arena_append(server_gpu_arenas(gpu->port->gpu), io->index, &entry, &place);

@@ -57,7 +57,8 @@ static bool is_right(struct server_stream_io *io, const struct server_packet *pa
     uint8_t chain[CORE_BLOCK_BYTES];
     core_status status = CORE_OK;
 
-    memcpy(chain, cpu->chain, sizeof chain);
+    memcpy(chain, packet->cpu.begins_unit ? server_packet_payload(packet) - CORE_BLOCK_BYTES : cpu->chain,
+           sizeof chain);
     for (uint32_t done = 0; done < packet->cpu.bytes && status == CORE_OK; done += CPU_PIECE_BYTES_MAX) {
         uint32_t left = packet->cpu.bytes - done;
         struct cpu_piece piece = {.source = packet->cpu.data + done,
@@ -82,8 +83,9 @@ static void deliver(struct server_packet *packet, const uint8_t *ciphertext, cor
     packet->ready = true;
     if (stream->close_reason == PROTOCOL_CLOSE_FAILED)
         packet->status = PROTOCOL_RESULT_FAILED;
-    if (stream->queue.head != packet)
-        server_packet_keep(packet); /* it must wait for another, and the batch for nobody */
+    /* where it must wait for another, and the batch for nobody; or has an end that no batch has */
+    if (stream->queue.head != packet || server_packet_clear_bytes(packet) > 0)
+        server_packet_keep(packet);
     stream->client->io->calls->mark(stream->client);
     stream->client->io->calls->results(stream);
     if (stream->units.secondary != NULL || stream->migration != NULL)

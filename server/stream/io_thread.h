@@ -9,6 +9,8 @@
 #include "server/stream/modify.h"
 #include "server/stream/stream.h"
 
+struct server_ivs;
+
 struct server_stream_io_calls {
     /* Gathers a packet for the worker of its stream until the end of the turn. */
     void (*queue)(struct server_stream_io *io, struct server_packet *packet);
@@ -42,6 +44,7 @@ struct server_stream_io {
     struct server_stats *stats;
     struct server_eligible_queue *waiting;
     struct cpu_engine *engine;           /* expands keys, audits results */
+    struct server_ivs *ivs;              /* for messages and streams whose client gives none */
     struct server_gpu_port *ports;       /* by GPU */
     uint8_t *audit_buffer;               /* of one packet; NULL without GPUs */
     struct server_migration *migrations; /* in progress */

@@ -15,8 +15,8 @@
  * into the same cache sets. */
 static uint64_t slot_stride(const struct core_stream_spec *spec)
 {
-    uint64_t bytes =
-        SLOT_HEADER_BYTES + (uint64_t)core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint64_t bytes = SLOT_HEADER_BYTES + (spec->unit == CORE_UNIT_MESSAGE ? CORE_BLOCK_BYTES : 0u) +
+                     (uint64_t)core_stream_padded_bytes(spec->padding, spec->packet_bytes);
     bytes = (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     return bytes % 4096 == 0 ? bytes + CACHE_LINE : bytes;
 }
@@ -47,8 +47,10 @@ core_status server_stream_create(struct server_stream **stream, const struct cor
     struct server_stream *fresh = malloc(sizeof *fresh);
     if (fresh == NULL)
         return CORE_NO_MEMORY;
-    *fresh = (struct server_stream){
-        .spec = *spec, .state = SERVER_STREAM_OPEN, .account.slack_minimum_ns = CORE_NS_NEVER};
+    *fresh = (struct server_stream){.spec = *spec,
+                                    .state = SERVER_STREAM_OPEN,
+                                    .message.number = spec->first_unit,
+                                    .account.slack_minimum_ns = CORE_NS_NEVER};
     server_stream_adopt(fresh, block);
     *stream = fresh;
     return CORE_OK;
@@ -158,6 +160,7 @@ core_status server_stream_arm(struct server_stream *stream, const struct cpu_eng
         stream->cpu = NULL;
         return status;
     }
+    memcpy(stream->message.iv, iv, CORE_BLOCK_BYTES);
     stream->key = (uint8_t *)stream->cpu + cpu_stream_bytes(ops);
     memcpy(stream->key, key, core_cipher_key_bytes(stream->spec.cipher));
     stream->in_ns = in_ns;
@@ -185,7 +188,8 @@ void server_stream_destroy(struct server_stream *stream, const struct cpu_engine
     free(stream);
 }
 
-struct server_packet *server_stream_take(struct server_stream *stream, uint32_t sequence, uint32_t bytes)
+struct server_packet *server_stream_take(struct server_stream *stream, uint32_t sequence, uint32_t bytes,
+                                         uint8_t flags)
 {
     struct server_packet *packet = stream->memory.free;
     if (packet == NULL)
@@ -200,6 +204,8 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
     packet->output.payload = packet->cpu.data;
     packet->sequence = sequence;
     packet->bytes = bytes;
+    packet->flags = flags & (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST);
+    server_message_receive(stream, packet);
     packet->status = PROTOCOL_RESULT_OK;
     packet->ready = packet->policed = packet->diverted = packet->output.counted = false;
     return packet;
@@ -213,18 +219,6 @@ void server_stream_give(struct server_stream *stream, struct server_packet *pack
         return;
     packet->next = stream->memory.free;
     stream->memory.free = packet;
-}
-
-static enum protocol_result_status judge(const struct server_stream *stream, uint32_t bytes,
-                                         uint64_t bytes_per_key)
-{
-    if (bytes > stream->spec.packet_bytes)
-        return PROTOCOL_RESULT_TOO_LONG;
-    if (stream->spec.padding == CORE_PADDING_NONE && (bytes == 0 || bytes % CORE_BLOCK_BYTES != 0))
-        return PROTOCOL_RESULT_NOT_BLOCKS;
-    if (stream->account.key_bytes + core_stream_padded_bytes(stream->spec.padding, bytes) > bytes_per_key)
-        return PROTOCOL_RESULT_KEY_SPENT;
-    return PROTOCOL_RESULT_OK;
 }
 
 static void append_to_delivery(struct server_stream *stream, struct server_packet *packet)
@@ -253,8 +247,8 @@ static void set_times(struct server_stream *stream, struct server_packet *packet
 
 static void pad(struct server_packet *packet)
 {
-    uint32_t padding = packet->cpu.bytes - packet->bytes;
-    memset(server_packet_payload(packet) + packet->bytes, (int)padding, padding);
+    uint32_t padding = server_packet_padding_bytes(packet);
+    memset(server_packet_payload(packet) + server_packet_plain_bytes(packet), (int)padding, padding);
 }
 
 bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
@@ -262,13 +256,15 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
 {
     stream->queue.accepted++;
     set_times(stream, packet, arrival);
-    packet->status = judge(stream, packet->bytes, bytes_per_key);
+    packet->status = server_message_accept(stream, packet, bytes_per_key);
     append_to_delivery(stream, packet);
-    if (packet->status != PROTOCOL_RESULT_OK) {
+    if (packet->cpu.bytes == 0) {
+        if (packet->status == PROTOCOL_RESULT_OK)
+            server_packet_fill(packet);
+        packet->cpu.finished_ns = arrival->read_ns;
         packet->ready = true;
         return false;
     }
-    packet->cpu.bytes = core_stream_padded_bytes(stream->spec.padding, packet->bytes);
     packet->cpu.done_bytes = 0;
     stream->account.key_bytes += packet->cpu.bytes;
     if (packet->cpu.data == server_packet_payload(packet))
@@ -302,6 +298,13 @@ void server_stream_account_slack(struct server_stream_account *account, core_ns 
         account->slack[class] /= 2;
 }
 
+/* A message's IV is told where nobody but the server knows it. */
+static bool tells_iv(const struct server_packet *packet)
+{
+    return packet->status == PROTOCOL_RESULT_OK && packet->cpu.begins_unit &&
+           packet->stream->spec.iv == CORE_IV_RANDOM;
+}
+
 struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns now_ns, core_ns blocked_ns)
 {
     struct protocol_result result = {.status = packet->status};
@@ -320,10 +323,13 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
             result.flags |= PROTOCOL_RESULT_MET;
         else if (packet->cpu.finished_ns <= packet->deadline_ns && blocked_ns <= packet->deadline_ns)
             result.flags |= PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER;
-        bytes = packet->cpu.bytes;
+        bytes = packet->cpu.bytes + server_packet_clear_bytes(packet);
     }
-    protocol_result_write(packet->output.frame, packet->stream->id, packet->sequence, &result, bytes);
-    packet->output.frame_bytes = SLOT_HEADER_BYTES;
+    const uint32_t iv_bytes = tells_iv(packet) ? CORE_BLOCK_BYTES : 0;
+    result.flags |= iv_bytes > 0 ? PROTOCOL_RESULT_HAS_IV : 0;
+    protocol_result_write(packet->output.frame, packet->stream->id, packet->sequence, &result,
+                          iv_bytes + bytes);
+    packet->output.frame_bytes = SLOT_HEADER_BYTES + iv_bytes;
     packet->output.payload_bytes = bytes;
     return result;
 }
@@ -342,7 +348,7 @@ void server_packet_fill(struct server_packet *packet)
 
     if (packet->cpu.data == slot)
         return;
-    memcpy(slot, packet->cpu.data, packet->bytes);
+    memcpy(slot, packet->cpu.data, server_packet_plain_bytes(packet));
     packet->cpu.data = slot;
     pad(packet);
 }

@@ -2,8 +2,8 @@
  *
  * Owned by the I/O thread of its connection, except `cpu`, which belongs to the worker while packets are
  * inside (cpu/scheduler.h). All memory is taken when the stream opens, or when its contract changes: blocks
- * of packets, a record and a slot for each; a slot is the RESULT frame in the making, 32 bytes for its header
- * and then the payload, encrypted in place. A payload comes into it at once, or with server_packet_fill: at
+ * of packets, a record and a slot for each; a slot is the RESULT frame in the making, 32 bytes for its header,
+ * 16 for the IV where units are messages, and then the payload, encrypted in place. A payload comes into it at once, or with server_packet_fill: at
  * the latest where the packet is not handed over to a GPU before the thread reads on. */
 #ifndef MILLRACE_SERVER_STREAM_STREAM_H
 #define MILLRACE_SERVER_STREAM_STREAM_H
@@ -15,6 +15,7 @@
 #include "server/stream/arrival.h"
 #include "server/stream/eligible_queue.h"
 #include "server/stream/gpu_binding.h"
+#include "server/stream/message.h"
 #include "server/stream/migration.h"
 #include "server/stream/notification.h"
 #include "server/stream/pace.h"
@@ -54,10 +55,12 @@ struct server_packet {
     core_ns unseen_ns;   /* it may have waited so long before its arrival (server/stream/policer.h) */
     core_ns deadline_ns; /* eligible_ns - unseen_ns + the latency bound */
     uint32_t sequence;
-    uint32_t bytes;    /* received payload, before padding */
+    uint32_t bytes;    /* received payload, before padding, and with the IV that is ahead of it */
     int32_t handed_ns; /* from its eligible time to when its unit got it; at most INT32_MAX */
     enum protocol_result_status status : 8; /* other than OK: never went to a worker */
-    bool ready : 1;                         /* may be delivered once all before it are */
+    uint8_t flags : 2;  /* of its DATA frame; of a stream without messages: each is a LAST */
+    bool brings_iv : 1; /* the first 16 of its bytes are the IV of its message */
+    bool ready : 1;     /* may be delivered once all before it are */
     bool policed : 1;
     bool held : 1;     /* it waited to be read because of its sender (server/stream/arrival.h) */
     bool diverted : 1; /* of a stream on a GPU, but served by the fallback worker or a backup */
@@ -145,6 +148,7 @@ struct server_stream {
     bool unannounced; /* its OPEN was refused late: no CLOSED is sent */
     enum protocol_close_reason close_reason;
     struct server_policer policer;
+    struct server_message_state message;
     struct server_stream_queue queue;
     struct server_stream_memory memory;
     core_ns in_ns;               /* margin between a packet's eligible time and its release */
@@ -228,8 +232,10 @@ CORE_CHECKED struct server_block *server_stream_take_blocks(struct server_stream
 /* Wipes and frees, with the blocks that it still has. No packet may be busy. */
 void server_stream_destroy(struct server_stream *stream, const struct cpu_engine_ops *ops);
 
-/* Takes a free packet for DATA `sequence`, NULL when all are busy. */
-struct server_packet *server_stream_take(struct server_stream *stream, uint32_t sequence, uint32_t bytes);
+/* Takes a free packet for DATA `sequence` with these flags, which follow (server/stream/message.h). NULL when all
+ * are busy. */
+struct server_packet *server_stream_take(struct server_stream *stream, uint32_t sequence, uint32_t bytes,
+                                         uint8_t flags);
 /* Gives it back after delivery or loss. */
 void server_stream_give(struct server_stream *stream, struct server_packet *packet);
 
@@ -242,15 +248,39 @@ static inline void server_packet_hand(struct server_packet *packet, uint32_t uni
 }
 
 /* Where the payload of a packet goes. */
-static inline uint8_t *server_packet_payload(struct server_packet *packet)
+static inline uint8_t *server_packet_payload(const struct server_packet *packet)
 {
-    return packet->output.frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES;
+    const uint32_t iv_bytes = packet->stream->spec.unit == CORE_UNIT_MESSAGE ? CORE_BLOCK_BYTES : 0;
+    return packet->output.frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES + iv_bytes;
+}
+
+/* Bytes of the IV that a packet has received ahead of its payload, and of the payload. */
+static inline uint32_t server_packet_iv_bytes(const struct server_packet *packet)
+{
+    return packet->brings_iv ? CORE_BLOCK_BYTES : 0;
+}
+static inline uint32_t server_packet_plain_bytes(const struct server_packet *packet)
+{
+    return packet->bytes - server_packet_iv_bytes(packet);
+}
+
+/* Bytes at the end of a payload that pass as they are. */
+static inline uint32_t server_packet_clear_bytes(const struct server_packet *packet)
+{
+    const uint32_t plain_bytes = server_packet_plain_bytes(packet);
+    return plain_bytes > packet->cpu.bytes ? plain_bytes - packet->cpu.bytes : 0;
+}
+
+static inline uint32_t server_packet_padding_bytes(const struct server_packet *packet)
+{
+    const uint32_t plain_bytes = server_packet_plain_bytes(packet);
+    return packet->cpu.bytes > plain_bytes ? packet->cpu.bytes - plain_bytes : 0;
 }
 
 /* Is the ciphertext somewhere else than in the slot? */
 static inline bool server_packet_borrows(const struct server_packet *packet)
 {
-    return packet->output.payload != packet->output.frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES;
+    return packet->output.payload != server_packet_payload(packet);
 }
 
 /* Copies ciphertext that is borrowed into the slot. */
@@ -259,8 +289,15 @@ void server_packet_keep(struct server_packet *packet);
 /* Copies plaintext that lies elsewhere (cpu.data) into the slot, and pads it. */
 void server_packet_fill(struct server_packet *packet);
 
-/* The packet is complete, its payload in the slot or where cpu.data says: judges its length, polices it, sets its times, pads it, and appends it to the
- * stream's order. Returns true if it is to be encrypted (else it is ready as it is). */
+/* Where what is received of the packet goes if it is not whole in a read: its payload, or the IV ahead of it. */
+static inline uint8_t *server_packet_target(struct server_packet *packet)
+{
+    return server_packet_payload(packet) - server_packet_iv_bytes(packet);
+}
+
+/* The packet is complete, in the slot or where cpu.data says: judges its length, polices it, sets its times, pads
+ * it, and appends it to the stream's order. Returns true if it is to be encrypted (else it is ready as it is,
+ * because of its status or because none of it is a whole block). */
 bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
                           const struct server_arrival *arrival, uint64_t bytes_per_key);
 

@@ -528,11 +528,12 @@ static void test_status(void **state)
     json_decref(document);
     struct millrace *connection;
     struct protocol_opened opened;
-    const struct protocol_open open = {
-        .spec = {1408, 1, CORE_NS_PER_S, CORE_NS_PER_S, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0},
-        .key_kind = PROTOCOL_KEY_NAMED,
-        .key = (const uint8_t *)"camera",
-        .key_bytes = 6};
+    const struct protocol_open open = {.spec = {1408, 1, CORE_NS_PER_S, CORE_NS_PER_S,
+                                                CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0, 0, 0,
+                                                0},
+                                       .key_kind = PROTOCOL_KEY_NAMED,
+                                       .key = (const uint8_t *)"camera",
+                                       .key_bytes = 6};
     assert_int_equal(millrace_connect(getenv("MILLRACE_SERVER"), NULL, 10000, &connection, NULL), CORE_OK);
     assert_int_equal(millrace_open_stream(connection, &open, 10000, &opened, NULL, NULL), CORE_OK);
     expect("status --streams", 0, "least slack");

@@ -209,12 +209,115 @@ static void test_server_stops(void **state)
     millrace_disconnect(connection);
 }
 
+/* ---- messages ---- */
+
+static void expect_decrypted(const uint8_t iv[16], const uint8_t *ciphertext, uint32_t bytes,
+                             const char *plain)
+{
+    uint8_t got[256];
+    int done = 0, last = 0;
+    EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+    assert_int_equal(EVP_DecryptInit_ex(context, EVP_aes_128_cbc(), NULL, key, iv), 1);
+    assert_int_equal(EVP_DecryptUpdate(context, got, &done, ciphertext, (int)bytes), 1);
+    assert_int_equal(EVP_DecryptFinal_ex(context, got + done, &last), 1);
+    EVP_CIPHER_CTX_free(context);
+    assert_int_equal(done + last, strlen(plain));
+    assert_memory_equal(got, plain, strlen(plain));
+}
+
+struct parts {
+    uint8_t iv[16], ciphertext[256];
+    uint32_t bytes, results;
+};
+
+static void on_part(void *argument, const struct millrace_result *result)
+{
+    struct parts *parts = argument;
+    assert_int_equal(result->info.status, PROTOCOL_RESULT_OK);
+    assert_int_equal(result->iv != NULL, parts->results == 0);
+    if (result->iv != NULL)
+        memcpy(parts->iv, result->iv, 16);
+    memcpy(parts->ciphertext + parts->bytes, result->ciphertext, result->bytes);
+    parts->bytes += result->bytes;
+    parts->results++;
+}
+
+static uint32_t open_messages(struct millrace *connection, enum core_iv iv)
+{
+    struct protocol_open open = contract;
+    struct protocol_opened opened;
+    struct core_error error;
+    open.spec.unit = CORE_UNIT_MESSAGE;
+    open.spec.iv = iv;
+    open.spec.first_unit = iv == CORE_IV_COUNTER ? 41 : 0;
+    if (millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    return opened.stream;
+}
+
+static void messages_whole_and_in_parts(void **state)
+{
+    static const char text[] = "forty-one bytes of a message, and no more";
+    struct test_server server = {0};
+    struct parts parts = {.bytes = 0};
+    struct protocol_result result;
+    struct core_error error;
+    uint8_t ciphertext[256], iv[16] = {0};
+    uint32_t bytes;
+    (void)state;
+    test_server_start(&server, "client_iv: true\n", &test_profile_generous);
+    struct millrace *connection = connect_to(&server);
+    const uint32_t counted = open_messages(connection, CORE_IV_COUNTER);
+    for (iv[15] = 41; iv[15] < 44; iv[15]++) {
+        assert_int_equal(millrace_encrypt(connection, counted, text, sizeof text - 1, LONG_MS, ciphertext,
+                                          &bytes, &result, &error),
+                         CORE_OK);
+        expect_decrypted(iv, ciphertext, bytes, text);
+    }
+    const uint32_t drawn = open_messages(connection, CORE_IV_RANDOM);
+    assert_int_equal(millrace_encrypt(connection, drawn, text, sizeof text - 1, LONG_MS, ciphertext, &bytes,
+                                      &result, &error),
+                     CORE_OK);
+    expect_decrypted(ciphertext, ciphertext + 16, bytes - 16, text);
+
+    const struct millrace_callbacks callbacks = {.on_result = on_part, .argument = &parts};
+    millrace_set_callbacks(connection, &callbacks);
+    assert_int_equal(millrace_data_part(connection, drawn, text, 16, 0, NULL, &error), CORE_INVALID);
+    assert_non_null(strstr(error.text, "no message of stream 2 has begun"));
+    assert_int_equal(millrace_data_part(connection, drawn, text, 16, 4, NULL, &error), CORE_INVALID);
+    assert_int_equal(millrace_data_part(connection, drawn, text, 16, PROTOCOL_DATA_FIRST, NULL, &error),
+                     CORE_OK);
+    assert_int_equal(millrace_data(connection, drawn, text, 16, NULL, &error), CORE_INVALID);
+    assert_non_null(strstr(error.text, "a message of stream 2 has begun, and has not ended"));
+    assert_int_equal(millrace_data_part(connection, drawn, text + 16, 16, 0, NULL, &error), CORE_OK);
+    assert_int_equal(millrace_data_part(connection, drawn, text + 32, sizeof text - 1 - 32,
+                                        PROTOCOL_DATA_LAST, NULL, &error),
+                     CORE_OK);
+    while (parts.results < 3) {
+        struct pollfd ready = {.fd = millrace_descriptor(connection), .events = millrace_events(connection)};
+        assert_true(poll(&ready, 1, LONG_MS) > 0);
+        assert_int_equal(millrace_process(connection, 0, &error), CORE_OK);
+    }
+    expect_decrypted(parts.iv, parts.ciphertext, parts.bytes, text);
+
+    struct protocol_opened plain;
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &plain, NULL, &error), CORE_OK);
+    assert_int_equal(
+        millrace_data_part(connection, plain.stream, text, 16, PROTOCOL_DATA_FIRST, NULL, &error),
+        CORE_INVALID);
+    assert_non_null(strstr(error.text, "has no messages"));
+    assert_int_equal(millrace_data_part(connection, plain.stream, text, 16, 0, NULL, &error), CORE_OK);
+    millrace_disconnect(connection);
+    (void)test_server_stop(&server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_streams),
         cmocka_unit_test(test_offer_is_accepted),
         cmocka_unit_test(test_server_stops),
+        cmocka_unit_test(messages_whole_and_in_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,16 @@ static void check_knows_every_limit(void **state)
         {{BASE, .latency_ns = CORE_LATENCY_NS_MAX + 1}, "latency_ns is 3600000000001"},
         {{BASE, .cipher = (enum core_cipher)0}, "cipher is 0"},
         {{BASE, .cipher = (enum core_cipher)4}, "cipher is 4"},
-        {{BASE, .padding = (enum core_padding)2}, "padding is 2"},
+        {{BASE, .padding = (enum core_padding)3}, "padding is 3"},
+        {{BASE, .unit = CORE_UNIT_MESSAGE, .padding = CORE_PADDING_CLEAR}, NULL},
+        {{BASE, .unit = CORE_UNIT_MESSAGE, .iv = CORE_IV_COUNTER, .first_unit = UINT64_MAX}, NULL},
+        {{BASE, .unit = CORE_UNIT_MESSAGE, .iv = CORE_IV_EXPLICIT, .packet_bytes = 32}, NULL},
+        {{BASE, .unit = CORE_UNIT_MESSAGE, .iv = CORE_IV_EXPLICIT, .packet_bytes = 16}, "more than the 16"},
+        {{BASE, .unit = (enum core_unit)2}, "unit is 2"},
+        {{BASE, .unit = CORE_UNIT_MESSAGE, .iv = (enum core_iv)5}, "iv is 5"},
+        {{BASE, .iv = CORE_IV_RANDOM}, "iv is random"},
+        {{BASE, .padding = CORE_PADDING_CLEAR}, "padding is clear"},
+        {{BASE, .unit = CORE_UNIT_MESSAGE, .iv = CORE_IV_RANDOM, .first_unit = 1}, "first_unit is 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct core_error error = {""};
@@ -127,13 +136,40 @@ static void unknown_ciphers_are_told(void **state)
     }
 }
 
+static void units_and_ivs_have_names(void **state)
+{
+    static const char *const ivs[] = {"chain", "constant", "counter", "explicit", "random"};
+    (void)state;
+    assert_string_equal(core_unit_name(CORE_UNIT_STREAM), "stream");
+    assert_string_equal(core_unit_name(CORE_UNIT_MESSAGE), "message");
+    assert_null(core_unit_name((enum core_unit)2));
+    for (int iv = 0; iv < 5; iv++)
+        assert_string_equal(core_iv_name((enum core_iv)iv), ivs[iv]);
+    assert_null(core_iv_name((enum core_iv)5));
+}
+
+/* What a unit of the server has of the longest packet: the IV is ahead of it, unless its sender brings it. */
+static void packets_take_their_iv_along(void **state)
+{
+    struct core_stream_spec spec = {BASE, .packet_bytes = 100, .padding = CORE_PADDING_PKCS7};
+    static const uint32_t bytes[] = {112, 128, 128, 112, 128};
+    (void)state;
+    assert_int_equal(core_stream_packet_bytes(&spec), 112);
+    spec.unit = CORE_UNIT_MESSAGE;
+    for (int iv = 0; iv < 5; iv++) {
+        spec.iv = (enum core_iv)iv;
+        assert_int_equal(core_stream_packet_bytes(&spec), bytes[iv]);
+    }
+}
+
 static void paddings_have_names(void **state)
 {
     (void)state;
     enum core_padding parsed = CORE_PADDING_NONE;
     assert_string_equal(core_padding_name(CORE_PADDING_NONE), "none");
     assert_string_equal(core_padding_name(CORE_PADDING_PKCS7), "pkcs7");
-    assert_null(core_padding_name((enum core_padding)2));
+    assert_string_equal(core_padding_name(CORE_PADDING_CLEAR), "clear");
+    assert_null(core_padding_name((enum core_padding)3));
     assert_null(core_padding_name((enum core_padding) - 1));
     assert_int_equal(core_padding_parse("pkcs7", &parsed), CORE_OK);
     assert_int_equal(parsed, CORE_PADDING_PKCS7);
@@ -152,6 +188,8 @@ int main(void)
         cmocka_unit_test(ciphers_have_names_and_key_sizes),
         cmocka_unit_test(unknown_ciphers_are_told),
         cmocka_unit_test(paddings_have_names),
+        cmocka_unit_test(units_and_ivs_have_names),
+        cmocka_unit_test(packets_take_their_iv_along),
     };
     return cmocka_run_group_tests_name("core/stream", tests, NULL, NULL);
 }

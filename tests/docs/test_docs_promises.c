@@ -182,7 +182,7 @@ static void of_data_2_then_6_then_7(void **state)
         .type = PROTOCOL_DATA, .body_bytes = UINT32_MAX, .id = 77, .sequence = 9};
     struct test_frame frame;
     (void)state;
-    says("2; 6 for DATA and CLOSE; 7 for DATA.");
+    says("2; 6 for DATA and CLOSE; 7 for DATA");
     begin();
     protocol_header_write(bytes, &header);
     assert_true(test_client_send(&client, bytes, PROTOCOL_HEADER_BYTES));

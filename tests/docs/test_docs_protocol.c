@@ -122,7 +122,7 @@ static uint32_t write_all(struct frame frames[FRAMES_MAX])
     uint32_t n = 0;
     frames[n].count = protocol_hello_write(frames[n].bytes, 1, 2), n++;
     frames[n].count = protocol_welcome_write(frames[n].bytes, &welcome), n++;
-    frames[n].count = protocol_open_write(frames[n].bytes, PROTOCOL_OPEN, 7, &open_), n++;
+    frames[n].count = protocol_open_write(2, frames[n].bytes, PROTOCOL_OPEN, 7, &open_), n++;
     frames[n].count = protocol_opened_write(2, frames[n].bytes, 7, &opened), n++;
     frames[n].count = protocol_modify_write(frames[n].bytes, 8, &modify[0]), n++;
     frames[n].count = protocol_modified_write(frames[n].bytes, 8, &modified), n++;

@@ -417,7 +417,7 @@ static void open_streams(void)
     TEST_REQUIRE(server_adopt(server.server, pair[1], &error) == CORE_OK);
     uint32_t bytes = protocol_hello_write(frames, 1, 1);
     for (uint32_t i = 0; i < STREAMS_OPEN; i++)
-        bytes += protocol_open_write(frames + bytes, PROTOCOL_OPEN, i + 1, &open);
+        bytes += protocol_open_write(2, frames + bytes, PROTOCOL_OPEN, i + 1, &open);
     TEST_REQUIRE(send(pair[0], frames, bytes, 0) == (ssize_t)bytes);
     pass(CORE_NS_PER_S);
 }

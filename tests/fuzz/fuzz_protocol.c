@@ -21,11 +21,14 @@ static void fuzz_open(uint16_t version, const uint8_t *body, uint32_t bytes)
         return;
     require(version > 1 || !open.spec.guaranteed);
     require(open.key + open.key_bytes == body + bytes);
-    uint32_t written = protocol_open_write(frame, PROTOCOL_OPEN, 1, &open) - PROTOCOL_HEADER_BYTES;
+    uint32_t written = protocol_open_write(version, frame, PROTOCOL_OPEN, 1, &open) - PROTOCOL_HEADER_BYTES;
     require(written == bytes);
     require(protocol_open_read(version, frame + PROTOCOL_HEADER_BYTES, written, &again, NULL) == CORE_OK);
     require(again.key_bytes == open.key_bytes && memcmp(again.key, open.key, open.key_bytes) == 0);
     require(again.spec.guaranteed == open.spec.guaranteed);
+    require(again.spec.unit == open.spec.unit && again.spec.iv == open.spec.iv &&
+            again.spec.first_unit == open.spec.first_unit);
+    require(version > 2 || open.spec.unit == CORE_UNIT_STREAM);
 }
 
 static void fuzz_texts(uint16_t version, const uint8_t *body, uint32_t bytes)

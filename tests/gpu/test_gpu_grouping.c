@@ -65,11 +65,10 @@ static uint64_t fill(struct test_random *random, int64_t longest_bytes)
         struct packets *own = &packets[slot % WRITERS];
         if (offset_bytes + bytes > UINT32_MAX)
             break;
-        own->record[own->count++] =
-            (struct gpu_record){.offset_bytes = (uint32_t)offset_bytes,
-                                .bytes = bytes,
-                                .slot = slot,
-                                .begins_unit = test_random_chance(random, 20)};
+        own->record[own->count++] = (struct gpu_record){.offset_bytes = (uint32_t)offset_bytes,
+                                                        .bytes = bytes,
+                                                        .slot = slot,
+                                                        .begins_unit = test_random_chance(random, 20)};
         offset_bytes += bytes;
     }
     return offset_bytes;
@@ -86,8 +85,7 @@ static void check_job(const struct gpu_job *job, const struct packets *own)
         assert_int_not_equal(segment, GPU_SEGMENT_NONE);
         assert_int_equal(segments[segment].offset_bytes, own->record[i].offset_bytes);
         assert_int_equal(segments[segment].length_bytes, own->record[i].bytes);
-        assert_int_equal(segments[segment].flags,
-                         own->record[i].begins_unit ? GPU_SEGMENT_HAS_IV : 0);
+        assert_int_equal(segments[segment].flags, own->record[i].begins_unit ? GPU_SEGMENT_HAS_IV : 0);
         blocks += own->record[i].bytes / GPU_BLOCK_BYTES;
         segment = segments[segment].next;
     }

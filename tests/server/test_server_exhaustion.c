@@ -118,9 +118,9 @@ static bool say_all(struct test_client *client, const struct core_stream_spec *s
     count += protocol_ping_write(bytes + count, PROTOCOL_PING, 1, "abc", 3);
     if (!exchange(client, bytes, count, 2))
         return false;
-    count = protocol_open_write(bytes, PROTOCOL_OPEN, 2, &open);
-    count += protocol_open_write(bytes + count, PROTOCOL_OPEN, 3, &open);
-    count += protocol_open_write(bytes + count, PROTOCOL_QUERY, 4, &open);
+    count = protocol_open_write(2, bytes, PROTOCOL_OPEN, 2, &open);
+    count += protocol_open_write(2, bytes + count, PROTOCOL_OPEN, 3, &open);
+    count += protocol_open_write(2, bytes + count, PROTOCOL_QUERY, 4, &open);
     if (!exchange(client, bytes, count, 3))
         return false;
     count = 0;

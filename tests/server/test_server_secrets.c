@@ -163,8 +163,8 @@ static void inline_keys(void **state)
         random_key(keys[i]);
         struct protocol_open open = test_open_inline(&spec, keys[i]);
         /* Whole, byte by byte, and with more behind it. */
-        uint32_t bytes = protocol_open_write(frame, PROTOCOL_OPEN, i, &open);
-        bytes += protocol_open_write(frame + bytes, PROTOCOL_QUERY, 9, &open);
+        uint32_t bytes = protocol_open_write(2, frame, PROTOCOL_OPEN, i, &open);
+        bytes += protocol_open_write(2, frame + bytes, PROTOCOL_QUERY, 9, &open);
         test_client_send_cut(&client, frame, bytes, i == 1 ? 1 : bytes, 1);
         for (int answers = 0; answers < 2; answers++) {
             test_client_expect(&client, PROTOCOL_OPENED, &answer);

@@ -289,7 +289,8 @@ bool test_client_ask(struct test_client *client, enum protocol_type type, const 
     struct protocol_refused refused_here;
     struct test_frame frame;
 
-    TEST_REQUIRE(test_client_send(client, bytes, protocol_open_write(bytes, type, request, open)));
+    TEST_REQUIRE(
+        test_client_send(client, bytes, protocol_open_write(client->version, bytes, type, request, open)));
     TEST_REQUIRE(test_client_next(client, &frame, TEST_PATIENCE_MS) == TEST_FRAME);
     TEST_REQUIRE(frame.header.id == request);
     if (frame.header.type == PROTOCOL_OPENED) {

@@ -316,7 +316,7 @@ static core_ns ask_offer_ns(core_ns interval_ns)
 
     request->open = open;
     probe->offer_interval_ns = interval_ns;
-    model_give(probe, frame, protocol_open_write(frame, PROTOCOL_QUERY, request->id, &open));
+    model_give(probe, frame, protocol_open_write(probe->version, frame, PROTOCOL_QUERY, request->id, &open));
     model_push(probe, probe->output_bytes);
     pass(0);
     for (core_ns waited_ns = 0; request->type != 0; waited_ns += PROBE_NS) {

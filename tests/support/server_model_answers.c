@@ -257,7 +257,7 @@ static void on_notice(struct client *client, const struct protocol_header *heade
 {
     struct stream *stream = find_stream(client, header->id);
     struct protocol_notice notice;
-    MUST(client, client->version == 2, "a NOTICE in version 1");
+    MUST(client, client->version >= 2, "a NOTICE in version 1");
     MUST(client, protocol_notice_read(body, header->body_bytes, &notice, NULL) == CORE_OK, "a bad NOTICE");
     MUST(client, (notice.bound_ns == 0) == (notice.kind == PROTOCOL_NOTICE_DEGRADED),
          "NOTICE %d with a bound of %lld ns", notice.kind, (long long)notice.bound_ns);

@@ -67,7 +67,7 @@ static enum protocol_error rule(const struct client *client, enum protocol_error
 void model_give_hello(struct client *client, struct tape *tape, bool right)
 {
     static const uint16_t good[][2] = {{1, 1}, {1, 2}, {2, 2}, {1, 9}, {2, 300}};
-    static const uint16_t bad[][2] = {{3, 9}, {2, 1}, {0, 0}, {300, 301}};
+    static const uint16_t bad[][2] = {{4, 9}, {2, 1}, {0, 0}, {300, 301}};
     const uint32_t which = take(tape);
     const uint16_t *versions = right ? good[which % 5] : bad[which % 4];
     uint8_t frame[FRAME_BYTES];
@@ -81,7 +81,7 @@ void model_give_hello(struct client *client, struct tape *tape, bool right)
     } else if (!right)
         client->fatal = versions[0] > versions[1] ? PROTOCOL_ERROR_MALFORMED : PROTOCOL_ERROR_VERSION;
     else
-        client->version = versions[1] > 1 ? 2 : 1;
+        client->version = versions[1] < 3 ? versions[1] : 3;
     client->greets |= client->fatal == 0;
     model_give(client, frame, bytes);
 }
@@ -175,8 +175,8 @@ void model_give_open(struct client *client, struct tape *tape, bool right, uint8
         (request = model_new_request(client, type)) == NULL)
         return;
     client->opens += type == PROTOCOL_OPEN;
-    fill_open(request, tape, right, client->version == 2);
-    model_give(client, frame, protocol_open_write(frame, type, request->id, &request->open));
+    fill_open(request, tape, right, client->version >= 2);
+    model_give(client, frame, protocol_open_write(client->version, frame, type, request->id, &request->open));
     request->end = client->given;
     if (!client->greets)
         client->fatal = PROTOCOL_ERROR_STATE;

@@ -193,7 +193,7 @@ static void open_answered_after_half_close(void **state)
         struct test_frame frame;
         test_client_connect(&client, test_server_unix(&server), NULL);
         assert_true(
-            test_client_send(&client, bytes, protocol_open_write(bytes, PROTOCOL_OPEN, i + 1, &open)));
+            test_client_send(&client, bytes, protocol_open_write(2, bytes, PROTOCOL_OPEN, i + 1, &open)));
         test_client_half_close(&client);
         test_client_expect(&client, PROTOCOL_OPENED, &frame);
         test_client_expect(&client, PROTOCOL_CLOSED, &frame);

@@ -56,9 +56,9 @@ static size_t write_greeting(uint8_t *bytes)
 {
     struct protocol_open open = test_open_inline(&padded_spec, key);
     size_t count = protocol_hello_write(bytes, 1, 1);
-    count += protocol_open_write(bytes + count, PROTOCOL_QUERY, 2, &open);
+    count += protocol_open_write(2, bytes + count, PROTOCOL_QUERY, 2, &open);
     count += protocol_ping_write(bytes + count, PROTOCOL_PING, 3, "abc", 3);
-    count += protocol_open_write(bytes + count, PROTOCOL_OPEN, 4, &open);
+    count += protocol_open_write(2, bytes + count, PROTOCOL_OPEN, 4, &open);
     return count;
 }
 
@@ -341,8 +341,8 @@ static void queries_on_their_way_leave_room(void **state)
     (void)state;
 
     for (uint32_t i = 0; i < QUERIES; i++)
-        count += protocol_open_write(bytes + count, PROTOCOL_QUERY, i, &open);
-    count += protocol_open_write(bytes + count, PROTOCOL_OPEN, QUERIES, &open);
+        count += protocol_open_write(2, bytes + count, PROTOCOL_QUERY, i, &open);
+    count += protocol_open_write(2, bytes + count, PROTOCOL_OPEN, QUERIES, &open);
     test_client_connect(&client, test_server_unix(&server), NULL);
     assert_true(test_client_send(&client, bytes, count));
     for (uint32_t i = 0; i <= QUERIES; i++)

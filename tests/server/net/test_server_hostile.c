@@ -42,8 +42,8 @@ static size_t write_plausible(struct test_random *random, uint8_t *bytes)
 {
     struct protocol_open open = test_open_inline(&test_spec, key);
     size_t count = protocol_hello_write(bytes, 1, 1);
-    count += protocol_open_write(bytes + count, PROTOCOL_OPEN, 1, &open);
-    count += protocol_open_write(bytes + count, PROTOCOL_QUERY, 2, &open);
+    count += protocol_open_write(2, bytes + count, PROTOCOL_OPEN, 1, &open);
+    count += protocol_open_write(2, bytes + count, PROTOCOL_QUERY, 2, &open);
     for (uint32_t i = 0; i < 6; i++) {
         uint32_t size = (uint32_t)test_random_in(random, 0, 20) * 16;
         test_data_header(bytes + count, (uint32_t)test_random_in(random, 0, 2), i, size);

@@ -279,8 +279,8 @@ static void half_closed_with_questions_unanswered(void **state)
     for (int round = 0; round < 20; round++) {
         size_t count = protocol_hello_write(bytes, 1, 1);
         for (uint32_t i = 1; i <= QUERIES; i++)
-            count += protocol_open_write(bytes + count, PROTOCOL_QUERY, i, &open);
-        count += protocol_open_write(bytes + count, PROTOCOL_OPEN, QUERIES + 1, &open);
+            count += protocol_open_write(2, bytes + count, PROTOCOL_QUERY, i, &open);
+        count += protocol_open_write(2, bytes + count, PROTOCOL_OPEN, QUERIES + 1, &open);
         test_client_dial(&client, test_server_unix(&server));
         assert_true(test_client_send(&client, bytes, count));
         test_client_half_close(&client);

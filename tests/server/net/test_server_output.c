@@ -103,7 +103,7 @@ static void finish_packet(struct fixture *fixture, struct test_random *random, u
 {
     struct server_stream *stream = fixture->stream;
     uint32_t bytes = (uint32_t)test_random_in(random, 1, PACKET_BYTES / 16) * 16;
-    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes);
+    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes, 0);
     uint8_t *target = server_packet_payload(packet);
 
     core_ns now_ns = core_time_now_ns();

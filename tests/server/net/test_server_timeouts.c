@@ -62,7 +62,7 @@ static void frame_timeout(void **state)
                             NULL);
         streams[i] = test_stream_open(&clients[i], &test_spec, 2);
         size_t frame_bytes = i < 3   ? test_stream_frame(streams[i], 1408, bytes)
-                             : i < 6 ? protocol_open_write(bytes, PROTOCOL_OPEN, 1, &open)
+                             : i < 6 ? protocol_open_write(2, bytes, PROTOCOL_OPEN, 1, &open)
                                      : protocol_close_write(bytes, streams[i]->id);
         size_t cuts[CASES] = {1, PROTOCOL_HEADER_BYTES, frame_bytes - 1, 15, PROTOCOL_HEADER_BYTES, 40, 15};
         assert_true(test_client_send(&clients[i], bytes, cuts[i]));

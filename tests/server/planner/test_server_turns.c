@@ -234,7 +234,7 @@ static void send_asks(struct test_client *client, enum protocol_type type,
         open.key_bytes = 6;
     }
     for (uint32_t n = 0; n < count; n++)
-        assert_true(test_client_send(client, frame, protocol_open_write(frame, type, n, &open)));
+        assert_true(test_client_send(client, frame, protocol_open_write(2, frame, type, n, &open)));
 }
 
 /* On the planner's thread. */

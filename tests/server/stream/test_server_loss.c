@@ -29,12 +29,12 @@ struct victim {
     struct server_stream stream;
     struct server_packet packet;
     struct server_gpu_binding place;
-    struct cpu_stream cpu;
     struct gpu_record record;
     uint32_t advanced, diverted, delivered, asked;
 };
 
 static struct victim *victims;
+static struct cpu_stream *cpu_streams; /* of the victims; nothing runs them */
 static struct gpu_record_page pages[EVENTS][STREAMS / GPU_RECORD_PAGE + 1];
 static struct server_gpu_event events[EVENTS];
 static uint32_t counts[EVENTS]; /* packets of the event's batch */
@@ -189,8 +189,10 @@ static int start(void **state)
     static uint8_t audit_buffer[sizeof output];
     (void)state;
     victims = calloc(STREAMS, sizeof *victims);
-    if (victims == NULL)
+    cpu_streams = aligned_alloc(alignof(struct cpu_stream), STREAMS * sizeof *cpu_streams);
+    if (victims == NULL || cpu_streams == NULL)
         return -1;
+    memset(cpu_streams, 0, STREAMS * sizeof *cpu_streams);
     memset(output, RIGHT, sizeof output);
     server = (struct server){.gpu_count = 1, .engine = &engine};
     io = (struct server_stream_io){
@@ -204,7 +206,7 @@ static int start(void **state)
     for (uint32_t i = 0; i < STREAMS; i++) {
         struct victim *victim = &victims[i];
         victim->stream = (struct server_stream){
-            .client = &client, .cpu = &victim->cpu, .path = SERVER_PATH_GPU, .units.gpu = &victim->place};
+            .client = &client, .cpu = &cpu_streams[i], .path = SERVER_PATH_GPU, .units.gpu = &victim->place};
         victim->place = (struct server_gpu_binding){.stream = &victim->stream,
                                                     .port = &port,
                                                     .keyed = 1,
@@ -223,6 +225,7 @@ static int end(void **state)
     for (uint32_t i = 0; i < STREAMS; i++)
         free(victims[i].packet.output.frame);
     free(victims);
+    free(cpu_streams);
     return 0;
 }
 

@@ -289,7 +289,7 @@ static void frames_that_are_none(void **state)
     start_with(&server, "streams: 10", &test_profile_real);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         uint8_t frame[PROTOCOL_HEADER_BYTES];
-        const struct protocol_header header = {rows[i].body_bytes, PROTOCOL_MODIFY, 5, rows[i].sequence};
+        const struct protocol_header header = {rows[i].body_bytes, PROTOCOL_MODIFY, 0, 5, rows[i].sequence};
         test_client_dial(&client, test_server_unix(&server));
         test_client_hello_version(&client, rows[i].version, NULL);
         protocol_header_write(frame, &header);

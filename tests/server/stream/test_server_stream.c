@@ -40,7 +40,7 @@ static void destroy(struct server_stream *stream)
 static struct server_packet *accept_packet(struct server_stream *stream, uint32_t bytes, core_ns now_ns,
                                            uint64_t bytes_per_key)
 {
-    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes);
+    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes, 0);
     assert_non_null(packet);
     memset(server_packet_payload(packet), 0xAA, bytes <= stream->spec.packet_bytes ? bytes : 0);
     const struct server_arrival arrival = {now_ns, now_ns, now_ns, false};
@@ -89,7 +89,7 @@ static void packets_come_from_a_bounded_pool(void **state)
     uint32_t count = 0;
     (void)state;
 
-    while ((taken[count] = server_stream_take(stream, count, 16)) != NULL)
+    while ((taken[count] = server_stream_take(stream, count, 16, 0)) != NULL)
         count++;
     assert_int_equal(count, stream->memory.packets);
     assert_int_equal(stream->memory.busy, count);
@@ -97,8 +97,8 @@ static void packets_come_from_a_bounded_pool(void **state)
         for (uint32_t j = 0; j < i; j++)
             assert_ptr_not_equal(taken[i], taken[j]);
     server_stream_give(stream, taken[1]);
-    assert_ptr_equal(server_stream_take(stream, 7, 16), taken[1]);
-    assert_null(server_stream_take(stream, 8, 16));
+    assert_ptr_equal(server_stream_take(stream, 7, 16, 0), taken[1]);
+    assert_null(server_stream_take(stream, 8, 16, 0));
     for (uint32_t i = 0; i < count; i++)
         server_stream_give(stream, taken[i]);
     assert_int_equal(stream->memory.busy, 0);
@@ -135,7 +135,7 @@ static void plaintext_comes_into_the_slot(void **state)
     memset(elsewhere, 0xBB, sizeof elsewhere);
     for (uint32_t bytes = 0; bytes < sizeof elsewhere; bytes++) {
         struct server_stream *stream = make(&spec);
-        struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes);
+        struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, bytes, 0);
         uint8_t *slot = server_packet_payload(packet);
         const struct server_arrival arrival = {NOW_NS, NOW_NS, NOW_NS, false};
         assert_ptr_equal(packet->cpu.data, slot);
@@ -260,7 +260,7 @@ static void deadlines_count_from_when_a_packet_may_have_come(void **state)
 {
     const struct server_arrival arrival = {NOW_NS - 700, NOW_NS, NOW_NS, false};
     struct server_stream *stream = make(&base_spec);
-    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, 16);
+    struct server_packet *packet = server_stream_take(stream, stream->queue.next_sequence++, 16, 0);
     (void)state;
     assert_non_null(packet);
     memset(server_packet_payload(packet), 0xAA, 16);
@@ -393,7 +393,7 @@ static void blocks_are_adopted_and_retired(void **state)
     for (int step = 0; step < 3000; step++) {
         struct server_packet *packet;
         int64_t what = test_random_in(&random, 0, 99);
-        if (what < 50 && busy_count < 512 && (packet = server_stream_take(stream, 0, 16)) != NULL) {
+        if (what < 50 && busy_count < 512 && (packet = server_stream_take(stream, 0, 16, 0)) != NULL) {
             assert_false(packet->block->retired);
             assert_ptr_equal(packet->stream, stream);
             memset(packet->output.frame, 0x55, 32 + 16); /* the sanitizer watches */
@@ -411,7 +411,7 @@ static void blocks_are_adopted_and_retired(void **state)
             for (struct server_block *block = stream->memory.blocks; block != NULL; block = block->next)
                 retired_bytes += block->retired ? 0 : block->bytes;
             server_stream_retire(stream);
-            assert_null(server_stream_take(stream, 0, 16));
+            assert_null(server_stream_take(stream, 0, 16, 0));
             server_stream_adopt(stream, fresh);
             assert_int_equal(stream->memory.packets, 5);
             retirements++;

@@ -1,0 +1,131 @@
+#include "server/stream/message.h"
+
+#include "server/stream/io_thread.h"
+#include "server/stream/iv.h"
+
+#include <string.h>
+
+static bool has_messages(const struct server_stream *stream)
+{
+    return stream->spec.unit == CORE_UNIT_MESSAGE;
+}
+
+static bool is_first(const struct server_packet *packet)
+{
+    return (packet->flags & PROTOCOL_DATA_FIRST) != 0;
+}
+
+static bool is_last(const struct server_packet *packet)
+{
+    return (packet->flags & PROTOCOL_DATA_LAST) != 0;
+}
+
+bool server_message_follows(const struct server_stream *stream, uint8_t flags)
+{
+    if (!has_messages(stream))
+        return flags == 0;
+    return ((flags & PROTOCOL_DATA_FIRST) != 0) == !stream->message.begun;
+}
+
+static void put_number(uint8_t iv[CORE_BLOCK_BYTES], uint64_t number)
+{
+    memset(iv, 0, CORE_BLOCK_BYTES);
+    for (uint32_t at = CORE_BLOCK_BYTES; number > 0; number >>= 8)
+        iv[--at] = (uint8_t)number;
+}
+
+void server_message_first_iv(const struct protocol_open *open, struct server_ivs *ivs,
+                             uint8_t iv[CORE_BLOCK_BYTES])
+{
+    if (open->has_iv)
+        memcpy(iv, open->iv, CORE_BLOCK_BYTES);
+    else if (open->spec.iv == CORE_IV_CHAIN)
+        server_ivs_next(ivs, iv);
+    else
+        put_number(iv, open->spec.first_unit); /* 0 but with CORE_IV_COUNTER */
+}
+
+void server_message_receive(struct server_stream *stream, struct server_packet *packet)
+{
+    if (!has_messages(stream)) {
+        packet->flags = PROTOCOL_DATA_LAST;
+        packet->brings_iv = false;
+        return;
+    }
+    stream->message.begun = !is_last(packet);
+    packet->brings_iv =
+        stream->spec.iv == CORE_IV_EXPLICIT && is_first(packet) && packet->bytes >= CORE_BLOCK_BYTES;
+}
+
+/* With the padding; SIZE_MAX where the bytes are not what may come. */
+static size_t encrypted_bytes(const struct server_stream *stream, const struct server_packet *packet)
+{
+    const uint32_t plain_bytes = server_packet_plain_bytes(packet);
+    const bool pads = is_last(packet) && stream->spec.padding != CORE_PADDING_NONE;
+
+    if (pads && stream->spec.padding == CORE_PADDING_CLEAR)
+        return plain_bytes / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
+    if (pads)
+        return core_stream_padded_bytes(CORE_PADDING_PKCS7, plain_bytes);
+    return plain_bytes > 0 && plain_bytes % CORE_BLOCK_BYTES == 0 ? plain_bytes : SIZE_MAX;
+}
+
+static enum protocol_result_status judge(const struct server_stream *stream,
+                                         const struct server_packet *packet, size_t bytes,
+                                         uint64_t bytes_per_key)
+{
+    const bool lacks_iv = stream->spec.iv == CORE_IV_EXPLICIT && is_first(packet) && !packet->brings_iv;
+
+    if (stream->message.broken)
+        return PROTOCOL_RESULT_BROKEN;
+    if (packet->bytes > stream->spec.packet_bytes)
+        return PROTOCOL_RESULT_TOO_LONG;
+    if (bytes == SIZE_MAX || lacks_iv)
+        return PROTOCOL_RESULT_NOT_BLOCKS;
+    if (stream->account.key_bytes + bytes > bytes_per_key)
+        return PROTOCOL_RESULT_KEY_SPENT;
+    return PROTOCOL_RESULT_OK;
+}
+
+/* What the sender brings is there, or is still where it was read. */
+static void begin(struct server_stream *stream, struct server_packet *packet)
+{
+    uint8_t *iv = server_packet_payload(packet) - CORE_BLOCK_BYTES;
+
+    switch (stream->spec.iv) {
+    case CORE_IV_CHAIN:
+        return;
+    case CORE_IV_CONSTANT:
+        memcpy(iv, stream->message.iv, CORE_BLOCK_BYTES);
+        break;
+    case CORE_IV_COUNTER:
+        put_number(iv, stream->message.number);
+        break;
+    case CORE_IV_EXPLICIT:
+        if (packet->cpu.data != server_packet_payload(packet))
+            memcpy(iv, packet->cpu.data - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+        break;
+    case CORE_IV_RANDOM:
+        server_ivs_next(stream->client->io->ivs, iv);
+        break;
+    }
+    packet->cpu.begins_unit = true;
+}
+
+enum protocol_result_status server_message_accept(struct server_stream *stream, struct server_packet *packet,
+                                                  uint64_t bytes_per_key)
+{
+    struct server_message_state *message = &stream->message;
+    const bool first = has_messages(stream) && is_first(packet);
+    const size_t bytes = encrypted_bytes(stream, packet);
+
+    message->broken = message->broken && !first;
+    const enum protocol_result_status status = judge(stream, packet, bytes, bytes_per_key);
+    message->broken = has_messages(stream) && status != PROTOCOL_RESULT_OK && !is_last(packet);
+    packet->cpu.begins_unit = false;
+    packet->cpu.bytes = status == PROTOCOL_RESULT_OK ? (uint32_t)bytes : 0;
+    if (first && status == PROTOCOL_RESULT_OK)
+        begin(stream, packet);
+    message->number += first;
+    return status;
+}

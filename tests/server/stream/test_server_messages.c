@@ -1,0 +1,526 @@
+/* Messages (protocol version 3) through a running server, on workers and on an emulated GPU, whole, killed and
+ * audited: every IV, every padding, every way to cut a message into packets, against OpenSSL. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <openssl/evp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server_internal.h"
+#include "tests/support/gpu_server.h"
+#include "tests/support/random.h"
+#include "tests/support/require.h"
+#include "tests/support/stream.h"
+
+#define MESSAGE_BYTES 4096
+#define PACKETS       16 /* of a message, at most */
+#define MESSAGES      4096
+#define PAST_COUNT    UINT64_C(0x0102030405060708)
+
+static struct test_server server;
+static struct config_profile *profile;
+static struct test_client client;
+
+/* What was sent of one message. */
+struct message {
+    uint32_t bytes, packets, cuts[PACKETS]; /* of plaintext, without an IV ahead of it */
+    uint64_t seed;
+    uint8_t iv[CORE_BLOCK_BYTES]; /* with CORE_IV_EXPLICIT */
+};
+
+struct talker {
+    uint32_t id;
+    struct core_stream_spec spec;
+    uint8_t key[32], chain[CORE_BLOCK_BYTES];
+    uint32_t sent, received; /* packets */
+    uint64_t number;         /* of the next message to be checked */
+    struct message messages[MESSAGES];
+    uint32_t message_count;
+};
+
+static const struct core_stream_spec spec = {.packet_bytes = 1024,
+                                             .burst_packets = 64,
+                                             .interval_ns = CORE_NS_PER_MS,
+                                             .latency_ns = 500 * CORE_NS_PER_MS,
+                                             .cipher = CORE_CIPHER_AES_192_CBC,
+                                             .unit = CORE_UNIT_MESSAGE};
+
+static void fill(uint8_t *bytes, uint32_t count, uint64_t seed)
+{
+    struct test_random random = {seed};
+    for (uint32_t i = 0; i < count; i++)
+        bytes[i] = (uint8_t)test_random_next(&random);
+}
+
+/* ---- the reference ---- */
+
+/* The message's ciphertext by the document; returns its length. *chain is what the next one chains to. */
+static uint32_t encrypt(const struct talker *talker, const uint8_t *plain, uint32_t bytes, const uint8_t *iv,
+                        uint8_t *cipher, uint8_t chain[CORE_BLOCK_BYTES])
+{
+    static const EVP_CIPHER *(*const ciphers[])(void) = {NULL, EVP_aes_128_cbc, EVP_aes_192_cbc,
+                                                         EVP_aes_256_cbc};
+    const uint32_t whole = talker->spec.padding == CORE_PADDING_CLEAR ? bytes / 16 * 16 : bytes;
+    EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+    int done = 0, last = 0;
+    TEST_REQUIRE(EVP_EncryptInit_ex(context, ciphers[talker->spec.cipher](), NULL, talker->key, iv) == 1);
+    TEST_REQUIRE(EVP_CIPHER_CTX_set_padding(context, talker->spec.padding == CORE_PADDING_PKCS7) == 1);
+    TEST_REQUIRE(EVP_EncryptUpdate(context, cipher, &done, plain, (int)whole) == 1);
+    TEST_REQUIRE(EVP_EncryptFinal_ex(context, cipher + done, &last) == 1);
+    EVP_CIPHER_CTX_free(context);
+    done += last;
+    if (done > 0)
+        memcpy(chain, cipher + done - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+    memcpy(cipher + done, plain + whole, bytes - whole);
+    return (uint32_t)done + bytes - whole;
+}
+
+/* ---- talking ---- */
+
+static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bool guaranteed, bool gpu)
+{
+    struct talker *talker = calloc(1, sizeof *talker);
+    struct protocol_opened opened;
+    struct protocol_refused refused = {.text = ""};
+    TEST_REQUIRE(talker != NULL);
+    talker->spec = spec;
+    talker->spec.iv = iv;
+    talker->spec.padding = padding;
+    talker->spec.guaranteed = guaranteed;
+    talker->spec.first_unit = iv == CORE_IV_COUNTER ? PAST_COUNT : 0;
+    talker->number = talker->spec.first_unit;
+    fill(talker->key, sizeof talker->key, 77 + iv);
+    struct protocol_open open = test_open_inline(&talker->spec, talker->key);
+    open.has_iv = iv == CORE_IV_CONSTANT;
+    fill(open.iv, sizeof open.iv, 99);
+    if (!test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, &refused))
+        fail_msg("refused: %s", refused.text);
+    assert_int_equal(opened.unit, gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU);
+    talker->id = opened.stream;
+    memcpy(talker->chain, opened.iv, CORE_BLOCK_BYTES);
+    if (iv == CORE_IV_CONSTANT)
+        assert_memory_equal(opened.iv, open.iv, CORE_BLOCK_BYTES);
+    return talker;
+}
+
+static void send_packet(struct talker *talker, const uint8_t *bytes, uint32_t count, uint8_t flags)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + MESSAGE_BYTES];
+    const struct protocol_header header = {.body_bytes = count,
+                                           .type = PROTOCOL_DATA,
+                                           .flags = flags,
+                                           .id = talker->id,
+                                           .sequence = talker->sent++};
+    protocol_header_write(frame, &header);
+    memcpy(frame + PROTOCOL_HEADER_BYTES, bytes, count);
+    assert_true(test_client_send(&client, frame, PROTOCOL_HEADER_BYTES + count));
+}
+
+/* The message's packets end at these places of its plaintext, the last at its end. */
+static void send_message(struct talker *talker, uint32_t bytes, const uint32_t *ends, uint32_t packets)
+{
+    uint8_t plain[CORE_BLOCK_BYTES + MESSAGE_BYTES];
+    struct message *message = &talker->messages[talker->message_count];
+    const bool brings = talker->spec.iv == CORE_IV_EXPLICIT;
+    uint32_t done = 0;
+
+    TEST_REQUIRE(talker->message_count < MESSAGES && packets <= PACKETS);
+    *message = (struct message){.bytes = bytes, .packets = packets, .seed = talker->message_count * 7 + 1};
+    talker->message_count++;
+    fill(message->iv, sizeof message->iv, ~message->seed);
+    memcpy(plain, message->iv, CORE_BLOCK_BYTES);
+    fill(plain + CORE_BLOCK_BYTES, bytes, message->seed);
+    for (uint32_t i = 0; i < packets; i++) {
+        const uint32_t ahead = brings && i == 0 ? CORE_BLOCK_BYTES : 0;
+        message->cuts[i] = ends[i] - done;
+        send_packet(
+            talker, plain + CORE_BLOCK_BYTES + done - ahead, ahead + ends[i] - done,
+            (uint8_t)((i == 0 ? PROTOCOL_DATA_FIRST : 0) | (i == packets - 1 ? PROTOCOL_DATA_LAST : 0)));
+        done = ends[i];
+    }
+    TEST_REQUIRE(done == bytes);
+}
+
+/* Cut every so many bytes. */
+static void send_even(struct talker *talker, uint32_t bytes, uint32_t each)
+{
+    uint32_t ends[PACKETS], packets = 0, done = 0;
+    do {
+        done = done + each < bytes ? done + each : bytes;
+        ends[packets++] = done;
+    } while (done < bytes);
+    send_message(talker, bytes, ends, packets);
+}
+
+static struct protocol_result next_result(struct talker *talker, const uint8_t **body, uint32_t *bytes)
+{
+    struct protocol_result result;
+    struct test_frame frame;
+    do
+        TEST_REQUIRE(test_client_next(&client, &frame, TEST_PATIENCE_MS) == TEST_FRAME);
+    while (frame.header.type == PROTOCOL_NOTICE);
+    TEST_REQUIRE(frame.header.type == PROTOCOL_RESULT && frame.header.id == talker->id);
+    TEST_REQUIRE(frame.header.sequence == talker->received++);
+    TEST_REQUIRE(protocol_result_read(3, frame.body, frame.header.body_bytes, &result, NULL) == CORE_OK);
+    *body = frame.body + PROTOCOL_RESULT_BYTES;
+    *bytes = frame.header.body_bytes - PROTOCOL_RESULT_BYTES;
+    return result;
+}
+
+static void check_message(struct talker *talker, const struct message *message)
+{
+    static uint8_t plain[MESSAGE_BYTES], expected[MESSAGE_BYTES + 32], got[MESSAGE_BYTES + 64];
+    uint8_t iv[CORE_BLOCK_BYTES] = {0};
+    uint32_t got_bytes = 0;
+    const enum core_iv kind = talker->spec.iv;
+
+    fill(plain, message->bytes, message->seed);
+    if (kind == CORE_IV_CHAIN || kind == CORE_IV_CONSTANT)
+        memcpy(iv, talker->chain, sizeof iv);
+    for (int i = 0; kind == CORE_IV_COUNTER && i < 8; i++)
+        iv[15 - i] = (uint8_t)(talker->number >> 8 * i);
+    if (kind == CORE_IV_EXPLICIT)
+        memcpy(iv, message->iv, sizeof iv);
+    for (uint32_t i = 0; i < message->packets; i++) {
+        const uint8_t *body;
+        uint32_t bytes;
+        const struct protocol_result result = next_result(talker, &body, &bytes);
+        TEST_REQUIRE(result.status == PROTOCOL_RESULT_OK);
+        const bool told = (result.flags & PROTOCOL_RESULT_HAS_IV) != 0;
+        TEST_REQUIRE(told == (i == 0 && kind == CORE_IV_RANDOM));
+        if (told) {
+            TEST_REQUIRE(memcmp(iv, body, sizeof iv) != 0);
+            memcpy(iv, body, sizeof iv);
+            memcpy(talker->chain, iv, sizeof iv); /* the next one is another */
+            body += CORE_BLOCK_BYTES;
+            bytes -= CORE_BLOCK_BYTES;
+        }
+        if (i < message->packets - 1)
+            TEST_REQUIRE(bytes == message->cuts[i]);
+        memcpy(got + got_bytes, body, bytes);
+        got_bytes += bytes;
+    }
+    uint8_t chain[CORE_BLOCK_BYTES];
+    memcpy(chain, iv, sizeof chain);
+    const uint32_t bytes = encrypt(talker, plain, message->bytes, iv, expected, chain);
+    assert_int_equal(got_bytes, bytes);
+    assert_memory_equal(got, expected, bytes);
+    if (kind == CORE_IV_CHAIN)
+        memcpy(talker->chain, chain, sizeof chain);
+    talker->number++;
+}
+
+static void check_all(struct talker *talker)
+{
+    for (uint32_t i = 0; i < talker->message_count; i++)
+        check_message(talker, &talker->messages[i]);
+    talker->message_count = 0;
+}
+
+static void close_talker(struct talker *talker)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES];
+    struct test_frame closed;
+    assert_true(test_client_send(&client, frame, protocol_close_write(frame, talker->id)));
+    do
+        TEST_REQUIRE(test_client_next(&client, &closed, TEST_PATIENCE_MS) == TEST_FRAME);
+    while (closed.header.type == PROTOCOL_NOTICE);
+    assert_int_equal(closed.header.type, PROTOCOL_CLOSED);
+    free(talker);
+}
+
+/* ---- life ---- */
+
+/* gpus NULL: none. */
+static void start(int64_t cost, const char *gpus, const char *yaml)
+{
+    memset(&server, 0, sizeof server);
+    profile = test_gpu_profile(cost);
+    if (gpus != NULL)
+        test_gpu_server_start(&server, gpus, yaml, profile);
+    else
+        test_server_start(&server, yaml, profile);
+    test_client_dial(&client, test_server_unix(&server));
+    test_client_hello_version(&client, 3, NULL);
+}
+
+static int set_up_workers(void **state)
+{
+    (void)state;
+    start(1, NULL, "client_iv: true\n");
+    return 0;
+}
+
+static int set_up_gpu(void **state)
+{
+    (void)state;
+    start(100000, "audit: 0", "client_iv: true\n");
+    return 0;
+}
+
+static int set_up_audited(void **state)
+{
+    (void)state;
+    start(100000, "audit: 1", "client_iv: true\n");
+    return 0;
+}
+
+static int set_up_strict(void **state)
+{
+    (void)state;
+    start(1, NULL, "client_iv: false\n");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    test_client_close(&client);
+    const uint64_t lost = test_server_stop(&server);
+    config_profile_free(profile);
+    return lost == 0 ? 0 : -1;
+}
+
+static bool on_gpu(void)
+{
+    return server.server->gpu_count > 0;
+}
+
+/* ---- right messages ---- */
+
+static bool may_be(enum core_padding padding, uint32_t bytes)
+{
+    return padding != CORE_PADDING_NONE || (bytes > 0 && bytes % 16 == 0);
+}
+
+static void every_iv_every_padding(void **state)
+{
+    static const uint32_t sizes[] = {0,   1,   15,  16,   17,   31,   32,   33,
+                                     160, 161, 512, 1000, 1008, 1024, 2048, 2050};
+    (void)state;
+    for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++)
+        for (int padding = CORE_PADDING_NONE; padding <= CORE_PADDING_CLEAR; padding++) {
+            struct talker *talker =
+                open_talker((enum core_iv)iv, (enum core_padding)padding, false, on_gpu());
+            for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+                for (uint32_t each = 160; may_be(talker->spec.padding, sizes[i]) && each <= 1008; each += 848)
+                    send_even(talker, sizes[i], each);
+            check_all(talker);
+            close_talker(talker);
+        }
+}
+
+/* All the ways to cut six blocks, and a piece of one more, into packets. */
+static void every_cut(void **state)
+{
+    (void)state;
+    for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_PKCS7, false, on_gpu());
+        for (uint32_t cuts = 0; cuts < 64; cuts++) {
+            uint32_t ends[PACKETS], packets = 0;
+            for (uint32_t block = 1; block <= 6; block++)
+                if ((cuts >> (block - 1) & 1) != 0)
+                    ends[packets++] = block * 16;
+            ends[packets++] = 6 * 16 + cuts % 16;
+            send_message(talker, ends[packets - 1], ends, packets);
+        }
+        check_all(talker);
+        close_talker(talker);
+    }
+}
+
+/* What was inside is encrypted again elsewhere, messages that have begun, that begin and that wait. */
+static void messages_survive_the_loss_of_their_card(void **state)
+{
+    (void)state;
+    for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_CLEAR, false, true);
+        const pid_t child = test_gpu_process(&server, 0);
+        for (uint32_t i = 0; i < 60; i++) {
+            if (i == 20)
+                assert_int_equal(kill(child, SIGSTOP), 0);
+            if (i == 40)
+                assert_int_equal(kill(child, SIGKILL), 0);
+            send_even(talker, 100 + i * 7, 48);
+        }
+        check_all(talker);
+        test_gpu_await_up(&server, 0, child);
+        send_even(talker, 1000, 512);
+        check_all(talker);
+        close_talker(talker);
+    }
+}
+
+/* ---- wrong ones ---- */
+
+static void expect_status(struct talker *talker, enum protocol_result_status status)
+{
+    const uint8_t *body;
+    uint32_t bytes;
+    assert_int_equal(next_result(talker, &body, &bytes).status, status);
+}
+
+/* The rest of a message of which a packet was not encrypted is not, either, and the next one is right. */
+static void a_broken_message_harms_no_other(void **state)
+{
+    static const uint8_t some[2048];
+    (void)state;
+    for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_PKCS7, false, on_gpu());
+        send_even(talker, 100, 48);
+        check_all(talker);
+        send_packet(talker, some, 17, PROTOCOL_DATA_FIRST); /* no whole blocks, and not the last */
+        expect_status(talker, PROTOCOL_RESULT_NOT_BLOCKS);
+        send_packet(talker, some, 16, 0);
+        expect_status(talker, PROTOCOL_RESULT_BROKEN);
+        send_packet(talker, some, 2000, 0);
+        expect_status(talker, PROTOCOL_RESULT_BROKEN);
+        send_packet(talker, some, 16, PROTOCOL_DATA_LAST);
+        expect_status(talker, PROTOCOL_RESULT_BROKEN);
+        talker->number++;
+        send_packet(talker, some, 1025, PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST);
+        expect_status(talker, PROTOCOL_RESULT_TOO_LONG);
+        talker->number++;
+        if (iv == CORE_IV_EXPLICIT) {
+            send_packet(talker, some, 15, PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST);
+            expect_status(talker, PROTOCOL_RESULT_NOT_BLOCKS);
+            talker->number++;
+        }
+        send_even(talker, 100, 48);
+        check_all(talker);
+        close_talker(talker);
+    }
+}
+
+static void flags_that_do_not_follow(void **state)
+{
+    static const struct {
+        enum core_unit unit;
+        uint8_t before, flags; /* before: of a packet ahead of it; PROTOCOL_DATA_LAST: none */
+    } rows[] = {{CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, 0},
+                {CORE_UNIT_MESSAGE, PROTOCOL_DATA_LAST, PROTOCOL_DATA_LAST},
+                {CORE_UNIT_MESSAGE, PROTOCOL_DATA_FIRST, PROTOCOL_DATA_FIRST},
+                {CORE_UNIT_STREAM, PROTOCOL_DATA_LAST, PROTOCOL_DATA_FIRST},
+                {CORE_UNIT_STREAM, PROTOCOL_DATA_LAST, PROTOCOL_DATA_LAST}};
+    static const uint8_t block[16], key[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct talker talker = {.spec = spec};
+        struct protocol_opened opened;
+        talker.spec.unit = rows[i].unit;
+        struct protocol_open open = test_open_inline(&talker.spec, key);
+        assert_true(test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, NULL));
+        talker.id = opened.stream;
+        if (rows[i].before != PROTOCOL_DATA_LAST) {
+            send_packet(&talker, block, 16, rows[i].before);
+            expect_status(&talker, PROTOCOL_RESULT_OK);
+        }
+        send_packet(&talker, block, 16, rows[i].flags);
+        test_client_expect_error(&client, PROTOCOL_ERROR_MALFORMED, talker.id, true);
+        test_client_close(&client);
+        test_client_dial(&client, test_server_unix(&server));
+        test_client_hello_version(&client, 3, NULL);
+    }
+}
+
+static void what_makes_no_sense_is_refused_by_name(void **state)
+{
+    static const struct {
+        enum core_unit unit;
+        enum core_iv iv;
+        enum core_padding padding;
+        bool has_iv;
+        uint32_t packet_bytes;
+        uint64_t first_unit;
+        const char *text;
+    } rows[] = {
+        {CORE_UNIT_STREAM, CORE_IV_COUNTER, CORE_PADDING_PKCS7, false, 64, 0,
+         "iv is counter, which a stream of"},
+        {CORE_UNIT_STREAM, CORE_IV_CHAIN, CORE_PADDING_CLEAR, false, 64, 0,
+         "padding is clear, which a stream of"},
+        {CORE_UNIT_MESSAGE, CORE_IV_CONSTANT, CORE_PADDING_CLEAR, false, 64, 0,
+         "iv is constant, and there is none"},
+        {CORE_UNIT_MESSAGE, CORE_IV_RANDOM, CORE_PADDING_CLEAR, true, 64, 0, "iv is random, and the one in"},
+        {CORE_UNIT_MESSAGE, CORE_IV_EXPLICIT, CORE_PADDING_CLEAR, true, 64, 0,
+         "iv is explicit, and the one in"},
+        {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, CORE_PADDING_PKCS7, false, 64, 3,
+         "first_unit is 3, must be 0 with iv chain"},
+        {CORE_UNIT_MESSAGE, CORE_IV_EXPLICIT, CORE_PADDING_PKCS7, false, 16, 0,
+         "packet_bytes is 16, must be more"},
+        {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, CORE_PADDING_NONE, false, 60, 0,
+         "packet_bytes is 60, must be a multiple"},
+        {2, CORE_IV_CHAIN, CORE_PADDING_NONE, false, 64, 0, "unit is 2, must be 0 to 1"},
+        {CORE_UNIT_MESSAGE, 5, CORE_PADDING_NONE, false, 64, 0, "iv is 5, must be 0 to 4"},
+        {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, 3, false, 64, 0, "padding is 3, must be 0 to 2"},
+    };
+    static const uint8_t key[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct core_stream_spec wrong = spec;
+        struct protocol_refused refused;
+        wrong.unit = rows[i].unit;
+        wrong.iv = rows[i].iv;
+        wrong.padding = rows[i].padding;
+        wrong.packet_bytes = rows[i].packet_bytes;
+        wrong.first_unit = rows[i].first_unit;
+        struct protocol_open open = test_open_inline(&wrong, key);
+        open.has_iv = rows[i].has_iv;
+        assert_false(test_client_ask(&client, PROTOCOL_OPEN, &open, NULL, &refused));
+        assert_int_equal(refused.code, PROTOCOL_REFUSED_SPEC);
+        if (strstr(refused.text, rows[i].text) == NULL)
+            fail_msg("row %zu: %s", i, refused.text);
+    }
+}
+
+/* Where clients may not choose IVs they may neither count them nor bring them along. */
+static void ivs_that_clients_choose_need_permission(void **state)
+{
+    static const uint8_t key[32];
+    (void)state;
+    for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        const bool drawn = iv == CORE_IV_CHAIN || iv == CORE_IV_RANDOM;
+        struct core_stream_spec asked = spec;
+        struct protocol_refused refused;
+        asked.iv = (enum core_iv)iv;
+        struct protocol_open open = test_open_inline(&asked, key);
+        open.has_iv = iv == CORE_IV_CONSTANT;
+        assert_int_equal(test_client_ask(&client, PROTOCOL_OPEN, &open, NULL, &refused), drawn);
+        if (!drawn)
+            assert_int_equal(refused.code, PROTOCOL_REFUSED_IV);
+    }
+}
+
+#define ON_WORKERS(test)                                                                                     \
+    {                                                                                                        \
+#test " on workers", test, set_up_workers, tear_down, NULL                                           \
+    }
+#define ON_GPU(test)                                                                                         \
+    {                                                                                                        \
+#test " on a GPU", test, set_up_gpu, tear_down, NULL                                                 \
+    }
+#define AUDITED(test)                                                                                        \
+    {                                                                                                        \
+#test " audited", test, set_up_audited, tear_down, NULL                                              \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        ON_WORKERS(every_iv_every_padding),
+        ON_GPU(every_iv_every_padding),
+        AUDITED(every_iv_every_padding),
+        ON_WORKERS(every_cut),
+        ON_GPU(every_cut),
+        ON_GPU(messages_survive_the_loss_of_their_card),
+        ON_WORKERS(a_broken_message_harms_no_other),
+        ON_GPU(a_broken_message_harms_no_other),
+        ON_WORKERS(flags_that_do_not_follow),
+        ON_WORKERS(what_makes_no_sense_is_refused_by_name),
+        cmocka_unit_test_setup_teardown(ivs_that_clients_choose_need_permission, set_up_strict, tear_down)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
