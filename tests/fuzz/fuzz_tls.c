@@ -3,7 +3,7 @@
  * is at their other end, on the clock of support/virtual_threads.h.
  *
  * As long as nobody touches the records, every handshake of a right client succeeds and every PING is
- * answered; from the first record on that was touched, nothing is, and a changed one ends the connection.
+ * answered; from the first record on that comes otherwise, nothing is, and a changed one ends the connection.
  * Every connection is established or counted by the reason why not; one read takes a record at most, and a
  * turn has one read of each; and somebody with a connection of its own is served all along. */
 #include "core/protocol.h"
@@ -45,15 +45,18 @@ struct client {
     BIO *from, *to; /* of `tls`: what comes and what goes */
     core_ns since_ns;
     bool greeted, welcomed, half_closed, closed; /* closed: by the server */
+    bool touched;                                /* what waited was not only sent */
+    bool differs;                                /* what went is not what OpenSSL made */
     bool cut;                                    /* what waits may not begin with a record */
     bool unsure;                                 /* it was sent what may, or may not, be without effect */
     bool must_end;                               /* a record that it has whole was changed */
     uint32_t pings, pongs, updates;
     uint64_t ping_at[PINGS];       /* where its record ends, in all the bytes of OpenSSL's */
-    uint64_t made, kept;           /* of those: made; ahead of the first that was touched */
+    uint64_t made, kept;           /* of those: made; gone as they are, ahead of all that differs */
     size_t wire_bytes, sent_bytes; /* waiting; gone */
-    size_t heard_bytes;
-    uint8_t wire[WIRE_BYTES], heard[1 << 14];
+    size_t own_bytes, heard_bytes;
+    uint8_t wire[WIRE_BYTES], own[WIRE_BYTES]; /* what waits; what OpenSSL made, from `kept` on */
+    uint8_t heard[1 << 14];
 };
 
 static struct test_server server;
@@ -145,6 +148,10 @@ static void gather(struct client *client)
     uint8_t bytes[4096];
     for (int got; client->tls != NULL && (got = BIO_read(client->to, bytes, sizeof bytes)) > 0;) {
         client->made += (uint64_t)got;
+        if (client->own_bytes + (size_t)got <= sizeof client->own) {
+            memcpy(client->own + client->own_bytes, bytes, (size_t)got);
+            client->own_bytes += (size_t)got;
+        }
         if (client->wire_bytes + (size_t)got > sizeof client->wire)
             continue;
         memcpy(client->wire + client->wire_bytes, bytes, (size_t)got);
@@ -213,7 +220,6 @@ static void dial(struct client *client, enum kind kind)
     memset(client, 0, offsetof(struct client, wire));
     client->kind = kind;
     client->since_ns = test_virtual_now_ns();
-    client->kept = UINT64_MAX;
     TEST_REQUIRE(core_address_connect(server_address(server.server, listener_of[kind]), 1000,
                                       &client->descriptor, &error) == CORE_OK);
     TEST_REQUIRE(setsockopt(client->descriptor, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
@@ -243,7 +249,7 @@ static void say(struct client *client, const void *bytes, size_t count)
 {
     size_t written = 0;
     TEST_REQUIRE(SSL_write_ex(client->tls, bytes, count, &written) == 1 || client->closed ||
-                 !is_right(client) || client->kept != UINT64_MAX);
+                 !is_right(client) || client->touched);
     ERR_clear_error();
     gather(client);
 }
@@ -302,6 +308,20 @@ static size_t record_bytes(const struct client *client, size_t at)
     return bytes < left ? bytes : left;
 }
 
+/* How far is what goes what OpenSSL made? What is done to what waits may begin behind whole records in it, and
+ * a byte that takes another's place may be equal to it. */
+static void compare(struct client *client, size_t gone)
+{
+    size_t same = 0;
+    while (!client->differs && same < gone && same < client->own_bytes &&
+           client->wire[same] == client->own[same])
+        same++;
+    client->differs |= same < gone;
+    client->kept += same;
+    client->own_bytes -= same;
+    memmove(client->own, client->own + same, client->own_bytes);
+}
+
 static void send_bytes(struct client *client, size_t most)
 {
     const size_t count = most < client->wire_bytes ? most : client->wire_bytes;
@@ -313,17 +333,10 @@ static void send_bytes(struct client *client, size_t most)
     while (records < gone)
         records += record_bytes(client, records);
     client->cut |= records > gone;
+    compare(client, gone);
     memmove(client->wire, client->wire + gone, client->wire_bytes - gone);
     client->wire_bytes -= gone;
     client->sent_bytes += gone;
-}
-
-/* From this byte of those that wait on, they are not OpenSSL's. */
-static void touch(struct client *client, size_t at)
-{
-    const uint64_t untouched = client->made - client->wire_bytes + at;
-    if (client->kept == UINT64_MAX)
-        client->kept = untouched;
 }
 
 /* At once, so that nothing that comes later undoes it. */
@@ -338,7 +351,7 @@ static void put_in(struct client *client, size_t at, const uint8_t *bytes, size_
 {
     if (client->descriptor < 0 || count == 0 || client->wire_bytes + count > sizeof client->wire)
         return;
-    touch(client, at);
+    client->touched = true;
     memmove(client->wire + at + count, client->wire + at, client->wire_bytes - at);
     memcpy(client->wire + at, bytes, count);
     client->wire_bytes += count;
@@ -350,7 +363,7 @@ static void drop_record(struct client *client)
     const size_t bytes = record_bytes(client, 0);
     if (bytes == 0)
         return;
-    touch(client, 0);
+    client->touched = true;
     memmove(client->wire, client->wire + bytes, client->wire_bytes - bytes);
     client->wire_bytes -= bytes;
 }
@@ -371,7 +384,7 @@ static void exchange_records(struct client *client)
     const size_t first = record_bytes(client, 0), second = record_bytes(client, first);
     if (first > sizeof record || second == 0)
         return;
-    touch(client, 0);
+    client->touched = true;
     memcpy(record, client->wire, first);
     memmove(client->wire, client->wire + first, second);
     memcpy(client->wire + second, record, first);
@@ -384,8 +397,8 @@ static void change_record(struct client *client, uint32_t at, uint32_t bits)
     const size_t bytes = record_bytes(client, 0);
     if (bytes <= HEADER_BYTES || client->descriptor < 0 || (bits & 0xff) == 0)
         return;
-    const bool first = client->kept == UINT64_MAX, is_protected = client->greeted && client->welcomed;
-    touch(client, 0);
+    const bool first = !client->touched, is_protected = client->greeted && client->welcomed;
+    client->touched = true;
     client->wire[HEADER_BYTES + at % (bytes - HEADER_BYTES)] ^= (uint8_t)bits;
     if (first && is_protected && !client->cut)
         client->must_end = true;
@@ -485,7 +498,7 @@ static bool is_late(const struct client *client)
 static bool is_settled(const struct client *client)
 {
     if (client->descriptor < 0 || client->closed ||
-        (client->wire_bytes == 0 && client->kept != UINT64_MAX && !client->must_end))
+        (client->wire_bytes == 0 && client->touched && !client->must_end))
         return true;
     return client->wire_bytes == 0 && is_right(client) && can_speak(client) &&
            client->pongs == client->pings && client->greeted && client->welcomed && !client->must_end &&
@@ -499,7 +512,7 @@ static void settle(void)
         bool settled = true;
         for (size_t at = 0; at <= CLIENTS; at++) {
             send_bytes(&clients[at], clients[at].wire_bytes);
-            if (is_right(&clients[at]) && clients[at].kept == UINT64_MAX)
+            if (is_right(&clients[at]) && !clients[at].touched)
                 greet(&clients[at]);
             settled &= is_settled(&clients[at]) || clients[at].half_closed || clients[at].kind == PLAIN;
         }
@@ -514,12 +527,11 @@ static void settle(void)
  * yet. */
 static void judge(const struct client *client)
 {
-    const bool touched = client->kept != UINT64_MAX;
     if (client->descriptor < 0 || client->half_closed || client->unsure)
         return;
-    if (client->must_end || (!touched && !is_right(client) && client->kind != PLAIN))
+    if (client->must_end || (!client->touched && !is_right(client) && client->kind != PLAIN))
         MUST_BE(client, client->closed);
-    if (touched || !is_right(client) || (!client->welcomed && is_late(client)))
+    if (client->touched || !is_right(client) || (!client->welcomed && is_late(client)))
         return;
     if (client->closed)
         MUST_BE(client, client->updates > SERVER_TLS_MESSAGES);
