@@ -54,6 +54,7 @@ struct client {
     uint64_t ping_at[PINGS];       /* where its record ends, in all the bytes of OpenSSL's */
     uint64_t made, kept;           /* of those: made; gone as they are, ahead of all that differs */
     size_t wire_bytes, sent_bytes; /* waiting; gone */
+    size_t hello_bytes;            /* the record of the ClientHello */
     size_t own_bytes, heard_bytes;
     uint8_t wire[WIRE_BYTES], own[WIRE_BYTES]; /* what waits; what OpenSSL made, from `kept` on */
     uint8_t heard[1 << 14];
@@ -233,6 +234,7 @@ static void dial(struct client *client, enum kind kind)
     SSL_set_bio(client->tls, client->from, client->to);
     SSL_set_connect_state(client->tls);
     turn(client);
+    client->hello_bytes = client->wire_bytes;
 }
 
 static bool is_right(const struct client *client)
@@ -405,6 +407,19 @@ static void change_record(struct client *client, uint32_t at, uint32_t bits)
     send_touched(client, bytes);
 }
 
+/* May a server pass over this record, ahead of what waits? A change_cipher_spec it drops until the client's
+ * Finished (RFC 8446, 5). OpenSSL, while nothing is protected, also does so with a handshake record without
+ * bytes ahead of the ClientHello, and with a "user_canceled" right behind it. */
+static bool is_passed_over(const struct client *client, const uint8_t *record)
+{
+    const size_t bytes = (size_t)record[3] << 8 | record[4];
+    if (record[0] == SSL3_RT_ALERT)
+        return client->sent_bytes == client->hello_bytes && bytes == 2 &&
+               record[HEADER_BYTES + 1] == SSL_AD_USER_CANCELLED;
+    return record[0] == SSL3_RT_CHANGE_CIPHER_SPEC ||
+           (record[0] == SSL3_RT_HANDSHAKE && client->sent_bytes == 0 && bytes == 0);
+}
+
 /* A record of any kind and length, with so many bytes of its body from the tape. */
 static void invent_record(struct client *client, struct tape *tape)
 {
@@ -416,7 +431,7 @@ static void invent_record(struct client *client, struct tape *tape)
     const uint8_t *body = take_bytes(tape, most, &count);
     if (count > 0)
         memcpy(record + HEADER_BYTES, body, count);
-    client->unsure |= record[0] == SSL3_RT_CHANGE_CIPHER_SPEC;
+    client->unsure |= is_passed_over(client, record);
     put_in(client, 0, record, HEADER_BYTES + count);
 }
 
