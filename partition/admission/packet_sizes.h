@@ -6,8 +6,8 @@
 
 #include "core/stream.h"
 
-/* Blocks of a packet: up to CORE_PACKET_BYTES_MAX and one of padding. */
-#define PARTITION_SIZES_BLOCKS_MAX (CORE_PACKET_BYTES_MAX / CORE_BLOCK_BYTES + 1)
+/* Blocks of a packet (core_stream_packet_bytes): up to CORE_PACKET_BYTES_MAX, one of padding and an IV. */
+#define PARTITION_SIZES_BLOCKS_MAX (CORE_PACKET_BYTES_MAX / CORE_BLOCK_BYTES + 2)
 
 /* Zeroed: no streams. */
 struct partition_sizes {

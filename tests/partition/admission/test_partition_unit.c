@@ -177,12 +177,31 @@ static void period_is_asked_for(void **state)
     end(&rig);
 }
 
+/* The longest packet, padded and with an IV that the server puts ahead of it, is one of the sizes, too. */
+static void longest_packet_is_counted(void **state)
+{
+    (void)state;
+    struct partition_sizes sizes = {0};
+    const struct core_stream_spec spec = {.packet_bytes = CORE_PACKET_BYTES_MAX,
+                                          .padding = CORE_PADDING_PKCS7,
+                                          .unit = CORE_UNIT_MESSAGE,
+                                          .iv = CORE_IV_RANDOM};
+    const uint32_t bytes = core_stream_packet_bytes(&spec);
+    assert_int_equal(bytes, PARTITION_SIZES_BLOCKS_MAX * CORE_BLOCK_BYTES);
+    assert_int_equal(partition_sizes_reserve(&sizes), CORE_OK);
+    partition_sizes_add(&sizes, bytes);
+    assert_int_equal(partition_sizes_divisor_bytes(&sizes), bytes);
+    partition_sizes_remove(&sizes, bytes);
+    assert_int_equal(partition_sizes_divisor_bytes(&sizes), 0);
+    partition_sizes_free(&sizes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scenarios_share_capacity), cmocka_unit_test(replaced_stream_is_not_counted),
         cmocka_unit_test(charges_leave_no_trace),   cmocka_unit_test(whole_unit_has_what_is_withheld),
-        cmocka_unit_test(period_is_asked_for),
+        cmocka_unit_test(period_is_asked_for),      cmocka_unit_test(longest_packet_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
