@@ -129,7 +129,10 @@ size_t millrace_unsent_bytes(struct millrace *connection);
  * anew. Open it again with `chain` as its IV (protocol_open.iv; WELCOME must allow that) and send from packet
  * `answered` on: the ciphertexts together are one CBC encryption, as if nothing had been in between. What had
  * been sent beyond that is to be sent again. Known as long as the connection exists, dead or not, and the
- * stream has not been closed. CORE_NOT_FOUND. */
+ * stream has not been closed. CORE_NOT_FOUND.
+ *
+ * Of a stream with messages so with CORE_IV_CHAIN alone, where packet `answered` is sent as a FIRST. With another
+ * IV `chain` is of no use, and the message that this packet belongs to is sent again from its beginning. */
 struct millrace_position {
     uint32_t answered;               /* sequence of the first packet without a RESULT */
     uint8_t chain[CORE_BLOCK_BYTES]; /* last block of ciphertext that came back, or the IV in force */
