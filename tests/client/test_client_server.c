@@ -311,6 +311,35 @@ static void messages_whole_and_in_parts(void **state)
     (void)test_server_stop(&server);
 }
 
+/* An IV and a block of padding come back with the longest packet. */
+static void longest_message_in_one_packet(void **state)
+{
+    enum { LONGEST_BYTES = 1024 };
+    static const uint8_t plain[LONGEST_BYTES];
+    uint8_t ciphertext[LONGEST_BYTES + 32];
+    struct test_server server = {0};
+    struct protocol_open open = contract;
+    struct protocol_opened opened;
+    struct protocol_result result;
+    struct core_error error = {""};
+    uint32_t bytes;
+    (void)state;
+    open.spec.packet_bytes = LONGEST_BYTES;
+    open.spec.padding = CORE_PADDING_PKCS7;
+    open.spec.unit = CORE_UNIT_MESSAGE;
+    open.spec.iv = CORE_IV_RANDOM;
+    open.has_iv = false;
+    test_server_start(&server, "limits: {packet_bytes: 1024}\n", &test_profile_generous);
+    struct millrace *connection = connect_to(&server);
+    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, &error), CORE_OK);
+    if (millrace_encrypt(connection, opened.stream, plain, sizeof plain, LONG_MS, ciphertext, &bytes, &result,
+                         &error) != CORE_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(bytes, sizeof ciphertext);
+    millrace_disconnect(connection);
+    (void)test_server_stop(&server);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_offer_is_accepted),
         cmocka_unit_test(test_server_stops),
         cmocka_unit_test(messages_whole_and_in_parts),
+        cmocka_unit_test(longest_message_in_one_packet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
