@@ -592,7 +592,7 @@ static void pass_through(const struct server *server, struct server_packet *pack
     server_packet_hand(packet,
                        units->gpu != NULL ? server_unit_of_gpu(server, server_gpu_binding_gpu(units->gpu))
                                           : server_unit_of_worker(server, units->worker),
-                       now_ns);
+                       core_time_max(now_ns, packet->eligible_ns)); /* which it does not wait for */
 }
 
 void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns)
