@@ -34,7 +34,7 @@ struct message {
 };
 
 struct talker {
-    uint32_t id;
+    uint32_t id, gpu; /* the card that it is on, if any */
     struct core_stream_spec spec;
     uint8_t key[32], chain[CORE_BLOCK_BYTES];
     uint32_t sent, received; /* packets */
@@ -92,6 +92,7 @@ static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bo
     talker->spec.iv = iv;
     talker->spec.padding = padding;
     talker->spec.guaranteed = guaranteed;
+    talker->spec.latency_ns *= guaranteed ? 40 : 1;
     talker->spec.first_unit = iv == CORE_IV_COUNTER ? PAST_COUNT : 0;
     talker->number = talker->spec.first_unit;
     fill(talker->key, sizeof talker->key, 77 + iv);
@@ -102,6 +103,9 @@ static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bo
         fail_msg("refused: %s", refused.text);
     assert_int_equal(opened.unit, gpu ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU);
     talker->id = opened.stream;
+    talker->gpu = opened.unit_index;
+    if (guaranteed)
+        assert_int_equal(opened.backup.unit, PROTOCOL_UNIT_GPU);
     memcpy(talker->chain, opened.iv, CORE_BLOCK_BYTES);
     if (iv == CORE_IV_CONSTANT)
         assert_memory_equal(opened.iv, open.iv, CORE_BLOCK_BYTES);
@@ -236,11 +240,12 @@ static void close_talker(struct talker *talker)
 
 /* ---- life ---- */
 
-/* gpus NULL: none. */
-static void start(int64_t cost, const char *gpus, const char *yaml)
+/* gpus NULL: no cards. */
+static void start(int64_t cost, uint32_t cards, const char *gpus, const char *yaml)
 {
     memset(&server, 0, sizeof server);
     profile = test_gpu_profile(cost);
+    profile->gpus[0].count = cards;
     if (gpus != NULL)
         test_gpu_server_start(&server, gpus, yaml, profile);
     else
@@ -252,28 +257,35 @@ static void start(int64_t cost, const char *gpus, const char *yaml)
 static int set_up_workers(void **state)
 {
     (void)state;
-    start(1, NULL, "client_iv: true\n");
+    start(1, 1, NULL, "client_iv: true\n");
     return 0;
 }
 
 static int set_up_gpu(void **state)
 {
     (void)state;
-    start(100000, "audit: 0", "client_iv: true\n");
+    start(100000, 1, "audit: 0", "client_iv: true\n");
     return 0;
 }
 
 static int set_up_audited(void **state)
 {
     (void)state;
-    start(100000, "audit: 1", "client_iv: true\n");
+    start(100000, 1, "audit: 1", "client_iv: true\n");
+    return 0;
+}
+
+static int set_up_two(void **state)
+{
+    (void)state;
+    start(100000, 2, "audit: 2", "client_iv: true\n");
     return 0;
 }
 
 static int set_up_strict(void **state)
 {
     (void)state;
-    start(1, NULL, "client_iv: false\n");
+    start(1, 1, NULL, "client_iv: false\n");
     return 0;
 }
 
@@ -334,13 +346,15 @@ static void every_cut(void **state)
     }
 }
 
-/* What was inside is encrypted again elsewhere, messages that have begun, that begin and that wait. */
+/* What was inside is encrypted again elsewhere, messages that have begun, that begin and that wait: by a worker
+ * or, where there are two cards, by the other one, which is the backup. */
 static void messages_survive_the_loss_of_their_card(void **state)
 {
     (void)state;
     for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
-        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_CLEAR, false, true);
-        const pid_t child = test_gpu_process(&server, 0);
+        const bool backed = server.server->gpu_count > 1;
+        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_CLEAR, backed, true);
+        const pid_t child = test_gpu_process(&server, talker->gpu);
         for (uint32_t i = 0; i < 60; i++) {
             if (i == 20)
                 assert_int_equal(kill(child, SIGSTOP), 0);
@@ -349,7 +363,7 @@ static void messages_survive_the_loss_of_their_card(void **state)
             send_even(talker, 100 + i * 7, 48);
         }
         check_all(talker);
-        test_gpu_await_up(&server, 0, child);
+        test_gpu_await_up(&server, talker->gpu, child);
         send_even(talker, 1000, 512);
         check_all(talker);
         close_talker(talker);
@@ -503,6 +517,10 @@ static void ivs_that_clients_choose_need_permission(void **state)
     {                                                                                                        \
 #test " on a GPU", test, set_up_gpu, tear_down, NULL                                                 \
     }
+#define ON_TWO(test)                                                                                         \
+    {                                                                                                        \
+#test " on two GPUs", test, set_up_two, tear_down, NULL                                              \
+    }
 #define AUDITED(test)                                                                                        \
     {                                                                                                        \
 #test " audited", test, set_up_audited, tear_down, NULL                                              \
@@ -517,6 +535,7 @@ int main(void)
         ON_WORKERS(every_cut),
         ON_GPU(every_cut),
         ON_GPU(messages_survive_the_loss_of_their_card),
+        ON_TWO(messages_survive_the_loss_of_their_card),
         ON_WORKERS(a_broken_message_harms_no_other),
         ON_GPU(a_broken_message_harms_no_other),
         ON_WORKERS(flags_that_do_not_follow),
