@@ -144,7 +144,7 @@ static bool bare_burst(struct bench *bench, const uint32_t *order, uint32_t coun
         job->dst = bench->data + order[i] * bench->stride_bytes;
         job->msg_len_to_cipher_in_bytes = bench->bytes;
         job->iv = stream->chain;
-        job->enc_keys = stream->key_state;
+        job->enc_keys = cpu_stream_key(stream, 0);
     }
     uint32_t done = IMB_SUBMIT_CIPHER_BURST_NOCHECK(bench->manager, bench->jobs, count, IMB_CIPHER_CBC,
                                                     IMB_DIR_ENCRYPT, IMB_KEY_128_BYTES);
@@ -224,7 +224,7 @@ static bool bench_open(struct bench *bench, const struct options *options, struc
 {
     uint32_t count = options->streams;
     uint32_t longest = packet_sizes[SIZE_COUNT - 1];
-    *bench = (struct bench){.options = options, .stream_bytes = cpu_stream_bytes(options->ops)};
+    *bench = (struct bench){.options = options, .stream_bytes = cpu_stream_bytes(options->ops, 1)};
     bench->order = calloc(count, sizeof *bench->order);
     bench->data = aligned_alloc(64, (size_t)count * (longest + STAGGER_BYTES));
     bench->streams = aligned_alloc(64, count * bench->stream_bytes);

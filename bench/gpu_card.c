@@ -204,7 +204,8 @@ core_status bench_gpu_card_key(struct bench_gpu_card *card, uint32_t slot, const
     core_ns seen_ns;
     core_status status;
 
-    while ((status = gpu_engine_key_set(card->engine, slot, key, key_bytes, chain)) == CORE_FULL) {
+    while ((status = gpu_engine_key_set(card->engine, gpu_key_slot(slot, 0), key, key_bytes, chain)) ==
+           CORE_FULL) {
         const core_ns until_ns = core_time_now_ns() + ROOM_POLL_NS;
         if (event_wait(card, until_ns, &event, &seen_ns) == CORE_OK && event.kind == GPU_EVENT_FAULT)
             return core_error_set(error, CORE_SYSTEM, "the GPU's process failed: %s", event.fault.text);

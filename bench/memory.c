@@ -81,7 +81,7 @@ static double key_state_bytes(void)
     struct core_error error;
     const struct cpu_engine_ops *ops = cpu_engine_find("auto", &error);
     double bytes = 64;
-    while (ops != NULL && bytes < (double)cpu_stream_bytes(ops))
+    while (ops != NULL && bytes < (double)cpu_stream_bytes(ops, 1))
         bytes *= 2;
     return bytes;
 }

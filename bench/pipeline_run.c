@@ -122,7 +122,7 @@ static core_status cpu_stream_create(struct pipeline *pipeline, uint32_t index, 
     const struct bench_pipeline_options *options = pipeline->options;
     struct pipeline_stream *stream = &pipeline->streams[index];
     struct perfmodel_cpu_task task;
-    const size_t bytes = (cpu_stream_bytes(options->engine) + 63) / 64 * 64;
+    const size_t bytes = (cpu_stream_bytes(options->engine, 1) + 63) / 64 * 64;
 
     core_status status = perfmodel_cpu_task_from(stream->spec, options->input->profile, &task, error);
     if (status != CORE_OK)

@@ -94,11 +94,14 @@ static core_status on_refused(struct millrace *connection, const struct protocol
     struct core_error error;
     if (protocol_refused_read(connection->welcome.version, body, header->body_bytes, &refused, &error))
         return breach(connection, &error);
-    core_status status = take_request(connection, header,
-                                      OF(PROTOCOL_OPEN) | OF(PROTOCOL_QUERY) | OF(PROTOCOL_MODIFY), &request);
+    core_status status = take_request(
+        connection, header, OF(PROTOCOL_OPEN) | OF(PROTOCOL_QUERY) | OF(PROTOCOL_MODIFY) | OF(PROTOCOL_REKEY),
+        &request);
     if (status)
         return status;
-    uint8_t granted = request.type == PROTOCOL_MODIFY ? PROTOCOL_MODIFIED : PROTOCOL_OPENED;
+    uint8_t granted = request.type == PROTOCOL_MODIFY  ? PROTOCOL_MODIFIED
+                      : request.type == PROTOCOL_REKEY ? PROTOCOL_REKEYED
+                                                       : PROTOCOL_OPENED;
     struct client_waiter *waiter = client_waiter_find(connection, granted, header->id, 0);
     if (waiter != NULL) {
         waiter->refused = refused;
@@ -109,6 +112,17 @@ static core_status on_refused(struct millrace *connection, const struct protocol
         connection->callbacks.on_refused(connection->callbacks.argument, header->id, &refused);
     }
     return CORE_OK;
+}
+
+/* Is what has changed the open stream that the request was about? */
+static core_status check_stream(struct millrace *connection, const char *answer, uint32_t stream,
+                                const struct client_request *request)
+{
+    if (stream == request->stream && client_streams_find(&connection->streams, stream) != NULL)
+        return CORE_OK;
+    return client_fail(connection, CORE_INVALID,
+                       CLIENT_BREACH "%s for stream %" PRIu32 ", where stream %" PRIu32 " was meant", answer,
+                       stream, request->stream);
 }
 
 static core_status on_modified(struct millrace *connection, const struct protocol_header *header,
@@ -122,12 +136,8 @@ static core_status on_modified(struct millrace *connection, const struct protoco
     core_status status = take_request(connection, header, OF(PROTOCOL_MODIFY), &request);
     if (status)
         return status;
-    if (modified.stream != request.stream ||
-        client_streams_find(&connection->streams, request.stream) == NULL)
-        return client_fail(connection, CORE_INVALID,
-                           CLIENT_BREACH "MODIFIED for stream %" PRIu32 ", where stream %" PRIu32
-                                         " was meant",
-                           modified.stream, request.stream);
+    if ((status = check_stream(connection, "MODIFIED", modified.stream, &request)))
+        return status;
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_MODIFIED, header->id, 0);
     if (waiter != NULL) {
         waiter->modified = modified;
@@ -302,17 +312,39 @@ static core_status on_pong(struct millrace *connection, const struct protocol_he
     return CORE_OK;
 }
 
+static core_status on_rekeyed(struct millrace *connection, const struct protocol_header *header,
+                              const uint8_t *body)
+{
+    struct protocol_rekeyed rekeyed;
+    struct client_request request;
+    struct core_error error;
+    if (protocol_rekeyed_read(body, header->body_bytes, &rekeyed, &error))
+        return breach(connection, &error);
+    core_status status = take_request(connection, header, OF(PROTOCOL_REKEY), &request);
+    if (status || (status = check_stream(connection, "REKEYED", rekeyed.stream, &request)))
+        return status;
+    struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_REKEYED, header->id, 0);
+    if (waiter != NULL) {
+        waiter->rekeyed = rekeyed;
+        client_waiter_done(connection, waiter, CORE_OK);
+    } else if (connection->callbacks.on_rekeyed != NULL) {
+        connection->callbacks.on_rekeyed(connection->callbacks.argument, header->id, &rekeyed);
+    }
+    return CORE_OK;
+}
+
 /* ---- the table ---- */
 
 static client_frame_handler *const handlers[] = {
     [PROTOCOL_WELCOME] = on_welcome, [PROTOCOL_OPENED] = on_opened,     [PROTOCOL_REFUSED] = on_refused,
     [PROTOCOL_RESULT] = on_result,   [PROTOCOL_CLOSED] = on_closed,     [PROTOCOL_ERROR] = on_error,
     [PROTOCOL_PONG] = on_pong,       [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_NOTICE] = on_notice,
+    [PROTOCOL_REKEYED] = on_rekeyed,
 };
 
 client_frame_handler *client_frame_handler_of(uint16_t version, uint8_t type)
 {
-    if (version < 2 && type > PROTOCOL_PONG)
+    if ((version < 2 && type > PROTOCOL_PONG) || (version < 3 && type > PROTOCOL_NOTICE))
         return NULL;
     return type < sizeof handlers / sizeof handlers[0] ? handlers[type] : NULL;
 }

@@ -246,6 +246,38 @@ core_status millrace_modify(struct millrace *connection, const struct protocol_m
     return status;
 }
 
+static core_status ask_to_rekey(struct millrace *connection, const struct protocol_rekey *rekey,
+                                core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
+{
+    uint32_t request;
+    core_status status;
+    while ((status = client_send_rekey(connection, rekey, &request, error)) == CORE_FULL)
+        if ((status = await_room(connection, deadline_ns, error)))
+            return status;
+    if (status)
+        return status;
+    waiter_add(connection, waiter, PROTOCOL_REKEYED, request);
+    return await_answer(connection, waiter, deadline_ns, error);
+}
+
+core_status millrace_rekey(struct millrace *connection, const struct protocol_rekey *rekey, int timeout_ms,
+                           struct protocol_rekeyed *rekeyed, struct protocol_refused *refused,
+                           struct core_error *error)
+{
+    struct client_waiter waiter = {0};
+    core_ns deadline_ns;
+    client_lock(connection);
+    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    if (status == CORE_OK)
+        status = ask_to_rekey(connection, rekey, deadline_ns, &waiter, error);
+    client_unlock(connection);
+    if (status == CORE_OK && rekeyed != NULL)
+        *rekeyed = waiter.rekeyed;
+    if (status == CORE_REFUSED && refused != NULL)
+        *refused = waiter.refused;
+    return status;
+}
+
 static core_status exchange(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
                             core_ns deadline_ns, struct client_waiter *waiter, struct core_error *error)
 {

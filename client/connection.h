@@ -18,8 +18,9 @@
 /* A blocking call that waits, on its own stack. The thread that reads the answer fills it in. */
 struct client_waiter {
     struct client_waiter *next;
-    uint8_t answer; /* protocol type of the frame it waits for; OPENED and MODIFIED stand for REFUSED too */
-    uint32_t id;    /* request or stream */
+    uint8_t
+        answer; /* protocol type of the frame it waits for; OPENED, MODIFIED and REKEYED stand for REFUSED too */
+    uint32_t id;       /* request or stream */
     uint32_t sequence; /* of a RESULT */
     bool done;
     core_status status;
@@ -27,6 +28,7 @@ struct client_waiter {
     struct protocol_opened opened;
     struct protocol_refused refused;
     struct protocol_modified modified;
+    struct protocol_rekeyed rekeyed;
     struct protocol_closed closed;
     struct protocol_result result;
     uint8_t *ciphertext; /* the caller's */
@@ -102,6 +104,8 @@ CORE_CHECKED core_status client_send_open(struct millrace *connection, enum prot
                                           struct core_error *error);
 CORE_CHECKED core_status client_send_modify(struct millrace *connection, const struct protocol_modify *modify,
                                             uint32_t *request, struct core_error *error);
+CORE_CHECKED core_status client_send_rekey(struct millrace *connection, const struct protocol_rekey *rekey,
+                                           uint32_t *request, struct core_error *error);
 CORE_CHECKED core_status client_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
                                           uint32_t *request, struct core_error *error);
 CORE_CHECKED core_status client_send_close(struct millrace *connection, uint32_t stream,

@@ -48,7 +48,7 @@ struct millrace_result {
     uint32_t bytes;
 };
 
-/* All optional. `argument` is passed through. on_refused answers OPEN, QUERY and MODIFY. In on_closed
+/* All optional. `argument` is passed through. on_refused answers OPEN, QUERY, MODIFY and REKEY. In on_closed
  * millrace_position still knows the stream. */
 struct millrace_callbacks {
     void (*on_result)(void *argument, const struct millrace_result *result);
@@ -59,6 +59,7 @@ struct millrace_callbacks {
     void (*on_error)(void *argument, uint32_t id, enum protocol_error code, bool fatal, const char *text);
     void (*on_modified)(void *argument, uint32_t request, const struct protocol_modified *modified);
     void (*on_notice)(void *argument, uint32_t stream, const struct protocol_notice *notice);
+    void (*on_rekeyed)(void *argument, uint32_t request, const struct protocol_rekeyed *rekeyed);
     void *argument;
 };
 
@@ -101,6 +102,12 @@ CORE_CHECKED core_status millrace_send_close(struct millrace *connection, uint32
 CORE_CHECKED core_status millrace_send_modify(struct millrace *connection,
                                               const struct protocol_modify *modify, uint32_t *request,
                                               struct core_error *error);
+/* Buffers REKEY for an open stream with messages: another key from message number rekey->first on. Messages are
+ * counted from the spec's first_unit on (0 but with CORE_IV_COUNTER). The message may be sent at once, but which
+ * key it is under tells the answer alone: after REFUSED the old one goes on. CORE_NOT_FOUND, CORE_FULL and
+ * CORE_INVALID as above; CORE_UNSUPPORTED: the server speaks no more than version 2. */
+CORE_CHECKED core_status millrace_send_rekey(struct millrace *connection, const struct protocol_rekey *rekey,
+                                             uint32_t *request, struct core_error *error);
 CORE_CHECKED core_status millrace_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
                                             uint32_t *request, struct core_error *error);
 
@@ -154,6 +161,11 @@ CORE_CHECKED core_status millrace_query(struct millrace *connection, const struc
 CORE_CHECKED core_status millrace_modify(struct millrace *connection, const struct protocol_modify *modify,
                                          int timeout_ms, struct protocol_modified *modified,
                                          struct protocol_refused *refused, struct core_error *error);
+
+/* REKEY and wait. CORE_OK: *rekeyed (may be NULL); CORE_REFUSED: *refused (may be NULL) and its text in error. */
+CORE_CHECKED core_status millrace_rekey(struct millrace *connection, const struct protocol_rekey *rekey,
+                                        int timeout_ms, struct protocol_rekeyed *rekeyed,
+                                        struct protocol_refused *refused, struct core_error *error);
 
 /* One packet there and back, or one message (millrace_data). ciphertext: room for bytes + 16, and for 16 more
  * with CORE_IV_RANDOM, where the IV comes first. CORE_INVALID with the server's reason if the

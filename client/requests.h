@@ -1,4 +1,4 @@
-/* The unanswered OPEN, QUERY, MODIFY and PING of a connection, by request id. The low bits of an id are a
+/* The unanswered OPEN, QUERY, MODIFY, REKEY and PING of a connection, by request id. The low bits of an id are a
  * slot, the others a count, so that a look-up is one comparison and an id comes back only after 2^22 uses of
  * its slot. Not thread-safe; under the connection's lock. */
 #ifndef MILLRACE_CLIENT_REQUESTS_H
@@ -18,7 +18,7 @@ struct client_request {
     enum protocol_type type;    /* 0: the slot is free */
     uint32_t padded_bytes_max;  /* OPEN: of the stream asked for, */
     bool has_messages, has_ivs; /* and of what kind that is */
-    uint32_t stream;            /* MODIFY: whose contract */
+    uint32_t stream;            /* MODIFY, REKEY: which is to change */
     bool abandoned;             /* its call has timed out: drop the answer */
     uint16_t next_free;
 };

@@ -74,26 +74,30 @@ static core_status new_request(struct millrace *connection, enum protocol_type t
 
 /* What would break the frame's format, and with it the connection, is refused here; the contract itself is
  * for the server to judge. */
-static core_status check_open(enum protocol_type type, const struct protocol_open *open,
-                              struct core_error *error)
+static core_status check_key(enum protocol_key_kind kind, const uint8_t *key, uint32_t bytes,
+                             struct core_error *error)
 {
-    uint32_t bytes = open->key_bytes;
     bool fits = false;
-    if (type != PROTOCOL_OPEN && type != PROTOCOL_QUERY)
-        return core_error_set(error, CORE_INVALID, "neither OPEN nor QUERY: %d", (int)type);
-    if (open->key_kind == PROTOCOL_KEY_NONE)
+    if (kind == PROTOCOL_KEY_NONE)
         fits = bytes == 0;
-    else if (open->key_kind == PROTOCOL_KEY_INLINE)
-        fits = open->key != NULL && (bytes == 16 || bytes == 24 || bytes == 32);
-    else if (open->key_kind == PROTOCOL_KEY_NAMED)
-        fits = open->key != NULL && bytes >= 1 && bytes <= PROTOCOL_KEY_NAME_MAX &&
-               memchr(open->key, 0, bytes) == NULL;
+    else if (kind == PROTOCOL_KEY_INLINE)
+        fits = key != NULL && (bytes == 16 || bytes == 24 || bytes == 32);
+    else if (kind == PROTOCOL_KEY_NAMED)
+        fits = key != NULL && bytes >= 1 && bytes <= PROTOCOL_KEY_NAME_MAX && memchr(key, 0, bytes) == NULL;
     if (fits)
         return CORE_OK;
     return core_error_set(error, CORE_INVALID,
                           "a key is none, 16, 24 or 32 bytes, or a name of 1 to %d; not %" PRIu32
                           " bytes of kind %d",
-                          PROTOCOL_KEY_NAME_MAX, bytes, (int)open->key_kind);
+                          PROTOCOL_KEY_NAME_MAX, bytes, (int)kind);
+}
+
+static core_status check_open(enum protocol_type type, const struct protocol_open *open,
+                              struct core_error *error)
+{
+    if (type != PROTOCOL_OPEN && type != PROTOCOL_QUERY)
+        return core_error_set(error, CORE_INVALID, "neither OPEN nor QUERY: %d", (int)type);
+    return check_key(open->key_kind, open->key, open->key_bytes, error);
 }
 
 core_status client_send_open(struct millrace *connection, enum protocol_type type,
@@ -196,6 +200,41 @@ core_status client_send_modify(struct millrace *connection, const struct protoco
     return CORE_OK;
 }
 
+static core_status check_rekey(const struct millrace *connection, const struct protocol_rekey *rekey,
+                               struct core_error *error)
+{
+    if (connection->welcome.version < 3)
+        return core_error_set(error, CORE_UNSUPPORTED,
+                              "the server speaks version %u of the protocol: it can not change keys",
+                              connection->welcome.version);
+    if (rekey->key_kind == PROTOCOL_KEY_NONE)
+        return core_error_set(error, CORE_INVALID, "REKEY without a key");
+    return check_key(rekey->key_kind, rekey->key, rekey->key_bytes, error);
+}
+
+core_status client_send_rekey(struct millrace *connection, const struct protocol_rekey *rekey,
+                              uint32_t *request_id, struct core_error *error)
+{
+    struct client_stream *stream;
+    struct client_request *request;
+    uint8_t *room;
+    core_status status = find_open_stream(connection, rekey->stream, &stream, error);
+    if (status || (status = check_rekey(connection, rekey, error)) ||
+        (status = new_request(connection, PROTOCOL_REKEY, &request, error)))
+        return status;
+    if ((status = append(connection, PROTOCOL_HEADER_BYTES + PROTOCOL_REKEY_BYTES + rekey->key_bytes, &room,
+                         error))) {
+        client_requests_remove(&connection->requests, request);
+        return status;
+    }
+    protocol_rekey_write(room, request->id, rekey);
+    connection->output.secret |= rekey->key_kind == PROTOCOL_KEY_INLINE;
+    request->stream = rekey->stream;
+    if (request_id != NULL)
+        *request_id = request->id;
+    return CORE_OK;
+}
+
 core_status client_send_close(struct millrace *connection, uint32_t id, struct core_error *error)
 {
     struct client_stream *stream;
@@ -268,6 +307,15 @@ core_status millrace_send_modify(struct millrace *connection, const struct proto
 {
     client_lock(connection);
     core_status status = client_send_modify(connection, modify, request, error);
+    client_unlock(connection);
+    return status;
+}
+
+core_status millrace_send_rekey(struct millrace *connection, const struct protocol_rekey *rekey,
+                                uint32_t *request, struct core_error *error)
+{
+    client_lock(connection);
+    core_status status = client_send_rekey(connection, rekey, request, error);
     client_unlock(connection);
     return status;
 }

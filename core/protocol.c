@@ -18,7 +18,7 @@ void protocol_header_write(uint8_t *frame, const struct protocol_header *header)
 /* Highest type that there is in a version. */
 static uint8_t type_last(uint16_t version)
 {
-    return version < 2 ? PROTOCOL_PONG : PROTOCOL_NOTICE;
+    return version < 2 ? PROTOCOL_PONG : version < 3 ? PROTOCOL_NOTICE : PROTOCOL_REKEYED;
 }
 
 core_status protocol_header_read(uint16_t version, const uint8_t *frame, struct protocol_header *header)
@@ -71,6 +71,10 @@ bool protocol_body_range(uint16_t version, uint8_t type, uint32_t packet_bytes_m
     case PROTOCOL_MODIFY:
         *minimum = PROTOCOL_MODIFY_BYTES;
         *maximum = PROTOCOL_MODIFY_BYTES;
+        return type <= type_last(version);
+    case PROTOCOL_REKEY:
+        *minimum = PROTOCOL_REKEY_BYTES;
+        *maximum = PROTOCOL_REKEY_BYTES + PROTOCOL_KEY_NAME_MAX;
         return type <= type_last(version);
     default:
         return false;
@@ -189,23 +193,23 @@ uint32_t protocol_open_write(uint16_t version, uint8_t *frame, enum protocol_typ
     return PROTOCOL_HEADER_BYTES + body_bytes;
 }
 
-static core_status check_key(const struct protocol_open *open, struct core_error *error)
+core_status protocol_key_check(enum protocol_key_kind kind, const uint8_t *key, uint32_t bytes,
+                               struct core_error *error)
 {
-    switch (open->key_kind) {
+    switch (kind) {
     case PROTOCOL_KEY_NONE:
-        return check_zero("OPEN key_bytes without a key", open->key_bytes, error);
+        return check_zero("key_bytes without a key", bytes, error);
     case PROTOCOL_KEY_INLINE:
-        if (open->key_bytes == 16 || open->key_bytes == 24 || open->key_bytes == 32)
+        if (bytes == 16 || bytes == 24 || bytes == 32)
             return CORE_OK;
         return core_error_set(error, CORE_INVALID,
-                              "OPEN key_bytes is %" PRIu32 " for an inline key, must be 16, 24 or 32",
-                              open->key_bytes);
+                              "key_bytes is %" PRIu32 " for an inline key, must be 16, 24 or 32", bytes);
     case PROTOCOL_KEY_NAMED:
-        if (memchr(open->key, 0, open->key_bytes) != NULL)
-            return core_error_set(error, CORE_INVALID, "OPEN has a key name with a zero byte in it");
-        return check_value("OPEN key_bytes of a key name", open->key_bytes, 1, PROTOCOL_KEY_NAME_MAX, error);
+        if (memchr(key, 0, bytes) != NULL)
+            return core_error_set(error, CORE_INVALID, "the key name has a zero byte in it");
+        return check_value("key_bytes of a key name", bytes, 1, PROTOCOL_KEY_NAME_MAX, error);
     }
-    return core_error_set(error, CORE_INVALID, "OPEN key kind is %d, must be 0, 1 or 2", (int)open->key_kind);
+    return core_error_set(error, CORE_INVALID, "the key kind is %d, must be 0, 1 or 2", (int)kind);
 }
 
 static core_status read_unit(const uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
@@ -253,7 +257,7 @@ core_status protocol_open_read(uint16_t version, const uint8_t *body, uint32_t b
     if (open->has_iv)
         memcpy(open->iv, body + fixed_bytes, CORE_BLOCK_BYTES);
     open->key = body + fixed_bytes + iv_bytes;
-    return check_key(open, error);
+    return protocol_key_check(open->key_kind, open->key, open->key_bytes, error);
 }
 
 uint32_t protocol_opened_write(uint16_t version, uint8_t *frame, uint32_t request,

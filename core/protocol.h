@@ -30,7 +30,9 @@
 #define PROTOCOL_CLOSED_BYTES      40
 #define PROTOCOL_MODIFY_BYTES      24
 #define PROTOCOL_MODIFIED_BYTES    56
-#define PROTOCOL_NOTICE_BYTES      16  /* fixed part, before the text */
+#define PROTOCOL_NOTICE_BYTES      16 /* fixed part, before the text */
+#define PROTOCOL_REKEY_BYTES       16 /* fixed part, before the key */
+#define PROTOCOL_REKEYED_BYTES     24
 #define PROTOCOL_ERROR_BYTES       4   /* fixed part, before the text */
 #define PROTOCOL_CONTROL_BYTES_MAX 512 /* longest body of any frame but DATA and RESULT */
 #define PROTOCOL_KEY_NAME_MAX      63
@@ -53,7 +55,10 @@ enum protocol_type {
     /* from version 2 on: */
     PROTOCOL_MODIFY = 14,   /* client -> server */
     PROTOCOL_MODIFIED = 15, /* server -> client */
-    PROTOCOL_NOTICE = 16    /* server -> client */
+    PROTOCOL_NOTICE = 16,   /* server -> client */
+    /* from version 3 on: */
+    PROTOCOL_REKEY = 17,  /* client -> server */
+    PROTOCOL_REKEYED = 18 /* server -> client */
 };
 
 /* Flags of DATA in version 3: its packet begins a message, and ends one. */
@@ -63,8 +68,9 @@ enum protocol_type {
 struct protocol_header {
     uint32_t body_bytes;
     uint8_t type;
-    uint8_t flags;     /* DATA in version 3; else 0 */
-    uint32_t id;       /* stream id, or the request id of OPEN, QUERY, MODIFY, PING and their answers, or 0 */
+    uint8_t flags; /* DATA in version 3; else 0 */
+    uint32_t
+        id; /* stream id, or the request id of OPEN, QUERY, MODIFY, REKEY, PING and their answers, or 0 */
     uint32_t sequence; /* DATA and RESULT; else 0 */
 };
 
@@ -138,6 +144,21 @@ struct protocol_modified {
     struct protocol_backup backup;
 };
 
+/* Another key for an open stream of messages, from number `first` on; the cipher stays. */
+struct protocol_rekey {
+    uint32_t stream;
+    enum protocol_key_kind key_kind; /* not NONE */
+    const uint8_t *key;              /* as in OPEN */
+    uint32_t key_bytes;
+    uint64_t first;
+};
+
+struct protocol_rekeyed {
+    uint32_t stream;
+    uint64_t first;      /* as asked for */
+    core_ns in_force_ns; /* from the receipt until every unit of the stream had the key */
+};
+
 enum protocol_notice_kind {
     PROTOCOL_NOTICE_DEGRADED = 1, /* its GPU is lost: served as far as it goes, in the order of deadlines */
     PROTOCOL_NOTICE_RESTORED = 2, /* its promise holds again */
@@ -161,9 +182,9 @@ enum protocol_refusal {
     PROTOCOL_REFUSED_IV = 5,       /* client IV not allowed, or not with this key */
     PROTOCOL_REFUSED_DRAINING = 6, /* the server is stopping */
     PROTOCOL_REFUSED_INTERNAL = 7, /* out of memory */
-    /* from version 2 on, of MODIFY: */
+    /* from version 2 on, of MODIFY and REKEY: */
     PROTOCOL_REFUSED_STREAM = 8, /* the stream is not open on this connection */
-    PROTOCOL_REFUSED_BUSY = 9    /* another MODIFY of it is under way, or its packets left no gap for it */
+    PROTOCOL_REFUSED_BUSY = 9    /* another one of it is under way, or it is too late or too early for it */
 };
 
 /* What a contract that is refused with CAPACITY exceeds. Later servers may send more; see docs/protocol.md,
@@ -283,6 +304,13 @@ CORE_CHECKED core_status protocol_modify_read(const uint8_t *body, uint32_t byte
 uint32_t protocol_modified_write(uint8_t *frame, uint32_t request, const struct protocol_modified *modified);
 CORE_CHECKED core_status protocol_modified_read(const uint8_t *body, uint32_t bytes,
                                                 struct protocol_modified *modified, struct core_error *error);
+uint32_t protocol_rekey_write(uint8_t *frame, uint32_t request, const struct protocol_rekey *rekey);
+/* rekey->key points into body. */
+CORE_CHECKED core_status protocol_rekey_read(const uint8_t *body, uint32_t bytes,
+                                             struct protocol_rekey *rekey, struct core_error *error);
+uint32_t protocol_rekeyed_write(uint8_t *frame, uint32_t request, const struct protocol_rekeyed *rekeyed);
+CORE_CHECKED core_status protocol_rekeyed_read(const uint8_t *body, uint32_t bytes,
+                                               struct protocol_rekeyed *rekeyed, struct core_error *error);
 uint32_t protocol_notice_write(uint8_t *frame, uint32_t stream, const struct protocol_notice *notice);
 CORE_CHECKED core_status protocol_notice_read(const uint8_t *body, uint32_t bytes,
                                               struct protocol_notice *notice, struct core_error *error);

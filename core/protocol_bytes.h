@@ -118,7 +118,13 @@ static inline void text_read(const uint8_t *from, uint32_t bytes, char *text, si
     text[length] = '\0';
 }
 
-/* ---- what OPENED and MODIFIED have in common ---- */
+/* ---- what several bodies have in common ---- */
+
+/* Of OPEN, QUERY and REKEY. */
+CORE_CHECKED core_status protocol_key_check(enum protocol_key_kind kind, const uint8_t *key, uint32_t bytes,
+                                            struct core_error *error);
+
+/* Of OPENED and MODIFIED. */
 
 #define PROTOCOL_BACKUP_BYTES 16
 

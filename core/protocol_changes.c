@@ -1,5 +1,7 @@
-/* What happens to open streams: MODIFY, MODIFIED, NOTICE. */
+/* What happens to open streams: MODIFY, REKEY, their answers, NOTICE. */
 #include "core/protocol_bytes.h"
+
+#include <assert.h>
 
 void protocol_backup_write(uint8_t at[PROTOCOL_BACKUP_BYTES], const struct protocol_backup *backup)
 {
@@ -93,6 +95,65 @@ core_status protocol_modified_read(const uint8_t *body, uint32_t bytes, struct p
         .queue_packets = get_u32(body + 36),
     };
     return protocol_backup_read(body + 40, &modified->backup, error);
+}
+
+uint32_t protocol_rekey_write(uint8_t *frame, uint32_t request, const struct protocol_rekey *rekey)
+{
+    uint32_t body_bytes = PROTOCOL_REKEY_BYTES + rekey->key_bytes;
+    assert(rekey->key_bytes <= PROTOCOL_KEY_NAME_MAX);
+    uint8_t *body = begin_frame(frame, PROTOCOL_REKEY, request, body_bytes);
+    put_u32(body, rekey->stream);
+    body[4] = (uint8_t)rekey->key_kind;
+    body[5] = 0;
+    put_u16(body + 6, (uint16_t)rekey->key_bytes);
+    put_u64(body + 8, rekey->first);
+    if (rekey->key_bytes > 0)
+        memcpy(body + PROTOCOL_REKEY_BYTES, rekey->key, rekey->key_bytes);
+    return PROTOCOL_HEADER_BYTES + body_bytes;
+}
+
+core_status protocol_rekey_read(const uint8_t *body, uint32_t bytes, struct protocol_rekey *rekey,
+                                struct core_error *error)
+{
+    core_status status = check_length("REKEY", bytes, PROTOCOL_REKEY_BYTES,
+                                      PROTOCOL_REKEY_BYTES + PROTOCOL_KEY_NAME_MAX, error);
+    if (status ||
+        (status = check_value("REKEY key kind", body[4], PROTOCOL_KEY_INLINE, PROTOCOL_KEY_NAMED, error)) ||
+        (status = check_zero("REKEY field at 5", body[5], error)))
+        return status;
+    *rekey = (struct protocol_rekey){.stream = get_u32(body),
+                                     .key_kind = (enum protocol_key_kind)body[4],
+                                     .key = body + PROTOCOL_REKEY_BYTES,
+                                     .key_bytes = get_u16(body + 6),
+                                     .first = get_u64(body + 8)};
+    if (bytes != PROTOCOL_REKEY_BYTES + rekey->key_bytes)
+        return core_error_set(error, CORE_INVALID,
+                              "REKEY has a body of %" PRIu32 " bytes, its key_bytes say %" PRIu32, bytes,
+                              PROTOCOL_REKEY_BYTES + rekey->key_bytes);
+    return protocol_key_check(rekey->key_kind, rekey->key, rekey->key_bytes, error);
+}
+
+uint32_t protocol_rekeyed_write(uint8_t *frame, uint32_t request, const struct protocol_rekeyed *rekeyed)
+{
+    uint8_t *body = begin_frame(frame, PROTOCOL_REKEYED, request, PROTOCOL_REKEYED_BYTES);
+    put_u32(body, rekeyed->stream);
+    put_u32(body + 4, 0);
+    put_u64(body + 8, rekeyed->first);
+    put_ns(body + 16, rekeyed->in_force_ns);
+    return PROTOCOL_HEADER_BYTES + PROTOCOL_REKEYED_BYTES;
+}
+
+core_status protocol_rekeyed_read(const uint8_t *body, uint32_t bytes, struct protocol_rekeyed *rekeyed,
+                                  struct core_error *error)
+{
+    core_status status =
+        check_length("REKEYED", bytes, PROTOCOL_REKEYED_BYTES, PROTOCOL_REKEYED_BYTES, error);
+    if (status || (status = check_zero("REKEYED field at 4", get_u32(body + 4), error)) ||
+        (status = check_ns("REKEYED time until it was in force", body + 16, error)))
+        return status;
+    *rekeyed = (struct protocol_rekeyed){
+        .stream = get_u32(body), .first = get_u64(body + 8), .in_force_ns = get_ns(body + 16)};
+    return CORE_OK;
 }
 
 uint32_t protocol_notice_write(uint8_t *frame, uint32_t stream, const struct protocol_notice *notice)

@@ -348,7 +348,7 @@ static core_status rig_streams_open(struct rig *rig)
 static core_status rig_open(struct rig *rig, const struct cpu_measure_options *options,
                             struct core_error *error)
 {
-    *rig = (struct rig){.options = options, .random = 1, .stream_bytes = cpu_stream_bytes(options->ops)};
+    *rig = (struct rig){.options = options, .random = 1, .stream_bytes = cpu_stream_bytes(options->ops, 1)};
     rig->streams = aligned_alloc(64, STREAMS * rig->stream_bytes);
     rig->data = malloc((size_t)SLOTS * SLOT_BYTES);
     rig->packets = calloc(CPU_BURST_MAX, sizeof *rig->packets);

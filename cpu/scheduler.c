@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(offsetof(struct cpu_stream, key_state) == 64, "a stream's state is one cache line");
+_Static_assert(offsetof(struct cpu_stream, key_states) == 64, "a stream's state is one cache line");
 _Static_assert(offsetof(struct cpu_stream, entry) == 0, "an entry of the queue is its stream");
 
 #define LINE_BYTES   64
@@ -35,9 +35,14 @@ struct cpu_scheduler {
     struct cpu_scheduler_counters counters;
 };
 
-size_t cpu_stream_bytes(const struct cpu_engine_ops *ops)
+static size_t key_lines(const struct cpu_engine_ops *ops)
 {
-    return sizeof(struct cpu_stream) + ((ops->key_state_bytes + LINE_BYTES - 1) & ~(size_t)(LINE_BYTES - 1));
+    return (ops->key_state_bytes + LINE_BYTES - 1) / LINE_BYTES;
+}
+
+size_t cpu_stream_bytes(const struct cpu_engine_ops *ops, uint32_t keys)
+{
+    return sizeof(struct cpu_stream) + keys * key_lines(ops) * LINE_BYTES;
 }
 
 core_status cpu_stream_init(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
@@ -49,14 +54,33 @@ core_status cpu_stream_init(struct cpu_stream *stream, const struct cpu_engine_o
     memset(stream, 0, sizeof *stream);
     stream->piece_bytes = piece_bytes;
     stream->piece_deadline_ns = piece_deadline_ns;
-    stream->cipher = cipher;
+    stream->cipher = (uint8_t)cipher;
+    stream->key_lines = (uint8_t)key_lines(ops);
     memcpy(stream->chain, iv, CORE_BLOCK_BYTES);
-    return ops->key_set(engine, stream->key_state, cipher, key);
+    return cpu_stream_key_set(stream, ops, engine, 0, key);
+}
+
+core_status cpu_stream_key_set(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
+                               struct cpu_engine *engine, uint32_t which, const uint8_t *key)
+{
+    core_status status =
+        ops->key_set(engine, cpu_stream_key(stream, which), (enum core_cipher)stream->cipher, key);
+    if (status == CORE_OK)
+        stream->keys |= (uint8_t)(1u << which);
+    return status;
+}
+
+void cpu_stream_key_wipe(struct cpu_stream *stream, const struct cpu_engine_ops *ops, uint32_t which)
+{
+    if ((stream->keys >> which & 1) != 0)
+        ops->key_wipe(cpu_stream_key(stream, which));
+    stream->keys &= (uint8_t) ~(1u << which);
 }
 
 void cpu_stream_wipe(struct cpu_stream *stream, const struct cpu_engine_ops *ops)
 {
-    ops->key_wipe(stream->key_state);
+    for (uint32_t which = 0; which < CPU_STREAM_KEYS; which++)
+        cpu_stream_key_wipe(stream, ops, which);
     core_secret_wipe(stream, sizeof *stream);
 }
 
@@ -116,6 +140,7 @@ static void push_packet(struct cpu_scheduler *scheduler, struct cpu_packet *pack
     }
     stream->head = packet;
     stream->tail = packet;
+    stream->key = packet->key;
     cpu_edf_push(scheduler->queue, &stream->entry, packet->release_ns + stream->piece_deadline_ns, now_ns);
 }
 
@@ -137,6 +162,11 @@ static struct cpu_stream *stream_of(struct cpu_edf_entry *entry)
     return (struct cpu_stream *)entry;
 }
 
+static uint8_t *key_of(struct cpu_stream *stream)
+{
+    return cpu_stream_key(stream, stream->key);
+}
+
 /* Each loop asks for what the next one reads, so that the misses of a whole burst overlap. Keys and payload
  * are the engine's to ask for while it works, but for those that it starts with. */
 static inline __attribute__((always_inline)) void burst_prefetch(struct cpu_edf_entry *const *entries,
@@ -147,7 +177,7 @@ static inline __attribute__((always_inline)) void burst_prefetch(struct cpu_edf_
         __builtin_prefetch(entries[i], 1);
     for (uint32_t i = 0; i < first; i++)
         for (uint32_t line = 0; line < KEY_LINES; line++)
-            __builtin_prefetch(stream_of(entries[i])->key_state + line * LINE_BYTES);
+            __builtin_prefetch(key_of(stream_of(entries[i])) + line * LINE_BYTES);
     for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(stream_of(entries[i])->head, 1);
     for (uint32_t i = 0; i < first; i++) {
@@ -180,7 +210,7 @@ static uint64_t burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
                                     .target = data,
                                     .bytes = piece_bytes(stream),
                                     .chain = stream->chain,
-                                    .key = stream->key_state};
+                                    .key = key_of(stream)};
         bytes += piece->bytes;
     }
     for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
@@ -247,6 +277,7 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
     packet->pauses = pauses;
     stream->head = packet->next;
     if (stream->head != NULL) {
+        stream->key = stream->head->key;
         cpu_edf_push(scheduler->queue, &stream->entry, stream->head->release_ns + stream->piece_deadline_ns,
                      now_ns);
     }

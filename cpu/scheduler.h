@@ -42,29 +42,46 @@ struct cpu_packet {
                             is not known any more, and all its later packets are worthless */
     uint16_t producer;   /* worker: the producer that submitted it and gets it back */
     bool begins_unit;    /* its chain starts from the CORE_BLOCK_BYTES ahead of data, not from the stream's */
+    uint8_t key;         /* of the stream's: 0, or 1 where it may have two */
     uint64_t pauses; /* scheduler: reservations of its stream are free once counters.pauses exceeds this */
 };
 
-/* The part of a stream that a worker touches. Allocate cpu_stream_bytes(ops) from secret memory, 64-byte
- * aligned: the key state follows the struct so that one stream is one run of cache lines. */
+/* The part of a stream that a worker touches. Allocate cpu_stream_bytes from secret memory, 64-byte aligned:
+ * the key states follow the struct so that one stream is one run of cache lines. A stream that may change its
+ * key has two of them, each set before the first packet that names it is handed over, and wiped by whoever
+ * submits packets when the last one is back. */
 struct cpu_stream {
     alignas(64) struct cpu_edf_entry entry; /* first member; key: deadline of the head packet's next piece */
     struct cpu_packet *head, *tail;         /* packets in order, owned by the scheduler */
     core_ns piece_deadline_ns;              /* set before start: relative deadline of one piece */
-    uint32_t piece_bytes;    /* set before start: bytes of every piece but a packet's last, multiple of 16 */
-    enum core_cipher cipher; /* set before start */
-    uint8_t chain[CORE_BLOCK_BYTES]; /* IV, then the last ciphertext block */
-    alignas(64) uint8_t key_state[]; /* of the worker's engine kind; what precedes it is one cache line */
+    uint32_t piece_bytes; /* set before start: bytes of every piece but a packet's last, multiple of 16 */
+    uint8_t cipher;       /* enum core_cipher; set before start */
+    uint8_t key;          /* scheduler: of the head packet */
+    uint8_t key_lines;    /* set before start: cache lines of a key state */
+    uint8_t keys;         /* bit k: key k is set; the submitter's */
+    uint8_t chain[CORE_BLOCK_BYTES];  /* IV, then the last ciphertext block */
+    alignas(64) uint8_t key_states[]; /* of the worker's engine kind; what precedes them is one cache line */
 };
+#define CPU_STREAM_KEYS 2
 
-size_t cpu_stream_bytes(const struct cpu_engine_ops *ops);
+/* With room for so many keys, 1 or 2. */
+size_t cpu_stream_bytes(const struct cpu_engine_ops *ops, uint32_t keys);
 
-/* Expands the key and sets the IV; `engine` is an instance owned by the calling thread. */
+static inline uint8_t *cpu_stream_key(struct cpu_stream *stream, uint32_t key)
+{
+    return stream->key_states + (size_t)64 * stream->key_lines * key;
+}
+
+/* Expands key 0 and sets the IV; `engine` is an instance owned by the calling thread. */
 CORE_CHECKED core_status cpu_stream_init(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
                                          struct cpu_engine *engine, enum core_cipher cipher,
                                          const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES],
                                          uint32_t piece_bytes, core_ns piece_deadline_ns);
-/* Wipes key and chain. No packet of the stream may be inside a scheduler. */
+/* Expands key number `which`, or wipes it. No packet that names it may be inside a scheduler. */
+CORE_CHECKED core_status cpu_stream_key_set(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
+                                            struct cpu_engine *engine, uint32_t which, const uint8_t *key);
+void cpu_stream_key_wipe(struct cpu_stream *stream, const struct cpu_engine_ops *ops, uint32_t which);
+/* Wipes keys and chain. No packet of the stream may be inside a scheduler. */
 void cpu_stream_wipe(struct cpu_stream *stream, const struct cpu_engine_ops *ops);
 
 struct cpu_scheduler;

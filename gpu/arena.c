@@ -463,6 +463,7 @@ core_status gpu_arena_commit(struct gpu_arenas *arenas, uint32_t writer, const s
                                       .offset_bytes = place->offset_bytes,
                                       .bytes = packet->bytes,
                                       .slot = packet->slot,
+                                      .key = packet->key,
                                       .begins_unit = packet->unit_iv != NULL,
                                       .has_iv = packet->iv != NULL};
         if (packet->iv != NULL)

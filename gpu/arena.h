@@ -54,6 +54,7 @@ struct gpu_packet {
     uint32_t bytes;         /* with the padding: a multiple of 16, at least 16 */
     uint32_t padding_bytes; /* of these, 0 .. 16: appended to the payload, each of this value (PKCS #7) */
     uint32_t slot;          /* of the stream (gpu/slots.h) */
+    uint8_t key;            /* 0 or 1: which of the slot's keys it is encrypted under */
     const uint8_t *iv; /* NULL: the device's chaining value; else the chaining value to start from. Only for a
                           packet before which no packet of its stream is in any batch */
     const uint8_t *unit_iv; /* NULL: it goes on with a unit; else it begins one, whose IV this is: takes 16

@@ -6,13 +6,13 @@
  * they are to be encrypted, and the chain is the stream's job. Ciphertext goes to the offset in the output
  * arena at which its plaintext lies in the input arena; the input is never written. A segment with
  * GPU_SEGMENT_HAS_IV begins a unit of the stream with an IV of its own: there the chain starts anew, from the 16
- * bytes of the input arena ahead of it. At most one job of a
- * stream in a batch. Jobs are sorted by falling `blocks`: then neighbouring threads finish together (a matter
- * of speed alone). Jobs without blocks are allowed.
+ * bytes of the input arena ahead of it. One with GPU_SEGMENT_OTHER_KEY is encrypted under the stream's key that
+ * is not the job's. At most one job of a stream in a batch. Jobs are sorted by falling `blocks`: then
+ * neighbouring threads finish together (a matter of speed alone). Jobs without blocks are allowed.
  *
  * Slots. Expanded keys and chaining values stay on the device from batch to batch, in two tables; a stream
- * has one slot in each from its opening to its end. The host hands slots out, and sends a key before the
- * first batch that uses its slot.
+ * has one slot from its opening to its end: a chaining value, and two keys, the second of which is of use while
+ * the stream changes its key. The host hands slots out, and sends a key before the first batch that uses it.
  *
  * Chaining values. A slot holds two values. A job reads one, value[chain_from], and leaves its last block of
  * ciphertext in the other, value[1 - chain_from] (a job without blocks copies the value over). The host keeps
@@ -42,16 +42,18 @@ struct gpu_segment {
     alignas(16) uint32_t offset_bytes; /* in both arenas; multiple of 16 */
     uint32_t length_bytes;             /* multiple of 16, at least 16 */
     uint32_t next;                     /* index of the job's next segment, or GPU_SEGMENT_NONE */
-    uint32_t flags;                    /* GPU_SEGMENT_HAS_IV, or 0 */
+    uint32_t flags;                    /* GPU_SEGMENT_..., below */
 };
 
-#define GPU_SEGMENT_HAS_IV 1u
+#define GPU_SEGMENT_HAS_IV    1u
+#define GPU_SEGMENT_OTHER_KEY 2u
+#define GPU_SEGMENT_FLAGS     3u
 
 #define GPU_JOB_HAS_IV 1u /* flags: start from iv, not from the chain slot */
 
 /* What one stream has in one batch. */
 struct gpu_job {
-    alignas(16) uint32_t key_slot;
+    alignas(16) uint32_t key_slot; /* with GPU_SEGMENT_OTHER_KEY: this one ^ 1 */
     uint32_t chain_slot;
     uint32_t first_segment; /* GPU_SEGMENT_NONE where blocks is 0 */
     uint32_t blocks;        /* sum of length_bytes / 16 over the segments */
@@ -67,6 +69,14 @@ struct gpu_key {
     uint32_t rounds;                                       /* 10, 12 or 14 */
     uint32_t reserved[3];
 };
+
+#define GPU_SLOT_KEYS 2
+
+/* The key slot of a stream's key, 0 or 1. */
+static inline uint32_t gpu_key_slot(uint32_t slot, uint32_t key)
+{
+    return GPU_SLOT_KEYS * slot + key;
+}
 
 /* One chain slot. */
 struct gpu_chain {

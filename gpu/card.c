@@ -22,7 +22,7 @@ static void batch_lay_out(struct gpu_card *card, const struct gpu_region_shape *
         .jobs = batch->jobs,
         .keys = card->keys,
         .chains = card->chains,
-        .key_slots = shape->slots,
+        .key_slots = GPU_SLOT_KEYS * shape->slots,
         .chain_slots = shape->slots,
         .arena_bytes = shape->arena_bytes,
     };
@@ -32,7 +32,7 @@ void gpu_card_lay_out(struct gpu_card *card, const struct gpu_region_shape *shap
 {
     card->memory = memory;
     card->bytes = 0;
-    card->keys = carve(card, shape->slots * sizeof *card->keys);
+    card->keys = carve(card, GPU_SLOT_KEYS * shape->slots * sizeof *card->keys);
     card->chains = carve(card, shape->slots * sizeof *card->chains);
     for (uint32_t i = 0; i < shape->arenas; i++)
         batch_lay_out(card, shape, &card->batches[i]);

@@ -34,7 +34,7 @@ enum gpu_command_kind {
 
 struct gpu_command {
     uint32_t kind;
-    uint32_t slot;          /* KEY_SET, KEY_CLEAR */
+    uint32_t key_slot;      /* KEY_SET, KEY_CLEAR */
     struct gpu_order order; /* BATCH */
     struct gpu_room room;   /* ROOM */
 };
@@ -44,7 +44,8 @@ struct gpu_channel_key {
     uint8_t key[GPU_KEY_BYTES_MAX];
     uint8_t chain[GPU_BLOCK_BYTES]; /* what the first block is combined with */
     uint32_t key_bytes;             /* 16, 24 or 32 */
-    uint32_t reserved[3];
+    uint32_t has_chain;             /* else the stream's chaining value stays */
+    uint32_t reserved[2];
 };
 
 enum gpu_completion_kind {

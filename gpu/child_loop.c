@@ -42,15 +42,16 @@ static void tell_batches(struct gpu_child *child)
 
 /* ---- commands ---- */
 
-static core_status key_set(struct gpu_child *child, uint32_t slot, struct core_error *error)
+static core_status key_set(struct gpu_child *child, uint32_t key_slot, struct core_error *error)
 {
     const struct gpu_channel_key *entry = gpu_channel_command_key(&child->channel);
     struct gpu_key key;
     core_status status = gpu_key_expand(&key, entry->key, entry->key_bytes);
     if (status != CORE_OK)
-        (void)core_error_set(error, status, "slot %u: a key of %u bytes", slot, entry->key_bytes);
+        (void)core_error_set(error, status, "key slot %u: a key of %u bytes", key_slot, entry->key_bytes);
     else
-        status = child->ops->key_set(child->device, slot, &key, entry->chain, error);
+        status =
+            child->ops->key_set(child->device, key_slot, &key, entry->has_chain ? entry->chain : NULL, error);
     core_secret_wipe(&key, sizeof key);
     return status;
 }
@@ -134,8 +135,8 @@ static core_status command_run(struct gpu_child *child, const struct gpu_command
         if (!gpu_pipeline_keys_may_change(&child->pipeline))
             return CORE_AGAIN;
         if (command->kind == GPU_COMMAND_KEY_CLEAR)
-            return child->ops->key_clear(child->device, command->slot, error);
-        return key_set(child, command->slot, error);
+            return child->ops->key_clear(child->device, command->key_slot, error);
+        return key_set(child, command->key_slot, error);
     case GPU_COMMAND_ROOM:
         return resize_begin(child, &command->room, error);
     case GPU_COMMAND_STOP:

@@ -98,11 +98,12 @@ struct gpu_device_ops {
      * then too. */
     int (*descriptor)(const struct gpu_device *device);
 
-    /* CORE_FULL: try again when a kernel ended. Both values of the chain slot become `chain`. */
-    core_status (*key_set)(struct gpu_device *device, uint32_t slot, const struct gpu_key *key,
-                           const uint8_t chain[GPU_BLOCK_BYTES], struct core_error *error);
-    /* Overwrites the slot's key and chaining values with zeros. */
-    core_status (*key_clear)(struct gpu_device *device, uint32_t slot, struct core_error *error);
+    /* CORE_FULL: try again when a kernel ended. Both values of the stream's chain slot become `chain`; NULL:
+     * they stay. */
+    core_status (*key_set)(struct gpu_device *device, uint32_t key_slot, const struct gpu_key *key,
+                           const uint8_t *chain, struct core_error *error);
+    /* Overwrites the key with zeros. */
+    core_status (*key_clear)(struct gpu_device *device, uint32_t key_slot, struct core_error *error);
 
     /* Starts the changes of keys that wait, but not while earlier ones are under way. CORE_AGAIN: there are
      * some of these or those; call again soon. */

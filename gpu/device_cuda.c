@@ -82,15 +82,16 @@ static core_status cuda_keys_start(struct gpu_device *device, struct core_error 
     return status == CORE_OK && keys->done < keys->put ? CORE_AGAIN : status;
 }
 
-/* The entry of the ring for a change of this slot, zeroed; CORE_FULL. */
-static core_status change_reserve(struct gpu_device *device, uint32_t slot, struct gpu_key_change **change,
-                                  struct core_error *error)
+/* The entry of the ring for a change of this key, which is zeroed in it; CORE_FULL. */
+static core_status change_reserve(struct gpu_device *device, uint32_t key_slot,
+                                  struct gpu_key_change **change, struct core_error *error)
 {
     struct gpu_cuda_keys *keys = &device->keys;
-    if (slot >= device->region->shape.slots)
-        return core_error_set(error, CORE_INVALID, "key slot %u of %u", slot, device->region->shape.slots);
+    const uint32_t key_slots = gpu_key_slot(device->region->shape.slots, 0);
+    if (key_slot >= key_slots)
+        return core_error_set(error, CORE_INVALID, "key slot %u of %u", key_slot, key_slots);
     uint64_t index = keys->launched;
-    while (index < keys->put && keys->slots[index % GPU_KEY_CHANGES] != slot)
+    while (index < keys->put && keys->key_slots[index % GPU_KEY_CHANGES] != key_slot)
         index++;
     if (index == keys->put) {
         const core_status status = keys_collect(device, error);
@@ -98,30 +99,34 @@ static core_status change_reserve(struct gpu_device *device, uint32_t slot, stru
             return status;
         if (keys->put - keys->done == GPU_KEY_CHANGES)
             return CORE_FULL;
-        keys->slots[keys->put++ % GPU_KEY_CHANGES] = slot;
+        keys->ring[keys->put % GPU_KEY_CHANGES] = (struct gpu_key_change){.key_slot = key_slot};
+        keys->key_slots[keys->put++ % GPU_KEY_CHANGES] = key_slot;
     }
     *change = &keys->ring[index % GPU_KEY_CHANGES];
-    **change = (struct gpu_key_change){.slot = slot};
+    memset(&(*change)->key, 0, sizeof(*change)->key);
     return CORE_OK;
 }
 
-static core_status cuda_key_set(struct gpu_device *device, uint32_t slot, const struct gpu_key *key,
-                                const uint8_t chain[GPU_BLOCK_BYTES], struct core_error *error)
+static core_status cuda_key_set(struct gpu_device *device, uint32_t key_slot, const struct gpu_key *key,
+                                const uint8_t *chain, struct core_error *error)
 {
     struct gpu_key_change *change = NULL;
-    const core_status status = change_reserve(device, slot, &change, error);
+    const core_status status = change_reserve(device, key_slot, &change, error);
     if (status != CORE_OK)
         return status;
     change->key = *key;
+    if (chain == NULL)
+        return CORE_OK;
+    change->has_chain = 1;
     memcpy(change->chain.value[0], chain, GPU_BLOCK_BYTES);
     memcpy(change->chain.value[1], chain, GPU_BLOCK_BYTES);
     return CORE_OK;
 }
 
-static core_status cuda_key_clear(struct gpu_device *device, uint32_t slot, struct core_error *error)
+static core_status cuda_key_clear(struct gpu_device *device, uint32_t key_slot, struct core_error *error)
 {
     struct gpu_key_change *change = NULL;
-    return change_reserve(device, slot, &change, error);
+    return change_reserve(device, key_slot, &change, error);
 }
 
 /* ---- launching ---- */

@@ -34,11 +34,11 @@ struct gpu_cuda_line {
 };
 
 /* Changes of keys in one ring, counted since the start: some made, some under way, some waiting for the next
- * launch. Those of a launch are made by one kernel; so one for a slot that waits replaces the one that waits. */
+ * launch. Those of a launch are made by one kernel; so one for a key that waits replaces the one that waits. */
 struct gpu_cuda_keys {
     struct gpu_key_change *ring;         /* in pinned memory that the device reads */
     struct gpu_key_change *ring_on_card; /* the same, by its device address */
-    uint32_t slots[GPU_KEY_CHANGES];     /* of the entries */
+    uint32_t key_slots[GPU_KEY_CHANGES]; /* of the entries */
     uint64_t ends[GPU_KEY_CHANGES];      /* by a launch's first entry: where it ends, */
     cudaEvent_t made[GPU_KEY_CHANGES];   /* and what comes after it in the stream */
     uint64_t put, launched, done;

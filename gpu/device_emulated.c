@@ -59,7 +59,8 @@ struct copy {
 };
 
 struct key_change {
-    uint32_t slot;
+    uint32_t key_slot;
+    bool has_chain;
     struct gpu_key key;
     struct gpu_chain chain;
 };
@@ -231,8 +232,9 @@ static core_status work_kernel(const struct gpu_device *device, struct run *run,
 
 static void key_change_apply(struct gpu_device *device, struct key_change *change)
 {
-    device->card.keys[change->slot] = change->key;
-    device->card.chains[change->slot] = change->chain;
+    device->card.keys[change->key_slot] = change->key;
+    if (change->has_chain)
+        device->card.chains[change->key_slot / GPU_SLOT_KEYS] = change->chain;
     core_secret_wipe(change, sizeof *change);
 }
 
@@ -466,9 +468,9 @@ static core_status key_change_put(struct gpu_device *device, const struct key_ch
                                   struct core_error *error)
 {
     core_status status = CORE_OK;
-    if (change->slot >= device->region->shape.slots)
-        return core_error_set(error, CORE_INVALID, "key slot %u of %u", change->slot,
-                              device->region->shape.slots);
+    const uint32_t key_slots = gpu_key_slot(device->region->shape.slots, 0);
+    if (change->key_slot >= key_slots)
+        return core_error_set(error, CORE_INVALID, "key slot %u of %u", change->key_slot, key_slots);
     pthread_mutex_lock(&device->lock);
     if (device->changes_put - device->changes_done == KEY_CHANGES_MAX) {
         status = CORE_FULL;
@@ -481,20 +483,22 @@ static core_status key_change_put(struct gpu_device *device, const struct key_ch
     return status;
 }
 
-static core_status emulated_key_set(struct gpu_device *device, uint32_t slot, const struct gpu_key *key,
-                                    const uint8_t chain[GPU_BLOCK_BYTES], struct core_error *error)
+static core_status emulated_key_set(struct gpu_device *device, uint32_t key_slot, const struct gpu_key *key,
+                                    const uint8_t *chain, struct core_error *error)
 {
-    struct key_change change = {.slot = slot, .key = *key};
-    memcpy(change.chain.value[0], chain, GPU_BLOCK_BYTES);
-    memcpy(change.chain.value[1], chain, GPU_BLOCK_BYTES);
+    struct key_change change = {.key_slot = key_slot, .key = *key, .has_chain = chain != NULL};
+    if (chain != NULL) {
+        memcpy(change.chain.value[0], chain, GPU_BLOCK_BYTES);
+        memcpy(change.chain.value[1], chain, GPU_BLOCK_BYTES);
+    }
     const core_status status = key_change_put(device, &change, error);
     core_secret_wipe(&change, sizeof change);
     return status;
 }
 
-static core_status emulated_key_clear(struct gpu_device *device, uint32_t slot, struct core_error *error)
+static core_status emulated_key_clear(struct gpu_device *device, uint32_t key_slot, struct core_error *error)
 {
-    const struct key_change change = {.slot = slot};
+    const struct key_change change = {.key_slot = key_slot};
     return key_change_put(device, &change, error);
 }
 

@@ -284,26 +284,32 @@ static core_status command_put(struct gpu_engine *engine, const struct gpu_comma
     return CORE_AGAIN;
 }
 
-core_status gpu_engine_key_set(struct gpu_engine *engine, uint32_t slot, const uint8_t *key,
-                               uint32_t key_bytes, const uint8_t chain[GPU_BLOCK_BYTES])
+static bool has_key_slot(const struct gpu_engine *engine, uint32_t key_slot)
 {
-    if (slot >= engine->options.region->shape.slots ||
-        (key_bytes != 16 && key_bytes != 24 && key_bytes != 32))
+    return key_slot < gpu_key_slot(engine->options.region->shape.slots, 0);
+}
+
+core_status gpu_engine_key_set(struct gpu_engine *engine, uint32_t key_slot, const uint8_t *key,
+                               uint32_t key_bytes, const uint8_t *chain)
+{
+    if (!has_key_slot(engine, key_slot) || (key_bytes != 16 && key_bytes != 24 && key_bytes != 32))
         return CORE_INVALID;
-    const struct gpu_command command = {.kind = GPU_COMMAND_KEY_SET, .slot = slot};
-    struct gpu_channel_key entry = {.key_bytes = key_bytes};
+    const struct gpu_command command = {.kind = GPU_COMMAND_KEY_SET, .key_slot = key_slot};
+    struct gpu_channel_key entry = {.key_bytes = key_bytes, .has_chain = chain != NULL};
     memcpy(entry.key, key, key_bytes);
-    memcpy(entry.chain, chain, GPU_BLOCK_BYTES);
+    if (chain != NULL)
+        memcpy(entry.chain, chain, GPU_BLOCK_BYTES);
     const core_status status = command_put(engine, &command, &entry);
     core_secret_wipe(&entry, sizeof entry);
     return status;
 }
 
-core_status gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot)
+core_status gpu_engine_key_clear(struct gpu_engine *engine, uint32_t key_slot)
 {
-    if (slot >= engine->options.region->shape.slots)
+    if (!has_key_slot(engine, key_slot))
         return CORE_INVALID;
-    return command_put(engine, &(struct gpu_command){.kind = GPU_COMMAND_KEY_CLEAR, .slot = slot}, NULL);
+    return command_put(engine, &(struct gpu_command){.kind = GPU_COMMAND_KEY_CLEAR, .key_slot = key_slot},
+                       NULL);
 }
 
 void gpu_engine_set_room(struct gpu_engine *engine, const struct gpu_room *room)

@@ -109,13 +109,14 @@ void gpu_engine_close(struct gpu_engine *engine);
 CORE_CHECKED core_status gpu_engine_start(struct gpu_engine *engine, core_ns now_ns,
                                           struct core_error *error);
 
-/* Keys take effect in order with the batches: a slot's key serves the batches submitted after it. key_bytes:
- * 16, 24 or 32. Cleared slots are overwritten on the device.
+/* Keys take effect in order with the batches: a key serves the batches submitted after it. key_slot: of
+ * gpu_key_slot. key_bytes: 16, 24 or 32. chain: what the stream's next block is combined with; NULL: its
+ * chaining value stays. Cleared keys are overwritten on the device.
  * CORE_AGAIN: not READY. CORE_FULL: the channel has no room now; poll, and try again. CORE_INVALID: no such
  * slot or length. */
-CORE_CHECKED core_status gpu_engine_key_set(struct gpu_engine *engine, uint32_t slot, const uint8_t *key,
-                                            uint32_t key_bytes, const uint8_t chain[GPU_BLOCK_BYTES]);
-CORE_CHECKED core_status gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot);
+CORE_CHECKED core_status gpu_engine_key_set(struct gpu_engine *engine, uint32_t key_slot, const uint8_t *key,
+                                            uint32_t key_bytes, const uint8_t *chain);
+CORE_CHECKED core_status gpu_engine_key_clear(struct gpu_engine *engine, uint32_t key_slot);
 
 /* The room of the arenas, in memory that is there as long as the engine is told so: of the child that is
  * started next (set_room; at first what the region has), and of the one that runs (resize: told by a ROOM

@@ -20,6 +20,7 @@ struct chain {
 struct group {
     uint32_t slot, blocks, segments;
     uint32_t next; /* where its next segment goes */
+    uint8_t key;   /* of its first packet */
 };
 
 struct gpu_grouping {
@@ -99,7 +100,7 @@ static void count_groups(struct gpu_grouping *grouping, struct gpu_record_list l
         if (chain->run != grouping->run) {
             chain->run = grouping->run;
             chain->job = batch->job_count++;
-            grouping->groups[chain->job] = (struct group){.slot = record->slot};
+            grouping->groups[chain->job] = (struct group){.slot = record->slot, .key = record->key};
             if (record->has_iv)
                 gpu_grouping_restart_chain(grouping, record->slot, record->iv);
         }
@@ -144,7 +145,7 @@ static void sort_groups(struct gpu_grouping *grouping, const struct gpu_arena_ba
 
 static struct gpu_job make_job(struct chain *chain, const struct group *group, uint32_t first_segment)
 {
-    struct gpu_job job = {.key_slot = group->slot,
+    struct gpu_job job = {.key_slot = gpu_key_slot(group->slot, group->key),
                           .chain_slot = group->slot,
                           .first_segment = first_segment,
                           .blocks = group->blocks,
@@ -169,6 +170,12 @@ static void write_jobs(struct gpu_grouping *grouping, uint32_t count, struct gpu
     }
 }
 
+static uint32_t segment_flags(const struct group *group, const struct gpu_record *record)
+{
+    return (record->begins_unit ? GPU_SEGMENT_HAS_IV : 0) |
+           (record->key != group->key ? GPU_SEGMENT_OTHER_KEY : 0);
+}
+
 static void write_segments(struct gpu_grouping *grouping, struct gpu_record_list list,
                            struct gpu_segment *segments)
 {
@@ -178,7 +185,7 @@ static void write_segments(struct gpu_grouping *grouping, struct gpu_record_list
         segments[here] = (struct gpu_segment){.offset_bytes = record->offset_bytes,
                                               .length_bytes = record->bytes,
                                               .next = --group->segments > 0 ? here + 1 : GPU_SEGMENT_NONE,
-                                              .flags = record->begins_unit ? GPU_SEGMENT_HAS_IV : 0};
+                                              .flags = segment_flags(group, record)};
     }
 }
 

@@ -72,11 +72,13 @@ static core_status segment_check(const struct gpu_batch *batch, uint32_t job, ui
                               "job %" PRIu32 ": segment %" PRIu32 " at %" PRIu32 " of %" PRIu32
                               " bytes ends outside the arena of %" PRIu64,
                               job, index, segment->offset_bytes, segment->length_bytes, batch->arena_bytes);
-    if (segment->flags > GPU_SEGMENT_HAS_IV ||
-        (segment->flags == GPU_SEGMENT_HAS_IV && segment->offset_bytes < GPU_BLOCK_BYTES))
+    if ((segment->flags & ~GPU_SEGMENT_FLAGS) != 0 ||
+        ((segment->flags & GPU_SEGMENT_HAS_IV) != 0 && segment->offset_bytes < GPU_BLOCK_BYTES) ||
+        ((segment->flags & GPU_SEGMENT_OTHER_KEY) != 0 &&
+         (batch->jobs[job].key_slot ^ 1) >= batch->key_slots))
         return core_error_set(error, CORE_INVALID,
                               "job %" PRIu32 ": segment %" PRIu32 " at %" PRIu32 " has flags %" PRIu32
-                              ", and no IV ahead of it",
+                              ", and there is no such IV or key",
                               job, index, segment->offset_bytes, segment->flags);
     return CORE_OK;
 }

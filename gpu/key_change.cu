@@ -15,10 +15,10 @@ static __global__ void key_change_kernel(const struct gpu_key_changes changes, s
     const struct gpu_key_change *change = &changes.ring[(changes.first + blockIdx.x) % GPU_KEY_CHANGES];
     const unsigned piece = threadIdx.x;
     if (piece < key_pieces)
-        reinterpret_cast<uint4 *>(keys + change->slot)[piece] =
+        reinterpret_cast<uint4 *>(keys + change->key_slot)[piece] =
             reinterpret_cast<const uint4 *>(&change->key)[piece];
-    else
-        reinterpret_cast<uint4 *>(chains + change->slot)[piece - key_pieces] =
+    else if (change->has_chain)
+        reinterpret_cast<uint4 *>(chains + change->key_slot / GPU_SLOT_KEYS)[piece - key_pieces] =
             reinterpret_cast<const uint4 *>(&change->chain)[piece - key_pieces];
 }
 

@@ -1,4 +1,4 @@
-/* Changes of slots' keys and chaining values, and the kernel that makes them on the device.
+/* Changes of keys, and of chaining values with them, and the kernel that makes them on the device.
  *
  * A kernel, not a copy: in the stream of the batches' kernels it comes between two of them, and does not
  * queue behind the copies of later batches, which would hold all kernels up for as long. */
@@ -18,12 +18,13 @@ struct CUstream_st; /* cudaStream_t points to one */
 struct gpu_key_change {
     struct gpu_key key;
     struct gpu_chain chain;
-    alignas(16) uint32_t slot;
-    uint32_t reserved[3];
+    alignas(16) uint32_t key_slot;
+    uint32_t has_chain; /* of the key's stream; else 0, and that stays */
+    uint32_t reserved[2];
 };
 
 /* Entries of a ring in memory that the device can read, counted since the start; 1 to GPU_KEY_CHANGES of them,
- * no two for the same slot. They must stay until they have been made. */
+ * no two for the same key slot. They must stay until they have been made. */
 struct gpu_key_changes {
     const struct gpu_key_change *ring;
     uint32_t first, count;

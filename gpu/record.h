@@ -19,6 +19,7 @@ struct gpu_record {
     uint64_t cookie;
     uint32_t offset_bytes, bytes;
     uint32_t slot;
+    uint8_t key;      /* of the stream's */
     bool begins_unit; /* its IV lies ahead of it in the input */
     bool has_iv;
     uint8_t iv[GPU_BLOCK_BYTES];

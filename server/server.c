@@ -104,7 +104,7 @@ static core_status prepare_secrets(struct server *server, struct core_error *err
     size_t state_bytes = CORE_SECRET_BLOCK_BYTES_MIN;
     if (server->engine == NULL)
         return CORE_OK; /* a check has told why */
-    while (state_bytes < server_stream_secret_bytes(server->engine))
+    while (state_bytes < server_stream_secret_bytes(server->engine, CORE_UNIT_MESSAGE))
         state_bytes *= 2;
     core_status status = core_tls_ready(error);
     if (status == CORE_OK)

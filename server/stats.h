@@ -37,7 +37,13 @@ enum server_turned {
 /* As in metrics: "connections", "no_certificate". */
 const char *server_turned_name(enum server_turned reason);
 
-enum server_asked { SERVER_ASKED_OPEN, SERVER_ASKED_QUERY, SERVER_ASKED_MODIFY, SERVER_ASKED_COUNT };
+enum server_asked {
+    SERVER_ASKED_OPEN,
+    SERVER_ASKED_QUERY,
+    SERVER_ASKED_MODIFY,
+    SERVER_ASKED_REKEY,
+    SERVER_ASKED_COUNT
+};
 
 /* Codes of enum protocol_refusal, 0 not being one. */
 #define SERVER_REFUSALS (PROTOCOL_REFUSED_BUSY + 1)

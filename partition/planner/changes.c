@@ -126,6 +126,9 @@ enum partition_planner_readiness partition_planner_readiness(const struct partit
         return PARTITION_PLANNER_GPU_OUT;
     if (is_out(planner, backup))
         return PARTITION_PLANNER_BACKUP_GPU_OUT;
+    /* also after a migration that was given up, until its reservation has gone, which may wait for a batch */
+    if (admission_stream_of(planner->admission, stream).moved)
+        return PARTITION_PLANNER_MIGRATING;
     return reservation->target != PLANNER_NONE ? PARTITION_PLANNER_MIGRATING : PARTITION_PLANNER_READY;
 }
 

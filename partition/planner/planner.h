@@ -200,8 +200,8 @@ void partition_planner_moved(struct partition_planner *planner, uint32_t to,
 
 enum partition_planner_readiness {
     PARTITION_PLANNER_READY,
-    PARTITION_PLANNER_SUPERSEDED, /* the stream has migrated to another reservation, or is closing */
-    PARTITION_PLANNER_MIGRATING,
+    PARTITION_PLANNER_SUPERSEDED,    /* the stream has migrated to another reservation, or is closing */
+    PARTITION_PLANNER_MIGRATING,     /* or has not done with a migration that was given up */
     PARTITION_PLANNER_GPU_OUT,       /* a stream with a backup, whose GPU is out of service */
     PARTITION_PLANNER_BACKUP_GPU_OUT /* the GPU that holds its backup is */
 };

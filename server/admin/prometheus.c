@@ -202,7 +202,7 @@ static void write_process(FILE *text, const struct server_snapshot *snapshot)
 
 static void write_refusals(FILE *text, const struct server_snapshot *snapshot)
 {
-    static const char *const asked_names[] = {"open", "query", "modify"};
+    static const char *const asked_names[] = {"open", "query", "modify", "rekey"};
     write_head(text, "requests_refused_total", "counter",
                "Requests answered with REFUSED, by kind and reason.");
     for (int asked = 0; asked < SERVER_ASKED_COUNT; asked++)

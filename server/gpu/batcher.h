@@ -38,6 +38,7 @@ struct server_io;
 /* ---- from the batcher to an I/O thread ---- */
 
 #define SERVER_GPU_NO_SLOT UINT32_MAX
+#define SERVER_KEY_BYTES   32 /* room for every key */
 
 enum server_gpu_event_kind {
     SERVER_GPU_DONE,
@@ -74,18 +75,21 @@ void server_gpu_report_corrupt(struct server_gpu *gpu, uint64_t batch);
 
 /* ---- keys: from an I/O thread and back ---- */
 
-/* Embedded in the stream. The I/O thread fills it in and leaves it alone until it is answered. */
+/* Keys of a stream that are set or cleared at a GPU, by bit. Embedded in the stream. The I/O thread fills it in
+ * and leaves it alone until it is answered. */
 struct server_gpu_key {
     struct server_message message; /* first member */
     struct server_mailbox *reply;  /* the I/O thread's */
     void (*answered)(void *io, struct server_message *message);
-    uint64_t plan;      /* answered once this plan is in force; 0: at once */
-    core_ns until_ns;   /* answered then at the latest, even if `plan` is not in force */
-    const uint8_t *key; /* secret memory */
+    uint64_t plan;       /* answered once this plan is in force; 0: at once */
+    core_ns until_ns;    /* answered then at the latest, even if `plan` is not in force */
+    const uint8_t *keys; /* secret memory: one every SERVER_KEY_BYTES */
     uint32_t key_bytes;
+    uint8_t set, clear;
     uint32_t slot;
+    uint32_t child; /* that has others of the stream's keys, and its chaining value; 0: none has */
     uint8_t chain[CORE_BLOCK_BYTES];
-    uint32_t generation; /* the answer: the child that has the key; 0: no child is running */
+    uint32_t generation; /* the answer: the child that has them; 0: it is not running, or not any more */
     bool overdue; /* the answer: until_ns has passed and `plan` is not in force; or never will be, as */
     bool lacking; /* there is no memory for its batches, or none yet and the child has ended */
 };

@@ -30,13 +30,32 @@ void server_gpu_send_key(struct server_gpu *gpu, struct server_gpu_key *key)
     server_mailbox_post(&gpu->mailbox, &key->message);
 }
 
+/* What the child has to do with this one of the keys. A stream's chaining value goes on with a new key. */
+static bool hand_over_one(const struct server_gpu *gpu, const struct server_gpu_key *key, uint32_t which)
+{
+    const uint32_t key_slot = gpu_key_slot(key->slot, which);
+    core_status status = CORE_OK;
+
+    if ((key->clear >> which & 1) != 0)
+        status = gpu_engine_key_clear(gpu->engine, key_slot);
+    if ((key->set >> which & 1) != 0)
+        status = gpu_engine_key_set(gpu->engine, key_slot, key->keys + (size_t)SERVER_KEY_BYTES * which,
+                                    key->key_bytes, key->child == 0 ? key->chain : NULL);
+    return status == CORE_OK;
+}
+
+/* Made for a child that is gone, it is answered as it is. */
 static bool hand_over(struct server_gpu *gpu, struct server_gpu_key *key)
 {
+    if (key->child != 0 && key->child != gpu->generation)
+        return true;
     if (key->slot == SERVER_GPU_NO_SLOT && gpu_slots_allocate(gpu->slots, &key->slot) != CORE_OK)
         return false; /* until one that was left is overwritten */
-    if (gpu_engine_key_set(gpu->engine, key->slot, key->key, key->key_bytes, key->chain) != CORE_OK)
-        return false; /* no room now, or a fault that is about to be told */
-    (void)!gpu_arena_restart_chain(gpu->arenas, key->slot, key->chain);
+    for (uint32_t which = 0; which < GPU_SLOT_KEYS; which++)
+        if (!hand_over_one(gpu, key, which))
+            return false; /* no room now, or a fault that is about to be told */
+    if (key->child == 0)
+        (void)!gpu_arena_restart_chain(gpu->arenas, key->slot, key->chain);
     return true;
 }
 
@@ -75,7 +94,7 @@ static core_ns answer_ready(struct server_gpu *gpu, core_ns now_ns)
         struct server_message *next = message->next;
         struct server_gpu_key *key = key_of(message);
         if (may_answer(gpu, key, now_ns))
-            answer(key, gpu->generation);
+            answer(key, key->child == 0 || key->child == gpu->generation ? gpu->generation : 0);
         else {
             wake_ns = core_time_min(key->until_ns, wake_ns);
             message->next = gpu->ready;
@@ -92,8 +111,9 @@ static void clear_slots(struct server_gpu *gpu)
         if (gpu->clearing == SERVER_GPU_NO_SLOT &&
             gpu_slots_clearable(gpu->slots, gpu->submitted, &gpu->clearing, 1) == 0)
             return;
-        if (gpu_engine_key_clear(gpu->engine, gpu->clearing) != CORE_OK)
-            return; /* no room now */
+        for (uint32_t which = 0; which < GPU_SLOT_KEYS; which++)
+            if (gpu_engine_key_clear(gpu->engine, gpu_key_slot(gpu->clearing, which)) != CORE_OK)
+                return; /* no room now */
         (void)!gpu_slots_cleared(gpu->slots, gpu->clearing);
         gpu->clearing = SERVER_GPU_NO_SLOT;
     }

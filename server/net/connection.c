@@ -280,6 +280,8 @@ void server_connection_settle_stream(struct server_stream *stream)
     struct server_connection *connection = server_connection_of(stream);
     if (stream->modify != NULL && (stream->state == SERVER_STREAM_CLOSING || connection->client.abandoned))
         server_modify_end(stream);
+    if (stream->state == SERVER_STREAM_CLOSING || connection->client.abandoned)
+        server_rekey_end(stream);
     if ((stream->state == SERVER_STREAM_CLOSING || connection->client.abandoned) &&
         stream->memory.busy == 0 && !stream->notice.queued && server_migration_ends(stream))
         end_stream(connection, stream);

@@ -206,6 +206,10 @@ void server_frame_handle(struct server_connection *connection, const struct prot
 bool server_frame_within_limits(const struct server_connection *connection,
                                 const struct core_stream_spec *spec, uint32_t streams,
                                 struct core_error *error);
+/* Copies the key into `key`, secret memory of SERVER_KEY_BYTES, and says which packets are audited. 0, or the
+ * refusal with its reason in error. is_query: it may go without. */
+enum protocol_refusal server_frame_fetch_key(struct server_connection *connection, struct protocol_open *open,
+                                             bool is_query, uint8_t *key, struct core_error *error);
 /* A DATA packet is complete in its slot (or skipped because too long). */
 void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns);
 /* The planner answered. Run on the I/O thread. */
@@ -222,6 +226,13 @@ void server_frame_modify(struct server_connection *connection, const struct prot
 void server_frame_modified(const struct server_modify *modify, uint32_t first);
 void server_frame_not_modified(const struct server_modify *modify, enum protocol_refusal code,
                                const char *text, core_ns decided_ns);
+
+/* requests_rekey.c
+ * --------------------------------------------------------------------------------------------- */
+
+void server_frame_rekey(struct server_connection *connection, const struct protocol_header *header,
+                        const uint8_t *body, core_ns now_ns);
+void server_frame_rekeyed(struct server_stream *stream, enum protocol_refusal refusal, const char *text);
 
 /* output.c
  * ---------------------------------------------------------------------------------------------------- */

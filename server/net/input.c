@@ -214,7 +214,7 @@ static uint32_t gather(struct server_input *input, uint8_t *target, uint32_t goa
 
 static bool brings_key(const struct protocol_header *header)
 {
-    return header->type == PROTOCOL_OPEN || header->type == PROTOCOL_QUERY;
+    return header->type == PROTOCOL_OPEN || header->type == PROTOCOL_QUERY || header->type == PROTOCOL_REKEY;
 }
 
 static uint32_t step_body(struct server_connection *connection, uint8_t *bytes, size_t count, core_ns now_ns)

@@ -614,7 +614,8 @@ static const struct server_stream_io_calls calls = {.queue = queue,
                                                     .armed = server_frame_armed,
                                                     .overdue = server_frame_overdue,
                                                     .modified = server_frame_modified,
-                                                    .not_modified = server_frame_not_modified};
+                                                    .not_modified = server_frame_not_modified,
+                                                    .rekeyed = server_frame_rekeyed};
 
 core_status server_io_create(struct server_io **io, struct server *server, uint32_t index,
                              struct core_error *error)

@@ -160,10 +160,6 @@ static enum protocol_refusal check_open(const struct server_connection *connecti
         (void)core_error_set(error, CORE_DENIED, "a client-given IV is not allowed here (client_iv)");
         return PROTOCOL_REFUSED_IV;
     }
-    if (open->key_kind == PROTOCOL_KEY_INLINE && !connection->inline_keys) {
-        (void)core_error_set(error, CORE_DENIED, "inline keys are allowed on Unix and TLS connections only");
-        return PROTOCOL_REFUSED_KEY;
-    }
     return 0;
 }
 
@@ -229,15 +225,17 @@ static enum protocol_refusal fetch_named_key(struct server_connection *connectio
     return PROTOCOL_REFUSED_KEY;
 }
 
-/* Copies the key into secret memory, and says which packets are audited. 0, or the refusal with its reason in
- * error. */
-static enum protocol_refusal fetch_key(struct server_connection *connection, struct protocol_open *open,
-                                       bool is_query, uint8_t *key, struct core_error *error)
+enum protocol_refusal server_frame_fetch_key(struct server_connection *connection, struct protocol_open *open,
+                                             bool is_query, uint8_t *key, struct core_error *error)
 {
     open->spec.audit_one_in = audit_one_in(connection->io->server, false);
     if (open->key_kind == PROTOCOL_KEY_NONE) {
         (void)core_error_set(error, CORE_INVALID, "OPEN needs a key, inline or named");
         return is_query ? 0 : PROTOCOL_REFUSED_KEY;
+    }
+    if (open->key_kind == PROTOCOL_KEY_INLINE && !connection->inline_keys) {
+        (void)core_error_set(error, CORE_DENIED, "inline keys are allowed on Unix and TLS connections only");
+        return PROTOCOL_REFUSED_KEY;
     }
     if (open->key_kind == PROTOCOL_KEY_INLINE) {
         uint32_t wanted = core_cipher_key_bytes(open->spec.cipher);
@@ -300,7 +298,7 @@ static void handle_open(struct server_connection *connection, const struct proto
     }
     enum protocol_refusal refusal = check_open(connection, &open, &error);
     if (refusal == 0)
-        refusal = fetch_key(connection, &open, is_query, request->key, &error);
+        refusal = server_frame_fetch_key(connection, &open, is_query, request->key, &error);
     if (refusal != 0) {
         refuse(connection, is_query, header->id, refusal, NULL, error.text, core_time_now_ns() - now_ns);
         free_request(request);
@@ -571,6 +569,9 @@ void server_frame_handle(struct server_connection *connection, const struct prot
         break;
     case PROTOCOL_MODIFY:
         server_frame_modify(connection, header, body, now_ns);
+        break;
+    case PROTOCOL_REKEY:
+        server_frame_rekey(connection, header, body, now_ns);
         break;
     case PROTOCOL_CLOSE:
         handle_close(connection, header->id);

@@ -23,8 +23,7 @@
 
 #include <stdatomic.h>
 
-#define SERVER_KEY_BYTES 32         /* room for every key */
-#define SERVER_NO_GPU    UINT32_MAX /* a CPU worker's stream */
+#define SERVER_NO_GPU UINT32_MAX /* a CPU worker's stream */
 
 struct server;
 struct server_modify;

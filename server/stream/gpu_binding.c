@@ -37,10 +37,16 @@ const struct server_gpu_binding *server_gpu_binding_at_backup(const struct serve
 
 /* ---- keys ---- */
 
-bool server_gpu_binding_is_keyed(const struct server_gpu_binding *place)
+uint32_t server_gpu_binding_keys(const struct server_gpu_binding *place)
 {
     const struct server_gpu_port *port = place->port;
-    return port->up && !port->distrusted && place->keyed != 0 && place->keyed == port->generation;
+    return port->up && place->keyed == port->generation ? place->keys : 0;
+}
+
+bool server_gpu_binding_is_keyed(const struct server_gpu_binding *place)
+{
+    return !place->port->distrusted &&
+           (server_stream_keys_needed(place->stream) & ~server_gpu_binding_keys(place)) == 0;
 }
 
 bool server_gpu_binding_is_stale(const struct server_stream *stream)
@@ -65,8 +71,15 @@ static bool is_refused(const struct server_stream *stream)
 }
 
 /* Without the chaining value, which may be another unit's now: the first packet brings it along. */
-static void send_key(struct server_gpu_binding *place)
+static void send_keys(struct server_gpu_binding *place)
 {
+    const uint32_t has = server_gpu_binding_keys(place), held = place->stream->keys.held;
+
+    if (place->asking || has == held)
+        return;
+    place->key.set = (uint8_t)(held & ~has);
+    place->key.clear = (uint8_t)(has & ~held);
+    place->key.child = has != 0 ? place->keyed : 0;
     place->asking = true;
     server_gpu_send_key(place->port->gpu, &place->key);
 }
@@ -84,7 +97,7 @@ void server_gpu_binding_send_again(struct server_gpu_binding *place)
         return;
     if (is_own(place) && server_gpu_binding_request(place->stream) == NULL)
         place->key.until_ns = CORE_NS_NEVER;
-    send_key(place);
+    send_keys(place);
 }
 
 /* The OPEN is answered when all its cards have answered. One that answers again meanwhile, having lost its
@@ -110,7 +123,22 @@ static struct server_gpu_binding *place_of(struct server_message *message)
     return (struct server_gpu_binding *)((char *)message - offsetof(struct server_gpu_binding, key.message));
 }
 
-/* The batcher has given the key to child number key.generation, or had none to give it to. */
+/* False: the batcher had no child to give the keys to. */
+static bool take_keys(struct server_gpu_binding *place)
+{
+    const struct server_gpu_port *port = place->port;
+    const struct server_gpu_key *key = &place->key;
+
+    if (key->overdue || !port->up || key->generation != port->generation) {
+        place->keyed = place->keys = 0;
+        return false;
+    }
+    place->keys = ((key->child != 0 ? place->keys : 0) | key->set) & ~(uint32_t)key->clear;
+    place->keyed = port->generation;
+    return true;
+}
+
+/* The batcher has given the keys to child number key.generation, or had none to give them to. */
 static void answered(void *owner, struct server_message *message)
 {
     struct server_gpu_binding *place = place_of(message);
@@ -121,11 +149,12 @@ static void answered(void *owner, struct server_message *message)
     (void)owner;
 
     place->asking = false;
-    place->keyed = !overdue && port->up && place->key.generation == port->generation ? port->generation : 0;
+    const bool taken = take_keys(place);
     if (request != NULL)
         answer_open(place, request);
-    if (port->up && place->keyed == 0 && (!overdue || is_own(place)))
-        server_gpu_binding_send_again(place); /* that child is gone: the next one needs the key, too */
+    if (taken || (port->up && (!overdue || is_own(place))))
+        server_gpu_binding_send_again(place); /* that child is gone, or the stream's keys have changed */
+    server_rekey_step(stream);
     server_stream_advance(stream, core_time_now_ns());
     stream->client->io->calls->mark(stream->client);
     stream->client->io->calls->settle(stream);
@@ -155,7 +184,7 @@ void server_gpu_binding_attach(struct server_stream_io *io, struct server_gpu_bi
     place->port = port;
     place->key.reply = io->mailbox;
     place->key.answered = answered;
-    place->key.key = stream->key;
+    place->key.keys = stream->keys.bytes;
     place->key.until_ns = until_ns;
     place->key.key_bytes = core_cipher_key_bytes(stream->spec.cipher);
     place->next = port->places;
@@ -163,7 +192,7 @@ void server_gpu_binding_attach(struct server_stream_io *io, struct server_gpu_bi
     if (port->places != NULL)
         port->places->previous = &place->next;
     port->places = place;
-    send_key(place);
+    send_keys(place);
 }
 
 void server_gpu_binding_detach(struct server_gpu_binding *place)
@@ -231,6 +260,7 @@ static core_status append(struct server_stream_io *io, struct server_packet *pac
         .bytes = packet->cpu.bytes,
         .padding_bytes = server_packet_padding_bytes(packet),
         .slot = gpu->key.slot,
+        .key = packet->cpu.key,
         .iv = gpu->fresh ? stream->cpu->chain : NULL,
         .unit_iv = packet->cpu.begins_unit ? server_packet_payload(packet) - CORE_BLOCK_BYTES : NULL,
         .cookie = server_gpu_cookie(packet, backed)};

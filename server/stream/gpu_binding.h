@@ -45,10 +45,11 @@ struct server_gpu_binding {
     uint64_t newest;                             /* batch of the packet that was appended last; 0: none yet */
     uint32_t inside;                             /* packets in batches */
     bool asking;                                 /* `key` is at the batcher */
-    uint32_t keyed;                              /* process that has the key (is_keyed, below); 0: none */
+    uint32_t keyed;                 /* process that has keys of the stream (is_keyed, below); 0: none */
+    uint32_t keys;                  /* which of them it has, by bit */
     bool lost;                      /* with a backup: it has returned a packet as it was; not keyed */
     bool fresh;                     /* the next packet brings the chaining value along */
-    struct server_gpu_key key;      /* its key.key is the stream's own */
+    struct server_gpu_key key;      /* its key.keys are the stream's own */
     struct server_request *request; /* the OPEN, until the card has the key for the first time */
 };
 
@@ -112,16 +113,21 @@ struct server_request *server_gpu_binding_request(const struct server_stream *st
 
 /* Number of the GPU of an attached binding. */
 uint32_t server_gpu_binding_gpu(const struct server_gpu_binding *place);
-/* Has the GPU the key, and is it in service? If not no packet is put into its batches. */
+/* Has the GPU the keys that packets may come under (server/stream/rekey.h), and is it in service? If not no
+ * packet is put into its batches. */
 bool server_gpu_binding_is_keyed(const struct server_gpu_binding *place);
+/* The keys of the stream that the GPU's present process has, by bit. */
+uint32_t server_gpu_binding_keys(const struct server_gpu_binding *place);
 /* Do the stream's packets go to a GPU that is not, so that the stream is to be advanced before the next one? */
 bool server_gpu_binding_is_stale(const struct server_stream *stream);
 /* Is that the GPU which the stream's reservation is on, and not the one of its backup? */
 bool server_gpu_binding_is_primary(const struct server_gpu_binding *place);
 
-/* ---- gpu_results.c to gpu_binding.c ---- */
-
+/* Sends what the GPU lacks of the stream's keys, and clears what the stream has no more; nothing while an answer
+ * is awaited, after which it is done again. */
 void server_gpu_binding_send_again(struct server_gpu_binding *place);
+
+/* ---- gpu_results.c to gpu_binding.c ---- */
 
 /* Hands the packet to the fallback worker, or to the worker that is the backup. */
 void server_gpu_binding_divert(struct server_stream_io *io, struct server_packet *packet, core_ns ready_ns);

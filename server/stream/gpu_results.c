@@ -65,8 +65,8 @@ static bool is_right(struct server_stream_io *io, const struct server_packet *pa
                                   .target = io->audit_buffer + done,
                                   .bytes = left < CPU_PIECE_BYTES_MAX ? left : CPU_PIECE_BYTES_MAX,
                                   .chain = chain,
-                                  .key = cpu->key_state};
-        status = io->server->engine->encrypt(io->engine, cpu->cipher, &piece, 1);
+                                  .key = cpu_stream_key(cpu, packet->cpu.key)};
+        status = io->server->engine->encrypt(io->engine, packet->stream->spec.cipher, &piece, 1);
     }
     server_stats_add(&io->stats->audited, 1);
     return status == CORE_OK && memcmp(io->audit_buffer, ciphertext, packet->cpu.bytes) == 0;

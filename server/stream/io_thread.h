@@ -31,6 +31,8 @@ struct server_stream_io_calls {
     void (*armed)(struct server_request *request, struct server_stream *stream);
     void (*overdue)(struct server_request *request, struct server_stream *stream);
     void (*modified)(const struct server_modify *modify, uint32_t first);
+    /* Answers a REKEY: 0, or a refusal with its text. */
+    void (*rekeyed)(struct server_stream *stream, enum protocol_refusal refusal, const char *text);
     void (*not_modified)(const struct server_modify *modify, enum protocol_refusal code, const char *text,
                          core_ns decided_ns);
 };

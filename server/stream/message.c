@@ -119,7 +119,8 @@ enum protocol_result_status server_message_accept(struct server_stream *stream, 
     const bool first = has_messages(stream) && is_first(packet);
     const size_t bytes = encrypted_bytes(stream, packet);
 
-    message->broken = message->broken && !first;
+    if (first)
+        server_rekey_message(stream, message->number);
     const enum protocol_result_status status = judge(stream, packet, bytes, bytes_per_key);
     message->broken = has_messages(stream) && status != PROTOCOL_RESULT_OK && !is_last(packet);
     packet->cpu.begins_unit = false;

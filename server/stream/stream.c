@@ -141,28 +141,35 @@ bool server_stream_sheds(const struct server_stream *stream)
 
 /* ---- life ---- */
 
-size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops)
+static uint32_t keys_of(enum core_unit unit)
 {
-    return cpu_stream_bytes(ops) + SERVER_KEY_BYTES;
+    return unit == CORE_UNIT_MESSAGE ? SERVER_STREAM_KEYS : 1;
+}
+
+size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops, enum core_unit unit)
+{
+    return cpu_stream_bytes(ops, keys_of(unit)) + (size_t)SERVER_KEY_BYTES * keys_of(unit);
 }
 
 core_status server_stream_arm(struct server_stream *stream, const struct cpu_engine_ops *ops,
                               struct cpu_engine *engine, const struct perfmodel_cpu_task *task, core_ns in_ns,
                               const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES])
 {
-    stream->cpu = core_secret_alloc(server_stream_secret_bytes(ops));
+    const enum core_unit unit = stream->spec.unit;
+    stream->cpu = core_secret_alloc(server_stream_secret_bytes(ops, unit));
     if (stream->cpu == NULL)
         return CORE_NO_MEMORY;
     core_status status = cpu_stream_init(stream->cpu, ops, engine, stream->spec.cipher, key, iv,
                                          task->piece_bytes, task->deadline_ns);
     if (status != CORE_OK) {
-        core_secret_free(stream->cpu, server_stream_secret_bytes(ops));
+        core_secret_free(stream->cpu, server_stream_secret_bytes(ops, unit));
         stream->cpu = NULL;
         return status;
     }
     memcpy(stream->message.iv, iv, CORE_BLOCK_BYTES);
-    stream->key = (uint8_t *)stream->cpu + cpu_stream_bytes(ops);
-    memcpy(stream->key, key, core_cipher_key_bytes(stream->spec.cipher));
+    stream->keys.bytes = (uint8_t *)stream->cpu + cpu_stream_bytes(ops, keys_of(unit));
+    stream->keys.held = 1;
+    memcpy(server_stream_key(stream, 0), key, core_cipher_key_bytes(stream->spec.cipher));
     stream->in_ns = in_ns;
     server_policer_init(&stream->policer, &stream->spec, 0);
     server_pacer_init(&stream->pace, &stream->spec, task->spacing_ns);
@@ -182,7 +189,7 @@ void server_stream_destroy(struct server_stream *stream, const struct cpu_engine
 {
     if (stream->cpu != NULL) {
         cpu_stream_wipe(stream->cpu, ops);
-        core_secret_free(stream->cpu, server_stream_secret_bytes(ops));
+        core_secret_free(stream->cpu, server_stream_secret_bytes(ops, stream->spec.unit));
     }
     server_blocks_destroy(stream->memory.blocks);
     free(stream);
@@ -207,7 +214,7 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
     packet->flags = flags & (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST);
     server_message_receive(stream, packet);
     packet->status = PROTOCOL_RESULT_OK;
-    packet->ready = packet->policed = packet->diverted = packet->output.counted = false;
+    packet->ready = packet->policed = packet->diverted = packet->keyed = packet->output.counted = false;
     return packet;
 }
 
@@ -215,6 +222,8 @@ void server_stream_give(struct server_stream *stream, struct server_packet *pack
 {
     stream->memory.busy--;
     packet->block->taken--;
+    if (packet->keyed && --stream->keys.packets[packet->cpu.key] == 0)
+        server_rekey_step(stream);
     if (packet->block->retired)
         return;
     packet->next = stream->memory.free;
@@ -257,6 +266,9 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
     stream->queue.accepted++;
     set_times(stream, packet, arrival);
     packet->status = server_message_accept(stream, packet, bytes_per_key);
+    packet->cpu.key = stream->keys.current;
+    packet->keyed = true;
+    stream->keys.packets[packet->cpu.key]++;
     append_to_delivery(stream, packet);
     if (packet->cpu.bytes == 0) {
         if (packet->status == PROTOCOL_RESULT_OK)

@@ -21,6 +21,7 @@
 #include "server/stream/pace.h"
 #include "server/stream/path.h"
 #include "server/stream/policer.h"
+#include "server/stream/rekey.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,6 +63,7 @@ struct server_packet {
     bool brings_iv : 1; /* the first 16 of its bytes are the IV of its message */
     bool ready : 1;     /* may be delivered once all before it are */
     bool policed : 1;
+    bool keyed : 1;    /* counted among those under its key (server/stream/rekey.h) */
     bool held : 1;     /* it waited to be read because of its sender (server/stream/arrival.h) */
     bool diverted : 1; /* of a stream on a GPU, but served by the fallback worker or a backup */
     bool audited : 1;  /* what a GPU makes of it is compared: its plaintext is in the slot, too */
@@ -143,7 +145,7 @@ struct server_stream {
     uint16_t version; /* of the protocol on its connection */
     struct core_stream_spec spec;
     struct cpu_stream *cpu; /* secret memory */
-    uint8_t *key;           /* in the same memory: the client's key, for GPUs; NULL without GPUs */
+    struct server_stream_keys keys;
     enum server_stream_state state;
     bool unannounced; /* its OPEN was refused late: no CLOSED is sent */
     enum protocol_close_reason close_reason;
@@ -223,8 +225,9 @@ CORE_CHECKED core_status server_stream_arm(struct server_stream *stream, const s
                                            core_ns in_ns, const uint8_t *key,
                                            const uint8_t iv[CORE_BLOCK_BYTES]);
 
-/* Secret memory of a stream: the worker's part, and the key. */
-size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops);
+/* Secret memory of a stream whose unit is this: the worker's part, and the keys as the client gave them, two
+ * where they may change. */
+size_t server_stream_secret_bytes(const struct cpu_engine_ops *ops, enum core_unit unit);
 
 /* All its blocks, as a list: they are not the stream's any more, which ends. No packet may be busy. */
 CORE_CHECKED struct server_block *server_stream_take_blocks(struct server_stream *stream);

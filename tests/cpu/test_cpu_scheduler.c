@@ -118,7 +118,7 @@ static struct cpu_stream *stream_open(const struct cpu_engine_ops *ops, enum cor
 {
     struct cpu_engine *engine;
     static const uint8_t iv[CORE_BLOCK_BYTES] = {1, 2, 3};
-    struct cpu_stream *stream = aligned_alloc(64, cpu_stream_bytes(ops));
+    struct cpu_stream *stream = aligned_alloc(64, cpu_stream_bytes(ops, 1));
     assert_non_null(stream);
     assert_int_equal(ops->open(&engine, NULL), CORE_OK);
     assert_int_equal(cpu_stream_init(stream, ops, engine, cipher, key, iv, piece_bytes, piece_deadline_ns),

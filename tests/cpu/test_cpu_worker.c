@@ -102,7 +102,7 @@ static void producer_open(struct producer *producer, struct cpu_worker *worker, 
     assert_int_equal(ops->open(&engine, NULL), CORE_OK);
     for (uint32_t i = 0; i < STREAMS; i++) {
         uint8_t key[32] = {(uint8_t)number, (uint8_t)i};
-        producer->streams[i] = aligned_alloc(64, cpu_stream_bytes(ops));
+        producer->streams[i] = aligned_alloc(64, cpu_stream_bytes(ops, 1));
         assert_int_equal(cpu_stream_init(producer->streams[i], ops, engine, CORE_CIPHER_AES_128_CBC, key, iv,
                                          i % 2 == 0 ? 32 : 4096, (1 + i % 5) * CORE_NS_PER_MS),
                          CORE_OK);

@@ -117,6 +117,25 @@ static const struct protocol_refused refused = {.code = PROTOCOL_REFUSED_CAPACIT
 static const struct protocol_notice notice = {
     .kind = PROTOCOL_NOTICE_DEGRADED, .unit = PROTOCOL_UNIT_CPU, .text = "GPU 0 is lost"};
 
+static const struct protocol_open messages = {
+    .spec = {.packet_bytes = 1408,
+             .burst_packets = 2,
+             .interval_ns = 20 * CORE_NS_PER_MS,
+             .latency_ns = 20 * CORE_NS_PER_MS,
+             .cipher = CORE_CIPHER_AES_128_CBC,
+             .padding = CORE_PADDING_PKCS7,
+             .unit = CORE_UNIT_MESSAGE,
+             .iv = CORE_IV_COUNTER,
+             .first_unit = 5},
+    .key_kind = PROTOCOL_KEY_NAMED,
+    .key = (const uint8_t *)"camera-7",
+    .key_bytes = 8,
+};
+
+static const struct protocol_rekey rekey = {3, PROTOCOL_KEY_NAMED, (const uint8_t *)"camera-8", 8, 6};
+
+static const struct protocol_rekeyed rekeyed = {3, 6, 500 * CORE_NS_PER_US};
+
 static uint32_t write_all(struct frame frames[FRAMES_MAX])
 {
     uint32_t n = 0;
@@ -129,6 +148,9 @@ static uint32_t write_all(struct frame frames[FRAMES_MAX])
     frames[n].count = protocol_modify_write(frames[n].bytes, 9, &modify[1]), n++;
     frames[n].count = protocol_refused_write(2, frames[n].bytes, 9, &refused), n++;
     frames[n].count = protocol_notice_write(frames[n].bytes, 2, &notice), n++;
+    frames[n].count = protocol_open_write(3, frames[n].bytes, PROTOCOL_OPEN, 10, &messages), n++;
+    frames[n].count = protocol_rekey_write(frames[n].bytes, 11, &rekey), n++;
+    frames[n].count = protocol_rekeyed_write(frames[n].bytes, 11, &rekeyed), n++;
     return n;
 }
 

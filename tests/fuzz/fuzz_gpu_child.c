@@ -518,12 +518,12 @@ static void submit(void)
 static void change_keys(uint32_t times)
 {
     static const uint8_t key[GPU_KEY_BYTES_MAX], chain[GPU_BLOCK_BYTES];
-    const uint32_t slot = draw() % (SLOTS + 1), bytes = 8 * (1 + draw() % 4u);
+    const uint32_t slot = draw() % (2 * SLOTS + 1), bytes = 8 * (1 + draw() % 4u);
     while (times-- > 0) {
         core_status status = gpu_engine_key_set(world.engine, slot, key, bytes, chain);
-        TEST_REQUIRE((status == CORE_INVALID) == (slot == SLOTS || bytes == 8));
+        TEST_REQUIRE((status == CORE_INVALID) == (slot == 2 * SLOTS || bytes == 8));
         status = gpu_engine_key_clear(world.engine, slot);
-        TEST_REQUIRE((status == CORE_INVALID) == (slot == SLOTS));
+        TEST_REQUIRE((status == CORE_INVALID) == (slot == 2 * SLOTS));
     }
 }
 

@@ -63,6 +63,17 @@ static void fuzz_changes(const uint8_t *body, uint32_t bytes)
         protocol_modified_write(frame, 1, &modified);
         require(memcmp(frame + PROTOCOL_HEADER_BYTES, body, bytes) == 0);
     }
+    struct protocol_rekey rekey;
+    struct protocol_rekeyed rekeyed;
+    if (protocol_rekey_read(body, bytes, &rekey, NULL) == CORE_OK) {
+        require(rekey.key + rekey.key_bytes == body + bytes);
+        require(protocol_rekey_write(frame, 1, &rekey) == PROTOCOL_HEADER_BYTES + bytes);
+        require(memcmp(frame + PROTOCOL_HEADER_BYTES, body, bytes) == 0);
+    }
+    if (protocol_rekeyed_read(body, bytes, &rekeyed, NULL) == CORE_OK) {
+        protocol_rekeyed_write(frame, 1, &rekeyed);
+        require(memcmp(frame + PROTOCOL_HEADER_BYTES, body, bytes) == 0);
+    }
 }
 
 static void fuzz_fixed(uint16_t version, const uint8_t *body, uint32_t bytes)

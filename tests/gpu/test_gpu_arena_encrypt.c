@@ -31,7 +31,7 @@ struct bench {
     struct gpu_arenas *arenas;
     struct test_random random;
     struct stream streams[STREAMS];
-    alignas(16) struct gpu_key keys[STREAMS];
+    alignas(16) struct gpu_key keys[GPU_SLOT_KEYS * STREAMS];
     alignas(16) struct gpu_chain chains[STREAMS];
     uint8_t expected[PACKETS][PACKET_BYTES]; /* by cookie */
 };
@@ -52,7 +52,7 @@ static void open_stream(struct bench *bench, uint32_t slot)
     stream->openssl = EVP_CIPHER_CTX_new();
     assert_int_equal(EVP_EncryptInit_ex(stream->openssl, ciphers[slot % 3], NULL, key, stream->chain), 1);
     assert_int_equal(EVP_CIPHER_CTX_set_padding(stream->openssl, 0), 1);
-    assert_int_equal(gpu_key_expand(&bench->keys[slot], key, 16 + 8 * (slot % 3)), CORE_OK);
+    assert_int_equal(gpu_key_expand(&bench->keys[gpu_key_slot(slot, 0)], key, 16 + 8 * (slot % 3)), CORE_OK);
     if (slot % 2 == 0) /* with its key, as the engine does */
         memcpy(bench->chains[slot].value[0], stream->chain, sizeof stream->chain);
     else
@@ -92,7 +92,7 @@ static void encrypt(struct bench *bench, const struct gpu_arena_batch *batch)
                                   .chains = bench->chains,
                                   .job_count = batch->job_count,
                                   .segment_count = batch->segment_count,
-                                  .key_slots = STREAMS,
+                                  .key_slots = GPU_SLOT_KEYS * STREAMS,
                                   .chain_slots = STREAMS,
                                   .arena_bytes = batch->used_bytes};
     struct core_error error = {""};

@@ -191,7 +191,7 @@ static void check_batch(struct bench *bench, const struct gpu_arena_batch *batch
     TEST_REQUIRE(batch->segment_count <= region->shape.segments);
     TEST_REQUIRE(batch->used_bytes <= region->shape.arena_bytes);
     for (uint32_t i = 0; i < batch->job_count; i++) {
-        uint32_t slot = jobs[i].key_slot, segment = jobs[i].first_segment;
+        uint32_t slot = jobs[i].chain_slot, segment = jobs[i].first_segment;
         struct gpu_record_list records = gpu_arena_records(bench->arenas, slot % WRITERS, batch->number);
         for (const struct gpu_record *record; (record = gpu_record_next(&records)) != NULL;) {
             if (record->slot != slot)

@@ -64,7 +64,7 @@ static void rings_fill_and_go_round(void **state)
         struct gpu_command command = {.kind = GPU_COMMAND_KEY_SET};
         struct gpu_channel_key key = {.key_bytes = 16};
         for (;;) {
-            command.slot = put;
+            command.key_slot = put;
             memset(key.key, (int)put, sizeof key.key);
             if (gpu_channel_command_put(&pair.server, &command, &key) != CORE_OK)
                 break;
@@ -73,7 +73,7 @@ static void rings_fill_and_go_round(void **state)
         assert_int_equal(gpu_channel_command_put(&pair.server, &command, &key), CORE_FULL);
         assert_int_equal(put - taken, GPU_CHANNEL_ENTRIES);
         for (int i = 0; i < 100; i++, taken++) {
-            assert_int_equal(gpu_channel_command_peek(&pair.child)->slot, taken);
+            assert_int_equal(gpu_channel_command_peek(&pair.child)->key_slot, taken);
             assert_int_equal(gpu_channel_command_key(&pair.child)->key[0], taken & 0xff);
             gpu_channel_command_take(&pair.child);
         }
@@ -110,7 +110,7 @@ static void *producer(void *argument)
     struct gpu_channel *server = argument;
     for (uint32_t i = 0; i < MESSAGES;) {
         const struct gpu_command command = {
-            .kind = GPU_COMMAND_BATCH, .slot = i, .order.number = ~(uint64_t)i};
+            .kind = GPU_COMMAND_BATCH, .key_slot = i, .order.number = ~(uint64_t)i};
         const core_status status = gpu_channel_command_put(server, &command, NULL);
         TEST_REQUIRE(status == CORE_OK || status == CORE_FULL);
         i += status == CORE_OK;
@@ -130,7 +130,7 @@ static void threads_pass_commands(void **state)
         const struct gpu_command *command = gpu_channel_command_peek(&pair.child);
         if (command == NULL)
             continue;
-        assert_int_equal(command->slot, i);
+        assert_int_equal(command->key_slot, i);
         assert_int_equal(command->order.number, ~(uint64_t)i);
         gpu_channel_command_take(&pair.child);
         i++;

@@ -53,7 +53,8 @@ static core_status key_set(const struct gpu_crowd *crowd, struct gpu_device *dev
     struct gpu_key key;
     core_status status;
     assert_int_equal(gpu_key_expand(&key, stream->key, stream->key_bytes), CORE_OK);
-    while ((status = gpu_device_cuda.key_set(device, slot, &key, stream->chain, error)) == CORE_FULL)
+    while ((status = gpu_device_cuda.key_set(device, gpu_key_slot(slot, 0), &key, stream->chain, error)) ==
+           CORE_FULL)
         ;
     return status;
 }
@@ -332,14 +333,14 @@ static void keys_are_changed_and_wiped(void **state)
     }
     keys_are_made(device);
     assert_int_equal(gpu_key_expand(&key, crowd->streams[7].key, crowd->streams[7].key_bytes), CORE_OK);
-    assert_memory_equal(&device->card.keys[7], &key, sizeof key);
+    assert_memory_equal(&device->card.keys[gpu_key_slot(7, 0)], &key, sizeof key);
     assert_memory_equal(device->card.chains[7].value[1], crowd->streams[7].chain, 16);
-    assert_int_equal(gpu_device_cuda.key_clear(device, 7, &error), CORE_OK);
+    assert_int_equal(gpu_device_cuda.key_clear(device, gpu_key_slot(7, 0), &error), CORE_OK);
     assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
-    assert_memory_equal(&device->card.keys[7], &key, sizeof key); /* it waits */
+    assert_memory_equal(&device->card.keys[gpu_key_slot(7, 0)], &key, sizeof key); /* it waits */
     keys_are_made(device);
-    assert_memory_equal(&device->card.keys[7], zeros, sizeof key);
-    assert_int_equal(gpu_device_cuda.key_clear(device, 12, &error), CORE_INVALID);
+    assert_memory_equal(&device->card.keys[gpu_key_slot(7, 0)], zeros, sizeof key);
+    assert_int_equal(gpu_device_cuda.key_clear(device, gpu_key_slot(12, 0), &error), CORE_INVALID);
     for (int i = 0; i < GPU_KEY_CHANGES; i++)
         assert_memory_equal(&device->keys.ring[i].key, zeros, sizeof key);
     gpu_device_cuda.close(device);
@@ -360,21 +361,21 @@ static void changes_of_keys_go_together(void **state)
     const uint64_t before = cuda_fake_launches();
     for (uint32_t round = 0; round < 3; round++)
         for (uint32_t slot = 0; slot < GPU_KEY_CHANGES; slot++)
-            assert_int_equal(gpu_device_cuda.key_clear(device, slot, &error), CORE_OK);
+            assert_int_equal(gpu_device_cuda.key_clear(device, gpu_key_slot(slot, 0), &error), CORE_OK);
     for (uint32_t slot = 0; slot < GPU_KEY_CHANGES; slot++)
         assert_int_equal(key_set(crowd, device, slot, &error), CORE_OK);
-    assert_int_equal(gpu_device_cuda.key_clear(device, GPU_KEY_CHANGES, &error), CORE_FULL);
+    assert_int_equal(gpu_device_cuda.key_clear(device, gpu_key_slot(GPU_KEY_CHANGES, 0), &error), CORE_FULL);
     assert_int_equal(cuda_fake_launches(), before);
     keys_are_made(device);
     assert_int_equal(cuda_fake_launches(), before + 1);
     for (uint32_t slot = 0; slot < GPU_KEY_CHANGES; slot++) {
         const struct gpu_crowd_stream *stream = &crowd->streams[slot];
         assert_int_equal(gpu_key_expand(&key, stream->key, stream->key_bytes), CORE_OK);
-        assert_memory_equal(&device->card.keys[slot], &key, sizeof key);
+        assert_memory_equal(&device->card.keys[gpu_key_slot(slot, 0)], &key, sizeof key);
     }
     cuda_fake_hold(true);
     for (uint32_t slot = 0; slot < 100; slot++) { /* each is to start at once, but one is under way */
-        assert_int_equal(gpu_device_cuda.key_clear(device, slot, &error), CORE_OK);
+        assert_int_equal(gpu_device_cuda.key_clear(device, gpu_key_slot(slot, 0), &error), CORE_OK);
         assert_int_equal(gpu_device_cuda.keys_start(device, &error), CORE_AGAIN);
     }
     const struct gpu_order order = gpu_crowd_batch(crowd, 0, 16);

@@ -49,7 +49,8 @@ static void begin(uint32_t copy_engines, int drift_ppm, uint64_t seed)
         struct gpu_key key;
         const struct gpu_crowd_stream *stream = &crowd->streams[slot];
         assert_int_equal(gpu_key_expand(&key, stream->key, stream->key_bytes), CORE_OK);
-        assert_int_equal(gpu_device_cuda.key_set(device, slot, &key, stream->chain, &error), CORE_OK);
+        assert_int_equal(gpu_device_cuda.key_set(device, gpu_key_slot(slot, 0), &key, stream->chain, &error),
+                         CORE_OK);
     }
     gpu_pipeline_begin(&pipeline, &gpu_device_cuda, device, copy_engines);
 }

@@ -236,7 +236,8 @@ static void keys_set(struct gpu_crowd *crowd, struct gpu_device *device)
         struct core_error error = {""};
         struct gpu_key key;
         assert_int_equal(gpu_key_expand(&key, stream->key, stream->key_bytes), CORE_OK);
-        assert_int_equal(gpu_device_emulated.key_set(device, slot, &key, stream->chain, &error), CORE_OK);
+        assert_int_equal(
+            gpu_device_emulated.key_set(device, gpu_key_slot(slot, 0), &key, stream->chain, &error), CORE_OK);
     }
 }
 

@@ -72,7 +72,7 @@ static void keys_change_in_order_with_the_batches(void **state)
         gpu_rig_open(&rig, crowd, &card, NULL);
         for (int batch = 0; batch < 60; batch++) {
             const uint32_t slot = (uint32_t)gpu_crowd_draw(crowd, 40);
-            assert_int_equal(gpu_engine_key_clear(rig.engine, slot), CORE_OK);
+            assert_int_equal(gpu_engine_key_clear(rig.engine, gpu_key_slot(slot, 0)), CORE_OK);
             gpu_crowd_stream_renew(crowd, slot);
             assert_int_equal(gpu_crowd_key_hand(crowd, rig.engine, slot), CORE_OK);
             gpu_rig_go_on(&rig, 5, 40, 1000);
@@ -92,7 +92,7 @@ static void a_cleared_key_is_gone(void **state)
     struct gpu_event event;
     gpu_rig_open(&rig, crowd, &card, NULL);
     for (uint32_t slot = 0; slot < 8; slot++)
-        assert_int_equal(gpu_engine_key_clear(rig.engine, slot), CORE_OK);
+        assert_int_equal(gpu_engine_key_clear(rig.engine, gpu_key_slot(slot, 0)), CORE_OK);
     gpu_rig_submit(&rig, 8, 64);
     assert_true(gpu_crowd_wait(rig.engine, &event));
     assert_int_equal(event.kind, GPU_EVENT_BATCH);
@@ -131,7 +131,7 @@ static void the_channel_keeps_no_key(void **state)
     struct gpu_channel server, child;
     struct core_error error = {""};
     const struct gpu_channel_start start = {.beat_ns = 1};
-    const struct gpu_command set = {.kind = GPU_COMMAND_KEY_SET, .slot = 1};
+    const struct gpu_command set = {.kind = GPU_COMMAND_KEY_SET, .key_slot = 1};
     struct gpu_channel_key key = {.key_bytes = 32};
     memset(key.key, 0xa7, sizeof key.key);
     assert_int_equal(gpu_channel_create(&server, &start, &error), CORE_OK);
@@ -233,9 +233,9 @@ static void what_can_not_be_is_refused(void **state)
     gpu_rig_open(&rig, crowd, &card, NULL);
     engine = rig.engine;
     assert_int_equal(gpu_engine_start(engine, now_ns, &error), CORE_INVALID);
-    assert_int_equal(gpu_engine_key_set(engine, 8, key, 16, chain), CORE_INVALID);
+    assert_int_equal(gpu_engine_key_set(engine, 16, key, 16, chain), CORE_INVALID);
     assert_int_equal(gpu_engine_key_set(engine, 0, key, 17, chain), CORE_INVALID);
-    assert_int_equal(gpu_engine_key_clear(engine, 8), CORE_INVALID);
+    assert_int_equal(gpu_engine_key_clear(engine, 16), CORE_INVALID);
     const struct gpu_order good = {.number = 5, .arena = 1};
     struct gpu_order bad = good;
     bad.number = 0;

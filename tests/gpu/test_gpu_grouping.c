@@ -68,6 +68,7 @@ static uint64_t fill(struct test_random *random, int64_t longest_bytes)
         own->record[own->count++] = (struct gpu_record){.offset_bytes = (uint32_t)offset_bytes,
                                                         .bytes = bytes,
                                                         .slot = slot,
+                                                        .key = test_random_chance(random, 30) ? 1 : 0,
                                                         .begins_unit = test_random_chance(random, 20)};
         offset_bytes += bytes;
     }
@@ -80,12 +81,15 @@ static void check_job(const struct gpu_job *job, const struct packets *own)
     uint32_t segment = job->first_segment;
     uint64_t blocks = 0;
     for (uint32_t i = 0; i < own->count; i++) {
-        if (own->record[i].slot != job->key_slot)
+        if (own->record[i].slot != job->chain_slot)
             continue;
         assert_int_not_equal(segment, GPU_SEGMENT_NONE);
         assert_int_equal(segments[segment].offset_bytes, own->record[i].offset_bytes);
         assert_int_equal(segments[segment].length_bytes, own->record[i].bytes);
-        assert_int_equal(segments[segment].flags, own->record[i].begins_unit ? GPU_SEGMENT_HAS_IV : 0);
+        uint32_t flags = segments[segment].flags;
+        assert_int_equal((flags & GPU_SEGMENT_HAS_IV) != 0, own->record[i].begins_unit);
+        assert_int_equal(job->key_slot ^ ((flags & GPU_SEGMENT_OTHER_KEY) != 0),
+                         gpu_key_slot(job->chain_slot, own->record[i].key));
         blocks += own->record[i].bytes / GPU_BLOCK_BYTES;
         segment = segments[segment].next;
     }
@@ -95,7 +99,7 @@ static void check_job(const struct gpu_job *job, const struct packets *own)
 
 static void check_chain(const struct gpu_job *job, struct chain *chain)
 {
-    assert_int_equal(job->chain_slot, job->key_slot);
+    assert_int_equal(job->key_slot / GPU_SLOT_KEYS, job->chain_slot);
     assert_int_equal(job->chain_from, chain->from);
     assert_int_equal(job->flags, chain->restart ? GPU_JOB_HAS_IV : 0);
     if (chain->restart)
@@ -110,7 +114,7 @@ static void check_batch(const struct gpu_arena_batch *batch, struct chain *chain
     uint64_t blocks = 0;
     uint32_t records_in_all = 0, slots_in_all = 0;
     for (uint32_t i = 0; i < batch->job_count; i++) {
-        uint32_t slot = jobs[i].key_slot;
+        uint32_t slot = jobs[i].chain_slot;
         assert_true(slot < SLOTS && !seen[slot]);
         seen[slot] = true;
         check_job(&jobs[i], &packets[slot % WRITERS]);
@@ -183,7 +187,7 @@ static void orders_the_tables(void **state)
     assert_int_equal(batch.used_bytes, 144);
     assert_int_equal(batch.longest_job_blocks, 3);
     for (size_t i = 0; i < 5; i++)
-        assert_int_equal(jobs[i].key_slot, slots[i]);
+        assert_int_equal(jobs[i].key_slot, gpu_key_slot(slots[i], 0));
     for (size_t i = 0; i < 6; i++)
         assert_int_equal(segments[i].offset_bytes, offsets[i]);
     gpu_grouping_destroy(grouping);
@@ -206,12 +210,12 @@ static void takes_chaining_values_from_packets(void **state)
     gpu_grouping_restart_chain(grouping, 3, other);
     struct gpu_record_list list = of(&packets[0], with, 3);
     gpu_grouping_run(grouping, &list, 1, segments, jobs, &batch);
-    assert_true(jobs[0].key_slot == 3 && jobs[0].flags == GPU_JOB_HAS_IV);
+    assert_true(jobs[0].chain_slot == 3 && jobs[0].flags == GPU_JOB_HAS_IV);
     assert_memory_equal(jobs[0].iv, with[0].iv, GPU_BLOCK_BYTES);
-    assert_true(jobs[1].key_slot == 5 && jobs[1].flags == 0);
+    assert_true(jobs[1].chain_slot == 5 && jobs[1].flags == 0);
     list = of(&packets[0], with + 1, 2);
     gpu_grouping_run(grouping, &list, 1, segments, jobs, &batch);
-    assert_true(jobs[0].key_slot == 3 && jobs[0].flags == 0 && jobs[0].chain_from == 1);
+    assert_true(jobs[0].chain_slot == 3 && jobs[0].flags == 0 && jobs[0].chain_from == 1);
     gpu_grouping_destroy(grouping);
 }
 

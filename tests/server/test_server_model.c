@@ -33,6 +33,8 @@ static const struct {
     {360325892, 1},  /* a plan with more in a batch, while batches were open that had no room for it */
     {600093595, 1},  /* a refused OPEN that asked again for its backup's GPU, which had no memory for it */
     {600479473, 21}, /* what a stream without its GPU had kept from being read came to another GPU at once */
+    {804439696, 1},  /* MODIFY right behind a migration that was given up */
+    {807927683, 1},  /* the same */
 };
 
 static unsigned long long number(const char *variable, unsigned long long otherwise)

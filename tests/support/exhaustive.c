@@ -525,7 +525,7 @@ struct exhaustive *exhaustive_create(uint32_t burst_pieces, uint32_t states_max)
     e->burst_pieces = burst_pieces;
     e->states_max = states_max;
     e->seen_size = 2 * states_max + 1;
-    e->stride_bytes = cpu_stream_bytes(&virtual_engine);
+    e->stride_bytes = cpu_stream_bytes(&virtual_engine, 1);
     e->cpu_streams = aligned_alloc(64, EXHAUSTIVE_STREAMS * e->stride_bytes);
     e->states = malloc(states_max * sizeof *e->states);
     e->way = malloc(states_max * sizeof *e->way);

@@ -4,6 +4,7 @@
 #include "tests/support/require.h"
 
 #include <openssl/evp.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #define PACKET_BLOCKS_MAX 96
@@ -38,7 +39,8 @@ struct test_gpu_batch *test_gpu_batch_new(uint32_t streams, uint64_t seed)
     test->batch.chains = allocate(streams * sizeof test->batch.chains[0]);
     for (uint32_t i = 0; i < streams; i++) {
         struct test_gpu_stream *stream = test->streams + i;
-        stream->key_bytes = 16 + 8 * (uint32_t)test_random_in(&test->random, 0, 2);
+        stream->key_bytes = i % GPU_SLOT_KEYS > 0 ? stream[-1].key_bytes
+                                                  : 16 + 8 * (uint32_t)test_random_in(&test->random, 0, 2);
         fill(&test->random, stream->key, stream->key_bytes);
         TEST_REQUIRE(gpu_key_expand(test->keys + i, stream->key, stream->key_bytes) == CORE_OK);
     }
@@ -98,6 +100,13 @@ static void draw_jobs(struct test_gpu_batch *test, uint32_t jobs, uint32_t block
 /* How many of 100 packets begin a unit: of one job in so many. */
 static const int units[UNITS] = {0, 25, 100};
 
+static uint32_t draw_flags(struct test_gpu_batch *test, uint32_t job)
+{
+    const bool has_other = (test->jobs[job].key_slot ^ 1) < test->batch.key_slots;
+    const uint32_t flags = test_random_chance(&test->random, units[job % UNITS]) ? GPU_SEGMENT_HAS_IV : 0;
+    return flags | (has_other && test_random_chance(&test->random, 20) ? GPU_SEGMENT_OTHER_KEY : 0);
+}
+
 /* Packets of every job, as segments that know their length alone; and whose each is. Returns how many. Some
  * begin a unit, whose IV the layout puts ahead of them. */
 static uint32_t draw_packets(struct test_gpu_batch *test, uint32_t **job_of)
@@ -114,8 +123,7 @@ static uint32_t draw_packets(struct test_gpu_batch *test, uint32_t **job_of)
             const uint32_t packet = (uint32_t)test_random_in(&test->random, 1, most);
             (*job_of)[count] = i;
             test->segments[count].length_bytes = packet * GPU_BLOCK_BYTES;
-            test->segments[count].flags =
-                test_random_chance(&test->random, units[i % UNITS]) ? GPU_SEGMENT_HAS_IV : 0;
+            test->segments[count].flags = draw_flags(test, i);
             left -= packet;
         }
     }
@@ -153,7 +161,7 @@ static void lay_out(struct test_gpu_batch *test, uint32_t *job_of, uint32_t coun
         job_of[with] = job_of[i];
         job_of[i] = owner;
         offset_bytes += (uint64_t)test_random_in(&test->random, 0, GAP_BLOCKS_MAX) * GPU_BLOCK_BYTES;
-        offset_bytes += segment->flags == GPU_SEGMENT_HAS_IV ? GPU_BLOCK_BYTES : 0;
+        offset_bytes += (segment->flags & GPU_SEGMENT_HAS_IV) != 0 ? GPU_BLOCK_BYTES : 0;
         segment->offset_bytes = (uint32_t)offset_bytes;
         offset_bytes += segment->length_bytes;
     }
@@ -177,9 +185,11 @@ static void expect_job(struct test_gpu_batch *test, EVP_CIPHER_CTX *context, con
         const struct gpu_segment *segment = test->segments + i;
         uint8_t *target = test->expected + segment->offset_bytes;
         int written = 0;
-        if (segment->flags == GPU_SEGMENT_HAS_IV)
-            TEST_REQUIRE(EVP_EncryptInit_ex(context, NULL, NULL, NULL,
-                                            test->input + segment->offset_bytes - GPU_BLOCK_BYTES) == 1);
+        if ((segment->flags & GPU_SEGMENT_HAS_IV) != 0)
+            last = test->input + segment->offset_bytes - GPU_BLOCK_BYTES;
+        const uint32_t other = (segment->flags & GPU_SEGMENT_OTHER_KEY) != 0 ? 1 : 0;
+        TEST_REQUIRE(
+            EVP_EncryptInit_ex(context, NULL, NULL, test->streams[job->key_slot ^ other].key, last) == 1);
         TEST_REQUIRE(EVP_EncryptUpdate(context, target, &written, test->input + segment->offset_bytes,
                                        (int)segment->length_bytes) == 1);
         TEST_REQUIRE((uint32_t)written == segment->length_bytes);

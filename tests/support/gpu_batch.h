@@ -2,7 +2,7 @@
  *
  * One test_gpu_batch holds a set of streams with random keys of all sizes. Each test_gpu_batch_draw lays out
  * the next batch of some of them: packets scattered over the arenas with gaps between, segments in any
- * order, jobs without blocks, jobs with an IV of their own. Afterwards `expected` is what the whole output
+ * order, jobs without blocks, jobs with an IV of their own, segments under the key beside their job's. Afterwards `expected` is what the whole output
  * arena must hold once the batch has run, gaps included, and `expected_chains` what the chain slots must. */
 #ifndef MILLRACE_TESTS_GPU_BATCH_H
 #define MILLRACE_TESTS_GPU_BATCH_H
@@ -31,7 +31,7 @@ struct test_gpu_batch {
 };
 #define TEST_GPU_UNTOUCHED 0xa5
 
-/* Stream s has key slot s and chain slot streams - 1 - s. */
+/* Stream s has key slot s and chain slot streams - 1 - s; those of 2 n and 2 n + 1 are of one cipher. */
 struct test_gpu_batch *test_gpu_batch_new(uint32_t streams, uint64_t seed);
 void test_gpu_batch_free(struct test_gpu_batch *test);
 

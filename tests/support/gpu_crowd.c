@@ -111,7 +111,7 @@ static uint32_t segment_add(struct filling *filling, struct gpu_crowd_stream *st
 static struct gpu_job job_make(struct filling *filling, uint32_t slot, uint32_t bytes_max)
 {
     struct gpu_crowd_stream *stream = &filling->crowd->streams[slot];
-    struct gpu_job job = {.key_slot = slot,
+    struct gpu_job job = {.key_slot = gpu_key_slot(slot, 0),
                           .chain_slot = slot,
                           .first_segment = GPU_SEGMENT_NONE,
                           .chain_from = stream->chain_from};
@@ -176,7 +176,7 @@ void gpu_crowd_stand_in(struct gpu_crowd *crowd, const struct gpu_order *order)
 core_status gpu_crowd_key_hand(const struct gpu_crowd *crowd, struct gpu_engine *engine, uint32_t slot)
 {
     const struct gpu_crowd_stream *stream = &crowd->streams[slot];
-    return gpu_engine_key_set(engine, slot, stream->key, stream->key_bytes, stream->chain);
+    return gpu_engine_key_set(engine, gpu_key_slot(slot, 0), stream->key, stream->key_bytes, stream->chain);
 }
 
 void gpu_crowd_hand_keys(struct gpu_crowd *crowd, struct gpu_engine *engine)

@@ -30,7 +30,7 @@ void history_worker_destroy(struct history_worker *worker)
 
 size_t history_worker_stream_bytes(void)
 {
-    return cpu_stream_bytes(&virtual_engine);
+    return cpu_stream_bytes(&virtual_engine, 1);
 }
 
 void history_worker_arm(struct cpu_stream *stream, const struct perfmodel_cpu_task *task)

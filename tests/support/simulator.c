@@ -86,7 +86,7 @@ struct simulator *simulator_create(uint32_t burst_pieces)
     if (simulator == NULL)
         return NULL;
     simulator->burst_pieces = burst_pieces;
-    simulator->stride_bytes = cpu_stream_bytes(&virtual_engine);
+    simulator->stride_bytes = cpu_stream_bytes(&virtual_engine, 1);
     if (cpu_scheduler_create(&simulator->scheduler, &options, NULL) != CORE_OK) {
         free(simulator);
         return NULL;

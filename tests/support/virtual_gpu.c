@@ -22,9 +22,9 @@ core_status __wrap_gpu_engine_open(struct gpu_engine **engine, const struct gpu_
                                    struct core_error *error);
 void __wrap_gpu_engine_close(struct gpu_engine *engine);
 core_status __wrap_gpu_engine_start(struct gpu_engine *engine, core_ns now_ns, struct core_error *error);
-core_status __wrap_gpu_engine_key_set(struct gpu_engine *engine, uint32_t slot, const uint8_t *key,
-                                      uint32_t key_bytes, const uint8_t chain[GPU_BLOCK_BYTES]);
-core_status __wrap_gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot);
+core_status __wrap_gpu_engine_key_set(struct gpu_engine *engine, uint32_t key_slot, const uint8_t *key,
+                                      uint32_t key_bytes, const uint8_t *chain);
+core_status __wrap_gpu_engine_key_clear(struct gpu_engine *engine, uint32_t key_slot);
 core_status __wrap_gpu_engine_submit(struct gpu_engine *engine, const struct gpu_order *order,
                                      core_ns period_ns, core_ns now_ns, struct core_error *error);
 void __wrap_gpu_engine_set_room(struct gpu_engine *engine, const struct gpu_room *room);
@@ -174,27 +174,31 @@ void __wrap_gpu_engine_condemn(struct gpu_engine *engine, core_ns now_ns, const 
 
 /* ---- work ---- */
 
-core_status __wrap_gpu_engine_key_set(struct gpu_engine *engine, uint32_t slot, const uint8_t *key,
-                                      uint32_t key_bytes, const uint8_t chain[GPU_BLOCK_BYTES])
+static bool has_key_slot(const struct virtual_gpu *gpu, uint32_t key_slot)
+{
+    return key_slot < gpu_key_slot(gpu->options.region->shape.slots, 0);
+}
+
+core_status __wrap_gpu_engine_key_set(struct gpu_engine *engine, uint32_t key_slot, const uint8_t *key,
+                                      uint32_t key_bytes, const uint8_t *chain)
 {
     struct virtual_gpu *gpu = of(engine);
-    TEST_REQUIRE(slot < gpu->options.region->shape.slots);
+    TEST_REQUIRE(has_key_slot(gpu, key_slot));
     if (gpu->state != GPU_ENGINE_READY)
         return CORE_AGAIN;
-    TEST_REQUIRE(gpu_key_expand(&gpu->card.keys[slot], key, key_bytes) == CORE_OK);
-    for (int i = 0; i < 2; i++)
-        memcpy(gpu->card.chains[slot].value[i], chain, GPU_BLOCK_BYTES);
+    TEST_REQUIRE(gpu_key_expand(&gpu->card.keys[key_slot], key, key_bytes) == CORE_OK);
+    for (int i = 0; i < 2 && chain != NULL; i++)
+        memcpy(gpu->card.chains[key_slot / GPU_SLOT_KEYS].value[i], chain, GPU_BLOCK_BYTES);
     return CORE_OK;
 }
 
-core_status __wrap_gpu_engine_key_clear(struct gpu_engine *engine, uint32_t slot)
+core_status __wrap_gpu_engine_key_clear(struct gpu_engine *engine, uint32_t key_slot)
 {
     struct virtual_gpu *gpu = of(engine);
-    TEST_REQUIRE(slot < gpu->options.region->shape.slots);
+    TEST_REQUIRE(has_key_slot(gpu, key_slot));
     if (gpu->state != GPU_ENGINE_READY)
         return CORE_AGAIN;
-    memset(&gpu->card.keys[slot], 0, sizeof gpu->card.keys[slot]);
-    memset(&gpu->card.chains[slot], SCRIBBLE, sizeof gpu->card.chains[slot]);
+    memset(&gpu->card.keys[key_slot], 0, sizeof gpu->card.keys[key_slot]);
     return CORE_OK;
 }
 
@@ -215,6 +219,15 @@ core_status __wrap_gpu_engine_resize(struct gpu_engine *engine, const struct gpu
     return CORE_OK;
 }
 
+/* Every key of the job is there. */
+static void check_keys(const struct gpu_batch *batch, const struct gpu_job *job)
+{
+    for (uint32_t at = job->first_segment; at != GPU_SEGMENT_NONE; at = batch->segments[at].next) {
+        const uint32_t other = (batch->segments[at].flags & GPU_SEGMENT_OTHER_KEY) != 0 ? 1 : 0;
+        TEST_REQUIRE(batch->keys[job->key_slot ^ other].rounds != 0);
+    }
+}
+
 /* The keys are those of now, so the work is done at once; it shows when its time is over. */
 static void encrypt(struct virtual_gpu *gpu, const struct gpu_order *order)
 {
@@ -231,7 +244,7 @@ static void encrypt(struct virtual_gpu *gpu, const struct gpu_order *order)
     batch.segment_count = order->segment_count;
     TEST_REQUIRE(gpu_batch_check(&batch, &error) == CORE_OK);
     for (uint32_t i = 0; i < batch.job_count; i++)
-        TEST_REQUIRE(batch.keys[to->jobs[i].key_slot].rounds != 0); /* it was handed over */
+        check_keys(&batch, &to->jobs[i]);
     gpu_kernel_run_host(GPU_KERNEL_WHOLE, &batch, 0, batch.job_count);
 }
 

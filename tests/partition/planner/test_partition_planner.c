@@ -460,10 +460,13 @@ static void migration_that_ends_without_a_move(void **state)
         assert_true(host.migration[n].hold_ns > 0); /* the GPU is charged for that */
         struct owner *fresh = target(n);
         partition_planner_moved(host.planner, fresh->number, outcome[n], false);
+        /* until what it was to migrate to is released */
+        assert_int_equal(partition_planner_readiness(host.planner, old->number), PARTITION_PLANNER_MIGRATING);
         retire(fresh, false, 0);
         step(MS);
         assert_true(fresh->reclaimed);
         assert_true(fresh->superseded);
+        assert_int_equal(partition_planner_readiness(host.planner, old->number), PARTITION_PLANNER_READY);
         struct core_stream_spec after = admission_stream_of(admission(), old->number).spec;
         assert_memory_equal(&after, &before, sizeof before); /* nothing is charged for a hold any more */
     }

@@ -205,11 +205,15 @@ static int start(void **state)
     corrupt = 0;
     for (uint32_t i = 0; i < STREAMS; i++) {
         struct victim *victim = &victims[i];
-        victim->stream = (struct server_stream){
-            .client = &client, .cpu = &cpu_streams[i], .path = SERVER_PATH_GPU, .units.gpu = &victim->place};
+        victim->stream = (struct server_stream){.client = &client,
+                                                .keys.held = 1,
+                                                .cpu = &cpu_streams[i],
+                                                .path = SERVER_PATH_GPU,
+                                                .units.gpu = &victim->place};
         victim->place = (struct server_gpu_binding){.stream = &victim->stream,
                                                     .port = &port,
                                                     .keyed = 1,
+                                                    .keys = 1,
                                                     .next = port.places,
                                                     .previous = &port.places};
         if (port.places != NULL)

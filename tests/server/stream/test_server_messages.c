@@ -20,17 +20,20 @@
 #define MESSAGE_BYTES 4096
 #define PACKETS       16 /* of a message, at most */
 #define MESSAGES      4096
+#define HELD          1024
 #define PAST_COUNT    UINT64_C(0x0102030405060708)
 
 static struct test_server server;
 static struct config_profile *profile;
 static struct test_client client;
+static bool loses; /* cards are lost: else no packet goes another way */
 
 /* What was sent of one message. */
 struct message {
     uint32_t bytes, packets, cuts[PACKETS]; /* of plaintext, without an IV ahead of it */
     uint64_t seed;
     uint8_t iv[CORE_BLOCK_BYTES]; /* with CORE_IV_EXPLICIT */
+    uint8_t key[32];
 };
 
 struct talker {
@@ -41,6 +44,13 @@ struct talker {
     uint64_t number;         /* of the next message to be checked */
     struct message messages[MESSAGES];
     uint32_t message_count;
+    uint8_t next_key[32]; /* from message number `next_from` on */
+    uint64_t next_from;
+    struct {
+        uint8_t *bytes;
+        struct protocol_header header;
+    } held[HELD]; /* results that came ahead of another answer */
+    uint32_t held_first, held_end;
 };
 
 static const struct core_stream_spec spec = {.packet_bytes = 1024,
@@ -60,15 +70,15 @@ static void fill(uint8_t *bytes, uint32_t count, uint64_t seed)
 /* ---- the reference ---- */
 
 /* The message's ciphertext by the document; returns its length. *chain is what the next one chains to. */
-static uint32_t encrypt(const struct talker *talker, const uint8_t *plain, uint32_t bytes, const uint8_t *iv,
-                        uint8_t *cipher, uint8_t chain[CORE_BLOCK_BYTES])
+static uint32_t encrypt(const struct talker *talker, const uint8_t *key, const uint8_t *plain, uint32_t bytes,
+                        const uint8_t *iv, uint8_t *cipher, uint8_t chain[CORE_BLOCK_BYTES])
 {
     static const EVP_CIPHER *(*const ciphers[])(void) = {NULL, EVP_aes_128_cbc, EVP_aes_192_cbc,
                                                          EVP_aes_256_cbc};
     const uint32_t whole = talker->spec.padding == CORE_PADDING_CLEAR ? bytes / 16 * 16 : bytes;
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
     int done = 0, last = 0;
-    TEST_REQUIRE(EVP_EncryptInit_ex(context, ciphers[talker->spec.cipher](), NULL, talker->key, iv) == 1);
+    TEST_REQUIRE(EVP_EncryptInit_ex(context, ciphers[talker->spec.cipher](), NULL, key, iv) == 1);
     TEST_REQUIRE(EVP_CIPHER_CTX_set_padding(context, talker->spec.padding == CORE_PADDING_PKCS7) == 1);
     TEST_REQUIRE(EVP_EncryptUpdate(context, cipher, &done, plain, (int)whole) == 1);
     TEST_REQUIRE(EVP_EncryptFinal_ex(context, cipher + done, &last) == 1);
@@ -92,9 +102,15 @@ static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bo
     talker->spec.iv = iv;
     talker->spec.padding = padding;
     talker->spec.guaranteed = guaranteed;
-    talker->spec.latency_ns *= guaranteed ? 40 : 1;
+    if (guaranteed) { /* there is room for what comes while a loss is noticed */
+        talker->spec.latency_ns = 20 * CORE_NS_PER_S;
+        talker->spec.interval_ns = 50 * CORE_NS_PER_MS;
+        talker->spec.burst_packets = 2;
+        talker->spec.packet_bytes = 512;
+    }
     talker->spec.first_unit = iv == CORE_IV_COUNTER ? PAST_COUNT : 0;
     talker->number = talker->spec.first_unit;
+    talker->next_from = UINT64_MAX;
     fill(talker->key, sizeof talker->key, 77 + iv);
     struct protocol_open open = test_open_inline(&talker->spec, talker->key);
     open.has_iv = iv == CORE_IV_CONSTANT;
@@ -135,6 +151,11 @@ static void send_message(struct talker *talker, uint32_t bytes, const uint32_t *
 
     TEST_REQUIRE(talker->message_count < MESSAGES && packets <= PACKETS);
     *message = (struct message){.bytes = bytes, .packets = packets, .seed = talker->message_count * 7 + 1};
+    if (talker->number + talker->message_count == talker->next_from) {
+        memcpy(talker->key, talker->next_key, sizeof talker->key);
+        talker->next_from = UINT64_MAX;
+    }
+    memcpy(message->key, talker->key, sizeof message->key);
     talker->message_count++;
     fill(message->iv, sizeof message->iv, ~message->seed);
     memcpy(plain, message->iv, CORE_BLOCK_BYTES);
@@ -163,14 +184,21 @@ static void send_even(struct talker *talker, uint32_t bytes, uint32_t each)
 
 static struct protocol_result next_result(struct talker *talker, const uint8_t **body, uint32_t *bytes)
 {
+    static uint8_t copy[PROTOCOL_RESULT_BYTES + MESSAGE_BYTES];
     struct protocol_result result;
     struct test_frame frame;
-    do
-        TEST_REQUIRE(test_client_next(&client, &frame, TEST_PATIENCE_MS) == TEST_FRAME);
-    while (frame.header.type == PROTOCOL_NOTICE);
+    if (talker->held_first < talker->held_end) {
+        frame.header = talker->held[talker->held_first].header;
+        frame.body = memcpy(copy, talker->held[talker->held_first].bytes, frame.header.body_bytes);
+        free(talker->held[talker->held_first++].bytes);
+    } else
+        do
+            TEST_REQUIRE(test_client_next(&client, &frame, TEST_PATIENCE_MS) == TEST_FRAME);
+        while (frame.header.type == PROTOCOL_NOTICE);
     TEST_REQUIRE(frame.header.type == PROTOCOL_RESULT && frame.header.id == talker->id);
     TEST_REQUIRE(frame.header.sequence == talker->received++);
     TEST_REQUIRE(protocol_result_read(3, frame.body, frame.header.body_bytes, &result, NULL) == CORE_OK);
+    TEST_REQUIRE(loses || (result.flags & PROTOCOL_RESULT_FAULT) == 0);
     *body = frame.body + PROTOCOL_RESULT_BYTES;
     *bytes = frame.header.body_bytes - PROTOCOL_RESULT_BYTES;
     return result;
@@ -211,7 +239,7 @@ static void check_message(struct talker *talker, const struct message *message)
     }
     uint8_t chain[CORE_BLOCK_BYTES];
     memcpy(chain, iv, sizeof chain);
-    const uint32_t bytes = encrypt(talker, plain, message->bytes, iv, expected, chain);
+    const uint32_t bytes = encrypt(talker, message->key, plain, message->bytes, iv, expected, chain);
     assert_int_equal(got_bytes, bytes);
     assert_memory_equal(got, expected, bytes);
     if (kind == CORE_IV_CHAIN)
@@ -224,6 +252,8 @@ static void check_all(struct talker *talker)
     for (uint32_t i = 0; i < talker->message_count; i++)
         check_message(talker, &talker->messages[i]);
     talker->message_count = 0;
+    TEST_REQUIRE(talker->held_first == talker->held_end);
+    talker->held_first = talker->held_end = 0;
 }
 
 static void close_talker(struct talker *talker)
@@ -244,6 +274,7 @@ static void close_talker(struct talker *talker)
 static void start(int64_t cost, uint32_t cards, const char *gpus, const char *yaml)
 {
     memset(&server, 0, sizeof server);
+    loses = false;
     profile = test_gpu_profile(cost);
     profile->gpus[0].count = cards;
     if (gpus != NULL)
@@ -351,10 +382,10 @@ static void every_cut(void **state)
 static void messages_survive_the_loss_of_their_card(void **state)
 {
     (void)state;
+    loses = true;
     for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
-        const bool backed = server.server->gpu_count > 1;
-        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_CLEAR, backed, true);
-        const pid_t child = test_gpu_process(&server, talker->gpu);
+        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_CLEAR, false, true);
+        const pid_t child = test_gpu_process(&server, 0);
         for (uint32_t i = 0; i < 60; i++) {
             if (i == 20)
                 assert_int_equal(kill(child, SIGSTOP), 0);
@@ -368,6 +399,209 @@ static void messages_survive_the_loss_of_their_card(void **state)
         check_all(talker);
         close_talker(talker);
     }
+}
+
+/* ---- keys ---- */
+
+/* The next answer that is no RESULT, which are held. */
+static struct test_frame await_answer(struct talker *talker)
+{
+    struct test_frame frame;
+    for (;;) {
+        TEST_REQUIRE(test_client_next(&client, &frame, TEST_PATIENCE_MS) == TEST_FRAME);
+        if (frame.header.type == PROTOCOL_NOTICE)
+            continue;
+        if (frame.header.type != PROTOCOL_RESULT)
+            return frame;
+        TEST_REQUIRE(talker->held_end < HELD);
+        talker->held[talker->held_end].bytes = malloc(frame.header.body_bytes);
+        TEST_REQUIRE(talker->held[talker->held_end].bytes != NULL);
+        memcpy(talker->held[talker->held_end].bytes, frame.body, frame.header.body_bytes);
+        talker->held[talker->held_end++].header = frame.header;
+    }
+}
+
+static void send_rekey(const struct talker *talker, uint64_t first, const uint8_t *key, uint32_t key_bytes)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    const struct protocol_rekey rekey = {.stream = talker->id,
+                                         .key_kind = PROTOCOL_KEY_INLINE,
+                                         .key = key,
+                                         .key_bytes = key_bytes,
+                                         .first = first};
+    assert_true(test_client_send(&client, frame, protocol_rekey_write(frame, 7, &rekey)));
+}
+
+/* 0, or the code of the refusal. */
+static enum protocol_refusal ask_rekey(struct talker *talker, uint64_t first, uint64_t seed)
+{
+    struct protocol_rekeyed rekeyed;
+    struct protocol_refused refused;
+    uint8_t key[32];
+
+    fill(key, sizeof key, seed);
+    send_rekey(talker, first, key, core_cipher_key_bytes(talker->spec.cipher));
+    const struct test_frame frame = await_answer(talker);
+    assert_int_equal(frame.header.id, 7);
+    if (frame.header.type == PROTOCOL_REFUSED) {
+        assert_int_equal(protocol_refused_read(3, frame.body, frame.header.body_bytes, &refused, NULL),
+                         CORE_OK);
+        return refused.code;
+    }
+    assert_int_equal(frame.header.type, PROTOCOL_REKEYED);
+    assert_int_equal(protocol_rekeyed_read(frame.body, frame.header.body_bytes, &rekeyed, NULL), CORE_OK);
+    assert_true(rekeyed.stream == talker->id && rekeyed.first == first && rekeyed.in_force_ns > 0);
+    memcpy(talker->next_key, key, sizeof key);
+    talker->next_from = first;
+    return 0;
+}
+
+/* Until the key before the last one is gone everywhere. */
+static void rekey(struct talker *talker, uint64_t first, uint64_t seed)
+{
+    enum protocol_refusal refusal;
+    while ((refusal = ask_rekey(talker, first, seed)) == PROTOCOL_REFUSED_BUSY)
+        ;
+    assert_int_equal(refusal, 0);
+}
+
+/* Messages under either key are inside side by side, cut in every way. */
+static void keys_change_at_any_message(void **state)
+{
+    (void)state;
+    for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_PKCS7, false, on_gpu());
+        for (uint32_t round = 0; round < 12; round++) {
+            for (uint32_t i = 0; i < round % 4; i++)
+                send_even(talker, 100 + 60 * i, 48);
+            rekey(talker, talker->number + talker->message_count + round % 3, 1000 + round);
+            for (uint32_t i = 0; i < 5; i++)
+                send_even(talker, 33 * i, 16 + 32 * (round % 5));
+            check_all(talker);
+        }
+        close_talker(talker);
+    }
+}
+
+/* A lost batch is encrypted again under the keys that were in force, whichever of the two it was. */
+static void keys_survive_the_loss_of_their_card(void **state)
+{
+    (void)state;
+    loses = true;
+    for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_CLEAR, false, true);
+        const pid_t child = test_gpu_process(&server, 0);
+        rekey(talker, talker->number + 30, 5);
+        for (uint32_t i = 0; i < 60; i++) {
+            if (i == 20)
+                assert_int_equal(kill(child, SIGSTOP), 0);
+            if (i == 40)
+                assert_int_equal(kill(child, SIGKILL), 0);
+            send_even(talker, 100 + i * 7, 48);
+        }
+        check_all(talker);
+        rekey(talker, talker->number + 2, 6); /* the new process has it, or gets it with the others */
+        for (uint32_t i = 0; i < 5; i++)
+            send_even(talker, 100 + i * 7, 48);
+        check_all(talker);
+        test_gpu_await_up(&server, 0, child);
+        for (uint32_t round = 0; round < 4; round++) {
+            rekey(talker, talker->number + round % 2, 7 + round);
+            for (uint32_t i = 0; i < 3; i++)
+                send_even(talker, 1000, 512);
+            check_all(talker);
+        }
+        close_talker(talker);
+    }
+}
+
+/* A guaranteed stream has its backup on the other card, which has each of its keys before it counts; and the card
+ * that comes back gets what it has missed. */
+static void keys_are_at_the_backup(void **state)
+{
+    (void)state;
+    loses = true;
+    struct talker *talker = open_talker(CORE_IV_COUNTER, CORE_PADDING_PKCS7, true, true);
+    for (uint32_t round = 0; round < 2; round++) {
+        const uint32_t card = round % 2;
+        const pid_t child = test_gpu_process(&server, card);
+        rekey(talker, talker->number + 5 + round, round);
+        for (uint32_t i = 0; i < 14; i++) {
+            if (i == 7)
+                assert_int_equal(kill(child, SIGKILL), 0);
+            send_even(talker, 200 + i, 208);
+        }
+        check_all(talker);
+        rekey(talker, talker->number + 1, 50 + round); /* one card is away, or has just come back */
+        for (uint32_t i = 0; i < 10; i++)
+            send_even(talker, 200 + i, 208);
+        check_all(talker);
+        test_gpu_await_up(&server, card, child);
+    }
+    close_talker(talker);
+}
+
+static void a_key_that_comes_too_late_or_too_early(void **state)
+{
+    static const uint8_t block[16];
+    (void)state;
+    struct talker *talker = open_talker(CORE_IV_CONSTANT, CORE_PADDING_NONE, false, on_gpu());
+    send_even(talker, 64, 64);
+    check_all(talker);
+    assert_int_equal(ask_rekey(talker, 0, 1), PROTOCOL_REFUSED_BUSY); /* it is over */
+    send_packet(talker, block, 16, PROTOCOL_DATA_FIRST);
+    assert_int_equal(ask_rekey(talker, 1, 1), PROTOCOL_REFUSED_BUSY); /* it has begun */
+    send_packet(talker, block, 16, PROTOCOL_DATA_LAST);
+    const uint8_t *body;
+    uint32_t bytes;
+    assert_int_equal(next_result(talker, &body, &bytes).status, PROTOCOL_RESULT_OK);
+    assert_int_equal(next_result(talker, &body, &bytes).status, PROTOCOL_RESULT_OK);
+    talker->held_first = talker->held_end = 0;
+    talker->number++;
+    rekey(talker, talker->number + 1, 2);
+    assert_int_equal(ask_rekey(talker, talker->number + 2, 3), PROTOCOL_REFUSED_BUSY); /* there are two */
+    for (uint32_t i = 0; i < 3; i++)
+        send_even(talker, 64, 64);
+    check_all(talker);
+    rekey(talker, talker->number, 4);
+    send_even(talker, 64, 64);
+    check_all(talker);
+    close_talker(talker);
+}
+
+static void keys_that_do_not_fit_are_refused_by_name(void **state)
+{
+    static const uint8_t key[32];
+    uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX];
+    struct core_stream_spec one = spec;
+    struct protocol_opened opened;
+    (void)state;
+    struct talker *talker = open_talker(CORE_IV_RANDOM, CORE_PADDING_NONE, false, on_gpu());
+    one.unit = CORE_UNIT_STREAM;
+    struct protocol_open open = test_open_inline(&one, key);
+    assert_true(test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, NULL));
+    const struct {
+        struct protocol_rekey rekey;
+        enum protocol_refusal code;
+    } rows[] = {
+        {{opened.stream, PROTOCOL_KEY_INLINE, key, 24, 0}, PROTOCOL_REFUSED_SPEC},
+        {{opened.stream + 9, PROTOCOL_KEY_INLINE, key, 24, 0}, PROTOCOL_REFUSED_STREAM},
+        {{talker->id, PROTOCOL_KEY_INLINE, key, 16, 0}, PROTOCOL_REFUSED_KEY},
+        {{talker->id, PROTOCOL_KEY_NAMED, (const uint8_t *)"none", 4, 0}, PROTOCOL_REFUSED_KEY},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct protocol_refused refused;
+        assert_true(test_client_send(&client, frame, protocol_rekey_write(frame, 7, &rows[i].rekey)));
+        const struct test_frame answer = await_answer(talker);
+        assert_int_equal(answer.header.type, PROTOCOL_REFUSED);
+        assert_int_equal(protocol_refused_read(3, answer.body, answer.header.body_bytes, &refused, NULL),
+                         CORE_OK);
+        assert_int_equal(refused.code, rows[i].code);
+    }
+    rekey(talker, 0, 9);
+    send_even(talker, 64, 64);
+    check_all(talker);
+    close_talker(talker);
 }
 
 /* ---- wrong ones ---- */
@@ -535,7 +769,14 @@ int main(void)
         ON_WORKERS(every_cut),
         ON_GPU(every_cut),
         ON_GPU(messages_survive_the_loss_of_their_card),
-        ON_TWO(messages_survive_the_loss_of_their_card),
+        ON_WORKERS(keys_change_at_any_message),
+        ON_GPU(keys_change_at_any_message),
+        AUDITED(keys_change_at_any_message),
+        ON_GPU(keys_survive_the_loss_of_their_card),
+        ON_TWO(keys_are_at_the_backup),
+        ON_WORKERS(a_key_that_comes_too_late_or_too_early),
+        ON_GPU(a_key_that_comes_too_late_or_too_early),
+        ON_WORKERS(keys_that_do_not_fit_are_refused_by_name),
         ON_WORKERS(a_broken_message_harms_no_other),
         ON_GPU(a_broken_message_harms_no_other),
         ON_WORKERS(flags_that_do_not_follow),
