@@ -5,8 +5,8 @@
 
 #include <assert.h>
 
-_Static_assert(SERVER_STREAM_KEYS == CPU_STREAM_KEYS && SERVER_STREAM_KEYS == GPU_SLOT_KEYS,
-               "every unit has room for the keys of a stream");
+_Static_assert((int)SERVER_STREAM_KEYS == CPU_STREAM_KEYS, "a worker has room for a stream's keys");
+_Static_assert((int)SERVER_STREAM_KEYS == GPU_SLOT_KEYS, "a GPU has room for a stream's keys");
 
 #define PLACES 3 /* of a stream: where it is, its backup, where it migrates to */
 
