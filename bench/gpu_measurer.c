@@ -66,7 +66,8 @@ static void tables_write(const struct gpu_region *region, uint32_t arena, const 
         const uint32_t blocks = bench_gpu_shape_blocks(shape, i);
         segments[i] = (struct gpu_segment){
             .offset_bytes = offset_bytes, .length_bytes = blocks * GPU_BLOCK_BYTES, .next = GPU_SEGMENT_NONE};
-        jobs[i] = (struct gpu_job){.key_slot = i, .chain_slot = i, .first_segment = i, .blocks = blocks};
+        jobs[i] = (struct gpu_job){
+            .key_slot = gpu_key_slot(i, 0), .chain_slot = i, .first_segment = i, .blocks = blocks};
         offset_bytes += blocks * GPU_BLOCK_BYTES;
     }
 }

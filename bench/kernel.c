@@ -216,7 +216,7 @@ static void job_add(struct check *check, struct gpu_order *order, uint32_t slot,
     struct stream *stream = &check->streams[slot];
     struct gpu_job *job = &gpu_region_jobs(&check->rig.region, order->arena)[order->job_count++];
     struct gpu_segment *segments = gpu_region_segments(&check->rig.region, order->arena);
-    *job = (struct gpu_job){.key_slot = slot,
+    *job = (struct gpu_job){.key_slot = gpu_key_slot(slot, 0),
                             .chain_slot = slot,
                             .first_segment = order->segment_count,
                             .blocks = blocks,
@@ -314,8 +314,10 @@ static void tables_fill(const struct gpu_region *region, uint32_t arena, const s
     for (uint32_t i = 0; i < options->jobs; i++) {
         gpu_region_segments(region, arena)[i] = (struct gpu_segment){
             .offset_bytes = i * options->bytes, .length_bytes = options->bytes, .next = GPU_SEGMENT_NONE};
-        gpu_region_jobs(region, arena)[i] = (struct gpu_job){
-            .key_slot = i, .chain_slot = i, .first_segment = i, .blocks = options->bytes / GPU_BLOCK_BYTES};
+        gpu_region_jobs(region, arena)[i] = (struct gpu_job){.key_slot = gpu_key_slot(i, 0),
+                                                             .chain_slot = i,
+                                                             .first_segment = i,
+                                                             .blocks = options->bytes / GPU_BLOCK_BYTES};
     }
 }
 
