@@ -63,7 +63,7 @@ static void open_sources(struct filling *filling)
         const struct core_stream_spec *spec = &gpu->specs[i];
         struct source *source = &filling->source[i];
         *source = (struct source){.spec = spec};
-        source->packet_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+        source->packet_bytes = core_stream_packet_bytes(spec);
         source->job_bytes = perfmodel_gpu_job_bytes(spec, gpu->period_ns, false);
         source->work_ns = perfmodel_gpu_work_ns(spec, gpu->profile);
         source->policed.interval_ns = spec->interval_ns;

@@ -1,5 +1,7 @@
 #include "tests/support/history_machine.h"
 
+#include "tests/support/units.h"
+
 #include <string.h>
 
 static core_ns within(double ns, core_ns low_ns, core_ns high_ns)
@@ -40,6 +42,10 @@ static double draw_pool(struct history_machine *machine, struct test_random *ran
             spec->cipher = (enum core_cipher)test_random_in(random, 1, CORE_CIPHER_COUNT);
         rate += spec->packet_bytes / (double)spec->interval_ns;
     }
+    struct test_random units = test_units_beside(random);
+    if (test_random_chance(&units, 20))
+        for (size_t i = 0; i < machine->pool_count; i++)
+            test_units_message(&machine->pool[i], &units);
     return rate;
 }
 

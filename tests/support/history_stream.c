@@ -91,7 +91,7 @@ void history_stream_settle(struct history_world *world, struct history_stream *s
 
 static uint32_t packet_bytes(struct history_world *world, const struct core_stream_spec *spec)
 {
-    uint32_t most = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint32_t most = core_stream_packet_bytes(spec);
     if (!test_random_chance(&world->random, world->small_percent))
         return most;
     return CORE_BLOCK_BYTES * (uint32_t)test_random_in(&world->random, 1, most / CORE_BLOCK_BYTES);

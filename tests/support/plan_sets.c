@@ -1,5 +1,7 @@
 #include "tests/support/plan_sets.h"
 
+#include "tests/support/units.h"
+
 #include <string.h>
 
 static void random_cpu(struct config_profile *profile, struct test_random *random)
@@ -98,6 +100,13 @@ static void scale_rates(struct test_plan_set *set, double load)
                                            CORE_INTERVAL_NS_MIN, CORE_INTERVAL_NS_MAX);
 }
 
+static void make_messages(struct test_plan_set *set, struct test_random *random)
+{
+    for (size_t i = 0; i < set->input.count; i++)
+        if (test_random_chance(random, 60))
+            test_units_message(&set->specs[i], random);
+}
+
 void test_plan_set_random(struct test_plan_set *set, struct test_random *random)
 {
     memset(set, 0, sizeof *set);
@@ -114,4 +123,7 @@ void test_plan_set_random(struct test_plan_set *set, struct test_random *random)
                                                .paper = test_random_chance(random, 30),
                                                .seed = test_random_next(random)};
     scale_rates(set, (double)test_random_log(random, 1, 1024) / 1024);
+    struct test_random units = test_units_beside(random);
+    if (test_random_chance(&units, 20))
+        make_messages(set, &units);
 }

@@ -18,7 +18,8 @@ struct test_plan_set {
 };
 
 /* No to three kinds of cards, like or unlike, with one copy engine or two; bursts; latency bounds below and
- * above the interval; packets of a block and of a megabyte; as many streams as about fit, or far more. */
+ * above the interval; packets of a block and of a megabyte; in one set of five messages with all IVs; as many
+ * streams as about fit, or far more. */
 void test_plan_set_random(struct test_plan_set *set, struct test_random *random);
 
 #endif

@@ -158,7 +158,7 @@ static struct source *heap_pop(struct simulator *simulator)
 
 static uint32_t packet_bytes(struct simulator *simulator, const struct core_stream_spec *spec)
 {
-    uint32_t most = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    uint32_t most = core_stream_packet_bytes(spec);
     if (simulator->pattern->sizes == SIMULATOR_MOST ||
         (simulator->pattern->sizes == SIMULATOR_ANY && test_random_chance(&simulator->random, 40)))
         return most;

@@ -18,6 +18,7 @@
 #include "perfmodel/demand.h"
 #include "perfmodel/edf.h"
 #include "tests/support/random.h"
+#include "tests/support/units.h"
 #include "tests/support/simulator.h"
 
 #define US CORE_NS_PER_US
@@ -117,6 +118,9 @@ static bool random_stream(struct test_random *random, const struct config_profil
     spec->packet_bytes = (uint32_t)test_random_log(random, 1, flavour->packet_bytes_most);
     if (test_random_chance(random, 30))
         spec->packet_bytes = flavour->packet_bytes_most;
+    struct test_random units = test_units_beside(random);
+    if (test_random_chance(&units, 10))
+        test_units_message(spec, &units);
     spec->burst_packets = (uint32_t)test_random_in(random, 1, flavour->burst_most);
     core_ns deadline_ns =
         4096 +

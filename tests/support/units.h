@@ -1,0 +1,23 @@
+/* Messages among the streams of a random set: their IVs go with them through workers and GPUs. */
+#ifndef MILLRACE_TESTS_UNITS_H
+#define MILLRACE_TESTS_UNITS_H
+
+#include "core/stream.h"
+#include "tests/support/random.h"
+
+/* Numbers beside those of `random`, which stay as they would be without. */
+static inline struct test_random test_units_beside(const struct test_random *random)
+{
+    return (struct test_random){random->state ^ UINT64_C(0x6d65737361676573)};
+}
+
+/* Makes it a stream of messages with any of the IVs. */
+static inline void test_units_message(struct core_stream_spec *spec, struct test_random *random)
+{
+    spec->unit = CORE_UNIT_MESSAGE;
+    spec->iv = (enum core_iv)test_random_in(random, CORE_IV_CHAIN, CORE_IV_RANDOM);
+    if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
+        spec->packet_bytes += CORE_BLOCK_BYTES;
+}
+
+#endif
