@@ -339,8 +339,8 @@ static int finish(struct encrypt_run *run)
         failed = command_print_json(pack_summary(run, complete));
     else
         print_end(run, complete);
-    if (run->status || failed)
-        return COMMAND_FAILED;
+    if (run->status || failed) /* refused: where it was to go on */
+        return run->status == CORE_REFUSED ? COMMAND_REFUSED : COMMAND_FAILED;
     if (!complete)
         return COMMAND_SIGNAL + interrupted;
     return run->missed > 0 ? COMMAND_MISSED : COMMAND_OK;

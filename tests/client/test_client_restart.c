@@ -344,12 +344,42 @@ static void test_command_gives_up(void **state)
     start_daemon();
 }
 
+/* The server comes back without the key: no later attempt would go better, and none is made. */
+static void test_command_refused(void **state)
+{
+    char *arguments[] = {MILLRACE,
+                         "encrypt",
+                         "--reconnect=1h",
+                         "-s",
+                         address,
+                         "--key-name=camera",
+                         "--rate=100k",
+                         "--latency=1s",
+                         "-o",
+                         (char *)in_folder("out"),
+                         (char *)in_folder("in"),
+                         NULL};
+    static const char other[] = "lens aes-128-cbc 000102030405060708090a0b0c0d0e0f client-iv\n";
+    int status;
+    (void)state;
+    (void)unlink(in_folder("out"));
+    pid_t pid = spawn("told", arguments);
+    await_output(1);
+    kill_daemon();
+    write_file("keys", other, strlen(other));
+    start_daemon();
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streams_go_on),
         cmocka_unit_test(test_command_goes_on),
         cmocka_unit_test(test_command_gives_up),
+        cmocka_unit_test(test_command_refused),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

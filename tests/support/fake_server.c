@@ -186,6 +186,22 @@ static bool answer_modify(struct fake_session *session, const struct protocol_he
                       protocol_modified_write(session->frame, header->id, &modified));
 }
 
+/* Grants every key but those from message FAKE_MESSAGE_REFUSED on. */
+static bool answer_rekey(struct fake_session *session, const struct protocol_header *header)
+{
+    struct protocol_rekey rekey;
+    const struct protocol_refused refused = {.code = PROTOCOL_REFUSED_BUSY, .text = "it has begun"};
+    if (protocol_rekey_read(session->body, header->body_bytes, &rekey, NULL) != CORE_OK)
+        return false;
+    if (rekey.first == FAKE_MESSAGE_REFUSED)
+        return fake_write(session->descriptor, session->frame,
+                          protocol_refused_write(PROTOCOL_VERSION, session->frame, header->id, &refused));
+    const struct protocol_rekeyed rekeyed = {
+        .stream = rekey.stream, .first = rekey.first, .in_force_ns = CORE_NS_PER_MS};
+    return fake_write(session->descriptor, session->frame,
+                      protocol_rekeyed_write(session->frame, header->id, &rekeyed));
+}
+
 static bool answer_data(struct fake_session *session, const struct protocol_header *header)
 {
     struct fake_stream *stream = &session->streams[header->id % STREAMS_MAX];
@@ -223,6 +239,8 @@ static bool answer(struct fake_session *session, const struct protocol_header *h
         return answer_open(session, header);
     case PROTOCOL_MODIFY:
         return answer_modify(session, header);
+    case PROTOCOL_REKEY:
+        return answer_rekey(session, header);
     case PROTOCOL_DATA:
         return answer_data(session, header);
     case PROTOCOL_CLOSE:

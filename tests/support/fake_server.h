@@ -13,6 +13,7 @@
 
 #define FAKE_PACKET_BYTES_MAX 65536
 #define FAKE_BURST_REFUSED    13 /* what fake_serve refuses a MODIFY for */
+#define FAKE_MESSAGE_REFUSED  13 /* and a REKEY */
 
 typedef void fake_script(int descriptor, void *argument);
 
