@@ -268,8 +268,10 @@ static void test_calls_wait_for_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rekey_and_wait),      cmocka_unit_test(test_rekey_with_callbacks),
-        cmocka_unit_test(test_breaches),            cmocka_unit_test(test_version_2_server),
+        cmocka_unit_test(test_rekey_and_wait),
+        cmocka_unit_test(test_rekey_with_callbacks),
+        cmocka_unit_test(test_breaches),
+        cmocka_unit_test(test_version_2_server),
         cmocka_unit_test(test_calls_wait_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,8 +18,8 @@
 #include "perfmodel/demand.h"
 #include "perfmodel/edf.h"
 #include "tests/support/random.h"
-#include "tests/support/units.h"
 #include "tests/support/simulator.h"
+#include "tests/support/units.h"
 
 #define US CORE_NS_PER_US
 #define MS CORE_NS_PER_MS
