@@ -235,7 +235,7 @@ static void random_histories(void **state)
 {
     (void)state;
     static struct test_plan_set set;
-    struct test_random random = {.state = 61};
+    struct test_random random = {.state = 62};
     struct tally tally = {0};
     for (int n = 0; n < 2 * MACHINES; n++) {
         if (n % 2 == 0)
