@@ -54,6 +54,12 @@ static bool is_everywhere(const struct server_stream *stream, uint32_t which)
     return true;
 }
 
+/* Is the GPU just being given this key, or made to forget it? */
+static bool is_asked(const struct server_gpu_binding *place, uint32_t which)
+{
+    return place->asking && ((place->key.set | place->key.clear) & bit(which)) != 0;
+}
+
 /* No GPU has the key, or may have it before long. */
 static bool is_nowhere(const struct server_stream *stream, uint32_t which)
 {
@@ -62,7 +68,7 @@ static bool is_nowhere(const struct server_stream *stream, uint32_t which)
     places_of(stream, places);
     for (int i = 0; i < PLACES; i++)
         if (places[i] != NULL &&
-            (places[i]->asking || (server_gpu_binding_keys(places[i]) & bit(which)) != 0))
+            (is_asked(places[i], which) || (server_gpu_binding_keys(places[i]) & bit(which)) != 0))
             return false;
     return true;
 }

@@ -25,13 +25,15 @@
 #define KEPT_BYTES       (256 << 20)
 #define SETTLE_NS        (10 * CORE_NS_PER_S)
 #define PROBE_NS         (2 * CORE_NS_PER_MS)
+#define REKEY_OPERATION  12
 
 static struct test_server server;
 static struct client clients[CLIENTS + 1]; /* the last one asks the empty server */
 static struct client *const probe = &clients[CLIENTS];
 static int ears; /* an epoll of the connections */
 static core_ns worker_delay_ns;
-static bool gentle; /* this sequence breaks no rule and delays no worker: it goes far */
+static bool talks_messages; /* in this sequence clients ask for streams with messages, and change keys */
+static bool gentle;         /* this sequence breaks no rule and delays no worker: it goes far */
 static const char *name = "";
 
 void test_model_name(const char *text)
@@ -201,6 +203,12 @@ static void give_frame(struct client *client, uint32_t operation, struct tape *t
     case 10:
         model_give_unknown(client, tape, take(tape) & 1 ? PROTOCOL_CLOSE : PROTOCOL_DATA);
         break;
+    case REKEY_OPERATION:
+        if (talks_messages) {
+            model_give_rekey(client, tape);
+            break;
+        }
+        __attribute__((fallthrough));
     default:
         model_give_right_data(client, tape);
     }
@@ -246,7 +254,8 @@ static void disturb(struct client *client, struct tape *tape)
 
 static void step(struct tape *tape)
 {
-    static const uint8_t gentle_operations[16] = {2, 2, 2, 2, 4, 6, 7, 9, 9, 11, 11, 11, 11, 11, 15, 15};
+    static const uint8_t gentle_operations[16] = {2,  2, 2, 2, 4, 6, 7, 9, 9, 11, 11, 11, 11, REKEY_OPERATION,
+                                                  15, 15};
     struct client *client = &clients[take(tape) % CLIENTS];
     const uint32_t operation = gentle ? gentle_operations[take(tape) % 16] : take(tape), cut = take(tape);
 
@@ -463,6 +472,8 @@ void test_model_run(const uint8_t *bytes, size_t count)
     TEST_REQUIRE(before_ns > CORE_INTERVAL_NS_MIN);
     const uint32_t kind = take(&tape);
     gentle = kind % 8 == 0;
+    talks_messages = kind % 4 == 1 || kind % 32 == 0;
+    model_talk_messages(talks_messages);
     while (tape.left > 0)
         step(&tape);
     if (kind >= 248 && kind < 250) { /* one in 128 */

@@ -49,12 +49,17 @@ static void begin_stream(struct client *client, const struct request *request,
                               .spec = request->open.spec,
                               .room = opened->queue_packets,
                               .open = true,
+                              .given = request->open.spec.first_unit,
+                              .number = request->open.spec.first_unit,
                               .losses = request->losses};
     stream->chain = chain == NULL ? EVP_CIPHER_CTX_new() : chain;
     TEST_REQUIRE(EVP_EncryptInit_ex(stream->chain,
                                     ciphers[request->open.spec.cipher - CORE_CIPHER_AES_128_CBC], NULL,
                                     request->key, opened->iv) == 1 &&
                  EVP_CIPHER_CTX_set_padding(stream->chain, 0) == 1);
+    memcpy(stream->key, request->key, sizeof stream->key);
+    memcpy(stream->iv, opened->iv, sizeof stream->iv);
+    memcpy(stream->block, opened->iv, sizeof stream->block);
     stream->asked_to_close = client->half_closed;
 }
 
@@ -80,7 +85,8 @@ static void on_opened(struct client *client, const struct protocol_header *heade
     struct protocol_opened opened;
     MUST(client, protocol_opened_read(client->version, body, header->body_bytes, &opened, NULL) == CORE_OK,
          "a bad OPENED");
-    MUST(client, request->must == 0 && request->type != PROTOCOL_MODIFY, "request %u granted", header->id);
+    MUST(client, request->must == 0 && (request->type == PROTOCOL_OPEN || request->type == PROTOCOL_QUERY),
+         "request %u granted", header->id);
     MUST(client, opened.bound_ns <= request->open.spec.latency_ns, "a bound above the contract");
     check_backup(client, request, &opened);
     if (request->type == PROTOCOL_OPEN)
@@ -88,6 +94,24 @@ static void on_opened(struct client *client, const struct protocol_header *heade
     else
         MUST(client, opened.stream == 0, "a QUERY opened a stream");
     request->type = 0;
+}
+
+/* Of a REKEY in which nothing was wrong. The first of a stream is refused only for its message, or the end. */
+static void check_rekey_refused(struct client *client, const struct request *request,
+                                const struct protocol_refused *refused)
+{
+    const struct stream *stream = NULL;
+    for (uint32_t i = 0; i < client->stream_count; i++)
+        if (client->streams[i].open && client->streams[i].id == request->stream)
+            stream = &client->streams[i];
+    if (refused->code == PROTOCOL_REFUSED_BUSY)
+        MUST(client,
+             stream == NULL || !request->may_be_early || (int64_t)(stream->given - request->first) > 0,
+             "REKEY from message %llu on refused with 9, and the next message is %llu",
+             (unsigned long long)request->first, (unsigned long long)stream->given);
+    else
+        MUST(client, refused->code == PROTOCOL_REFUSED_STREAM && (stream == NULL || stream->asked_to_close),
+             "REKEY refused with %d", refused->code);
 }
 
 static void on_refused(struct client *client, const struct protocol_header *header, const uint8_t *body)
@@ -99,13 +123,19 @@ static void on_refused(struct client *client, const struct protocol_header *head
     if (client->drained && refused.code == PROTOCOL_REFUSED_DRAINING)
         ; /* whatever else is wrong with it */
     else if (request->must != 0)
-        MUST(client, refused.code == request->must, "refused with %d instead of %d", refused.code,
-             request->must);
+        MUST(client,
+             refused.code == request->must ||
+                 (request->type == PROTOCOL_REKEY && refused.code == PROTOCOL_REFUSED_BUSY &&
+                  !request->may_be_early && request->must != PROTOCOL_REFUSED_STREAM &&
+                  request->must != PROTOCOL_REFUSED_SPEC),
+             "refused with %d instead of %d", refused.code, request->must);
     else if (request->type == PROTOCOL_MODIFY)
         MUST(client,
              refused.code == PROTOCOL_REFUSED_CAPACITY || refused.code == PROTOCOL_REFUSED_LIMIT ||
                  refused.code == PROTOCOL_REFUSED_BUSY || refused.code == PROTOCOL_REFUSED_STREAM,
              "MODIFY refused with %d", refused.code);
+    else if (request->type == PROTOCOL_REKEY)
+        check_rekey_refused(client, request, &refused);
     else
         MUST(client, refused.code == PROTOCOL_REFUSED_CAPACITY || refused.code == PROTOCOL_REFUSED_LIMIT,
              "refused with %d", refused.code);
@@ -128,8 +158,58 @@ static void on_modified(struct client *client, const struct protocol_header *hea
     request->type = 0;
 }
 
+static void on_rekeyed(struct client *client, const struct protocol_header *header, const uint8_t *body)
+{
+    struct request *request = find_request(client, header->id);
+    struct protocol_rekeyed rekeyed;
+    MUST(client, protocol_rekeyed_read(body, header->body_bytes, &rekeyed, NULL) == CORE_OK, "a bad REKEYED");
+    MUST(client, request->type == PROTOCOL_REKEY && request->must == 0, "request %u rekeyed", header->id);
+    MUST(client, rekeyed.stream == request->stream && rekeyed.first == request->first,
+         "REKEYED for stream %u from message %llu on", rekeyed.stream, (unsigned long long)rekeyed.first);
+    struct stream *stream = find_stream(client, rekeyed.stream);
+    MUST(client,
+         stream->changes == 0 ||
+             (stream->changes == 1 && (int64_t)(stream->given - stream->change[0].first) > 0),
+         "a third key of stream %u", stream->id);
+    MUST(client, (int64_t)(stream->number - rekeyed.first) <= 0, "REKEYED behind message %llu",
+         (unsigned long long)rekeyed.first);
+    struct change *change = &stream->change[stream->changes++];
+    change->first = rekeyed.first;
+    memcpy(change->key, request->key, sizeof change->key);
+    request->type = 0;
+}
+
+static bool has_messages(const struct stream *stream)
+{
+    return stream->spec.unit == CORE_UNIT_MESSAGE;
+}
+
+/* How many bytes its sender's IV takes. */
+static uint32_t brought_bytes(const struct stream *stream, const struct packet *packet)
+{
+    return stream->spec.iv == CORE_IV_EXPLICIT && packet->first ? CORE_BLOCK_BYTES : 0;
+}
+
+static enum protocol_result_status message_status_of(const struct stream *stream, const struct packet *packet)
+{
+    const uint32_t iv_bytes = brought_bytes(stream, packet);
+
+    if (stream->broken && !packet->first)
+        return PROTOCOL_RESULT_BROKEN;
+    if (packet->bytes > stream->spec.packet_bytes)
+        return PROTOCOL_RESULT_TOO_LONG;
+    if (packet->bytes < iv_bytes)
+        return PROTOCOL_RESULT_NOT_BLOCKS;
+    const uint32_t bytes = packet->bytes - iv_bytes;
+    if ((!packet->last || stream->spec.padding == CORE_PADDING_NONE) && (bytes == 0 || bytes % 16 != 0))
+        return PROTOCOL_RESULT_NOT_BLOCKS;
+    return PROTOCOL_RESULT_OK;
+}
+
 static enum protocol_result_status status_of(const struct stream *stream, const struct packet *packet)
 {
+    if (has_messages(stream))
+        return message_status_of(stream, packet);
     if (packet->bytes > stream->spec.packet_bytes)
         return PROTOCOL_RESULT_TOO_LONG;
     if (stream->spec.padding == CORE_PADDING_NONE && (packet->bytes == 0 || packet->bytes % 16 != 0))
@@ -137,21 +217,69 @@ static enum protocol_result_status status_of(const struct stream *stream, const 
     return PROTOCOL_RESULT_OK;
 }
 
-static void check_cipher(struct client *client, struct stream *stream, const struct packet *packet,
-                         const uint8_t *cipher, uint32_t cipher_bytes)
+/* A message begins: its number counts up, and the key may change. */
+static void count_message(struct stream *stream)
+{
+    if (stream->changes > 0 && stream->number == stream->change[0].first) {
+        memcpy(stream->key, stream->change[0].key, sizeof stream->key);
+        stream->change[0] = stream->change[1];
+        stream->changes--;
+    }
+    stream->number++;
+}
+
+/* Key and IV of a message; `brought` and `told` are those that its sender or the server gives. */
+static void begin_message(struct stream *stream, const uint8_t *brought, const uint8_t *told)
+{
+    uint8_t number[16] = {0};
+    for (int i = 0; i < 8; i++)
+        number[15 - i] = (uint8_t)((stream->number - 1) >> 8 * i);
+    const uint8_t *const ivs[] = {[CORE_IV_CHAIN] = stream->block,
+                                  [CORE_IV_CONSTANT] = stream->iv,
+                                  [CORE_IV_COUNTER] = number,
+                                  [CORE_IV_EXPLICIT] = brought,
+                                  [CORE_IV_RANDOM] = told};
+    TEST_REQUIRE(EVP_EncryptInit_ex(stream->chain, NULL, NULL, stream->key, ivs[stream->spec.iv]) == 1 &&
+                 EVP_CIPHER_CTX_set_padding(stream->chain, 0) == 1);
+}
+
+/* Encrypted bytes, of so many plain ones. */
+static uint32_t encrypted_bytes(const struct stream *stream, const struct packet *packet, uint32_t bytes)
+{
+    if (has_messages(stream) && !packet->last)
+        return bytes;
+    if (stream->spec.padding == CORE_PADDING_PKCS7)
+        return bytes / 16 * 16 + 16;
+    return bytes / 16 * 16;
+}
+
+/* Returns how many bytes were encrypted. */
+static uint32_t check_cipher(struct client *client, struct stream *stream, const struct packet *packet,
+                             const uint8_t *cipher, uint32_t cipher_bytes)
 {
     uint8_t plain[FRAME_BYTES], expected[FRAME_BYTES];
-    const bool pads = stream->spec.padding == CORE_PADDING_PKCS7;
-    const uint32_t bytes = pads ? packet->bytes / 16 * 16 + 16 : packet->bytes;
+    const uint32_t skipped = brought_bytes(stream, packet), plain_bytes = packet->bytes - skipped;
+    const uint32_t told = packet->first && stream->spec.iv == CORE_IV_RANDOM ? CORE_BLOCK_BYTES : 0;
+    const uint32_t bytes = encrypted_bytes(stream, packet, plain_bytes);
+    const uint32_t tail = bytes < plain_bytes ? plain_bytes - bytes : 0;
     int made = 0;
 
     model_fill_packet(plain, packet->bytes, packet->seed);
-    memset(plain + packet->bytes, (int)(bytes - packet->bytes), bytes - packet->bytes);
-    TEST_REQUIRE(EVP_EncryptUpdate(stream->chain, expected, &made, plain, (int)bytes) == 1);
-    MUST(client, cipher_bytes == bytes && memcmp(cipher, expected, bytes) == 0,
-         "stream %u, packet %u: wrong bytes", stream->id, stream->done);
+    MUST(client, cipher_bytes == told + bytes + tail, "stream %u, packet %u: %u bytes", stream->id,
+         stream->done, cipher_bytes);
+    if (packet->first)
+        begin_message(stream, plain, cipher);
+    if (bytes > plain_bytes)
+        memset(plain + packet->bytes, (int)(bytes - plain_bytes), bytes - plain_bytes);
+    TEST_REQUIRE(EVP_EncryptUpdate(stream->chain, expected, &made, plain + skipped, (int)bytes) == 1);
+    memcpy(expected + bytes, plain + skipped + bytes, tail);
+    MUST(client, memcmp(cipher + told, expected, bytes + tail) == 0, "stream %u, packet %u: wrong bytes",
+         stream->id, stream->done);
+    if (bytes > 0)
+        memcpy(stream->block, expected + bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     stream->counts.packets++;
     stream->counts.bytes += bytes;
+    return bytes;
 }
 
 /* A card was lost since the stream was asked for. */
@@ -168,7 +296,7 @@ static bool is_promised(const struct stream *stream)
 }
 
 static void check_time(const struct client *client, struct stream *stream, const struct packet *packet,
-                       const struct protocol_result *result)
+                       const struct protocol_result *result, uint32_t encrypted)
 {
     const bool met = result->flags & PROTOCOL_RESULT_MET, reader = result->flags & PROTOCOL_RESULT_READER;
     const core_ns true_ns = test_virtual_now_ns() - packet->eligible_ns;
@@ -178,8 +306,8 @@ static void check_time(const struct client *client, struct stream *stream, const
     MUST(client, met || !reader, "flag 2 without flag 1");
     MUST(client, saw_loss(stream) || !(result->flags & PROTOCOL_RESULT_FAULT),
          "flag 8, and no card was lost");
-    if (stream->modified)
-        return; /* when the new contract came into force is not known */
+    if (stream->modified || encrypted == 0)
+        return; /* when the new contract came into force is not known; or it waits for nothing */
     MUST(client, reader || met == (result->latency_ns <= stream->spec.latency_ns),
          "latency of %lld ns, and met is %d", (long long)result->latency_ns, met);
     MUST(client, client->held_up || result->waited_us == (packet->eligible_ns - packet->arrival_ns) / 1000,
@@ -203,11 +331,16 @@ static void on_result(struct client *client, const struct protocol_header *heade
          "a bad RESULT");
     MUST(client, header->sequence == stream->done && stream->done < stream->sent,
          "stream %u: result %u instead of %u", stream->id, header->sequence, stream->done);
+    if (packet->first)
+        count_message(stream);
     MUST(client, result.status == status_of(stream, packet), "status %d instead of %d", result.status,
          status_of(stream, packet));
+    stream->broken = result.status != PROTOCOL_RESULT_OK && !packet->last;
     if (result.status == PROTOCOL_RESULT_OK) {
-        check_cipher(client, stream, packet, body + 16, header->body_bytes - 16);
-        check_time(client, stream, packet, &result);
+        const bool has_iv = result.flags & PROTOCOL_RESULT_HAS_IV;
+        MUST(client, has_iv == (packet->first && stream->spec.iv == CORE_IV_RANDOM), "flag 16 is %d", has_iv);
+        check_time(client, stream, packet, &result,
+                   check_cipher(client, stream, packet, body + 16, header->body_bytes - 16));
     } else
         MUST(client,
              header->body_bytes == 16 && result.flags == 0 && result.latency_ns == 0 && result.waited_us == 0,
@@ -305,7 +438,8 @@ void model_on_frame(struct client *client, const struct protocol_header *header,
     static void (*const handlers[])(struct client *, const struct protocol_header *, const uint8_t *) = {
         [PROTOCOL_WELCOME] = on_welcome,   [PROTOCOL_OPENED] = on_opened, [PROTOCOL_REFUSED] = on_refused,
         [PROTOCOL_RESULT] = on_result,     [PROTOCOL_CLOSED] = on_closed, [PROTOCOL_ERROR] = on_error,
-        [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_PONG] = on_note,     [PROTOCOL_NOTICE] = on_notice};
+        [PROTOCOL_MODIFIED] = on_modified, [PROTOCOL_PONG] = on_note,     [PROTOCOL_NOTICE] = on_notice,
+        [PROTOCOL_REKEYED] = on_rekeyed};
     MUST(client, !client->ended, "a frame of type %u after a fatal ERROR", header->type);
     MUST(client, header->type < sizeof handlers / sizeof *handlers && handlers[header->type] != NULL,
          "a frame of type %u", header->type);

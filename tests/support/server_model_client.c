@@ -6,6 +6,13 @@
 #include <string.h>
 #include <sys/socket.h>
 
+static bool talks_messages;
+
+void model_talk_messages(bool talk)
+{
+    talks_messages = talk;
+}
+
 /* The packets that the server can have whole by now have arrived. */
 static void stamp(struct client *client)
 {
@@ -121,7 +128,46 @@ static core_ns some_latency_ns(struct tape *tape)
     return (core_ns)(1 + which) * 100000 * (which % 4 == 3 ? 16 : 1);
 }
 
-static void fill_open(struct request *request, struct tape *tape, bool right, bool may_be_guaranteed)
+/* What a client chooses IVs by: they must be allowed. */
+static bool chooses_ivs(const struct protocol_open *open)
+{
+    return open->has_iv || (open->spec.unit == CORE_UNIT_MESSAGE && open->spec.iv >= CORE_IV_CONSTANT &&
+                            open->spec.iv <= CORE_IV_EXPLICIT);
+}
+
+/* Messages, of all kinds. */
+static void fill_unit(struct protocol_open *open, struct tape *tape)
+{
+    const uint32_t what = take(tape);
+
+    if (what % 4 == 0)
+        return;
+    open->spec.unit = CORE_UNIT_MESSAGE;
+    open->spec.iv = (enum core_iv)(what / 4 % 5);
+    open->spec.padding = (enum core_padding)(what / 20 % 3);
+    open->has_iv = open->spec.iv == CORE_IV_CONSTANT || (open->has_iv && open->spec.iv == CORE_IV_CHAIN);
+    if (open->spec.iv == CORE_IV_EXPLICIT)
+        open->spec.packet_bytes += CORE_BLOCK_BYTES;
+    if (open->spec.iv == CORE_IV_COUNTER)
+        open->spec.first_unit = what < 128 ? UINT64_MAX - what % 3 : what; /* through 0 as well */
+}
+
+/* Messages that do not go together with what else is asked for. */
+static void spoil_unit(struct protocol_open *open, uint32_t how)
+{
+    struct core_stream_spec *spec = &open->spec;
+
+    if (spec->unit == CORE_UNIT_STREAM)
+        spec->iv = (enum core_iv)(1 + how % 4);
+    else if (spec->iv == CORE_IV_CHAIN)
+        spec->first_unit = 1;
+    else if (spec->iv == CORE_IV_EXPLICIT && how % 2 == 0)
+        spec->packet_bytes = CORE_BLOCK_BYTES;
+    else
+        open->has_iv = !open->has_iv;
+}
+
+static void fill_open(struct request *request, struct tape *tape, bool right, uint16_t version)
 {
     struct protocol_open *open = &request->open;
     const uint32_t how = take(tape), wrong = take(tape);
@@ -131,7 +177,7 @@ static void fill_open(struct request *request, struct tape *tape, bool right, bo
                                   .burst_packets = 1 + how % 4,
                                   .interval_ns = (core_ns)(1 + take(tape)) * 50000,
                                   .latency_ns = some_latency_ns(tape),
-                                  .guaranteed = may_be_guaranteed && how >> 7,
+                                  .guaranteed = version >= 2 && how >> 7,
                                   .cipher = CORE_CIPHER_AES_128_CBC + (how >> 2) % 3,
                                   .padding = (how >> 5) & 1 ? CORE_PADDING_PKCS7 : CORE_PADDING_NONE};
     open->key_kind = PROTOCOL_KEY_INLINE;
@@ -140,17 +186,29 @@ static void fill_open(struct request *request, struct tape *tape, bool right, bo
     open->key = request->key;
     open->has_iv = (how >> 6) & 1;
     memset(open->iv, (int)wrong, sizeof open->iv);
+    const bool may_have_messages = talks_messages && version >= 3;
+    if (may_have_messages)
+        fill_unit(open, tape);
     if (wrong % 4 == 0)
         name_key(request, open->spec.cipher);
     const bool forbids_iv =
         open->key_kind == PROTOCOL_KEY_NAMED && open->spec.cipher == CORE_CIPHER_AES_192_CBC;
-    open->has_iv &= right || !forbids_iv; /* it breaks one rule */
     if (right) {
-        request->must = forbids_iv && open->has_iv ? PROTOCOL_REFUSED_IV : 0;
+        request->must = forbids_iv && chooses_ivs(open) ? PROTOCOL_REFUSED_IV : 0;
         return;
     }
+    if (forbids_iv && chooses_ivs(open)) { /* it breaks one rule */
+        open->has_iv = false;
+        open->spec.unit = CORE_UNIT_STREAM;
+        open->spec.iv = CORE_IV_CHAIN;
+        open->spec.first_unit = 0;
+        open->spec.padding =
+            open->spec.padding == CORE_PADDING_CLEAR ? CORE_PADDING_PKCS7 : open->spec.padding;
+    }
     request->must = PROTOCOL_REFUSED_SPEC;
-    if (wrong % 5 == 0)
+    if (may_have_messages && wrong % 2 == 1)
+        spoil_unit(open, how);
+    else if (wrong % 5 == 0)
         open->spec.packet_bytes = 0;
     else if (wrong % 5 == 1)
         open->spec.burst_packets = 70000;
@@ -175,7 +233,7 @@ void model_give_open(struct client *client, struct tape *tape, bool right, uint8
         (request = model_new_request(client, type)) == NULL)
         return;
     client->opens += type == PROTOCOL_OPEN;
-    fill_open(request, tape, right, client->version >= 2);
+    fill_open(request, tape, right, client->version);
     model_give(client, frame, protocol_open_write(client->version, frame, type, request->id, &request->open));
     request->end = client->given;
     if (!client->greets)
@@ -193,10 +251,17 @@ static struct stream *some_stream(struct client *client, struct tape *tape)
     return NULL;
 }
 
+static void write_flags(uint8_t *frame, uint8_t type, uint8_t flags, uint32_t id, uint32_t sequence,
+                        uint32_t bytes)
+{
+    const struct protocol_header header = {
+        .body_bytes = bytes, .type = type, .flags = flags, .id = id, .sequence = sequence};
+    protocol_header_write(frame, &header);
+}
+
 static void write_header(uint8_t *frame, uint8_t type, uint32_t id, uint32_t sequence, uint32_t bytes)
 {
-    const struct protocol_header header = {.body_bytes = bytes, .type = type, .id = id, .sequence = sequence};
-    protocol_header_write(frame, &header);
+    write_flags(frame, type, 0, id, sequence, bytes);
 }
 
 void model_fill_packet(uint8_t *bytes, uint32_t count, uint32_t seed)
@@ -205,31 +270,62 @@ void model_fill_packet(uint8_t *bytes, uint32_t count, uint32_t seed)
         bytes[i] = (uint8_t)(seed + i * 31 + (i >> 8));
 }
 
-static void give_data(struct client *client, struct stream *stream, uint32_t bytes, uint32_t seed)
+static bool has_messages(const struct stream *stream)
+{
+    return stream->spec.unit == CORE_UNIT_MESSAGE;
+}
+
+/* What the next DATA must have. */
+static uint8_t right_flags(const struct stream *stream, bool last)
+{
+    if (!has_messages(stream))
+        return 0;
+    return (uint8_t)((stream->within ? 0 : PROTOCOL_DATA_FIRST) | (last ? PROTOCOL_DATA_LAST : 0));
+}
+
+static void give_data(struct client *client, struct stream *stream, uint32_t bytes, uint32_t seed, bool last)
 {
     uint8_t frame[FRAME_BYTES];
     struct packet *packet = &stream->packets[stream->next];
+    const uint8_t flags = right_flags(stream, last);
 
     if (stream->next == PACKETS)
         return;
-    write_header(frame, PROTOCOL_DATA, stream->id, stream->next, bytes);
+    write_flags(frame, PROTOCOL_DATA, flags, stream->id, stream->next, bytes);
     model_fill_packet(frame + PROTOCOL_HEADER_BYTES, bytes, seed);
     model_give(client, frame, PROTOCOL_HEADER_BYTES + bytes);
-    *packet = (struct packet){.bytes = bytes, .seed = seed, .end = client->given};
+    *packet = (struct packet){.bytes = bytes,
+                              .seed = seed,
+                              .end = client->given,
+                              .first = (flags & PROTOCOL_DATA_FIRST) != 0,
+                              .last = (flags & PROTOCOL_DATA_LAST) != 0};
+    stream->given += packet->first;
+    stream->within = has_messages(stream) && !last;
     stream->next++;
+}
+
+/* A length that the packet may have, from any number. */
+static uint32_t right_bytes(const struct stream *stream, uint32_t number, bool last)
+{
+    const bool brings_iv = stream->spec.iv == CORE_IV_EXPLICIT && !stream->within;
+    const bool whole = stream->spec.padding == CORE_PADDING_NONE || (has_messages(stream) && !last);
+    uint32_t bytes = 1 + number * 37 % stream->spec.packet_bytes;
+
+    if (brings_iv && bytes < 2 * CORE_BLOCK_BYTES)
+        bytes = 2 * CORE_BLOCK_BYTES - (whole ? 0 : bytes % CORE_BLOCK_BYTES);
+    return whole ? (bytes + 15) / 16 * 16 : bytes;
 }
 
 void model_give_right_data(struct client *client, struct tape *tape)
 {
     struct stream *stream = some_stream(client, tape);
-    const uint32_t length = take(tape), burst = take(tape) % 8;
+    const uint32_t length = take(tape), how = take(tape), burst = how % 8;
     if (stream == NULL)
         return;
     for (uint32_t i = 0; i <= burst && model_has_room(client); i++) {
-        uint32_t bytes = 1 + length * 37 % stream->spec.packet_bytes;
-        if (stream->spec.padding == CORE_PADDING_NONE)
-            bytes = (bytes + 15) / 16 * 16;
-        give_data(client, stream, bytes, length + i);
+        const bool last = how >> 3 >> i % 5 & 1;
+        give_data(client, stream, right_bytes(stream, has_messages(stream) ? length + i : length, last),
+                  length + i, last);
     }
 }
 
@@ -251,19 +347,24 @@ void model_give_unknown(struct client *client, struct tape *tape, uint8_t type)
 
 void model_give_wrong_data(struct client *client, struct tape *tape)
 {
-    const uint32_t how = take(tape) % 5;
+    const uint32_t what = take(tape), how = talks_messages ? what % 7 : what % 5;
     struct stream *stream = some_stream(client, tape);
     uint8_t frame[FRAME_BYTES];
 
     if (stream == NULL || how == 0)
         model_give_unknown(client, tape, PROTOCOL_DATA);
     else if (how == 1) /* longer than its stream's */
-        give_data(client, stream, stream->spec.packet_bytes + 1 + take(tape), how);
+        give_data(client, stream, stream->spec.packet_bytes + 1 + take(tape), how, what & 1);
     else if (how == 2) /* empty */
-        give_data(client, stream, 0, how);
-    else if (how == 3)
-        give_data(client, stream, 1 + take(tape) % stream->spec.packet_bytes, how);
-    else {
+        give_data(client, stream, 0, how, what & 1);
+    else if (how == 3 || how == 5)
+        give_data(client, stream, 1 + take(tape) % stream->spec.packet_bytes, how, what & 1);
+    else if (how == 6) { /* FIRST within a message, or none where one would begin */
+        write_flags(frame, PROTOCOL_DATA, right_flags(stream, what & 1) ^ PROTOCOL_DATA_FIRST, stream->id,
+                    stream->next, 16);
+        model_give(client, frame, PROTOCOL_HEADER_BYTES);
+        client->fatal = PROTOCOL_ERROR_MALFORMED;
+    } else {
         const bool too_long = take(tape) & 1;
         write_header(frame, PROTOCOL_DATA, stream->id, stream->next + !too_long,
                      too_long ? PACKET_BYTES + 1 : 16);
@@ -350,4 +451,55 @@ void model_give_modify(struct client *client, struct tape *tape)
     request->end = client->given;
     request->stream = modify.stream;
     request->latency_ns = modify.latency_ns;
+}
+
+/* The new key, or a wrong one. */
+static void choose_key(struct request *request, const struct stream *stream, uint32_t how)
+{
+    const enum core_cipher cipher = stream->spec.cipher;
+    const struct protocol_open ivs = {.spec = stream->spec, .has_iv = false};
+    const bool right = how % 8 != 0;
+
+    memset(request->key, (int)how, sizeof request->key);
+    request->open =
+        (struct protocol_open){.key_kind = PROTOCOL_KEY_INLINE,
+                               .key = request->key,
+                               .key_bytes = core_cipher_key_bytes(right ? cipher : cipher % 3 + 1)};
+    if (how & 64)
+        name_key(request, right ? cipher : how & 128 ? 0 : cipher % 3 + 1);
+    if (!right)
+        request->must = PROTOCOL_REFUSED_KEY;
+    else if ((how & 64) && cipher == CORE_CIPHER_AES_192_CBC && chooses_ivs(&ivs))
+        request->must = PROTOCOL_REFUSED_IV;
+}
+
+void model_give_rekey(struct client *client, struct tape *tape)
+{
+    struct stream *stream = some_stream(client, tape);
+    const uint32_t how = take(tape), when = take(tape) % 4;
+    static const struct stream none = {.id = 0xffffffff, .spec = {.cipher = CORE_CIPHER_AES_128_CBC}};
+    uint8_t frame[FRAME_BYTES];
+    struct request *request;
+
+    if (!client->welcomed || (request = model_new_request(client, PROTOCOL_REKEY)) == NULL)
+        return;
+    choose_key(request, stream == NULL ? &none : stream, how);
+    request->stream = stream == NULL ? none.id : stream->id;
+    if (client->version < 3)
+        client->fatal = PROTOCOL_ERROR_UNKNOWN_TYPE;
+    else if (stream == NULL)
+        request->must = PROTOCOL_REFUSED_STREAM;
+    else if (!has_messages(stream))
+        request->must = PROTOCOL_REFUSED_SPEC;
+    else {
+        request->first = when == 3 ? stream->given - 1 : stream->given + when;
+        request->may_be_early = stream->rekeys++ == 0;
+    }
+    const struct protocol_rekey rekey = {.stream = request->stream,
+                                         .key_kind = request->open.key_kind,
+                                         .key = request->open.key,
+                                         .key_bytes = request->open.key_bytes,
+                                         .first = request->first};
+    model_give(client, frame, protocol_rekey_write(frame, request->id, &rekey));
+    request->end = client->given;
 }

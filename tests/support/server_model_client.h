@@ -23,6 +23,7 @@ struct packet {
     uint64_t end;        /* position behind it in what the client sends */
     core_ns arrival_ns;  /* when its last byte was sent */
     core_ns eligible_ns; /* by the document, from its arrival */
+    bool first, last;    /* of a message */
 };
 
 struct stream {
@@ -38,6 +39,18 @@ struct stream {
     bool open, asked_to_close, modified;   /* modified: by a MODIFY that may come into force */
     bool degraded;                         /* by the last NOTICE */
     struct test_virtual_gpu_losses losses; /* when it was asked for */
+    /* Of messages: */
+    bool within, broken;    /* what is given ends within one; what is answered is one that is broken */
+    uint64_t given, number; /* number of the next one to be given, and of the next one to be answered */
+    uint8_t iv[16];         /* as OPENED says */
+    uint8_t block[16];      /* the last one that was encrypted */
+    uint8_t key[32];        /* in force for what is answered */
+    uint32_t rekeys;        /* that were asked for */
+    uint32_t changes;       /* that were granted, and whose messages have no answer yet */
+    struct change {
+        uint64_t first;
+        uint8_t key[32];
+    } change[2];
 };
 
 struct request {
@@ -47,6 +60,8 @@ struct request {
     uint8_t key[32];
     enum protocol_refusal must; /* it must be refused so; 0: it may be granted */
     core_ns latency_ns;
+    uint64_t first;                        /* REKEY: from this message on */
+    bool may_be_early;                     /* REKEY: the first one of its stream */
     struct test_virtual_gpu_losses losses; /* when it was made */
     uint64_t end;                          /* position behind it in what the client sends */
 };
@@ -94,6 +109,9 @@ extern const char model_keyring[];
 /* Is the client one that may go on, and is there room for a frame? */
 bool model_has_room(const struct client *client);
 
+/* Do clients of this sequence, where they speak version 3, ask for messages? */
+void model_talk_messages(bool talk);
+
 /* Frames of a client that has room, with what they must be answered; wrong ones may end its connection. */
 void model_give_hello(struct client *client, struct tape *tape, bool right);
 void model_give_open(struct client *client, struct tape *tape, bool right, uint8_t type);
@@ -104,6 +122,7 @@ void model_give_close(struct client *client, struct tape *tape);
 void model_give_ping(struct client *client, struct tape *tape);
 void model_give_malformed(struct client *client, struct tape *tape);
 void model_give_modify(struct client *client, struct tape *tape);
+void model_give_rekey(struct client *client, struct tape *tape);
 
 /* The bytes of a packet. */
 void model_fill_packet(uint8_t *bytes, uint32_t count, uint32_t seed);
