@@ -33,6 +33,7 @@ static const struct {
     {360325892, 1},  /* a plan with more in a batch, while batches were open that had no room for it */
     {600093595, 1},  /* a refused OPEN that asked again for its backup's GPU, which had no memory for it */
     {600479473, 21}, /* what a stream without its GPU had kept from being read came to another GPU at once */
+    {13350, 32},     /* REKEY while a GPU that has come back was being given the present key */
     {804439696, 1},  /* MODIFY right behind a migration that was given up */
     {807927683, 1},  /* the same */
 };
