@@ -161,7 +161,8 @@ static void write_unit(uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
 {
     at[0] = (uint8_t)spec->unit;
     at[1] = (uint8_t)spec->iv;
-    put_u16(at + 2, 0);
+    at[2] = spec->crypt_blocks;
+    at[3] = spec->skip_blocks;
     put_u32(at + 4, 0);
     put_u64(at + 8, spec->first_unit);
 }
@@ -215,11 +216,13 @@ core_status protocol_key_check(enum protocol_key_kind kind, const uint8_t *key, 
 static core_status read_unit(const uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
                              struct core_stream_spec *spec, struct core_error *error)
 {
-    core_status status = check_zero("OPEN field at 34", get_u16(at + 2), error);
-    if (status || (status = check_zero("OPEN field at 36", get_u32(at + 4), error)))
+    const core_status status = check_zero("OPEN field at 36", get_u32(at + 4), error);
+    if (status)
         return status;
     spec->unit = (enum core_unit)at[0];
     spec->iv = (enum core_iv)at[1];
+    spec->crypt_blocks = at[2];
+    spec->skip_blocks = at[3];
     spec->first_unit = get_u64(at + 8);
     return CORE_OK;
 }

@@ -42,6 +42,9 @@ static core_status unit_check(const struct core_stream_spec *spec, struct core_e
     if (spec->unit == CORE_UNIT_STREAM && spec->padding == CORE_PADDING_CLEAR)
         return core_error_set(error, CORE_INVALID,
                               "padding is clear, which a stream of unit message can have alone");
+    if (spec->unit == CORE_UNIT_STREAM && spec->crypt_blocks + spec->skip_blocks > 0)
+        return core_error_set(error, CORE_INVALID,
+                              "there is a pattern, which a stream of unit message can have alone");
     if (spec->iv != CORE_IV_COUNTER && spec->first_unit != 0)
         return core_error_set(error, CORE_INVALID, "first_unit is %" PRIu64 ", must be 0 with iv %s",
                               spec->first_unit, ivs[spec->iv]);
@@ -50,6 +53,22 @@ static core_status unit_check(const struct core_stream_spec *spec, struct core_e
                               "packet_bytes is %" PRIu32 ", must be more than the %d of an explicit IV",
                               spec->packet_bytes, CORE_BLOCK_BYTES);
     return CORE_OK;
+}
+
+static core_status pattern_check(const struct core_stream_spec *spec, struct core_error *error)
+{
+    if (spec->crypt_blocks == 0 && spec->skip_blocks == 0)
+        return CORE_OK;
+    core_status status =
+        range_check("crypt_blocks of a pattern", spec->crypt_blocks, 1, CORE_PATTERN_BLOCKS_MAX, error);
+    if (status == CORE_OK)
+        status =
+            range_check("skip_blocks of a pattern", spec->skip_blocks, 1, CORE_PATTERN_BLOCKS_MAX, error);
+    if (status == CORE_OK && spec->padding == CORE_PADDING_PKCS7)
+        return core_error_set(
+            error, CORE_INVALID,
+            "padding is pkcs7, which does not go together with a pattern: must be none or clear");
+    return status;
 }
 
 core_status core_stream_spec_check(const struct core_stream_spec *spec, struct core_error *error)
@@ -77,7 +96,8 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
         return core_error_set(error, CORE_INVALID,
                               "packet_bytes is %" PRIu32 ", must be a multiple of %d with padding none",
                               spec->packet_bytes, CORE_BLOCK_BYTES);
-    return unit_check(spec, error);
+    const core_status status = unit_check(spec, error);
+    return status == CORE_OK ? pattern_check(spec, error) : status;
 }
 
 uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes)
@@ -86,11 +106,31 @@ uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes)
     return (at_least + CORE_BLOCK_BYTES - 1) / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
 }
 
+/* Encrypted blocks among the first `blocks` of a message. */
+static uint32_t crypt_blocks_of(const struct core_stream_spec *spec, uint32_t blocks)
+{
+    const uint32_t cycle = spec->crypt_blocks + spec->skip_blocks, rest = blocks % cycle;
+    return blocks / cycle * spec->crypt_blocks + (rest < spec->crypt_blocks ? rest : spec->crypt_blocks);
+}
+
+uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32_t pattern_blocks,
+                                     uint32_t bytes)
+{
+    const uint32_t blocks = bytes / CORE_BLOCK_BYTES;
+
+    if (spec->crypt_blocks == 0)
+        return blocks * CORE_BLOCK_BYTES;
+    return (crypt_blocks_of(spec, pattern_blocks + blocks) - crypt_blocks_of(spec, pattern_blocks)) *
+           CORE_BLOCK_BYTES;
+}
+
+/* Most are encrypted of a packet that begins where the pattern does: any cycle of it has crypt_blocks. */
 uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec)
 {
     const bool brings_iv =
         spec->iv == CORE_IV_CONSTANT || spec->iv == CORE_IV_COUNTER || spec->iv == CORE_IV_RANDOM;
-    return core_stream_padded_bytes(spec->padding, spec->packet_bytes) + (brings_iv ? CORE_BLOCK_BYTES : 0);
+    const uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    return core_stream_encrypted_bytes(spec, 0, padded) + (brings_iv ? CORE_BLOCK_BYTES : 0);
 }
 
 double core_stream_rate_bits_per_s(const struct core_stream_spec *spec)

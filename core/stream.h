@@ -33,7 +33,8 @@ enum core_iv {
     CORE_IV_RANDOM = 4
 };
 
-#define CORE_BLOCK_BYTES 16 /* AES block, IV and chaining value */
+#define CORE_BLOCK_BYTES        16 /* AES block, IV and chaining value */
+#define CORE_PATTERN_BLOCKS_MAX 15 /* of each kind in a pattern: four bits in the formats that have one */
 
 /* Hard ranges of version 1; a server may set tighter limits. They keep every product of the model inside
  * int64_t: packet_bytes * burst <= 2^36, and times are at most one hour. */
@@ -57,6 +58,10 @@ struct core_stream_spec {
     enum core_unit unit;
     enum core_iv iv;
     uint64_t first_unit; /* number of the first message, with COUNTER; else 0 */
+    /* Pattern: of each message so many blocks are encrypted, so many pass as they are, and so on; their chain goes
+     * from one encrypted block to the next. 0 and 0: all are encrypted. 1 and 9 is what `cbcs` prescribes for
+     * video (ISO 23001-7). */
+    uint8_t crypt_blocks, skip_blocks;
 };
 
 /* CORE_OK, or CORE_INVALID with the field, its value and its range, or what does not go together, in error.
@@ -69,8 +74,13 @@ CORE_CHECKED core_status core_stream_spec_check(const struct core_stream_spec *s
  * without padding the length is rounded up only for sizing). */
 uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes);
 
-/* Bytes that a unit of the server, a worker or a GPU, has of the longest packet: padded, and with the IV that the
- * server puts ahead of it. */
+/* Of so many bytes of a message, of which pattern_blocks blocks of the pattern went before: those that are encrypted,
+ * in whole blocks. */
+uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32_t pattern_blocks,
+                                     uint32_t bytes);
+
+/* Bytes that a unit of the server, a worker or a GPU, has of the longest packet: padded, what a pattern
+ * encrypts of it wherever it begins, and with the IV that the server puts ahead of it. */
 uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec);
 
 /* Long-run rate of the payload in bits per second, for people. */

@@ -248,12 +248,20 @@ static perfmodel_wide audit_fs(enum core_cipher cipher, uint32_t padded, const s
            (perfmodel_wide)profile->io.audit_per_byte_fs[cipher - 1] * padded;
 }
 
+/* Bytes that pass through the I/O thread; twice with a pattern, by which it sorts them, and puts them back. */
+static int64_t io_bytes(const struct core_stream_spec *spec)
+{
+    if (spec->crypt_blocks == 0)
+        return core_stream_packet_bytes(spec);
+    return 2 * ((int64_t)core_stream_padded_bytes(spec->padding, spec->packet_bytes) + CORE_BLOCK_BYTES);
+}
+
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile)
 {
     uint32_t padded = core_stream_packet_bytes(spec);
     perfmodel_wide fs = (perfmodel_wide)profile->io.per_packet_ns * FS_PER_NS +
-                        (perfmodel_wide)profile->io.per_byte_fs * padded;
+                        (perfmodel_wide)profile->io.per_byte_fs * io_bytes(spec);
     if (spec->audit_one_in > 0)
         fs += perfmodel_wide_divide_up(audit_fs(spec->cipher, padded, profile), spec->audit_one_in);
     perfmodel_wide share =

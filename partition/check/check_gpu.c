@@ -35,7 +35,15 @@ static uint64_t padded_bytes(const struct core_stream_spec *spec)
 {
     uint64_t packet = spec->packet_bytes;
     uint64_t iv = spec->iv == CORE_IV_CHAIN || spec->iv == CORE_IV_EXPLICIT ? 0 : 16; /* ahead of a message */
-    return iv + (spec->padding == CORE_PADDING_PKCS7 ? (packet / 16 + 1) * 16 : (packet + 15) / 16 * 16);
+    uint64_t blocks = spec->padding == CORE_PADDING_PKCS7 ? packet / 16 + 1 : (packet + 15) / 16, most = 0;
+    uint32_t crypt = spec->crypt_blocks, cycle = crypt + spec->skip_blocks;
+    for (uint32_t from = 0; from < cycle; from++) { /* wherever in the pattern it begins */
+        uint64_t encrypted = blocks / cycle * crypt;
+        for (uint64_t block = 0; block < blocks % cycle; block++)
+            encrypted += (from + block) % cycle < crypt;
+        most = encrypted > most ? encrypted : most;
+    }
+    return iv + 16 * (crypt > 0 ? most : blocks);
 }
 
 /* N(T) p^; paper: the fluid r T of the payload, rounded up. */

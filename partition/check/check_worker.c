@@ -39,9 +39,18 @@ static wide least(wide a, wide b)
 static int64_t padded(const struct core_stream_spec *spec)
 {
     const int64_t iv = spec->iv == CORE_IV_CHAIN || spec->iv == CORE_IV_EXPLICIT ? 0 : 16;
-    if (spec->padding == CORE_PADDING_PKCS7)
-        return iv + (spec->packet_bytes / 16 + 1) * INT64_C(16);
-    return iv + (spec->packet_bytes + 15) / 16 * INT64_C(16);
+    int64_t blocks =
+        spec->padding == CORE_PADDING_PKCS7 ? spec->packet_bytes / 16 + 1 : (spec->packet_bytes + 15) / 16;
+    if (spec->crypt_blocks == 0)
+        return iv + 16 * blocks;
+    int64_t cycle = spec->crypt_blocks + spec->skip_blocks, most = 0;
+    for (int64_t from = 0; from < cycle; from++) { /* wherever in the pattern it begins */
+        int64_t encrypted = blocks / cycle * spec->crypt_blocks;
+        for (int64_t block = from; block < from + blocks % cycle; block++)
+            encrypted += block % cycle < spec->crypt_blocks;
+        most = encrypted > most ? encrypted : most;
+    }
+    return iv + 16 * most;
 }
 
 /* (1+m) (c0 + c1 x), in whole ns. */

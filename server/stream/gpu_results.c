@@ -62,14 +62,14 @@ static bool is_right(struct server_stream_io *io, const struct server_packet *pa
     for (uint32_t done = 0; done < packet->cpu.bytes && status == CORE_OK; done += CPU_PIECE_BYTES_MAX) {
         uint32_t left = packet->cpu.bytes - done;
         struct cpu_piece piece = {.source = packet->cpu.data + done,
-                                  .target = io->audit_buffer + done,
+                                  .target = io->scratch + done,
                                   .bytes = left < CPU_PIECE_BYTES_MAX ? left : CPU_PIECE_BYTES_MAX,
                                   .chain = chain,
                                   .key = cpu_stream_key(cpu, packet->cpu.key)};
         status = io->server->engine->encrypt(io->engine, packet->stream->spec.cipher, &piece, 1);
     }
     server_stats_add(&io->stats->audited, 1);
-    return status == CORE_OK && memcmp(io->audit_buffer, ciphertext, packet->cpu.bytes) == 0;
+    return status == CORE_OK && memcmp(io->scratch, ciphertext, packet->cpu.bytes) == 0;
 }
 
 static void deliver(struct server_packet *packet, const uint8_t *ciphertext, core_ns noticed_ns)
@@ -116,7 +116,7 @@ static void take_packet(struct server_stream_io *io, struct server_gpu_port *por
     if (!port->distrusted && event->kind == SERVER_GPU_DONE && packet->audited &&
         !packet->stream->client->abandoned) {
         if (is_right(io, packet, ciphertext))
-            ciphertext = memcpy(packet->cpu.data, io->audit_buffer, packet->cpu.bytes);
+            ciphertext = memcpy(packet->cpu.data, io->scratch, packet->cpu.bytes);
         else
             report(io, port, packet, event->batch);
     }
@@ -282,11 +282,13 @@ void server_gpu_let_go(struct server_stream_io *io)
 core_status server_gpu_ports_create(struct server_stream_io *io)
 {
     const struct server *server = io->server;
+    io->scratch = malloc(server->config->limits.packet_bytes + CORE_BLOCK_BYTES);
+    if (io->scratch == NULL)
+        return CORE_NO_MEMORY;
     if (server->gpu_count == 0)
         return CORE_OK;
     io->ports = calloc(server->gpu_count, sizeof *io->ports);
-    io->audit_buffer = malloc(server->config->limits.packet_bytes + CORE_BLOCK_BYTES);
-    if (io->ports == NULL || io->audit_buffer == NULL)
+    if (io->ports == NULL)
         return CORE_NO_MEMORY;
     for (uint32_t i = 0; i < server->gpu_count; i++)
         io->ports[i].gpu = server->gpus[i];
@@ -296,5 +298,5 @@ core_status server_gpu_ports_create(struct server_stream_io *io)
 void server_gpu_ports_destroy(struct server_stream_io *io)
 {
     free(io->ports);
-    free(io->audit_buffer);
+    free(io->scratch);
 }

@@ -48,7 +48,7 @@ struct server_stream_io {
     struct cpu_engine *engine;           /* expands keys, audits results */
     struct server_ivs *ivs;              /* for messages and streams whose client gives none */
     struct server_gpu_port *ports;       /* by GPU */
-    uint8_t *audit_buffer;               /* of one packet; NULL without GPUs */
+    uint8_t *scratch;                    /* room for a packet, within a call */
     struct server_migration *migrations; /* in progress */
     struct server_modify *modifies;      /* of contracts, that wait for a gap or for memory to become free */
     uint32_t stagger;                    /* of the next block of packets */

@@ -63,11 +63,11 @@ static size_t encrypted_bytes(const struct server_stream *stream, const struct s
     const uint32_t plain_bytes = server_packet_plain_bytes(packet);
     const bool pads = is_last(packet) && stream->spec.padding != CORE_PADDING_NONE;
 
-    if (pads && stream->spec.padding == CORE_PADDING_CLEAR)
-        return plain_bytes / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
-    if (pads)
+    if (pads && stream->spec.padding == CORE_PADDING_PKCS7)
         return core_stream_padded_bytes(CORE_PADDING_PKCS7, plain_bytes);
-    return plain_bytes > 0 && plain_bytes % CORE_BLOCK_BYTES == 0 ? plain_bytes : SIZE_MAX;
+    if (!pads && (plain_bytes == 0 || plain_bytes % CORE_BLOCK_BYTES != 0))
+        return SIZE_MAX;
+    return core_stream_encrypted_bytes(&stream->spec, packet->pattern_blocks, plain_bytes);
 }
 
 static enum protocol_result_status judge(const struct server_stream *stream,
@@ -117,12 +117,18 @@ enum protocol_result_status server_message_accept(struct server_stream *stream, 
 {
     struct server_message_state *message = &stream->message;
     const bool first = has_messages(stream) && is_first(packet);
+
+    packet->pattern_blocks = first ? 0 : message->pattern_blocks;
     const size_t bytes = encrypted_bytes(stream, packet);
 
     if (first)
         server_rekey_message(stream, message->number);
     const enum protocol_result_status status = judge(stream, packet, bytes, bytes_per_key);
     message->broken = has_messages(stream) && status != PROTOCOL_RESULT_OK && !is_last(packet);
+    if (stream->spec.crypt_blocks > 0)
+        message->pattern_blocks =
+            (uint8_t)((packet->pattern_blocks + server_packet_plain_bytes(packet) / CORE_BLOCK_BYTES) %
+                      (stream->spec.crypt_blocks + (uint32_t)stream->spec.skip_blocks));
     packet->cpu.begins_unit = false;
     packet->cpu.bytes = status == PROTOCOL_RESULT_OK ? (uint32_t)bytes : 0;
     if (first && status == PROTOCOL_RESULT_OK)

@@ -23,6 +23,7 @@ struct server_stream;
 struct server_message_state {
     bool begun;                   /* the next packet goes on with one */
     bool broken;                  /* a packet of the present one is not encrypted */
+    uint8_t pattern_blocks;       /* of the pattern's cycle, before the next packet */
     uint64_t number;              /* of the next one */
     uint8_t iv[CORE_BLOCK_BYTES]; /* of each, with CORE_IV_CONSTANT */
 };

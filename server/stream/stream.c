@@ -1,6 +1,7 @@
 #include "server/stream/stream.h"
 
 #include "core/secret.h"
+#include "server/stream/pattern.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -214,7 +215,8 @@ struct server_packet *server_stream_take(struct server_stream *stream, uint32_t 
     packet->flags = flags & (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST);
     server_message_receive(stream, packet);
     packet->status = PROTOCOL_RESULT_OK;
-    packet->ready = packet->policed = packet->diverted = packet->keyed = packet->output.counted = false;
+    packet->ready = packet->policed = packet->diverted = packet->keyed = packet->sorted =
+        packet->output.counted = false;
     return packet;
 }
 
@@ -279,6 +281,7 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
     }
     packet->cpu.done_bytes = 0;
     stream->account.key_bytes += packet->cpu.bytes;
+    server_pattern_sort(packet);
     if (packet->cpu.data == server_packet_payload(packet))
         pad(packet);
     return true;
@@ -293,6 +296,7 @@ struct server_packet *server_stream_next_ready(struct server_stream *stream)
     if (stream->queue.head == NULL)
         stream->queue.tail = NULL;
     packet->next = NULL;
+    server_pattern_restore(packet);
     return packet;
 }
 

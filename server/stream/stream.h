@@ -63,11 +63,13 @@ struct server_packet {
     bool brings_iv : 1; /* the first 16 of its bytes are the IV of its message */
     bool ready : 1;     /* may be delivered once all before it are */
     bool policed : 1;
-    bool keyed : 1;    /* counted among those under its key (server/stream/rekey.h) */
-    bool held : 1;     /* it waited to be read because of its sender (server/stream/arrival.h) */
-    bool diverted : 1; /* of a stream on a GPU, but served by the fallback worker or a backup */
-    bool audited : 1;  /* what a GPU makes of it is compared: its plaintext is in the slot, too */
-    uint16_t unit;     /* unit that it was handed to (struct server_unit_stats) */
+    bool keyed : 1;         /* counted among those under its key (server/stream/rekey.h) */
+    bool held : 1;          /* it waited to be read because of its sender (server/stream/arrival.h) */
+    bool diverted : 1;      /* of a stream on a GPU, but served by the fallback worker or a backup */
+    bool sorted : 1;        /* by its stream's pattern (server/stream/pattern.h) */
+    bool audited : 1;       /* what a GPU makes of it is compared: its plaintext is in the slot, too */
+    uint8_t pattern_blocks; /* blocks of the pattern's cycle before it */
+    uint16_t unit;          /* unit that it was handed to (struct server_unit_stats) */
 };
 
 /* Where the stream's packets are, and the GPUs that have its key or are to have it. */
@@ -299,12 +301,12 @@ static inline uint8_t *server_packet_target(struct server_packet *packet)
 }
 
 /* The packet is complete, in the slot or where cpu.data says: judges its length, polices it, sets its times, pads
- * it, and appends it to the stream's order. Returns true if it is to be encrypted (else it is ready as it is,
+ * or sorts it, and appends it to the stream's order. Returns true if it is to be encrypted (else it is ready as it is,
  * because of its status or because none of it is a whole block). */
 bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
                           const struct server_arrival *arrival, uint64_t bytes_per_key);
 
-/* Removes and returns the next packet of the stream that may be delivered, NULL if none. */
+/* Removes and returns the next packet of the stream that may be delivered, in its order again; NULL if none. */
 struct server_packet *server_stream_next_ready(struct server_stream *stream);
 
 /* Counts a packet that had slack_ns left of its latency bound. */

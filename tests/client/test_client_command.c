@@ -529,8 +529,8 @@ static void test_status(void **state)
     struct millrace *connection;
     struct protocol_opened opened;
     const struct protocol_open open = {.spec = {1408, 1, CORE_NS_PER_S, CORE_NS_PER_S,
-                                                CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0, 0, 0,
-                                                0},
+                                                CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE,
+                                                .guaranteed = false},
                                        .key_kind = PROTOCOL_KEY_NAMED,
                                        .key = (const uint8_t *)"camera",
                                        .key_bytes = 6};

@@ -162,6 +162,31 @@ static void packets_take_their_iv_along(void **state)
     }
 }
 
+/* Counted block by block, and as many as that wherever a packet begins. */
+static void patterns_encrypt_some_blocks(void **state)
+{
+    struct core_stream_spec spec = {.padding = CORE_PADDING_CLEAR, .unit = CORE_UNIT_MESSAGE};
+    (void)state;
+    for (uint32_t bytes = 0; bytes < 40; bytes++)
+        assert_int_equal(core_stream_encrypted_bytes(&spec, 7, bytes), bytes / 16 * 16);
+    for (spec.crypt_blocks = 1; spec.crypt_blocks <= CORE_PATTERN_BLOCKS_MAX; spec.crypt_blocks++)
+        for (spec.skip_blocks = 1; spec.skip_blocks <= CORE_PATTERN_BLOCKS_MAX; spec.skip_blocks++)
+            for (uint32_t blocks = 1; blocks < 70; blocks += spec.skip_blocks) {
+                const uint32_t cycle = spec.crypt_blocks + spec.skip_blocks;
+                uint32_t most = 0;
+                for (uint32_t from = 0; from < cycle; from++) {
+                    uint32_t count = 0;
+                    for (uint32_t block = from; block < from + blocks; block++)
+                        count += block % cycle < spec.crypt_blocks;
+                    assert_int_equal(core_stream_encrypted_bytes(&spec, from, blocks * 16 + from % 16),
+                                     count * 16);
+                    most = count > most ? count : most;
+                }
+                spec.packet_bytes = blocks * 16;
+                assert_int_equal(core_stream_packet_bytes(&spec), most * 16);
+            }
+}
+
 static void paddings_have_names(void **state)
 {
     (void)state;
@@ -188,6 +213,7 @@ int main(void)
         cmocka_unit_test(ciphers_have_names_and_key_sizes),
         cmocka_unit_test(unknown_ciphers_are_told),
         cmocka_unit_test(paddings_have_names),
+        cmocka_unit_test(patterns_encrypt_some_blocks),
         cmocka_unit_test(units_and_ivs_have_names),
         cmocka_unit_test(packets_take_their_iv_along),
     };

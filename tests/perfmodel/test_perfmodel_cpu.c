@@ -138,19 +138,19 @@ static void test_task(void **state)
         struct perfmodel_cpu_task task;
     } rows[] = {
         /* d' = 9.5 ms leaves more than t: spaced by t less the margins */
-        {{1408, 1, 5 * MS, 10 * MS, 1, 0, false, 0, 0, 0, 0},
+        {{1408, 1, 5 * MS, 10 * MS, 1, 0, .guaranteed = false},
          {420, 4500 * US, 4500 * US - 4096, 4500 * US, 5 * MS, 1, 1, 1408, 1}},
         /* the margins are more than an eighth of t: spaced by the other seven */
-        {{1408, 1, 1 * MS, 10 * MS, 1, 0, false, 0, 0, 0, 0},
+        {{1408, 1, 1 * MS, 10 * MS, 1, 0, .guaranteed = false},
          {420, 875 * US, 875 * US - 4096, 875 * US, MS, 1, 1, 1408, 1}},
         /* d' below t */
-        {{1408, 1, 50 * MS, 10 * MS, 1, 0, false, 0, 0, 0, 0},
+        {{1408, 1, 50 * MS, 10 * MS, 1, 0, .guaranteed = false},
          {420, 9500 * US, 9500 * US - 4096, 9500 * US, 50 * MS, 1, 1, 1408, 1}},
         /* k t > d': spaced by d' / 4 */
-        {{1408, 4, 5 * MS, 10 * MS, 1, 0, false, 0, 0, 0, 0},
+        {{1408, 4, 5 * MS, 10 * MS, 1, 0, .guaranteed = false},
          {420, 2375 * US, 2375 * US - 4096, 2375 * US, 5 * MS, 1, 4, 1408, 1}},
         /* PKCS#7 adds a block; 3 pieces of 9008 bytes: ceil(9008/3) = 3003 -> 3008 */
-        {{8992, 1, 30 * MS, 10 * MS, 1, 1, false, 0, 0, 0, 0},
+        {{8992, 1, 30 * MS, 10 * MS, 1, 1, .guaranteed = false},
          {772, 3166666, 3166666 - 4096, 9500 * US, 30 * MS, 3, 1, 3008, 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -276,6 +276,12 @@ static void test_utilisation(void **state)
 
     /* 1.1 (1000 + 0.5 * 1408) = 1874.4 -> 1875 ns of every 5 ms */
     assert_int_equal(perfmodel_io_utilisation_ppb(&spec, &profile), 375000);
+    /* 1.1 (1000 + 0.5 * 2 * (1408 + 16)) = 2666.4 -> 2667 ns: sorted and put back */
+    struct core_stream_spec pattern = spec;
+    pattern.unit = CORE_UNIT_MESSAGE;
+    pattern.crypt_blocks = 1;
+    pattern.skip_blocks = 9;
+    assert_int_equal(perfmodel_io_utilisation_ppb(&pattern, &profile), 533400);
     /* and 1.1 / 4 (2 * 300 + 2 * 1408) = 939.4 -> 2814 ns together */
     struct config_profile audits = profile;
     audits.cpu.piece_bytes = 1024;

@@ -146,6 +146,10 @@ static void fill_unit(struct protocol_open *open, struct tape *tape)
     open->spec.iv = (enum core_iv)(what / 4 % 5);
     open->spec.padding = (enum core_padding)(what / 20 % 3);
     open->has_iv = open->spec.iv == CORE_IV_CONSTANT || (open->has_iv && open->spec.iv == CORE_IV_CHAIN);
+    if (open->spec.padding != CORE_PADDING_PKCS7 && what % 8 > 3) {
+        open->spec.crypt_blocks = (uint8_t)(1 + what % 3);
+        open->spec.skip_blocks = (uint8_t)(1 + what % 11);
+    }
     if (open->spec.iv == CORE_IV_EXPLICIT)
         open->spec.packet_bytes += CORE_BLOCK_BYTES;
     if (open->spec.iv == CORE_IV_COUNTER)
@@ -157,8 +161,12 @@ static void spoil_unit(struct protocol_open *open, uint32_t how)
 {
     struct core_stream_spec *spec = &open->spec;
 
-    if (spec->unit == CORE_UNIT_STREAM)
+    if (spec->unit == CORE_UNIT_STREAM && how % 8 == 0)
+        spec->crypt_blocks = spec->skip_blocks = 1;
+    else if (spec->unit == CORE_UNIT_STREAM)
         spec->iv = (enum core_iv)(1 + how % 4);
+    else if (spec->crypt_blocks > 0 && how % 2 == 0)
+        spec->skip_blocks = how % 4 == 0 ? 16 : 0;
     else if (spec->iv == CORE_IV_CHAIN)
         spec->first_unit = 1;
     else if (spec->iv == CORE_IV_EXPLICIT && how % 2 == 0)
@@ -202,6 +210,7 @@ static void fill_open(struct request *request, struct tape *tape, bool right, ui
         open->spec.unit = CORE_UNIT_STREAM;
         open->spec.iv = CORE_IV_CHAIN;
         open->spec.first_unit = 0;
+        open->spec.crypt_blocks = open->spec.skip_blocks = 0;
         open->spec.padding =
             open->spec.padding == CORE_PADDING_CLEAR ? CORE_PADDING_PKCS7 : open->spec.padding;
     }

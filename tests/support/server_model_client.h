@@ -45,6 +45,7 @@ struct stream {
     uint8_t iv[16];         /* as OPENED says */
     uint8_t block[16];      /* the last one that was encrypted */
     uint8_t key[32];        /* in force for what is answered */
+    uint32_t position;      /* blocks of the message before what is answered next */
     uint32_t rekeys;        /* that were asked for */
     uint32_t changes;       /* that were granted, and whose messages have no answer yet */
     struct change {

@@ -11,13 +11,17 @@ static inline struct test_random test_units_beside(const struct test_random *ran
     return (struct test_random){random->state ^ UINT64_C(0x6d65737361676573)};
 }
 
-/* Makes it a stream of messages with any of the IVs. */
+/* Makes it a stream of messages with any of the IVs, and some with a pattern. */
 static inline void test_units_message(struct core_stream_spec *spec, struct test_random *random)
 {
     spec->unit = CORE_UNIT_MESSAGE;
     spec->iv = (enum core_iv)test_random_in(random, CORE_IV_CHAIN, CORE_IV_RANDOM);
     if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
         spec->packet_bytes += CORE_BLOCK_BYTES;
+    if (spec->padding == CORE_PADDING_PKCS7 || !test_random_chance(random, 30))
+        return;
+    spec->crypt_blocks = (uint8_t)test_random_in(random, 1, CORE_PATTERN_BLOCKS_MAX);
+    spec->skip_blocks = (uint8_t)test_random_in(random, 1, CORE_PATTERN_BLOCKS_MAX);
 }
 
 #endif

@@ -272,12 +272,13 @@ static void test_waited_through_the_last_burst(void **state)
     static const core_ns given_ns[] = {0, 1, 4900 * US};
     static const bool early[] = {false, true, false};
     struct core_stream_spec request = {
-        60 * 4096, 1, 1000000 * US, 1000000 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0, 0,
-        0,         0};
+        60 * 4096,          1, 1000000 * US, 1000000 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE,
+        .guaranteed = false};
     struct core_stream_spec specs[] = {
-        {4096, 1, 1000000 * US, 1000000 * US, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0, 0, 0, 0},
-        {4096, 1, 10000 * US, 10000 * US, CORE_CIPHER_AES_192_CBC, CORE_PADDING_NONE, false, 0, 0, 0, 0},
-        {75 * 4096, 1, 1000000 * US, 0, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0, 0, 0, 0}};
+        {4096, 1, 1000000 * US, 1000000 * US, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE,
+         .guaranteed = false},
+        {4096, 1, 10000 * US, 10000 * US, CORE_CIPHER_AES_192_CBC, CORE_PADDING_NONE, .guaranteed = false},
+        {75 * 4096, 1, 1000000 * US, 0, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, .guaranteed = false}};
     struct config_profile profile = {
         .cpu = {.lanes = 1, .burst_pieces = 8, .piece_bytes = 4096, .queue_granularity_ns = 4096},
         .io = {.limit_percent = 100}};

@@ -282,13 +282,13 @@ static void test_deadline(void **state)
     struct admission *admission = test_admission_of(&profile, 2, 1);
     struct admission_placement refused;
     static const struct core_stream_spec rows[] = {
-        {1400, 1, 20 * MS, 10 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7, false, 0, 0, 0,
-         0}, /* below the margins */
-        {1400, 1, 20 * MS, 601 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7, false, 0, 0, 0,
-         0}, /* below one bucket */
-        {1408, 1, 20 * MS, 606 * US, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0, 0, 0,
-         0}, /* below one burst */
-        {1 << 20, 8, 90 * MS, 15 * MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0, 0, 0, 0},
+        {1400, 1, 20 * MS, 10 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7,
+         .guaranteed = false}, /* below the margins */
+        {1400, 1, 20 * MS, 601 * US, CORE_CIPHER_AES_128_CBC, CORE_PADDING_PKCS7,
+         .guaranteed = false}, /* below one bucket */
+        {1408, 1, 20 * MS, 606 * US, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE,
+         .guaranteed = false}, /* below one burst */
+        {1 << 20, 8, 90 * MS, 15 * MS, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, .guaranteed = false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         refused = ask(admission, &rows[i]);

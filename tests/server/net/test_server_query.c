@@ -235,10 +235,10 @@ static void ask_empty_server(const struct core_stream_spec *spec, struct seen *s
 static void queries_agree_with_opens_on_an_empty_server(void **state)
 {
     static const struct core_stream_spec found[] = {
-        {9968, 1, 6071995, 5330126, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, false, 0, 0, 0, 0},
-        {4704, 6, 13462239, 8390633, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0, 0, 0, 0},
-        {3952, 1, 649244, 18574454, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, false, 0, 0, 0, 0},
-        {8656, 1, 1897009, 2508899, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, true, 0, 0, 0, 0},
+        {9968, 1, 6071995, 5330126, CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE, .guaranteed = false},
+        {4704, 6, 13462239, 8390633, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, .guaranteed = false},
+        {3952, 1, 649244, 18574454, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, .guaranteed = false},
+        {8656, 1, 1897009, 2508899, CORE_CIPHER_AES_256_CBC, CORE_PADDING_NONE, .guaranteed = true},
     };
     struct test_random random = {.state = 55};
     (void)state;

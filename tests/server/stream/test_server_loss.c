@@ -186,7 +186,7 @@ static const struct cpu_engine_ops engine = {.name = "test", .encrypt = encrypt}
 /* Every stream has a place at the card; none has a packet. */
 static int start(void **state)
 {
-    static uint8_t audit_buffer[sizeof output];
+    static uint8_t scratch[sizeof output];
     (void)state;
     victims = calloc(STREAMS, sizeof *victims);
     cpu_streams = aligned_alloc(alignof(struct cpu_stream), STREAMS * sizeof *cpu_streams);
@@ -196,7 +196,7 @@ static int start(void **state)
     memset(output, RIGHT, sizeof output);
     server = (struct server){.gpu_count = 1, .engine = &engine};
     io = (struct server_stream_io){
-        .calls = &calls, .server = &server, .stats = &stats, .ports = &port, .audit_buffer = audit_buffer};
+        .calls = &calls, .server = &server, .stats = &stats, .ports = &port, .scratch = scratch};
     client = (struct server_stream_client){.io = &io};
     memset(&port, 0, sizeof port);
     port.generation = 1;

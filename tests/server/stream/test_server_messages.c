@@ -26,6 +26,9 @@
 static struct test_server server;
 static struct config_profile *profile;
 static struct test_client client;
+static struct {
+    uint8_t crypt_blocks, skip_blocks;
+} pattern;         /* of the streams that are opened */
 static bool loses; /* cards are lost: else no packet goes another way */
 
 /* What was sent of one message. */
@@ -69,16 +72,43 @@ static void fill(uint8_t *bytes, uint32_t count, uint64_t seed)
 
 /* ---- the reference ---- */
 
+static const EVP_CIPHER *cipher_of(const struct talker *talker)
+{
+    static const EVP_CIPHER *(*const ciphers[])(void) = {NULL, EVP_aes_128_cbc, EVP_aes_192_cbc,
+                                                         EVP_aes_256_cbc};
+    return ciphers[talker->spec.cipher]();
+}
+
+/* Block by block, of which some are passed over. */
+static uint32_t encrypt_pattern(const struct talker *talker, const uint8_t *key, const uint8_t *plain,
+                                uint32_t bytes, const uint8_t *iv, uint8_t *cipher,
+                                uint8_t chain[CORE_BLOCK_BYTES])
+{
+    const uint32_t cycle = talker->spec.crypt_blocks + talker->spec.skip_blocks;
+    EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+    int done = 0;
+    TEST_REQUIRE(EVP_EncryptInit_ex(context, cipher_of(talker), NULL, key, iv) == 1);
+    TEST_REQUIRE(EVP_CIPHER_CTX_set_padding(context, 0) == 1);
+    memcpy(cipher, plain, bytes);
+    for (uint32_t block = 0; block < bytes / 16; block++)
+        if (block % cycle < talker->spec.crypt_blocks) {
+            TEST_REQUIRE(EVP_EncryptUpdate(context, cipher + block * 16, &done, plain + block * 16, 16) == 1);
+            memcpy(chain, cipher + block * 16, CORE_BLOCK_BYTES);
+        }
+    EVP_CIPHER_CTX_free(context);
+    return bytes;
+}
+
 /* The message's ciphertext by the document; returns its length. *chain is what the next one chains to. */
 static uint32_t encrypt(const struct talker *talker, const uint8_t *key, const uint8_t *plain, uint32_t bytes,
                         const uint8_t *iv, uint8_t *cipher, uint8_t chain[CORE_BLOCK_BYTES])
 {
-    static const EVP_CIPHER *(*const ciphers[])(void) = {NULL, EVP_aes_128_cbc, EVP_aes_192_cbc,
-                                                         EVP_aes_256_cbc};
     const uint32_t whole = talker->spec.padding == CORE_PADDING_CLEAR ? bytes / 16 * 16 : bytes;
+    if (talker->spec.crypt_blocks > 0)
+        return encrypt_pattern(talker, key, plain, bytes, iv, cipher, chain);
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
     int done = 0, last = 0;
-    TEST_REQUIRE(EVP_EncryptInit_ex(context, ciphers[talker->spec.cipher](), NULL, key, iv) == 1);
+    TEST_REQUIRE(EVP_EncryptInit_ex(context, cipher_of(talker), NULL, key, iv) == 1);
     TEST_REQUIRE(EVP_CIPHER_CTX_set_padding(context, talker->spec.padding == CORE_PADDING_PKCS7) == 1);
     TEST_REQUIRE(EVP_EncryptUpdate(context, cipher, &done, plain, (int)whole) == 1);
     TEST_REQUIRE(EVP_EncryptFinal_ex(context, cipher + done, &last) == 1);
@@ -102,6 +132,8 @@ static struct talker *open_talker(enum core_iv iv, enum core_padding padding, bo
     talker->spec.iv = iv;
     talker->spec.padding = padding;
     talker->spec.guaranteed = guaranteed;
+    talker->spec.crypt_blocks = pattern.crypt_blocks;
+    talker->spec.skip_blocks = pattern.skip_blocks;
     if (guaranteed) { /* there is room for what comes while a loss is noticed */
         talker->spec.latency_ns = 20 * CORE_NS_PER_S;
         talker->spec.interval_ns = 50 * CORE_NS_PER_MS;
@@ -377,6 +409,34 @@ static void every_cut(void **state)
     }
 }
 
+/* Blocks that pass are where they were, and the chain goes from one that is encrypted to the next; also where a
+ * packet has none of them. */
+static void every_pattern(void **state)
+{
+    static const uint8_t patterns[][2] = {{1, 9}, {1, 1}, {2, 1}, {5, 5}, {15, 15}, {15, 1}};
+    static const uint32_t sizes[] = {16, 160, 176, 512, 1024, 1040, 2048}, each[] = {16, 48, 160, 1008};
+    (void)state;
+    for (size_t which = 0; which < sizeof patterns / sizeof *patterns; which++)
+        for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+            const enum core_padding padding =
+                (which + (size_t)iv) % 3 == 0 ? CORE_PADDING_NONE : CORE_PADDING_CLEAR;
+            pattern.crypt_blocks = patterns[which][0];
+            pattern.skip_blocks = patterns[which][1];
+            struct talker *talker = open_talker((enum core_iv)iv, padding, false, on_gpu());
+            for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+                const uint32_t tail = padding == CORE_PADDING_CLEAR ? (uint32_t)i : 0;
+                for (size_t j = sizes[i] > 1000  ? 2
+                                : sizes[i] > 400 ? 1
+                                                 : 0;
+                     j < sizeof each / sizeof *each; j++)
+                    send_even(talker, sizes[i] + tail, each[j]);
+            }
+            check_all(talker);
+            close_talker(talker);
+        }
+    pattern.crypt_blocks = pattern.skip_blocks = 0;
+}
+
 /* What was inside is encrypted again elsewhere, messages that have begun, that begin and that wait: by a worker
  * or, where there are two cards, by the other one, which is the backup. */
 static void messages_survive_the_loss_of_their_card(void **state)
@@ -384,7 +444,9 @@ static void messages_survive_the_loss_of_their_card(void **state)
     (void)state;
     loses = true;
     for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        pattern.crypt_blocks = pattern.skip_blocks = (uint8_t)(iv % 2); /* some */
         struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_CLEAR, false, true);
+        pattern.crypt_blocks = pattern.skip_blocks = 0;
         const pid_t child = test_gpu_process(&server, 0);
         for (uint32_t i = 0; i < 60; i++) {
             if (i == 20)
@@ -489,7 +551,9 @@ static void keys_survive_the_loss_of_their_card(void **state)
     (void)state;
     loses = true;
     for (int iv = CORE_IV_CHAIN; iv <= CORE_IV_RANDOM; iv++) {
+        pattern.crypt_blocks = pattern.skip_blocks = (uint8_t)(iv % 2); /* some */
         struct talker *talker = open_talker((enum core_iv)iv, CORE_PADDING_CLEAR, false, true);
+        pattern.crypt_blocks = pattern.skip_blocks = 0;
         const pid_t child = test_gpu_process(&server, 0);
         rekey(talker, talker->number + 30, 5);
         for (uint32_t i = 0; i < 60; i++) {
@@ -686,25 +750,35 @@ static void what_makes_no_sense_is_refused_by_name(void **state)
         uint32_t packet_bytes;
         uint64_t first_unit;
         const char *text;
+        uint8_t crypt_blocks, skip_blocks;
     } rows[] = {
         {CORE_UNIT_STREAM, CORE_IV_COUNTER, CORE_PADDING_PKCS7, false, 64, 0,
-         "iv is counter, which a stream of"},
+         "iv is counter, which a stream of", 0, 0},
         {CORE_UNIT_STREAM, CORE_IV_CHAIN, CORE_PADDING_CLEAR, false, 64, 0,
-         "padding is clear, which a stream of"},
+         "padding is clear, which a stream of", 0, 0},
         {CORE_UNIT_MESSAGE, CORE_IV_CONSTANT, CORE_PADDING_CLEAR, false, 64, 0,
-         "iv is constant, and there is none"},
-        {CORE_UNIT_MESSAGE, CORE_IV_RANDOM, CORE_PADDING_CLEAR, true, 64, 0, "iv is random, and the one in"},
+         "iv is constant, and there is none", 0, 0},
+        {CORE_UNIT_MESSAGE, CORE_IV_RANDOM, CORE_PADDING_CLEAR, true, 64, 0, "iv is random, and the one in",
+         0, 0},
         {CORE_UNIT_MESSAGE, CORE_IV_EXPLICIT, CORE_PADDING_CLEAR, true, 64, 0,
-         "iv is explicit, and the one in"},
+         "iv is explicit, and the one in", 0, 0},
         {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, CORE_PADDING_PKCS7, false, 64, 3,
-         "first_unit is 3, must be 0 with iv chain"},
+         "first_unit is 3, must be 0 with iv chain", 0, 0},
         {CORE_UNIT_MESSAGE, CORE_IV_EXPLICIT, CORE_PADDING_PKCS7, false, 16, 0,
-         "packet_bytes is 16, must be more"},
+         "packet_bytes is 16, must be more", 0, 0},
         {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, CORE_PADDING_NONE, false, 60, 0,
-         "packet_bytes is 60, must be a multiple"},
-        {2, CORE_IV_CHAIN, CORE_PADDING_NONE, false, 64, 0, "unit is 2, must be 0 to 1"},
-        {CORE_UNIT_MESSAGE, 5, CORE_PADDING_NONE, false, 64, 0, "iv is 5, must be 0 to 4"},
-        {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, 3, false, 64, 0, "padding is 3, must be 0 to 2"},
+         "packet_bytes is 60, must be a multiple", 0, 0},
+        {2, CORE_IV_CHAIN, CORE_PADDING_NONE, false, 64, 0, "unit is 2, must be 0 to 1", 0, 0},
+        {CORE_UNIT_MESSAGE, 5, CORE_PADDING_NONE, false, 64, 0, "iv is 5, must be 0 to 4", 0, 0},
+        {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, 3, false, 64, 0, "padding is 3, must be 0 to 2", 0, 0},
+        {CORE_UNIT_STREAM, CORE_IV_CHAIN, CORE_PADDING_NONE, false, 64, 0,
+         "there is a pattern, which a stream of", 1, 9},
+        {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, CORE_PADDING_PKCS7, false, 64, 0,
+         "padding is pkcs7, which does not go", 1, 9},
+        {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, CORE_PADDING_CLEAR, false, 64, 0,
+         "crypt_blocks of a pattern is 0, must be 1 to 15", 0, 9},
+        {CORE_UNIT_MESSAGE, CORE_IV_CHAIN, CORE_PADDING_CLEAR, false, 64, 0,
+         "skip_blocks of a pattern is 16, must be 1 to 15", 15, 16},
     };
     static const uint8_t key[32];
     (void)state;
@@ -716,6 +790,8 @@ static void what_makes_no_sense_is_refused_by_name(void **state)
         wrong.padding = rows[i].padding;
         wrong.packet_bytes = rows[i].packet_bytes;
         wrong.first_unit = rows[i].first_unit;
+        wrong.crypt_blocks = rows[i].crypt_blocks;
+        wrong.skip_blocks = rows[i].skip_blocks;
         struct protocol_open open = test_open_inline(&wrong, key);
         open.has_iv = rows[i].has_iv;
         assert_false(test_client_ask(&client, PROTOCOL_OPEN, &open, NULL, &refused));
@@ -768,6 +844,9 @@ int main(void)
         AUDITED(every_iv_every_padding),
         ON_WORKERS(every_cut),
         ON_GPU(every_cut),
+        ON_WORKERS(every_pattern),
+        ON_GPU(every_pattern),
+        AUDITED(every_pattern),
         ON_GPU(messages_survive_the_loss_of_their_card),
         ON_WORKERS(keys_change_at_any_message),
         ON_GPU(keys_change_at_any_message),
