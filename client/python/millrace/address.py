@@ -1,4 +1,5 @@
-"""Addresses of servers: unix:/path, unix:@name, tcp:host:port, tls:host:port ([...] around IPv6 addresses)."""
+"""Addresses of servers: unix:/path, unix:@name, tcp:host:port, tls:host:port ([...] around IPv6
+addresses)."""
 from __future__ import annotations
 
 import ssl
@@ -21,8 +22,11 @@ class Address(NamedTuple):
         return cls(transport, host.removeprefix("[").removesuffix("]"), int(port))
 
 
-def tls(ca_file: str | None = None, certificate_file: str | None = None, key_file: str | None = None) -> ssl.SSLContext:
-    """TLS 1.3, for `connect`: whom to trust (default: whom the system trusts) and the certificate to show."""
+def tls(
+    ca_file: str | None = None, certificate_file: str | None = None, key_file: str | None = None
+) -> ssl.SSLContext:
+    """TLS 1.3, for `connect`: whom to trust (default: whom the system trusts) and the certificate
+    to show."""
     context = ssl.create_default_context(cafile=ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if certificate_file is not None:

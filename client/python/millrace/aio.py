@@ -1,4 +1,5 @@
-"""The asyncio API: as blocking.py, but calls are awaited, and any number of them may be under way at once."""
+"""The asyncio API: as blocking.py, but calls are awaited, and any number of them may be under way
+at once."""
 from __future__ import annotations
 
 import asyncio
@@ -15,10 +16,16 @@ from millrace.frames import Closed, Contract, Modified, Opened, Result, Welcome
 T = TypeVar("T")
 
 
-async def connect(address: str, *, tls: ssl.SSLContext | None = None, server_name: str | None = None,
-                  versions: tuple[int, int] = (VERSION_MIN, VERSION), on_notice: OnNotice | None = None) -> Client:
-    """A client of the server at the address, which has said WELCOME. Arguments are those of blocking.connect;
-    asyncio.timeout() limits how long anything waits."""
+async def connect(
+    address: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_name: str | None = None,
+    versions: tuple[int, int] = (VERSION_MIN, VERSION),
+    on_notice: OnNotice | None = None,
+) -> Client:
+    """A client of the server at the address, which has said WELCOME. Arguments are those of
+    blocking.connect; asyncio.timeout() limits how long anything waits."""
     where = addresses.Address.parse(address)
     loop = asyncio.get_running_loop()
     wire = _Wire(Connection(versions=versions, on_notice=on_notice))
@@ -27,8 +34,13 @@ async def connect(address: str, *, tls: ssl.SSLContext | None = None, server_nam
     elif where.transport == "tcp":
         await loop.create_connection(lambda: wire, where.host, where.port)
     else:
-        await loop.create_connection(lambda: wire, where.host, where.port, ssl=tls or addresses.tls(),
-                                     server_hostname=server_name or where.host)
+        await loop.create_connection(
+            lambda: wire,
+            where.host,
+            where.port,
+            ssl=tls or addresses.tls(),
+            server_hostname=server_name or where.host,
+        )
     client = Client(wire)
     try:
         await client.answer(wire.connection.welcomed)
@@ -39,7 +51,8 @@ async def connect(address: str, *, tls: ssl.SSLContext | None = None, server_nam
 
 
 class _Wire(asyncio.Protocol):
-    """Between asyncio's transport and the connection. What is written in one turn of the loop goes out at once."""
+    """Between asyncio's transport and the connection. What is written in one turn of the loop goes
+    out at once."""
 
     transport: asyncio.Transport
 
@@ -98,11 +111,13 @@ class Client:
         return self.connection.welcome
 
     async def open(self, contract: Contract, key: bytes | str, iv: bytes | None = None) -> Stream:
-        """A stream with this contract. `key`: 16, 24 or 32 bytes, or the name of a key of the server. Refusal where the
-        server can not promise it."""
+        """A stream with this contract. `key`: 16, 24 or 32 bytes, or the name of a key of the
+        server. Refusal where the server can not promise it."""
         return Stream(self, await self.answer(self.connection.open(contract, key, iv)))
 
-    async def query(self, contract: Contract, key: bytes | str | None = None, iv: bytes | None = None) -> Opened:
+    async def query(
+        self, contract: Contract, key: bytes | str | None = None, iv: bytes | None = None
+    ) -> Opened:
         """What OPEN would be promised now; Refusal where it would be refused."""
         return await self.answer(self.connection.query(contract, key, iv))
 
@@ -110,7 +125,8 @@ class Client:
         return await self.answer(self.connection.ping(payload))
 
     async def drain(self) -> None:
-        """Until the system takes more of what is sent: between packets, for who sends faster than it does."""
+        """Until the system takes more of what is sent: between packets, for who sends faster than
+        it does."""
         await self._wire.writable.wait()
 
     async def close(self) -> None:
@@ -126,7 +142,8 @@ class Client:
         await self.close()
 
     def answer(self, answer: Answer[T]) -> asyncio.Future[T]:
-        """A future of asyncio for an answer. A stream that comes for one that was cancelled is closed again."""
+        """A future of asyncio for an answer. A stream that comes for one that was cancelled is
+        closed again."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def finish() -> None:
@@ -149,14 +166,16 @@ class Client:
 
 
 class Stream:
-    """An open stream; `state` tells where it is (connection.Stream). As a context manager it is closed at the end."""
+    """An open stream; `state` tells where it is (connection.Stream). As a context manager it is
+    closed at the end."""
 
     def __init__(self, client: Client, state: core.Stream) -> None:
         self.state = state
         self._client = client
 
     def encrypt(self, packet: bytes, *, first: bool = True, last: bool = True) -> asyncio.Future[Result]:
-        """Sends a packet, or a part of a message, in the order of the calls; await the future for what comes back."""
+        """Sends a packet, or a part of a message, in the order of the calls; await the future for
+        what comes back."""
         return self._client.answer(self.state.send(packet, first=first, last=last))
 
     async def encrypt_message(self, message: bytes, iv: bytes | None = None) -> Message:

@@ -20,14 +20,21 @@ READ_BYTES = 1 << 16
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-def connect(address: str, *, tls: ssl.SSLContext | None = None, server_name: str | None = None,
-            timeout: float | None = None, versions: tuple[int, int] = (VERSION_MIN, VERSION),
-            on_notice: OnNotice | None = None) -> Client:
+def connect(
+    address: str,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_name: str | None = None,
+    timeout: float | None = None,
+    versions: tuple[int, int] = (VERSION_MIN, VERSION),
+    on_notice: OnNotice | None = None,
+) -> Client:
     """A client of the server at the address, which has said WELCOME.
 
-    tls: for tls: addresses (address.tls; default: the system's trust, no certificate); server_name: to verify,
-    default the host of the address. timeout: seconds, for this and every later call that waits; None: for ever.
-    on_notice: called with a stream's id and a Notice while some call waits."""
+    tls: for tls: addresses (address.tls; default: the system's trust, no certificate); server_name:
+    to verify, default the host of the address. timeout: seconds, for this and every later call that
+    waits; None: for ever. on_notice: called with a stream's id and a Notice while some call
+    waits."""
     where = addresses.Address.parse(address)
     if where.transport == "unix":
         wire = socket.socket(socket.AF_UNIX)
@@ -64,8 +71,8 @@ class Client:
         return self.connection.welcome
 
     def open(self, contract: Contract, key: bytes | str, iv: bytes | None = None) -> Stream:
-        """A stream with this contract. `key`: 16, 24 or 32 bytes, or the name of a key of the server. Refusal where the
-        server can not promise it."""
+        """A stream with this contract. `key`: 16, 24 or 32 bytes, or the name of a key of the
+        server. Refusal where the server can not promise it."""
         return Stream(self, self.wait(self.connection.open(contract, key, iv)))
 
     def query(self, contract: Contract, key: bytes | str | None = None, iv: bytes | None = None) -> Opened:
@@ -87,7 +94,8 @@ class Client:
         self.close()
 
     def wait(self, answer: Answer[T]) -> T:
-        """The answer, once it is there. TimeoutError: not in time; a stream that it brings later is closed again."""
+        """The answer, once it is there. TimeoutError: not in time; a stream that it brings later is
+        closed again."""
         end = None if self.timeout is None else time.monotonic() + self.timeout
         self.write()
         while not answer.done:
@@ -102,7 +110,7 @@ class Client:
         self._unsent += self.connection.take_output()
         try:
             while self._unsent:
-                del self._unsent[:self._wire.send(self._unsent)]
+                del self._unsent[: self._wire.send(self._unsent)]
         except WOULD_BLOCK:
             pass
         except OSError:  # what the server has said before it went away is still to be read
@@ -129,15 +137,16 @@ class Client:
 
 
 class Stream:
-    """An open stream; `state` tells where it is (connection.Stream). As a context manager it is closed at the end."""
+    """An open stream; `state` tells where it is (connection.Stream). As a context manager it is
+    closed at the end."""
 
     def __init__(self, client: Client, state: core.Stream) -> None:
         self.state = state
         self._client = client
 
     def send(self, packet: bytes, *, first: bool = True, last: bool = True) -> Answer[Result]:
-        """Sends a packet, or a part of a message, without waiting; give the answer to Client.wait. Whoever sends on and on
-        must wait for answers, too."""
+        """Sends a packet, or a part of a message, without waiting; give the answer to Client.wait.
+        Whoever sends on and on must wait for answers, too."""
         answer = self.state.send(packet, first=first, last=last)
         self._client.write()
         return answer

@@ -1,8 +1,9 @@
 """The client's side of a connection without any I/O: bytes go in and come out, answers are found.
 
-A driver (blocking.py, aio.py) gives `receive` whatever the server has sent, sends what `take_output` returns
-after every call, and ends when `error` is set. Every request returns an Answer, which is done once the
-server has answered, or the connection is over. Not for several threads at once."""
+A driver (blocking.py, aio.py) gives `receive` whatever the server has sent, sends what
+`take_output` returns after every call, and ends when `error` is set. Every request returns an
+Answer, which is done once the server has answered, or the connection is over. Not for several
+threads at once."""
 from __future__ import annotations
 
 from collections import deque
@@ -11,10 +12,31 @@ from typing import Any, Callable, Generic, NamedTuple, Sequence, TypeVar
 
 from millrace import _tables as tables
 from millrace._tables import Iv, Padding, ResultStatus, Type, Unit
-from millrace.errors import (Disconnected, MillraceError, NotEncrypted, ProtocolError, Refusal, StreamClosed,
-                             Unsupported)
-from millrace.frames import (Closed, Contract, Error, Header, Hello, Modified, Modify, Notice, Open, Opened,
-                             Refused, Result, Welcome, frame)
+from millrace.errors import (
+    Disconnected,
+    MillraceError,
+    NotEncrypted,
+    ProtocolError,
+    Refusal,
+    StreamClosed,
+    Unsupported,
+)
+from millrace.frames import (
+    Closed,
+    Contract,
+    Error,
+    Header,
+    Hello,
+    Modified,
+    Modify,
+    Notice,
+    Open,
+    Opened,
+    Refused,
+    Result,
+    Welcome,
+    frame,
+)
 
 T = TypeVar("T")
 OnNotice = Callable[[int, Notice], None]
@@ -23,8 +45,8 @@ BLOCK = tables.BLOCK_BYTES
 
 
 class Answer(Generic[T]):
-    """What the server says to a request: a value or an error. `when_done` is called once, when it is there. Nobody waits
-    for one that is `abandoned`: a stream that it brings is closed again."""
+    """What the server says to a request: a value or an error. `when_done` is called once, when it
+    is there. Nobody waits for one that is `abandoned`: a stream that it brings is closed again."""
 
     def __init__(self) -> None:
         self.done = False
@@ -83,8 +105,8 @@ class Stream:
         self._closing: Answer[Closed] | None = None
 
     def send(self, packet: bytes, *, first: bool = True, last: bool = True) -> Answer[Result]:
-        """One packet. Of a stream with messages `first` and `last` say whether it begins and ends one; with iv EXPLICIT
-        the IV is ahead of what is in the first."""
+        """One packet. Of a stream with messages `first` and `last` say whether it begins and ends
+        one; with iv EXPLICIT the IV is ahead of what is in the first."""
         self._check_open()
         if len(packet) > self._connection.welcome.packet_bytes_max:
             raise ValueError(f"{len(packet)} bytes are longer than the server's longest packet")
@@ -101,10 +123,17 @@ class Stream:
         return answer
 
     def send_message(self, message: bytes, iv: bytes | None = None) -> list[Answer[Result]]:
-        """A whole message, cut into packets as they fit. `iv` is due with iv EXPLICIT, and only there."""
+        """A whole message, cut into packets as they fit. `iv` is due with iv EXPLICIT, and only
+        there."""
         explicit = self.contract.iv == Iv.EXPLICIT
-        if self.contract.unit != Unit.MESSAGE or explicit != (iv is not None) or len(iv or bytes(BLOCK)) != BLOCK:
-            raise ValueError(f"a stream with messages, and an IV of {BLOCK} bytes where each has its own, are due")
+        if (
+            self.contract.unit != Unit.MESSAGE
+            or explicit != (iv is not None)
+            or len(iv or bytes(BLOCK)) != BLOCK
+        ):
+            raise ValueError(
+                f"a stream with messages, and an IV of {BLOCK} bytes where each has its own, are due"
+            )
         data, longest = (iv or b"") + message, self.contract.packet_bytes
         if len(data) <= longest:
             return [self.send(data)]
@@ -112,7 +141,7 @@ class Stream:
         if step <= (BLOCK if explicit else 0):
             raise ValueError(f"a message of {len(message)} bytes does not fit into packets of {longest}")
         starts = range(0, len(data), step)
-        return [self.send(data[at:at + step], first=at == 0, last=at == starts[-1]) for at in starts]
+        return [self.send(data[at : at + step], first=at == 0, last=at == starts[-1]) for at in starts]
 
     def modify(self, burst_packets: int, interval_ns: int, latency_ns: int) -> Answer[Modified]:
         self._check_open()
@@ -138,13 +167,17 @@ class Stream:
 
     def take_result(self, sequence: int, result: Result) -> None:
         if not self._waiting or sequence != self.answered:
-            raise ProtocolError(f"RESULT {sequence} of stream {self.id}, of which {self.answered} is expected next")
+            raise ProtocolError(
+                f"RESULT {sequence} of stream {self.id}, of which {self.answered} is expected next"
+            )
         if not self._can_have(result):
-            raise ProtocolError(f"RESULT {sequence} of stream {self.id} has {len(result.ciphertext)} bytes of ciphertext "
-                                f"and flags {result.flags}, which it can not have")
+            raise ProtocolError(
+                f"RESULT {sequence} of stream {self.id} has {len(result.ciphertext)} bytes of ciphertext "
+                f"and flags {result.flags}, which it can not have"
+            )
         self.answered = (self.answered + 1) % 2**32
         whole = len(result.ciphertext) // BLOCK * BLOCK
-        self.chain = result.ciphertext[whole - BLOCK:whole] if whole else self.chain
+        self.chain = result.ciphertext[whole - BLOCK : whole] if whole else self.chain
         encrypted = result.status == ResultStatus.OK
         self._waiting.popleft().finish(result, None if encrypted else NotEncrypted(result))
 
@@ -154,9 +187,12 @@ class Stream:
         if self.contract.unit == Unit.MESSAGE:
             has_rest = self.contract.padding == Padding.CLEAR
             return (has_rest or len(result.ciphertext) % BLOCK == 0) and (
-                result.iv is None or self.contract.iv == Iv.RANDOM)
+                result.iv is None or self.contract.iv == Iv.RANDOM
+            )
         encrypted = result.status == ResultStatus.OK
-        return result.iv is None and len(result.ciphertext) % BLOCK == 0 and bool(result.ciphertext) == encrypted
+        return (
+            result.iv is None and len(result.ciphertext) % BLOCK == 0 and bool(result.ciphertext) == encrypted
+        )
 
     def take_closed(self, closed: Closed) -> None:
         self.closed = closed
@@ -173,8 +209,12 @@ class Stream:
 
 
 class Connection:
-    def __init__(self, *, versions: tuple[int, int] = (tables.VERSION_MIN, tables.VERSION),
-                 on_notice: OnNotice | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        versions: tuple[int, int] = (tables.VERSION_MIN, tables.VERSION),
+        on_notice: OnNotice | None = None,
+    ) -> None:
         self.error: MillraceError | None = None  # set: the connection is over
         self.welcomed: Answer[Welcome] = Answer()
         self.streams: dict[int, Stream] = {}
@@ -194,7 +234,9 @@ class Connection:
     def open(self, contract: Contract, key: bytes | str, iv: bytes | None = None) -> Answer[Stream]:
         return self._ask(Type.OPEN, contract, Open(contract, key, iv))
 
-    def query(self, contract: Contract, key: bytes | str | None = None, iv: bytes | None = None) -> Answer[Opened]:
+    def query(
+        self, contract: Contract, key: bytes | str | None = None, iv: bytes | None = None
+    ) -> Answer[Opened]:
         """Whether OPEN would be granted now, which commits nothing."""
         return self._ask(Type.QUERY, contract, Open(contract, key, iv))
 
@@ -243,12 +285,15 @@ class Connection:
     # ---- what the server sends ----
 
     def receive(self, data: bytes) -> None:
-        """Takes what has come; nothing: the server has closed its end. Never raises: see `error`."""
+        """Takes what has come; nothing: the server has closed its end. Never raises: see
+        `error`."""
         if self.error is not None:
             return
         try:
             if not data:
-                raise Disconnected("the server closed the connection" + (" within a frame" if self._input else ""))
+                raise Disconnected(
+                    "the server closed the connection" + (" within a frame" if self._input else "")
+                )
             self._input += data
             self._take_frames()
         except MillraceError as error:
@@ -272,7 +317,7 @@ class Connection:
         at = 0
         try:
             while len(self._input) - at >= tables.HEADER_BYTES:
-                header = Header.read(bytes(self._input[at:at + tables.HEADER_BYTES]))
+                header = Header.read(bytes(self._input[at : at + tables.HEADER_BYTES]))
                 self._check_header(header)
                 body_at = at + tables.HEADER_BYTES
                 if len(self._input) - body_at < header.body_bytes:
@@ -290,11 +335,15 @@ class Connection:
     def _check_header(self, header: Header) -> None:
         """Judges a frame before its body is waited for."""
         if header.type not in _HANDLERS or (header.type in _SINCE_2 and self._version < 2):
-            raise ProtocolError(f"a frame of type {header.type}, which no server sends (is this a Millrace server, and are "
-                                "both sides tls: or both not?)")
+            raise ProtocolError(
+                f"a frame of type {header.type}, which no server sends (is this a Millrace server, and are "
+                "both sides tls: or both not?)"
+            )
         is_first = header.type == Type.WELCOME
         if (header.type != Type.ERROR or self.welcomed.done) and is_first == self.welcomed.done:
-            raise ProtocolError("a second WELCOME" if is_first else f"a frame of type {header.type} before WELCOME")
+            raise ProtocolError(
+                "a second WELCOME" if is_first else f"a frame of type {header.type} before WELCOME"
+            )
         if header.flags or (is_first and header.id) or (header.type != Type.RESULT and header.sequence):
             raise ProtocolError(f"a frame of type {header.type} with a header field that must be 0")
         longest = tables.CONTROL_BYTES_MAX
@@ -349,7 +398,9 @@ class Connection:
         modified = Modified.read(self._version, body)
         stream: Stream = self._request(header, Type.MODIFY).subject
         if modified.stream != stream.id or stream.closed is not None:
-            raise ProtocolError(f"MODIFIED for stream {modified.stream} answers a MODIFY of stream {stream.id}")
+            raise ProtocolError(
+                f"MODIFIED for stream {modified.stream} answers a MODIFY of stream {stream.id}"
+            )
         stream.queue_packets = modified.queue_packets
         self._settle(header, modified)
 

@@ -21,8 +21,8 @@ class Unsupported(MillraceError):
 
 
 class Refusal(MillraceError):
-    """The server has refused an OPEN, QUERY or MODIFY: `code`, `constraint`, what it would accept (`offer_interval_ns`,
-    `offer_latency_ns`, 0: no offer) and why (`text`). Nothing has changed."""
+    """The server has refused an OPEN, QUERY or MODIFY: `code`, `constraint`, what it would accept
+    (`offer_interval_ns`, `offer_latency_ns`, 0: no offer) and why (`text`). Nothing has changed."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(f"refused ({refused.code.name}): {refused.text}")
@@ -35,8 +35,8 @@ class Refusal(MillraceError):
 
 
 class NotEncrypted(MillraceError):
-    """A packet came back without being encrypted; `result.status` says why. Its stream goes on, unless the status is
-    FAILED."""
+    """A packet came back without being encrypted; `result.status` says why. Its stream goes on,
+    unless the status is FAILED."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(f"packet {result.sequence} was not encrypted: {result.status.name}")
@@ -44,7 +44,8 @@ class NotEncrypted(MillraceError):
 
 
 class StreamClosed(MillraceError):
-    """The stream is closed, or being closed; `closed` is the server's account of it, if it has come."""
+    """The stream is closed, or being closed; `closed` is the server's account of it, if it has
+    come."""
 
     def __init__(self, stream: int, closed: Closed | None) -> None:
         super().__init__(f"stream {stream} is closed" + (f" ({closed.reason.name})" if closed else ""))

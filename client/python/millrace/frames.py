@@ -1,7 +1,7 @@
 """Frames as they are on the wire, and back. Pure: bytes in, bytes out.
 
-Each class is a body; its numbers have the names and places that the tables say (_tables.py). `read` takes a
-whole body and raises ProtocolError, and nothing else, for one that breaks the format."""
+Each class is a body; its numbers have the names and places that the tables say (_tables.py). `read`
+takes a whole body and raises ProtocolError, and nothing else, for one that breaks the format."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -11,8 +11,20 @@ from struct import Struct, error as StructError
 from typing import Any, ClassVar, Mapping, NamedTuple, Self, get_type_hints
 
 from millrace import _tables as tables
-from millrace._tables import (Cipher, CloseReason, ErrorCode, Iv, KeyKind, NoticeKind, Padding,
-                              RefusalCode, ResultStatus, ServingUnit, Type, Unit)
+from millrace._tables import (
+    Cipher,
+    CloseReason,
+    ErrorCode,
+    Iv,
+    KeyKind,
+    NoticeKind,
+    Padding,
+    RefusalCode,
+    ResultStatus,
+    ServingUnit,
+    Type,
+    Unit,
+)
 from millrace.errors import ProtocolError
 
 _FORMATS = {1: "B", 2: "H", 4: "I", 8: "Q", 16: "16s"}
@@ -29,8 +41,9 @@ def _layout(name: str, version: int) -> _Layout:
     spans = tables.FIXED_BYTES[name]
     bytes_ = spans[max(first for first in spans if first <= version)]
     places = [place for place in tables.FIELDS[name] if place[1] < bytes_]
-    return _Layout(tuple(place[0] for place in places),
-                   Struct("<" + "".join(_FORMATS[place[2]] for place in places)))
+    return _Layout(
+        tuple(place[0] for place in places), Struct("<" + "".join(_FORMATS[place[2]] for place in places))
+    )
 
 
 def pack(name: str, version: int, values: Mapping[str, Any]) -> bytes:
@@ -45,14 +58,16 @@ def unpack(name: str, version: int, body: bytes) -> tuple[dict[str, Any], bytes]
     """The fields of the fixed part, and what is behind it."""
     layout = _layout(name, version)
     if len(body) < layout.numbers.size:
-        raise ProtocolError(f"{name.upper()} has a body of {len(body)} bytes, at least {layout.numbers.size} are due")
+        raise ProtocolError(
+            f"{name.upper()} has a body of {len(body)} bytes, at least {layout.numbers.size} are due"
+        )
     values: dict[str, Any] = {}
     for key, value in zip(layout.names, layout.numbers.unpack_from(body)):
         if (not key and value != 0) or ("_ns" in key and value > _NS_MAX):
             raise ProtocolError(f"{name.upper()} has {value} in its field {key or 'that is 0'}")
         if key:
             values[key] = value
-    return values, body[layout.numbers.size:]
+    return values, body[layout.numbers.size :]
 
 
 class Header(NamedTuple):
@@ -73,22 +88,28 @@ def frame(type_: Type, id_: int, body: bytes = b"", *, flags: int = 0, sequence:
 
 
 class Body:
-    """`LAST`: the highest value of a field in the versions up to one; a higher one breaks the format."""
+    """`LAST`: the highest value of a field in the versions up to one; a higher one breaks the
+    format."""
 
     LAST: ClassVar[Mapping[str, Mapping[int, int]]] = {}
     _KINDS: ClassVar[dict[str, type[int]]]  # of fields that are no plain numbers
 
     def __init_subclass__(cls) -> None:
         hints = get_type_hints(cls)
-        cls._KINDS = {key: kind for key, kind in hints.items()
-                      if kind is bool or (isinstance(kind, type) and issubclass(kind, IntEnum))}
+        cls._KINDS = {
+            key: kind
+            for key, kind in hints.items()
+            if kind is bool or (isinstance(kind, type) and issubclass(kind, IntEnum))
+        }
 
     @classmethod
     def read(cls, version: int, body: bytes) -> Self:
         name = cls.__name__.upper()
         values, tail = unpack(name.lower(), version, body)
         for key, limits in cls.LAST.items():
-            if values[key] > min((last for until, last in limits.items() if version <= until), default=values[key]):
+            if values[key] > min(
+                (last for until, last in limits.items() if version <= until), default=values[key]
+            ):
                 raise ProtocolError(f"{name} has {key} {values[key]}, which version {version} does not know")
         for key, kind in cls._KINDS.items():
             if key in values:
@@ -121,14 +142,17 @@ def _convert(frame_name: str, key: str, kind: type[int], value: int) -> int:
 
 
 class TextBody(Body):
-    """Ends with a text for people. It may come to a terminal: control characters become question marks."""
+    """Ends with a text for people. It may come to a terminal: control characters become question
+    marks."""
 
     text: str
 
     @classmethod
     def _read_tail(cls, values: dict[str, Any], tail: bytes) -> None:
         text = tail.decode("utf-8", "replace")
-        values["text"] = "".join("?" if ord(character) < 32 or ord(character) == 127 else character for character in text)
+        values["text"] = "".join(
+            "?" if ord(character) < 32 or ord(character) == 127 else character for character in text
+        )
 
     def _tail(self) -> bytes:
         return self.text.encode()
@@ -170,11 +194,11 @@ class Welcome(Body):
 
 @dataclass(frozen=True)
 class Contract:
-    """What a stream is to be: packets of at most `packet_bytes`, one every `interval_ns` in the long run and
-    `burst_packets` at once, each back within `latency_ns` (nanoseconds).
+    """What a stream is to be: packets of at most `packet_bytes`, one every `interval_ns` in the
+    long run and `burst_packets` at once, each back within `latency_ns` (nanoseconds).
 
-    With unit MESSAGE each message has an IV, which comes from where `iv` says, and `first_unit` is the number of
-    the first one with COUNTER."""
+    With unit MESSAGE each message has an IV, which comes from where `iv` says, and `first_unit` is
+    the number of the first one with COUNTER."""
 
     packet_bytes: int
     burst_packets: int
@@ -203,7 +227,8 @@ def _key(key: bytes | str | None) -> tuple[KeyKind, bytes]:
 
 @dataclass(frozen=True)
 class Open:
-    """Body of OPEN and QUERY. `key`: the key itself, or the name of one in the server's keyring, or None (QUERY)."""
+    """Body of OPEN and QUERY. `key`: the key itself, or the name of one in the server's keyring, or
+    None (QUERY)."""
 
     contract: Contract
     key: bytes | str | None = field(default=None, repr=False)
@@ -213,14 +238,18 @@ class Open:
         kind, key = _key(self.key)
         if self.iv is not None and len(self.iv) != tables.BLOCK_BYTES:
             raise ValueError(f"an IV has {tables.BLOCK_BYTES} bytes, not {len(self.iv)}")
-        values = vars(self.contract) | {"key_kind": kind, "has_iv": self.iv is not None, "key_bytes": len(key)}
+        values = vars(self.contract) | {
+            "key_kind": kind,
+            "has_iv": self.iv is not None,
+            "key_bytes": len(key),
+        }
         return pack("open", version, values) + (self.iv or b"") + key
 
 
 @dataclass(frozen=True)
 class Opened(Body):
-    """What a stream is promised, or would be (QUERY: `stream` is 0). What is `backup_...` is the reservation for the
-    loss of its GPU."""
+    """What a stream is promised, or would be (QUERY: `stream` is 0). What is `backup_...` is the
+    reservation for the loss of its GPU."""
 
     stream: int
     unit: ServingUnit
@@ -281,8 +310,8 @@ class Result(Body):
 
 @dataclass(frozen=True)
 class Closed(Body):
-    """The server's account of a stream: what it encrypted, in packets and bytes of ciphertext, and how many
-    deadlines it met and missed."""
+    """The server's account of a stream: what it encrypted, in packets and bytes of ciphertext, and
+    how many deadlines it met and missed."""
 
     LAST = {"reason": {1: CloseReason.FAILED}}
 
@@ -351,7 +380,8 @@ class Rekeyed(Body):
 
 @dataclass(frozen=True)
 class Notice(TextBody):
-    """What has happened to a stream: its GPU is lost, its promise holds again, another unit serves it."""
+    """What has happened to a stream: its GPU is lost, its promise holds again, another unit serves
+    it."""
 
     kind: NoticeKind
     unit: ServingUnit

@@ -1,4 +1,5 @@
-"""A server of the build for tests, in a folder of its own, and what it ought to encrypt, from the openssl command."""
+"""A server of the build for tests, in a folder of its own, and what it ought to encrypt, from the
+openssl command."""
 import os
 import random
 import signal
@@ -6,7 +7,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 
 from millrace import Contract
 
@@ -22,56 +22,70 @@ print(f"MILLRACE_SEED={seed}", flush=True)
 draw = random.Random(seed)
 
 
-class Server:
-    """Runs while its `with` does. Listens on `address`, and on `tcp` and `tls` where ports are given."""
+DEFAULTS = {
+    "profile": "cpu-only",
+    "gpus": "none",
+    "threads": "{io: 1, workers: 1, realtime: off, pin: false}",
+    "client_iv": "true",
+    "overload": "{tighten: false}",  # or what else the machine does would decide on admission
+}
 
-    def __init__(self, extra: str = "", listeners: str = "") -> None:
+
+class Server:
+    """Runs while its `with` does, and must end well. `listeners` are lines of YAML beside that of
+    the Unix socket, `files` are written into its folder, settings are top-level keys."""
+
+    def __init__(self, listeners: str = "", files: dict[str, str] = {}, **settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="millrace-")
         self.folder = Path(self._folder.name)
         self.address = f"unix:{self.folder}/socket"
-        self._config = f"""
-listeners:
-  - address: {self.address}
-{listeners}
-profile: cpu-only
-gpus: none
-threads: {{io: 1, workers: 1, realtime: off, pin: false}}
-client_iv: true
-{extra}
-"""
+        self._killed = False
+        keys = "\n".join(f"{key}: {value}" for key, value in (DEFAULTS | settings).items())
+        config = f"listeners:\n  - address: {self.address}\n{listeners}\n{keys}\n"
+        for name, text in (files | {"millraced.yaml": config}).items():
+            (self.folder / name).touch(mode=0o600)
+            (self.folder / name).write_text(text)
 
     def __enter__(self) -> "Server":
-        (self.folder / "millraced.yaml").write_text(self._config)
         self._log = (self.folder / "log").open("w+")
-        self._process = subprocess.Popen([BUILD / "server/millraced", self.folder / "millraced.yaml"],
-                                         stdout=self._log, stderr=self._log, stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            [BUILD / "server/millraced", self.folder / "millraced.yaml"],
+            stdout=self._log,
+            stderr=self._log,
+            stdin=subprocess.DEVNULL,
+        )
         while not (self.folder / "socket").exists():
             if self._process.poll() is not None:
-                self._log.seek(0)
-                raise RuntimeError(f"the server did not start:\n{self._log.read()}")
+                raise AssertionError(f"the server did not start:\n{self.log()}")
             time.sleep(0.01)
         return self
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
 
     def terminate(self) -> None:
         """As an operator ends it; it delivers what it has accepted."""
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
+        self._killed = True
         self._process.kill()
-        self._process.wait()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._process.terminate()
-        self._process.wait()
-        if kind is not None:
-            self._log.seek(0)
-            print(self._log.read())
+        status = self._process.wait()
+        log = self.log()
         self._log.close()
         self._folder.cleanup()
+        if kind is not None:
+            print(log)
+        elif status != 0 and not self._killed:
+            raise AssertionError(f"the server ended with status {status}:\n{log}")
 
 
 def openssl_cbc(plaintext: bytes, iv: bytes, key: bytes = KEY, pad: bool = False) -> bytes:
     """What AES-CBC makes of it."""
     command = ["openssl", "enc", f"-aes-{len(key) * 8}-cbc", "-K", key.hex(), "-iv", iv.hex()]
-    return subprocess.run(command + ([] if pad else ["-nopad"]), input=plaintext, capture_output=True, check=True).stdout
+    return subprocess.run(
+        command + ([] if pad else ["-nopad"]), input=plaintext, capture_output=True, check=True
+    ).stdout

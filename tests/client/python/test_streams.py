@@ -1,22 +1,237 @@
 """The blocking API against a server of the build: what comes back is what openssl makes of it."""
 import unittest
+from dataclasses import replace
+from itertools import product
 
 import millrace
-from server import CONTRACT, KEY, Server, draw, openssl_cbc
+from millrace import Cipher, Contract, Iv, NotEncrypted, Padding, RefusalCode, ResultStatus, Unit
+from server import CONTRACT, KEY, MS, Server, draw, openssl_cbc
+
+KEYS = {Cipher.AES_128_CBC: 16, Cipher.AES_192_CBC: 24, Cipher.AES_256_CBC: 32}
+MESSAGES = replace(CONTRACT, unit=Unit.MESSAGE, packet_bytes=320)
+
+
+def expected(contract: Contract, key: bytes, iv: bytes, message: bytes) -> bytes:
+    """What becomes of a message, or of a packet of a stream without messages."""
+    if contract.padding != Padding.CLEAR:
+        return openssl_cbc(message, iv, key, pad=contract.padding == Padding.PKCS7)
+    whole = len(message) // 16 * 16
+    return (openssl_cbc(message[:whole], iv, key) if whole else b"") + message[whole:]
+
+
+def draw_message(contract: Contract, longest: int) -> bytes:
+    blocks = contract.padding == Padding.NONE
+    return draw.randbytes(draw.randint(1, longest // 16) * 16 if blocks else draw.randint(0, longest))
 
 
 class Streams(unittest.TestCase):
-    def test_a_stream(self) -> None:
-        packets = [draw.randbytes(draw.randrange(1, CONTRACT.packet_bytes)) for _ in range(8)]
-        with Server() as server, millrace.connect(server.address, timeout=60) as client:
-            with client.open(CONTRACT, KEY) as stream:
+    server: Server
+    client: millrace.Client
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        keyring = f"camera aes-128-cbc {KEY.hex()} client-iv\n"
+        cls.server = cls.enterClassContext(Server(files={"keyring": keyring}, keyring="keyring"))
+        cls.client = cls.enterClassContext(millrace.connect(cls.server.address, timeout=120))
+
+    def test_one_chain(self) -> None:
+        """Each cipher and padding, packets one by one and many at once, with and without an IV."""
+        for cipher, padding, given in product(Cipher, (Padding.NONE, Padding.PKCS7), (True, False)):
+            contract = replace(CONTRACT, cipher=cipher, padding=padding)
+            key, iv = draw.randbytes(KEYS[cipher]), draw.randbytes(16) if given else None
+            packets = [draw_message(contract, contract.packet_bytes) or b"x" for _ in range(6)]
+            with self.subTest(cipher=cipher, padding=padding), self.client.open(contract, key, iv) as stream:
                 chain = stream.state.opened.iv
-                for packet in packets:
-                    result = stream.encrypt(packet)
-                    self.assertEqual(result.ciphertext, openssl_cbc(packet, chain, pad=True))
+                self.assertEqual(chain, iv or chain)
+                results = [stream.encrypt(packet) for packet in packets[:2]]
+                results += stream.encrypt_all(packets[2:])
+                for sequence, (packet, result) in enumerate(zip(packets, results, strict=True)):
+                    self.assertEqual(result.ciphertext, expected(contract, key, chain, packet))
+                    self.assertEqual(result.sequence, sequence)
                     chain = result.ciphertext[-16:]
+                self.assertEqual((stream.state.answered, stream.state.chain), (len(packets), chain))
                 closed = stream.close()
-        self.assertEqual((closed.reason, closed.packets), (millrace.CloseReason.ASKED, len(packets)))
+                self.assertEqual((closed.reason, closed.packets), (millrace.CloseReason.ASKED, len(packets)))
+                self.assertEqual(closed.bytes, sum(len(result.ciphertext) for result in results))
+
+    def test_more_than_the_server_holds(self) -> None:
+        contract = replace(CONTRACT, interval_ns=MS // 10, burst_packets=4, padding=Padding.NONE)
+        packets = [draw.randbytes(1408) for _ in range(2000)]
+        with self.client.open(contract, KEY) as stream:
+            self.assertLess(stream.state.queue_packets, len(packets))
+            ciphertext = b"".join(result.ciphertext for result in stream.encrypt_all(packets))
+            self.assertEqual(ciphertext, openssl_cbc(b"".join(packets), stream.state.opened.iv))
+
+    def test_messages(self) -> None:
+        """Each IV and padding; messages of one packet and of many."""
+        for kind, padding in product(Iv, Padding):
+            contract = replace(
+                MESSAGES, iv=kind, padding=padding, first_unit=2**64 - 2 if kind == Iv.COUNTER else 0
+            )
+            with self.subTest(iv=kind, padding=padding):
+                self.check_messages(contract)
+
+    def check_messages(self, contract: Contract) -> None:
+        constant = draw.randbytes(16)
+        has_iv = contract.iv in (Iv.CHAIN, Iv.CONSTANT)
+        with self.client.open(contract, KEY, constant if has_iv else None) as stream:
+            chain = constant
+            for number, longest in enumerate((15, 300, 320, 2000, 2000, 40)):
+                message = draw_message(contract, max(longest, 16))
+                given = draw.randbytes(16) if contract.iv == Iv.EXPLICIT else None
+                came = stream.encrypt_message(message, given)
+                counter = (contract.first_unit + number) % 2**64
+                iv = {
+                    Iv.CHAIN: chain,
+                    Iv.CONSTANT: constant,
+                    Iv.COUNTER: counter.to_bytes(16, "big"),
+                    Iv.EXPLICIT: given,
+                    Iv.RANDOM: came.iv,
+                }[contract.iv]
+                assert iv is not None
+                self.assertEqual(came.iv is not None, contract.iv == Iv.RANDOM)
+                self.assertEqual(came.ciphertext, expected(contract, KEY, iv, message))
+                whole = len(came.ciphertext) // 16 * 16
+                chain = came.ciphertext[whole - 16 : whole] if whole else chain
+
+    def test_parts_of_a_message(self) -> None:
+        iv, message = draw.randbytes(16), draw.randbytes(100)
+        with self.client.open(replace(MESSAGES, iv=Iv.CONSTANT), KEY, iv) as stream:
+            self.assertRaises(ValueError, stream.send, b"", first=False)
+            answers = [
+                stream.send(message[:16], last=False),
+                stream.send(message[16:96], first=False, last=False),
+                stream.send(message[96:], first=False),
+            ]
+            ciphertext = b"".join(self.client.wait(answer).ciphertext for answer in answers)
+            self.assertEqual(ciphertext, openssl_cbc(message, iv, pad=True))
+            self.client.wait(stream.send(message[:16], last=False))
+            self.assertRaises(ValueError, stream.send, b"")
+
+    def test_messages_that_do_not_fit(self) -> None:
+        with self.client.open(replace(MESSAGES, packet_bytes=15), KEY) as stream:
+            self.assertEqual(len(stream.encrypt_message(bytes(15)).ciphertext), 16)
+            self.assertRaises(ValueError, stream.encrypt_message, bytes(16))
+            self.assertRaises(ValueError, stream.encrypt_message, bytes(15), bytes(16))
+        with self.client.open(replace(MESSAGES, iv=Iv.EXPLICIT), KEY) as stream:
+            self.assertRaises(ValueError, stream.encrypt_message, bytes(15))
+            self.assertRaises(ValueError, stream.encrypt_message, bytes(15), bytes(15))
+        with self.client.open(CONTRACT, KEY) as stream:
+            self.assertRaises(ValueError, stream.encrypt_message, bytes(15))
+            self.assertRaises(ValueError, stream.send, bytes(self.client.welcome.packet_bytes_max + 1))
+
+    def test_packets_that_are_not_encrypted(self) -> None:
+        with self.client.open(replace(CONTRACT, padding=Padding.NONE), KEY) as stream:
+            for packet, status in ((b"x", ResultStatus.NOT_BLOCKS), (bytes(1424), ResultStatus.TOO_LONG)):
+                with self.assertRaises(NotEncrypted) as raised:
+                    stream.encrypt(packet)
+                self.assertEqual(raised.exception.result.status, status)
+            self.assertEqual(
+                stream.encrypt(bytes(16)).ciphertext, openssl_cbc(bytes(16), stream.state.opened.iv)
+            )
+        with self.client.open(MESSAGES, KEY) as stream:
+            answers = [stream.send(b"x", last=False), stream.send(b"x", first=False)]
+            for answer, status in zip(answers, (ResultStatus.NOT_BLOCKS, ResultStatus.BROKEN)):
+                with self.assertRaises(NotEncrypted) as raised:
+                    self.client.wait(answer)
+                self.assertEqual(raised.exception.result.status, status)
+            self.assertEqual(len(stream.encrypt(b"x").ciphertext), 16)
+
+    def test_going_on_elsewhere(self) -> None:
+        packets = [draw.randbytes(64) for _ in range(6)]
+        contract = replace(CONTRACT, padding=Padding.NONE)
+        with millrace.connect(self.server.address, timeout=120) as first:
+            stream = first.open(contract, "camera")
+            iv = stream.state.opened.iv
+            came = [result.ciphertext for result in stream.encrypt_all(packets[:3])]
+        with self.client.open(contract, "camera", stream.state.chain) as other:
+            came += [result.ciphertext for result in other.encrypt_all(packets[stream.state.answered :])]
+        self.assertEqual(b"".join(came), openssl_cbc(b"".join(packets), iv))
+
+    def test_query(self) -> None:
+        opened = self.client.query(CONTRACT)
+        self.assertEqual(opened.stream, 0)
+        self.assertLessEqual(opened.bound_ns, CONTRACT.latency_ns)
+        self.assertEqual(opened.unit, millrace.ServingUnit.CPU)
+
+    def refusal(
+        self, contract: Contract, key: bytes | str = KEY, iv: bytes | None = None
+    ) -> millrace.Refusal:
+        with self.assertRaises(millrace.Refusal) as raised:
+            self.client.open(contract, key, iv)
+        return raised.exception
+
+    def test_refusals(self) -> None:
+        odd = replace(CONTRACT, padding=Padding.NONE, packet_bytes=17)
+        self.assertEqual(self.refusal(odd).code, RefusalCode.SPEC)
+        self.assertEqual(self.refusal(replace(CONTRACT, packet_bytes=2**20)).code, RefusalCode.LIMIT)
+        self.assertEqual(self.refusal(CONTRACT, "nobody").code, RefusalCode.KEY)
+        self.assertEqual(self.refusal(CONTRACT, bytes(32)).code, RefusalCode.KEY)
+        self.assertEqual(self.refusal(replace(MESSAGES, iv=Iv.CONSTANT)).code, RefusalCode.SPEC)
+        short = self.refusal(replace(CONTRACT, packet_bytes=65536, latency_ns=10_000))
+        self.assertEqual((short.code, short.constraint), (RefusalCode.CAPACITY, millrace.Constraint.DEADLINE))
+        self.assertGreater(short.offer_latency_ns, 10_000)
+        self.assertIn(short.text, str(short))
+        self.client.query(replace(CONTRACT, packet_bytes=65536, latency_ns=short.offer_latency_ns), KEY)
+
+    def test_values_that_have_no_place(self) -> None:
+        for key in (b"", b"x", bytes(17), "", "x" * 64, "a\0b"):
+            self.assertRaises(ValueError, self.client.open, CONTRACT, key)
+        self.assertRaises(ValueError, self.client.open, CONTRACT, KEY, bytes(15))
+        for number in (-1, 2**64):
+            self.assertRaises(ValueError, self.client.open, replace(CONTRACT, interval_ns=number), KEY)
+        self.assertRaises(ValueError, self.client.ping, bytes(65))
+        for address in ("", "unix:", "tcp:1", "tcp:host:", "udp:host:1", "tls:host:x"):
+            self.assertRaises(ValueError, millrace.connect, address)
+        self.assertEqual(self.client.ping(b"still here"), b"still here")
+
+    def test_modify(self) -> None:
+        with self.client.open(CONTRACT, KEY) as stream:
+            stream.encrypt(b"x")
+            modified = stream.modify(128, 10 * MS, 500 * MS)
+            self.assertEqual((modified.stream, modified.first), (stream.state.id, 1))
+            self.assertLessEqual(modified.bound_ns, 500 * MS)
+            self.assertEqual(stream.state.queue_packets, modified.queue_packets)
+            with self.assertRaises(millrace.Refusal) as raised:
+                stream.modify(128, 10 * MS, 10_000)
+            self.assertEqual(raised.exception.code, RefusalCode.CAPACITY)
+            stream.encrypt(b"x")
+        self.assertRaises(millrace.StreamClosed, stream.modify, 1, 10 * MS, 500 * MS)
+        self.assertRaises(millrace.StreamClosed, stream.encrypt, b"x")
+
+    def test_older_versions(self) -> None:
+        for version in (1, 2):
+            with millrace.connect(self.server.address, timeout=120, versions=(1, version)) as client:
+                self.assertEqual(client.welcome.version, version)
+                self.assertRaises(millrace.Unsupported, client.open, MESSAGES, KEY)
+                self.assertRaises(millrace.Refusal, client.open, CONTRACT, "nobody")
+                with client.open(CONTRACT, KEY) as stream:
+                    iv = stream.state.opened.iv
+                    self.assertEqual(stream.encrypt(b"x").ciphertext, openssl_cbc(b"x", iv, pad=True))
+                    if version == 1:
+                        self.assertRaises(millrace.Unsupported, stream.modify, 1, MS, MS)
+                        guaranteed = replace(CONTRACT, guaranteed=True)
+                        self.assertRaises(millrace.Unsupported, client.open, guaranteed, KEY)
+                    else:
+                        stream.modify(1, 20 * MS, 900 * MS)
+
+    def test_versions_that_nobody_speaks(self) -> None:
+        with self.assertRaises(millrace.Disconnected) as raised:
+            millrace.connect(self.server.address, timeout=120, versions=(4711, 4711))
+        assert raised.exception.error is not None
+        self.assertEqual(raised.exception.error.code, millrace.ErrorCode.VERSION)
+
+
+class Strict(unittest.TestCase):
+    def test_no_iv_of_clients(self) -> None:
+        with Server(client_iv="false") as server, millrace.connect(server.address, timeout=120) as client:
+            self.assertFalse(client.welcome.allows_client_iv)
+            with self.assertRaises(millrace.Refusal) as raised:
+                client.open(CONTRACT, KEY, bytes(16))
+            self.assertEqual(raised.exception.code, RefusalCode.IV)
+
+    def test_nobody_there(self) -> None:
+        self.assertRaises(OSError, millrace.connect, "unix:/nowhere/socket")
 
 
 if __name__ == "__main__":
