@@ -3,6 +3,7 @@ openssl command."""
 import os
 import random
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -41,7 +42,7 @@ class Server:
         self.address = f"unix:{self.folder}/socket"
         self._killed = False
         keys = "\n".join(f"{key}: {value}" for key, value in (DEFAULTS | settings).items())
-        config = f"listeners:\n  - address: {self.address}\n{listeners}\n{keys}\n"
+        config = f"listeners:\n{listeners}\n  - address: {self.address}\n{keys}\n"
         for name, text in (files | {"millraced.yaml": config}).items():
             (self.folder / name).touch(mode=0o600)
             (self.folder / name).write_text(text)
@@ -54,11 +55,15 @@ class Server:
             stderr=self._log,
             stdin=subprocess.DEVNULL,
         )
-        while not (self.folder / "socket").exists():
+        while not self._listens():  # on that listener last
             if self._process.poll() is not None:
                 raise AssertionError(f"the server did not start:\n{self.log()}")
             time.sleep(0.01)
         return self
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(f"{self.folder}/socket") == 0
 
     def log(self) -> str:
         return (self.folder / "log").read_text()
