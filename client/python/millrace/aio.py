@@ -113,7 +113,13 @@ class Client:
     async def open(self, contract: Contract, key: bytes | str, iv: bytes | None = None) -> Stream:
         """A stream with this contract. `key`: 16, 24 or 32 bytes, or the name of a key of the
         server. Refusal where the server can not promise it."""
-        return Stream(self, await self.answer(self.connection.open(contract, key, iv)))
+        answer = self.connection.open(contract, key, iv)
+        try:
+            return Stream(self, await self.answer(answer))
+        except BaseException:
+            self.connection.abandon(answer)
+            self._wire.flush_soon()
+            raise
 
     async def query(
         self, contract: Contract, key: bytes | str | None = None, iv: bytes | None = None
@@ -142,8 +148,7 @@ class Client:
         await self.close()
 
     def answer(self, answer: Answer[T]) -> asyncio.Future[T]:
-        """A future of asyncio for an answer. A stream that comes for one that was cancelled is
-        closed again."""
+        """A future of asyncio for an answer."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def finish() -> None:
@@ -154,11 +159,7 @@ class Client:
             except MillraceError as error:
                 future.set_exception(error)
 
-        def abandon(_: asyncio.Future[T]) -> None:
-            answer.abandoned = future.cancelled()
-
         answer.when_done = finish
-        future.add_done_callback(abandon)
         self._wire.flush_soon()
         if answer.done:
             finish()

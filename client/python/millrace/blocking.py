@@ -73,7 +73,12 @@ class Client:
     def open(self, contract: Contract, key: bytes | str, iv: bytes | None = None) -> Stream:
         """A stream with this contract. `key`: 16, 24 or 32 bytes, or the name of a key of the
         server. Refusal where the server can not promise it."""
-        return Stream(self, self.wait(self.connection.open(contract, key, iv)))
+        answer = self.connection.open(contract, key, iv)
+        try:
+            return Stream(self, self.wait(answer))
+        except BaseException:
+            self.connection.abandon(answer)
+            raise
 
     def query(self, contract: Contract, key: bytes | str | None = None, iv: bytes | None = None) -> Opened:
         """What OPEN would be promised now; Refusal where it would be refused."""
@@ -94,13 +99,11 @@ class Client:
         self.close()
 
     def wait(self, answer: Answer[T]) -> T:
-        """The answer, once it is there. TimeoutError: not in time; a stream that it brings later is
-        closed again."""
+        """The answer, once it is there. TimeoutError: not in time."""
         end = None if self.timeout is None else time.monotonic() + self.timeout
         self.write()
         while not answer.done:
             if not self._read() and not self._sleep(end):
-                answer.abandoned = True
                 raise TimeoutError("the server did not answer in time")
             self.write()
         return answer.result()

@@ -46,11 +46,11 @@ BLOCK = tables.BLOCK_BYTES
 
 class Answer(Generic[T]):
     """What the server says to a request: a value or an error. `when_done` is called once, when it
-    is there. Nobody waits for one that is `abandoned`: a stream that it brings is closed again."""
+    is there."""
 
     def __init__(self) -> None:
         self.done = False
-        self.abandoned = False
+        self.abandoned = False  # see Connection.abandon
         self.when_done: Callable[[], None] | None = None
         self._value: T | None = None
         self._error: MillraceError | None = None
@@ -233,6 +233,14 @@ class Connection:
 
     def open(self, contract: Contract, key: bytes | str, iv: bytes | None = None) -> Answer[Stream]:
         return self._ask(Type.OPEN, contract, Open(contract, key, iv))
+
+    def abandon(self, opening: Answer[Stream]) -> None:
+        """Nobody waits for this answer any more: a stream that it brings, or has brought, is closed
+        again."""
+        opening.abandoned = True
+        stream = opening._value
+        if stream is not None and stream.is_open:
+            stream.close()
 
     def query(
         self, contract: Contract, key: bytes | str | None = None, iv: bytes | None = None

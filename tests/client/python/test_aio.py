@@ -6,9 +6,11 @@ import subprocess
 import unittest
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import millrace
 from millrace import CloseReason, Iv, Padding, Unit, aio
+from millrace import connection as core
 from server import CONTRACT, KEY, Server, draw, openssl_cbc
 
 
@@ -43,15 +45,38 @@ class Aio(unittest.IsolatedAsyncioTestCase):
                     await client.query(replace(CONTRACT, packet_bytes=65536, latency_ns=10_000))
 
     async def test_a_cancelled_open_leaves_no_stream(self) -> None:
+        """Cancelled before the answer comes, and in the turn of the loop in which it comes."""
         with Server() as server:
             async with await aio.connect(server.address) as client:
-                task = asyncio.create_task(client.open(CONTRACT, KEY))
-                await asyncio.sleep(0)
+                for when in ("at once", "ahead of the answer", "behind the answer"):
+                    with self.subTest(when):
+                        await self.cancel_open(client, when)
+
+    async def cancel_open(self, client: aio.Client, when: str) -> None:
+        connection, came = client.connection, list[core.Stream]()
+        receive = connection.receive
+
+        def receive_and_cancel(data: bytes) -> None:
+            if when == "ahead of the answer":
                 task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+            receive(data)
+            came.extend(connection.streams.values())
+            if when == "behind the answer":
+                task.cancel()
+
+        with patch.object(connection, "receive", receive_and_cancel):
+            task = asyncio.create_task(client.open(CONTRACT, KEY))
+            await asyncio.sleep(0)
+            if when == "at once":
+                task.cancel()
+            self.assertIsInstance(
+                (await asyncio.gather(task, return_exceptions=True))[0], asyncio.CancelledError
+            )
+            while not came:  # a PONG may overtake OPENED
                 await client.ping()
-                await client.ping()
-                self.assertEqual(client.connection.streams, {})
+        self.assertFalse(came[0].is_open)
+        while connection.streams:  # and CLOSED
+            await client.ping()
 
     async def test_a_server_that_stops(self) -> None:
         with Server() as server:
