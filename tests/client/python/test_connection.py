@@ -1,12 +1,24 @@
 """Frames and the connection without a server: the examples of docs/protocol.md byte for byte, and
 servers that send nonsense."""
 import re
+import socket
 import unittest
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from millrace import Cipher, Connection, Contract, Disconnected, Iv, Padding, ProtocolError, ServingUnit, Unit
+from millrace import (
+    Cipher,
+    Client,
+    Connection,
+    Contract,
+    Disconnected,
+    Iv,
+    Padding,
+    ProtocolError,
+    ServingUnit,
+    Unit,
+)
 from millrace._tables import NoticeKind, RefusalCode, Type
 from millrace.frames import (
     Body,
@@ -151,6 +163,18 @@ class Malformed(unittest.TestCase):
         connection.receive(frame(Type.ERROR, 0, b"\x0a\0\1\0stopping"))
         assert isinstance(connection.error, Disconnected) and connection.error.error is not None
         self.assertEqual(connection.error.error.text, "stopping")
+
+
+class Late(unittest.TestCase):
+    def test_a_stream_that_comes_too_late(self) -> None:
+        here, there = socket.socketpair()
+        here.setblocking(False)
+        with there, Client(here, welcomed(), timeout=0) as client:
+            self.assertRaises(TimeoutError, client.open, CAMERA, bytes(16))
+            there.sendall(frame(Type.OPENED, 1, OPENED.write(2)) + frame(Type.PONG, 2))
+            client.timeout = None
+            client.ping()
+            self.assertFalse(client.connection.streams[1].is_open)
 
 
 if __name__ == "__main__":
