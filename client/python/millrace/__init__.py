@@ -28,7 +28,7 @@ from millrace.errors import (
     StreamClosed,
     Unsupported,
 )
-from millrace.frames import Closed, Contract, Modified, Notice, Opened, Result, Welcome
+from millrace.frames import Closed, Contract, Modified, Notice, Opened, Rekeyed, Result, Welcome
 
 __all__ = [
     "Answer",
@@ -53,6 +53,7 @@ __all__ = [
     "ProtocolError",
     "Refusal",
     "RefusalCode",
+    "Rekeyed",
     "Result",
     "ResultStatus",
     "ServingUnit",

@@ -11,7 +11,7 @@ from millrace import connection as core
 from millrace._tables import VERSION, VERSION_MIN
 from millrace.connection import Answer, Connection, Message, OnNotice
 from millrace.errors import Disconnected, MillraceError
-from millrace.frames import Closed, Contract, Modified, Opened, Result, Welcome
+from millrace.frames import Closed, Contract, Modified, Opened, Rekeyed, Result, Welcome
 
 T = TypeVar("T")
 
@@ -187,6 +187,11 @@ class Stream:
     async def modify(self, burst_packets: int, interval_ns: int, latency_ns: int) -> Modified:
         """Another contract; after Refusal the old one goes on."""
         return await self._client.answer(self.state.modify(burst_packets, interval_ns, latency_ns))
+
+    async def rekey(self, key: bytes | str, first: int | None = None) -> Rekeyed:
+        """Another key from message number `first` on, or from the next one; after Refusal the old
+        key goes on. What is sent before this returns may be under the one or the other."""
+        return await self._client.answer(self.state.rekey(key, first))
 
     async def close(self) -> Closed:
         """Ends the stream after the packets that were sent."""

@@ -13,7 +13,7 @@ from millrace import connection as core
 from millrace._tables import VERSION, VERSION_MIN
 from millrace.connection import Answer, Connection, Message, OnNotice
 from millrace.errors import Disconnected
-from millrace.frames import Closed, Contract, Modified, Opened, Result, Welcome
+from millrace.frames import Closed, Contract, Modified, Opened, Rekeyed, Result, Welcome
 
 T = TypeVar("T")
 READ_BYTES = 1 << 16
@@ -175,6 +175,11 @@ class Stream:
     def modify(self, burst_packets: int, interval_ns: int, latency_ns: int) -> Modified:
         """Another contract; after Refusal the old one goes on."""
         return self._client.wait(self.state.modify(burst_packets, interval_ns, latency_ns))
+
+    def rekey(self, key: bytes | str, first: int | None = None) -> Rekeyed:
+        """Another key from message number `first` on, or from the next one; after Refusal the old
+        key goes on."""
+        return self._client.wait(self.state.rekey(key, first))
 
     def close(self) -> Closed:
         """Ends the stream after the packets that were sent."""

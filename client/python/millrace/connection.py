@@ -33,6 +33,8 @@ from millrace.frames import (
     Open,
     Opened,
     Refused,
+    Rekey,
+    Rekeyed,
     Result,
     Welcome,
     frame,
@@ -84,7 +86,7 @@ class Message:
 class _Request(NamedTuple):
     type: Type
     answer: Answer[Any]
-    subject: Any  # OPEN: the contract; MODIFY: the stream; PING: what it brings
+    subject: Any  # OPEN: the contract; MODIFY, REKEY: the stream; PING: what it brings
 
 
 class Stream:
@@ -99,6 +101,7 @@ class Stream:
         self.chain = opened.iv  # the last block of ciphertext that came back, or the IV in force
         self.queue_packets = opened.queue_packets  # that the server holds before it stops reading
         self.closed: Closed | None = None
+        self.next_message = contract.first_unit  # number of the message that begins next
         self._connection = connection
         self._waiting: deque[Answer[Result]] = deque()
         self._inside = False  # a message has begun
@@ -116,6 +119,7 @@ class Stream:
                 raise ValueError("a message begins where the one before has ended, and nowhere else")
             flags = (tables.DATA_FIRST if first else 0) | (tables.DATA_LAST if last else 0)
             self._inside = not last
+            self.next_message = (self.next_message + first) % 2**64
         answer: Answer[Result] = Answer()
         self._waiting.append(answer)
         self._connection.write(frame(Type.DATA, self.id, packet, flags=flags, sequence=self.sent))
@@ -148,6 +152,15 @@ class Stream:
         self._connection.require(2, "MODIFY")
         body = Modify(self.id, burst_packets, interval_ns, latency_ns)
         return self._connection.request(Type.MODIFY, body.write(2), self)
+
+    def rekey(self, key: bytes | str, first: int | None = None) -> Answer[Rekeyed]:
+        """Another key from message number `first` on, which is `next_message` where it is None. The
+        message may be sent at once, but which key it is under tells the answer alone: after Refusal
+        the old one goes on."""
+        self._check_open()
+        self._connection.require(3, "REKEY")
+        body = Rekey(self.id, self.next_message if first is None else first, key)
+        return self._connection.request(Type.REKEY, body.write(3), self)
 
     def close(self) -> Answer[Closed]:
         """After the packets that were sent."""
@@ -342,7 +355,7 @@ class Connection:
 
     def _check_header(self, header: Header) -> None:
         """Judges a frame before its body is waited for."""
-        if header.type not in _HANDLERS or (header.type in _SINCE_2 and self._version < 2):
+        if header.type not in _HANDLERS or self._version < _SINCE.get(header.type, 1):
             raise ProtocolError(
                 f"a frame of type {header.type}, which no server sends (is this a Millrace server, and are "
                 "both sides tls: or both not?)"
@@ -399,18 +412,27 @@ class Connection:
 
     def _on_refused(self, header: Header, body: bytes) -> None:
         refused = Refused.read(self._version, body)
-        self._request(header, Type.OPEN, Type.QUERY, Type.MODIFY)
+        self._request(header, Type.OPEN, Type.QUERY, Type.MODIFY, Type.REKEY)
         self._settle(header, None, Refusal(refused))
 
     def _on_modified(self, header: Header, body: bytes) -> None:
         modified = Modified.read(self._version, body)
-        stream: Stream = self._request(header, Type.MODIFY).subject
-        if modified.stream != stream.id or stream.closed is not None:
-            raise ProtocolError(
-                f"MODIFIED for stream {modified.stream} answers a MODIFY of stream {stream.id}"
-            )
-        stream.queue_packets = modified.queue_packets
+        self._changed(header, Type.MODIFY, modified.stream).queue_packets = modified.queue_packets
         self._settle(header, modified)
+
+    def _on_rekeyed(self, header: Header, body: bytes) -> None:
+        rekeyed = Rekeyed.read(self._version, body)
+        self._changed(header, Type.REKEY, rekeyed.stream)
+        self._settle(header, rekeyed)
+
+    def _changed(self, header: Header, asked: Type, stream_id: int) -> Stream:
+        """The open stream that a request is about, which must be the one that the answer names."""
+        stream: Stream = self._request(header, asked).subject
+        if stream_id != stream.id or stream.closed is not None:
+            raise ProtocolError(
+                f"the answer to a {asked.name} of stream {stream.id} is about stream {stream_id}"
+            )
+        return stream
 
     def _on_pong(self, header: Header, body: bytes) -> None:
         if body != self._request(header, Type.PING).subject:
@@ -438,7 +460,7 @@ class Connection:
             self._tell(header.id, notice)
 
 
-_SINCE_2 = (Type.MODIFIED, Type.NOTICE)
+_SINCE: dict[int, int] = {Type.MODIFIED: 2, Type.NOTICE: 2, Type.REKEYED: 3}  # versions
 _HANDLERS: dict[int, Callable[[Connection, Header, bytes], None]] = {
     Type.WELCOME: Connection._on_welcome,
     Type.OPENED: Connection._on_opened,
@@ -449,4 +471,5 @@ _HANDLERS: dict[int, Callable[[Connection, Header, bytes], None]] = {
     Type.PONG: Connection._on_pong,
     Type.MODIFIED: Connection._on_modified,
     Type.NOTICE: Connection._on_notice,
+    Type.REKEYED: Connection._on_rekeyed,
 }

@@ -21,7 +21,7 @@ class Unsupported(MillraceError):
 
 
 class Refusal(MillraceError):
-    """The server has refused an OPEN, QUERY or MODIFY: `code`, `constraint`, what it would accept
+    """The server has refused an OPEN, QUERY, MODIFY or REKEY: `code`, `constraint`, what it would accept
     (`offer_interval_ns`, `offer_latency_ns`, 0: no offer) and why (`text`). Nothing has changed."""
 
     def __init__(self, refused: Refused) -> None:

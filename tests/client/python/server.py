@@ -7,9 +7,10 @@ import socket
 import subprocess
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from millrace import Contract
+from millrace import Cipher, Contract, Iv, Padding, Unit
 
 BUILD = Path(os.environ["MILLRACE_BINARY_DIR"])
 SOURCE = Path(__file__).resolve().parents[3]
@@ -17,6 +18,8 @@ KEY = bytes(range(16))
 MS = 1_000_000
 # Admission is another test's: this is granted wherever there is anything free.
 CONTRACT = Contract(packet_bytes=1408, burst_packets=64, interval_ns=20 * MS, latency_ns=1000 * MS)
+MESSAGES = replace(CONTRACT, unit=Unit.MESSAGE, packet_bytes=320)
+KEY_BYTES = {Cipher.AES_128_CBC: 16, Cipher.AES_192_CBC: 24, Cipher.AES_256_CBC: 32}
 
 seed = int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(2**32))
 print(f"MILLRACE_SEED={seed}", flush=True)
@@ -94,3 +97,37 @@ def openssl_cbc(plaintext: bytes, iv: bytes, key: bytes = KEY, pad: bool = False
     return subprocess.run(
         command + ([] if pad else ["-nopad"]), input=plaintext, capture_output=True, check=True
     ).stdout
+
+
+def expected(contract: Contract, key: bytes, iv: bytes, message: bytes) -> bytes:
+    """What becomes of a message, or of a packet of a stream without messages."""
+    if contract.padding != Padding.CLEAR:
+        return openssl_cbc(message, iv, key, pad=contract.padding == Padding.PKCS7)
+    whole = len(message) // 16 * 16
+    return (openssl_cbc(message[:whole], iv, key) if whole else b"") + message[whole:]
+
+
+class Messages:
+    """What becomes of a stream's messages, one after another. `iv`: that of OPEN, if it has one."""
+
+    def __init__(self, contract: Contract, iv: bytes) -> None:
+        self._contract, self._constant, self._chain = contract, iv, iv
+        self._number = contract.first_unit
+
+    def encrypt(self, message: bytes, iv: bytes | None = None, key: bytes = KEY) -> bytes:
+        """`iv`: the one that the client has given, or the server drawn."""
+        ivs = {
+            Iv.CHAIN: self._chain,
+            Iv.CONSTANT: self._constant,
+            Iv.COUNTER: self._number.to_bytes(16, "big"),
+        }
+        ciphertext = expected(self._contract, key, iv or ivs[self._contract.iv], message)
+        self._number = (self._number + 1) % 2**64
+        whole = len(ciphertext) // 16 * 16
+        self._chain = ciphertext[whole - 16 : whole] if whole else self._chain
+        return ciphertext
+
+
+def draw_message(contract: Contract, longest: int) -> bytes:
+    blocks = contract.padding == Padding.NONE
+    return draw.randbytes(draw.randint(1, longest // 16) * 16 if blocks else draw.randint(0, longest))

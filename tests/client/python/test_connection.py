@@ -16,6 +16,7 @@ from millrace import (
     Iv,
     Padding,
     ProtocolError,
+    Refusal,
     ServingUnit,
     Unit,
 )
@@ -87,10 +88,10 @@ def welcomed(version: int = 2) -> Connection:
     return connection
 
 
-def with_stream() -> Connection:
-    connection = welcomed()
-    connection.open(CAMERA, bytes(16))
-    connection.receive(frame(Type.OPENED, 1, OPENED.write(2)))
+def with_stream(version: int = 2) -> Connection:
+    connection = welcomed(version)
+    connection.open(CAMERA if version < 3 else MESSAGES, bytes(16))
+    connection.receive(frame(Type.OPENED, 1, OPENED.write(version)))
     connection.streams[1].send(bytes(16))
     return connection
 
@@ -152,11 +153,32 @@ class Malformed(unittest.TestCase):
             data = bytearray(b"".join(draw.choices(frames, k=3)))
             for _ in range(draw.randrange(4)):
                 data[draw.randrange(len(data))] = draw.randrange(256)
-            connection, cut = with_stream(), draw.randrange(len(data))
+            connection, cut = with_stream(draw.choice((2, 3))), draw.randrange(len(data))
             answer = connection.ping()
             for part in (data[:cut], data[cut:], b""):
                 connection.receive(bytes(part))
             assert connection.error is not None and answer.done
+
+    def test_answers_to_rekey(self) -> None:
+        answers: list[tuple[str, type[Exception], Type, int, Body]] = [
+            ("another stream", ProtocolError, Type.REKEYED, 2, Rekeyed(2, 6, 1)),
+            ("another request", ProtocolError, Type.REKEYED, 1, Rekeyed(1, 6, 1)),
+            ("another answer", ProtocolError, Type.OPENED, 2, replace(OPENED, stream=2)),
+            (
+                "the cipher fails",
+                Refusal,
+                Type.REFUSED,
+                2,
+                Refused(RefusalCode.INTERNAL, 0, 0, 0, "the cipher fails"),
+            ),
+        ]
+        for text, kind, type_, id_, body in answers:
+            with self.subTest(text):
+                connection = with_stream(3)
+                answer = connection.streams[1].rekey(bytes(16))
+                connection.receive(frame(type_, id_, body.write(3)))
+                self.assertEqual(connection.error is None, kind is Refusal)
+                self.assertRaisesRegex(kind, text if kind is Refusal else "", answer.result)
 
     def test_the_end(self) -> None:
         connection = with_stream()
