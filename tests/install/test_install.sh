@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the build into a folder of its own, then uses it as a stranger would: every header compiles alone,
-# and the example builds with what pkg-config says, against the shared and the static library.
+# the example builds with what pkg-config says, against the shared and the static library, and Debian's Python
+# finds the Python client.
 set -euo pipefail
 
 if [[ ${1:-} == --help || $# != 2 ]]; then
@@ -61,4 +62,20 @@ for program in shared static; do
         exit 1
     fi
 done
+python=/usr/bin/python3
+if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    packages=$(dirname "$(dirname "$(find "$scratch" -path '*/millrace/py.typed')")")
+    PYTHONPATH=$packages "$python" -B - "/usr/${packages#"$scratch/"}" <<'PROGRAM'
+import sys
+import millrace
+
+if sys.argv[1] not in sys.path:
+    sys.exit(f"with prefix /usr the Python client is in {sys.argv[1]}, where Python does not look: {sys.path}")
+try:
+    millrace.connect("unix:/nowhere/socket")
+except FileNotFoundError:
+    sys.exit(0)
+sys.exit("the Python client connected to nothing")
+PROGRAM
+fi
 echo "installed headers, libraries and programs work"
