@@ -1,4 +1,4 @@
-"""Numbers and places of the protocol. Written by tools/python-tables from the C sources: do not edit."""
+"""Numbers and places of the protocol, by tools/python-tables from the C sources: do not edit."""
 from enum import IntEnum
 from typing import Final
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import millrace
 from millrace import CloseReason, Iv, Padding, Unit, aio
 from millrace import connection as core
-from server import CONTRACT, KEY, Server, draw, openssl_cbc
+from server import CONTRACT, KEY, MS, Server, draw, openssl_cbc
 
 
 def free_port() -> int:
@@ -21,7 +21,8 @@ def free_port() -> int:
 
 async def encrypt_stream(client: aio.Client, count: int) -> None:
     packets = [draw.randbytes(160) for _ in range(count)]
-    async with await client.open(replace(CONTRACT, padding=Padding.NONE, burst_packets=8), KEY) as stream:
+    contract = replace(CONTRACT, padding=Padding.NONE, burst_packets=8, interval_ns=MS)
+    async with await client.open(contract, KEY) as stream:
         results = await asyncio.gather(*(stream.encrypt(packet) for packet in packets))
         ciphertext = b"".join(result.ciphertext for result in results)
         assert ciphertext == openssl_cbc(b"".join(packets), stream.state.opened.iv)

@@ -1,4 +1,4 @@
-"""The package, its tests and its generator as mypy --strict sees them. Skipped (77) where there is no mypy."""
+"""The package, its tests and its generator as mypy --strict sees them. Skipped (77) without mypy."""
 import os
 import shutil
 import subprocess
