@@ -7,6 +7,7 @@ NS_PER_MS: Final = 1000000
 NS_PER_S: Final = 1000000000
 CIPHER_COUNT: Final = 3
 BLOCK_BYTES: Final = 16
+PATTERN_BLOCKS_MAX: Final = 15
 PACKET_BYTES_MAX: Final = 1048576
 BURST_MAX: Final = 65536
 INTERVAL_NS_MIN: Final = 1000
@@ -216,7 +217,8 @@ FIELDS: Final[dict[str, tuple[tuple[str, int, int], ...]]] = {
         ("guaranteed", 30, 2),
         ("unit", 32, 1),
         ("iv", 33, 1),
-        ("", 34, 2),
+        ("crypt_blocks", 34, 1),
+        ("skip_blocks", 35, 1),
         ("", 36, 4),
         ("first_unit", 40, 8),
     ),

@@ -198,7 +198,8 @@ class Contract:
     long run and `burst_packets` at once, each back within `latency_ns` (nanoseconds).
 
     With unit MESSAGE each message has an IV, which comes from where `iv` says, and `first_unit` is
-    the number of the first one with COUNTER."""
+    the number of the first one with COUNTER. With a pattern `crypt_blocks` blocks of each are
+    encrypted, `skip_blocks` pass, and so on."""
 
     packet_bytes: int
     burst_packets: int
@@ -210,6 +211,8 @@ class Contract:
     unit: Unit = Unit.STREAM
     iv: Iv = Iv.CHAIN
     first_unit: int = 0
+    crypt_blocks: int = 0
+    skip_blocks: int = 0
 
 
 def _key(key: bytes | str | None) -> tuple[KeyKind, bytes]:

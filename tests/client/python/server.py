@@ -103,8 +103,13 @@ def expected(contract: Contract, key: bytes, iv: bytes, message: bytes) -> bytes
     """What becomes of a message, or of a packet of a stream without messages."""
     if contract.padding != Padding.CLEAR:
         return openssl_cbc(message, iv, key, pad=contract.padding == Padding.PKCS7)
-    whole = len(message) // 16 * 16
-    return (openssl_cbc(message[:whole], iv, key) if whole else b"") + message[whole:]
+    blocks = [message[at : at + 16] for at in range(0, len(message) // 16 * 16, 16)]
+    cycle = contract.crypt_blocks + contract.skip_blocks
+    chosen = [at for at in range(len(blocks)) if cycle == 0 or at % cycle < contract.crypt_blocks]
+    chain = openssl_cbc(b"".join(blocks[at] for at in chosen), iv, key) if chosen else b""
+    for number, at in enumerate(chosen):
+        blocks[at] = chain[number * 16 : number * 16 + 16]
+    return b"".join(blocks) + message[len(blocks) * 16 :]
 
 
 class Messages:

@@ -50,6 +50,9 @@ OPENED = Opened(1, GPU, 0, 15 * MS, 200_000, 10, bytes(range(16)), 8 * MS, CPU, 
 MESSAGES = replace(
     CAMERA, padding=Padding.PKCS7, guaranteed=False, unit=Unit.MESSAGE, iv=Iv.COUNTER, first_unit=5
 )
+PATTERN = replace(
+    MESSAGES, padding=Padding.CLEAR, iv=Iv.CONSTANT, first_unit=0, crypt_blocks=1, skip_blocks=9
+)
 # Of each example: version, type, id, body.
 EXAMPLES: list[tuple[int, Type, int, Any]] = [
     (2, Type.HELLO, 0, Hello(1, 2)),
@@ -64,6 +67,7 @@ EXAMPLES: list[tuple[int, Type, int, Any]] = [
     (3, Type.OPEN, 10, Open(MESSAGES, "camera-7")),
     (3, Type.REKEY, 11, Rekey(3, 6, "camera-8")),
     (3, Type.REKEYED, 11, Rekeyed(3, 6, 500_000)),
+    (3, Type.OPEN, 12, Open(PATTERN, "camera-7", bytes(range(16)))),
 ]
 
 
