@@ -327,11 +327,12 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
     uint32_t bytes = 0;
 
     if (packet->status == PROTOCOL_RESULT_OK) {
-        core_ns waited_us = (packet->eligible_ns - packet->arrival_ns) / CORE_NS_PER_US;
+        const bool waits = packet->cpu.bytes > 0; /* else it is answered in its turn, token or not */
+        core_ns waited_us = waits ? (packet->eligible_ns - packet->arrival_ns) / CORE_NS_PER_US : 0;
         result.waited_us = waited_us > UINT32_MAX ? UINT32_MAX : (uint32_t)waited_us;
         core_ns from_ns = packet->eligible_ns - packet->unseen_ns;
         result.latency_ns = now_ns > from_ns ? now_ns - from_ns : 0;
-        if (packet->policed || packet->held)
+        if ((packet->policed && waits) || packet->held)
             result.flags |= PROTOCOL_RESULT_POLICED;
         if (packet->diverted && packet->stream->version >= 2)
             result.flags |= PROTOCOL_RESULT_FAULT;

@@ -310,6 +310,8 @@ static void check_time(const struct client *client, struct stream *stream, const
     MUST(client, met || !reader, "flag 2 without flag 1");
     MUST(client, saw_loss(stream) || !(result->flags & PROTOCOL_RESULT_FAULT),
          "flag 8, and no card was lost");
+    MUST(client, encrypted > 0 || result->waited_us == 0, "a packet that waits for nothing waited for %u us",
+         result->waited_us);
     if (stream->modified || encrypted == 0)
         return; /* when the new contract came into force is not known; or it waits for nothing */
     MUST(client, reader || met == (result->latency_ns <= stream->spec.latency_ns),
