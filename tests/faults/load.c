@@ -23,13 +23,15 @@
 #define PACKET_BYTES 1024
 #define PACKETS      3  /* of a stream, in a row */
 #define FILLERS      40 /* streams at most that fill the worker, so that the next one is on the GPU */
-#define STREAMS      (FILLERS + 2)
+#define STREAMS      (FILLERS + 3)
 
 struct stream {
     uint32_t id; /* 0: not open */
     bool on_gpu;
     struct core_stream_spec spec;
     EVP_CIPHER_CTX *reference;
+    uint64_t messages; /* each packet is one, chained to the one before */
+    uint8_t chain[CORE_BLOCK_BYTES];
 };
 
 struct client {
@@ -92,8 +94,9 @@ static struct protocol_open open_of(const struct core_stream_spec *spec, const u
     return open;
 }
 
-/* A stream of `rate` packets a second with this latency bound. NULL: not opened. */
-static struct stream *start(struct client *client, core_ns interval_ns, core_ns latency_ns, bool guaranteed)
+/* A stream of a packet every interval_ns with this latency bound, of messages or not. NULL: not opened. */
+static struct stream *start(struct client *client, core_ns interval_ns, core_ns latency_ns, bool guaranteed,
+                            enum core_unit unit)
 {
     static const uint8_t key[16] = "fault and favour", iv[16] = "begin with these";
     struct stream *stream = &client->streams[client->count];
@@ -107,7 +110,8 @@ static struct stream *start(struct client *client, core_ns interval_ns, core_ns 
                                        .interval_ns = interval_ns,
                                        .latency_ns = latency_ns,
                                        .cipher = CORE_CIPHER_AES_128_CBC,
-                                       .guaranteed = guaranteed}};
+                                       .guaranteed = guaranteed,
+                                       .unit = unit}};
     const struct protocol_open open = open_of(&stream->spec, key, iv);
     if (!done(client, "open",
               millrace_open_stream(client->connection, &open, PATIENCE_MS, &opened, NULL, &error), &error))
@@ -147,6 +151,8 @@ static void send_some(struct client *client, struct stream *stream)
         if (EVP_EncryptUpdate(stream->reference, expected, &length, packet, sizeof packet) != 1 ||
             bytes != sizeof expected || memcmp(expected, got, sizeof expected) != 0)
             fail(3, client->name, "encrypt", "a wrong byte");
+        memcpy(stream->chain, expected + sizeof expected - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+        stream->messages++;
         own(false);
         core_time_sleep_until(core_time_now_ns() + CORE_NS_PER_MS);
     }
@@ -171,6 +177,28 @@ static void modify(struct client *client, struct stream *stream, core_ns interva
                                            .latency_ns = latency_ns};
     (void)done(client, "modify",
                millrace_modify(client->connection, &change, PATIENCE_MS, &modified, NULL, &error), &error);
+}
+
+/* From the next message on, if it is granted. */
+static void rekey(struct client *client, struct stream *stream)
+{
+    static const uint8_t key[16] = "favour and fault";
+    struct core_error error = {""};
+
+    if (stream == NULL || stream->id == 0 || client->connection == NULL)
+        return;
+    const struct protocol_rekey change = {.stream = stream->id,
+                                          .key_kind = PROTOCOL_KEY_INLINE,
+                                          .key = key,
+                                          .key_bytes = sizeof key,
+                                          .first = stream->messages};
+    if (!done(client, "rekey", millrace_rekey(client->connection, &change, PATIENCE_MS, NULL, NULL, &error),
+              &error))
+        return;
+    own(true);
+    if (EVP_EncryptInit_ex2(stream->reference, NULL, key, stream->chain, NULL) != 1)
+        fail(5, client->name, "reference", "no key");
+    own(false);
 }
 
 static void query(struct client *client)
@@ -258,7 +286,7 @@ static void one_stream(const char *name, const char *address, const char *ca)
 {
     struct client client = {0};
     enter(&client, name, address, ca);
-    struct stream *stream = start(&client, 20 * CORE_NS_PER_MS, 50 * CORE_NS_PER_MS, false);
+    struct stream *stream = start(&client, 20 * CORE_NS_PER_MS, 50 * CORE_NS_PER_MS, false, CORE_UNIT_STREAM);
     if (stream != NULL)
         send_some(&client, stream);
     leave(&client);
@@ -269,19 +297,22 @@ static void all_of_it(const char *address, const char *admin, pid_t server)
     struct client witness = {0}, client = {0};
 
     enter(&witness, "witness", address, NULL);
-    (void)start(&witness, 10 * CORE_NS_PER_MS, 12 * CORE_NS_PER_MS, false);
+    (void)start(&witness, 10 * CORE_NS_PER_MS, 12 * CORE_NS_PER_MS, false, CORE_UNIT_STREAM);
     enter(&client, "client", address, NULL);
-    struct stream *quick = start(&client, 10 * CORE_NS_PER_MS, 12 * CORE_NS_PER_MS, false);
+    struct stream *quick = start(&client, 10 * CORE_NS_PER_MS, 12 * CORE_NS_PER_MS, false, CORE_UNIT_STREAM);
+    struct stream *brisk = start(&client, 10 * CORE_NS_PER_MS, 12 * CORE_NS_PER_MS, false, CORE_UNIT_MESSAGE);
     struct stream *slow = NULL;
     for (int at = 0; at < FILLERS && (slow == NULL || !slow->on_gpu); at++)
-        slow = start(&client, 2 * CORE_NS_PER_MS, 200 * CORE_NS_PER_MS, false);
-    (void)start(&client, 10 * CORE_NS_PER_MS, 200 * CORE_NS_PER_MS, true);
+        slow = start(&client, 2 * CORE_NS_PER_MS, 200 * CORE_NS_PER_MS, false, CORE_UNIT_STREAM);
+    struct stream *safe = start(&client, 10 * CORE_NS_PER_MS, 200 * CORE_NS_PER_MS, true, CORE_UNIT_MESSAGE);
     printf("a stream is on a GPU: %s\n", slow != NULL && slow->on_gpu ? "yes" : "no");
     send_on_all(&witness);
     send_on_all(&client);
     query(&client);
     modify(&client, quick, 20 * CORE_NS_PER_MS, 12 * CORE_NS_PER_MS);
     modify(&client, slow, 20 * CORE_NS_PER_MS, 10 * CORE_NS_PER_MS); /* which no batch can keep: it moves */
+    rekey(&client, brisk);
+    rekey(&client, safe);
     send_on_all(&client);
     (void)kill(server, SIGHUP);
     ask_admin(admin);
