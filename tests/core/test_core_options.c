@@ -22,6 +22,7 @@ static const char *const programs[] = {
     "gpu/millrace-gpu",
     "client/millrace",
     "client/millrace encrypt",
+    "client/millrace hls",
     "client/millrace query",
     "client/millrace status",
     "client/millrace ping",
