@@ -13,6 +13,12 @@
 #define STORE(object, value) atomic_store_explicit(&(object), value, memory_order_relaxed)
 #define ADD(object, value)   STORE(object, LOAD(object) + (value))
 
+/* Who asks for bounds of an hour reaches the end of 63 bits; there the sum stays. */
+static core_ns sum_of(core_ns sum_ns, core_ns more_ns)
+{
+    return more_ns < INT64_MAX - sum_ns ? sum_ns + more_ns : INT64_MAX;
+}
+
 /* Buckets are one wide below SUB_BUCKETS; above, each power of two is cut into SUB_BUCKETS equal ones. */
 static unsigned bucket_of(core_ns value_ns)
 {
@@ -57,7 +63,7 @@ void core_histogram_record(struct core_histogram *histogram, core_ns value_ns)
 {
     ADD(histogram->count[bucket_of(value_ns)], 1);
     ADD(histogram->total, 1);
-    ADD(histogram->sum_ns, core_time_max(value_ns, 0));
+    STORE(histogram->sum_ns, sum_of(LOAD(histogram->sum_ns), core_time_max(value_ns, 0)));
     extremes_widen(histogram, value_ns, value_ns);
 }
 
@@ -69,7 +75,7 @@ void core_histogram_merge(struct core_histogram *target, const struct core_histo
             ADD(target->count[i], count);
     }
     ADD(target->total, LOAD(source->total));
-    ADD(target->sum_ns, LOAD(source->sum_ns));
+    STORE(target->sum_ns, sum_of(LOAD(target->sum_ns), LOAD(source->sum_ns)));
     extremes_widen(target, LOAD(source->minimum_ns), LOAD(source->maximum_ns));
 }
 

@@ -302,6 +302,21 @@ static void hgrm_tells_a_write_error(void **state)
     fclose(full);
 }
 
+/* Slack below bounds of an hour: 2,562,048 packets are enough for that. */
+static void a_sum_beyond_63_bits_stays_at_their_end(void **state)
+{
+    static struct core_histogram histogram, other;
+    (void)state;
+    core_histogram_init(&histogram);
+    core_histogram_init(&other);
+    for (int i = 0; i < 3; i++)
+        core_histogram_record(&histogram, INT64_MAX / 2);
+    core_histogram_record(&other, INT64_MAX / 2);
+    assert_true(atomic_load(&histogram.sum_ns) == INT64_MAX);
+    core_histogram_merge(&other, &histogram);
+    assert_true(atomic_load(&other.sum_ns) == INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +329,7 @@ int main(void)
         cmocka_unit_test(merging_equals_recording_all),
         cmocka_unit_test(others_may_read_while_one_records),
         cmocka_unit_test(counts_within_a_limit_are_never_too_many),
+        cmocka_unit_test(a_sum_beyond_63_bits_stays_at_their_end),
         cmocka_unit_test(hgrm_is_a_rising_distribution),
         cmocka_unit_test(hgrm_of_nothing_is_still_a_table),
         cmocka_unit_test(hgrm_tells_a_write_error),
