@@ -40,6 +40,9 @@ struct server_policer_times server_policer_packet(struct server_policer *policer
     return server_policer_unseen(policer, arrival_ns, 0);
 }
 
+/* Of what is not encrypted nothing waits for a token, but uses it: TAT may run ahead of any clock. */
+#define THEORETICAL_NS_MAX (INT64_MAX / 2)
+
 struct server_policer_times server_policer_unseen(struct server_policer *policer, core_ns arrival_ns,
                                                   core_ns unseen_ns)
 {
@@ -50,7 +53,7 @@ struct server_policer_times server_policer_unseen(struct server_policer *policer
         policer->unseen_ns = unseen_ns;
     times.eligible_ns = core_time_max(arrival_ns, theoretical_ns - policer->tolerance_ns);
     times.unseen_ns = times.eligible_ns > arrival_ns ? policer->unseen_ns : unseen_ns;
-    policer->theoretical_ns = theoretical_ns + policer->interval_ns;
+    policer->theoretical_ns = core_time_min(theoretical_ns + policer->interval_ns, THEORETICAL_NS_MAX);
     times.release_ns = core_time_max(times.eligible_ns, policer->next_release_ns);
     policer->next_release_ns = times.release_ns + policer->spacing_ns;
     return times;

@@ -163,6 +163,24 @@ static void the_largest_contract_does_not_overflow(void **state)
                          now_ns + i * CORE_INTERVAL_NS_MAX);
 }
 
+/* Packets that are not encrypted wait for nothing, so that they may be as many as a sender likes. */
+static void a_debt_beyond_all_clocks_stays_one(void **state)
+{
+    const struct core_stream_spec spec = {.burst_packets = 1, .interval_ns = CORE_INTERVAL_NS_MAX};
+    struct server_policer policer;
+    core_ns eligible_ns = 0;
+    (void)state;
+    server_policer_init(&policer, &spec, 0);
+    for (uint32_t i = 0; i < 3000000; i++) {
+        const struct server_policer_times times = server_policer_packet(&policer, CORE_NS_PER_S);
+        assert_true(times.eligible_ns >= eligible_ns);
+        eligible_ns = times.eligible_ns;
+    }
+    assert_true(eligible_ns + CORE_LATENCY_NS_MAX > eligible_ns);
+    server_policer_modify(&policer, &spec, 0, CORE_NS_PER_S);
+    assert_true(server_policer_packet(&policer, CORE_NS_PER_S).eligible_ns > eligible_ns / 2);
+}
+
 /* ---- another contract under way ---- */
 
 struct change {
@@ -257,6 +275,7 @@ int main(void)
         cmocka_unit_test(releases_are_spaced_and_not_late),
         cmocka_unit_test(a_sender_within_its_contract_never_waits),
         cmocka_unit_test(the_largest_contract_does_not_overflow),
+        cmocka_unit_test(a_debt_beyond_all_clocks_stays_one),
         cmocka_unit_test(a_change_conforms_to_both_and_to_the_join),
         cmocka_unit_test(a_change_carries_the_bucket_over),
     };
