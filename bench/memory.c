@@ -91,7 +91,7 @@ static double declared_bytes(uint32_t streams)
     double bytes = 0;
     for (uint32_t i = 0; i < streams; i++) {
         struct core_stream_spec spec = bench_crowd_spec(i);
-        bytes += (double)spec.burst_packets * core_stream_packet_bytes(&spec);
+        bytes += (double)spec.burst_packets * core_stream_held_bytes(&spec);
     }
     return bytes;
 }

@@ -124,13 +124,23 @@ uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32
            CORE_BLOCK_BYTES;
 }
 
-/* Most are encrypted of a packet that begins where the pattern does: any cycle of it has crypt_blocks. */
-uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec)
+static uint32_t iv_bytes(const struct core_stream_spec *spec)
 {
     const bool brings_iv =
         spec->iv == CORE_IV_CONSTANT || spec->iv == CORE_IV_COUNTER || spec->iv == CORE_IV_RANDOM;
+    return brings_iv ? CORE_BLOCK_BYTES : 0;
+}
+
+uint32_t core_stream_held_bytes(const struct core_stream_spec *spec)
+{
+    return core_stream_padded_bytes(spec->padding, spec->packet_bytes) + iv_bytes(spec);
+}
+
+/* Most are encrypted of a packet that begins where the pattern does: any cycle of it has crypt_blocks. */
+uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec)
+{
     const uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
-    return core_stream_encrypted_bytes(spec, 0, padded) + (brings_iv ? CORE_BLOCK_BYTES : 0);
+    return core_stream_encrypted_bytes(spec, 0, padded) + iv_bytes(spec);
 }
 
 double core_stream_rate_bits_per_s(const struct core_stream_spec *spec)

@@ -79,8 +79,11 @@ uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes);
 uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32_t pattern_blocks,
                                      uint32_t bytes);
 
-/* Bytes that a unit of the server, a worker or a GPU, has of the longest packet: padded, what a pattern
- * encrypts of it wherever it begins, and with the IV that the server puts ahead of it. */
+/* Bytes that the server has of the longest packet: padded, and with the IV that it puts ahead of it. */
+uint32_t core_stream_held_bytes(const struct core_stream_spec *spec);
+
+/* Bytes that a unit of the server, a worker or a GPU, has of it: the same, but of a pattern only what is encrypted,
+ * wherever in the pattern the packet begins. */
 uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec);
 
 /* Long-run rate of the payload in bits per second, for people. */

@@ -103,7 +103,7 @@ bool server_frame_within_limits(const struct server_connection *connection,
                                 struct core_error *error)
 {
     const struct config_server_limits *limits = &connection->io->server->config->limits;
-    uint64_t burst_bytes = (uint64_t)spec->burst_packets * core_stream_packet_bytes(spec);
+    uint64_t burst_bytes = (uint64_t)spec->burst_packets * core_stream_held_bytes(spec);
     const struct {
         const char *what, *setting;
         uint64_t asked, limit;

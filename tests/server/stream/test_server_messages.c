@@ -345,6 +345,13 @@ static int set_up_two(void **state)
     return 0;
 }
 
+static int set_up_limited(void **state)
+{
+    (void)state;
+    start(1, 1, NULL, "limits: {packet_bytes: 2048, stream_buffer_kib: 64}\n");
+    return 0;
+}
+
 static int set_up_strict(void **state)
 {
     (void)state;
@@ -819,6 +826,23 @@ static void ivs_that_clients_choose_need_permission(void **state)
     }
 }
 
+/* The server holds them whole: 64 packets of 1,024 bytes are 64 KiB. */
+static void a_pattern_does_not_stretch_the_limit_of_a_burst(void **state)
+{
+    static const uint8_t key[32];
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct core_stream_spec asked = spec;
+        struct protocol_refused refused = {.text = ""};
+        asked.padding = CORE_PADDING_NONE;
+        asked.burst_packets += i % 2;
+        asked.crypt_blocks = asked.skip_blocks = (uint8_t)(i / 2);
+        const struct protocol_open open = test_open_inline(&asked, key);
+        assert_int_equal(test_client_ask(&client, PROTOCOL_OPEN, &open, NULL, &refused), i % 2 == 0);
+        assert_int_equal(refused.code, i % 2 == 0 ? 0 : PROTOCOL_REFUSED_LIMIT);
+    }
+}
+
 #define ON_WORKERS(test)                                                                                     \
     {                                                                                                        \
 #test " on workers", test, set_up_workers, tear_down, NULL                                           \
@@ -860,6 +884,8 @@ int main(void)
         ON_GPU(a_broken_message_harms_no_other),
         ON_WORKERS(flags_that_do_not_follow),
         ON_WORKERS(what_makes_no_sense_is_refused_by_name),
+        cmocka_unit_test_setup_teardown(a_pattern_does_not_stretch_the_limit_of_a_burst, set_up_limited,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(ivs_that_clients_choose_need_permission, set_up_strict, tear_down)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
