@@ -27,7 +27,7 @@
 #define PERIOD_NS      CORE_NS_PER_S
 #define PATIENCE_NS    (60 * CORE_NS_PER_S)
 
-enum { KEY_PROGRAM = 256, KEY_BYTES, KEY_CHECK, KEY_BATCHES, KEY_COPIES };
+enum { KEY_PROGRAM = 256, KEY_BYTES, KEY_CHECK, KEY_BATCHES, KEY_COPIES, KEY_KERNEL };
 
 struct options {
     struct bench_gpu_program program;
@@ -46,6 +46,7 @@ static const struct argp_option option_table[] = {
     {"batches", KEY_BATCHES, "N", 0, "Batches that are timed for each key size (default 21)", 0},
     {"check", KEY_CHECK, "N", 0, "Random jobs that are compared with OpenSSL (default 10000)", 0},
     {"copies", KEY_COPIES, "BYTES", 0, "Of a copy whose limit is measured; 0: none is (default 256M)", 0},
+    {"kernel", KEY_KERNEL, "FORM", 0, "whole or quad (default: the one that is faster at the start)", 0},
     {"gpu-program", KEY_PROGRAM, "PATH", 0, "millrace-gpu (default: the one of this build)", 0},
     {"json", 'j', NULL, 0, "One JSON document", 0},
     {0},
@@ -83,6 +84,11 @@ static error_t parse_option(int key, char *argument, struct argp_state *state)
             (uint64_t)core_options_bytes(state, "copies", argument, 0, GPU_COPY_BYTES_MOST);
         if (options->copied_bytes > 0 && options->copied_bytes < GPU_COPY_BYTES_LEAST)
             argp_error(state, "--copies: 0, or 4M to 1G");
+        return 0;
+    case KEY_KERNEL:
+        options->program.kernel_forms = bench_gpu_kernel_forms(argument);
+        if (options->program.kernel_forms == 0)
+            argp_error(state, "--kernel %s: whole or quad", argument);
         return 0;
     case KEY_PROGRAM:
         options->program.path = argument;
@@ -170,6 +176,8 @@ static core_status batch_run(struct rig *rig, struct gpu_order *order, struct gp
 
 /* ---- check ---- */
 
+static const EVP_CIPHER *(*const evp_ciphers[])(void) = {EVP_aes_128_cbc, EVP_aes_192_cbc, EVP_aes_256_cbc};
+
 struct stream {
     EVP_CIPHER_CTX *reference;
     uint32_t chain_from;
@@ -184,7 +192,6 @@ struct check {
 
 static core_status stream_open(struct check *check, uint32_t slot, struct core_error *error)
 {
-    static const EVP_CIPHER *(*const ciphers[])(void) = {EVP_aes_128_cbc, EVP_aes_192_cbc, EVP_aes_256_cbc};
     struct stream *stream = &check->streams[slot];
     const uint64_t size = draw(&check->rig, 3);
     uint8_t key[GPU_KEY_BYTES_MAX], iv[GPU_BLOCK_BYTES];
@@ -192,7 +199,7 @@ static core_status stream_open(struct check *check, uint32_t slot, struct core_e
     draw_bytes(&check->rig, iv, sizeof iv);
     stream->reference = EVP_CIPHER_CTX_new();
     if (stream->reference == NULL ||
-        EVP_EncryptInit_ex(stream->reference, ciphers[size](), NULL, key, iv) != 1 ||
+        EVP_EncryptInit_ex(stream->reference, evp_ciphers[size](), NULL, key, iv) != 1 ||
         EVP_CIPHER_CTX_set_padding(stream->reference, 0) != 1)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for OpenSSL's contexts");
     return bench_gpu_card_key(&check->rig.card, slot, key, 16 + 8 * (uint32_t)size, iv, error);
@@ -306,7 +313,8 @@ static core_status check_open_and_run(struct check *check, const struct options 
 
 struct speed {
     enum core_cipher cipher;
-    double stage_ns[GPU_STAGE_COUNT]; /* medians */
+    double stage_ns[GPU_STAGE_COUNT];                    /* medians */
+    uint8_t key[GPU_KEY_BYTES_MAX], iv[GPU_BLOCK_BYTES]; /* of the last job */
 };
 
 static void tables_fill(const struct gpu_region *region, uint32_t arena, const struct options *options)
@@ -321,24 +329,50 @@ static void tables_fill(const struct gpu_region *region, uint32_t arena, const s
     }
 }
 
-static core_status speed_keys(struct rig *rig, const struct options *options, enum core_cipher cipher,
+static core_status speed_keys(struct rig *rig, const struct options *options, struct speed *speed,
                               struct core_error *error)
 {
     core_status status = CORE_OK;
     for (uint32_t slot = 0; slot < options->jobs && status == CORE_OK; slot++) {
-        uint8_t key[GPU_KEY_BYTES_MAX], iv[GPU_BLOCK_BYTES];
-        draw_bytes(rig, key, sizeof key);
-        draw_bytes(rig, iv, sizeof iv);
-        status = bench_gpu_card_key(&rig->card, slot, key, core_cipher_key_bytes(cipher), iv, error);
+        draw_bytes(rig, speed->key, sizeof speed->key);
+        draw_bytes(rig, speed->iv, sizeof speed->iv);
+        status = bench_gpu_card_key(&rig->card, slot, speed->key, core_cipher_key_bytes(speed->cipher),
+                                    speed->iv, error);
     }
     return status;
+}
+
+/* The last job of the last batch, which has the largest offsets. All batches here begin with their keys' IVs. */
+static core_status speed_check(const struct rig *rig, const struct options *options,
+                               const struct speed *speed, struct check *check, struct core_error *error)
+{
+    const uint32_t arena = (uint32_t)((rig->batches - 1) % ARENAS);
+    const uint64_t at = (uint64_t)(options->jobs - 1) * options->bytes;
+    EVP_CIPHER_CTX *reference = EVP_CIPHER_CTX_new();
+    uint8_t *expected = malloc(options->bytes);
+    int written = 0;
+    const bool made =
+        reference != NULL && expected != NULL &&
+        EVP_EncryptInit_ex(reference, evp_ciphers[speed->cipher - 1](), NULL, speed->key, speed->iv) == 1 &&
+        EVP_CIPHER_CTX_set_padding(reference, 0) == 1 &&
+        EVP_EncryptUpdate(reference, expected, &written, gpu_region_input(&rig->region, arena) + at,
+                          (int)options->bytes) == 1;
+    if (made) {
+        check->jobs++;
+        check->bytes += options->bytes;
+        check->wrong_batches +=
+            memcmp(gpu_region_output(&rig->region, arena) + at, expected, options->bytes) != 0;
+    }
+    EVP_CIPHER_CTX_free(reference);
+    free(expected);
+    return made ? CORE_OK : core_error_set(error, CORE_NO_MEMORY, "no memory for OpenSSL's result");
 }
 
 static core_status speed_measure(struct rig *rig, const struct options *options, struct speed *speed,
                                  struct core_error *error)
 {
     struct bench_samples samples[GPU_STAGE_COUNT] = {0};
-    core_status status = speed_keys(rig, options, speed->cipher, error);
+    core_status status = speed_keys(rig, options, speed, error);
     for (int stage = 0; stage < GPU_STAGE_COUNT && status == CORE_OK; stage++)
         status = bench_samples_init(&samples[stage], options->batches);
     for (uint32_t i = 0; i <= options->batches && status == CORE_OK; i++) { /* the first one warms up */
@@ -360,7 +394,7 @@ static core_status speed_measure(struct rig *rig, const struct options *options,
 }
 
 static core_status speeds_measure(const struct options *options, const struct config_profile *profile,
-                                  struct speed *speeds, struct gpu_device_facts *facts,
+                                  struct check *check, struct speed *speeds, struct gpu_device_facts *facts,
                                   struct core_error *error)
 {
     const struct gpu_region_shape shape = {.arenas = ARENAS,
@@ -378,6 +412,8 @@ static core_status speeds_measure(const struct options *options, const struct co
     for (int i = 0; i < CORE_CIPHER_COUNT && status == CORE_OK; i++) {
         speeds[i].cipher = (enum core_cipher)(i + 1);
         status = speed_measure(&rig, options, &speeds[i], error);
+        if (status == CORE_OK)
+            status = speed_check(&rig, options, &speeds[i], check, error);
     }
     *facts = rig.card.facts;
     rig_close(&rig);
@@ -489,7 +525,7 @@ static core_status run(const struct options *options, bool *right, struct core_e
     if (status == CORE_OK)
         status = check_open_and_run(check, options, machine.file, error);
     if (status == CORE_OK)
-        status = speeds_measure(options, machine.file, speeds, &facts, error);
+        status = speeds_measure(options, machine.file, check, speeds, &facts, error);
     if (status == CORE_OK) {
         const core_status copied = copies_measure(options, &copies, error); /* told last: the rest is known */
         *right = check->wrong_batches == 0;
