@@ -50,10 +50,14 @@ if [[ $kind == emulated ]]; then
 fi
 check --seconds 5000 || fail "gone on with: status $?"
 [[ -z $before || $(stat -c %Y.%s "$out/steps/bytes.status") == "$before" ]] || fail "a step that was done is done again"
-for step in numa list bytes rate-16 rate-64 rate-128 above-2-gib calibrate pipeline-8k pipeline-8k-written pipeline-1408 \
+for step in numa list bytes bytes-quad rate-16 rate-64 rate-128 above-2-gib calibrate pipeline-8k pipeline-8k-written pipeline-1408 \
     pipeline-1408-written half-rate deadline-400 deadline-200 server; do
     has "$step" ok
 done
+for form in whole quad; do
+    grep -q "kernel form $form. Against OpenSSL: [1-9]" "$out/report.md" || fail "no byte of the form $form was compared"
+done
+! grep -q "Against OpenSSL: 0 jobs" "$out/report.md" || fail "a step with a kernel compared no byte"
 for signal in KILL STOP; do
     grep -q "gpu-check: SIG$signal" "$out/report.md" || fail "the card's process had no SIG$signal"
 done
