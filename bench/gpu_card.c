@@ -150,6 +150,24 @@ static core_status ready_wait(struct bench_gpu_card *card, struct core_error *er
     return status;
 }
 
+core_status bench_gpu_card_grow(struct bench_gpu_card *card, const struct gpu_room *room,
+                                struct core_error *error)
+{
+    struct gpu_event event;
+    core_ns seen_ns;
+    core_status status = gpu_engine_resize(card->engine, room);
+
+    if (status != CORE_OK)
+        return core_error_set(error, status, "the GPU's process is not asked for more memory: %s",
+                              core_status_text(status));
+    status = bench_gpu_card_next(card, core_time_now_ns() + START_NS, &event, &seen_ns, error);
+    if (status == CORE_AGAIN)
+        return core_error_set(error, CORE_TIMEOUT, "the GPU's process takes no more memory");
+    return status == CORE_OK && event.room.text[0] != '\0'
+               ? core_error_set(error, CORE_SYSTEM, "%s", event.room.text)
+               : status;
+}
+
 uint32_t bench_gpu_kernel_forms(const char *name)
 {
     enum gpu_kernel_form form;

@@ -56,6 +56,10 @@ CORE_CHECKED core_status bench_gpu_card_start(struct bench_gpu_card *card,
                                               const struct config_profile_gpu *emulated, bool copies_busy,
                                               struct core_error *error);
 
+/* The child takes more of its region's room, which the region has already. No batch may be under way. */
+CORE_CHECKED core_status bench_gpu_card_grow(struct bench_gpu_card *card, const struct gpu_room *room,
+                                             struct core_error *error);
+
 /* Ends the child. A card of zeros is fine. */
 void bench_gpu_card_stop(struct bench_gpu_card *card);
 

@@ -2,6 +2,7 @@
 
 #include "bench/gpu_traffic.h"
 #include "core/node.h"
+#include "server/gpu/batcher.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -291,6 +292,22 @@ static core_status keys_set(struct bench_gpu_machine *machine, struct card *card
     return status;
 }
 
+/* To all of its shape, as a server's arenas grow: a batch crosses as many pieces of memory as theirs do, each
+ * of which costs the child a copy. */
+static core_status grow(struct card *card, struct core_error *error)
+{
+    struct gpu_region *region = &card->region;
+    const struct gpu_room most = gpu_room_most(&region->shape);
+    core_status status = CORE_OK;
+    while (status == CORE_OK && !gpu_room_holds(&region->room, &most)) {
+        const struct gpu_room next = server_gpu_room_next(&region->shape, &region->room);
+        status = gpu_region_resize(region, &next, error);
+        if (status == CORE_OK)
+            status = bench_gpu_card_grow(&card->card, &next, error);
+    }
+    return status;
+}
+
 /* What is opened of a card. */
 struct opening {
     struct bench_gpu_machine *machine;
@@ -307,10 +324,13 @@ static core_status card_open(void *argument, struct core_error *error)
     const uint32_t slots = slots_of(machine, opening->sms);
     const struct gpu_region_shape shape = {
         .arenas = ARENAS, .slots = slots, .segments = slots, .arena_bytes = machine->arena_bytes};
-    core_status status = gpu_region_create(&card->region, &shape, NULL, error);
+    const struct server_gpu_room_limits limits = server_gpu_room_limits(&shape);
+    core_status status = gpu_region_create(&card->region, &shape, &limits.least, error);
     if (status == CORE_OK)
         status = bench_gpu_card_start(&card->card, &machine->options.program, &card->listed, &card->region,
                                       opening->played, false, error);
+    if (status == CORE_OK)
+        status = grow(card, error);
     if (status == CORE_OK)
         status = keys_set(machine, card, slots, error);
     return status == CORE_OK ? CORE_OK : core_error_prefix(error, status, "card %u", card->listed.index);

@@ -152,6 +152,10 @@ struct server_gpu_room_limits server_gpu_room_limits(const struct gpu_region_sha
 struct gpu_room server_gpu_room_of(const struct gpu_region_shape *shape,
                                    const struct partition_gpu_plan *plan);
 
+/* The room that follows this one where streams come little by little, bytes and packets in the shape's
+ * proportion: arenas that grow from the least room so have most pieces. The same again: it is the most. */
+struct gpu_room server_gpu_room_next(const struct gpu_region_shape *shape, const struct gpu_room *now);
+
 /* ---- life ---- */
 
 struct server_gpu_options {

@@ -45,6 +45,39 @@ struct gpu_room server_gpu_room_of(const struct gpu_region_shape *shape,
     return room_for(shape, plan->batch_bytes, plan->batch_packets, 3);
 }
 
+static struct gpu_room most_of(const struct gpu_room *a, const struct gpu_room *b)
+{
+    return (struct gpu_room){.bytes = a->bytes > b->bytes ? a->bytes : b->bytes,
+                             .segments = a->segments > b->segments ? a->segments : b->segments};
+}
+
+/* The least need that a third of its spare takes beyond this. */
+static uint64_t need_beyond(uint64_t has, uint64_t much)
+{
+    uint64_t low = 0, high = has + 1;
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (with_spare(middle, much, 1) > has)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+struct gpu_room server_gpu_room_next(const struct gpu_region_shape *shape, const struct gpu_room *now)
+{
+    const uint64_t bytes = need_beyond(now->bytes, SPARE_BYTES);
+    const uint64_t packets = need_beyond(now->segments, SPARE_PACKETS);
+    const bool bytes_first =
+        now->segments == shape->segments ||
+        (now->bytes < shape->arena_bytes && bytes * shape->segments <= packets * shape->arena_bytes);
+    const struct gpu_room wanted =
+        bytes_first ? room_for(shape, bytes, bytes * shape->segments / shape->arena_bytes, 3)
+                    : room_for(shape, packets * shape->arena_bytes / shape->segments, packets, 3);
+    return most_of(now, &wanted);
+}
+
 static const struct gpu_region_shape *shape_of(const struct server_gpu *gpu)
 {
     return &gpu_arenas_region(gpu->arenas)->shape;
@@ -80,12 +113,6 @@ static struct gpu_room needed(const struct server_gpu *gpu, uint64_t thirds)
         packets = plan->batch_packets > packets ? plan->batch_packets : packets;
     }
     return room_for(shape_of(gpu), bytes, packets, thirds);
-}
-
-static struct gpu_room most_of(const struct gpu_room *a, const struct gpu_room *b)
-{
-    return (struct gpu_room){.bytes = a->bytes > b->bytes ? a->bytes : b->bytes,
-                             .segments = a->segments > b->segments ? a->segments : b->segments};
 }
 
 static void show(struct server_gpu *gpu, const struct gpu_room *room)

@@ -16,7 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bench/gpu_measurer.h"
 #include "config/profile.h"
+#include "server/gpu/batcher.h"
 #include "tests/support/command.h"
 
 #define GPU   MILLRACE_BINARY_DIR "/tests/millrace-gpu-fake "
@@ -100,6 +102,66 @@ static void a_profile_is_measured(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* Copies of a batch of this shape up, by the pieces of a server that has grown to it: its payload lies in all of
+ * them, its tables in one. */
+static uint32_t copies_of_a_server(const struct gpu_region_shape *shape)
+{
+    const struct gpu_room most = gpu_room_most(shape);
+    struct gpu_room room = server_gpu_room_limits(shape).least;
+    uint32_t copies = 3;
+    for (; !gpu_room_holds(&room, &most); copies++)
+        room = server_gpu_room_next(shape, &room);
+    return copies;
+}
+
+/* What is said to standard error meanwhile is in `text`. */
+static void batch_measure(const struct bench_gpu_machine_options *options)
+{
+    const struct bench_gpu_way alone = {0};
+    const struct bench_gpu_shape shape = {.bytes = options->arena_bytes, .jobs = 1};
+    struct bench_gpu_machine *machine;
+    struct bench_gpu_timing timing;
+    struct core_error error = {""};
+    FILE *said = tmpfile();
+    const int before = dup(STDERR_FILENO);
+    assert_true(said != NULL && before >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
+    core_status status = bench_gpu_machine_open(&machine, options, &error, &error);
+    if (status == CORE_OK && machine != NULL) {
+        const struct bench_gpu_measurer measurer = bench_gpu_machine_measurer(machine, 0);
+        status = measurer.measure(measurer.argument, 0, &shape, &alone, 1, &timing, &error);
+        bench_gpu_machine_close(machine);
+    }
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    rewind(said);
+    text[fread(text, 1, sizeof text - 1, said)] = '\0';
+    (void)fclose(said);
+    (void)close(before);
+    if (status != CORE_OK || error.text[0] != '\0')
+        fail_msg("%s", error.text);
+}
+
+static void a_batch_is_copied_in_as_many_pieces_as_a_servers(void **state)
+{
+    const struct bench_gpu_machine_options options = {
+        .program = {.path = MILLRACE_BINARY_DIR "/tests/millrace-gpu-fake",
+                    .backend = "cuda",
+                    .kernel_forms = 1},
+        .arena_bytes = UINT64_C(24) << 20,
+        .cipher = CORE_CIPHER_AES_128_CBC};
+    const struct gpu_region_shape shape = {
+        .arenas = 4, .slots = 1024, .segments = 1024, .arena_bytes = options.arena_bytes};
+    const uint32_t copies = copies_of_a_server(&shape);
+    char words[64];
+    (void)state;
+    assert_int_equal(setenv("MILLRACE_FAKE_CUDA", "sms=1 tell=1", 1), 0);
+    batch_measure(&options);
+    snprintf(words, sizeof words, "fake card: %u copies\n", copies);
+    if (copies < 10 || strstr(text, words) == NULL)
+        fail_msg("a server copies a batch in %u pieces: %s", copies, text);
+    snprintf(words, sizeof words, "fake card: %u copies\n", copies + 1);
+    assert_null(strstr(text, words));
+}
+
 /* How long it takes is not looked at, and is told by the exit status. */
 static void packets_of_a_plan_are_right_to_the_byte(void **state)
 {
@@ -130,6 +192,7 @@ int main(void)
         cmocka_unit_test(cards_are_listed_with_what_they_are),
         cmocka_unit_test(random_jobs_are_right_to_the_byte),
         cmocka_unit_test(limits_of_copies_are_told_by_kind_of_pages),
+        cmocka_unit_test(a_batch_is_copied_in_as_many_pieces_as_a_servers),
         cmocka_unit_test(a_profile_is_measured),
         cmocka_unit_test(packets_of_a_plan_are_right_to_the_byte),
     };

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "server/gpu/batcher.h"
 #include "server/gpu/gpus.h"
+#include "server/gpu/internal.h"
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -91,11 +91,96 @@ static void many_streams_take_what_they_need(void **state)
     perfmodel_flow_gpu_destroy(flow);
 }
 
+/* ---- streams that come one by one ---- */
+
+void __wrap_gpu_resizer_ask(struct gpu_resizer *resizer, const struct gpu_room *room);
+core_status __wrap_gpu_resizer_done(struct gpu_resizer *resizer, struct core_error *error);
+core_status __wrap_gpu_engine_resize(struct gpu_engine *engine, const struct gpu_room *room);
+
+void __wrap_gpu_resizer_ask(struct gpu_resizer *resizer, const struct gpu_room *room)
+{
+    (void)resizer;
+    (void)room;
+}
+
+core_status __wrap_gpu_resizer_done(struct gpu_resizer *resizer, struct core_error *error)
+{
+    (void)resizer;
+    (void)error;
+    return CORE_OK;
+}
+
+core_status __wrap_gpu_engine_resize(struct gpu_engine *engine, const struct gpu_room *room)
+{
+    (void)engine;
+    (void)room;
+    return CORE_OK;
+}
+
+/* The batcher with a plan of so much more: what it lacks it is given. */
+static void follow(struct server_gpu *gpu, uint64_t bytes, uint64_t packets)
+{
+    gpu->plan.batch_bytes = bytes;
+    gpu->plan.batch_packets = packets;
+    (void)server_gpu_room_run(gpu, 0);
+    while (gpu->room.phase != SERVER_GPU_ROOM_STEADY) {
+        (void)server_gpu_room_run(gpu, 0);
+        if (gpu->room.asked)
+            server_gpu_room_done(gpu, "", 0);
+    }
+}
+
+/* A batcher's arenas, grown by every packet, are in the pieces that server_gpu_room_next tells, none of them
+ * shorter; by many packets at once, in fewer. */
+static void little_by_little_makes_the_pieces_that_are_told(void **state)
+{
+    static const struct gpu_region_shape shapes[] = {
+        {.arenas = 1, .slots = 1024, .segments = 40000, .arena_bytes = UINT64_C(1408) * 40000},
+        {.arenas = 1, .slots = 1024, .segments = 150000, .arena_bytes = UINT64_C(64) * 150000},
+        {.arenas = 1, .slots = 64, .segments = 8192, .arena_bytes = UINT64_C(16384) * 8192}};
+    (void)state;
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (uint64_t at_once = 1; at_once <= 1000; at_once *= 1000) {
+            const struct gpu_region_shape *shape = &shapes[s];
+            const struct server_gpu_room_limits limits = server_gpu_room_limits(shape);
+            const struct gpu_arena_options options = {.shape = *shape, .room = &limits.least, .writers = 1};
+            const uint64_t packet_bytes = shape->arena_bytes / shape->segments;
+            struct server_gpu *gpu = calloc(1, sizeof *gpu);
+            assert_non_null(gpu);
+            assert_int_equal(gpu_arenas_create(&gpu->arenas, &options, NULL), CORE_OK);
+            gpu->up = true;
+            gpu->room.limits = limits;
+            gpu->room.now = limits.least;
+            server_gpu_room_up(gpu);
+            assert_int_equal(gpu->room.step_count, 1);
+            for (uint64_t packets = 1; packets <= shape->segments; packets += at_once)
+                follow(gpu, packets * packet_bytes, packets);
+            follow(gpu, shape->arena_bytes, shape->segments);
+
+            struct gpu_room told = limits.least;
+            const struct gpu_room most = gpu_room_most(shape);
+            uint32_t pieces = 1;
+            for (; !gpu_room_holds(&told, &most); pieces++) {
+                told = server_gpu_room_next(shape, &told);
+                if (pieces < gpu->room.step_count)
+                    assert_true(gpu_room_holds(&gpu->room.steps[pieces], &told));
+            }
+            print_message("%llu bytes, %u packets, %llu at once: %u pieces, at most %u\n",
+                          (unsigned long long)shape->arena_bytes, shape->segments,
+                          (unsigned long long)at_once, gpu->room.step_count, pieces);
+            assert_true(gpu->room.step_count <= pieces);
+            assert_true(at_once > 1 || gpu->room.step_count + 1 >= pieces); /* a packet is more than a byte */
+            gpu_arenas_destroy(gpu->arenas);
+            free(gpu);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_large_machine_starts),
         cmocka_unit_test(many_streams_take_what_they_need),
+        cmocka_unit_test(little_by_little_makes_the_pieces_that_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

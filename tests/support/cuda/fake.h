@@ -26,6 +26,7 @@
  *                 fails
  *   sticky=1      so it is after `fail`, too
  *   seed=N        of what is random
+ *   tell=1        the most asynchronous copies of a stream between two events are told, as they become more
  *
  * Any thread may call.
  *

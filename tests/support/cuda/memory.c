@@ -202,6 +202,7 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t bytes, 
     TEST_REQUIRE(bytes > 0 && stream != NULL);
     TEST_REQUIRE(is_in(REGISTERED, up ? from : to, bytes));
     TEST_REQUIRE(is_in(ON_CARD, up ? to : from, bytes));
+    cuda_fake_count_copies(stream, false);
     if (!up)
         memset(to, COPY_RUBBISH, bytes);
     cuda_fake_put(stream, &(struct cuda_fake_operation){

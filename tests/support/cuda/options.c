@@ -59,6 +59,7 @@ static void word_take(const char *word)
         {"drift_ppm", &to->drift_ppm},
         {"sticky", &to->sticky},
         {"seed", &to->seed},
+        {"tell", &to->tell},
     };
     const char *value;
     if (word_is(word, "fail", &value)) {
@@ -165,6 +166,18 @@ bool cuda_fake_is_failure(const char *name)
     if (strcmp(cuda_fake_options.fail, "any") == 0)
         return cuda_fake_counts.calls == cuda_fake_options.fail_at;
     return strcmp(cuda_fake_options.fail, name) == 0 && functions[i].calls == cuda_fake_options.fail_at;
+}
+
+void cuda_fake_count_copies(cudaStream_t stream, bool event)
+{
+    pthread_mutex_lock(&cuda_fake_lock);
+    stream->copies = event ? 0 : stream->copies + 1;
+    if (stream->copies > cuda_fake_counts.copies_most) {
+        cuda_fake_counts.copies_most = stream->copies;
+        if (cuda_fake_options.tell != 0)
+            fprintf(stderr, "fake card: %llu copies\n", (unsigned long long)stream->copies);
+    }
+    pthread_mutex_unlock(&cuda_fake_lock);
 }
 
 void cuda_fake_count_live(int64_t more)

@@ -48,13 +48,14 @@ struct CUstream_st {
     pthread_cond_t more, idle;
     struct cuda_fake_operation *first, **end; /* the first one is under way */
     core_ns free_ns;                          /* with a virtual clock: the one before it ended */
+    uint64_t copies;                          /* since the last event was queued */
     bool ending;
     struct test_random random;
 };
 
 struct cuda_fake_options {
     int64_t driver, version, cards, mig, sms, engines, memory_mb, open_ms, lazy_ms, late_us, busy_us,
-        mb_per_s, clock, drift_ppm, sticky, seed;
+        mb_per_s, clock, drift_ppm, sticky, seed, tell;
     char fail[64], fault[64];
     uint64_t fail_at, fault_at;
 };
@@ -65,6 +66,7 @@ struct cuda_fake_counts {
     int64_t live;
     bool was_wiped;
     uint64_t launches, copies_begun, kernels_begun;
+    uint64_t copies_most; /* of a stream between two events */
     uint32_t kernel_count;
     const void *kernels[16]; /* that were launched */
 };
@@ -96,6 +98,7 @@ cudaError_t cuda_fake_call(const char *name);
 cudaError_t cuda_fake_told(cudaError_t error);
 
 void cuda_fake_count_live(int64_t more);
+void cuda_fake_count_copies(cudaStream_t stream, bool event); /* one more, or an event */
 
 /* With the lock. Wakes all who wait. */
 void cuda_fake_broken_set(cudaError_t error);

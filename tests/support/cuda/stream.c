@@ -92,6 +92,7 @@ cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     CUDA_FAKE_CALL();
     TEST_REQUIRE(stream != NULL);
+    cuda_fake_count_copies(stream, true);
     cuda_fake_put(stream, &(struct cuda_fake_operation){
                               .work = CUDA_FAKE_RECORD, .event = event, .turn = event_turn(event, 1)});
     return cudaSuccess;
