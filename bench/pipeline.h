@@ -50,6 +50,7 @@ struct bench_pipeline_gpu {
     double tell_p99_ns, tell_max_ns;   /* from the end of its copy back until the batcher knew */
     double copy_limit_bytes_per_s;     /* of the profile: both directions at once, its largest row */
     core_ns batcher_cpu_ns, child_cpu_ns;
+    struct gpu_nvml_health health; /* as the child read it last, in the run's last second; zeros: not known */
 };
 
 /* One kind of unit. */

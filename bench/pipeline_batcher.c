@@ -277,6 +277,8 @@ void *pipeline_batcher_main(void *argument)
     gpu->result.facts = gpu->card.facts;
     gpu->result.batcher_cpu_ns = core_time_thread_cpu_ns() - own_ns;
     gpu->result.child_cpu_ns = bench_gpu_card_cpu_ns(&gpu->card) - child_ns;
+    if (gpu->status == CORE_OK)
+        gpu->result.health = gpu_engine_health(gpu->card.engine);
     bench_gpu_card_stop(&gpu->card);
     return NULL;
 }

@@ -65,6 +65,22 @@ static double limit_share(const struct bench_pipeline_gpu *gpu, core_ns elapsed_
     return elapsed_ns > 0 ? (double)gpu->bytes * 1e9 / (double)elapsed_ns / gpu->copy_limit_bytes_per_s : 0;
 }
 
+static bool health_is_known(const struct gpu_nvml_health *health)
+{
+    return health->sm_most_mhz > 0 || health->celsius > 0;
+}
+
+static void health_print(const struct gpu_nvml_health *health)
+{
+    char reasons[160];
+    if (!health_is_known(health))
+        printf("  clocks and heat are not known\n");
+    else
+        printf("  at the end: clock of the SMs %u of %u MHz, %d C, held down by: %s\n", health->sm_mhz,
+               health->sm_most_mhz, health->celsius,
+               gpu_nvml_reasons_text(health->reasons, reasons, sizeof reasons));
+}
+
 static void gpu_print(uint32_t index, const struct bench_pipeline_gpu *gpu, core_ns elapsed_ns)
 {
     if (gpu->batches == 0) {
@@ -85,6 +101,7 @@ static void gpu_print(uint32_t index, const struct bench_pipeline_gpu *gpu, core
            "packets %llu, batches opened late %llu\n",
            micro(gpu->start_p99_ns), micro(gpu->start_max_ns), micro(gpu->tell_p99_ns),
            micro(gpu->tell_max_ns), (unsigned long long)gpu->late, (unsigned long long)gpu->held_up);
+    health_print(&gpu->health);
 }
 
 /* Bytes of payload a second that its streams send. */
@@ -207,6 +224,16 @@ static json_t *stage_json(const struct bench_pipeline_stage *stage)
                      stage->error_median, "model_error_most_percent", stage->error_most);
 }
 
+static json_t *health_json(const struct gpu_nvml_health *health)
+{
+    char reasons[160];
+    if (!health_is_known(health))
+        return json_null();
+    return json_pack("{s:I, s:I, s:I, s:s}", "sm_mhz", (json_int_t)health->sm_mhz, "sm_most_mhz",
+                     (json_int_t)health->sm_most_mhz, "celsius", (json_int_t)health->celsius, "held_down_by",
+                     gpu_nvml_reasons_text(health->reasons, reasons, sizeof reasons));
+}
+
 static json_t *gpu_json(const struct bench_pipeline_gpu *gpu, core_ns elapsed_ns)
 {
     if (gpu->batches == 0)
@@ -215,7 +242,7 @@ static json_t *gpu_json(const struct bench_pipeline_gpu *gpu, core_ns elapsed_ns
     for (int i = 0; i < GPU_STAGE_COUNT; i++)
         json_object_set_new(stages, stage_keys[i], stage_json(&gpu->stages[i]));
     return json_pack("{s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:I, "
-                     "s:I, s:f, s:f}",
+                     "s:I, s:f, s:f, s:o}",
                      "name", gpu->facts.name, "driver", gpu->facts.driver, "kernel", gpu->facts.kernel,
                      "streams", (json_int_t)gpu->plan->streams, "period_us",
                      micro((double)gpu->plan->period_ns), "batches", (json_int_t)gpu->batches, "bytes",
@@ -226,7 +253,7 @@ static json_t *gpu_json(const struct bench_pipeline_gpu *gpu, core_ns elapsed_ns
                      "tell_p99_us", micro(gpu->tell_p99_ns), "tell_max_us", micro(gpu->tell_max_ns), "late",
                      (json_int_t)gpu->late, "held_up", (json_int_t)gpu->held_up, "batcher_cpu_percent",
                      share(gpu->batcher_cpu_ns, elapsed_ns), "child_cpu_percent",
-                     share(gpu->child_cpu_ns, elapsed_ns));
+                     share(gpu->child_cpu_ns, elapsed_ns), "health", health_json(&gpu->health));
 }
 
 static json_t *shares_json(const core_ns *cpu_ns, uint32_t count, core_ns elapsed_ns)

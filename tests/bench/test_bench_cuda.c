@@ -186,6 +186,31 @@ static void packets_of_a_plan_are_right_to_the_byte(void **state)
     }
 }
 
+/* The library is the fake one's (support/libraries/nvml.c). */
+static void a_pipeline_tells_the_cards_clock(void **state)
+{
+    char path[] = "/tmp/millrace-test-XXXXXX";
+    FILE *told = fdopen(mkstemp(path), "w");
+    (void)state;
+    assert_true(told != NULL && fputs("1320 1980 44 83 0", told) >= 0 && fclose(told) == 0);
+    assert_int_equal(setenv("FAKE_NVML", path, 1), 0);
+    assert_int_equal(setenv("LD_LIBRARY_PATH", MILLRACE_BINARY_DIR "/tests/libraries", 1), 0);
+    for (int json = 0; json < 2; json++) {
+        snprintf(text, sizeof text,
+                 BENCH "pipeline %s --profile emulated-small --backend cuda --gpus-alone --deadline 400 "
+                       "--streams 8 --rate 100k --seconds 0.3 --no-realtime --in-us 1000 --out-us 1000 " CARD,
+                 json ? "--json" : "");
+        (void)test_command(strdupa(text), text, sizeof text);
+        if (strstr(text, json ? "\"sm_mhz\": 1320"
+                              : "clock of the SMs 1320 of 1980 MHz, 83 C, held down by: "
+                                "power limit, heat (card)") == NULL)
+            fail_msg("no clock: %s", text);
+    }
+    assert_int_equal(unsetenv("LD_LIBRARY_PATH"), 0);
+    assert_int_equal(unsetenv("FAKE_NVML"), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +220,7 @@ int main(void)
         cmocka_unit_test(a_batch_is_copied_in_as_many_pieces_as_a_servers),
         cmocka_unit_test(a_profile_is_measured),
         cmocka_unit_test(packets_of_a_plan_are_right_to_the_byte),
+        cmocka_unit_test(a_pipeline_tells_the_cards_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

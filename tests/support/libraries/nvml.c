@@ -79,11 +79,11 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, struct card **card)
 {
     static const char *const uuids[] = {"GPU-", "MIG-"};
     for (unsigned i = 0; i < 2; i++)
-        if (strncmp(uuid, uuids[i], 4) == 0 && strchr(uuid, 'f') == NULL) {
+        if (strncmp(uuid, uuids[i], 4) == 0 && strstr(uuid, "ffff") == NULL) {
             *card = &cards[i];
             return SUCCESS;
         }
-    return NOT_FOUND; /* all with an f */
+    return NOT_FOUND; /* all with so many f */
 }
 
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct card *instance, struct card **card)
