@@ -28,6 +28,7 @@ add_custom_target(gpu_check ALL
   COMMAND ${CMAKE_COMMAND} -E copy_directory ${PROJECT_SOURCE_DIR}/config/profiles ${folder}/share/millrace/profiles
   COMMAND ${CMAKE_COMMAND} -E copy_directory ${PROJECT_SOURCE_DIR}/config/workloads ${folder}/share/millrace/workloads
   COMMAND ${CMAKE_COMMAND} -E copy ${PROJECT_SOURCE_DIR}/tools/gpu-check ${folder}/gpu-check
+  COMMAND ${folder}/gpu-check --weigh ${folder}
   DEPENDS ${programs}
   COMMENT "Putting together what tools/gpu-check needs"
   VERBATIM)

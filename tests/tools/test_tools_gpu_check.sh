@@ -50,10 +50,11 @@ if [[ $kind == emulated ]]; then
 fi
 check --seconds 5000 || fail "gone on with: status $?"
 [[ -z $before || $(stat -c %Y.%s "$out/steps/bytes.status") == "$before" ]] || fail "a step that was done is done again"
-for step in numa list bytes bytes-quad rate-16 rate-64 rate-128 above-2-gib calibrate pipeline-8k pipeline-8k-written pipeline-1408 \
+for step in numa list bytes bytes-quad rate-16 rate-64 rate-128 above-2-gib pipeline-8k pipeline-8k-written pipeline-1408 \
     pipeline-1408-written half-rate deadline-400 deadline-200 server; do
     has "$step" ok
 done
+has calibrate "(ok|not safe)" # by how quiet the machine is
 for form in whole quad; do
     grep -q "kernel form $form. Against OpenSSL: [1-9]" "$out/report.md" || fail "no byte of the form $form was compared"
 done
@@ -61,5 +62,34 @@ done
 for signal in KILL STOP; do
     grep -q "gpu-check: SIG$signal" "$out/report.md" || fail "the card's process had no SIG$signal"
 done
+"$root/tools/check-style" --format-only "$out/report.md" || fail "report.md is no page as others are"
+! grep -qE "$TMPDIR|$programs|$root|(^|[[:space:]'\"=:(,])/[^/ ]+/" "$out/report.md" || fail "report.md has folders of this machine"
+shortest=$(for deadline in 200 400; do
+    ! grep -qE '^  "missed": 0,$' "$out/steps/deadline-$deadline.json" || { echo "$deadline ms" && break; }
+done)
+tr '\n' ' ' <"$out/report.md" | grep -q "shortest deadline that held, with no packet missed, is ${shortest:-none} " ||
+    fail "the shortest deadline is ${shortest:-none}, and not told"
 python3 -m json.tool "$out/report.json" "$TMPDIR/parsed" || fail "report.json is no JSON"
-echo "every step runs, one that was stopped again"
+
+# A profile that is not safe, by a bench that says so: the step alone is run again.
+mkdir -p "$TMPDIR/programs/bin"
+for program in millrace-gpu millrace-gpu-fake millraced millrace-gen test_gpu_launch_fake; do
+    ln -s "$(find "$programs" -name "$program" -type f -perm -u+x | head -n 1)" "$TMPDIR/programs/bin/$program"
+done
+bench=$(find "$programs" -name millrace-bench -type f -perm -u+x | head -n 1)
+printf '#!/bin/sh\n[ "$1" != calibrate ] || { echo "warning: the profile is NOT safe: so says a test" && exit 0; }\nexec %s "$@"\n' \
+    "$bench" >"$TMPDIR/programs/bin/millrace-bench"
+chmod +x "$TMPDIR/programs/bin/millrace-bench"
+rm "$out/steps/calibrate.status"
+"$root/tools/gpu-check" "--$kind" --programs "$TMPDIR/programs" --out "$out" --seconds 5000 >"$TMPDIR/said" 2>&1 || fail "not safe: status $?"
+has calibrate "not safe"
+grep -q "^| calibrate | not safe: " "$out/report.md" || fail "the table does not tell that the profile is not safe"
+grep -q "the profile is not safe" "$TMPDIR/said" || fail "nobody is told that the profile is not safe"
+
+# A folder that is too large.
+mkdir "$TMPDIR/large"
+"$root/tools/gpu-check" --weigh "$TMPDIR/large" || fail "an empty folder is refused"
+truncate -s 64M "$TMPDIR/large/program"
+! "$root/tools/gpu-check" --weigh "$TMPDIR/large" 2>"$TMPDIR/said" || fail "a folder of 64 MiB is not refused"
+grep -q "large has [0-9]* bytes, and must have less than 67108864" "$TMPDIR/said" || fail "refused without a reason"
+echo "every step runs, one that was stopped again; what is unsafe or too large is told"
