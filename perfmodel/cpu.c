@@ -251,9 +251,7 @@ static perfmodel_wide audit_fs(enum core_cipher cipher, uint32_t padded, const s
 /* Bytes that pass through the I/O thread; twice with a pattern, by which it sorts them, and puts them back. */
 static int64_t io_bytes(const struct core_stream_spec *spec)
 {
-    if (spec->crypt_blocks == 0)
-        return core_stream_packet_bytes(spec);
-    return 2 * ((int64_t)core_stream_padded_bytes(spec->padding, spec->packet_bytes) + CORE_BLOCK_BYTES);
+    return (spec->crypt_blocks > 0 ? 2 : 1) * (int64_t)core_stream_held_bytes(spec);
 }
 
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
