@@ -1,5 +1,6 @@
 #include "server/stream/pattern.h"
 
+#include "core/secret.h"
 #include "server/stream/io_thread.h"
 
 #include <string.h>
@@ -51,18 +52,20 @@ void server_pattern_sort(struct server_packet *packet)
     const uint8_t *from = packet->cpu.data;
     uint8_t *ends[] = {slot + packet->cpu.bytes, slot}; /* of what is clear, and what is encrypted */
     struct runs runs = runs_of(packet);
+    const uint32_t copied = from == slot ? runs.left : 0;
     uint32_t bytes;
     bool encrypted;
 
     if (packet->stream->spec.crypt_blocks == 0 || packet->cpu.bytes == 0)
         return;
-    if (from == slot)
-        from = memcpy(scratch, slot, runs.left);
+    if (copied > 0)
+        from = memcpy(scratch, slot, copied);
     while (next_run(&runs, &bytes, &encrypted)) {
         memcpy(ends[encrypted], from, bytes);
         ends[encrypted] += bytes;
         from += bytes;
     }
+    core_secret_wipe(scratch, copied);
     packet->cpu.data = slot;
     packet->sorted = true;
 }
@@ -72,16 +75,18 @@ void server_pattern_restore(struct server_packet *packet)
     uint8_t *to = server_packet_payload(packet), *scratch = packet->stream->client->io->scratch;
     const uint8_t *ends[] = {scratch + packet->cpu.bytes, scratch};
     struct runs runs = runs_of(packet);
+    const uint32_t copied = runs.left;
     uint32_t bytes;
     bool encrypted;
 
     if (!packet->sorted || packet->status != PROTOCOL_RESULT_OK)
         return;
-    memcpy(scratch, to, runs.left);
+    memcpy(scratch, to, copied);
     while (next_run(&runs, &bytes, &encrypted)) {
         memcpy(to, ends[encrypted], bytes);
         ends[encrypted] += bytes;
         to += bytes;
     }
+    core_secret_wipe(scratch, copied);
     packet->sorted = false;
 }

@@ -298,6 +298,46 @@ static void plaintext_wiped_on_close(void **state)
     stop(&remote);
 }
 
+/* A packet that comes in pieces, and is sorted by a pattern in its slot and put back there: nothing of it is left,
+ * neither of what is encrypted nor of what passes. */
+static void plaintext_of_a_pattern_wiped_on_close(void **state)
+{
+    static const uint8_t key[32] = {1};
+    uint8_t bytes[PROTOCOL_HEADER_BYTES + PACKET_BYTES], text[32];
+    struct test_client client;
+    struct test_frame answer;
+    struct protocol_opened opened;
+    struct remote remote;
+    (void)state;
+
+    if (!searchable)
+        skip();
+    prepare(&remote);
+    start(&remote, TEST_KEYRING);
+    random_key(text);
+    test_client_dial(&client, &remote.address);
+    test_client_hello_version(&client, 3, NULL);
+    struct core_stream_spec spec = test_spec;
+    spec.unit = CORE_UNIT_MESSAGE;
+    spec.crypt_blocks = spec.skip_blocks = 2;
+    const struct protocol_open open = test_open_inline(&spec, key);
+    assert_true(test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, NULL));
+    const struct protocol_header header = {.body_bytes = PACKET_BYTES,
+                                           .type = PROTOCOL_DATA,
+                                           .flags = PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST,
+                                           .id = opened.stream};
+    protocol_header_write(bytes, &header);
+    for (uint32_t at = 0; at < PACKET_BYTES; at += sizeof text)
+        memcpy(bytes + PROTOCOL_HEADER_BYTES + at, text, sizeof text);
+    test_client_send_cut(&client, bytes, sizeof bytes, 700, 1);
+    test_client_expect(&client, PROTOCOL_RESULT, &answer);
+    assert_true(test_client_send(&client, bytes, protocol_close_write(bytes, opened.stream)));
+    test_client_expect(&client, PROTOCOL_CLOSED, &answer);
+    await_none(&remote, text, sizeof text);
+    test_client_close(&client);
+    stop(&remote);
+}
+
 /* In the middle of a packet. */
 static void plaintext_wiped_on_disconnect(void **state)
 {
@@ -326,6 +366,7 @@ int main(void)
         cmocka_unit_test(inline_keys),
         cmocka_unit_test(named_keys),
         cmocka_unit_test(plaintext_wiped_on_close),
+        cmocka_unit_test(plaintext_of_a_pattern_wiped_on_close),
         cmocka_unit_test(plaintext_wiped_on_disconnect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
