@@ -5,8 +5,9 @@
 #include <assert.h>
 #include <stddef.h>
 
-#define FS_PER_NS      1000000
-#define IO_RESTS_SHARE 16
+#define FS_PER_NS       1000000
+#define IO_RESTS_SHARE  16
+#define PATTERN_BYTE_FS 500000 /* server/stream/pattern.h: there and back, docs/model.md */
 /* An urgency below this leaves no room for anything; it also keeps counts small (see the header). */
 #define URGENCY_NS_MIN CORE_NS_PER_US
 /* Work longer than this fits no window, so that charging no more than this refuses it all the same. */
@@ -248,18 +249,18 @@ static perfmodel_wide audit_fs(enum core_cipher cipher, uint32_t padded, const s
            (perfmodel_wide)profile->io.audit_per_byte_fs[cipher - 1] * padded;
 }
 
-/* Bytes that pass through the I/O thread; twice with a pattern, by which it sorts them, and puts them back. */
-static int64_t io_bytes(const struct core_stream_spec *spec)
+/* What all bytes of a packet cost the I/O thread; by a pattern it sorts them as well, and puts them back. */
+static perfmodel_wide io_bytes_fs(const struct core_stream_spec *spec, const struct config_profile *profile)
 {
-    return (spec->crypt_blocks > 0 ? 2 : 1) * (int64_t)core_stream_held_bytes(spec);
+    const perfmodel_wide byte_fs = profile->io.per_byte_fs + (spec->crypt_blocks > 0 ? PATTERN_BYTE_FS : 0);
+    return byte_fs * core_stream_held_bytes(spec);
 }
 
 int64_t perfmodel_io_utilisation_ppb(const struct core_stream_spec *spec,
                                      const struct config_profile *profile)
 {
     uint32_t padded = core_stream_packet_bytes(spec);
-    perfmodel_wide fs = (perfmodel_wide)profile->io.per_packet_ns * FS_PER_NS +
-                        (perfmodel_wide)profile->io.per_byte_fs * io_bytes(spec);
+    perfmodel_wide fs = (perfmodel_wide)profile->io.per_packet_ns * FS_PER_NS + io_bytes_fs(spec, profile);
     if (spec->audit_one_in > 0)
         fs += perfmodel_wide_divide_up(audit_fs(spec->cipher, padded, profile), spec->audit_one_in);
     perfmodel_wide share =

@@ -282,6 +282,10 @@ static void test_utilisation(void **state)
     pattern.crypt_blocks = 1;
     pattern.skip_blocks = 9;
     assert_int_equal(perfmodel_io_utilisation_ppb(&pattern, &profile), 529800);
+    /* 1.1 (1000 + 0.5 * 1408) = 1874.4 -> 1875 ns: sorting costs what it costs, whatever sockets do */
+    struct config_profile quick = profile;
+    quick.io.per_byte_fs = 0;
+    assert_int_equal(perfmodel_io_utilisation_ppb(&pattern, &quick), 375000);
     /* and 1.1 / 4 (2 * 300 + 2 * 1408) = 939.4 -> 2814 ns together */
     struct config_profile audits = profile;
     audits.cpu.piece_bytes = 1024;
