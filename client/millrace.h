@@ -138,8 +138,10 @@ size_t millrace_unsent_bytes(struct millrace *connection);
  * been sent beyond that is to be sent again. Known as long as the connection exists, dead or not, and the
  * stream has not been closed. CORE_NOT_FOUND.
  *
- * Of a stream with messages so with CORE_IV_CHAIN alone, where packet `answered` is sent as a FIRST. With another
- * IV `chain` is of no use, and the message that this packet belongs to is sent again from its beginning. */
+ * Of a stream with messages so with CORE_IV_CHAIN and without a pattern alone, where packet `answered` is sent as a
+ * FIRST. Else `chain` is of no use, and the message that this packet belongs to is sent again from its beginning. With
+ * CORE_IV_CHAIN and a pattern its IV is the last block that was *encrypted* before it, which need not be the last that
+ * came back. */
 struct millrace_position {
     uint32_t answered;               /* sequence of the first packet without a RESULT */
     uint8_t chain[CORE_BLOCK_BYTES]; /* last block of ciphertext that came back, or the IV in force */

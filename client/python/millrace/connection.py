@@ -98,7 +98,7 @@ class Stream:
         self.opened = opened
         self.sent = 0  # sequence of the next packet
         self.answered = 0  # of the first one without a RESULT
-        self.chain = opened.iv  # the last block of ciphertext that came back, or the IV in force
+        self.chain = opened.iv  # the last block that came back (with a pattern maybe a clear one), or the IV in force
         self.queue_packets = opened.queue_packets  # that the server holds before it stops reading
         self.closed: Closed | None = None
         self.next_message = contract.first_unit  # number of the message that begins next
