@@ -588,11 +588,10 @@ static void keys_survive_the_loss_of_their_card(void **state)
 
 /* A guaranteed stream has its backup on the other card, which has each of its keys before it counts; and the card
  * that comes back gets what it has missed. */
-static void keys_are_at_the_backup(void **state)
+static void check_backup(enum core_padding padding)
 {
-    (void)state;
     loses = true;
-    struct talker *talker = open_talker(CORE_IV_COUNTER, CORE_PADDING_PKCS7, true, true);
+    struct talker *talker = open_talker(CORE_IV_COUNTER, padding, true, true);
     for (uint32_t round = 0; round < 2; round++) {
         const uint32_t card = round % 2;
         const pid_t child = test_gpu_process(&server, card);
@@ -600,16 +599,32 @@ static void keys_are_at_the_backup(void **state)
         for (uint32_t i = 0; i < 14; i++) {
             if (i == 7)
                 assert_int_equal(kill(child, SIGKILL), 0);
-            send_even(talker, 200 + i, 208);
+            send_even(talker, 200 + i, pattern.crypt_blocks > 0 ? 80 : 208);
         }
         check_all(talker);
         rekey(talker, talker->number + 1, 50 + round); /* one card is away, or has just come back */
         for (uint32_t i = 0; i < 10; i++)
-            send_even(talker, 200 + i, 208);
+            send_even(talker, 200 + i, pattern.crypt_blocks > 0 ? 80 : 208);
         check_all(talker);
         test_gpu_await_up(&server, card, child);
     }
     close_talker(talker);
+}
+
+static void keys_are_at_the_backup(void **state)
+{
+    (void)state;
+    check_backup(CORE_PADDING_PKCS7);
+}
+
+/* Sorted packets are sent again from their slots, and some of which nothing is encrypted are between them. */
+static void patterns_are_at_the_backup(void **state)
+{
+    (void)state;
+    pattern.crypt_blocks = 3;
+    pattern.skip_blocks = 15;
+    check_backup(CORE_PADDING_CLEAR);
+    pattern.crypt_blocks = pattern.skip_blocks = 0;
 }
 
 static void a_key_that_comes_too_late_or_too_early(void **state)
@@ -877,6 +892,7 @@ int main(void)
         AUDITED(keys_change_at_any_message),
         ON_GPU(keys_survive_the_loss_of_their_card),
         ON_TWO(keys_are_at_the_backup),
+        ON_TWO(patterns_are_at_the_backup),
         ON_WORKERS(a_key_that_comes_too_late_or_too_early),
         ON_GPU(a_key_that_comes_too_late_or_too_early),
         ON_WORKERS(keys_that_do_not_fit_are_refused_by_name),
