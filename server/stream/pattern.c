@@ -48,6 +48,8 @@ static bool next_run(struct runs *runs, uint32_t *bytes, bool *encrypted)
 
 void server_pattern_sort(struct server_packet *packet)
 {
+    if (packet->stream->spec.crypt_blocks == 0 || packet->cpu.bytes == 0)
+        return;
     uint8_t *slot = server_packet_payload(packet), *scratch = packet->stream->client->io->scratch;
     const uint8_t *from = packet->cpu.data;
     uint8_t *ends[] = {slot + packet->cpu.bytes, slot}; /* of what is clear, and what is encrypted */
@@ -56,8 +58,6 @@ void server_pattern_sort(struct server_packet *packet)
     uint32_t bytes;
     bool encrypted;
 
-    if (packet->stream->spec.crypt_blocks == 0 || packet->cpu.bytes == 0)
-        return;
     if (copied > 0)
         from = memcpy(scratch, slot, copied);
     while (next_run(&runs, &bytes, &encrypted)) {
@@ -72,6 +72,8 @@ void server_pattern_sort(struct server_packet *packet)
 
 void server_pattern_restore(struct server_packet *packet)
 {
+    if (!packet->sorted || packet->status != PROTOCOL_RESULT_OK)
+        return;
     uint8_t *to = server_packet_payload(packet), *scratch = packet->stream->client->io->scratch;
     const uint8_t *ends[] = {scratch + packet->cpu.bytes, scratch};
     struct runs runs = runs_of(packet);
@@ -79,8 +81,6 @@ void server_pattern_restore(struct server_packet *packet)
     uint32_t bytes;
     bool encrypted;
 
-    if (!packet->sorted || packet->status != PROTOCOL_RESULT_OK)
-        return;
     memcpy(scratch, to, copied);
     while (next_run(&runs, &bytes, &encrypted)) {
         memcpy(to, ends[encrypted], bytes);
