@@ -4,6 +4,7 @@
  * is kept, and how far the rounds lie apart is told. Then the GPUs (bench/gpu_calibrate.h). */
 #include "server/calibrate/calibrate.h"
 #include "bench/bench.h"
+#include "bench/gpu_journal.h"
 #include "bench/gpu_profile.h"
 #include "bench/machine.h"
 #include "bench/options.h"
@@ -19,6 +20,8 @@
 #define ROUNDS_MAX 20
 #define IO_SHARE   4 /* of a round's time, as of the I/O half on workers */
 
+#define PART_IS_OVER 75 /* exit status: EX_TEMPFAIL */
+
 enum gpus { GPUS_AUTO, GPUS_NONE, GPUS_EMULATED };
 
 struct options {
@@ -27,8 +30,8 @@ struct options {
     unsigned rounds;
     bool realtime;
     enum gpus gpus;
-    const char *gpu_profile, *gpu_program;
-    double gpu_seconds;
+    const char *gpu_profile, *gpu_program, *journal;
+    double gpu_seconds, part_seconds;
     uint64_t gpu_arena_bytes, pinned_bytes;
     enum core_cipher gpu_cipher;
 };
@@ -40,7 +43,9 @@ enum {
     KEY_GPU_SECONDS,
     KEY_GPU_CIPHER,
     KEY_GPU_ARENA,
-    KEY_PINNED
+    KEY_PINNED,
+    KEY_JOURNAL,
+    KEY_PART
 };
 
 static const struct argp_option option_table[] = {
@@ -55,6 +60,11 @@ static const struct argp_option option_table[] = {
     {"gpu-cipher", KEY_GPU_CIPHER, "NAME", 0,
      "Cipher that kernels are measured with: the slowest makes promises for all (default aes-256-cbc)", 0},
     {"pinned-bytes", KEY_PINNED, "BYTES", 0, "Host memory that batches may pin (default a quarter)", 0},
+    {"gpu-journal", KEY_JOURNAL, "FILE", 0,
+     "Keep in FILE what was measured of GPUs, until the profile is there; measure nothing again that it has",
+     0},
+    {"part", KEY_PART, "TIME", 0,
+     "With --gpu-journal: end after so long, with exit status 75; the same command goes on", 0},
     {"gpu-program", KEY_GPU_PROGRAM, "PATH", 0, "millrace-gpu (default: the one of this build)", 0},
     {"gpu-profile", KEY_GPU_PROFILE, "PROFILE", 0,
      "With --gpus emulated: the profile whose cards are played (default emulated-small)", 0},
@@ -97,6 +107,12 @@ static error_t parse_gpu_option(int key, char *argument, struct argp_state *stat
     case KEY_GPU_ARENA:
         options->gpu_arena_bytes =
             core_options_bytes(state, "gpu-arena-bytes", argument, 1 << 16, GPU_REGION_ARENA_BYTES_MAX);
+        return 0;
+    case KEY_JOURNAL:
+        options->journal = argument;
+        return 0;
+    case KEY_PART:
+        options->part_seconds = bench_option_seconds(state, "part", argument, 0.1, 3600);
         return 0;
     case KEY_PINNED:
         options->pinned_bytes =
@@ -257,8 +273,8 @@ static core_status io_measure(const struct options *options, const char *program
     return status;
 }
 
-static core_status gpus_measure(const struct options *options, struct config_profile *profile,
-                                struct core_error *error)
+static core_status gpus_measure(const struct options *options, struct bench_gpu_journal *journal,
+                                struct config_profile *profile, struct core_error *error)
 {
     char program[512];
     struct bench_machine played = {0};
@@ -269,7 +285,8 @@ static core_status gpus_measure(const struct options *options, struct config_pro
                                                             .cipher = options->gpu_cipher},
                                                 .time_ns = (core_ns)(options->gpu_seconds * 1e9),
                                                 .pinned_bytes = options->pinned_bytes,
-                                                .progress = isatty(STDERR_FILENO) != 0};
+                                                .progress = isatty(STDERR_FILENO) != 0,
+                                                .journal = options->journal != NULL ? journal : NULL};
     core_status status = CORE_OK;
 
     if (options->gpus == GPUS_NONE)
@@ -289,6 +306,18 @@ static core_status gpus_measure(const struct options *options, struct config_pro
                : status;
 }
 
+/* A journal that is done with is not there for the next calibration. */
+static int conclude(const struct options *options, struct bench_gpu_journal *journal, core_status status,
+                    const struct core_error *error)
+{
+    bench_gpu_journal_close(journal);
+    if (status != CORE_OK)
+        fprintf(stderr, "millrace-bench calibrate: %s\n", error->text);
+    if (options->journal != NULL && status == CORE_OK)
+        (void)unlink(options->journal);
+    return status == CORE_OK ? 0 : options->journal != NULL && status == CORE_AGAIN ? PART_IS_OVER : 1;
+}
+
 int bench_calibrate(int argc, char **argv)
 {
     struct options options = {.engine = "auto",
@@ -298,7 +327,9 @@ int bench_calibrate(int argc, char **argv)
                               .gpu_profile = "emulated-small",
                               .gpu_seconds = 60,
                               .gpu_cipher = CORE_CIPHER_AES_256_CBC};
+    const core_ns start_ns = core_time_now_ns();
     struct config_profile *kept = NULL;
+    struct bench_gpu_journal journal = {0};
     struct core_error error = {""};
     int64_t smallest[FIGURES] = {0};
     char comment[256];
@@ -307,11 +338,17 @@ int bench_calibrate(int argc, char **argv)
         return 2;
     log_set_up();
     const struct cpu_engine_ops *engine = cpu_engine_find(options.engine, &error);
-    core_status status =
-        engine == NULL ? CORE_UNSUPPORTED : measure(&options, engine, &kept, smallest, &error);
+    core_status status = engine == NULL ? CORE_UNSUPPORTED : CORE_OK;
+    if (status == CORE_OK && options.journal != NULL)
+        status = bench_gpu_journal_open(
+            &journal, options.journal,
+            options.part_seconds > 0 ? start_ns + (core_ns)(options.part_seconds * 1e9) : CORE_NS_NEVER,
+            &error);
+    if (status == CORE_OK)
+        status = measure(&options, engine, &kept, smallest, &error);
     if (status == CORE_OK) {
         report_spread(kept, smallest);
-        status = gpus_measure(&options, kept, &error);
+        status = gpus_measure(&options, &journal, kept, &error);
     }
     if (status == CORE_OK) {
         snprintf(comment, sizeof comment,
@@ -320,8 +357,6 @@ int bench_calibrate(int argc, char **argv)
         status = config_profile_save(kept, options.output == NULL ? "/dev/stdout" : options.output, comment,
                                      &error);
     }
-    if (status != CORE_OK)
-        fprintf(stderr, "millrace-bench calibrate: %s\n", error.text);
     config_profile_free(kept);
-    return status == CORE_OK ? 0 : 1;
+    return conclude(&options, &journal, status, &error);
 }

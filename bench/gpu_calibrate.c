@@ -366,12 +366,14 @@ core_status bench_gpu_calibrate(const struct bench_gpu_measurer *measurer,
                                 const struct bench_gpu_calibrate_options *options,
                                 struct bench_gpu_calibration *calibration, struct core_error *error)
 {
-    struct work work = {
-        .measurer = measurer,
-        .options = options,
-        .calibration = calibration,
-        .shapes = {.measurer = measurer, .calibration = calibration, .shape_ns = options->time_ns / SHAPES},
-        .warm_ns = core_time_min(options->time_ns / WARM_PART, WARM_NS)};
+    struct work work = {.measurer = measurer,
+                        .options = options,
+                        .calibration = calibration,
+                        .shapes = {.measurer = measurer,
+                                   .calibration = calibration,
+                                   .shape_ns = options->time_ns / SHAPES,
+                                   .journal = options->journal},
+                        .warm_ns = core_time_min(options->time_ns / WARM_PART, WARM_NS)};
 
     calibration_begin(measurer, calibration);
     core_status status = calibration->gpu.name != NULL ? work_create(&work) : CORE_NO_MEMORY;

@@ -59,6 +59,7 @@ struct bench_gpu_timing {
 /* What is measured: a kind of card, of which `count` are there. */
 struct bench_gpu_measurer {
     const char *name;
+    const char *with; /* which driver, kernel and cipher, in words; NULL: not known */
     uint32_t count, sms, copy_engines;
     uint64_t memory_bytes;
     uint64_t bytes_max; /* of payload in a batch */
@@ -74,10 +75,13 @@ struct bench_gpu_measurer {
     void *argument;
 };
 
+struct bench_gpu_journal;
+
 struct bench_gpu_calibrate_options {
     core_ns time_ns; /* about how long for each card; a shape is measured some times however short it is */
     void (*progress)(void *argument, const char *what, double share); /* may be NULL */
     void *progress_argument;
+    struct bench_gpu_journal *journal; /* with what was measured before; NULL: all is measured now */
 };
 
 /* A margin, and what it is made of: times of 100 us and more beside the tables. */
@@ -114,6 +118,7 @@ struct bench_gpu_calibration {
     uint32_t apart_card; /* and on which */
 };
 
+/* CORE_AGAIN: some is measured and in the journal, and its time is up. */
 CORE_CHECKED core_status bench_gpu_calibrate(const struct bench_gpu_measurer *measurer,
                                              const struct bench_gpu_calibrate_options *options,
                                              struct bench_gpu_calibration *calibration,

@@ -43,6 +43,7 @@ struct record {
 struct kind {
     struct bench_gpu_machine *machine;
     uint32_t index, count, first; /* first: index of a card of it */
+    char with[128];               /* bench_gpu_measurer.with */
 };
 
 struct bench_gpu_machine {
@@ -466,7 +467,11 @@ struct bench_gpu_measurer bench_gpu_machine_measurer(struct bench_gpu_machine *m
 {
     const struct gpu_device_facts *facts = bench_gpu_machine_facts(machine, kind);
     const struct card *card = &machine->cards[machine->kinds[kind].first];
+    struct kind *of = &machine->kinds[kind];
+    snprintf(of->with, sizeof of->with, "driver %s, kernel %s, %s", facts->driver, facts->kernel,
+             core_cipher_name(machine->options.cipher));
     return (struct bench_gpu_measurer){.name = facts->name,
+                                       .with = of->with,
                                        .count = machine->kinds[kind].count,
                                        .sms = facts->sms,
                                        .copy_engines = facts->copy_engines,
@@ -476,5 +481,5 @@ struct bench_gpu_measurer bench_gpu_machine_measurer(struct bench_gpu_machine *m
                                        .others = machine->kind_count > 1,
                                        .measure = measure,
                                        .health = machine->options.emulated == NULL ? health : NULL,
-                                       .argument = &machine->kinds[kind]};
+                                       .argument = of};
 }

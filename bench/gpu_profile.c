@@ -78,7 +78,8 @@ static core_status kinds_measure(const struct bench_gpu_profile_options *options
                                  struct core_error *error)
 {
     const struct bench_gpu_calibrate_options calibrate = {.time_ns = options->time_ns,
-                                                          .progress = options->progress ? on_progress : NULL};
+                                                          .progress = options->progress ? on_progress : NULL,
+                                                          .journal = options->journal};
     core_status status = CORE_OK;
 
     for (uint32_t kind = 0; kind < bench_gpu_machine_kinds(machine) && status == CORE_OK; kind++) {

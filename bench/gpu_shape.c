@@ -3,6 +3,7 @@
 #include "bench/gpu_fit.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define ROUND_BATCHES 9 /* measured at once; odd, for the median */
@@ -79,19 +80,96 @@ static core_status round_measure(struct bench_gpu_shapes *shapes, uint32_t card,
     return status;
 }
 
-/* After batches: a card that idles has another clock. */
-static void health_take(struct bench_gpu_shapes *shapes, uint32_t card)
+/* Of the stages that are wanted. */
+static double spread_most(struct bench_gpu_shapes *shapes, unsigned stages)
+{
+    double most = 0;
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
+        if (stages >> stage & 1)
+            most = fmax(most, spread(&shapes->round[stage]));
+    return most;
+}
+
+static core_status rounds_measure(struct bench_gpu_shapes *shapes, uint32_t card,
+                                  const struct bench_gpu_shape *shape, const struct bench_gpu_way *way,
+                                  unsigned stages, struct core_error *error)
+{
+    const core_ns until_ns = core_time_now_ns() + shapes->shape_ns;
+    core_status status = CORE_OK;
+    double most = 1;
+    for (int rounds = 0; status == CORE_OK && rounds < ROUNDS_MAX; rounds++) {
+        if (rounds >= ROUNDS_MIN && (most <= SETTLED || core_time_now_ns() > until_ns))
+            break;
+        status = round_measure(shapes, card, shape, way, error);
+        most = spread_most(shapes, stages);
+    }
+    return status;
+}
+
+/* After batches: a card that idles has another clock. All 0: it is not known. */
+static struct gpu_nvml_health health_read(const struct bench_gpu_shapes *shapes, uint32_t card)
 {
     const struct bench_gpu_measurer *measurer = shapes->measurer;
-    struct bench_gpu_health *seen = &shapes->calibration->health;
     struct gpu_nvml_health now;
-    if (measurer->health == NULL || measurer->health(measurer->argument, card, &now, &seen->why) != CORE_OK)
+    if (measurer->health == NULL ||
+        measurer->health(measurer->argument, card, &now, &shapes->calibration->health.why) != CORE_OK)
+        return (struct gpu_nvml_health){0};
+    return now;
+}
+
+static void health_take(struct bench_gpu_health *seen, const struct gpu_nvml_health *now)
+{
+    if (now->sm_mhz == 0 && now->sm_most_mhz == 0 && now->celsius == 0)
         return;
-    seen->least_mhz = seen->readings > 0 && seen->least_mhz < now.sm_mhz ? seen->least_mhz : now.sm_mhz;
-    seen->most_mhz = seen->most_mhz > now.sm_mhz ? seen->most_mhz : now.sm_mhz;
-    seen->celsius = seen->celsius > now.celsius ? seen->celsius : now.celsius;
-    seen->reasons |= now.reasons;
+    seen->least_mhz = seen->readings > 0 && seen->least_mhz < now->sm_mhz ? seen->least_mhz : now->sm_mhz;
+    seen->most_mhz = seen->most_mhz > now->sm_mhz ? seen->most_mhz : now->sm_mhz;
+    seen->celsius = seen->celsius > now->celsius ? seen->celsius : now->celsius;
+    seen->reasons |= now->reasons;
     seen->readings++;
+}
+
+/* ---- measured before, or now ---- */
+
+static char *key_text(const struct bench_gpu_shapes *shapes, uint32_t card,
+                      const struct bench_gpu_shape *shape, const struct bench_gpu_way *way, char *text,
+                      size_t size)
+{
+    const struct bench_gpu_measurer *measurer = shapes->measurer;
+    snprintf(text, size, "%llu bytes, %u%s jobs of %u blocks,%s%s%s card %u of %u, %s, %s",
+             (unsigned long long)shape->bytes, shape->jobs, shape->uneven ? " unequal" : "", shape->blocks,
+             way->together ? " together," : "", way->spaced ? " spaced," : "",
+             way->traffic ? " traffic," : "", card, measurer->count, measurer->name,
+             measurer->with != NULL ? measurer->with : "");
+    return text;
+}
+
+/* From the journal if it has them; else they are measured, and put there. */
+static core_status times_take(struct bench_gpu_shapes *shapes, uint32_t card,
+                              const struct bench_gpu_shape *shape, const struct bench_gpu_way *way,
+                              unsigned stages, struct gpu_nvml_health *health, struct core_error *error)
+{
+    struct bench_samples *series[BENCH_GPU_JOURNAL_SERIES] = {&shapes->start, &shapes->tell};
+    uint32_t first[BENCH_GPU_JOURNAL_SERIES];
+    char key[256];
+    core_status status = CORE_NOT_FOUND;
+
+    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++) {
+        series[BENCH_GPU_JOURNAL_SERIES - GPU_STAGE_COUNT + stage] = &shapes->round[stage];
+        shapes->round[stage].count = 0;
+    }
+    for (int i = 0; i < BENCH_GPU_JOURNAL_SERIES; i++)
+        first[i] = series[i]->count;
+    key_text(shapes, card, shape, way, key, sizeof key);
+    if (shapes->journal != NULL)
+        status = bench_gpu_journal_take(shapes->journal, key, series, health, error);
+    if (status != CORE_NOT_FOUND)
+        return status;
+    status = rounds_measure(shapes, card, shape, way, stages, error);
+    if (status == CORE_OK && (stages & BENCH_GPU_KERNEL) != 0 && !way->spaced)
+        *health = health_read(shapes, card);
+    if (status == CORE_OK && shapes->journal != NULL)
+        status = bench_gpu_journal_put(shapes->journal, key, series, first, health, error);
+    return status;
 }
 
 core_status bench_gpu_shape_median(struct bench_gpu_shapes *shapes, uint32_t card,
@@ -99,30 +177,17 @@ core_status bench_gpu_shape_median(struct bench_gpu_shapes *shapes, uint32_t car
                                    unsigned stages, struct bench_gpu_medians *medians,
                                    struct core_error *error)
 {
-    const core_ns until_ns = core_time_now_ns() + shapes->shape_ns;
-    core_status status = CORE_OK;
-    double worst = 1;
-
-    for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
-        shapes->round[stage].count = 0;
-    for (int rounds = 0; status == CORE_OK && rounds < ROUNDS_MAX; rounds++) {
-        if (rounds >= ROUNDS_MIN && (worst <= SETTLED || core_time_now_ns() > until_ns))
-            break;
-        status = round_measure(shapes, card, shape, way, error);
-        worst = 0;
-        for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
-            if (stages >> stage & 1)
-                worst = fmax(worst, spread(&shapes->round[stage]));
-    }
+    struct gpu_nvml_health health = {0};
+    const core_status status = times_take(shapes, card, shape, way, stages, &health, error);
     if (status != CORE_OK)
         return status;
+    const double most = spread_most(shapes, stages);
     for (int stage = 0; stage < GPU_STAGE_COUNT; stage++)
         medians->stage_ns[stage] = (core_ns)ceil(bench_samples_percentile(&shapes->round[stage], 50));
-    if ((stages & BENCH_GPU_KERNEL) != 0 && !way->spaced)
-        health_take(shapes, card);
+    health_take(&shapes->calibration->health, &health);
     shapes->calibration->shapes++;
-    shapes->calibration->unsettled += worst > SETTLED;
-    shapes->calibration->spread_worst = fmax(shapes->calibration->spread_worst, worst);
+    shapes->calibration->unsettled += most > SETTLED;
+    shapes->calibration->spread_worst = fmax(shapes->calibration->spread_worst, most);
     return CORE_OK;
 }
 

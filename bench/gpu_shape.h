@@ -4,7 +4,7 @@
 #define MILLRACE_BENCH_GPU_SHAPE_H
 
 #include "bench/gpu_calibrate.h"
-#include "bench/samples.h"
+#include "bench/gpu_journal.h"
 
 #define BENCH_GPU_LASTING_NS (100 * CORE_NS_PER_US) /* times whose jitter is held against a margin */
 
@@ -20,6 +20,7 @@ struct bench_gpu_medians {
 struct bench_gpu_shapes {
     const struct bench_gpu_measurer *measurer;
     struct bench_gpu_calibration *calibration; /* shapes, unsettled, spread_worst, apart, health */
+    struct bench_gpu_journal *journal;         /* NULL: none */
     core_ns shape_ns;                          /* the time of one shape, in one way on one card */
     /* Kept from shape to shape: */
     struct bench_samples copies, kernels; /* lasting times, over their table */

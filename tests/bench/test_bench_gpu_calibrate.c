@@ -9,6 +9,7 @@
 
 #include "bench/gpu_calibrate.h"
 #include "bench/gpu_fit.h"
+#include "bench/gpu_journal.h"
 #include "bench/gpu_profile.h"
 #include "bench/gpu_report.h"
 #include "bench/machine.h"
@@ -196,7 +197,8 @@ static core_status fake_health(void *argument, uint32_t card, struct gpu_nvml_he
     return CORE_OK;
 }
 
-static void fake_calibrate(struct fake *fake, struct bench_gpu_calibration *calibration)
+static core_status fake_calibrate_with(struct fake *fake, struct bench_gpu_journal *journal,
+                                       struct bench_gpu_calibration *calibration, struct core_error *error)
 {
     const struct bench_gpu_measurer measurer = {.name = "made-up",
                                                 .count = FAKE_CARDS,
@@ -208,9 +210,14 @@ static void fake_calibrate(struct fake *fake, struct bench_gpu_calibration *cali
                                                 .measure = fake_measure,
                                                 .health = fake_health,
                                                 .argument = fake};
-    const struct bench_gpu_calibrate_options options = {.time_ns = CORE_NS_PER_S};
+    const struct bench_gpu_calibrate_options options = {.time_ns = CORE_NS_PER_S, .journal = journal};
+    return bench_gpu_calibrate(&measurer, &options, calibration, error);
+}
+
+static void fake_calibrate(struct fake *fake, struct bench_gpu_calibration *calibration)
+{
     struct core_error error = {""};
-    if (bench_gpu_calibrate(&measurer, &options, calibration, &error) != CORE_OK)
+    if (fake_calibrate_with(fake, NULL, calibration, &error) != CORE_OK)
         fail_msg("%s", error.text);
 }
 
@@ -323,6 +330,64 @@ static void a_cards_own_tables_come_back(void **state)
         bench_gpu_calibration_free(&calibration);
         bench_machine_close(&machine);
     }
+}
+
+/* One shape a part, and each part's last record torn: the figures are those of a calibration without a pause. */
+static void a_calibration_in_parts_goes_on_where_it_ended(void **state)
+{
+    char path[] = "/tmp/millrace-test-XXXXXX";
+    struct bench_machine machine;
+    struct core_error error = {""};
+    struct bench_gpu_calibration whole, parts;
+    struct bench_gpu_journal journal;
+    core_status status = CORE_AGAIN;
+    uint32_t part_count = 0;
+    (void)state;
+    assert_int_equal(bench_machine_open(&machine, "emulated-small", &error), CORE_OK);
+    const struct fake fresh = {.kind = &machine.file->gpus[0], .copies_jitter = 1, .kernels_jitter = 1};
+    struct fake fake = fresh;
+    fake_calibrate(&fake, &whole);
+    assert_int_equal(close(mkstemp(path)), 0);
+    for (; status == CORE_AGAIN; part_count++) {
+        fake = fresh;
+        if (part_count % 7 == 6) { /* its last record is not whole */
+            struct stat file;
+            assert_true(stat(path, &file) == 0 && truncate(path, file.st_size - 1) == 0);
+        }
+        const core_ns end_ns = part_count < 20 ? 0 : CORE_NS_NEVER;
+        assert_int_equal(bench_gpu_journal_open(&journal, path, end_ns, &error), CORE_OK);
+        status = fake_calibrate_with(&fake, &journal, &parts, &error);
+        bench_gpu_journal_close(&journal);
+    }
+    if (status != CORE_OK || part_count != 21)
+        fail_msg("%u parts: %s", part_count, error.text);
+    assert_int_equal(parts.shapes, whole.shapes);
+    assert_int_equal(parts.copies.times, whole.copies.times);
+    assert_int_equal(parts.copies.ppm, whole.copies.ppm);
+    assert_int_equal(parts.kernels.ppm, whole.kernels.ppm);
+    assert_int_equal(parts.start_ns, whole.start_ns);
+    assert_int_equal(parts.health.readings, whole.health.readings);
+    assert_int_equal(parts.gpu.sm_bytes_per_s, whole.gpu.sm_bytes_per_s);
+    assert_memory_equal(parts.gpu.copies, whole.gpu.copies, whole.gpu.copy_count * sizeof *whole.gpu.copies);
+
+    fake = fresh; /* all is there: nothing is measured but the warming up */
+    assert_int_equal(bench_gpu_journal_open(&journal, path, 0, &error), CORE_OK);
+    bench_gpu_calibration_free(&parts);
+    assert_int_equal(fake_calibrate_with(&fake, &journal, &parts, &error), CORE_OK);
+    assert_false(journal.measured);
+    bench_gpu_journal_close(&journal);
+    bench_gpu_calibration_free(&parts);
+
+    FILE *other = fopen(path, "r+");
+    assert_true(other != NULL && fputs("another shape", other) >= 0 && fclose(other) == 0);
+    assert_int_equal(bench_gpu_journal_open(&journal, path, CORE_NS_NEVER, &error), CORE_OK);
+    assert_int_equal(fake_calibrate_with(&fake, &journal, &parts, &error), CORE_MISMATCH);
+    assert_non_null(strstr(error.text, "of another calibration"));
+    bench_gpu_journal_close(&journal);
+    assert_int_equal(bench_gpu_journal_open(&journal, "/nowhere/at/all", 0, &error), CORE_SYSTEM);
+    assert_int_equal(unlink(path), 0);
+    bench_gpu_calibration_free(&whole);
+    bench_machine_close(&machine);
 }
 
 /* ---- cards as they are ---- */
@@ -777,6 +842,7 @@ int main(void)
         cmocka_unit_test(noise_in_kernels_raises_them),
         cmocka_unit_test(the_faster_kernel_is_told),
         cmocka_unit_test(a_cards_own_tables_come_back),
+        cmocka_unit_test(a_calibration_in_parts_goes_on_where_it_ended),
         cmocka_unit_test_setup_teardown(whatever_a_card_does_is_covered, card_open, card_close),
         cmocka_unit_test_setup_teardown(jitter_is_in_the_margin_not_in_the_tables, card_open, card_close),
         cmocka_unit_test_setup_teardown(heat_is_covered_and_told, card_open, card_close),

@@ -30,6 +30,13 @@ has() { grep -qE "\"name\": \"$1\",.*\"status\": \"$2\"" "$out/report.json" || f
 "$root/tools/gpu-check" --plan --programs "$programs" |
     awk -F '\t' '{ all += $2 } $2 > 530 || all > 1500 { print "too long: " $1; bad = 1 } END { exit bad || NR < 30 }'
 
+# The management library of a machine without cards (tests/support/libraries/nvml.c).
+[[ $kind == emulated ]] || export LD_LIBRARY_PATH=$programs/tests/libraries
+if [[ $kind == fake ]]; then # within a call, however many cards there are
+    MILLRACE_FAKE_CUDA=cards=8 "$root/tools/gpu-check" --fake --plan --programs "$programs" |
+        awk -F '\t' '$1 == "calibrate" { limit = $2 } END { exit limit <= 150 || limit > 530 }' || fail "the plan of eight cards"
+fi
+
 before=''
 if [[ $kind == emulated ]]; then
     check --seconds 0 && fail "a call without time ran everything"
@@ -55,6 +62,7 @@ for step in numa list bytes bytes-quad rate-16 rate-64 rate-128 above-2-gib pipe
     has "$step" ok
 done
 has calibrate "(ok|not safe)" # by how quiet the machine is
+grep -qE "^calibrate +cut .* between two parts" "$TMPDIR/said" || fail "calibration was not in parts"
 for form in whole quad; do
     grep -q "kernel form $form. Against OpenSSL: [1-9]" "$out/report.md" || fail "no byte of the form $form was compared"
 done
@@ -69,6 +77,10 @@ shortest=$(for deadline in 200 400; do
 done)
 tr '\n' ' ' <"$out/report.md" | grep -q "shortest deadline that held, with no packet missed, is ${shortest:-none} " ||
     fail "the shortest deadline is ${shortest:-none}, and not told"
+if [[ $kind == fake ]]; then
+    tr '\n' ' ' <"$out/report.md" | grep -q "Clock at the end: 1980 of 1980 MHz, 45 C, held down by: none\." ||
+        fail "the clocks of the pipelines are missing"
+fi
 python3 -m json.tool "$out/report.json" "$TMPDIR/parsed" || fail "report.json is no JSON"
 
 # A profile that is not safe, by a bench that says so: the step alone is run again.
