@@ -121,11 +121,11 @@ static void batch_measure(const struct bench_gpu_machine_options *options)
     const struct bench_gpu_shape shape = {.bytes = options->arena_bytes, .jobs = 1};
     struct bench_gpu_machine *machine;
     struct bench_gpu_timing timing;
-    struct core_error error = {""};
+    struct core_error error = {""}, why = {""};
     FILE *said = tmpfile();
     const int before = dup(STDERR_FILENO);
     assert_true(said != NULL && before >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
-    core_status status = bench_gpu_machine_open(&machine, options, &error, &error);
+    core_status status = bench_gpu_machine_open(&machine, options, &why, &error);
     if (status == CORE_OK && machine != NULL) {
         const struct bench_gpu_measurer measurer = bench_gpu_machine_measurer(machine, 0);
         status = measurer.measure(measurer.argument, 0, &shape, &alone, 1, &timing, &error);
@@ -136,8 +136,10 @@ static void batch_measure(const struct bench_gpu_machine_options *options)
     text[fread(text, 1, sizeof text - 1, said)] = '\0';
     (void)fclose(said);
     (void)close(before);
-    if (status != CORE_OK || error.text[0] != '\0')
+    if (status != CORE_OK)
         fail_msg("%s", error.text);
+    if (machine == NULL)
+        fail_msg("no card: %s", why.text);
 }
 
 static void a_batch_is_copied_in_as_many_pieces_as_a_servers(void **state)

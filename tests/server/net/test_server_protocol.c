@@ -873,11 +873,13 @@ static const struct {
     {OPEN_BARE, 30, 2, CORE_INVALID},
     {OPEN_BARE, 30, 3, CORE_INVALID},
     {OPEN_BARE, 31, 1, CORE_INVALID},
-    {OPEN_3, 32, 7, CORE_OK}, /* the unit and its IV are judged by core_stream_spec_check */
+    {OPEN_3, 32, 7, CORE_OK}, /* unit, IV and pattern are judged by core_stream_spec_check */
     {OPEN_3, 33, 7, CORE_OK},
-    {OPEN_3, 34, 1, CORE_INVALID},
-    {OPEN_3, 35, 1, CORE_INVALID},
+    {OPEN_3, 34, 1, CORE_OK},
+    {OPEN_3, 35, 1, CORE_OK},
     {OPEN_3, 36, 1, CORE_INVALID},
+    {OPEN_3, 37, 1, CORE_INVALID},
+    {OPEN_3, 38, 1, CORE_INVALID},
     {OPEN_3, 39, 1, CORE_INVALID},
     {OPEN_3, 40, 9, CORE_OK},
     {OPEN_3, 27, 0, CORE_INVALID},
