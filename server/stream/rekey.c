@@ -41,6 +41,14 @@ static void places_of(const struct server_stream *stream, struct server_gpu_bind
     places[2] = stream->migration != NULL && !stream->migration->ended ? stream->migration->place : NULL;
 }
 
+/* Also the one that the stream does not go to, or has left: it may be about to get a key, and to be let go. */
+static void places_with_left(const struct server_stream *stream, struct server_gpu_binding *places[PLACES])
+{
+    places_of(stream, places);
+    if (stream->migration != NULL)
+        places[2] = stream->migration->place;
+}
+
 /* Of GPUs that the stream's packets may go to as they are, all have the key. */
 static bool is_everywhere(const struct server_stream *stream, uint32_t which)
 {
@@ -65,7 +73,7 @@ static bool is_nowhere(const struct server_stream *stream, uint32_t which)
 {
     struct server_gpu_binding *places[PLACES];
 
-    places_of(stream, places);
+    places_with_left(stream, places);
     for (int i = 0; i < PLACES; i++)
         if (places[i] != NULL &&
             (is_asked(places[i], which) || (server_gpu_binding_keys(places[i]) & bit(which)) != 0))
@@ -88,7 +96,7 @@ static bool is_asking(const struct server_stream *stream)
     struct server_gpu_binding *places[PLACES];
     bool asking = false;
 
-    places_of(stream, places);
+    places_with_left(stream, places);
     for (int i = 0; i < PLACES; i++)
         asking |= places[i] != NULL && places[i]->asking;
     return asking;
