@@ -109,17 +109,16 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         hls->keys.info_file = argument;
         return 0;
     case OPTION_ROTATE:
-        hls->keys.rotate = (unsigned)core_options_count(state, "--rotate", argument, 1, 1000000);
+        hls->keys.rotate = (unsigned)core_options_count(state, "rotate", argument, 1, 1000000);
         return 0;
     case OPTION_WAIT:
-        hls->wait_ns =
-            core_options_duration(state, "--wait", argument, 0, CORE_NS_PER_MS, CORE_LATENCY_NS_MAX);
+        hls->wait_ns = core_options_duration(state, "wait", argument, 0, CORE_NS_PER_MS, CORE_LATENCY_NS_MAX);
         return 0;
     case OPTION_BANDWIDTH:
-        hls->link.bandwidth_bits_per_s = core_options_rate(state, "--bandwidth", argument, 1, 1, 1e12);
+        hls->link.bandwidth_bits_per_s = core_options_rate(state, "bandwidth", argument, 1, 1, 1e12);
         return 0;
     case OPTION_MEMORY:
-        hls->memory_max = core_options_bytes(state, "--memory", argument, 1 << 20, UINT64_C(1) << 40);
+        hls->memory_max = core_options_bytes(state, "memory", argument, 1 << 20, UINT64_C(1) << 40);
         return 0;
     case ARGP_KEY_END:
         if (command->options.output == NULL ||
@@ -221,8 +220,8 @@ static bool resolve(const char *folder, char path[PATH_MAX + 1])
     if (folder == NULL || realpath(folder, path) == NULL)
         return false;
     size_t length = strlen(path);
-    path[length] = '/';
-    path[length + 1] = '\0';
+    if (path[length - 1] != '/')
+        memcpy(path + length, "/", 2);
     return true;
 }
 
