@@ -160,8 +160,12 @@ core_status server_stream_arm(struct server_stream *stream, const struct cpu_eng
     stream->cpu = core_secret_alloc(server_stream_secret_bytes(ops, unit));
     if (stream->cpu == NULL)
         return CORE_NO_MEMORY;
-    core_status status = cpu_stream_init(stream->cpu, ops, engine, stream->spec.cipher, key, iv,
-                                         task->piece_bytes, task->deadline_ns);
+    const struct cpu_stream_options options = {.cipher = stream->spec.cipher,
+                                               .direction = stream->spec.direction,
+                                               .records = stream->spec.records,
+                                               .piece_bytes = task->piece_bytes,
+                                               .piece_deadline_ns = task->deadline_ns};
+    core_status status = cpu_stream_init(stream->cpu, ops, engine, &options, key, iv);
     if (status != CORE_OK) {
         core_secret_free(stream->cpu, server_stream_secret_bytes(ops, unit));
         stream->cpu = NULL;
