@@ -54,6 +54,10 @@ hidden=$(comm -13 <(echo "$declared") <(echo "$exported"))
 
 # ---- programs ----
 
+awk '/^```c$/ {code = 1; next} /^```/ {code = 0} code' "$source/docs/library.md" >"$scratch/page.c"
+grep -q millrace_process "$scratch/page.c" || fail "docs/library.md has no program in it"
+cc -std=c17 -Wall -Wextra -Werror "${compile[@]}" -c "$scratch/page.c" -o /dev/null || fail "docs/library.md is wrong"
+
 cp "$source/client/example.c" "$source/tests/client/test_client_cpp.cc" "$scratch"
 warnings=(-std=c17 -D_DEFAULT_SOURCE -Wall -Wextra -Werror)
 cc "${warnings[@]}" "${compile[@]}" "$scratch/example.c" -o "$scratch/shared" "${shared[@]}"
