@@ -75,8 +75,8 @@ find_package(OpenSSL REQUIRED)
 add_executable(found test_client_cpp.cc)
 target_link_libraries(found PRIVATE millrace::millrace OpenSSL::Crypto)
 CMAKE
-cmake -S "$scratch" -B "$scratch/outside" -DCMAKE_PREFIX_PATH="$scratch" >>"$scratch/log" &&
-    cmake --build "$scratch/outside" >>"$scratch/log" || { cat "$scratch/log"; fail "find_package does not do"; }
+{ cmake -S "$scratch" -B "$scratch/outside" -DCMAKE_PREFIX_PATH="$scratch" &&
+    cmake --build "$scratch/outside"; } >"$scratch/built" 2>&1 || { cat "$scratch/built"; fail "find_package does not do"; }
 
 export LD_LIBRARY_PATH=$libraries
 "$source/tests/client/test_client_cpp.sh" "$scratch/sbin/millraced" \
