@@ -8,7 +8,7 @@
 /* ---- the same numbers: values pass as they are, also those of later servers ---- */
 
 #define SAME(name, core_name)                                                                                \
-    _Static_assert((int)MILLRACE_##name == (int)core_name, "MILLRACE_" #name " is " #core_name)
+    _Static_assert((int)MILLRACE_##name == (int)(core_name), "MILLRACE_" #name " is " #core_name)
 #define SAME_CORE(name)     SAME(name, CORE_##name)
 #define SAME_PROTOCOL(name) SAME(name, PROTOCOL_##name)
 
