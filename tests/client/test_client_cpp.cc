@@ -17,7 +17,8 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace
+{
 
 using Bytes = std::vector<std::uint8_t>;
 
@@ -71,7 +72,10 @@ class Stream
 {
   public:
     explicit Stream(const char *address);
-    ~Stream() { millrace_disconnect(connection_); }
+    ~Stream()
+    {
+        millrace_disconnect(connection_);
+    }
     Stream(const Stream &) = delete;
     Stream &operator=(const Stream &) = delete;
 
