@@ -1,11 +1,12 @@
 /* libmillrace: the client side of a Millrace server (docs/protocol.md). Installed as <millrace/millrace.h>;
  * C11 and C++; includes nothing of ours.
  *
- * A connection carries any number of streams. It may be driven in two ways: - blocking: millrace_open_stream,
- * millrace_encrypt, millrace_close_stream do one thing and wait for it; - event-driven, for many streams at
- * once: put packets into the output buffer (millrace_data), poll the descriptor (millrace_descriptor), let
- * millrace_process write and read as much as the socket takes and call the callbacks. Frames are batched: one
- * write carries all that is buffered, one read may bring many results.
+ * A connection carries any number of streams. It may be driven in two ways:
+ *   - blocking: millrace_open_stream, millrace_encrypt, millrace_close_stream do one thing and wait for it;
+ *   - event-driven, for many streams at once: put packets into the output buffer (millrace_data), poll the
+ *     descriptor (millrace_descriptor), let millrace_process write and read as much as the socket takes and
+ *     call the callbacks. Frames are batched: one write carries all that is buffered, one read may bring many
+ *     results.
  *
  * Threads: every function may be called from any thread; a connection has one lock, held during a call (a
  * blocking call gives it up while it sleeps). Callbacks run on the thread that happens to read, with the lock
@@ -23,15 +24,17 @@
  * call says MILLRACE_CLOSED with the first cause.
  *
  * Structs grow at their end, and programs that were built before go on. Each begins with `size`, its bytes as
- * its owner knows it. In a struct of yours you set it, and make 0 what you do not set: struct millrace_open
- * open = {.size = sizeof open, .packet_bytes = 1316};     C millrace_open open = {};  open.size = sizeof
- * open;                           C++ - One that the library reads: fields that yours does not have yet count
- * as 0, which is always what was before there was the field. MILLRACE_UNSUPPORTED: yours is longer, and what
- * this library does not know is not 0. - One that the library fills (NULL: not wanted): it fills what yours
- * has, and makes the rest of it 0. - One that the library shows, in a callback: its size is the library's.
- * Built with a later header, look at it before you read a field that came later. A size that the struct never
- * had is MILLRACE_INVALID: somebody has forgotten to set it. Enumerations get new values too; a later server
- * may send one that has no name here. */
+ * its owner knows it. In a struct of yours you set it, and make 0 what you do not set:
+ *     struct millrace_open open = {.size = sizeof open, .packet_bytes = 1316};     C
+ *     millrace_open open = {};  open.size = sizeof open;                           C++
+ *   - One that the library reads: members that yours does not have yet count as 0, which is always what was
+ *     before there was the member. MILLRACE_UNSUPPORTED: yours is longer, and what this library does not know
+ *     of it is not 0.
+ *   - One that the library fills (NULL: not wanted): it fills what yours has, and makes the rest of it 0.
+ *   - One that the library shows, in a callback: its size is the library's. Where a program built with this
+ *     header may meet an older library, it looks at size before it reads a member that came later.
+ * A size that the struct never had is MILLRACE_INVALID: somebody has forgotten to set it. Enumerations get new
+ * values too; a later server may send one that has no name here. */
 #ifndef MILLRACE_CLIENT_MILLRACE_H
 #define MILLRACE_CLIENT_MILLRACE_H
 
@@ -346,8 +349,8 @@ struct millrace_tls { /* for tls: addresses; NULL members: system trust, no clie
     const char *server_name; /* to verify; NULL: the host of the address */
 };
 
-/* All optional (NULL: none). `argument` is passed through. on_refused answers OPEN, QUERY, MODIFY and REKEY. In on_closed
- * millrace_position_of still knows the stream. */
+/* All optional (NULL instead of the struct: none). `argument` is passed through. on_refused answers OPEN, QUERY,
+ * MODIFY and REKEY. In on_closed millrace_position_of still knows the stream. */
 struct millrace_callbacks {
     size_t size;
     void (*on_result)(void *argument, const struct millrace_result *result);
