@@ -1,5 +1,6 @@
 #include "client/hls/link.h"
 
+#include "client/contract.h"
 #include "core/secret.h"
 
 #include <inttypes.h>
@@ -16,7 +17,7 @@
 
 /* ---- the contract ---- */
 
-static uint32_t packet_bytes_of(const struct protocol_welcome *welcome)
+static uint32_t packet_bytes_of(const struct millrace_welcome *welcome)
 {
     uint32_t bytes = welcome->packet_bytes_max < PACKET_BYTES ? welcome->packet_bytes_max : PACKET_BYTES;
     return bytes / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
@@ -35,7 +36,7 @@ static core_ns within(double value_ns, core_ns minimum_ns, core_ns maximum_ns)
 }
 
 void hls_contract(size_t bytes, double target_s, bool has_parts, core_ns wait_ns,
-                  const struct protocol_welcome *welcome, struct core_stream_spec *spec)
+                  const struct millrace_welcome *welcome, struct core_stream_spec *spec)
 {
     uint32_t packet_bytes = packet_bytes_of(welcome);
     uint64_t packets = (uint64_t)((double)bytes * HEADROOM / packet_bytes) + 2; /* 1: the IV, 1: the rest */
@@ -159,15 +160,15 @@ static struct hls_stream *stream_of_request(struct hls_link *link, uint32_t requ
 }
 
 /* An OPEN or REKEY for this key has been sent, or could not be. */
-static void note_request(struct hls_stream *stream, struct hls_key *key, core_status status,
+static void note_request(struct hls_stream *stream, struct hls_key *key, millrace_status status,
                          const struct core_error *error)
 {
-    if (status == CORE_OK) {
+    if (status == MILLRACE_OK) {
         stream->asked_key = hls_key_take(key);
         return;
     }
     stream->ask_not_before_ns = core_time_now_ns() + REFUSED_PAUSE_NS;
-    if (status != CORE_FULL)
+    if (status != MILLRACE_FULL)
         stream->link->say("%s: %s", stream->name, error->text);
 }
 
@@ -181,11 +182,12 @@ static void open_stream(struct hls_stream *stream, struct hls_key *key)
         bytes = (size_t)told_bytes;
     stream->contract_bytes = (size_t)((double)bytes * HEADROOM);
     hls_contract(bytes, stream->target_s, stream->has_parts, stream->wait_ns,
-                 millrace_welcome(link->connection), &stream->spec);
-    const struct protocol_open open = {
-        .spec = stream->spec, .key_kind = PROTOCOL_KEY_INLINE, .key = key->bytes, .key_bytes = HLS_KEY_BYTES};
-    note_request(stream, key,
-                 millrace_send_open(link->connection, PROTOCOL_OPEN, &open, &stream->request, &error),
+                 millrace_welcome_of(link->connection), &stream->spec);
+    struct millrace_open open = client_contract_open(&stream->spec);
+    open.key_kind = MILLRACE_KEY_INLINE;
+    open.key = key->bytes;
+    open.key_bytes = HLS_KEY_BYTES;
+    note_request(stream, key, millrace_send_open(link->connection, &open, &stream->request, error.text),
                  &error);
 }
 
@@ -194,7 +196,8 @@ static void open_stream(struct hls_stream *stream, struct hls_key *key)
 static void replace_stream(struct hls_stream *stream, struct hls_key *key)
 {
     struct core_error error;
-    if (stream->id != 0 && millrace_send_close(stream->link->connection, stream->id, &error) == CORE_FULL)
+    if (stream->id != 0 &&
+        millrace_send_close(stream->link->connection, stream->id, error.text) == MILLRACE_FULL)
         return; /* later */
     forget_stream(stream);
     open_stream(stream, key);
@@ -205,13 +208,14 @@ static void replace_stream(struct hls_stream *stream, struct hls_key *key)
 static void change_key(struct hls_stream *stream, struct hls_key *key)
 {
     struct core_error error;
-    const struct protocol_rekey rekey = {.stream = stream->id,
-                                         .key_kind = PROTOCOL_KEY_INLINE,
+    const struct millrace_rekey rekey = {.size = sizeof rekey,
+                                         .stream = stream->id,
+                                         .key_kind = MILLRACE_KEY_INLINE,
                                          .key = key->bytes,
                                          .key_bytes = HLS_KEY_BYTES,
                                          .first = stream->messages};
-    note_request(stream, key, millrace_send_rekey(stream->link->connection, &rekey, &stream->request, &error),
-                 &error);
+    note_request(stream, key,
+                 millrace_send_rekey(stream->link->connection, &rekey, &stream->request, error.text), &error);
 }
 
 static void take_asked_key(struct hls_stream *stream)
@@ -222,7 +226,7 @@ static void take_asked_key(struct hls_stream *stream)
     stream->request = 0;
 }
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     struct hls_stream *stream = stream_of_request(argument, request);
     if (stream == NULL)
@@ -232,7 +236,7 @@ static void on_opened(void *argument, uint32_t request, const struct protocol_op
     stream->room_packets = opened->queue_packets > 0 ? opened->queue_packets : 1;
 }
 
-static void on_rekeyed(void *argument, uint32_t request, const struct protocol_rekeyed *rekeyed)
+static void on_rekeyed(void *argument, uint32_t request, const struct millrace_rekeyed *rekeyed)
 {
     struct hls_stream *stream = stream_of_request(argument, request);
     (void)rekeyed;
@@ -242,21 +246,21 @@ static void on_rekeyed(void *argument, uint32_t request, const struct protocol_r
 
 /* Of OPEN: there is no stream. Of REKEY: it goes on under the key that it has, which the next message is not
  * for. Either is asked for again. */
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct hls_link *link = argument;
     struct hls_stream *stream = stream_of_request(link, request);
     if (stream == NULL)
         return;
     char offer[CORE_TEXT_BYTES];
-    bool is_busy = stream->id != 0 && refused->code == PROTOCOL_REFUSED_BUSY;
+    bool is_busy = stream->id != 0 && refused->code == MILLRACE_REFUSED_BUSY;
     forget_request(stream);
     stream->ask_not_before_ns = core_time_now_ns() + (is_busy ? BUSY_PAUSE_NS : REFUSED_PAUSE_NS);
     if (is_busy)
         return;
     link->counts.refused++;
     link->say("%s: the server refuses the %s (%s): %s%s%s; asking again", stream->name,
-              stream->id != 0 ? "next key" : "stream", protocol_refusal_name(refused->code), refused->text,
+              stream->id != 0 ? "next key" : "stream", millrace_refusal_name(refused->code), refused->text,
               refused->offer_latency_ns > 0 ? "; it would admit --wait=" : "",
               refused->offer_latency_ns > 0 ? core_duration_format(refused->offer_latency_ns, offer) : "");
 }
@@ -268,10 +272,10 @@ static bool is_complete(const struct hls_job *job)
 
 /* A stream that the server ends by itself. Files that it had can not just go to another stream, behind those that
  * are there already: results come in order. */
-static void on_closed(void *argument, uint32_t id, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t id, const struct millrace_closed *closed)
 {
     struct hls_link *link = argument;
-    if (closed->reason == PROTOCOL_CLOSE_ASKED)
+    if (closed->reason == MILLRACE_CLOSE_ASKED)
         return;
     for (struct hls_stream *stream = link->streams; stream != NULL; stream = stream->next) {
         if (stream->id == id)
@@ -303,14 +307,14 @@ static void on_result(void *argument, const struct millrace_result *result)
     link->counts.packets++;
     if (stream->id == result->stream && stream->unanswered > 0)
         stream->unanswered--;
-    if (result->info.status != PROTOCOL_RESULT_OK) {
+    if (result->status != MILLRACE_RESULT_OK) {
         if (!job->failed)
             link->say("%s: a file of %zu bytes was not encrypted: %s", stream->name, job->bytes,
-                      protocol_result_name(result->info.status));
+                      millrace_result_name(result->status));
         job->failed = true;
         return;
     }
-    link->counts.missed += (result->info.flags & PROTOCOL_RESULT_MET) == 0;
+    link->counts.missed += (result->flags & MILLRACE_RESULT_MET) == 0;
     if (result->bytes > job->bytes + CORE_BLOCK_BYTES - job->cipher_bytes) { /* no server does that */
         job->failed = true;
         return;
@@ -351,12 +355,12 @@ static core_status send_packet(struct hls_stream *stream, struct hls_job *job, s
     size_t left = job->bytes - job->sent;
     uint32_t room = stream->spec.packet_bytes - head;
     uint32_t bytes = left < room ? (uint32_t)left : room;
-    unsigned flags = (job->begun ? 0 : PROTOCOL_DATA_FIRST) | (bytes == left ? PROTOCOL_DATA_LAST : 0);
+    unsigned flags = (job->begun ? 0 : MILLRACE_DATA_FIRST) | (bytes == left ? MILLRACE_DATA_LAST : 0);
     memcpy(packet, job->iv, head);
     if (bytes > 0)
         memcpy(packet + head, job->clear + job->sent, bytes);
-    core_status status =
-        millrace_data_part(stream->link->connection, stream->id, packet, head + bytes, flags, NULL, error);
+    core_status status = (core_status)millrace_data_part(stream->link->connection, stream->id, packet,
+                                                         head + bytes, flags, NULL, error->text);
     if (status)
         return status;
     stream->messages += !job->begun;
@@ -410,7 +414,8 @@ static core_status send_jobs(struct hls_stream *stream, core_ns now_ns, struct c
 
 static void connect_server(struct hls_link *link, core_ns now_ns)
 {
-    const struct millrace_callbacks callbacks = {.on_result = on_result,
+    const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
+                                                 .on_result = on_result,
                                                  .on_opened = on_opened,
                                                  .on_refused = on_refused,
                                                  .on_rekeyed = on_rekeyed,
@@ -423,8 +428,8 @@ static void connect_server(struct hls_link *link, core_ns now_ns)
         lose(link, core_time_now_ns(), error.text);
         return;
     }
-    const struct protocol_welcome *welcome = millrace_welcome(link->connection);
-    const unsigned needed = PROTOCOL_ALLOWS_INLINE_KEY | PROTOCOL_ALLOWS_CLIENT_IV;
+    const struct millrace_welcome *welcome = millrace_welcome_of(link->connection);
+    const unsigned needed = MILLRACE_ALLOWS_INLINE_KEY | MILLRACE_ALLOWS_CLIENT_IV;
     if (welcome->version < 3 || (welcome->flags & needed) != needed) {
         lose(link, core_time_now_ns(),
              "the server must speak version 3 of the protocol and allow inline keys (on unix: and tls:) and "
@@ -436,18 +441,19 @@ static void connect_server(struct hls_link *link, core_ns now_ns)
         link->counts.reconnects++;
     }
     link->told_lost = false;
-    millrace_set_callbacks(link->connection, &callbacks);
+    if (millrace_set_callbacks(link->connection, &callbacks, error.text) != MILLRACE_OK)
+        lose(link, core_time_now_ns(), error.text);
 }
 
 static core_status exchange(struct hls_link *link, core_ns now_ns, struct core_error *error)
 {
-    core_status status = millrace_process(link->connection, 0, error);
+    core_status status = (core_status)millrace_process(link->connection, 0, error->text);
     if (link->must_reconnect)
         return status;
     for (struct hls_stream *stream = link->streams; stream != NULL && status == CORE_OK;
          stream = stream->next)
         status = send_jobs(stream, now_ns, error);
-    return status ? status : millrace_flush(link->connection, error);
+    return status ? status : (core_status)millrace_flush(link->connection, error->text);
 }
 
 void hls_link_turn(struct hls_link *link, core_ns now_ns)
@@ -503,7 +509,7 @@ void hls_stream_remove(struct hls_stream *stream)
         at = &(*at)->next;
     *at = stream->next;
     if (stream->id != 0 && stream->link->connection != NULL)
-        (void)!millrace_send_close(stream->link->connection, stream->id, &error);
+        (void)!millrace_send_close(stream->link->connection, stream->id, error.text);
     forget_stream(stream);
     while (stream->first != NULL) {
         struct hls_job *job = stream->first;

@@ -100,6 +100,6 @@ void hls_link_close(struct hls_link *link);
  * their segments), each to be encrypted within wait_ns: all packets of a file at once, where the server's limits
  * let them, else in the first half of the wait. With a half more than `bytes` for the files to come. Pure. */
 void hls_contract(size_t bytes, double target_s, bool has_parts, core_ns wait_ns,
-                  const struct protocol_welcome *welcome, struct core_stream_spec *spec);
+                  const struct millrace_welcome *welcome, struct core_stream_spec *spec);
 
 #endif

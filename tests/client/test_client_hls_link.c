@@ -236,7 +236,7 @@ static void contracts_are_kept(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(sizes) * COUNT_OF(bursts); i++) {
         size_t bytes = sizes[i / COUNT_OF(bursts)];
-        const struct protocol_welcome welcome = {.packet_bytes_max = 65535,
+        const struct millrace_welcome welcome = {.packet_bytes_max = 65535,
                                                  .burst_packets_max = bursts[i % COUNT_OF(bursts)],
                                                  .stream_buffer_bytes_max = 16 << 20};
         struct core_stream_spec spec;
