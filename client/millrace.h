@@ -108,6 +108,12 @@ enum millrace_iv_source {
     MILLRACE_IV_RANDOM = 4,
 };
 
+enum millrace_direction { MILLRACE_DIRECTION_ENCRYPT = 0, MILLRACE_DIRECTION_DECRYPT = 1 };
+
+/* What a packet consists of. TS: transport-stream packets of 188 bytes, each encrypted by itself where its scrambling
+ * bits are set; every packet is a message, unit is MESSAGE, iv_source CONSTANT, and padding CLEAR. */
+enum millrace_records { MILLRACE_RECORDS_NONE = 0, MILLRACE_RECORDS_TS = 1 };
+
 enum millrace_key_kind { MILLRACE_KEY_NONE = 0, MILLRACE_KEY_INLINE = 1, MILLRACE_KEY_NAMED = 2 };
 
 /* A contract and its key, for OPEN and QUERY. Packets of at most packet_bytes, one every interval_ns in the
@@ -127,6 +133,8 @@ struct millrace_open {
      * goes from one encrypted block to the next. 0 and 0: all are encrypted. 1 and 9 is what `cbcs` prescribes
      * for video (ISO 23001-7). */
     uint8_t crypt_blocks, skip_blocks;
+    enum millrace_direction direction; /* DECRYPT: without padding, and not with iv_source RANDOM */
+    enum millrace_records records;
     bool guaranteed; /* survives the loss of any one GPU */
     bool has_iv;     /* iv is given; else the server draws it */
     enum millrace_key_kind key_kind;
@@ -459,8 +467,10 @@ size_t millrace_unsent_bytes(struct millrace *connection);
  * it, which need not be the last that came back. */
 struct millrace_position {
     size_t size;
-    uint8_t chain[MILLRACE_BLOCK_BYTES]; /* last block of ciphertext that came back, or the IV in force */
-    uint32_t answered;                   /* sequence of the first packet without a RESULT */
+    /* Last block of ciphertext that came back, or the IV in force. Of no use where the server decrypts: there it is
+     * the last one that was sent. */
+    uint8_t chain[MILLRACE_BLOCK_BYTES];
+    uint32_t answered; /* sequence of the first packet without a RESULT */
 };
 MILLRACE_CHECKED millrace_status millrace_position_of(struct millrace *connection, uint32_t stream,
                                                       struct millrace_position *position,

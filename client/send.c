@@ -105,10 +105,11 @@ core_status client_send_open(struct millrace *connection, enum protocol_type typ
     if (open->spec.guaranteed && connection->welcome.version < 2)
         return core_error_set(error, CORE_UNSUPPORTED,
                               "the server speaks version 1 of the protocol: it has no guaranteed streams");
-    if (open->spec.unit != CORE_UNIT_STREAM && connection->welcome.version < 3)
+    const bool messages = open->spec.unit != CORE_UNIT_STREAM;
+    if ((messages || open->spec.direction != CORE_DIRECTION_ENCRYPT) && connection->welcome.version < 3)
         return core_error_set(error, CORE_UNSUPPORTED,
-                              "the server speaks version %u of the protocol: it has no messages",
-                              connection->welcome.version);
+                              "the server speaks version %u of the protocol: it has no %s",
+                              connection->welcome.version, messages ? "messages" : "decryption");
     /* Room for the stream now, so that an answer never comes too late to be refused. */
     if (client_streams_reserve(&connection->streams, connection->streams.count + connection->opening + 1))
         return core_error_set(error, CORE_NO_MEMORY, "no memory for another stream");

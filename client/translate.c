@@ -38,6 +38,10 @@ SAME_CORE(IV_CONSTANT);
 SAME_CORE(IV_COUNTER);
 SAME_CORE(IV_EXPLICIT);
 SAME_CORE(IV_RANDOM);
+SAME_CORE(DIRECTION_ENCRYPT);
+SAME_CORE(DIRECTION_DECRYPT);
+SAME_CORE(RECORDS_NONE);
+SAME_CORE(RECORDS_TS);
 SAME(TEXT_BYTES, PROTOCOL_CONTROL_BYTES_MAX);
 SAME(KEY_NAME_BYTES_MAX, PROTOCOL_KEY_NAME_MAX);
 SAME_PROTOCOL(KEY_NONE);
@@ -147,7 +151,9 @@ core_status client_read_open(const struct millrace_open *given, struct protocol_
     if (status || (status = check_byte("cipher", own.cipher, error)) ||
         (status = check_byte("padding", own.padding, error)) ||
         (status = check_byte("unit", own.unit, error)) ||
-        (status = check_byte("iv_source", own.iv_source, error)))
+        (status = check_byte("iv_source", own.iv_source, error)) ||
+        (status = check_byte("direction", own.direction, error)) ||
+        (status = check_byte("records", own.records, error)))
         return status;
     *open = (struct protocol_open){.spec = client_contract_spec(&own),
                                    .key_kind = (enum protocol_key_kind)own.key_kind,
@@ -201,6 +207,8 @@ struct millrace_open client_contract_open(const struct core_stream_spec *spec)
                                   .first_unit = spec->first_unit,
                                   .crypt_blocks = spec->crypt_blocks,
                                   .skip_blocks = spec->skip_blocks,
+                                  .direction = (enum millrace_direction)spec->direction,
+                                  .records = (enum millrace_records)spec->records,
                                   .guaranteed = spec->guaranteed};
 }
 
@@ -217,6 +225,8 @@ struct core_stream_spec client_contract_spec(const struct millrace_open *open)
                                      .first_unit = open->first_unit,
                                      .crypt_blocks = open->crypt_blocks,
                                      .skip_blocks = open->skip_blocks,
+                                     .direction = (enum core_direction)open->direction,
+                                     .records = (enum core_records)open->records,
                                      .guaranteed = open->guaranteed};
 }
 

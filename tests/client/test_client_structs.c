@@ -111,6 +111,8 @@ static void assert_same(const struct core_stream_spec *a, const struct core_stre
     assert_int_equal(a->first_unit, b->first_unit);
     assert_int_equal(a->crypt_blocks, b->crypt_blocks);
     assert_int_equal(a->skip_blocks, b->skip_blocks);
+    assert_int_equal(a->direction, b->direction);
+    assert_int_equal(a->records, b->records);
 }
 
 static void test_contracts_there_and_back(void **state)
@@ -127,7 +129,9 @@ static void test_contracts_there_and_back(void **state)
                                           .iv = CORE_IV_COUNTER,
                                           .first_unit = 5,
                                           .crypt_blocks = 6,
-                                          .skip_blocks = 7};
+                                          .skip_blocks = 7,
+                                          .direction = CORE_DIRECTION_DECRYPT,
+                                          .records = CORE_RECORDS_TS};
     struct millrace_open given = client_contract_open(&spec);
     const struct core_stream_spec back = client_contract_spec(&given);
     struct protocol_open open;
@@ -142,18 +146,23 @@ static void test_values_that_a_byte_can_not_hold(void **state)
     (void)state;
     const struct core_stream_spec spec = {.packet_bytes = 16};
     const struct millrace_open sound = client_contract_open(&spec);
-    struct millrace_open cipher = sound, padding = sound, unit = sound, source = sound, key = sound;
+    struct millrace_open cipher = sound, padding = sound, unit = sound, source = sound, key = sound,
+                         direction = sound, records = sound;
     struct protocol_open open;
     cipher.cipher = (enum millrace_cipher)257;
     padding.padding = (enum millrace_padding)256;
     unit.unit = (enum millrace_unit)257;
     source.iv_source = (enum millrace_iv_source)259;
+    direction.direction = (enum millrace_direction)256;
+    records.records = (enum millrace_records)257;
     key.key_bytes = ((size_t)1 << 32) + 16;
     assert_int_equal(client_read_open(&sound, &open, NULL), CORE_OK);
     assert_int_equal(client_read_open(&cipher, &open, NULL), CORE_INVALID);
     assert_int_equal(client_read_open(&padding, &open, NULL), CORE_INVALID);
     assert_int_equal(client_read_open(&unit, &open, NULL), CORE_INVALID);
     assert_int_equal(client_read_open(&source, &open, NULL), CORE_INVALID);
+    assert_int_equal(client_read_open(&direction, &open, NULL), CORE_INVALID);
+    assert_int_equal(client_read_open(&records, &open, NULL), CORE_INVALID);
     assert_int_equal(client_read_open(&key, &open, NULL), CORE_OK);
     assert_int_equal(open.key_bytes, UINT32_MAX); /* which is no key's length */
 }
