@@ -221,6 +221,7 @@ static void fill_open(struct request *request, struct tape *tape, bool right, ui
         open->spec.iv = CORE_IV_CHAIN;
         open->spec.first_unit = 0;
         open->spec.crypt_blocks = open->spec.skip_blocks = 0;
+        open->spec.direction = CORE_DIRECTION_ENCRYPT;
         open->spec.padding =
             open->spec.padding == CORE_PADDING_CLEAR ? CORE_PADDING_PKCS7 : open->spec.padding;
     }
