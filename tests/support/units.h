@@ -17,7 +17,7 @@ static inline struct test_random test_units_beside(const struct test_random *ran
 static inline void test_units_message(struct core_stream_spec *spec, struct test_random *random)
 {
     spec->unit = CORE_UNIT_MESSAGE;
-    if (test_random_chance(random, 10)) {
+    if (test_random_chance(random, 5)) {
         spec->records = CORE_RECORDS_TS;
         spec->iv = CORE_IV_CONSTANT;
         spec->padding = CORE_PADDING_CLEAR;
@@ -27,7 +27,7 @@ static inline void test_units_message(struct core_stream_spec *spec, struct test
     spec->iv = (enum core_iv)test_random_in(random, CORE_IV_CHAIN, CORE_IV_RANDOM);
     if (spec->iv == CORE_IV_EXPLICIT && spec->packet_bytes <= CORE_BLOCK_BYTES)
         spec->packet_bytes += CORE_BLOCK_BYTES;
-    if (spec->padding != CORE_PADDING_PKCS7 && spec->iv != CORE_IV_RANDOM && test_random_chance(random, 10))
+    if (spec->padding != CORE_PADDING_PKCS7 && spec->iv != CORE_IV_RANDOM && test_random_chance(random, 5))
         spec->direction = CORE_DIRECTION_DECRYPT;
     if (spec->padding == CORE_PADDING_PKCS7 || !test_random_chance(random, 30))
         return;
