@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PROGRESS_NS CORE_NS_PER_S
@@ -243,6 +244,27 @@ static core_status keep_apart(const struct hls_command *command, struct core_err
     return CORE_OK;
 }
 
+/* Every packager's connection takes one. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static core_status start_inputs(struct hls_command *command, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    command->watch.descriptor = -1;
+    if (command->options.listen != NULL)
+        status = hls_http_start(&command->http, &command->hls, command->options.listen, error);
+    if (status == CORE_OK && command->options.input != NULL)
+        status = hls_watch_start(&command->watch, &command->hls, command->options.input, error);
+    return status;
+}
+
 int command_hls(int argc, char **argv)
 {
     static struct hls_command command;
@@ -265,12 +287,13 @@ int command_hls(int argc, char **argv)
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     signal(SIGPIPE, SIG_IGN);
+    raise_descriptors();
     hls_start(hls);
-    command.watch.descriptor = -1;
-    if ((command.options.listen != NULL &&
-         hls_http_start(&command.http, hls, command.options.listen, &error) != CORE_OK) ||
-        (hls->input >= 0 && hls_watch_start(&command.watch, hls, command.options.input, &error) != CORE_OK))
-        return command_fail(COMMAND_FAILED, "%s", error.text);
+    core_status status = start_inputs(&command, &error);
+    if (status)
+        return command_fail(status == CORE_INVALID || status == CORE_UNSUPPORTED ? COMMAND_USAGE
+                                                                                 : COMMAND_FAILED,
+                            "%s", error.text);
     run(&command);
     print_summary(hls);
     hls_http_stop(&command.http);

@@ -136,7 +136,7 @@ static void serves_the_output(void **state)
 {
     const struct rig *rig = *state;
     struct core_error error;
-    assert_int_equal(hls_file_publish(rig->hls.output, "a.ts", "cipher", 6, &error), CORE_OK);
+    assert_int_equal(hls_folder_publish(rig->hls.output, "a.ts", "cipher", 6, &error), CORE_OK);
     struct http_answer answer = ask(rig, "GET", "/a.ts", "");
     assert_int_equal(answer.code, 200);
     assert_string_equal(answer.body, "cipher");

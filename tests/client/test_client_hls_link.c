@@ -1,5 +1,6 @@
 /* The way of millrace hls to the server: every file comes back whole and under its own key, however often that
  * changes, whatever the server refuses for a while, and when it goes away. */
+#include "client/hls/contract.h"
 #include "client/hls/link.h"
 #include "core/address.h"
 #include "core/secret.h"

@@ -1,5 +1,6 @@
 /* The playlists of millrace hls: text in, text out; the names in them; the URIs of keys. */
 #include "client/hls/keys.h"
+#include "client/hls/path.h"
 #include "client/hls/playlist.h"
 
 #include <setjmp.h>
