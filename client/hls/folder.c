@@ -113,12 +113,13 @@ static core_status make_folders(int folder, const char *path)
     return CORE_OK;
 }
 
-/* What errno says of the file. */
-static core_status failure(const char *path, struct core_error *error)
+/* What errno says of the file; nothing is left of it. */
+static core_status failure(int folder, const char *path, struct core_error *error)
 {
     bool is_passing =
         errno == ENOSPC || errno == EDQUOT || errno == EMFILE || errno == ENFILE || errno == ENOMEM;
     core_status status = core_error_errno(error, "%s can not be written", path);
+    (void)unlinkat(folder, TEMPORARY, 0);
     return is_passing ? CORE_FULL : status;
 }
 
@@ -140,7 +141,7 @@ core_status hls_folder_publish(int folder, const char *path, const void *content
 {
     if (write_temporary(folder, content, bytes) != CORE_OK || make_folders(folder, path) != CORE_OK ||
         renameat(folder, TEMPORARY, folder, path) != 0)
-        return failure(path, error);
+        return failure(folder, path, error);
     return CORE_OK;
 }
 
