@@ -21,7 +21,7 @@ struct hls_file {
     uint8_t *clear; /* if CLEAR */
     size_t bytes;
     core_ns since_ns;            /* MISSING, or here */
-    struct timespec changed;     /* of the input folder's file that was read */
+    struct stat source;          /* the input folder's file that was read */
     struct hls_rendition *owner; /* whose playlist named it; NULL: none yet */
     uint64_t turn;               /* of the owner, that named it last */
     enum hls_item_kind kind;

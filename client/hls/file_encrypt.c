@@ -78,13 +78,13 @@ static void load(struct hls *hls, struct hls_file *file, struct core_error *erro
 {
     uint8_t *content;
     size_t bytes;
-    struct timespec changed;
+    struct stat about;
     core_status status = CORE_NOT_FOUND;
     if (hls->input >= 0)
-        status = hls_folder_read(hls->input, file->path, hls->memory_max, &content, &bytes, &changed, error);
+        status = hls_folder_read(hls->input, file->path, hls->memory_max, &content, &bytes, &about, error);
     if (status == CORE_OK && hls_has_room(hls, bytes)) {
         hls_file_fill(hls, file, content, bytes);
-        file->changed = changed;
+        file->source = about;
     } else if (status == CORE_OK) {
         free(content);
         file->since_ns = core_time_now_ns(); /* it is there: waited for until there is room */

@@ -56,37 +56,47 @@ static core_status read_content(int file, const char *path, size_t bytes, uint8_
 }
 
 core_status hls_folder_read(int folder, const char *path, size_t bytes_max, uint8_t **content, size_t *bytes,
-                            struct timespec *changed, struct core_error *error)
+                            struct stat *about, struct core_error *error)
 {
-    struct stat about;
     int file = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0 && (errno == ENOENT || errno == ENOTDIR))
         return core_error_set(error, CORE_NOT_FOUND, "there is no %s", path);
     if (file < 0)
         return core_error_errno(error, "%s can not be read", path);
     core_status status;
-    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode))
+    if (fstat(file, about) != 0 || !S_ISREG(about->st_mode))
         status = core_error_set(error, CORE_INVALID, "%s is no regular file", path);
-    else if ((size_t)about.st_size > bytes_max)
+    else if ((size_t)about->st_size > bytes_max)
         status = core_error_set(error, CORE_INVALID, "%s has %zu bytes, and at most %zu are taken", path,
-                                (size_t)about.st_size, bytes_max);
+                                (size_t)about->st_size, bytes_max);
     else
-        status = read_content(file, path, (size_t)about.st_size, content, error);
+        status = read_content(file, path, (size_t)about->st_size, content, error);
     close(file);
     if (status)
         return status;
-    *bytes = (size_t)about.st_size;
-    *changed = about.st_mtim;
+    *bytes = (size_t)about->st_size;
     return CORE_OK;
 }
 
-bool hls_folder_changed(int folder, const char *path, struct timespec *changed)
+bool hls_folder_look(int folder, const char *path, struct stat *about)
 {
-    struct stat about;
-    if (fstatat(folder, path, &about, 0) != 0 || !S_ISREG(about.st_mode))
-        return false;
-    *changed = about.st_mtim;
-    return true;
+    return fstatat(folder, path, about, 0) == 0 && S_ISREG(about->st_mode);
+}
+
+static bool is_later(const struct timespec *one, const struct timespec *two)
+{
+    return one->tv_sec > two->tv_sec || (one->tv_sec == two->tv_sec && one->tv_nsec > two->tv_nsec);
+}
+
+bool hls_stat_is_later(const struct stat *one, const struct stat *two)
+{
+    return is_later(&one->st_mtim, &two->st_mtim);
+}
+
+bool hls_stat_is_same(const struct stat *one, const struct stat *two)
+{
+    return one->st_ino == two->st_ino && one->st_size == two->st_size && !hls_stat_is_later(one, two) &&
+           !hls_stat_is_later(two, one);
 }
 
 static core_status write_whole(int file, const uint8_t *content, size_t bytes)
@@ -148,9 +158,4 @@ core_status hls_folder_publish(int folder, const char *path, const void *content
 void hls_folder_remove(int folder, const char *path)
 {
     (void)unlinkat(folder, path, 0);
-}
-
-bool hls_time_is_later(const struct timespec *one, const struct timespec *two)
-{
-    return one->tv_sec > two->tv_sec || (one->tv_sec == two->tv_sec && one->tv_nsec > two->tv_nsec);
 }

@@ -83,13 +83,13 @@ core_status hls_put(struct hls *hls, const char *path, uint8_t *content, size_t 
 
 void hls_notice(struct hls *hls, const char *path)
 {
-    struct timespec changed;
+    struct stat about;
     struct core_error error;
     uint8_t *content;
     size_t bytes;
     if (hls_path_is_playlist(path)) {
         core_status status =
-            hls_folder_read(hls->input, path, HLS_PLAYLIST_BYTES_MAX, &content, &bytes, &changed, &error);
+            hls_folder_read(hls->input, path, HLS_PLAYLIST_BYTES_MAX, &content, &bytes, &about, &error);
         if (status == CORE_OK)
             status = hls_put(hls, path, content, bytes, &error);
         if (status && status != CORE_NOT_FOUND)
@@ -97,8 +97,7 @@ void hls_notice(struct hls *hls, const char *path)
         return;
     }
     struct hls_file *file = hls_file_find(hls, path);
-    if (file == NULL || !hls_folder_changed(hls->input, path, &changed) ||
-        (changed.tv_sec == file->changed.tv_sec && changed.tv_nsec == file->changed.tv_nsec))
+    if (file == NULL || !hls_folder_look(hls->input, path, &about) || hls_stat_is_same(&about, &file->source))
         return;
     hls_file_clear(hls, file);
     if (file->owner != NULL)

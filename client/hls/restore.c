@@ -9,12 +9,12 @@ static void restore_item(struct hls_rendition *rendition, const struct hls_item 
 {
     struct hls *hls = rendition->hls;
     char path[HLS_PATH_BYTES];
-    struct timespec done, source;
+    struct stat done, source;
     if (item->cover.key_uri[0] == '\0' || item->gap || !hls_rendition_path(rendition, item, path) ||
-        !hls_folder_changed(hls->output, path, &done))
+        !hls_folder_look(hls->output, path, &done))
         return;
-    bool has_source = hls->input >= 0 && hls_folder_changed(hls->input, path, &source);
-    if (has_source && hls_time_is_later(&source, &done))
+    bool has_source = hls->input >= 0 && hls_folder_look(hls->input, path, &source);
+    if (has_source && hls_stat_is_later(&source, &done))
         return;
     struct hls_file *file = hls_file_make(hls, path);
     if (file == NULL || file->state != HLS_FILE_MISSING)
@@ -25,7 +25,7 @@ static void restore_item(struct hls_rendition *rendition, const struct hls_item 
     file->cover = item->cover;
     file->sequence = item->sequence;
     if (has_source)
-        file->changed = source;
+        file->source = source;
     if (!item->cover.has_iv)
         hls_sequence_iv(item->sequence, file->cover.iv);
 }
@@ -33,11 +33,11 @@ static void restore_item(struct hls_rendition *rendition, const struct hls_item 
 void hls_rendition_restore(struct hls_rendition *rendition)
 {
     struct hls_playlist playlist;
-    struct timespec changed;
+    struct stat about;
     uint8_t *text;
     size_t bytes;
     if (hls_folder_read(rendition->hls->output, rendition->path, HLS_PLAYLIST_BYTES_MAX, &text, &bytes,
-                        &changed, NULL) != CORE_OK)
+                        &about, NULL) != CORE_OK)
         return;
     rendition->published = (char *)text;
     rendition->published_bytes = bytes;

@@ -43,9 +43,9 @@ static void expect_text(const char *path, const char *text)
 {
     uint8_t *content;
     size_t bytes;
-    struct timespec changed;
+    struct stat about;
     struct core_error error;
-    if (hls_folder_read(folder, path, 1 << 20, &content, &bytes, &changed, &error) != CORE_OK)
+    if (hls_folder_read(folder, path, 1 << 20, &content, &bytes, &about, &error) != CORE_OK)
         fail_msg("%s", error.text);
     assert_int_equal(bytes, strlen(text));
     assert_memory_equal(content, text, bytes);
@@ -64,9 +64,9 @@ static void expect_unread(const char *path, core_status status, const char *word
 {
     uint8_t *content;
     size_t bytes;
-    struct timespec changed;
+    struct stat about;
     struct core_error error = {""};
-    core_status got = hls_folder_read(folder, path, 15, &content, &bytes, &changed, &error);
+    core_status got = hls_folder_read(folder, path, 15, &content, &bytes, &about, &error);
     if (got != status || strstr(error.text, words) == NULL || strstr(error.text, path) == NULL)
         fail_msg("%s: %s: %s", path, core_status_text(got), error.text);
 }
@@ -85,20 +85,27 @@ static void opens_alone(void **state)
 static void writes_and_reads(void **state)
 {
     struct core_error error;
-    struct timespec changed;
+    struct stat about;
     (void)state;
     assert_int_equal(hls_folder_publish(folder, "a/b/c.ts", "one", 3, &error), CORE_OK);
     assert_int_equal(hls_folder_publish(folder, "a/b/c.ts", "another", 7, &error), CORE_OK);
     expect_text("a/b/c.ts", "another");
-    assert_true(hls_folder_changed(folder, "a/b/c.ts", &changed));
-    assert_false(hls_folder_changed(folder, "a/b", &changed));
-    assert_false(hls_folder_changed(folder, "a/x", &changed));
+    assert_true(hls_folder_look(folder, "a/b/c.ts", &about));
+    assert_false(hls_folder_look(folder, "a/b", &about));
+    assert_false(hls_folder_look(folder, "a/x", &about));
     hls_folder_remove(folder, "a/b/c.ts");
-    assert_false(hls_folder_changed(folder, "a/b/c.ts", &changed));
-    assert_true(hls_time_is_later(&(struct timespec){2, 0}, &(struct timespec){1, 7}));
-    assert_true(hls_time_is_later(&(struct timespec){2, 7}, &(struct timespec){2, 0}));
-    assert_false(hls_time_is_later(&(struct timespec){2, 7}, &(struct timespec){2, 7}));
-    assert_false(hls_time_is_later(&(struct timespec){1, 7}, &(struct timespec){2, 0}));
+    assert_false(hls_folder_look(folder, "a/b/c.ts", &about));
+    const struct stat one = {.st_ino = 1, .st_size = 9, .st_mtim = {2, 7}};
+    const struct stat others[] = {{.st_ino = 2, .st_size = 9, .st_mtim = {2, 7}},
+                                  {.st_ino = 1, .st_size = 8, .st_mtim = {2, 7}},
+                                  {.st_ino = 1, .st_size = 9, .st_mtim = {1, 8}},
+                                  {.st_ino = 1, .st_size = 9, .st_mtim = {2, 6}}};
+    assert_true(hls_stat_is_same(&one, &one));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        assert_false(hls_stat_is_same(&one, &others[i]));
+        assert_int_equal(hls_stat_is_later(&one, &others[i]), i >= 2);
+        assert_false(hls_stat_is_later(&others[i], &one));
+    }
 }
 
 static void reads_files_alone(void **state)

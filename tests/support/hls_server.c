@@ -13,6 +13,11 @@ static bool take(unsigned *count)
     return *count > 0 && (*count)-- > 0;
 }
 
+static struct hls_server_stream *stream_of(struct hls_server *server, uint32_t id)
+{
+    return &server->streams[id % (sizeof server->streams / sizeof server->streams[0])];
+}
+
 static bool refuse(struct hls_server *server, int descriptor, uint32_t request, enum protocol_refusal code)
 {
     const struct protocol_refused refused = {
@@ -60,10 +65,9 @@ static bool answer_open(struct hls_server *server, int descriptor, const struct 
         return false;
     if (take(&server->refused))
         return refuse(server, descriptor, header->id, PROTOCOL_REFUSED_CAPACITY);
-    server->key = open.key[0];
-    server->messages = 0;
-    server->next_first = UINT64_MAX;
-    return grant(server, descriptor, header->id, ++server->stream);
+    *stream_of(server, ++server->count) =
+        (struct hls_server_stream){.key = open.key[0], .next_first = UINT64_MAX};
+    return grant(server, descriptor, header->id, server->count);
 }
 
 static bool answer_rekey(struct hls_server *server, int descriptor, const struct protocol_header *header)
@@ -72,15 +76,16 @@ static bool answer_rekey(struct hls_server *server, int descriptor, const struct
     server->asked++;
     if (protocol_rekey_read(server->body, header->body_bytes, &rekey, NULL) != CORE_OK)
         return false;
-    server->broken_rules |= rekey.first < server->messages;
+    struct hls_server_stream *stream = stream_of(server, rekey.stream);
+    server->broken_rules |= rekey.first < stream->messages;
     if (take(&server->dropped))
         return false;
     if (take(&server->busy))
         return refuse(server, descriptor, header->id, PROTOCOL_REFUSED_BUSY);
     if (take(&server->unrekeyed))
         return refuse(server, descriptor, header->id, PROTOCOL_REFUSED_CAPACITY);
-    server->next_key = rekey.key[0];
-    server->next_first = rekey.first;
+    stream->next_key = rekey.key[0];
+    stream->next_first = rekey.first;
     return grant_key(server, descriptor, header->id, &rekey);
 }
 
@@ -91,15 +96,16 @@ static bool answer_data(struct hls_server *server, int descriptor, const struct 
     const struct protocol_result result = {.status = fails ? PROTOCOL_RESULT_BROKEN : PROTOCOL_RESULT_OK,
                                            .flags = PROTOCOL_RESULT_MET,
                                            .latency_ns = 1};
-    if (head > 0 && server->messages++ == server->next_first)
-        server->key = server->next_key;
+    struct hls_server_stream *stream = stream_of(server, header->id);
+    if (head > 0 && stream->messages++ == stream->next_first)
+        stream->key = stream->next_key;
     if (head > 0 && take(&server->closed))
         return end_stream(server, descriptor, header->id, PROTOCOL_CLOSE_FAILED);
     uint32_t bytes = header->body_bytes - head;
     uint32_t padding = header->flags & PROTOCOL_DATA_LAST ? CORE_BLOCK_BYTES - bytes % CORE_BLOCK_BYTES : 0;
     uint8_t *cipher = server->frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES;
     for (uint32_t i = 0; i < bytes + padding; i++)
-        cipher[i] = (uint8_t)((i < bytes ? server->body[head + i] : padding) + server->key);
+        cipher[i] = (uint8_t)((i < bytes ? server->body[head + i] : padding) + stream->key);
     uint32_t answered = fails ? 0 : bytes + padding + (take(&server->too_long) ? 2 * CORE_BLOCK_BYTES : 0);
     protocol_result_write(server->frame, header->id, header->sequence, &result, answered);
     return fake_write(descriptor, server->frame, PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES + answered);

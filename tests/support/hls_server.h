@@ -23,9 +23,11 @@ struct hls_server {
     bool broken_rules; /* by the client */
     /* its thread's */
     struct fake_server fake;
-    uint32_t stream;
-    uint8_t key, next_key;
-    uint64_t messages, next_first;
+    uint32_t count; /* of streams */
+    struct hls_server_stream {
+        uint8_t key, next_key;
+        uint64_t messages, next_first;
+    } streams[16]; /* by number, modulo */
     uint8_t body[FAKE_PACKET_BYTES_MAX], frame[FAKE_PACKET_BYTES_MAX + 256];
 };
 
