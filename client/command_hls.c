@@ -277,10 +277,10 @@ int command_hls(int argc, char **argv)
     hls->memory_max = (size_t)256 << 20;
     if (core_options_parse(&argp, argc, argv, &command) != 0)
         return COMMAND_FAILED;
-    if (core_secret_init(1 << 20, &locked, &error) != CORE_OK ||
-        hls_folder_open(command.options.output, &hls->output, &error) != CORE_OK ||
-        open_input(&command, &error) != CORE_OK || keep_apart(&command, &error) != CORE_OK)
-        return command_fail(COMMAND_USAGE, "%s", error.text);
+    core_status status = core_secret_init(1 << 20, &locked, &error);
+    if (status || (status = hls_folder_open(command.options.output, &hls->output, &error)) ||
+        (status = open_input(&command, &error)) || (status = keep_apart(&command, &error)))
+        return command_fail(status == CORE_IN_USE ? COMMAND_FAILED : COMMAND_USAGE, "%s", error.text);
     hls->link.server = &command.options.server;
     hls->say = say;
     terminal = isatty(STDERR_FILENO);
@@ -289,7 +289,7 @@ int command_hls(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     raise_descriptors();
     hls_start(hls);
-    core_status status = start_inputs(&command, &error);
+    status = start_inputs(&command, &error);
     if (status)
         return command_fail(status == CORE_INVALID || status == CORE_UNSUPPORTED ? COMMAND_USAGE
                                                                                  : COMMAND_FAILED,

@@ -59,14 +59,26 @@ static void take_bytes(struct hls_http *http, struct upload *upload, const char 
     http->uploading_bytes += count;
 }
 
+/* Told once, until there is room again. */
+static enum MHD_Result answer_full(struct hls_http *http, struct MHD_Connection *connection, const char *path)
+{
+    if (!http->told_full)
+        http->hls->say(
+            "%s is answered 503: it does not fit into --memory, beside the %zu bytes in clear that wait",
+            path, http->hls->clear_bytes + http->uploading_bytes);
+    http->told_full = true;
+    return answer(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "no room for this file now\n");
+}
+
 static enum MHD_Result finish_upload(struct hls_http *http, struct MHD_Connection *connection,
                                      const char *path, struct upload *upload)
 {
     struct core_error error;
     if (upload->refused || (upload->content == NULL && !grow(http, upload, 0)))
-        return answer(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "no room for this file now\n");
+        return answer_full(http, connection, path);
     uint8_t *content = upload->content;
     size_t bytes = upload->bytes;
+    http->told_full = false;
     http->uploading_bytes -= bytes;
     *upload = (struct upload){0};
     core_status status = hls_put(http->hls, path, content, bytes, &error);

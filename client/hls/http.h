@@ -13,6 +13,7 @@ struct hls_http {
     struct core_address bound;
     int listener;
     size_t uploading_bytes; /* of requests that are not whole yet */
+    bool told_full;         /* that a file does not fit into the memory */
 };
 
 /* Listens on "unix:/path" or "tcp:host:port", the host 127.0.0.1, ::1 or localhost. CORE_INVALID: another. */
