@@ -125,10 +125,9 @@ static void update(struct hls *hls, core_ns now_ns)
 
 void hls_turn(struct hls *hls, core_ns now_ns)
 {
+    hls_link_receive(&hls->link, now_ns);
     update(hls, now_ns);
-    hls_link_turn(&hls->link, now_ns);
-    update(hls, now_ns);
-    hls_link_turn(&hls->link, now_ns); /* what has been given to it just now */
+    hls_link_send(&hls->link, now_ns);
     if (now_ns - hls->swept_ns >= SWEEP_NS) {
         hls_files_sweep(hls, now_ns);
         hls->swept_ns = now_ns;

@@ -182,25 +182,27 @@ static void look_for_server(struct hls_link *link, core_ns now_ns)
         begin_connection(link);
 }
 
-static core_status exchange(struct hls_link *link, core_ns now_ns, struct core_error *error)
-{
-    core_status status = millrace_process(link->connection, 0, error);
-    if (link->must_reconnect)
-        return status;
-    for (struct hls_stream *stream = link->streams; stream != NULL && status == CORE_OK;
-         stream = stream->next)
-        status = hls_stream_send(stream, now_ns, error);
-    return status ? status : millrace_flush(link->connection, error);
-}
-
-void hls_link_turn(struct hls_link *link, core_ns now_ns)
+void hls_link_receive(struct hls_link *link, core_ns now_ns)
 {
     struct core_error error;
     if (link->connection == NULL)
         look_for_server(link, now_ns);
-    if (link->connection != NULL && exchange(link, now_ns, &error) != CORE_OK)
+    if (link->connection != NULL && millrace_process(link->connection, 0, &error) != CORE_OK)
         lose(link, now_ns, error.text);
     collect(link, now_ns);
+}
+
+void hls_link_send(struct hls_link *link, core_ns now_ns)
+{
+    struct core_error error;
+    core_status status = CORE_OK;
+    if (link->connection == NULL)
+        return;
+    for (struct hls_stream *stream = link->streams; stream != NULL && status == CORE_OK;
+         stream = stream->next)
+        status = hls_stream_send(stream, now_ns, &error);
+    if (status || (status = millrace_flush(link->connection, &error)))
+        lose(link, now_ns, error.text);
 }
 
 int hls_link_descriptor(const struct hls_link *link)

@@ -31,8 +31,10 @@ struct hls_link {
     struct hls_link_counts counts;
 };
 
-/* Does what can be done now: connects, opens, sends, reads. Calls `done`. */
-void hls_link_turn(struct hls_link *link, core_ns now_ns);
+/* Connects, if it must, and takes what the server has sent; calls `done`. */
+void hls_link_receive(struct hls_link *link, core_ns now_ns);
+/* Sends what may be sent now, and asks for what is missing. */
+void hls_link_send(struct hls_link *link, core_ns now_ns);
 
 /* For poll; -1 while there is nothing to wait for. */
 int hls_link_descriptor(const struct hls_link *link);

@@ -1,5 +1,6 @@
 /* What millrace hls makes of files and playlists that come, that never come, that come again, or that can not be
  * written; and what a process that begins makes of what one before has left. */
+#include "client/hls/rendition.h"
 #include "tests/support/hls_rig.h"
 
 #include <setjmp.h>
@@ -191,6 +192,29 @@ static void publishes_masters_last(void **state)
     assert_true(hls_rig_await(&rig, "m.m3u8", "BANDWIDTH=2"));
 }
 
+/* How long a file may wait, by the playlist or by --wait. */
+static void waits_as_long_as_is_said(void **state)
+{
+    static const struct {
+        const char *tags;
+        core_ns option_ns, wait_ns;
+    } cases[] = {
+        {"#EXT-X-TARGETDURATION:2\n", 0, CORE_NS_PER_S / 2},
+        {"#EXT-X-TARGETDURATION:60\n", 0, CORE_NS_PER_S},
+        {"#EXT-X-TARGETDURATION:2\n#EXT-X-PART-INF:PART-TARGET=0.02\n", 0, 20 * CORE_NS_PER_MS},
+        {"#EXT-X-TARGETDURATION:2\n", 50 * CORE_NS_PER_MS, 50 * CORE_NS_PER_MS},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "#EXTM3U\n%s#EXTINF:1,\n7.ts\n", cases[i].tags);
+        rig.hls.wait_ns = cases[i].option_ns;
+        hls_rig_put(&rig, "x.m3u8", text);
+        hls_rig_turn(&rig, 1);
+        assert_int_equal(hls_rendition_find(&rig.hls, "x.m3u8")->stream.wait_ns, cases[i].wait_ns);
+    }
+}
+
 /* ---- what goes wrong ---- */
 
 static void waits_for_keys(void **state)
@@ -322,6 +346,7 @@ static void reads_the_folder(void **state)
     hls_notice(&rig.hls, "8.ts");
     for (int i = 0; i < 5000 && rig.hls.counts.segments < 3; i++)
         hls_rig_turn(&rig, 1);
+    assert_true(hls_rig_await(&rig, "x.m3u8", "8.ts"));
     assert_true(hls_rig_is_cipher(&rig, "x.m3u8", "8.ts", "eight, but another one"));
     (void)hls_rig_said();
     hls_rig_write(&rig, "in/y.m3u8", "no playlist");
@@ -421,6 +446,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(forgets_what_is_not_named, by_put, stop),
         cmocka_unit_test_setup_teardown(keeps_to_its_memory, by_put, stop),
         cmocka_unit_test_setup_teardown(publishes_masters_last, by_put, stop),
+        cmocka_unit_test_setup_teardown(waits_as_long_as_is_said, by_put, stop),
         cmocka_unit_test_setup_teardown(waits_for_keys, by_put, stop),
         cmocka_unit_test_setup_teardown(tells_of_bad_keys_once, by_put, stop),
         cmocka_unit_test_teardown(leaves_out_what_is_not_encrypted, stop),

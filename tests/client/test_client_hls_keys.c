@@ -73,8 +73,9 @@ static void makes_uris(void **state)
 
 static void reads_info_files(void **state)
 {
-    static const char *const broken[] = {"",         "\np\n",      "u\"\np\n",     "u\n",
-                                         "u\n\n" IV, "u\np\n00\n", "u\np\nno IV\n"};
+    static const char *const broken[] = {
+        "",           "\np\n",        "u\"\np\n", "u\n", "u\n\n000102030405060708090a0b0c0d0e0f",
+        "u\np\n00\n", "u\np\nno IV\n"};
     struct hls_key_info info;
     char text[HLS_URI_BYTES + HLS_PATH_BYTES];
     (void)state;

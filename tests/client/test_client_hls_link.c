@@ -73,7 +73,8 @@ static void submit(struct hls_stream *stream, size_t file, struct hls_key *key)
 
 static void turn(struct hls_link *link)
 {
-    hls_link_turn(link, core_time_now_ns());
+    hls_link_receive(link, core_time_now_ns());
+    hls_link_send(link, core_time_now_ns());
     struct pollfd ready = {.fd = hls_link_descriptor(link), .events = hls_link_events(link)};
     poll(&ready, 1, hls_link_wait_ms(link, core_time_now_ns(), 10));
 }
@@ -178,7 +179,7 @@ static void nobody_waits_for_the_server(void **state)
     struct hls_link link = {.server = &server, .done = on_done, .say = say};
     said[0] = '\0';
     assert_int_equal(hls_link_descriptor(&link), -1);
-    hls_link_turn(&link, core_time_now_ns());
+    hls_link_receive(&link, core_time_now_ns());
     assert_true(link.dial.begun);
     assert_true(hls_link_descriptor(&link) >= 0);
     assert_string_equal(said, "");
@@ -199,9 +200,41 @@ static void ends_while_it_connects(void **state)
     struct hls_stream stream = {.name = "a", .target_s = 1, .wait_ns = CORE_NS_PER_S};
     hls_stream_add(&link, &stream);
     submit(&stream, 0, make_key('a'));
-    hls_link_turn(&link, core_time_now_ns());
+    hls_link_receive(&link, core_time_now_ns());
     assert_true(link.dial.begun);
     hls_stream_remove(&stream);
+    hls_link_close(&link);
+    hls_server_stop(fake);
+    free(fake);
+}
+
+/* Of a stream that is taken away while it is being opened, what the server says of it means nothing. */
+static void forgets_streams(void **state)
+{
+    struct hls_server *fake = calloc(1, sizeof *fake);
+    (void)state;
+    assert_non_null(fake);
+    fake->refused = 1;
+    fake->offer_ns = CORE_NS_PER_S;
+    hls_server_start(fake);
+    const struct core_options_server server = {.address = fake->fake.address, .timeout_ms = 10000};
+    struct hls_link link = {.server = &server, .done = on_done, .say = say};
+    said[0] = '\0';
+    for (int round = 0; round < 2; round++) { /* refused, and opened */
+        struct hls_stream stream = {.name = "gone", .target_s = 1, .wait_ns = CORE_NS_PER_S};
+        struct hls_stream other = {.name = "stays", .target_s = 1, .wait_ns = CORE_NS_PER_S};
+        done = 0;
+        hls_stream_add(&link, &stream);
+        submit(&stream, 0, make_key('a'));
+        while (stream.request == 0)
+            turn(&link);
+        hls_stream_remove(&stream);
+        hls_stream_add(&link, &other);
+        submit(&other, 0, make_key('b'));
+        turn_until(&link, 1);
+        hls_stream_remove(&other);
+    }
+    assert_null(strstr(said, "gone"));
     hls_link_close(&link);
     hls_server_stop(fake);
     free(fake);
@@ -271,8 +304,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_file_is_under_its_key), cmocka_unit_test(nobody_waits_for_the_server),
-        cmocka_unit_test(ends_while_it_connects),      cmocka_unit_test(tells_of_no_server),
-        cmocka_unit_test(contracts_are_kept),          cmocka_unit_test(contracts_are_within_limits),
+        cmocka_unit_test(ends_while_it_connects),      cmocka_unit_test(forgets_streams),
+        cmocka_unit_test(tells_of_no_server),          cmocka_unit_test(contracts_are_kept),
+        cmocka_unit_test(contracts_are_within_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
