@@ -156,7 +156,8 @@ static void sleep_until_needed(struct hls_command *command)
         {.fd = hls_http_descriptor(&command->http), .events = POLLIN},
         {.fd = hls_link_descriptor(&command->hls.link), .events = hls_link_events(&command->hls.link)},
     };
-    int wait_ms = hls_link_wait_ms(&command->hls.link, core_time_now_ns(), TURN_MS);
+    int wait_ms = hls_http_wait_ms(&command->http, TURN_MS);
+    wait_ms = hls_link_wait_ms(&command->hls.link, core_time_now_ns(), wait_ms);
     if (poll(ready, 3, wait_ms) > 0 && ready[0].revents != 0)
         hls_watch_read(&command->watch);
     hls_http_turn(&command->http);

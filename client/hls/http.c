@@ -249,6 +249,16 @@ int hls_http_descriptor(const struct hls_http *http)
     return http->daemon == NULL ? -1 : MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
 }
 
+/* What is left in its buffers tells the library alone. */
+int hls_http_wait_ms(const struct hls_http *http, int most_ms)
+{
+    MHD_UNSIGNED_LONG_LONG wait_ms;
+    if (http->daemon == NULL || MHD_get_timeout(http->daemon, &wait_ms) != MHD_YES ||
+        wait_ms > (MHD_UNSIGNED_LONG_LONG)most_ms)
+        return most_ms;
+    return (int)wait_ms;
+}
+
 void hls_http_turn(struct hls_http *http)
 {
     if (http->daemon != NULL)

@@ -39,7 +39,7 @@ static void *serve(void *argument)
     struct rig *rig = argument;
     while (!atomic_load(&rig->stopping)) {
         struct pollfd ready = {.fd = hls_http_descriptor(&rig->http), .events = POLLIN};
-        poll(&ready, 1, 10);
+        poll(&ready, 1, hls_http_wait_ms(&rig->http, 10));
         hls_http_turn(&rig->http);
     }
     return NULL;
