@@ -70,7 +70,7 @@ void hls_file_fill(struct hls *hls, struct hls_file *file, uint8_t *content, siz
     file->bytes = bytes;
     hls->clear_bytes += bytes;
     if (file->owner != NULL)
-        file->owner->changed = true;
+        hls_rendition_touch(file->owner);
 }
 
 void hls_file_drop(struct hls *hls, struct hls_file *file)

@@ -161,7 +161,7 @@ void hls_file_done(struct hls *hls, struct hls_job *job)
 {
     struct hls_file *file = job->owner;
     if (file != NULL) {
-        file->owner->changed = true;
+        hls_rendition_touch(file->owner);
         publish(hls, file);
         return;
     }

@@ -101,7 +101,7 @@ void hls_notice(struct hls *hls, const char *path)
         return;
     hls_file_clear(hls, file);
     if (file->owner != NULL)
-        file->owner->changed = true;
+        hls_rendition_touch(file->owner);
 }
 
 void hls_remove(struct hls *hls, const char *path)
@@ -117,16 +117,10 @@ void hls_remove(struct hls *hls, const char *path)
 
 /* ---- turns ---- */
 
-static void update(struct hls *hls, core_ns now_ns)
-{
-    for (struct hls_rendition *rendition = hls->renditions; rendition != NULL; rendition = rendition->next)
-        hls_rendition_update(rendition, now_ns);
-}
-
 void hls_turn(struct hls *hls, core_ns now_ns)
 {
     hls_link_receive(&hls->link, now_ns);
-    update(hls, now_ns);
+    hls_renditions_update(hls, now_ns);
     hls_link_send(&hls->link, now_ns);
     if (now_ns - hls->swept_ns >= SWEEP_NS) {
         hls_files_sweep(hls, now_ns);
@@ -147,6 +141,7 @@ static void on_done(void *argument, struct hls_job *job)
 void hls_start(struct hls *hls)
 {
     core_histogram_init(&hls->delay);
+    hls->look_ns = CORE_NS_NEVER;
     hls->link.argument = hls;
     hls->link.done = on_done;
     hls->link.say = hls->say;

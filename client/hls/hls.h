@@ -33,7 +33,8 @@ struct hls {
     void (*say)(const char *format, ...) CORE_PRINTF(1, 2);
     /* */
     void *files; /* a tree, by path */
-    struct hls_rendition *renditions;
+    struct hls_rendition *renditions, *changed;
+    core_ns look_ns; /* when time alone changes something of a rendition */
     size_t rendition_count, clear_bytes;
     core_ns swept_ns;
     core_ns publish_not_before_ns; /* since the output has no room; 0: it has */

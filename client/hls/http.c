@@ -11,8 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define IDLE_S      60u
-#define CONNECTIONS 1024u
+#define IDLE_S       60u
+#define CONNECTIONS  1024u
+#define BUFFER_BYTES ((size_t)128 << 10) /* of a connection: what is read at once */
 
 /* A request whose body is being received. */
 struct upload {
@@ -233,10 +234,11 @@ core_status hls_http_start(struct hls_http *http, struct hls *hls, const char *t
     if (status || (status = core_address_listen(&address, 0660, &http->listener, &http->bound, error)))
         return status;
     http->hls = hls;
-    http->daemon = MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET,
-                                    http->listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
-                                    MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_LIMIT,
-                                    CONNECTIONS, MHD_OPTION_END);
+    http->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET,
+                         http->listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+                         MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
+                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, BUFFER_BYTES, MHD_OPTION_END);
     if (http->daemon != NULL)
         return CORE_OK;
     core_address_remove(&http->bound);

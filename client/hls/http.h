@@ -19,7 +19,7 @@ struct hls_http {
 /* Listens on "unix:/path" or "tcp:host:port", the host 127.0.0.1, ::1 or localhost. CORE_INVALID: another. */
 CORE_CHECKED core_status hls_http_start(struct hls_http *http, struct hls *hls, const char *address,
                                         struct core_error *error);
-int hls_http_descriptor(const struct hls_http *http); /* for poll, POLLIN */
+int hls_http_descriptor(const struct hls_http *http);           /* for poll, POLLIN */
 int hls_http_wait_ms(const struct hls_http *http, int most_ms); /* how long, for that, at most most_ms */
 void hls_http_turn(struct hls_http *http);
 void hls_http_stop(struct hls_http *http);

@@ -27,9 +27,9 @@ static void lose(struct hls_link *link, core_ns now_ns, const char *reason)
 
 static struct hls_stream *stream_of_request(struct hls_link *link, uint32_t request)
 {
-    struct hls_stream *stream = link->streams;
+    struct hls_stream *stream = link->busy; /* nothing is asked for without a job */
     while (stream != NULL && stream->request != request)
-        stream = stream->next;
+        stream = stream->next_busy;
     return stream;
 }
 
@@ -75,7 +75,7 @@ static void on_closed(void *argument, uint32_t id, const struct protocol_closed 
 /* The oldest job of that stream of the server: results come in order. */
 static struct hls_job *job_of(struct hls_link *link, uint32_t id, struct hls_stream **owner)
 {
-    for (*owner = link->streams; *owner != NULL; *owner = (*owner)->next)
+    for (*owner = link->busy; *owner != NULL; *owner = (*owner)->next_busy)
         for (struct hls_job *job = (*owner)->first; job != NULL && job->begun; job = job->next)
             if (job->stream == id && !hls_job_is_complete(job))
                 return job;
@@ -118,7 +118,8 @@ static void collect(struct hls_link *link, core_ns now_ns)
 {
     if (link->must_reconnect)
         lose(link, now_ns, "the server has ended a stream");
-    for (struct hls_stream *stream = link->streams; stream != NULL; stream = stream->next)
+    for (struct hls_stream *stream = link->busy, *next_stream; stream != NULL; stream = next_stream) {
+        next_stream = stream->next_busy;
         for (struct hls_job *job = stream->first, *next; job != NULL; job = next) {
             next = job->next;
             if (job->failed) {
@@ -131,6 +132,7 @@ static void collect(struct hls_link *link, core_ns now_ns)
             if (hls_job_is_complete(job))
                 finish_job(stream, job);
         }
+    }
 }
 
 /* ---- the connection ---- */
@@ -198,8 +200,8 @@ void hls_link_send(struct hls_link *link, core_ns now_ns)
     core_status status = CORE_OK;
     if (link->connection == NULL)
         return;
-    for (struct hls_stream *stream = link->streams; stream != NULL && status == CORE_OK;
-         stream = stream->next)
+    for (struct hls_stream *stream = link->busy; stream != NULL && status == CORE_OK;
+         stream = stream->next_busy)
         status = hls_stream_send(stream, now_ns, &error);
     if (status || (status = millrace_flush(link->connection, &error)))
         lose(link, now_ns, error.text);
@@ -219,19 +221,15 @@ short hls_link_events(const struct hls_link *link)
 int hls_link_wait_ms(const struct hls_link *link, core_ns now_ns, int most_ms)
 {
     core_ns wait_ns = most_ms * CORE_NS_PER_MS;
-    for (const struct hls_stream *stream = link->streams; stream != NULL; stream = stream->next)
-        if (stream->first != NULL && stream->ask_not_before_ns > now_ns &&
-            stream->ask_not_before_ns - now_ns < wait_ns)
+    for (const struct hls_stream *stream = link->busy; stream != NULL; stream = stream->next_busy)
+        if (stream->ask_not_before_ns > now_ns && stream->ask_not_before_ns - now_ns < wait_ns)
             wait_ns = stream->ask_not_before_ns - now_ns;
     return (int)((wait_ns + CORE_NS_PER_MS - 1) / CORE_NS_PER_MS);
 }
 
 bool hls_link_is_busy(const struct hls_link *link)
 {
-    for (const struct hls_stream *stream = link->streams; stream != NULL; stream = stream->next)
-        if (stream->first != NULL)
-            return true;
-    return false;
+    return link->busy != NULL;
 }
 
 void hls_link_close(struct hls_link *link)

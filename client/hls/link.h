@@ -28,6 +28,7 @@ struct hls_link {
     bool told_lost;      /* that it has no connection */
     bool must_reconnect; /* as soon as no callback runs */
     struct hls_stream *streams;
+    struct hls_stream *busy; /* those of them that have jobs */
     struct hls_link_counts counts;
 };
 

@@ -54,14 +54,12 @@ void hls_rendition_set(struct hls_rendition *rendition, struct hls_playlist *pla
 {
     hls_playlist_free(&rendition->playlist);
     rendition->playlist = *playlist;
-    rendition->changed = true;
+    hls_rendition_touch(rendition);
 }
 
 void hls_rendition_clear(struct hls_rendition *rendition)
 {
     hls_playlist_free(&rendition->playlist);
-    rendition->changed = false;
-    rendition->look_ns = CORE_NS_NEVER;
     free(rendition->published);
     rendition->published = NULL;
 }
@@ -181,11 +179,44 @@ static bool update_media(struct hls_rendition *rendition)
     return is_whole;
 }
 
-void hls_rendition_update(struct hls_rendition *rendition, core_ns now_ns)
+void hls_rendition_touch(struct hls_rendition *rendition)
 {
-    if (!rendition->changed && now_ns < rendition->look_ns)
+    struct hls *hls = rendition->hls;
+    if (rendition->changed)
         return;
-    rendition->changed = false;
+    rendition->changed = true;
+    rendition->next_changed = hls->changed;
+    hls->changed = rendition;
+}
+
+static void update(struct hls_rendition *rendition, core_ns now_ns)
+{
+    struct hls *hls = rendition->hls;
     bool is_done = rendition->playlist.master ? update_master(rendition) : update_media(rendition);
     rendition->look_ns = is_done ? CORE_NS_NEVER : now_ns + LOOK_NS;
+    if (rendition->look_ns < hls->look_ns)
+        hls->look_ns = rendition->look_ns;
+}
+
+/* Time alone has changed something. */
+static void look(struct hls *hls, core_ns now_ns)
+{
+    hls->look_ns = CORE_NS_NEVER;
+    for (struct hls_rendition *rendition = hls->renditions; rendition != NULL; rendition = rendition->next)
+        if (rendition->look_ns <= now_ns)
+            hls_rendition_touch(rendition);
+        else if (rendition->look_ns < hls->look_ns)
+            hls->look_ns = rendition->look_ns;
+}
+
+void hls_renditions_update(struct hls *hls, core_ns now_ns)
+{
+    if (hls->look_ns <= now_ns)
+        look(hls, now_ns);
+    while (hls->changed != NULL) {
+        struct hls_rendition *rendition = hls->changed;
+        hls->changed = rendition->next_changed;
+        rendition->changed = false; /* what it does to its files may touch it again: no more than once each */
+        update(rendition, now_ns);
+    }
 }

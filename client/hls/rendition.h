@@ -15,7 +15,8 @@ struct hls_rendition {
     char *path, *name;
     struct hls_playlist playlist; /* the newest; no lines: none yet */
     bool changed;                 /* there is something to be looked at now, */
-    core_ns look_ns;              /* or then; CORE_NS_NEVER */
+    struct hls_rendition *next_changed;
+    core_ns look_ns; /* or then; CORE_NS_NEVER */
     uint64_t turn;
     struct hls_stream stream;
     struct hls_key *key;   /* of the newest segment; NULL: none yet */
@@ -35,8 +36,12 @@ void hls_rendition_set(struct hls_rendition *rendition, struct hls_playlist *pla
 /* Neither it nor what the output had of it is there any more; both may come back. */
 void hls_rendition_clear(struct hls_rendition *rendition);
 
-/* Brings its files as far as they get now, and publishes what has come of it. */
-void hls_rendition_update(struct hls_rendition *rendition, core_ns now_ns);
+/* It is to be looked at in this turn, or in the next. */
+void hls_rendition_touch(struct hls_rendition *rendition);
+
+/* Of each that was touched, or whose time has come: brings its files as far as they get now, and publishes what has
+ * come of it. */
+void hls_renditions_update(struct hls *hls, core_ns now_ns);
 
 /* The path of a file that its playlist names. False: the URI leads elsewhere. */
 bool hls_rendition_path(const struct hls_rendition *rendition, const struct hls_item *item,

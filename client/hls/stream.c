@@ -18,10 +18,13 @@ core_status hls_stream_submit(struct hls_stream *stream, struct hls_job *job)
     if (job->cipher == NULL)
         return CORE_NO_MEMORY;
     job->next = NULL;
-    if (stream->last != NULL)
+    if (stream->last != NULL) {
         stream->last->next = job;
-    else
+    } else {
         stream->first = job;
+        stream->next_busy = stream->link->busy;
+        stream->link->busy = stream;
+    }
     stream->last = job;
     if (job->bytes > stream->largest_bytes)
         stream->largest_bytes = job->bytes;
@@ -37,6 +40,14 @@ void hls_job_free(struct hls_job *job)
     free(job);
 }
 
+static void take_off_busy(struct hls_stream *stream)
+{
+    struct hls_stream **at = &stream->link->busy;
+    while (*at != stream)
+        at = &(*at)->next_busy;
+    *at = stream->next_busy;
+}
+
 void hls_stream_take_out(struct hls_stream *stream, struct hls_job *job)
 {
     struct hls_job **at = &stream->first, *before = NULL;
@@ -47,6 +58,8 @@ void hls_stream_take_out(struct hls_stream *stream, struct hls_job *job)
     *at = job->next;
     if (stream->last == job)
         stream->last = before;
+    if (stream->first == NULL)
+        take_off_busy(stream);
 }
 
 void hls_stream_begin_again(struct hls_stream *stream)

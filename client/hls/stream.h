@@ -35,6 +35,7 @@ struct hls_stream {
     const char *name; /* for messages */
     struct hls_link *link;
     struct hls_job *first, *last; /* not done yet */
+    struct hls_stream *next_busy; /* while there are */
     double target_s;              /* set by the caller: duration of a segment, */
     bool has_parts;               /* whether its parts are encrypted, too, */
     core_ns wait_ns;              /* and how long a file may wait for its encryption */
