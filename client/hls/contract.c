@@ -19,16 +19,31 @@ static core_ns within(double value_ns, core_ns minimum_ns, core_ns maximum_ns)
                                            : (core_ns)value_ns;
 }
 
-void hls_contract(size_t bytes, double target_s, bool has_parts, core_ns wait_ns,
+/* Of a file; one more for the IV before it, and one for what is left over. */
+static uint64_t packets_of(const struct hls_pace *pace, uint32_t packet_bytes)
+{
+    return pace->bytes == 0 ? 0 : (uint64_t)((double)pace->bytes * HLS_HEADROOM / packet_bytes) + 2;
+}
+
+void hls_contract(const struct hls_pace paces[HLS_KINDS], core_ns wait_ns,
                   const struct protocol_welcome *welcome, struct core_stream_spec *spec)
 {
     uint32_t packet_bytes = packet_bytes_of(welcome);
-    uint64_t packets =
-        (uint64_t)((double)bytes * HLS_HEADROOM / packet_bytes) + 2; /* 1: the IV, 1: the rest */
+    uint64_t packets = 0;
+    double packets_per_s = 0;
+    for (int kind = 0; kind < HLS_KINDS; kind++) {
+        uint64_t some = packets_of(&paces[kind], packet_bytes);
+        packets += some;
+        packets_per_s += some > 0 ? (double)some / paces[kind].every_s : 0;
+    }
+    if (packets == 0) { /* nothing but empty files so far */
+        packets = 1;
+        packets_per_s = 1;
+    }
     uint32_t burst_max = least(welcome->burst_packets_max,
                                welcome->stream_buffer_bytes_max / (packet_bytes + CORE_BLOCK_BYTES));
     core_ns latency_ns = wait_ns;
-    double interval_ns = target_s * 1e9 / (double)(has_parts ? 2 * packets : packets);
+    double interval_ns = 1e9 / packets_per_s;
     uint32_t burst = least(packets, burst_max > 0 ? burst_max : 1);
     if (burst < packets) {
         double paced_ns = (double)wait_ns / 2 / (double)(packets - burst);

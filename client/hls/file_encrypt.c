@@ -111,8 +111,11 @@ static void encrypt(struct hls_file *file, const struct hls_item *item)
     struct hls_job *job = calloc(1, sizeof *job);
     if (job == NULL)
         return;
-    *job = (struct hls_job){
-        .owner = file, .clear = file->clear, .bytes = file->bytes, .key = hls_key_take(rendition->key)};
+    *job = (struct hls_job){.owner = file,
+                            .clear = file->clear,
+                            .bytes = file->bytes,
+                            .kind = file->kind == HLS_PART ? HLS_KIND_PART : HLS_KIND_SEGMENT,
+                            .key = hls_key_take(rendition->key)};
     memcpy(job->iv, file->cover.iv, CORE_BLOCK_BYTES);
     if (hls_stream_submit(&rendition->stream, job) == CORE_OK) {
         file->clear = NULL;

@@ -128,8 +128,8 @@ static void set_contract(struct hls_rendition *rendition)
     double shortest_s = playlist->part_target_s > 0 ? playlist->part_target_s : target_s;
     core_ns wait_ns = (core_ns)(shortest_s * 1e9 / 4);
     wait_ns = wait_ns < WAIT_NS_MIN ? WAIT_NS_MIN : wait_ns > WAIT_NS_MAX ? WAIT_NS_MAX : wait_ns;
-    rendition->stream.target_s = target_s;
-    rendition->stream.has_parts = playlist->part_target_s > 0;
+    rendition->stream.paces[HLS_KIND_SEGMENT].every_s = target_s;
+    rendition->stream.paces[HLS_KIND_PART].every_s = shortest_s;
     rendition->stream.wait_ns = rendition->hls->wait_ns > 0 ? rendition->hls->wait_ns : wait_ns;
 }
 

@@ -26,8 +26,8 @@ core_status hls_stream_submit(struct hls_stream *stream, struct hls_job *job)
         stream->link->busy = stream;
     }
     stream->last = job;
-    if (job->bytes > stream->largest_bytes)
-        stream->largest_bytes = job->bytes;
+    if (job->bytes > stream->paces[job->kind].bytes)
+        stream->paces[job->kind].bytes = job->bytes;
     return CORE_OK;
 }
 
@@ -110,13 +110,15 @@ static void open_stream(struct hls_stream *stream, struct hls_key *key)
 {
     struct hls_link *link = stream->link;
     struct core_error error;
-    double told_bytes = link->bandwidth_bits_per_s / 8 * stream->target_s;
-    size_t bytes = stream->largest_bytes;
-    if (told_bytes > (double)bytes)
-        bytes = (size_t)told_bytes;
-    stream->contract_bytes = (size_t)((double)bytes * HLS_HEADROOM);
-    hls_contract(bytes, stream->target_s, stream->has_parts, stream->wait_ns,
-                 millrace_welcome(link->connection), &stream->spec);
+    struct hls_pace paces[HLS_KINDS];
+    for (int kind = 0; kind < HLS_KINDS; kind++) {
+        double told_bytes = link->bandwidth_bits_per_s / 8 * stream->paces[kind].every_s;
+        paces[kind] = stream->paces[kind];
+        if (paces[kind].bytes > 0 && told_bytes > (double)paces[kind].bytes)
+            paces[kind].bytes = (size_t)told_bytes;
+        stream->contract_bytes[kind] = (size_t)((double)paces[kind].bytes * HLS_HEADROOM);
+    }
+    hls_contract(paces, stream->wait_ns, millrace_welcome(link->connection), &stream->spec);
     const struct protocol_open open = {
         .spec = stream->spec, .key_kind = PROTOCOL_KEY_INLINE, .key = key->bytes, .key_bytes = HLS_KEY_BYTES};
     note_request(stream, key,
@@ -216,7 +218,7 @@ static core_status send_packet(struct hls_stream *stream, struct hls_job *job, s
 
 static bool fits(const struct hls_stream *stream, const struct hls_job *job)
 {
-    return job->bytes <= stream->contract_bytes;
+    return job->bytes <= stream->contract_bytes[job->kind];
 }
 
 /* Whether the next packet of the job may be sent now; asks for what is missing. */

@@ -5,6 +5,7 @@
 #ifndef MILLRACE_CLIENT_HLS_STREAM_H
 #define MILLRACE_CLIENT_HLS_STREAM_H
 
+#include "client/hls/contract.h"
 #include "client/hls/keys.h"
 
 #include "core/protocol.h"
@@ -18,6 +19,7 @@ struct hls_job {
     void *owner;
     uint8_t *clear; /* allocated; the job's */
     size_t bytes;
+    enum hls_kind kind;
     struct hls_key *key; /* the job's own reference */
     uint8_t iv[CORE_BLOCK_BYTES];
     /* the link's */
@@ -34,13 +36,11 @@ struct hls_stream {
     struct hls_stream *next;
     const char *name; /* for messages */
     struct hls_link *link;
-    struct hls_job *first, *last; /* not done yet */
-    struct hls_stream *next_busy; /* while there are */
-    double target_s;              /* set by the caller: duration of a segment, */
-    bool has_parts;               /* whether its parts are encrypted, too, */
-    core_ns wait_ns;              /* and how long a file may wait for its encryption */
-    size_t largest_bytes;         /* of a file so far */
-    size_t contract_bytes;        /* of a file, for which the contract is */
+    struct hls_job *first, *last;     /* not done yet */
+    struct hls_stream *next_busy;     /* while there are */
+    struct hls_pace paces[HLS_KINDS]; /* every_s is set by the caller; bytes: of files so far */
+    core_ns wait_ns;                  /* set by the caller: how long a file may wait for its encryption */
+    size_t contract_bytes[HLS_KINDS]; /* of a file, for which the contract is */
     /* of the stream at the server */
     uint32_t id;               /* 0: none is open */
     uint32_t request;          /* OPEN or REKEY that waits for its answer; 0: none */

@@ -101,8 +101,11 @@ static void play(const struct test_case *test, struct hls_server *fake)
 {
     const struct core_options_server server = {.address = fake->fake.address, .timeout_ms = 10000};
     struct hls_link link = {.server = &server, .done = on_done, .say = say};
-    struct hls_stream stream = {.name = "a", .target_s = 1, .wait_ns = CORE_NS_PER_S};
-    struct hls_stream other = {.name = "b", .target_s = 1, .wait_ns = CORE_NS_PER_S}; /* has nothing to do */
+    struct hls_stream stream = {
+        .name = "a", .paces = {{.every_s = 1}, {.every_s = 1}}, .wait_ns = CORE_NS_PER_S};
+    struct hls_stream other = {.name = "b",
+                               .paces = {{.every_s = 1}, {.every_s = 1}},
+                               .wait_ns = CORE_NS_PER_S}; /* has nothing to do */
     hls_stream_add(&link, &stream);
     hls_stream_add(&link, &other);
     for (size_t file = 0; file < COUNT_OF(files); file++) {
@@ -197,7 +200,8 @@ static void ends_while_it_connects(void **state)
     hls_server_start(fake);
     const struct core_options_server server = {.address = fake->fake.address, .timeout_ms = 10000};
     struct hls_link link = {.server = &server, .done = on_done, .say = say};
-    struct hls_stream stream = {.name = "a", .target_s = 1, .wait_ns = CORE_NS_PER_S};
+    struct hls_stream stream = {
+        .name = "a", .paces = {{.every_s = 1}, {.every_s = 1}}, .wait_ns = CORE_NS_PER_S};
     hls_stream_add(&link, &stream);
     submit(&stream, 0, make_key('a'));
     hls_link_receive(&link, core_time_now_ns());
@@ -221,8 +225,10 @@ static void forgets_streams(void **state)
     struct hls_link link = {.server = &server, .done = on_done, .say = say};
     said[0] = '\0';
     for (int round = 0; round < 2; round++) { /* refused, and opened */
-        struct hls_stream stream = {.name = "gone", .target_s = 1, .wait_ns = CORE_NS_PER_S};
-        struct hls_stream other = {.name = "stays", .target_s = 1, .wait_ns = CORE_NS_PER_S};
+        struct hls_stream stream = {
+            .name = "gone", .paces = {{.every_s = 1}, {.every_s = 1}}, .wait_ns = CORE_NS_PER_S};
+        struct hls_stream other = {
+            .name = "stays", .paces = {{.every_s = 1}, {.every_s = 1}}, .wait_ns = CORE_NS_PER_S};
         done = 0;
         hls_stream_add(&link, &stream);
         submit(&stream, 0, make_key('a'));
@@ -267,7 +273,8 @@ static void contracts_are_kept(void **state)
                                                  .burst_packets_max = bursts[i % COUNT_OF(bursts)],
                                                  .stream_buffer_bytes_max = 16 << 20};
         struct core_stream_spec spec;
-        hls_contract(bytes, 4, false, CORE_NS_PER_S, &welcome, &spec);
+        const struct hls_pace paces[HLS_KINDS] = {{bytes, 4}};
+        hls_contract(paces, CORE_NS_PER_S, &welcome, &spec);
         core_ns packets = (core_ns)((bytes + CORE_BLOCK_BYTES) / spec.packet_bytes + 1);
         core_ns behind = packets > spec.burst_packets ? packets - spec.burst_packets : 0;
         assert_int_equal(spec.packet_bytes % CORE_BLOCK_BYTES, 0);
@@ -288,16 +295,32 @@ static void contracts_are_within_limits(void **state)
                                            .interval_ns_min = 50 * CORE_NS_PER_MS,
                                            .latency_ns_min = 2 * CORE_NS_PER_S};
     (void)state;
-    hls_contract(1000000, 1, true, CORE_NS_PER_S, &small, &spec);
+    hls_contract((struct hls_pace[HLS_KINDS]){{1000000, 1}, {500000, 0.5}}, CORE_NS_PER_S, &small, &spec);
     assert_int_equal(spec.packet_bytes, 992);
     assert_int_equal(spec.burst_packets, 1);
     assert_int_equal(spec.interval_ns, 50 * CORE_NS_PER_MS);
     assert_int_equal(spec.latency_ns, 2 * CORE_NS_PER_S);
     const struct protocol_welcome large = {
         .packet_bytes_max = 1 << 20, .burst_packets_max = 1000, .stream_buffer_bytes_max = 1 << 30};
-    hls_contract(0, 1e9, false, CORE_LATENCY_NS_MAX, &large, &spec);
+    hls_contract((struct hls_pace[HLS_KINDS]){{1, 1e9}}, CORE_LATENCY_NS_MAX, &large, &spec);
     assert_int_equal(spec.interval_ns, CORE_INTERVAL_NS_MAX);
     assert_int_equal(spec.latency_ns, CORE_LATENCY_NS_MAX);
+}
+
+/* Parts and segments that come beside each other, at rates that both keep for ever. */
+static void contracts_hold_both_kinds(void **state)
+{
+    const struct protocol_welcome welcome = {
+        .packet_bytes_max = 1 << 20, .burst_packets_max = 1000, .stream_buffer_bytes_max = 1 << 30};
+    struct core_stream_spec spec;
+    (void)state;
+    hls_contract((struct hls_pace[HLS_KINDS]){[HLS_KIND_PART] = {200000, 0.33}}, CORE_NS_PER_S, &welcome,
+                 &spec);
+    assert_true(spec.burst_packets * spec.packet_bytes >= 200000);
+    assert_true(200000 / 0.33 <= spec.packet_bytes * 1e9 / (double)spec.interval_ns);
+    hls_contract((struct hls_pace[HLS_KINDS]){{600000, 1}, {200000, 0.33}}, CORE_NS_PER_S, &welcome, &spec);
+    assert_true(spec.burst_packets * spec.packet_bytes >= 800000);
+    assert_true(600000 + 200000 / 0.33 <= spec.packet_bytes * 1e9 / (double)spec.interval_ns);
 }
 
 int main(void)
@@ -306,7 +329,7 @@ int main(void)
         cmocka_unit_test(every_file_is_under_its_key), cmocka_unit_test(nobody_waits_for_the_server),
         cmocka_unit_test(ends_while_it_connects),      cmocka_unit_test(forgets_streams),
         cmocka_unit_test(tells_of_no_server),          cmocka_unit_test(contracts_are_kept),
-        cmocka_unit_test(contracts_are_within_limits),
+        cmocka_unit_test(contracts_are_within_limits), cmocka_unit_test(contracts_hold_both_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
