@@ -350,7 +350,7 @@ static bool is_idle(const struct load *load)
 static void count_lost(struct load *load)
 {
     for (unsigned i = 0; i < load->options->renditions; i++)
-        if (load->renditions[i].phase != PHASE_IDLE && load->renditions[i].due_ns >= load->timed_from_ns) {
+        if (load->renditions[i].phase != PHASE_IDLE) {
             load->figures->timed++;
             load->figures->late++;
         }

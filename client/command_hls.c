@@ -156,11 +156,12 @@ static void sleep_until_needed(struct hls_command *command)
         {.fd = hls_http_descriptor(&command->http), .events = POLLIN},
         {.fd = hls_link_descriptor(&command->hls.link), .events = hls_link_events(&command->hls.link)},
     };
-    int wait_ms = hls_http_wait_ms(&command->http, TURN_MS);
-    wait_ms = hls_link_wait_ms(&command->hls.link, core_time_now_ns(), wait_ms);
-    if (poll(ready, 3, wait_ms) > 0 && ready[0].revents != 0)
+    int http_ms = hls_http_wait_ms(&command->http, TURN_MS);
+    int count = poll(ready, 3, hls_link_wait_ms(&command->hls.link, core_time_now_ns(), http_ms));
+    if (count > 0 && ready[0].revents != 0)
         hls_watch_read(&command->watch);
-    hls_http_turn(&command->http);
+    if (count <= 0 || http_ms == 0 || ready[1].revents != 0)
+        hls_http_turn(&command->http);
 }
 
 static void show_progress(const struct hls *hls, core_ns now_ns)

@@ -194,15 +194,18 @@ void hls_stream_refused(struct hls_stream *stream, const struct protocol_refused
 /* The next packet of the job; the first one begins with the IV. CORE_FULL: not now. */
 static core_status send_packet(struct hls_stream *stream, struct hls_job *job, struct core_error *error)
 {
-    static uint8_t packet[HLS_PACKET_BYTES];
+    static uint8_t first[HLS_PACKET_BYTES];
     uint32_t head = job->begun ? 0 : CORE_BLOCK_BYTES;
     size_t left = job->bytes - job->sent;
     uint32_t room = stream->spec.packet_bytes - head;
     uint32_t bytes = left < room ? (uint32_t)left : room;
     unsigned flags = (job->begun ? 0 : PROTOCOL_DATA_FIRST) | (bytes == left ? PROTOCOL_DATA_LAST : 0);
-    memcpy(packet, job->iv, head);
-    if (bytes > 0)
-        memcpy(packet + head, job->clear + job->sent, bytes);
+    const uint8_t *packet = job->clear + job->sent;
+    if (head > 0) {
+        memcpy(first, job->iv, head);
+        memcpy(first + head, packet, bytes);
+        packet = first;
+    }
     core_status status =
         millrace_data_part(stream->link->connection, stream->id, packet, head + bytes, flags, NULL, error);
     if (status)
