@@ -154,11 +154,24 @@ static core_status await_adapter(struct adapter *adapter, struct core_error *err
 {
     core_ns until_ns = core_time_now_ns() + START_NS;
     while (access(adapter->socket, F_OK) != 0) {
-        if (core_time_now_ns() > until_ns || waitpid(adapter->process, NULL, WNOHANG) == adapter->process)
+        siginfo_t ended = {0};
+        if (core_time_now_ns() > until_ns ||
+            waitid(P_PID, (id_t)adapter->process, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+            ended.si_pid != 0)
             return fail(adapter, "did not start", error);
         core_time_sleep_until(core_time_now_ns() + TRY_NS);
     }
     return CORE_OK;
+}
+
+static core_status stop_adapter(struct adapter *adapter, struct core_error *error)
+{
+    int exited = 0;
+    (void)kill(adapter->process, SIGTERM);
+    (void)waitpid(adapter->process, &exited, 0);
+    core_status status = exited != 0 ? fail(adapter, "failed", error) : CORE_OK;
+    remove_folder(adapter);
+    return status;
 }
 
 static core_status start_adapter(struct adapter *adapter, const struct options *options, const char *server,
@@ -178,16 +191,9 @@ static core_status start_adapter(struct adapter *adapter, const struct options *
     }
     if (adapter->process == 0)
         become(adapter, options, server);
-    return await_adapter(adapter, error);
-}
-
-static core_status stop_adapter(struct adapter *adapter, struct core_error *error)
-{
-    int exited = 0;
-    (void)kill(adapter->process, SIGTERM);
-    (void)waitpid(adapter->process, &exited, 0);
-    core_status status = exited != 0 ? fail(adapter, "failed", error) : CORE_OK;
-    remove_folder(adapter);
+    core_status status = await_adapter(adapter, error);
+    if (status)
+        (void)!stop_adapter(adapter, NULL); /* the first reason counts */
     return status;
 }
 
@@ -227,9 +233,9 @@ static void print(const struct options *options, unsigned renditions, const char
     char texts[4][CORE_TEXT_BYTES];
     if (options->server.json)
         return;
-    printf("%5u renditions, %s: %" PRIu64 " parts, %" PRIu64 " late, %" PRIu64 " wrong, %" PRIu64
-           " refused; median %s, p99.9 %s, max %s; begun %s late at most\n",
-           renditions, what, figures->timed, figures->late, figures->wrong, figures->refused,
+    printf("%5u renditions, %s: %" PRIu64 " parts, %" PRIu64 " late (%" PRIu64 " never came), %" PRIu64
+           " wrong, %" PRIu64 " refused; median %s, p99.9 %s, max %s; begun %s late at most\n",
+           renditions, what, figures->timed, figures->late, figures->lost, figures->wrong, figures->refused,
            core_duration_format(core_histogram_percentile_ns(&figures->latency, 50), texts[0]),
            core_duration_format(core_histogram_percentile_ns(&figures->latency, 99.9), texts[1]),
            core_duration_format(core_histogram_maximum_ns(&figures->latency), texts[2]),
@@ -283,12 +289,12 @@ static core_status report(const struct options *options, unsigned renditions,
     if (!options->server.json)
         return CORE_OK;
     return bench_document_print(
-        json_pack("{s:i, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "renditions",
+        json_pack("{s:i, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "renditions",
                   (int)renditions, "rate_bits_per_s", options->bits_per_s, "part_s",
                   (double)options->part_ns / 1e9, "deadline_ms", (double)options->deadline_ns / 1e6,
                   "duration_s", (double)options->duration_ns / 1e9, "parts", (json_int_t)figures->timed,
-                  "late", (json_int_t)figures->late, "wrong", (json_int_t)figures->wrong, "refused",
-                  (json_int_t)figures->refused, "median_ms",
+                  "late", (json_int_t)figures->late, "lost", (json_int_t)figures->lost, "wrong",
+                  (json_int_t)figures->wrong, "refused", (json_int_t)figures->refused, "median_ms",
                   (double)core_histogram_percentile_ns(&figures->latency, 50) / 1e6, "p999_ms",
                   (double)core_histogram_percentile_ns(&figures->latency, 99.9) / 1e6, "max_ms",
                   (double)core_histogram_maximum_ns(&figures->latency) / 1e6, "begun_late_ms",

@@ -346,13 +346,14 @@ static bool is_idle(const struct load *load)
     return true;
 }
 
-/* What never came is late. */
+/* Each rendition waits for one of them at most. */
 static void count_lost(struct load *load)
 {
     for (unsigned i = 0; i < load->options->renditions; i++)
         if (load->renditions[i].phase != PHASE_IDLE) {
             load->figures->timed++;
             load->figures->late++;
+            load->figures->lost++;
         }
 }
 
@@ -371,7 +372,8 @@ static void run(struct load *load)
         take_events(load, begin_due(load, now_ns));
         now_ns = core_time_now_ns();
     }
-    count_lost(load);
+    if (now_ns >= load->end_ns)
+        count_lost(load);
 }
 
 static core_status connect_all(struct load *load, struct core_error *error)

@@ -31,7 +31,8 @@ struct hls_load_options {
 struct hls_load_figures {
     uint64_t parts; /* published, all of them compared */
     uint64_t timed; /* of these, after the warm-up */
-    uint64_t late;  /* of these, later than the deadline, or not published at all */
+    uint64_t late;  /* of these, later than the deadline, or lost */
+    uint64_t lost;  /* never published, as of streams that the server does not admit */
     uint64_t wrong;
     uint64_t refused;              /* requests that were not answered 201 */
     core_ns sent_late_ns;          /* the latest that one was begun of those due, by the bench's own fault */

@@ -19,10 +19,11 @@ static core_ns within(double value_ns, core_ns minimum_ns, core_ns maximum_ns)
                                            : (core_ns)value_ns;
 }
 
-/* Of a file; one more for the IV before it, and one for what is left over. */
+/* Of a file with its IV before it. */
 static uint64_t packets_of(const struct hls_pace *pace, uint32_t packet_bytes)
 {
-    return pace->bytes == 0 ? 0 : (uint64_t)((double)pace->bytes * HLS_HEADROOM / packet_bytes) + 2;
+    uint64_t bytes = (uint64_t)((double)pace->bytes * HLS_HEADROOM) + CORE_BLOCK_BYTES;
+    return pace->bytes == 0 ? 0 : (bytes + packet_bytes - 1) / packet_bytes;
 }
 
 void hls_contract(const struct hls_pace paces[HLS_KINDS], core_ns wait_ns,

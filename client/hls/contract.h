@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 #define HLS_PACKET_BYTES (UINT32_C(32) << 10) /* of a packet, at most */
-#define HLS_HEADROOM     1.5                  /* of a contract, for files that are larger than those before */
+#define HLS_HEADROOM     1.25                 /* of a contract, for files that are larger than those before */
 
 /* Two kinds of files come in a rendition, each at its pace. */
 enum hls_kind { HLS_KIND_SEGMENT, HLS_KIND_PART, HLS_KINDS };
