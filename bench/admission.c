@@ -62,33 +62,38 @@ static core_status probe_grant(struct millrace *connection, uint32_t index, stru
                                struct core_error *error)
 {
     static const uint8_t key[32];
-    struct protocol_open open = {
-        .spec = bench_crowd_spec(index), .key_kind = PROTOCOL_KEY_INLINE, .key = key};
-    struct protocol_opened opened;
-    struct protocol_closed closed;
+    const struct core_stream_spec spec = bench_crowd_spec(index);
+    struct millrace_open open = client_contract_open(&spec);
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_closed closed = {.size = sizeof closed};
 
-    open.key_bytes = core_cipher_key_bytes(open.spec.cipher);
+    open.key_kind = MILLRACE_KEY_INLINE;
+    open.key = key;
+    open.key_bytes = core_cipher_key_bytes(spec.cipher);
     core_ns start_ns = core_time_now_ns();
-    core_status status = millrace_open_stream(connection, &open, ANSWER_MS, &opened, NULL, error);
+    core_status status =
+        (core_status)millrace_open_stream(connection, &open, ANSWER_MS, &opened, NULL, error->text);
     if (status != CORE_OK)
         return status;
     bench_samples_add(&figures->granted_us, (double)(core_time_now_ns() - start_ns) / 1e3);
     bench_samples_add(&figures->decided_us, (double)opened.decided_ns / 1e3);
-    return millrace_close_stream(connection, opened.stream, ANSWER_MS, &closed, error);
+    return (core_status)millrace_close_stream(connection, opened.stream, ANSWER_MS, &closed, error->text);
 }
 
 /* One refusal: a rate that no server has room for, so that both offers are looked for. */
 static core_status probe_refusal(struct millrace *connection, uint32_t index, struct figures *figures,
                                  struct core_error *error)
 {
-    struct protocol_open open = {.spec = bench_crowd_spec(index), .key_kind = PROTOCOL_KEY_NONE};
-    struct protocol_opened opened;
-    struct protocol_refused refused;
+    const struct core_stream_spec spec = bench_crowd_spec(index);
+    struct millrace_open open = client_contract_open(&spec);
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_refused refused = {.size = sizeof refused};
 
-    open.spec.packet_bytes = 60000;
-    open.spec.interval_ns = 20 * CORE_NS_PER_US + index;
+    open.packet_bytes = 60000;
+    open.interval_ns = 20 * CORE_NS_PER_US + index;
     core_ns start_ns = core_time_now_ns();
-    core_status status = millrace_query(connection, &open, ANSWER_MS, &opened, &refused, error);
+    core_status status =
+        (core_status)millrace_query(connection, &open, ANSWER_MS, &opened, &refused, error->text);
     if (status != CORE_REFUSED)
         return status == CORE_OK
                    ? core_error_set(error, CORE_MISMATCH, "24 Gbit/s in one stream were granted")
@@ -102,7 +107,7 @@ static core_status measure(const struct options *options, const char *address, s
 {
     struct millrace *connection = NULL;
     struct bench_crowd crowd = {0};
-    core_status status = millrace_connect(address, NULL, ANSWER_MS, &connection, error);
+    core_status status = (core_status)millrace_connect(address, NULL, ANSWER_MS, &connection, error->text);
 
     if (status == CORE_OK)
         status = bench_crowd_init(&crowd, connection, options->streams, error);
@@ -111,7 +116,7 @@ static core_status measure(const struct options *options, const char *address, s
         status = bench_crowd_open(&crowd, 0, options->streams, error);
     figures->open_s = (double)(core_time_now_ns() - start_ns) / 1e9;
     if (status == CORE_OK)
-        millrace_set_callbacks(connection, &(struct millrace_callbacks){0});
+        status = (core_status)millrace_set_callbacks(connection, NULL, error->text);
     for (uint32_t i = 0; status == CORE_OK && i < options->probes; i++) {
         status = probe_grant(connection, options->streams + i, figures, error);
         if (status == CORE_OK)

@@ -34,7 +34,7 @@ struct core_stream_spec bench_crowd_spec(uint32_t index)
                                      .padding = CORE_PADDING_PKCS7};
 }
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     struct bench_crowd *crowd = argument;
     (void)request;
@@ -43,7 +43,7 @@ static void on_opened(void *argument, uint32_t request, const struct protocol_op
         crowd->streams[crowd->count++] = opened->stream;
 }
 
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct bench_crowd *crowd = argument;
     (void)request;
@@ -52,7 +52,7 @@ static void on_refused(void *argument, uint32_t request, const struct protocol_r
     snprintf(crowd->reason, sizeof crowd->reason, "%s", refused->text);
 }
 
-static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     struct bench_crowd *crowd = argument;
     (void)stream, (void)closed;
@@ -67,34 +67,38 @@ static core_status await(struct bench_crowd *crowd, uint32_t goal, struct core_e
                                .events = millrace_events(crowd->connection)};
         if (poll(&ready, 1, ANSWER_MS) <= 0)
             return core_error_set(error, CORE_TIMEOUT, "the server does not answer");
-        core_status status = millrace_process(crowd->connection, 0, error);
+        core_status status = (core_status)millrace_process(crowd->connection, 0, error->text);
         if (status != CORE_OK)
             return status;
     }
     return CORE_OK;
 }
 
-static void listen_to(struct bench_crowd *crowd)
+static core_status listen_to(struct bench_crowd *crowd, struct core_error *error)
 {
-    struct millrace_callbacks callbacks = {
-        .on_opened = on_opened, .on_refused = on_refused, .on_closed = on_closed, .argument = crowd};
-    millrace_set_callbacks(crowd->connection, &callbacks);
+    struct millrace_callbacks callbacks = {.size = sizeof callbacks,
+                                           .on_opened = on_opened,
+                                           .on_refused = on_refused,
+                                           .on_closed = on_closed,
+                                           .argument = crowd};
     crowd->answered = crowd->refused = 0;
+    return (core_status)millrace_set_callbacks(crowd->connection, &callbacks, error->text);
 }
 
 core_status bench_crowd_open(struct bench_crowd *crowd, uint32_t first, uint32_t count,
                              struct core_error *error)
 {
     uint8_t key[32];
-    core_status status = CORE_OK;
+    core_status status = listen_to(crowd, error);
 
-    listen_to(crowd);
     for (uint32_t i = 0; status == CORE_OK && i < count; i++) {
-        struct protocol_open open = {.spec = bench_crowd_spec(first + i), .key_kind = PROTOCOL_KEY_INLINE};
+        const struct core_stream_spec spec = bench_crowd_spec(first + i);
+        struct millrace_open open = client_contract_open(&spec);
         memset(key, (int)(first + i), sizeof key);
+        open.key_kind = MILLRACE_KEY_INLINE;
         open.key = key;
-        open.key_bytes = core_cipher_key_bytes(open.spec.cipher);
-        status = millrace_send_open(crowd->connection, PROTOCOL_OPEN, &open, NULL, error);
+        open.key_bytes = core_cipher_key_bytes(spec.cipher);
+        status = (core_status)millrace_send_open(crowd->connection, &open, NULL, error->text);
         if (status == CORE_OK && i + 1 - crowd->answered >= IN_FLIGHT)
             status = await(crowd, i + 1 - IN_FLIGHT / 2, error);
     }
@@ -108,10 +112,9 @@ core_status bench_crowd_open(struct bench_crowd *crowd, uint32_t first, uint32_t
 
 core_status bench_crowd_close(struct bench_crowd *crowd, struct core_error *error)
 {
-    core_status status = CORE_OK;
-    listen_to(crowd);
+    core_status status = listen_to(crowd, error);
     for (uint32_t i = 0; status == CORE_OK && i < crowd->count; i++) {
-        status = millrace_send_close(crowd->connection, crowd->streams[i], error);
+        status = (core_status)millrace_send_close(crowd->connection, crowd->streams[i], error->text);
         if (status == CORE_OK && i + 1 - crowd->answered >= IN_FLIGHT)
             status = await(crowd, i + 1 - IN_FLIGHT / 2, error);
     }

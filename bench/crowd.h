@@ -2,7 +2,7 @@
 #ifndef MILLRACE_BENCH_CROWD_H
 #define MILLRACE_BENCH_CROWD_H
 
-#include "client/millrace.h"
+#include "client/contract.h"
 
 #include <stdint.h>
 
@@ -13,7 +13,7 @@ struct bench_crowd {
     /* while a call runs */
     uint32_t answered;
     uint32_t refused;
-    char reason[PROTOCOL_CONTROL_BYTES_MAX]; /* of the last refusal */
+    char reason[MILLRACE_TEXT_BYTES]; /* of the last refusal */
 };
 
 CORE_CHECKED core_status bench_crowd_init(struct bench_crowd *crowd, struct millrace *connection,

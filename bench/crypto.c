@@ -205,12 +205,14 @@ static void key_of(uint32_t stream, uint8_t key[16])
 static bool streams_open(struct bench *bench)
 {
     static const uint8_t iv[CORE_BLOCK_BYTES];
+    const struct cpu_stream_options options = {.cipher = CORE_CIPHER_AES_128_CBC,
+                                               .piece_bytes = WORKER_PIECE_BYTES,
+                                               .piece_deadline_ns = DEADLINE_FIRST_NS};
     for (uint32_t i = 0; i < bench->options->streams; i++) {
         uint8_t key[16];
         key_of(i, key);
         struct cpu_stream *stream = stream_at(bench, i);
-        if (cpu_stream_init(stream, bench->options->ops, bench->engine, CORE_CIPHER_AES_128_CBC, key, iv,
-                            WORKER_PIECE_BYTES, DEADLINE_FIRST_NS) != CORE_OK)
+        if (cpu_stream_init(stream, bench->options->ops, bench->engine, &options, key, iv) != CORE_OK)
             return false;
         bench->contexts[i] = EVP_CIPHER_CTX_new();
         if (bench->contexts[i] == NULL ||

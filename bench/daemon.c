@@ -100,7 +100,7 @@ static core_status answers(struct bench_daemon *daemon, struct core_error *error
     char line[LINE_BYTES];
     while (core_time_now_ns() < end_ns) {
         struct millrace *connection;
-        if (millrace_connect(daemon->address, NULL, 1000, &connection, error) == CORE_OK) {
+        if (millrace_connect(daemon->address, NULL, 1000, &connection, error->text) == MILLRACE_OK) {
             millrace_disconnect(connection);
             return CORE_OK;
         }

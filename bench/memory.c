@@ -137,7 +137,8 @@ static core_status measure(const struct options *options, const struct bench_dae
 {
     struct millrace *connection = NULL;
     struct bench_crowd crowd = {0};
-    core_status status = millrace_connect(daemon->address, NULL, ANSWER_MS, &connection, error);
+    core_status status =
+        (core_status)millrace_connect(daemon->address, NULL, ANSWER_MS, &connection, error->text);
 
     if (status == CORE_OK)
         status = bench_crowd_init(&crowd, connection, options->streams, error);

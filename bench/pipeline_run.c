@@ -133,8 +133,11 @@ static core_status cpu_stream_create(struct pipeline *pipeline, uint32_t index, 
     if (cpu == NULL)
         return no_memory(error);
     memset(cpu, 0, bytes);
-    status = cpu_stream_init(cpu, options->engine, pipeline->engine, stream->spec->cipher,
-                             pipeline->keys[index], pipeline->ivs[index], task.piece_bytes, task.deadline_ns);
+    const struct cpu_stream_options how = {.cipher = stream->spec->cipher,
+                                           .piece_bytes = task.piece_bytes,
+                                           .piece_deadline_ns = task.deadline_ns};
+    status = cpu_stream_init(cpu, options->engine, pipeline->engine, &how, pipeline->keys[index],
+                             pipeline->ivs[index]);
     if (status != CORE_OK) {
         free(cpu);
         return core_error_set(error, status, "a key for engine %s: %s", options->engine->name,

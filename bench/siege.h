@@ -84,7 +84,7 @@ siege_run siege_stop;    /* the server stopped for a second */
 siege_run siege_threads; /* a server with more threads than there are cores */
 
 /* A stream that any server admits: two packets of 256 bytes a second, bound 100 ms. */
-struct protocol_open siege_open(void);
+struct millrace_open siege_open(void);
 
 /* Connects to 127.0.0.1:port from 127.0.0.(2 + peer % SIEGE_PEERS), without waiting. -1: it could not. */
 int siege_dial(uint16_t port, unsigned peer);

@@ -1,7 +1,7 @@
 /* Attacks on the machine under the server: cards that die, threads that stop, cores that are not there. */
 #include "bench/siege.h"
 
-#include "client/millrace.h"
+#include "client/contract.h"
 #include "core/realtime.h"
 #include "inputgen/churn_watch.h"
 
@@ -174,23 +174,26 @@ core_status siege_stop(struct siege *siege, struct core_error *error)
 static core_status promised(const char *address, double *gbit_per_s, struct core_error *error)
 {
     static const uint8_t key[16];
-    const struct protocol_open open = {.spec = {.packet_bytes = 12500,
-                                                .burst_packets = 1,
-                                                .interval_ns = CORE_NS_PER_MS,
-                                                .latency_ns = 50 * CORE_NS_PER_MS,
-                                                .cipher = CORE_CIPHER_AES_128_CBC,
-                                                .padding = CORE_PADDING_PKCS7},
-                                       .key_kind = PROTOCOL_KEY_INLINE,
+    const struct millrace_open open = {.size = sizeof open,
+                                       .packet_bytes = 12500,
+                                       .burst_packets = 1,
+                                       .interval_ns = CORE_NS_PER_MS,
+                                       .latency_ns = 50 * CORE_NS_PER_MS,
+                                       .cipher = MILLRACE_CIPHER_AES_128_CBC,
+                                       .padding = MILLRACE_PADDING_PKCS7,
+                                       .key_kind = MILLRACE_KEY_INLINE,
                                        .key = key,
                                        .key_bytes = sizeof key};
+    const struct core_stream_spec spec = client_contract_spec(&open);
     struct millrace *connection;
-    struct protocol_opened opened;
-    core_status status = millrace_connect(address, NULL, ANSWER_MS, &connection, error);
+    struct millrace_opened opened = {.size = sizeof opened};
+    core_status status = (core_status)millrace_connect(address, NULL, ANSWER_MS, &connection, error->text);
     if (status != CORE_OK)
         return status;
     *gbit_per_s = 0;
-    while ((status = millrace_open_stream(connection, &open, ANSWER_MS, &opened, NULL, error)) == CORE_OK)
-        *gbit_per_s += core_stream_rate_bits_per_s(&open.spec) / 1e9;
+    while ((status = (core_status)millrace_open_stream(connection, &open, ANSWER_MS, &opened, NULL,
+                                                       error->text)) == CORE_OK)
+        *gbit_per_s += core_stream_rate_bits_per_s(&spec) / 1e9;
     millrace_disconnect(connection);
     return status == CORE_REFUSED ? CORE_OK : status;
 }

@@ -92,13 +92,15 @@ static void *play(void *argument)
 
 static core_status probe_once(struct millrace *connection, core_ns *took_ns, struct core_error *error)
 {
-    const struct protocol_open open = siege_open();
-    struct protocol_opened opened;
-    struct protocol_closed closed;
+    const struct millrace_open open = siege_open();
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_closed closed = {.size = sizeof closed};
     const core_ns start_ns = core_time_now_ns();
-    core_status status = millrace_open_stream(connection, &open, ANSWER_MS, &opened, NULL, error);
+    core_status status =
+        (core_status)millrace_open_stream(connection, &open, ANSWER_MS, &opened, NULL, error->text);
     *took_ns = core_time_now_ns() - start_ns;
-    return status == CORE_OK ? millrace_close_stream(connection, opened.stream, ANSWER_MS, &closed, error)
+    return status == CORE_OK ? (core_status)millrace_close_stream(connection, opened.stream, ANSWER_MS,
+                                                                  &closed, error->text)
                              : status;
 }
 
@@ -111,7 +113,8 @@ static void *probe(void *argument)
         struct millrace *connection = NULL;
         struct core_error error = {""};
         core_ns took_ns = 0;
-        core_status status = millrace_connect(honest->address, NULL, ANSWER_MS, &connection, &error);
+        core_status status =
+            (core_status)millrace_connect(honest->address, NULL, ANSWER_MS, &connection, error.text);
         if (status == CORE_OK)
             status = probe_once(connection, &took_ns, &error);
         millrace_disconnect(connection);

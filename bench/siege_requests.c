@@ -16,16 +16,17 @@
 #define CROWD        10
 #define QUERIES      1000 /* of each connection; 1,024 may be unanswered */
 
-struct protocol_open siege_open(void)
+struct millrace_open siege_open(void)
 {
     static const uint8_t key[16];
-    return (struct protocol_open){.spec = {.packet_bytes = 256,
-                                           .burst_packets = 2,
-                                           .interval_ns = CORE_NS_PER_S,
-                                           .latency_ns = 100 * CORE_NS_PER_MS,
-                                           .cipher = CORE_CIPHER_AES_128_CBC,
-                                           .padding = CORE_PADDING_PKCS7},
-                                  .key_kind = PROTOCOL_KEY_INLINE,
+    return (struct millrace_open){.size = sizeof(struct millrace_open),
+                                  .packet_bytes = 256,
+                                  .burst_packets = 2,
+                                  .interval_ns = CORE_NS_PER_S,
+                                  .latency_ns = 100 * CORE_NS_PER_MS,
+                                  .cipher = MILLRACE_CIPHER_AES_128_CBC,
+                                  .padding = MILLRACE_PADDING_PKCS7,
+                                  .key_kind = MILLRACE_KEY_INLINE,
                                   .key = key,
                                   .key_bytes = sizeof key};
 }
@@ -33,11 +34,12 @@ struct protocol_open siege_open(void)
 static core_status join(const struct siege *siege, struct millrace **connection, uint32_t *stream,
                         struct core_error *error)
 {
-    const struct protocol_open open = siege_open();
-    struct protocol_opened opened = {0};
-    core_status status = millrace_connect(siege->daemon->address, NULL, ANSWER_MS, connection, error);
+    const struct millrace_open open = siege_open();
+    struct millrace_opened opened = {.size = sizeof opened};
+    core_status status =
+        (core_status)millrace_connect(siege->daemon->address, NULL, ANSWER_MS, connection, error->text);
     if (status == CORE_OK)
-        status = millrace_open_stream(*connection, &open, ANSWER_MS, &opened, NULL, error);
+        status = (core_status)millrace_open_stream(*connection, &open, ANSWER_MS, &opened, NULL, error->text);
     *stream = opened.stream;
     return status;
 }
@@ -52,15 +54,18 @@ static int ascending(const void *a, const void *b)
 core_status siege_modify_huge(struct siege *siege, struct core_error *error)
 {
     struct millrace *connection = NULL;
-    struct protocol_modify modify = {
-        .burst_packets = 1, .interval_ns = CORE_NS_PER_US, .latency_ns = 100 * CORE_NS_PER_S};
+    struct millrace_modify modify = {.size = sizeof modify,
+                                     .burst_packets = 1,
+                                     .interval_ns = CORE_NS_PER_US,
+                                     .latency_ns = 100 * CORE_NS_PER_S};
     core_ns took_ns[TRIES];
     core_status status = join(siege, &connection, &modify.stream, error);
     const int64_t before = inputgen_process_resident_bytes(siege->daemon->process);
     for (unsigned at = 0; status == CORE_OK && at < TRIES; at++, siege->done++) {
-        struct protocol_modified modified;
+        struct millrace_modified modified = {.size = sizeof modified};
         const core_ns start_ns = core_time_now_ns();
-        status = millrace_modify(connection, &modify, ANSWER_MS, &modified, NULL, error);
+        status =
+            (core_status)millrace_modify_stream(connection, &modify, ANSWER_MS, &modified, NULL, error->text);
         took_ns[at] = core_time_now_ns() - start_ns;
         if (status == CORE_OK)
             status = core_error_set(error, CORE_MISMATCH, "10^8 packets in a bound were granted");
@@ -86,7 +91,7 @@ struct storm {
     uint64_t sent, answered, granted;
 };
 
-static void on_modified(void *argument, uint32_t request, const struct protocol_modified *modified)
+static void on_modified(void *argument, uint32_t request, const struct millrace_modified *modified)
 {
     struct storm *storm = argument;
     (void)request, (void)modified;
@@ -94,7 +99,7 @@ static void on_modified(void *argument, uint32_t request, const struct protocol_
     storm->granted++;
 }
 
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct storm *storm = argument;
     (void)request, (void)refused;
@@ -102,9 +107,10 @@ static void on_refused(void *argument, uint32_t request, const struct protocol_r
 }
 
 /* The next contract, a third of them refused for its size. */
-static struct protocol_modify stormy(uint32_t stream, uint64_t at)
+static struct millrace_modify stormy(uint32_t stream, uint64_t at)
 {
-    return (struct protocol_modify){.stream = stream,
+    return (struct millrace_modify){.size = sizeof(struct millrace_modify),
+                                    .stream = stream,
                                     .burst_packets = 1 + (uint32_t)(at % 8),
                                     .interval_ns = at % 3 == 0 ? CORE_NS_PER_US : 500 * CORE_NS_PER_MS,
                                     .latency_ns = (20 + (core_ns)(at % 100)) * CORE_NS_PER_MS};
@@ -117,16 +123,20 @@ core_status siege_modify_storm(struct siege *siege, struct core_error *error)
     uint32_t stream;
     core_status status = join(siege, &connection, &stream, error);
     if (status == CORE_OK)
-        millrace_set_callbacks(connection, &(struct millrace_callbacks){.on_modified = on_modified,
-                                                                        .on_refused = on_refused,
-                                                                        .argument = &storm});
+        status = (core_status)millrace_set_callbacks(
+            connection,
+            &(struct millrace_callbacks){.size = sizeof(struct millrace_callbacks),
+                                         .on_modified = on_modified,
+                                         .on_refused = on_refused,
+                                         .argument = &storm},
+            error->text);
     for (; status == CORE_OK && siege_goes_on(siege); siege->done = storm.answered) {
         for (; status == CORE_OK && storm.sent - storm.answered < UNDER_WAY; storm.sent++) {
-            const struct protocol_modify modify = stormy(stream, storm.sent);
-            status = millrace_send_modify(connection, &modify, NULL, error);
+            const struct millrace_modify modify = stormy(stream, storm.sent);
+            status = (core_status)millrace_send_modify(connection, &modify, NULL, error->text);
         }
         if (status == CORE_OK)
-            status = millrace_process(connection, 0, error);
+            status = (core_status)millrace_process(connection, 0, error->text);
         if (status == CORE_OK)
             (void)siege_await(millrace_descriptor(connection), millrace_events(connection), 10);
     }
@@ -139,21 +149,22 @@ core_status siege_modify_storm(struct siege *siege, struct core_error *error)
 static core_status ask_and_leave(struct siege *siege, struct core_error *error)
 {
     struct millrace *connections[CROWD] = {NULL};
-    struct protocol_open open = siege_open();
+    struct millrace_open open = siege_open();
     core_status status = CORE_OK;
-    open.key_kind = PROTOCOL_KEY_NONE;
+    open.key_kind = MILLRACE_KEY_NONE;
     open.key_bytes = 0;
-    open.spec.packet_bytes = 60000;
-    open.spec.interval_ns = 20 * CORE_NS_PER_US;
+    open.packet_bytes = 60000;
+    open.interval_ns = 20 * CORE_NS_PER_US;
     for (unsigned at = 0; status == CORE_OK && at < CROWD; at++)
-        status = millrace_connect(siege->daemon->address, NULL, ANSWER_MS, &connections[at], error);
+        status = (core_status)millrace_connect(siege->daemon->address, NULL, ANSWER_MS, &connections[at],
+                                               error->text);
     for (unsigned at = 0; status == CORE_OK && at < CROWD * QUERIES; at++, siege->done++) {
-        open.spec.interval_ns++;
-        status = millrace_send_open(connections[at % CROWD], PROTOCOL_QUERY, &open, NULL, error);
+        open.interval_ns++;
+        status = (core_status)millrace_send_query(connections[at % CROWD], &open, NULL, error->text);
     }
     for (unsigned at = 0; at < CROWD; at++) {
         if (status == CORE_OK)
-            status = millrace_flush(connections[at], error);
+            status = (core_status)millrace_flush(connections[at], error->text);
         millrace_disconnect(connections[at]);
     }
     return status;

@@ -2,6 +2,8 @@
  * the protocol ends the connection. */
 #include "client/connection.h"
 
+#include "client/translate.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -13,14 +15,16 @@ static core_status breach(struct millrace *connection, const struct core_error *
 static core_status on_welcome(struct millrace *connection, const struct protocol_header *header,
                               const uint8_t *body)
 {
+    struct protocol_welcome welcome;
     struct core_error error;
     if (connection->welcomed)
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "a second WELCOME");
-    if (protocol_welcome_read(body, header->body_bytes, &connection->welcome, &error))
+    if (protocol_welcome_read(body, header->body_bytes, &welcome, &error))
         return breach(connection, &error);
-    if (connection->welcome.version < PROTOCOL_VERSION_MIN || connection->welcome.version > PROTOCOL_VERSION)
+    if (welcome.version < PROTOCOL_VERSION_MIN || welcome.version > PROTOCOL_VERSION)
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "version %u, which was not offered",
-                           connection->welcome.version);
+                           welcome.version);
+    connection->welcome = client_show_welcome(&welcome);
     connection->welcomed = true;
     return CORE_OK;
 }
@@ -76,12 +80,13 @@ static core_status on_opened(struct millrace *connection, const struct protocol_
         return client_fail(connection, CORE_INVALID, CLIENT_BREACH "it opened a stream for a QUERY");
     if (request.type == PROTOCOL_OPEN && (status = enter_stream(connection, &request, &opened)))
         return status;
+    const struct millrace_opened shown = client_show_opened(&opened);
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_OPENED, header->id, 0);
     if (waiter != NULL) {
-        waiter->opened = opened;
+        waiter->opened = shown;
         client_waiter_done(connection, waiter, CORE_OK);
     } else if (connection->callbacks.on_opened != NULL && !request.abandoned) {
-        connection->callbacks.on_opened(connection->callbacks.argument, header->id, &opened);
+        connection->callbacks.on_opened(connection->callbacks.argument, header->id, &shown);
     }
     return CORE_OK;
 }
@@ -102,14 +107,15 @@ static core_status on_refused(struct millrace *connection, const struct protocol
     uint8_t granted = request.type == PROTOCOL_MODIFY  ? PROTOCOL_MODIFIED
                       : request.type == PROTOCOL_REKEY ? PROTOCOL_REKEYED
                                                        : PROTOCOL_OPENED;
+    const struct millrace_refused shown = client_show_refused(&refused);
     struct client_waiter *waiter = client_waiter_find(connection, granted, header->id, 0);
     if (waiter != NULL) {
-        waiter->refused = refused;
+        waiter->refused = shown;
         core_error_set(&waiter->error, CORE_REFUSED, "refused (%s): %s", protocol_refusal_name(refused.code),
                        refused.text);
         client_waiter_done(connection, waiter, CORE_REFUSED);
     } else if (connection->callbacks.on_refused != NULL && !request.abandoned) {
-        connection->callbacks.on_refused(connection->callbacks.argument, header->id, &refused);
+        connection->callbacks.on_refused(connection->callbacks.argument, header->id, &shown);
     }
     return CORE_OK;
 }
@@ -138,12 +144,13 @@ static core_status on_modified(struct millrace *connection, const struct protoco
         return status;
     if ((status = check_stream(connection, "MODIFIED", modified.stream, &request)))
         return status;
+    const struct millrace_modified shown = client_show_modified(&modified);
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_MODIFIED, header->id, 0);
     if (waiter != NULL) {
-        waiter->modified = modified;
+        waiter->modified = shown;
         client_waiter_done(connection, waiter, CORE_OK);
     } else if (connection->callbacks.on_modified != NULL) {
-        connection->callbacks.on_modified(connection->callbacks.argument, header->id, &modified);
+        connection->callbacks.on_modified(connection->callbacks.argument, header->id, &shown);
     }
     return CORE_OK;
 }
@@ -159,15 +166,16 @@ static core_status on_notice(struct millrace *connection, const struct protocol_
     if (stream == NULL)
         return client_fail(connection, CORE_INVALID,
                            CLIENT_BREACH "NOTICE of stream %" PRIu32 ", which is not open", header->id);
+    const struct millrace_notice shown = client_show_notice(&notice);
     if (connection->callbacks.on_notice != NULL && !stream->unwanted)
-        connection->callbacks.on_notice(connection->callbacks.argument, header->id, &notice);
+        connection->callbacks.on_notice(connection->callbacks.argument, header->id, &shown);
     return CORE_OK;
 }
 
 /* The codec knows what a version can have; this, what a stream can. */
 static bool fits(const struct client_stream *stream, const struct millrace_result *result)
 {
-    if (result->info.status != PROTOCOL_RESULT_OK || stream->has_messages)
+    if (result->status != MILLRACE_RESULT_OK || stream->has_messages)
         return result->iv == NULL || stream->has_ivs;
     return result->iv == NULL && result->bytes > 0 && result->bytes % CORE_BLOCK_BYTES == 0;
 }
@@ -194,7 +202,7 @@ static core_status check_result(struct millrace *connection, const struct protoc
                            CLIENT_BREACH "RESULT with %" PRIu32
                                          " bytes of ciphertext and flags %u, which stream %" PRIu32
                                          " can not have",
-                           result->bytes, result->info.flags, header->id);
+                           result->bytes, result->flags, header->id);
     stream->answered++;
     const uint32_t whole_bytes = result->bytes / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
     if (whole_bytes > 0)
@@ -205,31 +213,29 @@ static core_status check_result(struct millrace *connection, const struct protoc
 static void give_result(struct millrace *connection, struct client_waiter *waiter,
                         const struct millrace_result *result)
 {
-    waiter->result = result->info;
     const uint32_t iv_bytes = result->iv != NULL ? CORE_BLOCK_BYTES : 0;
     waiter->ciphertext_bytes = iv_bytes + result->bytes;
     const uint8_t *const bytes = result->iv != NULL ? result->iv : result->ciphertext; /* side by side */
-    if (bytes != NULL)
-        memcpy(waiter->ciphertext, bytes, waiter->ciphertext_bytes);
-    bool encrypted = result->info.status == PROTOCOL_RESULT_OK;
+    memcpy(waiter->ciphertext, bytes, waiter->ciphertext_bytes);
+    waiter->result = *result;
+    waiter->result.iv = iv_bytes > 0 ? waiter->ciphertext : NULL;
+    waiter->result.ciphertext = waiter->ciphertext + iv_bytes;
+    bool encrypted = result->status == MILLRACE_RESULT_OK;
     if (!encrypted)
         core_error_set(&waiter->error, CORE_INVALID,
                        "packet %" PRIu32 " of stream %" PRIu32 " was not encrypted: %s", result->sequence,
-                       result->stream, protocol_result_name(result->info.status));
+                       result->stream, millrace_result_name(result->status));
     client_waiter_done(connection, waiter, encrypted ? CORE_OK : CORE_INVALID);
 }
 
 static core_status on_result(struct millrace *connection, const struct protocol_header *header,
                              const uint8_t *body)
 {
-    struct millrace_result result = {.stream = header->id, .sequence = header->sequence};
+    struct protocol_result decoded;
     struct core_error error;
-    if (protocol_result_read(connection->welcome.version, body, header->body_bytes, &result.info, &error))
+    if (protocol_result_read(connection->welcome.version, body, header->body_bytes, &decoded, &error))
         return breach(connection, &error);
-    const uint32_t iv_bytes = (result.info.flags & PROTOCOL_RESULT_HAS_IV) != 0 ? CORE_BLOCK_BYTES : 0;
-    result.iv = iv_bytes > 0 ? body + PROTOCOL_RESULT_BYTES : NULL;
-    result.ciphertext = body + PROTOCOL_RESULT_BYTES + iv_bytes;
-    result.bytes = header->body_bytes - PROTOCOL_RESULT_BYTES - iv_bytes;
+    const struct millrace_result result = client_show_result(header, &decoded, body);
     core_status status = check_result(connection, header, &result);
     if (status)
         return status;
@@ -268,12 +274,13 @@ static core_status on_closed(struct millrace *connection, const struct protocol_
     bool unwanted = stream->unwanted;
     stream->closing = true;
     drop_waiting_packets(connection, header->id);
+    const struct millrace_closed shown = client_show_closed(&closed);
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_CLOSED, header->id, 0);
     if (waiter != NULL) {
-        waiter->closed = closed;
+        waiter->closed = shown;
         client_waiter_done(connection, waiter, CORE_OK);
     } else if (connection->callbacks.on_closed != NULL && !unwanted) {
-        connection->callbacks.on_closed(connection->callbacks.argument, header->id, &closed);
+        connection->callbacks.on_closed(connection->callbacks.argument, header->id, &shown);
     }
     client_streams_remove(&connection->streams, client_streams_find(&connection->streams, header->id));
     return CORE_OK;
@@ -289,7 +296,8 @@ static core_status on_error(struct millrace *connection, const struct protocol_h
     if (protocol_error_read(body, header->body_bytes, &code, &fatal, text, sizeof text, &error))
         return breach(connection, &error);
     if (connection->callbacks.on_error != NULL)
-        connection->callbacks.on_error(connection->callbacks.argument, header->id, code, fatal, text);
+        connection->callbacks.on_error(connection->callbacks.argument, header->id, (enum millrace_error)code,
+                                       fatal, text);
     if (!fatal)
         return CORE_OK;
     connection->fatal = code;
@@ -323,12 +331,13 @@ static core_status on_rekeyed(struct millrace *connection, const struct protocol
     core_status status = take_request(connection, header, OF(PROTOCOL_REKEY), &request);
     if (status || (status = check_stream(connection, "REKEYED", rekeyed.stream, &request)))
         return status;
+    const struct millrace_rekeyed shown = client_show_rekeyed(&rekeyed);
     struct client_waiter *waiter = client_waiter_find(connection, PROTOCOL_REKEYED, header->id, 0);
     if (waiter != NULL) {
-        waiter->rekeyed = rekeyed;
+        waiter->rekeyed = shown;
         client_waiter_done(connection, waiter, CORE_OK);
     } else if (connection->callbacks.on_rekeyed != NULL) {
-        connection->callbacks.on_rekeyed(connection->callbacks.argument, header->id, &rekeyed);
+        connection->callbacks.on_rekeyed(connection->callbacks.argument, header->id, &shown);
     }
     return CORE_OK;
 }

@@ -3,6 +3,9 @@
  * whatever answers it finds. */
 #include "client/connection.h"
 
+#include "client/structs.h"
+#include "client/translate.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -156,6 +159,15 @@ static core_status await_answer(struct millrace *connection, struct client_waite
 
 /* ---- the calls ---- */
 
+/* `last`: the last member of the struct's first version. */
+#define CHECK(type, given, last, error)                                                                      \
+    client_struct_check(given, CLIENT_STRUCT_END(struct type, last), #type, error)
+
+static core_status check_refused(const struct millrace_refused *refused, struct core_error *error)
+{
+    return CHECK(millrace_refused, refused, text, error);
+}
+
 /* An answer that comes after its call has given up is for nobody. */
 static void abandon(struct millrace *connection, uint32_t request_id)
 {
@@ -181,37 +193,42 @@ static core_status ask(struct millrace *connection, enum protocol_type type, con
     return status;
 }
 
-static core_status open_or_query(struct millrace *connection, enum protocol_type type,
-                                 const struct protocol_open *open, int timeout_ms,
-                                 struct protocol_opened *opened, struct protocol_refused *refused,
-                                 struct core_error *error)
+static millrace_status open_or_query(struct millrace *connection, enum protocol_type type,
+                                     const struct millrace_open *given, int timeout_ms,
+                                     struct millrace_opened *opened, struct millrace_refused *refused,
+                                     struct core_error *error)
 {
     struct client_waiter waiter = {0};
+    struct protocol_open open;
     core_ns deadline_ns;
+    core_status status;
+    if ((status = client_read_open(given, &open, error)) ||
+        (status = CHECK(millrace_opened, opened, iv, error)) || (status = check_refused(refused, error)))
+        return (millrace_status)status;
     client_lock(connection);
-    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    status = begin(connection, timeout_ms, &deadline_ns, error);
     if (status == CORE_OK)
-        status = ask(connection, type, open, deadline_ns, &waiter, error);
+        status = ask(connection, type, &open, deadline_ns, &waiter, error);
     client_unlock(connection);
     if (status == CORE_OK)
-        *opened = waiter.opened;
-    if (status == CORE_REFUSED && refused != NULL)
-        *refused = waiter.refused;
-    return status;
+        client_struct_write(opened, &waiter.opened, sizeof waiter.opened);
+    if (status == CORE_REFUSED)
+        client_struct_write(refused, &waiter.refused, sizeof waiter.refused);
+    return (millrace_status)status;
 }
 
-core_status millrace_open_stream(struct millrace *connection, const struct protocol_open *open,
-                                 int timeout_ms, struct protocol_opened *opened,
-                                 struct protocol_refused *refused, struct core_error *error)
+millrace_status millrace_open_stream(struct millrace *connection, const struct millrace_open *open,
+                                     int timeout_ms, struct millrace_opened *opened,
+                                     struct millrace_refused *refused, char error[MILLRACE_TEXT_BYTES])
 {
-    return open_or_query(connection, PROTOCOL_OPEN, open, timeout_ms, opened, refused, error);
+    return open_or_query(connection, PROTOCOL_OPEN, open, timeout_ms, opened, refused, client_error(error));
 }
 
-core_status millrace_query(struct millrace *connection, const struct protocol_open *open, int timeout_ms,
-                           struct protocol_opened *opened, struct protocol_refused *refused,
-                           struct core_error *error)
+millrace_status millrace_query(struct millrace *connection, const struct millrace_open *open, int timeout_ms,
+                               struct millrace_opened *opened, struct millrace_refused *refused,
+                               char error[MILLRACE_TEXT_BYTES])
 {
-    return open_or_query(connection, PROTOCOL_QUERY, open, timeout_ms, opened, refused, error);
+    return open_or_query(connection, PROTOCOL_QUERY, open, timeout_ms, opened, refused, client_error(error));
 }
 
 static core_status ask_to_modify(struct millrace *connection, const struct protocol_modify *modify,
@@ -228,22 +245,29 @@ static core_status ask_to_modify(struct millrace *connection, const struct proto
     return await_answer(connection, waiter, deadline_ns, error);
 }
 
-core_status millrace_modify(struct millrace *connection, const struct protocol_modify *modify, int timeout_ms,
-                            struct protocol_modified *modified, struct protocol_refused *refused,
-                            struct core_error *error)
+millrace_status millrace_modify_stream(struct millrace *connection, const struct millrace_modify *given,
+                                       int timeout_ms, struct millrace_modified *modified,
+                                       struct millrace_refused *refused, char error_text[MILLRACE_TEXT_BYTES])
 {
+    struct core_error *error = client_error(error_text);
     struct client_waiter waiter = {0};
+    struct protocol_modify modify;
     core_ns deadline_ns;
+    core_status status;
+    if ((status = client_read_modify(given, &modify, error)) ||
+        (status = CHECK(millrace_modified, modified, backup, error)) ||
+        (status = check_refused(refused, error)))
+        return (millrace_status)status;
     client_lock(connection);
-    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    status = begin(connection, timeout_ms, &deadline_ns, error);
     if (status == CORE_OK)
-        status = ask_to_modify(connection, modify, deadline_ns, &waiter, error);
+        status = ask_to_modify(connection, &modify, deadline_ns, &waiter, error);
     client_unlock(connection);
     if (status == CORE_OK)
-        *modified = waiter.modified;
-    if (status == CORE_REFUSED && refused != NULL)
-        *refused = waiter.refused;
-    return status;
+        client_struct_write(modified, &waiter.modified, sizeof waiter.modified);
+    if (status == CORE_REFUSED)
+        client_struct_write(refused, &waiter.refused, sizeof waiter.refused);
+    return (millrace_status)status;
 }
 
 static core_status ask_to_rekey(struct millrace *connection, const struct protocol_rekey *rekey,
@@ -260,22 +284,29 @@ static core_status ask_to_rekey(struct millrace *connection, const struct protoc
     return await_answer(connection, waiter, deadline_ns, error);
 }
 
-core_status millrace_rekey(struct millrace *connection, const struct protocol_rekey *rekey, int timeout_ms,
-                           struct protocol_rekeyed *rekeyed, struct protocol_refused *refused,
-                           struct core_error *error)
+millrace_status millrace_rekey_stream(struct millrace *connection, const struct millrace_rekey *given,
+                                      int timeout_ms, struct millrace_rekeyed *rekeyed,
+                                      struct millrace_refused *refused, char error_text[MILLRACE_TEXT_BYTES])
 {
+    struct core_error *error = client_error(error_text);
     struct client_waiter waiter = {0};
+    struct protocol_rekey rekey;
     core_ns deadline_ns;
+    core_status status;
+    if ((status = client_read_rekey(given, &rekey, error)) ||
+        (status = CHECK(millrace_rekeyed, rekeyed, in_force_ns, error)) ||
+        (status = check_refused(refused, error)))
+        return (millrace_status)status;
     client_lock(connection);
-    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    status = begin(connection, timeout_ms, &deadline_ns, error);
     if (status == CORE_OK)
-        status = ask_to_rekey(connection, rekey, deadline_ns, &waiter, error);
+        status = ask_to_rekey(connection, &rekey, deadline_ns, &waiter, error);
     client_unlock(connection);
-    if (status == CORE_OK && rekeyed != NULL)
-        *rekeyed = waiter.rekeyed;
-    if (status == CORE_REFUSED && refused != NULL)
-        *refused = waiter.refused;
-    return status;
+    if (status == CORE_OK)
+        client_struct_write(rekeyed, &waiter.rekeyed, sizeof waiter.rekeyed);
+    if (status == CORE_REFUSED)
+        client_struct_write(refused, &waiter.refused, sizeof waiter.refused);
+    return (millrace_status)status;
 }
 
 static core_status exchange(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
@@ -295,29 +326,38 @@ static core_status exchange(struct millrace *connection, uint32_t stream, const 
     return await_answer(connection, waiter, deadline_ns, error);
 }
 
-core_status millrace_encrypt(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
-                             int timeout_ms, uint8_t *ciphertext, uint32_t *ciphertext_bytes,
-                             struct protocol_result *result, struct core_error *error)
+millrace_status millrace_encrypt(struct millrace *connection, uint32_t stream, const void *packet,
+                                 uint32_t bytes, int timeout_ms, uint8_t *ciphertext,
+                                 uint32_t *ciphertext_bytes, struct millrace_result *result,
+                                 char error_text[MILLRACE_TEXT_BYTES])
 {
+    struct core_error *error = client_error(error_text);
     struct client_waiter waiter = {.ciphertext = ciphertext};
     core_ns deadline_ns;
+    core_status status = CHECK(millrace_result, result, ciphertext, error);
+    if (status)
+        return (millrace_status)status;
     client_lock(connection);
-    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    status = begin(connection, timeout_ms, &deadline_ns, error);
     if (status == CORE_OK)
         status = exchange(connection, stream, packet, bytes, deadline_ns, &waiter, error);
     client_unlock(connection);
     *ciphertext_bytes = waiter.ciphertext_bytes;
-    *result = waiter.result;
-    return status;
+    client_struct_write(result, &waiter.result, sizeof waiter.result);
+    return (millrace_status)status;
 }
 
-core_status millrace_close_stream(struct millrace *connection, uint32_t stream, int timeout_ms,
-                                  struct protocol_closed *closed, struct core_error *error)
+millrace_status millrace_close_stream(struct millrace *connection, uint32_t stream, int timeout_ms,
+                                      struct millrace_closed *closed, char error_text[MILLRACE_TEXT_BYTES])
 {
+    struct core_error *error = client_error(error_text);
     struct client_waiter waiter = {0};
     core_ns deadline_ns;
+    core_status status = CHECK(millrace_closed, closed, missed, error);
+    if (status)
+        return (millrace_status)status;
     client_lock(connection);
-    core_status status = begin(connection, timeout_ms, &deadline_ns, error);
+    status = begin(connection, timeout_ms, &deadline_ns, error);
     while (status == CORE_OK && (status = client_send_close(connection, stream, error)) == CORE_FULL)
         status = await_room(connection, deadline_ns, error);
     if (status == CORE_OK) {
@@ -326,13 +366,14 @@ core_status millrace_close_stream(struct millrace *connection, uint32_t stream, 
     }
     client_unlock(connection);
     if (status == CORE_OK)
-        *closed = waiter.closed;
-    return status;
+        client_struct_write(closed, &waiter.closed, sizeof waiter.closed);
+    return (millrace_status)status;
 }
 
-core_status millrace_ping(struct millrace *connection, int timeout_ms, core_ns *round_trip_ns,
-                          struct core_error *error)
+millrace_status millrace_ping(struct millrace *connection, int timeout_ms, int64_t *round_trip_ns,
+                              char error_text[MILLRACE_TEXT_BYTES])
 {
+    struct core_error *error = client_error(error_text);
     struct client_waiter waiter = {0};
     core_ns deadline_ns, sent_ns = 0;
     uint32_t request;
@@ -351,5 +392,5 @@ core_status millrace_ping(struct millrace *connection, int timeout_ms, core_ns *
     client_unlock(connection);
     if (status == CORE_OK)
         *round_trip_ns = core_time_now_ns() - sent_ns;
-    return status;
+    return (millrace_status)status;
 }

@@ -4,6 +4,7 @@
 
 #include "client/millrace.h"
 #include "core/options.h"
+#include "core/stream.h"
 #include "core/value.h"
 
 #include <argp.h>
@@ -45,10 +46,10 @@ json_t *command_pack_error(const char *text); /* {"message": ...} */
 int command_print_json(json_t *object);
 
 /* Prints a refusal with its offers, as command_fail; returns COMMAND_REFUSED. */
-int command_print_refused(const struct protocol_open *open, const struct protocol_refused *refused);
+int command_print_refused(const struct millrace_open *open, const struct millrace_refused *refused);
 /* Adds code, constraint and offer. 0, or -1 for want of memory. */
-int command_pack_refused(json_t *object, const struct protocol_open *open,
-                         const struct protocol_refused *refused);
+int command_pack_refused(json_t *object, const struct millrace_open *open,
+                         const struct millrace_refused *refused);
 
 /* ---- the connection (command_options.c) ---- */
 
@@ -66,8 +67,8 @@ struct command_contract {
     enum core_cipher cipher; /* 0: not given */
     enum core_padding padding;
     bool pad_end; /* no padding by the server, PKCS#7 by us, at the end of all */
-    enum protocol_key_kind key_kind;
-    uint8_t key[PROTOCOL_KEY_NAME_MAX]; /* or its name */
+    enum millrace_key_kind key_kind;
+    uint8_t key[MILLRACE_KEY_NAME_BYTES_MAX]; /* or its name */
     uint32_t key_bytes;
     bool has_iv;
     uint8_t iv[CORE_BLOCK_BYTES];
@@ -82,15 +83,15 @@ CORE_CHECKED core_status command_contract_check(const struct command_contract *c
 /* The contract as the protocol has it; points into `contract`. An open rate becomes the shortest interval
  * that the server's WELCOME allows. CORE_INVALID with the reason. */
 CORE_CHECKED core_status command_contract_open(const struct command_contract *contract,
-                                               const struct protocol_welcome *welcome,
-                                               struct protocol_open *open, struct core_error *error);
+                                               const struct millrace_welcome *welcome,
+                                               struct millrace_open *open, struct core_error *error);
 
 bool command_rate_is_open(const struct command_contract *contract);
 
 /* For a contract with an open rate: asks the server for the highest rate that it would admit now and makes it
  * the contract's. CORE_REFUSED with *refused if there is none. */
 CORE_CHECKED core_status command_best_rate(struct millrace *connection, int timeout_ms,
-                                           struct protocol_open *open, struct protocol_refused *refused,
+                                           struct millrace_open *open, struct millrace_refused *refused,
                                            struct core_error *error);
 
 /* ---- a page over plain HTTP (command_http.c) ---- */

@@ -75,7 +75,7 @@ static error_t parse(int key, char *argument, struct argp_state *state)
         options->input = argument;
         return 0;
     case ARGP_KEY_END:
-        if (options->contract.key_kind == PROTOCOL_KEY_NONE)
+        if (options->contract.key_kind == MILLRACE_KEY_NONE)
             argp_error(state, "give a key: --key-name, --key-file or --key");
         if (command_wants_json() && !writes_file(options))
             argp_error(state, "--json needs --output FILE: standard output is for the ciphertext otherwise");
@@ -113,8 +113,8 @@ static bool takes_iv_from_output(const struct encrypt_options *options)
 static int open_files(struct encrypt_run *run)
 {
     const struct encrypt_options *options = run->options;
-    const struct core_stream_spec *spec = &run->open.spec;
-    uint32_t padded_bytes = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    const struct command_contract *contract = &options->contract;
+    uint32_t padded_bytes = core_stream_padded_bytes(contract->padding, contract->packet_bytes);
     struct core_error error;
     if (options->skip > 0 && !options->contract.has_iv && !takes_iv_from_output(options))
         return command_fail(COMMAND_USAGE,
@@ -137,17 +137,17 @@ static int open_stream(struct encrypt_run *run)
 {
     int timeout_ms = run->options->server.timeout_ms;
     bool rate_is_open = command_rate_is_open(&run->options->contract);
-    struct protocol_refused refused = {.code = PROTOCOL_REFUSED_CAPACITY};
+    struct millrace_refused refused = {.size = sizeof refused, .code = MILLRACE_REFUSED_CAPACITY};
     core_status status = CORE_REFUSED;
     for (int i = 0; i < (rate_is_open ? OPEN_ATTEMPTS : 1) && status == CORE_REFUSED &&
-                    refused.code == PROTOCOL_REFUSED_CAPACITY;
+                    refused.code == MILLRACE_REFUSED_CAPACITY;
          i++) {
         status = CORE_OK;
         if (rate_is_open)
             status = command_best_rate(run->connection, timeout_ms, &run->open, &refused, &run->error);
         if (status == CORE_OK)
-            status = millrace_open_stream(run->connection, &run->open, timeout_ms, &run->opened, &refused,
-                                          &run->error);
+            status = (core_status)millrace_open_stream(run->connection, &run->open, timeout_ms, &run->opened,
+                                                       &refused, run->error.text);
     }
     if (status == CORE_REFUSED)
         return command_print_refused(&run->open, &refused);
@@ -161,9 +161,9 @@ static int prepare_reconnect(struct encrypt_run *run)
 {
     if (run->options->reconnect_ns == 0)
         return COMMAND_OK;
-    if ((millrace_welcome(run->connection)->flags & PROTOCOL_ALLOWS_CLIENT_IV) == 0)
+    if ((millrace_welcome_of(run->connection)->flags & MILLRACE_ALLOWS_CLIENT_IV) == 0)
         return command_fail(COMMAND_USAGE, "--reconnect: this server does not allow a client to give the IV");
-    if (encrypt_kept_init(&run->kept, run->open.spec.packet_bytes, &run->error) != CORE_OK)
+    if (encrypt_kept_init(&run->kept, run->open.packet_bytes, &run->error) != CORE_OK)
         return command_fail(COMMAND_FAILED, "%s", run->error.text);
     return COMMAND_OK;
 }
@@ -171,7 +171,7 @@ static int prepare_reconnect(struct encrypt_run *run)
 static int encrypt(struct encrypt_run *run)
 {
     struct core_error error;
-    if (command_contract_open(&run->options->contract, millrace_welcome(run->connection), &run->open,
+    if (command_contract_open(&run->options->contract, millrace_welcome_of(run->connection), &run->open,
                               &error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", error.text);
     int exit = open_files(run);
@@ -193,6 +193,7 @@ int command_encrypt(int argc, char **argv)
     if (core_options_parse(&argp, argc, argv, &options) != 0)
         return COMMAND_FAILED;
     run.options = &options;
+    run.opened.size = sizeof run.opened;
     run.terminal = isatty(STDERR_FILENO) && !options.quiet && !command_wants_json();
     core_histogram_init(&run.latency);
     if (command_contract_check(&options.contract, &run.error) != CORE_OK)

@@ -82,8 +82,8 @@ struct encrypt_run {
     struct millrace *connection;
     struct encrypt_input input;
     struct encrypt_output output;
-    struct protocol_open open;
-    struct protocol_opened opened;
+    struct millrace_open open;
+    struct millrace_opened opened;
     struct core_error error; /* of what went wrong inside a callback */
     core_status status;
     core_ns arrival_ns; /* the contract's theoretical arrival time of the next packet */

@@ -49,17 +49,17 @@ const uint8_t *encrypt_kept_get(const struct encrypt_kept *kept, uint64_t number
 /* ---- the next server ---- */
 
 /* Another attempt may succeed where the reason is not the stream itself. */
-static bool may_pass(const struct protocol_refused *refused)
+static bool may_pass(const struct millrace_refused *refused)
 {
-    return refused->code == PROTOCOL_REFUSED_CAPACITY || refused->code == PROTOCOL_REFUSED_LIMIT ||
-           refused->code == PROTOCOL_REFUSED_DRAINING || refused->code == PROTOCOL_REFUSED_INTERNAL;
+    return refused->code == MILLRACE_REFUSED_CAPACITY || refused->code == MILLRACE_REFUSED_LIMIT ||
+           refused->code == MILLRACE_REFUSED_DRAINING || refused->code == MILLRACE_REFUSED_INTERNAL;
 }
 
 /* CORE_AGAIN: not now. */
 static core_status attempt(struct encrypt_run *run)
 {
     const struct core_options_server *server = &run->options->server;
-    struct protocol_refused refused;
+    struct millrace_refused refused = {.size = sizeof refused};
     int timeout_ms = server->timeout_ms < ATTEMPT_MS ? server->timeout_ms : ATTEMPT_MS;
     millrace_disconnect(run->connection);
     run->connection = NULL;
@@ -67,8 +67,8 @@ static core_status attempt(struct encrypt_run *run)
         return CORE_AGAIN;
     run->open.has_iv = true;
     memcpy(run->open.iv, run->chain, CORE_BLOCK_BYTES);
-    core_status status = millrace_open_stream(run->connection, &run->open, server->timeout_ms, &run->opened,
-                                              &refused, &run->error);
+    core_status status = (core_status)millrace_open_stream(run->connection, &run->open, server->timeout_ms,
+                                                           &run->opened, &refused, run->error.text);
     if (status == CORE_REFUSED)
         return may_pass(&refused) ? CORE_AGAIN : CORE_REFUSED;
     return status == CORE_OK ? CORE_OK : CORE_AGAIN;
@@ -92,6 +92,5 @@ core_status encrypt_reconnect(struct encrypt_run *run, const struct millrace_cal
     run->arrival_ns = core_time_now_ns();
     run->lost = false;
     run->reconnects++;
-    millrace_set_callbacks(run->connection, callbacks);
-    return CORE_OK;
+    return (core_status)millrace_set_callbacks(run->connection, callbacks, run->error.text);
 }

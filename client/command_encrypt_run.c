@@ -24,22 +24,22 @@ static bool is_interrupted(void)
 
 /* ---- results ---- */
 
-static void count_result(struct encrypt_run *run, const struct protocol_result *info)
+static void count_result(struct encrypt_run *run, const struct millrace_result *info)
 {
-    if (info->flags & PROTOCOL_RESULT_MET)
+    if (info->flags & MILLRACE_RESULT_MET)
         run->met++;
     else
         run->missed++;
-    run->reader_late += (info->flags & PROTOCOL_RESULT_READER) != 0;
-    run->policed += (info->flags & PROTOCOL_RESULT_POLICED) != 0;
+    run->reader_late += (info->flags & MILLRACE_RESULT_READER) != 0;
+    run->policed += (info->flags & MILLRACE_RESULT_POLICED) != 0;
     core_histogram_record(&run->latency, info->latency_ns);
 }
 
 /* A packet that was held back tells how far the server's clockwork is behind ours, after a stall on the way.
  * Packets sent before the correction say it again: they are passed over. */
-static void follow_server(struct encrypt_run *run, const struct protocol_result *info)
+static void follow_server(struct encrypt_run *run, const struct millrace_result *info)
 {
-    if ((info->flags & PROTOCOL_RESULT_POLICED) == 0 || run->received <= run->corrected)
+    if ((info->flags & MILLRACE_RESULT_POLICED) == 0 || run->received <= run->corrected)
         return;
     run->arrival_ns += info->waited_us * CORE_NS_PER_US;
     run->corrected = run->sent;
@@ -50,43 +50,42 @@ static void on_result(void *argument, const struct millrace_result *result)
     struct encrypt_run *run = argument;
     if (run->status)
         return;
-    if (result->info.status != PROTOCOL_RESULT_OK) {
-        run->status =
-            core_error_set(&run->error, CORE_INVALID, "packet %" PRIu64 " was not encrypted: %s%s",
-                           run->options->skip + run->received, protocol_result_name(result->info.status),
-                           result->info.status == PROTOCOL_RESULT_NOT_BLOCKS
-                               ? " (without padding the input must be a multiple of 16 bytes)"
-                               : "");
+    if (result->status != MILLRACE_RESULT_OK) {
+        run->status = core_error_set(&run->error, CORE_INVALID, "packet %" PRIu64 " was not encrypted: %s%s",
+                                     run->options->skip + run->received, millrace_result_name(result->status),
+                                     result->status == MILLRACE_RESULT_NOT_BLOCKS
+                                         ? " (without padding the input must be a multiple of 16 bytes)"
+                                         : "");
         return;
     }
     run->status = encrypt_output_write(&run->output, result->ciphertext, result->bytes, &run->error);
     memcpy(run->chain, result->ciphertext + result->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
     run->received++;
     run->received_bytes += result->bytes;
-    count_result(run, &result->info);
-    follow_server(run, &result->info);
+    count_result(run, result);
+    follow_server(run, result);
 }
 
-static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     struct encrypt_run *run = argument;
     (void)stream;
     if (run->status)
         return;
-    run->lost = closed->reason != PROTOCOL_CLOSE_FAILED;
+    run->lost = closed->reason != MILLRACE_CLOSE_FAILED;
     run->status = core_error_set(&run->error, CORE_CLOSED, "the server closed the stream: %s",
-                                 closed->reason == PROTOCOL_CLOSE_IDLE ? "it had sent nothing for too long"
+                                 closed->reason == MILLRACE_CLOSE_IDLE ? "it had sent nothing for too long"
                                  : run->lost                           ? "it is stopping"
                                                                        : "its cipher failed");
 }
 
-static void on_notice(void *argument, uint32_t stream, const struct protocol_notice *notice)
+static void on_notice(void *argument, uint32_t stream, const struct millrace_notice *notice)
 {
     const struct encrypt_run *run = argument;
     (void)stream;
     if (!run->options->quiet)
         fprintf(stderr, "%smillrace: %s: %s\n", run->terminal ? "\r\033[K" : "",
-                protocol_notice_name(notice->kind), notice->text);
+                millrace_notice_name(notice->kind), notice->text);
 }
 
 /* ---- the loop ---- */
@@ -102,7 +101,7 @@ static void show_progress(struct encrypt_run *run, core_ns now_ns)
             core_bytes_format((double)run->received_bytes, bytes),
             core_rate_format((double)run->received_bytes * 8 / seconds, rate), run->received, run->missed);
     if (run->input.size > 0) {
-        double done = (double)(run->options->skip + run->received) * run->open.spec.packet_bytes;
+        double done = (double)(run->options->skip + run->received) * run->open.packet_bytes;
         fprintf(stderr, ", %.0f %%",
                 done >= (double)run->input.size ? 100 : 100 * done / (double)run->input.size);
     }
@@ -113,14 +112,14 @@ static void show_progress(struct encrypt_run *run, core_ns now_ns)
  */
 static core_ns due_ns(const struct encrypt_run *run)
 {
-    const struct core_stream_spec *spec = &run->open.spec;
-    core_ns ahead_ns = (core_ns)(spec->burst_packets - 1) * spec->interval_ns;
-    return run->arrival_ns - ahead_ns + (ahead_ns > 0 ? spec->interval_ns / 2 : 0);
+    const struct millrace_open *open = &run->open;
+    core_ns ahead_ns = (core_ns)(open->burst_packets - 1) * open->interval_ns;
+    return run->arrival_ns - ahead_ns + (ahead_ns > 0 ? open->interval_ns / 2 : 0);
 }
 
 static bool has_room(const struct encrypt_run *run)
 {
-    uint64_t ahead = (run->sent - run->received) * run->open.spec.packet_bytes;
+    uint64_t ahead = (run->sent - run->received) * run->open.packet_bytes;
     return ahead < ENCRYPT_AHEAD_BYTES;
 }
 
@@ -137,7 +136,8 @@ static void send_packet(struct encrypt_run *run, core_ns now_ns)
     const uint8_t *packet = run->input.packet;
     if (again)
         packet = encrypt_kept_get(&run->kept, run->sent, &bytes);
-    run->status = millrace_data(run->connection, run->opened.stream, packet, bytes, NULL, &run->error);
+    run->status =
+        (core_status)millrace_data(run->connection, run->opened.stream, packet, bytes, NULL, run->error.text);
     if (run->status == CORE_FULL) {
         run->status = CORE_OK; /* stays at hand until the server has read */
         return;
@@ -148,7 +148,7 @@ static void send_packet(struct encrypt_run *run, core_ns now_ns)
     if (!again && run->kept.bytes != NULL)
         encrypt_kept_put(&run->kept, run->sent, packet, bytes);
     run->sent++;
-    run->arrival_ns = core_time_max(run->arrival_ns, now_ns) + run->open.spec.interval_ns;
+    run->arrival_ns = core_time_max(run->arrival_ns, now_ns) + run->open.interval_ns;
     if (!again)
         encrypt_input_next(&run->input);
 }
@@ -211,7 +211,7 @@ static bool is_done(const struct encrypt_run *run)
 static void process(struct encrypt_run *run)
 {
     struct core_error error;
-    core_status status = millrace_process(run->connection, 0, &error);
+    core_status status = (core_status)millrace_process(run->connection, 0, error.text);
     if (run->status || status == CORE_OK) /* what a callback has found says more */
         return;
     run->status = status;
@@ -324,7 +324,7 @@ static json_t *pack_summary(const struct encrypt_run *run, bool complete)
 
 static int finish(struct encrypt_run *run)
 {
-    struct protocol_closed closed;
+    struct millrace_closed closed = {.size = sizeof closed};
     struct core_error error;
     bool complete = run->status == CORE_OK && !interrupted;
     if (encrypt_output_close(&run->output, &error) != CORE_OK && run->status == CORE_OK) {
@@ -332,8 +332,8 @@ static int finish(struct encrypt_run *run)
         run->error = error;
     }
     if (run->status == CORE_OK)
-        run->status = millrace_close_stream(run->connection, run->opened.stream,
-                                            run->options->server.timeout_ms, &closed, &run->error);
+        run->status = (core_status)millrace_close_stream(
+            run->connection, run->opened.stream, run->options->server.timeout_ms, &closed, run->error.text);
     int failed = COMMAND_OK;
     if (command_wants_json())
         failed = command_print_json(pack_summary(run, complete));
@@ -348,15 +348,19 @@ static int finish(struct encrypt_run *run)
 
 int encrypt_stream(struct encrypt_run *run)
 {
-    const struct millrace_callbacks callbacks = {
-        .on_result = on_result, .on_closed = on_closed, .on_notice = on_notice, .argument = run};
+    const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
+                                                 .on_result = on_result,
+                                                 .on_closed = on_closed,
+                                                 .on_notice = on_notice,
+                                                 .argument = run};
     const struct sigaction stop = {.sa_handler = on_signal,
                                    .sa_flags = (int)SA_RESETHAND}; /* the second kills */
-    millrace_set_callbacks(run->connection, &callbacks);
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     signal(SIGPIPE, SIG_IGN); /* a reader that leaves is an error of the output, with its words */
-    run->status = encrypt_output_start(&run->output, &run->error);
+    run->status = (core_status)millrace_set_callbacks(run->connection, &callbacks, run->error.text);
+    if (run->status == CORE_OK)
+        run->status = encrypt_output_start(&run->output, &run->error);
     if (run->status)
         return command_fail(COMMAND_FAILED, "%s", run->error.text);
     pump(run, &callbacks);

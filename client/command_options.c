@@ -1,6 +1,8 @@
 /* What several subcommands share: connecting, and the options that say what a stream is to be. */
 #include "client/command.h"
 
+#include "client/contract.h"
+
 #include "core/keyfile.h"
 #include "core/secret.h"
 
@@ -14,11 +16,12 @@
 core_status command_connect_within(const struct core_options_server *server, int timeout_ms,
                                    struct millrace **connection, struct core_error *error)
 {
-    const struct millrace_tls tls = {.ca_file = server->ca_file,
+    const struct millrace_tls tls = {.size = sizeof tls,
+                                     .ca_file = server->ca_file,
                                      .certificate_file = server->certificate_file,
                                      .key_file = server->key_file,
                                      .server_name = server->server_name};
-    return millrace_connect(server->address, &tls, timeout_ms, connection, error);
+    return (core_status)millrace_connect(server->address, &tls, timeout_ms, connection, error->text);
 }
 
 struct millrace *command_connect(const struct core_options_server *server)
@@ -106,13 +109,13 @@ static bool load_key_file(struct command_contract *contract, const char *path, c
 static void take_key(struct command_contract *contract, int key, char *argument, struct argp_state *state)
 {
     size_t count = strlen(argument);
-    if (contract->key_kind != PROTOCOL_KEY_NONE)
+    if (contract->key_kind != MILLRACE_KEY_NONE)
         argp_error(state, "give one of --key, --key-file and --key-name");
-    contract->key_kind = key == OPTION_KEY_NAME ? PROTOCOL_KEY_NAMED : PROTOCOL_KEY_INLINE;
+    contract->key_kind = key == OPTION_KEY_NAME ? MILLRACE_KEY_NAMED : MILLRACE_KEY_INLINE;
     switch (key) {
     case OPTION_KEY_NAME:
-        if (count < 1 || count > PROTOCOL_KEY_NAME_MAX)
-            argp_error(state, "--key-name: a name has 1 to %d characters", PROTOCOL_KEY_NAME_MAX);
+        if (count < 1 || count > MILLRACE_KEY_NAME_BYTES_MAX)
+            argp_error(state, "--key-name: a name has 1 to %d characters", MILLRACE_KEY_NAME_BYTES_MAX);
         memcpy(contract->key, argument, count);
         contract->key_bytes = (uint32_t)count;
         return;
@@ -209,7 +212,7 @@ static enum core_cipher cipher_of(const struct command_contract *contract)
     if (contract->cipher != 0)
         return contract->cipher;
     for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
-        if (contract->key_kind == PROTOCOL_KEY_INLINE &&
+        if (contract->key_kind == MILLRACE_KEY_INLINE &&
             core_cipher_key_bytes((enum core_cipher)cipher) == contract->key_bytes)
             return (enum core_cipher)cipher;
     return CORE_CIPHER_AES_128_CBC;
@@ -221,7 +224,7 @@ bool command_rate_is_open(const struct command_contract *contract)
 }
 
 /* Rounded down, so that the rate is at least what was asked for. */
-static core_ns interval_of(const struct command_contract *contract, const struct protocol_welcome *welcome)
+static core_ns interval_of(const struct command_contract *contract, const struct millrace_welcome *welcome)
 {
     if (command_rate_is_open(contract))
         return welcome->interval_ns_min < CORE_INTERVAL_NS_MIN ? CORE_INTERVAL_NS_MIN
@@ -267,41 +270,41 @@ core_status command_contract_check(const struct command_contract *contract, stru
 }
 
 core_status command_contract_open(const struct command_contract *contract,
-                                  const struct protocol_welcome *welcome, struct protocol_open *open,
+                                  const struct millrace_welcome *welcome, struct millrace_open *open,
                                   struct core_error *error)
 {
-    *open = (struct protocol_open){
-        .spec = {.packet_bytes = contract->packet_bytes,
-                 .burst_packets = contract->burst_packets,
-                 .interval_ns = interval_of(contract, welcome),
-                 .latency_ns = contract->latency_ns,
-                 .cipher = cipher_of(contract),
-                 .padding = contract->padding,
-                 .guaranteed = contract->guaranteed},
-        .key_kind = contract->key_kind,
-        .has_iv = contract->has_iv,
-        .key = contract->key_kind == PROTOCOL_KEY_NONE ? NULL : contract->key,
-        .key_bytes = contract->key_bytes,
-    };
+    const struct core_stream_spec spec = {.packet_bytes = contract->packet_bytes,
+                                          .burst_packets = contract->burst_packets,
+                                          .interval_ns = interval_of(contract, welcome),
+                                          .latency_ns = contract->latency_ns,
+                                          .cipher = cipher_of(contract),
+                                          .padding = contract->padding,
+                                          .guaranteed = contract->guaranteed};
+    *open = client_contract_open(&spec);
+    open->key_kind = contract->key_kind;
+    open->has_iv = contract->has_iv;
+    open->key = contract->key_kind == MILLRACE_KEY_NONE ? NULL : contract->key;
+    open->key_bytes = contract->key_bytes;
     memcpy(open->iv, contract->iv, sizeof open->iv);
-    if (contract->key_kind == PROTOCOL_KEY_INLINE &&
-        contract->key_bytes != core_cipher_key_bytes(open->spec.cipher))
+    if (contract->key_kind == MILLRACE_KEY_INLINE &&
+        contract->key_bytes != core_cipher_key_bytes(spec.cipher))
         return core_error_set(error, CORE_INVALID, "%s needs a key of %" PRIu32 " bytes, not %" PRIu32,
-                              core_cipher_name(open->spec.cipher), core_cipher_key_bytes(open->spec.cipher),
+                              core_cipher_name(spec.cipher), core_cipher_key_bytes(spec.cipher),
                               contract->key_bytes);
-    return core_stream_spec_check(&open->spec, error);
+    return core_stream_spec_check(&spec, error);
 }
 
-core_status command_best_rate(struct millrace *connection, int timeout_ms, struct protocol_open *open,
-                              struct protocol_refused *refused, struct core_error *error)
+core_status command_best_rate(struct millrace *connection, int timeout_ms, struct millrace_open *open,
+                              struct millrace_refused *refused, struct core_error *error)
 {
-    struct protocol_opened opened;
-    open->spec.interval_ns = CORE_INTERVAL_NS_MIN;
-    if (millrace_welcome(connection)->interval_ns_min > open->spec.interval_ns)
-        open->spec.interval_ns = millrace_welcome(connection)->interval_ns_min;
-    core_status status = millrace_query(connection, open, timeout_ms, &opened, refused, error);
+    struct millrace_opened opened = {.size = sizeof opened};
+    open->interval_ns = CORE_INTERVAL_NS_MIN;
+    if (millrace_welcome_of(connection)->interval_ns_min > open->interval_ns)
+        open->interval_ns = millrace_welcome_of(connection)->interval_ns_min;
+    core_status status =
+        (core_status)millrace_query(connection, open, timeout_ms, &opened, refused, error->text);
     if (status != CORE_REFUSED || refused->offer_interval_ns <= 0)
         return status;
-    open->spec.interval_ns = refused->offer_interval_ns;
+    open->interval_ns = refused->offer_interval_ns;
     return CORE_OK;
 }

@@ -2,6 +2,8 @@
  * what went wrong. */
 #include "client/command.h"
 
+#include "client/contract.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,36 +70,37 @@ static json_t *offer_or_null(double value)
     return value > 0 ? json_real(value) : json_null();
 }
 
-int command_pack_refused(json_t *object, const struct protocol_open *open,
-                         const struct protocol_refused *refused)
+int command_pack_refused(json_t *object, const struct millrace_open *open,
+                         const struct millrace_refused *refused)
 {
-    struct core_stream_spec offer = open->spec;
+    struct core_stream_spec offer = client_contract_spec(open);
     offer.interval_ns = refused->offer_interval_ns;
     double rate = offer.interval_ns > 0 ? core_stream_rate_bits_per_s(&offer) : 0;
     return json_object_update_new(
         object,
-        json_pack("{s:s, s:s, s:{s:o, s:o, s:o}}", "code", protocol_refusal_name(refused->code), "constraint",
-                  protocol_limit_name((enum protocol_limit)refused->constraint), "offer", "interval_us",
+        json_pack("{s:s, s:s, s:{s:o, s:o, s:o}}", "code", millrace_refusal_name(refused->code), "constraint",
+                  millrace_limit_name(refused->constraint), "offer", "interval_us",
                   offer_or_null((double)refused->offer_interval_ns / 1e3), "rate_bits_per_s",
                   offer_or_null(rate), "latency_us", offer_or_null((double)refused->offer_latency_ns / 1e3)));
 }
 
-static void print_refused_json(const struct protocol_open *open, const struct protocol_refused *refused)
+static void print_refused_json(const struct millrace_open *open, const struct millrace_refused *refused)
 {
     json_t *error = command_pack_error(refused->text);
     (void)command_pack_refused(error, open, refused);
     (void)command_print_json(json_pack("{s:o}", "error", error));
 }
 
-int command_print_refused(const struct protocol_open *open, const struct protocol_refused *refused)
+int command_print_refused(const struct millrace_open *open, const struct millrace_refused *refused)
 {
     char first[CORE_TEXT_BYTES], second[CORE_TEXT_BYTES];
-    struct core_stream_spec offer = open->spec;
+    const struct core_stream_spec asked = client_contract_spec(open);
+    struct core_stream_spec offer = asked;
     if (wants_json) {
         print_refused_json(open, refused);
         return COMMAND_REFUSED;
     }
-    command_fail(COMMAND_REFUSED, "refused (%s): %s", protocol_refusal_name(refused->code), refused->text);
+    command_fail(COMMAND_REFUSED, "refused (%s): %s", millrace_refusal_name(refused->code), refused->text);
     offer.interval_ns = refused->offer_interval_ns;
     if (offer.interval_ns > 0)
         fprintf(stderr, "  with a latency of %s the server would now admit up to %s\n",
@@ -105,7 +108,7 @@ int command_print_refused(const struct protocol_open *open, const struct protoco
                 core_rate_format(core_stream_rate_bits_per_s(&offer), second));
     if (refused->offer_latency_ns > 0)
         fprintf(stderr, "  with a rate of %s it would now admit a latency of %s or longer\n",
-                core_rate_format(core_stream_rate_bits_per_s(&open->spec), first),
+                core_rate_format(core_stream_rate_bits_per_s(&asked), first),
                 core_duration_format(refused->offer_latency_ns, second));
     return COMMAND_REFUSED;
 }

@@ -79,7 +79,7 @@ static int ping(const struct options *options, struct millrace *connection, stru
         struct core_error error;
         char text[CORE_TEXT_BYTES];
         core_time_sleep_until(next_ns);
-        if (millrace_ping(connection, options->server.timeout_ms, &round_trip_ns, &error) != CORE_OK)
+        if (millrace_ping(connection, options->server.timeout_ms, &round_trip_ns, error.text) != MILLRACE_OK)
             return command_fail(COMMAND_FAILED, "ping %" PRIu64 ": %s", i + 1, error.text);
         core_histogram_record(times, round_trip_ns);
         if (command_wants_json())

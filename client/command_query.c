@@ -1,6 +1,8 @@
 /* millrace query */
 #include "client/command.h"
 
+#include "client/contract.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,27 +45,27 @@ static const struct argp argp = {
     .children = children,
 };
 
-static const char *unit_name(enum protocol_unit unit)
+static const char *unit_name(enum millrace_server_unit unit)
 {
-    return unit == PROTOCOL_UNIT_GPU ? "gpu" : "cpu";
+    return unit == MILLRACE_SERVER_UNIT_GPU ? "gpu" : "cpu";
 }
 
 /* What the class costs: null for a standard stream. */
-static json_t *pack_backup(const struct core_stream_spec *spec, const struct protocol_backup *backup)
+static json_t *pack_backup(const struct millrace_open *open, const struct millrace_backup *backup)
 {
-    if (!spec->guaranteed)
+    if (!open->guaranteed)
         return json_null();
-    bool held = backup->unit != PROTOCOL_UNIT_NONE;
+    bool held = backup->unit != MILLRACE_SERVER_UNIT_NONE;
     return json_pack("{s:o, s:o, s:f, s:f}", "unit",
                      held ? json_string(unit_name(backup->unit)) : json_null(), "unit_index",
                      held ? json_integer(backup->unit_index) : json_null(), "reserved_percent",
                      backup->reserved_ppb / 1e7, "bound_us", (double)backup->bound_ns / 1e3);
 }
 
-static void print_backup(const struct protocol_backup *backup)
+static void print_backup(const struct millrace_backup *backup)
 {
     char bound[CORE_TEXT_BYTES];
-    if (backup->unit == PROTOCOL_UNIT_NONE)
+    if (backup->unit == MILLRACE_SERVER_UNIT_NONE)
         puts("guaranteed: no GPU can fail it, nothing is held elsewhere");
     else
         printf("guaranteed: within %s when a GPU is lost; %.3f %% of %s %u are held for it\n",
@@ -71,26 +73,27 @@ static void print_backup(const struct protocol_backup *backup)
                unit_name(backup->unit), backup->unit_index);
 }
 
-static int print_admitted(const struct protocol_open *open, const struct protocol_opened *opened)
+static int print_admitted(const struct millrace_open *open, const struct millrace_opened *opened)
 {
     char bound[CORE_TEXT_BYTES], rate[CORE_TEXT_BYTES], decided[CORE_TEXT_BYTES];
-    double rate_bits_per_s = core_stream_rate_bits_per_s(&open->spec);
+    const struct core_stream_spec spec = client_contract_spec(open);
+    double rate_bits_per_s = core_stream_rate_bits_per_s(&spec);
     if (command_wants_json())
         return command_print_json(json_pack("{s:b, s:s, s:i, s:f, s:f, s:f, s:o}", "admitted", 1, "unit",
                                             unit_name(opened->unit), "unit_index", (int)opened->unit_index,
                                             "bound_us", (double)opened->bound_ns / 1e3, "rate_bits_per_s",
                                             rate_bits_per_s, "decided_us", (double)opened->decided_ns / 1e3,
-                                            "guaranteed", pack_backup(&open->spec, &opened->backup)));
+                                            "guaranteed", pack_backup(open, &opened->backup)));
     printf("admitted: %s, each packet within %s, on %s %u (decided in %s)\n",
            core_rate_format(rate_bits_per_s, rate), core_duration_format(opened->bound_ns, bound),
            unit_name(opened->unit), opened->unit_index, core_duration_format(opened->decided_ns, decided));
-    if (open->spec.guaranteed)
+    if (open->guaranteed)
         print_backup(&opened->backup);
     return COMMAND_OK;
 }
 
 /* A refusal is what was asked for: an answer, no error. */
-static int print_refused(const struct protocol_open *open, const struct protocol_refused *refused)
+static int print_refused(const struct millrace_open *open, const struct millrace_refused *refused)
 {
     if (!command_wants_json())
         return command_print_refused(open, refused);
@@ -102,18 +105,18 @@ static int print_refused(const struct protocol_open *open, const struct protocol
 
 static int query(const struct options *options, struct millrace *connection)
 {
-    struct protocol_open open;
-    struct protocol_opened opened;
-    struct protocol_refused refused;
+    struct millrace_open open = {.size = sizeof open};
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_refused refused = {.size = sizeof refused};
     struct core_error error;
-    if (command_contract_open(&options->contract, millrace_welcome(connection), &open, &error) != CORE_OK)
+    if (command_contract_open(&options->contract, millrace_welcome_of(connection), &open, &error) != CORE_OK)
         return command_fail(COMMAND_USAGE, "%s", error.text);
     int timeout_ms = options->server.timeout_ms;
     core_status status = CORE_OK;
     if (command_rate_is_open(&options->contract))
         status = command_best_rate(connection, timeout_ms, &open, &refused, &error);
     if (status == CORE_OK)
-        status = millrace_query(connection, &open, timeout_ms, &opened, &refused, &error);
+        status = (core_status)millrace_query(connection, &open, timeout_ms, &opened, &refused, error.text);
     switch (status) {
     case CORE_OK:
         return print_admitted(&open, &opened);

@@ -1,5 +1,8 @@
 #include "client/connection.h"
 
+#include "client/structs.h"
+#include "client/translate.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdarg.h>
@@ -96,10 +99,9 @@ static core_status await_welcome(struct millrace *connection, core_ns deadline_n
     }
 }
 
-core_status millrace_connect(const char *address_text, const struct millrace_tls *tls, int timeout_ms,
-                             struct millrace **connection_out, struct core_error *error)
+static core_status connect_to(const char *address_text, const struct millrace_tls *tls, core_ns deadline_ns,
+                              struct millrace **connection_out, struct core_error *error)
 {
-    core_ns deadline_ns = timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
     struct core_address address;
     core_status status = core_address_parse(address_text, &address, error);
     if (status)
@@ -122,6 +124,17 @@ core_status millrace_connect(const char *address_text, const struct millrace_tls
     return CORE_OK;
 }
 
+millrace_status millrace_connect(const char *address, const struct millrace_tls *tls, int timeout_ms,
+                                 struct millrace **connection, char error[MILLRACE_TEXT_BYTES])
+{
+    core_ns deadline_ns = timeout_ms < 0 ? CORE_NS_NEVER : core_time_now_ns() + timeout_ms * CORE_NS_PER_MS;
+    struct millrace_tls options = {.size = sizeof options};
+    core_status status = tls == NULL ? CORE_OK : client_read_tls(tls, &options, client_error(error));
+    if (status == CORE_OK)
+        status = connect_to(address, &options, deadline_ns, connection, client_error(error));
+    return (millrace_status)status;
+}
+
 void millrace_disconnect(struct millrace *connection)
 {
     if (connection == NULL)
@@ -141,16 +154,24 @@ void millrace_disconnect(struct millrace *connection)
 
 /* ---- small questions ---- */
 
-const struct protocol_welcome *millrace_welcome(const struct millrace *connection)
+const struct millrace_welcome *millrace_welcome_of(const struct millrace *connection)
 {
     return &connection->welcome;
 }
 
-void millrace_set_callbacks(struct millrace *connection, const struct millrace_callbacks *callbacks)
+millrace_status millrace_set_callbacks(struct millrace *connection,
+                                       const struct millrace_callbacks *callbacks,
+                                       char error[MILLRACE_TEXT_BYTES])
 {
+    struct millrace_callbacks own = {.size = sizeof own};
+    core_status status =
+        callbacks == NULL ? CORE_OK : client_read_callbacks(callbacks, &own, client_error(error));
+    if (status)
+        return (millrace_status)status;
     client_lock(connection);
-    connection->callbacks = *callbacks;
+    connection->callbacks = own;
     client_unlock(connection);
+    return MILLRACE_OK;
 }
 
 int millrace_descriptor(const struct millrace *connection)
@@ -172,21 +193,31 @@ short millrace_events(struct millrace *connection)
     return events;
 }
 
-core_status millrace_position(struct millrace *connection, uint32_t stream_id,
-                              struct millrace_position *position, struct core_error *error)
+static core_status find_position(struct millrace *connection, uint32_t stream_id,
+                                 struct millrace_position *position, struct core_error *error)
 {
-    core_status status = CORE_OK;
-    client_lock(connection);
     const struct client_stream *stream = client_streams_find(&connection->streams, stream_id);
-    if (stream == NULL) {
-        status =
-            core_error_set(error, CORE_NOT_FOUND, "stream %u is not known on this connection", stream_id);
-    } else {
-        position->answered = stream->answered;
-        memcpy(position->chain, stream->chain, CORE_BLOCK_BYTES);
-    }
+    if (stream == NULL)
+        return core_error_set(error, CORE_NOT_FOUND, "stream %u is not known on this connection", stream_id);
+    position->answered = stream->answered;
+    memcpy(position->chain, stream->chain, CORE_BLOCK_BYTES);
+    return CORE_OK;
+}
+
+millrace_status millrace_position_of(struct millrace *connection, uint32_t stream,
+                                     struct millrace_position *position, char error[MILLRACE_TEXT_BYTES])
+{
+    struct millrace_position own = {0};
+    core_status status = client_struct_check(position, CLIENT_STRUCT_END(struct millrace_position, answered),
+                                             "millrace_position", client_error(error));
+    if (status)
+        return (millrace_status)status;
+    client_lock(connection);
+    status = find_position(connection, stream, &own, client_error(error));
     client_unlock(connection);
-    return status;
+    if (status == CORE_OK)
+        client_struct_write(position, &own, sizeof own);
+    return (millrace_status)status;
 }
 
 size_t millrace_unsent_bytes(struct millrace *connection)

@@ -1,7 +1,8 @@
 /* The inside of a connection, shared by the files of this folder.
  *
  * All of it is under `lock`, but for what is marked constant. A function named client_... is called with the
- * lock held; one named millrace_... takes it.
+ * lock held; one named millrace_... takes it, and is where words of the public interface become those of core
+ * (client/translate.h).
  *
  * A connection dies once, by client_fail; from then on only client_cause speaks of it. */
 #ifndef MILLRACE_CLIENT_CONNECTION_H
@@ -12,6 +13,7 @@
 #include "client/requests.h"
 #include "client/streams.h"
 #include "client/transport.h"
+#include "core/protocol.h"
 
 #include <pthread.h>
 
@@ -25,12 +27,12 @@ struct client_waiter {
     bool done;
     core_status status;
     struct core_error error;
-    struct protocol_opened opened;
-    struct protocol_refused refused;
-    struct protocol_modified modified;
-    struct protocol_rekeyed rekeyed;
-    struct protocol_closed closed;
-    struct protocol_result result;
+    struct millrace_opened opened;
+    struct millrace_refused refused;
+    struct millrace_modified modified;
+    struct millrace_rekeyed rekeyed;
+    struct millrace_closed closed;
+    struct millrace_result result;
     uint8_t *ciphertext; /* the caller's */
     uint32_t ciphertext_bytes;
 };
@@ -47,7 +49,7 @@ struct millrace {
     pthread_mutex_t lock;   /* recursive: a callback may call functions of its connection */
     pthread_cond_t changed; /* a waiter is done, or the poller has come back, or the connection died */
     struct client_transport transport; /* kind and descriptor: constant once connected */
-    struct protocol_welcome welcome;   /* constant once connected */
+    struct millrace_welcome welcome;   /* constant once connected */
     struct millrace_callbacks callbacks;
     bool welcomed;
     bool receiving; /* frames are being handled, maybe by a callback */

@@ -1,6 +1,8 @@
 /* From the socket to whole frames, which are handled where they were read. */
 #include "client/connection.h"
 
+#include "client/translate.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,10 +162,10 @@ core_status client_process(struct millrace *connection, unsigned reads, struct c
     return status ? core_error_set(error, status, "%s", connection->cause.text) : CORE_OK;
 }
 
-core_status millrace_process(struct millrace *connection, unsigned reads, struct core_error *error)
+millrace_status millrace_process(struct millrace *connection, unsigned reads, char error[MILLRACE_TEXT_BYTES])
 {
     client_lock(connection);
-    core_status status = client_process(connection, reads, error);
+    core_status status = client_process(connection, reads, client_error(error));
     client_unlock(connection);
-    return status;
+    return (millrace_status)status;
 }

@@ -1,6 +1,7 @@
 /* From the caller into the output buffer, and from there to the socket. */
 #include "client/connection.h"
 
+#include "client/translate.h"
 #include "core/secret.h"
 
 #include <inttypes.h>
@@ -35,16 +36,16 @@ void client_flush(struct millrace *connection)
     }
 }
 
-core_status millrace_flush(struct millrace *connection, struct core_error *error)
+millrace_status millrace_flush(struct millrace *connection, char error[MILLRACE_TEXT_BYTES])
 {
     client_lock(connection);
-    core_status status = client_alive(connection, error);
+    core_status status = client_alive(connection, client_error(error));
     if (status == CORE_OK)
         client_flush(connection);
     if (connection->unwritable && !connection->dead && !connection->receiving)
-        status = client_process(connection, 0, error);
+        status = client_process(connection, 0, client_error(error));
     client_unlock(connection);
-    return status;
+    return (millrace_status)status;
 }
 
 /* ---- frames ---- */
@@ -92,29 +93,23 @@ static core_status check_key(enum protocol_key_kind kind, const uint8_t *key, ui
                           PROTOCOL_KEY_NAME_MAX, bytes, (int)kind);
 }
 
-static core_status check_open(enum protocol_type type, const struct protocol_open *open,
-                              struct core_error *error)
-{
-    if (type != PROTOCOL_OPEN && type != PROTOCOL_QUERY)
-        return core_error_set(error, CORE_INVALID, "neither OPEN nor QUERY: %d", (int)type);
-    return check_key(open->key_kind, open->key, open->key_bytes, error);
-}
-
 core_status client_send_open(struct millrace *connection, enum protocol_type type,
                              const struct protocol_open *open, uint32_t *request_id, struct core_error *error)
 {
     core_status status;
     struct client_request *request;
     uint8_t frame[PROTOCOL_HEADER_BYTES + PROTOCOL_CONTROL_BYTES_MAX], *room;
-    if ((status = client_alive(connection, error)) || (status = check_open(type, open, error)))
+    if ((status = client_alive(connection, error)) ||
+        (status = check_key(open->key_kind, open->key, open->key_bytes, error)))
         return status;
     if (open->spec.guaranteed && connection->welcome.version < 2)
         return core_error_set(error, CORE_UNSUPPORTED,
                               "the server speaks version 1 of the protocol: it has no guaranteed streams");
-    if (open->spec.unit != CORE_UNIT_STREAM && connection->welcome.version < 3)
+    const bool messages = open->spec.unit != CORE_UNIT_STREAM;
+    if ((messages || open->spec.direction != CORE_DIRECTION_ENCRYPT) && connection->welcome.version < 3)
         return core_error_set(error, CORE_UNSUPPORTED,
-                              "the server speaks version %u of the protocol: it has no messages",
-                              connection->welcome.version);
+                              "the server speaks version %u of the protocol: it has no %s",
+                              connection->welcome.version, messages ? "messages" : "decryption");
     /* Room for the stream now, so that an answer never comes too late to be refused. */
     if (client_streams_reserve(&connection->streams, connection->streams.count + connection->opening + 1))
         return core_error_set(error, CORE_NO_MEMORY, "no memory for another stream");
@@ -293,52 +288,78 @@ core_status client_send_data(struct millrace *connection, uint32_t id, uint32_t 
 
 /* ---- the same for everybody: with the lock ---- */
 
-core_status millrace_send_open(struct millrace *connection, enum protocol_type type,
-                               const struct protocol_open *open, uint32_t *request, struct core_error *error)
+static millrace_status send_open(struct millrace *connection, enum protocol_type type,
+                                 const struct millrace_open *given, uint32_t *request,
+                                 struct core_error *error)
 {
+    struct protocol_open open;
+    core_status status = client_read_open(given, &open, error);
+    if (status)
+        return (millrace_status)status;
     client_lock(connection);
-    core_status status = client_send_open(connection, type, open, request, error);
+    status = client_send_open(connection, type, &open, request, error);
     client_unlock(connection);
-    return status;
+    return (millrace_status)status;
 }
 
-core_status millrace_send_modify(struct millrace *connection, const struct protocol_modify *modify,
-                                 uint32_t *request, struct core_error *error)
+millrace_status millrace_send_open(struct millrace *connection, const struct millrace_open *open,
+                                   uint32_t *request, char error[MILLRACE_TEXT_BYTES])
 {
-    client_lock(connection);
-    core_status status = client_send_modify(connection, modify, request, error);
-    client_unlock(connection);
-    return status;
+    return send_open(connection, PROTOCOL_OPEN, open, request, client_error(error));
 }
 
-core_status millrace_send_rekey(struct millrace *connection, const struct protocol_rekey *rekey,
-                                uint32_t *request, struct core_error *error)
+millrace_status millrace_send_query(struct millrace *connection, const struct millrace_open *open,
+                                    uint32_t *request, char error[MILLRACE_TEXT_BYTES])
 {
-    client_lock(connection);
-    core_status status = client_send_rekey(connection, rekey, request, error);
-    client_unlock(connection);
-    return status;
+    return send_open(connection, PROTOCOL_QUERY, open, request, client_error(error));
 }
 
-core_status millrace_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
-                               uint32_t *request, struct core_error *error)
+millrace_status millrace_send_modify(struct millrace *connection, const struct millrace_modify *given,
+                                     uint32_t *request, char error[MILLRACE_TEXT_BYTES])
 {
+    struct protocol_modify modify;
+    core_status status = client_read_modify(given, &modify, client_error(error));
+    if (status)
+        return (millrace_status)status;
     client_lock(connection);
-    core_status status = client_send_ping(connection, payload, bytes, request, error);
+    status = client_send_modify(connection, &modify, request, client_error(error));
     client_unlock(connection);
-    return status;
+    return (millrace_status)status;
 }
 
-core_status millrace_send_close(struct millrace *connection, uint32_t stream, struct core_error *error)
+millrace_status millrace_send_rekey(struct millrace *connection, const struct millrace_rekey *given,
+                                    uint32_t *request, char error[MILLRACE_TEXT_BYTES])
 {
+    struct protocol_rekey rekey;
+    core_status status = client_read_rekey(given, &rekey, client_error(error));
+    if (status)
+        return (millrace_status)status;
     client_lock(connection);
-    core_status status = client_send_close(connection, stream, error);
+    status = client_send_rekey(connection, &rekey, request, client_error(error));
     client_unlock(connection);
-    return status;
+    return (millrace_status)status;
 }
 
-static core_status send_part(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
-                             unsigned flags, uint32_t *sequence, struct core_error *error)
+millrace_status millrace_send_ping(struct millrace *connection, const void *payload, uint32_t bytes,
+                                   uint32_t *request, char error[MILLRACE_TEXT_BYTES])
+{
+    client_lock(connection);
+    core_status status = client_send_ping(connection, payload, bytes, request, client_error(error));
+    client_unlock(connection);
+    return (millrace_status)status;
+}
+
+millrace_status millrace_send_close(struct millrace *connection, uint32_t stream,
+                                    char error[MILLRACE_TEXT_BYTES])
+{
+    client_lock(connection);
+    core_status status = client_send_close(connection, stream, client_error(error));
+    client_unlock(connection);
+    return (millrace_status)status;
+}
+
+static millrace_status send_part(struct millrace *connection, uint32_t stream, const void *packet,
+                                 uint32_t bytes, unsigned flags, uint32_t *sequence, struct core_error *error)
 {
     uint8_t *room;
     client_lock(connection);
@@ -346,28 +367,32 @@ static core_status send_part(struct millrace *connection, uint32_t stream, const
     if (status == CORE_OK && bytes > 0)
         memcpy(room, packet, bytes);
     client_unlock(connection);
-    return status;
+    return (millrace_status)status;
 }
 
-core_status millrace_data(struct millrace *connection, uint32_t stream, const void *packet, uint32_t bytes,
-                          uint32_t *sequence, struct core_error *error)
+millrace_status millrace_data(struct millrace *connection, uint32_t stream, const void *packet,
+                              uint32_t bytes, uint32_t *sequence, char error[MILLRACE_TEXT_BYTES])
 {
-    return send_part(connection, stream, packet, bytes, CLIENT_WHOLE, sequence, error);
+    return send_part(connection, stream, packet, bytes, CLIENT_WHOLE, sequence, client_error(error));
 }
 
-core_status millrace_data_part(struct millrace *connection, uint32_t stream, const void *packet,
-                               uint32_t bytes, unsigned flags, uint32_t *sequence, struct core_error *error)
+millrace_status millrace_data_part(struct millrace *connection, uint32_t stream, const void *packet,
+                                   uint32_t bytes, unsigned flags, uint32_t *sequence,
+                                   char error[MILLRACE_TEXT_BYTES])
 {
-    if (flags > (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST))
-        return core_error_set(error, CORE_INVALID, "flags of a packet are %u, must be 0 to 3", flags);
-    return send_part(connection, stream, packet, bytes, flags, sequence, error);
+    if (flags > (PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST)) {
+        core_error_set(client_error(error), CORE_INVALID, "flags of a packet are %u, must be 0 to 3", flags);
+        return MILLRACE_INVALID;
+    }
+    return send_part(connection, stream, packet, bytes, flags, sequence, client_error(error));
 }
 
-core_status millrace_data_reserve(struct millrace *connection, uint32_t stream, uint32_t bytes,
-                                  uint8_t **packet, uint32_t *sequence, struct core_error *error)
+millrace_status millrace_data_reserve(struct millrace *connection, uint32_t stream, uint32_t bytes,
+                                      uint8_t **packet, uint32_t *sequence, char error[MILLRACE_TEXT_BYTES])
 {
     client_lock(connection);
-    core_status status = client_send_data(connection, stream, bytes, CLIENT_WHOLE, packet, sequence, error);
+    core_status status =
+        client_send_data(connection, stream, bytes, CLIENT_WHOLE, packet, sequence, client_error(error));
     client_unlock(connection);
-    return status;
+    return (millrace_status)status;
 }

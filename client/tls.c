@@ -278,11 +278,9 @@ static core_status shake_hands(struct client_transport *transport, core_ns deadl
 core_status client_tls_start(struct client_transport *transport, const struct core_address *address,
                              const struct millrace_tls *tls, core_ns deadline_ns, struct core_error *error)
 {
-    static const struct millrace_tls defaults = {0};
-    const struct millrace_tls *options = tls == NULL ? &defaults : tls;
-    const char *name = options->server_name == NULL ? address->host : options->server_name;
+    const char *name = tls->server_name == NULL ? address->host : tls->server_name;
     core_status status;
-    if ((status = make_context(transport, options, error)) || (status = make_tls(transport, name, error)) ||
+    if ((status = make_context(transport, tls, error)) || (status = make_tls(transport, name, error)) ||
         (status = shake_hands(transport, deadline_ns, error))) {
         tls_free(transport);
         return status;

@@ -5,6 +5,7 @@
 
 #include "client/millrace.h"
 #include "core/address.h"
+#include "core/time.h"
 
 #include <sys/uio.h>
 

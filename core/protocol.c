@@ -163,7 +163,10 @@ static void write_unit(uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
     at[1] = (uint8_t)spec->iv;
     at[2] = spec->crypt_blocks;
     at[3] = spec->skip_blocks;
-    put_u32(at + 4, 0);
+    at[4] = 0;
+    at[5] = (uint8_t)spec->direction;
+    at[6] = (uint8_t)spec->records;
+    at[7] = 0;
     put_u64(at + 8, spec->first_unit);
 }
 
@@ -216,13 +219,15 @@ core_status protocol_key_check(enum protocol_key_kind kind, const uint8_t *key, 
 static core_status read_unit(const uint8_t at[PROTOCOL_OPEN_BYTES - PROTOCOL_OPEN_BYTES_2],
                              struct core_stream_spec *spec, struct core_error *error)
 {
-    const core_status status = check_zero("OPEN field at 36", get_u32(at + 4), error);
-    if (status)
+    core_status status = check_zero("OPEN field at 36", at[4], error);
+    if (status || (status = check_zero("OPEN field at 39", at[7], error)))
         return status;
     spec->unit = (enum core_unit)at[0];
     spec->iv = (enum core_iv)at[1];
     spec->crypt_blocks = at[2];
     spec->skip_blocks = at[3];
+    spec->direction = (enum core_direction)at[5];
+    spec->records = (enum core_records)at[6];
     spec->first_unit = get_u64(at + 8);
     return CORE_OK;
 }

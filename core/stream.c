@@ -1,5 +1,7 @@
 #include "core/stream.h"
 
+#include "core/transport_stream.h"
+
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,6 +73,39 @@ static core_status pattern_check(const struct core_stream_spec *spec, struct cor
     return status;
 }
 
+/* A record is a unit of its own, and nothing tells the server of another IV or end than what DVB-CISSA has. */
+static core_status records_check(const struct core_stream_spec *spec, struct core_error *error)
+{
+    if (spec->records == CORE_RECORDS_NONE)
+        return CORE_OK;
+    if (spec->unit != CORE_UNIT_MESSAGE || spec->iv != CORE_IV_CONSTANT ||
+        spec->padding != CORE_PADDING_CLEAR || spec->crypt_blocks > 0)
+        return core_error_set(
+            error, CORE_INVALID,
+            "records are ts, which go with unit message, iv constant, padding clear and without "
+            "a pattern only");
+    if (spec->packet_bytes % CORE_TS_BYTES != 0)
+        return core_error_set(error, CORE_INVALID,
+                              "packet_bytes is %" PRIu32 ", must be a multiple of %d with records ts",
+                              spec->packet_bytes, CORE_TS_BYTES);
+    return CORE_OK;
+}
+
+static core_status direction_check(const struct core_stream_spec *spec, struct core_error *error)
+{
+    if (spec->direction == CORE_DIRECTION_DECRYPT && spec->iv == CORE_IV_RANDOM)
+        return core_error_set(
+            error, CORE_INVALID,
+            "iv is random, which is for encryption only: what is decrypted brings its IVs with iv "
+            "explicit");
+    if (spec->direction == CORE_DIRECTION_DECRYPT && spec->padding == CORE_PADDING_PKCS7)
+        return core_error_set(
+            error, CORE_INVALID,
+            "padding is pkcs7, which is for encryption only: decrypt with none, and take the padding "
+            "off once the message is known to be genuine");
+    return CORE_OK;
+}
+
 core_status core_stream_spec_check(const struct core_stream_spec *spec, struct core_error *error)
 {
     const struct {
@@ -85,6 +120,8 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
         {"padding", spec->padding, CORE_PADDING_NONE, CORE_PADDING_CLEAR},
         {"unit", spec->unit, CORE_UNIT_STREAM, CORE_UNIT_MESSAGE},
         {"iv", spec->iv, CORE_IV_CHAIN, CORE_IV_RANDOM},
+        {"direction", spec->direction, CORE_DIRECTION_ENCRYPT, CORE_DIRECTION_DECRYPT},
+        {"records", spec->records, CORE_RECORDS_NONE, CORE_RECORDS_TS},
     };
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         const core_status status =
@@ -96,8 +133,12 @@ core_status core_stream_spec_check(const struct core_stream_spec *spec, struct c
         return core_error_set(error, CORE_INVALID,
                               "packet_bytes is %" PRIu32 ", must be a multiple of %d with padding none",
                               spec->packet_bytes, CORE_BLOCK_BYTES);
-    const core_status status = unit_check(spec, error);
-    return status == CORE_OK ? pattern_check(spec, error) : status;
+    core_status (*const checks[])(const struct core_stream_spec *, struct core_error *) = {
+        unit_check, pattern_check, records_check, direction_check};
+    core_status status = CORE_OK;
+    for (size_t i = 0; status == CORE_OK && i < sizeof checks / sizeof checks[0]; i++)
+        status = checks[i](spec, error);
+    return status;
 }
 
 uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes)
@@ -124,6 +165,11 @@ uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32
            CORE_BLOCK_BYTES;
 }
 
+bool core_stream_needs_worker(const struct core_stream_spec *spec)
+{
+    return spec->direction == CORE_DIRECTION_DECRYPT || spec->records != CORE_RECORDS_NONE;
+}
+
 static uint32_t iv_bytes(const struct core_stream_spec *spec)
 {
     const bool brings_iv =
@@ -136,10 +182,19 @@ uint32_t core_stream_held_bytes(const struct core_stream_spec *spec)
     return core_stream_padded_bytes(spec->padding, spec->packet_bytes) + iv_bytes(spec);
 }
 
+uint32_t core_stream_packet_chains(const struct core_stream_spec *spec, uint32_t *chain_bytes)
+{
+    const bool records = spec->records != CORE_RECORDS_NONE;
+    *chain_bytes = records ? CORE_TS_SCRAMBLED_BYTES : core_stream_packet_bytes(spec);
+    return records ? spec->packet_bytes / CORE_TS_BYTES : 1;
+}
+
 /* Most are encrypted of a packet that begins where the pattern does: any cycle of it has crypt_blocks. */
 uint32_t core_stream_packet_bytes(const struct core_stream_spec *spec)
 {
     const uint32_t padded = core_stream_padded_bytes(spec->padding, spec->packet_bytes);
+    if (spec->records != CORE_RECORDS_NONE)
+        return spec->packet_bytes / CORE_TS_BYTES * CORE_TS_SCRAMBLED_BYTES;
     return core_stream_encrypted_bytes(spec, 0, padded) + iv_bytes(spec);
 }
 

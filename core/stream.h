@@ -33,6 +33,13 @@ enum core_iv {
     CORE_IV_RANDOM = 4
 };
 
+/* What the server does with the packets. */
+enum core_direction { CORE_DIRECTION_ENCRYPT = 0, CORE_DIRECTION_DECRYPT = 1 };
+
+/* What a packet consists of: TS: transport-stream packets (core/transport_stream.h), each of which is encrypted by
+ * itself. */
+enum core_records { CORE_RECORDS_NONE = 0, CORE_RECORDS_TS = 1 };
+
 #define CORE_BLOCK_BYTES        16 /* AES block, IV and chaining value */
 #define CORE_PATTERN_BLOCKS_MAX 15 /* of each kind in a pattern: four bits in the formats that have one */
 
@@ -62,6 +69,8 @@ struct core_stream_spec {
      * from one encrypted block to the next. 0 and 0: all are encrypted. 1 and 9 is what `cbcs` prescribes for
      * video (ISO 23001-7). */
     uint8_t crypt_blocks, skip_blocks;
+    enum core_direction direction;
+    enum core_records records; /* TS: every packet is a message, and every record begins with its IV anew */
 };
 
 /* CORE_OK, or CORE_INVALID with the field, its value and its range, or what does not go together, in error.
@@ -78,6 +87,13 @@ uint32_t core_stream_padded_bytes(enum core_padding padding, uint32_t bytes);
  * in whole blocks. */
 uint32_t core_stream_encrypted_bytes(const struct core_stream_spec *spec, uint32_t pattern_blocks,
                                      uint32_t bytes);
+
+/* Can workers alone serve it? Decryption and records are not taught to GPUs: blocks that do not wait for each other
+ * take a worker less time than the copies to a card and back. */
+bool core_stream_needs_worker(const struct core_stream_spec *spec);
+
+/* Chains of a packet, which are encrypted one by one, of at most so many bytes each; 1, but with records. */
+uint32_t core_stream_packet_chains(const struct core_stream_spec *spec, uint32_t *chain_bytes);
 
 /* Bytes that the server has of the longest packet: padded, and with the IV that it puts ahead of it. */
 uint32_t core_stream_held_bytes(const struct core_stream_spec *spec);

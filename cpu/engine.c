@@ -73,7 +73,7 @@ static bool trial_keys_set(struct trial *trial)
     for (; trial->ready < TRIAL_STREAMS; trial->ready++) {
         memcpy(key, &trial->ready, sizeof trial->ready);
         if (trial->ops->key_set(trial->engine, trial->keys + trial->ready * trial->key_bytes,
-                                CORE_CIPHER_AES_128_CBC, key) != CORE_OK)
+                                CORE_CIPHER_AES_128_CBC, CORE_DIRECTION_ENCRYPT, key) != CORE_OK)
             return false;
     }
     return true;

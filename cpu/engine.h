@@ -1,6 +1,6 @@
 /* AES-CBC engines behind one table of functions.
  *
- * An engine encrypts a burst of pieces, each from a different stream, and carries every stream's chaining
+ * An engine encrypts or decrypts a burst of pieces, each from a different stream, and carries every stream's chaining
  * value. It is synchronous: when encrypt() returns, every piece is done. `lanes` pieces side by side cost
  * about what one costs (1 for an engine that works one stream at a time).
  *
@@ -43,14 +43,18 @@ struct cpu_engine_ops {
     void (*close)(struct cpu_engine *engine);
     uint32_t (*lanes)(const struct cpu_engine *engine);
 
-    /* Expands `key` (core_cipher_key_bytes(cipher) bytes). Allocates; control path only. */
+    /* Expands `key` (core_cipher_key_bytes(cipher) bytes), to encrypt with or to decrypt. Allocates; control path
+     * only. */
     CORE_CHECKED core_status (*key_set)(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                        const uint8_t *key);
+                                        enum core_direction direction, const uint8_t *key);
     void (*key_wipe)(void *key_state); /* releases and overwrites */
 
     /* Encrypts `count` (1 .. CPU_BURST_MAX) pieces of streams with the same cipher. Allocates nothing.
      * CORE_OK, or CORE_SYSTEM if the library reports a failure (then the targets are not to be used). */
     CORE_CHECKED core_status (*encrypt)(struct cpu_engine *engine, enum core_cipher cipher,
+                                        struct cpu_piece *pieces, uint32_t count);
+    /* The same, with key states that decrypt: chain: the ciphertext block ahead going in, the last one coming out. */
+    CORE_CHECKED core_status (*decrypt)(struct cpu_engine *engine, enum core_cipher cipher,
                                         struct cpu_piece *pieces, uint32_t count);
 };
 

@@ -12,16 +12,17 @@ _Static_assert(CPU_BURST_MAX <= IMB_MAX_BURST_SIZE, "a burst must fit one call")
 #define AES_128_SCHEDULE_BYTES (11 * CORE_BLOCK_BYTES)
 #define LINE_BYTES             64
 
-/* Only the encryption half of the schedule; AES-128 uses the first 176 bytes. */
+/* The half of the schedule for its direction; AES-128 uses the first 176 bytes. */
 struct key_state {
-    uint8_t round_keys[ROUND_KEYS_MAX][CORE_BLOCK_BYTES];
+    alignas(16) uint8_t round_keys[ROUND_KEYS_MAX][CORE_BLOCK_BYTES];
 };
 
 struct cpu_engine {
     IMB_MGR *manager;
     size_t manager_bytes;
     uint32_t lanes;
-    IMB_JOB jobs[CPU_BURST_MAX]; /* what never changes is set once, in jobs_prepare */
+    IMB_JOB jobs[CPU_BURST_MAX];                     /* what never changes is set once, in jobs_prepare */
+    uint8_t chains[CPU_BURST_MAX][CORE_BLOCK_BYTES]; /* of a burst that decrypts: those coming out */
 };
 
 static const IMB_KEY_SIZE_BYTES key_sizes[] = {[CORE_CIPHER_AES_128_CBC] = IMB_KEY_128_BYTES,
@@ -95,24 +96,25 @@ static uint32_t ipsec_lanes(const struct cpu_engine *engine)
 }
 
 static core_status ipsec_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                 const uint8_t *key)
+                                 enum core_direction direction, const uint8_t *key)
 {
-    struct key_state *state = key_state;
-    _Alignas(16) uint8_t decryption[ROUND_KEYS_MAX][CORE_BLOCK_BYTES]; /* the library insists on both */
+    struct key_state unused; /* the library insists on both schedules */
+    void *encryption = direction == CORE_DIRECTION_ENCRYPT ? key_state : &unused;
+    void *decryption = direction == CORE_DIRECTION_ENCRYPT ? &unused : key_state;
     switch (cipher) {
     case CORE_CIPHER_AES_128_CBC:
-        IMB_AES_KEYEXP_128(engine->manager, key, state, decryption);
+        IMB_AES_KEYEXP_128(engine->manager, key, encryption, decryption);
         break;
     case CORE_CIPHER_AES_192_CBC:
-        IMB_AES_KEYEXP_192(engine->manager, key, state, decryption);
+        IMB_AES_KEYEXP_192(engine->manager, key, encryption, decryption);
         break;
     case CORE_CIPHER_AES_256_CBC:
-        IMB_AES_KEYEXP_256(engine->manager, key, state, decryption);
+        IMB_AES_KEYEXP_256(engine->manager, key, encryption, decryption);
         break;
     default:
         return CORE_INVALID;
     }
-    core_secret_wipe(decryption, sizeof decryption);
+    core_secret_wipe(&unused, sizeof unused);
     return CORE_OK;
 }
 
@@ -121,8 +123,7 @@ static void ipsec_key_wipe(void *key_state)
     core_secret_wipe(key_state, sizeof(struct key_state));
 }
 
-static core_status ipsec_encrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
-                                 uint32_t count)
+static void jobs_set(struct cpu_engine *engine, struct cpu_piece *pieces, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         IMB_JOB *job = &engine->jobs[i];
@@ -134,21 +135,50 @@ static core_status ipsec_encrypt(struct cpu_engine *engine, enum core_cipher cip
         job->dst = pieces[i].target;
         job->msg_len_to_cipher_in_bytes = pieces[i].bytes;
         job->iv = pieces[i].chain;
-        job->enc_keys = pieces[i].key;
+        job->enc_keys = job->dec_keys = pieces[i].key;
         job->status = IMB_STATUS_BEING_PROCESSED;
     }
+}
+
+static core_status jobs_run(struct cpu_engine *engine, enum core_cipher cipher,
+                            IMB_CIPHER_DIRECTION direction, uint32_t count)
+{
     uint32_t done = IMB_SUBMIT_CIPHER_BURST_NOCHECK(engine->manager, engine->jobs, count, IMB_CIPHER_CBC,
-                                                    IMB_DIR_ENCRYPT, key_sizes[cipher]);
+                                                    direction, key_sizes[cipher]);
     bool all = done == count;
     for (uint32_t i = 0; i < count; i++)
         all &= engine->jobs[i].status == IMB_STATUS_COMPLETED;
-    if (!all) {
-        (void)manager_init(engine->manager);
-        return CORE_SYSTEM;
-    }
+    if (all)
+        return CORE_OK;
+    (void)manager_init(engine->manager);
+    return CORE_SYSTEM;
+}
+
+static core_status ipsec_encrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
+                                 uint32_t count)
+{
+    jobs_set(engine, pieces, count);
+    const core_status status = jobs_run(engine, cipher, IMB_DIR_ENCRYPT, count);
+    if (status != CORE_OK)
+        return status;
     /* The library leaves the IV as it was: the next one is the last block of ciphertext. */
     for (uint32_t i = 0; i < count; i++)
         memcpy(pieces[i].chain, pieces[i].target + pieces[i].bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+    return CORE_OK;
+}
+
+/* In place, what the next piece chains from is gone when a piece is done. */
+static core_status ipsec_decrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
+                                 uint32_t count)
+{
+    jobs_set(engine, pieces, count);
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(engine->chains[i], pieces[i].source + pieces[i].bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+    const core_status status = jobs_run(engine, cipher, IMB_DIR_DECRYPT, count);
+    if (status != CORE_OK)
+        return status;
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(pieces[i].chain, engine->chains[i], CORE_BLOCK_BYTES);
     return CORE_OK;
 }
 
@@ -161,4 +191,5 @@ const struct cpu_engine_ops cpu_engine_ipsec_mb = {
     .key_set = ipsec_key_set,
     .key_wipe = ipsec_key_wipe,
     .encrypt = ipsec_encrypt,
+    .decrypt = ipsec_decrypt,
 };

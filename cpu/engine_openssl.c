@@ -4,6 +4,7 @@
 
 #include <openssl/evp.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +59,7 @@ static uint32_t openssl_lanes(const struct cpu_engine *engine)
 }
 
 static core_status openssl_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                   const uint8_t *key)
+                                   enum core_direction direction, const uint8_t *key)
 {
     (void)engine;
     struct key_state *state = key_state;
@@ -66,7 +67,8 @@ static core_status openssl_key_set(struct cpu_engine *engine, void *key_state, e
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
     if (context == NULL)
         return CORE_NO_MEMORY;
-    if (EVP_EncryptInit_ex2(context, ciphers[cipher], key, zero, NULL) != 1 ||
+    if (EVP_CipherInit_ex2(context, ciphers[cipher], key, zero, direction == CORE_DIRECTION_ENCRYPT, NULL) !=
+            1 ||
         EVP_CIPHER_CTX_set_padding(context, 0) != 1) {
         EVP_CIPHER_CTX_free(context);
         return CORE_SYSTEM;
@@ -83,17 +85,32 @@ static void openssl_key_wipe(void *key_state)
     core_secret_wipe(state, sizeof *state);
 }
 
-static core_status encrypt_piece(struct cpu_piece *piece)
+/* The chain moves on to the last block of ciphertext, which in place is there before or afterwards. */
+static core_status cipher_piece(struct cpu_piece *piece, bool decrypts)
 {
     struct key_state *state = piece->key;
-    if (memcmp(state->chain, piece->chain, CORE_BLOCK_BYTES) != 0 &&
-        EVP_EncryptInit_ex2(state->context, NULL, NULL, piece->chain, NULL) != 1)
-        return CORE_SYSTEM;
+    const uint32_t last = piece->bytes - CORE_BLOCK_BYTES;
+    uint8_t chain[CORE_BLOCK_BYTES];
     int written = 0;
-    if (EVP_EncryptUpdate(state->context, piece->target, &written, piece->source, (int)piece->bytes) != 1 ||
+
+    if (memcmp(state->chain, piece->chain, CORE_BLOCK_BYTES) != 0 &&
+        EVP_CipherInit_ex2(state->context, NULL, NULL, piece->chain, -1, NULL) != 1)
+        return CORE_SYSTEM;
+    memcpy(chain, piece->source + last, CORE_BLOCK_BYTES);
+    if (EVP_CipherUpdate(state->context, piece->target, &written, piece->source, (int)piece->bytes) != 1 ||
         (uint32_t)written != piece->bytes)
         return CORE_SYSTEM;
-    memcpy(state->chain, piece->target + piece->bytes - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+    memcpy(state->chain, decrypts ? chain : piece->target + last, CORE_BLOCK_BYTES);
+    return CORE_OK;
+}
+
+static core_status cipher_pieces(struct cpu_piece *pieces, uint32_t count, bool decrypts)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (cipher_piece(&pieces[i], decrypts) != CORE_OK)
+            return CORE_SYSTEM;
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(pieces[i].chain, ((struct key_state *)pieces[i].key)->chain, CORE_BLOCK_BYTES);
     return CORE_OK;
 }
 
@@ -102,12 +119,15 @@ static core_status openssl_encrypt(struct cpu_engine *engine, enum core_cipher c
 {
     (void)engine;
     (void)cipher;
-    for (uint32_t i = 0; i < count; i++)
-        if (encrypt_piece(&pieces[i]) != CORE_OK)
-            return CORE_SYSTEM;
-    for (uint32_t i = 0; i < count; i++)
-        memcpy(pieces[i].chain, ((struct key_state *)pieces[i].key)->chain, CORE_BLOCK_BYTES);
-    return CORE_OK;
+    return cipher_pieces(pieces, count, false);
+}
+
+static core_status openssl_decrypt(struct cpu_engine *engine, enum core_cipher cipher,
+                                   struct cpu_piece *pieces, uint32_t count)
+{
+    (void)engine;
+    (void)cipher;
+    return cipher_pieces(pieces, count, true);
 }
 
 const struct cpu_engine_ops cpu_engine_openssl = {
@@ -119,4 +139,5 @@ const struct cpu_engine_ops cpu_engine_openssl = {
     .key_set = openssl_key_set,
     .key_wipe = openssl_key_wipe,
     .encrypt = openssl_encrypt,
+    .decrypt = openssl_decrypt,
 };

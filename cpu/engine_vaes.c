@@ -279,9 +279,16 @@ static uint32_t vaes_lanes(const struct cpu_engine *engine)
 }
 
 static core_status vaes_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                const uint8_t *key)
+                                enum core_direction direction, const uint8_t *key)
 {
-    return cpu_engine_ipsec_mb.key_set(engine->ipsec_mb, key_state, cipher, key);
+    return cpu_engine_ipsec_mb.key_set(engine->ipsec_mb, key_state, cipher, direction, key);
+}
+
+/* The blocks of a piece do not wait for each other, so that there are lanes enough in each. */
+static core_status vaes_decrypt(struct cpu_engine *engine, enum core_cipher cipher, struct cpu_piece *pieces,
+                                uint32_t count)
+{
+    return cpu_engine_ipsec_mb.decrypt(engine->ipsec_mb, cipher, pieces, count);
 }
 
 static void vaes_key_wipe(void *key_state)
@@ -298,4 +305,5 @@ const struct cpu_engine_ops cpu_engine_vaes = {
     .key_set = vaes_key_set,
     .key_wipe = vaes_key_wipe,
     .encrypt = vaes_encrypt,
+    .decrypt = vaes_decrypt,
 };

@@ -336,9 +336,12 @@ static core_status rig_streams_open(struct rig *rig)
     while (status == CORE_OK && rig->streams_open < STREAMS) {
         uint8_t key[32] = {0};
         memcpy(key, &rig->streams_open, sizeof rig->streams_open);
-        enum core_cipher cipher = (enum core_cipher)(1 + rig->streams_open % CORE_CIPHER_COUNT);
-        status = cpu_stream_init(stream_at(rig, rig->streams_open), rig->options->ops, engine, cipher, key,
-                                 iv, PIECE_BYTES_MAX, 10 * CORE_NS_PER_MS);
+        const struct cpu_stream_options options = {
+            .cipher = (enum core_cipher)(1 + rig->streams_open % CORE_CIPHER_COUNT),
+            .piece_bytes = PIECE_BYTES_MAX,
+            .piece_deadline_ns = 10 * CORE_NS_PER_MS};
+        status =
+            cpu_stream_init(stream_at(rig, rig->streams_open), rig->options->ops, engine, &options, key, iv);
         rig->streams_open += status == CORE_OK;
     }
     rig->options->ops->close(engine);

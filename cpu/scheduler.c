@@ -1,6 +1,7 @@
 #include "cpu/scheduler.h"
 
 #include "core/secret.h"
+#include "core/transport_stream.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -14,7 +15,9 @@ _Static_assert(offsetof(struct cpu_stream, entry) == 0, "an entry of the queue i
 #define FIRST_PIECES 16 /* that an engine works on at once */
 #define KEY_LINES    3  /* of an AES-128 schedule */
 
-/* The pieces of one cipher in the burst at hand. */
+/* The pieces of one cipher and direction in the burst at hand. */
+#define GROUPS (2 * (CORE_CIPHER_COUNT + 1))
+
 struct group {
     uint32_t count;
     struct cpu_piece pieces[CPU_BURST_MAX];
@@ -30,8 +33,8 @@ struct cpu_scheduler {
     core_ns wanted_ns; /* when the next one could have; CORE_NS_NEVER: then */
     uint32_t awaited;  /* packets that a grace period waits for; 0: none is under way */
     struct cpu_edf_entry *entries[CPU_BURST_MAX];
-    struct group groups[CORE_CIPHER_COUNT + 1];
-    core_status statuses[CORE_CIPHER_COUNT + 1]; /* what the engine said to each group */
+    struct group groups[GROUPS];
+    core_status statuses[GROUPS]; /* what the engine said to each group */
     struct cpu_scheduler_counters counters;
 };
 
@@ -46,15 +49,17 @@ size_t cpu_stream_bytes(const struct cpu_engine_ops *ops, uint32_t keys)
 }
 
 core_status cpu_stream_init(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
-                            struct cpu_engine *engine, enum core_cipher cipher, const uint8_t *key,
-                            const uint8_t iv[CORE_BLOCK_BYTES], uint32_t piece_bytes,
-                            core_ns piece_deadline_ns)
+                            struct cpu_engine *engine, const struct cpu_stream_options *options,
+                            const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES])
 {
+    const uint32_t piece_bytes = options->piece_bytes;
     assert(piece_bytes % CORE_BLOCK_BYTES == 0 && piece_bytes > 0 && piece_bytes <= CPU_PIECE_BYTES_MAX);
     memset(stream, 0, sizeof *stream);
     stream->piece_bytes = piece_bytes;
-    stream->piece_deadline_ns = piece_deadline_ns;
-    stream->cipher = (uint8_t)cipher;
+    stream->piece_deadline_ns = options->piece_deadline_ns;
+    stream->cipher = options->cipher & 3u;
+    stream->decrypts = options->direction == CORE_DIRECTION_DECRYPT;
+    stream->records = options->records != CORE_RECORDS_NONE;
     stream->key_lines = (uint8_t)key_lines(ops);
     memcpy(stream->chain, iv, CORE_BLOCK_BYTES);
     return cpu_stream_key_set(stream, ops, engine, 0, key);
@@ -64,7 +69,8 @@ core_status cpu_stream_key_set(struct cpu_stream *stream, const struct cpu_engin
                                struct cpu_engine *engine, uint32_t which, const uint8_t *key)
 {
     core_status status =
-        ops->key_set(engine, cpu_stream_key(stream, which), (enum core_cipher)stream->cipher, key);
+        ops->key_set(engine, cpu_stream_key(stream, which), (enum core_cipher)stream->cipher,
+                     stream->decrypts ? CORE_DIRECTION_DECRYPT : CORE_DIRECTION_ENCRYPT, key);
     if (status == CORE_OK)
         stream->keys |= (uint8_t)(1u << which);
     return status;
@@ -127,12 +133,26 @@ void cpu_scheduler_destroy(struct cpu_scheduler *scheduler)
     }
 }
 
+/* The next chain of the packet begins at the next record of which there is something to encrypt, from `from` on. */
+static void find_record(struct cpu_packet *packet, uint32_t from)
+{
+    uint32_t ahead;
+
+    while ((packet->chain_bytes = core_ts_scrambled_bytes(packet->data + from, &ahead)) == 0)
+        from += CORE_TS_BYTES;
+    packet->offset = from + ahead;
+}
+
 static void push_packet(struct cpu_scheduler *scheduler, struct cpu_packet *packet, core_ns now_ns)
 {
     struct cpu_stream *stream = packet->stream;
     packet->next = NULL;
     packet->status = CORE_OK;
     packet->pauses = 0; /* while inside: 1 if a grace period waits for it */
+    packet->offset = 0;
+    packet->chain_bytes = packet->bytes;
+    if (stream->records)
+        find_record(packet, 0);
     if (stream->head != NULL) {
         stream->tail->next = packet;
         stream->tail = packet;
@@ -182,30 +202,41 @@ static inline __attribute__((always_inline)) void burst_prefetch(struct cpu_edf_
         __builtin_prefetch(stream_of(entries[i])->head, 1);
     for (uint32_t i = 0; i < first; i++) {
         const struct cpu_packet *packet = stream_of(entries[i])->head;
-        __builtin_prefetch(packet->data + packet->done_bytes, 1);
+        __builtin_prefetch(packet->data + packet->offset, 1);
     }
 }
 
 static uint32_t piece_bytes(const struct cpu_stream *stream)
 {
-    uint32_t left_bytes = stream->head->bytes - stream->head->done_bytes;
+    const uint32_t left_bytes = stream->head->chain_bytes;
     return left_bytes < stream->piece_bytes ? left_bytes : stream->piece_bytes;
 }
 
-/* Cuts one piece of every stream, by cipher, in the order of the deadlines. Returns their bytes. */
+static uint32_t group_of(const struct cpu_stream *stream)
+{
+    return 2u * stream->cipher + stream->decrypts;
+}
+
+/* Is the next piece the first of its chain? */
+static bool begins_chain(const struct cpu_packet *packet)
+{
+    return packet->begins_unit && (packet->done_bytes == 0 || packet->fresh);
+}
+
+/* Cuts one piece of every stream, by cipher and direction, in the order of the deadlines. Returns their bytes. */
 static uint64_t burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
 {
-    struct cpu_piece *next[CORE_CIPHER_COUNT + 1];
+    struct cpu_piece *next[GROUPS];
     uint64_t bytes = 0;
-    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
-        next[cipher] = scheduler->groups[cipher].pieces;
+    for (uint32_t group = 0; group < GROUPS; group++)
+        next[group] = scheduler->groups[group].pieces;
     for (uint32_t i = 0; i < count; i++) {
         struct cpu_stream *stream = stream_of(scheduler->entries[i]);
         struct cpu_packet *packet = stream->head;
-        uint8_t *data = packet->data + packet->done_bytes;
-        struct cpu_piece *piece = next[stream->cipher]++;
-        if (packet->begins_unit && packet->done_bytes == 0)
-            memcpy(stream->chain, data - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
+        uint8_t *data = packet->data + packet->offset;
+        struct cpu_piece *piece = next[group_of(stream)]++;
+        if (begins_chain(packet))
+            memcpy(stream->chain, packet->data - CORE_BLOCK_BYTES, CORE_BLOCK_BYTES);
         *piece = (struct cpu_piece){.source = data,
                                     .target = data,
                                     .bytes = piece_bytes(stream),
@@ -213,19 +244,21 @@ static uint64_t burst_cut(struct cpu_scheduler *scheduler, uint32_t count)
                                     .key = key_of(stream)};
         bytes += piece->bytes;
     }
-    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++)
-        scheduler->groups[cipher].count = (uint32_t)(next[cipher] - scheduler->groups[cipher].pieces);
+    for (uint32_t group = 0; group < GROUPS; group++)
+        scheduler->groups[group].count = (uint32_t)(next[group] - scheduler->groups[group].pieces);
     return bytes;
 }
 
 static void burst_encrypt(struct cpu_scheduler *scheduler)
 {
-    for (int cipher = 1; cipher <= CORE_CIPHER_COUNT; cipher++) {
-        struct group *group = &scheduler->groups[cipher];
-        if (group->count > 0) {
-            scheduler->statuses[cipher] = scheduler->ops->encrypt(scheduler->engine, (enum core_cipher)cipher,
-                                                                  group->pieces, group->count);
-        }
+    const struct cpu_engine_ops *ops = scheduler->ops;
+
+    for (uint32_t at = 0; at < GROUPS; at++) {
+        struct group *group = &scheduler->groups[at];
+        const enum core_cipher cipher = (enum core_cipher)(at / 2);
+        if (group->count > 0)
+            scheduler->statuses[at] = (at % 2 == 0 ? ops->encrypt : ops->decrypt)(
+                scheduler->engine, cipher, group->pieces, group->count);
     }
 }
 
@@ -261,11 +294,17 @@ static struct cpu_packet *stream_advance(struct cpu_scheduler *scheduler, struct
                                          core_ns now_ns, uint64_t pauses)
 {
     struct cpu_packet *packet = stream->head;
-    packet->done_bytes += piece_bytes(stream);
-    core_status status = scheduler->statuses[stream->cipher];
+    const uint32_t piece = piece_bytes(stream);
+    packet->done_bytes += piece;
+    packet->offset += piece;
+    packet->chain_bytes -= piece;
+    packet->fresh = packet->chain_bytes == 0;
+    core_status status = scheduler->statuses[group_of(stream)];
     if (status != CORE_OK)
         packet->status = status;
     if (packet->done_bytes < packet->bytes) {
+        if (packet->fresh)
+            find_record(packet, (packet->offset + CORE_TS_BYTES - 1) / CORE_TS_BYTES * CORE_TS_BYTES);
         cpu_edf_push(scheduler->queue, &stream->entry, stream->entry.key_ns + stream->piece_deadline_ns,
                      now_ns);
         return NULL;

@@ -30,9 +30,12 @@ struct cpu_stream;
 struct cpu_packet {
     struct cpu_packet *next; /* owned by the present owner of the packet: scheduler or submitter */
     struct cpu_stream *stream;
-    uint8_t *data;  /* padded payload; ciphertext afterwards. Of one that begins a unit its IV is ahead */
-    uint32_t bytes; /* multiple of 16, 16 .. stream's padded packet bytes */
-    uint32_t done_bytes; /* scheduler: encrypted so far; the submitter sets 0 */
+    uint8_t *data; /* padded payload; ciphertext afterwards. Of one that begins a unit its IV is ahead */
+    uint32_t
+        bytes; /* to encrypt: multiple of 16, 16 .. stream's padded packet bytes; with records all of theirs */
+    uint32_t done_bytes;  /* scheduler: encrypted so far; the submitter sets 0 */
+    uint32_t offset;      /* scheduler: of the next piece, from data on */
+    uint32_t chain_bytes; /* scheduler: left of the chain at hand: of the packet, or with records of one */
     union {
         core_ns release_ns; /* eligible + in_ns, spaced (perfmodel/cpu.h): not before it is handed over */
         core_ns started_ns; /* scheduler, of a finished packet: start of the burst that finished it */
@@ -41,8 +44,11 @@ struct cpu_packet {
     core_status status;  /* scheduler: CORE_OK, or CORE_SYSTEM if the engine failed: then the stream's chain
                             is not known any more, and all its later packets are worthless */
     uint16_t producer;   /* worker: the producer that submitted it and gets it back */
-    bool begins_unit;    /* its chain starts from the CORE_BLOCK_BYTES ahead of data, not from the stream's */
-    uint8_t key;         /* of the stream's: 0, or 1 where it may have two */
+    bool
+        begins_unit; /* its chain starts from the CORE_BLOCK_BYTES ahead of data, not from the stream's; so does
+                            that of each record */
+    bool fresh;      /* scheduler: the next piece begins another chain of the packet */
+    uint8_t key;     /* of the stream's: 0, or 1 where it may have two */
     uint64_t pauses; /* scheduler: reservations of its stream are free once counters.pauses exceeds this */
 };
 
@@ -55,7 +61,9 @@ struct cpu_stream {
     struct cpu_packet *head, *tail;         /* packets in order, owned by the scheduler */
     core_ns piece_deadline_ns;              /* set before start: relative deadline of one piece */
     uint32_t piece_bytes; /* set before start: bytes of every piece but a packet's last, multiple of 16 */
-    uint8_t cipher;       /* enum core_cipher; set before start */
+    uint8_t cipher : 2;   /* enum core_cipher; set before start, and so are: */
+    uint8_t decrypts : 1; /* its packets are decrypted */
+    uint8_t records : 1;  /* they consist of transport-stream packets */
     uint8_t key;          /* scheduler: of the head packet */
     uint8_t key_lines;    /* set before start: cache lines of a key state */
     uint8_t keys;         /* bit k: key k is set; the submitter's */
@@ -72,11 +80,18 @@ static inline uint8_t *cpu_stream_key(struct cpu_stream *stream, uint32_t key)
     return stream->key_states + (size_t)64 * stream->key_lines * key;
 }
 
+struct cpu_stream_options {
+    enum core_cipher cipher;
+    enum core_direction direction;
+    enum core_records records;
+    uint32_t piece_bytes;
+    core_ns piece_deadline_ns;
+};
+
 /* Expands key 0 and sets the IV; `engine` is an instance owned by the calling thread. */
 CORE_CHECKED core_status cpu_stream_init(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
-                                         struct cpu_engine *engine, enum core_cipher cipher,
-                                         const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES],
-                                         uint32_t piece_bytes, core_ns piece_deadline_ns);
+                                         struct cpu_engine *engine, const struct cpu_stream_options *options,
+                                         const uint8_t *key, const uint8_t iv[CORE_BLOCK_BYTES]);
 /* Expands key number `which`, or wipes it. No packet that names it may be inside a scheduler. */
 CORE_CHECKED core_status cpu_stream_key_set(struct cpu_stream *stream, const struct cpu_engine_ops *ops,
                                             struct cpu_engine *engine, uint32_t which, const uint8_t *key);

@@ -267,7 +267,7 @@ static void plan_set(struct churn *churn)
         .guaranteed = options->guaranteed,
     };
     memcpy(churn->plan.weights, options->weights, sizeof churn->plan.weights);
-    if (millrace_welcome(churn->crew.links[0].millrace)->version < 2)
+    if (millrace_welcome_of(churn->crew.links[0].millrace)->version < 2)
         churn->plan.weights[INPUTGEN_OPERATION_MODIFY] = 0;
     churn->extra = inputgen_churner_extra(&churn->plan);
 }
@@ -336,7 +336,7 @@ static core_status churn_perform(struct churn *churn, struct core_error *error)
         status = inputgen_crew_connect(&churn->crew, error);
     if (status != CORE_OK)
         return status;
-    if (churn->options->guaranteed > 0 && millrace_welcome(churn->crew.links[0].millrace)->version < 2)
+    if (churn->options->guaranteed > 0 && millrace_welcome_of(churn->crew.links[0].millrace)->version < 2)
         return core_error_set(error, CORE_UNSUPPORTED,
                               "the server speaks version 1 of the protocol, which has no guaranteed streams");
     pid_t server = churn->options->run.server;

@@ -35,7 +35,7 @@ struct inputgen_churn_figures {
     struct inputgen_refusal refusals[INPUTGEN_REFUSAL_KINDS];
     size_t refusal_kinds;
     uint64_t on_gpus;         /* of the streams opened, by the server's word */
-    uint64_t notices[4];      /* by kind (enum protocol_notice_kind); 0: kinds of later versions */
+    uint64_t notices[4];      /* by kind (enum millrace_notice_kind); 0: kinds of later versions */
     uint64_t ended;           /* streams that the server ended unasked */
     uint64_t accounts_differ; /* closed streams whose CLOSED counts other packets than were received */
     uint64_t open_peak;       /* most of them open at once (of several threads: the sum of their peaks) */

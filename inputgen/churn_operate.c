@@ -127,7 +127,7 @@ static void operate_open(struct inputgen_churner *churner, struct inputgen_sende
 
 static void close_send(struct inputgen_churner *churner, struct inputgen_live *live, core_ns due_ns);
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     struct inputgen_link *link = argument;
     struct inputgen_sender *sender = link->owner;
@@ -141,7 +141,7 @@ static void on_opened(void *argument, uint32_t request, const struct protocol_op
     core_ns now_ns = now_in_run_ns(sender);
     figures->granted++;
     churner->asked_count--;
-    churner->figures.on_gpus += opened->unit == PROTOCOL_UNIT_GPU;
+    churner->figures.on_gpus += opened->unit == MILLRACE_SERVER_UNIT_GPU;
     core_histogram_record(&figures->decided, opened->decided_ns);
     core_histogram_record(&figures->in_force, opened->in_force_ns);
     core_histogram_record(&figures->round_trip, now_ns - live->asked_ns);
@@ -167,7 +167,7 @@ static void open_refused(struct inputgen_churner *churner, struct inputgen_sende
 }
 
 /* An offer is what is asked for the next time. */
-static void modify_refused(struct inputgen_live *live, const struct protocol_refused *refused)
+static void modify_refused(struct inputgen_live *live, const struct millrace_refused *refused)
 {
     live->changing = false;
     live->offer = refused->offer_interval_ns > 0 || refused->offer_latency_ns > 0;
@@ -177,7 +177,7 @@ static void modify_refused(struct inputgen_live *live, const struct protocol_ref
         live->wanted.latency_ns = refused->offer_latency_ns;
 }
 
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct inputgen_link *link = argument;
     struct inputgen_sender *sender = link->owner;
@@ -189,7 +189,7 @@ static void on_refused(void *argument, uint32_t request, const struct protocol_r
     struct inputgen_operation_figures *figures =
         &churner->figures.kinds[opening ? INPUTGEN_OPERATION_OPEN : INPUTGEN_OPERATION_MODIFY];
     figures->refused++;
-    if (refused->code != PROTOCOL_REFUSED_BUSY)
+    if (refused->code != MILLRACE_REFUSED_BUSY)
         core_histogram_record(&figures->decided, refused->decided_ns);
     core_histogram_record(&figures->round_trip, now_in_run_ns(sender) - live->asked_ns);
     inputgen_refusal_note(churner->figures.refusals, &churner->figures.refusal_kinds, refused);
@@ -238,14 +238,15 @@ static struct inputgen_live *changed_draw(struct inputgen_churner *churner,
 
 static core_status modify_send(struct inputgen_live *live, struct core_error *error)
 {
-    const struct protocol_modify modify = {.stream = live->id,
+    const struct millrace_modify modify = {.size = sizeof modify,
+                                           .stream = live->id,
                                            .burst_packets = live->wanted.burst_packets,
                                            .interval_ns = live->wanted.interval_ns,
                                            .latency_ns = live->wanted.latency_ns};
     struct inputgen_link *link = live->link;
     uint32_t request;
     size_t before = millrace_unsent_bytes(link->millrace);
-    core_status status = millrace_send_modify(link->millrace, &modify, &request, error);
+    core_status status = (core_status)millrace_send_modify(link->millrace, &modify, &request, error->text);
     if (status == CORE_OK) {
         inputgen_link_control(link, before);
         inputgen_map_put(&link->by_request, request, live);
@@ -273,7 +274,7 @@ static void operate_modify(struct inputgen_churner *churner, struct inputgen_sen
     figures->asked++;
 }
 
-static void on_modified(void *argument, uint32_t request, const struct protocol_modified *modified)
+static void on_modified(void *argument, uint32_t request, const struct millrace_modified *modified)
 {
     struct inputgen_link *link = argument;
     struct inputgen_sender *sender = link->owner;
@@ -297,7 +298,7 @@ static void on_modified(void *argument, uint32_t request, const struct protocol_
                          live->sent + (uint64_t)(int64_t)distance);
 }
 
-static void on_notice(void *argument, uint32_t stream, const struct protocol_notice *notice)
+static void on_notice(void *argument, uint32_t stream, const struct millrace_notice *notice)
 {
     struct inputgen_link *link = argument;
     struct inputgen_sender *sender = link->owner;
@@ -318,7 +319,7 @@ static void close_send(struct inputgen_churner *churner, struct inputgen_live *l
     if (link->failed || live->changing)
         return;
     size_t before = millrace_unsent_bytes(link->millrace);
-    core_status status = millrace_send_close(link->millrace, live->id, &error);
+    core_status status = (core_status)millrace_send_close(link->millrace, live->id, error.text);
     if (status == CORE_FULL) {
         figures->unsent++;
         return;
@@ -353,7 +354,7 @@ static void stream_count(struct inputgen_sender *sender, struct inputgen_live *l
     live->link->waiting -= lost;
 }
 
-static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     struct inputgen_link *link = argument;
     struct inputgen_sender *sender = link->owner;
@@ -482,7 +483,8 @@ struct inputgen_sender_extra inputgen_churner_extra(const struct inputgen_churn_
         .streams_max = inputgen_churner_room(plan),
         .turn = turn,
         .busy = busy,
-        .callbacks = {.on_opened = on_opened,
+        .callbacks = {.size = sizeof(struct millrace_callbacks),
+                      .on_opened = on_opened,
                       .on_refused = on_refused,
                       .on_closed = on_closed,
                       .on_modified = on_modified,

@@ -22,19 +22,19 @@ static struct millrace *connection_of(const struct granted *granted, size_t stre
 }
 
 /* CORE_REFUSED: by the server, for whatever reason. */
-static core_status open_one(struct granted *granted, const struct protocol_open *open,
+static core_status open_one(struct granted *granted, const struct millrace_open *open,
                             struct inputgen_probe *probe, struct core_error *error)
 {
-    struct protocol_opened opened;
-    struct protocol_refused refused;
-    core_status status = millrace_open_stream(connection_of(granted, granted->count), open,
-                                              granted->timeout_ms, &opened, &refused, error);
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_refused refused = {.size = sizeof refused};
+    core_status status = (core_status)millrace_open_stream(
+        connection_of(granted, granted->count), open, granted->timeout_ms, &opened, &refused, error->text);
     if (status == CORE_REFUSED)
         (void)snprintf(probe->refusal, sizeof probe->refusal, "%s", refused.text);
     if (status != CORE_OK)
         return status;
     granted->ids[granted->count++] = opened.stream;
-    probe->on_gpus += opened.unit == PROTOCOL_UNIT_GPU;
+    probe->on_gpus += opened.unit == MILLRACE_SERVER_UNIT_GPU;
     if (opened.decided_ns > probe->decided_max_ns)
         probe->decided_max_ns = opened.decided_ns;
     return CORE_OK;
@@ -44,7 +44,7 @@ static core_status open_all(struct granted *granted, const struct inputgen_probe
                             struct inputgen_probe *probe, struct core_error *error)
 {
     uint8_t key[32] = {0};
-    struct protocol_open open = inputgen_open_request(&plan->spec, key, plan->key_name);
+    struct millrace_open open = inputgen_open_request(&plan->spec, key, plan->key_name);
     core_status status = CORE_OK;
     if (RAND_bytes(key, sizeof key) != 1)
         return core_error_set(error, CORE_SYSTEM, "OpenSSL has no random bytes for a key");
@@ -58,11 +58,11 @@ static core_status open_all(struct granted *granted, const struct inputgen_probe
 
 static core_status close_all(const struct granted *granted, struct core_error *error)
 {
-    struct protocol_closed closed;
+    struct millrace_closed closed = {.size = sizeof closed};
     core_status status = CORE_OK;
     for (size_t at = 0; at < granted->count && status == CORE_OK; at++)
-        status = millrace_close_stream(connection_of(granted, at), granted->ids[at], granted->timeout_ms,
-                                       &closed, error);
+        status = (core_status)millrace_close_stream(connection_of(granted, at), granted->ids[at],
+                                                    granted->timeout_ms, &closed, error->text);
     return status;
 }
 

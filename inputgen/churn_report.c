@@ -208,13 +208,13 @@ static void print_churn(const struct inputgen_churn_report *report, FILE *file)
     for (size_t at = 0; at < figures->refusal_kinds; at++)
         inputgen_text_row(file, "refused", "%s operations (%s): %s",
                           inputgen_text_count(figures->refusals[at].streams).text,
-                          protocol_refusal_name((enum protocol_refusal)figures->refusals[at].code),
+                          millrace_refusal_name((enum millrace_refusal)figures->refusals[at].code),
                           figures->refusals[at].text);
-    if (figures->notices[PROTOCOL_NOTICE_DEGRADED] || figures->notices[PROTOCOL_NOTICE_MOVED])
+    if (figures->notices[MILLRACE_NOTICE_DEGRADED] || figures->notices[MILLRACE_NOTICE_MOVED])
         inputgen_text_row(file, "notices", "%s degraded, %s restored, %s moved",
-                          inputgen_text_count(figures->notices[PROTOCOL_NOTICE_DEGRADED]).text,
-                          inputgen_text_count(figures->notices[PROTOCOL_NOTICE_RESTORED]).text,
-                          inputgen_text_count(figures->notices[PROTOCOL_NOTICE_MOVED]).text);
+                          inputgen_text_count(figures->notices[MILLRACE_NOTICE_DEGRADED]).text,
+                          inputgen_text_count(figures->notices[MILLRACE_NOTICE_RESTORED]).text,
+                          inputgen_text_count(figures->notices[MILLRACE_NOTICE_MOVED]).text);
 }
 
 core_status inputgen_churn_print(const struct inputgen_churn_report *report,
@@ -307,8 +307,8 @@ static json_t *capacities_json(const struct inputgen_churn_report *report)
 static json_t *notices_json(const struct inputgen_churn_figures *figures)
 {
     json_t *object = json_object();
-    for (int kind = PROTOCOL_NOTICE_DEGRADED; kind <= PROTOCOL_NOTICE_MOVED; kind++)
-        json_object_set_new(object, protocol_notice_name((enum protocol_notice_kind)kind),
+    for (int kind = MILLRACE_NOTICE_DEGRADED; kind <= MILLRACE_NOTICE_MOVED; kind++)
+        json_object_set_new(object, millrace_notice_name((enum millrace_notice_kind)kind),
                             integer(figures->notices[kind]));
     return object;
 }

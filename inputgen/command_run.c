@@ -218,7 +218,8 @@ core_status inputgen_command_load(struct inputgen_command *command, struct core_
     options->name = command->name = name_of(command->list);
     options->address = command->server.address;
     options->timeout_ms = command->server.timeout_ms;
-    command->tls = (struct millrace_tls){.ca_file = command->server.ca_file,
+    command->tls = (struct millrace_tls){.size = sizeof(struct millrace_tls),
+                                         .ca_file = command->server.ca_file,
                                          .certificate_file = command->server.certificate_file,
                                          .key_file = command->server.key_file,
                                          .server_name = command->server.server_name};

@@ -40,8 +40,8 @@ core_status inputgen_crew_connect(struct inputgen_crew *crew, struct core_error 
     const struct inputgen_replay_options *options = crew->options;
     for (size_t at = 0; at < crew->link_count; at++) {
         core_status status =
-            millrace_connect(options->address, options->tls, inputgen_crew_timeout_ms(options),
-                             &crew->links[at].millrace, error);
+            (core_status)millrace_connect(options->address, options->tls, inputgen_crew_timeout_ms(options),
+                                          &crew->links[at].millrace, error->text);
         if (status != CORE_OK)
             return status;
     }

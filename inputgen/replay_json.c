@@ -1,7 +1,5 @@
 #include "inputgen/replay_report.h"
 
-#include "core/protocol.h"
-
 #include <jansson.h>
 
 static json_t *integer(uint64_t value)
@@ -83,7 +81,7 @@ json_t *inputgen_report_refusals(const struct inputgen_refusal *refusals, size_t
         const struct inputgen_refusal *refusal = &refusals[at];
         json_t *object = json_object();
         json_object_set_new(object, "code",
-                            json_string(protocol_refusal_name((enum protocol_refusal)refusal->code)));
+                            json_string(millrace_refusal_name((enum millrace_refusal)refusal->code)));
         json_object_set_new(object, "constraint", integer(refusal->constraint));
         json_object_set_new(object, "streams", integer(refusal->streams));
         json_object_set_new(object, "text", json_string(refusal->text));

@@ -1,5 +1,7 @@
 #include "inputgen/replay_link.h"
 
+#include "core/protocol.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,7 +45,8 @@ core_status inputgen_link_reserve(struct inputgen_link *link, struct inputgen_li
         inputgen_link_fail(link, "out of memory");
         return CORE_NO_MEMORY;
     }
-    core_status status = millrace_data_reserve(link->millrace, live->id, bytes, packet, &sequence, &error);
+    core_status status =
+        (core_status)millrace_data_reserve(link->millrace, live->id, bytes, packet, &sequence, error.text);
     if (status == CORE_FULL)
         return status;
     if (status != CORE_OK) {
@@ -70,7 +73,7 @@ void inputgen_link_flush(struct inputgen_link *link, struct core_histogram *late
     if (link->failed || (link->unsent_count == 0 && millrace_unsent_bytes(link->millrace) == 0))
         return;
     link->batch_bytes = 0;
-    core_status status = millrace_flush(link->millrace, &error);
+    core_status status = (core_status)millrace_flush(link->millrace, error.text);
     if (status != CORE_OK && status != CORE_AGAIN) {
         inputgen_link_fail(link, error.text);
         return;

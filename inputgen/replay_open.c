@@ -1,5 +1,6 @@
 #include "inputgen/replay_open.h"
 
+#include "client/contract.h"
 #include "core/secret.h"
 
 #include <poll.h>
@@ -39,7 +40,7 @@ static void batch_fill(struct batch *batch, batch_send *send, const void *argume
 static void batch_process(struct batch *batch)
 {
     struct core_error error;
-    core_status status = millrace_process(batch->link->millrace, 0, &error);
+    core_status status = (core_status)millrace_process(batch->link->millrace, 0, error.text);
     if (status != CORE_OK && status != CORE_AGAIN)
         inputgen_link_fail(batch->link, error.text);
 }
@@ -91,16 +92,17 @@ static core_status batches_run(struct batch *batches, size_t count, batch_send *
 
 /* ---- OPEN ---- */
 
-struct protocol_open inputgen_open_request(const struct core_stream_spec *spec, const uint8_t *key,
+struct millrace_open inputgen_open_request(const struct core_stream_spec *spec, const uint8_t *key,
                                            const char *key_name)
 {
-    struct protocol_open open = {.spec = *spec, .key_kind = PROTOCOL_KEY_INLINE};
+    struct millrace_open open = client_contract_open(spec);
+    open.key_kind = MILLRACE_KEY_INLINE;
     open.key = key;
     open.key_bytes = core_cipher_key_bytes(spec->cipher);
     if (key_name) {
-        open.key_kind = PROTOCOL_KEY_NAMED;
-        open.key = (const uint8_t *)key_name;
-        open.key_bytes = (uint32_t)strlen(key_name);
+        open.key_kind = MILLRACE_KEY_NAMED;
+        open.key = key_name;
+        open.key_bytes = strlen(key_name);
     }
     return open;
 }
@@ -108,10 +110,10 @@ struct protocol_open inputgen_open_request(const struct core_stream_spec *spec, 
 core_status inputgen_open_send(struct inputgen_link *link, struct inputgen_live *live, const char *key_name,
                                struct core_error *error)
 {
-    struct protocol_open open = inputgen_open_request(&live->spec, live->key, key_name);
+    struct millrace_open open = inputgen_open_request(&live->spec, live->key, key_name);
     uint32_t request = 0;
     size_t before = millrace_unsent_bytes(link->millrace);
-    core_status status = millrace_send_open(link->millrace, PROTOCOL_OPEN, &open, &request, error);
+    core_status status = (core_status)millrace_send_open(link->millrace, &open, &request, error->text);
     if (status != CORE_OK)
         return status;
     inputgen_link_control(link, before);
@@ -128,7 +130,7 @@ struct inputgen_live *inputgen_open_answered(struct inputgen_link *link, uint32_
 }
 
 bool inputgen_open_granted(struct inputgen_link *link, struct inputgen_live *live,
-                           const struct protocol_opened *opened)
+                           const struct millrace_opened *opened)
 {
     if (inputgen_checker_init(&live->checker, live->spec.cipher, live->spec.padding, live->key, opened->iv) !=
         CORE_OK) {
@@ -148,19 +150,19 @@ static core_status send_open(struct batch *batch, struct inputgen_live *live, co
     return inputgen_open_send(batch->link, live, argument, error);
 }
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     struct batch *batch = argument;
     struct inputgen_live *live = inputgen_open_answered(batch->link, request);
     if (!live || !inputgen_open_granted(batch->link, live, opened))
         return;
     batch->answered++;
-    batch->report->streams_on_gpus += opened->unit == PROTOCOL_UNIT_GPU ? 1 : 0;
+    batch->report->streams_on_gpus += opened->unit == MILLRACE_SERVER_UNIT_GPU ? 1 : 0;
     if (opened->decided_ns > batch->report->decision_max_ns)
         batch->report->decision_max_ns = opened->decided_ns;
 }
 
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct batch *batch = argument;
     struct inputgen_live *live = inputgen_open_answered(batch->link, request);
@@ -181,9 +183,8 @@ static core_status batch_open_init(struct batch *batch, struct inputgen_link *li
         inputgen_map_init(&link->by_id, link->live_count + options->more) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "out of memory");
     struct millrace_callbacks callbacks = {
-        .on_opened = on_opened, .on_refused = on_refused, .argument = batch};
-    millrace_set_callbacks(link->millrace, &callbacks);
-    return CORE_OK;
+        .size = sizeof callbacks, .on_opened = on_opened, .on_refused = on_refused, .argument = batch};
+    return (core_status)millrace_set_callbacks(link->millrace, &callbacks, error->text);
 }
 
 core_status inputgen_open_all(struct inputgen_link *links, size_t link_count,
@@ -200,9 +201,8 @@ core_status inputgen_open_all(struct inputgen_link *links, size_t link_count,
         status = batches_run(batches, link_count, send_open, options->key_name, options->timeout_ms, error);
     report->open_ns = core_time_now_ns() - begin_ns;
 
-    static const struct millrace_callbacks none;
     for (size_t at = 0; batches && at < link_count; at++)
-        millrace_set_callbacks(links[at].millrace, &none);
+        (void)!millrace_set_callbacks(links[at].millrace, NULL, NULL);
     free(batches);
     return status;
 }
@@ -217,10 +217,10 @@ static core_status send_close(struct batch *batch, struct inputgen_live *live, c
         batch->answered++; /* nothing to ask */
         return CORE_OK;
     }
-    return millrace_send_close(batch->link->millrace, live->id, error);
+    return (core_status)millrace_send_close(batch->link->millrace, live->id, error->text);
 }
 
-static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     struct batch *batch = argument;
     struct inputgen_live *live = inputgen_map_get(&batch->link->by_id, stream);
@@ -240,8 +240,9 @@ void inputgen_close_all(struct inputgen_link *links, size_t link_count, int time
         return; /* disconnecting closes the streams too */
     for (size_t at = 0; at < link_count; at++) {
         batches[at] = (struct batch){.link = &links[at], .wanted = links[at].live_count, .report = report};
-        struct millrace_callbacks callbacks = {.on_closed = on_closed, .argument = &batches[at]};
-        millrace_set_callbacks(links[at].millrace, &callbacks);
+        struct millrace_callbacks callbacks = {
+            .size = sizeof callbacks, .on_closed = on_closed, .argument = &batches[at]};
+        (void)!millrace_set_callbacks(links[at].millrace, &callbacks, NULL);
     }
     struct core_error ignored; /* what did not answer is counted below */
     (void)!batches_run(batches, link_count, send_close, NULL, timeout_ms, &ignored);

@@ -20,7 +20,7 @@ struct inputgen_open_options {
 };
 
 /* An OPEN for such a stream: with the named key if there is a name, else with this one. Points to both. */
-struct protocol_open inputgen_open_request(const struct core_stream_spec *spec, const uint8_t *key,
+struct millrace_open inputgen_open_request(const struct core_stream_spec *spec, const uint8_t *key,
                                            const char *key_name);
 
 /* Puts an OPEN for the stream (its own key, or the named one) into the link's output buffer; the stream waits
@@ -35,7 +35,7 @@ struct inputgen_live *inputgen_open_answered(struct inputgen_link *link, uint32_
 /* The stream is open: its checker is ready, its key wiped, and it is found by its id. False: the link has
  * failed, since there is no memory. */
 bool inputgen_open_granted(struct inputgen_link *link, struct inputgen_live *live,
-                           const struct protocol_opened *opened);
+                           const struct millrace_opened *opened);
 
 /* Sends OPEN for every stream of every link and waits for every answer. Afterwards each stream is open (its
  * checker ready) or refused (noted in report->refusals). Fills report->open_ns and decision_max_ns. Fails if

@@ -1,6 +1,5 @@
 #include "inputgen/replay_report.h"
 
-#include "core/protocol.h"
 #include "inputgen/text.h"
 
 #include <stdlib.h>
@@ -58,7 +57,7 @@ static struct inputgen_refusal *refusal_find(struct inputgen_refusal *refusals, 
 }
 
 void inputgen_refusal_note(struct inputgen_refusal *refusals, size_t *kinds,
-                           const struct protocol_refused *refused)
+                           const struct millrace_refused *refused)
 {
     refusal_find(refusals, kinds, refused->code, refused->constraint, refused->text)->streams++;
 }
@@ -266,7 +265,7 @@ static void print_refusals(const struct inputgen_report *report, FILE *file)
     for (size_t at = 0; at < report->refusal_kinds; at++) {
         const struct inputgen_refusal *refusal = &report->refusals[at];
         inputgen_text_row(file, "refused", "%s streams (%s): %s", inputgen_text_count(refusal->streams).text,
-                          protocol_refusal_name((enum protocol_refusal)refusal->code), refusal->text);
+                          millrace_refusal_name((enum millrace_refusal)refusal->code), refusal->text);
     }
 }
 

@@ -2,7 +2,7 @@
 #ifndef MILLRACE_INPUTGEN_REPLAY_REPORT_H
 #define MILLRACE_INPUTGEN_REPLAY_REPORT_H
 
-#include "core/protocol.h"
+#include "client/millrace.h"
 #include "core/status.h"
 #include "core/time.h"
 #include "inputgen/replay_figures.h"
@@ -70,7 +70,7 @@ struct inputgen_report *inputgen_report_create(const char *name, size_t class_co
 
 /* Counts a refusal under its kind, in a list of INPUTGEN_REFUSAL_KINDS of which `kinds` are in use. */
 void inputgen_refusal_note(struct inputgen_refusal *refusals, size_t *kinds,
-                           const struct protocol_refused *refused);
+                           const struct millrace_refused *refused);
 /* target += source. */
 void inputgen_refusals_add(struct inputgen_refusal *target, size_t *kinds,
                            const struct inputgen_refusal *source, size_t source_kinds);

@@ -27,33 +27,33 @@ static uint64_t packet_number(const struct inputgen_live *live, uint32_t sequenc
  * whatever this generator itself has added: it was handed to the socket no later than that, and its result
  * was not there at the look before. One that was early waits for its contract: of that we know nothing. */
 static void count_untrue(struct inputgen_figures *figures, const struct inputgen_live *live, core_ns due_ns,
-                         core_ns bound_ns, uint8_t flags)
+                         core_ns bound_ns, uint32_t flags)
 {
     core_ns over_ns = live->link->empty_ns - (due_ns + live->sent_late_ns) - bound_ns;
-    if ((flags & PROTOCOL_RESULT_MET) == 0 ||
-        (flags & (PROTOCOL_RESULT_READER | PROTOCOL_RESULT_POLICED)) != 0 || over_ns <= 0)
+    if ((flags & MILLRACE_RESULT_MET) == 0 ||
+        (flags & (MILLRACE_RESULT_READER | MILLRACE_RESULT_POLICED)) != 0 || over_ns <= 0)
         return;
     figures->untrue++;
     figures->untrue_ns = core_time_max(over_ns, figures->untrue_ns);
 }
 
 static void count_time(struct inputgen_sender *sender, struct inputgen_figures *figures,
-                       const struct inputgen_live *live, uint64_t n, const struct protocol_result *info)
+                       const struct inputgen_live *live, uint64_t n, const struct millrace_result *info)
 {
     core_ns due_ns = sender->plan->start_ns + inputgen_live_due_ns(live, n);
     core_ns latency_ns = sender->read_ns - due_ns;
     core_ns bound_ns = inputgen_live_latency_ns(live, n);
     bool late = latency_ns > bound_ns;
-    bool fault = (info->flags & PROTOCOL_RESULT_FAULT) != 0;
-    bool met = (info->flags & (PROTOCOL_RESULT_MET | PROTOCOL_RESULT_READER)) != 0;
+    bool fault = (info->flags & MILLRACE_RESULT_FAULT) != 0;
+    bool met = (info->flags & (MILLRACE_RESULT_MET | MILLRACE_RESULT_READER)) != 0;
     figures->met += met;
     figures->missed += !met;
     figures->late += late;
     count_untrue(figures, live, due_ns, bound_ns, info->flags);
-    figures->reader_late += (info->flags & PROTOCOL_RESULT_READER) != 0;
+    figures->reader_late += (info->flags & MILLRACE_RESULT_READER) != 0;
     figures->fault += fault;
     figures->fault_missed += fault && !met;
-    figures->policed += (info->flags & PROTOCOL_RESULT_POLICED) != 0;
+    figures->policed += (info->flags & MILLRACE_RESULT_POLICED) != 0;
     sender->missed += !met || late;
     core_histogram_record(&figures->latency, latency_ns);
     core_histogram_record(&figures->service, info->latency_ns);
@@ -64,7 +64,7 @@ static void count_content(struct inputgen_sender *sender, struct inputgen_figure
                           struct inputgen_live *live, const struct millrace_result *result)
 {
     const struct inputgen_payload *payload = sender->plan->payload;
-    bool encrypted = result->info.status == PROTOCOL_RESULT_OK;
+    bool encrypted = result->status == MILLRACE_RESULT_OK;
     struct inputgen_check_packet packet = {
         .stream = live->index,
         .sequence = result->sequence,
@@ -97,8 +97,8 @@ static void on_result(void *argument, const struct millrace_result *result)
     }
     struct inputgen_figures *figures = &sender->classes[live->class_index];
     figures->received++;
-    if (result->info.status == PROTOCOL_RESULT_OK) {
-        count_time(sender, figures, live, n, &result->info);
+    if (result->status == MILLRACE_RESULT_OK) {
+        count_time(sender, figures, live, n, result);
     } else {
         figures->rejected++;
         live->rejected++;
@@ -111,7 +111,7 @@ static void on_result(void *argument, const struct millrace_result *result)
     sender->received++;
 }
 
-static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     struct inputgen_link *link = argument;
     struct inputgen_live *live = inputgen_map_get(&link->by_id, stream);
@@ -127,7 +127,7 @@ static void process(struct inputgen_sender *sender, struct inputgen_link *link)
     if (link->look + 1 < sender->look)
         link->empty_ns = sender->before_ns; /* the look before found nothing here */
     link->look = sender->look;
-    core_status status = millrace_process(link->millrace, 1, &error);
+    core_status status = (core_status)millrace_process(link->millrace, 1, error.text);
     if (status != CORE_OK && status != CORE_AGAIN)
         inputgen_link_fail(link, error.text);
     if (link->failed)
@@ -320,13 +320,15 @@ static core_status links_register(struct inputgen_sender *sender, struct core_er
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
         if (epoll_ctl(sender->epoll, EPOLL_CTL_ADD, millrace_descriptor(link->millrace), &event) != 0)
             return core_error_errno(error, "epoll_ctl");
-        struct millrace_callbacks callbacks = {.on_closed = on_closed};
+        struct millrace_callbacks callbacks = {.size = sizeof callbacks, .on_closed = on_closed};
         if (sender->plan->extra)
             callbacks = sender->plan->extra->callbacks;
         callbacks.on_result = on_result;
         callbacks.argument = link;
         link->owner = sender;
-        millrace_set_callbacks(link->millrace, &callbacks);
+        core_status status = (core_status)millrace_set_callbacks(link->millrace, &callbacks, error->text);
+        if (status)
+            return status;
     }
     return CORE_OK;
 }

@@ -110,11 +110,11 @@ struct perfmodel_cpu_worker perfmodel_cpu_worker_of(const struct config_profile 
 static uint32_t pieces_of(const struct core_stream_spec *spec, const struct config_profile *profile,
                           uint32_t *piece_bytes)
 {
-    uint32_t padded = core_stream_packet_bytes(spec);
+    uint32_t padded, chains = core_stream_packet_chains(spec, &padded);
     uint32_t pieces = (padded + profile->cpu.piece_bytes - 1) / profile->cpu.piece_bytes;
     uint32_t even = (padded + pieces - 1) / pieces;
     *piece_bytes = (even + CORE_BLOCK_BYTES - 1) / CORE_BLOCK_BYTES * CORE_BLOCK_BYTES;
-    return pieces;
+    return chains * pieces;
 }
 
 /* Shortest spacing of packets that leaves every piece the least urgency. */

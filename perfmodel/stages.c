@@ -60,6 +60,8 @@ uint64_t perfmodel_gpu_job_bytes(const struct core_stream_spec *spec, core_ns pe
 
 core_ns perfmodel_gpu_work_ns(const struct core_stream_spec *spec, const struct config_profile *profile)
 {
+    if (core_stream_needs_worker(spec))
+        return 0;
     return spec->latency_ns - profile->margins.in_ns - profile->margins.out_ns -
            perfmodel_io_rest_ns(spec->latency_ns, profile);
 }

@@ -1,6 +1,6 @@
 #include "client/hls/contract.h"
 
-static uint32_t packet_bytes_of(const struct protocol_welcome *welcome)
+static uint32_t packet_bytes_of(const struct millrace_welcome *welcome)
 {
     uint32_t bytes =
         welcome->packet_bytes_max < HLS_PACKET_BYTES ? welcome->packet_bytes_max : HLS_PACKET_BYTES;
@@ -27,7 +27,7 @@ static uint64_t packets_of(const struct hls_pace *pace, uint32_t packet_bytes)
 }
 
 void hls_contract(const struct hls_pace paces[HLS_KINDS], core_ns wait_ns,
-                  const struct protocol_welcome *welcome, struct core_stream_spec *spec)
+                  const struct millrace_welcome *welcome, struct core_stream_spec *spec)
 {
     uint32_t packet_bytes = packet_bytes_of(welcome);
     uint64_t packets = 0;

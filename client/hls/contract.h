@@ -2,7 +2,8 @@
 #ifndef MILLRACE_CLIENT_HLS_CONTRACT_H
 #define MILLRACE_CLIENT_HLS_CONTRACT_H
 
-#include "core/protocol.h"
+#include "client/millrace.h"
+#include "core/stream.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,6 +22,6 @@ struct hls_pace {
  * wait_ns: all packets of one of each kind at once, where the server's limits let them, else in the first half of the
  * wait. */
 void hls_contract(const struct hls_pace paces[HLS_KINDS], core_ns wait_ns,
-                  const struct protocol_welcome *welcome, struct core_stream_spec *spec);
+                  const struct millrace_welcome *welcome, struct core_stream_spec *spec);
 
 #endif

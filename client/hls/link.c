@@ -33,14 +33,14 @@ static struct hls_stream *stream_of_request(struct hls_link *link, uint32_t requ
     return stream;
 }
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     struct hls_stream *stream = stream_of_request(argument, request);
     if (stream != NULL)
         hls_stream_opened(stream, opened);
 }
 
-static void on_rekeyed(void *argument, uint32_t request, const struct protocol_rekeyed *rekeyed)
+static void on_rekeyed(void *argument, uint32_t request, const struct millrace_rekeyed *rekeyed)
 {
     struct hls_stream *stream = stream_of_request(argument, request);
     (void)rekeyed;
@@ -48,7 +48,7 @@ static void on_rekeyed(void *argument, uint32_t request, const struct protocol_r
         hls_stream_rekeyed(stream);
 }
 
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct hls_stream *stream = stream_of_request(argument, request);
     if (stream != NULL)
@@ -57,10 +57,10 @@ static void on_refused(void *argument, uint32_t request, const struct protocol_r
 
 /* A stream that the server ends by itself. Files that it had can not just go to another stream, behind those that
  * are there already: results come in order. */
-static void on_closed(void *argument, uint32_t id, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t id, const struct millrace_closed *closed)
 {
     struct hls_link *link = argument;
-    if (closed->reason == PROTOCOL_CLOSE_ASKED)
+    if (closed->reason == MILLRACE_CLOSE_ASKED)
         return;
     for (struct hls_stream *stream = link->streams; stream != NULL; stream = stream->next) {
         if (stream->id == id)
@@ -91,10 +91,10 @@ static void on_result(void *argument, const struct millrace_result *result)
         return;
     if (stream->id == result->stream && stream->unanswered > 0)
         stream->unanswered--;
-    if (result->info.status != PROTOCOL_RESULT_OK) {
+    if (result->status != MILLRACE_RESULT_OK) {
         if (!job->failed)
             link->say("%s: a file of %zu bytes was not encrypted: %s", stream->name, job->bytes,
-                      protocol_result_name(result->info.status));
+                      millrace_result_name(result->status));
         job->failed = true;
         return;
     }
@@ -138,15 +138,16 @@ static void collect(struct hls_link *link, core_ns now_ns)
 /* ---- the connection ---- */
 
 /* What the server must be for us. */
-static bool is_suitable(const struct protocol_welcome *welcome)
+static bool is_suitable(const struct millrace_welcome *welcome)
 {
-    const unsigned needed = PROTOCOL_ALLOWS_INLINE_KEY | PROTOCOL_ALLOWS_CLIENT_IV;
+    const unsigned needed = MILLRACE_ALLOWS_INLINE_KEY | MILLRACE_ALLOWS_CLIENT_IV;
     return welcome->version >= 3 && (welcome->flags & needed) == needed;
 }
 
 static void begin_connection(struct hls_link *link)
 {
-    const struct millrace_callbacks callbacks = {.on_result = on_result,
+    const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
+                                                 .on_result = on_result,
                                                  .on_opened = on_opened,
                                                  .on_refused = on_refused,
                                                  .on_rekeyed = on_rekeyed,
@@ -157,7 +158,8 @@ static void begin_connection(struct hls_link *link)
         link->counts.reconnects++;
     }
     link->told_lost = false;
-    millrace_set_callbacks(link->connection, &callbacks);
+    (void)!millrace_set_callbacks(link->connection, &callbacks,
+                                  NULL); /* which have the size that they must have */
 }
 
 /* Begins an attempt, or sees what has come of it. */
@@ -176,7 +178,7 @@ static void look_for_server(struct hls_link *link, core_ns now_ns)
         return;
     if (status)
         lose(link, now_ns, error.text);
-    else if (!is_suitable(millrace_welcome(link->connection)))
+    else if (!is_suitable(millrace_welcome_of(link->connection)))
         lose(link, now_ns,
              "the server must speak version 3 of the protocol and allow inline keys (on unix: and tls:) and "
              "IVs (client_iv: true)");
@@ -189,7 +191,7 @@ void hls_link_receive(struct hls_link *link, core_ns now_ns)
     struct core_error error;
     if (link->connection == NULL)
         look_for_server(link, now_ns);
-    if (link->connection != NULL && millrace_process(link->connection, 0, &error) != CORE_OK)
+    if (link->connection != NULL && millrace_process(link->connection, 0, error.text) != MILLRACE_OK)
         lose(link, now_ns, error.text);
     collect(link, now_ns);
 }
@@ -203,7 +205,7 @@ void hls_link_send(struct hls_link *link, core_ns now_ns)
     for (struct hls_stream *stream = link->busy; stream != NULL && status == CORE_OK;
          stream = stream->next_busy)
         status = hls_stream_send(stream, now_ns, &error);
-    if (status || (status = millrace_flush(link->connection, &error)))
+    if (status || (status = (core_status)millrace_flush(link->connection, error.text)))
         lose(link, now_ns, error.text);
 }
 

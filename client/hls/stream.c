@@ -1,5 +1,6 @@
 #include "client/hls/stream.h"
 
+#include "client/contract.h"
 #include "client/hls/contract.h"
 #include "client/hls/link.h"
 #include "core/secret.h"
@@ -94,15 +95,15 @@ void hls_stream_forget(struct hls_stream *stream)
 }
 
 /* An OPEN or REKEY for this key has been sent, or could not be. */
-static void note_request(struct hls_stream *stream, struct hls_key *key, core_status status,
+static void note_request(struct hls_stream *stream, struct hls_key *key, millrace_status status,
                          const struct core_error *error)
 {
-    if (status == CORE_OK) {
+    if (status == MILLRACE_OK) {
         stream->asked_key = hls_key_take(key);
         return;
     }
     stream->ask_not_before_ns = core_time_now_ns() + REFUSED_PAUSE_NS;
-    if (status != CORE_FULL)
+    if (status != MILLRACE_FULL)
         stream->link->say("%s: %s", stream->name, error->text);
 }
 
@@ -118,11 +119,12 @@ static void open_stream(struct hls_stream *stream, struct hls_key *key)
             paces[kind].bytes = (size_t)told_bytes;
         stream->contract_bytes[kind] = (size_t)((double)paces[kind].bytes * HLS_HEADROOM);
     }
-    hls_contract(paces, stream->wait_ns, millrace_welcome(link->connection), &stream->spec);
-    const struct protocol_open open = {
-        .spec = stream->spec, .key_kind = PROTOCOL_KEY_INLINE, .key = key->bytes, .key_bytes = HLS_KEY_BYTES};
-    note_request(stream, key,
-                 millrace_send_open(link->connection, PROTOCOL_OPEN, &open, &stream->request, &error),
+    hls_contract(paces, stream->wait_ns, millrace_welcome_of(link->connection), &stream->spec);
+    struct millrace_open open = client_contract_open(&stream->spec);
+    open.key_kind = MILLRACE_KEY_INLINE;
+    open.key = key->bytes;
+    open.key_bytes = HLS_KEY_BYTES;
+    note_request(stream, key, millrace_send_open(link->connection, &open, &stream->request, error.text),
                  &error);
 }
 
@@ -131,7 +133,8 @@ static void open_stream(struct hls_stream *stream, struct hls_key *key)
 static void replace_stream(struct hls_stream *stream, struct hls_key *key)
 {
     struct core_error error;
-    if (stream->id != 0 && millrace_send_close(stream->link->connection, stream->id, &error) == CORE_FULL)
+    if (stream->id != 0 &&
+        millrace_send_close(stream->link->connection, stream->id, error.text) == MILLRACE_FULL)
         return; /* later */
     hls_stream_forget(stream);
     open_stream(stream, key);
@@ -142,13 +145,14 @@ static void replace_stream(struct hls_stream *stream, struct hls_key *key)
 static void change_key(struct hls_stream *stream, struct hls_key *key)
 {
     struct core_error error;
-    const struct protocol_rekey rekey = {.stream = stream->id,
-                                         .key_kind = PROTOCOL_KEY_INLINE,
+    const struct millrace_rekey rekey = {.size = sizeof rekey,
+                                         .stream = stream->id,
+                                         .key_kind = MILLRACE_KEY_INLINE,
                                          .key = key->bytes,
                                          .key_bytes = HLS_KEY_BYTES,
                                          .first = stream->messages};
-    note_request(stream, key, millrace_send_rekey(stream->link->connection, &rekey, &stream->request, &error),
-                 &error);
+    note_request(stream, key,
+                 millrace_send_rekey(stream->link->connection, &rekey, &stream->request, error.text), &error);
 }
 
 static void take_asked_key(struct hls_stream *stream)
@@ -159,7 +163,7 @@ static void take_asked_key(struct hls_stream *stream)
     stream->request = 0;
 }
 
-void hls_stream_opened(struct hls_stream *stream, const struct protocol_opened *opened)
+void hls_stream_opened(struct hls_stream *stream, const struct millrace_opened *opened)
 {
     take_asked_key(stream);
     stream->id = opened->stream;
@@ -173,18 +177,18 @@ void hls_stream_rekeyed(struct hls_stream *stream)
 
 /* Of OPEN: there is no stream. Of REKEY: it goes on under the key that it has, which the next message is not
  * for. Either is asked for again. */
-void hls_stream_refused(struct hls_stream *stream, const struct protocol_refused *refused)
+void hls_stream_refused(struct hls_stream *stream, const struct millrace_refused *refused)
 {
     struct hls_link *link = stream->link;
     char offer[CORE_TEXT_BYTES];
-    bool is_busy = stream->id != 0 && refused->code == PROTOCOL_REFUSED_BUSY;
+    bool is_busy = stream->id != 0 && refused->code == MILLRACE_REFUSED_BUSY;
     forget_request(stream);
     stream->ask_not_before_ns = core_time_now_ns() + (is_busy ? BUSY_PAUSE_NS : REFUSED_PAUSE_NS);
     if (is_busy)
         return;
     link->counts.refused++;
     link->say("%s: the server refuses the %s (%s): %s%s%s; asking again", stream->name,
-              stream->id != 0 ? "next key" : "stream", protocol_refusal_name(refused->code), refused->text,
+              stream->id != 0 ? "next key" : "stream", millrace_refusal_name(refused->code), refused->text,
               refused->offer_latency_ns > 0 ? "; it would admit --wait=" : "",
               refused->offer_latency_ns > 0 ? core_duration_format(refused->offer_latency_ns, offer) : "");
 }
@@ -199,15 +203,15 @@ static core_status send_packet(struct hls_stream *stream, struct hls_job *job, s
     size_t left = job->bytes - job->sent;
     uint32_t room = stream->spec.packet_bytes - head;
     uint32_t bytes = left < room ? (uint32_t)left : room;
-    unsigned flags = (job->begun ? 0 : PROTOCOL_DATA_FIRST) | (bytes == left ? PROTOCOL_DATA_LAST : 0);
+    unsigned flags = (job->begun ? 0 : MILLRACE_DATA_FIRST) | (bytes == left ? MILLRACE_DATA_LAST : 0);
     const uint8_t *packet = job->clear + job->sent;
     if (head > 0) {
         memcpy(first, job->iv, head);
         memcpy(first + head, packet, bytes);
         packet = first;
     }
-    core_status status =
-        millrace_data_part(stream->link->connection, stream->id, packet, head + bytes, flags, NULL, error);
+    core_status status = (core_status)millrace_data_part(stream->link->connection, stream->id, packet,
+                                                         head + bytes, flags, NULL, error->text);
     if (status)
         return status;
     stream->messages += !job->begun;
@@ -274,7 +278,7 @@ void hls_stream_remove(struct hls_stream *stream)
         at = &(*at)->next;
     *at = stream->next;
     if (stream->id != 0 && stream->link->connection != NULL)
-        (void)!millrace_send_close(stream->link->connection, stream->id, &error);
+        (void)!millrace_send_close(stream->link->connection, stream->id, error.text);
     hls_stream_forget(stream);
     while (stream->first != NULL) {
         struct hls_job *job = stream->first;

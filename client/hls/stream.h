@@ -8,8 +8,6 @@
 #include "client/hls/contract.h"
 #include "client/hls/keys.h"
 
-#include "core/protocol.h"
-
 struct hls_link;
 
 /* A file to be encrypted as one message, AES-128-CBC with PKCS#7. */
@@ -66,9 +64,9 @@ void hls_job_free(struct hls_job *job);
 CORE_CHECKED core_status hls_stream_send(struct hls_stream *stream, core_ns now_ns, struct core_error *error);
 
 /* The request is answered: the stream is opened, the key is in force, or neither. */
-void hls_stream_opened(struct hls_stream *stream, const struct protocol_opened *opened);
+void hls_stream_opened(struct hls_stream *stream, const struct millrace_opened *opened);
 void hls_stream_rekeyed(struct hls_stream *stream);
-void hls_stream_refused(struct hls_stream *stream, const struct protocol_refused *refused);
+void hls_stream_refused(struct hls_stream *stream, const struct millrace_refused *refused);
 
 /* The server's stream is no more. */
 void hls_stream_forget(struct hls_stream *stream);

@@ -373,7 +373,11 @@ static core_status check_period(const struct check *check)
         return core_error_set(check->error, CORE_REFUSED, "the latency is %lld", (long long)latency_ns);
     core_ns shortest_ns = CORE_NS_NEVER;
     for (size_t i = 0; i < check->count; i++) {
-        core_ns left_ns = work_ns(&check->input->specs[check->member[i]], check->input->profile);
+        const struct core_stream_spec *spec = &check->input->specs[check->member[i]];
+        core_ns left_ns = work_ns(spec, check->input->profile);
+        if (spec->direction == CORE_DIRECTION_DECRYPT || spec->records != CORE_RECORDS_NONE)
+            return core_error_set(check->error, CORE_REFUSED, "stream %zu is none that a GPU can serve",
+                                  check->member[i]);
         shortest_ns = left_ns < shortest_ns ? left_ns : shortest_ns;
         if (!keeps(check, left_ns, latency_ns))
             return core_error_set(check->error, CORE_REFUSED, "the bound of stream %zu is not kept",

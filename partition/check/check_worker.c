@@ -77,11 +77,15 @@ static bool task_of(const struct core_stream_spec *spec, const struct config_pro
     core_ns work_ns = left_ns - (core_ns)least(left_ns / 16, 2 * profile->io.rest_max_ns);
     task->k = spec->burst_packets;
     task->t = spec->interval_ns;
-    task->m = (int64_t)ceiling(padded(spec), profile->cpu.piece_bytes);
+    /* of transport-stream packets each is encrypted by itself, 11 blocks at most */
+    const int64_t chains = spec->records != CORE_RECORDS_NONE ? spec->packet_bytes / 188 : 1;
+    const int64_t chain = spec->records != CORE_RECORDS_NONE ? 176 : padded(spec);
+    const int64_t pieces = (int64_t)ceiling(chain, profile->cpu.piece_bytes);
+    task->m = chains * pieces;
     task->s = (int64_t)least(closest_ns(task->t, profile), work_ns / task->k);
     task->delta = task->s / task->m;
     task->u = task->delta - profile->cpu.queue_granularity_ns;
-    int64_t bytes = (int64_t)ceiling(ceiling(padded(spec), task->m), 16) * 16;
+    int64_t bytes = (int64_t)ceiling(ceiling(chain, pieces), 16) * 16;
     task->cost = piece_ns(profile, spec->cipher, bytes);
     return work_ns > 0 && task->u >= CORE_NS_PER_US;
 }

@@ -58,6 +58,20 @@ static void queue(struct server_stream_io *io, struct server_packet *packet)
     submission->tail = &packet->cpu;
 }
 
+/* Nothing of it is encrypted: it is done as soon as a unit would have got it. */
+static void pass_through(const struct server *server, struct server_packet *packet, core_ns now_ns)
+{
+    const struct server_stream_units *units = &packet->stream->units;
+
+    server_packet_fill(packet);
+    server_packet_hand(packet,
+                       units->gpu != NULL ? server_unit_of_gpu(server, server_gpu_binding_gpu(units->gpu))
+                                          : server_unit_of_worker(server, units->worker),
+                       now_ns);
+    packet->cpu.started_ns = packet->cpu.finished_ns = now_ns;
+    packet->ready = true;
+}
+
 /* Hands the packet on if it may go by until_ns. False: not before *wake_ns (CORE_NS_NEVER: until told). */
 static bool hand_over(struct server_io *io, struct server_packet *packet, core_ns now_ns, core_ns until_ns,
                       core_ns *wake_ns)
@@ -69,7 +83,9 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
     if (server_path_waits(stream->path) || ready_ns > until_ns)
         return false;
     packet->cpu.release_ns = server_pacer_release_ns(&stream->pace, ready_ns) + stream->in_ns;
-    if (stream->units.gpu != NULL) {
+    if (packet->cpu.bytes == 0)
+        pass_through(io->server, packet, now_ns);
+    else if (stream->units.gpu != NULL) {
         if (!server_gpu_binding_put(&io->streams, packet, ready_ns, until_ns - PERFMODEL_CPU_EARLY_NS,
                                     wake_ns))
             return false;
@@ -79,6 +95,15 @@ static bool hand_over(struct server_io *io, struct server_packet *packet, core_n
         queue(&io->streams, packet);
     server_pacer_take(&stream->pace, packet->eligible_ns, packet->policed);
     return true;
+}
+
+/* Packets that were passed through may be the next ones to leave. */
+static void deliver(struct server_stream *stream)
+{
+    if (stream->queue.head == NULL || !stream->queue.head->ready)
+        return;
+    server_output_results(stream);
+    server_io_mark(server_connection_of(stream));
 }
 
 static void wait_from(struct server_io *io, struct server_packet *packet, core_ns wake_ns)
@@ -102,7 +127,8 @@ void server_io_submit(struct server_io *io, struct server_stream *stream, struct
     } else if (!hand_over(io, packet, now_ns, now_ns + PERFMODEL_CPU_EARLY_NS, &wake_ns)) {
         server_packet_fill(packet);
         wait_from(io, packet, wake_ns);
-    }
+    } else
+        deliver(stream);
 }
 
 /* Hands over the stream's packets that are eligible by until_ns. */
@@ -123,6 +149,7 @@ static void release_stream(struct server_io *io, struct server_stream *stream, c
             break;
     if (packet != NULL)
         wait_from(io, packet, wake_ns);
+    deliver(stream);
 }
 
 static void release(struct server_stream *stream)

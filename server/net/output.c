@@ -261,8 +261,6 @@ static void count_result(struct server_packet *packet, const struct protocol_res
         stream->account.totals.met++;
         server_stats_add(&stats->met, 1);
     }
-    if (packet->cpu.bytes == 0)
-        return; /* nothing of it was encrypted: it has waited for nothing, and has no latency to speak of */
     if ((result->flags & PROTOCOL_RESULT_READER) != 0) {
         stream->account.reader_late++;
         server_stats_add(&stats->reader_late, 1);

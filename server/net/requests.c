@@ -587,15 +587,6 @@ void server_frame_handle(struct server_connection *connection, const struct prot
 }
 
 /* Nothing of it is to be encrypted: it counts to the unit that has the others. */
-static void pass_through(const struct server *server, struct server_packet *packet, core_ns now_ns)
-{
-    const struct server_stream_units *units = &packet->stream->units;
-    server_packet_hand(packet,
-                       units->gpu != NULL ? server_unit_of_gpu(server, server_gpu_binding_gpu(units->gpu))
-                                          : server_unit_of_worker(server, units->worker),
-                       core_time_max(now_ns, packet->eligible_ns)); /* which it does not wait for */
-}
-
 void server_frame_data(struct server_connection *connection, struct server_packet *packet, core_ns now_ns)
 {
     const struct server_arrival *arrival = &connection->input.arrival;
@@ -613,10 +604,7 @@ void server_frame_data(struct server_connection *connection, struct server_packe
         server_io_submit(io, stream, packet, now_ns);
         return;
     }
-    if (packet->status != PROTOCOL_RESULT_OK)
-        server_stats_add(&io->stats.rejected, 1);
-    else
-        pass_through(io->server, packet, now_ns);
+    server_stats_add(&io->stats.rejected, 1);
     server_output_results(stream);
     server_io_mark(connection);
 }

@@ -1,5 +1,6 @@
 #include "server/stream/message.h"
 
+#include "core/transport_stream.h"
 #include "server/stream/io_thread.h"
 #include "server/stream/iv.h"
 
@@ -22,8 +23,12 @@ static bool is_last(const struct server_packet *packet)
 
 bool server_message_follows(const struct server_stream *stream, uint8_t flags)
 {
+    const uint8_t whole = PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST;
+
     if (!has_messages(stream))
         return flags == 0;
+    if (stream->spec.records != CORE_RECORDS_NONE && (flags & whole) != whole)
+        return false;
     return ((flags & PROTOCOL_DATA_FIRST) != 0) == !stream->message.begun;
 }
 
@@ -57,12 +62,30 @@ void server_message_receive(struct server_stream *stream, struct server_packet *
         stream->spec.iv == CORE_IV_EXPLICIT && is_first(packet) && packet->bytes >= CORE_BLOCK_BYTES;
 }
 
+/* Of all records; SIZE_MAX where they are none. */
+static size_t record_bytes(const struct server_packet *packet, uint32_t plain_bytes)
+{
+    size_t bytes = 0;
+    uint32_t offset;
+
+    if (plain_bytes == 0 || plain_bytes % CORE_TS_BYTES != 0)
+        return SIZE_MAX;
+    for (uint32_t at = 0; at < plain_bytes; at += CORE_TS_BYTES) {
+        if (!core_ts_is_packet(packet->cpu.data + at))
+            return SIZE_MAX;
+        bytes += core_ts_scrambled_bytes(packet->cpu.data + at, &offset);
+    }
+    return bytes;
+}
+
 /* With the padding; SIZE_MAX where the bytes are not what may come. */
 static size_t encrypted_bytes(const struct server_stream *stream, const struct server_packet *packet)
 {
     const uint32_t plain_bytes = server_packet_plain_bytes(packet);
     const bool pads = is_last(packet) && stream->spec.padding != CORE_PADDING_NONE;
 
+    if (stream->spec.records != CORE_RECORDS_NONE)
+        return packet->bytes > stream->spec.packet_bytes ? 0 : record_bytes(packet, plain_bytes);
     if (pads && stream->spec.padding == CORE_PADDING_PKCS7)
         return core_stream_padded_bytes(CORE_PADDING_PKCS7, plain_bytes);
     if (!pads && (plain_bytes == 0 || plain_bytes % CORE_BLOCK_BYTES != 0))

@@ -160,8 +160,12 @@ core_status server_stream_arm(struct server_stream *stream, const struct cpu_eng
     stream->cpu = core_secret_alloc(server_stream_secret_bytes(ops, unit));
     if (stream->cpu == NULL)
         return CORE_NO_MEMORY;
-    core_status status = cpu_stream_init(stream->cpu, ops, engine, stream->spec.cipher, key, iv,
-                                         task->piece_bytes, task->deadline_ns);
+    const struct cpu_stream_options options = {.cipher = stream->spec.cipher,
+                                               .direction = stream->spec.direction,
+                                               .records = stream->spec.records,
+                                               .piece_bytes = task->piece_bytes,
+                                               .piece_deadline_ns = task->deadline_ns};
+    core_status status = cpu_stream_init(stream->cpu, ops, engine, &options, key, iv);
     if (status != CORE_OK) {
         core_secret_free(stream->cpu, server_stream_secret_bytes(ops, unit));
         stream->cpu = NULL;
@@ -272,9 +276,7 @@ bool server_stream_accept(struct server_stream *stream, struct server_packet *pa
     packet->keyed = true;
     stream->keys.packets[packet->cpu.key]++;
     append_to_delivery(stream, packet);
-    if (packet->cpu.bytes == 0) {
-        if (packet->status == PROTOCOL_RESULT_OK)
-            server_packet_fill(packet);
+    if (packet->status != PROTOCOL_RESULT_OK) {
         packet->cpu.finished_ns = arrival->read_ns;
         packet->ready = true;
         return false;
@@ -327,12 +329,11 @@ struct protocol_result server_packet_stamp(struct server_packet *packet, core_ns
     uint32_t bytes = 0;
 
     if (packet->status == PROTOCOL_RESULT_OK) {
-        const bool waits = packet->cpu.bytes > 0; /* else it is answered in its turn, token or not */
-        core_ns waited_us = waits ? (packet->eligible_ns - packet->arrival_ns) / CORE_NS_PER_US : 0;
+        core_ns waited_us = (packet->eligible_ns - packet->arrival_ns) / CORE_NS_PER_US;
         result.waited_us = waited_us > UINT32_MAX ? UINT32_MAX : (uint32_t)waited_us;
         core_ns from_ns = packet->eligible_ns - packet->unseen_ns;
         result.latency_ns = now_ns > from_ns ? now_ns - from_ns : 0;
-        if ((packet->policed && waits) || packet->held)
+        if (packet->policed || packet->held)
             result.flags |= PROTOCOL_RESULT_POLICED;
         if (packet->diverted && packet->stream->version >= 2)
             result.flags |= PROTOCOL_RESULT_FAULT;

@@ -301,8 +301,7 @@ static inline uint8_t *server_packet_target(struct server_packet *packet)
 }
 
 /* The packet is complete, in the slot or where cpu.data says: judges its length, polices it, sets its times, pads
- * or sorts it, and appends it to the stream's order. Returns true if it is to be encrypted (else it is ready as it is,
- * because of its status or because none of it is a whole block). */
+ * or sorts it, and appends it to the stream's order. False: its status is an error, and it is ready as it is. */
 bool server_stream_accept(struct server_stream *stream, struct server_packet *packet,
                           const struct server_arrival *arrival, uint64_t bytes_per_key);
 

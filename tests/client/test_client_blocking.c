@@ -14,14 +14,15 @@
 #define LONG_MS  20000 /* never reached unless something is broken */
 #define SHORT_MS 50    /* reached by intention */
 
-static const struct protocol_open contract = {
-    .spec = {.packet_bytes = 1000,
-             .burst_packets = 4,
-             .interval_ns = CORE_NS_PER_MS,
-             .latency_ns = 20 * CORE_NS_PER_MS,
-             .cipher = CORE_CIPHER_AES_128_CBC,
-             .padding = CORE_PADDING_PKCS7},
-    .key_kind = PROTOCOL_KEY_INLINE,
+static const struct millrace_open contract = {
+    .size = sizeof contract,
+    .packet_bytes = 1000,
+    .burst_packets = 4,
+    .interval_ns = CORE_NS_PER_MS,
+    .latency_ns = 20 * CORE_NS_PER_MS,
+    .cipher = MILLRACE_CIPHER_AES_128_CBC,
+    .padding = MILLRACE_PADDING_PKCS7,
+    .key_kind = MILLRACE_KEY_INLINE,
     .key = (const uint8_t *)"0123456789abcdef",
     .key_bytes = 16,
 };
@@ -30,16 +31,16 @@ static struct millrace *connect_to(const struct fake_server *server)
 {
     struct millrace *connection = NULL;
     struct core_error error;
-    if (millrace_connect(server->address, NULL, LONG_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(server->address, NULL, LONG_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     return connection;
 }
 
 static uint32_t open_stream(struct millrace *connection)
 {
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
-    if (millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, &error) != CORE_OK)
+    if (millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     return opened.stream;
 }
@@ -52,24 +53,24 @@ static void test_a_stream_from_open_to_close(void **state)
     struct fake_server server;
     fake_server_start(&server, fake_serve, NULL);
     struct millrace *connection = connect_to(&server);
-    assert_int_equal(millrace_welcome(connection)->packet_bytes_max, FAKE_PACKET_BYTES_MAX);
+    assert_int_equal(millrace_welcome_of(connection)->packet_bytes_max, FAKE_PACKET_BYTES_MAX);
     uint32_t stream = open_stream(connection);
     assert_int_equal(stream, 1);
     for (uint32_t bytes = 0; bytes < 100; bytes++) {
         uint8_t packet[100], ciphertext[116], expected[116];
         uint32_t got;
-        struct protocol_result result;
+        struct millrace_result result = {.size = sizeof result};
         memset(packet, (int)bytes, sizeof packet);
         assert_int_equal(
             millrace_encrypt(connection, stream, packet, bytes, LONG_MS, ciphertext, &got, &result, NULL),
-            CORE_OK);
+            MILLRACE_OK);
         assert_int_equal(got, fake_encrypt(CORE_PADDING_PKCS7, packet, bytes, expected));
         assert_memory_equal(ciphertext, expected, got);
-        assert_int_equal(result.flags, PROTOCOL_RESULT_MET);
+        assert_int_equal(result.flags, MILLRACE_RESULT_MET);
         assert_int_equal(result.latency_ns, 1000);
     }
-    struct protocol_closed closed;
-    assert_int_equal(millrace_close_stream(connection, stream, LONG_MS, &closed, NULL), CORE_OK);
+    struct millrace_closed closed = {.size = sizeof closed};
+    assert_int_equal(millrace_close_stream(connection, stream, LONG_MS, &closed, NULL), MILLRACE_OK);
     assert_int_equal(closed.packets, 100);
     assert_int_equal(closed.met, 100);
     millrace_disconnect(connection);
@@ -82,12 +83,12 @@ static void test_query_and_ping(void **state)
     struct fake_server server;
     fake_server_start(&server, fake_serve, NULL);
     struct millrace *connection = connect_to(&server);
-    struct protocol_opened opened;
-    assert_int_equal(millrace_query(connection, &contract, LONG_MS, &opened, NULL, NULL), CORE_OK);
+    struct millrace_opened opened = {.size = sizeof opened};
+    assert_int_equal(millrace_query(connection, &contract, LONG_MS, &opened, NULL, NULL), MILLRACE_OK);
     assert_int_equal(opened.stream, 0);
-    assert_int_equal(opened.bound_ns, contract.spec.latency_ns);
+    assert_int_equal(opened.bound_ns, contract.latency_ns);
     core_ns round_trip_ns = -1;
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
     assert_true(round_trip_ns > 0);
     millrace_disconnect(connection);
     fake_server_join(&server);
@@ -101,31 +102,35 @@ static void test_arguments_that_would_break_the_protocol(void **state)
     struct millrace *connection = connect_to(&server);
     uint32_t stream = open_stream(connection);
     struct core_error error;
-    struct protocol_opened opened;
-    struct protocol_closed closed;
-    struct protocol_open open = contract;
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_closed closed = {.size = sizeof closed};
+    struct millrace_open open = contract;
     open.key_bytes = 17;
-    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, &error), CORE_INVALID);
-    open.key_kind = PROTOCOL_KEY_NONE;
-    assert_int_equal(millrace_query(connection, &open, LONG_MS, &opened, NULL, &error), CORE_INVALID);
-    open.key_kind = PROTOCOL_KEY_NAMED;
+    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, error.text),
+                     MILLRACE_INVALID);
+    open.key_kind = MILLRACE_KEY_NONE;
+    assert_int_equal(millrace_query(connection, &open, LONG_MS, &opened, NULL, error.text), MILLRACE_INVALID);
+    open.key_kind = MILLRACE_KEY_NAMED;
     open.key_bytes = 64;
-    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, &error), CORE_INVALID);
+    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, error.text),
+                     MILLRACE_INVALID);
     open.key_bytes = 0;
-    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, &error), CORE_INVALID);
+    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, error.text),
+                     MILLRACE_INVALID);
     open.key = (const uint8_t *)"a\0b";
     open.key_bytes = 3;
-    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, &error), CORE_INVALID);
-    assert_int_equal(millrace_send_open(connection, PROTOCOL_PING, &contract, NULL, &error), CORE_INVALID);
+    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, error.text),
+                     MILLRACE_INVALID);
     static uint8_t packet[FAKE_PACKET_BYTES_MAX + 1];
-    assert_int_equal(millrace_data(connection, stream, packet, sizeof packet, NULL, &error), CORE_INVALID);
-    assert_int_equal(millrace_data(connection, stream + 1, packet, 16, NULL, &error), CORE_NOT_FOUND);
-    assert_int_equal(millrace_data(connection, 0, packet, 16, NULL, &error), CORE_NOT_FOUND);
-    assert_int_equal(millrace_close_stream(connection, 99, LONG_MS, &closed, &error), CORE_NOT_FOUND);
-    assert_int_equal(millrace_send_ping(connection, packet, 65, NULL, &error), CORE_INVALID);
+    assert_int_equal(millrace_data(connection, stream, packet, sizeof packet, NULL, error.text),
+                     MILLRACE_INVALID);
+    assert_int_equal(millrace_data(connection, stream + 1, packet, 16, NULL, error.text), MILLRACE_NOT_FOUND);
+    assert_int_equal(millrace_data(connection, 0, packet, 16, NULL, error.text), MILLRACE_NOT_FOUND);
+    assert_int_equal(millrace_close_stream(connection, 99, LONG_MS, &closed, error.text), MILLRACE_NOT_FOUND);
+    assert_int_equal(millrace_send_ping(connection, packet, 65, NULL, error.text), MILLRACE_INVALID);
     /* and the connection is as good as before */
-    assert_int_equal(millrace_close_stream(connection, stream, LONG_MS, &closed, &error), CORE_OK);
-    assert_int_equal(millrace_data(connection, stream, packet, 16, NULL, &error), CORE_NOT_FOUND);
+    assert_int_equal(millrace_close_stream(connection, stream, LONG_MS, &closed, error.text), MILLRACE_OK);
+    assert_int_equal(millrace_data(connection, stream, packet, 16, NULL, error.text), MILLRACE_NOT_FOUND);
     assert_int_equal(closed.packets, 0);
     millrace_disconnect(connection);
     fake_server_join(&server);
@@ -137,23 +142,23 @@ static void test_packet_that_is_not_encrypted(void **state)
     struct fake_server server;
     fake_server_start(&server, fake_serve, NULL);
     struct millrace *connection = connect_to(&server);
-    struct protocol_open open = contract;
-    open.spec.padding = CORE_PADDING_NONE;
-    struct protocol_opened opened;
-    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, NULL), CORE_OK);
+    struct millrace_open open = contract;
+    open.padding = MILLRACE_PADDING_NONE;
+    struct millrace_opened opened = {.size = sizeof opened};
+    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, NULL), MILLRACE_OK);
     uint8_t packet[32] = {0}, ciphertext[48];
     uint32_t bytes;
-    struct protocol_result result;
+    struct millrace_result result = {.size = sizeof result};
     struct core_error error;
-    assert_int_equal(
-        millrace_encrypt(connection, opened.stream, packet, 17, LONG_MS, ciphertext, &bytes, &result, &error),
-        CORE_INVALID);
-    assert_int_equal(result.status, PROTOCOL_RESULT_NOT_BLOCKS);
+    assert_int_equal(millrace_encrypt(connection, opened.stream, packet, 17, LONG_MS, ciphertext, &bytes,
+                                      &result, error.text),
+                     MILLRACE_INVALID);
+    assert_int_equal(result.status, MILLRACE_RESULT_NOT_BLOCKS);
     assert_int_equal(bytes, 0);
     assert_non_null(strstr(error.text, "not blocks"));
-    assert_int_equal(
-        millrace_encrypt(connection, opened.stream, packet, 32, LONG_MS, ciphertext, &bytes, &result, &error),
-        CORE_OK);
+    assert_int_equal(millrace_encrypt(connection, opened.stream, packet, 32, LONG_MS, ciphertext, &bytes,
+                                      &result, error.text),
+                     MILLRACE_OK);
     assert_int_equal(bytes, 32);
     millrace_disconnect(connection);
     fake_server_join(&server);
@@ -182,17 +187,17 @@ static void test_refused(void **state)
     struct fake_server server;
     fake_server_start(&server, refuse_script, NULL);
     struct millrace *connection = connect_to(&server);
-    struct protocol_opened opened;
-    struct protocol_refused refused;
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_refused refused = {.size = sizeof refused};
     struct core_error error;
-    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, &refused, &error),
-                     CORE_REFUSED);
-    assert_int_equal(refused.code, PROTOCOL_REFUSED_CAPACITY);
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, &refused, error.text),
+                     MILLRACE_REFUSED);
+    assert_int_equal(refused.code, MILLRACE_REFUSED_CAPACITY);
     assert_int_equal(refused.constraint, 2);
     assert_int_equal(refused.offer_interval_ns, 7);
     assert_int_equal(refused.offer_latency_ns, 8);
     assert_string_equal(error.text, "refused (capacity): the workers are full");
-    assert_int_equal(millrace_query(connection, &contract, LONG_MS, &opened, NULL, NULL), CORE_REFUSED);
+    assert_int_equal(millrace_query(connection, &contract, LONG_MS, &opened, NULL, NULL), MILLRACE_REFUSED);
     millrace_disconnect(connection);
     fake_server_join(&server);
 }
@@ -226,14 +231,14 @@ static void late_script(int descriptor, void *argument)
         fake_write(descriptor, frame, protocol_ping_write(frame, PROTOCOL_PONG, third.id, NULL, 0));
 }
 
-static void count_calls_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void count_calls_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     (void)request;
     (void)opened;
     ++*(int *)argument;
 }
 
-static void count_calls_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void count_calls_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     (void)stream;
     (void)closed;
@@ -248,17 +253,19 @@ static void test_stream_that_opens_too_late_is_closed(void **state)
     int calls = 0;
     fake_server_start(&server, late_script, &late);
     struct millrace *connection = connect_to(&server);
-    const struct millrace_callbacks callbacks = {
-        .on_opened = count_calls_opened, .on_closed = count_calls_closed, .argument = &calls};
-    millrace_set_callbacks(connection, &callbacks);
-    struct protocol_opened opened;
+    const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
+                                                 .on_opened = count_calls_opened,
+                                                 .on_closed = count_calls_closed,
+                                                 .argument = &calls};
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
     core_ns round_trip_ns;
-    assert_int_equal(millrace_open_stream(connection, &contract, SHORT_MS, &opened, NULL, &error),
-                     CORE_TIMEOUT);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
-    assert_int_equal(millrace_data(connection, 5, "", 0, NULL, NULL), CORE_NOT_FOUND);
+    assert_int_equal(millrace_open_stream(connection, &contract, SHORT_MS, &opened, NULL, error.text),
+                     MILLRACE_TIMEOUT);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_data(connection, 5, "", 0, NULL, NULL), MILLRACE_NOT_FOUND);
     assert_int_equal(calls, 0);
     millrace_disconnect(connection);
     fake_server_join(&server);
@@ -281,12 +288,13 @@ static void test_every_call_times_out(void **state)
     struct fake_server server;
     fake_server_start(&server, silent_script, NULL);
     struct millrace *connection = connect_to(&server);
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     core_ns round_trip_ns;
     struct core_error error;
-    assert_int_equal(millrace_open_stream(connection, &contract, 0, &opened, NULL, &error), CORE_TIMEOUT);
-    assert_int_equal(millrace_query(connection, &contract, 1, &opened, NULL, &error), CORE_TIMEOUT);
-    assert_int_equal(millrace_ping(connection, 1, &round_trip_ns, &error), CORE_TIMEOUT);
+    assert_int_equal(millrace_open_stream(connection, &contract, 0, &opened, NULL, error.text),
+                     MILLRACE_TIMEOUT);
+    assert_int_equal(millrace_query(connection, &contract, 1, &opened, NULL, error.text), MILLRACE_TIMEOUT);
+    assert_int_equal(millrace_ping(connection, 1, &round_trip_ns, error.text), MILLRACE_TIMEOUT);
     assert_non_null(strstr(error.text, "in time"));
     millrace_disconnect(connection);
     fake_server_join(&server);
@@ -319,39 +327,39 @@ static void bad_script(int descriptor, void *argument)
     fake_write(descriptor, bad->frame, bad->bytes);
 }
 
-static core_status open_and_encrypt(struct millrace *connection, bool opens, struct core_error *error)
+static millrace_status open_and_encrypt(struct millrace *connection, bool opens, struct core_error *error)
 {
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     uint8_t packet[16] = {0}, ciphertext[4096];
     uint32_t bytes;
-    struct protocol_result result;
-    core_status status = millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, error);
+    struct millrace_result result = {.size = sizeof result};
+    millrace_status status = millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, error->text);
     if (!opens)
         return status;
-    assert_int_equal(status, CORE_OK);
+    assert_int_equal(status, MILLRACE_OK);
     return millrace_encrypt(connection, opened.stream, packet, 16, LONG_MS, ciphertext, &bytes, &result,
-                            error);
+                            error->text);
 }
 
-static void check_bad(struct bad *bad, core_status expected, const char *words)
+static void check_bad(struct bad *bad, millrace_status expected, const char *words)
 {
     struct fake_server server;
     struct core_error error = {.text = ""}, again = {.text = ""};
     fake_server_start(&server, bad_script, bad);
     struct millrace *connection = connect_to(&server);
-    core_status status = open_and_encrypt(connection, bad->opens, &error);
+    millrace_status status = open_and_encrypt(connection, bad->opens, &error);
     if (status != expected || strstr(error.text, words) == NULL)
-        fail_msg("status %s, text \"%s\"; expected %s, \"%s\"", core_status_text(status), error.text,
-                 core_status_text(expected), words);
+        fail_msg("status %s, text \"%s\"; expected %s, \"%s\"", millrace_status_text(status), error.text,
+                 millrace_status_text(expected), words);
     /* dead: every further call says so, with the first cause */
     core_ns round_trip_ns;
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, &again), CORE_CLOSED);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, again.text), MILLRACE_CLOSED);
     assert_string_equal(again.text, error.text);
-    assert_int_equal(millrace_process(connection, 0, &again), CORE_CLOSED);
-    assert_int_equal(millrace_flush(connection, &again), CORE_CLOSED);
-    assert_int_equal(millrace_data(connection, 9, "", 0, NULL, &again), CORE_CLOSED);
-    assert_int_equal(millrace_send_open(connection, PROTOCOL_OPEN, &contract, NULL, &again), CORE_CLOSED);
-    assert_int_equal(millrace_send_close(connection, 9, &again), CORE_CLOSED);
+    assert_int_equal(millrace_process(connection, 0, again.text), MILLRACE_CLOSED);
+    assert_int_equal(millrace_flush(connection, again.text), MILLRACE_CLOSED);
+    assert_int_equal(millrace_data(connection, 9, "", 0, NULL, again.text), MILLRACE_CLOSED);
+    assert_int_equal(millrace_send_open(connection, &contract, NULL, again.text), MILLRACE_CLOSED);
+    assert_int_equal(millrace_send_close(connection, 9, again.text), MILLRACE_CLOSED);
     assert_int_equal(millrace_unsent_bytes(connection), 0);
     millrace_disconnect(connection);
     fake_server_join(&server);
@@ -361,11 +369,11 @@ static void test_server_goes_away(void **state)
 {
     (void)state;
     struct bad nothing = {.bytes = 0}, cut = {.bytes = 20}, after_open = {.opens = true};
-    check_bad(&nothing, CORE_CLOSED, "closed the connection");
+    check_bad(&nothing, MILLRACE_CLOSED, "closed the connection");
     const struct protocol_opened opened = {.stream = 1, .unit = PROTOCOL_UNIT_CPU};
     protocol_opened_write(PROTOCOL_VERSION, cut.frame, 1, &opened);
-    check_bad(&cut, CORE_CLOSED, "in the middle of a frame");
-    check_bad(&after_open, CORE_CLOSED, "closed the connection");
+    check_bad(&cut, MILLRACE_CLOSED, "in the middle of a frame");
+    check_bad(&after_open, MILLRACE_CLOSED, "closed the connection");
 }
 
 static void test_fatal_error_is_told(void **state)
@@ -373,7 +381,7 @@ static void test_fatal_error_is_told(void **state)
     (void)state;
     struct bad bad = {.bytes = 0};
     bad.bytes = protocol_error_write(bad.frame, 0, PROTOCOL_ERROR_SHUTDOWN, true, "bye");
-    check_bad(&bad, CORE_CLOSED, "(shutdown): bye");
+    check_bad(&bad, MILLRACE_CLOSED, "(shutdown): bye");
 }
 
 static void test_garbage(void **state)
@@ -381,17 +389,17 @@ static void test_garbage(void **state)
     (void)state;
     struct bad text = {.bytes = 40};
     memcpy(text.frame, "HTTP/1.1 400 Bad Request\r\nServer: other\r\n", 40);
-    check_bad(&text, CORE_INVALID, "is this a Millrace server");
+    check_bad(&text, MILLRACE_INVALID, "is this a Millrace server");
     struct bad flags = {.bytes = 16, .frame = {[4] = PROTOCOL_PONG, [5] = 1}};
-    check_bad(&flags, CORE_INVALID, "broke the protocol");
+    check_bad(&flags, MILLRACE_INVALID, "broke the protocol");
     struct bad client_type = {.bytes = 16, .frame = {[4] = PROTOCOL_PING}};
-    check_bad(&client_type, CORE_INVALID, "broke the protocol");
+    check_bad(&client_type, MILLRACE_INVALID, "broke the protocol");
     struct bad long_control = {.bytes = 16, .frame = {[1] = 3, [4] = PROTOCOL_PONG}};
-    check_bad(&long_control, CORE_INVALID, "768 bytes");
+    check_bad(&long_control, MILLRACE_INVALID, "768 bytes");
     struct bad long_result = {.bytes = 16, .frame = {[3] = 0x40, [4] = PROTOCOL_RESULT}};
-    check_bad(&long_result, CORE_INVALID, "1073741824 bytes");
+    check_bad(&long_result, MILLRACE_INVALID, "1073741824 bytes");
     struct bad second_welcome = {.bytes = 64, .frame = {48, 0, 0, 0, PROTOCOL_WELCOME}};
-    check_bad(&second_welcome, CORE_INVALID, "second WELCOME");
+    check_bad(&second_welcome, MILLRACE_INVALID, "second WELCOME");
 }
 
 static void test_answers_to_what_was_not_asked(void **state)
@@ -402,21 +410,21 @@ static void test_answers_to_what_was_not_asked(void **state)
     struct protocol_opened good = {.stream = 1, .unit = PROTOCOL_UNIT_CPU};
     struct protocol_refused refusal = {.code = PROTOCOL_REFUSED_SPEC};
     opened.bytes = protocol_opened_write(PROTOCOL_VERSION, opened.frame, 0x7777, &good);
-    check_bad(&opened, CORE_INVALID, "which was not made");
+    check_bad(&opened, MILLRACE_INVALID, "which was not made");
     refused.bytes = protocol_refused_write(PROTOCOL_VERSION, refused.frame, 3, &refusal);
-    check_bad(&refused, CORE_INVALID, "which was not made");
+    check_bad(&refused, MILLRACE_INVALID, "which was not made");
     pong.bytes = protocol_ping_write(pong.frame, PROTOCOL_PONG, 3, NULL, 0);
-    check_bad(&pong, CORE_INVALID, "which was not made");
+    check_bad(&pong, MILLRACE_INVALID, "which was not made");
     pong_for_open.bytes = protocol_ping_write(pong_for_open.frame, PROTOCOL_PONG, 3, NULL, 0);
-    check_bad(&pong_for_open, CORE_INVALID, "which was not made");
+    check_bad(&pong_for_open, MILLRACE_INVALID, "which was not made");
     good.stream = 0;
     no_stream.bytes = protocol_opened_write(PROTOCOL_VERSION, no_stream.frame, 3, &good);
-    check_bad(&no_stream, CORE_INVALID, "zero or taken");
+    check_bad(&no_stream, MILLRACE_INVALID, "zero or taken");
     malformed.bytes = protocol_opened_write(PROTOCOL_VERSION, malformed.frame, 3, &good);
     malformed.frame[PROTOCOL_HEADER_BYTES + 5] = 1;
-    check_bad(&malformed, CORE_INVALID, "OPENED field at 5");
+    check_bad(&malformed, MILLRACE_INVALID, "OPENED field at 5");
     taken.bytes = protocol_closed_write(taken.frame, 8, &(struct protocol_closed){0});
-    check_bad(&taken, CORE_INVALID, "CLOSED for stream 8");
+    check_bad(&taken, MILLRACE_INVALID, "CLOSED for stream 8");
 }
 
 static void bad_result(struct bad *bad, uint32_t stream, uint32_t sequence, uint32_t cipher_bytes)
@@ -432,13 +440,13 @@ static void test_results_that_can_not_be(void **state)
     (void)state;
     struct bad bad;
     bad_result(&bad, 8, 0, 32);
-    check_bad(&bad, CORE_INVALID, "RESULT for stream 8");
+    check_bad(&bad, MILLRACE_INVALID, "RESULT for stream 8");
     bad_result(&bad, 9, 1, 32);
-    check_bad(&bad, CORE_INVALID, "expected is 0");
+    check_bad(&bad, MILLRACE_INVALID, "expected is 0");
     bad_result(&bad, 9, 0, 1024);
-    check_bad(&bad, CORE_INVALID, "longer than a packet");
+    check_bad(&bad, MILLRACE_INVALID, "longer than a packet");
     bad_result(&bad, 9, 0, 17);
-    check_bad(&bad, CORE_INVALID, "17 bytes of ciphertext");
+    check_bad(&bad, MILLRACE_INVALID, "17 bytes of ciphertext");
     bad_result(&bad, 9, 0, 32); /* twice: the second was never sent for */
     memcpy(bad.frame + bad.bytes, bad.frame, bad.bytes);
     bad.frame[bad.bytes + 12] = 1;
@@ -448,8 +456,8 @@ static void test_results_that_can_not_be(void **state)
     core_ns round_trip_ns;
     fake_server_start(&server, bad_script, &bad);
     struct millrace *connection = connect_to(&server);
-    assert_int_equal(open_and_encrypt(connection, true, &error), CORE_OK);
-    assert_true(millrace_ping(connection, LONG_MS, &round_trip_ns, &error) != CORE_OK);
+    assert_int_equal(open_and_encrypt(connection, true, &error), MILLRACE_OK);
+    assert_true(millrace_ping(connection, LONG_MS, &round_trip_ns, error.text) != MILLRACE_OK);
     assert_non_null(strstr(error.text, "RESULT 1 of stream 9"));
     millrace_disconnect(connection);
     fake_server_join(&server);
@@ -465,7 +473,7 @@ static void test_stream_closed_under_a_waiting_packet(void **state)
     bad.bytes = protocol_closed_write(bad.frame, 9, &closed);
     fake_server_start(&server, bad_script, &bad);
     struct millrace *connection = connect_to(&server);
-    assert_int_equal(open_and_encrypt(connection, true, &error), CORE_CLOSED);
+    assert_int_equal(open_and_encrypt(connection, true, &error), MILLRACE_CLOSED);
     assert_non_null(strstr(error.text, "stream 9 was closed before packet 0"));
     millrace_disconnect(connection);
     fake_server_join(&server);

@@ -541,15 +541,19 @@ static void test_status(void **state)
     assert_string_equal(json_string_value(json_object_get(document, "state")), "serving");
     json_decref(document);
     struct millrace *connection;
-    struct protocol_opened opened;
-    const struct protocol_open open = {.spec = {1408, 1, CORE_NS_PER_S, CORE_NS_PER_S,
-                                                CORE_CIPHER_AES_128_CBC, CORE_PADDING_NONE,
-                                                .guaranteed = false},
-                                       .key_kind = PROTOCOL_KEY_NAMED,
+    struct millrace_opened opened = {.size = sizeof opened};
+    const struct millrace_open open = {.size = sizeof open,
+                                       .packet_bytes = 1408,
+                                       .burst_packets = 1,
+                                       .interval_ns = CORE_NS_PER_S,
+                                       .latency_ns = CORE_NS_PER_S,
+                                       .cipher = MILLRACE_CIPHER_AES_128_CBC,
+                                       .key_kind = MILLRACE_KEY_NAMED,
                                        .key = (const uint8_t *)"camera",
                                        .key_bytes = 6};
-    assert_int_equal(millrace_connect(getenv("MILLRACE_SERVER"), NULL, 10000, &connection, NULL), CORE_OK);
-    assert_int_equal(millrace_open_stream(connection, &open, 10000, &opened, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_connect(getenv("MILLRACE_SERVER"), NULL, 10000, &connection, NULL),
+                     MILLRACE_OK);
+    assert_int_equal(millrace_open_stream(connection, &open, 10000, &opened, NULL, NULL), MILLRACE_OK);
     expect("status --streams", 0, "least slack");
     assert_non_null(strstr(output, "1408"));
     millrace_disconnect(connection);

@@ -49,26 +49,26 @@ static struct answer welcome_answer(const struct protocol_welcome *welcome)
     return answer;
 }
 
-static core_status try_connect(struct answer *answer, int timeout_ms, struct millrace **connection,
-                               struct core_error *error)
+static millrace_status try_connect(struct answer *answer, int timeout_ms, struct millrace **connection,
+                                   struct core_error *error)
 {
     struct fake_server server;
     fake_server_start(&server, answer_script, answer);
-    core_status status = millrace_connect(server.address, NULL, timeout_ms, connection, error);
-    if (status == CORE_OK && answer->stays)
+    millrace_status status = millrace_connect(server.address, NULL, timeout_ms, connection, error->text);
+    if (status == MILLRACE_OK && answer->stays)
         millrace_disconnect(*connection);
     fake_server_join(&server);
     return status;
 }
 
-static void expect(struct answer answer, core_status expected, const char *words)
+static void expect(struct answer answer, millrace_status expected, const char *words)
 {
     struct millrace *connection = NULL;
     struct core_error error = {.text = ""};
-    core_status status = try_connect(&answer, LONG_MS, &connection, &error);
+    millrace_status status = try_connect(&answer, LONG_MS, &connection, &error);
     if (status != expected || strstr(error.text, words) == NULL)
-        fail_msg("status %s, text \"%s\"; expected %s, \"%s\"", core_status_text(status), error.text,
-                 core_status_text(expected), words);
+        fail_msg("status %s, text \"%s\"; expected %s, \"%s\"", millrace_status_text(status), error.text,
+                 millrace_status_text(expected), words);
     assert_null(connection);
 }
 
@@ -80,10 +80,10 @@ static void test_welcome_whole_and_in_pieces(void **state)
         struct millrace *connection;
         struct core_error error;
         answer.piece = piece;
-        if (try_connect(&answer, LONG_MS, &connection, &error) != CORE_OK)
+        if (try_connect(&answer, LONG_MS, &connection, &error) != MILLRACE_OK)
             fail_msg("pieces of %u: %s", piece, error.text);
-        assert_int_equal(millrace_welcome(connection)->packet_bytes_max, 1400);
-        assert_int_equal(millrace_welcome(connection)->streams_max, 5);
+        assert_int_equal(millrace_welcome_of(connection)->packet_bytes_max, 1400);
+        assert_int_equal(millrace_welcome_of(connection)->streams_max, 5);
         assert_true(millrace_descriptor(connection) >= 0);
         millrace_disconnect(connection);
     }
@@ -95,7 +95,7 @@ static void test_cut_at_every_byte(void **state)
     for (uint32_t count = 0; count < PROTOCOL_HEADER_BYTES + PROTOCOL_WELCOME_BYTES; count++) {
         struct answer answer = welcome_answer(&good);
         answer.count = count;
-        expect(answer, CORE_CLOSED, count == 0 ? "closed the connection" : "in the middle of a frame");
+        expect(answer, MILLRACE_CLOSED, count == 0 ? "closed the connection" : "in the middle of a frame");
     }
 }
 
@@ -104,10 +104,10 @@ static void test_versions(void **state)
     (void)state;
     struct protocol_welcome later = good;
     later.version = PROTOCOL_VERSION + 1;
-    expect(welcome_answer(&later), CORE_INVALID, "version 4");
+    expect(welcome_answer(&later), MILLRACE_INVALID, "version 4");
     struct answer answer = {0};
     answer.count = protocol_error_write(answer.bytes, 0, PROTOCOL_ERROR_VERSION, true, "only 7 to 9");
-    expect(answer, CORE_UNSUPPORTED, "only 7 to 9");
+    expect(answer, MILLRACE_UNSUPPORTED, "only 7 to 9");
 }
 
 static void test_server_is_full(void **state)
@@ -115,7 +115,7 @@ static void test_server_is_full(void **state)
     (void)state;
     struct answer answer = {0};
     answer.count = protocol_error_write(answer.bytes, 0, PROTOCOL_ERROR_LIMIT, true, "4096 connections");
-    expect(answer, CORE_CLOSED, "(limit): 4096 connections");
+    expect(answer, MILLRACE_CLOSED, "(limit): 4096 connections");
 }
 
 static void test_other_answers(void **state)
@@ -123,17 +123,17 @@ static void test_other_answers(void **state)
     (void)state;
     struct answer garbage = {.count = 100};
     memset(garbage.bytes, 0xEE, sizeof garbage.bytes);
-    expect(garbage, CORE_INVALID, "is this a Millrace server");
+    expect(garbage, MILLRACE_INVALID, "is this a Millrace server");
     struct answer early = {0};
     early.count = protocol_closed_write(early.bytes, 1, &(struct protocol_closed){0});
-    expect(early, CORE_INVALID, "before WELCOME");
+    expect(early, MILLRACE_INVALID, "before WELCOME");
     struct answer malformed = welcome_answer(&good);
     memset(malformed.bytes + PROTOCOL_HEADER_BYTES + 4, 0, 4);
-    expect(malformed, CORE_INVALID, "packet_bytes_max");
+    expect(malformed, MILLRACE_INVALID, "packet_bytes_max");
     struct answer too_long = welcome_answer(&good);
     too_long.bytes[0]++;
     too_long.count++;
-    expect(too_long, CORE_INVALID, "WELCOME has a body of 49 bytes");
+    expect(too_long, MILLRACE_INVALID, "WELCOME has a body of 49 bytes");
 }
 
 static void test_silence(void **state)
@@ -144,9 +144,9 @@ static void test_silence(void **state)
     struct answer silent = {.stays = true}, half = welcome_answer(&good);
     half.count = 30;
     half.stays = true;
-    assert_int_equal(try_connect(&silent, SHORT_MS, &connection, &error), CORE_TIMEOUT);
+    assert_int_equal(try_connect(&silent, SHORT_MS, &connection, &error), MILLRACE_TIMEOUT);
     assert_non_null(strstr(error.text, "unix:@millrace-test"));
-    assert_int_equal(try_connect(&half, SHORT_MS, &connection, &error), CORE_TIMEOUT);
+    assert_int_equal(try_connect(&half, SHORT_MS, &connection, &error), MILLRACE_TIMEOUT);
     assert_null(connection);
 }
 
@@ -155,10 +155,10 @@ static void test_no_server(void **state)
     (void)state;
     struct millrace *connection = NULL;
     struct core_error error;
-    assert_int_equal(millrace_connect("unix:/nowhere/at/all", NULL, SHORT_MS, &connection, &error),
-                     CORE_SYSTEM);
-    assert_int_equal(millrace_connect("unix:", NULL, SHORT_MS, &connection, &error), CORE_INVALID);
-    assert_int_equal(millrace_connect("http://host", NULL, SHORT_MS, &connection, NULL), CORE_INVALID);
+    assert_int_equal(millrace_connect("unix:/nowhere/at/all", NULL, SHORT_MS, &connection, error.text),
+                     MILLRACE_SYSTEM);
+    assert_int_equal(millrace_connect("unix:", NULL, SHORT_MS, &connection, error.text), MILLRACE_INVALID);
+    assert_int_equal(millrace_connect("http://host", NULL, SHORT_MS, &connection, NULL), MILLRACE_INVALID);
     assert_null(connection);
     millrace_disconnect(NULL);
 }
@@ -171,10 +171,10 @@ static void test_waits_for_ever_when_asked(void **state)
     struct millrace *connection;
     answer.piece = 13;
     fake_server_start(&server, answer_script, &answer);
-    assert_int_equal(millrace_connect(server.address, NULL, -1, &connection, NULL), CORE_OK);
+    assert_int_equal(millrace_connect(server.address, NULL, -1, &connection, NULL), MILLRACE_OK);
     fake_server_join(&server);
     core_ns round_trip_ns;
-    assert_int_equal(millrace_ping(connection, -1, &round_trip_ns, NULL), CORE_CLOSED); /* it has gone */
+    assert_int_equal(millrace_ping(connection, -1, &round_trip_ns, NULL), MILLRACE_CLOSED); /* it has gone */
     millrace_disconnect(connection);
 }
 

@@ -20,14 +20,15 @@
 #define STREAMS 500
 #define PACKETS 20
 
-static const struct protocol_open contract = {
-    .spec = {.packet_bytes = 1000,
-             .burst_packets = 4,
-             .interval_ns = CORE_NS_PER_MS,
-             .latency_ns = 20 * CORE_NS_PER_MS,
-             .cipher = CORE_CIPHER_AES_128_CBC,
-             .padding = CORE_PADDING_PKCS7},
-    .key_kind = PROTOCOL_KEY_NAMED,
+static const struct millrace_open contract = {
+    .size = sizeof contract,
+    .packet_bytes = 1000,
+    .burst_packets = 4,
+    .interval_ns = CORE_NS_PER_MS,
+    .latency_ns = 20 * CORE_NS_PER_MS,
+    .cipher = MILLRACE_CIPHER_AES_128_CBC,
+    .padding = MILLRACE_PADDING_PKCS7,
+    .key_kind = MILLRACE_KEY_NAMED,
     .key = (const uint8_t *)"some-key",
     .key_bytes = 8,
 };
@@ -57,7 +58,7 @@ static void send_next(struct seen *seen, uint32_t stream, uint32_t expected)
     uint8_t packet[1000];
     uint32_t sequence, bytes = packet_length(stream, expected);
     make_packet(packet, bytes, stream, expected);
-    assert_int_equal(millrace_data(seen->connection, stream, packet, bytes, &sequence, NULL), CORE_OK);
+    assert_int_equal(millrace_data(seen->connection, stream, packet, bytes, &sequence, NULL), MILLRACE_OK);
     assert_int_equal(sequence, expected);
 }
 
@@ -75,14 +76,14 @@ static void on_result(void *argument, const struct millrace_result *result)
         send_next(seen, result->stream, result->sequence + 1);
 }
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     struct seen *seen = argument;
     (void)request;
     seen->stream[seen->opened++] = opened->stream;
 }
 
-static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     struct seen *seen = argument;
     assert_int_equal(closed->packets, seen->answered[stream]);
@@ -98,17 +99,18 @@ static void on_pong(void *argument, uint32_t request, const uint8_t *payload, ui
     seen->pongs++;
 }
 
-static void on_error(void *argument, uint32_t id, enum protocol_error code, bool fatal, const char *text)
+static void on_error(void *argument, uint32_t id, enum millrace_error code, bool fatal, const char *text)
 {
     struct seen *seen = argument;
     assert_int_equal(id, 0);
-    assert_int_equal(code, PROTOCOL_ERROR_STREAM);
+    assert_int_equal(code, MILLRACE_ERROR_STREAM);
     assert_false(fatal);
     assert_string_equal(text, "which stream?");
     seen->errors++;
 }
 
-static const struct millrace_callbacks callbacks = {.on_result = on_result,
+static const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
+                                                    .on_result = on_result,
                                                     .on_opened = on_opened,
                                                     .on_closed = on_closed,
                                                     .on_pong = on_pong,
@@ -120,10 +122,10 @@ static void begin(struct fake_server *server, fake_script *script, void *argumen
     struct core_error error;
     *seen = (struct seen){0};
     fake_server_start(server, script, argument);
-    if (millrace_connect(server->address, NULL, LONG_MS, &seen->connection, &error) != CORE_OK)
+    if (millrace_connect(server->address, NULL, LONG_MS, &seen->connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     with_argument.argument = seen;
-    millrace_set_callbacks(seen->connection, &with_argument);
+    assert_int_equal(millrace_set_callbacks(seen->connection, &with_argument, NULL), MILLRACE_OK);
 }
 
 static void end(struct fake_server *server, struct seen *seen)
@@ -139,7 +141,7 @@ static void process_until(struct seen *seen, const unsigned *counter, unsigned v
         struct pollfd ready = {.fd = millrace_descriptor(seen->connection),
                                .events = millrace_events(seen->connection)};
         assert_int_equal(poll(&ready, 1, LONG_MS), 1);
-        if (millrace_process(seen->connection, reads, &error) != CORE_OK)
+        if (millrace_process(seen->connection, reads, error.text) != MILLRACE_OK)
             fail_msg("%s", error.text);
     }
     assert_int_equal(*counter, value);
@@ -148,7 +150,7 @@ static void process_until(struct seen *seen, const unsigned *counter, unsigned v
 static void open_streams(struct seen *seen, unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
-        assert_int_equal(millrace_send_open(seen->connection, PROTOCOL_OPEN, &contract, NULL, NULL), CORE_OK);
+        assert_int_equal(millrace_send_open(seen->connection, &contract, NULL, NULL), MILLRACE_OK);
     process_until(seen, &seen->opened, count, 0);
 }
 
@@ -168,8 +170,8 @@ static void test_many_streams(void **state)
     assert_int_equal(millrace_unsent_bytes(seen.connection), 0);
     assert_int_equal(millrace_events(seen.connection), POLLIN);
     for (unsigned i = 0; i < STREAMS; i++)
-        assert_int_equal(millrace_send_close(seen.connection, seen.stream[i], NULL), CORE_OK);
-    assert_int_equal(millrace_data(seen.connection, seen.stream[0], "", 0, NULL, NULL), CORE_NOT_FOUND);
+        assert_int_equal(millrace_send_close(seen.connection, seen.stream[i], NULL), MILLRACE_OK);
+    assert_int_equal(millrace_data(seen.connection, seen.stream[0], "", 0, NULL, NULL), MILLRACE_NOT_FOUND);
     process_until(&seen, &seen.closed, STREAMS, 0);
     end(&server, &seen);
 }
@@ -199,11 +201,12 @@ static void test_packets_filled_in_place(void **state)
         uint8_t *room;
         uint32_t sequence, bytes = packet_length(seen.stream[0], expected);
         assert_int_equal(
-            millrace_data_reserve(seen.connection, seen.stream[0], bytes, &room, &sequence, NULL), CORE_OK);
+            millrace_data_reserve(seen.connection, seen.stream[0], bytes, &room, &sequence, NULL),
+            MILLRACE_OK);
         assert_int_equal(sequence, expected);
         make_packet(room, bytes, seen.stream[0], expected);
     }
-    assert_int_equal(millrace_flush(seen.connection, NULL), CORE_OK);
+    assert_int_equal(millrace_flush(seen.connection, NULL), MILLRACE_OK);
     process_until(&seen, &seen.results, 300, 1);
     end(&server, &seen);
 }
@@ -215,7 +218,7 @@ static void test_ping_with_payload(void **state)
     static struct seen seen;
     uint32_t request = 0;
     begin(&server, fake_serve, NULL, &seen);
-    assert_int_equal(millrace_send_ping(seen.connection, "hello", 5, &request, NULL), CORE_OK);
+    assert_int_equal(millrace_send_ping(seen.connection, "hello", 5, &request, NULL), MILLRACE_OK);
     assert_true(request != 0);
     process_until(&seen, &seen.pongs, 1, 0);
     end(&server, &seen);
@@ -312,24 +315,25 @@ static void test_output_is_bounded(void **state)
     assert_int_equal(pipe(go), 0);
     begin(&server, stall_script, &go[0], &seen);
     open_streams(&seen, 1);
-    core_status status;
+    millrace_status status;
     struct core_error error;
     size_t packets = 0;
-    while ((status = millrace_data(seen.connection, 1, packet, sizeof packet, NULL, &error)) == CORE_OK) {
+    while ((status = millrace_data(seen.connection, 1, packet, sizeof packet, NULL, error.text)) ==
+           MILLRACE_OK) {
         packets++;
-        assert_int_equal(millrace_flush(seen.connection, NULL), CORE_OK);
+        assert_int_equal(millrace_flush(seen.connection, NULL), MILLRACE_OK);
         assert_true(packets < 1000);
     }
-    assert_int_equal(status, CORE_FULL);
+    assert_int_equal(status, MILLRACE_FULL);
     assert_non_null(strstr(error.text, "no room"));
     assert_true(millrace_unsent_bytes(seen.connection) <= CLIENT_OUTPUT_BYTES_MAX);
     assert_true(millrace_unsent_bytes(seen.connection) + sizeof packet + 16 > CLIENT_OUTPUT_BYTES_MAX);
     core_ns round_trip_ns;
-    assert_int_equal(millrace_ping(seen.connection, 20, &round_trip_ns, &error), CORE_TIMEOUT);
+    assert_int_equal(millrace_ping(seen.connection, 20, &round_trip_ns, error.text), MILLRACE_TIMEOUT);
     assert_int_equal(write(go[1], "g", 1), 1);
-    while ((status = millrace_send_ping(seen.connection, "hello", 5, NULL, NULL)) == CORE_FULL)
-        assert_int_equal(millrace_process(seen.connection, 0, NULL), CORE_OK);
-    assert_int_equal(status, CORE_OK);
+    while ((status = millrace_send_ping(seen.connection, "hello", 5, NULL, NULL)) == MILLRACE_FULL)
+        assert_int_equal(millrace_process(seen.connection, 0, NULL), MILLRACE_OK);
+    assert_int_equal(status, MILLRACE_OK);
     process_until(&seen, &seen.pongs, 1, 0);
     end(&server, &seen);
     close(go[0]);
@@ -349,15 +353,15 @@ static void error_script(int descriptor, void *argument)
         fake_write_error(descriptor, PROTOCOL_ERROR_STREAM, false, "which stream?");
 }
 
-static void try_forbidden_calls(void *argument, uint32_t id, enum protocol_error code, bool fatal,
+static void try_forbidden_calls(void *argument, uint32_t id, enum millrace_error code, bool fatal,
                                 const char *text)
 {
     struct seen *seen = argument;
     core_ns round_trip_ns;
     on_error(argument, id, code, fatal, text);
-    assert_int_equal(millrace_process(seen->connection, 0, NULL), CORE_INVALID);
-    assert_int_equal(millrace_ping(seen->connection, 10, &round_trip_ns, NULL), CORE_INVALID);
-    assert_int_equal(millrace_flush(seen->connection, NULL), CORE_OK);
+    assert_int_equal(millrace_process(seen->connection, 0, NULL), MILLRACE_INVALID);
+    assert_int_equal(millrace_ping(seen->connection, 10, &round_trip_ns, NULL), MILLRACE_INVALID);
+    assert_int_equal(millrace_flush(seen->connection, NULL), MILLRACE_OK);
     assert_int_equal(millrace_unsent_bytes(seen->connection), 0);
 }
 
@@ -367,9 +371,10 @@ static void test_errors_and_forbidden_calls(void **state)
     struct fake_server server;
     static struct seen seen;
     begin(&server, error_script, NULL, &seen);
-    const struct millrace_callbacks forbidden = {.on_error = try_forbidden_calls, .argument = &seen};
-    millrace_set_callbacks(seen.connection, &forbidden);
-    assert_int_equal(millrace_send_ping(seen.connection, NULL, 0, NULL, NULL), CORE_OK);
+    const struct millrace_callbacks forbidden = {
+        .size = sizeof forbidden, .on_error = try_forbidden_calls, .argument = &seen};
+    assert_int_equal(millrace_set_callbacks(seen.connection, &forbidden, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_send_ping(seen.connection, NULL, 0, NULL, NULL), MILLRACE_OK);
     process_until(&seen, &seen.errors, 1, 0);
     end(&server, &seen);
 }
@@ -382,8 +387,8 @@ static void test_unanswered_requests_are_bounded(void **state)
     struct core_error error;
     begin(&server, error_script, NULL, &seen);
     for (unsigned i = 0; i < 1024; i++)
-        assert_int_equal(millrace_send_open(seen.connection, PROTOCOL_QUERY, &contract, NULL, NULL), CORE_OK);
-    assert_int_equal(millrace_send_open(seen.connection, PROTOCOL_QUERY, &contract, NULL, &error), CORE_FULL);
+        assert_int_equal(millrace_send_query(seen.connection, &contract, NULL, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_send_query(seen.connection, &contract, NULL, error.text), MILLRACE_FULL);
     assert_non_null(strstr(error.text, "unanswered"));
     end(&server, &seen);
 }

@@ -269,7 +269,7 @@ static void contracts_are_kept(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(sizes) * COUNT_OF(bursts); i++) {
         size_t bytes = sizes[i / COUNT_OF(bursts)];
-        const struct protocol_welcome welcome = {.packet_bytes_max = 65535,
+        const struct millrace_welcome welcome = {.packet_bytes_max = 65535,
                                                  .burst_packets_max = bursts[i % COUNT_OF(bursts)],
                                                  .stream_buffer_bytes_max = 16 << 20};
         struct core_stream_spec spec;
@@ -289,7 +289,7 @@ static void contracts_are_kept(void **state)
 static void contracts_are_within_limits(void **state)
 {
     struct core_stream_spec spec;
-    const struct protocol_welcome small = {.packet_bytes_max = 1000,
+    const struct millrace_welcome small = {.packet_bytes_max = 1000,
                                            .burst_packets_max = 8,
                                            .stream_buffer_bytes_max = 100,
                                            .interval_ns_min = 50 * CORE_NS_PER_MS,
@@ -300,7 +300,7 @@ static void contracts_are_within_limits(void **state)
     assert_int_equal(spec.burst_packets, 1);
     assert_int_equal(spec.interval_ns, 50 * CORE_NS_PER_MS);
     assert_int_equal(spec.latency_ns, 2 * CORE_NS_PER_S);
-    const struct protocol_welcome large = {
+    const struct millrace_welcome large = {
         .packet_bytes_max = 1 << 20, .burst_packets_max = 1000, .stream_buffer_bytes_max = 1 << 30};
     hls_contract((struct hls_pace[HLS_KINDS]){{1, 1e9}}, CORE_LATENCY_NS_MAX, &large, &spec);
     assert_int_equal(spec.interval_ns, CORE_INTERVAL_NS_MAX);
@@ -310,7 +310,7 @@ static void contracts_are_within_limits(void **state)
 /* Parts and segments that come beside each other, at rates that both keep for ever. */
 static void contracts_hold_both_kinds(void **state)
 {
-    const struct protocol_welcome welcome = {
+    const struct millrace_welcome welcome = {
         .packet_bytes_max = 1 << 20, .burst_packets_max = 1000, .stream_buffer_bytes_max = 1 << 30};
     struct core_stream_spec spec;
     (void)state;

@@ -13,14 +13,15 @@
 
 #define LONG_MS 20000
 
-static const struct protocol_open contract = {
-    .spec = {.packet_bytes = 64,
-             .burst_packets = 4,
-             .interval_ns = CORE_NS_PER_MS,
-             .latency_ns = 20 * CORE_NS_PER_MS,
-             .cipher = CORE_CIPHER_AES_128_CBC,
-             .padding = CORE_PADDING_NONE},
-    .key_kind = PROTOCOL_KEY_NAMED,
+static const struct millrace_open contract = {
+    .size = sizeof contract,
+    .packet_bytes = 64,
+    .burst_packets = 4,
+    .interval_ns = CORE_NS_PER_MS,
+    .latency_ns = 20 * CORE_NS_PER_MS,
+    .cipher = MILLRACE_CIPHER_AES_128_CBC,
+    .padding = MILLRACE_PADDING_NONE,
+    .key_kind = MILLRACE_KEY_NAMED,
     .key = (const uint8_t *)"some-key",
     .key_bytes = 8,
     .has_iv = true,
@@ -31,16 +32,16 @@ static struct millrace *connect_to(const struct fake_server *server)
 {
     struct millrace *connection;
     struct core_error error;
-    if (millrace_connect(server->address, NULL, LONG_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(server->address, NULL, LONG_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     return connection;
 }
 
 static uint32_t open_stream(struct millrace *connection)
 {
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
-    if (millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, &error) != CORE_OK)
+    if (millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     return opened.stream;
 }
@@ -56,46 +57,49 @@ static void finish(struct millrace *connection, struct fake_server *server)
 static void test_modify_blocking(void **state)
 {
     struct fake_server server;
-    struct protocol_modified modified;
-    struct protocol_refused refused;
+    struct millrace_modified modified = {.size = sizeof modified};
+    struct millrace_refused refused = {.size = sizeof refused};
     struct core_error error;
     uint8_t ciphertext[80];
     uint32_t bytes;
-    struct protocol_result result;
+    struct millrace_result result = {.size = sizeof result};
     (void)state;
     fake_server_start(&server, fake_serve, NULL);
     struct millrace *connection = connect_to(&server);
-    struct protocol_modify modify = {open_stream(connection), 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
+    struct millrace_modify modify = {sizeof modify, open_stream(connection), 8, 2 * CORE_NS_PER_MS,
+                                     30 * CORE_NS_PER_MS};
     uint8_t packet[64] = {1};
     assert_int_equal(millrace_encrypt(connection, modify.stream, packet, sizeof packet, LONG_MS, ciphertext,
                                       &bytes, &result, NULL),
-                     CORE_OK);
-    assert_int_equal(millrace_modify(connection, &modify, LONG_MS, &modified, &refused, &error), CORE_OK);
+                     MILLRACE_OK);
+    assert_int_equal(millrace_modify_stream(connection, &modify, LONG_MS, &modified, &refused, error.text),
+                     MILLRACE_OK);
     assert_int_equal(modified.stream, modify.stream);
     assert_int_equal(modified.first, 1);
     assert_int_equal(modified.bound_ns, modify.latency_ns);
     modify.burst_packets = FAKE_BURST_REFUSED;
-    assert_int_equal(millrace_modify(connection, &modify, LONG_MS, &modified, &refused, &error),
-                     CORE_REFUSED);
+    assert_int_equal(millrace_modify_stream(connection, &modify, LONG_MS, &modified, &refused, error.text),
+                     MILLRACE_REFUSED);
     assert_int_equal(refused.offer_latency_ns, CORE_NS_PER_S);
     assert_non_null(strstr(error.text, "no room for that"));
-    assert_int_equal(millrace_modify(connection, &modify, LONG_MS, &modified, NULL, NULL), CORE_REFUSED);
+    assert_int_equal(millrace_modify_stream(connection, &modify, LONG_MS, &modified, NULL, NULL),
+                     MILLRACE_REFUSED);
     modify.stream++;
-    assert_int_equal(millrace_modify(connection, &modify, LONG_MS, &modified, &refused, &error),
-                     CORE_NOT_FOUND);
+    assert_int_equal(millrace_modify_stream(connection, &modify, LONG_MS, &modified, &refused, error.text),
+                     MILLRACE_NOT_FOUND);
     modify.stream--;
-    assert_int_equal(millrace_send_close(connection, modify.stream, NULL), CORE_OK);
-    assert_int_equal(millrace_send_modify(connection, &modify, NULL, &error), CORE_NOT_FOUND);
+    assert_int_equal(millrace_send_close(connection, modify.stream, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_send_modify(connection, &modify, NULL, error.text), MILLRACE_NOT_FOUND);
     finish(connection, &server);
 }
 
 struct seen {
     unsigned modified, refused, notices;
     uint32_t request;
-    struct protocol_notice notice;
+    struct millrace_notice notice;
 };
 
-static void on_modified(void *argument, uint32_t request, const struct protocol_modified *modified)
+static void on_modified(void *argument, uint32_t request, const struct millrace_modified *modified)
 {
     struct seen *seen = argument;
     assert_int_equal(modified->bound_ns, 30 * CORE_NS_PER_MS);
@@ -103,7 +107,7 @@ static void on_modified(void *argument, uint32_t request, const struct protocol_
     seen->modified++;
 }
 
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct seen *seen = argument;
     assert_string_equal(refused->text, "no room for that");
@@ -111,7 +115,7 @@ static void on_refused(void *argument, uint32_t request, const struct protocol_r
     seen->refused++;
 }
 
-static void on_notice(void *argument, uint32_t stream, const struct protocol_notice *notice)
+static void on_notice(void *argument, uint32_t stream, const struct millrace_notice *notice)
 {
     struct seen *seen = argument;
     assert_int_equal(stream, 9);
@@ -124,21 +128,22 @@ static void test_modify_with_callbacks(void **state)
     struct fake_server server;
     struct seen seen = {0};
     const struct millrace_callbacks callbacks = {
-        .on_modified = on_modified, .on_refused = on_refused, .argument = &seen};
+        .size = sizeof callbacks, .on_modified = on_modified, .on_refused = on_refused, .argument = &seen};
     core_ns round_trip_ns;
     uint32_t granted, refused;
     (void)state;
     fake_server_start(&server, fake_serve, NULL);
     struct millrace *connection = connect_to(&server);
-    millrace_set_callbacks(connection, &callbacks);
-    struct protocol_modify modify = {open_stream(connection), 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
-    assert_int_equal(millrace_send_modify(connection, &modify, &granted, NULL), CORE_OK);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
+    struct millrace_modify modify = {sizeof modify, open_stream(connection), 8, 2 * CORE_NS_PER_MS,
+                                     30 * CORE_NS_PER_MS};
+    assert_int_equal(millrace_send_modify(connection, &modify, &granted, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
     assert_int_equal(seen.modified, 1);
     assert_int_equal(seen.request, granted);
     modify.burst_packets = FAKE_BURST_REFUSED;
-    assert_int_equal(millrace_send_modify(connection, &modify, &refused, NULL), CORE_OK);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
+    assert_int_equal(millrace_send_modify(connection, &modify, &refused, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
     assert_int_equal(seen.refused, 1);
     assert_int_equal(seen.request, refused);
     assert_int_not_equal(granted, refused);
@@ -181,22 +186,23 @@ static void test_modified_too_late(void **state)
     struct fake_server server;
     struct seen seen = {0};
     struct words words = {.version = 2, .answers = true};
-    const struct millrace_callbacks callbacks = {.on_modified = on_modified, .argument = &seen};
+    const struct millrace_callbacks callbacks = {
+        .size = sizeof callbacks, .on_modified = on_modified, .argument = &seen};
     const struct protocol_modified late = {
         .stream = 9, .unit = PROTOCOL_UNIT_CPU, .bound_ns = 30 * CORE_NS_PER_MS};
-    const struct protocol_modify modify = {9, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
-    struct protocol_modified modified;
+    const struct millrace_modify modify = {sizeof modify, 9, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
+    struct millrace_modified modified = {.size = sizeof modified};
     core_ns round_trip_ns;
     (void)state;
     words.bytes = protocol_modified_write(words.frame, 0, &late);
     fake_server_start(&server, words_script, &words);
     struct millrace *connection = connect_to(&server);
-    millrace_set_callbacks(connection, &callbacks);
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
     assert_int_equal(open_stream(connection), 9);
-    core_status status = millrace_modify(connection, &modify, 0, &modified, NULL, NULL);
-    assert_true(status == CORE_TIMEOUT || status == CORE_OK);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
-    assert_int_equal(seen.modified, status == CORE_TIMEOUT);
+    millrace_status status = millrace_modify_stream(connection, &modify, 0, &modified, NULL, NULL);
+    assert_true(status == MILLRACE_TIMEOUT || status == MILLRACE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
+    assert_int_equal(seen.modified, status == MILLRACE_TIMEOUT);
     finish(connection, &server);
 }
 
@@ -205,7 +211,8 @@ static void test_notice(void **state)
     struct fake_server server;
     struct seen seen = {0};
     struct words words = {.version = 2};
-    const struct millrace_callbacks callbacks = {.on_notice = on_notice, .argument = &seen};
+    const struct millrace_callbacks callbacks = {
+        .size = sizeof callbacks, .on_notice = on_notice, .argument = &seen};
     const struct protocol_notice sent = {.kind = PROTOCOL_NOTICE_DEGRADED,
                                          .unit = PROTOCOL_UNIT_CPU,
                                          .unit_index = 3,
@@ -215,10 +222,10 @@ static void test_notice(void **state)
     words.bytes = protocol_notice_write(words.frame, 9, &sent);
     fake_server_start(&server, words_script, &words);
     struct millrace *connection = connect_to(&server);
-    millrace_set_callbacks(connection, &callbacks);
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
     assert_int_equal(open_stream(connection), 9);
-    assert_int_equal(millrace_data(connection, 9, &sent, 16, NULL, NULL), CORE_OK);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
+    assert_int_equal(millrace_data(connection, 9, &sent, 16, NULL, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
     assert_int_equal(seen.notices, 1);
     assert_int_equal(seen.notice.kind, sent.kind);
     assert_int_equal(seen.notice.unit_index, 3);
@@ -230,17 +237,18 @@ static void test_notice(void **state)
 
 static void expect_breach(struct words *words, bool modifies, const char *text)
 {
-    const struct protocol_modify modify = {9, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
+    const struct millrace_modify modify = {sizeof modify, 9, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
     struct fake_server server;
-    struct protocol_modified modified;
+    struct millrace_modified modified = {.size = sizeof modified};
     struct core_error error = {.text = ""};
     core_ns round_trip_ns;
     fake_server_start(&server, words_script, words);
     struct millrace *connection = connect_to(&server);
     assert_int_equal(open_stream(connection), 9);
-    core_status status = modifies ? millrace_modify(connection, &modify, LONG_MS, &modified, NULL, &error)
-                                  : millrace_ping(connection, LONG_MS, &round_trip_ns, &error);
-    assert_true(status != CORE_OK && status != CORE_REFUSED);
+    millrace_status status =
+        modifies ? millrace_modify_stream(connection, &modify, LONG_MS, &modified, NULL, error.text)
+                 : millrace_ping(connection, LONG_MS, &round_trip_ns, error.text);
+    assert_true(status != MILLRACE_OK && status != MILLRACE_REFUSED);
     if (strstr(error.text, "broke the protocol") == NULL || strstr(error.text, text) == NULL)
         fail_msg("\"%s\" does not tell of \"%s\"", error.text, text);
     finish(connection, &server);
@@ -277,27 +285,27 @@ static void test_version_1_server(void **state)
 {
     struct fake_server server;
     struct words words = {.version = 1};
-    const struct protocol_modify modify = {9, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
-    struct protocol_open guaranteed = contract;
-    struct protocol_opened opened;
-    struct protocol_modified modified;
+    const struct millrace_modify modify = {sizeof modify, 9, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
+    struct millrace_open guaranteed = contract;
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_modified modified = {.size = sizeof modified};
     struct core_error error;
     core_ns round_trip_ns;
     (void)state;
     words.bytes = protocol_ping_write(words.frame, PROTOCOL_PONG, 0, NULL, 0);
     words.answers = true;
-    guaranteed.spec.guaranteed = true;
+    guaranteed.guaranteed = true;
     fake_server_start(&server, words_script, &words);
     struct millrace *connection = connect_to(&server);
-    assert_int_equal(millrace_welcome(connection)->version, 1);
+    assert_int_equal(millrace_welcome_of(connection)->version, 1);
     assert_int_equal(open_stream(connection), 9);
-    assert_int_equal(millrace_open_stream(connection, &guaranteed, LONG_MS, &opened, NULL, &error),
-                     CORE_UNSUPPORTED);
+    assert_int_equal(millrace_open_stream(connection, &guaranteed, LONG_MS, &opened, NULL, error.text),
+                     MILLRACE_UNSUPPORTED);
     assert_non_null(strstr(error.text, "version 1"));
-    assert_int_equal(millrace_modify(connection, &modify, LONG_MS, &modified, NULL, &error),
-                     CORE_UNSUPPORTED);
+    assert_int_equal(millrace_modify_stream(connection, &modify, LONG_MS, &modified, NULL, error.text),
+                     MILLRACE_UNSUPPORTED);
     assert_non_null(strstr(error.text, "version 1"));
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK); /* it lives */
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK); /* it lives */
     finish(connection, &server);
 }
 
@@ -309,57 +317,59 @@ struct closing {
     unsigned closed;
 };
 
-static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     struct closing *closing = argument;
     (void)closed;
-    assert_int_equal(millrace_position(closing->connection, stream, &closing->position, NULL), CORE_OK);
-    assert_int_equal(millrace_data(closing->connection, stream, "", 0, NULL, NULL), CORE_NOT_FOUND);
+    assert_int_equal(millrace_position_of(closing->connection, stream, &closing->position, NULL),
+                     MILLRACE_OK);
+    assert_int_equal(millrace_data(closing->connection, stream, "", 0, NULL, NULL), MILLRACE_NOT_FOUND);
     closing->closed++;
 }
 
 static void test_position(void **state)
 {
     struct fake_server server;
-    struct millrace_position position;
+    struct millrace_position position = {.size = sizeof position};
     uint8_t packet[64], ciphertext[80];
     uint32_t bytes;
-    struct protocol_result result;
+    struct millrace_result result = {.size = sizeof result};
     core_ns round_trip_ns;
     (void)state;
     for (size_t i = 0; i < sizeof packet; i++)
         packet[i] = (uint8_t)(i * 3);
     fake_server_start(&server, fake_serve, NULL);
     struct millrace *connection = connect_to(&server);
-    struct closing closing = {.connection = connection};
-    const struct millrace_callbacks callbacks = {.on_closed = on_closed, .argument = &closing};
-    millrace_set_callbacks(connection, &callbacks);
+    struct closing closing = {.connection = connection, .position.size = sizeof closing.position};
+    const struct millrace_callbacks callbacks = {
+        .size = sizeof callbacks, .on_closed = on_closed, .argument = &closing};
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
     uint32_t stream = open_stream(connection);
-    assert_int_equal(millrace_position(connection, stream, &position, NULL), CORE_OK);
+    assert_int_equal(millrace_position_of(connection, stream, &position, NULL), MILLRACE_OK);
     assert_int_equal(position.answered, 0);
     assert_memory_equal(position.chain, contract.iv, 16);
     for (uint32_t count = 16; count <= 64; count += 16) {
         assert_int_equal(
             millrace_encrypt(connection, stream, packet, count, LONG_MS, ciphertext, &bytes, &result, NULL),
-            CORE_OK);
-        assert_int_equal(millrace_position(connection, stream, &position, NULL), CORE_OK);
+            MILLRACE_OK);
+        assert_int_equal(millrace_position_of(connection, stream, &position, NULL), MILLRACE_OK);
         assert_int_equal(position.answered, count / 16);
         assert_memory_equal(position.chain, ciphertext + count - 16, 16);
     }
     /* one that is not encrypted counts, and leaves the chain alone */
     assert_int_equal(
         millrace_encrypt(connection, stream, packet, 15, LONG_MS, ciphertext, &bytes, &result, NULL),
-        CORE_INVALID);
-    struct millrace_position after;
-    assert_int_equal(millrace_position(connection, stream, &after, NULL), CORE_OK);
+        MILLRACE_INVALID);
+    struct millrace_position after = {.size = sizeof after};
+    assert_int_equal(millrace_position_of(connection, stream, &after, NULL), MILLRACE_OK);
     assert_int_equal(after.answered, 5);
     assert_memory_equal(after.chain, position.chain, 16);
-    assert_int_equal(millrace_send_close(connection, stream, NULL), CORE_OK);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
+    assert_int_equal(millrace_send_close(connection, stream, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
     assert_int_equal(closing.closed, 1);
     assert_int_equal(closing.position.answered, 5);
     assert_memory_equal(closing.position.chain, position.chain, 16);
-    assert_int_equal(millrace_position(connection, stream, &position, NULL), CORE_NOT_FOUND);
+    assert_int_equal(millrace_position_of(connection, stream, &position, NULL), MILLRACE_NOT_FOUND);
     finish(connection, &server);
 }
 
@@ -385,7 +395,7 @@ static void dying_script(int descriptor, void *argument)
 static void test_position_after_the_servers_death(void **state)
 {
     struct fake_server server;
-    struct millrace_position position;
+    struct millrace_position position = {.size = sizeof position};
     const uint8_t packet[32] = {0};
     uint8_t block[16];
     core_ns round_trip_ns;
@@ -393,10 +403,10 @@ static void test_position_after_the_servers_death(void **state)
     fake_server_start(&server, dying_script, NULL);
     struct millrace *connection = connect_to(&server);
     assert_int_equal(open_stream(connection), 9);
-    assert_int_equal(millrace_data(connection, 9, packet, sizeof packet, NULL, NULL), CORE_OK);
-    assert_int_equal(millrace_data(connection, 9, packet, sizeof packet, NULL, NULL), CORE_OK);
-    assert_int_not_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
-    assert_int_equal(millrace_position(connection, 9, &position, NULL), CORE_OK);
+    assert_int_equal(millrace_data(connection, 9, packet, sizeof packet, NULL, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_data(connection, 9, packet, sizeof packet, NULL, NULL), MILLRACE_OK);
+    assert_int_not_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_position_of(connection, 9, &position, NULL), MILLRACE_OK);
     assert_int_equal(position.answered, 1);
     memset(block, 0x22, sizeof block);
     assert_memory_equal(position.chain, block, sizeof block);

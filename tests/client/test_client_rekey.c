@@ -15,21 +15,23 @@
 #define PACKET_BYTES 61440
 #define FULL_ENOUGH  1000 /* packets, more than the library has room for */
 
-static const struct protocol_open contract = {
-    .spec = {.packet_bytes = PACKET_BYTES,
-             .burst_packets = 4,
-             .interval_ns = CORE_NS_PER_MS,
-             .latency_ns = 20 * CORE_NS_PER_MS,
-             .cipher = CORE_CIPHER_AES_128_CBC,
-             .padding = CORE_PADDING_NONE,
-             .unit = CORE_UNIT_MESSAGE},
-    .key_kind = PROTOCOL_KEY_NAMED,
+static const struct millrace_open contract = {
+    .size = sizeof contract,
+    .packet_bytes = PACKET_BYTES,
+    .burst_packets = 4,
+    .interval_ns = CORE_NS_PER_MS,
+    .latency_ns = 20 * CORE_NS_PER_MS,
+    .cipher = MILLRACE_CIPHER_AES_128_CBC,
+    .padding = MILLRACE_PADDING_NONE,
+    .unit = MILLRACE_UNIT_MESSAGE,
+    .key_kind = MILLRACE_KEY_NAMED,
     .key = (const uint8_t *)"some-key",
     .key_bytes = 8,
 };
 
-static const struct protocol_rekey to_message_5 = {.stream = 1,
-                                                   .key_kind = PROTOCOL_KEY_NAMED,
+static const struct millrace_rekey to_message_5 = {.size = sizeof to_message_5,
+                                                   .stream = 1,
+                                                   .key_kind = MILLRACE_KEY_NAMED,
                                                    .key = (const uint8_t *)"another",
                                                    .key_bytes = 7,
                                                    .first = 5};
@@ -37,10 +39,10 @@ static const struct protocol_rekey to_message_5 = {.stream = 1,
 struct seen {
     unsigned rekeyed, refused;
     uint32_t request;
-    struct protocol_rekeyed last;
+    struct millrace_rekeyed last;
 };
 
-static void on_rekeyed(void *argument, uint32_t request, const struct protocol_rekeyed *rekeyed)
+static void on_rekeyed(void *argument, uint32_t request, const struct millrace_rekeyed *rekeyed)
 {
     struct seen *seen = argument;
     seen->request = request;
@@ -48,7 +50,7 @@ static void on_rekeyed(void *argument, uint32_t request, const struct protocol_r
     seen->rekeyed++;
 }
 
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct seen *seen = argument;
     assert_string_equal(refused->text, "it has begun");
@@ -61,16 +63,16 @@ static struct millrace *connect_to(struct fake_server *server, fake_script *scri
     struct millrace *connection;
     struct core_error error;
     fake_server_start(server, script, argument);
-    if (millrace_connect(server->address, NULL, LONG_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(server->address, NULL, LONG_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     return connection;
 }
 
-static void open_stream(struct millrace *connection, const struct protocol_open *open)
+static void open_stream(struct millrace *connection, const struct millrace_open *open)
 {
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
-    if (millrace_open_stream(connection, open, LONG_MS, &opened, NULL, &error) != CORE_OK)
+    if (millrace_open_stream(connection, open, LONG_MS, &opened, NULL, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     assert_int_equal(opened.stream, 1);
 }
@@ -86,32 +88,36 @@ static void finish(struct millrace *connection, struct fake_server *server)
 static void test_rekey_and_wait(void **state)
 {
     struct fake_server server;
-    struct protocol_rekey rekey = to_message_5;
-    struct protocol_rekeyed rekeyed;
-    struct protocol_refused refused;
+    struct millrace_rekey rekey = to_message_5;
+    struct millrace_rekeyed rekeyed = {.size = sizeof rekeyed};
+    struct millrace_refused refused = {.size = sizeof refused};
     struct core_error error;
     (void)state;
     struct millrace *connection = connect_to(&server, fake_serve, NULL);
-    assert_int_equal(millrace_rekey(connection, &rekey, LONG_MS, &rekeyed, NULL, &error), CORE_NOT_FOUND);
+    assert_int_equal(millrace_rekey_stream(connection, &rekey, LONG_MS, &rekeyed, NULL, error.text),
+                     MILLRACE_NOT_FOUND);
     open_stream(connection, &contract);
-    assert_int_equal(millrace_rekey(connection, &rekey, LONG_MS, &rekeyed, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_rekey_stream(connection, &rekey, LONG_MS, &rekeyed, NULL, NULL), MILLRACE_OK);
     assert_int_equal(rekeyed.stream, 1);
     assert_int_equal(rekeyed.first, 5);
     assert_int_equal(rekeyed.in_force_ns, CORE_NS_PER_MS);
-    assert_int_equal(millrace_rekey(connection, &rekey, LONG_MS, NULL, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_rekey_stream(connection, &rekey, LONG_MS, NULL, NULL, NULL), MILLRACE_OK);
     rekey.first = FAKE_MESSAGE_REFUSED;
-    assert_int_equal(millrace_rekey(connection, &rekey, LONG_MS, NULL, &refused, &error), CORE_REFUSED);
-    assert_int_equal(refused.code, PROTOCOL_REFUSED_BUSY);
+    assert_int_equal(millrace_rekey_stream(connection, &rekey, LONG_MS, NULL, &refused, error.text),
+                     MILLRACE_REFUSED);
+    assert_int_equal(refused.code, MILLRACE_REFUSED_BUSY);
     assert_non_null(strstr(error.text, "it has begun"));
-    assert_int_equal(millrace_rekey(connection, &rekey, LONG_MS, NULL, NULL, NULL), CORE_REFUSED);
-    rekey.key_kind = PROTOCOL_KEY_NONE;
-    assert_int_equal(millrace_rekey(connection, &rekey, LONG_MS, NULL, NULL, &error), CORE_INVALID);
+    assert_int_equal(millrace_rekey_stream(connection, &rekey, LONG_MS, NULL, NULL, NULL), MILLRACE_REFUSED);
+    rekey.key_kind = MILLRACE_KEY_NONE;
+    assert_int_equal(millrace_rekey_stream(connection, &rekey, LONG_MS, NULL, NULL, error.text),
+                     MILLRACE_INVALID);
     assert_non_null(strstr(error.text, "without a key"));
-    rekey.key_kind = PROTOCOL_KEY_INLINE;
-    assert_int_equal(millrace_rekey(connection, &rekey, LONG_MS, NULL, NULL, &error), CORE_INVALID);
+    rekey.key_kind = MILLRACE_KEY_INLINE;
+    assert_int_equal(millrace_rekey_stream(connection, &rekey, LONG_MS, NULL, NULL, error.text),
+                     MILLRACE_INVALID);
     assert_non_null(strstr(error.text, "16, 24 or 32"));
-    assert_int_equal(millrace_send_close(connection, 1, NULL), CORE_OK);
-    assert_int_equal(millrace_send_rekey(connection, &to_message_5, NULL, NULL), CORE_NOT_FOUND);
+    assert_int_equal(millrace_send_close(connection, 1, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_send_rekey(connection, &to_message_5, NULL, NULL), MILLRACE_NOT_FOUND);
     finish(connection, &server);
 }
 
@@ -119,25 +125,25 @@ static void test_rekey_with_callbacks(void **state)
 {
     struct fake_server server;
     struct seen seen = {0};
-    struct protocol_rekey rekey = to_message_5;
+    struct millrace_rekey rekey = to_message_5;
     const struct millrace_callbacks callbacks = {
-        .on_rekeyed = on_rekeyed, .on_refused = on_refused, .argument = &seen};
+        .size = sizeof callbacks, .on_rekeyed = on_rekeyed, .on_refused = on_refused, .argument = &seen};
     core_ns round_trip_ns;
     uint32_t request;
     (void)state;
     struct millrace *connection = connect_to(&server, fake_serve, NULL);
     open_stream(connection, &contract);
-    assert_int_equal(millrace_send_rekey(connection, &rekey, &request, NULL), CORE_OK); /* for nobody */
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
-    millrace_set_callbacks(connection, &callbacks);
-    assert_int_equal(millrace_send_rekey(connection, &rekey, &request, NULL), CORE_OK);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
+    assert_int_equal(millrace_send_rekey(connection, &rekey, &request, NULL), MILLRACE_OK); /* for nobody */
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_send_rekey(connection, &rekey, &request, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
     assert_int_equal(seen.rekeyed, 1);
     assert_int_equal(seen.request, request);
     assert_int_equal(seen.last.first, 5);
     rekey.first = FAKE_MESSAGE_REFUSED;
-    assert_int_equal(millrace_send_rekey(connection, &rekey, &request, NULL), CORE_OK);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
+    assert_int_equal(millrace_send_rekey(connection, &rekey, &request, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
     assert_int_equal(seen.refused, 1);
     assert_int_equal(seen.request, request);
     assert_int_equal(seen.rekeyed, 1);
@@ -175,8 +181,9 @@ static void expect_breach(struct words *words, const char *text)
     struct core_error error = {.text = ""};
     struct millrace *connection = connect_to(&server, words_script, words);
     open_stream(connection, &contract);
-    core_status status = millrace_rekey(connection, &to_message_5, LONG_MS, NULL, NULL, &error);
-    assert_true(status != CORE_OK && status != CORE_REFUSED);
+    millrace_status status =
+        millrace_rekey_stream(connection, &to_message_5, LONG_MS, NULL, NULL, error.text);
+    assert_true(status != MILLRACE_OK && status != MILLRACE_REFUSED);
     if (strstr(error.text, "broke the protocol") == NULL || strstr(error.text, text) == NULL)
         fail_msg("\"%s\" does not tell of \"%s\"", error.text, text);
     finish(connection, &server);
@@ -203,18 +210,18 @@ static void test_version_2_server(void **state)
 {
     struct fake_server server;
     struct words words = {.version = 2};
-    struct protocol_open chain = contract;
-    struct protocol_opened opened;
+    struct millrace_open chain = contract;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
     (void)state;
-    chain.spec.unit = CORE_UNIT_STREAM;
+    chain.unit = MILLRACE_UNIT_STREAM;
     struct millrace *connection = connect_to(&server, words_script, &words);
-    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, &error),
-                     CORE_UNSUPPORTED);
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, error.text),
+                     MILLRACE_UNSUPPORTED);
     assert_non_null(strstr(error.text, "version 2"));
     open_stream(connection, &chain);
-    assert_int_equal(millrace_rekey(connection, &to_message_5, LONG_MS, NULL, NULL, &error),
-                     CORE_UNSUPPORTED);
+    assert_int_equal(millrace_rekey_stream(connection, &to_message_5, LONG_MS, NULL, NULL, error.text),
+                     MILLRACE_UNSUPPORTED);
     assert_non_null(strstr(error.text, "version 2"));
     finish(connection, &server);
 }
@@ -224,44 +231,47 @@ static void test_version_2_server(void **state)
 static void fill(struct millrace *connection)
 {
     static const uint8_t packet[PACKET_BYTES];
-    core_status status;
+    millrace_status status;
     unsigned packets = 0;
-    while ((status = millrace_data(connection, 1, packet, sizeof packet, NULL, NULL)) == CORE_OK)
+    while ((status = millrace_data(connection, 1, packet, sizeof packet, NULL, NULL)) == MILLRACE_OK)
         assert_true(++packets < FULL_ENOUGH);
-    assert_int_equal(status, CORE_FULL);
-    while ((status = millrace_send_ping(connection, NULL, 0, NULL, NULL)) == CORE_OK)
+    assert_int_equal(status, MILLRACE_FULL);
+    while ((status = millrace_send_ping(connection, NULL, 0, NULL, NULL)) == MILLRACE_OK)
         continue; /* to the last byte */
-    assert_int_equal(status, CORE_FULL);
+    assert_int_equal(status, MILLRACE_FULL);
 }
 
 /* Every call that waits for an answer waits for room as well; with no time for that it says so. */
 static void test_calls_wait_for_room(void **state)
 {
     static uint8_t ciphertext[PACKET_BYTES + 16];
-    const struct protocol_modify modify = {1, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
+    const struct millrace_modify modify = {sizeof modify, 1, 8, 2 * CORE_NS_PER_MS, 30 * CORE_NS_PER_MS};
     struct fake_server server;
-    struct protocol_opened opened;
-    struct protocol_modified modified;
-    struct protocol_result result;
-    struct protocol_closed closed;
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_modified modified = {.size = sizeof modified};
+    struct millrace_result result = {.size = sizeof result};
+    struct millrace_closed closed = {.size = sizeof closed};
     uint32_t bytes;
     core_ns round_trip_ns;
     (void)state;
     struct millrace *connection = connect_to(&server, fake_serve, NULL);
     open_stream(connection, &contract);
     fill(connection);
-    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), CORE_OK);
+    assert_int_equal(millrace_ping(connection, LONG_MS, &round_trip_ns, NULL), MILLRACE_OK);
     fill(connection);
-    assert_int_equal(millrace_rekey(connection, &to_message_5, LONG_MS, NULL, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_rekey_stream(connection, &to_message_5, LONG_MS, NULL, NULL, NULL),
+                     MILLRACE_OK);
     fill(connection);
-    assert_int_equal(millrace_modify(connection, &modify, LONG_MS, &modified, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_modify_stream(connection, &modify, LONG_MS, &modified, NULL, NULL),
+                     MILLRACE_OK);
     fill(connection);
-    assert_int_equal(millrace_query(connection, &contract, LONG_MS, &opened, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_query(connection, &contract, LONG_MS, &opened, NULL, NULL), MILLRACE_OK);
     fill(connection);
     assert_int_equal(
-        millrace_encrypt(connection, 1, ciphertext, 16, LONG_MS, ciphertext, &bytes, &result, NULL), CORE_OK);
+        millrace_encrypt(connection, 1, ciphertext, 16, LONG_MS, ciphertext, &bytes, &result, NULL),
+        MILLRACE_OK);
     fill(connection);
-    assert_int_equal(millrace_close_stream(connection, 1, LONG_MS, &closed, NULL), CORE_OK);
+    assert_int_equal(millrace_close_stream(connection, 1, LONG_MS, &closed, NULL), MILLRACE_OK);
     finish(connection, &server);
 }
 

@@ -20,6 +20,8 @@
 #include <unistd.h>
 
 #include "client/millrace.h"
+#include "core/status.h"
+#include "core/time.h"
 
 #define MILLRACED    MILLRACE_BINARY_DIR "/server/millraced"
 #define MILLRACE     MILLRACE_BINARY_DIR "/client/millrace"
@@ -79,7 +81,7 @@ static void start_daemon(void)
     daemon_pid = spawn("log", (char *[]){MILLRACED, (char *)in_folder("config"), NULL});
     for (int waited_ms = 0;; waited_ms += 10) {
         struct millrace *connection;
-        if (millrace_connect(address, NULL, 1000, &connection, NULL) == CORE_OK) {
+        if (millrace_connect(address, NULL, 1000, &connection, NULL) == MILLRACE_OK) {
             millrace_disconnect(connection);
             return;
         }
@@ -158,7 +160,7 @@ static void on_result(void *argument, const struct millrace_result *result)
     (void)argument;
     for (struct stream *stream = streams; stream < streams + STREAMS; stream++)
         if (stream->id == result->stream) {
-            assert_int_equal(result->info.status, PROTOCOL_RESULT_OK);
+            assert_int_equal(result->status, MILLRACE_RESULT_OK);
             assert_int_equal(result->sequence, stream->done - stream->base);
             memcpy(stream->cipher + stream->done++ * PACKET_BYTES, result->ciphertext, PACKET_BYTES);
         }
@@ -175,27 +177,28 @@ static uint32_t all_done(void)
 /* Opens every stream, chained to what has come back; iv NULL: the server's choice. */
 static struct millrace *open_all(const uint8_t (*iv)[16])
 {
-    const struct millrace_callbacks callbacks = {.on_result = on_result};
-    struct protocol_open open = {.spec = {.packet_bytes = PACKET_BYTES,
-                                          .burst_packets = WINDOW,
-                                          .interval_ns = CORE_NS_PER_MS,
-                                          .latency_ns = CORE_NS_PER_S,
-                                          .cipher = CORE_CIPHER_AES_128_CBC,
-                                          .padding = CORE_PADDING_NONE},
-                                 .key_kind = PROTOCOL_KEY_NAMED,
+    const struct millrace_callbacks callbacks = {.size = sizeof callbacks, .on_result = on_result};
+    struct millrace_open open = {.size = sizeof open,
+                                 .packet_bytes = PACKET_BYTES,
+                                 .burst_packets = WINDOW,
+                                 .interval_ns = CORE_NS_PER_MS,
+                                 .latency_ns = CORE_NS_PER_S,
+                                 .cipher = MILLRACE_CIPHER_AES_128_CBC,
+                                 .padding = MILLRACE_PADDING_NONE,
+                                 .key_kind = MILLRACE_KEY_NAMED,
                                  .key = (const uint8_t *)"camera",
                                  .key_bytes = 6,
                                  .has_iv = iv != NULL};
     struct millrace *connection;
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
-    if (millrace_connect(address, NULL, PATIENCE_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(address, NULL, PATIENCE_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
-    millrace_set_callbacks(connection, &callbacks);
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
     for (size_t i = 0; i < STREAMS; i++) {
         if (iv != NULL)
             memcpy(open.iv, iv[i], sizeof open.iv);
-        if (millrace_open_stream(connection, &open, PATIENCE_MS, &opened, NULL, &error) != CORE_OK)
+        if (millrace_open_stream(connection, &open, PATIENCE_MS, &opened, NULL, error.text) != MILLRACE_OK)
             fail_msg("%s", error.text);
         streams[i].id = opened.stream;
         streams[i].base = streams[i].done;
@@ -212,25 +215,25 @@ static struct millrace *open_all(const uint8_t (*iv)[16])
 static void run_until(struct millrace *connection, uint32_t goal, bool then_kill)
 {
     uint32_t sent[STREAMS] = {0};
-    core_status status = CORE_OK;
+    millrace_status status = MILLRACE_OK;
     bool killed = false;
-    while (status == CORE_OK && (killed || all_done() < goal)) {
+    while (status == MILLRACE_OK && (killed || all_done() < goal)) {
         for (size_t i = 0; i < STREAMS && !killed; i++)
             while (streams[i].base + sent[i] < PACKETS &&
                    streams[i].base + sent[i] < streams[i].done + WINDOW &&
                    millrace_data(connection, streams[i].id,
                                  streams[i].plain + (streams[i].base + sent[i]) * PACKET_BYTES, PACKET_BYTES,
-                                 NULL, NULL) == CORE_OK)
+                                 NULL, NULL) == MILLRACE_OK)
                 sent[i]++;
         struct pollfd ready = {.fd = millrace_descriptor(connection), .events = millrace_events(connection)};
         assert_true(poll(&ready, 1, PATIENCE_MS) > 0);
         status = millrace_process(connection, 1, NULL);
-        if (status == CORE_OK && then_kill && !killed && all_done() >= goal) {
+        if (status == MILLRACE_OK && then_kill && !killed && all_done() >= goal) {
             kill_daemon();
             killed = true;
         }
     }
-    assert_int_equal(status == CORE_OK, !then_kill);
+    assert_int_equal(status == MILLRACE_OK, !then_kill);
 }
 
 static void test_streams_go_on(void **state)
@@ -245,8 +248,8 @@ static void test_streams_go_on(void **state)
     for (uint32_t deaths = 1; deaths <= 2; deaths++) {
         run_until(connection, deaths * STREAMS * PACKETS / 3, true);
         for (size_t i = 0; i < STREAMS; i++) {
-            struct millrace_position position;
-            assert_int_equal(millrace_position(connection, streams[i].id, &position, NULL), CORE_OK);
+            struct millrace_position position = {.size = sizeof position};
+            assert_int_equal(millrace_position_of(connection, streams[i].id, &position, NULL), MILLRACE_OK);
             assert_int_equal(position.answered, streams[i].done - streams[i].base);
             memcpy(chains[i], position.chain, sizeof chains[i]);
         }

@@ -21,14 +21,15 @@
 
 static const uint8_t key[16] = "0123456789abcdef";
 
-static const struct protocol_open contract = {
-    .spec = {.packet_bytes = PACKET_BYTES,
-             .burst_packets = PACKETS,
-             .interval_ns = CORE_NS_PER_MS,
-             .latency_ns = 60 * CORE_NS_PER_S,
-             .cipher = CORE_CIPHER_AES_128_CBC,
-             .padding = CORE_PADDING_PKCS7},
-    .key_kind = PROTOCOL_KEY_INLINE,
+static const struct millrace_open contract = {
+    .size = sizeof contract,
+    .packet_bytes = PACKET_BYTES,
+    .burst_packets = PACKETS,
+    .interval_ns = CORE_NS_PER_MS,
+    .latency_ns = 60 * CORE_NS_PER_S,
+    .cipher = MILLRACE_CIPHER_AES_128_CBC,
+    .padding = MILLRACE_PADDING_PKCS7,
+    .key_kind = MILLRACE_KEY_INLINE,
     .key = key,
     .key_bytes = sizeof key,
 };
@@ -39,7 +40,7 @@ static struct millrace *connect_to(const struct test_server *server)
     struct millrace *connection;
     struct core_error error;
     core_address_format(test_server_unix(server), address, sizeof address);
-    if (millrace_connect(address, NULL, LONG_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(address, NULL, LONG_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     return connection;
 }
@@ -68,12 +69,12 @@ static void make_packet(uint8_t *packet, uint32_t stream, uint32_t sequence)
         packet[i] = (uint8_t)(stream + sequence * 3 + i);
 }
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     struct receiver *receiver = argument;
     (void)request;
     assert_in_range(opened->stream, 1, STREAMS);
-    assert_true(opened->bound_ns <= contract.spec.latency_ns);
+    assert_true(opened->bound_ns <= contract.latency_ns);
     memcpy(receiver->streams[opened->stream].iv, opened->iv, 16);
     receiver->opened++;
 }
@@ -84,7 +85,7 @@ static void on_result(void *argument, const struct millrace_result *result)
     struct stream *stream = &receiver->streams[result->stream];
     uint8_t plain[PACKET_BYTES + 32], expected[PACKET_BYTES];
     int first = 0, last = 0;
-    assert_int_equal(result->info.status, PROTOCOL_RESULT_OK);
+    assert_int_equal(result->status, MILLRACE_RESULT_OK);
     assert_int_equal(result->sequence, stream->next++);
     assert_int_equal(EVP_DecryptInit_ex2(receiver->context, NULL, NULL, stream->iv, NULL), 1);
     assert_int_equal(
@@ -97,7 +98,7 @@ static void on_result(void *argument, const struct millrace_result *result)
     receiver->results++;
 }
 
-static void on_closed(void *argument, uint32_t stream, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t stream, const struct millrace_closed *closed)
 {
     struct receiver *receiver = argument;
     assert_int_equal(closed->packets, receiver->streams[stream].next);
@@ -111,7 +112,7 @@ static void process_until(struct millrace *connection, const unsigned *counter, 
     while (*counter < value) {
         struct pollfd ready = {.fd = millrace_descriptor(connection), .events = millrace_events(connection)};
         assert_int_equal(poll(&ready, 1, LONG_MS), 1);
-        if (millrace_process(connection, 0, &error) != CORE_OK)
+        if (millrace_process(connection, 0, error.text) != MILLRACE_OK)
             fail_msg("%s", error.text);
     }
 }
@@ -124,7 +125,7 @@ static void send_all(struct millrace *connection)
             make_packet(packet, stream, sequence);
             assert_int_equal(
                 millrace_data(connection, stream, packet, packet_length(stream, sequence), NULL, NULL),
-                CORE_OK);
+                MILLRACE_OK);
         }
     }
 }
@@ -139,16 +140,19 @@ static void test_many_streams(void **state)
     EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "AES-128-CBC", NULL);
     receiver.context = EVP_CIPHER_CTX_new();
     assert_int_equal(EVP_DecryptInit_ex2(receiver.context, cipher, key, NULL, NULL), 1);
-    const struct millrace_callbacks callbacks = {
-        .on_opened = on_opened, .on_result = on_result, .on_closed = on_closed, .argument = &receiver};
-    millrace_set_callbacks(connection, &callbacks);
+    const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
+                                                 .on_opened = on_opened,
+                                                 .on_result = on_result,
+                                                 .on_closed = on_closed,
+                                                 .argument = &receiver};
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
     for (unsigned i = 0; i < STREAMS; i++)
-        assert_int_equal(millrace_send_open(connection, PROTOCOL_OPEN, &contract, NULL, NULL), CORE_OK);
+        assert_int_equal(millrace_send_open(connection, &contract, NULL, NULL), MILLRACE_OK);
     process_until(connection, &receiver.opened, STREAMS);
     send_all(connection);
     process_until(connection, &receiver.results, STREAMS * PACKETS);
     for (uint32_t stream = 1; stream <= STREAMS; stream++)
-        assert_int_equal(millrace_send_close(connection, stream, NULL), CORE_OK);
+        assert_int_equal(millrace_send_close(connection, stream, NULL), MILLRACE_OK);
     process_until(connection, &receiver.closed, STREAMS);
     EVP_CIPHER_CTX_free(receiver.context);
     EVP_CIPHER_free(cipher);
@@ -164,20 +168,21 @@ static void test_offer_is_accepted(void **state)
     struct test_server server = {0};
     test_server_start(&server, "", &test_profile_real);
     struct millrace *connection = connect_to(&server);
-    struct protocol_open open = contract;
-    struct protocol_opened opened;
-    struct protocol_refused refused;
+    struct millrace_open open = contract;
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_refused refused = {.size = sizeof refused};
     struct core_error error;
-    open.spec.burst_packets = 1;
-    open.spec.interval_ns = 2 * CORE_NS_PER_US;
-    open.spec.latency_ns = 20 * CORE_NS_PER_MS;
-    assert_int_equal(millrace_query(connection, &open, LONG_MS, &opened, &refused, &error), CORE_REFUSED);
-    assert_int_equal(refused.code, PROTOCOL_REFUSED_CAPACITY);
-    assert_true(refused.offer_interval_ns > open.spec.interval_ns);
-    open.spec.interval_ns = refused.offer_interval_ns;
-    if (millrace_open_stream(connection, &open, LONG_MS, &opened, &refused, &error) != CORE_OK)
+    open.burst_packets = 1;
+    open.interval_ns = 2 * CORE_NS_PER_US;
+    open.latency_ns = 20 * CORE_NS_PER_MS;
+    assert_int_equal(millrace_query(connection, &open, LONG_MS, &opened, &refused, error.text),
+                     MILLRACE_REFUSED);
+    assert_int_equal(refused.code, MILLRACE_REFUSED_CAPACITY);
+    assert_true(refused.offer_interval_ns > open.interval_ns);
+    open.interval_ns = refused.offer_interval_ns;
+    if (millrace_open_stream(connection, &open, LONG_MS, &opened, &refused, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
-    assert_true(opened.stream > 0 && opened.bound_ns <= open.spec.latency_ns);
+    assert_true(opened.stream > 0 && opened.bound_ns <= open.latency_ns);
     millrace_disconnect(connection);
     assert_int_equal(test_server_stop(&server), 0);
 }
@@ -197,12 +202,12 @@ static void test_server_stops(void **state)
     pthread_t stopper;
     test_server_start(&server, "", &test_profile_generous);
     struct millrace *connection = connect_to(&server);
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
     core_ns round_trip_ns;
-    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, NULL), MILLRACE_OK);
     assert_int_equal(pthread_create(&stopper, NULL, stop, &server), 0);
-    while (millrace_ping(connection, LONG_MS, &round_trip_ns, &error) == CORE_OK)
+    while (millrace_ping(connection, LONG_MS, &round_trip_ns, error.text) == MILLRACE_OK)
         continue;
     assert_non_null(strstr(error.text, "shutdown"));
     pthread_join(stopper, NULL);
@@ -233,7 +238,7 @@ struct parts {
 static void on_part(void *argument, const struct millrace_result *result)
 {
     struct parts *parts = argument;
-    assert_int_equal(result->info.status, PROTOCOL_RESULT_OK);
+    assert_int_equal(result->status, MILLRACE_RESULT_OK);
     assert_int_equal(result->iv != NULL, parts->results == 0);
     if (result->iv != NULL)
         memcpy(parts->iv, result->iv, 16);
@@ -242,15 +247,15 @@ static void on_part(void *argument, const struct millrace_result *result)
     parts->results++;
 }
 
-static uint32_t open_messages(struct millrace *connection, enum core_iv iv)
+static uint32_t open_messages(struct millrace *connection, enum millrace_iv_source iv)
 {
-    struct protocol_open open = contract;
-    struct protocol_opened opened;
+    struct millrace_open open = contract;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
-    open.spec.unit = CORE_UNIT_MESSAGE;
-    open.spec.iv = iv;
-    open.spec.first_unit = iv == CORE_IV_COUNTER ? 41 : 0;
-    if (millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, &error) != CORE_OK)
+    open.unit = MILLRACE_UNIT_MESSAGE;
+    open.iv_source = iv;
+    open.first_unit = iv == MILLRACE_IV_COUNTER ? 41 : 0;
+    if (millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     return opened.stream;
 }
@@ -260,53 +265,56 @@ static void messages_whole_and_in_parts(void **state)
     static const char text[] = "forty-one bytes of a message, and no more";
     struct test_server server = {0};
     struct parts parts = {.bytes = 0};
-    struct protocol_result result;
+    struct millrace_result result = {.size = sizeof result};
     struct core_error error;
     uint8_t ciphertext[256], iv[16] = {0};
     uint32_t bytes;
     (void)state;
     test_server_start(&server, "client_iv: true\n", &test_profile_generous);
     struct millrace *connection = connect_to(&server);
-    const uint32_t counted = open_messages(connection, CORE_IV_COUNTER);
+    const uint32_t counted = open_messages(connection, MILLRACE_IV_COUNTER);
     for (iv[15] = 41; iv[15] < 44; iv[15]++) {
         assert_int_equal(millrace_encrypt(connection, counted, text, sizeof text - 1, LONG_MS, ciphertext,
-                                          &bytes, &result, &error),
-                         CORE_OK);
+                                          &bytes, &result, error.text),
+                         MILLRACE_OK);
         expect_decrypted(iv, ciphertext, bytes, text);
     }
-    const uint32_t drawn = open_messages(connection, CORE_IV_RANDOM);
+    const uint32_t drawn = open_messages(connection, MILLRACE_IV_RANDOM);
     assert_int_equal(millrace_encrypt(connection, drawn, text, sizeof text - 1, LONG_MS, ciphertext, &bytes,
-                                      &result, &error),
-                     CORE_OK);
+                                      &result, error.text),
+                     MILLRACE_OK);
     expect_decrypted(ciphertext, ciphertext + 16, bytes - 16, text);
 
-    const struct millrace_callbacks callbacks = {.on_result = on_part, .argument = &parts};
-    millrace_set_callbacks(connection, &callbacks);
-    assert_int_equal(millrace_data_part(connection, drawn, text, 16, 0, NULL, &error), CORE_INVALID);
+    const struct millrace_callbacks callbacks = {
+        .size = sizeof callbacks, .on_result = on_part, .argument = &parts};
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_data_part(connection, drawn, text, 16, 0, NULL, error.text), MILLRACE_INVALID);
     assert_non_null(strstr(error.text, "no message of stream 2 has begun"));
-    assert_int_equal(millrace_data_part(connection, drawn, text, 16, 4, NULL, &error), CORE_INVALID);
-    assert_int_equal(millrace_data_part(connection, drawn, text, 16, PROTOCOL_DATA_FIRST, NULL, &error),
-                     CORE_OK);
-    assert_int_equal(millrace_data(connection, drawn, text, 16, NULL, &error), CORE_INVALID);
+    assert_int_equal(millrace_data_part(connection, drawn, text, 16, 4, NULL, error.text), MILLRACE_INVALID);
+    assert_int_equal(millrace_data_part(connection, drawn, text, 16, MILLRACE_DATA_FIRST, NULL, error.text),
+                     MILLRACE_OK);
+    assert_int_equal(millrace_data(connection, drawn, text, 16, NULL, error.text), MILLRACE_INVALID);
     assert_non_null(strstr(error.text, "a message of stream 2 has begun, and has not ended"));
-    assert_int_equal(millrace_data_part(connection, drawn, text + 16, 16, 0, NULL, &error), CORE_OK);
+    assert_int_equal(millrace_data_part(connection, drawn, text + 16, 16, 0, NULL, error.text), MILLRACE_OK);
     assert_int_equal(millrace_data_part(connection, drawn, text + 32, sizeof text - 1 - 32,
-                                        PROTOCOL_DATA_LAST, NULL, &error),
-                     CORE_OK);
+                                        MILLRACE_DATA_LAST, NULL, error.text),
+                     MILLRACE_OK);
     while (parts.results < 3) {
         struct pollfd ready = {.fd = millrace_descriptor(connection), .events = millrace_events(connection)};
         assert_true(poll(&ready, 1, LONG_MS) > 0);
-        assert_int_equal(millrace_process(connection, 0, &error), CORE_OK);
+        assert_int_equal(millrace_process(connection, 0, error.text), MILLRACE_OK);
     }
     expect_decrypted(parts.iv, parts.ciphertext, parts.bytes, text);
 
-    struct protocol_opened plain;
-    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &plain, NULL, &error), CORE_OK);
+    struct millrace_opened plain = {.size = sizeof plain};
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &plain, NULL, error.text),
+                     MILLRACE_OK);
     assert_int_equal(
-        millrace_data_part(connection, plain.stream, text, 16, PROTOCOL_DATA_FIRST, NULL, &error),
-        CORE_INVALID);
+        millrace_data_part(connection, plain.stream, text, 16, MILLRACE_DATA_FIRST, NULL, error.text),
+        MILLRACE_INVALID);
     assert_non_null(strstr(error.text, "has no messages"));
-    assert_int_equal(millrace_data_part(connection, plain.stream, text, 16, 0, NULL, &error), CORE_OK);
+    assert_int_equal(millrace_data_part(connection, plain.stream, text, 16, 0, NULL, error.text),
+                     MILLRACE_OK);
     millrace_disconnect(connection);
     (void)test_server_stop(&server);
 }
@@ -318,22 +326,23 @@ static void longest_message_in_one_packet(void **state)
     static const uint8_t plain[LONGEST_BYTES];
     uint8_t ciphertext[LONGEST_BYTES + 32];
     struct test_server server = {0};
-    struct protocol_open open = contract;
-    struct protocol_opened opened;
-    struct protocol_result result;
+    struct millrace_open open = contract;
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_result result = {.size = sizeof result};
     struct core_error error = {""};
     uint32_t bytes;
     (void)state;
-    open.spec.packet_bytes = LONGEST_BYTES;
-    open.spec.padding = CORE_PADDING_PKCS7;
-    open.spec.unit = CORE_UNIT_MESSAGE;
-    open.spec.iv = CORE_IV_RANDOM;
+    open.packet_bytes = LONGEST_BYTES;
+    open.padding = MILLRACE_PADDING_PKCS7;
+    open.unit = MILLRACE_UNIT_MESSAGE;
+    open.iv_source = MILLRACE_IV_RANDOM;
     open.has_iv = false;
     test_server_start(&server, "limits: {packet_bytes: 1024}\n", &test_profile_generous);
     struct millrace *connection = connect_to(&server);
-    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, &error), CORE_OK);
+    assert_int_equal(millrace_open_stream(connection, &open, LONG_MS, &opened, NULL, error.text),
+                     MILLRACE_OK);
     if (millrace_encrypt(connection, opened.stream, plain, sizeof plain, LONG_MS, ciphertext, &bytes, &result,
-                         &error) != CORE_OK)
+                         error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     assert_int_equal(bytes, sizeof ciphertext);
     millrace_disconnect(connection);

@@ -17,14 +17,15 @@
 #define THREADS 4
 #define PACKETS 200
 
-static const struct protocol_open contract = {
-    .spec = {.packet_bytes = 2000,
-             .burst_packets = 4,
-             .interval_ns = CORE_NS_PER_MS,
-             .latency_ns = 20 * CORE_NS_PER_MS,
-             .cipher = CORE_CIPHER_AES_128_CBC,
-             .padding = CORE_PADDING_PKCS7},
-    .key_kind = PROTOCOL_KEY_NAMED,
+static const struct millrace_open contract = {
+    .size = sizeof contract,
+    .packet_bytes = 2000,
+    .burst_packets = 4,
+    .interval_ns = CORE_NS_PER_MS,
+    .latency_ns = 20 * CORE_NS_PER_MS,
+    .cipher = MILLRACE_CIPHER_AES_128_CBC,
+    .padding = MILLRACE_PADDING_PKCS7,
+    .key_kind = MILLRACE_KEY_NAMED,
     .key = (const uint8_t *)"some-key",
     .key_bytes = 8,
 };
@@ -41,7 +42,7 @@ static const char *encrypt_one(struct worker *worker, uint32_t stream, uint32_t 
 {
     uint8_t packet[2000], ciphertext[2016], expected[2016];
     uint32_t bytes = (worker->seed * 71 + number * 13) % 2001, got;
-    struct protocol_result result;
+    struct millrace_result result = {.size = sizeof result};
     memset(packet, (int)(worker->seed + number), sizeof packet);
     if (millrace_encrypt(worker->connection, stream, packet, bytes, LONG_MS, ciphertext, &got, &result, NULL))
         return "encrypt";
@@ -55,8 +56,8 @@ static const char *encrypt_one(struct worker *worker, uint32_t stream, uint32_t 
 static void *live_alone(void *argument)
 {
     struct worker *worker = argument;
-    struct protocol_opened opened;
-    struct protocol_closed closed;
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_closed closed = {.size = sizeof closed};
     core_ns round_trip_ns;
     if (millrace_open_stream(worker->connection, &contract, LONG_MS, &opened, NULL, NULL)) {
         worker->failed = "open";
@@ -91,7 +92,7 @@ static struct millrace *begin(struct fake_server *server, fake_script *script)
     struct millrace *connection = NULL;
     struct core_error error;
     fake_server_start(server, script, NULL);
-    if (millrace_connect(server->address, NULL, LONG_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(server->address, NULL, LONG_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     return connection;
 }
@@ -129,9 +130,9 @@ static void test_two_threads_on_one_stream(void **state)
     (void)state;
     struct fake_server server;
     struct millrace *connection = begin(&server, fake_serve);
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct shared shared[2];
-    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, NULL), MILLRACE_OK);
     for (uint32_t i = 0; i < 2; i++) {
         shared[i] = (struct shared){{.connection = connection, .seed = i}, opened.stream};
         assert_int_equal(pthread_create(&shared[i].worker.thread, NULL, encrypt_on_shared, &shared[i]), 0);
@@ -154,21 +155,22 @@ static void test_event_loop_beside_blocking_calls(void **state)
     (void)state;
     struct fake_server server;
     struct millrace *connection = begin(&server, fake_serve);
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct worker workers[2];
     atomic_uint results = 0;
-    const struct millrace_callbacks callbacks = {.on_result = count_result, .argument = &results};
+    const struct millrace_callbacks callbacks = {
+        .size = sizeof callbacks, .on_result = count_result, .argument = &results};
     static const uint8_t packet[64];
-    millrace_set_callbacks(connection, &callbacks);
-    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, NULL), CORE_OK);
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
+    assert_int_equal(millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, NULL), MILLRACE_OK);
     for (uint32_t i = 0; i < 2; i++)
         start(&workers[i], connection, i, live_alone);
     for (unsigned sent = 0; atomic_load(&results) < 1000;) {
         while (sent < 1000 && sent < atomic_load(&results) + 10) {
-            assert_int_equal(millrace_data(connection, opened.stream, packet, 64, NULL, NULL), CORE_OK);
+            assert_int_equal(millrace_data(connection, opened.stream, packet, 64, NULL, NULL), MILLRACE_OK);
             sent++;
         }
-        assert_int_equal(millrace_process(connection, 1, NULL), CORE_OK);
+        assert_int_equal(millrace_process(connection, 1, NULL), MILLRACE_OK);
         struct pollfd ready = {.fd = millrace_descriptor(connection), .events = millrace_events(connection)};
         poll(&ready, 1, 1);
     }
@@ -195,9 +197,9 @@ static void leave_script(int descriptor, void *argument)
 static void *expect_closed(void *argument)
 {
     struct worker *worker = argument;
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error;
-    if (millrace_open_stream(worker->connection, &contract, -1, &opened, NULL, &error) != CORE_CLOSED)
+    if (millrace_open_stream(worker->connection, &contract, -1, &opened, NULL, error.text) != MILLRACE_CLOSED)
         worker->failed = "not told that the server has gone";
     return NULL;
 }

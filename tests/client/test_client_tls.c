@@ -241,7 +241,7 @@ static void start(struct tls_server *server)
 {
     struct core_address address, bound;
     struct core_error error;
-    assert_int_equal(core_address_parse("tcp:127.0.0.1:0", &address, NULL), CORE_OK);
+    assert_int_equal(core_address_parse("tcp:127.0.0.1:0", &address, NULL), MILLRACE_OK);
     if (core_address_listen(&address, 0, &server->listener, &bound, &error) != CORE_OK)
         fail_msg("%s", error.text);
     snprintf(server->address, sizeof server->address, "tls:127.0.0.1:%u", bound.port);
@@ -259,28 +259,29 @@ static void join(struct tls_server *server)
 static void check_stream(struct millrace *connection)
 {
     static uint8_t packet[60000], ciphertext[60016], expected[60016];
-    const struct protocol_open contract = {
-        .spec = {.packet_bytes = sizeof packet,
-                 .burst_packets = 1,
-                 .interval_ns = 1000000,
-                 .latency_ns = 1000000,
-                 .cipher = CORE_CIPHER_AES_256_CBC,
-                 .padding = CORE_PADDING_PKCS7},
-        .key_kind = PROTOCOL_KEY_INLINE,
+    const struct millrace_open contract = {
+        .size = sizeof contract,
+        .packet_bytes = sizeof packet,
+        .burst_packets = 1,
+        .interval_ns = 1000000,
+        .latency_ns = 1000000,
+        .cipher = MILLRACE_CIPHER_AES_256_CBC,
+        .padding = MILLRACE_PADDING_PKCS7,
+        .key_kind = MILLRACE_KEY_INLINE,
         .key = (const uint8_t *)"0123456789abcdef0123456789abcdef",
         .key_bytes = 32,
     };
-    struct protocol_opened opened;
-    struct protocol_result result;
+    struct millrace_opened opened = {.size = sizeof opened};
+    struct millrace_result result = {.size = sizeof result};
     struct core_error error;
     uint32_t bytes;
-    if (millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, &error) != CORE_OK)
+    if (millrace_open_stream(connection, &contract, LONG_MS, &opened, NULL, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     for (uint32_t i = 0; i < 20; i++) {
         uint32_t length = i * 3100; /* up to several records */
         memset(packet, (int)i, length);
         if (millrace_encrypt(connection, opened.stream, packet, length, LONG_MS, ciphertext, &bytes, &result,
-                             &error) != CORE_OK)
+                             error.text) != MILLRACE_OK)
             fail_msg("%s", error.text);
         assert_int_equal(bytes, fake_encrypt(CORE_PADDING_PKCS7, packet, length, expected));
         assert_memory_equal(ciphertext, expected, bytes);
@@ -297,14 +298,15 @@ static void check_flood(struct millrace *connection)
 {
     static const uint8_t packet[32768];
     size_t received = 0, sent = 0;
-    const struct millrace_callbacks callbacks = {.on_result = count_bytes, .argument = &received};
-    millrace_set_callbacks(connection, &callbacks);
+    const struct millrace_callbacks callbacks = {
+        .size = sizeof callbacks, .on_result = count_bytes, .argument = &received};
+    assert_int_equal(millrace_set_callbacks(connection, &callbacks, NULL), MILLRACE_OK);
     for (int i = 0; i < 200; i++, sent += sizeof packet)
-        assert_int_equal(millrace_data(connection, 1, packet, sizeof packet, NULL, NULL), CORE_OK);
+        assert_int_equal(millrace_data(connection, 1, packet, sizeof packet, NULL, NULL), MILLRACE_OK);
     while (received < sent + 200 * 16) {
         struct pollfd ready = {.fd = millrace_descriptor(connection), .events = millrace_events(connection)};
         assert_int_equal(poll(&ready, 1, LONG_MS), 1);
-        assert_int_equal(millrace_process(connection, 2, NULL), CORE_OK);
+        assert_int_equal(millrace_process(connection, 2, NULL), MILLRACE_OK);
     }
 }
 
@@ -312,11 +314,11 @@ static void test_good(void **state)
 {
     (void)state;
     struct tls_server server = {.version_max = TLS1_3_VERSION};
-    const struct millrace_tls tls = {.ca_file = authority.certificate_file};
+    const struct millrace_tls tls = {.size = sizeof tls, .ca_file = authority.certificate_file};
     struct millrace *connection;
     struct core_error error;
     start(&server);
-    if (millrace_connect(server.address, &tls, LONG_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(server.address, &tls, LONG_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     check_stream(connection);
     check_flood(connection);
@@ -328,14 +330,15 @@ static void test_client_certificate(void **state)
 {
     (void)state;
     struct tls_server server = {.version_max = TLS1_3_VERSION, .asks_certificate = true};
-    const struct millrace_tls tls = {.ca_file = authority.certificate_file,
+    const struct millrace_tls tls = {.size = sizeof tls,
+                                     .ca_file = authority.certificate_file,
                                      .certificate_file = client_identity.certificate_file,
                                      .key_file = client_identity.key_file,
                                      .server_name = "millrace.test"};
     struct millrace *connection;
     struct core_error error;
     start(&server);
-    if (millrace_connect(server.address, &tls, LONG_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(server.address, &tls, LONG_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     check_stream(connection);
     millrace_disconnect(connection);
@@ -343,15 +346,15 @@ static void test_client_certificate(void **state)
 }
 
 static void expect_failure(struct tls_server *server, const struct millrace_tls *tls, int timeout_ms,
-                           core_status expected, const char *words)
+                           millrace_status expected, const char *words)
 {
     struct millrace *connection = NULL;
     struct core_error error = {.text = ""};
     start(server);
-    core_status status = millrace_connect(server->address, tls, timeout_ms, &connection, &error);
+    millrace_status status = millrace_connect(server->address, tls, timeout_ms, &connection, error.text);
     if (status != expected || strstr(error.text, words) == NULL)
-        fail_msg("status %s, text \"%s\"; expected %s, \"%s\"", core_status_text(status), error.text,
-                 core_status_text(expected), words);
+        fail_msg("status %s, text \"%s\"; expected %s, \"%s\"", millrace_status_text(status), error.text,
+                 millrace_status_text(expected), words);
     assert_null(connection);
     assert_non_null(strstr(error.text, server->address));
     join(server);
@@ -361,39 +364,40 @@ static void test_server_that_is_not_trusted(void **state)
 {
     (void)state;
     struct tls_server server = {.version_max = TLS1_3_VERSION};
-    const struct millrace_tls other_authority = {.ca_file = stranger.certificate_file};
-    const struct millrace_tls other_name = {.ca_file = authority.certificate_file,
-                                            .server_name = "other.test"};
-    const struct millrace_tls other_address = {.ca_file = authority.certificate_file,
-                                               .server_name = "127.0.0.2"};
-    expect_failure(&server, &other_authority, LONG_MS, CORE_DENIED, "certificate");
-    expect_failure(&server, &other_name, LONG_MS, CORE_DENIED, "mismatch");
-    expect_failure(&server, &other_address, LONG_MS, CORE_DENIED, "mismatch");
-    expect_failure(&server, NULL, LONG_MS, CORE_DENIED, "certificate"); /* the system trusts it not */
+    const struct millrace_tls other_authority = {.size = sizeof other_authority,
+                                                 .ca_file = stranger.certificate_file};
+    const struct millrace_tls other_name = {
+        .size = sizeof other_name, .ca_file = authority.certificate_file, .server_name = "other.test"};
+    const struct millrace_tls other_address = {
+        .size = sizeof other_address, .ca_file = authority.certificate_file, .server_name = "127.0.0.2"};
+    expect_failure(&server, &other_authority, LONG_MS, MILLRACE_DENIED, "certificate");
+    expect_failure(&server, &other_name, LONG_MS, MILLRACE_DENIED, "mismatch");
+    expect_failure(&server, &other_address, LONG_MS, MILLRACE_DENIED, "mismatch");
+    expect_failure(&server, NULL, LONG_MS, MILLRACE_DENIED, "certificate"); /* the system trusts it not */
 }
 
 static void test_old_version(void **state)
 {
     (void)state;
     struct tls_server server = {.version_max = TLS1_2_VERSION};
-    const struct millrace_tls tls = {.ca_file = authority.certificate_file};
-    expect_failure(&server, &tls, LONG_MS, CORE_SYSTEM, "version");
+    const struct millrace_tls tls = {.size = sizeof tls, .ca_file = authority.certificate_file};
+    expect_failure(&server, &tls, LONG_MS, MILLRACE_SYSTEM, "version");
 }
 
 static void test_certificate_that_is_asked_for_and_missing(void **state)
 {
     (void)state;
     struct tls_server server = {.version_max = TLS1_3_VERSION, .asks_certificate = true};
-    const struct millrace_tls tls = {.ca_file = authority.certificate_file};
-    expect_failure(&server, &tls, LONG_MS, CORE_SYSTEM, "certificate required");
+    const struct millrace_tls tls = {.size = sizeof tls, .ca_file = authority.certificate_file};
+    expect_failure(&server, &tls, LONG_MS, MILLRACE_SYSTEM, "certificate required");
 }
 
 static void test_silent_server(void **state)
 {
     (void)state;
     struct tls_server server = {.silent = true};
-    const struct millrace_tls tls = {.ca_file = authority.certificate_file};
-    expect_failure(&server, &tls, SHORT_MS, CORE_TIMEOUT, "in time");
+    const struct millrace_tls tls = {.size = sizeof tls, .ca_file = authority.certificate_file};
+    expect_failure(&server, &tls, SHORT_MS, MILLRACE_TIMEOUT, "in time");
 }
 
 /* The first write after the server has gone brings a reset, the second would raise SIGPIPE. */
@@ -403,20 +407,20 @@ static void test_server_that_leaves(void **state)
     int go[2];
     assert_int_equal(pipe(go), 0);
     struct tls_server server = {.version_max = TLS1_3_VERSION, .leaves = go[0]};
-    const struct millrace_tls tls = {.ca_file = authority.certificate_file};
+    const struct millrace_tls tls = {.size = sizeof tls, .ca_file = authority.certificate_file};
     struct millrace *connection;
     struct core_error error;
     start(&server);
-    if (millrace_connect(server.address, &tls, LONG_MS, &connection, &error) != CORE_OK)
+    if (millrace_connect(server.address, &tls, LONG_MS, &connection, error.text) != MILLRACE_OK)
         fail_msg("%s", error.text);
     assert_int_equal(write(go[1], "g", 1), 1);
     join(&server);
-    core_status status;
+    millrace_status status;
     do {
-        assert_int_equal(millrace_send_ping(connection, NULL, 0, NULL, NULL), CORE_OK);
-        status = millrace_flush(connection, &error);
-    } while (status == CORE_OK);
-    assert_int_equal(status, CORE_CLOSED);
+        assert_int_equal(millrace_send_ping(connection, NULL, 0, NULL, NULL), MILLRACE_OK);
+        status = millrace_flush(connection, error.text);
+    } while (status == MILLRACE_OK);
+    assert_int_equal(status, MILLRACE_CLOSED);
     millrace_disconnect(connection);
     close(go[0]);
     close(go[1]);
@@ -426,16 +430,19 @@ static void test_files_that_are_wrong(void **state)
 {
     (void)state;
     struct tls_server server = {.silent = true};
-    const struct millrace_tls no_ca = {.ca_file = "/nowhere/ca.pem"};
-    const struct millrace_tls no_key = {.certificate_file = client_identity.certificate_file};
-    const struct millrace_tls wrong_key = {.certificate_file = client_identity.certificate_file,
+    const struct millrace_tls no_ca = {.size = sizeof no_ca, .ca_file = "/nowhere/ca.pem"};
+    const struct millrace_tls no_key = {.size = sizeof no_key,
+                                        .certificate_file = client_identity.certificate_file};
+    const struct millrace_tls wrong_key = {.size = sizeof wrong_key,
+                                           .certificate_file = client_identity.certificate_file,
                                            .key_file = server_identity.key_file};
-    const struct millrace_tls no_certificate = {.certificate_file = client_identity.key_file,
+    const struct millrace_tls no_certificate = {.size = sizeof no_certificate,
+                                                .certificate_file = client_identity.key_file,
                                                 .key_file = client_identity.key_file};
-    expect_failure(&server, &no_ca, LONG_MS, CORE_INVALID, "/nowhere/ca.pem");
-    expect_failure(&server, &no_key, LONG_MS, CORE_INVALID, "give both files");
-    expect_failure(&server, &wrong_key, LONG_MS, CORE_INVALID, "client key");
-    expect_failure(&server, &no_certificate, LONG_MS, CORE_INVALID, "client certificate");
+    expect_failure(&server, &no_ca, LONG_MS, MILLRACE_INVALID, "/nowhere/ca.pem");
+    expect_failure(&server, &no_key, LONG_MS, MILLRACE_INVALID, "give both files");
+    expect_failure(&server, &wrong_key, LONG_MS, MILLRACE_INVALID, "client key");
+    expect_failure(&server, &no_certificate, LONG_MS, MILLRACE_INVALID, "client certificate");
 }
 
 int main(void)

@@ -101,7 +101,9 @@ static void stream_open(struct fixture *fixture, struct stream *stream, enum cor
     stream->key_state = aligned_alloc(64, (fixture->ops->key_state_bytes + 63) & ~(size_t)63);
     assert_non_null(stream->key_state);
     memcpy(stream->key, key, core_cipher_key_bytes(cipher));
-    assert_int_equal(fixture->ops->key_set(fixture->engine, stream->key_state, cipher, key), CORE_OK);
+    assert_int_equal(
+        fixture->ops->key_set(fixture->engine, stream->key_state, cipher, CORE_DIRECTION_ENCRYPT, key),
+        CORE_OK);
 }
 
 static void stream_close(struct fixture *fixture, struct stream *stream)
@@ -313,7 +315,8 @@ static void test_wipe_leaves_nothing(void **state)
     uint8_t *key_state = aligned_alloc(64, bytes);
     memset(key_state, 0, bytes);
     uint8_t key[32] = {0x55};
-    assert_int_equal(fixture->ops->key_set(fixture->engine, key_state, CORE_CIPHER_AES_256_CBC, key),
+    assert_int_equal(fixture->ops->key_set(fixture->engine, key_state, CORE_CIPHER_AES_256_CBC,
+                                           CORE_DIRECTION_ENCRYPT, key),
                      CORE_OK);
     fixture->ops->key_wipe(key_state);
     for (size_t i = 0; i < fixture->ops->key_state_bytes; i++)

@@ -41,10 +41,11 @@ static uint32_t simulated_lanes(const struct cpu_engine *engine)
 }
 
 static core_status simulated_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                     const uint8_t *key)
+                                     enum core_direction direction, const uint8_t *key)
 {
     (void)engine;
     (void)cipher;
+    (void)direction;
     memcpy(key_state, key, 1);
     return CORE_OK;
 }

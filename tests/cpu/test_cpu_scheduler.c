@@ -51,10 +51,11 @@ static uint32_t fake_lanes(const struct cpu_engine *engine)
 }
 
 static core_status fake_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                const uint8_t *key)
+                                enum core_direction direction, const uint8_t *key)
 {
     (void)engine;
     (void)cipher;
+    (void)direction;
     memcpy(key_state, key, 1);
     return CORE_OK;
 }
@@ -121,8 +122,9 @@ static struct cpu_stream *stream_open(const struct cpu_engine_ops *ops, enum cor
     struct cpu_stream *stream = aligned_alloc(64, cpu_stream_bytes(ops, 1));
     assert_non_null(stream);
     assert_int_equal(ops->open(&engine, NULL), CORE_OK);
-    assert_int_equal(cpu_stream_init(stream, ops, engine, cipher, key, iv, piece_bytes, piece_deadline_ns),
-                     CORE_OK);
+    const struct cpu_stream_options options = {
+        .cipher = cipher, .piece_bytes = piece_bytes, .piece_deadline_ns = piece_deadline_ns};
+    assert_int_equal(cpu_stream_init(stream, ops, engine, &options, key, iv), CORE_OK);
     ops->close(engine);
     return stream;
 }

@@ -103,9 +103,10 @@ static void producer_open(struct producer *producer, struct cpu_worker *worker, 
     for (uint32_t i = 0; i < STREAMS; i++) {
         uint8_t key[32] = {(uint8_t)number, (uint8_t)i};
         producer->streams[i] = aligned_alloc(64, cpu_stream_bytes(ops, 1));
-        assert_int_equal(cpu_stream_init(producer->streams[i], ops, engine, CORE_CIPHER_AES_128_CBC, key, iv,
-                                         i % 2 == 0 ? 32 : 4096, (1 + i % 5) * CORE_NS_PER_MS),
-                         CORE_OK);
+        const struct cpu_stream_options options = {.cipher = CORE_CIPHER_AES_128_CBC,
+                                                   .piece_bytes = i % 2 == 0 ? 32 : 4096,
+                                                   .piece_deadline_ns = (1 + i % 5) * CORE_NS_PER_MS};
+        assert_int_equal(cpu_stream_init(producer->streams[i], ops, engine, &options, key, iv), CORE_OK);
     }
     ops->close(engine);
     for (uint32_t i = 0; i < packets; i++) {

@@ -9,7 +9,7 @@
  * Exit status 0: nothing worse, and the last line has the number of those who were told; 3: a wrong byte, or
  * the newcomer was not served; 4: something was not answered in time. */
 #include "client/command.h"
-#include "client/millrace.h"
+#include "client/contract.h"
 
 #include <dirent.h>
 #include <openssl/evp.h>
@@ -59,15 +59,16 @@ static void fail(int status, const char *name, const char *doing, const char *te
 }
 
 /* True: it was done. What fails must be told: a refusal, or the end of the connection. */
-static bool done(struct client *client, const char *doing, core_status status, const struct core_error *error)
+static bool done(struct client *client, const char *doing, millrace_status status,
+                 const struct core_error *error)
 {
-    if (status == CORE_OK)
+    if (status == MILLRACE_OK)
         return true;
-    if (status == CORE_TIMEOUT)
+    if (status == MILLRACE_TIMEOUT)
         fail(4, client->name, doing, "no answer");
     told++;
     printf("%s: %s: %s\n", client->name, doing, error->text);
-    if (status != CORE_REFUSED && status != CORE_INVALID && status != CORE_NOT_FOUND) {
+    if (status != MILLRACE_REFUSED && status != MILLRACE_INVALID && status != MILLRACE_NOT_FOUND) {
         millrace_disconnect(client->connection);
         client->connection = NULL;
     }
@@ -76,20 +77,23 @@ static bool done(struct client *client, const char *doing, core_status status, c
 
 static void enter(struct client *client, const char *name, const char *address, const char *ca)
 {
-    const struct millrace_tls tls = {.ca_file = ca};
+    const struct millrace_tls tls = {.size = sizeof tls, .ca_file = ca};
     struct core_error error = {""};
     client->name = name;
-    (void)done(client, "connect", millrace_connect(address, &tls, PATIENCE_MS, &client->connection, &error),
-               &error);
+    (void)done(client, "connect",
+               millrace_connect(address, &tls, PATIENCE_MS, &client->connection, error.text), &error);
 }
 
 /* ---- streams ---- */
 
-static struct protocol_open open_of(const struct core_stream_spec *spec, const uint8_t *key,
+static struct millrace_open open_of(const struct core_stream_spec *spec, const uint8_t *key,
                                     const uint8_t *iv)
 {
-    struct protocol_open open = {
-        .spec = *spec, .key_kind = PROTOCOL_KEY_INLINE, .has_iv = true, .key = key, .key_bytes = 16};
+    struct millrace_open open = client_contract_open(spec);
+    open.key_kind = MILLRACE_KEY_INLINE;
+    open.key = key;
+    open.key_bytes = 16;
+    open.has_iv = true;
     memcpy(open.iv, iv, sizeof open.iv);
     return open;
 }
@@ -100,7 +104,7 @@ static struct stream *start(struct client *client, core_ns interval_ns, core_ns 
 {
     static const uint8_t key[16] = "fault and favour", iv[16] = "begin with these";
     struct stream *stream = &client->streams[client->count];
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error = {""};
 
     if (client->connection == NULL || client->count == STREAMS)
@@ -112,12 +116,13 @@ static struct stream *start(struct client *client, core_ns interval_ns, core_ns 
                                        .cipher = CORE_CIPHER_AES_128_CBC,
                                        .guaranteed = guaranteed,
                                        .unit = unit}};
-    const struct protocol_open open = open_of(&stream->spec, key, iv);
+    const struct millrace_open open = open_of(&stream->spec, key, iv);
     if (!done(client, "open",
-              millrace_open_stream(client->connection, &open, PATIENCE_MS, &opened, NULL, &error), &error))
+              millrace_open_stream(client->connection, &open, PATIENCE_MS, &opened, NULL, error.text),
+              &error))
         return NULL;
     stream->id = opened.stream;
-    stream->on_gpu = opened.unit == PROTOCOL_UNIT_GPU;
+    stream->on_gpu = opened.unit == MILLRACE_SERVER_UNIT_GPU;
     own(true);
     stream->reference = EVP_CIPHER_CTX_new();
     if (stream->reference == NULL ||
@@ -133,7 +138,7 @@ static struct stream *start(struct client *client, core_ns interval_ns, core_ns 
 static void send_some(struct client *client, struct stream *stream)
 {
     uint8_t packet[PACKET_BYTES], expected[PACKET_BYTES], got[PACKET_BYTES + CORE_BLOCK_BYTES];
-    struct protocol_result result;
+    struct millrace_result result = {.size = sizeof result};
     struct core_error error = {""};
     uint32_t bytes;
     int length;
@@ -142,7 +147,7 @@ static void send_some(struct client *client, struct stream *stream)
         memset(packet, at + 1, sizeof packet);
         if (!done(client, "encrypt",
                   millrace_encrypt(client->connection, stream->id, packet, sizeof packet, PATIENCE_MS, got,
-                                   &bytes, &result, &error),
+                                   &bytes, &result, error.text),
                   &error)) {
             stream->id = 0; /* its chain is broken with that */
             return;
@@ -166,17 +171,19 @@ static void send_on_all(struct client *client)
 
 static void modify(struct client *client, struct stream *stream, core_ns interval_ns, core_ns latency_ns)
 {
-    struct protocol_modified modified;
+    struct millrace_modified modified = {.size = sizeof modified};
     struct core_error error = {""};
 
     if (stream == NULL || stream->id == 0 || client->connection == NULL)
         return;
-    const struct protocol_modify change = {.stream = stream->id,
+    const struct millrace_modify change = {.size = sizeof change,
+                                           .stream = stream->id,
                                            .burst_packets = stream->spec.burst_packets,
                                            .interval_ns = interval_ns,
                                            .latency_ns = latency_ns};
     (void)done(client, "modify",
-               millrace_modify(client->connection, &change, PATIENCE_MS, &modified, NULL, &error), &error);
+               millrace_modify_stream(client->connection, &change, PATIENCE_MS, &modified, NULL, error.text),
+               &error);
 }
 
 /* From the next message on, if it is granted. */
@@ -187,12 +194,14 @@ static void rekey(struct client *client, struct stream *stream)
 
     if (stream == NULL || stream->id == 0 || client->connection == NULL)
         return;
-    const struct protocol_rekey change = {.stream = stream->id,
-                                          .key_kind = PROTOCOL_KEY_INLINE,
+    const struct millrace_rekey change = {.size = sizeof change,
+                                          .stream = stream->id,
+                                          .key_kind = MILLRACE_KEY_INLINE,
                                           .key = key,
                                           .key_bytes = sizeof key,
                                           .first = stream->messages};
-    if (!done(client, "rekey", millrace_rekey(client->connection, &change, PATIENCE_MS, NULL, NULL, &error),
+    if (!done(client, "rekey",
+              millrace_rekey_stream(client->connection, &change, PATIENCE_MS, NULL, NULL, error.text),
               &error))
         return;
     own(true);
@@ -204,30 +213,31 @@ static void rekey(struct client *client, struct stream *stream)
 static void query(struct client *client)
 {
     static const uint8_t key[16], iv[16];
-    struct protocol_opened opened;
+    struct millrace_opened opened = {.size = sizeof opened};
     struct core_error error = {""};
     core_ns round_trip_ns;
 
     if (client->connection == NULL)
         return;
-    const struct protocol_open open = open_of(&client->streams[0].spec, key, iv);
-    if (done(client, "query", millrace_query(client->connection, &open, PATIENCE_MS, &opened, NULL, &error),
-             &error))
-        (void)done(client, "ping", millrace_ping(client->connection, PATIENCE_MS, &round_trip_ns, &error),
+    const struct millrace_open open = open_of(&client->streams[0].spec, key, iv);
+    if (done(client, "query",
+             millrace_query(client->connection, &open, PATIENCE_MS, &opened, NULL, error.text), &error))
+        (void)done(client, "ping", millrace_ping(client->connection, PATIENCE_MS, &round_trip_ns, error.text),
                    &error);
 }
 
 static void leave(struct client *client)
 {
-    struct protocol_closed closed;
+    struct millrace_closed closed = {.size = sizeof closed};
     struct core_error error = {""};
 
     for (size_t at = 0; at < client->count; at++) {
         struct stream *stream = &client->streams[at];
         if (stream->id != 0 && client->connection != NULL)
-            (void)done(client, "close",
-                       millrace_close_stream(client->connection, stream->id, PATIENCE_MS, &closed, &error),
-                       &error);
+            (void)done(
+                client, "close",
+                millrace_close_stream(client->connection, stream->id, PATIENCE_MS, &closed, error.text),
+                &error);
         EVP_CIPHER_CTX_free(stream->reference);
     }
     millrace_disconnect(client->connection);

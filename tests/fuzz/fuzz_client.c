@@ -51,16 +51,16 @@ static void close_nothing(struct client_transport *transport)
 
 static const struct client_transport_kind kind = {read_source, write_nowhere, nothing_pending, close_nothing};
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     static const uint8_t packet[48];
-    const struct protocol_modify modify = {opened->stream, 2, 2000000, 3000000};
+    const struct millrace_modify modify = {sizeof modify, opened->stream, 2, 2000000, 3000000};
     (void)request;
     for (uint32_t i = 0; i < 4; i++)
-        if (millrace_data(argument, opened->stream, packet, sizeof packet, NULL, NULL) != CORE_OK)
+        if (millrace_data(argument, opened->stream, packet, sizeof packet, NULL, NULL) != MILLRACE_OK)
             return;
-    if (millrace_send_modify(argument, &modify, NULL, NULL) != CORE_OK) /* as with a server of version 1 */
-        return;
+    if (millrace_send_modify(argument, &modify, NULL, NULL) != MILLRACE_OK)
+        return; /* as with a server of version 1 */
 }
 
 static void on_result(void *argument, const struct millrace_result *result)
@@ -68,39 +68,40 @@ static void on_result(void *argument, const struct millrace_result *result)
     uint8_t sum = 0;
     for (uint32_t i = 0; i < result->bytes; i++)
         sum = (uint8_t)(sum + result->ciphertext[i]); /* reads all of it, for the sanitizer to see */
-    if (sum == 0 && millrace_send_close(argument, result->stream, NULL) != CORE_OK)
+    if (sum == 0 && millrace_send_close(argument, result->stream, NULL) != MILLRACE_OK)
         return;
 }
 
-static void on_modified(void *argument, uint32_t request, const struct protocol_modified *modified)
+static void on_modified(void *argument, uint32_t request, const struct millrace_modified *modified)
 {
-    struct millrace_position position;
+    struct millrace_position position = {.size = sizeof position};
     (void)request;
-    if (millrace_position(argument, modified->stream, &position, NULL) != CORE_OK)
+    if (millrace_position_of(argument, modified->stream, &position, NULL) != MILLRACE_OK)
         abort();
 }
 
-static void on_notice(void *argument, uint32_t stream, const struct protocol_notice *notice)
+static void on_notice(void *argument, uint32_t stream, const struct millrace_notice *notice)
 {
-    struct millrace_position position;
+    struct millrace_position position = {.size = sizeof position};
     if (strlen(notice->text) >= sizeof notice->text ||
-        millrace_position(argument, stream, &position, NULL) != CORE_OK)
+        millrace_position_of(argument, stream, &position, NULL) != MILLRACE_OK)
         abort();
 }
 
 static void ask(struct millrace *connection)
 {
-    static const struct protocol_open open = {.spec = {.packet_bytes = 64,
-                                                       .burst_packets = 1,
-                                                       .interval_ns = 1000000,
-                                                       .latency_ns = 1000000,
-                                                       .cipher = CORE_CIPHER_AES_128_CBC,
-                                                       .padding = CORE_PADDING_PKCS7}};
-    for (int i = 0; i < 3; i++)
-        if (millrace_send_open(connection, i < 2 ? PROTOCOL_OPEN : PROTOCOL_QUERY, &open, NULL, NULL) !=
-            CORE_OK)
-            abort();
-    if (millrace_send_ping(connection, "ping", 4, NULL, NULL) != CORE_OK)
+    static const struct millrace_open open = {.size = sizeof open,
+                                              .packet_bytes = 64,
+                                              .burst_packets = 1,
+                                              .interval_ns = 1000000,
+                                              .latency_ns = 1000000,
+                                              .cipher = MILLRACE_CIPHER_AES_128_CBC,
+                                              .padding = MILLRACE_PADDING_PKCS7};
+    if (millrace_send_open(connection, &open, NULL, NULL) != MILLRACE_OK ||
+        millrace_send_open(connection, &open, NULL, NULL) != MILLRACE_OK ||
+        millrace_send_query(connection, &open, NULL, NULL) != MILLRACE_OK)
+        abort();
+    if (millrace_send_ping(connection, "ping", 4, NULL, NULL) != MILLRACE_OK)
         abort();
 }
 
@@ -116,16 +117,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     connection->changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
     connection->transport = (struct client_transport){.kind = &kind, .descriptor = -1};
     connection->wake = -1;
-    connection->callbacks = (struct millrace_callbacks){.on_opened = on_opened,
+    connection->callbacks = (struct millrace_callbacks){.size = sizeof(struct millrace_callbacks),
+                                                        .on_opened = on_opened,
                                                         .on_result = on_result,
                                                         .on_modified = on_modified,
                                                         .on_notice = on_notice,
                                                         .argument = connection};
     ask(connection);
-    core_status status;
-    while ((status = millrace_process(connection, 1, NULL)) == CORE_OK)
+    millrace_status status;
+    while ((status = millrace_process(connection, 1, NULL)) == MILLRACE_OK)
         continue;
-    if (millrace_process(connection, 1, NULL) != CORE_CLOSED) /* dead is dead */
+    if (millrace_process(connection, 1, NULL) != MILLRACE_CLOSED) /* dead is dead */
         abort();
     millrace_disconnect(connection);
     return 0;

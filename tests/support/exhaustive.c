@@ -412,8 +412,10 @@ static void source_start(struct exhaustive *e, size_t index)
     source->stream = stream;
     source->sent = source->handed_over = source->finished = 0;
     source->cpu = (struct cpu_stream *)(void *)((char *)e->cpu_streams + index * e->stride_bytes);
-    core_status status = cpu_stream_init(source->cpu, &virtual_engine, NULL, stream->spec.cipher, nothing,
-                                         nothing, task->piece_bytes, task->deadline_ns);
+    const struct cpu_stream_options options = {.cipher = stream->spec.cipher,
+                                               .piece_bytes = task->piece_bytes,
+                                               .piece_deadline_ns = task->deadline_ns};
+    core_status status = cpu_stream_init(source->cpu, &virtual_engine, NULL, &options, nothing, nothing);
     assert(status == CORE_OK);
     (void)status;
     server_policer_init(&source->policer, &stream->spec, task->spacing_ns);

@@ -36,8 +36,9 @@ size_t history_worker_stream_bytes(void)
 void history_worker_arm(struct cpu_stream *stream, const struct perfmodel_cpu_task *task)
 {
     static const uint8_t nothing[2 * CORE_BLOCK_BYTES];
-    TEST_REQUIRE(cpu_stream_init(stream, &virtual_engine, NULL, task->cipher, nothing, nothing,
-                                 task->piece_bytes, task->deadline_ns) == CORE_OK);
+    const struct cpu_stream_options options = {
+        .cipher = task->cipher, .piece_bytes = task->piece_bytes, .piece_deadline_ns = task->deadline_ns};
+    TEST_REQUIRE(cpu_stream_init(stream, &virtual_engine, NULL, &options, nothing, nothing) == CORE_OK);
 }
 
 /* ---- bursts ---- */

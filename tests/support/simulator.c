@@ -306,8 +306,9 @@ static void source_open(struct simulator *simulator, size_t index, const struct 
     struct cpu_stream *cpu =
         (struct cpu_stream *)(void *)((char *)simulator->cpu_streams + index * simulator->stride_bytes);
     const struct perfmodel_cpu_task *task = &stream->task;
-    core_status status = cpu_stream_init(cpu, &virtual_engine, NULL, task->cipher, nothing, nothing,
-                                         task->piece_bytes, task->deadline_ns);
+    const struct cpu_stream_options options = {
+        .cipher = task->cipher, .piece_bytes = task->piece_bytes, .piece_deadline_ns = task->deadline_ns};
+    core_status status = cpu_stream_init(cpu, &virtual_engine, NULL, &options, nothing, nothing);
     assert(status == CORE_OK);
     (void)status;
     simulator->sources[index] = (struct source){.stream = stream, .cpu = cpu};

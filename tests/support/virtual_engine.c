@@ -28,9 +28,9 @@ static uint32_t engine_lanes(const struct cpu_engine *engine)
 }
 
 static core_status engine_key_set(struct cpu_engine *engine, void *key_state, enum core_cipher cipher,
-                                  const uint8_t *key)
+                                  enum core_direction direction, const uint8_t *key)
 {
-    (void)engine, (void)key_state, (void)cipher, (void)key;
+    (void)engine, (void)key_state, (void)cipher, (void)direction, (void)key;
     return CORE_OK;
 }
 

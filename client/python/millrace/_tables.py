@@ -58,6 +58,16 @@ class Iv(IntEnum):
     RANDOM = 4
 
 
+class Direction(IntEnum):
+    ENCRYPT = 0
+    DECRYPT = 1
+
+
+class Records(IntEnum):
+    NONE = 0
+    TS = 1
+
+
 class Type(IntEnum):
     HELLO = 1
     WELCOME = 2
@@ -219,7 +229,10 @@ FIELDS: Final[dict[str, tuple[tuple[str, int, int], ...]]] = {
         ("iv", 33, 1),
         ("crypt_blocks", 34, 1),
         ("skip_blocks", 35, 1),
-        ("", 36, 4),
+        ("", 36, 1),
+        ("direction", 37, 1),
+        ("records", 38, 1),
+        ("", 39, 1),
         ("first_unit", 40, 8),
     ),
     "opened": (

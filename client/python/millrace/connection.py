@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable, Generic, NamedTuple, Sequence, TypeVar
 
 from millrace import _tables as tables
-from millrace._tables import Iv, Padding, ResultStatus, Type, Unit
+from millrace._tables import Direction, Iv, Padding, ResultStatus, Type, Unit
 from millrace.errors import (
     Disconnected,
     MillraceError,
@@ -190,7 +190,8 @@ class Stream:
             )
         self.answered = (self.answered + 1) % 2**32
         whole = len(result.ciphertext) // BLOCK * BLOCK
-        self.chain = result.ciphertext[whole - BLOCK : whole] if whole else self.chain
+        if whole and self.contract.direction == Direction.ENCRYPT:
+            self.chain = result.ciphertext[whole - BLOCK : whole]
         encrypted = result.status == ResultStatus.OK
         self._waiting.popleft().finish(result, None if encrypted else NotEncrypted(result))
 

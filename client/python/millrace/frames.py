@@ -14,11 +14,13 @@ from millrace import _tables as tables
 from millrace._tables import (
     Cipher,
     CloseReason,
+    Direction,
     ErrorCode,
     Iv,
     KeyKind,
     NoticeKind,
     Padding,
+    Records,
     RefusalCode,
     ResultStatus,
     ServingUnit,
@@ -199,7 +201,8 @@ class Contract:
 
     With unit MESSAGE each message has an IV, which comes from where `iv` says, and `first_unit` is
     the number of the first one with COUNTER. With a pattern `crypt_blocks` blocks of each are
-    encrypted, `skip_blocks` pass, and so on."""
+    encrypted, `skip_blocks` pass, and so on. With records TS a packet is a message that consists of
+    transport-stream packets."""
 
     packet_bytes: int
     burst_packets: int
@@ -213,6 +216,8 @@ class Contract:
     first_unit: int = 0
     crypt_blocks: int = 0
     skip_blocks: int = 0
+    direction: Direction = Direction.ENCRYPT
+    records: Records = Records.NONE
 
 
 def _key(key: bytes | str | None) -> tuple[KeyKind, bytes]:

@@ -27,10 +27,13 @@ struct vector {
     uint32_t bytes;
 };
 
-static int set_up(bool gpu)
+/* A worker that takes so many times as long as this machine's; beyond one a GPU is there, too. */
+static int set_up(uint32_t times)
 {
+    const bool gpu = times > 1;
+
     memset(&server, 0, sizeof server);
-    profile = test_gpu_profile(gpu ? 100000 : 1);
+    profile = test_gpu_profile(times);
     if (gpu)
         test_gpu_server_start(&server, "audit: 0", "client_iv: true\n", profile);
     else
@@ -43,13 +46,20 @@ static int set_up(bool gpu)
 static int set_up_worker(void **state)
 {
     (void)state;
-    return set_up(false);
+    return set_up(1);
 }
 
 static int set_up_gpu(void **state)
 {
     (void)state;
-    return set_up(true);
+    return set_up(100000);
+}
+
+/* A worker that could serve a stream, where a GPU is preferred. */
+static int set_up_both(void **state)
+{
+    (void)state;
+    return set_up(20);
 }
 
 static int tear_down(void **state)
@@ -98,7 +108,22 @@ static size_t read_vectors(const char *name, bool numbered, struct vector *vecto
 
 /* ---- messages ---- */
 
-static uint32_t open_stream(const struct vector *vector, enum core_iv iv, enum core_padding padding)
+static uint32_t open_like(struct core_stream_spec spec, const struct vector *vector)
+{
+    struct protocol_open open = test_open_inline(&spec, vector->key);
+    struct protocol_opened opened;
+    struct protocol_refused refused = {.text = ""};
+    const bool on_worker = server.server->gpu_count == 0 || core_stream_needs_worker(&spec);
+    open.has_iv = spec.iv == CORE_IV_CONSTANT;
+    memcpy(open.iv, vector->iv, sizeof open.iv);
+    if (!test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, &refused))
+        fail_msg("refused: %s", refused.text);
+    assert_int_equal(opened.unit, on_worker ? PROTOCOL_UNIT_CPU : PROTOCOL_UNIT_GPU);
+    return opened.stream;
+}
+
+static uint32_t open_stream(const struct vector *vector, enum core_direction direction, enum core_iv iv,
+                            enum core_padding padding)
 {
     const struct core_stream_spec spec = {.packet_bytes = VECTOR_BYTES,
                                           .burst_packets = 64,
@@ -107,16 +132,9 @@ static uint32_t open_stream(const struct vector *vector, enum core_iv iv, enum c
                                           .cipher = CORE_CIPHER_AES_128_CBC,
                                           .padding = padding,
                                           .unit = CORE_UNIT_MESSAGE,
-                                          .iv = iv};
-    struct protocol_open open = test_open_inline(&spec, vector->key);
-    struct protocol_opened opened;
-    struct protocol_refused refused = {.text = ""};
-    open.has_iv = iv == CORE_IV_CONSTANT;
-    memcpy(open.iv, vector->iv, sizeof open.iv);
-    if (!test_client_ask(&client, PROTOCOL_OPEN, &open, &opened, &refused))
-        fail_msg("refused: %s", refused.text);
-    assert_int_equal(opened.unit, server.server->gpu_count > 0 ? PROTOCOL_UNIT_GPU : PROTOCOL_UNIT_CPU);
-    return opened.stream;
+                                          .iv = iv,
+                                          .direction = direction};
+    return open_like(spec, vector);
 }
 
 static void send_part(uint32_t stream, uint32_t sequence, uint8_t flags, const uint8_t *iv,
@@ -176,10 +194,10 @@ static void expect_message(uint32_t stream, uint32_t packets, const struct vecto
 }
 
 /* In every cut of its first blocks. */
-static void check_vector(const struct vector *vector, uint32_t from, enum core_iv iv,
-                         enum core_padding padding)
+static void check_message(const struct vector *vector, uint32_t from, enum core_direction direction,
+                          enum core_iv iv, enum core_padding padding)
 {
-    const uint32_t stream = open_stream(vector, iv, padding);
+    const uint32_t stream = open_stream(vector, direction, iv, padding);
     uint32_t packets[CUTS], sequence = 0;
     for (uint32_t cuts = 0; cuts < CUTS; cuts++)
         sequence += packets[cuts] =
@@ -198,7 +216,7 @@ static void ipsec_packets(void **state)
     (void)state;
     assert_int_equal(read_vectors("rfc3602.csv", false, vectors, 4), 4);
     for (size_t i = 0; i < 4; i++)
-        check_vector(&vectors[i], 0, CORE_IV_EXPLICIT, CORE_PADDING_NONE);
+        check_message(&vectors[i], 0, CORE_DIRECTION_ENCRYPT, CORE_IV_EXPLICIT, CORE_PADDING_NONE);
 }
 
 /* Where the payload of a transport-stream packet begins (ISO/IEC 13818-1, 2.4.3). */
@@ -216,7 +234,122 @@ static void transport_stream_packets(void **state)
     assert_true(count > 0);
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(vectors[i].bytes, 188);
-        check_vector(&vectors[i], payload_of(vectors[i].clear), CORE_IV_CONSTANT, CORE_PADDING_CLEAR);
+        check_message(&vectors[i], payload_of(vectors[i].clear), CORE_DIRECTION_ENCRYPT, CORE_IV_CONSTANT,
+                      CORE_PADDING_CLEAR);
+    }
+}
+
+/* ---- records ---- */
+
+#define RECORDS 12
+
+static uint32_t open_records(const struct vector *vector, enum core_direction direction)
+{
+    const struct core_stream_spec spec = {.packet_bytes = RECORDS * 188,
+                                          .burst_packets = 64,
+                                          .interval_ns = 20 * CORE_NS_PER_MS,
+                                          .latency_ns = 1000 * CORE_NS_PER_MS,
+                                          .cipher = CORE_CIPHER_AES_128_CBC,
+                                          .padding = CORE_PADDING_CLEAR,
+                                          .unit = CORE_UNIT_MESSAGE,
+                                          .iv = CORE_IV_CONSTANT,
+                                          .direction = direction,
+                                          .records = CORE_RECORDS_TS};
+    return open_like(spec, vector);
+}
+
+static void send_data(uint32_t stream, uint32_t sequence, uint8_t flags, const uint8_t *bytes, uint32_t count)
+{
+    uint8_t frame[PROTOCOL_HEADER_BYTES + RECORDS * 188];
+    const struct protocol_header header = {
+        .body_bytes = count, .type = PROTOCOL_DATA, .flags = flags, .id = stream, .sequence = sequence};
+    protocol_header_write(frame, &header);
+    memcpy(frame + PROTOCOL_HEADER_BYTES, bytes, count);
+    assert_true(test_client_send(&client, frame, PROTOCOL_HEADER_BYTES + count));
+}
+
+static void expect_data(enum protocol_result_status status, const uint8_t *bytes, uint32_t count)
+{
+    struct test_frame frame;
+    test_client_expect(&client, PROTOCOL_RESULT, &frame);
+    assert_int_equal(frame.body[0], status);
+    assert_int_equal(frame.header.body_bytes, PROTOCOL_RESULT_BYTES + count);
+    assert_memory_equal(frame.body + PROTOCOL_RESULT_BYTES, bytes, count);
+}
+
+/* `count` records of the vectors, marked as their scrambled forms are; those whose bit is set in `clear` are not, so
+ * that they pass, and of some of these others of the formats' ways to have no payload to encrypt are made. */
+static void make_records(const struct vector *vectors, size_t kinds, uint32_t count, uint32_t clear,
+                         uint8_t *sent, uint8_t *expected)
+{
+    for (uint32_t i = 0; i < count; i++, sent += 188, expected += 188) {
+        const struct vector *vector = &vectors[(i + clear) % kinds];
+        const bool passes = (clear >> i & 1) != 0;
+        memcpy(sent, vector->clear, 188);
+        memcpy(expected, passes ? vector->clear : vector->encrypted, 188);
+        sent[3] = expected[3];
+        if (passes && i % 3 == 1)
+            sent[3] = expected[3] = 0xa0 | (sent[3] & 0xf); /* marked, and no payload */
+        if (passes && i % 3 == 2) {
+            sent[3] = expected[3] = 0xf0; /* marked, and a payload shorter than a block, or beyond the end */
+            sent[4] = expected[4] = (uint8_t)(168 + clear % 80);
+        }
+    }
+}
+
+static void transport_stream_records(void **state)
+{
+    static struct vector vectors[8];
+    static uint8_t sent[RECORDS * 188], expected[RECORDS * 188];
+    (void)state;
+    const size_t kinds = read_vectors("dvb_cissa.csv", true, vectors, 8);
+    const uint32_t stream = open_records(&vectors[0], CORE_DIRECTION_ENCRYPT);
+    const uint32_t back = open_records(&vectors[0], CORE_DIRECTION_DECRYPT);
+    for (uint32_t clear = 0, sequence = 0; clear < 1u << RECORDS; clear += 1 + clear / 7, sequence++) {
+        const uint32_t count = 1 + clear % RECORDS;
+        make_records(vectors, kinds, count, clear, sent, expected);
+        send_data(stream, sequence, 3, sent, 188 * count);
+        expect_data(PROTOCOL_RESULT_OK, expected, 188 * count);
+        send_data(back, sequence, 3, expected, 188 * count);
+        expect_data(PROTOCOL_RESULT_OK, sent, 188 * count);
+    }
+}
+
+static void wrong_records_are_told(void **state)
+{
+    static struct vector vectors[8];
+    static uint8_t sent[RECORDS * 188], expected[RECORDS * 188];
+    struct test_frame frame;
+    (void)state;
+    const size_t kinds = read_vectors("dvb_cissa.csv", true, vectors, 8);
+    const uint32_t stream = open_records(&vectors[0], CORE_DIRECTION_ENCRYPT);
+    make_records(vectors, kinds, RECORDS, 0, sent, expected);
+    send_data(stream, 0, 3, sent, 187);
+    expect_data(PROTOCOL_RESULT_NOT_BLOCKS, NULL, 0);
+    send_data(stream, 1, 3, sent, 0);
+    expect_data(PROTOCOL_RESULT_NOT_BLOCKS, NULL, 0);
+    sent[188] = 0x48;
+    send_data(stream, 2, 3, sent, 3 * 188);
+    expect_data(PROTOCOL_RESULT_NOT_BLOCKS, NULL, 0);
+    send_data(stream, 3, 3, sent, 188);
+    expect_data(PROTOCOL_RESULT_OK, expected, 188);
+    send_data(stream, 4, PROTOCOL_DATA_FIRST, sent, 188);
+    test_client_expect(&client, PROTOCOL_ERROR, &frame);
+    assert_int_equal(frame.body[0], PROTOCOL_ERROR_MALFORMED);
+}
+
+/* ---- decryption ---- */
+
+static void ipsec_packets_back(void **state)
+{
+    static struct vector vectors[4];
+    (void)state;
+    assert_int_equal(read_vectors("rfc3602.csv", false, vectors, 4), 4);
+    for (size_t i = 0; i < 4; i++) {
+        struct vector back = vectors[i];
+        memcpy(back.clear, vectors[i].encrypted, sizeof back.clear);
+        memcpy(back.encrypted, vectors[i].clear, sizeof back.encrypted);
+        check_message(&back, 0, CORE_DIRECTION_DECRYPT, CORE_IV_EXPLICIT, CORE_PADDING_NONE);
     }
 }
 
@@ -225,6 +358,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"ipsec_packets on a worker", ipsec_packets, set_up_worker, tear_down, NULL},
         {"ipsec_packets on a GPU", ipsec_packets, set_up_gpu, tear_down, NULL},
+        {"transport_stream_records on a worker", transport_stream_records, set_up_worker, tear_down, NULL},
+        {"transport_stream_records beside a GPU", transport_stream_records, set_up_both, tear_down, NULL},
+        {"wrong_records_are_told", wrong_records_are_told, set_up_worker, tear_down, NULL},
+        {"ipsec_packets_back on a worker", ipsec_packets_back, set_up_worker, tear_down, NULL},
+        {"ipsec_packets_back beside a GPU", ipsec_packets_back, set_up_both, tear_down, NULL},
         {"transport_stream_packets on a worker", transport_stream_packets, set_up_worker, tear_down, NULL},
         {"transport_stream_packets on a GPU", transport_stream_packets, set_up_gpu, tear_down, NULL}};
     return cmocka_run_group_tests(tests, NULL, NULL);
