@@ -258,7 +258,6 @@ static void outlives_what_is_no_request(void **state)
 {
     static const char *const broken[] = {
         "",
-        "\r\n\r\n",
         "GARBAGE\r\n\r\n",
         "PUT /a.ts HTTP/1.1\r\nContent-Length: -7\r\n\r\n",
         "PUT /a.ts HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",

@@ -93,6 +93,7 @@ struct test_case {
     struct hls_server server; /* what it does */
     bool at_once;             /* all files, else one after the other */
     unsigned asked;           /* REKEYs; 0: as many as there are */
+    unsigned opened;          /* streams: a new one for files that are much larger; 0: as many as there are */
     unsigned given_up;        /* files */
     const char *said;         /* NULL: nothing that matters */
 };
@@ -126,8 +127,8 @@ static void play(const struct test_case *test, struct hls_server *fake)
 static void every_file_is_under_its_key(void **state)
 {
     static const struct test_case cases[] = {
-        {.name = "one after the other"},
-        {.name = "all at once", .at_once = true, .asked = 4},
+        {.name = "one after the other", .opened = 4},
+        {.name = "all at once", .at_once = true, .asked = 4, .opened = 1},
         {.name = "two keys are in force for a while", .server = {.busy = 3}, .at_once = true, .asked = 7},
         {.name = "the connection ends with a REKEY", .server = {.dropped = 2}, .at_once = true},
         {.name = "the server ends the stream", .server = {.closed = 1}, .at_once = true},
@@ -161,9 +162,10 @@ static void every_file_is_under_its_key(void **state)
         play(&cases[i], server);
         hls_server_stop(server);
         if (wrong > 0 || server->broken_rules || given_up != cases[i].given_up ||
-            (cases[i].asked > 0 && server->asked != cases[i].asked))
-            fail_msg("%s: %u files are wrong, %u given up; %u REKEYs%s", cases[i].name, wrong, given_up,
-                     server->asked, server->broken_rules ? ", one too late" : "");
+            (cases[i].asked > 0 && server->asked != cases[i].asked) ||
+            (cases[i].opened > 0 && server->count != cases[i].opened))
+            fail_msg("%s: %u files are wrong, %u given up; %u OPENs, %u REKEYs%s", cases[i].name, wrong,
+                     given_up, server->count, server->asked, server->broken_rules ? ", one too late" : "");
         if (cases[i].said != NULL && strstr(said, cases[i].said) == NULL)
             fail_msg("%s: %s", cases[i].name, said);
         free(server);
