@@ -11,6 +11,7 @@ bench_run bench_calibrate;
 bench_run bench_crypto;
 bench_run bench_estimate;
 bench_run bench_figures;
+bench_run bench_hls;
 bench_run bench_kernel;
 bench_run bench_memory;
 bench_run bench_pipeline;

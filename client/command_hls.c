@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PROGRESS_NS CORE_NS_PER_S
@@ -155,10 +156,12 @@ static void sleep_until_needed(struct hls_command *command)
         {.fd = hls_http_descriptor(&command->http), .events = POLLIN},
         {.fd = hls_link_descriptor(&command->hls.link), .events = hls_link_events(&command->hls.link)},
     };
-    int wait_ms = hls_link_wait_ms(&command->hls.link, core_time_now_ns(), TURN_MS);
-    if (poll(ready, 3, wait_ms) > 0 && ready[0].revents != 0)
+    int http_ms = hls_http_wait_ms(&command->http, TURN_MS);
+    int count = poll(ready, 3, hls_link_wait_ms(&command->hls.link, core_time_now_ns(), http_ms));
+    if (count > 0 && ready[0].revents != 0)
         hls_watch_read(&command->watch);
-    hls_http_turn(&command->http);
+    if (count <= 0 || http_ms == 0 || ready[1].revents != 0)
+        hls_http_turn(&command->http);
 }
 
 static void show_progress(const struct hls *hls, core_ns now_ns)
@@ -243,6 +246,27 @@ static core_status keep_apart(const struct hls_command *command, struct core_err
     return CORE_OK;
 }
 
+/* Every packager's connection takes one. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static core_status start_inputs(struct hls_command *command, struct core_error *error)
+{
+    core_status status = CORE_OK;
+    command->watch.descriptor = -1;
+    if (command->options.listen != NULL)
+        status = hls_http_start(&command->http, &command->hls, command->options.listen, error);
+    if (status == CORE_OK && command->options.input != NULL)
+        status = hls_watch_start(&command->watch, &command->hls, command->options.input, error);
+    return status;
+}
+
 int command_hls(int argc, char **argv)
 {
     static struct hls_command command;
@@ -255,22 +279,23 @@ int command_hls(int argc, char **argv)
     hls->memory_max = (size_t)256 << 20;
     if (core_options_parse(&argp, argc, argv, &command) != 0)
         return COMMAND_FAILED;
-    if (core_secret_init(1 << 20, &locked, &error) != CORE_OK ||
-        hls_folder_open(command.options.output, &hls->output, &error) != CORE_OK ||
-        open_input(&command, &error) != CORE_OK || keep_apart(&command, &error) != CORE_OK)
-        return command_fail(COMMAND_USAGE, "%s", error.text);
+    core_status status = core_secret_init(1 << 20, &locked, &error);
+    if (status || (status = hls_folder_open(command.options.output, &hls->output, &error)) ||
+        (status = open_input(&command, &error)) || (status = keep_apart(&command, &error)))
+        return command_fail(status == CORE_IN_USE ? COMMAND_FAILED : COMMAND_USAGE, "%s", error.text);
     hls->link.server = &command.options.server;
     hls->say = say;
     terminal = isatty(STDERR_FILENO);
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     signal(SIGPIPE, SIG_IGN);
+    raise_descriptors();
     hls_start(hls);
-    command.watch.descriptor = -1;
-    if ((command.options.listen != NULL &&
-         hls_http_start(&command.http, hls, command.options.listen, &error) != CORE_OK) ||
-        (hls->input >= 0 && hls_watch_start(&command.watch, hls, command.options.input, &error) != CORE_OK))
-        return command_fail(COMMAND_FAILED, "%s", error.text);
+    status = start_inputs(&command, &error);
+    if (status)
+        return command_fail(status == CORE_INVALID || status == CORE_UNSUPPORTED ? COMMAND_USAGE
+                                                                                 : COMMAND_FAILED,
+                            "%s", error.text);
     run(&command);
     print_summary(hls);
     hls_http_stop(&command.http);

@@ -7,7 +7,7 @@
 #ifndef MILLRACE_CLIENT_HLS_HLS_H
 #define MILLRACE_CLIENT_HLS_HLS_H
 
-#include "client/hls/files.h"
+#include "client/hls/folder.h"
 #include "client/hls/link.h"
 
 #include "core/histogram.h"
@@ -17,7 +17,7 @@ struct hls_rendition; /* a playlist, media or master */
 struct hls_counts {
     uint64_t segments, parts, maps, playlists; /* published */
     uint64_t late;                             /* files that were encrypted later than they may wait */
-    uint64_t gone;    /* files that a playlist named and that never came, or could not be encrypted */
+    uint64_t gone; /* files that a playlist named and that never came, or could not be encrypted or written */
     uint64_t refused; /* playlists that can not be encrypted */
     uint64_t bytes;   /* of ciphertext */
 };
@@ -33,9 +33,11 @@ struct hls {
     void (*say)(const char *format, ...) CORE_PRINTF(1, 2);
     /* */
     void *files; /* a tree, by path */
-    struct hls_rendition *renditions;
+    struct hls_rendition *renditions, *changed;
+    core_ns look_ns; /* when time alone changes something of a rendition */
     size_t rendition_count, clear_bytes;
     core_ns swept_ns;
+    core_ns publish_not_before_ns; /* since the output has no room; 0: it has */
     struct hls_counts counts;
     struct core_histogram delay;               /* of a file, from its arrival until it was encrypted */
     char key_error[sizeof(struct core_error)]; /* told already */
@@ -55,6 +57,11 @@ void hls_notice(struct hls *hls, const char *path);
 
 /* The packager has no more use for it: the output has none either. */
 void hls_remove(struct hls *hls, const char *path);
+
+/* Writes a file of the output. CORE_FULL: there is no room for it now, which has been told; then nothing is written
+ * for a second. */
+CORE_CHECKED core_status hls_publish(struct hls *hls, const char *path, const void *content, size_t bytes,
+                                     struct core_error *error);
 
 bool hls_has_room(const struct hls *hls, size_t bytes);
 

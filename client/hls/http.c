@@ -11,8 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define IDLE_S      60u
-#define CONNECTIONS 1024u
+#define IDLE_S       60u
+#define CONNECTIONS  1024u
+#define BUFFER_BYTES ((size_t)128 << 10) /* of a connection: what is read at once */
 
 /* A request whose body is being received. */
 struct upload {
@@ -59,14 +60,26 @@ static void take_bytes(struct hls_http *http, struct upload *upload, const char 
     http->uploading_bytes += count;
 }
 
+/* Told once, until there is room again. */
+static enum MHD_Result answer_full(struct hls_http *http, struct MHD_Connection *connection, const char *path)
+{
+    if (!http->told_full)
+        http->hls->say(
+            "%s is answered 503: it does not fit into --memory, beside the %zu bytes in clear that wait",
+            path, http->hls->clear_bytes + http->uploading_bytes);
+    http->told_full = true;
+    return answer(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "no room for this file now\n");
+}
+
 static enum MHD_Result finish_upload(struct hls_http *http, struct MHD_Connection *connection,
                                      const char *path, struct upload *upload)
 {
     struct core_error error;
     if (upload->refused || (upload->content == NULL && !grow(http, upload, 0)))
-        return answer(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "no room for this file now\n");
+        return answer_full(http, connection, path);
     uint8_t *content = upload->content;
     size_t bytes = upload->bytes;
+    http->told_full = false;
     http->uploading_bytes -= bytes;
     *upload = (struct upload){0};
     core_status status = hls_put(http->hls, path, content, bytes, &error);
@@ -221,10 +234,11 @@ core_status hls_http_start(struct hls_http *http, struct hls *hls, const char *t
     if (status || (status = core_address_listen(&address, 0660, &http->listener, &http->bound, error)))
         return status;
     http->hls = hls;
-    http->daemon = MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET,
-                                    http->listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
-                                    MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_LIMIT,
-                                    CONNECTIONS, MHD_OPTION_END);
+    http->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET,
+                         http->listener, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+                         MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
+                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, BUFFER_BYTES, MHD_OPTION_END);
     if (http->daemon != NULL)
         return CORE_OK;
     core_address_remove(&http->bound);
@@ -235,6 +249,16 @@ core_status hls_http_start(struct hls_http *http, struct hls *hls, const char *t
 int hls_http_descriptor(const struct hls_http *http)
 {
     return http->daemon == NULL ? -1 : MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+}
+
+/* What is left in its buffers tells the library alone. */
+int hls_http_wait_ms(const struct hls_http *http, int most_ms)
+{
+    MHD_UNSIGNED_LONG_LONG wait_ms;
+    if (http->daemon == NULL || MHD_get_timeout(http->daemon, &wait_ms) != MHD_YES ||
+        wait_ms > (MHD_UNSIGNED_LONG_LONG)most_ms)
+        return most_ms;
+    return (int)wait_ms;
 }
 
 void hls_http_turn(struct hls_http *http)

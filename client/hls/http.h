@@ -13,12 +13,14 @@ struct hls_http {
     struct core_address bound;
     int listener;
     size_t uploading_bytes; /* of requests that are not whole yet */
+    bool told_full;         /* that a file does not fit into the memory */
 };
 
 /* Listens on "unix:/path" or "tcp:host:port", the host 127.0.0.1, ::1 or localhost. CORE_INVALID: another. */
 CORE_CHECKED core_status hls_http_start(struct hls_http *http, struct hls *hls, const char *address,
                                         struct core_error *error);
-int hls_http_descriptor(const struct hls_http *http); /* for poll, POLLIN */
+int hls_http_descriptor(const struct hls_http *http);           /* for poll, POLLIN */
+int hls_http_wait_ms(const struct hls_http *http, int most_ms); /* how long, for that, at most most_ms */
 void hls_http_turn(struct hls_http *http);
 void hls_http_stop(struct hls_http *http);
 

@@ -17,6 +17,12 @@ int hls_http_descriptor(const struct hls_http *http)
     return -1;
 }
 
+int hls_http_wait_ms(const struct hls_http *http, int most_ms)
+{
+    (void)http;
+    return most_ms;
+}
+
 void hls_http_turn(struct hls_http *http)
 {
     (void)http;

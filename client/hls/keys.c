@@ -1,5 +1,6 @@
 #include "client/hls/keys.h"
 
+#include "client/hls/folder.h"
 #include "core/keyfile.h"
 #include "core/secret.h"
 #include "core/value.h"
@@ -186,12 +187,6 @@ static core_status read_given(const char *info_file, struct hls_key **key, struc
                : core_error_set(error, CORE_INVALID, "%s has %zu bytes, must have 16", info.path, bytes);
 }
 
-static bool is_unchanged(const struct stat *one, const struct stat *two)
-{
-    return one->st_ino == two->st_ino && one->st_dev == two->st_dev && one->st_size == two->st_size &&
-           one->st_mtim.tv_sec == two->st_mtim.tv_sec && one->st_mtim.tv_nsec == two->st_mtim.tv_nsec;
-}
-
 core_status hls_keys_given(struct hls_keys *keys, struct hls_key **key, struct core_error *error)
 {
     struct stat now = {0};
@@ -199,7 +194,7 @@ core_status hls_keys_given(struct hls_keys *keys, struct hls_key **key, struct c
     core_status status = CORE_OK;
     if (stat(keys->info_file, &now) != 0)
         status = core_error_errno(error, "%s", keys->info_file);
-    else if (keys->given == NULL || !is_unchanged(&now, &keys->given_by))
+    else if (keys->given == NULL || !hls_stat_is_same(&now, &keys->given_by))
         status = read_given(keys->info_file, &given, error);
     else
         given = keys->given;

@@ -4,6 +4,7 @@
 #ifndef MILLRACE_CLIENT_HLS_KEYS_H
 #define MILLRACE_CLIENT_HLS_KEYS_H
 
+#include "client/hls/path.h"
 #include "client/hls/playlist.h"
 
 #include <sys/stat.h>

@@ -5,15 +5,10 @@
 #ifndef MILLRACE_CLIENT_HLS_PLAYLIST_H
 #define MILLRACE_CLIENT_HLS_PLAYLIST_H
 
+#include "client/hls/tags.h"
 #include "core/status.h"
-#include "core/stream.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#define HLS_PATH_BYTES 1024 /* of a file's name below the folder, terminated */
-#define HLS_URI_BYTES  2048 /* of a key's URI, terminated */
+#define HLS_URI_BYTES 2048 /* of a key's URI, terminated */
 
 /* What a file is encrypted with, as EXT-X-KEY says it. Without an IV it is the media sequence number. */
 struct hls_cover {
@@ -21,6 +16,9 @@ struct hls_cover {
     bool has_iv;
     uint8_t iv[CORE_BLOCK_BYTES];
 };
+
+/* That IV. */
+void hls_sequence_iv(uint64_t sequence, uint8_t iv[CORE_BLOCK_BYTES]);
 
 enum hls_item_kind { HLS_SEGMENT, HLS_PART, HLS_MAP, HLS_VARIANT };
 
@@ -35,12 +33,6 @@ struct hls_item {
     size_t first_line; /* of its own tags: EXTINF of a segment; else `line` */
     struct hls_cover cover; /* by the EXT-X-KEY in force */
     bool gap;               /* said to be missing */
-};
-
-struct hls_line {
-    const char *text;
-    size_t bytes;     /* without its end */
-    size_t end_bytes; /* of "\n" or "\r\n"; 0: the last one has none */
 };
 
 struct hls_playlist {
@@ -77,14 +69,5 @@ struct hls_place {
  * *text, terminated, is the caller's to free; NULL if no segment or part would be left. CORE_NO_MEMORY. */
 CORE_CHECKED core_status hls_playlist_render(const struct hls_playlist *playlist,
                                              const struct hls_place *places, char **text, size_t *bytes);
-
-/* The file that `uri` means in the playlist at path `base`: relative, decoded, without query, inside of the
- * folder; the base of the folder itself is "". CORE_INVALID: the URI leads elsewhere, or a name in it is empty,
- * begins with a dot or has a character that is no text. */
-CORE_CHECKED core_status hls_path_resolve(const char *base, const char *uri, size_t uri_bytes,
-                                          char path[HLS_PATH_BYTES]);
-
-/* Does the name end as that of a playlist, .m3u8 or .m3u? */
-bool hls_path_is_playlist(const char *path);
 
 #endif

@@ -1,6 +1,7 @@
 #include "client/hls/watch.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -30,50 +31,77 @@ static void scan(struct hls_watch *watch, const char *path, DIR *folder)
     }
 }
 
-static void add_folder(struct hls_watch *watch, const char *path)
+/* The place of the folder with this number. watch->count: it has none. */
+static size_t find_place(const struct hls_watch *watch, int number)
+{
+    size_t at = 0;
+    while (at < watch->count && watch->folders[at].number != number)
+        at++;
+    return at;
+}
+
+static core_status try_folder(struct hls_watch *watch, const char *path, struct core_error *error)
 {
     char whole[2 * HLS_PATH_BYTES];
     const uint32_t events = IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE | IN_CREATE | IN_ONLYDIR;
     snprintf(whole, sizeof whole, "%s/%s", watch->root, path);
-    int number = inotify_add_watch(watch->descriptor, whole, events);
-    DIR *folder = number < 0 ? NULL : opendir(whole);
-    size_t at = 0;
-    if (folder == NULL)
-        return;
-    while (at < watch->count && watch->folders[at].number != number)
-        at++;
-    if (at < HLS_WATCH_FOLDERS) {
+    DIR *folder = opendir(whole);
+    int number = folder == NULL ? -1 : inotify_add_watch(watch->descriptor, whole, events);
+    size_t at = find_place(watch, number);
+    core_status status = CORE_OK;
+    if (number < 0) {
+        status = core_error_errno(error, "%s can not be watched%s", whole,
+                                  errno == ENOSPC ? ": fs.inotify.max_user_watches" : "");
+    } else if (at == HLS_WATCH_FOLDERS) {
+        status = core_error_set(error, CORE_FULL, "%s is not watched: more than %d folders", whole,
+                                HLS_WATCH_FOLDERS);
+    } else {
         watch->folders[at].number = number;
         snprintf(watch->folders[at].path, HLS_PATH_BYTES, "%s", path);
         watch->count += at == watch->count;
         scan(watch, path, folder);
-    } else {
-        watch->hls->say("%s is not watched: more than %d folders", whole, HLS_WATCH_FOLDERS);
     }
-    closedir(folder);
+    if (folder != NULL)
+        closedir(folder);
+    return status;
+}
+
+static void add_folder(struct hls_watch *watch, const char *path)
+{
+    struct core_error error;
+    if (try_folder(watch, path, &error) != CORE_OK)
+        watch->hls->say("%s", error.text);
+}
+
+static void drop_folder(struct hls_watch *watch, size_t at)
+{
+    watch->folders[at] = watch->folders[--watch->count];
+}
+
+static void take_change(struct hls_watch *watch, const struct inotify_event *event, const char *path)
+{
+    if (event->mask & IN_ISDIR) {
+        if (event->mask & (IN_CREATE | IN_MOVED_TO))
+            add_folder(watch, path);
+    } else if (event->mask & IN_DELETE) {
+        hls_remove(watch->hls, path);
+    } else if (event->mask & (IN_CLOSE_WRITE | IN_MOVED_TO)) {
+        hls_notice(watch->hls, path);
+    }
 }
 
 static void take_event(struct hls_watch *watch, const struct inotify_event *event)
 {
     char path[HLS_PATH_BYTES];
-    if (event->mask & IN_Q_OVERFLOW) {
+    size_t at = find_place(watch, event->wd);
+    if (event->mask & IN_Q_OVERFLOW) /* some are lost */
         add_folder(watch, "");
+    else if (at == watch->count)
         return;
-    }
-    for (size_t i = 0; i < watch->count; i++) {
-        if (watch->folders[i].number != event->wd || event->len == 0 ||
-            !join(watch->folders[i].path, event->name, path))
-            continue;
-        if (event->mask & IN_ISDIR) {
-            if (event->mask & (IN_CREATE | IN_MOVED_TO))
-                add_folder(watch, path);
-        } else if (event->mask & IN_DELETE) {
-            hls_remove(watch->hls, path);
-        } else if (event->mask & (IN_CLOSE_WRITE | IN_MOVED_TO)) {
-            hls_notice(watch->hls, path);
-        }
-        return;
-    }
+    else if (event->mask & IN_IGNORED)
+        drop_folder(watch, at);
+    else if (event->len > 0 && join(watch->folders[at].path, event->name, path))
+        take_change(watch, event, path);
 }
 
 void hls_watch_read(struct hls_watch *watch)
@@ -96,6 +124,5 @@ core_status hls_watch_start(struct hls_watch *watch, struct hls *hls, const char
     watch->descriptor = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (watch->descriptor < 0)
         return core_error_errno(error, "inotify");
-    add_folder(watch, "");
-    return watch->count > 0 ? CORE_OK : core_error_set(error, CORE_SYSTEM, "%s can not be watched", root);
+    return try_folder(watch, "", error);
 }

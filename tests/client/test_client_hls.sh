@@ -4,6 +4,7 @@
 # itself; keys rotate; nothing clear is in the output. Then LL-HLS by HTTP, decrypted by OpenSSL.
 set -euo pipefail
 
+root=$(realpath "$(dirname "$0")/../..")
 build=${1:-$PWD/build/release}
 for program in ffmpeg openssl nginx curl; do
     command -v "$program" >/dev/null || { echo "skipped: no $program here"; exit 77; }
@@ -41,6 +42,7 @@ listeners:
   - {address: "unix:$scratch/socket", mode: 0600}
 admin: "unix:$scratch/admin"
 client_iv: true
+profile: $root/config/profiles/cpu-only.yaml
 gpus: none
 threads: {io: 1, workers: 1, realtime: off}
 YAML

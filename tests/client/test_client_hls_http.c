@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,9 +27,11 @@ struct rig {
     atomic_bool stopping;
 };
 
+static unsigned told_full; /* owned by the thread that owns hls */
+
 static void say(const char *format, ...)
 {
-    (void)format;
+    told_full += strstr(format, "does not fit into --memory") != NULL;
 }
 
 static void *serve(void *argument)
@@ -36,7 +39,7 @@ static void *serve(void *argument)
     struct rig *rig = argument;
     while (!atomic_load(&rig->stopping)) {
         struct pollfd ready = {.fd = hls_http_descriptor(&rig->http), .events = POLLIN};
-        poll(&ready, 1, 10);
+        poll(&ready, 1, hls_http_wait_ms(&rig->http, 10));
         hls_http_turn(&rig->http);
     }
     return NULL;
@@ -136,7 +139,7 @@ static void serves_the_output(void **state)
 {
     const struct rig *rig = *state;
     struct core_error error;
-    assert_int_equal(hls_file_publish(rig->hls.output, "a.ts", "cipher", 6, &error), CORE_OK);
+    assert_int_equal(hls_folder_publish(rig->hls.output, "a.ts", "cipher", 6, &error), CORE_OK);
     struct http_answer answer = ask(rig, "GET", "/a.ts", "");
     assert_int_equal(answer.code, 200);
     assert_string_equal(answer.body, "cipher");
@@ -156,6 +159,7 @@ static void serves_the_output(void **state)
 static void keeps_to_its_memory(void **state)
 {
     struct rig *rig = *state;
+    told_full = 0; /* nobody asks yet */
     char body[MEMORY_BYTES + 2];
     memset(body, 'x', sizeof body);
     body[MEMORY_BYTES + 1] = '\0';
@@ -163,9 +167,11 @@ static void keeps_to_its_memory(void **state)
     body[MEMORY_BYTES] = '\0';
     expect(rig, "PUT", "/a.ts", body, 201);
     expect(rig, "PUT", "/b.ts", "x", 503);
+    expect(rig, "PUT", "/b.ts", "x", 503);
     expect(rig, "DELETE", "/a.ts", "", 204);
     expect(rig, "PUT", "/b.ts", "x", 201);
     stop(rig);
+    assert_int_equal(told_full, 2); /* once each time */
     assert_int_equal(rig->hls.clear_bytes, 1);
     assert_int_equal(rig->http.uploading_bytes, 0);
     go_on(rig);
@@ -202,6 +208,96 @@ static void forgets_what_is_cut_off(void **state)
     go_on(rig);
 }
 
+/* Nothing but files is served, whatever their names. */
+static void serves_files_alone(void **state)
+{
+    const struct rig *rig = *state;
+    struct core_error error;
+    assert_int_equal(hls_folder_publish(rig->hls.output, "a/plain", "1", 1, &error), CORE_OK);
+    assert_int_equal(hls_folder_publish(rig->hls.output, "a/x.unknown", "2", 1, &error), CORE_OK);
+    assert_int_equal(hls_folder_publish(rig->hls.output, "a/x.m3u8", "3", 1, &error), CORE_OK);
+    expect(rig, "GET", "/a", "", 404);
+    struct http_answer answer = ask(rig, "GET", "/a/plain", "");
+    assert_non_null(strstr(answer.bytes, "Content-Type: application/octet-stream\r\n"));
+    http_free(&answer);
+    answer = ask(rig, "GET", "/a/x.unknown", "");
+    assert_non_null(strstr(answer.bytes, "Content-Type: application/octet-stream\r\n"));
+    http_free(&answer);
+    answer = ask(rig, "GET", "/a/x.m3u8", "");
+    assert_non_null(strstr(answer.bytes, "Cache-Control: no-cache\r\n"));
+    http_free(&answer);
+    expect(rig, "DELETE", "/a/plain", "", 204);
+    expect(rig, "DELETE", "/a/x.unknown", "", 204);
+    expect(rig, "DELETE", "/a/x.m3u8", "", 204);
+    assert_int_equal(unlinkat(rig->hls.output, "a", AT_REMOVEDIR), 0);
+}
+
+/* A body that comes in pieces, and outgrows the room that was made for it at first. */
+static void takes_large_files(void **state)
+{
+    struct rig *rig = *state;
+    const size_t bytes = (size_t)600 << 10;
+    char *body = malloc(bytes + 1);
+    assert_non_null(body);
+    memset(body, 'x', bytes);
+    body[bytes] = '\0';
+    stop(rig);
+    rig->hls.memory_max = bytes;
+    go_on(rig);
+    expect(rig, "PUT", "/a.ts", body, 201);
+    expect(rig, "PUT", "/b.ts", body, 503);
+    stop(rig);
+    assert_int_equal(rig->hls.clear_bytes, bytes);
+    go_on(rig);
+    expect(rig, "PUT", "/a.ts", "", 201);
+    free(body);
+}
+
+/* What is no request is answered, or is not, and harms nobody. */
+static void outlives_what_is_no_request(void **state)
+{
+    static const char *const broken[] = {
+        "",
+        "GARBAGE\r\n\r\n",
+        "PUT /a.ts HTTP/1.1\r\nContent-Length: -7\r\n\r\n",
+        "PUT /a.ts HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "GET a.ts HTTP/1.1\r\nHost: l\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost: l\r\nConnection: close\r\n\r\n"};
+    const struct rig *rig = *state;
+    for (size_t i = 0; i < COUNT_OF(broken); i++) {
+        int descriptor = http_dial(&rig->http.bound);
+        http_send(descriptor, broken[i], strlen(broken[i]));
+        shutdown(descriptor, SHUT_WR);
+        struct http_answer answer = http_read(descriptor);
+        if (answer.code >= 200 && answer.code < 300)
+            fail_msg("%s: %d", broken[i], answer.code);
+        http_free(&answer);
+    }
+    expect(rig, "PUT", "/a.ts", "clear", 201);
+}
+
+static void listens_on_this_machine(void **state)
+{
+    static const char *const here[] = {"tcp:127.0.0.1:0", "tcp:[::1]:0", "tcp:localhost:0"};
+    struct hls hls = {.say = say};
+    struct core_error error;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(here); i++) {
+        struct hls_http http = {0};
+        if (hls_http_start(&http, &hls, here[i], &error) == CORE_OK) {
+            assert_true(hls_http_descriptor(&http) >= 0);
+            char text[300];
+            struct hls_http second = {0}; /* which finds it taken */
+            core_address_format(&http.bound, text, sizeof text);
+            assert_int_equal(hls_http_start(&second, &hls, text, &error), CORE_IN_USE);
+            hls_http_stop(&http);
+            hls_http_stop(&http); /* it has stopped already */
+        } else if (i != 1) {      /* there may be no IPv6 */
+            fail_msg("%s", error.text);
+        }
+    }
+}
+
 static void listens_on_this_machine_alone(void **state)
 {
     static const char *const elsewhere[] = {"tcp:0.0.0.0:0", "tcp:[::]:0", "tcp:192.0.2.1:80",
@@ -222,6 +318,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(serves_the_output, start, clean_up),
         cmocka_unit_test_setup_teardown(keeps_to_its_memory, start, clean_up),
         cmocka_unit_test_setup_teardown(forgets_what_is_cut_off, start, clean_up),
+        cmocka_unit_test_setup_teardown(serves_files_alone, start, clean_up),
+        cmocka_unit_test_setup_teardown(takes_large_files, start, clean_up),
+        cmocka_unit_test_setup_teardown(outlives_what_is_no_request, start, clean_up),
+        cmocka_unit_test(listens_on_this_machine),
         cmocka_unit_test(listens_on_this_machine_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,123 +1,20 @@
 /* The way of millrace hls to the server: every file comes back whole and under its own key, however often that
  * changes, whatever the server refuses for a while, and when it goes away. */
+#include "client/hls/contract.h"
 #include "client/hls/link.h"
-#include "core/address.h"
 #include "core/secret.h"
-#include "tests/support/fake_server.h"
+#include "tests/support/hls_server.h"
 
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
-
-/* ---- a server whose cipher is to add the key's first byte ---- */
-
-struct script {
-    struct fake_server server;
-    unsigned busy;     /* REKEYs to be refused with 9 */
-    unsigned dropped;  /* REKEYs and closes of streams with which the connection ends */
-    unsigned closed;   /* messages in which the server ends the stream */
-    unsigned asked;    /* REKEYs that came */
-    bool broken_rules; /* by the client */
-    /* the stream */
-    uint32_t stream;
-    uint8_t key, next_key;
-    uint64_t messages, next_first;
-    uint8_t body[FAKE_PACKET_BYTES_MAX], frame[FAKE_PACKET_BYTES_MAX + 256];
-};
-
-static bool answer_open(struct script *script, int descriptor, const struct protocol_header *header)
-{
-    struct protocol_open open;
-    if (protocol_open_read(PROTOCOL_VERSION, script->body, header->body_bytes, &open, NULL) != CORE_OK)
-        return false;
-    const struct protocol_opened opened = {
-        .stream = ++script->stream, .unit = PROTOCOL_UNIT_CPU, .bound_ns = 1, .queue_packets = 4};
-    script->key = open.key[0];
-    script->messages = 0;
-    script->next_first = UINT64_MAX;
-    return fake_write(descriptor, script->frame,
-                      protocol_opened_write(PROTOCOL_VERSION, script->frame, header->id, &opened));
-}
-
-static bool answer_rekey(struct script *script, int descriptor, const struct protocol_header *header)
-{
-    struct protocol_rekey rekey;
-    const struct protocol_refused refused = {.code = PROTOCOL_REFUSED_BUSY, .text = "two keys"};
-    script->asked++;
-    if (protocol_rekey_read(script->body, header->body_bytes, &rekey, NULL) != CORE_OK)
-        return false;
-    script->broken_rules |= rekey.first < script->messages;
-    if (script->dropped > 0 && script->dropped-- > 0)
-        return false;
-    if (script->busy > 0 && script->busy-- > 0)
-        return fake_write(descriptor, script->frame,
-                          protocol_refused_write(PROTOCOL_VERSION, script->frame, header->id, &refused));
-    const struct protocol_rekeyed rekeyed = {.stream = rekey.stream, .first = rekey.first};
-    script->next_key = rekey.key[0];
-    script->next_first = rekey.first;
-    return fake_write(descriptor, script->frame, protocol_rekeyed_write(script->frame, header->id, &rekeyed));
-}
-
-static bool close_stream(struct script *script, int descriptor, uint32_t stream,
-                         enum protocol_close_reason reason)
-{
-    const struct protocol_closed closed = {.reason = reason};
-    return fake_write(descriptor, script->frame, protocol_closed_write(script->frame, stream, &closed));
-}
-
-static bool answer_data(struct script *script, int descriptor, const struct protocol_header *header)
-{
-    uint32_t head = header->flags & PROTOCOL_DATA_FIRST ? CORE_BLOCK_BYTES : 0;
-    const struct protocol_result result = {.flags = PROTOCOL_RESULT_MET, .latency_ns = 1};
-    if (head > 0 && script->messages++ == script->next_first)
-        script->key = script->next_key;
-    if (head > 0 && script->closed > 0 && script->closed-- > 0)
-        return close_stream(script, descriptor, header->id, PROTOCOL_CLOSE_FAILED);
-    uint32_t bytes = header->body_bytes - head;
-    uint32_t padding = header->flags & PROTOCOL_DATA_LAST ? CORE_BLOCK_BYTES - bytes % CORE_BLOCK_BYTES : 0;
-    uint8_t *cipher = script->frame + PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES;
-    for (uint32_t i = 0; i < bytes + padding; i++)
-        cipher[i] = (uint8_t)((i < bytes ? script->body[head + i] : padding) + script->key);
-    protocol_result_write(script->frame, header->id, header->sequence, &result, bytes + padding);
-    return fake_write(descriptor, script->frame,
-                      PROTOCOL_HEADER_BYTES + PROTOCOL_RESULT_BYTES + bytes + padding);
-}
-
-static void serve(struct script *script, int descriptor)
-{
-    struct protocol_header header;
-    bool goes_on = fake_welcome(descriptor);
-    while (goes_on && fake_read_frame(descriptor, &header, script->body))
-        goes_on = header.type == PROTOCOL_OPEN    ? answer_open(script, descriptor, &header)
-                  : header.type == PROTOCOL_REKEY ? answer_rekey(script, descriptor, &header)
-                  : header.type == PROTOCOL_DATA
-                      ? answer_data(script, descriptor, &header)
-                      : close_stream(script, descriptor, header.id, PROTOCOL_CLOSE_ASKED);
-}
-
-/* One connection after the other, `again` of them behind the first. */
-static void serve_again(int descriptor, void *argument)
-{
-    struct script *script = argument;
-    unsigned again = script->dropped + script->closed;
-    serve(script, descriptor);
-    while (again-- > 0) {
-        shutdown(descriptor, SHUT_RDWR); /* fake_server closes it */
-        struct pollfd ready = {.fd = script->server.listener, .events = POLLIN};
-        poll(&ready, 1, -1);
-        int next = accept(script->server.listener, NULL, NULL);
-        serve(script, next);
-        close(next);
-    }
-}
 
 /* ---- files ---- */
 
@@ -126,24 +23,27 @@ static const struct {
     char key;
 } files[] = {{100, 'a'}, {40000, 'a'}, {0, 'b'}, {200000, 'b'}, {16, 'c'}, {15, 'a'}, {300000, 'b'}};
 
-static unsigned done, failed;
+static unsigned done, wrong, given_up;
+static char said[4096];
 
 static void on_done(void *argument, struct hls_job *job)
 {
     (void)argument;
-    size_t whole = (job->bytes / CORE_BLOCK_BYTES + 1) * CORE_BLOCK_BYTES;
-    bool right = !job->failed && job->cipher_bytes == whole && job->owner == &files[done];
-    for (size_t i = 0; i < whole && right; i++)
-        right = job->cipher[i] ==
-                (uint8_t)((i < job->bytes ? job->clear[i] : whole - job->bytes) + job->key->bytes[0]);
-    failed += !right;
+    given_up += job->failed;
+    wrong += job->owner != &files[done] ||
+             (!job->failed && !hls_server_is_cipher(job->cipher, job->cipher_bytes, job->clear, job->bytes,
+                                                    job->key->bytes[0]));
     done++;
     hls_job_free(job);
 }
 
 static void say(const char *format, ...)
 {
-    (void)format;
+    va_list arguments;
+    size_t length = strlen(said);
+    va_start(arguments, format);
+    vsnprintf(said + length, sizeof said - length, format, arguments);
+    va_end(arguments);
 }
 
 static struct hls_key *make_key(char name)
@@ -171,62 +71,197 @@ static void submit(struct hls_stream *stream, size_t file, struct hls_key *key)
     assert_int_equal(hls_stream_submit(stream, job), CORE_OK);
 }
 
+static void turn(struct hls_link *link)
+{
+    hls_link_receive(link, core_time_now_ns());
+    hls_link_send(link, core_time_now_ns());
+    struct pollfd ready = {.fd = hls_link_descriptor(link), .events = hls_link_events(link)};
+    poll(&ready, 1, hls_link_wait_ms(link, core_time_now_ns(), 10));
+}
+
 static void turn_until(struct hls_link *link, unsigned count)
 {
-    for (int i = 0; i < 20000 && done < count; i++) {
-        hls_link_turn(link, core_time_now_ns());
-        struct pollfd ready = {.fd = hls_link_descriptor(link), .events = hls_link_events(link)};
-        if (done < count)
-            poll(&ready, 1, hls_link_wait_ms(link, core_time_now_ns(), 10));
-    }
+    for (int i = 0; i < 20000 && done < count; i++)
+        turn(link);
     assert_int_equal(done, count);
+}
+
+/* ---- what the server does ---- */
+
+struct test_case {
+    const char *name;
+    struct hls_server server; /* what it does */
+    bool at_once;             /* all files, else one after the other */
+    unsigned asked;           /* REKEYs; 0: as many as there are */
+    unsigned opened;          /* streams: a new one for files that are much larger; 0: as many as there are */
+    unsigned given_up;        /* files */
+    const char *said;         /* NULL: nothing that matters */
+};
+
+static void play(const struct test_case *test, struct hls_server *fake)
+{
+    const struct core_options_server server = {.address = fake->fake.address, .timeout_ms = 10000};
+    struct hls_link link = {.server = &server, .done = on_done, .say = say};
+    struct hls_stream stream = {
+        .name = "a", .paces = {{.every_s = 1}, {.every_s = 1}}, .wait_ns = CORE_NS_PER_S};
+    struct hls_stream other = {.name = "b",
+                               .paces = {{.every_s = 1}, {.every_s = 1}},
+                               .wait_ns = CORE_NS_PER_S}; /* has nothing to do */
+    hls_stream_add(&link, &stream);
+    hls_stream_add(&link, &other);
+    for (size_t file = 0; file < COUNT_OF(files); file++) {
+        struct hls_job *last = stream.last;
+        bool same = file > 0 && files[file].key == files[file - 1].key && last != NULL;
+        submit(&stream, file, same ? hls_key_take(last->key) : make_key(files[file].key));
+        assert_true(hls_link_is_busy(&link));
+        if (!test->at_once)
+            turn_until(&link, (unsigned)file + 1);
+    }
+    turn_until(&link, COUNT_OF(files));
+    assert_false(hls_link_is_busy(&link));
+    hls_stream_remove(&stream);
+    hls_link_close(&link);
+    hls_stream_remove(&other);
 }
 
 static void every_file_is_under_its_key(void **state)
 {
-    static const struct {
-        const char *name;
-        unsigned busy, dropped, closed;
-        bool at_once;
-        unsigned asked; /* REKEYs; 0: as many as there are */
-    } cases[] = {
-        {"one after the other", 0, 0, 0, false, 0},
-        {"all at once", 0, 0, 0, true, 4},
-        {"two keys are in force for a while", 3, 0, 0, true, 7},
-        {"the connection ends with a REKEY", 0, 2, 0, true, 0},
-        {"the server ends the stream", 0, 0, 1, true, 0},
-        {"it ends it with all that was sent", 0, 0, 1, false, 0},
+    static const struct test_case cases[] = {
+        {.name = "one after the other", .opened = 4},
+        {.name = "all at once", .at_once = true, .asked = 4, .opened = 1},
+        {.name = "two keys are in force for a while", .server = {.busy = 3}, .at_once = true, .asked = 7},
+        {.name = "the connection ends with a REKEY", .server = {.dropped = 2}, .at_once = true},
+        {.name = "the server ends the stream", .server = {.closed = 1}, .at_once = true},
+        {.name = "it ends it with all that was sent", .server = {.closed = 1}},
+        {.name = "it speaks to others", .server = {.strangers = 1}, .at_once = true},
+        {.name = "it refuses the stream",
+         .server = {.refused = 1, .offer_ns = 3 * CORE_NS_PER_S},
+         .at_once = true,
+         .said = "a: the server refuses the stream (capacity): no room for that; it would admit --wait=3 s"},
+        {.name = "it refuses a key",
+         .server = {.unrekeyed = 1},
+         .at_once = true,
+         .said = "a: the server refuses the next key (capacity): no room for that; asking again"},
+        {.name = "it does not encrypt a packet",
+         .server = {.failing = 2},
+         .at_once = true,
+         .said = "a: a file of 100 bytes was not encrypted"},
+        {.name = "it never encrypts the first file", .server = {.failing = 3}, .given_up = 1},
+        {.name = "it sends back too much", .server = {.too_long = 1}, .at_once = true},
+        {.name = "it is too old", .server = {.old = 1}, .said = "must speak version 3"},
+        {.name = "it does not answer", .server = {.mute = 1}, .said = "did not answer HELLO in time"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        struct script *script = calloc(1, sizeof *script);
-        assert_non_null(script);
-        script->busy = cases[i].busy;
-        script->dropped = cases[i].dropped;
-        script->closed = cases[i].closed;
-        fake_server_start(&script->server, serve_again, script);
-        const struct core_options_server server = {.address = script->server.address, .timeout_ms = 10000};
-        struct hls_link link = {.server = &server, .done = on_done, .say = say};
-        struct hls_stream stream = {.name = "a", .target_s = 1, .wait_ns = CORE_NS_PER_S};
-        done = failed = 0;
-        hls_stream_add(&link, &stream);
-        for (size_t file = 0; file < COUNT_OF(files); file++) {
-            struct hls_job *last = stream.last;
-            bool same = file > 0 && files[file].key == files[file - 1].key && last != NULL;
-            submit(&stream, file, same ? hls_key_take(last->key) : make_key(files[file].key));
-            if (!cases[i].at_once)
-                turn_until(&link, (unsigned)file + 1);
-        }
-        turn_until(&link, COUNT_OF(files));
-        hls_stream_remove(&stream);
-        hls_link_close(&link);
-        fake_server_join(&script->server);
-        if (failed > 0 || script->broken_rules || (cases[i].asked > 0 && script->asked != cases[i].asked))
-            fail_msg("%s: %u files are wrong; %u REKEYs%s", cases[i].name, failed, script->asked,
-                     script->broken_rules ? ", one too late" : "");
-        free(script);
+        struct hls_server *server = malloc(sizeof *server);
+        assert_non_null(server);
+        *server = cases[i].server;
+        done = wrong = given_up = 0;
+        said[0] = '\0';
+        hls_server_start(server);
+        play(&cases[i], server);
+        hls_server_stop(server);
+        if (wrong > 0 || server->broken_rules || given_up != cases[i].given_up ||
+            (cases[i].asked > 0 && server->asked != cases[i].asked) ||
+            (cases[i].opened > 0 && server->count != cases[i].opened))
+            fail_msg("%s: %u files are wrong, %u given up; %u OPENs, %u REKEYs%s", cases[i].name, wrong,
+                     given_up, server->count, server->asked, server->broken_rules ? ", one too late" : "");
+        if (cases[i].said != NULL && strstr(said, cases[i].said) == NULL)
+            fail_msg("%s: %s", cases[i].name, said);
+        free(server);
     }
 }
+
+/* A turn returns before the server has said anything; the end of all does not wait for it for ever. */
+static void nobody_waits_for_the_server(void **state)
+{
+    struct hls_server *fake = calloc(1, sizeof *fake);
+    (void)state;
+    assert_non_null(fake);
+    fake->mute = 1;
+    hls_server_start(fake);
+    const struct core_options_server server = {.address = fake->fake.address, .timeout_ms = 10000};
+    struct hls_link link = {.server = &server, .done = on_done, .say = say};
+    said[0] = '\0';
+    assert_int_equal(hls_link_descriptor(&link), -1);
+    hls_link_receive(&link, core_time_now_ns());
+    assert_true(link.dial.begun);
+    assert_true(hls_link_descriptor(&link) >= 0);
+    assert_string_equal(said, "");
+    hls_link_close(&link);
+    hls_server_stop(fake);
+    free(fake);
+}
+
+/* It connects while all comes to an end. */
+static void ends_while_it_connects(void **state)
+{
+    struct hls_server *fake = calloc(1, sizeof *fake);
+    (void)state;
+    assert_non_null(fake);
+    hls_server_start(fake);
+    const struct core_options_server server = {.address = fake->fake.address, .timeout_ms = 10000};
+    struct hls_link link = {.server = &server, .done = on_done, .say = say};
+    struct hls_stream stream = {
+        .name = "a", .paces = {{.every_s = 1}, {.every_s = 1}}, .wait_ns = CORE_NS_PER_S};
+    hls_stream_add(&link, &stream);
+    submit(&stream, 0, make_key('a'));
+    hls_link_receive(&link, core_time_now_ns());
+    assert_true(link.dial.begun);
+    hls_stream_remove(&stream);
+    hls_link_close(&link);
+    hls_server_stop(fake);
+    free(fake);
+}
+
+/* Of a stream that is taken away while it is being opened, what the server says of it means nothing. */
+static void forgets_streams(void **state)
+{
+    struct hls_server *fake = calloc(1, sizeof *fake);
+    (void)state;
+    assert_non_null(fake);
+    fake->refused = 1;
+    fake->offer_ns = CORE_NS_PER_S;
+    hls_server_start(fake);
+    const struct core_options_server server = {.address = fake->fake.address, .timeout_ms = 10000};
+    struct hls_link link = {.server = &server, .done = on_done, .say = say};
+    said[0] = '\0';
+    for (int round = 0; round < 2; round++) { /* refused, and opened */
+        struct hls_stream stream = {
+            .name = "gone", .paces = {{.every_s = 1}, {.every_s = 1}}, .wait_ns = CORE_NS_PER_S};
+        struct hls_stream other = {
+            .name = "stays", .paces = {{.every_s = 1}, {.every_s = 1}}, .wait_ns = CORE_NS_PER_S};
+        done = 0;
+        hls_stream_add(&link, &stream);
+        submit(&stream, 0, make_key('a'));
+        while (stream.request == 0)
+            turn(&link);
+        hls_stream_remove(&stream);
+        hls_stream_add(&link, &other);
+        submit(&other, 0, make_key('b'));
+        turn_until(&link, 1);
+        hls_stream_remove(&other);
+    }
+    assert_null(strstr(said, "gone"));
+    hls_link_close(&link);
+    hls_server_stop(fake);
+    free(fake);
+}
+
+static void tells_of_no_server(void **state)
+{
+    const struct core_options_server server = {.address = "unix:@millrace-test-nobody", .timeout_ms = 10000};
+    struct hls_link link = {.server = &server, .done = on_done, .say = say};
+    (void)state;
+    said[0] = '\0';
+    for (int i = 0; i < 1000 && !link.told_lost; i++)
+        turn(&link);
+    assert_non_null(strstr(said, "unix:@millrace-test-nobody"));
+    assert_non_null(strstr(said, "looking for the server"));
+    hls_link_close(&link);
+}
+
+/* ---- contracts ---- */
 
 /* All of a file is there in time: what the burst does not hold comes one packet an interval. */
 static void contracts_are_kept(void **state)
@@ -240,7 +275,8 @@ static void contracts_are_kept(void **state)
                                                  .burst_packets_max = bursts[i % COUNT_OF(bursts)],
                                                  .stream_buffer_bytes_max = 16 << 20};
         struct core_stream_spec spec;
-        hls_contract(bytes, 4, false, CORE_NS_PER_S, &welcome, &spec);
+        const struct hls_pace paces[HLS_KINDS] = {{bytes, 4}};
+        hls_contract(paces, CORE_NS_PER_S, &welcome, &spec);
         core_ns packets = (core_ns)((bytes + CORE_BLOCK_BYTES) / spec.packet_bytes + 1);
         core_ns behind = packets > spec.burst_packets ? packets - spec.burst_packets : 0;
         assert_int_equal(spec.packet_bytes % CORE_BLOCK_BYTES, 0);
@@ -251,11 +287,51 @@ static void contracts_are_kept(void **state)
     }
 }
 
+/* What the server's limits make of it. */
+static void contracts_are_within_limits(void **state)
+{
+    struct core_stream_spec spec;
+    const struct millrace_welcome small = {.packet_bytes_max = 1000,
+                                           .burst_packets_max = 8,
+                                           .stream_buffer_bytes_max = 100,
+                                           .interval_ns_min = 50 * CORE_NS_PER_MS,
+                                           .latency_ns_min = 2 * CORE_NS_PER_S};
+    (void)state;
+    hls_contract((struct hls_pace[HLS_KINDS]){{1000000, 1}, {500000, 0.5}}, CORE_NS_PER_S, &small, &spec);
+    assert_int_equal(spec.packet_bytes, 992);
+    assert_int_equal(spec.burst_packets, 1);
+    assert_int_equal(spec.interval_ns, 50 * CORE_NS_PER_MS);
+    assert_int_equal(spec.latency_ns, 2 * CORE_NS_PER_S);
+    const struct millrace_welcome large = {
+        .packet_bytes_max = 1 << 20, .burst_packets_max = 1000, .stream_buffer_bytes_max = 1 << 30};
+    hls_contract((struct hls_pace[HLS_KINDS]){{1, 1e9}}, CORE_LATENCY_NS_MAX, &large, &spec);
+    assert_int_equal(spec.interval_ns, CORE_INTERVAL_NS_MAX);
+    assert_int_equal(spec.latency_ns, CORE_LATENCY_NS_MAX);
+}
+
+/* Parts and segments that come beside each other, at rates that both keep for ever. */
+static void contracts_hold_both_kinds(void **state)
+{
+    const struct millrace_welcome welcome = {
+        .packet_bytes_max = 1 << 20, .burst_packets_max = 1000, .stream_buffer_bytes_max = 1 << 30};
+    struct core_stream_spec spec;
+    (void)state;
+    hls_contract((struct hls_pace[HLS_KINDS]){[HLS_KIND_PART] = {200000, 0.33}}, CORE_NS_PER_S, &welcome,
+                 &spec);
+    assert_true(spec.burst_packets * spec.packet_bytes >= 200000);
+    assert_true(200000 / 0.33 <= spec.packet_bytes * 1e9 / (double)spec.interval_ns);
+    hls_contract((struct hls_pace[HLS_KINDS]){{600000, 1}, {200000, 0.33}}, CORE_NS_PER_S, &welcome, &spec);
+    assert_true(spec.burst_packets * spec.packet_bytes >= 800000);
+    assert_true(600000 + 200000 / 0.33 <= spec.packet_bytes * 1e9 / (double)spec.interval_ns);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_file_is_under_its_key),
-        cmocka_unit_test(contracts_are_kept),
+        cmocka_unit_test(every_file_is_under_its_key), cmocka_unit_test(nobody_waits_for_the_server),
+        cmocka_unit_test(ends_while_it_connects),      cmocka_unit_test(forgets_streams),
+        cmocka_unit_test(tells_of_no_server),          cmocka_unit_test(contracts_are_kept),
+        cmocka_unit_test(contracts_are_within_limits), cmocka_unit_test(contracts_hold_both_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

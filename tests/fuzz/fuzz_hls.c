@@ -1,6 +1,7 @@
 /* Arbitrary texts as playlists of `millrace hls`, as names in them and as an info file of keys. What it publishes of
  * a playlist it can read again, with the same files under the same keys: a process that begins trusts that. */
 #include "client/hls/keys.h"
+#include "client/hls/path.h"
 #include "client/hls/playlist.h"
 
 #include <stdlib.h>
