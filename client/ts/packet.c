@@ -65,7 +65,7 @@ unsigned ts_datagram_mark(uint8_t *packets, size_t bytes, const uint8_t clear[TS
         uint16_t pid = ts_packet_pid(packet);
         if ((clear[pid / 8] >> (pid % 8) & 1) != 0 || ts_packet_payload(packet) >= TS_PACKET_BYTES)
             continue;
-        packet[3] = (uint8_t)(packet[3] | (odd ? 0xC0 : 0x80));
+        packet[3] = (uint8_t)((packet[3] & ~BITS_SCRAMBLING) | (odd ? 0xC0 : 0x80));
         marked++;
     }
     return marked;
