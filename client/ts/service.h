@@ -20,7 +20,7 @@ struct ts_counts {
     uint64_t excess;  /* above the rate, beyond what is kept for it */
     uint64_t refused; /* not encrypted by the server */
     uint64_t unsent;  /* not taken by the network */
-    uint32_t overflow; /* by the system, since this process did not read */
+    uint64_t overflow; /* by the system, since this process did not read */
 };
 
 enum ts_slot_state { TS_SLOT_DROPPED, TS_SLOT_WAITING, TS_SLOT_SENT, TS_SLOT_READY };

@@ -116,7 +116,7 @@ core_ns ts_clock_offset_ns(void)
 }
 
 static void read_control(struct msghdr *header, core_ns offset_ns, struct ts_arrival *arrival,
-                         uint32_t *overflows)
+                         uint64_t *overflows)
 {
     struct timespec stamp;
     for (struct cmsghdr *control = CMSG_FIRSTHDR(header); control != NULL;
@@ -124,7 +124,7 @@ static void read_control(struct msghdr *header, core_ns offset_ns, struct ts_arr
         if (control->cmsg_level != SOL_SOCKET)
             continue;
         if (control->cmsg_type == SO_RXQ_OVFL)
-            memcpy(overflows, CMSG_DATA(control), sizeof *overflows);
+            *overflows = *(const uint32_t *)(const void *)CMSG_DATA(control);
         if (control->cmsg_type == SCM_TIMESTAMPNS) {
             memcpy(&stamp, CMSG_DATA(control), sizeof stamp);
             core_ns in_ns = stamp.tv_sec * CORE_NS_PER_S + stamp.tv_nsec + offset_ns;
@@ -134,7 +134,7 @@ static void read_control(struct msghdr *header, core_ns offset_ns, struct ts_arr
 }
 
 unsigned ts_socket_receive(int descriptor, const struct iovec *rooms, unsigned count, core_ns offset_ns,
-                           struct ts_arrival *arrivals, uint32_t *overflows)
+                           struct ts_arrival *arrivals, uint64_t *overflows)
 {
     struct mmsghdr messages[TS_BATCH];
     _Alignas(struct cmsghdr) char controls[TS_BATCH][CONTROL_BYTES];

@@ -26,7 +26,7 @@ struct ts_arrival {
 /* Fills up to `count` (at most TS_BATCH) rooms; returns how many. *overflows: those that this socket has lost because
  * it was read too late, ever; unchanged if unknown. */
 unsigned ts_socket_receive(int descriptor, const struct iovec *rooms, unsigned count, core_ns offset_ns,
-                           struct ts_arrival *arrivals, uint32_t *overflows);
+                           struct ts_arrival *arrivals, uint64_t *overflows);
 
 /* Sends up to `count` (at most TS_BATCH); returns how many. 0: the first one can not be sent, as errno says. */
 unsigned ts_socket_send(int descriptor, const struct config_ts_endpoint *to, const struct iovec *datagrams,
