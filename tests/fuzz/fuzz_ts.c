@@ -1,0 +1,55 @@
+/* Arbitrary datagrams to `millrace ts`, each behind its length, and an arbitrary line of control words: what is taken
+ * is whole packets inside the datagram, and marking them touches nothing but their scrambling control. */
+#include "client/ts/tables.h"
+#include "client/ts/words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool condition)
+{
+    if (!condition)
+        abort();
+}
+
+static void take_datagram(struct ts_tables *tables, const uint8_t *data, size_t size)
+{
+    struct ts_datagram datagram;
+    uint8_t *bytes = malloc(size + 1); /* so that a sanitizer sees reads beyond it */
+    if (bytes == NULL)
+        return;
+    memcpy(bytes, data, size);
+    if (ts_datagram_read(bytes, size, &datagram)) {
+        require(datagram.bytes > 0 && datagram.bytes % TS_PACKET_BYTES == 0 &&
+                datagram.offset + datagram.bytes <= size);
+        ts_tables_read(tables, bytes + datagram.offset, datagram.bytes);
+        (void)ts_datagram_mark(bytes + datagram.offset, datagram.bytes, tables->clear, size % 2 != 0);
+        for (size_t i = 0; i < size; i++) {
+            bool is_control = i >= datagram.offset && i < datagram.offset + datagram.bytes &&
+                              (i - datagram.offset) % TS_PACKET_BYTES == 3;
+            require((bytes[i] & (is_control ? 0x3F : 0xFF)) == data[i]);
+        }
+    }
+    free(bytes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct ts_tables tables;
+    struct ts_word word;
+    struct core_error error;
+    if (ts_word_parse((const char *)data, size, 0, 0, &word, &error) == CORE_OK)
+        require(word.key_bytes > 0 && word.key_bytes <= TS_KEY_NAME_MAX);
+    if (ts_tables_open(&tables, NULL, 0) == CORE_OK)
+        while (size > 2) {
+            size_t bytes = (size_t)(data[0] << 8 | data[1]) % 1500;
+            bytes = bytes < size - 2 ? bytes : size - 2;
+            take_datagram(&tables, data + 2, bytes);
+            data += 2 + bytes;
+            size -= 2 + bytes;
+        }
+    ts_tables_close(&tables);
+    return 0;
+}
