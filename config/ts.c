@@ -3,7 +3,7 @@
 #include "config/file.h"
 #include "config/report.h"
 #include "config/yaml.h"
-#include "core/stream.h"
+#include "core/value.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -40,7 +40,11 @@ struct raw_ts {
 #define WHOLE_FIELD(member) CYAML_FIELD_INT_PTR(#member, CYAML_FLAG_OPTIONAL, struct raw_service, member)
 #define NUMBER_FIELD(member)                                                                                 \
     CYAML_FIELD_FLOAT_PTR(#member, CYAML_FLAG_OPTIONAL, struct raw_service, member)
-#define SWITCH_FIELD(member) CYAML_FIELD_BOOL_PTR(#member, CYAML_FLAG_OPTIONAL, struct raw_service, member)
+#define SWITCH_FIELD(member)                                                                                 \
+    CYAML_FIELD_ENUM_PTR(#member, CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct raw_service, member,       \
+                         truths, CYAML_ARRAY_LEN(truths))
+
+static const cyaml_strval_t truths[] = {{"true", true}, {"false", false}};
 
 static const cyaml_schema_field_t words_fields[] = {
     TEXT_FIELD(struct raw_words, file, CYAML_FLAG_OPTIONAL),
@@ -107,9 +111,10 @@ static bool endpoint_parse(const char *text, struct config_ts_endpoint *endpoint
 {
     char host[64];
     const char *colon = strrchr(text, ':');
+    uint64_t port;
 
     if (strncmp(text, "udp:", 4) != 0 || colon < text + 4 || (size_t)(colon - text - 4) >= sizeof host ||
-        strcmp(colon, ":0") == 0)
+        !core_count_parse(colon + 1, UINT16_MAX, &port) || port == 0)
         return false;
     text += 4;
     size_t length = (size_t)(colon - text);

@@ -182,7 +182,7 @@ static bool is_clear(const struct ts_tables *tables, uint16_t pid)
     return (tables->clear[pid / 8] >> (pid % 8) & 1) != 0;
 }
 
-#define PROGRAM(number, pid) 0, (number), 0xE0 | (pid) >> 8, (pid) & 0xFF
+#define PROGRAM(number, pid) 0, (number), (uint8_t)(0xE0 | (pid) >> 8), (uint8_t)((pid) & 0xFF)
 #define CA(pid)              9, 4, 0x06, 0x04, 0xE0 | (pid) >> 8, (pid) & 0xFF
 
 static void tables_are_followed(void **state)
@@ -228,7 +228,7 @@ static void sections_span_packets(void **state)
     struct ts_tables tables;
     (void)state;
     for (unsigned i = 0; i < 120; i++)
-        memcpy(pat + 4 * i, (uint8_t[]){PROGRAM((uint8_t)(i + 1), 0x400 + i)}, 4);
+        memcpy(pat + 4 * i, (uint8_t[]){PROGRAM((uint8_t)(i + 1), (uint16_t)(0x400 + i))}, 4);
     assert_int_equal(ts_tables_open(&tables, NULL, 0), CORE_OK);
     read_section(&tables, 0, 0, 7, 0, pat, sizeof pat);
     for (uint16_t pid = 0x3FF; pid <= 0x400 + 120; pid++)
