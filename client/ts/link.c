@@ -252,6 +252,7 @@ static void on_refused(void *argument, uint32_t request, const struct protocol_r
     if (is_rekey) {
         ts_words_drop_first(stream->words);
         stream->words->refused++;
+        stream->ask_not_before_ns = 0;
     }
     link->refused += !is_rekey;
     link->say("%s: the server refuses the %s (%s): %s%s%s%s", stream->config->name,
