@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONNECT_MS       200                    /* an attempt */
+#define CONNECT_MS       1000                   /* an attempt */
 #define CONNECT_PAUSE_NS (250 * CORE_NS_PER_MS) /* between two of them */
 #define REFUSED_PAUSE_NS CORE_NS_PER_S          /* until what was refused is asked for again */
 #define BUSY_PAUSE_NS    (5 * CORE_NS_PER_MS)   /* the same, while the stream still has two keys */
