@@ -98,6 +98,7 @@ static bool answer_data(struct script *script, int descriptor, const struct prot
     }
     script->messages++;
     if (script->closed > 0 && script->closed-- > 0) {
+        script->stream++; /* what was sent to that one is skipped */
         const struct protocol_closed closed = {.reason = PROTOCOL_CLOSE_FAILED};
         return fake_write(descriptor, script->frame,
                           protocol_closed_write(script->frame, header->id, &closed));
