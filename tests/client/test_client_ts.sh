@@ -107,24 +107,14 @@ block yaml 2 >ts.yaml
 grep -q 'services:' ts.yaml || fail "the documentation has no example"
 start_server
 export MILLRACE_SERVER="unix:$scratch/socket" PATH="$build/client:$PATH"
-: >"$scratch/news.words"
-: >"$scratch/films.words"
 receive news.clear udp:239.1.1.1:5000 lo
-receive news.out udp:239.2.1.1:5000 lo "$scratch/news.words"
-receive films.out udp:127.0.0.1:5004 '' "$scratch/films.words"
+receive news.out udp:239.2.1.1:5000 lo words
+receive films.out udp:127.0.0.1:5004 '' film-words
 block sh 1 >example.sh
 cat >>example.sh <<'SH'
 jobs -p >../example.pids
 wait %2 %3
 SH
-# The receivers know each word before it is used.
-sed -i 's|^\(echo "\(even\|odd\).*>>\?\)\(words\|film-words\)$|\1\3; cut -d" " -f2 words film-words -s >/dev/null; ../note|' example.sh
-cat >"$scratch/note" <<'SH'
-#!/bin/sh
-[ ! -e words ] || cut -d' ' -f2 words >../news.words
-[ ! -e film-words ] || cut -d' ' -f2 film-words >../films.words
-SH
-chmod +x "$scratch/note"
 bash example.sh >"$scratch/example.log" 2>&1 || fail "the example"
 curl -sf --unix-socket metrics http://localhost/metrics >"$scratch/metrics.log" || fail "no metrics"
 kill -TERM "$(head -n 1 "$scratch/example.pids")"
@@ -170,7 +160,7 @@ give() { # [WHEN]: each service's next word
     local word
     for name in group single; do
         word=$(openssl rand -hex 16)
-        echo "$word" >>"$name.words"
+        echo "$parity $word" >>"$name.words"
         echo "$parity $word ${1:-}" >&$([[ $name == group ]] && echo 5 || echo 6)
     done
     [[ $parity == even ]] && parity=odd || parity=even

@@ -3,8 +3,8 @@
  *
  *   ts_receive udp:239.2.1.1:5000 lo FILE [WORDS]
  *
- * WORDS has a word in each line, 32 hexadecimal digits, in the order in which they are used, the first one even. What
- * can not be descrambled is an error. "ready" is printed once it listens. */
+ * WORDS is as `millrace ts` reads it, but for times: the words follow each other as lines do. It is read when a word is
+ * needed. What can not be descrambled is an error. "ready" is printed once it listens. */
 #include "bench/ts_descramble.h"
 #include "client/ts/packet.h"
 #include "client/ts/sockets.h"
@@ -26,7 +26,7 @@ static void on_signal(int number)
 
 static void give_word(void *argument, uint64_t number, uint8_t word[BENCH_WORD_BYTES])
 {
-    char line[128] = "";
+    char line[128] = "", hex[33] = "";
     size_t count = 0;
     FILE *words = fopen(argument, "re");
     for (uint64_t i = 0; words != NULL && i <= number; i++)
@@ -34,7 +34,8 @@ static void give_word(void *argument, uint64_t number, uint8_t word[BENCH_WORD_B
             line[0] = '\0';
     if (words != NULL)
         fclose(words);
-    if (strlen(line) < 32 || !core_hex_parse(line, 32, word, BENCH_WORD_BYTES, &count) || count != BENCH_WORD_BYTES) {
+    if (sscanf(line, "%*s %32s", hex) != 1 || !core_hex_parse(hex, 32, word, BENCH_WORD_BYTES, &count) ||
+        count != BENCH_WORD_BYTES) {
         fprintf(stderr, "ts_receive: there is no word %llu\n", (unsigned long long)number);
         exit(1);
     }
