@@ -154,14 +154,13 @@ mkfifo -m 600 group.fifo single.fifo
 millrace ts --check six.yaml || fail "six.yaml"
 millrace ts --json six.yaml >"$scratch/report" 2>"$scratch/ts.log" &
 ts=$!
-exec 5<>group.fifo 6<>single.fifo
 parity=even
 give() { # [WHEN]: each service's next word
     local word
     for name in group single; do
         word=$(openssl rand -hex 16)
         echo "$parity $word" >>"$name.words"
-        echo "$parity $word ${1:-}" >&$([[ $name == group ]] && echo 5 || echo 6)
+        echo "$parity $word ${1:-}" >"$name.fifo"
     done
     [[ $parity == even ]] && parity=odd || parity=even
 }
