@@ -51,7 +51,15 @@ struct figures {
 
 /* ---- options ---- */
 
-enum { OPTION_HOLD = 0x500, OPTION_RTP, OPTION_PERIOD, OPTION_PRIORITY, OPTION_MILLRACE, OPTION_SEED, OPTION_JITTER };
+enum {
+    OPTION_HOLD = 0x500,
+    OPTION_RTP,
+    OPTION_PERIOD,
+    OPTION_PRIORITY,
+    OPTION_MILLRACE,
+    OPTION_SEED,
+    OPTION_JITTER
+};
 
 static const struct argp_option option_table[] = {
     {"services", 'n', "N", 0, "Services (default 100)", 0},
@@ -62,8 +70,10 @@ static const struct argp_option option_table[] = {
     {"period", OPTION_PERIOD, "TIME", 0, "A new word every so long (default 1s)", 0},
     {"rtp", OPTION_RTP, NULL, 0, "RTP", 0},
     {"hold", OPTION_HOLD, NULL, 0, "Services with hold: true", 0},
-    {"priority", OPTION_PRIORITY, "N", 0, "millrace ts runs at this priority of SCHED_FIFO, 1 to 99, if permitted", 0},
-    {"millrace", OPTION_MILLRACE, "PROGRAM", 0, "The command (default: the one built beside this program)", 0},
+    {"priority", OPTION_PRIORITY, "N", 0,
+     "millrace ts runs at this priority of SCHED_FIFO, 1 to 99, if permitted", 0},
+    {"millrace", OPTION_MILLRACE, "PROGRAM", 0, "The command (default: the one built beside this program)",
+     0},
     {"seed", OPTION_SEED, "N", 0, "Of words and payloads (default: drawn, and told)", 0},
     {0},
 };
@@ -182,7 +192,8 @@ static core_status write_services(const struct options *options, const struct pr
                 i, in, out, options->traffic.rate_bits_per_s / 1e6, (double)options->traffic.bound_ns / 1e6,
                 (double)options->jitter_ns / 1e6, options->hold ? "true" : "false", i);
         snprintf(path, sizeof path, "%s/w%zu", program->folder, i);
-        if (mkfifo(path, 0600) != 0 || (program->words[i] = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0) {
+        if (mkfifo(path, 0600) != 0 ||
+            (program->words[i] = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK)) < 0) {
             fclose(file);
             return core_error_errno(error, "%s", path);
         }
@@ -191,7 +202,8 @@ static core_status write_services(const struct options *options, const struct pr
 }
 
 /* In the child. */
-static _Noreturn void become(const struct options *options, const struct program *program, const char *address)
+static _Noreturn void become(const struct options *options, const struct program *program,
+                             const char *address)
 {
     char config[128], report[128];
     snprintf(config, sizeof config, "%s/ts.yaml", program->folder);
@@ -202,7 +214,8 @@ static _Noreturn void become(const struct options *options, const struct program
     if (options->priority > 0)
         core_thread_priority_take(options->priority);
     (void)setsid();
-    (void)execlp(options->program, options->program, "ts", "--json", "--server", address, config, (char *)NULL);
+    (void)execlp(options->program, options->program, "ts", "--json", "--server", address, config,
+                 (char *)NULL);
     perror(options->program);
     _exit(127);
 }
@@ -259,7 +272,8 @@ static core_ns process_cpu_ns(pid_t process)
 }
 
 /* What millrace ts itself says. */
-static core_status read_report(const struct program *program, struct figures *figures, struct core_error *error)
+static core_status read_report(const struct program *program, struct figures *figures,
+                               struct core_error *error)
 {
     char path[128];
     json_error_t why;
@@ -281,9 +295,10 @@ static core_status read_report(const struct program *program, struct figures *fi
         figures->pcr_jitter_max_ns =
             core_time_max(figures->pcr_jitter_max_ns, json_integer_value(json_object_get(pcr, "max")) -
                                                           json_integer_value(json_object_get(pcr, "min")));
-        json_object_foreach(json_object_get(service, "dropped"), name, reason)
-            if (strcmp(name, "early") != 0 && strcmp(name, "away") != 0) /* these are of the start */
-                figures->dropped += json_integer_value(reason);
+        json_object_foreach(json_object_get(service, "dropped"), name,
+                            reason) if (strcmp(name, "early") != 0 &&
+                                        strcmp(name, "away") != 0) /* these are of the start */
+            figures->dropped += json_integer_value(reason);
     }
     json_decref(report);
     return CORE_OK;
@@ -339,8 +354,7 @@ static core_status change_words(const struct options *options, const struct prog
     double begin_s = unix_now_s(), period_s = (double)options->period_ns / 1e9;
     for (uint64_t number = 1; begin_ns + (core_ns)number * options->period_ns < end_ns; number++) {
         core_time_sleep_until(begin_ns + (core_ns)number * options->period_ns - options->period_ns / 10 * 6);
-        core_status status =
-            give_words(options, program, number, begin_s + (double)number * period_s, error);
+        core_status status = give_words(options, program, number, begin_s + (double)number * period_s, error);
         if (status)
             return status;
     }
@@ -465,11 +479,11 @@ static json_t *pack(const struct options *options, const struct figures *figures
 {
     const struct bench_ts_figures *traffic = &figures->traffic;
     return json_pack(
-        "{s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "services",
-        (json_int_t)options->traffic.services, "rate_bits_per_s", options->traffic.rate_bits_per_s, "bound_ns",
-        (json_int_t)options->traffic.bound_ns, "datagrams", (json_int_t)traffic->received, "wrong",
-        (json_int_t)traffic->wrong, "lost", (json_int_t)traffic->lost, "reordered",
-        (json_int_t)traffic->reordered, "late", (json_int_t)traffic->late, "changes",
+        "{s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}",
+        "services", (json_int_t)options->traffic.services, "rate_bits_per_s",
+        options->traffic.rate_bits_per_s, "bound_ns", (json_int_t)options->traffic.bound_ns, "datagrams",
+        (json_int_t)traffic->received, "wrong", (json_int_t)traffic->wrong, "lost", (json_int_t)traffic->lost,
+        "reordered", (json_int_t)traffic->reordered, "late", (json_int_t)traffic->late, "changes",
         (json_int_t)traffic->changes, "delay_median_ns",
         (json_int_t)core_histogram_percentile_ns(&traffic->delay, 50), "delay_p99_9_ns",
         (json_int_t)core_histogram_percentile_ns(&traffic->delay, 99.9), "delay_max_ns",
@@ -485,10 +499,11 @@ int bench_ts(int argc, char **argv)
     static char found[640];
     static struct figures figures;
     struct core_error error;
-    struct options options = {.traffic = {.services = 100, .rate_bits_per_s = 4e6, .bound_ns = 5 * CORE_NS_PER_MS},
-                              .period_ns = CORE_NS_PER_S,
-                              .jitter_ns = 10 * CORE_NS_PER_MS,
-                              .seconds = 10};
+    struct options options = {
+        .traffic = {.services = 100, .rate_bits_per_s = 4e6, .bound_ns = 5 * CORE_NS_PER_MS},
+        .period_ns = CORE_NS_PER_S,
+        .jitter_ns = 10 * CORE_NS_PER_MS,
+        .seconds = 10};
     if (getrandom(&options.traffic.seed, sizeof options.traffic.seed, 0) < 0)
         return 1;
     options.traffic.seed >>= 16;

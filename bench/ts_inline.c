@@ -46,7 +46,8 @@ static void relay_batch(struct relay *relay, core_ns offset_ns)
     for (size_t i = 0; i < TS_BATCH; i++)
         vectors[i] = (struct iovec){.iov_base = rooms[i], .iov_len = ROOM_BYTES};
     unsigned count =
-        ts_socket_receive(relay->input, vectors, TS_BATCH, offset_ns, arrivals, &relay->overflow), kept = 0;
+                 ts_socket_receive(relay->input, vectors, TS_BATCH, offset_ns, arrivals, &relay->overflow),
+             kept = 0;
     for (unsigned i = 0; i < count; i++) {
         if (!ts_datagram_read(rooms[i], arrivals[i].bytes, &datagram))
             continue;
@@ -70,10 +71,11 @@ static void open_relay(struct relay *relay, size_t service, uint64_t seed)
     bench_ts_group(service, false, in);
     bench_ts_group(service, true, out);
     bench_ts_word(seed, service, 0, word);
-    snprintf(text, sizeof text,
-             "services:\n  - {name: a, input: \"%s\", input_interface: lo, output: \"%s\", output_interface: lo, "
-             "rate_mbit_per_s: 1, words: {file: a}}\n",
-             in, out);
+    snprintf(
+        text, sizeof text,
+        "services:\n  - {name: a, input: \"%s\", input_interface: lo, output: \"%s\", output_interface: lo, "
+        "rate_mbit_per_s: 1, words: {file: a}}\n",
+        in, out);
     if (config_ts_parse(text, strlen(text), "bench", &relay->config, &error) == CORE_OK &&
         ts_socket_input(&relay->config->services[0], &relay->input, &error) == CORE_OK &&
         ts_socket_output(&relay->config->services[0], &relay->output, &error) == CORE_OK &&

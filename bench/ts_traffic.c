@@ -68,11 +68,11 @@ void bench_ts_group(size_t service, bool out, char text[32])
 
 static void set_address(struct config_ts_endpoint *endpoint, size_t service, bool out)
 {
-    const struct sockaddr_in address = {
-        .sin_family = AF_INET,
-        .sin_port = htons(BENCH_TS_PORT),
-        .sin_addr.s_addr = htonl((uint32_t)(239u << 24 | (out ? 2u : 1u) << 16 | (service / 250) << 8 |
-                                            (service % 250 + 1)))};
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons(BENCH_TS_PORT),
+                                        .sin_addr.s_addr =
+                                            htonl((uint32_t)(239u << 24 | (out ? 2u : 1u) << 16 |
+                                                             (service / 250) << 8 | (service % 250 + 1)))};
     memcpy(&endpoint->address, &address, sizeof address);
     endpoint->address_bytes = sizeof address;
     endpoint->is_group = true;
@@ -81,11 +81,13 @@ static void set_address(struct config_ts_endpoint *endpoint, size_t service, boo
 
 /* ---- what is sent ---- */
 
-static void make_section(uint8_t *packet, uint16_t pid, uint64_t counter, const uint8_t *section, size_t bytes)
+static void make_section(uint8_t *packet, uint16_t pid, uint64_t counter, const uint8_t *section,
+                         size_t bytes)
 {
     uint32_t crc = 0xFFFFFFFF;
     memset(packet, 0xFF, PACKET_BYTES);
-    const uint8_t head[] = {0x47, (uint8_t)(0x40 | pid >> 8), (uint8_t)pid, (uint8_t)(0x10 | (counter & 0x0F)), 0};
+    const uint8_t head[] = {0x47, (uint8_t)(0x40 | pid >> 8), (uint8_t)pid,
+                            (uint8_t)(0x10 | (counter & 0x0F)), 0};
     memcpy(packet, head, sizeof head);
     memcpy(packet + 5, section, bytes);
     for (size_t i = 0; i < 8 * bytes; i++)
@@ -96,8 +98,8 @@ static void make_section(uint8_t *packet, uint16_t pid, uint64_t counter, const 
 
 /* A packet of video: its payload is cut out of the pattern, and begins with what it is; the first one of a datagram
  * has an adaptation field with a clock reference. */
-static void make_video(const struct bench_ts_traffic *traffic, size_t service, uint64_t number, unsigned index,
-                       core_ns sent_ns, uint8_t *packet)
+static void make_video(const struct bench_ts_traffic *traffic, size_t service, uint64_t number,
+                       unsigned index, core_ns sent_ns, uint8_t *packet)
 {
     const uint8_t head[] = {0x47, PID_VIDEO >> 8, PID_VIDEO & 0xFF,
                             (uint8_t)((index == 0 ? 0x30 : 0x10) | ((number * PACKETS + index) & 0x0F))};
@@ -116,8 +118,23 @@ static void make_datagram(const struct bench_ts_traffic *traffic, size_t service
                           core_ns sent_ns, uint8_t packets[BYTES])
 {
     static const uint8_t pat[] = {0, 0xB0, 13, 0, 7, 0xC1, 0, 0, 0, 1, 0xE0 | PID_PMT >> 8, PID_PMT & 0xFF};
-    static const uint8_t pmt[] = {2, 0xB0, 18, 0, 1, 0xC1, 0, 0, 0xE0 | PID_VIDEO >> 8, PID_VIDEO & 0xFF,
-                                  0xF0, 0, 2, 0xE0 | PID_VIDEO >> 8, PID_VIDEO & 0xFF, 0xF0, 0};
+    static const uint8_t pmt[] = {2,
+                                  0xB0,
+                                  18,
+                                  0,
+                                  1,
+                                  0xC1,
+                                  0,
+                                  0,
+                                  0xE0 | PID_VIDEO >> 8,
+                                  PID_VIDEO & 0xFF,
+                                  0xF0,
+                                  0,
+                                  2,
+                                  0xE0 | PID_VIDEO >> 8,
+                                  PID_VIDEO & 0xFF,
+                                  0xF0,
+                                  0};
     for (unsigned i = 0; i < PACKETS; i++)
         make_video(traffic, service, number, i, sent_ns, packets + i * PACKET_BYTES);
     if (number % TABLES_EVERY != 0)
@@ -133,8 +150,8 @@ static void send_datagram(struct bench_ts_traffic *traffic, size_t service, uint
     struct config_ts_endpoint to;
     set_address(&to, service, false);
     make_datagram(traffic, service, number, core_time_now_ns(), bytes + RTP_BYTES);
-    while (sendto(traffic->output, bytes + head, sizeof bytes - head, 0,
-                  (const struct sockaddr *)&to.address, to.address_bytes) < 0 &&
+    while (sendto(traffic->output, bytes + head, sizeof bytes - head, 0, (const struct sockaddr *)&to.address,
+                  to.address_bytes) < 0 &&
            !atomic_load(&traffic->stop))
         core_time_sleep_until(core_time_now_ns() + 100 * CORE_NS_PER_US);
 }
@@ -151,7 +168,8 @@ static void *run_sender(void *argument)
         core_ns now_ns = core_time_now_ns();
         if (due_ns - now_ns > 50 * CORE_NS_PER_US)
             core_time_sleep_until(due_ns);
-        else if (now_ns - due_ns > CORE_NS_PER_MS) /* it was kept from a core: what it missed is not sent at once */
+        else if (now_ns - due_ns >
+                 CORE_NS_PER_MS) /* it was kept from a core: what it missed is not sent at once */
             begin_ns += now_ns - due_ns;
         send_datagram(traffic, i % services, i / services);
         traffic->figures.sent++;
@@ -221,8 +239,8 @@ static void receive(struct bench_ts_traffic *traffic, struct receiver *receiver,
     struct ts_arrival arrivals[TS_BATCH];
     for (size_t i = 0; i < TS_BATCH; i++)
         vectors[i] = (struct iovec){.iov_base = rooms[i], .iov_len = sizeof rooms[i]};
-    unsigned count = ts_socket_receive(receiver->socket, vectors, TS_BATCH, offset_ns, arrivals,
-                                       &receiver->overflow);
+    unsigned count =
+        ts_socket_receive(receiver->socket, vectors, TS_BATCH, offset_ns, arrivals, &receiver->overflow);
     for (unsigned i = 0; i < count; i++)
         take_datagram(traffic, receiver, rooms[i], &arrivals[i]);
 }
@@ -271,8 +289,13 @@ core_status bench_ts_start(const struct bench_ts_options *options, struct bench_
     static const struct core_thread_options sends = {.name = "sender", .cpu = -1},
                                             checks = {.name = "checker", .cpu = -1};
     struct bench_ts_traffic *made = calloc(1, sizeof *made);
-    if (made == NULL || (made->receivers = calloc(options->services, sizeof *made->receivers)) == NULL)
+    struct receiver *receivers = calloc(options->services, sizeof *receivers);
+    if (made == NULL || receivers == NULL) {
+        free(made);
+        free(receivers);
         return core_error_set(error, CORE_NO_MEMORY, "no memory for %zu services", options->services);
+    }
+    made->receivers = receivers;
     made->options = *options;
     core_histogram_init(&made->figures.delay);
     for (size_t i = 0; i < PATTERN; i++)

@@ -24,7 +24,7 @@ struct bench_ts_options {
 struct bench_ts_figures {
     uint64_t sent, received, packets; /* datagrams, but the last */
     uint64_t lost, reordered, late, wrong, changes;
-    uint64_t overflow; /* not read in time by this bench itself: of no use for figures */
+    uint64_t overflow;           /* not read in time by this bench itself: of no use for figures */
     struct core_histogram delay; /* from sending to the receiver's socket */
 };
 

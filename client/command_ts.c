@@ -103,7 +103,8 @@ static const struct argp argp = {
 
 /* ---- the run ---- */
 
-static bool watch(const struct ts_command *command, int operation, int descriptor, uint32_t events, void *what)
+static bool watch(const struct ts_command *command, int operation, int descriptor, uint32_t events,
+                  void *what)
 {
     struct epoll_event event = {.events = events, .data.ptr = what};
     return epoll_ctl(command->poller, operation, descriptor, &event) == 0;
@@ -172,8 +173,8 @@ static void show_progress(const struct ts_set *set, core_ns now_ns)
         open += set->services[i].stream.id != 0;
     told_ns = now_ns;
     told_bytes = sum.bytes;
-    fprintf(stderr, "\r\033[K%zu of %zu services, %s, %" PRIu64 " datagrams, %" PRIu64 " late, %" PRIu64
-                    " dropped%s",
+    fprintf(stderr,
+            "\r\033[K%zu of %zu services, %s, %" PRIu64 " datagrams, %" PRIu64 " late, %" PRIu64 " dropped%s",
             open, set->count, core_rate_format(bits_per_s, rate), sum.datagrams, sum.late,
             ts_report_dropped(&sum), set->link.connection == NULL ? ", no server" : "");
 }
@@ -221,8 +222,8 @@ static core_status start(struct ts_command *command, struct core_error *error)
     if (command->listen == NULL)
         return CORE_OK;
     status = ts_metrics_start(&command->metrics, &command->set, command->listen, error);
-    if (status == CORE_OK && !watch(command, EPOLL_CTL_ADD, ts_metrics_descriptor(&command->metrics), EPOLLIN,
-                                    &command->metrics))
+    if (status == CORE_OK &&
+        !watch(command, EPOLL_CTL_ADD, ts_metrics_descriptor(&command->metrics), EPOLLIN, &command->metrics))
         status = core_error_errno(error, "%s can not be waited for", command->listen);
     return status;
 }

@@ -37,9 +37,8 @@ struct raw_ts {
 
 #define TEXT_FIELD(structure, member, flags)                                                                 \
     CYAML_FIELD_STRING_PTR(#member, CYAML_FLAG_POINTER | (flags), structure, member, 1, 4095)
-#define WHOLE_FIELD(member) CYAML_FIELD_INT_PTR(#member, CYAML_FLAG_OPTIONAL, struct raw_service, member)
-#define NUMBER_FIELD(member)                                                                                 \
-    CYAML_FIELD_FLOAT_PTR(#member, CYAML_FLAG_OPTIONAL, struct raw_service, member)
+#define WHOLE_FIELD(member)  CYAML_FIELD_INT_PTR(#member, CYAML_FLAG_OPTIONAL, struct raw_service, member)
+#define NUMBER_FIELD(member) CYAML_FIELD_FLOAT_PTR(#member, CYAML_FLAG_OPTIONAL, struct raw_service, member)
 #define SWITCH_FIELD(member)                                                                                 \
     CYAML_FIELD_ENUM_PTR(#member, CYAML_FLAG_OPTIONAL | CYAML_FLAG_STRICT, struct raw_service, member,       \
                          truths, CYAML_ARRAY_LEN(truths))
@@ -233,15 +232,13 @@ static void service_from(struct config_report *report, size_t index, const struc
     if (report->status != CORE_OK)
         return;
     source_from(report, path, raw->input_source, service);
-    service->ttl =
-        (int)config_report_integer(report, config_path("%s.ttl", path).text, raw->ttl, 1, 0, 255);
+    service->ttl = (int)config_report_integer(report, config_path("%s.ttl", path).text, raw->ttl, 1, 0, 255);
     service->rate_bits_per_s =
         1e6 * config_report_number(report, config_path("%s.rate_mbit_per_s", path).text,
                                    &raw->rate_mbit_per_s, 1, 1e-3, RATE_MAX_MBIT);
-    service->datagram_bytes =
-        (uint32_t)config_report_integer(report, config_path("%s.datagram_bytes", path).text,
-                                        raw->datagram_bytes, 7 * CONFIG_TS_PACKET_BYTES,
-                                        CONFIG_TS_PACKET_BYTES, CONFIG_TS_DATAGRAM_BYTES_MAX);
+    service->datagram_bytes = (uint32_t)config_report_integer(
+        report, config_path("%s.datagram_bytes", path).text, raw->datagram_bytes, 7 * CONFIG_TS_PACKET_BYTES,
+        CONFIG_TS_PACKET_BYTES, CONFIG_TS_DATAGRAM_BYTES_MAX);
     if (service->datagram_bytes % CONFIG_TS_PACKET_BYTES != 0)
         config_report_invalid(report, config_path("%s.datagram_bytes", path).text,
                               "must be a multiple of 188");

@@ -46,8 +46,9 @@ void ts_contract(const struct config_ts_service *config, const struct protocol_w
             within((core_ns)interval_ns, core_time_max(welcome->interval_ns_min, CORE_INTERVAL_NS_MIN),
                    CORE_INTERVAL_NS_MAX),
         /* A quarter is for the sockets, and for us. */
-        .latency_ns = within(config->bound_ns / 4 * 3,
-                             core_time_max(welcome->latency_ns_min, CORE_LATENCY_NS_MIN), CORE_LATENCY_NS_MAX),
+        .latency_ns =
+            within(config->bound_ns / 4 * 3, core_time_max(welcome->latency_ns_min, CORE_LATENCY_NS_MIN),
+                   CORE_LATENCY_NS_MAX),
         .cipher = CORE_CIPHER_AES_128_CBC,
         .padding = CORE_PADDING_CLEAR,
         .unit = CORE_UNIT_MESSAGE,

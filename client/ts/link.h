@@ -28,8 +28,8 @@ struct ts_stream {
     uint32_t request;          /* OPEN or REKEY that waits for its answer; 0: none */
     core_ns ask_not_before_ns; /* after a refusal */
     core_ns opened_ns;
-    uint64_t sent;             /* datagrams, on the open one: the number of the next */
-    uint32_t unanswered, room; /* datagrams */
+    uint64_t sent;                /* datagrams, on the open one: the number of the next */
+    uint32_t unanswered, room;    /* datagrams */
     core_ns last_ns, interval_ns; /* of the datagrams as they come, about */
     uint64_t word_count, late_words, missed;
 };

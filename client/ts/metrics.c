@@ -61,10 +61,9 @@ core_status ts_metrics_start(struct ts_metrics *metrics, const struct ts_set *se
     if (status || (status = core_address_listen(&address, 0660, &metrics->listener, &metrics->bound, error)))
         return status;
     metrics->set = set;
-    metrics->daemon =
-        MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, metrics, MHD_OPTION_LISTEN_SOCKET,
-                         metrics->listener, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S,
-                         MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_END);
+    metrics->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL, 0, NULL, NULL, on_request, metrics, MHD_OPTION_LISTEN_SOCKET, metrics->listener,
+        MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_END);
     if (metrics->daemon != NULL)
         return CORE_OK;
     core_address_remove(&metrics->bound);
@@ -74,9 +73,8 @@ core_status ts_metrics_start(struct ts_metrics *metrics, const struct ts_set *se
 
 int ts_metrics_descriptor(const struct ts_metrics *metrics)
 {
-    return metrics->daemon == NULL
-               ? -1
-               : MHD_get_daemon_info(metrics->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    return metrics->daemon == NULL ? -1
+                                   : MHD_get_daemon_info(metrics->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
 }
 
 void ts_metrics_turn(struct ts_metrics *metrics)

@@ -4,7 +4,10 @@
 
 /* ---- the table ---- */
 
-#define DROPPED_ROW(reason) {"dropped", #reason, offsetof(struct ts_counts, reason)}
+#define DROPPED_ROW(reason)                                                                                  \
+    {                                                                                                        \
+        "dropped", #reason, offsetof(struct ts_counts, reason)                                               \
+    }
 
 static const struct row {
     const char *name, *reason; /* the latter: why they were dropped; NULL: they were not */
@@ -83,11 +86,13 @@ static double figure(const struct ts_service *service, size_t number)
 
 void ts_report_metrics(const struct ts_set *set, FILE *page)
 {
-    static const char *const figures[][2] = {
-        {"millrace_ts_words_total", "counter"},         {"millrace_ts_words_late_total", "counter"},
-        {"millrace_ts_words_refused_total", "counter"}, {"millrace_ts_deadlines_missed_total", "counter"},
-        {"millrace_ts_open", "gauge"},                  {"millrace_ts_delay_seconds_max", "gauge"},
-        {"millrace_ts_pcr_jitter_seconds_max", "gauge"}};
+    static const char *const figures[][2] = {{"millrace_ts_words_total", "counter"},
+                                             {"millrace_ts_words_late_total", "counter"},
+                                             {"millrace_ts_words_refused_total", "counter"},
+                                             {"millrace_ts_deadlines_missed_total", "counter"},
+                                             {"millrace_ts_open", "gauge"},
+                                             {"millrace_ts_delay_seconds_max", "gauge"},
+                                             {"millrace_ts_pcr_jitter_seconds_max", "gauge"}};
     write_rows(set, page);
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
         fprintf(page, "# TYPE %s %s\n", figures[i][0], figures[i][1]);

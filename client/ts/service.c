@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEADER_BYTES   128                     /* room for what RTP has around the packets */
-#define KEPT_NS        (250 * CORE_NS_PER_MS)  /* of datagrams, beside those of the bound */
+#define HEADER_BYTES   128                    /* room for what RTP has around the packets */
+#define KEPT_NS        (250 * CORE_NS_PER_MS) /* of datagrams, beside those of the bound */
 #define SLOTS_MAX      (UINT32_C(1) << 15)
 #define BLOCKED_NS     (500 * CORE_NS_PER_US) /* until a socket that was full is tried again */
 #define HOLD(bound_ns) ((bound_ns) / 8 * 7)   /* the rest is for the timer, and the sockets */
@@ -109,9 +109,8 @@ void ts_service_push(struct ts_service *service)
         struct ts_slot *slot = slot_at(service, service->sent);
         if (slot->state != TS_SLOT_WAITING)
             continue;
-        core_status status =
-            ts_stream_send(&service->stream, room_at(service, service->sent) + slot->offset,
-                           slot->packet_bytes, service->tables.clear, slot->in_ns);
+        core_status status = ts_stream_send(&service->stream, room_at(service, service->sent) + slot->offset,
+                                            slot->packet_bytes, service->tables.clear, slot->in_ns);
         if (status == CORE_AGAIN)
             return;
         slot->state = status == CORE_OK ? TS_SLOT_SENT : TS_SLOT_DROPPED;

@@ -14,12 +14,12 @@ struct ts_counts {
     uint64_t datagrams, packets, bytes; /* sent; bytes of transport stream */
     uint64_t late;                      /* of them, more than the bound after their arrival */
     /* dropped: */
-    uint64_t invalid; /* no transport stream, scrambled already, or too long */
-    uint64_t early;   /* before the first PAT */
-    uint64_t away;    /* without a server, a stream, or a control word */
-    uint64_t excess;  /* above the rate, beyond what is kept for it */
-    uint64_t refused; /* not encrypted by the server */
-    uint64_t unsent;  /* not taken by the network */
+    uint64_t invalid;  /* no transport stream, scrambled already, or too long */
+    uint64_t early;    /* before the first PAT */
+    uint64_t away;     /* without a server, a stream, or a control word */
+    uint64_t excess;   /* above the rate, beyond what is kept for it */
+    uint64_t refused;  /* not encrypted by the server */
+    uint64_t unsent;   /* not taken by the network */
     uint64_t overflow; /* by the system, since this process did not read */
 };
 

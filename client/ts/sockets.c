@@ -81,13 +81,12 @@ core_status ts_socket_output(const struct config_ts_service *config, int *descri
         return core_error_prefix(error, status, "%s: its output", config->name);
     const struct ip_mreqn interface_4 = {.imr_ifindex = (int)interface};
     enlarge(made, SO_SNDBUF, SO_SNDBUFFORCE);
-    bool is_ready = !output->is_group ||
-                    (is_4 ? set(made, IPPROTO_IP, IP_MULTICAST_TTL, config->ttl)
-                          : set(made, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, config->ttl));
+    bool is_ready = !output->is_group || (is_4 ? set(made, IPPROTO_IP, IP_MULTICAST_TTL, config->ttl)
+                                               : set(made, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, config->ttl));
     if (interface > 0)
-        is_ready = is_ready &&
-                   (is_4 ? setsockopt(made, IPPROTO_IP, IP_MULTICAST_IF, &interface_4, sizeof interface_4) == 0
-                         : set(made, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)interface));
+        is_ready = is_ready && (is_4 ? setsockopt(made, IPPROTO_IP, IP_MULTICAST_IF, &interface_4,
+                                                  sizeof interface_4) == 0
+                                     : set(made, IPPROTO_IPV6, IPV6_MULTICAST_IF, (int)interface));
     if (is_ready) {
         *descriptor = made;
         return CORE_OK;
@@ -147,8 +146,7 @@ unsigned ts_socket_receive(int descriptor, const struct iovec *rooms, unsigned c
     core_ns now_ns = core_time_now_ns();
     for (int i = 0; i < received; i++) {
         bool is_cut = (messages[i].msg_hdr.msg_flags & MSG_TRUNC) != 0;
-        arrivals[i] =
-            (struct ts_arrival){.bytes = is_cut ? SIZE_MAX : messages[i].msg_len, .in_ns = now_ns};
+        arrivals[i] = (struct ts_arrival){.bytes = is_cut ? SIZE_MAX : messages[i].msg_len, .in_ns = now_ns};
         read_control(&messages[i].msg_hdr, offset_ns, &arrivals[i], overflows);
     }
     return received > 0 ? (unsigned)received : 0;

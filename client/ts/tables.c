@@ -4,12 +4,14 @@
 #include <string.h>
 
 /* libdvbpsi's headers do not include each other. */
+/* clang-format off */
 #include <dvbpsi/dvbpsi.h>
 #include <dvbpsi/psi.h>
 #include <dvbpsi/descriptor.h>
 #include <dvbpsi/pat.h>
 #include <dvbpsi/pmt.h>
 #include <dvbpsi/cat.h>
+/* clang-format on */
 
 #define PID_PAT       0x0000
 #define PID_CAT       0x0001
@@ -48,8 +50,7 @@ static void take_descriptors(const dvbpsi_descriptor_t *descriptor, struct ts_ca
 {
     for (; descriptor != NULL && ca->count < TS_CA_PIDS_MAX; descriptor = descriptor->p_next)
         if (descriptor->i_tag == CA_DESCRIPTOR && descriptor->i_length >= 4)
-            ca->pids[ca->count++] =
-                (uint16_t)((descriptor->p_data[2] & 0x1F) << 8 | descriptor->p_data[3]);
+            ca->pids[ca->count++] = (uint16_t)((descriptor->p_data[2] & 0x1F) << 8 | descriptor->p_data[3]);
 }
 
 static void on_cat(void *argument, dvbpsi_cat_t *cat)

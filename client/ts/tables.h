@@ -27,7 +27,7 @@ struct ts_tables {
         struct dvbpsi_s *pmt;
         struct ts_ca_pids ecm;
         bool kept; /* while a PAT is read */
-    } *programs[TS_PROGRAMS_MAX];
+    } * programs[TS_PROGRAMS_MAX];
     size_t program_count;
     struct dvbpsi_s *pat, *cat;
     const uint16_t *configured;

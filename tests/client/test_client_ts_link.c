@@ -198,11 +198,12 @@ static void run(struct ts_link *link, struct ts_stream *stream, uint8_t last_wor
 
 static void every_datagram_is_under_its_word(void **state)
 {
-    static const char words[] = "even 40112233445566778899aabbccddeeff\n"
-                                "odd 41112233445566778899aabbccddeeff +150ms\n"
-                                "odd 43112233445566778899aabbccddeeff +200ms\n" /* as the one before: left out */
-                                "even 42112233445566778899aabbccddeeff +300ms\n"
-                                "odd 45112233445566778899aabbccddeeff +450ms\n";
+    static const char words[] =
+        "even 40112233445566778899aabbccddeeff\n"
+        "odd 41112233445566778899aabbccddeeff +150ms\n"
+        "odd 43112233445566778899aabbccddeeff +200ms\n" /* as the one before: left out */
+        "even 42112233445566778899aabbccddeeff +300ms\n"
+        "odd 45112233445566778899aabbccddeeff +450ms\n";
     static const struct {
         const char *name;
         unsigned busy, refused, dropped, closed;
@@ -245,14 +246,15 @@ static void every_datagram_is_under_its_word(void **state)
         ts_link_close(&link);
         ts_words_free(stream.words);
         fake_server_join(&script->server);
-        if (outcome.wrong > 0 || outcome.word != (cases[i].refused > 0 ? 0x40 : 0x45) || script->broken_rules ||
-            outcome.lost != cases[i].lost ||
+        if (outcome.wrong > 0 || outcome.word != (cases[i].refused > 0 ? 0x40 : 0x45) ||
+            script->broken_rules || outcome.lost != cases[i].lost ||
             (cases[i].asked > 0 && (script->asked != cases[i].asked || outcome.changes != cases[i].changes ||
                                     refused_words != cases[i].refused_words)))
-            fail_msg("%s: %u of %u are wrong, %u changes, the last word is %02x; lost %u times; %u REKEYs%s; %u "
-                     "words are left out",
-                     cases[i].name, outcome.wrong, outcome.done, outcome.changes, outcome.word, outcome.lost,
-                     script->asked, script->broken_rules ? ", rules are broken" : "", (unsigned)refused_words);
+            fail_msg(
+                "%s: %u of %u are wrong, %u changes, the last word is %02x; lost %u times; %u REKEYs%s; %u "
+                "words are left out",
+                cases[i].name, outcome.wrong, outcome.done, outcome.changes, outcome.word, outcome.lost,
+                script->asked, script->broken_rules ? ", rules are broken" : "", (unsigned)refused_words);
         free(script);
     }
     unlink(path);

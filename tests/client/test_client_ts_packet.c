@@ -29,7 +29,7 @@ static void packets_are_found(void **state)
         const char *name;
         uint8_t head[28];
         size_t head_bytes, packets, tail_bytes;
-        uint8_t last; /* byte of the tail */
+        uint8_t last;  /* byte of the tail */
         size_t offset; /* 0xFFFF: refused */
     } cases[] = {
         {"plain", {0}, 0, 1, 0, 0, 0},
@@ -73,9 +73,9 @@ static void broken_packets_are_refused(void **state)
         size_t at;
         uint8_t value;
         bool taken;
-    } cases[] = {{0, 0x46, false},          {3, 0x90, false}, {3, 0xD0, false}, {3, 0x50, false},
-                 {3, 0x10, true},           {3, 0x00, true},  {4, 183, true},   {4, 184, false},
-                 {TS_PACKET_BYTES, 0x46, false}};
+    } cases[] = {{0, 0x46, false}, {3, 0x90, false}, {3, 0xD0, false},
+                 {3, 0x50, false}, {3, 0x10, true},  {3, 0x00, true},
+                 {4, 183, true},   {4, 184, false},  {TS_PACKET_BYTES, 0x46, false}};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         uint8_t room[2 * TS_PACKET_BYTES];
@@ -91,9 +91,12 @@ static void broken_packets_are_refused(void **state)
 
 static void clock_references_are_seen(void **state)
 {
-    static const uint8_t cases[][4] = {
-        /* control, length, flags, seen */
-        {0x30, 7, 0x10, 1}, {0x20, 183, 0x50, 1}, {0x30, 7, 0x40, 0}, {0x30, 6, 0x10, 0}, {0x10, 7, 0x10, 0}};
+    static const uint8_t cases[][4] = {/* control, length, flags, seen */
+                                       {0x30, 7, 0x10, 1},
+                                       {0x20, 183, 0x50, 1},
+                                       {0x30, 7, 0x40, 0},
+                                       {0x30, 6, 0x10, 0},
+                                       {0x10, 7, 0x10, 0}};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         uint8_t packet[TS_PACKET_BYTES];
@@ -112,7 +115,7 @@ static void what_has_payload_is_marked(void **state)
         uint16_t pid;
         uint8_t control, length;
         bool marked;
-    } cases[] = {{100, 0x10, 0, true},   {100, 0x3F, 182, true}, {100, 0x30, 183, false},
+    } cases[] = {{100, 0x10, 0, true},    {100, 0x3F, 182, true}, {100, 0x30, 183, false},
                  {100, 0x20, 183, false}, {7, 0x10, 0, false},    {8191, 0x10, 0, false},
                  {8190, 0x1F, 0, true}};
     uint8_t clear[TS_PIDS / 8] = {[0] = 0x80, [1023] = 0x80};
@@ -182,8 +185,8 @@ static bool is_clear(const struct ts_tables *tables, uint16_t pid)
     return (tables->clear[pid / 8] >> (pid % 8) & 1) != 0;
 }
 
-#define PROGRAM(number, pid) 0, (number), (uint8_t)(0xE0 | (pid) >> 8), (uint8_t)((pid) & 0xFF)
-#define CA(pid)              9, 4, 0x06, 0x04, 0xE0 | (pid) >> 8, (pid) & 0xFF
+#define PROGRAM(number, pid) 0, (number), (uint8_t)(0xE0 | (pid) >> 8), (uint8_t)((pid)&0xFF)
+#define CA(pid)              9, 4, 0x06, 0x04, 0xE0 | (pid) >> 8, (pid)&0xFF
 
 static void tables_are_followed(void **state)
 {

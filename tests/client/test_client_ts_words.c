@@ -3,8 +3,8 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,8 +62,9 @@ static void lines_are_read(void **state)
             ts_word_parse(cases[i].line, strlen(cases[i].line), NOW_NS, UNIX_NS, &word, &error);
         if (status != cases[i].status)
             fail_msg("'%s': %s %s", cases[i].line, core_status_text(status), error.text);
-        if (status == CORE_OK && (word.odd != cases[i].odd || word.named != cases[i].named ||
-                                  word.has_time != cases[i].has_time || word.due_ns - NOW_NS != cases[i].in_ns))
+        if (status == CORE_OK &&
+            (word.odd != cases[i].odd || word.named != cases[i].named || word.has_time != cases[i].has_time ||
+             word.due_ns - NOW_NS != cases[i].in_ns))
             fail_msg("'%s': another word, due in %lld ns", cases[i].line, (long long)(word.due_ns - NOW_NS));
         if (status == CORE_OK)
             assert_memory_equal(word.key, word.named ? (const void *)"news-17" : "\x00\x11\x22\x33",

@@ -58,10 +58,11 @@ static int open_socket(const char *address, const char *interface)
     struct config_ts *config;
     struct core_error error;
     int made;
-    snprintf(text, sizeof text,
-             "services:\n  - {name: a, input: \"%s\"%s%s, output: \"udp:127.0.0.1:1\", rate_mbit_per_s: 1, words: "
-             "{file: a}}\n",
-             address, interface[0] != '\0' ? ", input_interface: " : "", interface);
+    snprintf(
+        text, sizeof text,
+        "services:\n  - {name: a, input: \"%s\"%s%s, output: \"udp:127.0.0.1:1\", rate_mbit_per_s: 1, words: "
+        "{file: a}}\n",
+        address, interface[0] != '\0' ? ", input_interface: " : "", interface);
     if (config_ts_parse(text, strlen(text), "ts_receive", &config, &error) != CORE_OK ||
         ts_socket_input(&config->services[0], &made, &error) != CORE_OK) {
         fprintf(stderr, "ts_receive: %s\n", error.text);

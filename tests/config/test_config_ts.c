@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #define SERVICE                                                                                              \
-    "services:\n  - name: one\n    input: udp:239.1.1.1:5000\n    output: udp:239.2.1.1:5000\n"                \
+    "services:\n  - name: one\n    input: udp:239.1.1.1:5000\n    output: udp:239.2.1.1:5000\n"              \
     "    rate_mbit_per_s: 4\n    words: {file: words/one}\n"
 
 static struct config_ts *parsed(const char *text)
@@ -96,30 +96,36 @@ static void mistakes_are_told(void **state)
         {"    input_source: here\n", "input_source"},
         {"    input_source: 239.1.1.1\n", "input_source"},
         {"    input_source: ::1\n", "input_source"},
-        {"  - {name: one, input: udp:1.2.3.4:5, output: udp:1.2.3.4:6, rate_mbit_per_s: 1, words: {file: w}}\n",
+        {"  - {name: one, input: udp:1.2.3.4:5, output: udp:1.2.3.4:6, rate_mbit_per_s: 1, words: {file: "
+         "w}}\n",
          "services[1].name: is the same as that of services[0]"},
-        {"  - {name: two, input: udp:1.2.3.4:5, output: udp:239.2.1.1:5000, rate_mbit_per_s: 1, words: {file: "
+        {"  - {name: two, input: udp:1.2.3.4:5, output: udp:239.2.1.1:5000, rate_mbit_per_s: 1, words: "
+         "{file: "
          "w}}\n",
          "services[1].output: is the same"},
-        {"  - {name: two, input: udp:1.2.3.4:5, output: udp:239.1.1.1:5000, rate_mbit_per_s: 1, words: {file: "
+        {"  - {name: two, input: udp:1.2.3.4:5, output: udp:239.1.1.1:5000, rate_mbit_per_s: 1, words: "
+         "{file: "
          "w}}\n",
          "taken in again"},
-        {"  - {name: two, input: udp:1.2.3.4:5, output: udp:1.2.3.4:5, rate_mbit_per_s: 1, words: {file: w}}\n",
+        {"  - {name: two, input: udp:1.2.3.4:5, output: udp:1.2.3.4:5, rate_mbit_per_s: 1, words: {file: "
+         "w}}\n",
          "the same as its input"},
         {"  - {name: two, input: udp:1.2.3.4:5, output: udp:1.2.3.4:6, rate_mbit_per_s: 1, words: {}}\n",
          "either file or command"},
         {"  - {name: two, input: udp:1.2.3.4:5, output: udp:1.2.3.4:6, rate_mbit_per_s: 1, words: {file: w, "
          "command: c}}\n",
          "either file or command"},
-        {"  - {name: t o, input: udp:1.2.3.4:5, output: udp:1.2.3.4:6, rate_mbit_per_s: 1, words: {file: w}}\n",
+        {"  - {name: t o, input: udp:1.2.3.4:5, output: udp:1.2.3.4:6, rate_mbit_per_s: 1, words: {file: "
+         "w}}\n",
          "letters"},
-        {"  - {name: two, input: udp:1.2.3.4:5, input_interface: lo, output: udp:1.2.3.4:6, rate_mbit_per_s: 1, "
+        {"  - {name: two, input: udp:1.2.3.4:5, input_interface: lo, output: udp:1.2.3.4:6, rate_mbit_per_s: "
+         "1, "
          "words: {file: w}}\n",
          "is for multicast groups"},
     };
-    static const char *const addresses[] = {"239.1.1.1:5000", "udp:239.1.1.1", "udp:239.1.1.1:0", "udp:host:5",
-                                            "udp:ff15::1:5",  "udp:[1.2.3.4]:5", "udp::5", "udp:[]:5",
-                                            "udp:1.2.3.4:65536", "udp:1.2.3.4:x"};
+    static const char *const addresses[] = {
+        "239.1.1.1:5000",  "udp:239.1.1.1", "udp:239.1.1.1:0", "udp:host:5",        "udp:ff15::1:5",
+        "udp:[1.2.3.4]:5", "udp::5",        "udp:[]:5",        "udp:1.2.3.4:65536", "udp:1.2.3.4:x"};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] + sizeof addresses / sizeof addresses[0]; i++) {
         char text[2048];

@@ -1,5 +1,6 @@
-/* Arbitrary datagrams to `millrace ts`, each behind its length, and an arbitrary line of control words: what is taken
- * is whole packets inside the datagram, and marking them touches nothing but their scrambling control. */
+/* Arbitrary datagrams to `millrace ts`, each behind its length, arbitrary sections in packets of their own, with the
+ * checksum that they need, and an arbitrary line of control words: what is taken is whole packets inside the datagram,
+ * and marking them touches nothing but their scrambling control. */
 #include "client/ts/tables.h"
 #include "client/ts/words.h"
 
@@ -35,6 +36,32 @@ static void take_datagram(struct ts_tables *tables, const uint8_t *data, size_t 
     free(bytes);
 }
 
+static uint32_t section_crc(const uint8_t *bytes, size_t count)
+{
+    uint32_t crc = 0xFFFFFFFF;
+    for (size_t i = 0; i < 8 * count; i++)
+        crc = (crc << 1) ^ ((crc >> 31) != ((bytes[i / 8] >> (7 - i % 8)) & 1u) ? UINT32_C(0x04C11DB7) : 0);
+    return crc;
+}
+
+/* The first byte says which table; PMTs are where the PAT of the second one may say. */
+static void take_section(struct ts_tables *tables, const uint8_t *data, size_t size)
+{
+    static uint8_t counter;
+    uint8_t packet[TS_PACKET_BYTES], table = data[0] % 3, *section = packet + 5;
+    size = size < 176 ? size : 176;
+    memset(packet, 0xFF, sizeof packet);
+    memcpy(packet, (uint8_t[]){0x47, table == 2 ? 0x41 : 0x40, table == 1, 0x10 | (counter++ & 0x0F), 0}, 5);
+    memcpy(section, data, size);
+    section[0] = table;
+    section[1] = 0xB0;
+    section[2] = (uint8_t)(size + 1);
+    uint32_t crc = section_crc(section, size);
+    for (size_t i = 0; i < 4; i++)
+        section[size + i] = (uint8_t)(crc >> (24 - 8 * i));
+    take_datagram(tables, packet, sizeof packet);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct ts_tables tables;
@@ -46,7 +73,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         while (size > 2) {
             size_t bytes = (size_t)(data[0] << 8 | data[1]) % 1500;
             bytes = bytes < size - 2 ? bytes : size - 2;
-            take_datagram(&tables, data + 2, bytes);
+            if (bytes >= 8 && data[0] >= 0x80)
+                take_section(&tables, data + 2, bytes);
+            else
+                take_datagram(&tables, data + 2, bytes);
             data += 2 + bytes;
             size -= 2 + bytes;
         }
