@@ -76,10 +76,10 @@ static void open_relay(struct relay *relay, size_t service, uint64_t seed)
         "services:\n  - {name: a, input: \"%s\", input_interface: lo, output: \"%s\", output_interface: lo, "
         "rate_mbit_per_s: 1, words: {file: a}}\n",
         in, out);
+    ts_tables_open(&relay->tables, NULL, 0);
     if (config_ts_parse(text, strlen(text), "bench", &relay->config, &error) == CORE_OK &&
         ts_socket_input(&relay->config->services[0], &relay->input, &error) == CORE_OK &&
         ts_socket_output(&relay->config->services[0], &relay->output, &error) == CORE_OK &&
-        ts_tables_open(&relay->tables, NULL, 0) == CORE_OK &&
         (relay->context = EVP_CIPHER_CTX_new()) != NULL &&
         EVP_EncryptInit_ex(relay->context, EVP_aes_128_cbc(), NULL, word, NULL) == 1 &&
         EVP_CIPHER_CTX_set_padding(relay->context, 0) == 1)

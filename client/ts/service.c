@@ -237,8 +237,8 @@ core_status ts_service_open(struct ts_service *service, const struct config_ts_s
     core_histogram_init(&service->pcr_delay);
     service->stream = (struct ts_stream){.config = config, .owner = service};
     service->stream.words = ts_words_make(config->name, config->words_file, config->words_command, link->say);
-    if (ts_tables_open(&service->tables, config->clear_pids, config->clear_pid_count) != CORE_OK ||
-        service->slots == NULL || service->rooms == NULL || service->stream.words == NULL ||
+    ts_tables_open(&service->tables, config->clear_pids, config->clear_pid_count);
+    if (service->slots == NULL || service->rooms == NULL || service->stream.words == NULL ||
         ts_stream_add(link, &service->stream) != CORE_OK)
         return core_error_set(error, CORE_NO_MEMORY, "no memory for %s", config->name);
     core_status status = ts_socket_output(config, &service->output, error);

@@ -148,23 +148,22 @@ static uint32_t section_crc(const uint8_t *bytes, size_t count)
 
 static uint8_t counters[TS_PIDS]; /* continuity */
 
+static uint8_t section_number, last_section;
+static enum { NOTHING, CHECKSUM, CONTINUITY, NOT_YET } broken; /* of the section */
+
 /* A section with this body behind its 8 bytes of header, in as many packets as it needs, through the reader. */
 static void read_section(struct ts_tables *tables, uint16_t pid, uint8_t table, uint16_t number,
                          uint8_t version, const uint8_t *body, size_t body_bytes)
 {
     uint8_t section[1024] = {0}, packet[TS_PACKET_BYTES];
     size_t bytes = 8 + body_bytes + 4, length = bytes - 3;
-    const uint8_t header[] = {table,
-                              (uint8_t)(0xB0 | length >> 8),
-                              (uint8_t)length,
-                              (uint8_t)(number >> 8),
-                              (uint8_t)number,
-                              (uint8_t)(0xC1 | version << 1),
-                              0,
-                              0};
+    const uint8_t header[] = {table,           (uint8_t)(0xB0 | length >> 8),
+                              (uint8_t)length, (uint8_t)(number >> 8),
+                              (uint8_t)number, (uint8_t)((broken == NOT_YET ? 0xC0 : 0xC1) | version << 1),
+                              section_number,  last_section};
     memcpy(section, header, sizeof header);
     memcpy(section + 8, body, body_bytes);
-    uint32_t crc = section_crc(section, bytes - 4);
+    uint32_t crc = section_crc(section, bytes - 4) ^ (broken == CHECKSUM ? 1 : 0);
     for (size_t i = 0; i < 4; i++)
         section[bytes - 4 + i] = (uint8_t)(crc >> (24 - 8 * i));
     for (size_t at = 0; at < bytes;) {
@@ -176,6 +175,8 @@ static void read_section(struct ts_tables *tables, uint16_t pid, uint8_t table, 
         packet[4] = at == 0 ? 0 : packet[4];
         memcpy(packet + head, section + at, part);
         ts_tables_read(tables, packet, sizeof packet);
+        ts_tables_read(tables, packet, sizeof packet); /* packets may come twice */
+        counters[pid] = (uint8_t)(counters[pid] + (broken == CONTINUITY ? 1 : 0));
         at += part;
     }
 }
@@ -198,7 +199,7 @@ static void tables_are_followed(void **state)
     static const uint8_t pmt_later[] = {0xE1, 0x01, 0xF0, 0, 0x02, 0xE1, 0x01, 0xF0, 6, CA(0x152)};
     struct ts_tables tables;
     (void)state;
-    assert_int_equal(ts_tables_open(&tables, configured, 1), CORE_OK);
+    ts_tables_open(&tables, configured, 1);
     for (uint16_t pid = 0; pid < TS_PIDS; pid++)
         if (is_clear(&tables, pid) != (pid < 0x20 || pid == 0x1FFB || pid == 0x1FFF || pid == 0x300))
             fail_msg("PID %04x before all tables", pid);
@@ -232,19 +233,108 @@ static void sections_span_packets(void **state)
     (void)state;
     for (unsigned i = 0; i < 120; i++)
         memcpy(pat + 4 * i, (uint8_t[]){PROGRAM((uint8_t)(i + 1), (uint16_t)(0x400 + i))}, 4);
-    assert_int_equal(ts_tables_open(&tables, NULL, 0), CORE_OK);
+    ts_tables_open(&tables, NULL, 0);
     read_section(&tables, 0, 0, 7, 0, pat, sizeof pat);
     for (uint16_t pid = 0x3FF; pid <= 0x400 + 120; pid++)
         assert_int_equal(is_clear(&tables, pid), pid >= 0x400 && pid < 0x400 + 120);
     ts_tables_close(&tables);
 }
 
+static void read_programs(struct ts_tables *tables, uint8_t version, uint16_t from, uint16_t count)
+{
+    uint8_t pat[4 * 200];
+    for (uint16_t i = 0; i < count; i++)
+        memcpy(pat + (size_t)4 * i, (uint8_t[]){PROGRAM((uint8_t)(i + 1), (uint16_t)(from + i))}, 4);
+    read_section(tables, 0, 0, 7, version, pat, (size_t)4 * count);
+}
+
+static void broken_sections_are_left_out(void **state)
+{
+    struct ts_tables tables;
+    (void)state;
+    ts_tables_open(&tables, NULL, 0);
+    for (broken = CHECKSUM; broken <= NOT_YET; broken++) {
+        read_programs(&tables, 0, 0x400, 120);
+        assert_false(tables.complete || is_clear(&tables, 0x400));
+    }
+    broken = NOTHING;
+    read_programs(&tables, 0, 0x400, 120);
+    assert_true(tables.complete && is_clear(&tables, 0x400));
+    ts_tables_close(&tables);
+}
+
+/* What an old one had is clear until all of the new one is there. */
+static void a_pat_has_several_sections(void **state)
+{
+    struct ts_tables tables;
+    (void)state;
+    ts_tables_open(&tables, NULL, 0);
+    last_section = 1;
+    for (uint8_t version = 0; version < 2; version++) {
+        uint16_t from = version == 0 ? 0x400 : 0x800;
+        section_number = 1;
+        read_programs(&tables, version, from, 10);
+        assert_int_equal(tables.complete, version == 1);
+        section_number = 0;
+        read_programs(&tables, version, (uint16_t)(from + 10), 10);
+        assert_true(tables.complete);
+        for (uint16_t pid = 0x400; pid < 0xA00; pid++)
+            assert_int_equal(is_clear(&tables, pid), pid >= from && pid < from + 20);
+    }
+    section_number = last_section = 0;
+    ts_tables_close(&tables);
+}
+
+/* A section may end, and the next one begin, in the middle of a packet. */
+static void sections_follow_each_other(void **state)
+{
+    static const uint8_t sections[2][2][4] = {{{PROGRAM(1, 0x100)}, {PROGRAM(2, 0x200)}},
+                                              {{PROGRAM(1, 0x110)}, {PROGRAM(2, 0x210)}}};
+    uint8_t packets[2 * TS_PACKET_BYTES], stream[64];
+    struct ts_tables tables;
+    size_t bytes = 0;
+    (void)state;
+    for (uint8_t i = 0; i < 2; i++) {
+        const uint8_t head[] = {0, 0xB0, 17, 0, 7, (uint8_t)(0xC1 | i << 1), 0, 0};
+        memcpy(stream + bytes, head, 8);
+        memcpy(stream + bytes + 8, sections[i], 8);
+        uint32_t crc = section_crc(stream + bytes, 16);
+        for (size_t j = 0; j < 4; j++)
+            stream[bytes + 16 + j] = (uint8_t)(crc >> (24 - 8 * j));
+        bytes += 20;
+    }
+    for (size_t cut = 1; cut < bytes; cut++) { /* bytes of the stream in the first packet, at its end */
+        ts_tables_open(&tables, NULL, 0);
+        make_packet(packets, 0, 0x30);
+        make_packet(packets + TS_PACKET_BYTES, 0, 0x11);
+        packets[1] = packets[TS_PACKET_BYTES + 1] = 0x40;
+        packets[4] = (uint8_t)(TS_PACKET_BYTES - 5 - 1 - cut); /* an adaptation field before them */
+        packets[5] = 0;
+        packets[TS_PACKET_BYTES - 1 - cut] = 0;
+        memcpy(packets + TS_PACKET_BYTES - cut, stream, cut);
+        memset(packets + TS_PACKET_BYTES + 5, 0xFF, TS_PACKET_BYTES - 5);
+        memcpy(packets + TS_PACKET_BYTES + 5, stream + cut, bytes - cut);
+        packets[TS_PACKET_BYTES + 4] = (uint8_t)(cut < 20 ? 20 - cut : bytes - cut); /* pointer */
+        ts_tables_read(&tables, packets, sizeof packets);
+        assert_true(tables.complete);
+        if (!is_clear(&tables, 0x110) || !is_clear(&tables, 0x210) || is_clear(&tables, 0x100))
+            fail_msg("cut behind %zu bytes", cut);
+        ts_tables_close(&tables);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packets_are_found),         cmocka_unit_test(broken_packets_are_refused),
-        cmocka_unit_test(clock_references_are_seen), cmocka_unit_test(what_has_payload_is_marked),
-        cmocka_unit_test(tables_are_followed),       cmocka_unit_test(sections_span_packets),
+        cmocka_unit_test(packets_are_found),
+        cmocka_unit_test(broken_packets_are_refused),
+        cmocka_unit_test(clock_references_are_seen),
+        cmocka_unit_test(what_has_payload_is_marked),
+        cmocka_unit_test(tables_are_followed),
+        cmocka_unit_test(sections_span_packets),
+        cmocka_unit_test(broken_sections_are_left_out),
+        cmocka_unit_test(a_pat_has_several_sections),
+        cmocka_unit_test(sections_follow_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
