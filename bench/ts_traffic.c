@@ -91,7 +91,8 @@ static void make_section(uint8_t *packet, uint16_t pid, uint64_t counter, const 
     memcpy(packet, head, sizeof head);
     memcpy(packet + 5, section, bytes);
     for (size_t i = 0; i < 8 * bytes; i++)
-        crc = (crc << 1) ^ ((crc >> 31) != ((section[i / 8] >> (7 - i % 8)) & 1u) ? UINT32_C(0x04C11DB7) : 0);
+        crc = (crc << 1) ^
+              ((crc >> 31) != ((uint32_t)section[i / 8] >> (7 - i % 8) & 1u) ? UINT32_C(0x04C11DB7) : 0);
     for (size_t i = 0; i < 4; i++)
         packet[5 + bytes + i] = (uint8_t)(crc >> (24 - 8 * i));
 }

@@ -40,7 +40,8 @@ static uint32_t section_crc(const uint8_t *bytes, size_t count)
 {
     uint32_t crc = 0xFFFFFFFF;
     for (size_t i = 0; i < 8 * count; i++)
-        crc = (crc << 1) ^ ((crc >> 31) != ((bytes[i / 8] >> (7 - i % 8)) & 1u) ? UINT32_C(0x04C11DB7) : 0);
+        crc = (crc << 1) ^
+              ((crc >> 31) != ((uint32_t)bytes[i / 8] >> (7 - i % 8) & 1u) ? UINT32_C(0x04C11DB7) : 0);
     return crc;
 }
 
