@@ -68,6 +68,7 @@ static int open_socket(const char *address, const char *interface)
         fprintf(stderr, "ts_receive: %s\n", error.text);
         exit(1);
     }
+    config_ts_free(config);
     return made;
 }
 
