@@ -1,5 +1,6 @@
 #include "client/ts/link.h"
 
+#include "client/contract.h"
 #include "client/ts/packet.h"
 
 #include "core/secret.h"
@@ -32,7 +33,7 @@ static core_ns within(core_ns value_ns, core_ns minimum_ns, core_ns maximum_ns)
     return core_time_min(core_time_max(value_ns, minimum_ns), maximum_ns);
 }
 
-void ts_contract(const struct config_ts_service *config, const struct protocol_welcome *welcome,
+void ts_contract(const struct config_ts_service *config, const struct millrace_welcome *welcome,
                  struct core_stream_spec *spec)
 {
     double interval_ns = config->datagram_bytes * 8e9 / config->rate_bits_per_s * HEADROOM;
@@ -118,34 +119,33 @@ static bool note_id(struct ts_link *link, uint32_t id, struct ts_stream *stream)
 
 /* ---- what is asked for ---- */
 
-static void note_request(struct ts_stream *stream, core_ns now_ns, core_status status,
+static void note_request(struct ts_stream *stream, core_ns now_ns, millrace_status status,
                          const struct core_error *error)
 {
-    if (status == CORE_OK)
+    if (status == MILLRACE_OK)
         return;
     stream->request = 0;
     stream->ask_not_before_ns = now_ns + REFUSED_PAUSE_NS;
-    if (status != CORE_FULL)
+    if (status != MILLRACE_FULL)
         stream->link->say("%s: %s", stream->config->name, error->text);
 }
 
 static void open_stream(struct ts_stream *stream, core_ns now_ns)
 {
     const struct ts_word *word = &stream->keys->now;
+    struct core_stream_spec spec;
     struct core_error error;
-    struct protocol_open open = {
-        .key_kind = word->named ? PROTOCOL_KEY_NAMED : PROTOCOL_KEY_INLINE,
-        .key = word->key,
-        .key_bytes = word->key_bytes,
-        .has_iv = true,
-    };
-    memcpy(open.iv, cissa_iv, sizeof open.iv);
-    ts_contract(stream->config, millrace_welcome(stream->link->connection), &open.spec);
-    stream->interval_ns = open.spec.interval_ns;
+    ts_contract(stream->config, millrace_welcome_of(stream->link->connection), &spec);
+    stream->interval_ns = spec.interval_ns;
     stream->last_ns = 0;
+    struct millrace_open open = client_contract_open(&spec);
+    open.key_kind = word->named ? MILLRACE_KEY_NAMED : MILLRACE_KEY_INLINE;
+    open.key = word->key;
+    open.key_bytes = word->key_bytes;
+    open.has_iv = true;
+    memcpy(open.iv, cissa_iv, sizeof open.iv);
     note_request(stream, now_ns,
-                 millrace_send_open(stream->link->connection, PROTOCOL_OPEN, &open, &stream->request, &error),
-                 &error);
+                 millrace_send_open(stream->link->connection, &open, &stream->request, error.text), &error);
 }
 
 /* The datagram with which the word comes into force: the one that is about to come when it is due. */
@@ -161,14 +161,16 @@ static void change_word(struct ts_stream *stream, const struct ts_word *word, co
     struct core_error error;
     stream->keys->next = *word;
     stream->next_first = first_under(stream, word, now_ns);
-    const struct protocol_rekey rekey = {.stream = stream->id,
-                                         .key_kind = word->named ? PROTOCOL_KEY_NAMED : PROTOCOL_KEY_INLINE,
+    const struct millrace_rekey rekey = {.size = sizeof rekey,
+                                         .stream = stream->id,
+                                         .key_kind = word->named ? MILLRACE_KEY_NAMED : MILLRACE_KEY_INLINE,
                                          .key = stream->keys->next.key,
                                          .key_bytes = word->key_bytes,
                                          .first = stream->next_first};
-    core_status status = millrace_send_rekey(stream->link->connection, &rekey, &stream->request, &error);
+    millrace_status status =
+        millrace_send_rekey(stream->link->connection, &rekey, &stream->request, error.text);
     note_request(stream, now_ns, status, &error);
-    stream->has_next = status == CORE_OK;
+    stream->has_next = status == MILLRACE_OK;
 }
 
 /* Receivers tell words apart by their parity alone. */
@@ -208,7 +210,7 @@ static void ask(struct ts_stream *stream, core_ns now_ns)
 
 /* ---- what is answered ---- */
 
-static void on_opened(void *argument, uint32_t request, const struct protocol_opened *opened)
+static void on_opened(void *argument, uint32_t request, const struct millrace_opened *opened)
 {
     struct ts_link *link = argument;
     struct ts_stream *stream = stream_of_request(link, request);
@@ -217,7 +219,7 @@ static void on_opened(void *argument, uint32_t request, const struct protocol_op
         return;
     stream->request = 0;
     if (!note_id(link, opened->stream, stream)) {
-        (void)!millrace_send_close(link->connection, opened->stream, &error);
+        (void)!millrace_send_close(link->connection, opened->stream, error.text);
         stream->ask_not_before_ns = core_time_now_ns() + REFUSED_PAUSE_NS;
         return;
     }
@@ -226,7 +228,7 @@ static void on_opened(void *argument, uint32_t request, const struct protocol_op
     stream->room = opened->queue_packets > 0 ? opened->queue_packets : 1;
 }
 
-static void on_rekeyed(void *argument, uint32_t request, const struct protocol_rekeyed *rekeyed)
+static void on_rekeyed(void *argument, uint32_t request, const struct millrace_rekeyed *rekeyed)
 {
     struct ts_stream *stream = stream_of_request(argument, request);
     (void)rekeyed;
@@ -237,14 +239,14 @@ static void on_rekeyed(void *argument, uint32_t request, const struct protocol_r
 }
 
 /* Of REKEY: the present word goes on; the next one is asked for again if only the time was not right. */
-static void on_refused(void *argument, uint32_t request, const struct protocol_refused *refused)
+static void on_refused(void *argument, uint32_t request, const struct millrace_refused *refused)
 {
     struct ts_link *link = argument;
     struct ts_stream *stream = stream_of_request(link, request);
     if (stream == NULL)
         return;
     char offer[CORE_TEXT_BYTES];
-    bool is_rekey = stream->has_next, is_busy = is_rekey && refused->code == PROTOCOL_REFUSED_BUSY;
+    bool is_rekey = stream->has_next, is_busy = is_rekey && refused->code == MILLRACE_REFUSED_BUSY;
     stream->request = 0;
     stream->has_next = false;
     stream->ask_not_before_ns = core_time_now_ns() + (is_busy ? BUSY_PAUSE_NS : REFUSED_PAUSE_NS);
@@ -257,13 +259,13 @@ static void on_refused(void *argument, uint32_t request, const struct protocol_r
     }
     link->refused += !is_rekey;
     link->say("%s: the server refuses the %s (%s): %s%s%s%s", stream->config->name,
-              is_rekey ? "next word" : "stream", protocol_refusal_name(refused->code), refused->text,
+              is_rekey ? "next word" : "stream", millrace_refusal_name(refused->code), refused->text,
               refused->offer_latency_ns > 0 ? "; it would admit a latency of " : "",
               refused->offer_latency_ns > 0 ? core_duration_format(refused->offer_latency_ns, offer) : "",
               is_rekey ? "; the present one goes on" : "; asking again");
 }
 
-static void on_closed(void *argument, uint32_t id, const struct protocol_closed *closed)
+static void on_closed(void *argument, uint32_t id, const struct millrace_closed *closed)
 {
     struct ts_link *link = argument;
     struct ts_stream *stream = stream_of_id(link, id);
@@ -279,8 +281,8 @@ static void on_result(void *argument, const struct millrace_result *result)
     if (stream == NULL || stream->unanswered == 0)
         return;
     stream->unanswered--;
-    bool is_encrypted = result->info.status == PROTOCOL_RESULT_OK;
-    stream->missed += is_encrypted && (result->info.flags & PROTOCOL_RESULT_MET) == 0;
+    bool is_encrypted = result->status == MILLRACE_RESULT_OK;
+    stream->missed += is_encrypted && (result->flags & MILLRACE_RESULT_MET) == 0;
     link->done(stream->owner, is_encrypted ? result->ciphertext : NULL, result->bytes);
 }
 
@@ -320,7 +322,7 @@ core_status ts_stream_send(struct ts_stream *stream, uint8_t *packets, size_t by
     }
     ts_datagram_mark(packets, bytes, clear, stream->keys->now.odd);
     if (millrace_data_part(stream->link->connection, stream->id, packets, (uint32_t)bytes,
-                           PROTOCOL_DATA_FIRST | PROTOCOL_DATA_LAST, NULL, &error) != CORE_OK)
+                           MILLRACE_DATA_FIRST | MILLRACE_DATA_LAST, NULL, error.text) != MILLRACE_OK)
         return CORE_AGAIN; /* the buffer is full; or the connection is dead, which reading tells */
     if (stream->last_ns > 0)
         stream->interval_ns = core_time_max(
@@ -335,7 +337,8 @@ core_status ts_stream_send(struct ts_stream *stream, uint8_t *packets, size_t by
 
 static void connect_server(struct ts_link *link, core_ns now_ns)
 {
-    const struct millrace_callbacks callbacks = {.on_result = on_result,
+    const struct millrace_callbacks callbacks = {.size = sizeof callbacks,
+                                                 .on_result = on_result,
                                                  .on_opened = on_opened,
                                                  .on_refused = on_refused,
                                                  .on_rekeyed = on_rekeyed,
@@ -348,8 +351,8 @@ static void connect_server(struct ts_link *link, core_ns now_ns)
         lose(link, core_time_now_ns(), error.text);
         return;
     }
-    const struct protocol_welcome *welcome = millrace_welcome(link->connection);
-    if (welcome->version < 3 || (welcome->flags & PROTOCOL_ALLOWS_CLIENT_IV) == 0) {
+    const struct millrace_welcome *welcome = millrace_welcome_of(link->connection);
+    if (welcome->version < 3 || (welcome->flags & MILLRACE_ALLOWS_CLIENT_IV) == 0) {
         lose(link, core_time_now_ns(),
              "the server must speak version 3 of the protocol and allow IVs (client_iv: true)");
         return;
@@ -359,7 +362,8 @@ static void connect_server(struct ts_link *link, core_ns now_ns)
         link->reconnects++;
     }
     link->told_lost = false;
-    millrace_set_callbacks(link->connection, &callbacks);
+    if (millrace_set_callbacks(link->connection, &callbacks, error.text) != MILLRACE_OK)
+        lose(link, core_time_now_ns(), error.text);
 }
 
 void ts_link_look(struct ts_link *link, core_ns now_ns)
@@ -380,14 +384,14 @@ void ts_link_look(struct ts_link *link, core_ns now_ns)
 void ts_link_read(struct ts_link *link)
 {
     struct core_error error;
-    if (link->connection != NULL && millrace_process(link->connection, 0, &error) != CORE_OK)
+    if (link->connection != NULL && millrace_process(link->connection, 0, error.text) != MILLRACE_OK)
         lose(link, core_time_now_ns(), error.text);
 }
 
 void ts_link_flush(struct ts_link *link)
 {
     struct core_error error;
-    if (link->connection != NULL && millrace_flush(link->connection, &error) != CORE_OK)
+    if (link->connection != NULL && millrace_flush(link->connection, error.text) != MILLRACE_OK)
         lose(link, core_time_now_ns(), error.text);
 }
 

@@ -79,7 +79,7 @@ bool ts_link_is_busy(const struct ts_link *link);
 void ts_link_close(struct ts_link *link);
 
 /* The contract of a service. Pure. */
-void ts_contract(const struct config_ts_service *config, const struct protocol_welcome *welcome,
+void ts_contract(const struct config_ts_service *config, const struct millrace_welcome *welcome,
                  struct core_stream_spec *spec);
 
 #endif

@@ -269,7 +269,7 @@ static void contracts_follow_from_the_service(void **state)
     } cases[] = {{4e6, 65536, 5}, {4e8, 65536, 389}, {4e8, 16, 16}, {1e4, 65536, 2}};
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        const struct protocol_welcome welcome = {.packet_bytes_max = 65535,
+        const struct millrace_welcome welcome = {.packet_bytes_max = 65535,
                                                  .burst_packets_max = cases[i].burst_max,
                                                  .stream_buffer_bytes_max = 16 << 20};
         const struct config_ts_service config = {.rate_bits_per_s = cases[i].rate_bits_per_s,
