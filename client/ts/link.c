@@ -224,6 +224,7 @@ static void on_opened(void *argument, uint32_t request, const struct millrace_op
         return;
     }
     stream->id = opened->stream;
+    stream->told_refused = false;
     stream->opened_ns = core_time_now_ns();
     stream->room = opened->queue_packets > 0 ? opened->queue_packets : 1;
 }
@@ -258,6 +259,9 @@ static void on_refused(void *argument, uint32_t request, const struct millrace_r
         stream->ask_not_before_ns = 0;
     }
     link->refused += !is_rekey;
+    if (!is_rekey && stream->told_refused)
+        return;
+    stream->told_refused = !is_rekey;
     link->say("%s: the server refuses the %s (%s): %s%s%s%s", stream->config->name,
               is_rekey ? "next word" : "stream", millrace_refusal_name(refused->code), refused->text,
               refused->offer_latency_ns > 0 ? "; it would admit a latency of " : "",

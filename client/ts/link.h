@@ -23,6 +23,7 @@ struct ts_stream {
     struct ts_link *link;
     struct ts_stream_keys *keys; /* in secret memory: the word of the next datagram, and the one behind it */
     bool has_word, has_next;
+    bool told_refused;         /* that the server does not admit it */
     uint64_t next_first;       /* number of the first datagram under the next word */
     uint32_t id;               /* 0: none is open */
     uint32_t request;          /* OPEN or REKEY that waits for its answer; 0: none */

@@ -5,7 +5,7 @@
 # datagram, in order, and without a gap but where there was no server. All in a network namespace.
 set -euo pipefail
 
-build=${1:-$PWD/build/release}
+build=$(realpath "${1:-build/release}")
 source=$(realpath "$(dirname "$0")/../..")
 for program in ffmpeg ip unshare python3 openssl curl; do
     command -v "$program" >/dev/null || { echo "skipped: no $program here"; exit 77; }
@@ -50,6 +50,8 @@ listeners:
   - {address: "unix:$scratch/socket", mode: 0600}
 client_iv: true
 gpus: none
+profile: cpu-only
+overload: {tighten: false}
 threads: {io: 1, workers: 1, realtime: off}
 YAML
 start_server() {
@@ -163,7 +165,8 @@ give() { # [WHEN]: each service's next word
     for name in group single; do
         word=$(openssl rand -hex 16)
         echo "$parity $word" >>"$name.words"
-        echo "$parity $word ${1:-}" >"$name.fifo"
+        # shellcheck disable=SC2016 # for the inner shell
+        timeout 60 sh -c 'echo "$1" >"$2"' - "$parity $word ${1:-}" "$name.fifo" || fail "nobody reads $name.fifo"
     done
     [[ $parity == even ]] && parity=odd || parity=even
 }
