@@ -14,7 +14,8 @@
 #define LOOK_NS         (5 * CORE_NS_PER_MS) /* for what is not told by a descriptor */
 #define PROGRESS_NS     CORE_NS_PER_S
 #define DRAIN_NS        CORE_NS_PER_S
-#define EVENTS          64
+#define EVENTS          1024
+#define GATHER          20 /* this part of the shortest bound passes between two turns: fewer, larger ones */
 #define SECRET_BYTES    (1 << 20)
 #define SECRET_BYTES_OF 8192 /* a service's */
 
@@ -51,6 +52,7 @@ struct ts_command {
     struct ts_metrics metrics;
     int poller, linked; /* the latter: the link's descriptor that it has; -1: none */
     bool linked_for_writing;
+    core_ns gather_ns, turned_ns;
 };
 
 static const struct argp_option option_table[] = {
@@ -126,11 +128,13 @@ static void watch_link(struct ts_command *command)
 
 static void wait_events(struct ts_command *command, core_ns until_ns, bool receives)
 {
-    struct epoll_event events[EVENTS];
+    static struct epoll_event events[EVENTS];
+    core_time_sleep_until(core_time_min(command->turned_ns + command->gather_ns, until_ns));
     core_ns wait_ns = core_time_max(until_ns - core_time_now_ns(), 0);
     const struct timespec wait = {.tv_sec = wait_ns / CORE_NS_PER_S, .tv_nsec = wait_ns % CORE_NS_PER_S};
     watch_link(command);
     int count = epoll_pwait2(command->poller, events, EVENTS, &wait, NULL);
+    command->turned_ns = core_time_now_ns();
     core_ns offset_ns = ts_clock_offset_ns();
     for (int i = 0; i < count; i++)
         if (events[i].data.ptr == &command->metrics)
@@ -206,6 +210,8 @@ static core_status open_services(struct ts_command *command, struct core_error *
             ts_service_open(service, &command->config->services[set->count], &set->link, error);
         if (status)
             return status;
+        core_ns gather_ns = service->config->bound_ns / GATHER;
+        command->gather_ns = set->count == 0 ? gather_ns : core_time_min(gather_ns, command->gather_ns);
         if (!watch(command, EPOLL_CTL_ADD, service->input, EPOLLIN, service))
             return core_error_errno(error, "%s can not be waited for", service->config->name);
     }
