@@ -39,7 +39,7 @@ struct ts_tables {
         bool kept; /* it is in the newest PAT */
         struct ts_section pmt;
         struct ts_ca_pids ecm;
-    } *programs[TS_PROGRAMS_MAX];
+    } * programs[TS_PROGRAMS_MAX];
     size_t program_count;
     const uint16_t *configured;
     size_t configured_count;
